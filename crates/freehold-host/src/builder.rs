@@ -1,0 +1,149 @@
+//! How to ask for an arena.
+
+use std::fmt;
+
+use freehold::Design;
+use freehold::designs::zone_lock::ZoneLock;
+
+use crate::plan::{Plan, Wishes};
+use crate::{Arena, FrameArena, Host, HostError, Topology};
+
+/// Collects what an arena should be; [`ArenaBuilder::build`] makes it.
+///
+/// ```
+/// use freehold_host::{ArenaBuilder, Host};
+/// use freehold::designs::zone_lock::ZoneLock;
+///
+/// // With the design named; `Arena::builder()` is the same for the default design.
+/// let arena = ArenaBuilder::<ZoneLock<Host>>::new().bytes(16 << 20).cpus(4).nodes(1).build()?;
+/// # Ok::<(), freehold_host::HostError>(())
+/// ```
+pub struct ArenaBuilder<D: Design<Host> = ZoneLock<Host>> {
+    bytes: usize,
+    capacity_bytes: usize,
+    huge_pages: bool,
+    cpus: Option<usize>,
+    nodes: Option<usize>,
+    topology: Option<Topology>,
+    settings: D::Settings,
+}
+
+impl<D: Design<Host>> ArenaBuilder<D> {
+    /// A builder of an arena of no memory: [`ArenaBuilder::bytes`] is the one call it needs.
+    pub fn new() -> Self {
+        ArenaBuilder {
+            bytes: 0,
+            capacity_bytes: 0,
+            huge_pages: false,
+            cpus: None,
+            nodes: None,
+            topology: None,
+            settings: D::Settings::default(),
+        }
+    }
+
+    /// How much memory the arena manages, in bytes, over all nodes together. Each node's share is
+    /// rounded up to 2 MiB. Memory is taken from the machine when it is first touched.
+    #[must_use]
+    pub fn bytes(mut self, bytes: usize) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// How much memory the arena can have after calls of `grow`, in bytes. Each node's share is
+    /// rounded up to 4 MiB. Costs address space and metadata at once. Default: no growth.
+    #[must_use]
+    pub fn capacity_bytes(mut self, bytes: usize) -> Self {
+        self.capacity_bytes = bytes;
+        self
+    }
+
+    /// Whether to ask the kernel to back the arena with huge pages (`MADV_HUGEPAGE`). Default:
+    /// not to ask, which leaves it to the machine's setting.
+    #[must_use]
+    pub fn huge_pages(mut self, wanted: bool) -> Self {
+        self.huge_pages = wanted;
+        self
+    }
+
+    /// For how many CPUs the allocator keeps state of their own. Default: up to the highest CPU
+    /// number that the machine can have. CPUs beyond the count share the state of others.
+    #[must_use]
+    pub fn cpus(mut self, count: usize) -> Self {
+        self.cpus = Some(count);
+        self
+    }
+
+    /// Over how many memory nodes the arena spreads: the first ones that have memory. Default:
+    /// all. CPUs of other nodes are served by the nearest of these.
+    #[must_use]
+    pub fn nodes(mut self, count: usize) -> Self {
+        self.nodes = Some(count);
+        self
+    }
+
+    /// The machine to build for. Default: this one, as [`Topology::discover`] finds it; with both
+    /// [`ArenaBuilder::cpus`] and `nodes(1)` given, nothing needs to be found.
+    #[must_use]
+    pub fn topology(mut self, topology: Topology) -> Self {
+        self.topology = Some(topology);
+        self
+    }
+
+    /// The settings of the design. Default: the design's own.
+    #[must_use]
+    pub fn settings(mut self, settings: D::Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Makes an arena that hands out owned [`Pages`](crate::Pages).
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the wishes, or what the machine refused. See [`HostError`].
+    pub fn build(self) -> Result<Arena<D>, HostError> {
+        Ok(Arena::from_new_frames(self.build_frames()?))
+    }
+
+    /// Makes an arena that hands out bare frame numbers.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ArenaBuilder::build`].
+    pub fn build_frames(self) -> Result<FrameArena<D>, HostError> {
+        let topology = match (self.topology, self.cpus, self.nodes) {
+            (Some(topology), _, _) => topology,
+            (None, Some(_), Some(1)) => Topology::flat(1),
+            (None, _, _) => Topology::discover()?,
+        };
+        let wishes = Wishes {
+            bytes: self.bytes,
+            capacity_bytes: self.capacity_bytes,
+            cpus: self.cpus,
+            nodes: self.nodes,
+        };
+        let plan = Plan::new(&topology, wishes)?;
+        FrameArena::new(plan, self.huge_pages, &self.settings)
+    }
+}
+
+impl<D: Design<Host>> Default for ArenaBuilder<D> {
+    fn default() -> Self {
+        ArenaBuilder::new()
+    }
+}
+
+impl<D: Design<Host>> fmt::Debug for ArenaBuilder<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArenaBuilder")
+            .field("bytes", &self.bytes)
+            .field("capacity_bytes", &self.capacity_bytes)
+            .field("huge_pages", &self.huge_pages)
+            .field("cpus", &self.cpus)
+            .field("nodes", &self.nodes)
+            .field("topology", &self.topology)
+            .field("settings", &self.settings)
+            .finish()
+    }
+}

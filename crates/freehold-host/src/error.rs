@@ -1,0 +1,125 @@
+//! What can go wrong between the allocator and the operating system.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why the machine could not be read, a thread not be bound, or an arena not be built or changed.
+///
+/// Each message names the object (a file, a size, a CPU) and what to do about it. Allocation
+/// itself answers with the smaller [`freehold::Error`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum HostError {
+    /// A file that describes the machine cannot be read.
+    UnreadableFile {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system answered.
+        source: io::Error,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// A file that describes the machine does not have the form that Linux documents.
+    MalformedFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        problem: String,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// The operating system gave no address space.
+    Map {
+        /// How many bytes were asked for.
+        bytes: usize,
+        /// What the operating system answered.
+        source: io::Error,
+    },
+    /// The operating system refused to advise or to purge mapped memory.
+    Advise {
+        /// What was asked of it, such as `huge pages`.
+        advice: &'static str,
+        /// What the operating system answered.
+        source: io::Error,
+    },
+    /// The CPUs on which a thread may run could not be read or changed.
+    Affinity {
+        /// The CPU to which the thread was to be bound, if any.
+        cpu: Option<freehold::CpuId>,
+        /// What the operating system answered.
+        source: io::Error,
+    },
+    /// A wish to a builder that cannot be met on this machine.
+    BadSetting {
+        /// The method of the builder, such as `nodes`.
+        setting: &'static str,
+        /// Why the wish cannot be met, and which values can.
+        reason: String,
+    },
+    /// The arena has less reserved address space left than it was to grow by.
+    CapacityExceeded {
+        /// How many bytes were asked for.
+        bytes: usize,
+        /// How many the arena can still grow by.
+        left: usize,
+    },
+    /// The allocator refused the configuration or the memory.
+    Allocator(freehold::Error),
+}
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostError::UnreadableFile { path, remedy, .. } => {
+                write!(f, "cannot read {}: {remedy}", path.display())
+            }
+            HostError::MalformedFile { path, problem, remedy } => {
+                write!(f, "{}: {problem}: {remedy}", path.display())
+            }
+            HostError::Map { bytes, .. } => write!(
+                f,
+                "cannot map {bytes} bytes: ask for less, or raise the limit of address space \
+                 (`ulimit -v`) or vm.max_map_count"
+            ),
+            HostError::Advise { advice, .. } => {
+                write!(f, "the kernel refused {advice} for the arena's memory")
+            }
+            HostError::Affinity { cpu: Some(cpu), .. } => write!(
+                f,
+                "cannot bind the thread to {cpu}: choose one of the CPUs that `allowed_cpus` lists"
+            ),
+            HostError::Affinity { cpu: None, .. } => {
+                f.write_str("cannot read on which CPUs the thread may run")
+            }
+            HostError::BadSetting { setting, reason } => write!(f, "{setting}: {reason}"),
+            HostError::CapacityExceeded { bytes, left } => write!(
+                f,
+                "the arena cannot grow by {bytes} bytes, {left} are left: build it with a larger \
+                 `capacity_bytes`"
+            ),
+            HostError::Allocator(_) => f.write_str("the allocator refused the arena's memory"),
+        }
+    }
+}
+
+impl std::error::Error for HostError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            HostError::UnreadableFile { source, .. }
+            | HostError::Map { source, .. }
+            | HostError::Advise { source, .. }
+            | HostError::Affinity { source, .. } => Some(source),
+            HostError::Allocator(source) => Some(source),
+            HostError::MalformedFile { .. }
+            | HostError::BadSetting { .. }
+            | HostError::CapacityExceeded { .. } => None,
+        }
+    }
+}
+
+impl From<freehold::Error> for HostError {
+    fn from(error: freehold::Error) -> Self {
+        HostError::Allocator(error)
+    }
+}

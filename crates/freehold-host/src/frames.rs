@@ -1,0 +1,230 @@
+//! An allocator on real memory whose frames are bare numbers.
+#![expect(unsafe_code, reason = "lends the allocator its metadata and writes bytes into frames")]
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::io;
+use std::sync::Mutex;
+
+use freehold::designs::zone_lock::ZoneLock;
+use freehold::{Config, Design, FrameCount, MemoryRange, Metadata, Order, PageAllocator, Pfn};
+
+use crate::mapping::Mapping;
+use crate::plan::{FRAME_BYTES, PART_ALIGN_BYTES, Part, Plan, growth};
+use crate::{Host, HostError};
+
+/// The largest alignment of an arena, so that an arena of a few MiB wastes no address space.
+const BASE_ALIGN_MAX: usize = 1 << 30;
+
+/// Where the memory of an arena comes from.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Placement {
+    /// The arena has one node; the machine places its memory.
+    OneNode,
+    /// Each node's part takes its memory from that node while it has any.
+    ByNode,
+    /// The kernel refused to place the part of some node, for example in a sandbox, and this is
+    /// its answer. From that part on, memory comes from the node of the CPU that first touches it.
+    FirstTouch(io::Error),
+}
+
+/// An arena whose frames are bare numbers: for benchmarks, and as the ground under allocators that
+/// keep their own account of who owns what.
+///
+/// Frame 0 is the first of the arena, so a [`Pfn`] here is an index, not an address divided by the
+/// size; [`FrameArena::address_of`] converts. A block lies at a multiple of its size in the
+/// arena, and in memory too, up to blocks of 4 MiB in any arena and of 1 GiB in arenas that large.
+///
+/// # Who may touch a frame
+///
+/// Whoever can name this value can allocate, free and write any frame: all of that is safe, for
+/// the memory is only reached through raw pointers and atomic bytes. Code that makes references
+/// from these pointers must therefore keep the `FrameArena` to itself. [`Arena`](crate::Arena)
+/// does exactly that, and hands out owned memory instead.
+pub struct FrameArena<D: Design<Host> = ZoneLock<Host>> {
+    // Fields are dropped in this order: the allocator goes before the metadata that it uses.
+    allocator: PageAllocator<Host, D>,
+    metadata: Mapping,
+    memory: Mapping,
+    parts: Mutex<Vec<Part>>,
+    placement: Placement,
+}
+
+impl<D: Design<Host>> FrameArena<D> {
+    pub(crate) fn new(
+        plan: Plan,
+        huge_pages: bool,
+        settings: &D::Settings,
+    ) -> Result<Self, HostError> {
+        let span = plan.span();
+        let ranges: Vec<MemoryRange> =
+            plan.parts.iter().map(|part| range(part, part.start, part.frames)).collect();
+        let config = Config {
+            distances: &plan.distances,
+            span: Some((Pfn::new(0), span)),
+            ..Config::new(&ranges, &plan.cpu_nodes)
+        };
+        // Checks the configuration too, so that nothing has been mapped if it is refused.
+        let layout = PageAllocator::<Host, D>::layout(&config, settings)?;
+
+        let bytes = bytes_of(span);
+        let align = bytes.clamp(PART_ALIGN_BYTES, BASE_ALIGN_MAX).next_power_of_two();
+        let memory = Mapping::reserve(bytes, align)?;
+        if huge_pages {
+            memory.advise_huge_pages()?;
+        }
+        let placement = place(&memory, &plan.parts);
+        let metadata = Mapping::reserve(layout.size().max(1), layout.align())?;
+        // SAFETY: The mapping is new, so nobody else uses its memory. It stays mapped until after
+        // the allocator is gone: it is dropped after it, both here and as a field.
+        let lent = unsafe { Metadata::from_raw_parts(metadata.base(), metadata.bytes()) };
+        let allocator = PageAllocator::new(Host::new(), &config, settings, lent)?;
+        Ok(FrameArena { allocator, metadata, memory, parts: Mutex::new(plan.parts), placement })
+    }
+
+    /// The allocator's front door.
+    #[inline]
+    pub fn allocator(&self) -> &PageAllocator<Host, D> {
+        &self.allocator
+    }
+
+    /// The address of a frame. Costs a comparison and an addition.
+    ///
+    /// # Panics
+    ///
+    /// If the frame lies beyond the arena's capacity.
+    #[inline]
+    pub fn address_of(&self, pfn: Pfn) -> NonNull<u8> {
+        // A number too large saturates to an offset that is beyond any mapping.
+        let offset = usize::try_from(pfn.get()).unwrap_or(usize::MAX);
+        self.memory.address(offset.saturating_mul(FRAME_BYTES))
+    }
+
+    /// Writes the first byte of a frame, which makes the machine back it with memory. Relaxed.
+    ///
+    /// # Panics
+    ///
+    /// If the frame lies beyond the arena's capacity.
+    #[inline]
+    pub fn store_byte(&self, pfn: Pfn, value: u8) {
+        self.first_byte(pfn).store(value, Relaxed);
+    }
+
+    /// Reads the first byte of a frame: 0 in a frame never written. Relaxed.
+    ///
+    /// # Panics
+    ///
+    /// If the frame lies beyond the arena's capacity.
+    #[inline]
+    pub fn load_byte(&self, pfn: Pfn) -> u8 {
+        self.first_byte(pfn).load(Relaxed)
+    }
+
+    /// Gives the memory of a block back to the machine. The block stays usable and reads as zero.
+    /// One system call.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] if the kernel refuses: the memory is locked (`mlockall`), or the block
+    /// is smaller than a page of this machine.
+    ///
+    /// # Panics
+    ///
+    /// If the block does not lie in the arena's capacity.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the block: nobody else reads or writes it during the call.
+    pub unsafe fn discard(&self, pfn: Pfn, order: Order) -> Result<(), HostError> {
+        let offset = bytes_of(FrameCount::new(pfn.get()));
+        // SAFETY: The caller vouches that the block is in nobody else's use.
+        unsafe { self.memory.discard(offset, bytes_of(order.frames())) }
+    }
+
+    /// Adds memory within the capacity that the arena was built with: `bytes`, divided evenly over
+    /// its nodes, each share rounded up to 2 MiB. Returns how much that was.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::CapacityExceeded`] if a share does not fit; nothing has changed then.
+    /// [`HostError::Allocator`] if the allocator refuses a share; those before it have been added.
+    pub fn grow(&self, bytes: usize) -> Result<FrameCount, HostError> {
+        // A panic under this lock leaves the books of at most one share behind: they stay usable.
+        let mut parts = self.parts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let share = growth(bytes, parts.len());
+        let left = |part: &Part| part.capacity.get() - part.frames.get();
+        let left_min = parts.iter().map(left).min().unwrap_or(0);
+        if share.get() > left_min {
+            let left = bytes_of(FrameCount::new(left_min)) * parts.len();
+            return Err(HostError::CapacityExceeded { bytes, left });
+        }
+        let mut added = FrameCount::ZERO;
+        if share == added {
+            return Ok(added);
+        }
+        for part in parts.iter_mut() {
+            self.allocator.add_memory(range(part, part.start.offset(part.frames), share))?;
+            part.frames += share;
+            added += share;
+        }
+        Ok(added)
+    }
+
+    /// How much memory the arena manages now, free or not.
+    pub fn total_frames(&self) -> FrameCount {
+        let parts = self.parts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        parts.iter().map(|part| part.frames).sum()
+    }
+
+    /// How much address space the allocator's metadata has, in bytes.
+    pub fn metadata_bytes(&self) -> usize {
+        self.metadata.bytes()
+    }
+
+    /// Where the memory comes from.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    #[inline]
+    fn first_byte(&self, pfn: Pfn) -> &AtomicU8 {
+        // SAFETY: The frame is mapped as long as `self` lives. All safe accesses to frames of a
+        // `FrameArena` are atomic; its documentation asks unsafe ones to keep others away.
+        unsafe { AtomicU8::from_ptr(self.address_of(pfn).as_ptr()) }
+    }
+}
+
+impl<D: Design<Host>> core::fmt::Debug for FrameArena<D> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("FrameArena")
+            .field("memory", &self.memory)
+            .field("metadata", &self.metadata)
+            .field("placement", &self.placement)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A size in bytes. Saturates, and no mapping is as large as that.
+pub(crate) fn bytes_of(frames: FrameCount) -> usize {
+    usize::try_from(frames.get()).unwrap_or(usize::MAX).saturating_mul(FRAME_BYTES)
+}
+
+fn range(part: &Part, start: Pfn, frames: FrameCount) -> MemoryRange {
+    MemoryRange::new(start, frames).on_node(part.node)
+}
+
+/// Binds each part to its node. Placement is a matter of speed, so an arena does without where
+/// the kernel refuses.
+fn place(memory: &Mapping, parts: &[Part]) -> Placement {
+    if parts.len() == 1 {
+        return Placement::OneNode;
+    }
+    for part in parts {
+        let offset = bytes_of(FrameCount::new(part.start.get()));
+        if let Err(error) = memory.prefer_node(offset, bytes_of(part.capacity), part.os_node) {
+            return Placement::FirstTouch(error);
+        }
+    }
+    Placement::ByNode
+}

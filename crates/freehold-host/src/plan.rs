@@ -1,0 +1,193 @@
+//! How an arena divides its address space and its CPUs among memory nodes. Pure arithmetic.
+
+use freehold::{FrameCount, NodeId, Order, Pfn};
+
+use crate::{HostError, Topology};
+
+/// The size of a frame in bytes.
+pub(crate) const FRAME_BYTES: usize = 4096;
+
+/// What memory is added in: pageblocks, so that no part ends inside one.
+const GRAIN_BYTES: usize = FRAME_BYTES << Order::PAGEBLOCK.get();
+
+/// What each node's part starts at a multiple of: the largest block of the buddy system.
+pub(crate) const PART_ALIGN_BYTES: usize = FRAME_BYTES << Order::BUDDY_MAX.get();
+
+/// The most CPUs that an arena keeps state for.
+const CPU_COUNT_MAX: usize = u16::MAX as usize;
+
+/// What the user of a builder asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wishes {
+    pub(crate) bytes: usize,
+    pub(crate) capacity_bytes: usize,
+    pub(crate) cpus: Option<usize>,
+    pub(crate) nodes: Option<usize>,
+}
+
+/// The stretch of an arena that belongs to one node: memory at its start, room to grow behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) node: NodeId,
+    pub(crate) os_node: u32,
+    pub(crate) start: Pfn,
+    pub(crate) frames: FrameCount,
+    pub(crate) capacity: FrameCount,
+}
+
+/// An arena's division. Its nodes are those of the machine that have memory, numbered anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) cpu_nodes: Vec<NodeId>,
+    pub(crate) distances: Vec<u8>,
+}
+
+impl Plan {
+    /// Divides what the wishes ask for evenly, rounded up to whole pageblocks for each node.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::BadSetting`] with the wish that cannot be met.
+    pub(crate) fn new(topology: &Topology, wishes: Wishes) -> Result<Self, HostError> {
+        let with_memory = topology.nodes().iter().filter(|node| node.has_memory);
+        let mut nodes: Vec<_> = with_memory.copied().collect();
+        let count = wishes.nodes.unwrap_or(nodes.len());
+        if count == 0 || count > nodes.len() {
+            let reason = format!("{count} is not in 1 to {}, the nodes with memory", nodes.len());
+            return Err(HostError::BadSetting { setting: "nodes", reason });
+        }
+        nodes.truncate(count);
+
+        let cpu_count = wishes.cpus.unwrap_or(topology.cpu_nodes().len());
+        if cpu_count == 0 || cpu_count > CPU_COUNT_MAX {
+            let reason = format!("{cpu_count} is not in 1 to {CPU_COUNT_MAX}");
+            return Err(HostError::BadSetting { setting: "cpus", reason });
+        }
+        let nearest = |from: NodeId| {
+            let distance = |index: &usize| topology.distance(from, nodes[*index].id);
+            NodeId::new((0..count).min_by_key(distance).unwrap_or(0) as u16)
+        };
+        let machine_cpus = topology.cpu_nodes().iter().copied().cycle();
+        let cpu_nodes = machine_cpus.take(cpu_count).map(nearest).collect();
+        let row = |from: NodeId| nodes.iter().map(move |to| topology.distance(from, to.id));
+        let distances = nodes.iter().flat_map(|from| row(from.id)).collect();
+
+        if wishes.bytes == 0 {
+            let reason = "an arena needs at least one frame: give a size above 0".into();
+            return Err(HostError::BadSetting { setting: "bytes", reason });
+        }
+        let frames = share(wishes.bytes, count, GRAIN_BYTES);
+        let capacity = share(wishes.capacity_bytes.max(wishes.bytes), count, PART_ALIGN_BYTES);
+        let parts = nodes.iter().enumerate().map(|(index, node)| Part {
+            node: NodeId::new(index as u16),
+            os_node: node.os_number,
+            start: Pfn::new(index as u64 * capacity.get()),
+            frames,
+            capacity,
+        });
+        Ok(Plan { parts: parts.collect(), cpu_nodes, distances })
+    }
+
+    /// The frames of all parts, room to grow included. The first is frame 0.
+    pub(crate) fn span(&self) -> FrameCount {
+        self.parts.iter().map(|part| part.capacity).sum()
+    }
+}
+
+/// The number of frames that each of `nodes` gets of `bytes`, rounded up to whole pageblocks.
+pub(crate) fn growth(bytes: usize, nodes: usize) -> FrameCount {
+    share(bytes, nodes, GRAIN_BYTES)
+}
+
+fn share(bytes: usize, nodes: usize, grain_bytes: usize) -> FrameCount {
+    let grains = bytes.div_ceil(nodes).div_ceil(grain_bytes);
+    // Cannot overflow: a share of all addresses, in frames of 4096 bytes.
+    FrameCount::new(grains as u64 * (grain_bytes / FRAME_BYTES) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+    const WISHES: Wishes = Wishes { bytes: 8 * MIB, capacity_bytes: 0, cpus: None, nodes: None };
+
+    /// Three nodes: CPUs 0 and 1 without memory, two with; node 7 is nearer to the CPUs.
+    fn three_nodes() -> Topology {
+        let sys = tempfile::tempdir().unwrap();
+        for (path, text) in [
+            ("cpu/online", "0-2"),
+            ("node/online", "0,3,7"),
+            ("node/has_memory", "3,7"),
+            ("node/node0/cpulist", "0-1"),
+            ("node/node0/distance", "10 40 20"),
+            ("node/node3/cpulist", "2"),
+            ("node/node3/distance", "40 10 30"),
+            ("node/node7/cpulist", ""),
+            ("node/node7/distance", "20 31 10"),
+        ] {
+            let path = sys.path().join("devices/system").join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        Topology::read(sys.path()).unwrap()
+    }
+
+    fn nodes(numbers: &[u16]) -> Vec<NodeId> {
+        numbers.iter().copied().map(NodeId::new).collect()
+    }
+
+    #[test]
+    fn one_node_holds_everything() {
+        let plan = Plan::new(&Topology::flat(3), WISHES).unwrap();
+        assert_eq!(plan.cpu_nodes, nodes(&[0, 0, 0]));
+        assert_eq!(plan.span(), FrameCount::new(2048));
+        assert_eq!(plan.parts[0].frames, FrameCount::new(2048));
+    }
+
+    #[test]
+    fn nodes_without_memory_are_served_by_the_nearest() {
+        let plan =
+            Plan::new(&three_nodes(), Wishes { capacity_bytes: 20 * MIB, ..WISHES }).unwrap();
+        assert_eq!(plan.cpu_nodes, nodes(&[1, 1, 0]));
+        assert_eq!(plan.distances, [10, 30, 31, 10]);
+        assert_eq!(plan.span(), FrameCount::new(2 * 3072));
+        let os_nodes: Vec<u32> = plan.parts.iter().map(|part| part.os_node).collect();
+        assert_eq!(os_nodes, [3, 7]);
+        assert_eq!(plan.parts[1].start, Pfn::new(3072));
+        assert_eq!(plan.parts[1].frames, FrameCount::new(1024));
+    }
+
+    #[test]
+    fn fewer_nodes_and_more_cpus_than_the_machine_has() {
+        let wishes = Wishes { nodes: Some(1), cpus: Some(5), ..WISHES };
+        let plan = Plan::new(&three_nodes(), wishes).unwrap();
+        assert_eq!(plan.cpu_nodes, nodes(&[0; 5]));
+        assert_eq!(plan.distances, [10]);
+        assert_eq!(plan.parts.len(), 1);
+    }
+
+    #[test]
+    fn sizes_are_rounded_up() {
+        let plan = Plan::new(&Topology::flat(1), Wishes { bytes: 1, ..WISHES }).unwrap();
+        assert_eq!(plan.parts[0].frames, FrameCount::new(512));
+        assert_eq!(plan.parts[0].capacity, FrameCount::new(1024));
+        assert_eq!(growth(2 * MIB + 1, 1), FrameCount::new(1024));
+        assert_eq!(growth(4 * MIB, 2), FrameCount::new(512));
+    }
+
+    #[test]
+    fn wishes_that_cannot_be_met_are_named() {
+        for (wishes, setting) in [
+            (Wishes { nodes: Some(0), ..WISHES }, "nodes: 0 is not in 1 to 2"),
+            (Wishes { nodes: Some(3), ..WISHES }, "nodes: 3 is not in 1 to 2"),
+            (Wishes { cpus: Some(0), ..WISHES }, "cpus: 0 is not in 1 to 65535"),
+            (Wishes { cpus: Some(1 << 16), ..WISHES }, "cpus: 65536 is not in 1 to 65535"),
+            (Wishes { bytes: 0, ..WISHES }, "bytes: an arena needs at least one frame"),
+        ] {
+            let message = Plan::new(&three_nodes(), wishes).unwrap_err().to_string();
+            assert!(message.starts_with(setting), "{message}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! An arena on this machine: what it hands out is real, owned, and nobody else's.
+
+use std::sync::Arc;
+
+use freehold::{Error, MigrateType, NodeId, Order, Request};
+use freehold_host::{Arena, ArenaBuilder, FrameArena, HostError, Pages, Topology};
+
+const MIB: usize = 1 << 20;
+
+fn builder(bytes: usize) -> ArenaBuilder {
+    Arena::builder().bytes(bytes).cpus(2).nodes(1)
+}
+
+/// Takes blocks of one order until none is left, and writes each one's index all over it.
+fn take_all(arena: &Arena, order: Order) -> Vec<Pages<'_>> {
+    let mut blocks = Vec::new();
+    while let Ok(mut pages) = arena.allocate(order) {
+        for word in pages.chunks_exact_mut(8) {
+            word.copy_from_slice(&blocks.len().to_le_bytes());
+        }
+        blocks.push(pages);
+    }
+    blocks
+}
+
+#[test]
+fn all_of_the_memory_is_handed_out_once() {
+    let arena = builder(32 * MIB).build().unwrap();
+    for order in [0, 3, 9, 10].map(Order::new) {
+        let blocks = take_all(&arena, order);
+        let bytes: usize = blocks.iter().map(|pages| pages.len()).sum();
+        // Watermarks keep a little back, and a block of 4 MiB is a lot of a small arena.
+        assert!((24 * MIB..=32 * MIB).contains(&bytes), "{order}: {bytes} bytes");
+        for (index, pages) in blocks.iter().enumerate() {
+            assert_eq!(pages.len(), 4096 << order.get());
+            assert_eq!(pages.as_ptr().addr() % pages.len(), 0, "{order}: misaligned");
+            assert!(pages.chunks_exact(8).all(|word| word == index.to_le_bytes()), "{order}");
+        }
+        drop(blocks);
+        arena.drain();
+        let census = arena.validate().unwrap();
+        assert_eq!(census.free, arena.total_frames(), "{order}");
+    }
+}
+
+#[test]
+fn zeroed_pages_are_zero_whatever_the_last_owner_left() {
+    let arena = builder(4 * MIB).build().unwrap();
+    drop(take_all(&arena, Order::ZERO));
+    let zeroed: Vec<_> = std::iter::from_fn(|| arena.allocate_zeroed(Order::new(2)).ok()).collect();
+    assert!(!zeroed.is_empty());
+    assert!(zeroed.iter().all(|pages| pages.iter().all(|byte| *byte == 0)));
+}
+
+#[test]
+fn raw_blocks_come_back_whole() {
+    let arena = builder(4 * MIB).build().unwrap();
+    let mut pages = arena.allocate(Order::new(1)).unwrap();
+    pages[8191] = 7;
+    let (pfn, order) = pages.into_raw();
+    // SAFETY: The block was given up one line above, and nothing has used it since.
+    #[expect(unsafe_code, reason = "tests the unsafe way back")]
+    let pages = unsafe { Pages::from_raw(&arena, pfn, order) };
+    assert_eq!((pages.pfn(), pages.order(), pages[8191]), (pfn, order, 7));
+    assert_eq!(arena.address_of(pfn).as_ptr().cast_const(), pages.as_ptr());
+}
+
+#[test]
+fn discarded_pages_stay_owned_and_read_as_zero() {
+    let arena = builder(4 * MIB).build().unwrap();
+    let mut pages = arena.allocate(Order::new(5)).unwrap();
+    pages.fill(0xff);
+    pages.discard().unwrap();
+    assert!(pages.iter().all(|byte| *byte == 0));
+    pages[17] = 1;
+    assert_eq!(pages[17], 1);
+}
+
+#[test]
+fn requests_are_passed_on() {
+    let arena = builder(8 * MIB).build().unwrap();
+    let request = Request::new(Order::new(2)).migratetype(MigrateType::Unmovable);
+    assert_eq!(arena.allocate_with(request).unwrap().order(), Order::new(2));
+    let elsewhere = Request::new(Order::ZERO).node(NodeId::new(1));
+    assert_eq!(arena.allocate_with(elsewhere).unwrap_err(), Error::UnknownNode);
+    assert_eq!(arena.allocate(Order::new(40)).unwrap_err(), Error::OrderTooLarge);
+}
+
+#[test]
+fn one_cpu_serves_threads_of_all() {
+    let arena = Arc::new(builder(8 * MIB).cpus(1).build().unwrap());
+    let threads: Vec<_> = (0..4u8)
+        .map(|byte| {
+            let arena = Arc::clone(&arena);
+            std::thread::spawn(move || {
+                for _ in 0..1000 {
+                    let mut pages = arena.allocate(Order::ZERO).unwrap();
+                    pages.fill(byte);
+                    assert!(pages.iter().all(|seen| *seen == byte));
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn an_arena_of_this_machine_needs_no_wishes_but_its_size() {
+    let topology = Topology::discover().unwrap();
+    let arena = Arena::builder().bytes(32 * MIB).build().unwrap();
+    assert!(arena.total_frames().get() >= 8192);
+    for node in topology.nodes().iter().filter(|node| node.has_memory).map(|node| node.id) {
+        assert!(arena.allocate_with(Request::new(Order::ZERO).node(node)).is_ok(), "{node}");
+    }
+}
+
+#[test]
+fn more_cpus_than_any_machine_has() {
+    let arena = builder(64 * MIB).cpus(1024).build().unwrap();
+    assert!(arena.allocate(Order::ZERO).is_ok());
+}
+
+#[test]
+fn huge_pages_are_asked_for() {
+    if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+        let error = builder(8 * MIB).huge_pages(true).build().unwrap_err();
+        assert!(matches!(error, HostError::Advise { .. }), "{error}");
+        return;
+    }
+    let arena = builder(8 * MIB).huge_pages(true).build().unwrap();
+    let mut pages = arena.allocate(Order::PAGEBLOCK).unwrap();
+    pages.fill(1);
+    // The kernel lists the flag `hg` for memory that was advised so.
+    let address = pages.as_ptr().addr();
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut is_inside = false;
+    let mut flags = None;
+    for line in smaps.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        if let Some((first, end)) = range {
+            let parse = |text| usize::from_str_radix(text, 16);
+            if let (Ok(first), Ok(end)) = (parse(first), parse(end)) {
+                is_inside = (first..end).contains(&address);
+            }
+        }
+        if is_inside && line.starts_with("VmFlags:") {
+            flags = Some(line);
+        }
+    }
+    assert!(flags.is_some_and(|flags| flags.split(' ').any(|flag| flag == "hg")), "{flags:?}");
+}
+
+#[test]
+fn wishes_that_cannot_be_met_say_so() {
+    let no_size = Arena::builder().cpus(1).nodes(1).build().unwrap_err();
+    assert!(no_size.to_string().starts_with("bytes:"), "{no_size}");
+    let no_cpu = builder(MIB).cpus(0).build().unwrap_err();
+    assert!(no_cpu.to_string().starts_with("cpus:"), "{no_cpu}");
+    let too_large = builder(usize::MAX).build().unwrap_err();
+    assert!(matches!(too_large, HostError::Allocator(Error::SpanTooLarge)), "{too_large}");
+}
+
+#[test]
+fn arenas_and_their_pages_are_shared_between_threads() {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Arena>();
+    is_shared::<FrameArena>();
+    is_shared::<Pages<'_>>();
+}

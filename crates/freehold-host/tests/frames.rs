@@ -1,0 +1,90 @@
+//! Bare frames on real memory: growth, memory nodes, and bytes written through numbers.
+
+use std::fs;
+
+use freehold::{FrameCount, NodeId, Order, Pfn, Request};
+use freehold_host::{Arena, FrameArena, HostError, Placement, Topology};
+
+const MIB: usize = 1 << 20;
+
+fn take_all(frames: &FrameArena, request: Request) -> Vec<Pfn> {
+    std::iter::from_fn(|| frames.allocator().alloc(request).ok()).collect()
+}
+
+/// A machine of two nodes, of which this one has at least the first.
+fn two_nodes() -> Topology {
+    let sys = tempfile::tempdir().unwrap();
+    for (path, text) in [
+        ("cpu/online", "0-1"),
+        ("node/online", "0-1"),
+        ("node/node0/cpulist", "0"),
+        ("node/node0/distance", "10 20"),
+        ("node/node1/cpulist", "1"),
+        ("node/node1/distance", "20 10"),
+    ] {
+        let path = sys.path().join("devices/system").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    Topology::read(sys.path()).unwrap()
+}
+
+#[test]
+fn every_frame_has_a_byte_of_its_own() {
+    let frames = Arena::builder().bytes(8 * MIB).cpus(1).nodes(1).build_frames().unwrap();
+    let pfns = take_all(&frames, Request::new(Order::ZERO));
+    for pfn in &pfns {
+        assert_eq!(frames.load_byte(*pfn), 0, "{pfn} is fresh");
+        frames.store_byte(*pfn, pfn.get() as u8 | 1);
+    }
+    for pfn in &pfns {
+        assert_eq!(frames.load_byte(*pfn), pfn.get() as u8 | 1, "{pfn}");
+        frames.allocator().free(*pfn, Order::ZERO).unwrap();
+    }
+    assert!(pfns.len() > 1500, "{} of 2048 frames", pfns.len());
+}
+
+#[test]
+#[should_panic(expected = "beyond the mapping")]
+fn a_frame_beyond_the_arena_has_no_byte() {
+    let frames = Arena::builder().bytes(8 * MIB).cpus(1).nodes(1).build_frames().unwrap();
+    frames.store_byte(Pfn::new(u64::MAX), 1);
+}
+
+#[test]
+fn an_arena_grows_up_to_its_capacity() {
+    let builder = Arena::builder().bytes(8 * MIB).capacity_bytes(16 * MIB);
+    let frames = builder.cpus(1).nodes(1).build_frames().unwrap();
+    let before = take_all(&frames, Request::new(Order::ZERO)).len();
+    assert_eq!(frames.grow(8 * MIB).unwrap(), FrameCount::new(2048));
+    assert_eq!(frames.total_frames(), FrameCount::new(4096));
+    let gained = take_all(&frames, Request::new(Order::ZERO)).len();
+    assert!(gained > 1500, "{gained} more frames after {before}");
+    assert_eq!(frames.grow(0).unwrap(), FrameCount::ZERO);
+    let error = frames.grow(1).unwrap_err();
+    assert!(matches!(error, HostError::CapacityExceeded { bytes: 1, left: 0 }), "{error}");
+}
+
+#[test]
+fn each_node_has_its_own_part() {
+    let builder = Arena::builder().bytes(16 * MIB).topology(two_nodes());
+    let frames = builder.build_frames().unwrap();
+    for (node, part) in [(0, 0..2048), (1, 2048..4096)] {
+        let request = Request::new(Order::ZERO).node(NodeId::new(node));
+        let pfn = frames.allocator().alloc(request).unwrap();
+        assert!(part.contains(&pfn.get()), "{pfn} on node {node}");
+        frames.store_byte(pfn, 1);
+    }
+    assert!(!matches!(frames.placement(), Placement::OneNode));
+}
+
+#[test]
+fn an_arena_can_be_opened() {
+    let arena = Arena::builder().bytes(8 * MIB).cpus(1).nodes(1).build().unwrap();
+    let mut pages = arena.allocate(Order::new(2)).unwrap();
+    pages[0] = 9;
+    let (pfn, order) = pages.into_raw();
+    let frames = arena.into_frames();
+    assert_eq!(frames.load_byte(pfn), 9);
+    frames.allocator().free(pfn, order).unwrap();
+}

@@ -1,0 +1,244 @@
+//! The front door.
+
+use core::fmt;
+
+use crate::Error;
+use crate::config::{Config, MemoryRange};
+use crate::designs::{Context, Design};
+use crate::memmap::region::{Carver, Layout, LayoutBuilder, Metadata};
+use crate::platform::Platform;
+use crate::request::Request;
+use crate::stat::{Census, Events, Violation, ZoneStats};
+use crate::topology::{Topology, TopologyPlan};
+use crate::units::{CpuId, Order, Pfn};
+
+/// A page-frame allocator: design `D` on platform `P`.
+///
+/// All methods take `&self` and may be called from any CPU at any time. Frames are numbers: the
+/// allocator never touches the memory that they stand for, so a mistake in using it can confuse
+/// its books, but is never undefined behaviour.
+pub struct PageAllocator<P: Platform, D: Design<P>> {
+    platform: P,
+    topology: Topology,
+    design: D,
+}
+
+/// A bulk free that stopped early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BulkFreeError {
+    /// How many blocks from the front were freed. The next one is at fault; it and those behind it
+    /// were left as they are.
+    pub freed: usize,
+    /// What is wrong with that block.
+    pub error: Error,
+}
+
+impl fmt::Display for BulkFreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "block {} of the bulk: {}", self.freed, self.error)
+    }
+}
+
+impl core::error::Error for BulkFreeError {}
+
+/// Where all tables lie.
+struct Plan<P: Platform, D: Design<P>> {
+    topology: TopologyPlan,
+    design: D::Plan,
+    layout: Layout,
+}
+
+impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
+    fn plan(config: &Config<'_>, settings: &D::Settings) -> Result<Plan<P, D>, Error> {
+        config.check()?;
+        let mut layout = LayoutBuilder::new();
+        let topology = TopologyPlan::new(config, &mut layout)?;
+        let design = D::plan(config, settings, &mut layout)?;
+        Ok(Plan { topology, design, layout: layout.finish() })
+    }
+
+    /// Computes how much metadata an allocator for this machine needs, and what lies where in it.
+    ///
+    /// # Errors
+    ///
+    /// Whatever is wrong with the configuration or the settings: see [`Error`].
+    pub fn layout(config: &Config<'_>, settings: &D::Settings) -> Result<Layout, Error> {
+        Ok(Self::plan(config, settings)?.layout)
+    }
+
+    /// Builds an allocator whose books live in `metadata`, and gives it the configured memory.
+    ///
+    /// Cost: initialises all of the metadata.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::layout`]; [`Error::MetadataTooSmall`]; and those of
+    /// [`PageAllocator::add_memory`] for each range.
+    pub fn new(
+        platform: P,
+        config: &Config<'_>,
+        settings: &D::Settings,
+        metadata: Metadata,
+    ) -> Result<Self, Error> {
+        let plan = Self::plan(config, settings)?;
+        let mut carver = Carver::new(metadata, &plan.layout)?;
+        let topology = Topology::carve(&plan.topology, config, &mut carver);
+        let design = D::carve(plan.design, config, settings, &mut carver);
+        let allocator = PageAllocator { platform, topology, design };
+        for &range in config.ranges {
+            allocator.add_memory(range)?;
+        }
+        Ok(allocator)
+    }
+
+    #[inline(always)]
+    fn context(&self) -> Context<'_, P> {
+        Context { platform: &self.platform, topology: &self.topology }
+    }
+
+    /// The zones that a request may use, if the request makes sense.
+    fn zones_for(&self, request: &Request) -> Result<&[u16], Error> {
+        if request.order > D::ORDER_MAX {
+            return Err(Error::OrderTooLarge);
+        }
+        let node = match request.node {
+            Some(node) => node,
+            None => self.topology.node_of(self.platform.cpu()),
+        };
+        self.topology.zonelist(node, request.effective_limit())
+    }
+
+    /// Allocates one block and returns its first frame.
+    ///
+    /// The content of the frames is whatever was left in them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] or [`Error::BelowWatermark`], after even the frames that other CPUs
+    /// keep have been collected; [`Error::OrderTooLarge`], [`Error::UnknownNode`],
+    /// [`Error::UnknownZone`].
+    #[inline]
+    pub fn alloc(&self, request: Request) -> Result<Pfn, Error> {
+        if request.node.is_none()
+            && let Some(pfn) = self.design.alloc_at_hand(self.context(), &request)
+        {
+            return Ok(pfn);
+        }
+        self.alloc_slowly(request)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_slowly(&self, request: Request) -> Result<Pfn, Error> {
+        let zones = self.zones_for(&request)?;
+        self.design.alloc(self.context(), zones, request)
+    }
+
+    /// Allocates blocks of one kind into `out` and returns how many there were: fewer than asked
+    /// for, perhaps none, if memory ran out. What `out` held before does not matter, and what lies
+    /// behind the count is left as it was.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::alloc`] about the request itself; running out of memory is none.
+    pub fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error> {
+        let zones = self.zones_for(&request)?;
+        Ok(self.design.alloc_bulk(self.context(), zones, request, out))
+    }
+
+    /// Frees the block of `order` at `pfn`: an allocation, or an aligned part of one. What is left
+    /// of an allocation stays allocated, in blocks that can be freed one by one or in parts again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DoubleFree`], [`Error::ForeignFrame`], [`Error::Misaligned`],
+    /// [`Error::WrongOrder`], [`Error::OrderTooLarge`]; nothing has changed then. Of two frees of
+    /// one block that race, exactly one succeeds.
+    #[inline]
+    pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+        self.design.free(self.context(), pfn, order)
+    }
+
+    /// Frees blocks of one order, in any sequence, with fewer locks than one by one.
+    ///
+    /// # Errors
+    ///
+    /// [`BulkFreeError`] at the first block that [`PageAllocator::free`] would refuse.
+    pub fn free_bulk(&self, blocks: &[Pfn], order: Order) -> Result<(), BulkFreeError> {
+        self.design.free_bulk(self.context(), blocks, order)
+    }
+
+    /// Brings further memory into use, within the span that the configuration named.
+    ///
+    /// Cost: visits every frame of the range; other CPUs go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadRange`], [`Error::OutsideSpan`], [`Error::RangeOverlaps`],
+    /// [`Error::SharedPageblock`], [`Error::UnknownNode`], [`Error::UnknownZone`]; nothing has
+    /// changed then.
+    pub fn add_memory(&self, range: MemoryRange) -> Result<(), Error> {
+        self.design.add_memory(self.context(), range)
+    }
+
+    /// Returns the frames that a CPU keeps to itself to the zones, from whichever CPU calls.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownCpu`].
+    pub fn drain(&self, cpu: CpuId) -> Result<(), Error> {
+        self.check_cpu(cpu)?;
+        self.design.drain(self.context(), cpu);
+        Ok(())
+    }
+
+    /// Returns the frames that all CPUs keep to themselves to the zones.
+    pub fn drain_all(&self) {
+        for cpu in 0..self.topology.cpus() {
+            self.design.drain(self.context(), CpuId::new(cpu as u32));
+        }
+    }
+
+    /// Periodic upkeep of one CPU, for the embedder to call about once a second if it wants idle
+    /// CPUs to give back memory: shrinks per-CPU lists that have not been needed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownCpu`].
+    pub fn tick(&self, cpu: CpuId) -> Result<(), Error> {
+        self.check_cpu(cpu)?;
+        self.design.tick(self.context(), cpu);
+        Ok(())
+    }
+
+    fn check_cpu(&self, cpu: CpuId) -> Result<(), Error> {
+        if cpu.index() < self.topology.cpus() { Ok(()) } else { Err(Error::UnknownCpu) }
+    }
+
+    /// The state of every zone.
+    pub fn zones(&self) -> impl Iterator<Item = ZoneStats> + '_ {
+        (0..).map_while(|index| self.design.zone_stats(self.context(), index))
+    }
+
+    /// What has happened since the allocator was built. Exact whenever no call is under way.
+    pub fn events(&self) -> Events {
+        self.design.events(self.context())
+    }
+
+    /// Checks every invariant of the books and says where the frames are.
+    ///
+    /// Cost: visits every frame with all locks of its zone held. Other CPUs may go on meanwhile,
+    /// and wait.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Violation`] found.
+    pub fn validate(&self) -> Result<Census, Violation> {
+        self.design.validate(self.context())
+    }
+
+    /// The machine that the allocator runs on.
+    pub fn platform(&self) -> &P {
+        &self.platform
+    }
+}

@@ -1,0 +1,162 @@
+//! What memory there is, and who is near it.
+
+use crate::Error;
+use crate::units::{FrameCount, NodeId, Order, Pfn, ZoneKind};
+
+/// A stretch of physical memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryRange {
+    /// The first frame. It need not be aligned.
+    pub start: Pfn,
+    /// How many frames it has.
+    pub frames: FrameCount,
+    /// The node that it is near to.
+    pub node: NodeId,
+    /// The class of zone that it belongs to.
+    pub zone: ZoneKind,
+}
+
+impl MemoryRange {
+    /// Ordinary memory of node 0.
+    pub const fn new(start: Pfn, frames: FrameCount) -> Self {
+        MemoryRange { start, frames, node: NodeId::new(0), zone: ZoneKind::Normal }
+    }
+
+    /// The same range in another node.
+    pub const fn on_node(self, node: NodeId) -> Self {
+        MemoryRange { node, ..self }
+    }
+
+    /// The same range in a zone of another kind.
+    pub const fn in_zone(self, zone: ZoneKind) -> Self {
+        MemoryRange { zone, ..self }
+    }
+
+    /// The first frame behind the range.
+    pub(crate) const fn end(&self) -> Pfn {
+        self.start.offset(self.frames)
+    }
+
+    /// Refuses a range that is empty or runs past the last frame number.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let end = self.start.get().checked_add(self.frames.get());
+        if self.frames == FrameCount::ZERO || end.is_none() { Err(Error::BadRange) } else { Ok(()) }
+    }
+}
+
+/// The machine that an allocator serves. Read during construction only.
+#[derive(Clone, Copy, Debug)]
+pub struct Config<'a> {
+    /// The memory to begin with. Ranges may come in any order, with holes between them; they must
+    /// not overlap, and ranges of different zones must not share a pageblock.
+    pub ranges: &'a [MemoryRange],
+    /// The node of each CPU; the length is the number of CPUs. A CPU number beyond it is folded
+    /// into the range.
+    pub cpu_nodes: &'a [NodeId],
+    /// The distance from each node to each node, row by row, as ACPI's SLIT gives it. Empty means
+    /// that all other nodes are equally far.
+    pub distances: &'a [u8],
+    /// The first frame and the number of frames that the metadata covers, if it shall leave room
+    /// for [`add_memory`](crate::PageAllocator::add_memory); otherwise just the ranges.
+    pub span: Option<(Pfn, FrameCount)>,
+    /// Zones that have no memory yet, but may be given some.
+    pub spare_zones: &'a [(NodeId, ZoneKind)],
+    /// The distance in bytes between the records of two frames. 0 packs them at 16 bytes; 64
+    /// models Linux's `struct page`. Designs that keep no record per frame ignore it.
+    pub frame_bytes: usize,
+    /// How many frames the minimum watermarks keep back, over all zones; `None` computes it from
+    /// the size of memory as Linux computes `min_free_kbytes`.
+    pub min_free: Option<FrameCount>,
+}
+
+impl<'a> Config<'a> {
+    /// A machine with this memory and one CPU for each entry of `cpu_nodes`; the rest by default.
+    pub const fn new(ranges: &'a [MemoryRange], cpu_nodes: &'a [NodeId]) -> Self {
+        Config {
+            ranges,
+            cpu_nodes,
+            distances: &[],
+            span: None,
+            spare_zones: &[],
+            frame_bytes: 0,
+            min_free: None,
+        }
+    }
+
+    /// Refuses what no allocator can be built for. Overlaps are found when memory is added.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.cpu_nodes.is_empty() || (self.ranges.is_empty() && self.span.is_none()) {
+            return Err(Error::BadTopology);
+        }
+        let (first, frames) = self.span()?;
+        for range in self.ranges {
+            range.check()?;
+            if range.start < first || range.end() > first.offset(frames) {
+                return Err(Error::OutsideSpan);
+            }
+        }
+        let nodes = self.nodes();
+        if !self.distances.is_empty() && self.distances.len() != nodes * nodes {
+            return Err(Error::BadDistances);
+        }
+        Ok(())
+    }
+
+    /// How many nodes the configuration speaks of: one more than the highest number.
+    pub(crate) fn nodes(&self) -> usize {
+        let of_ranges = self.ranges.iter().map(|range| range.node);
+        let of_zones = self.spare_zones.iter().map(|zone| zone.0);
+        let of_cpus = self.cpu_nodes.iter().copied();
+        of_ranges.chain(of_zones).chain(of_cpus).map(|node| node.index() + 1).max().unwrap_or(0)
+    }
+
+    /// Whether there is, or may come to be, a zone of this kind on the node.
+    pub(crate) fn has_zone(&self, node: NodeId, kind: ZoneKind) -> bool {
+        self.ranges.iter().any(|range| (range.node, range.zone) == (node, kind))
+            || self.spare_zones.contains(&(node, kind))
+    }
+
+    /// All zones, by node and then by kind.
+    pub(crate) fn zones(&self) -> impl Iterator<Item = (NodeId, ZoneKind)> + '_ {
+        (0..self.nodes()).flat_map(move |node| {
+            let node = NodeId::new(node as u16);
+            let kinds = ZoneKind::ALL.into_iter().filter(move |&kind| self.has_zone(node, kind));
+            kinds.map(move |kind| (node, kind))
+        })
+    }
+
+    /// How far `to` is from `from`.
+    pub(crate) fn distance(&self, from: usize, to: usize) -> u8 {
+        const LOCAL: u8 = 10;
+        const REMOTE: u8 = 20;
+        match self.distances.get(from * self.nodes() + to) {
+            Some(&distance) => distance,
+            None if from == to => LOCAL,
+            None => REMOTE,
+        }
+    }
+
+    fn span(&self) -> Result<(Pfn, FrameCount), Error> {
+        if let Some((first, frames)) = self.span {
+            MemoryRange::new(first, frames).check()?;
+            return Ok((first, frames));
+        }
+        let first = self.ranges.iter().map(|range| range.start).min().ok_or(Error::BadTopology)?;
+        let end = self.ranges.iter().map(MemoryRange::end).max().ok_or(Error::BadTopology)?;
+        Ok((first, FrameCount::new(end.get() - first.get())))
+    }
+
+    /// The span, rounded outwards to the largest block: what the tables cover.
+    pub(crate) fn span_of_blocks(&self) -> Result<(Pfn, FrameCount), Error> {
+        let block = Order::BUDDY_MAX.frames().get();
+        let (first, frames) = self.span()?;
+        let end = first.get() + frames.get();
+        let first = first.get() / block * block;
+        let end = end.checked_next_multiple_of(block).ok_or(Error::SpanTooLarge)?;
+        // Links are 32 bits wide, and one value ends a list.
+        if end - first >= u64::from(u32::MAX) {
+            return Err(Error::SpanTooLarge);
+        }
+        Ok((Pfn::new(first), FrameCount::new(end - first)))
+    }
+}

@@ -1,0 +1,149 @@
+//! Per-CPU pages: the blocks that one CPU keeps at hand from one zone, so that most allocations
+//! and frees need no lock that others want.
+//!
+//! After Linux 6.12 (`struct per_cpu_pages`): a lock that is tried and never waited for on the
+//! fast paths, and lists by order and migratetype.
+
+use crate::memmap::list::ListHead;
+use crate::platform::{LockClass, Platform, RawLock, SharedCell};
+use crate::units::{MigrateType, Order};
+
+/// The largest of the small orders that are kept (Linux's `PAGE_ALLOC_COSTLY_ORDER`).
+pub(crate) const COSTLY_ORDER: Order = Order::new(3);
+
+/// How many lists there are: orders 0 to 3 by type, and order 9 for movable content and for the
+/// rest.
+pub(crate) const LISTS: usize = (COSTLY_ORDER.index() + 1) * MigrateType::COUNT + 2;
+
+/// The lists of blocks of [`Order::PAGEBLOCK`]: not movable, and movable.
+const HUGE_LISTS: usize = LISTS - 2;
+
+/// The list for blocks of this order and type, if such blocks are kept.
+#[inline]
+pub(crate) fn list_index(order: Order, migratetype: MigrateType) -> Option<usize> {
+    if order <= COSTLY_ORDER {
+        Some(order.index() * MigrateType::COUNT + migratetype.index())
+    } else if order == Order::PAGEBLOCK {
+        Some(HUGE_LISTS + usize::from(migratetype == MigrateType::Movable))
+    } else {
+        None
+    }
+}
+
+/// The order of the blocks on a list.
+#[inline]
+pub(crate) const fn list_order(index: usize) -> Order {
+    if index >= HUGE_LISTS {
+        Order::PAGEBLOCK
+    } else {
+        Order::new((index / MigrateType::COUNT) as u8)
+    }
+}
+
+/// What one CPU keeps of one zone. Everything is guarded by `lock`.
+#[repr(C, align(64))]
+pub struct PerCpuPages<P: Platform> {
+    lock: P::Lock,
+    /// Frames on all lists.
+    pub(crate) count: P::LocalCell<u32>,
+    /// Frames beyond which blocks go back to the zone.
+    pub(crate) high: P::LocalCell<u32>,
+    /// The least that `high` is tuned to.
+    pub(crate) high_min: P::LocalCell<u32>,
+    /// The most that `high` is tuned to. Equal to the least: no tuning.
+    pub(crate) high_max: P::LocalCell<u32>,
+    /// Frames that move to or from the zone at a time.
+    pub(crate) batch: P::LocalCell<u32>,
+    /// By how many powers of two the next refill is larger than a batch.
+    pub(crate) alloc_factor: P::LocalCell<u32>,
+    /// Frames freed lately without allocations in between.
+    pub(crate) free_count: P::LocalCell<u32>,
+    /// Whether the last free was of more than one frame.
+    pub(crate) freed_high_order: P::LocalCell<u32>,
+    /// Ticks until the pages of another node's zone go back to it.
+    pub(crate) expire: P::LocalCell<u32>,
+    pub(crate) lists: [ListHead<P::LocalCell<u32>>; LISTS],
+}
+
+impl<P: Platform> PerCpuPages<P> {
+    pub(crate) fn new() -> Self {
+        let zero = || P::LocalCell::new(0);
+        PerCpuPages {
+            lock: P::Lock::new(LockClass::Pcp),
+            count: zero(),
+            high: zero(),
+            high_min: zero(),
+            high_max: zero(),
+            batch: zero(),
+            alloc_factor: zero(),
+            free_count: zero(),
+            freed_high_order: zero(),
+            expire: zero(),
+            lists: core::array::from_fn(|_| ListHead::new()),
+        }
+    }
+
+    /// Waits for the lock: for drains and reports, from any CPU.
+    pub(crate) fn lock<'a>(&'a self, platform: &'a P) -> PcpGuard<'a, P> {
+        platform.pin();
+        self.lock.lock();
+        PcpGuard { pcp: self, platform }
+    }
+
+    /// A guard for a lock that the caller took with [`PerCpuPages::lock`] and then forgot.
+    pub(crate) fn adopt<'a>(&'a self, platform: &'a P) -> PcpGuard<'a, P> {
+        PcpGuard { pcp: self, platform }
+    }
+
+    /// Takes the lock if it is free. The caller has pinned itself; the guard unpins, and so does
+    /// a failure.
+    #[inline]
+    pub(crate) fn try_lock_pinned<'a>(&'a self, platform: &'a P) -> Option<PcpGuard<'a, P>> {
+        if self.lock.try_lock() {
+            Some(PcpGuard { pcp: self, platform })
+        } else {
+            platform.unpin();
+            None
+        }
+    }
+}
+
+/// The lock of one CPU's pages, held. Unlocks and unpins when dropped.
+pub(crate) struct PcpGuard<'a, P: Platform> {
+    pcp: &'a PerCpuPages<P>,
+    platform: &'a P,
+}
+
+impl<P: Platform> core::ops::Deref for PcpGuard<'_, P> {
+    type Target = PerCpuPages<P>;
+    #[inline]
+    fn deref(&self) -> &PerCpuPages<P> {
+        self.pcp
+    }
+}
+
+impl<P: Platform> Drop for PcpGuard<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        self.pcp.lock.unlock();
+        self.platform.unpin();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_list_has_one_order() {
+        for order in Order::ZERO.to(Order::BUDDY_MAX) {
+            for migratetype in MigrateType::ALL {
+                match list_index(order, migratetype) {
+                    Some(index) => assert_eq!(list_order(index), order),
+                    None => assert!((4..9).contains(&order.get()) || order.get() == 10),
+                }
+            }
+        }
+        assert_eq!(LISTS, 14);
+    }
+}

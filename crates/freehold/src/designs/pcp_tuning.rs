@@ -1,0 +1,325 @@
+//! How many frames a CPU keeps, and how many move to or from the zone at a time.
+//!
+//! `auto` follows Linux 6.12 (`zone_batchsize`, `zone_highsize`, `nr_pcp_alloc`, `nr_pcp_free`,
+//! `nr_pcp_high`, `decay_pcp_high`), taking every CPU's share of the cache to be large
+//! (`PCPF_FREE_HIGH_BATCH`). `fixed` follows 4.16: single frames only, with a constant batch and
+//! high mark.
+
+use super::pcp::{COSTLY_ORDER, PerCpuPages, list_index};
+use crate::platform::{Platform, SharedCell};
+use crate::units::{FrameCount, MigrateType, Order};
+
+/// The most powers of two by which a refill or drain exceeds a batch
+/// (`CONFIG_PCP_BATCH_SCALE_MAX`).
+const BATCH_SCALE_MAX: u32 = 5;
+
+/// How the per-CPU lists are sized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PcpMode {
+    /// Constants, for order 0 only, as in Linux 4.16.
+    Fixed {
+        /// Frames that move at a time.
+        batch: u32,
+        /// Frames at which a batch goes back.
+        high: u32,
+    },
+    /// Tuned to the size of the zone and to the course of events, as in Linux 6.12.
+    Auto,
+}
+
+/// The bounds within which a CPU's lists of one zone are tuned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) batch: u32,
+    pub(crate) high_min: u32,
+    pub(crate) high_max: u32,
+}
+
+impl PcpMode {
+    /// The list for blocks of this order and type, if this mode keeps such blocks.
+    #[inline]
+    pub(crate) fn list(&self, order: Order, migratetype: MigrateType) -> Option<usize> {
+        match self {
+            PcpMode::Fixed { .. } if order != Order::ZERO => None,
+            _ => list_index(order, migratetype),
+        }
+    }
+
+    /// The bounds for a zone of `managed` frames, with `low` frames below its low watermark and
+    /// so many CPUs near it.
+    pub(crate) fn limits(&self, managed: FrameCount, low: FrameCount, cpus: usize) -> Limits {
+        match *self {
+            PcpMode::Fixed { batch, high } => Limits { batch, high_min: high, high_max: high },
+            PcpMode::Auto => {
+                let batch = batch_for(managed);
+                let share = |frames: u64| {
+                    let share = frames / (cpus.max(1) as u64);
+                    u32::try_from(share).unwrap_or(u32::MAX / 2).max(batch * 4)
+                };
+                // An eighth of the zone may lie on per-CPU lists.
+                let (min, max) = (share(low.get()), share(managed.get() / 8));
+                Limits { batch, high_min: min, high_max: max.max(min) }
+            }
+        }
+    }
+
+    /// How many blocks to take from the zone for a list that has run empty.
+    pub(crate) fn refill<P: Platform>(
+        &self,
+        pcp: &PerCpuPages<P>,
+        order: Order,
+        below_high: bool,
+    ) -> u32 {
+        let batch = pcp.batch.get();
+        if let PcpMode::Fixed { .. } = self {
+            return batch;
+        }
+        let (high_min, high_max) = (pcp.high_min.get(), pcp.high_max.get());
+        let mut high = pcp.high.get();
+        let mut count = if order == Order::ZERO { batch << pcp.alloc_factor.get() } else { batch };
+        if high_min != high_max && !below_high {
+            high = (high + count).min(high_max);
+        }
+        pcp.high.set(high);
+        if order == Order::ZERO {
+            let most = high.saturating_sub(pcp.count.get()).saturating_sub(batch).max(batch);
+            // Allocations that go on without frees double the refill.
+            if count <= most && pcp.alloc_factor.get() < BATCH_SCALE_MAX {
+                pcp.alloc_factor.set(pcp.alloc_factor.get() + 1);
+            }
+            count = count.min(most);
+        }
+        if count > 1 { (count >> order.get()).max(2) } else { count }
+    }
+
+    /// Notes that so many blocks were allocated.
+    #[inline]
+    pub(crate) fn note_alloc<P: Platform>(&self, pcp: &PerCpuPages<P>, blocks: usize) {
+        if let PcpMode::Auto = self {
+            pcp.free_count.set(halve(pcp.free_count.get(), blocks));
+        }
+    }
+
+    /// Notes that so many blocks were freed and put on a list; returns how many frames to drain,
+    /// if any.
+    #[inline]
+    pub(crate) fn note_free<P: Platform>(
+        &self,
+        pcp: &PerCpuPages<P>,
+        order: Order,
+        blocks: usize,
+        below_high: impl FnOnce() -> bool,
+    ) -> Option<u32> {
+        match *self {
+            PcpMode::Fixed { batch, high } => {
+                let count = pcp.count.get();
+                (count >= high).then(|| batch.max(count - high + 1))
+            }
+            PcpMode::Auto => tune_free(pcp, order, blocks, below_high),
+        }
+    }
+
+    /// Lowers the high mark of a CPU that has been quiet; returns how many frames exceed it.
+    pub(crate) fn decay<P: Platform>(&self, pcp: &PerCpuPages<P>) -> u32 {
+        let (count, high, high_min) = (pcp.count.get(), pcp.high.get(), pcp.high_min.get());
+        if let PcpMode::Auto = self
+            && high > high_min
+        {
+            let most = pcp.batch.get() << BATCH_SCALE_MAX;
+            pcp.high.set(count.saturating_sub(most).max(high - (high >> 3)).max(high_min));
+        }
+        count.saturating_sub(pcp.high.get())
+    }
+}
+
+/// `value` halved so many times.
+#[inline]
+fn halve(value: u32, times: usize) -> u32 {
+    value >> times.min(31)
+}
+
+#[inline]
+fn tune_free<P: Platform>(
+    pcp: &PerCpuPages<P>,
+    order: Order,
+    blocks: usize,
+    below_high: impl FnOnce() -> bool,
+) -> Option<u32> {
+    pcp.alloc_factor.set(halve(pcp.alloc_factor.get(), blocks));
+    let (batch, count) = (pcp.batch.get(), pcp.count.get());
+    let small_block = order != Order::ZERO && order <= COSTLY_ORDER;
+    // A run of frees of small blocks, as when a process that used them exits: hand them all back,
+    // so that other CPUs can use them while they are still in a shared cache.
+    let run_of_blocks = small_block
+        && pcp.free_count.get() >= batch
+        && pcp.freed_high_order.get() != 0
+        && count >= batch;
+    pcp.freed_high_order.set(u32::from(small_block));
+    let most = batch << BATCH_SCALE_MAX;
+    if pcp.free_count.get() < most {
+        pcp.free_count.set(pcp.free_count.get() + ((blocks as u32) << order.get()));
+    }
+    let high = tune_high(pcp, batch, count, run_of_blocks, below_high);
+    if count < high {
+        return None;
+    }
+    Some(if run_of_blocks {
+        count.min(most)
+    } else if high < batch {
+        1
+    } else {
+        // Keep a batch, and free more the longer the run of frees has been.
+        let most = (high - batch).max(batch);
+        pcp.free_count.get().clamp(batch, most).max(count - high)
+    })
+}
+
+/// The mark at which frames go back, after adapting it to what was just freed.
+#[inline]
+fn tune_high<P: Platform>(
+    pcp: &PerCpuPages<P>,
+    batch: u32,
+    count: u32,
+    run_of_blocks: bool,
+    below_high: impl FnOnce() -> bool,
+) -> u32 {
+    let (high_min, high_max, high) = (pcp.high_min.get(), pcp.high_max.get(), pcp.high.get());
+    if run_of_blocks {
+        pcp.high.set(high.saturating_sub(batch << BATCH_SCALE_MAX).max(high_min));
+        return 0;
+    }
+    if high_min == high_max {
+        return high;
+    }
+    let freed = pcp.free_count.get();
+    if below_high() {
+        pcp.high.set(high.saturating_sub(freed.max(batch)).max(high_min));
+        return count.max(high_min);
+    }
+    if count >= high && high < freed + batch {
+        // The mark should leave room for a whole run of frees next time.
+        pcp.high.set((freed + batch).clamp(high_min, high_max));
+    }
+    high
+}
+
+/// Linux's `zone_batchsize`: 63 for zones of 1 GiB and more, with 4 KiB frames.
+fn batch_for(managed: FrameCount) -> u32 {
+    /// 1 MiB in frames.
+    const MOST: u64 = 256;
+    let quarter = ((managed.get() >> 10).min(MOST) / 4).max(1);
+    let batch = quarter + quarter / 2;
+    (((1u64 << batch.ilog2()) - 1) as u32).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestPlatform;
+
+    const GIB: u64 = 1 << 18;
+
+    fn pages(limits: Limits) -> PerCpuPages<TestPlatform> {
+        let pcp: PerCpuPages<TestPlatform> = PerCpuPages::new();
+        pcp.batch.set(limits.batch);
+        pcp.high_min.set(limits.high_min);
+        pcp.high_max.set(limits.high_max);
+        pcp.high.set(limits.high_min);
+        pcp
+    }
+
+    fn auto_limits() -> Limits {
+        PcpMode::Auto.limits(FrameCount::new(16 * GIB), FrameCount::new(16 * 1024), 8)
+    }
+
+    #[test]
+    fn batches_follow_the_size_of_the_zone() {
+        let batch = |frames| batch_for(FrameCount::new(frames));
+        assert_eq!(batch(GIB), 63);
+        assert_eq!(batch(64 * GIB), 63);
+        assert_eq!(batch(GIB / 16), 3);
+        assert_eq!(batch(100), 1);
+    }
+
+    #[test]
+    fn limits_share_the_zone_between_the_cpus_near_it() {
+        let limits = auto_limits();
+        assert_eq!(limits, Limits { batch: 63, high_min: 2048, high_max: 65_536 });
+        let fixed = PcpMode::Fixed { batch: 31, high: 186 };
+        let limits = fixed.limits(FrameCount::new(GIB), FrameCount::new(1), 8);
+        assert_eq!(limits, Limits { batch: 31, high_min: 186, high_max: 186 });
+    }
+
+    #[test]
+    fn refills_double_while_only_allocations_come() {
+        let pcp = pages(auto_limits());
+        let refills: [u32; 7] =
+            core::array::from_fn(|_| PcpMode::Auto.refill(&pcp, Order::ZERO, false));
+        assert_eq!(refills, [63, 126, 252, 504, 1008, 2016, 2016]);
+        // 2048 + 63 * (1 + 2 + 4 + 8 + 16 + 32 + 32)
+        assert_eq!(pcp.high.get(), 2048 + 63 * 95);
+    }
+
+    #[test]
+    fn a_zone_that_runs_low_gets_no_larger_lists() {
+        let pcp = pages(auto_limits());
+        PcpMode::Auto.refill(&pcp, Order::ZERO, true);
+        assert_eq!(pcp.high.get(), 2048);
+    }
+
+    #[test]
+    fn larger_blocks_come_in_smaller_numbers() {
+        let pcp = pages(auto_limits());
+        assert_eq!(PcpMode::Auto.refill(&pcp, Order::new(3), false), 7);
+        assert_eq!(PcpMode::Auto.refill(&pcp, Order::PAGEBLOCK, false), 2);
+    }
+
+    #[test]
+    fn drains_grow_with_the_run_of_frees() {
+        let pcp = pages(auto_limits());
+        let mut drained = None;
+        for count in 1..=2048 {
+            pcp.count.set(count);
+            drained = PcpMode::Auto.note_free(&pcp, Order::ZERO, 1, || false);
+            assert!(drained.is_none() || count == 2048, "{count}");
+        }
+        // free_count stops at 2016; one batch stays.
+        assert_eq!(drained, Some(2048 - 63));
+        assert_eq!(pcp.high.get(), 2016 + 63);
+    }
+
+    #[test]
+    fn a_run_of_small_blocks_goes_back_at_once() {
+        let pcp = pages(auto_limits());
+        let mut drained = None;
+        for blocks in 1..=9 {
+            pcp.count.set(blocks * 8);
+            drained = PcpMode::Auto.note_free(&pcp, Order::new(3), 1, || false);
+        }
+        // Eight blocks make free_count 64, which is at least a batch when the ninth comes.
+        assert_eq!(drained, Some(72));
+    }
+
+    #[test]
+    fn quiet_lists_decay() {
+        let pcp = pages(auto_limits());
+        pcp.high.set(8000);
+        pcp.count.set(8000);
+        assert_eq!(PcpMode::Auto.decay(&pcp), 1000);
+        pcp.count.set(0);
+        assert_eq!(PcpMode::Auto.decay(&pcp), 0);
+        assert_eq!(pcp.high.get(), 7000 - 875);
+    }
+
+    #[test]
+    fn fixed_mode_drains_a_batch_at_the_mark() {
+        let mode = PcpMode::Fixed { batch: 31, high: 186 };
+        let pcp = pages(mode.limits(FrameCount::new(GIB), FrameCount::ZERO, 1));
+        pcp.count.set(185);
+        assert_eq!(mode.note_free(&pcp, Order::ZERO, 1, || false), None);
+        pcp.count.set(186);
+        assert_eq!(mode.note_free(&pcp, Order::ZERO, 1, || false), Some(31));
+        assert_eq!(mode.refill(&pcp, Order::ZERO, false), 31);
+        assert_eq!(mode.list(Order::new(1), MigrateType::Movable), None);
+    }
+}

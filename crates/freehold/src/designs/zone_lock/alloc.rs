@@ -1,0 +1,202 @@
+//! Allocation: try the zones by their watermarks, from per-CPU lists first.
+
+use super::{LocalPages, ZoneLock};
+use crate::Error;
+use crate::designs::Context;
+use crate::designs::pcp_tuning::PcpMode;
+use crate::memmap::block::ZoneIndex;
+use crate::memmap::frame::{FrameIndex, FrameState, Tag};
+use crate::memmap::list::End;
+use crate::platform::{Platform, SharedCell};
+use crate::request::Request;
+use crate::units::{FrameCount, MigrateType, Order, Pfn};
+use crate::zone::fallback::Mode;
+use crate::zone::watermark::Watermark;
+
+impl<P: Platform> ZoneLock<P> {
+    /// The common case in a straight line: the best zone is not low, and this CPU has a block of
+    /// it on a list.
+    #[inline(always)]
+    pub(super) fn take_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
+        let Request { order, migratetype, .. } = *request;
+        let list = self.mode.list(order, migratetype)?;
+        let cpu = context.topology.fold(context.platform.cpu());
+        let zone = context.topology.best_zone(cpu, request.effective_limit())?;
+        if !self.may_take(zone, request, first_class(request.watermark)) {
+            return None;
+        }
+        let pages = self.try_lock_pcp(context, zone)?;
+        let frame = self.take_listed(&pages, list, order, migratetype)?;
+        Some(self.frames.pfn_of(frame))
+    }
+
+    /// First from any zone above its low watermark, then as deep as the request may dip, then once
+    /// more after all CPUs have given back what they keep.
+    pub(super) fn alloc_slowly(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+    ) -> Result<Pfn, Error> {
+        let from = |class| self.alloc_from(context, zones, &request, class);
+        let frame = from(first_class(request.watermark)).or_else(|| from(request.watermark));
+        let frame = frame.or_else(|| {
+            self.drain_all_cpus(context);
+            from(request.watermark)
+        });
+        match frame {
+            Some(frame) => Ok(self.frames.pfn_of(frame)),
+            None if self.could_ignore_watermarks(zones, &request) => Err(Error::BelowWatermark),
+            None => Err(Error::OutOfMemory),
+        }
+    }
+
+    fn could_ignore_watermarks(&self, zones: &[u16], request: &Request) -> bool {
+        self.usable(zones, request).any(|zone| {
+            let limit = request.effective_limit();
+            self.zone(zone).watermark_ok(request.order, Watermark::Ignore, limit)
+        })
+    }
+
+    /// The zones of the list that the request may use.
+    #[inline]
+    pub(super) fn usable<'a>(
+        &'a self,
+        zones: &'a [u16],
+        request: &'a Request,
+    ) -> impl Iterator<Item = ZoneIndex> + 'a {
+        zones.iter().map(|&zone| ZoneIndex(zone)).filter(|&zone| {
+            !request.only_node || request.node.is_none_or(|node| node == self.zone(zone).node())
+        })
+    }
+
+    fn alloc_from(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &Request,
+        class: Watermark,
+    ) -> Option<FrameIndex> {
+        self.usable(zones, request)
+            .filter(|&zone| self.may_take(zone, request, class))
+            .find_map(|zone| self.alloc_in(context, zone, request.order, request.migratetype))
+    }
+
+    /// Whether the zone's level allows the request, noting when the level is seen to be low.
+    #[inline(always)]
+    pub(super) fn may_take(&self, zone: ZoneIndex, request: &Request, class: Watermark) -> bool {
+        let zone = self.zone(zone);
+        let limit = request.effective_limit();
+        if self.mode == PcpMode::Auto && !zone.is_below_high() {
+            if zone.watermark_ok(request.order, Watermark::High, limit) {
+                return true;
+            }
+            zone.note_below_high();
+        }
+        zone.watermark_ok(request.order, class, limit)
+    }
+
+    fn alloc_in(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        order: Order,
+        migratetype: MigrateType,
+    ) -> Option<FrameIndex> {
+        if let Some(list) = self.mode.list(order, migratetype)
+            && let Some(pages) = self.try_lock_pcp(context, zone)
+            && let Some(frame) = self.pop(context.platform, &pages, list, order, migratetype)
+        {
+            return Some(frame);
+        }
+        self.alloc_directly(context.platform, zone, order, migratetype)
+    }
+
+    /// Takes a block off a CPU's list, refilling that first if it is empty.
+    fn pop(
+        &self,
+        platform: &P,
+        pages: &LocalPages<'_, P>,
+        list: usize,
+        order: Order,
+        migratetype: MigrateType,
+    ) -> Option<FrameIndex> {
+        self.take_listed(pages, list, order, migratetype).or_else(|| {
+            self.refill(platform, pages, order, migratetype);
+            self.take_listed(pages, list, order, migratetype)
+        })
+    }
+
+    /// Takes a block off a CPU's list, if there is one.
+    #[inline(always)]
+    fn take_listed(
+        &self,
+        pages: &LocalPages<'_, P>,
+        list: usize,
+        order: Order,
+        migratetype: MigrateType,
+    ) -> Option<FrameIndex> {
+        let pcp = &pages.pcp;
+        let frame = pcp.lists[list].pop_front(&self.frames)?;
+        self.frames.set_state(frame, FrameState::head(Tag::Allocated, order, migratetype));
+        pcp.count.set(pcp.count.get() - order.frames().get() as u32);
+        self.mode.note_alloc(pcp, 1);
+        Some(frame)
+    }
+
+    /// Moves blocks from the zone to the back of an empty list.
+    #[cold]
+    pub(super) fn refill(
+        &self,
+        platform: &P,
+        pages: &LocalPages<'_, P>,
+        order: Order,
+        migratetype: MigrateType,
+    ) {
+        let LocalPages { pcp, events, zone } = pages;
+        let Some(list) = self.mode.list(order, migratetype) else { return };
+        let wanted = self.mode.refill(pcp, order, self.zone(*zone).is_below_high());
+        let mut mode = Mode::default();
+        let mut taken = FrameCount::ZERO;
+        let guard = self.lock_zone(platform, *zone);
+        for _ in 0..wanted {
+            let Some(block) = guard.take(order, migratetype, &mut mode) else { break };
+            self.frames.set_state(block, FrameState::head(Tag::Pcp, order, migratetype));
+            pcp.lists[list].push(&self.frames, block, End::Back);
+            taken += order.frames();
+        }
+        guard.sub_free(taken);
+        drop(guard);
+        pcp.count.set(pcp.count.get() + taken.get() as u32);
+        pcp.expire.set(super::drain::EXPIRE_TICKS);
+        events.note_refill(taken);
+    }
+
+    /// Takes a block from the zone, past the per-CPU lists: they do not keep its order, or their
+    /// lock is taken, or the refill found nothing.
+    #[cold]
+    pub(super) fn alloc_directly(
+        &self,
+        platform: &P,
+        zone: ZoneIndex,
+        order: Order,
+        migratetype: MigrateType,
+    ) -> Option<FrameIndex> {
+        let guard = self.lock_zone(platform, zone);
+        let block = guard.take(order, migratetype, &mut Mode::default())?;
+        self.frames.set_state(block, FrameState::head(Tag::Allocated, order, migratetype));
+        guard.sub_free(order.frames());
+        guard.note_direct_alloc(order.frames());
+        Some(block)
+    }
+}
+
+/// The class of the first round: everybody leaves the low watermark alone while another zone can
+/// serve.
+#[inline]
+pub(super) const fn first_class(class: Watermark) -> Watermark {
+    match class {
+        Watermark::High => Watermark::High,
+        _ => Watermark::Low,
+    }
+}

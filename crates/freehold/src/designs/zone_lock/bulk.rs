@@ -1,0 +1,223 @@
+//! Many blocks in one call: the locks are taken once for many.
+
+use super::alloc::first_class;
+use super::{LocalPages, ZoneLock};
+use crate::Error;
+use crate::allocator::BulkFreeError;
+use crate::designs::Context;
+use crate::memmap::block::ZoneIndex;
+use crate::memmap::frame::{FrameIndex, FrameState, Tag};
+use crate::platform::{Platform, SharedCell};
+use crate::request::Request;
+use crate::units::{FrameCount, MigrateType, Order, Pfn};
+use crate::zone::fallback::Mode;
+use crate::zone::watermark::Watermark;
+
+/// The locks are dropped after so many blocks, so that nobody waits for a whole bulk.
+const CHUNK_BLOCKS: usize = 64;
+
+impl<P: Platform> ZoneLock<P> {
+    /// Fills `out`: zone by zone, first down to the low watermark, then as deep as the request may
+    /// dip, then once more after all CPUs have given back what they keep.
+    pub(super) fn alloc_blocks(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+        out: &mut [Pfn],
+    ) -> usize {
+        let mut count = 0;
+        for round in 0..3 {
+            let class = match round {
+                0 => first_class(request.watermark),
+                _ => request.watermark,
+            };
+            if round == 2 && count < out.len() {
+                self.drain_all_cpus(context);
+            }
+            for zone in self.usable(zones, &request) {
+                count += self.fill_from(context, zone, &request, class, &mut out[count..]);
+                if count == out.len() {
+                    return count;
+                }
+            }
+        }
+        count
+    }
+
+    fn fill_from(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        request: &Request,
+        class: Watermark,
+        out: &mut [Pfn],
+    ) -> usize {
+        let mut count = 0;
+        while count < out.len() && self.may_take(zone, request, class) {
+            let end = out.len().min(count + CHUNK_BLOCKS);
+            let filled = self.fill_chunk(context, zone, request, &mut out[count..end]);
+            if filled == 0 {
+                break;
+            }
+            count += filled;
+        }
+        count
+    }
+
+    /// Fills as much of a chunk as the CPU's list and one refill will give; failing that, takes
+    /// blocks from the zone.
+    fn fill_chunk(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        request: &Request,
+        out: &mut [Pfn],
+    ) -> usize {
+        let Request { order, migratetype, .. } = *request;
+        if let Some(list) = self.mode.list(order, migratetype)
+            && let Some(pages) = self.try_lock_pcp(context, zone)
+        {
+            if pages.pcp.lists[list].is_empty() {
+                self.refill(context.platform, &pages, order, migratetype);
+            }
+            let count = self.take_many_listed(&pages, list, order, migratetype, out);
+            if count > 0 {
+                return count;
+            }
+        }
+        self.take_many_directly(context.platform, zone, order, migratetype, out)
+    }
+
+    fn take_many_listed(
+        &self,
+        pages: &LocalPages<'_, P>,
+        list: usize,
+        order: Order,
+        migratetype: MigrateType,
+        out: &mut [Pfn],
+    ) -> usize {
+        let pcp = &pages.pcp;
+        let state = FrameState::head(Tag::Allocated, order, migratetype);
+        let (room, mut slots) = (out.len(), out.iter_mut());
+        let count = pcp.lists[list].pop_front_many(&self.frames, room, |block| {
+            self.frames.set_state(block, state);
+            if let Some(slot) = slots.next() {
+                *slot = self.frames.pfn_of(block);
+            }
+        });
+        pcp.count.set(pcp.count.get() - ((count as u32) << order.get()));
+        self.mode.note_alloc(pcp, count);
+        count
+    }
+
+    fn take_many_directly(
+        &self,
+        platform: &P,
+        zone: ZoneIndex,
+        order: Order,
+        migratetype: MigrateType,
+        out: &mut [Pfn],
+    ) -> usize {
+        let guard = self.lock_zone(platform, zone);
+        let (mut mode, mut count) = (Mode::default(), 0);
+        for slot in out {
+            let Some(block) = guard.take(order, migratetype, &mut mode) else { break };
+            self.frames.set_state(block, FrameState::head(Tag::Allocated, order, migratetype));
+            *slot = self.frames.pfn_of(block);
+            count += 1;
+        }
+        let frames = FrameCount::new((count as u64) << order.get());
+        guard.sub_free(frames);
+        guard.note_direct_alloc(frames);
+        count
+    }
+
+    /// Frees blocks until one cannot be freed. Blocks that follow each other and belong on one list
+    /// share one hold of its lock.
+    pub(super) fn free_blocks(
+        &self,
+        context: Context<'_, P>,
+        blocks: &[Pfn],
+        order: Order,
+    ) -> Result<(), BulkFreeError> {
+        let mut freed = 0;
+        while freed < blocks.len() {
+            let end = blocks.len().min(freed + CHUNK_BLOCKS);
+            let mut run = Run::new(self, context.platform, &blocks[freed..end], order);
+            self.free_run(context, &mut run);
+            freed += run.claimed;
+            if let Some(error) = run.error {
+                return Err(BulkFreeError { freed, error });
+            }
+        }
+        Ok(())
+    }
+
+    fn free_run(&self, context: Context<'_, P>, run: &mut Run<'_, P>) {
+        let (platform, order) = (context.platform, run.order);
+        let Some(first) = run.next() else { return };
+        let (zone, migratetype) = self.blocks.of_used(first);
+        let mut blocks = core::iter::once(first).chain(run);
+        if let Some(list) = self.mode.list(order, migratetype)
+            && let Some(pages) = self.try_lock_pcp(context, zone)
+        {
+            let state = FrameState::head(Tag::Pcp, order, migratetype);
+            let blocks = blocks.inspect(|&block| self.frames.set_state(block, state));
+            let freed = pages.pcp.lists[list].push_front_many(&self.frames, blocks);
+            self.note_pushed(platform, &pages, list, order, freed);
+        } else {
+            // Claimed before the zone lock is taken, since a claim may need that lock itself.
+            let mut claimed = [first; CHUNK_BLOCKS];
+            let count =
+                claimed.iter_mut().zip(&mut blocks).map(|(slot, block)| *slot = block).count();
+            self.free_directly(platform, zone, &claimed[..count], order);
+        }
+    }
+}
+
+/// The blocks at the front of a bulk that belong on one list, claimed one by one as they are asked
+/// for.
+struct Run<'a, P: Platform> {
+    design: &'a ZoneLock<P>,
+    platform: &'a P,
+    blocks: &'a [Pfn],
+    order: Order,
+    /// Zone and migratetype of the first block.
+    home: Option<(ZoneIndex, MigrateType)>,
+    claimed: usize,
+    /// What is wrong with the block behind the claimed ones.
+    error: Option<Error>,
+}
+
+impl<'a, P: Platform> Run<'a, P> {
+    fn new(design: &'a ZoneLock<P>, platform: &'a P, blocks: &'a [Pfn], order: Order) -> Self {
+        Run { design, platform, blocks, order, home: None, claimed: 0, error: None }
+    }
+}
+
+impl<P: Platform> Iterator for Run<'_, P> {
+    type Item = FrameIndex;
+
+    #[inline]
+    fn next(&mut self) -> Option<FrameIndex> {
+        let ZoneLock { frames, blocks, .. } = self.design;
+        let pfn = *self.blocks.get(self.claimed)?;
+        // Looked up before the claim: a block that belongs elsewhere is left for the next run.
+        let home = frames.index_of(pfn).map(|frame| blocks.of_used(frame));
+        if self.home.is_some() && home != self.home {
+            return None;
+        }
+        match self.design.claim(self.platform, pfn, self.order) {
+            Ok(block) => {
+                self.home = home;
+                self.claimed += 1;
+                Some(block)
+            }
+            Err(error) => {
+                self.error = Some(error);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Free: make sure that the user holds the block, then put it on a list.
+
+use super::{LocalPages, ZoneLock};
+use crate::Error;
+use crate::designs::Context;
+use crate::memmap::block::ZoneIndex;
+use crate::memmap::frame::{FrameIndex, FrameState, Tag};
+use crate::memmap::list::End;
+use crate::platform::{Platform, SharedCell};
+use crate::units::{FrameCount, MigrateType, Order, Pfn};
+
+impl<P: Platform> ZoneLock<P> {
+    #[inline]
+    pub(super) fn free_block(
+        &self,
+        context: Context<'_, P>,
+        pfn: Pfn,
+        order: Order,
+    ) -> Result<(), Error> {
+        let frame = self.claim(context.platform, pfn, order)?;
+        self.give_back(context, frame, order);
+        Ok(())
+    }
+
+    /// Takes a block out of its user's hands: its head becomes claimed, or nothing changes.
+    #[inline]
+    pub(super) fn claim(&self, platform: &P, pfn: Pfn, order: Order) -> Result<FrameIndex, Error> {
+        let frame = self.frames.index_of(pfn).ok_or(Error::ForeignFrame)?;
+        let state = self.frames.state(frame);
+        if state.is(Tag::Allocated, order)
+            && self.frames.claim(frame, state, state.retag(Tag::Claimed))
+        {
+            return Ok(frame);
+        }
+        if order > Order::BUDDY_MAX {
+            return Err(Error::OrderTooLarge);
+        }
+        if !pfn.is_aligned(order) {
+            return Err(Error::Misaligned);
+        }
+        self.claim_part(platform, frame, order)
+    }
+
+    /// Claims a part of an allocation, splitting what is left into blocks of its own; or finds out
+    /// what is wrong.
+    #[cold]
+    fn claim_part(
+        &self,
+        platform: &P,
+        frame: FrameIndex,
+        order: Order,
+    ) -> Result<FrameIndex, Error> {
+        let zone = self.blocks.zone(frame).ok_or(Error::ForeignFrame)?;
+        // One split at a time: under the zone lock, a head that is claimed is being freed.
+        let _guard = self.lock_zone(platform, zone);
+        let (head, state) = self.head_of(frame).ok_or(Error::ForeignFrame)?;
+        let (Tag::Allocated, Some(of)) = (state.tag(), state.order()) else {
+            return Err(Error::DoubleFree);
+        };
+        if of < order {
+            return Err(Error::WrongOrder);
+        }
+        if !self.frames.claim(head, state, state.retag(Tag::Claimed)) {
+            return Err(Error::DoubleFree);
+        }
+        // Halve the allocation until the part stands alone; every other half stays allocated.
+        let mut part = head;
+        for half in (order.get()..of.get()).rev().map(Order::new) {
+            let upper = part.after(half);
+            let (kept, rest) = if frame >= upper { (part, upper) } else { (upper, part) };
+            let mark = |tag| FrameState::head(tag, half, state.migratetype());
+            self.frames.set_state(rest, mark(Tag::Claimed));
+            self.frames.set_state(kept, mark(Tag::Allocated));
+            part = rest;
+        }
+        Ok(part)
+    }
+
+    /// The head of the block that `frame` lies in, and its state. `None` for a hole.
+    fn head_of(&self, frame: FrameIndex) -> Option<(FrameIndex, FrameState)> {
+        // The frames between a head and `frame` are tails, so the first mark found going up the
+        // aligned candidates is the head's.
+        Order::ZERO.to(Order::BUDDY_MAX).find_map(|order| {
+            let head = frame.head(order);
+            let state = self.frames.state(head);
+            match state.tag() {
+                Tag::Tail => None,
+                Tag::Hole => Some(None),
+                _ => Some(Some((head, state))),
+            }
+        })?
+    }
+
+    /// Puts a claimed block on a list of the running CPU, or of the zone.
+    #[inline]
+    fn give_back(&self, context: Context<'_, P>, frame: FrameIndex, order: Order) {
+        let (zone, migratetype) = self.blocks.of_used(frame);
+        if let Some(list) = self.mode.list(order, migratetype)
+            && let Some(pages) = self.try_lock_pcp(context, zone)
+        {
+            self.push(context.platform, &pages, list, frame, order, migratetype);
+        } else {
+            self.free_directly(context.platform, zone, &[frame], order);
+        }
+    }
+
+    /// Puts a claimed block on a CPU's list, and drains the lists if they have become too long.
+    #[inline]
+    fn push(
+        &self,
+        platform: &P,
+        pages: &LocalPages<'_, P>,
+        list: usize,
+        frame: FrameIndex,
+        order: Order,
+        migratetype: MigrateType,
+    ) {
+        self.frames.set_state(frame, FrameState::head(Tag::Pcp, order, migratetype));
+        pages.pcp.lists[list].push(&self.frames, frame, End::Front);
+        self.note_pushed(platform, pages, list, order, 1);
+    }
+
+    /// Books blocks that were put on a CPU's list, and drains the lists if they have become too
+    /// long.
+    #[inline]
+    pub(super) fn note_pushed(
+        &self,
+        platform: &P,
+        pages: &LocalPages<'_, P>,
+        list: usize,
+        order: Order,
+        blocks: usize,
+    ) {
+        let LocalPages { pcp, events, zone } = pages;
+        let frames = (blocks as u32) << order.get();
+        pcp.count.set(pcp.count.get() + frames);
+        events.note_free(FrameCount::new(u64::from(frames)));
+        let below_high = || self.zone(*zone).is_below_high();
+        if let Some(frames) = self.mode.note_free(pcp, order, blocks, below_high) {
+            self.drain_pages(platform, pages, frames, list);
+        }
+    }
+
+    /// Frees claimed blocks to their zone, past the per-CPU lists.
+    #[cold]
+    pub(super) fn free_directly(
+        &self,
+        platform: &P,
+        zone: ZoneIndex,
+        blocks: &[FrameIndex],
+        order: Order,
+    ) {
+        let guard = self.lock_zone(platform, zone);
+        for &block in blocks {
+            guard.give(block, order, None);
+            guard.add_free(order.frames());
+            guard.note_direct_free(order.frames());
+        }
+    }
+}

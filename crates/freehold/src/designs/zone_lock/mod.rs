@@ -1,0 +1,223 @@
+//! `zone-lock`: the baseline. A buddy system under one lock a zone, and per-CPU lists in front of
+//! it, as in Linux.
+//!
+//! Source: Linux 6.12 `mm/page_alloc.c`, and 4.16 for `pcp=fixed`. Where it deviates:
+//! `docs/designs.md`.
+
+use crate::Error;
+use crate::allocator::BulkFreeError;
+use crate::config::{Config, MemoryRange};
+use crate::designs::pcp::{PcpGuard, PerCpuPages};
+use crate::designs::pcp_tuning::PcpMode;
+use crate::designs::{Context, Design};
+use crate::memmap::block::{BlockTable, BlockTablePlan, ZoneIndex};
+use crate::memmap::frame::{FrameTable, FrameTablePlan};
+use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use crate::platform::{LockClass, Platform, RawLock};
+use crate::request::Request;
+use crate::stat::{Census, CpuEvents, Events, Violation, ZoneStats};
+use crate::units::{CpuId, FrameCount, Order, Pfn};
+use crate::zone::{Zone, ZoneGuard};
+
+mod alloc;
+mod bulk;
+mod drain;
+mod free;
+mod memory;
+mod report;
+mod settings;
+mod validate;
+
+pub use settings::{Pcp, ZoneLockSettings};
+
+/// The baseline design.
+pub struct ZoneLock<P: Platform> {
+    frames: FrameTable<P>,
+    blocks: BlockTable<P>,
+    zones: Table<Zone<P>>,
+    /// What each CPU keeps of each zone: all zones of CPU 0, then all of CPU 1, and so on.
+    cpus: Table<PerCpu<P>>,
+    hotplug: Table<Hotplug<P>>,
+    mode: PcpMode,
+}
+
+/// What one CPU keeps of one zone, and its counters on lines of their own.
+struct PerCpu<P: Platform> {
+    pages: PerCpuPages<P>,
+    events: CpuEvents<P>,
+}
+
+/// What adding memory is done under: one addition at a time.
+struct Hotplug<P: Platform> {
+    lock: P::Lock,
+    /// The configured `min_free`.
+    min_free: Option<FrameCount>,
+}
+
+/// Where the tables of the design lie.
+pub struct ZoneLockPlan<P: Platform> {
+    zones: TablePlan<Zone<P>>,
+    hotplug: TablePlan<Hotplug<P>>,
+    blocks: BlockTablePlan<P>,
+    cpus: TablePlan<PerCpu<P>>,
+    frames: FrameTablePlan<P>,
+    mode: PcpMode,
+}
+
+impl<P: Platform> ZoneLock<P> {
+    #[inline(always)]
+    fn zone(&self, zone: ZoneIndex) -> &Zone<P> {
+        self.zones.get(zone.index())
+    }
+
+    fn lock_zone<'a>(&'a self, platform: &'a P, zone: ZoneIndex) -> ZoneGuard<'a, P> {
+        self.zone(zone).lock(platform, &self.frames, &self.blocks)
+    }
+
+    #[inline(always)]
+    fn per_cpu(&self, cpu: usize, zone: ZoneIndex) -> &PerCpu<P> {
+        self.cpus.get(cpu * self.zones.len() + zone.index())
+    }
+
+    /// Takes the lock of the running CPU's pages of a zone, if it is free.
+    #[inline(always)]
+    fn try_lock_pcp<'a>(
+        &'a self,
+        context: Context<'a, P>,
+        zone: ZoneIndex,
+    ) -> Option<LocalPages<'a, P>> {
+        let cpu = context.topology.fold(context.platform.pin());
+        let PerCpu { pages, events } = self.per_cpu(cpu, zone);
+        Some(LocalPages { pcp: pages.try_lock_pinned(context.platform)?, events, zone })
+    }
+
+    /// Waits for the lock of any CPU's pages of a zone.
+    fn lock_pcp<'a>(&'a self, platform: &'a P, cpu: usize, zone: ZoneIndex) -> LocalPages<'a, P> {
+        let PerCpu { pages, events } = self.per_cpu(cpu, zone);
+        LocalPages { pcp: pages.lock(platform), events, zone }
+    }
+
+    fn zone_indexes(&self) -> impl Iterator<Item = ZoneIndex> + use<P> {
+        (0..self.zones.len() as u16).map(ZoneIndex)
+    }
+}
+
+/// One CPU's pages of one zone, locked, with the counters that go with them.
+struct LocalPages<'a, P: Platform> {
+    pcp: PcpGuard<'a, P>,
+    events: &'a CpuEvents<P>,
+    zone: ZoneIndex,
+}
+
+impl<P: Platform> Design<P> for ZoneLock<P> {
+    const NAME: &'static str = "zone-lock";
+    const ORDER_MAX: Order = Order::BUDDY_MAX;
+    type Settings = ZoneLockSettings;
+    type Plan = ZoneLockPlan<P>;
+
+    fn plan(
+        config: &Config<'_>,
+        settings: &ZoneLockSettings,
+        layout: &mut LayoutBuilder,
+    ) -> Result<Self::Plan, Error> {
+        let zones = config.zones().count();
+        let per_cpus = config.cpu_nodes.len() * zones;
+        Ok(ZoneLockPlan {
+            mode: settings.mode()?,
+            zones: layout.table(SectionKind::Zones, zones)?,
+            hotplug: layout.table(SectionKind::Zones, 1)?,
+            blocks: BlockTablePlan::new(config, layout)?,
+            cpus: layout.table(SectionKind::PerCpu, per_cpus)?,
+            frames: FrameTablePlan::new(config, layout)?,
+        })
+    }
+
+    fn carve(
+        plan: Self::Plan,
+        config: &Config<'_>,
+        _settings: &ZoneLockSettings,
+        carver: &mut Carver,
+    ) -> Self {
+        let mut zones = config.zones();
+        ZoneLock {
+            // The tables are carved in the order in which they were planned.
+            zones: carver.table(plan.zones, |_| {
+                let (node, kind) = zones.next().expect("one zone for each planned record");
+                Zone::new(node, kind)
+            }),
+            hotplug: carver.table(plan.hotplug, |_| Hotplug {
+                lock: P::Lock::new(LockClass::Hotplug),
+                min_free: config.min_free,
+            }),
+            blocks: BlockTable::carve(&plan.blocks, carver),
+            cpus: carver.table(plan.cpus, |_| PerCpu {
+                pages: PerCpuPages::new(),
+                events: CpuEvents::new(),
+            }),
+            frames: FrameTable::carve(&plan.frames, carver),
+            mode: plan.mode,
+        }
+    }
+
+    #[inline(always)]
+    fn alloc_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
+        self.take_at_hand(context, request)
+    }
+
+    fn alloc(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+    ) -> Result<Pfn, Error> {
+        self.alloc_slowly(context, zones, request)
+    }
+
+    fn alloc_bulk(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+        out: &mut [Pfn],
+    ) -> usize {
+        self.alloc_blocks(context, zones, request, out)
+    }
+
+    #[inline]
+    fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
+        self.free_block(context, pfn, order)
+    }
+
+    fn free_bulk(
+        &self,
+        context: Context<'_, P>,
+        blocks: &[Pfn],
+        order: Order,
+    ) -> Result<(), BulkFreeError> {
+        self.free_blocks(context, blocks, order)
+    }
+
+    fn add_memory(&self, context: Context<'_, P>, range: MemoryRange) -> Result<(), Error> {
+        self.add_range(context, range)
+    }
+
+    fn drain(&self, context: Context<'_, P>, cpu: CpuId) {
+        self.drain_cpu(context.platform, context.topology.fold(cpu));
+    }
+
+    fn tick(&self, context: Context<'_, P>, cpu: CpuId) {
+        self.tick_cpu(context, cpu);
+    }
+
+    fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
+        self.stats_of(context, index)
+    }
+
+    fn events(&self, context: Context<'_, P>) -> Events {
+        self.sum_events(context)
+    }
+
+    fn validate(&self, context: Context<'_, P>) -> Result<Census, Violation> {
+        self.check_books(context)
+    }
+}

@@ -1,0 +1,51 @@
+//! What the design says about itself.
+
+use super::ZoneLock;
+use crate::designs::Context;
+use crate::memmap::block::ZoneIndex;
+use crate::platform::{Platform, SharedCell};
+use crate::stat::{Events, ZoneStats};
+use crate::units::{FrameCount, Order};
+
+impl<P: Platform> ZoneLock<P> {
+    /// The state of the zone at `index`.
+    pub(super) fn stats_of(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
+        if index >= self.zones.len() {
+            return None;
+        }
+        let index = ZoneIndex(index as u16);
+        let per_cpu = (0..context.topology.cpus())
+            .map(|cpu| self.lock_pcp(context.platform, cpu, index).pcp.count.get())
+            .map(|frames| FrameCount::new(u64::from(frames)))
+            .sum();
+        let guard = self.lock_zone(context.platform, index);
+        let zone = self.zone(index);
+        let fallbacks = guard.fallbacks();
+        Some(ZoneStats {
+            node: zone.node(),
+            kind: zone.kind(),
+            managed: zone.managed(),
+            free: zone.free(),
+            per_cpu,
+            free_blocks: core::array::from_fn(|order| {
+                guard.buddy.lists.blocks(Order::new(order as u8))
+            }),
+            marks: zone.watermarks().get(),
+            claims: fallbacks.claims,
+            steals: fallbacks.steals,
+        })
+    }
+
+    /// The events of all CPUs and zones.
+    pub(super) fn sum_events(&self, context: Context<'_, P>) -> Events {
+        let mut events = Events::default();
+        for zone in self.zone_indexes() {
+            for cpu in 0..context.topology.cpus() {
+                let pages = self.lock_pcp(context.platform, cpu, zone);
+                events.add(&pages.events.get(pages.pcp.count.get()));
+            }
+            events.add(&self.lock_zone(context.platform, zone).direct_events());
+        }
+        events
+    }
+}

@@ -1,0 +1,77 @@
+//! What can be wrong with a request.
+
+use core::fmt;
+
+/// Why a call was refused. Whenever a call returns an error, it has changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Error {
+    /// No zone that the request may use has a free block of this order.
+    OutOfMemory,
+    /// Free blocks exist, but a watermark or a lowmem reserve keeps them from this request.
+    BelowWatermark,
+    /// The order is larger than the design serves.
+    OrderTooLarge,
+    /// There is no node with this number.
+    UnknownNode,
+    /// The node has no zone of the kind asked for, nor one that may stand in for it.
+    UnknownZone,
+    /// There is no CPU with this number.
+    UnknownCpu,
+    /// The frame number is not a multiple of the block's size.
+    Misaligned,
+    /// The frame is not managed by this allocator.
+    ForeignFrame,
+    /// The frame is free already.
+    DoubleFree,
+    /// The frame belongs to an allocation smaller than the order given.
+    WrongOrder,
+    /// A range of memory is empty or ends beyond the last frame number.
+    BadRange,
+    /// A range of memory overlaps memory that is managed already.
+    RangeOverlaps,
+    /// A range of memory lies outside the span that the metadata was laid out for.
+    OutsideSpan,
+    /// Two ranges of different zones share a pageblock.
+    SharedPageblock,
+    /// The memory spans more frames than 32-bit links can name.
+    SpanTooLarge,
+    /// A configuration names no memory, no CPU, or more zones than supported.
+    BadTopology,
+    /// A distance table whose length is not the square of the number of nodes.
+    BadDistances,
+    /// The caller's metadata buffer is smaller than the layout requires, or is not aligned to it.
+    MetadataTooSmall,
+    /// A setting's value is out of its range, for example a batch of zero.
+    BadSetting,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Error::OutOfMemory => {
+                "no free block of this order in any zone that the request may use"
+            }
+            Error::BelowWatermark => "the free blocks left are reserved by a watermark",
+            Error::OrderTooLarge => "the order is larger than this design serves",
+            Error::UnknownNode => "there is no such node",
+            Error::UnknownZone => "the node has no zone that the request may use",
+            Error::UnknownCpu => "there is no such CPU",
+            Error::Misaligned => "the frame number is not a multiple of the block size",
+            Error::ForeignFrame => "the frame is not managed by this allocator",
+            Error::DoubleFree => "the frame is free already",
+            Error::WrongOrder => "the frame was allocated with a smaller order",
+            Error::BadRange => "the range is empty or ends beyond the last frame number",
+            Error::RangeOverlaps => "the range overlaps memory that is managed already",
+            Error::OutsideSpan => "the range lies outside the span of the metadata",
+            Error::SharedPageblock => "two zones share a pageblock",
+            Error::SpanTooLarge => "the memory spans more than 2^32 - 1025 frames",
+            Error::BadTopology => "the configuration has no memory, no CPU, or too many zones",
+            Error::BadDistances => "the distance table is not nodes x nodes",
+            Error::MetadataTooSmall => "the metadata buffer is too small or misaligned",
+            Error::BadSetting => "a setting is out of its range",
+        })
+    }
+}
+
+impl core::error::Error for Error {}

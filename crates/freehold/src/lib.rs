@@ -1,0 +1,96 @@
+//! Freehold: a scalable page-frame allocator to embed.
+//!
+//! The core of the project: no `std`, no heap, no statics, no thread-locals, no clock, no operating
+//! system. Its books live in one buffer that the caller provides; everything it needs from the
+//! machine comes through one trait, [`Platform`](platform::Platform).
+//!
+//! * [`PageAllocator`] is the front door. Its type arguments are a platform and a
+//!   [design](designs): a way to get frames to CPUs.
+//! * [`Config`] says what memory and CPUs there are, [`Request`] what is asked for, and [`Error`]
+//!   what is wrong.
+//!
+//! On a Linux host, the crate `freehold-host` brings a platform, mapped memory and RAII pages.
+//!
+//! # Example
+//!
+//! A platform of one's own, and an allocator for 16 MiB of memory:
+//!
+//! ```
+//! use core::mem::MaybeUninit;
+//! use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+//! use freehold::designs::zone_lock::ZoneLock;
+//! use freehold::platform::{Platform, native::{NativeCell, SpinLock}};
+//! use freehold::{Config, CpuId, FrameCount, MemoryRange, Metadata, NodeId, PageAllocator};
+//! use freehold::{Order, Pfn, Request};
+//!
+//! struct Kernel;
+//!
+//! impl Platform for Kernel {
+//!     type U8 = AtomicU8;
+//!     type U16 = AtomicU16;
+//!     type U32 = AtomicU32;
+//!     type U64 = AtomicU64;
+//!     type Cell<T: freehold::platform::Scalar> = NativeCell<T>;
+//!     type LocalCell<T: freehold::platform::Scalar> = NativeCell<T>;
+//!     type Lock = SpinLock;
+//!     type IrqState = ();
+//!     fn cpu(&self) -> CpuId { CpuId::new(0) } // a kernel reads its CPU number here
+//!     fn pin(&self) -> CpuId { self.cpu() }    // and disables preemption
+//!     fn unpin(&self) {}
+//!     fn irq_save(&self) {}                    // and interrupts
+//!     fn irq_restore(&self, _state: ()) {}
+//! }
+//!
+//! let memory = [MemoryRange::new(Pfn::new(0x1000), FrameCount::new(4096))];
+//! let cpus = [NodeId::new(0)];
+//! let config = Config::new(&memory, &cpus);
+//! let settings = Default::default();
+//! let layout = PageAllocator::<Kernel, ZoneLock<Kernel>>::layout(&config, &settings)?;
+//! # let words = Box::leak(vec![[0u64; 8]; layout.size() / 64 + 1].into_boxed_slice());
+//! # #[repr(align(64))] #[derive(Clone)] struct Line([MaybeUninit<u8>; 64]);
+//! # let lines = Box::leak(vec![Line([MaybeUninit::uninit(); 64]); layout.size() / 64].into_boxed_slice());
+//! # let base = std::ptr::NonNull::from(&mut *lines).cast();
+//! # // SAFETY: the leaked lines are used for nothing else.
+//! # let metadata = unsafe { Metadata::from_raw_parts(base, layout.size()) };
+//! // `metadata` is layout.size() bytes at layout.align(), from wherever the kernel keeps such.
+//! let frames = PageAllocator::<Kernel, ZoneLock<Kernel>>::new(Kernel, &config, &settings, metadata)?;
+//!
+//! let block = frames.alloc(Request::new(Order::new(3)))?;
+//! frames.free(block, Order::new(3))?;
+//! assert!(frames.free(block, Order::new(3)).is_err(), "a double free changes nothing");
+//! # Ok::<(), freehold::Error>(())
+//! ```
+
+#![no_std]
+#![deny(unsafe_code)]
+
+#[cfg(test)]
+extern crate self as freehold;
+
+pub use allocator::{BulkFreeError, PageAllocator};
+pub use config::{Config, MemoryRange};
+pub use designs::{Design, Setting, SettingError, Settings};
+pub use error::Error;
+pub use memmap::region::{Layout, Metadata, Section, SectionKind};
+pub use request::Request;
+pub use stat::{Census, Events, Rule, Violation, ZoneStats};
+pub use units::{CpuId, FrameCount, MigrateType, NodeId, Order, Pfn, ZoneKind};
+pub use zone::watermark::{Marks, Watermark};
+
+pub mod designs;
+pub mod platform;
+
+mod allocator;
+mod buddy;
+mod config;
+mod error;
+mod memmap;
+mod request;
+mod stat;
+mod topology;
+mod units;
+mod zone;
+
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod testing;

@@ -1,0 +1,244 @@
+//! The record of a frame, and the table of all of them.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, StridedTable, TablePlan};
+use crate::platform::{Platform, SharedCell, Word};
+use crate::units::{FrameCount, MigrateType, Order, Pfn};
+use crate::{Error, config::Config};
+
+/// The place of a frame in the table: its number less the number of the table's first frame.
+///
+/// The first frame is aligned to the largest block, so alignment and buddies can be computed on
+/// indexes as well as on frame numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FrameIndex(pub(crate) u32);
+
+impl FrameIndex {
+    /// The index as an offset into tables.
+    #[inline]
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The head of the block that is this block's buddy at `order`.
+    #[inline]
+    pub(crate) const fn buddy(self, order: Order) -> Self {
+        FrameIndex(self.0 ^ (1 << order.get()))
+    }
+
+    /// The head of the block of `order` that this frame lies in.
+    #[inline]
+    pub(crate) const fn head(self, order: Order) -> Self {
+        FrameIndex(self.0 & !((1 << order.get()) - 1))
+    }
+
+    /// The frame that lies one block of `order` further up.
+    #[inline]
+    pub(crate) const fn after(self, order: Order) -> Self {
+        FrameIndex(self.0 + (1 << order.get()))
+    }
+}
+
+/// What a frame is at the moment, packed into one word: tag in the lowest byte, order in the
+/// second, migratetype in the third. Only the head of a block carries a mark with an order; the
+/// frames behind it are tails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameState(u32);
+
+/// The kinds of states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Tag {
+    /// Part of a block whose head lies below.
+    Tail = 0,
+    /// Not managed: outside every range of memory.
+    Hole = 1,
+    /// Head of a free block on a list of its zone. Written under the zone lock.
+    Buddy = 2,
+    /// Head of a free block on a list of a CPU. Written under that CPU's pcp lock.
+    Pcp = 3,
+    /// Head of a block that a user holds; the type is the one that was asked for.
+    Allocated = 4,
+    /// Head of a block on its way from its user to a list, or of an allocation being split.
+    Claimed = 5,
+}
+
+impl FrameState {
+    pub(crate) const TAIL: Self = FrameState(Tag::Tail as u32);
+    pub(crate) const HOLE: Self = FrameState(Tag::Hole as u32);
+
+    /// The state of the head of a block.
+    #[inline(always)]
+    pub(crate) const fn head(tag: Tag, order: Order, migratetype: MigrateType) -> Self {
+        FrameState(tag as u32 | (order.get() as u32) << 8 | (migratetype as u32) << 16)
+    }
+
+    /// The same block with another tag.
+    #[inline(always)]
+    pub(crate) const fn retag(self, tag: Tag) -> Self {
+        FrameState(self.0 & !0xff | tag as u32)
+    }
+
+    /// Whether this is the head of a block of `order` with this tag.
+    #[inline(always)]
+    pub(crate) const fn is(self, tag: Tag, order: Order) -> bool {
+        self.0 & 0xffff == tag as u32 | (order.get() as u32) << 8
+    }
+
+    /// The kind of state.
+    #[inline]
+    pub(crate) const fn tag(self) -> Tag {
+        match self.0 & 0xff {
+            0 => Tag::Tail,
+            1 => Tag::Hole,
+            2 => Tag::Buddy,
+            3 => Tag::Pcp,
+            4 => Tag::Allocated,
+            _ => Tag::Claimed,
+        }
+    }
+
+    /// The order of the block that this head stands for; `None` for tails and holes.
+    #[inline]
+    pub(crate) const fn order(self) -> Option<Order> {
+        match self.tag() {
+            Tag::Tail | Tag::Hole => None,
+            _ => Some(Order::new((self.0 >> 8) as u8)),
+        }
+    }
+
+    /// The migratetype of the block that this head stands for.
+    #[inline]
+    pub(crate) const fn migratetype(self) -> MigrateType {
+        MigrateType::from_bits((self.0 >> 16) as u8)
+    }
+}
+
+/// What the allocator keeps for each frame: 12 bytes, at a stride of 16 or what the configuration
+/// asks for.
+#[repr(C, align(16))]
+pub(crate) struct FrameRecord<P: Platform> {
+    /// A [`FrameState`]. Written under the lock of the list that the frame is on or moves to,
+    /// except that a user's `free` claims an allocation by compare-exchange.
+    state: P::U32,
+    /// The next block on the same list. Guarded by the lock of that list.
+    pub(crate) next: P::Cell<u32>,
+    /// The previous block on the same list. Guarded by the lock of that list.
+    pub(crate) prev: P::Cell<u32>,
+}
+
+/// The records of all frames from the lowest to the highest, holes included.
+pub(crate) struct FrameTable<P: Platform> {
+    records: StridedTable<FrameRecord<P>>,
+    first: Pfn,
+}
+
+/// Where the frame table will lie.
+pub(crate) struct FrameTablePlan<P: Platform> {
+    records: TablePlan<FrameRecord<P>>,
+    first: Pfn,
+}
+
+impl<P: Platform> FrameTablePlan<P> {
+    /// Plans a table for the span of `config`, rounded outwards to the largest block.
+    pub(crate) fn new(config: &Config<'_>, layout: &mut LayoutBuilder) -> Result<Self, Error> {
+        let (first, frames) = config.span_of_blocks()?;
+        let len = usize::try_from(frames.get()).map_err(|_| Error::SpanTooLarge)?;
+        let records = layout.strided_table(SectionKind::Frames, len, config.frame_bytes)?;
+        Ok(FrameTablePlan { records, first })
+    }
+}
+
+impl<P: Platform> FrameTable<P> {
+    /// A table of holes.
+    pub(crate) fn carve(plan: &FrameTablePlan<P>, carver: &mut Carver) -> Self {
+        let records = carver.strided_table(plan.records, |_| FrameRecord {
+            state: P::U32::new(FrameState::HOLE.0),
+            next: P::Cell::new(0),
+            prev: P::Cell::new(0),
+        });
+        FrameTable { records, first: plan.first }
+    }
+
+    /// How many frames the table spans.
+    pub(crate) fn len(&self) -> FrameCount {
+        FrameCount::new(self.records.len() as u64)
+    }
+
+    #[inline(always)]
+    pub(crate) fn record(&self, frame: FrameIndex) -> &FrameRecord<P> {
+        self.records.get(frame.index())
+    }
+
+    /// The place of `pfn` in the table, if the table spans it.
+    #[inline(always)]
+    pub(crate) fn index_of(&self, pfn: Pfn) -> Option<FrameIndex> {
+        let offset = pfn.get().wrapping_sub(self.first.get());
+        // The table has fewer than 2^32 records, so the offset fits once it is below its length.
+        (offset < self.records.len() as u64).then_some(FrameIndex(offset as u32))
+    }
+
+    /// The number of the frame at `frame`.
+    #[inline(always)]
+    pub(crate) fn pfn_of(&self, frame: FrameIndex) -> Pfn {
+        Pfn::new(self.first.get() + u64::from(frame.0))
+    }
+
+    /// The state of `frame`.
+    #[inline(always)]
+    pub(crate) fn state(&self, frame: FrameIndex) -> FrameState {
+        // Relaxed: whoever acts on the state holds the lock under which it was written, or claims
+        // it by compare-exchange. Nothing else is published through this word.
+        FrameState(self.record(frame).state.load(Relaxed))
+    }
+
+    /// Marks `frame`.
+    #[inline(always)]
+    pub(crate) fn set_state(&self, frame: FrameIndex, state: FrameState) {
+        // Relaxed: as in `state`.
+        self.record(frame).state.store(state.0, Relaxed);
+    }
+
+    /// Marks `frame` with `new` if it is in state `current`; says whether it was.
+    ///
+    /// Of several callers with the same `current`, exactly one succeeds: that is what turns a
+    /// double free that races with the first one into an error.
+    #[inline(always)]
+    pub(crate) fn claim(&self, frame: FrameIndex, current: FrameState, new: FrameState) -> bool {
+        let state = &self.record(frame).state;
+        // Relaxed: only the word itself is contended for. The lists that the frame moves between
+        // are ordered by their locks.
+        state.compare_exchange(current.0, new.0, Relaxed, Relaxed).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_survive_packing() {
+        let order = Order::new(7);
+        for migratetype in MigrateType::ALL {
+            for tag in [Tag::Buddy, Tag::Pcp, Tag::Allocated, Tag::Claimed] {
+                let state = FrameState::head(tag, order, migratetype);
+                assert_eq!(state.tag(), tag);
+                assert_eq!(state.order(), Some(order));
+                assert_eq!(state.migratetype(), migratetype);
+                assert!(state.is(tag, order) && !state.is(tag, order.up()));
+                assert!(state.retag(Tag::Claimed).is(Tag::Claimed, order));
+            }
+        }
+        assert_eq!((FrameState::TAIL.tag(), FrameState::TAIL.order()), (Tag::Tail, None));
+        assert_eq!((FrameState::HOLE.tag(), FrameState::HOLE.order()), (Tag::Hole, None));
+    }
+
+    #[test]
+    fn buddies_and_heads() {
+        let frame = FrameIndex(0b1011_0000);
+        assert_eq!(frame.buddy(Order::new(4)), FrameIndex(0b1010_0000));
+        assert_eq!(frame.head(Order::new(6)), FrameIndex(0b1000_0000));
+        assert_eq!(frame.after(Order::new(4)), FrameIndex(0b1100_0000));
+    }
+}

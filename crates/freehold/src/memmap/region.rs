@@ -1,0 +1,448 @@
+//! One buffer, owned by the caller, that holds every byte the allocator writes.
+//!
+//! A [`LayoutBuilder`] computes where each table lies before any memory exists; a [`Carver`] then
+//! initialises the tables in place. This is the only file of the core with `unsafe` code.
+
+#![expect(
+    unsafe_code,
+    reason = "typed tables are carved out of one raw buffer here, and only here"
+)]
+
+use core::marker::PhantomData;
+use core::mem::{MaybeUninit, needs_drop};
+use core::ptr::NonNull;
+
+use crate::Error;
+
+/// The alignment of every section: one cache line, so that tables of different kinds never share
+/// one.
+pub(crate) const LINE_BYTES: usize = 64;
+
+/// How many sections a layout can have.
+const SECTIONS_MAX: usize = 12;
+
+/// What a section of the metadata holds: the kinds of data by which cache misses are reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SectionKind {
+    /// Read-only tables of nodes, CPUs and zone lists.
+    Topology,
+    /// Zones: their locks, free lists, watermarks and books.
+    Zones,
+    /// One record for each pageblock.
+    Blocks,
+    /// The lists of frames that each CPU keeps, and its counters.
+    PerCpu,
+    /// One record for each frame.
+    Frames,
+}
+
+impl SectionKind {
+    /// The name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SectionKind::Topology => "topology",
+            SectionKind::Zones => "zones",
+            SectionKind::Blocks => "blocks",
+            SectionKind::PerCpu => "per_cpu",
+            SectionKind::Frames => "frames",
+        }
+    }
+}
+
+/// A stretch of the metadata that holds one table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// What it holds.
+    pub kind: SectionKind,
+    /// Where it begins, in bytes from the start of the metadata.
+    pub offset_bytes: usize,
+    /// How long it is, in bytes.
+    pub len_bytes: usize,
+    /// How many bytes lie between two records.
+    pub stride_bytes: usize,
+}
+
+/// How much metadata an allocator needs, and what lies where in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    size_bytes: usize,
+    align_bytes: usize,
+    sections: [Option<Section>; SECTIONS_MAX],
+}
+
+impl Layout {
+    /// The size of the metadata in bytes.
+    pub const fn size(&self) -> usize {
+        self.size_bytes
+    }
+
+    /// The alignment of the metadata in bytes: at least a cache line.
+    pub const fn align(&self) -> usize {
+        self.align_bytes
+    }
+
+    /// What lies where, by rising offset.
+    pub fn sections(&self) -> impl Iterator<Item = Section> + '_ {
+        self.sections.iter().flatten().copied()
+    }
+}
+
+/// Where a table of `T` will lie.
+#[derive(Debug)]
+pub(crate) struct TablePlan<T> {
+    offset_bytes: usize,
+    stride_bytes: usize,
+    len: usize,
+    record: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for TablePlan<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for TablePlan<T> {}
+
+/// Computes a [`Layout`], one table after the other.
+#[derive(Debug)]
+pub struct LayoutBuilder {
+    layout: Layout,
+    used: usize,
+}
+
+impl LayoutBuilder {
+    pub(crate) const fn new() -> Self {
+        let layout =
+            Layout { size_bytes: 0, align_bytes: LINE_BYTES, sections: [None; SECTIONS_MAX] };
+        LayoutBuilder { layout, used: 0 }
+    }
+
+    /// Reserves a table of `len` records, side by side.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SpanTooLarge`] if the table is larger than the address space.
+    pub(crate) fn table<T>(
+        &mut self,
+        kind: SectionKind,
+        len: usize,
+    ) -> Result<TablePlan<T>, Error> {
+        self.strided_table(kind, len, size_of::<T>())
+    }
+
+    /// Reserves a table of `len` records that lie `stride_min` bytes apart, or their size if that
+    /// is more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SpanTooLarge`] if the table is larger than the address space.
+    pub(crate) fn strided_table<T>(
+        &mut self,
+        kind: SectionKind,
+        len: usize,
+        stride_min: usize,
+    ) -> Result<TablePlan<T>, Error> {
+        let align = align_of::<T>().max(LINE_BYTES);
+        let stride = stride_min.max(size_of::<T>()).next_multiple_of(align_of::<T>());
+        let offset = self.layout.size_bytes.next_multiple_of(align);
+        let len_bytes = stride.checked_mul(len).ok_or(Error::SpanTooLarge)?;
+        let end = offset.checked_add(len_bytes).ok_or(Error::SpanTooLarge)?;
+        let end = end.checked_next_multiple_of(LINE_BYTES).ok_or(Error::SpanTooLarge)?;
+        if isize::try_from(end).is_err() {
+            return Err(Error::SpanTooLarge);
+        }
+        let section = Section { kind, offset_bytes: offset, len_bytes, stride_bytes: stride };
+        self.layout.sections[self.used] = Some(section);
+        self.used += 1;
+        self.layout.size_bytes = end;
+        self.layout.align_bytes = self.layout.align_bytes.max(align);
+        Ok(TablePlan { offset_bytes: offset, stride_bytes: stride, len, record: PhantomData })
+    }
+
+    pub(crate) const fn finish(self) -> Layout {
+        self.layout
+    }
+}
+
+/// The buffer that a caller hands over for the metadata. Its content need not be initialised.
+#[derive(Debug)]
+pub struct Metadata {
+    base: NonNull<u8>,
+    len_bytes: usize,
+}
+
+// SAFETY: a `Metadata` is the exclusive owner of its bytes, which any thread may use.
+unsafe impl Send for Metadata {}
+
+impl Metadata {
+    /// Metadata in a buffer that lives for ever: a kernel's static, or leaked memory.
+    pub fn from_static(buffer: &'static mut [MaybeUninit<u8>]) -> Self {
+        let len_bytes = buffer.len();
+        Metadata { base: NonNull::from(buffer).cast(), len_bytes }
+    }
+
+    /// Metadata in `len_bytes` bytes from `base`.
+    ///
+    /// # Safety
+    ///
+    /// The bytes must be valid for reads and writes, and nothing else may touch them, until the
+    /// allocator that is built on them has been dropped.
+    pub const unsafe fn from_raw_parts(base: NonNull<u8>, len_bytes: usize) -> Self {
+        Metadata { base, len_bytes }
+    }
+}
+
+/// Initialises tables in a [`Metadata`], in the order in which they were planned.
+#[derive(Debug)]
+pub struct Carver {
+    metadata: Metadata,
+    carved_bytes: usize,
+}
+
+impl Carver {
+    /// Checks that `metadata` is what `layout` asks for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MetadataTooSmall`] if it is too small or misaligned.
+    pub(crate) fn new(metadata: Metadata, layout: &Layout) -> Result<Self, Error> {
+        let aligned = metadata.base.addr().get().is_multiple_of(layout.align_bytes);
+        if metadata.len_bytes < layout.size_bytes || !aligned {
+            return Err(Error::MetadataTooSmall);
+        }
+        Ok(Carver { metadata, carved_bytes: 0 })
+    }
+
+    /// Initialises a table of records side by side, one after the other.
+    ///
+    /// # Panics
+    ///
+    /// If the plan overlaps a table carved before, lies outside the metadata, or has gaps between
+    /// its records.
+    pub(crate) fn table<T>(
+        &mut self,
+        plan: TablePlan<T>,
+        init: impl FnMut(usize) -> T,
+    ) -> Table<T> {
+        assert!(plan.stride_bytes == size_of::<T>(), "the records lie side by side");
+        Table(self.strided_table(plan, init))
+    }
+
+    /// Initialises a table with a stride of its own, record by record.
+    ///
+    /// # Panics
+    ///
+    /// If the plan overlaps a table carved before, or lies outside the metadata.
+    pub(crate) fn strided_table<T>(
+        &mut self,
+        plan: TablePlan<T>,
+        mut init: impl FnMut(usize) -> T,
+    ) -> StridedTable<T> {
+        let end_bytes = plan.offset_bytes + plan.stride_bytes * plan.len;
+        assert!(plan.offset_bytes >= self.carved_bytes, "tables are carved in planned order");
+        assert!(end_bytes <= self.metadata.len_bytes, "the plan fits the metadata");
+        self.carved_bytes = end_bytes;
+        // SAFETY: the offset lies within the metadata, by the assertion above.
+        let base = unsafe { self.metadata.base.add(plan.offset_bytes) };
+        let TablePlan { stride_bytes, len, .. } = plan;
+        let table = StridedTable { base, stride_bytes, len, record: PhantomData };
+        for index in 0..plan.len {
+            // SAFETY: the record lies within the table, whose bytes are exclusively ours: tables
+            // never overlap (first assertion) and nobody else touches the metadata (contract of
+            // `Metadata`). Offset and stride keep it aligned for `T`.
+            unsafe { table.record(index, stride_bytes).write(init(index)) };
+        }
+        table
+    }
+}
+
+/// A table of records in the metadata, each at `stride_bytes` from the last.
+#[derive(Debug)]
+pub(crate) struct StridedTable<T> {
+    base: NonNull<u8>,
+    stride_bytes: usize,
+    len: usize,
+    record: PhantomData<T>,
+}
+
+// SAFETY: a table owns its records, so it may move to another thread if they may.
+unsafe impl<T: Send> Send for StridedTable<T> {}
+// SAFETY: a shared table hands out shared records only, so it may be shared if they may.
+unsafe impl<T: Sync> Sync for StridedTable<T> {}
+
+#[cold]
+#[inline(never)]
+fn no_such_record(index: usize, len: usize) -> ! {
+    panic!("record {index} of a table of {len}")
+}
+
+impl<T> StridedTable<T> {
+    /// The address of a record. `index` is below `len`, and `stride_bytes` is the table's, which
+    /// callers that know it pass as a constant.
+    #[inline(always)]
+    fn record(&self, index: usize, stride_bytes: usize) -> NonNull<T> {
+        debug_assert!(index < self.len && stride_bytes == self.stride_bytes);
+        // SAFETY: `index` is below `len` at every call in this file, so the record lies within the
+        // metadata.
+        unsafe { self.base.add(index * stride_bytes) }.cast()
+    }
+
+    /// How many records there are.
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The record at `index`.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: usize) -> &T {
+        self.get_at(index, self.stride_bytes)
+    }
+
+    #[inline(always)]
+    fn get_at(&self, index: usize, stride_bytes: usize) -> &T {
+        if index >= self.len {
+            no_such_record(index, self.len);
+        }
+        // SAFETY: the record lies within the table (checked above), was initialised by `Carver`,
+        // and only shared references to it exist.
+        unsafe { self.record(index, stride_bytes).as_ref() }
+    }
+}
+
+impl<T> Drop for StridedTable<T> {
+    fn drop(&mut self) {
+        if needs_drop::<T>() {
+            for index in 0..self.len {
+                // SAFETY: the record is initialised, and `drop` holds the only access to it.
+                unsafe { self.record(index, self.stride_bytes).drop_in_place() };
+            }
+        }
+    }
+}
+
+/// A table of records that lie side by side in the metadata.
+#[derive(Debug)]
+pub(crate) struct Table<T>(StridedTable<T>);
+
+impl<T> Table<T> {
+    /// How many records there are.
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// The record at `index`.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: usize) -> &T {
+        // The stride as a constant saves a load and a multiplication on every hot path.
+        self.0.get_at(index, size_of::<T>())
+    }
+
+    /// All records in order.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
+        (0..self.len()).map(|index| self.get(index))
+    }
+
+    /// Consecutive records as a slice.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not within the table.
+    #[inline(always)]
+    pub(crate) fn slice(&self, start: usize, len: usize) -> &[T] {
+        if start > self.len() || len > self.len() - start {
+            no_such_record(start + len, self.len());
+        }
+        // SAFETY: `start` is at most `len`, so the address is within the table or at its end.
+        let first = unsafe { self.0.base.add(start * size_of::<T>()) }.cast::<T>();
+        // SAFETY: the records from `first` lie side by side within the table (`Carver::table`
+        // checks the stride), are initialised, and only shared references to them exist.
+        unsafe { core::slice::from_raw_parts(first.as_ptr(), len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::boxed::Box;
+    use std::vec;
+
+    fn leak(len: usize) -> Metadata {
+        Metadata::from_static(Box::leak(vec![MaybeUninit::<u8>::uninit(); len].into_boxed_slice()))
+    }
+
+    #[test]
+    fn tables_lie_on_lines_of_their_own() {
+        let mut builder = LayoutBuilder::new();
+        builder.table::<u16>(SectionKind::Topology, 3).unwrap();
+        builder.strided_table::<u32>(SectionKind::Frames, 10, 16).unwrap();
+        let layout = builder.finish();
+        let mut sections = layout.sections();
+        assert_eq!(sections.next().unwrap().len_bytes, 6);
+        let frames = sections.next().unwrap();
+        assert_eq!((frames.offset_bytes, frames.stride_bytes, frames.len_bytes), (64, 16, 160));
+        assert_eq!(layout.size(), 256);
+        assert_eq!(layout.align(), 64);
+    }
+
+    #[test]
+    fn a_table_larger_than_the_address_space_is_refused() {
+        let mut builder = LayoutBuilder::new();
+        let table = builder.table::<u64>(SectionKind::Frames, usize::MAX / 4);
+        assert_eq!(table.unwrap_err(), Error::SpanTooLarge);
+    }
+
+    #[test]
+    fn too_small_or_misaligned_metadata_is_refused() {
+        let mut builder = LayoutBuilder::new();
+        builder.table::<u64>(SectionKind::Frames, 100).unwrap();
+        let layout = builder.finish();
+        assert_eq!(Carver::new(leak(64), &layout).unwrap_err(), Error::MetadataTooSmall);
+        let metadata = leak(4096);
+        let odd = NonNull::new(metadata.base.as_ptr().wrapping_add(1)).unwrap();
+        let metadata = Metadata { base: odd, len_bytes: 4095 };
+        // One of two neighbouring addresses is misaligned for sure.
+        assert!(
+            !odd.addr().get().is_multiple_of(64) || Carver::new(metadata, &layout).is_ok(),
+            "an aligned buffer is accepted"
+        );
+        let metadata = Metadata { base: odd, len_bytes: 4095 };
+        if !odd.addr().get().is_multiple_of(64) {
+            assert_eq!(Carver::new(metadata, &layout).unwrap_err(), Error::MetadataTooSmall);
+        }
+    }
+
+    #[test]
+    fn records_are_initialised_in_place_and_dropped() {
+        use std::rc::Rc;
+        let counted = Rc::new(());
+        let mut builder = LayoutBuilder::new();
+        let plan = builder.strided_table::<(usize, Rc<()>)>(SectionKind::Blocks, 5, 64).unwrap();
+        let layout = builder.finish();
+        let mut raw = vec![MaybeUninit::<u8>::uninit(); layout.size() + 64];
+        let skip = raw.as_ptr().align_offset(64);
+        let base = NonNull::from(&mut raw[skip..]).cast();
+        // SAFETY: `raw` outlives the table, and nothing else touches it.
+        let metadata = unsafe { Metadata::from_raw_parts(base, layout.size()) };
+        let mut carver = Carver::new(metadata, &layout).unwrap();
+        let table = carver.strided_table(plan, |index| (index, counted.clone()));
+        assert_eq!(table.get(4).0, 4);
+        assert_eq!((0..table.len()).map(|index| table.get(index).0).sum::<usize>(), 10);
+        assert_eq!(Rc::strong_count(&counted), 6);
+        drop(table);
+        assert_eq!(Rc::strong_count(&counted), 1);
+    }
+}

@@ -1,0 +1,149 @@
+//! The seam between the allocator and the machine it runs on.
+//!
+//! Core names no atomic type, no lock and no CPU register. It is generic over one [`Platform`], so
+//! the same source runs at full speed on a real machine, under a model checker, and on a simulated
+//! machine, all in one binary. Every access to memory that another CPU can see goes through one of
+//! three kinds of storage:
+//!
+//! * a [`Word`] is an atomic: any CPU may touch it at any time, with a memory ordering named at
+//!   each site;
+//! * a [`Platform::Cell`] is memory that a lock guards: plain reads and writes, which a model
+//!   checker can watch for races and a simulated machine can charge for;
+//! * a [`Platform::LocalCell`] is guarded too, but by a lock of one CPU that others take rarely.
+
+use core::sync::atomic::Ordering;
+
+use crate::units::CpuId;
+
+pub mod native;
+
+/// An integer that the storage of a platform can hold.
+pub trait Scalar: Copy + Eq + core::fmt::Debug + private::Sealed + 'static {
+    /// The atomic type of the same size, on which [`native`] storage is built.
+    type Atomic: Word<Self>;
+}
+
+mod private {
+    /// Keeps [`super::Scalar`] to the integers that every platform supports.
+    pub trait Sealed {}
+}
+
+macro_rules! scalar {
+    ($($int:ty => $atomic:ident),*) => {$(
+        impl private::Sealed for $int {}
+        impl Scalar for $int { type Atomic = core::sync::atomic::$atomic; }
+    )*};
+}
+scalar!(u8 => AtomicU8, u16 => AtomicU16, u32 => AtomicU32, u64 => AtomicU64);
+
+/// An atomic integer: just the operations that core uses.
+pub trait Word<T> {
+    /// A word holding `value`.
+    fn new(value: T) -> Self;
+    /// Reads the word.
+    fn load(&self, order: Ordering) -> T;
+    /// Writes the word.
+    fn store(&self, value: T, order: Ordering);
+    /// Writes `new` if the word holds `current`; returns what it held, as `Err` if that differs.
+    fn compare_exchange(
+        &self,
+        current: T,
+        new: T,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<T, T>;
+}
+
+/// Memory guarded by a lock: plain reads and writes through a shared reference.
+///
+/// Reading or writing without the lock is a defect of the allocator, yet never undefined behaviour:
+/// a native cell is a relaxed atomic, which compiles to the same plain move, and a model checker's
+/// cell reports the race.
+pub trait SharedCell<T> {
+    /// A cell holding `value`.
+    fn new(value: T) -> Self;
+    /// Reads the cell. The caller holds the lock that guards it.
+    fn get(&self) -> T;
+    /// Writes the cell. The caller holds the lock that guards it.
+    fn set(&self, value: T);
+}
+
+/// What a lock guards, so that a platform can account for waiting by kind of lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockClass {
+    /// The lock of a zone: its free lists, its block types, its books.
+    Zone,
+    /// The lock of one CPU's lists in one zone.
+    Pcp,
+    /// The lock that memory is added under.
+    Hotplug,
+}
+
+impl LockClass {
+    /// The name in reports, such as `zone_lock`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            LockClass::Zone => "zone_lock",
+            LockClass::Pcp => "pcp_lock",
+            LockClass::Hotplug => "hotplug_lock",
+        }
+    }
+}
+
+/// A lock without data or guard. Core wraps it in guards of its own.
+///
+/// Taking the lock has acquire semantics and releasing it release semantics: whatever a holder
+/// wrote, the next holder reads.
+pub trait RawLock {
+    /// A free lock.
+    fn new(class: LockClass) -> Self;
+    /// Waits until the lock is free and takes it. Not recursive.
+    fn lock(&self);
+    /// Takes the lock if it is free, without waiting; says whether it did. May fail spuriously.
+    fn try_lock(&self) -> bool;
+    /// Releases the lock. The caller holds it.
+    fn unlock(&self);
+}
+
+/// The machine that the allocator runs on.
+///
+/// # Implementing one
+///
+/// A kernel supplies its own lock, its CPU number, and its interrupt flag; the words and cells of
+/// [`native`] fit any machine that Rust has atomics for. Nothing here may allocate frames from the
+/// allocator that is being served.
+pub trait Platform: 'static {
+    /// An atomic byte.
+    type U8: Word<u8>;
+    /// An atomic 16-bit word.
+    type U16: Word<u16>;
+    /// An atomic 32-bit word.
+    type U32: Word<u32>;
+    /// An atomic 64-bit word.
+    type U64: Word<u64>;
+    /// Memory that a lock guards.
+    type Cell<T: Scalar>: SharedCell<T>;
+    /// Memory that the lock of one CPU guards and that, nearly always, only this CPU touches.
+    type LocalCell<T: Scalar>: SharedCell<T>;
+    /// The lock of zones and of per-CPU lists.
+    type Lock: RawLock;
+    /// What [`Platform::irq_save`] has to remember.
+    type IrqState: Copy;
+
+    /// The CPU that runs the caller: a hint, which may be stale when it returns. Correctness never
+    /// depends on it, so any number is fine, and one too large is folded into the range.
+    fn cpu(&self) -> CpuId;
+
+    /// Keeps the caller on its CPU until [`Platform::unpin`], where the machine can; returns that
+    /// CPU. In a kernel this disables preemption.
+    fn pin(&self) -> CpuId;
+
+    /// Ends what [`Platform::pin`] began.
+    fn unpin(&self);
+
+    /// Disables interrupts on this CPU, where the machine has any; returns the previous state.
+    fn irq_save(&self) -> Self::IrqState;
+
+    /// Restores the state that [`Platform::irq_save`] returned.
+    fn irq_restore(&self, state: Self::IrqState);
+}

@@ -1,0 +1,194 @@
+//! What an allocator knows about itself: levels by zone, events since it was built, and the
+//! outcome of a check of its books.
+
+use core::fmt;
+
+use crate::buddy::ORDERS;
+use crate::platform::{Platform, SharedCell};
+use crate::units::{FrameCount, NodeId, Pfn, ZoneKind};
+use crate::zone::watermark::Marks;
+
+/// The state of one zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneStats {
+    /// The node that the zone belongs to.
+    pub node: NodeId,
+    /// Its class.
+    pub kind: ZoneKind,
+    /// Frames that the zone was given.
+    pub managed: FrameCount,
+    /// Frames on the zone's free lists. Exact whenever no call is under way.
+    pub free: FrameCount,
+    /// Free frames that CPUs keep to themselves. Exact whenever no call is under way.
+    pub per_cpu: FrameCount,
+    /// Free blocks by order, without those that CPUs keep.
+    pub free_blocks: [u64; ORDERS],
+    /// The watermarks and reserves.
+    pub marks: Marks,
+    /// Pageblocks that changed their migratetype for want of free blocks of another.
+    pub claims: u64,
+    /// Chunks taken from a pageblock of another migratetype.
+    pub steals: u64,
+}
+
+/// What has happened since the allocator was built. Frame counts, unless the name says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// Frames handed out.
+    pub allocated: FrameCount,
+    /// Frames taken back.
+    pub freed: FrameCount,
+    /// Of those handed out, how many came past the per-CPU lists.
+    pub allocated_directly: FrameCount,
+    /// Of those taken back, how many went past the per-CPU lists.
+    pub freed_directly: FrameCount,
+    /// How often a per-CPU list was refilled from its zone.
+    pub refills: u64,
+    /// Frames that refills moved.
+    pub refilled: FrameCount,
+    /// How often a per-CPU list was drained to its zone.
+    pub drains: u64,
+    /// Frames that drains moved.
+    pub drained: FrameCount,
+}
+
+impl Events {
+    /// Adds another count to this one.
+    pub(crate) fn add(&mut self, other: &Events) {
+        self.allocated += other.allocated;
+        self.freed += other.freed;
+        self.allocated_directly += other.allocated_directly;
+        self.freed_directly += other.freed_directly;
+        self.refills += other.refills;
+        self.refilled += other.refilled;
+        self.drains += other.drains;
+        self.drained += other.drained;
+    }
+}
+
+/// The counters of one CPU for one zone, on cache lines of their own. Guarded by the lock of that
+/// CPU's pages.
+#[repr(C, align(64))]
+pub(crate) struct CpuEvents<P: Platform> {
+    freed: P::LocalCell<u64>,
+    refills: P::LocalCell<u64>,
+    refilled: P::LocalCell<u64>,
+    drains: P::LocalCell<u64>,
+    drained: P::LocalCell<u64>,
+}
+
+impl<P: Platform> CpuEvents<P> {
+    pub(crate) fn new() -> Self {
+        let zero = || P::LocalCell::new(0);
+        CpuEvents {
+            freed: zero(),
+            refills: zero(),
+            refilled: zero(),
+            drains: zero(),
+            drained: zero(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn note_free(&self, frames: FrameCount) {
+        self.freed.set(self.freed.get() + frames.get());
+    }
+
+    pub(crate) fn note_refill(&self, frames: FrameCount) {
+        self.refills.set(self.refills.get() + 1);
+        self.refilled.set(self.refilled.get() + frames.get());
+    }
+
+    pub(crate) fn note_drain(&self, frames: FrameCount) {
+        self.drains.set(self.drains.get() + 1);
+        self.drained.set(self.drained.get() + frames.get());
+    }
+
+    /// The events, for a CPU that has `listed` frames on its lists. What it allocated needs no
+    /// counter on the fast path: it is what came onto the lists less what left them otherwise.
+    pub(crate) fn get(&self, listed: u32) -> Events {
+        let frames = |cell: &P::LocalCell<u64>| FrameCount::new(cell.get());
+        let came = self.refilled.get() + self.freed.get();
+        Events {
+            allocated: FrameCount::new(came - self.drained.get() - u64::from(listed)),
+            freed: frames(&self.freed),
+            refills: self.refills.get(),
+            refilled: frames(&self.refilled),
+            drains: self.drains.get(),
+            drained: frames(&self.drained),
+            ..Events::default()
+        }
+    }
+}
+
+/// Where every frame is, as a check of the books found it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Frames that the allocator manages.
+    pub managed: FrameCount,
+    /// Frames on the free lists of zones.
+    pub free: FrameCount,
+    /// Frames that CPUs keep to themselves.
+    pub per_cpu: FrameCount,
+    /// Frames in the hands of users, those on their way back included.
+    pub allocated: FrameCount,
+}
+
+/// What is wrong with the books: a defect of the allocator, or of whoever writes to its metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The invariant that does not hold.
+    pub rule: Rule,
+    /// The frame at which it was seen not to; for counters, the first frame of the zone's memory
+    /// that was looked at.
+    pub at: Pfn,
+}
+
+/// An invariant of the books.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rule {
+    /// A free block lies on the list of its order and of its pageblock's migratetype.
+    ListMatchesMark,
+    /// The links of a list agree in both directions, and it ends.
+    LinksAgree,
+    /// A block lies at a multiple of its size.
+    BlockAligned,
+    /// The frames behind a head carry no mark.
+    TailsUnmarked,
+    /// A frame belongs to exactly one block.
+    FrameInOneBlock,
+    /// A pageblock with memory has the zone that manages it.
+    ZoneOfBlock,
+    /// Two free buddies of one size have been merged.
+    BuddiesMerged,
+    /// The number of free blocks of an order equals what the lists hold.
+    BlocksCounted,
+    /// The zone's free frames equal what the lists hold.
+    FreeCounted,
+    /// A CPU's frames equal what its lists hold.
+    PerCpuCounted,
+    /// Every frame that the zone was given is accounted for.
+    ManagedCounted,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rule = match self.rule {
+            Rule::ListMatchesMark => "a free block is on the wrong list",
+            Rule::LinksAgree => "the links of a list disagree",
+            Rule::BlockAligned => "a block is misaligned",
+            Rule::TailsUnmarked => "a frame within a block carries a mark",
+            Rule::FrameInOneBlock => "a frame belongs to no block",
+            Rule::ZoneOfBlock => "a pageblock belongs to another zone than its frames",
+            Rule::BuddiesMerged => "two free buddies were not merged",
+            Rule::BlocksCounted => "the count of free blocks is wrong",
+            Rule::FreeCounted => "the zone's count of free frames is wrong",
+            Rule::PerCpuCounted => "a CPU's count of frames is wrong",
+            Rule::ManagedCounted => "frames of the zone are missing",
+        };
+        write!(f, "{rule}, seen at {}", self.at)
+    }
+}
+
+impl core::error::Error for Violation {}

@@ -1,0 +1,280 @@
+//! Index, count and size are different types: a frame number is not a number of frames.
+
+use core::fmt;
+
+/// The number of a page frame: its physical address divided by the frame size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pfn(u64);
+
+impl Pfn {
+    /// The frame with this number.
+    #[inline]
+    pub const fn new(number: u64) -> Self {
+        Pfn(number)
+    }
+
+    /// The number itself.
+    #[inline]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The frame `count` frames above this one. Saturates at the largest number.
+    #[inline]
+    pub const fn offset(self, count: FrameCount) -> Self {
+        Pfn(self.0.saturating_add(count.0))
+    }
+
+    /// Whether a block of `order` may start here: blocks lie at multiples of their size.
+    #[inline]
+    pub const fn is_aligned(self, order: Order) -> bool {
+        self.0 & (order.frames().0 - 1) == 0
+    }
+}
+
+impl fmt::Display for Pfn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pfn {:#x}", self.0)
+    }
+}
+
+/// A number of page frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameCount(u64);
+
+impl FrameCount {
+    /// No frames.
+    pub const ZERO: Self = FrameCount(0);
+
+    /// So many frames.
+    #[inline]
+    pub const fn new(count: u64) -> Self {
+        FrameCount(count)
+    }
+
+    /// The count itself.
+    #[inline]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl core::ops::Add for FrameCount {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        FrameCount(self.0 + other.0)
+    }
+}
+
+impl core::ops::AddAssign for FrameCount {
+    fn add_assign(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+}
+
+impl core::iter::Sum for FrameCount {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(FrameCount::ZERO, |a, b| a + b)
+    }
+}
+
+impl fmt::Display for FrameCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} frames", self.0)
+    }
+}
+
+/// The size of a block as a power of two: order 0 is one frame, order 3 is eight.
+///
+/// Any number can be named; an allocator answers
+/// [`Error::OrderTooLarge`](crate::Error::OrderTooLarge) to one that it does not serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Order(u8);
+
+impl Order {
+    /// One frame.
+    pub const ZERO: Self = Order(0);
+
+    /// The order of a pageblock, the unit of migratetypes: 512 frames, 2 MiB with 4 KiB frames.
+    pub const PAGEBLOCK: Self = Order(9);
+
+    /// The largest block that the buddy system keeps: 1024 frames, as in Linux.
+    pub const BUDDY_MAX: Self = Order(10);
+
+    /// This order. Values above 63 are held as 63: no address space has such blocks.
+    #[inline]
+    pub const fn new(order: u8) -> Self {
+        Order(if order > 63 { 63 } else { order })
+    }
+
+    /// The order as a number.
+    #[inline]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+
+    /// The order as an index of tables.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// How many frames a block of this order has.
+    #[inline]
+    pub const fn frames(self) -> FrameCount {
+        FrameCount(1 << (self.0 & 63))
+    }
+
+    /// The next larger order.
+    #[inline]
+    pub const fn up(self) -> Self {
+        Order::new(self.0 + 1)
+    }
+
+    /// All orders from this one to `last`, upwards.
+    pub fn to(self, last: Order) -> impl DoubleEndedIterator<Item = Order> {
+        (self.0..=last.0).map(Order)
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "order {}", self.0)
+    }
+}
+
+/// The number of a CPU, from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CpuId(u32);
+
+impl CpuId {
+    /// The CPU with this number.
+    #[inline]
+    pub const fn new(number: u32) -> Self {
+        CpuId(number)
+    }
+
+    /// The number as an index of tables.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for CpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CPU {}", self.0)
+    }
+}
+
+/// The number of a memory node, from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(u16);
+
+impl NodeId {
+    /// The node with this number.
+    #[inline]
+    pub const fn new(number: u16) -> Self {
+        NodeId(number)
+    }
+
+    /// The number as an index of tables.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}", self.0)
+    }
+}
+
+/// What the content of a frame can do when memory has to be defragmented. Frames of one kind are
+/// kept together, a pageblock at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum MigrateType {
+    /// The frame must stay where it is: a kernel's own data.
+    Unmovable = 0,
+    /// The content can be copied elsewhere: the memory of processes.
+    #[default]
+    Movable = 1,
+    /// The content can be dropped and made again: caches.
+    Reclaimable = 2,
+}
+
+impl MigrateType {
+    /// How many types there are.
+    pub const COUNT: usize = 3;
+
+    /// All types, in the order of their numbers.
+    pub const ALL: [Self; Self::COUNT] = [Self::Unmovable, Self::Movable, Self::Reclaimable];
+
+    /// The type as an index of tables.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The type with this number. Only numbers of types are ever stored.
+    #[inline(always)]
+    pub(crate) const fn from_bits(bits: u8) -> Self {
+        // A look-up without branches; the last entry fills the table to a power of two.
+        const TYPES: [MigrateType; 4] = {
+            let [unmovable, movable, reclaimable] = MigrateType::ALL;
+            [unmovable, movable, reclaimable, reclaimable]
+        };
+        TYPES[(bits & 3) as usize]
+    }
+
+    /// The name in reports and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unmovable => "unmovable",
+            Self::Movable => "movable",
+            Self::Reclaimable => "reclaimable",
+        }
+    }
+}
+
+/// The class of a zone: which users can address its frames. Larger is less restricted to the
+/// machine and more restricted in use, as in Linux.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum ZoneKind {
+    /// Frames that the most limited devices can address.
+    Dma = 0,
+    /// Frames that 32-bit devices can address.
+    Dma32 = 1,
+    /// Ordinary memory.
+    #[default]
+    Normal = 2,
+    /// Memory for movable content only, so that it can be taken away again.
+    Movable = 3,
+}
+
+impl ZoneKind {
+    /// How many kinds there are.
+    pub const COUNT: usize = 4;
+
+    /// All kinds, most restricted to the machine first.
+    pub const ALL: [Self; Self::COUNT] = [Self::Dma, Self::Dma32, Self::Normal, Self::Movable];
+
+    /// The kind as an index of tables.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dma => "DMA",
+            Self::Dma32 => "DMA32",
+            Self::Normal => "Normal",
+            Self::Movable => "Movable",
+        }
+    }
+}

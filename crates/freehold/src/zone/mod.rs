@@ -1,0 +1,231 @@
+//! A zone: one lock, the free lists that it guards, watermarks, and books.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::buddy::{Buddy, FreeLists};
+use crate::memmap::block::BlockTable;
+use crate::memmap::frame::{FrameIndex, FrameTable};
+use crate::memmap::list::End;
+use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
+use crate::stat::Events;
+use crate::units::{FrameCount, MigrateType, NodeId, Order, ZoneKind};
+use fallback::{Fallbacks, Mode};
+use watermark::{Watermark, Watermarks};
+
+pub(crate) mod fallback;
+pub(crate) mod watermark;
+
+/// The record of a zone. Fields that belong together in use share cache lines, and others do not:
+/// the lock lies beside the free lists that it guards, as in Linux's `struct zone`.
+#[repr(C)]
+pub(crate) struct Zone<P: Platform> {
+    setup: Setup<P>,
+    locked: Locked<P>,
+    level: Level<P>,
+}
+
+/// Written when memory is added, read by every allocation.
+#[repr(C, align(64))]
+struct Setup<P: Platform> {
+    node: NodeId,
+    kind: ZoneKind,
+    managed: P::U64,
+    watermarks: Watermarks<P>,
+}
+
+/// The free lists, their lock, and what else is touched only under it.
+#[repr(C, align(64))]
+struct Locked<P: Platform> {
+    lists: FreeLists<P>,
+    lock: P::Lock,
+    claims: P::Cell<u64>,
+    steals: P::Cell<u64>,
+    /// Frames that were handed out or taken back past the per-CPU lists.
+    allocated_directly: P::Cell<u64>,
+    freed_directly: P::Cell<u64>,
+}
+
+/// How full the zone is: written at every refill and drain, read by every allocation.
+#[repr(C, align(64))]
+struct Level<P: Platform> {
+    /// Frames on the free lists. Written under the zone lock.
+    free: P::U64,
+    /// Whether the zone was seen below its high watermark (Linux's `ZONE_BELOW_HIGH`): a hint for
+    /// the per-CPU lists to shrink.
+    below_high: P::U32,
+}
+
+impl<P: Platform> Zone<P> {
+    /// A zone without memory.
+    pub(crate) fn new(node: NodeId, kind: ZoneKind) -> Self {
+        Zone {
+            setup: Setup { node, kind, managed: P::U64::new(0), watermarks: Watermarks::new() },
+            locked: Locked {
+                lists: FreeLists::new(),
+                lock: P::Lock::new(LockClass::Zone),
+                claims: P::Cell::new(0),
+                steals: P::Cell::new(0),
+                allocated_directly: P::Cell::new(0),
+                freed_directly: P::Cell::new(0),
+            },
+            level: Level { free: P::U64::new(0), below_high: P::U32::new(0) },
+        }
+    }
+
+    pub(crate) const fn node(&self) -> NodeId {
+        self.setup.node
+    }
+
+    pub(crate) const fn kind(&self) -> ZoneKind {
+        self.setup.kind
+    }
+
+    pub(crate) const fn watermarks(&self) -> &Watermarks<P> {
+        &self.setup.watermarks
+    }
+
+    // Relaxed below: these words are levels that a reader acts on as of a moment ago; whoever
+    // changes them holds the lock named at the field.
+
+    /// How many frames the zone has been given.
+    pub(crate) fn managed(&self) -> FrameCount {
+        FrameCount::new(self.setup.managed.load(Relaxed))
+    }
+
+    /// Records that memory was added. The caller holds the hotplug lock.
+    pub(crate) fn set_managed(&self, frames: FrameCount) {
+        self.setup.managed.store(frames.get(), Relaxed);
+    }
+
+    /// How many frames are on the free lists. Frames on per-CPU lists do not count.
+    #[inline]
+    pub(crate) fn free(&self) -> FrameCount {
+        FrameCount::new(self.level.free.load(Relaxed))
+    }
+
+    /// Whether a block of `order` can be taken without going below the mark of `class`.
+    #[inline]
+    pub(crate) fn watermark_ok(&self, order: Order, class: Watermark, limit: ZoneKind) -> bool {
+        let Some(floor) = self.setup.watermarks.floor(class, limit) else {
+            return self.locked.lists.can_serve(order);
+        };
+        // As Linux counts it: a block of many frames may not take the level below the mark.
+        let above = self.level.free.load(Relaxed).saturating_sub(order.frames().get() - 1);
+        above > floor && (order == Order::ZERO || self.locked.lists.can_serve(order))
+    }
+
+    /// Whether the per-CPU lists should shrink because the zone runs low.
+    #[inline]
+    pub(crate) fn is_below_high(&self) -> bool {
+        self.level.below_high.load(Relaxed) != 0
+    }
+
+    /// Notes that an allocation found the zone below its high watermark.
+    pub(crate) fn note_below_high(&self) {
+        self.level.below_high.store(1, Relaxed);
+    }
+
+    /// Notes, after frames came back, that the zone may be above its high watermark again.
+    pub(crate) fn note_drained(&self) {
+        if self.is_below_high()
+            && self.watermark_ok(Order::ZERO, Watermark::High, ZoneKind::Movable)
+        {
+            self.level.below_high.store(0, Relaxed);
+        }
+    }
+
+    /// Takes the zone lock, with interrupts off.
+    pub(crate) fn lock<'a>(
+        &'a self,
+        platform: &'a P,
+        frames: &'a FrameTable<P>,
+        blocks: &'a BlockTable<P>,
+    ) -> ZoneGuard<'a, P> {
+        let irq = platform.irq_save();
+        self.locked.lock.lock();
+        let buddy = Buddy { lists: &self.locked.lists, frames, blocks };
+        ZoneGuard { zone: self, platform, irq, buddy }
+    }
+}
+
+/// The zone lock, held. Unlocks when dropped.
+pub(crate) struct ZoneGuard<'a, P: Platform> {
+    zone: &'a Zone<P>,
+    platform: &'a P,
+    irq: P::IrqState,
+    pub(crate) buddy: Buddy<'a, P>,
+}
+
+impl<P: Platform> ZoneGuard<'_, P> {
+    /// Takes a block for `migratetype`, falling back to other types. Its head is unmarked.
+    pub(crate) fn take(
+        &self,
+        order: Order,
+        migratetype: MigrateType,
+        mode: &mut Mode,
+    ) -> Option<FrameIndex> {
+        let mut fallbacks = Fallbacks::default();
+        let block = fallback::take(&self.buddy, order, migratetype, mode, &mut fallbacks)?;
+        if fallbacks != Fallbacks::default() {
+            let Locked { claims, steals, .. } = &self.zone.locked;
+            claims.set(claims.get() + fallbacks.claims);
+            steals.set(steals.get() + fallbacks.steals);
+        }
+        Some(block)
+    }
+
+    /// Frees a block, merging it. The books follow with [`ZoneGuard::add_free`].
+    pub(crate) fn give(&self, block: FrameIndex, order: Order, end: Option<End>) {
+        self.buddy.free(block, order, end);
+    }
+
+    /// Books frames that were put on the free lists.
+    pub(crate) fn add_free(&self, frames: FrameCount) {
+        let level = &self.zone.level.free;
+        level.store(level.load(Relaxed) + frames.get(), Relaxed);
+    }
+
+    /// Books frames that were taken off the free lists.
+    pub(crate) fn sub_free(&self, frames: FrameCount) {
+        let level = &self.zone.level.free;
+        level.store(level.load(Relaxed) - frames.get(), Relaxed);
+    }
+
+    /// Counts frames that were handed out past the per-CPU lists.
+    pub(crate) fn note_direct_alloc(&self, frames: FrameCount) {
+        let counter = &self.zone.locked.allocated_directly;
+        counter.set(counter.get() + frames.get());
+    }
+
+    /// Counts frames that were taken back past the per-CPU lists.
+    pub(crate) fn note_direct_free(&self, frames: FrameCount) {
+        let counter = &self.zone.locked.freed_directly;
+        counter.set(counter.get() + frames.get());
+    }
+
+    /// What was handed out and taken back past the per-CPU lists.
+    pub(crate) fn direct_events(&self) -> Events {
+        let allocated = FrameCount::new(self.zone.locked.allocated_directly.get());
+        let freed = FrameCount::new(self.zone.locked.freed_directly.get());
+        Events {
+            allocated,
+            freed,
+            allocated_directly: allocated,
+            freed_directly: freed,
+            ..Events::default()
+        }
+    }
+
+    /// How often the zone fell back to other types.
+    pub(crate) fn fallbacks(&self) -> Fallbacks {
+        let Locked { claims, steals, .. } = &self.zone.locked;
+        Fallbacks { claims: claims.get(), steals: steals.get() }
+    }
+}
+
+impl<P: Platform> Drop for ZoneGuard<'_, P> {
+    fn drop(&mut self) {
+        self.zone.locked.lock.unlock();
+        self.platform.irq_restore(self.irq);
+    }
+}
