@@ -1,1 +1,51 @@
-fn main() {}
+//! `freehold`: runs workloads on page-frame allocators and reports what they cost.
+
+#![deny(unsafe_code)]
+
+mod catalog;
+mod cli;
+mod host;
+mod list;
+mod report;
+mod run;
+mod settings;
+mod workloads;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// The exit codes, which `--help` states.
+mod exit {
+    pub(crate) const FAILURE: u8 = 1;
+    pub(crate) const USAGE: u8 = 2;
+}
+
+/// A mistake in the arguments that only shows once they are put together. Exits with code 2.
+#[derive(Debug)]
+pub(crate) struct UsageError(String);
+
+impl std::fmt::Display for UsageError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+fn main() -> ExitCode {
+    // Exits with code 2 itself if the arguments make no sense.
+    let cli = cli::Cli::parse();
+    let outcome = match &cli.command {
+        cli::Command::Run(args) => run::run(args),
+        cli::Command::List(args) => list::list(args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            let usage = error.is::<UsageError>();
+            ExitCode::from(if usage { exit::USAGE } else { exit::FAILURE })
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The names that a user can choose from, each in one place.
+
+use clap::ValueEnum;
+use freehold::designs::zone_lock::ZoneLockSettings;
+use freehold::{Setting, Settings};
+
+use crate::workloads::{bulk, page_fault};
+
+/// The designs, by the names that they have everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DesignName {
+    /// The baseline: a buddy system under one lock a zone, per-CPU lists in front (Linux 6.12).
+    ZoneLock,
+}
+
+/// The machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MachineName {
+    /// This machine, with real memory.
+    Host,
+}
+
+/// The workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WorkloadName {
+    /// Every task faults in 128 MiB page by page and gives it back (will-it-scale page_fault1).
+    PageFault,
+    /// Allocation and free in bulk against one at a time (page_bench04_bulk).
+    Bulk,
+}
+
+/// The name and the description that the command line shows of a value.
+pub(crate) fn describe(value: &impl ValueEnum) -> (String, String) {
+    let value = value.to_possible_value().expect("no choice is hidden");
+    let help = value.get_help().map(ToString::to_string).unwrap_or_default();
+    (value.get_name().to_owned(), help)
+}
+
+/// The name of a value on the command line.
+pub(crate) fn name_of(value: &impl ValueEnum) -> String {
+    describe(value).0
+}
+
+/// The settings of a workload.
+pub(crate) fn workload_settings(workload: WorkloadName) -> &'static [Setting] {
+    match workload {
+        WorkloadName::PageFault => page_fault::SETTINGS,
+        WorkloadName::Bulk => bulk::SETTINGS,
+    }
+}
+
+/// The settings of a design.
+pub(crate) fn design_settings(design: DesignName) -> &'static [Setting] {
+    match design {
+        DesignName::ZoneLock => ZoneLockSettings::TABLE,
+    }
+}
+
+/// Runs an expression with `$design` standing for the design type that a name means.
+macro_rules! with_design {
+    ($name:expr, $platform:ty, $design:ident => $body:expr) => {
+        match $name {
+            $crate::catalog::DesignName::ZoneLock => {
+                type $design = freehold::designs::zone_lock::ZoneLock<$platform>;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_design;

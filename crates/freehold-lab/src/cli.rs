@@ -1,0 +1,117 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::catalog::{DesignName, MachineName, WorkloadName};
+
+/// Runs workloads on page-frame allocators and reports what they cost.
+#[derive(Debug, Parser)]
+#[command(name = "freehold", version, max_term_width = 100, after_help = AFTER_HELP)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  freehold run page-fault                       page faults on this machine
+  freehold run page-fault --cpus 1,2 --json     on one CPU and on two, as JSON
+  freehold run bulk --set pcp=fixed             one at a time against in bulk
+  freehold list workloads                       what can be run
+
+Exit codes:
+  0  success
+  1  the run failed
+  2  the command line makes no sense
+
+Results go to stdout, progress to stderr if that is a terminal. NO_COLOR is respected.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a workload and report what it cost.
+    Run(RunArgs),
+    /// List what there is to choose from.
+    List(ListArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = RUN_HELP)]
+pub(crate) struct RunArgs {
+    /// The workload (see `freehold list workloads`).
+    pub(crate) workload: WorkloadName,
+
+    /// The designs to run, separated by commas; `all` for every one.
+    #[arg(long, value_name = "DESIGN", value_delimiter = ',', default_value = "zone-lock")]
+    pub(crate) design: Vec<DesignChoice>,
+
+    /// The machine to run on.
+    #[arg(long, value_name = "MACHINE", default_value = "host")]
+    pub(crate) machine: MachineName,
+
+    /// How many CPUs to use, one task on each; several counts, separated by commas, are run one
+    /// after the other. Default: all.
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cpus: Vec<u32>,
+
+    /// Change a setting of the design or the workload (see `freehold list settings`).
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub(crate) settings: Vec<String>,
+
+    /// Print one JSON document instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const RUN_HELP: &str = "\
+Examples:
+  freehold run page-fault --design zone-lock --cpus 1,2 --json
+  freehold run page-fault --set pcp=fixed --set task_bytes=32MiB
+  freehold run bulk --cpus 1";
+
+/// A design by its name, or all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DesignChoice {
+    All,
+    One(DesignName),
+}
+
+impl ValueEnum for DesignChoice {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[DesignChoice::One(DesignName::ZoneLock), DesignChoice::All]
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        match self {
+            DesignChoice::All => Some(clap::builder::PossibleValue::new("all")),
+            DesignChoice::One(design) => design.to_possible_value(),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = LIST_HELP)]
+pub(crate) struct ListArgs {
+    /// What to list.
+    pub(crate) what: ListWhat,
+
+    /// Print one JSON document instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const LIST_HELP: &str = "\
+Examples:
+  freehold list workloads
+  freehold list settings --json";
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ListWhat {
+    /// What can be run.
+    Workloads,
+    /// The allocators that it can be run on.
+    Designs,
+    /// The machines that it can be run on.
+    Machines,
+    /// What `--set` can change.
+    Settings,
+}

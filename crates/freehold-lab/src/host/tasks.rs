@@ -1,0 +1,32 @@
+//! Which CPUs the tasks of a run are bound to.
+
+use anyhow::{Context, Result};
+use freehold::CpuId;
+use freehold_host::{allowed_cpus, bind_current_thread};
+
+use crate::UsageError;
+
+/// The first `count` CPUs that this process may use.
+///
+/// # Errors
+///
+/// A usage error if there are not so many.
+pub(crate) fn cpus_for(count: u32) -> Result<Vec<CpuId>> {
+    let allowed = allowed_cpus()?;
+    if allowed.len() < count as usize {
+        let there = allowed.len();
+        let message = format!("--cpus {count}: this process may use {there} CPUs of the host");
+        return Err(UsageError(message).into());
+    }
+    Ok(allowed.into_iter().take(count as usize).collect())
+}
+
+/// How many CPUs this process may use.
+pub(crate) fn cpus_max() -> Result<u32> {
+    Ok(allowed_cpus()?.len() as u32)
+}
+
+/// Binds the calling thread for the rest of its life.
+pub(crate) fn bind(cpu: CpuId) -> Result<()> {
+    bind_current_thread(cpu).context("cannot bind a task to its CPU")
+}

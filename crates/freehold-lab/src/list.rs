@@ -1,0 +1,90 @@
+//! `freehold list`.
+
+use anyhow::Result;
+use clap::ValueEnum;
+use freehold::Setting;
+use serde::Serialize;
+
+use crate::catalog::{
+    DesignName, MachineName, WorkloadName, describe, design_settings, name_of, workload_settings,
+};
+use crate::cli::{ListArgs, ListWhat};
+use crate::report::table::Table;
+
+#[derive(Serialize)]
+struct Named {
+    name: String,
+    description: String,
+}
+
+#[derive(Serialize)]
+struct ListedSetting {
+    name: &'static str,
+    of: String,
+    values: &'static str,
+    default: &'static str,
+    description: &'static str,
+}
+
+/// Prints one of the lists.
+pub(crate) fn list(args: &ListArgs) -> Result<()> {
+    match args.what {
+        ListWhat::Workloads => print_named::<WorkloadName>(args.json),
+        ListWhat::Designs => print_named::<DesignName>(args.json),
+        ListWhat::Machines => print_named::<MachineName>(args.json),
+        ListWhat::Settings => print_settings(args.json),
+    }
+}
+
+fn print_named<V: ValueEnum>(json: bool) -> Result<()> {
+    let rows: Vec<Named> = V::value_variants()
+        .iter()
+        .map(describe)
+        .map(|(name, description)| Named { name, description })
+        .collect();
+    if json {
+        return print_json(&rows);
+    }
+    let mut table = Table::new(["name", "description"]);
+    for row in rows {
+        table.row([row.name, row.description]);
+    }
+    println!("{table}");
+    Ok(())
+}
+
+fn print_settings(json: bool) -> Result<()> {
+    let of_designs = DesignName::value_variants()
+        .iter()
+        .map(|design| (name_of(design), design_settings(*design)));
+    let of_workloads = WorkloadName::value_variants()
+        .iter()
+        .map(|workload| (name_of(workload), workload_settings(*workload)));
+    let rows: Vec<ListedSetting> =
+        of_designs.chain(of_workloads).flat_map(|(of, table)| listed(of, table)).collect();
+    if json {
+        return print_json(&rows);
+    }
+    let mut table = Table::new(["name", "of", "values", "default", "description"]);
+    for row in rows {
+        let ListedSetting { name, of, values, default, description } = row;
+        table.row([name, &of, values, default, description]);
+    }
+    println!("{table}");
+    Ok(())
+}
+
+fn listed(of: String, table: &'static [Setting]) -> impl Iterator<Item = ListedSetting> {
+    table.iter().map(move |setting| ListedSetting {
+        name: setting.name,
+        of: of.clone(),
+        values: setting.values,
+        default: setting.default,
+        description: setting.meaning,
+    })
+}
+
+fn print_json(rows: &impl Serialize) -> Result<()> {
+    println!("{}", serde_json::to_string_pretty(rows)?);
+    Ok(())
+}

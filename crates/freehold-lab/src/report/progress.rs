@@ -1,0 +1,31 @@
+//! The progress bar: on stderr, and only if that is a terminal.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Says what a command is doing and how far it is.
+pub(crate) struct Progress(ProgressBar);
+
+impl Progress {
+    /// A bar of so many steps. indicatif keeps it quiet where stderr is no terminal.
+    pub(crate) fn new(steps: u64) -> Self {
+        let bar = ProgressBar::new(steps);
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
+        bar.set_style(style.expect("the template is well-formed"));
+        Progress(bar)
+    }
+
+    /// Says what the next steps belong to.
+    pub(crate) fn say(&self, what: impl Into<String>) {
+        self.0.set_message(what.into());
+    }
+
+    /// One step is done.
+    pub(crate) fn step(&self) {
+        self.0.inc(1);
+    }
+
+    /// Everything is done: takes the bar away.
+    pub(crate) fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}

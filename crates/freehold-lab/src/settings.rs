@@ -1,0 +1,125 @@
+//! `--set NAME=VALUE`: each setting goes to the design or the workload that knows it.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use freehold::{Setting, Settings};
+use serde_json::Value;
+
+use crate::UsageError;
+
+/// The assignments of one command line, in its order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Assignments(Vec<(String, String)>);
+
+impl Assignments {
+    /// Splits `NAME=VALUE`, and refuses names that none of the tables has.
+    pub(crate) fn parse(arguments: &[String], tables: &[&[Setting]]) -> Result<Self> {
+        let mut assignments = Vec::new();
+        for argument in arguments {
+            let Some((name, value)) = argument.split_once('=') else {
+                let message = format!("--set {argument}: write NAME=VALUE, for example pcp=auto");
+                return Err(UsageError(message).into());
+            };
+            if !tables.iter().any(|table| find(table, name).is_some()) {
+                return Err(UsageError(unknown(name, tables)).into());
+            }
+            assignments.push((name.to_owned(), value.to_owned()));
+        }
+        Ok(Assignments(assignments))
+    }
+
+    /// The values that were given for a setting of a table, or their defaults.
+    pub(crate) fn value<'a>(&'a self, table: &'static [Setting], name: &str) -> &'a str {
+        let given = self.0.iter().rev().find(|(of, _)| of == name);
+        let default = || find(table, name).map_or("", |setting| setting.default);
+        given.map_or_else(default, |(_, value)| value.as_str())
+    }
+
+    /// The value of a setting, as `parse` understands it.
+    pub(crate) fn parsed<T>(
+        &self,
+        table: &'static [Setting],
+        name: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<T> {
+        let value = self.value(table, name);
+        parse(value).ok_or_else(|| {
+            let values = find(table, name).map_or("", |setting| setting.values);
+            UsageError(format!("--set {name}={value}: the value must be {values}")).into()
+        })
+    }
+
+    /// The settings of a design: those given that it knows, the rest by default.
+    pub(crate) fn of_design<S: Settings>(&self) -> Result<S> {
+        let mut settings = S::default();
+        for (name, value) in &self.0 {
+            if let Some(setting) = find(S::TABLE, name) {
+                settings.set(name, value).map_err(|error| {
+                    let values = setting.values;
+                    UsageError(format!("--set {name}={value}: {error}; it must be {values}"))
+                })?;
+            }
+        }
+        Ok(settings)
+    }
+}
+
+/// The settings of a design as a report shows them.
+pub(crate) fn shown<S: Settings>(settings: &S) -> BTreeMap<String, Value> {
+    let mut shown = BTreeMap::new();
+    settings.for_each(&mut |name, value| {
+        let text = value.to_string();
+        let value = text.parse::<u64>().map_or(Value::String(text), Value::from);
+        shown.insert(name.to_owned(), value);
+    });
+    shown
+}
+
+fn find<'a>(table: &'a [Setting], name: &str) -> Option<&'a Setting> {
+    table.iter().find(|setting| setting.name == name)
+}
+
+fn unknown(name: &str, tables: &[&[Setting]]) -> String {
+    /// How alike two names must be for one to be suggested; clap's own threshold.
+    const ALIKE: f64 = 0.7;
+    let names = tables.iter().flat_map(|table| table.iter()).map(|setting| setting.name);
+    let score = |other: &str| strsim::jaro(name, other);
+    let best = names.clone().max_by(|a, b| score(a).total_cmp(&score(b)));
+    match best.filter(|best| score(best) > ALIKE) {
+        Some(best) => format!("--set {name}: no such setting; did you mean '{best}'?"),
+        None => {
+            let names: Vec<_> = names.collect();
+            format!("--set {name}: no such setting; there are {}", names.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use freehold::designs::zone_lock::{Pcp, ZoneLockSettings};
+
+    fn parse(arguments: &[&str]) -> Result<Assignments> {
+        let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
+        Assignments::parse(&arguments, &[ZoneLockSettings::TABLE])
+    }
+
+    #[test]
+    fn the_last_assignment_wins() {
+        let assignments = parse(&["pcp=auto", "batch=7", "pcp=fixed"]).unwrap();
+        let settings: ZoneLockSettings = assignments.of_design().unwrap();
+        assert_eq!((settings.pcp, settings.batch), (Pcp::Fixed, 7));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_a_remedy() {
+        let error = |arguments: &[&str]| parse(arguments).unwrap_err().to_string();
+        assert!(error(&["pcp"]).contains("NAME=VALUE"));
+        assert!(error(&["bacth=3"]).contains("did you mean 'batch'?"));
+        assert!(error(&["colour=red"]).contains("there are pcp, batch, high"));
+        let assignments = parse(&["pcp=big"]).unwrap();
+        let error = assignments.of_design::<ZoneLockSettings>().unwrap_err().to_string();
+        assert!(error.contains("fixed|auto"), "{error}");
+    }
+}

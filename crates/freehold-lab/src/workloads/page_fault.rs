@@ -1,0 +1,355 @@
+//! `page-fault`: what will-it-scale's page_fault1 asks of a page allocator.
+//!
+//! The benchmark maps 128 MiB of anonymous memory, writes one byte to each page, unmaps it, and
+//! begins again. So each task allocates order-0 frames one at a time and writes one byte into
+//! each, then frees them in the same order. Source: antonblanchard/will-it-scale,
+//! `tests/page_fault1.c`.
+//!
+//! The first passes touch memory that the operating system has not backed yet; the warm-up takes
+//! that cost out of the samples.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use bytesize::ByteSize;
+use freehold::{CpuId, Order, Pfn, Request, Setting};
+use freehold_host::{ArenaBuilder, FrameArena};
+use serde_json::{Map, Value, json};
+
+use crate::host::HostDesign;
+use crate::host::tasks::bind;
+use crate::host::yardstick::Yardstick;
+use crate::report::document::{RunResult, Work, cpus_in_words};
+use crate::report::progress::Progress;
+use crate::report::summary::Summary;
+use crate::report::table::Table;
+use crate::run::{Cell, Measured};
+use crate::settings::Assignments;
+
+/// The settings of the workload.
+pub(crate) const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "task_bytes",
+        values: "a size of at least one frame, such as 128MiB",
+        default: "128MiB",
+        meaning: "memory that each task faults in before it gives all of it back",
+    },
+    Setting {
+        name: "samples",
+        values: "1..=1000",
+        default: "5",
+        meaning: "samples taken with memory touched, and as many without",
+    },
+    Setting {
+        name: "sample_ms",
+        values: "1..=60000",
+        default: "500",
+        meaning: "length of a sample, in milliseconds",
+    },
+    Setting {
+        name: "huge_pages",
+        values: "on|off",
+        default: "off",
+        meaning: "ask the operating system to back the memory with huge pages",
+    },
+];
+
+const FRAME_BYTES: u64 = 4096;
+
+struct Options {
+    task_frames: usize,
+    samples: usize,
+    sample: Duration,
+    huge_pages: bool,
+}
+
+impl Options {
+    fn parse(given: &Assignments) -> Result<Self> {
+        let within = |range: std::ops::RangeInclusive<u64>| {
+            move |value: &str| value.parse().ok().filter(|value| range.contains(value))
+        };
+        let task_bytes = given.parsed(SETTINGS, "task_bytes", |value| {
+            value.parse::<ByteSize>().ok().filter(|size| size.0 >= FRAME_BYTES)
+        })?;
+        Ok(Options {
+            task_frames: (task_bytes.0 / FRAME_BYTES) as usize,
+            samples: given.parsed(SETTINGS, "samples", within(1..=1000))? as usize,
+            sample: Duration::from_millis(given.parsed(
+                SETTINGS,
+                "sample_ms",
+                within(1..=60_000),
+            )?),
+            huge_pages: given.parsed(SETTINGS, "huge_pages", |value| match value {
+                "on" => Some(true),
+                "off" => Some(false),
+                _ => None,
+            })?,
+        })
+    }
+}
+
+/// How many steps of progress a cell has.
+pub(crate) fn steps(given: &Assignments) -> Result<u64> {
+    Ok(2 * Options::parse(given)?.samples as u64 + 2)
+}
+
+/// Runs one cell on the real machine.
+pub(crate) fn run_on_host<D: HostDesign>(
+    cell: &Cell<'_>,
+    settings: D::Settings,
+    progress: &Progress,
+) -> Result<Measured> {
+    let options = Options::parse(cell.assignments)?;
+    let arena = arena_for::<D>(cell, settings, &options)?;
+    let yardstick = Yardstick::measure(&arena, cell.cpus[0])?;
+    progress.step();
+    let samples = sample(&arena, &cell.cpus, &options, progress)?;
+    check_books(arena)?;
+
+    let cpus = cell.cpus.len() as f64;
+    let touched = Summary::of(&samples.touched);
+    let untouched = Summary::of(&samples.untouched);
+    // Every CPU does one thing after the other, so a CPU second divided by the faults of a CPU is
+    // the time of a fault.
+    let fault_ns = cpus * 1e9 / touched.median;
+    let allocator_ns = cpus * 1e9 / untouched.median;
+    let mut specific = Map::from_iter([
+        ("fault_ns".to_owned(), json!(fault_ns)),
+        ("allocator_ns".to_owned(), json!(allocator_ns)),
+        ("allocator_lock_pairs".to_owned(), json!(allocator_ns / yardstick.lock_pair_ns.median)),
+        ("touch_ns".to_owned(), json!(fault_ns - allocator_ns)),
+        ("samples_per_second".to_owned(), json!(samples.touched)),
+        ("spread".to_owned(), json!(touched.spread())),
+        ("task_bytes".to_owned(), json!(options.task_frames as u64 * FRAME_BYTES)),
+    ]);
+    specific.extend(yardstick.fields());
+    let work = Work {
+        unit: "faults",
+        count: samples.faults,
+        seconds: samples.seconds,
+        per_second: touched.median,
+    };
+    Ok(Measured { work, specific })
+}
+
+fn arena_for<D: HostDesign>(
+    cell: &Cell<'_>,
+    settings: D::Settings,
+    options: &Options,
+) -> Result<FrameArena<D>> {
+    let frames = options.task_frames as u64 * cell.cpus.len() as u64;
+    // A quarter more, so that watermarks and the frames on per-CPU lists leave enough.
+    let bytes = (frames + frames / 4) * FRAME_BYTES + (64 << 20);
+    let available = memory_available();
+    if let Some(available) = available.filter(|&available| available < bytes) {
+        return Err(anyhow!(
+            "{} need {}, but this machine has {} to spare: lower --cpus or --set task_bytes",
+            cpus_in_words(cell.cpus.len()),
+            ByteSize(bytes),
+            ByteSize(available)
+        ));
+    }
+    let arena = ArenaBuilder::<D>::new()
+        .bytes(usize::try_from(bytes)?)
+        .huge_pages(options.huge_pages)
+        .settings(settings)
+        .build_frames()?;
+    Ok(arena)
+}
+
+/// How many bytes the operating system could give, if it says so.
+fn memory_available() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// What the tasks share.
+struct Shared<'a, D: HostDesign> {
+    arena: &'a FrameArena<D>,
+    task_frames: usize,
+    start: Barrier,
+    stop: AtomicBool,
+    /// Whether the tasks write to the memory that they allocate.
+    touch: AtomicBool,
+    counters: Vec<Counter>,
+    error: Mutex<Option<anyhow::Error>>,
+}
+
+/// What one task has done, on a cache line of its own. Written by the task, read by the sampler.
+#[repr(align(128))]
+#[derive(Default)]
+struct Counter {
+    faults: AtomicU64,
+    passes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Samples {
+    touched: Vec<f64>,
+    untouched: Vec<f64>,
+    faults: u64,
+    seconds: f64,
+}
+
+fn sample<D: HostDesign>(
+    arena: &FrameArena<D>,
+    cpus: &[CpuId],
+    options: &Options,
+    progress: &Progress,
+) -> Result<Samples> {
+    let shared = Shared {
+        arena,
+        task_frames: options.task_frames,
+        start: Barrier::new(cpus.len()),
+        stop: AtomicBool::new(false),
+        touch: AtomicBool::new(true),
+        counters: cpus.iter().map(|_| Counter::default()).collect(),
+        error: Mutex::new(None),
+    };
+    let samples = thread::scope(|scope| {
+        for (task, &cpu) in cpus.iter().enumerate() {
+            let shared = &shared;
+            scope.spawn(move || {
+                if let Err(error) = run_task(shared, task, cpu) {
+                    shared.stop.store(true, Relaxed);
+                    shared.error.lock().expect("no task panics").get_or_insert(error);
+                }
+            });
+        }
+        let samples = take_samples(&shared, options, progress);
+        shared.stop.store(true, Relaxed);
+        samples
+    });
+    match shared.error.into_inner().expect("no task panics") {
+        Some(error) => Err(error),
+        None => Ok(samples),
+    }
+}
+
+fn run_task<D: HostDesign>(shared: &Shared<'_, D>, task: usize, cpu: CpuId) -> Result<()> {
+    // Every task reaches the barrier, so that none waits for one that has failed.
+    let bound = bind(cpu);
+    shared.start.wait();
+    bound?;
+    let mut held = Vec::with_capacity(shared.task_frames);
+    while !shared.stop.load(Relaxed) {
+        let outcome = pass(shared, &shared.counters[task], &mut held);
+        for pfn in held.drain(..) {
+            shared.arena.allocator().free(pfn, Order::ZERO)?;
+        }
+        outcome?;
+    }
+    Ok(())
+}
+
+/// Faults in a task's memory once.
+fn pass<D: HostDesign>(
+    shared: &Shared<'_, D>,
+    counter: &Counter,
+    held: &mut Vec<Pfn>,
+) -> Result<()> {
+    /// A fault is counted with the others of its batch, so that counting costs next to nothing.
+    const BATCH: usize = 64;
+    let touch = shared.touch.load(Relaxed);
+    counter.passes.fetch_add(1, Relaxed);
+    while held.len() < shared.task_frames {
+        let batch = BATCH.min(shared.task_frames - held.len());
+        for _ in 0..batch {
+            let pfn = shared.arena.allocator().alloc(Request::default())?;
+            if touch {
+                shared.arena.store_byte(pfn, 1);
+            }
+            held.push(pfn);
+        }
+        // Only this task writes the counter.
+        counter.faults.store(counter.faults.load(Relaxed) + batch as u64, Relaxed);
+    }
+    Ok(())
+}
+
+/// Alternates between samples with memory touched and without.
+fn take_samples<D: HostDesign>(
+    shared: &Shared<'_, D>,
+    options: &Options,
+    progress: &Progress,
+) -> Samples {
+    let mut samples = Samples::default();
+    settle(shared, true);
+    thread::sleep(options.sample);
+    progress.step();
+    for _ in 0..options.samples {
+        for touch in [true, false] {
+            settle(shared, touch);
+            let (start, before) = (Instant::now(), faults(shared));
+            thread::sleep(options.sample);
+            let (seconds, count) = (start.elapsed().as_secs_f64(), faults(shared) - before);
+            progress.step();
+            if touch {
+                samples.touched.push(count as f64 / seconds);
+                samples.faults += count;
+                samples.seconds += seconds;
+            } else {
+                samples.untouched.push(count as f64 / seconds);
+            }
+        }
+    }
+    samples
+}
+
+/// Switches touching on or off, and waits until every task has begun a pass that knows it.
+fn settle<D: HostDesign>(shared: &Shared<'_, D>, touch: bool) {
+    let passes = || shared.counters.iter().map(|counter| counter.passes.load(Relaxed));
+    shared.touch.store(touch, Relaxed);
+    let before: Vec<_> = passes().collect();
+    let settled = || passes().zip(&before).all(|(now, before)| now >= before + 2);
+    while !shared.stop.load(Relaxed) && !settled() {
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
+fn faults<D: HostDesign>(shared: &Shared<'_, D>) -> u64 {
+    shared.counters.iter().map(|counter| counter.faults.load(Relaxed)).sum()
+}
+
+/// After a run every frame is back, and the books are in order.
+fn check_books<D: HostDesign>(arena: FrameArena<D>) -> Result<()> {
+    arena.allocator().drain_all();
+    let census = arena.allocator().validate().context("the allocator's books are broken")?;
+    let managed = arena.total_frames();
+    ensure!(census.free == managed, "{} of {managed} came back", census.free);
+    Ok(())
+}
+
+/// Prints the results of all cells.
+pub(crate) fn print(results: &[RunResult]) {
+    let headings =
+        ["design", "cpus", "faults/s", "spread", "ns/fault", "allocator ns", "lock pairs"];
+    let mut table = Table::new(headings).numbers_from(1);
+    for result in results {
+        let number = |name: &str| number(&result.workload_specific, name);
+        table.row([
+            result.design.clone(),
+            result.cpus.to_string(),
+            format!("{:.0}", result.work.per_second),
+            format!("{:.1} %", number("spread") * 100.0),
+            format!("{:.1}", number("fault_ns")),
+            format!("{:.1}", number("allocator_ns")),
+            format!("{:.1}", number("allocator_lock_pairs")),
+        ]);
+    }
+    println!("{table}");
+    println!(
+        "Measured on this host. allocator ns: allocation and free of a frame without touching it, \
+         also in\nuncontended lock pairs of this run. spread: largest less smallest sample, of \
+         the median."
+    );
+}
+
+fn number(fields: &Map<String, Value>, name: &str) -> f64 {
+    fields.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN)
+}
