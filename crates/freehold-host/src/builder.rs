@@ -22,6 +22,7 @@ pub struct ArenaBuilder<D: Design<Host> = ZoneLock<Host>> {
     bytes: usize,
     capacity_bytes: usize,
     huge_pages: bool,
+    frame_bytes: usize,
     cpus: Option<usize>,
     nodes: Option<usize>,
     topology: Option<Topology>,
@@ -35,6 +36,7 @@ impl<D: Design<Host>> ArenaBuilder<D> {
             bytes: 0,
             capacity_bytes: 0,
             huge_pages: false,
+            frame_bytes: 0,
             cpus: None,
             nodes: None,
             topology: None,
@@ -63,6 +65,14 @@ impl<D: Design<Host>> ArenaBuilder<D> {
     #[must_use]
     pub fn huge_pages(mut self, wanted: bool) -> Self {
         self.huge_pages = wanted;
+        self
+    }
+
+    /// The distance in bytes between the records of two frames, for designs that keep such records.
+    /// Default: as close as they fit; 64 models Linux's `struct page`.
+    #[must_use]
+    pub fn frame_bytes(mut self, bytes: usize) -> Self {
+        self.frame_bytes = bytes;
         self
     }
 
@@ -124,7 +134,7 @@ impl<D: Design<Host>> ArenaBuilder<D> {
             nodes: self.nodes,
         };
         let plan = Plan::new(&topology, wishes)?;
-        FrameArena::new(plan, self.huge_pages, &self.settings)
+        FrameArena::new(plan, self.huge_pages, self.frame_bytes, &self.settings)
     }
 }
 
@@ -140,6 +150,7 @@ impl<D: Design<Host>> fmt::Debug for ArenaBuilder<D> {
             .field("bytes", &self.bytes)
             .field("capacity_bytes", &self.capacity_bytes)
             .field("huge_pages", &self.huge_pages)
+            .field("frame_bytes", &self.frame_bytes)
             .field("cpus", &self.cpus)
             .field("nodes", &self.nodes)
             .field("topology", &self.topology)

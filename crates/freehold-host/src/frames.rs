@@ -55,6 +55,7 @@ impl<D: Design<Host>> FrameArena<D> {
     pub(crate) fn new(
         plan: Plan,
         huge_pages: bool,
+        frame_bytes: usize,
         settings: &D::Settings,
     ) -> Result<Self, HostError> {
         let span = plan.span();
@@ -63,6 +64,7 @@ impl<D: Design<Host>> FrameArena<D> {
         let config = Config {
             distances: &plan.distances,
             span: Some((Pfn::new(0), span)),
+            frame_bytes,
             ..Config::new(&ranges, &plan.cpu_nodes)
         };
         // Checks the configuration too, so that nothing has been mapped if it is refused.

@@ -55,3 +55,8 @@ pub use topology::{Node, Topology};
 
 /// The allocator on this machine, so that nobody has to type a platform.
 pub type HostAllocator<D = ZoneLock<Host>> = PageAllocator<Host, D>;
+
+/// The examples of the README, compiled and run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

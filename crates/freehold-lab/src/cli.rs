@@ -50,7 +50,8 @@ pub(crate) struct RunArgs {
 
     /// How many CPUs to use, one task on each; several counts, separated by commas, are run one
     /// after the other. Default: all.
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cpus: Vec<u32>,
 
     /// Change a setting of the design or the workload (see `freehold list settings`).

@@ -61,7 +61,10 @@ impl Assignments {
                 })?;
             }
         }
-        Ok(settings)
+        match settings.contradiction() {
+            Some(contradiction) => Err(UsageError(format!("--set: {contradiction}")).into()),
+            None => Ok(settings),
+        }
     }
 }
 

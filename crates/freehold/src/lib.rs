@@ -45,15 +45,18 @@
 //! let cpus = [NodeId::new(0)];
 //! let config = Config::new(&memory, &cpus);
 //! let settings = Default::default();
-//! let layout = PageAllocator::<Kernel, ZoneLock<Kernel>>::layout(&config, &settings)?;
-//! # let words = Box::leak(vec![[0u64; 8]; layout.size() / 64 + 1].into_boxed_slice());
-//! # #[repr(align(64))] #[derive(Clone)] struct Line([MaybeUninit<u8>; 64]);
-//! # let lines = Box::leak(vec![Line([MaybeUninit::uninit(); 64]); layout.size() / 64].into_boxed_slice());
-//! # let base = std::ptr::NonNull::from(&mut *lines).cast();
+//!
+//! type Frames = PageAllocator<Kernel, ZoneLock<Kernel>>;
+//! let layout = Frames::layout(&config, &settings)?;
+//! # #[repr(align(64))]
+//! # #[derive(Clone)]
+//! # struct Line([MaybeUninit<u8>; 64]);
+//! # let lines = vec![Line([MaybeUninit::uninit(); 64]); layout.size() / 64];
+//! # let base = std::ptr::NonNull::from(lines.leak()).cast();
 //! # // SAFETY: the leaked lines are used for nothing else.
 //! # let metadata = unsafe { Metadata::from_raw_parts(base, layout.size()) };
 //! // `metadata` is layout.size() bytes at layout.align(), from wherever the kernel keeps such.
-//! let frames = PageAllocator::<Kernel, ZoneLock<Kernel>>::new(Kernel, &config, &settings, metadata)?;
+//! let frames = Frames::new(Kernel, &config, &settings, metadata)?;
 //!
 //! let block = frames.alloc(Request::new(Order::new(3)))?;
 //! frames.free(block, Order::new(3))?;

@@ -9,7 +9,8 @@ use crate::zone::watermark::Watermark;
 /// use freehold::{MigrateType, NodeId, Order, Request};
 ///
 /// let frame = Request::default();
-/// let huge = Request::new(Order::PAGEBLOCK).node(NodeId::new(1)).migratetype(MigrateType::Unmovable);
+/// let kind = MigrateType::Unmovable;
+/// let huge = Request::new(Order::PAGEBLOCK).node(NodeId::new(1)).migratetype(kind);
 /// # assert_eq!(frame.order(), Order::ZERO);
 /// # assert_eq!(huge.order(), Order::new(9));
 /// ```

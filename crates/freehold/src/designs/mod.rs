@@ -126,6 +126,9 @@ pub trait Settings: Default + Clone + fmt::Debug {
     /// [`SettingError`] if there is no such setting, or the value is not one of its values.
     fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError>;
 
+    /// What is wrong with the settings taken together, in words that name them; `None` if nothing.
+    fn contradiction(&self) -> Option<&'static str>;
+
     /// Calls `each` with the name and value of every setting that has an effect as things are.
     fn for_each(&self, each: &mut dyn FnMut(&'static str, &dyn fmt::Display));
 }

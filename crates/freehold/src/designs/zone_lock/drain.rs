@@ -16,8 +16,8 @@ pub(super) const EXPIRE_TICKS: u32 = 3;
 const DRAIN_CHUNK_FRAMES: u32 = 2048;
 
 impl<P: Platform> ZoneLock<P> {
-    /// Returns at least `frames` frames to the zone, or all that there are, oldest first. `just_used`
-    /// is the list that a block was put on last.
+    /// Returns at least `frames` frames to the zone, or all that there are, oldest first.
+    /// `just_used` is the list that a block was put on last.
     #[cold]
     pub(super) fn drain_pages(
         &self,

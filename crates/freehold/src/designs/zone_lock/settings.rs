@@ -39,8 +39,8 @@ impl ZoneLockSettings {
     pub(super) fn mode(&self) -> Result<PcpMode, Error> {
         let ZoneLockSettings { pcp, batch, high } = *self;
         match pcp {
+            _ if self.contradiction().is_some() => Err(Error::BadSetting),
             Pcp::Auto => Ok(PcpMode::Auto),
-            Pcp::Fixed if batch == 0 || high < batch || high > FRAMES_MAX => Err(Error::BadSetting),
             Pcp::Fixed => Ok(PcpMode::Fixed { batch, high }),
         }
     }
@@ -82,6 +82,13 @@ impl Settings for ZoneLockSettings {
             _ => return Err(SettingError::UnknownName),
         }
         Ok(())
+    }
+
+    fn contradiction(&self) -> Option<&'static str> {
+        let ZoneLockSettings { pcp, batch, high } = *self;
+        let bad = batch == 0 || high < batch || high > FRAMES_MAX;
+        (pcp == Pcp::Fixed && bad)
+            .then_some("with pcp=fixed, batch must be at least 1 and high from batch to 1048576")
     }
 
     fn for_each(&self, each: &mut dyn FnMut(&'static str, &dyn fmt::Display)) {

@@ -1,0 +1,96 @@
+//! The command line as a user types it: what it prints, and its exit codes.
+
+use std::process::{Command, Output};
+
+fn freehold(arguments: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_freehold")).args(arguments).output();
+    output.expect("the binary starts")
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert_eq!(stderr, "", "nothing but results where there is no terminal");
+    serde_json::from_slice(&output.stdout).expect("one JSON document")
+}
+
+const SMALL: [&str; 6] =
+    ["--set", "task_bytes=2MiB", "--set", "samples=2", "--set", "sample_ms=20"];
+
+/// Help, lists, and mistakes: byte for byte.
+#[test]
+fn transcripts() {
+    trycmd::TestCases::new().case("tests/cmd/*.trycmd");
+}
+
+#[test]
+fn page_fault_reports_one_result_for_each_cell() {
+    let arguments = ["run", "page-fault", "--cpus", "1,1", "--set", "pcp=fixed", "--json"];
+    let document = json(&freehold(&[&arguments[..], &SMALL].concat()));
+    assert_eq!(document["schema"], "freehold.run/1");
+    let results = document["results"].as_array().unwrap();
+    assert_eq!(results.len(), 2);
+    let result = &results[0];
+    assert_eq!(result["workload"], "page-fault");
+    assert_eq!(result["design"], "zone-lock");
+    assert_eq!(result["machine"], "host");
+    assert_eq!(result["cpus"], 1);
+    assert_eq!(result["settings"], serde_json::json!({"batch": 31, "high": 186, "pcp": "fixed"}));
+    assert_eq!(result["work"]["unit"], "faults");
+    assert!(result["work"]["count"].as_u64().unwrap() > 0);
+    assert!(result["work"]["per_second"].as_f64().unwrap() > 0.0);
+    let specific = &result["workload_specific"];
+    assert_eq!(specific["task_bytes"], 2 << 20);
+    assert_eq!(specific["samples_per_second"].as_array().unwrap().len(), 2);
+    for field in ["fault_ns", "allocator_ns", "allocator_lock_pairs"] {
+        assert!(specific[field].as_f64().unwrap() > 0.0, "{field}");
+    }
+    for field in ["time_share", "locks", "irq_off", "seed", "result_hash"] {
+        assert!(result.get(field).is_none(), "{field} does not apply on the host");
+    }
+}
+
+#[test]
+fn page_fault_prints_a_table() {
+    let output = freehold(&[&["run", "page-fault", "--cpus", "1"][..], &SMALL].concat());
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    assert!(stdout.contains("zone-lock"), "{stdout}");
+    assert!(stdout.contains("Measured on this host"), "{stdout}");
+    assert!(stdout.lines().all(|line| line.chars().count() <= 100), "{stdout}");
+}
+
+#[test]
+fn bulk_reports_every_step() {
+    let arguments = ["run", "bulk", "--cpus", "1", "--json"];
+    let small = ["--set", "rounds=2", "--set", "round_frames=500"];
+    let document = json(&freehold(&[&arguments[..], &small].concat()));
+    let specific = &document["results"][0]["workload_specific"];
+    let steps = specific["steps"].as_array().unwrap();
+    let sizes: Vec<_> = steps.iter().map(|step| step["step"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [1, 2, 3, 4, 8, 16, 32, 64, 128]);
+    for step in steps {
+        for way in ["single_ns", "array_ns", "bulk_ns", "gain"] {
+            let [min, median, max] =
+                ["min", "median", "max"].map(|field| step[way][field].as_f64().unwrap());
+            assert!(0.0 < min && min <= median && median <= max, "{step}");
+        }
+    }
+}
+
+#[test]
+fn more_memory_than_there_is_ends_in_advice() {
+    let output = freehold(&["run", "page-fault", "--cpus", "1", "--set", "task_bytes=1PiB"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("lower --cpus or --set task_bytes"), "{stderr}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn more_cpus_than_there_are_is_a_usage_error() {
+    let output = freehold(&["run", "bulk", "--cpus", "100000"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("CPUs of the host"), "{stderr}");
+}
