@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use freehold::designs::zone_lock::ZoneLockSettings;
 use freehold::{Setting, Settings};
 
+use crate::sim;
 use crate::workloads::{bulk, page_fault};
 
 /// The designs, by the names that they have everywhere.
@@ -11,13 +12,6 @@ use crate::workloads::{bulk, page_fault};
 pub(crate) enum DesignName {
     /// The baseline: a buddy system under one lock a zone, per-CPU lists in front (Linux 6.12).
     ZoneLock,
-}
-
-/// The machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum MachineName {
-    /// This machine, with real memory.
-    Host,
 }
 
 /// The workloads.
@@ -41,11 +35,29 @@ pub(crate) fn name_of(value: &impl ValueEnum) -> String {
     describe(value).0
 }
 
-/// The settings of a workload.
-pub(crate) fn workload_settings(workload: WorkloadName) -> &'static [Setting] {
+/// Settings and what they belong to.
+pub(crate) type SettingTable = (&'static str, &'static [Setting]);
+
+/// The settings of a workload on the host.
+pub(crate) fn host_settings(workload: WorkloadName) -> &'static [SettingTable] {
     match workload {
-        WorkloadName::PageFault => page_fault::SETTINGS,
-        WorkloadName::Bulk => bulk::SETTINGS,
+        WorkloadName::PageFault => &[
+            ("page-fault", page_fault::SETTINGS),
+            ("page-fault, host", page_fault::host::SETTINGS),
+        ],
+        WorkloadName::Bulk => &[("bulk", bulk::SETTINGS)],
+    }
+}
+
+/// The settings of a workload on simulated machines; `None` if it runs on the host only.
+pub(crate) fn sim_settings(workload: WorkloadName) -> Option<&'static [SettingTable]> {
+    match workload {
+        WorkloadName::PageFault => Some(&[
+            ("page-fault", page_fault::SETTINGS),
+            ("page-fault, simulated", page_fault::sim::SETTINGS),
+            ("simulated machines", sim::memory::SETTINGS),
+        ]),
+        WorkloadName::Bulk => None,
     }
 }
 

@@ -2,7 +2,8 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::catalog::{DesignName, MachineName, WorkloadName};
+use crate::catalog::{DesignName, WorkloadName};
+use crate::machine::Machine;
 
 /// Runs workloads on page-frame allocators and reports what they cost.
 #[derive(Debug, Parser)]
@@ -16,6 +17,7 @@ const AFTER_HELP: &str = "\
 Examples:
   freehold run page-fault                       page faults on this machine
   freehold run page-fault --cpus 1,2 --json     on one CPU and on two, as JSON
+  freehold run page-fault --machine skylake-2s  on 112 simulated CPUs
   freehold run bulk --set pcp=fixed             one at a time against in bulk
   freehold list workloads                       what can be run
 
@@ -44,9 +46,14 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DESIGN", value_delimiter = ',', default_value = "zone-lock")]
     pub(crate) design: Vec<DesignChoice>,
 
-    /// The machine to run on.
-    #[arg(long, value_name = "MACHINE", default_value = "host")]
-    pub(crate) machine: MachineName,
+    /// The machine to run on: `host`, a simulated one (see `freehold list machines`), or a .toml
+    /// file that describes one.
+    #[arg(long, value_name = "MACHINE", default_value = "host", value_parser = Machine::parse)]
+    pub(crate) machine: Machine,
+
+    /// The seed of a simulated machine's schedule. One seed, one result, byte for byte.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
 
     /// How many CPUs to use, one task on each; several counts, separated by commas, are run one
     /// after the other. Default: all.
@@ -66,6 +73,7 @@ pub(crate) struct RunArgs {
 const RUN_HELP: &str = "\
 Examples:
   freehold run page-fault --design zone-lock --cpus 1,2 --json
+  freehold run page-fault --machine skylake-2s --cpus 1,28,56,112 --set pcp=fixed
   freehold run page-fault --set pcp=fixed --set task_bytes=32MiB
   freehold run bulk --cpus 1";
 
@@ -95,6 +103,10 @@ pub(crate) struct ListArgs {
     /// What to list.
     pub(crate) what: ListWhat,
 
+    /// With `machines`: every figure of every machine, with its source.
+    #[arg(long)]
+    pub(crate) details: bool,
+
     /// Print one JSON document instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
@@ -103,6 +115,7 @@ pub(crate) struct ListArgs {
 const LIST_HELP: &str = "\
 Examples:
   freehold list workloads
+  freehold list machines --details
   freehold list settings --json";
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -6,7 +6,7 @@ use freehold::Setting;
 use serde::Serialize;
 
 use crate::catalog::{
-    DesignName, MachineName, WorkloadName, describe, design_settings, name_of, workload_settings,
+    DesignName, WorkloadName, describe, design_settings, host_settings, name_of, sim_settings,
 };
 use crate::cli::{ListArgs, ListWhat};
 use crate::report::table::Table;
@@ -26,12 +26,14 @@ struct ListedSetting {
     description: &'static str,
 }
 
+mod machines;
+
 /// Prints one of the lists.
 pub(crate) fn list(args: &ListArgs) -> Result<()> {
     match args.what {
         ListWhat::Workloads => print_named::<WorkloadName>(args.json),
         ListWhat::Designs => print_named::<DesignName>(args.json),
-        ListWhat::Machines => print_named::<MachineName>(args.json),
+        ListWhat::Machines => machines::print(args.json, args.details),
         ListWhat::Settings => print_settings(args.json),
     }
 }
@@ -57,11 +59,17 @@ fn print_settings(json: bool) -> Result<()> {
     let of_designs = DesignName::value_variants()
         .iter()
         .map(|design| (name_of(design), design_settings(*design)));
-    let of_workloads = WorkloadName::value_variants()
-        .iter()
-        .map(|workload| (name_of(workload), workload_settings(*workload)));
-    let rows: Vec<ListedSetting> =
-        of_designs.chain(of_workloads).flat_map(|(of, table)| listed(of, table)).collect();
+    let mut rows: Vec<ListedSetting> =
+        of_designs.flat_map(|(of, table)| listed(of, table)).collect();
+    for &workload in WorkloadName::value_variants() {
+        let sim = sim_settings(workload).unwrap_or_default();
+        for (of, table) in host_settings(workload).iter().chain(sim) {
+            // Tables that both kinds of machines have are listed once.
+            if !rows.iter().any(|row| row.of == *of) {
+                rows.extend(listed((*of).to_owned(), table));
+            }
+        }
+    }
     if json {
         return print_json(&rows);
     }

@@ -6,9 +6,11 @@ mod catalog;
 mod cli;
 mod host;
 mod list;
+mod machine;
 mod report;
 mod run;
 mod settings;
+mod sim;
 mod workloads;
 
 use std::process::ExitCode;

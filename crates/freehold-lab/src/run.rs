@@ -1,62 +1,65 @@
 //! `freehold run`: one workload, design by design and CPU count by CPU count.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use clap::ValueEnum;
 use freehold::{CpuId, Design};
 use freehold_host::Host;
+use freehold_sim::{Sim, Spec};
 use serde_json::{Map, Value};
 
+use crate::UsageError;
 use crate::catalog::{
-    DesignName, MachineName, WorkloadName, design_settings, name_of, with_design, workload_settings,
+    DesignName, WorkloadName, design_settings, host_settings, name_of, sim_settings, with_design,
 };
 use crate::cli::{DesignChoice, RunArgs};
 use crate::host::tasks;
-use crate::report::document::{Document, RunResult, SCHEMA, Work, cpus_in_words};
+use crate::machine::Machine;
+use crate::report::document::{Document, RunResult, SCHEMA, Simulated, Work, cpus_in_words};
 use crate::report::progress::Progress;
 use crate::settings::{Assignments, shown};
+use crate::sim::parallel::run_all;
+use crate::sim::result::hash;
 use crate::workloads::{bulk, page_fault};
 
-/// One run of a workload: on one design, with so many CPUs.
-pub(crate) struct Cell<'a> {
+/// One run of a workload on the host: on one design, with so many CPUs.
+pub(crate) struct HostCell<'a> {
     pub(crate) cpus: Vec<CpuId>,
+    pub(crate) assignments: &'a Assignments,
+}
+
+/// One run of a workload on a simulated machine.
+pub(crate) struct SimCell<'a> {
+    pub(crate) spec: &'a Spec,
+    pub(crate) cpus: usize,
+    pub(crate) seed: u64,
     pub(crate) assignments: &'a Assignments,
 }
 
 /// What a workload has measured.
 pub(crate) struct Measured {
     pub(crate) work: Work,
+    pub(crate) simulated: Option<Simulated>,
     pub(crate) specific: Map<String, Value>,
 }
 
-/// Runs the cells one after the other, since they would disturb each other's times.
+/// Runs all cells and prints what they say.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let designs = chosen_designs(&args.design);
-    let mut tables: Vec<_> = designs.iter().map(|design| design_settings(*design)).collect();
-    tables.push(workload_settings(args.workload));
-    let assignments = Assignments::parse(&args.settings, &tables)?;
-
-    let MachineName::Host = args.machine;
-    let counts = if args.cpus.is_empty() { vec![tasks::cpus_max()?] } else { args.cpus.clone() };
-    let mut cells = Vec::new();
-    for &design in &designs {
-        for &count in &counts {
-            let cpus = tasks::cpus_for(count)?;
-            cells.push((design, Cell { cpus, assignments: &assignments }));
-        }
-    }
-
-    let progress = Progress::new(steps(args.workload, &assignments)? * cells.len() as u64);
-    let mut results = Vec::new();
-    for (design, cell) in &cells {
-        progress.say(format!("{} on {}", name_of(design), cpus_in_words(cell.cpus.len())));
-        results.push(run_cell(args, *design, cell, &progress)?);
-    }
-    progress.finish();
+    let results = match &args.machine {
+        Machine::Host => run_on_host(args, &designs)?,
+        Machine::Sim(spec) => run_on_sim(args, &designs, spec)?,
+    };
     if args.json {
         let document = Document { schema: SCHEMA, results };
         println!("{}", serde_json::to_string_pretty(&document)?);
-    } else {
-        print(args.workload, &results);
+        return Ok(());
+    }
+    match (args.workload, &args.machine) {
+        (WorkloadName::PageFault, Machine::Host) => page_fault::print_host(&results),
+        (WorkloadName::PageFault, Machine::Sim(_)) => page_fault::print_sim(&results),
+        (WorkloadName::Bulk, _) => bulk::print(&results),
     }
     Ok(())
 }
@@ -78,41 +81,122 @@ fn chosen_designs(choices: &[DesignChoice]) -> Vec<DesignName> {
     designs
 }
 
-fn steps(workload: WorkloadName, assignments: &Assignments) -> Result<u64> {
-    match workload {
-        WorkloadName::PageFault => page_fault::steps(assignments),
-        WorkloadName::Bulk => bulk::steps(assignments),
-    }
+/// The assignments of the command line, each of which the workload or a design has to know.
+fn assignments(
+    args: &RunArgs,
+    designs: &[DesignName],
+    of_workload: &[(&'static str, &'static [freehold::Setting])],
+) -> Result<Assignments> {
+    let of_designs = designs.iter().map(|design| design_settings(*design));
+    let of_workload = of_workload.iter().map(|(_, table)| *table);
+    Assignments::parse(&args.settings, &of_designs.chain(of_workload).collect::<Vec<_>>())
 }
 
-fn run_cell(
+/// One cell after the other, since they would disturb each other's times.
+fn run_on_host(args: &RunArgs, designs: &[DesignName]) -> Result<Vec<RunResult>> {
+    let assignments = assignments(args, designs, host_settings(args.workload))?;
+    let counts = if args.cpus.is_empty() { vec![tasks::cpus_max()?] } else { args.cpus.clone() };
+    let mut cells = Vec::new();
+    for &design in designs {
+        for &count in &counts {
+            let cpus = tasks::cpus_for(count)?;
+            cells.push((design, HostCell { cpus, assignments: &assignments }));
+        }
+    }
+    let steps = match args.workload {
+        WorkloadName::PageFault => page_fault::host::steps(&assignments)?,
+        WorkloadName::Bulk => bulk::steps(&assignments)?,
+    };
+    let progress = Progress::new(steps * cells.len() as u64);
+    let mut results = Vec::new();
+    for (design, cell) in &cells {
+        progress.say(format!("{} on {}", name_of(design), cpus_in_words(cell.cpus.len())));
+        results.push(run_host_cell(args, *design, cell, &progress)?);
+    }
+    progress.finish();
+    Ok(results)
+}
+
+fn run_host_cell(
     args: &RunArgs,
     design: DesignName,
-    cell: &Cell<'_>,
+    cell: &HostCell<'_>,
     progress: &Progress,
 ) -> Result<RunResult> {
     with_design!(design, Host, D => {
         let settings = cell.assignments.of_design::<<D as Design<Host>>::Settings>()?;
         let shown = shown(&settings);
         let measured = match args.workload {
-            WorkloadName::PageFault => page_fault::run_on_host::<D>(cell, settings, progress)?,
+            WorkloadName::PageFault => page_fault::host::run::<D>(cell, settings, progress)?,
             WorkloadName::Bulk => bulk::run_on_host::<D>(cell, settings, progress)?,
         };
-        Ok(RunResult {
-            workload: name_of(&args.workload),
-            design: name_of(&design),
-            machine: name_of(&args.machine),
-            cpus: cell.cpus.len() as u32,
-            settings: shown,
-            work: measured.work,
-            workload_specific: measured.specific,
-        })
+        Ok(result(args, design, cell.cpus.len(), shown, measured))
     })
 }
 
-fn print(workload: WorkloadName, results: &[RunResult]) {
-    match workload {
-        WorkloadName::PageFault => page_fault::print(results),
-        WorkloadName::Bulk => bulk::print(results),
+/// All cells side by side, as far as the host has CPUs and memory.
+fn run_on_sim(args: &RunArgs, designs: &[DesignName], spec: &Spec) -> Result<Vec<RunResult>> {
+    let Some(of_workload) = sim_settings(args.workload) else {
+        let workload = name_of(&args.workload);
+        return Err(UsageError(format!("{workload} runs on the host only: omit --machine")).into());
+    };
+    let assignments = assignments(args, designs, of_workload)?;
+    let there = spec.cpus();
+    let counts = if args.cpus.is_empty() { vec![there as u32] } else { args.cpus.clone() };
+    let mut cells = Vec::new();
+    for &design in designs {
+        for &count in &counts {
+            if count as usize > there {
+                let message = format!("--cpus {count}: {} has {there} CPUs", spec.name());
+                return Err(UsageError(message).into());
+            }
+            let (cpus, seed) = (count as usize, args.seed);
+            cells.push((design, SimCell { spec, cpus, seed, assignments: &assignments }));
+        }
+    }
+    let progress = Progress::new(cells.len() as u64);
+    progress.say(format!("on {}", spec.name()));
+    let host_bytes = page_fault::sim::host_bytes(spec, &assignments)?;
+    let results = run_all(&cells, host_bytes, |(design, cell)| {
+        let result = run_sim_cell(args, *design, cell);
+        progress.step();
+        result
+    })?;
+    progress.finish();
+    Ok(results)
+}
+
+fn run_sim_cell(args: &RunArgs, design: DesignName, cell: &SimCell<'_>) -> Result<RunResult> {
+    with_design!(design, Sim, D => {
+        let settings = cell.assignments.of_design::<<D as Design<Sim>>::Settings>()?;
+        let shown = shown(&settings);
+        let measured = page_fault::sim::run::<D>(cell, settings)?;
+        let mut result = result(args, design, cell.cpus, shown, measured);
+        result.seed = Some(cell.seed);
+        let hash = hash(&result)?;
+        if let Some(simulated) = &mut result.simulated {
+            simulated.result_hash = hash;
+        }
+        Ok(result)
+    })
+}
+
+fn result(
+    args: &RunArgs,
+    design: DesignName,
+    cpus: usize,
+    settings: BTreeMap<String, Value>,
+    measured: Measured,
+) -> RunResult {
+    RunResult {
+        workload: name_of(&args.workload),
+        design: name_of(&design),
+        machine: args.machine.name().to_owned(),
+        cpus: cpus as u32,
+        seed: None,
+        settings,
+        work: measured.work,
+        simulated: measured.simulated,
+        workload_specific: measured.specific,
     }
 }

@@ -51,7 +51,7 @@ struct Plan<P: Platform, D: Design<P>> {
 impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     fn plan(config: &Config<'_>, settings: &D::Settings) -> Result<Plan<P, D>, Error> {
         config.check()?;
-        let mut layout = LayoutBuilder::new();
+        let mut layout = LayoutBuilder::new(config.span_of_blocks()?.0);
         let topology = TopologyPlan::new(config, &mut layout)?;
         let design = D::plan(config, settings, &mut layout)?;
         Ok(Plan { topology, design, layout: layout.finish() })

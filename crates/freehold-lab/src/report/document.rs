@@ -22,9 +22,53 @@ pub(crate) struct RunResult {
     pub(crate) design: String,
     pub(crate) machine: String,
     pub(crate) cpus: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) seed: Option<u64>,
     pub(crate) settings: BTreeMap<String, Value>,
     pub(crate) work: Work,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(crate) simulated: Option<Simulated>,
     pub(crate) workload_specific: Map<String, Value>,
+}
+
+/// What only a simulated machine can tell.
+#[derive(Debug, Serialize)]
+pub(crate) struct Simulated {
+    /// Waiting as a share of all CPU time, by class of lock, and by class and path.
+    pub(crate) time_share: BTreeMap<String, f64>,
+    pub(crate) locks: Vec<Lock>,
+    pub(crate) irq_off: IrqOff,
+    pub(crate) latency_ns: BTreeMap<String, Latency>,
+    /// A hash of all other fields.
+    pub(crate) result_hash: String,
+}
+
+/// All locks of one class.
+#[derive(Debug, Serialize)]
+pub(crate) struct Lock {
+    pub(crate) name: String,
+    pub(crate) instances: u64,
+    pub(crate) acquisitions: u64,
+    pub(crate) contended: u64,
+    pub(crate) wait_ns: f64,
+    pub(crate) hold_ns: f64,
+    pub(crate) hold_ns_max: f64,
+}
+
+/// Interrupts off: the share of all CPU time, and the longest stretch.
+#[derive(Debug, Serialize)]
+pub(crate) struct IrqOff {
+    pub(crate) share: f64,
+    pub(crate) ns_max: f64,
+}
+
+/// Latencies in virtual time.
+#[derive(Debug, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) p50: u64,
+    pub(crate) p99: u64,
+    pub(crate) p999: u64,
+    pub(crate) max: u64,
 }
 
 /// A number of CPUs as people write it.

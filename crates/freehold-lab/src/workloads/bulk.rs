@@ -23,7 +23,7 @@ use crate::report::document::{RunResult, Work, cpus_in_words};
 use crate::report::progress::Progress;
 use crate::report::summary::Summary;
 use crate::report::table::Table;
-use crate::run::{Cell, Measured};
+use crate::run::{HostCell, Measured};
 use crate::settings::Assignments;
 
 /// The settings of the workload.
@@ -122,7 +122,7 @@ struct StepResult {
 
 /// Runs one cell on the real machine.
 pub(crate) fn run_on_host<D: HostDesign>(
-    cell: &Cell<'_>,
+    cell: &HostCell<'_>,
     settings: D::Settings,
     progress: &Progress,
 ) -> Result<Measured> {
@@ -149,7 +149,7 @@ pub(crate) fn run_on_host<D: HostDesign>(
     let mut specific = Map::from_iter([("steps".to_owned(), serde_json::to_value(steps)?)]);
     specific.insert("round_frames".to_owned(), json!(options.round_frames));
     specific.extend(yardstick.fields());
-    Ok(Measured { work, specific })
+    Ok(Measured { work, simulated: None, specific })
 }
 
 /// The times of one task: by round, step and way, in ns a frame.

@@ -13,6 +13,7 @@ use core::mem::{MaybeUninit, needs_drop};
 use core::ptr::NonNull;
 
 use crate::Error;
+use crate::units::Pfn;
 
 /// The alignment of every section: one cache line, so that tables of different kinds never share
 /// one.
@@ -69,9 +70,16 @@ pub struct Layout {
     size_bytes: usize,
     align_bytes: usize,
     sections: [Option<Section>; SECTIONS_MAX],
+    first_frame: Pfn,
 }
 
 impl Layout {
+    /// The frame that the first record of the frame table stands for, and the first of the first
+    /// pageblock.
+    pub const fn first_frame(&self) -> Pfn {
+        self.first_frame
+    }
+
     /// The size of the metadata in bytes.
     pub const fn size(&self) -> usize {
         self.size_bytes
@@ -113,9 +121,9 @@ pub struct LayoutBuilder {
 }
 
 impl LayoutBuilder {
-    pub(crate) const fn new() -> Self {
-        let layout =
-            Layout { size_bytes: 0, align_bytes: LINE_BYTES, sections: [None; SECTIONS_MAX] };
+    pub(crate) const fn new(first_frame: Pfn) -> Self {
+        let sections = [None; SECTIONS_MAX];
+        let layout = Layout { size_bytes: 0, align_bytes: LINE_BYTES, sections, first_frame };
         LayoutBuilder { layout, used: 0 }
     }
 
@@ -386,7 +394,7 @@ mod tests {
 
     #[test]
     fn tables_lie_on_lines_of_their_own() {
-        let mut builder = LayoutBuilder::new();
+        let mut builder = LayoutBuilder::new(Pfn::new(0));
         builder.table::<u16>(SectionKind::Topology, 3).unwrap();
         builder.strided_table::<u32>(SectionKind::Frames, 10, 16).unwrap();
         let layout = builder.finish();
@@ -400,14 +408,14 @@ mod tests {
 
     #[test]
     fn a_table_larger_than_the_address_space_is_refused() {
-        let mut builder = LayoutBuilder::new();
+        let mut builder = LayoutBuilder::new(Pfn::new(0));
         let table = builder.table::<u64>(SectionKind::Frames, usize::MAX / 4);
         assert_eq!(table.unwrap_err(), Error::SpanTooLarge);
     }
 
     #[test]
     fn too_small_or_misaligned_metadata_is_refused() {
-        let mut builder = LayoutBuilder::new();
+        let mut builder = LayoutBuilder::new(Pfn::new(0));
         builder.table::<u64>(SectionKind::Frames, 100).unwrap();
         let layout = builder.finish();
         assert_eq!(Carver::new(leak(64), &layout).unwrap_err(), Error::MetadataTooSmall);
@@ -429,7 +437,7 @@ mod tests {
     fn records_are_initialised_in_place_and_dropped() {
         use std::rc::Rc;
         let counted = Rc::new(());
-        let mut builder = LayoutBuilder::new();
+        let mut builder = LayoutBuilder::new(Pfn::new(0));
         let plan = builder.strided_table::<(usize, Rc<()>)>(SectionKind::Blocks, 5, 64).unwrap();
         let layout = builder.finish();
         let mut raw = vec![MaybeUninit::<u8>::uninit(); layout.size() + 64];

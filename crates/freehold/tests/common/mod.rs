@@ -1,4 +1,7 @@
 //! A platform for tests, and allocators on it.
+//!
+//! The unit tests of the library include this file as well, so it names the library by its own
+//! path. What only the integration tests need lies in the files beside it.
 
 extern crate std;
 
@@ -14,13 +17,15 @@ std::thread_local! {
 }
 
 /// Makes this thread run on `cpu` from now on.
-#[expect(dead_code, reason = "each test binary uses its own part of this module")]
-pub fn run_on(cpu: u32) {
+pub(crate) fn run_on(cpu: u32) {
     CPU.set(cpu);
 }
 
+// Not every binary that includes this file has more than one CPU.
+const _: fn(u32) = run_on;
+
 /// Waits for a lock by letting other threads run: tests have more threads than CPUs.
-pub struct Yield;
+pub(crate) struct Yield;
 
 impl Relax for Yield {
     fn relax(_round: u32) {
@@ -29,7 +34,7 @@ impl Relax for Yield {
 }
 
 /// Native storage, and a CPU number that the test chooses.
-pub struct TestPlatform;
+pub(crate) struct TestPlatform;
 
 impl Platform for TestPlatform {
     type U8 = AtomicU8;
@@ -55,3 +60,6 @@ impl Platform for TestPlatform {
 
     fn irq_restore(&self, _state: ()) {}
 }
+
+// A test with a platform of its own has no use for this one.
+const _: TestPlatform = TestPlatform;

@@ -1,9 +1,4 @@
-//! `page-fault`: what will-it-scale's page_fault1 asks of a page allocator.
-//!
-//! The benchmark maps 128 MiB of anonymous memory, writes one byte to each page, unmaps it, and
-//! begins again. So each task allocates order-0 frames one at a time and writes one byte into
-//! each, then frees them in the same order. Source: antonblanchard/will-it-scale,
-//! `tests/page_fault1.c`.
+//! On the real machine: tasks bound to CPUs, sampled as the benchmark does.
 //!
 //! The first passes touch memory that the operating system has not backed yet; the warm-up takes
 //! that cost out of the samples.
@@ -17,26 +12,20 @@ use anyhow::{Context, Result, anyhow, ensure};
 use bytesize::ByteSize;
 use freehold::{CpuId, Order, Pfn, Request, Setting};
 use freehold_host::{ArenaBuilder, FrameArena};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
-use crate::host::HostDesign;
+use super::{FRAME_BYTES, task_frames};
 use crate::host::tasks::bind;
 use crate::host::yardstick::Yardstick;
-use crate::report::document::{RunResult, Work, cpus_in_words};
+use crate::host::{HostDesign, memory_available};
+use crate::report::document::{Work, cpus_in_words};
 use crate::report::progress::Progress;
 use crate::report::summary::Summary;
-use crate::report::table::Table;
-use crate::run::{Cell, Measured};
+use crate::run::{HostCell, Measured};
 use crate::settings::Assignments;
 
-/// The settings of the workload.
+/// The settings of the workload on the host.
 pub(crate) const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "task_bytes",
-        values: "a size of at least one frame, such as 128MiB",
-        default: "128MiB",
-        meaning: "memory that each task faults in before it gives all of it back",
-    },
     Setting {
         name: "samples",
         values: "1..=1000",
@@ -57,8 +46,6 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
 ];
 
-const FRAME_BYTES: u64 = 4096;
-
 struct Options {
     task_frames: usize,
     samples: usize,
@@ -71,11 +58,8 @@ impl Options {
         let within = |range: std::ops::RangeInclusive<u64>| {
             move |value: &str| value.parse().ok().filter(|value| range.contains(value))
         };
-        let task_bytes = given.parsed(SETTINGS, "task_bytes", |value| {
-            value.parse::<ByteSize>().ok().filter(|size| size.0 >= FRAME_BYTES)
-        })?;
         Ok(Options {
-            task_frames: (task_bytes.0 / FRAME_BYTES) as usize,
+            task_frames: task_frames(given)?,
             samples: given.parsed(SETTINGS, "samples", within(1..=1000))? as usize,
             sample: Duration::from_millis(given.parsed(
                 SETTINGS,
@@ -97,8 +81,8 @@ pub(crate) fn steps(given: &Assignments) -> Result<u64> {
 }
 
 /// Runs one cell on the real machine.
-pub(crate) fn run_on_host<D: HostDesign>(
-    cell: &Cell<'_>,
+pub(crate) fn run<D: HostDesign>(
+    cell: &HostCell<'_>,
     settings: D::Settings,
     progress: &Progress,
 ) -> Result<Measured> {
@@ -132,11 +116,11 @@ pub(crate) fn run_on_host<D: HostDesign>(
         seconds: samples.seconds,
         per_second: touched.median,
     };
-    Ok(Measured { work, specific })
+    Ok(Measured { work, simulated: None, specific })
 }
 
 fn arena_for<D: HostDesign>(
-    cell: &Cell<'_>,
+    cell: &HostCell<'_>,
     settings: D::Settings,
     options: &Options,
 ) -> Result<FrameArena<D>> {
@@ -158,14 +142,6 @@ fn arena_for<D: HostDesign>(
         .settings(settings)
         .build_frames()?;
     Ok(arena)
-}
-
-/// How many bytes the operating system could give, if it says so.
-fn memory_available() -> Option<u64> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kib * 1024)
 }
 
 /// What the tasks share.
@@ -323,33 +299,4 @@ fn check_books<D: HostDesign>(arena: FrameArena<D>) -> Result<()> {
     let managed = arena.total_frames();
     ensure!(census.free == managed, "{} of {managed} came back", census.free);
     Ok(())
-}
-
-/// Prints the results of all cells.
-pub(crate) fn print(results: &[RunResult]) {
-    let headings =
-        ["design", "cpus", "faults/s", "spread", "ns/fault", "allocator ns", "lock pairs"];
-    let mut table = Table::new(headings).numbers_from(1);
-    for result in results {
-        let number = |name: &str| number(&result.workload_specific, name);
-        table.row([
-            result.design.clone(),
-            result.cpus.to_string(),
-            format!("{:.0}", result.work.per_second),
-            format!("{:.1} %", number("spread") * 100.0),
-            format!("{:.1}", number("fault_ns")),
-            format!("{:.1}", number("allocator_ns")),
-            format!("{:.1}", number("allocator_lock_pairs")),
-        ]);
-    }
-    println!("{table}");
-    println!(
-        "Measured on this host. allocator ns: allocation and free of a frame without touching it, \
-         also in\nuncontended lock pairs of this run. spread: largest less smallest sample, of \
-         the median."
-    );
-}
-
-fn number(fields: &Map<String, Value>, name: &str) -> f64 {
-    fields.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN)
 }

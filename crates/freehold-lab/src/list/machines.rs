@@ -1,0 +1,74 @@
+//! `freehold list machines`, with every figure and its source on demand.
+
+use anyhow::Result;
+use freehold_sim::{Key, Spec, preset, preset_names};
+use serde::Serialize;
+
+use super::print_json;
+use crate::machine::HOST;
+use crate::report::table::Table;
+
+#[derive(Serialize)]
+struct ListedMachine {
+    name: String,
+    description: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    figures: Vec<ListedFigure>,
+}
+
+#[derive(Serialize)]
+struct ListedFigure {
+    name: String,
+    value: f64,
+    unit: &'static str,
+    meaning: &'static str,
+    source: String,
+}
+
+/// Prints the machines, or all that is known of them.
+pub(super) fn print(json: bool, details: bool) -> Result<()> {
+    let mut machines = vec![ListedMachine {
+        name: HOST.to_owned(),
+        description: "this machine, with real memory".to_owned(),
+        figures: Vec::new(),
+    }];
+    for name in preset_names() {
+        // `uma-N` stands for any number; four CPUs show what such a machine is like.
+        let spec = preset(&name.replace("-N", "-4"))?;
+        let figures = if details { figures_of(&spec) } else { Vec::new() };
+        let description = spec.summary().to_owned();
+        machines.push(ListedMachine { name: (*name).to_owned(), description, figures });
+    }
+    if json {
+        return print_json(&machines);
+    }
+    let mut table = Table::new(["name", "description"]);
+    for machine in &machines {
+        table.row([machine.name.clone(), machine.description.clone()]);
+    }
+    println!("{table}");
+    println!("All but the host are simulated. A .toml file describes further ones.");
+    for machine in machines.iter().filter(|machine| !machine.figures.is_empty()) {
+        println!("\n{}: {}\n", machine.name, machine.description);
+        let mut table = Table::new(["figure", "value", "meaning and source"]);
+        for figure in &machine.figures {
+            let ListedFigure { name, value, unit, meaning, source } = figure;
+            table.row([name.clone(), format!("{value} {unit}"), format!("{meaning}\n{source}")]);
+        }
+        println!("{table}");
+    }
+    Ok(())
+}
+
+fn figures_of(spec: &Spec) -> Vec<ListedFigure> {
+    let figures = spec.figures();
+    figures
+        .map(|(key, figure): (Key, _)| ListedFigure {
+            name: key.to_string(),
+            value: figure.value,
+            unit: key.unit().name(),
+            meaning: key.meaning(),
+            source: figure.source.to_string(),
+        })
+        .collect()
+}

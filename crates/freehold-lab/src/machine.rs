@@ -1,0 +1,45 @@
+//! `--machine`: the host, a simulated machine by name, or one described in a file.
+
+use std::path::Path;
+
+use freehold_sim::Spec;
+
+/// A machine that a workload can run on.
+#[derive(Clone, Debug)]
+pub(crate) enum Machine {
+    /// This machine, with real memory.
+    Host,
+    /// A simulated machine.
+    Sim(Box<Spec>),
+}
+
+/// The name of the machine at hand.
+pub(crate) const HOST: &str = "host";
+
+impl Machine {
+    /// Understands `host`, the name of a preset, and the path of a `.toml` file. The error says
+    /// what would be right; a file's names the line.
+    pub(crate) fn parse(argument: &str) -> Result<Self, String> {
+        if argument == HOST {
+            return Ok(Machine::Host);
+        }
+        let is_file = Path::new(argument).extension().is_some_and(|extension| extension == "toml");
+        let spec = if is_file {
+            let text = std::fs::read_to_string(argument)
+                .map_err(|error| format!("cannot read {argument}: {error}"))?;
+            Spec::from_toml(argument, &text).map_err(|error| error.to_string())?
+        } else {
+            freehold_sim::preset(argument)
+                .map_err(|error| format!("{error}; or `host`, or a .toml file"))?
+        };
+        Ok(Machine::Sim(Box::new(spec)))
+    }
+
+    /// The name in reports.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Machine::Host => HOST,
+            Machine::Sim(spec) => spec.name(),
+        }
+    }
+}

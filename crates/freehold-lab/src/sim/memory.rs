@@ -1,0 +1,118 @@
+//! The memory of a simulated machine, as the allocator is told of it.
+
+use anyhow::{Result, ensure};
+use bytesize::ByteSize;
+use freehold::{Config, CpuId, FrameCount, MemoryRange, NodeId, Order, Pfn, Setting};
+use freehold_sim::{Key, Machine, Sim, SimFrames, Spec};
+
+use super::SimDesign;
+use crate::settings::Assignments;
+
+/// Bytes in a frame.
+pub(crate) const FRAME_BYTES: u64 = 4096;
+
+/// The settings of simulated machines.
+pub(crate) const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "frame_bytes",
+        values: "0, or a multiple of 16 up to 4096",
+        default: "64",
+        meaning: "distance between frame records on simulated machines; 0: as close as they fit",
+    },
+    Setting {
+        name: "node_memory",
+        values: "a size of at least 4MiB, such as 8GiB, or all",
+        default: "all",
+        meaning: "memory of each node of a simulated machine; less than it has sets up faster",
+    },
+];
+
+/// How the memory of a machine is laid out: one range a node, all of one size, side by side.
+pub(crate) struct MemoryPlan {
+    ranges: Vec<MemoryRange>,
+    cpu_nodes: Vec<NodeId>,
+    distances: Vec<u8>,
+    frame_bytes: usize,
+    node_frames: u64,
+}
+
+impl MemoryPlan {
+    /// The memory of `spec`, as far as the settings ask for it.
+    pub(crate) fn new(spec: &Spec, given: &Assignments) -> Result<Self> {
+        let frame_bytes = given.parsed(SETTINGS, "frame_bytes", |value| {
+            value.parse().ok().filter(|bytes: &usize| bytes.is_multiple_of(16) && *bytes <= 4096)
+        })?;
+        let block = Order::BUDDY_MAX.frames().get() * FRAME_BYTES;
+        let there = (spec.get(Key::NodeGib) * f64::from(1 << 30)) as u64;
+        let wanted = given.parsed(SETTINGS, "node_memory", |value| match value {
+            "all" => Some(there),
+            size => size.parse::<ByteSize>().ok().map(|size| size.0).filter(|&size| size >= block),
+        })?;
+        ensure!(
+            wanted <= there,
+            "{} has {} a node: lower --set node_memory",
+            spec.name(),
+            ByteSize(there)
+        );
+        let node_frames = wanted / block * Order::BUDDY_MAX.frames().get();
+        let nodes = spec.nodes();
+        let range = |node: usize| {
+            let start = Pfn::new(node as u64 * node_frames);
+            MemoryRange::new(start, FrameCount::new(node_frames)).on_node(NodeId::new(node as u16))
+        };
+        let distance = |entry: usize| if entry / nodes == entry % nodes { 10 } else { 21 };
+        Ok(MemoryPlan {
+            ranges: (0..nodes).map(range).collect(),
+            cpu_nodes: (0..spec.cpus()).map(|cpu| spec.node_of(CpuId::new(cpu as u32))).collect(),
+            distances: (0..nodes * nodes).map(distance).collect(),
+            frame_bytes,
+            node_frames,
+        })
+    }
+
+    /// The machine as the allocator's configuration.
+    pub(crate) fn config(&self) -> Config<'_> {
+        Config {
+            distances: &self.distances,
+            frame_bytes: self.frame_bytes,
+            ..Config::new(&self.ranges, &self.cpu_nodes)
+        }
+    }
+
+    /// Frames of one node.
+    pub(crate) fn node_frames(&self) -> u64 {
+        self.node_frames
+    }
+
+    /// Frames of all nodes.
+    pub(crate) fn frames(&self) -> FrameCount {
+        FrameCount::new(self.node_frames * self.ranges.len() as u64)
+    }
+
+    /// The distance between two frame records.
+    pub(crate) fn frame_bytes(&self) -> usize {
+        self.frame_bytes
+    }
+
+    /// The node of a frame.
+    pub(crate) fn node_of(&self, pfn: Pfn) -> NodeId {
+        NodeId::new((pfn.get() / self.node_frames) as u16)
+    }
+
+    /// Sets an allocator up on `machine`, which follows the contents of the frames.
+    pub(crate) fn build<D: SimDesign>(
+        &self,
+        machine: &mut Machine,
+        settings: &D::Settings,
+    ) -> Result<SimFrames<D>> {
+        machine.follow_frames(Pfn::new(0), self.frames());
+        Ok(SimFrames::new(machine, Sim, &self.config(), settings)?)
+    }
+
+    /// About how much memory of the host one machine with this memory takes.
+    pub(crate) fn host_bytes(&self) -> u64 {
+        // A directory entry of 24 bytes for each line of metadata, 12 bytes for a frame's content.
+        let stride = self.frame_bytes.max(16) as u64;
+        self.frames().get() * (stride + stride * 24 / 64 + 12)
+    }
+}

@@ -1,0 +1,108 @@
+//! `page-fault`: what will-it-scale's page_fault1 asks of a page allocator.
+//!
+//! The benchmark maps 128 MiB of anonymous memory, writes one byte to each page, unmaps it, and
+//! begins again. So each task allocates order-0 frames one at a time and writes one byte into
+//! each, then frees them in the same order. Source: antonblanchard/will-it-scale,
+//! `tests/page_fault1.c`.
+
+use anyhow::Result;
+use bytesize::ByteSize;
+use freehold::Setting;
+use serde_json::{Map, Value};
+
+use crate::report::document::RunResult;
+use crate::report::table::Table;
+use crate::settings::Assignments;
+
+pub(crate) mod host;
+pub(crate) mod sim;
+
+/// The settings of the workload on every machine.
+pub(crate) const SETTINGS: &[Setting] = &[Setting {
+    name: "task_bytes",
+    values: "a size of at least one frame, such as 128MiB",
+    default: "128MiB",
+    meaning: "memory that each task faults in before it gives all of it back",
+}];
+
+const FRAME_BYTES: u64 = 4096;
+
+/// How many frames each task faults in.
+fn task_frames(given: &Assignments) -> Result<usize> {
+    let bytes = given.parsed(SETTINGS, "task_bytes", |value| {
+        value.parse::<ByteSize>().ok().filter(|size| size.0 >= FRAME_BYTES)
+    })?;
+    Ok((bytes.0 / FRAME_BYTES) as usize)
+}
+
+/// Prints results of the host.
+pub(crate) fn print_host(results: &[RunResult]) {
+    let headings =
+        ["design", "cpus", "faults/s", "spread", "ns/fault", "allocator ns", "lock pairs"];
+    let mut table = Table::new(headings).numbers_from(1);
+    for result in results {
+        let number = |name: &str| number(&result.workload_specific, name);
+        table.row([
+            result.design.clone(),
+            result.cpus.to_string(),
+            format!("{:.0}", result.work.per_second),
+            format!("{:.1} %", number("spread") * 100.0),
+            format!("{:.1}", number("fault_ns")),
+            format!("{:.1}", number("allocator_ns")),
+            format!("{:.1}", number("allocator_lock_pairs")),
+        ]);
+    }
+    println!("{table}");
+    println!(
+        "Measured on this host. allocator ns: allocation and free of a frame without touching it, \
+         also in\nuncontended lock pairs of this run. spread: largest less smallest sample, of \
+         the median."
+    );
+}
+
+/// Prints results of a simulated machine.
+pub(crate) fn print_sim(results: &[RunResult]) {
+    let headings = [
+        "design",
+        "cpus",
+        "faults/s",
+        "scaling",
+        "waiting for zone lock",
+        "alloc",
+        "free",
+        "LRU lock",
+        "ns/fault",
+    ];
+    let mut table = Table::new(headings).numbers_from(1);
+    for result in results {
+        let share = |name: &str| {
+            let shares = result.simulated.as_ref().map(|simulated| &simulated.time_share);
+            let share = shares.and_then(|shares| shares.get(name)).copied().unwrap_or_default();
+            format!("{:.1} %", share * 100.0)
+        };
+        let alike = results.iter().filter(|other| other.design == result.design);
+        let fewest = alike.min_by_key(|other| other.cpus).unwrap_or(result);
+        let scaling = result.work.per_second / fewest.work.per_second * f64::from(fewest.cpus);
+        table.row([
+            result.design.clone(),
+            result.cpus.to_string(),
+            format!("{:.0}", result.work.per_second),
+            format!("{scaling:.1}x"),
+            share("zone_lock"),
+            share("zone_lock.alloc"),
+            share("zone_lock.free"),
+            share("lru_lock"),
+            format!("{:.0}", number(&result.workload_specific, "fault_ns")),
+        ]);
+    }
+    println!("{table}");
+    let machine = results.first().map_or("", |result| result.machine.as_str());
+    println!(
+        "Simulated on {machine}: a prediction. Shares are of all CPU time. scaling: faults/s, as \
+         a multiple\nof those of one CPU, taking the smallest count here to scale without loss."
+    );
+}
+
+fn number(fields: &Map<String, Value>, name: &str) -> f64 {
+    fields.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN)
+}

@@ -1,0 +1,297 @@
+//! On a simulated machine: the whole fault is charged, and where the time goes is accounted.
+//!
+//! A real machine runs the benchmark for seconds, so its tasks are anywhere in their passes at any
+//! time. Here each task does a whole number of passes' worth of faults and frees, and starts at a
+//! point of its own in a pass, spread evenly over all tasks. What comes before that point is the
+//! warm-up.
+//!
+//! Work outside the allocator is charged by the machine's table. The insertion into the lists of
+//! recently used pages is modelled as Linux 4.16 does it: a per-CPU batch of 15 pages goes on the
+//! node's list under one lock for the node.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use bytesize::ByteSize;
+use freehold::{CpuId, Error, Order, Pfn, Request, Setting};
+use freehold_sim::{CpuHandle, Key, Machine, Path, SimFrames, Spec, WorkLock};
+use serde_json::json;
+
+use super::{FRAME_BYTES, task_frames};
+use crate::report::document::Work;
+use crate::run::{Measured, SimCell};
+use crate::settings::Assignments;
+use crate::sim::SimDesign;
+use crate::sim::memory::MemoryPlan;
+use crate::sim::result::{details, standard_fields};
+
+/// The settings of the workload on simulated machines.
+pub(crate) const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "passes",
+        values: "1..=1000",
+        default: "1",
+        meaning: "passes over its memory that each task does while time is taken",
+    },
+    Setting {
+        name: "lru",
+        values: "node|off",
+        default: "node",
+        meaning: "insert pages into LRU lists under one lock a node, or into none",
+    },
+];
+
+/// How many pages Linux 4.16 collects for one hold of the LRU lock (`PAGEVEC_SIZE` there is 14, 15
+/// since 4.17).
+const LRU_BATCH: u32 = 15;
+
+/// Accesses of the private cache for each page that is put on an LRU list: its two links, its
+/// flags, and the list's counter.
+const LRU_ACCESSES: f64 = 4.0;
+
+struct Options {
+    task_frames: usize,
+    passes: usize,
+    lru: bool,
+}
+
+impl Options {
+    fn parse(given: &Assignments) -> Result<Self> {
+        Ok(Options {
+            task_frames: task_frames(given)?,
+            passes: given.parsed(SETTINGS, "passes", |value| {
+                value.parse().ok().filter(|passes| (1..=1000).contains(passes))
+            })?,
+            lru: given.parsed(SETTINGS, "lru", |value| match value {
+                "node" => Some(true),
+                "off" => Some(false),
+                _ => None,
+            })?,
+        })
+    }
+}
+
+/// Runs one cell on a simulated machine.
+pub(crate) fn run<D: SimDesign>(cell: &SimCell<'_>, settings: D::Settings) -> Result<Measured> {
+    let options = Options::parse(cell.assignments)?;
+    let plan = Rc::new(MemoryPlan::new(cell.spec, cell.assignments)?);
+    check_room(cell, &plan, options.task_frames)?;
+    let mut machine = Machine::new(cell.spec, cell.seed)?;
+    let frames = Rc::new(plan.build::<D>(&mut machine, &settings)?);
+    let start = machine.barrier(cell.cpus);
+    let lru = options.lru.then(|| Lru::new(&mut machine, cell.spec));
+    let shared = Rc::new(Shared {
+        frames: Rc::clone(&frames),
+        plan: Rc::clone(&plan),
+        lru,
+        rates: RefCell::new(vec![0.0; cell.cpus]),
+        left: RefCell::new(Vec::new()),
+        error: Cell::new(None),
+    });
+    for cpu in 0..cell.cpus {
+        let shared = Rc::clone(&shared);
+        let begin = Phase::of(cpu, options.task_frames);
+        let ops = options.task_frames * options.passes;
+        machine.spawn(cpu, move |handle| {
+            let mut task = Task::new(handle, &shared, options.task_frames);
+            let warmed = task.warm_up(begin);
+            handle.start_measuring(start);
+            let began_ns = handle.now_ns();
+            if let Err(error) = warmed.and_then(|()| task.work(ops)) {
+                shared.error.set(Some(error));
+            }
+            let elapsed_ns = (handle.now_ns() - began_ns).max(1);
+            shared.rates.borrow_mut()[cpu] = ops as f64 * 1e9 / elapsed_ns as f64;
+            shared.left.borrow_mut().extend(task.held.drain(..));
+        });
+    }
+    let report = machine.run()?;
+    if let Some(error) = shared.error.get() {
+        return Err(anyhow!(error).context("a task could not go on"));
+    }
+    check_books(&shared, plan.frames().get())?;
+
+    let per_second: f64 = shared.rates.borrow().iter().sum();
+    let count = (options.task_frames * options.passes * cell.cpus) as u64;
+    let work = Work { unit: "faults", count, seconds: report.elapsed_ns / 1e9, per_second };
+    let mut specific = details(&report)?;
+    specific.insert("fault_ns".to_owned(), json!(cell.cpus as f64 * 1e9 / per_second));
+    specific.insert("task_bytes".to_owned(), json!(options.task_frames as u64 * FRAME_BYTES));
+    specific.insert("frame_bytes".to_owned(), json!(plan.frame_bytes()));
+    specific.insert("node_bytes".to_owned(), json!(plan.node_frames() * FRAME_BYTES));
+    let events = frames.events();
+    let books = json!({"allocated": events.allocated.get(), "freed": events.freed.get()});
+    specific.insert("books".to_owned(), books);
+    Ok(Measured { work, simulated: Some(standard_fields(&report)), specific })
+}
+
+/// How much memory of the host a cell takes.
+pub(crate) fn host_bytes(spec: &Spec, given: &Assignments) -> Result<u64> {
+    Ok(MemoryPlan::new(spec, given)?.host_bytes())
+}
+
+fn check_room(cell: &SimCell<'_>, plan: &MemoryPlan, task_frames: usize) -> Result<()> {
+    for node in 0..cell.spec.nodes() {
+        let near = |cpu: &usize| cell.spec.node_of(CpuId::new(*cpu as u32)).index() == node;
+        let tasks = (0..cell.cpus).filter(near).count() as u64;
+        let needed = tasks * task_frames as u64;
+        // A sixteenth stays free for watermarks and per-CPU lists.
+        ensure!(
+            needed + needed / 16 <= plan.node_frames(),
+            "the tasks on node {node} of {} need {}, but it has {}: lower --cpus or --set \
+             task_bytes, or raise node_memory",
+            cell.spec.name(),
+            ByteSize((needed + needed / 16) * FRAME_BYTES),
+            ByteSize(plan.node_frames() * FRAME_BYTES)
+        );
+    }
+    Ok(())
+}
+
+/// Where in a pass a task stands when measuring begins.
+#[derive(Clone, Copy)]
+enum Phase {
+    /// It has faulted in so many frames and goes on.
+    Filling(usize),
+    /// It has faulted in all and given so many back.
+    Emptying(usize),
+}
+
+impl Phase {
+    /// Spreads the tasks evenly, neighbours far apart: multiples of the golden ratio.
+    fn of(task: usize, frames: usize) -> Self {
+        const GOLDEN: f64 = 0.618_033_988_749_894_9;
+        let point = (task as f64 * GOLDEN).fract() * 2.0;
+        let part = (point.fract() * frames as f64) as usize;
+        if point < 1.0 { Phase::Filling(part) } else { Phase::Emptying(part) }
+    }
+}
+
+/// The LRU lists of all nodes.
+struct Lru {
+    locks: Vec<WorkLock>,
+    hold_ns: u64,
+}
+
+impl Lru {
+    fn new(machine: &mut Machine, spec: &Spec) -> Self {
+        let nodes = (0..spec.nodes()).map(|node| freehold::NodeId::new(node as u16));
+        // Besides the pages of the batch, the page last put on the list by another CPU gets a link.
+        let hold = f64::from(LRU_BATCH) * LRU_ACCESSES * spec.get(Key::L2Ns);
+        Lru {
+            locks: nodes.map(|node| machine.lock("lru_lock", node)).collect(),
+            hold_ns: (hold + spec.get(Key::SameLlcNs)).round() as u64,
+        }
+    }
+}
+
+/// What the tasks share.
+struct Shared<D: SimDesign> {
+    frames: Rc<SimFrames<D>>,
+    plan: Rc<MemoryPlan>,
+    lru: Option<Lru>,
+    /// Faults a second of virtual time, by task.
+    rates: RefCell<Vec<f64>>,
+    /// What the tasks hold at the end.
+    left: RefCell<Vec<Pfn>>,
+    error: Cell<Option<Error>>,
+}
+
+struct Task<'a, D: SimDesign> {
+    handle: &'a CpuHandle,
+    shared: &'a Shared<D>,
+    task_frames: usize,
+    /// The frames of the mapping, in the order of their addresses.
+    held: Vec<Pfn>,
+    /// How many of them, from the front, have been given back.
+    freed: usize,
+    /// Pages that wait for a full batch to go on an LRU list.
+    batched: u32,
+}
+
+impl<'a, D: SimDesign> Task<'a, D> {
+    fn new(handle: &'a CpuHandle, shared: &'a Shared<D>, task_frames: usize) -> Self {
+        let held = Vec::with_capacity(task_frames);
+        Task { handle, shared, task_frames, held, freed: 0, batched: 0 }
+    }
+
+    /// Comes to the point at which the task begins.
+    fn warm_up(&mut self, begin: Phase) -> Result<(), Error> {
+        let (faults, frees) = match begin {
+            Phase::Filling(faults) => (faults, 0),
+            Phase::Emptying(frees) => (self.task_frames, frees),
+        };
+        for _ in 0..faults {
+            self.fault()?;
+        }
+        for _ in 0..frees {
+            self.unmap()?;
+        }
+        Ok(())
+    }
+
+    /// Does so many faults and as many frees, pass after pass.
+    fn work(&mut self, ops: usize) -> Result<(), Error> {
+        let (mut faults, mut frees) = (0, 0);
+        while faults < ops || frees < ops {
+            while self.freed == 0 && self.held.len() < self.task_frames && faults < ops {
+                self.fault()?;
+                faults += 1;
+            }
+            while self.freed < self.held.len() && frees < ops {
+                self.unmap()?;
+                frees += 1;
+            }
+            if self.freed == self.held.len() {
+                self.held.clear();
+                self.freed = 0;
+            }
+        }
+        self.held.drain(..self.freed);
+        Ok(())
+    }
+
+    fn fault(&mut self) -> Result<(), Error> {
+        let (handle, shared) = (self.handle, self.shared);
+        handle.charge(Key::TrapNs);
+        handle.charge(Key::FaultPathNs);
+        let pfn = handle.timed(Path::Alloc, || shared.frames.alloc(Request::default()))?;
+        handle.clear_frame(pfn, shared.plan.node_of(pfn));
+        handle.charge(Key::AccountingNs);
+        handle.charge(Key::PageTableNs);
+        self.batched += 1;
+        if self.batched == LRU_BATCH {
+            self.batched = 0;
+            if let Some(lru) = &shared.lru {
+                let lock = lru.locks[handle.node().index()];
+                handle.lock(lock);
+                handle.compute_ns(lru.hold_ns);
+                handle.unlock(lock);
+            }
+        }
+        self.held.push(pfn);
+        Ok(())
+    }
+
+    fn unmap(&mut self) -> Result<(), Error> {
+        let (handle, shared) = (self.handle, self.shared);
+        let pfn = self.held[self.freed];
+        handle.charge(Key::UnmapNs);
+        handle.charge(Key::AccountingNs);
+        handle.timed(Path::Free, || shared.frames.free(pfn, Order::ZERO))?;
+        self.freed += 1;
+        Ok(())
+    }
+}
+
+/// After a run, outside virtual time: every frame comes back, and the books are in order.
+fn check_books<D: SimDesign>(shared: &Shared<D>, managed: u64) -> Result<()> {
+    for &pfn in shared.left.borrow().iter() {
+        shared.frames.free(pfn, Order::ZERO)?;
+    }
+    shared.frames.drain_all();
+    let census = shared.frames.validate().context("the allocator's books are broken")?;
+    ensure!(census.free.get() == managed, "{} of {managed} frames came back", census.free);
+    Ok(())
+}

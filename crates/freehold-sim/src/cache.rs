@@ -1,0 +1,183 @@
+//! How much the caches hold: capacity by age.
+//!
+//! A cache is a counter of the lines that have come into it. A line remembers the counter's value
+//! at its last touch; it is still there if fewer lines have come in since than the cache holds.
+//! Against true LRU this keeps a line for as long as it takes to bring in that many lines, instead
+//! of touching that many different ones, so lines that are touched again and again take no room.
+//! It costs one word a line and one comparison, knows no conflicts between addresses, and is the
+//! same on every host.
+//!
+//! Two levels are modelled: what a core holds for itself (its L2, with the L1 as its youngest
+//! part), and a last-level cache that several cores share and that takes what they evict. A line
+//! that left its core `n` lines ago is in the last-level cache if fewer than its capacity have come
+//! in since then. Only the last touch is remembered, so the time of leaving is estimated: the core
+//! is taken to have brought in its lines evenly among those of its neighbours.
+//!
+//! Counters are 32 bits wide and wrap. A line that nothing touched while 2^32 lines came in, about
+//! a minute of one core clearing memory without pause, may seem to be cached again.
+
+use crate::spec::Costs;
+
+/// The counter of lines that came into a cache, at some moment.
+pub(crate) type Stamp = u32;
+
+/// The private caches of all cores and all last-level caches.
+#[derive(Debug)]
+pub(crate) struct Caches {
+    core_fills: Vec<Stamp>,
+    llc_fills: Vec<Stamp>,
+    cores_per_llc: usize,
+    llcs_per_node: usize,
+    l1_lines: u32,
+    l2_lines: u32,
+    llc_lines: u32,
+}
+
+impl Caches {
+    pub(crate) fn new(cores: usize, llcs: usize, nodes: usize, costs: &Costs) -> Self {
+        Caches {
+            core_fills: vec![0; cores],
+            llc_fills: vec![0; llcs],
+            cores_per_llc: cores / llcs,
+            llcs_per_node: llcs / nodes,
+            l1_lines: costs.l1_lines,
+            l2_lines: costs.l2_lines,
+            llc_lines: costs.llc_lines,
+        }
+    }
+
+    /// The last-level cache of a core.
+    #[inline]
+    pub(crate) fn llc_of(&self, core: usize) -> usize {
+        core / self.cores_per_llc
+    }
+
+    /// The node, that is the socket, of a last-level cache.
+    #[inline]
+    pub(crate) fn node_of_llc(&self, llc: usize) -> usize {
+        llc / self.llcs_per_node
+    }
+
+    /// The node of a core.
+    #[inline]
+    pub(crate) fn node_of(&self, core: usize) -> usize {
+        self.node_of_llc(self.llc_of(core))
+    }
+
+    /// The cores under a last-level cache.
+    pub(crate) fn cores_of(&self, llc: usize) -> std::ops::Range<usize> {
+        llc * self.cores_per_llc..(llc + 1) * self.cores_per_llc
+    }
+
+    #[inline]
+    pub(crate) fn core_stamp(&self, core: usize) -> Stamp {
+        self.core_fills[core]
+    }
+
+    #[inline]
+    pub(crate) fn llc_stamp(&self, llc: usize) -> Stamp {
+        self.llc_fills[llc]
+    }
+
+    /// How many lines have come into the core since the stamp.
+    #[inline]
+    pub(crate) fn age(&self, core: usize, stamp: Stamp) -> u32 {
+        self.core_fills[core].wrapping_sub(stamp)
+    }
+
+    /// Whether a line of this age is in the first-level cache.
+    #[inline]
+    pub(crate) fn in_l1(&self, age: u32) -> bool {
+        age < self.l1_lines
+    }
+
+    /// Whether a line of this age is in the core's private cache.
+    #[inline]
+    pub(crate) fn in_core(&self, age: u32) -> bool {
+        age < self.l2_lines
+    }
+
+    /// Whether the last-level cache holds, or could take from its core, a line whose last touch was
+    /// `llc_stamp` there and `age` lines ago in the core.
+    pub(crate) fn in_llc(&self, llc: usize, llc_stamp: Stamp, age: u32) -> bool {
+        let since = u64::from(self.llc_fills[llc].wrapping_sub(llc_stamp));
+        let private = if age > self.l2_lines {
+            since * u64::from(self.l2_lines) / u64::from(age)
+        } else {
+            since
+        };
+        since - private < u64::from(self.llc_lines)
+    }
+
+    /// Lines come into a core: from outside its last-level cache, or from there.
+    #[inline]
+    pub(crate) fn fill(&mut self, core: usize, lines: u32, from_outside: bool) {
+        self.core_fills[core] = self.core_fills[core].wrapping_add(lines);
+        if from_outside {
+            let llc = self.llc_of(core);
+            self.llc_fills[llc] = self.llc_fills[llc].wrapping_add(lines);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{Key, preset};
+
+    /// Two cores, 4 lines of L1, 16 of L2, 32 of last-level cache.
+    fn caches() -> Caches {
+        let mut spec = preset("uma-2").unwrap();
+        for (key, kib) in [(Key::L1Kib, 1.0), (Key::L2Kib, 1.0), (Key::LlcKib, 2.0)] {
+            spec.set(key, kib, "a test");
+        }
+        Caches::new(2, 1, 1, &Costs::new(&spec))
+    }
+
+    #[test]
+    fn a_line_leaves_its_core_after_as_many_others_as_the_core_holds() {
+        let mut caches = caches();
+        caches.fill(0, 1, true);
+        let stamp = caches.core_stamp(0);
+        caches.fill(0, 15, true);
+        assert!(caches.in_core(caches.age(0, stamp)));
+        caches.fill(1, 100, true);
+        assert!(caches.in_core(caches.age(0, stamp)), "another core's lines do not matter");
+        caches.fill(0, 1, true);
+        assert!(!caches.in_core(caches.age(0, stamp)));
+    }
+
+    #[test]
+    fn a_line_stays_in_the_llc_for_its_capacity_after_leaving_the_core() {
+        let mut caches = caches();
+        caches.fill(0, 1, true);
+        let (stamp, llc_stamp) = (caches.core_stamp(0), caches.llc_stamp(0));
+        // 16 lines push it out of the core, 31 more leave it in the last-level cache.
+        caches.fill(0, 16 + 31, true);
+        assert!(caches.in_llc(0, llc_stamp, caches.age(0, stamp)));
+        caches.fill(0, 1, true);
+        assert!(!caches.in_llc(0, llc_stamp, caches.age(0, stamp)));
+    }
+
+    #[test]
+    fn neighbours_age_a_line_in_the_llc_but_not_while_its_core_holds_it() {
+        let mut caches = caches();
+        caches.fill(0, 1, true);
+        let (stamp, llc_stamp) = (caches.core_stamp(0), caches.llc_stamp(0));
+        caches.fill(1, 1000, true);
+        assert!(caches.in_llc(0, llc_stamp, caches.age(0, stamp)));
+        // Half of the core's 32 lines came before the line left, and so did half of all 1032.
+        caches.fill(0, 32, true);
+        assert!(!caches.in_llc(0, llc_stamp, caches.age(0, stamp)));
+    }
+
+    #[test]
+    fn lines_from_the_llc_itself_push_nothing_out_of_it() {
+        let mut caches = caches();
+        caches.fill(0, 1, true);
+        let (stamp, llc_stamp) = (caches.core_stamp(0), caches.llc_stamp(0));
+        caches.fill(0, 1000, false);
+        assert!(!caches.in_core(caches.age(0, stamp)));
+        assert!(caches.in_llc(0, llc_stamp, caches.age(0, stamp)));
+    }
+}

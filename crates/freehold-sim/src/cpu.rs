@@ -1,0 +1,167 @@
+//! What the work of a virtual CPU can do, besides using an allocator.
+
+use std::marker::PhantomData;
+
+use freehold::{CpuId, NodeId, Pfn};
+
+use crate::account::Path;
+use crate::coroutine;
+use crate::current;
+use crate::spec::Key;
+use crate::state::State;
+
+/// A barrier between virtual CPUs. Made by [`crate::Machine::barrier`]; copies are the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Barrier(pub(crate) usize);
+
+/// A lock of a workload. Made by [`crate::Machine::lock`]; copies are the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WorkLock(pub(crate) usize);
+
+/// The virtual CPU that runs a piece of work: its clock, and what it can do to it.
+///
+/// A handle is lent to the work and works only while that runs.
+#[derive(Debug)]
+pub struct CpuHandle {
+    cpu: CpuId,
+    node: NodeId,
+    /// Not to be sent to another thread, where there is no such machine.
+    marker: PhantomData<*const ()>,
+}
+
+/// Acts on the running machine, of which there is one wherever there is a handle.
+fn machine<R>(act: impl FnOnce(&mut State) -> R) -> R {
+    current::with(act).expect("a handle is used only while its machine runs")
+}
+
+/// As [`machine`], in the order of virtual time.
+fn machine_in_turn<R>(act: impl FnOnce(&mut State) -> R) -> R {
+    current::in_turn(0, act).expect("a handle is used only while its machine runs")
+}
+
+impl CpuHandle {
+    pub(crate) fn new(cpu: CpuId, node: NodeId) -> Self {
+        CpuHandle { cpu, node, marker: PhantomData }
+    }
+
+    /// The number of this CPU.
+    pub fn cpu(&self) -> CpuId {
+        self.cpu
+    }
+
+    /// The node whose memory is local to this CPU.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// The virtual time of this CPU in nanoseconds, rounded down.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ps() / 1000
+    }
+
+    /// The virtual time of this CPU in picoseconds.
+    pub fn now_ps(&self) -> u64 {
+        machine(|m| m.cpus[m.running].now)
+    }
+
+    /// Whether the deadline of the run is still ahead.
+    pub fn in_time(&self) -> bool {
+        machine(|m| m.cpus[m.running].now < m.deadline)
+    }
+
+    /// Computes for `ns` nanoseconds, without touching modelled memory. Takes longer while the
+    /// sibling of this CPU is at work.
+    pub fn compute_ns(&self, ns: u64) {
+        machine(|m| m.compute(ns * 1000));
+    }
+
+    /// Does work outside the allocator at the price in the machine's table, such as
+    /// [`Key::TrapNs`]. It is computation, as [`CpuHandle::compute_ns`].
+    pub fn charge(&self, work: Key) {
+        machine(|m| m.compute(m.price(work)));
+    }
+
+    /// Does nothing for `ns` nanoseconds.
+    pub fn idle_ns(&self, ns: u64) {
+        machine(|m| m.spend(m.running, crate::account::Spent::Idle, ns * 1000));
+    }
+
+    /// Clears a frame of 4 KiB in the memory of `node`. The frame's content moves through the
+    /// caches and pushes other data out; from memory it takes bandwidth.
+    pub fn clear_frame(&self, pfn: Pfn, node: NodeId) {
+        machine_in_turn(|m| m.use_frame(pfn.get(), node, true));
+    }
+
+    /// Touches one line of a frame's content in the memory of `node`.
+    pub fn touch_frame(&self, pfn: Pfn, node: NodeId) {
+        machine_in_turn(|m| m.use_frame(pfn.get(), node, false));
+    }
+
+    /// Does `work` as part of a path, to which the books enter its time and its waiting.
+    pub fn on_path<R>(&self, path: Path, work: impl FnOnce() -> R) -> R {
+        let before = machine(|m| std::mem::replace(&mut m.cpus[m.running].path, path));
+        let result = work();
+        machine(|m| m.cpus[m.running].path = before);
+        result
+    }
+
+    /// Does one allocation or one free: as [`CpuHandle::on_path`], and its latency is recorded.
+    pub fn timed<R>(&self, path: Path, work: impl FnOnce() -> R) -> R {
+        let began = self.now_ps();
+        let result = self.on_path(path, work);
+        machine(|m| m.books.enter_latency(path, m.cpus[m.running].now - began));
+        result
+    }
+
+    /// Waits until no other CPU is earlier. After that, and until the next access of shared memory,
+    /// this CPU may use data of the host that others use as well, in the order of virtual time.
+    pub fn in_order(&self) {
+        machine_in_turn(|_| ());
+    }
+
+    /// Takes a lock of the workload, waiting in its queue if need be.
+    pub fn lock(&self, lock: WorkLock) {
+        if !machine_in_turn(|m| m.lock(lock.0)) {
+            coroutine::suspend();
+        }
+    }
+
+    /// Releases a lock of the workload.
+    ///
+    /// # Panics
+    ///
+    /// If this CPU does not hold it.
+    pub fn unlock(&self, lock: WorkLock) {
+        machine_in_turn(|m| m.unlock(lock.0));
+    }
+
+    /// Waits until as many CPUs have come to the barrier as it has parties. All go on at the time
+    /// at which the last one came.
+    pub fn wait(&self, barrier: Barrier) {
+        self.arrive(barrier, false);
+    }
+
+    /// As [`CpuHandle::wait`], and the books start anew when all have come: what was before was a
+    /// warm-up. Every CPU of the run has to be a party.
+    pub fn start_measuring(&self, barrier: Barrier) {
+        self.arrive(barrier, true);
+    }
+
+    fn arrive(&self, barrier: Barrier, measures: bool) {
+        if !machine_in_turn(|m| m.arrive(barrier.0, measures)) {
+            coroutine::suspend();
+        }
+    }
+
+    /// Whether this CPU is to go away now: the work stops at the next point where it can, holding
+    /// no lock, and leaves its per-CPU data as they are.
+    pub fn is_leaving(&self) -> bool {
+        machine(|m| m.cpus[m.running].now >= m.cpus[m.running].leaves_at)
+    }
+
+    /// Switches all set failures off, for all CPUs: the end of a test, when everything has to come
+    /// right again.
+    pub fn stop_faults(&self) {
+        machine(State::stop_faults);
+    }
+}

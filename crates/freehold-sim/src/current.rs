@@ -1,0 +1,50 @@
+//! The machine that runs on this thread: how the storage of the seam finds it.
+
+use std::cell::RefCell;
+
+use crate::coroutine;
+use crate::state::State;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Box<State>>> = const { RefCell::new(None) };
+}
+
+/// Makes `state` the machine of this thread.
+///
+/// # Panics
+///
+/// If a machine runs on this thread already.
+pub(crate) fn enter(state: Box<State>) {
+    let previous = CURRENT.replace(Some(state));
+    assert!(previous.is_none(), "a machine cannot run inside another one");
+}
+
+/// Takes the machine of this thread away.
+pub(crate) fn leave() -> Option<Box<State>> {
+    CURRENT.take()
+}
+
+/// Acts on the running machine; `None` outside one.
+#[inline]
+pub(crate) fn with<R>(act: impl FnOnce(&mut State) -> R) -> Option<R> {
+    CURRENT.with_borrow_mut(|slot| slot.as_mut().map(|state| act(state)))
+}
+
+/// Acts on the running machine when no other CPU is earlier: the order of all accesses of shared
+/// memory. `None` outside a machine. `address` is that of the memory that is going to be accessed,
+/// or 0.
+#[inline]
+pub(crate) fn in_turn<R>(address: usize, act: impl FnOnce(&mut State) -> R) -> Option<R> {
+    CURRENT.with(|slot| {
+        {
+            let mut slot = slot.borrow_mut();
+            let state = slot.as_mut()?;
+            if state.keeps_turn() {
+                return Some(act(state));
+            }
+            state.prefetch(address);
+        }
+        coroutine::suspend();
+        slot.borrow_mut().as_mut().map(|state| act(state))
+    })
+}

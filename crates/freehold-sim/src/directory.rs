@@ -1,0 +1,496 @@
+//! The directory of cache lines: who has a line, and what an access of it costs.
+//!
+//! A line is in nobody's cache, with a single core, or shared by several. A single core may write
+//! it without asking; it stays the line's last holder after its private cache dropped the line, and
+//! then the line is in its last-level cache or in memory, as the line's age says.
+//!
+//! An access costs, in this order of preference,
+//! * a hit in the core's own cache, by age the first level or the second;
+//! * a transfer from a core under the same last-level cache that has the line to itself, clean or
+//!   dirty, since only that core knows which;
+//! * a hit in the core's last-level cache;
+//! * a transfer from another socket or last-level cache that has the line dirty;
+//! * the memory at the line's home, which also waits for the memory's queue.
+//!
+//! A write pays the longer of this and of invalidating the copies of others, which takes as long as
+//! a transfer from them. One transfer of a line is under way at a time: whoever asks next waits.
+
+use crate::cache::Stamp;
+use crate::hierarchy::{Hierarchy, Op, Outcome, Served};
+use crate::sharers::SetId;
+use crate::spec::{CoreCosts, Picos};
+
+/// The home of a line that nobody has touched and that was given none.
+pub(crate) const NO_HOME: u8 = u8::MAX;
+
+/// Who has a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Holding {
+    /// Only the memory.
+    Nobody,
+    /// `core`, or what its caches did with the line since.
+    Single,
+    /// The cores of a set.
+    Shared,
+}
+
+/// One line of 64 bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// When the transfer under way is over, or the last one was.
+    free_at: Picos,
+    /// Single: the core's counter of lines at its last touch. Shared: the number of the set.
+    stamp_or_set: u32,
+    /// Single: the counter of the core's last-level cache at that touch.
+    llc_stamp: Stamp,
+    /// Single: the core that touched the line last.
+    core: u16,
+    holding: Holding,
+    /// Whether the memory's copy is stale.
+    dirty: bool,
+    /// Whether a waiter for a lock keeps reading the line.
+    pub(crate) spun_on: bool,
+    /// The kind of data in the line.
+    pub(crate) kind: u8,
+    /// The node whose memory has the line.
+    pub(crate) home: u8,
+}
+
+// Four million lines have to fit in 96 MiB.
+const _: () = assert!(size_of::<Line>() == 24);
+
+impl Line {
+    pub(crate) const COLD: Line = Line {
+        free_at: 0,
+        stamp_or_set: 0,
+        llc_stamp: 0,
+        core: 0,
+        holding: Holding::Nobody,
+        dirty: false,
+        spun_on: false,
+        kind: 0,
+        home: NO_HOME,
+    };
+}
+
+/// Where the data of a miss comes from, and how long that takes.
+struct Fetch {
+    served: Served,
+    cost: Picos,
+}
+
+/// A hit in the core's own cache.
+#[inline]
+fn hit(in_l1: bool, prices: &CoreCosts) -> Fetch {
+    if in_l1 {
+        Fetch { served: Served::L1, cost: prices.l1 }
+    } else {
+        Fetch { served: Served::L2, cost: prices.l2 }
+    }
+}
+
+impl Hierarchy {
+    /// Charges one access at `now` by a core, whose other thread may be at work as well.
+    #[inline]
+    pub(crate) fn access(
+        &mut self,
+        now: Picos,
+        core: usize,
+        beside_sibling: bool,
+        index: usize,
+        op: Op,
+    ) -> Outcome {
+        let prices = &self.costs.core[usize::from(beside_sibling)];
+        let line = &mut self.lines[index];
+        if line.holding == Holding::Single && line.core as usize == core {
+            let age = self.caches.age(core, line.stamp_or_set);
+            if self.caches.in_core(age) {
+                line.stamp_or_set = self.caches.core_stamp(core);
+                line.llc_stamp = self.caches.llc_stamp(self.caches.llc_of(core));
+                line.dirty |= op.writes();
+                // The line may still be on its way to this core, on behalf of a sibling.
+                let start = now.max(line.free_at);
+                let Fetch { served, cost } = hit(self.caches.in_l1(age), prices);
+                let mut done_at = start + cost;
+                if op == Op::Rmw {
+                    done_at += prices.rmw;
+                    line.free_at = done_at;
+                }
+                if line.spun_on && op.writes() {
+                    self.reread_by_spinner(done_at, core, index);
+                }
+                return Outcome { served, done_at };
+            }
+        }
+        self.access_slowly(now, core, beside_sibling, index, op)
+    }
+
+    /// An access of a line that the core does not have to itself.
+    fn access_slowly(
+        &mut self,
+        now: Picos,
+        core: usize,
+        beside_sibling: bool,
+        index: usize,
+        op: Op,
+    ) -> Outcome {
+        let line = &mut self.lines[index];
+        if line.home == NO_HOME {
+            line.home = self.caches.node_of(core) as u8;
+        }
+        let (holding, set) = (line.holding, line.stamp_or_set);
+        let own = match holding {
+            Holding::Shared => self.age_as_sharer(set, core),
+            _ => None,
+        };
+        if let (Some(age), Op::Read) = (own, op) {
+            // Copies of others may be under way, but this core has its own.
+            self.renew_share(index, core);
+            let Fetch { served, cost } =
+                hit(self.caches.in_l1(age), self.core_costs(beside_sibling));
+            return Outcome { served, done_at: now + cost };
+        }
+        let start = now.max(self.lines[index].free_at);
+        let invalidation = if op.writes() { self.invalidation(index, core) } else { 0 };
+        let mut fetch = match own {
+            Some(_) if invalidation > 0 => Fetch { served: Served::Upgrade, cost: 0 },
+            Some(age) => hit(self.caches.in_l1(age), self.core_costs(beside_sibling)),
+            None => self.fetch(now, core, index),
+        };
+        fetch.cost = fetch.cost.max(invalidation);
+        if own.is_none() {
+            let inside = matches!(fetch.served, Served::Llc | Served::SameLlc);
+            self.caches.fill(core, 1, !inside);
+        }
+        if op.writes() {
+            self.take(index, core);
+        } else {
+            self.share(now, index, core);
+        }
+        let mut done_at = start + fetch.cost;
+        if op == Op::Rmw {
+            done_at += self.core_costs(beside_sibling).rmw;
+        }
+        self.lines[index].free_at = done_at;
+        if self.lines[index].spun_on && op.writes() {
+            self.reread_by_spinner(done_at, core, index);
+        }
+        Outcome { served: fetch.served, done_at }
+    }
+
+    /// The age of a core's own copy of a shared line, if it still has one.
+    fn age_as_sharer(&self, set: SetId, core: usize) -> Option<u32> {
+        let stamp = self.sharers.core_stamp(set, core)?;
+        let age = self.caches.age(core, stamp);
+        self.caches.in_core(age).then_some(age)
+    }
+
+    /// Finds the data of a line that the core's own cache does not have. Memory that is read, and a
+    /// stale copy that an eviction has meanwhile refreshed, take their share of the bandwidth.
+    fn fetch(&mut self, now: Picos, core: usize, index: usize) -> Fetch {
+        let own_llc = self.caches.llc_of(core);
+        let line = &self.lines[index];
+        let dirty = line.dirty;
+        match line.holding {
+            Holding::Nobody => {}
+            Holding::Single => {
+                let holder = line.core as usize;
+                let llc = self.caches.llc_of(holder);
+                let age = self.caches.age(holder, line.stamp_or_set);
+                let private = self.caches.in_core(age);
+                if private && llc == own_llc {
+                    return Fetch { served: Served::SameLlc, cost: self.costs.same_llc };
+                }
+                if private || self.caches.in_llc(llc, line.llc_stamp, age) {
+                    if llc == own_llc {
+                        return Fetch { served: Served::Llc, cost: self.costs.llc };
+                    }
+                    if dirty {
+                        return self.transfer(index, llc, own_llc);
+                    }
+                    return self.read_memory(now, core, index);
+                }
+            }
+            Holding::Shared => {
+                let set = line.stamp_or_set;
+                if self.shared_in_llc(set, own_llc) {
+                    return Fetch { served: Served::Llc, cost: self.costs.llc };
+                }
+                if dirty {
+                    // Sharing across last-level caches cleans a line, so a dirty one is in one.
+                    let llc = self.sharers.llcs_of(set).trailing_zeros() as usize;
+                    if llc != own_llc && self.shared_in_llc(set, llc) {
+                        return self.transfer(index, llc, own_llc);
+                    }
+                } else {
+                    return self.read_memory(now, core, index);
+                }
+            }
+        }
+        let fetch = self.read_memory(now, core, index);
+        if dirty {
+            // Every cache has dropped the line, and the last of them wrote it back. When is not
+            // known, so the write takes its share of the bandwidth now.
+            self.clean(now, index);
+        }
+        fetch
+    }
+
+    /// Whether a last-level cache, or a core under it, still has a shared line.
+    fn shared_in_llc(&self, set: SetId, llc: usize) -> bool {
+        self.sharers.llc_copy(set, llc).is_some_and(|copy| {
+            let core = copy.core as usize;
+            let age = self.sharers.core_stamp(set, core).map_or(0, |s| self.caches.age(core, s));
+            self.caches.in_llc(llc, copy.stamp, age)
+        })
+    }
+
+    /// A dirty line from under another last-level cache.
+    fn transfer(&self, index: usize, from: usize, to: usize) -> Fetch {
+        let (writer, reader) = (self.caches.node_of_llc(from), self.caches.node_of_llc(to));
+        if writer == reader {
+            Fetch { served: Served::SameSocket, cost: self.costs.same_socket }
+        } else if self.lines[index].home as usize == writer {
+            Fetch { served: Served::RemoteCache, cost: self.costs.remote_home_writer }
+        } else {
+            Fetch { served: Served::RemoteCache, cost: self.costs.remote_home_reader }
+        }
+    }
+
+    fn read_memory(&mut self, now: Picos, core: usize, index: usize) -> Fetch {
+        let home = self.lines[index].home as usize;
+        let queued = self.memory.read(now, home, 1);
+        if home == self.caches.node_of(core) {
+            Fetch { served: Served::LocalDram, cost: self.costs.dram_local + queued }
+        } else {
+            Fetch { served: Served::RemoteDram, cost: self.costs.dram_remote + queued }
+        }
+    }
+
+    /// What it costs to invalidate the copies of others before a write: as much as a transfer from
+    /// the farthest of them. Copies that were dropped without a word count as well, for the
+    /// directory of a real machine does not know of that either.
+    fn invalidation(&self, index: usize, core: usize) -> Picos {
+        let line = &self.lines[index];
+        if line.holding != Holding::Shared {
+            // A single holder gives its copy up in the transfer, and a clean one elsewhere is
+            // invalidated by the home while the memory is read.
+            return 0;
+        }
+        let set = line.stamp_or_set;
+        let own_llc = self.caches.llc_of(core);
+        let node = self.caches.node_of(core);
+        let mut cost = 0;
+        if self.sharers.others_in(set, self.caches.cores_of(own_llc), core) {
+            cost = self.costs.same_llc;
+        }
+        let mut others = self.sharers.llcs_of(set) & !(1 << own_llc);
+        while others != 0 {
+            let llc = others.trailing_zeros() as usize;
+            others &= others - 1;
+            cost = cost.max(if self.caches.node_of_llc(llc) == node {
+                self.costs.same_socket
+            } else {
+                self.costs.remote_home_writer
+            });
+        }
+        cost
+    }
+
+    /// The core becomes the only holder and makes the line dirty.
+    fn take(&mut self, index: usize, core: usize) {
+        let line = &mut self.lines[index];
+        if line.holding == Holding::Shared {
+            self.sharers.release(line.stamp_or_set);
+        }
+        line.holding = Holding::Single;
+        line.core = core as u16;
+        line.stamp_or_set = self.caches.core_stamp(core);
+        line.llc_stamp = self.caches.llc_stamp(self.caches.llc_of(core));
+        line.dirty = true;
+    }
+
+    /// The core gets a copy beside those that others still have.
+    fn share(&mut self, now: Picos, index: usize, core: usize) {
+        let own_llc = self.caches.llc_of(core);
+        let line = &self.lines[index];
+        match line.holding {
+            Holding::Shared => {
+                if line.dirty && self.sharers.llcs_of(line.stamp_or_set) != 1 << own_llc {
+                    self.clean(now, index);
+                }
+                self.renew_share(index, core);
+            }
+            Holding::Single if line.core as usize != core => {
+                let (holder, stamp, llc_stamp) =
+                    (line.core as usize, line.stamp_or_set, line.llc_stamp);
+                let llc = self.caches.llc_of(holder);
+                if line.dirty && llc != own_llc {
+                    self.clean(now, index);
+                }
+                if self.caches.in_core(self.caches.age(holder, stamp)) {
+                    let (set, evicted) = self.sharers.acquire(index as u32);
+                    if let Some(other) = evicted {
+                        self.drop_everywhere(now, other as usize);
+                    }
+                    self.sharers.touch(set, holder, stamp, llc, llc_stamp);
+                    let line = &mut self.lines[index];
+                    line.holding = Holding::Shared;
+                    line.stamp_or_set = set;
+                    self.renew_share(index, core);
+                } else {
+                    self.hold_alone(index, core);
+                }
+            }
+            _ => self.hold_alone(index, core),
+        }
+    }
+
+    /// The core becomes the only holder, of a line that is as dirty as it was.
+    fn hold_alone(&mut self, index: usize, core: usize) {
+        let line = &mut self.lines[index];
+        line.holding = Holding::Single;
+        line.core = core as u16;
+        line.stamp_or_set = self.caches.core_stamp(core);
+        line.llc_stamp = self.caches.llc_stamp(self.caches.llc_of(core));
+    }
+
+    /// Notes that a core touched a line of which it has a share.
+    fn renew_share(&mut self, index: usize, core: usize) {
+        let llc = self.caches.llc_of(core);
+        let set = self.lines[index].stamp_or_set;
+        let (stamp, llc_stamp) = (self.caches.core_stamp(core), self.caches.llc_stamp(llc));
+        self.sharers.touch(set, core, stamp, llc, llc_stamp);
+    }
+
+    /// The line goes back to the memory.
+    fn clean(&mut self, now: Picos, index: usize) {
+        let line = &mut self.lines[index];
+        line.dirty = false;
+        self.memory.write(now, line.home as usize, 1);
+    }
+
+    /// Every cache drops the line, whose set of sharers is needed for another.
+    fn drop_everywhere(&mut self, now: Picos, index: usize) {
+        if self.lines[index].dirty {
+            self.clean(now, index);
+        }
+        self.lines[index].holding = Holding::Nobody;
+    }
+
+    /// After a write to a line that a lock's first waiter keeps reading, the waiter reads it again.
+    /// The writer does not wait for that, but its next access of the line does.
+    #[cold]
+    fn reread_by_spinner(&mut self, at: Picos, core: usize, index: usize) {
+        let spinner =
+            self.spinners.iter().find(|(line, _)| *line == index as u32).map(|(_, core)| *core);
+        if let Some(spinner) = spinner
+            && spinner as usize != core
+        {
+            self.access(at, spinner as usize, false, index, Op::Read);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{Key, preset};
+
+    fn skylake() -> Hierarchy {
+        let mut hierarchy = Hierarchy::new(&preset("skylake-2s").unwrap());
+        hierarchy.lines = vec![Line::COLD; 4096];
+        hierarchy
+    }
+
+    /// Accesses line 0, long after everything before, and returns where from and for how much.
+    fn at(hierarchy: &mut Hierarchy, now_us: u64, core: usize, op: Op) -> (Served, Picos) {
+        let now = now_us * 1_000_000;
+        let outcome = hierarchy.access(now, core, false, 0, op);
+        (outcome.served, outcome.done_at - now)
+    }
+
+    #[test]
+    fn a_line_is_found_where_it_is_and_costs_what_is_published() {
+        let mut h = skylake();
+        // CPU 0 and 1 are in socket 0, CPU 30 in socket 1. The first touch gives the home.
+        assert_eq!(at(&mut h, 1, 0, Op::Read), (Served::LocalDram, 81_300));
+        assert_eq!(at(&mut h, 2, 0, Op::Read), (Served::L1, 1_100));
+        assert_eq!(at(&mut h, 3, 0, Op::Write), (Served::L1, 1_100));
+        assert_eq!(at(&mut h, 4, 1, Op::Read), (Served::SameLlc, 53_800));
+        assert_eq!(at(&mut h, 5, 2, Op::Read), (Served::Llc, 19_500));
+        assert_eq!(at(&mut h, 6, 1, Op::Write), (Served::Upgrade, 53_800));
+        assert_eq!(at(&mut h, 7, 30, Op::Write), (Served::RemoteCache, 113_900), "home at writer");
+        assert_eq!(at(&mut h, 8, 0, Op::Write), (Served::RemoteCache, 175_700), "home at reader");
+        assert_eq!(at(&mut h, 9, 0, Op::Rmw), (Served::L1, 1_100 + 6_100));
+        assert_eq!(at(&mut h, 10, 30, Op::Read), (Served::RemoteCache, 113_900));
+        assert_eq!(at(&mut h, 11, 31, Op::Read), (Served::Llc, 19_500));
+        assert_eq!(at(&mut h, 12, 0, Op::Write), (Served::Upgrade, 113_900), "across sockets");
+    }
+
+    #[test]
+    fn a_clean_line_of_another_socket_comes_from_its_home() {
+        let mut h = skylake();
+        h.lines[0].home = 1;
+        assert_eq!(at(&mut h, 1, 0, Op::Read), (Served::RemoteDram, 131_100));
+        assert_eq!(at(&mut h, 2, 30, Op::Read), (Served::LocalDram, 81_300));
+    }
+
+    #[test]
+    fn private_lines_age_into_the_llc_and_then_into_memory() {
+        let mut h = skylake();
+        at(&mut h, 1, 0, Op::Write);
+        h.caches.fill(0, 512, true);
+        assert_eq!(at(&mut h, 2, 0, Op::Read), (Served::L2, 4_700));
+        h.caches.fill(0, 16_384, true);
+        assert_eq!(at(&mut h, 3, 0, Op::Read), (Served::Llc, 19_500));
+        h.caches.fill(0, 16_384 + 630_784, true);
+        assert_eq!(at(&mut h, 4, 0, Op::Read), (Served::LocalDram, 81_300));
+        let written: u64 = h.memory.traffic().map(|(_, written)| written).sum();
+        assert_eq!(written, 1, "the dirty line was written back");
+    }
+
+    #[test]
+    fn one_transfer_of_a_line_is_under_way_at_a_time() {
+        let mut h = skylake();
+        at(&mut h, 1, 0, Op::Write);
+        let now = 1_000_000_000;
+        let done: Vec<_> =
+            (1..4).map(|core| h.access(now, core, false, 0, Op::Write).done_at - now).collect();
+        assert_eq!(done, [53_800, 107_600, 161_400]);
+    }
+
+    #[test]
+    fn core_complexes_of_one_socket_have_caches_of_their_own() {
+        let mut h = Hierarchy::new(&preset("epyc-2s").unwrap());
+        h.lines = vec![Line::COLD; 1];
+        at(&mut h, 1, 0, Op::Write);
+        assert_eq!(at(&mut h, 2, 3, Op::Write), (Served::SameLlc, 25_300));
+        assert_eq!(at(&mut h, 3, 4, Op::Write), (Served::SameSocket, 132_100));
+        assert_eq!(at(&mut h, 4, 64, Op::Write).0, Served::RemoteCache);
+    }
+
+    #[test]
+    fn a_waiter_that_spins_on_a_line_takes_it_from_the_writer() {
+        let mut h = skylake();
+        at(&mut h, 1, 0, Op::Write);
+        h.lines[0].spun_on = true;
+        h.spinners.push((0, 5));
+        assert_eq!(at(&mut h, 2, 0, Op::Write), (Served::L1, 1_100), "the write itself hits");
+        assert_eq!(at(&mut h, 3, 0, Op::Write), (Served::Upgrade, 53_800), "then it is shared");
+    }
+
+    #[test]
+    fn a_full_table_of_sharers_drops_the_oldest_shared_line() {
+        let mut spec = preset("uma-2").unwrap();
+        spec.set(Key::L2Kib, 1048576.0, "a test");
+        let mut h = Hierarchy::new(&spec);
+        h.lines = vec![Line::COLD; (1 << 16) + 1];
+        for index in 0..h.lines.len() {
+            h.access(0, 0, false, index, Op::Write);
+            h.access(0, 1, false, index, Op::Read);
+        }
+        assert_eq!(at(&mut h, 1_000_000, 1, Op::Read).0, Served::LocalDram);
+    }
+}

@@ -1,0 +1,191 @@
+//! An allocator on a simulated machine: its metadata in a region, labelled and at home on nodes.
+
+#![expect(unsafe_code, reason = "lends a region to an allocator as its metadata")]
+
+use std::ops::{Deref, Range};
+
+use freehold::platform::Platform;
+use freehold::{
+    Config, Design, Error, Layout, Metadata, NodeId, Order, PageAllocator, Section, SectionKind,
+};
+
+use crate::machine::Machine;
+use crate::platform::Sim;
+use crate::region::{Home, Region};
+
+/// An allocator whose metadata lies in a [`Region`] of a machine, so that every access to it is
+/// charged.
+///
+/// Cache misses are reported by the sections of the layout. The records of frames, pageblocks and
+/// zones are at home on the node of their frames, those of CPUs on the CPU's node, as in Linux.
+pub struct SimFrames<D: Design<P>, P: Platform = Sim> {
+    // Fields are dropped in this order: the allocator goes before the memory of its metadata.
+    allocator: PageAllocator<P, D>,
+    /// Keeps the metadata alive.
+    _region: Region,
+}
+
+impl<D: Design<P>, P: Platform> SimFrames<D, P> {
+    /// Builds an allocator on `machine`, outside virtual time and at no cost. `platform` is
+    /// [`Sim`], or something that wraps its storage.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::layout`] and [`PageAllocator::new`].
+    pub fn new(
+        machine: &mut Machine,
+        platform: P,
+        config: &Config<'_>,
+        settings: &D::Settings,
+    ) -> Result<Self, Error> {
+        let layout = PageAllocator::<P, D>::layout(config, settings)?;
+        let region = machine.map_region(layout.size(), layout.align());
+        for section in layout.sections() {
+            let kind = machine.kind(section.kind.name());
+            machine.label(&region, whole(&section), kind);
+            for (offsets, node) in homes(config, &layout, &section) {
+                machine.home(&region, offsets, Home::Node(node));
+            }
+        }
+        // SAFETY: The region is new, nobody else gets to see it, and this value keeps it until the
+        // allocator is gone: see the order of the fields.
+        let metadata = unsafe { Metadata::from_raw_parts(region.as_ptr(), region.len()) };
+        let allocator = PageAllocator::new(platform, config, settings, metadata)?;
+        Ok(SimFrames { allocator, _region: region })
+    }
+}
+
+impl<D: Design<P>, P: Platform> Deref for SimFrames<D, P> {
+    type Target = PageAllocator<P, D>;
+
+    fn deref(&self) -> &PageAllocator<P, D> {
+        &self.allocator
+    }
+}
+
+impl<D: Design<P>, P: Platform> std::fmt::Debug for SimFrames<D, P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SimFrames")
+    }
+}
+
+fn whole(section: &Section) -> Range<usize> {
+    section.offset_bytes..section.offset_bytes + section.len_bytes
+}
+
+/// Which parts of a section are at home on which node.
+fn homes(config: &Config<'_>, layout: &Layout, section: &Section) -> Vec<(Range<usize>, NodeId)> {
+    let records = |range: Range<usize>| {
+        let at = |index: usize| section.offset_bytes + index * section.stride_bytes;
+        at(range.start)..at(range.end)
+    };
+    let count = section.len_bytes.checked_div(section.stride_bytes).unwrap_or(0);
+    match section.kind {
+        SectionKind::Frames => of_ranges(config, layout, Order::ZERO)
+            .map(|(range, node)| (records(range), node))
+            .collect(),
+        SectionKind::Blocks => of_ranges(config, layout, Order::PAGEBLOCK)
+            .map(|(range, node)| (records(range), node))
+            .collect(),
+        SectionKind::PerCpu => {
+            // All records of CPU 0, then all of CPU 1, and so on.
+            let each = count / config.cpu_nodes.len();
+            let cpus = config.cpu_nodes.iter().enumerate();
+            cpus.map(|(cpu, &node)| (records(cpu * each..(cpu + 1) * each), node)).collect()
+        }
+        // One record a zone, in the order of nodes; what is not per zone stays on node 0.
+        SectionKind::Zones => {
+            let nodes = zone_nodes(config);
+            let nodes = nodes.into_iter().chain(std::iter::repeat(NodeId::new(0)));
+            (0..count).zip(nodes).map(|(zone, node)| (records(zone..zone + 1), node)).collect()
+        }
+        _ => vec![(whole(section), NodeId::new(0))],
+    }
+}
+
+/// The records of units of `order` frames that stand for each range of memory.
+fn of_ranges<'a>(
+    config: &'a Config<'_>,
+    layout: &Layout,
+    order: Order,
+) -> impl Iterator<Item = (Range<usize>, NodeId)> + 'a {
+    let first = layout.first_frame().get();
+    config.ranges.iter().map(move |range| {
+        let start = range.start.get() - first;
+        let end = start + range.frames.get();
+        let unit = order.frames().get();
+        ((start / unit) as usize..end.div_ceil(unit) as usize, range.node)
+    })
+}
+
+/// The node of each zone, in the order of the zone table: by node, then by kind.
+fn zone_nodes(config: &Config<'_>) -> Vec<NodeId> {
+    let of_ranges = config.ranges.iter().map(|range| (range.node, range.zone));
+    let mut zones: Vec<_> = of_ranges.chain(config.spare_zones.iter().copied()).collect();
+    zones.sort_unstable();
+    zones.dedup();
+    zones.into_iter().map(|(node, _)| node).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Path, preset};
+    use freehold::designs::zone_lock::ZoneLock;
+    use freehold::{FrameCount, MemoryRange, Pfn, Request, ZoneKind};
+    use std::rc::Rc;
+
+    fn ranges() -> [MemoryRange; 3] {
+        let range = |start, frames, node| {
+            MemoryRange::new(Pfn::new(start), FrameCount::new(frames)).on_node(NodeId::new(node))
+        };
+        [range(1024, 1024, 0).in_zone(ZoneKind::Dma32), range(2048, 2048, 0), range(4096, 4096, 1)]
+    }
+
+    #[test]
+    fn records_are_at_home_where_their_frames_are() {
+        let (ranges, cpus) = (ranges(), [NodeId::new(0), NodeId::new(1)]);
+        let config = Config { frame_bytes: 64, ..Config::new(&ranges, &cpus) };
+        type Frames = PageAllocator<Sim, ZoneLock<Sim>>;
+        let layout = Frames::layout(&config, &Default::default()).unwrap();
+        let section = |kind| layout.sections().find(|section| section.kind == kind).unwrap();
+        let frames = section(SectionKind::Frames);
+        let found = homes(&config, &layout, &frames);
+        let node = |node| NodeId::new(node);
+        let at = |frame: usize| frames.offset_bytes + frame * 64;
+        assert_eq!(found[1], (at(1024)..at(3072), node(0)));
+        assert_eq!(found[2], (at(3072)..at(7168), node(1)));
+        let per_cpu = section(SectionKind::PerCpu);
+        let found = homes(&config, &layout, &per_cpu);
+        let half = per_cpu.len_bytes / 2;
+        assert_eq!(found[1], (per_cpu.offset_bytes + half..whole(&per_cpu).end, node(1)));
+        assert_eq!(zone_nodes(&config), [node(0), node(0), node(1)]);
+    }
+
+    #[test]
+    fn an_allocator_works_on_a_machine_and_is_charged() {
+        let mut machine = Machine::new(&preset("uma-2").unwrap(), 1).unwrap();
+        let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(4096))];
+        let cpus = [NodeId::new(0); 2];
+        let config = Config { frame_bytes: 64, ..Config::new(&ranges, &cpus) };
+        let settings = Default::default();
+        let frames = SimFrames::<ZoneLock<Sim>>::new(&mut machine, Sim, &config, &settings);
+        let frames = Rc::new(frames.unwrap());
+        for cpu in 0..2 {
+            let frames = Rc::clone(&frames);
+            machine.spawn(cpu, move |handle| {
+                for _ in 0..1000 {
+                    let pfn = handle.timed(Path::Alloc, || frames.alloc(Request::default()));
+                    handle.timed(Path::Free, || frames.free(pfn.unwrap(), Order::ZERO)).unwrap();
+                }
+            });
+        }
+        let report = machine.run().unwrap();
+        frames.drain_all();
+        assert_eq!(frames.validate().unwrap().free, FrameCount::new(4096));
+        assert_eq!(report.latency_ns["alloc"].count, 2000);
+        assert!(report.data.iter().any(|data| data.data == "frames" && data.accesses > 4000));
+        // Once a call, and once more for each CPU's first, which finds its list empty.
+        assert_eq!(report.lock("pcp_lock").unwrap().acquisitions, 4002);
+    }
+}

@@ -1,0 +1,154 @@
+//! Failures that can be set, for tests of correctness under bad luck.
+
+use rand_core::RngCore;
+use rand_pcg::Pcg32;
+
+use crate::schedule::{below, chance};
+use crate::spec::Picos;
+
+/// Something that takes a CPU away for a while, now and then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// The chance at each occasion, in millionths.
+    pub per_million: u32,
+    /// The longest stop, in nanoseconds. Lengths are drawn evenly from 1 to this.
+    pub ns_max: u32,
+}
+
+/// A CPU that goes away in the middle of its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// The number of the CPU.
+    pub cpu: usize,
+    /// When it is to go, in nanoseconds of virtual time.
+    pub at_ns: u64,
+}
+
+/// The failures of a run. The default has none.
+///
+/// All draws come from the machine's seed, on a stream of their own: switching a failure on changes
+/// no tie-break of the schedule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// The holder of a lock is stopped right after it took the lock, as a hypervisor may do to a
+    /// virtual CPU even with interrupts off.
+    pub holder_stopped: Option<Stop>,
+    /// A CPU is stopped before an access of shared memory.
+    pub stopped: Option<Stop>,
+    /// `try_lock` fails though the lock is free, in millionths of the attempts.
+    pub try_lock_refused_per_million: u32,
+    /// `cpu()` and `pin()` name another CPU than the one that asks, in millionths of the calls: the
+    /// seam calls it a hint.
+    pub cpu_hint_wrong_per_million: u32,
+    /// CPUs that go away. A workload asks [`crate::CpuHandle::is_leaving`] where it can stop.
+    pub departures: Vec<Departure>,
+}
+
+impl Faults {
+    /// A mixture drawn from a seed: each kind of failure is present in about half of all seeds, so
+    /// that rare failures do not hide behind common ones. At most half of `cpus` leave, within the
+    /// first `within_ns` nanoseconds.
+    pub fn swarm(seed: u64, cpus: usize, within_ns: u32) -> Self {
+        let mut rng = Pcg32::new(seed, 0xfa17);
+        let stop = |rng: &mut Pcg32, per_million, ns_max| {
+            let present = chance(rng, 500_000);
+            let per_million = 1 + below(rng, per_million) as u32;
+            let ns_max = 1 + below(rng, ns_max) as u32;
+            present.then_some(Stop { per_million, ns_max })
+        };
+        let holder_stopped = stop(&mut rng, 100_000, 1_000_000);
+        let stopped = stop(&mut rng, 100_000, 10_000);
+        let mut rate =
+            |most| if chance(&mut rng, 500_000) { below(&mut rng, most) as u32 } else { 0 };
+        let try_lock_refused_per_million = rate(300_000);
+        let cpu_hint_wrong_per_million = rate(300_000);
+        let mut departures = Vec::new();
+        if chance(&mut rng, 500_000) {
+            for cpu in 0..cpus {
+                if departures.len() < cpus / 2 && chance(&mut rng, 250_000) {
+                    let at_ns = u64::from(rng.next_u32()) % u64::from(within_ns.max(1));
+                    departures.push(Departure { cpu, at_ns });
+                }
+            }
+        }
+        Faults {
+            holder_stopped,
+            stopped,
+            try_lock_refused_per_million,
+            cpu_hint_wrong_per_million,
+            departures,
+        }
+    }
+}
+
+/// The failures of a run, and their draws.
+#[derive(Debug)]
+pub(crate) struct FaultState {
+    pub(crate) faults: Faults,
+    rng: Pcg32,
+}
+
+impl FaultState {
+    pub(crate) fn new(faults: Faults, seed: u64) -> Self {
+        FaultState { faults, rng: Pcg32::new(seed, 0xfa11) }
+    }
+
+    /// How long a holder that just took its lock is stopped.
+    pub(crate) fn holder_stop(&mut self) -> Picos {
+        let stop = self.faults.holder_stopped;
+        self.draw(stop)
+    }
+
+    /// How long a CPU is stopped before an access of shared memory.
+    pub(crate) fn stop(&mut self) -> Picos {
+        let stop = self.faults.stopped;
+        self.draw(stop)
+    }
+
+    pub(crate) fn refuses_try_lock(&mut self) -> bool {
+        chance(&mut self.rng, self.faults.try_lock_refused_per_million)
+    }
+
+    /// The CPU to name instead of the one that asks, out of `cpus`.
+    pub(crate) fn wrong_cpu(&mut self, cpus: usize) -> Option<usize> {
+        chance(&mut self.rng, self.faults.cpu_hint_wrong_per_million)
+            .then(|| below(&mut self.rng, cpus))
+    }
+
+    fn draw(&mut self, stop: Option<Stop>) -> Picos {
+        match stop {
+            Some(stop) if chance(&mut self.rng, stop.per_million) => {
+                (1 + below(&mut self.rng, stop.ns_max as usize) as Picos) * 1000
+            }
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_swarm_is_reproducible_and_every_kind_is_sometimes_absent() {
+        assert_eq!(Faults::swarm(5, 8, 1000), Faults::swarm(5, 8, 1000));
+        let swarm: Vec<_> = (0..100).map(|seed| Faults::swarm(seed, 8, 1000)).collect();
+        let present = [
+            swarm.iter().filter(|f| f.holder_stopped.is_some()).count(),
+            swarm.iter().filter(|f| f.stopped.is_some()).count(),
+            swarm.iter().filter(|f| f.try_lock_refused_per_million > 0).count(),
+            swarm.iter().filter(|f| f.cpu_hint_wrong_per_million > 0).count(),
+            swarm.iter().filter(|f| !f.departures.is_empty()).count(),
+        ];
+        assert!(present.iter().all(|count| (20..80).contains(count)), "{present:?}");
+        assert!(swarm.iter().all(|f| f.departures.len() <= 4));
+    }
+
+    #[test]
+    fn no_faults_stop_nobody() {
+        let mut state = FaultState::new(Faults::default(), 1);
+        assert_eq!((state.stop(), state.holder_stop()), (0, 0));
+        assert!(!state.refuses_try_lock());
+        assert_eq!(state.wrong_cpu(4), None);
+    }
+}

@@ -1,0 +1,190 @@
+//! The contents of page frames in the caches: 64 lines that move as one.
+//!
+//! Clearing a frame is not 64 accesses of the directory. A frame remembers, as a line does, who
+//! touched it last and when, so a frame that was freed and comes back at once is cleared in the
+//! cache, while one that comes back later pushes 64 lines through the private cache and the
+//! last-level cache and takes its share of the memory's bandwidth. A frame is in a cache as a whole
+//! or not at all, and writing it takes its lines from whoever had them at no further cost.
+
+use crate::cache::Stamp;
+use crate::hierarchy::{Hierarchy, Outcome, Served};
+use crate::spec::Picos;
+
+/// Lines in a frame of 4 KiB.
+const LINES: u32 = 64;
+
+/// Who touched a frame's content last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Content {
+    stamp: Stamp,
+    llc_stamp: Stamp,
+    /// The core, plus one: 0 if nobody touched the frame.
+    toucher: u16,
+}
+
+/// Where the content of a frame is, as seen from one core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nearness {
+    Private { in_l1: bool },
+    OwnLlc,
+    Elsewhere,
+}
+
+/// The contents of a range of frames.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    first: u64,
+    contents: Vec<Content>,
+}
+
+impl Frames {
+    /// Remembers the contents of `count` frames from `first` on. Other frames are always cold.
+    pub(crate) fn cover(&mut self, first: u64, count: usize) {
+        self.first = first;
+        self.contents = vec![Content::default(); count];
+    }
+}
+
+impl Hierarchy {
+    /// Clears a frame at `now`; its memory is on `node`.
+    pub(crate) fn clear_frame(
+        &mut self,
+        now: Picos,
+        core: usize,
+        beside_sibling: bool,
+        pfn: u64,
+        node: usize,
+    ) -> Outcome {
+        let nearness = self.nearness(core, pfn);
+        let outcome = match nearness {
+            Nearness::Private { .. } => Outcome {
+                served: Served::L2,
+                done_at: now + self.core_costs(beside_sibling).clear_cached,
+            },
+            Nearness::OwnLlc => {
+                self.caches.fill(core, LINES, false);
+                Outcome { served: Served::Llc, done_at: now + self.costs.clear_memory }
+            }
+            Nearness::Elsewhere => {
+                self.caches.fill(core, LINES, true);
+                self.memory.read(now, node, self.costs.clear_reads);
+                // In the long run each dirty line that comes into a cache pushes one out.
+                self.memory.write(now, node, u64::from(LINES));
+                let served = if node == self.caches.node_of(core) {
+                    Served::LocalDram
+                } else {
+                    Served::RemoteDram
+                };
+                let slowest = self.costs.clear_memory.max(self.memory.backlog(now, node));
+                Outcome { served, done_at: now + slowest }
+            }
+        };
+        self.touched(core, pfn);
+        outcome
+    }
+
+    /// Reads or writes one line of a frame's content at `now`; its memory is on `node`.
+    pub(crate) fn touch_frame(
+        &mut self,
+        now: Picos,
+        core: usize,
+        beside_sibling: bool,
+        pfn: u64,
+        node: usize,
+    ) -> Outcome {
+        let outcome = match self.nearness(core, pfn) {
+            Nearness::Private { in_l1: true } => {
+                Outcome { served: Served::L1, done_at: now + self.core_costs(beside_sibling).l1 }
+            }
+            Nearness::Private { in_l1: false } => {
+                Outcome { served: Served::L2, done_at: now + self.core_costs(beside_sibling).l2 }
+            }
+            Nearness::OwnLlc => {
+                self.caches.fill(core, 1, false);
+                Outcome { served: Served::Llc, done_at: now + self.costs.llc }
+            }
+            Nearness::Elsewhere => {
+                self.caches.fill(core, 1, true);
+                let queued = self.memory.read(now, node, 1);
+                let (served, latency) = if node == self.caches.node_of(core) {
+                    (Served::LocalDram, self.costs.dram_local)
+                } else {
+                    (Served::RemoteDram, self.costs.dram_remote)
+                };
+                Outcome { served, done_at: now + latency + queued }
+            }
+        };
+        self.touched(core, pfn);
+        outcome
+    }
+
+    fn nearness(&self, core: usize, pfn: u64) -> Nearness {
+        let Some(content) = self.content_index(pfn).map(|index| self.frames.contents[index]) else {
+            return Nearness::Elsewhere;
+        };
+        let Some(holder) = (content.toucher as usize).checked_sub(1) else {
+            return Nearness::Elsewhere;
+        };
+        let age = self.caches.age(holder, content.stamp);
+        let llc = self.caches.llc_of(holder);
+        if holder == core && self.caches.in_core(age) {
+            Nearness::Private { in_l1: self.caches.in_l1(age) }
+        } else if llc == self.caches.llc_of(core) && self.caches.in_llc(llc, content.llc_stamp, age)
+        {
+            Nearness::OwnLlc
+        } else {
+            Nearness::Elsewhere
+        }
+    }
+
+    fn touched(&mut self, core: usize, pfn: u64) {
+        if let Some(index) = self.content_index(pfn) {
+            self.frames.contents[index] = Content {
+                stamp: self.caches.core_stamp(core),
+                llc_stamp: self.caches.llc_stamp(self.caches.llc_of(core)),
+                toucher: core as u16 + 1,
+            };
+        }
+    }
+
+    fn content_index(&self, pfn: u64) -> Option<usize> {
+        let index = pfn.checked_sub(self.frames.first)? as usize;
+        (index < self.frames.contents.len()).then_some(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::preset;
+
+    #[test]
+    fn a_frame_is_cleared_where_it_is() {
+        let mut h = Hierarchy::new(&preset("skylake-2s").unwrap());
+        h.frames.cover(100, 1000);
+        let mut clear = |core: usize, pfn: u64, ms: u64| {
+            let now = ms * 1_000_000_000;
+            let outcome = h.clear_frame(now, core, false, pfn, 0);
+            (outcome.served, outcome.done_at - now)
+        };
+        assert_eq!(clear(0, 100, 1), (Served::LocalDram, 325_000));
+        assert_eq!(clear(0, 100, 2), (Served::L2, 205_000), "still in the private cache");
+        assert_eq!(clear(1, 100, 3), (Served::Llc, 325_000), "in a neighbour's");
+        assert_eq!(clear(40, 100, 4).0, Served::RemoteDram, "in another socket's");
+        for pfn in 101..102 + 16_384 / 64 {
+            clear(0, pfn, 5);
+        }
+        assert_eq!(clear(0, 101, 6).0, Served::Llc, "256 frames fill the private cache");
+        assert_eq!(clear(0, 5, 7).0, Served::LocalDram, "frames that are not covered are cold");
+    }
+
+    #[test]
+    fn many_cores_that_clear_share_the_bandwidth() {
+        let mut h = Hierarchy::new(&preset("skylake-2s").unwrap());
+        let done: Vec<_> =
+            (0..28).map(|core| h.clear_frame(0, core, false, 0, 0).done_at).collect();
+        let frame = 64 * h.memory.line_service();
+        assert_eq!(done[0], 325_000, "the core is the limit");
+        assert_eq!(done[27], 28 * frame, "the memory is the limit");
+    }
+}

@@ -1,0 +1,102 @@
+//! The memory of the nodes: a bandwidth limit, and how much went through.
+
+use crate::spec::Picos;
+
+/// The memory of one node, as a server of lines that takes the same time for each.
+///
+/// What is kept is the work that is left, at the time of the latest request. CPUs ask nearly in the
+/// order of virtual time, but not quite: one that touches only its private data runs ahead, and a
+/// lock is handed over at a time that is still to come. A request from before the latest one finds
+/// the work that is left then; it does not wait for the time in between to pass.
+#[derive(Clone, Debug, Default)]
+struct Node {
+    backlog: Picos,
+    as_of: Picos,
+    lines_read: u64,
+    lines_written: u64,
+}
+
+impl Node {
+    /// The work that is left at `now`.
+    fn backlog_at(&self, now: Picos) -> Picos {
+        self.backlog.saturating_sub(now.saturating_sub(self.as_of))
+    }
+
+    /// Adds work at `now`; returns how long it waits for the work before it.
+    fn add(&mut self, now: Picos, work: Picos) -> Picos {
+        let waits = self.backlog_at(now);
+        self.backlog = waits + work;
+        self.as_of = self.as_of.max(now);
+        waits
+    }
+}
+
+/// The memory of all nodes.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    nodes: Vec<Node>,
+    line_service: Picos,
+}
+
+impl Memory {
+    pub(crate) fn new(nodes: usize, line_service: Picos) -> Self {
+        Memory { nodes: vec![Node::default(); nodes], line_service }
+    }
+
+    /// Asks for lines at `now`; returns how long they wait for the requests before them.
+    pub(crate) fn read(&mut self, now: Picos, node: usize, lines: u64) -> Picos {
+        self.nodes[node].lines_read += lines;
+        self.nodes[node].add(now, lines * self.line_service)
+    }
+
+    /// Hands lines to the memory at `now`. Nobody waits for them, but later requests do.
+    pub(crate) fn write(&mut self, now: Picos, node: usize, lines: u64) {
+        self.nodes[node].lines_written += lines;
+        self.nodes[node].add(now, lines * self.line_service);
+    }
+
+    /// How long after `now` the memory of a node has done all that was asked of it.
+    pub(crate) fn backlog(&self, now: Picos, node: usize) -> Picos {
+        self.nodes[node].backlog_at(now)
+    }
+
+    /// Lines read from and written to the memory of each node.
+    pub(crate) fn traffic(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.nodes.iter().map(|node| (node.lines_read, node.lines_written))
+    }
+
+    /// How long the memory is busy with one line.
+    pub(crate) fn line_service(&self) -> Picos {
+        self.line_service
+    }
+
+    /// Starts counting anew; requests that are under way stay under way.
+    pub(crate) fn reset_traffic(&mut self) {
+        for node in &mut self.nodes {
+            node.lines_read = 0;
+            node.lines_written = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_queue_behind_each_other_on_one_node_only() {
+        let mut memory = Memory::new(2, 1_000);
+        assert_eq!(memory.read(0, 0, 1), 0);
+        assert_eq!(memory.read(0, 0, 1), 1_000);
+        assert_eq!(memory.read(0, 1, 1), 0);
+        memory.write(0, 0, 10);
+        assert_eq!(memory.read(500, 0, 1), 11_500);
+        assert_eq!(memory.read(1_000_000, 0, 1), 0, "an idle memory keeps no debt");
+        assert_eq!(
+            memory.read(5_000, 0, 1),
+            1_000,
+            "a request from the past finds the backlog only"
+        );
+        assert_eq!(memory.traffic().collect::<Vec<_>>(), [(5, 10), (1, 0)]);
+    }
+}

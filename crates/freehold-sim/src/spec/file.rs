@@ -1,0 +1,265 @@
+//! Machines from a TOML file: figures over a base machine, with errors that name the line.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::presets::nearest;
+use super::{BadSpec, Figure, Key, Spec, UnknownMachine, check_value, preset};
+
+/// Why a machine file was refused. Displays as `file:line: what is wrong`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {problem}")]
+pub struct FileError {
+    /// The name of the file, as the caller gave it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong, naming the key.
+    pub problem: String,
+}
+
+/// A value with the name of its key and its place in the file.
+struct Entry<'a, 'i> {
+    name: &'a str,
+    value: &'a DeValue<'i>,
+    span: Range<usize>,
+}
+
+/// A problem and where in the text it is.
+type Problem = (Range<usize>, String);
+
+impl Spec {
+    /// Reads a machine from the text of a file. `file` is only named in errors and sources.
+    ///
+    /// The text has a `base`, which names a preset, and tables of figures that replace the base's.
+    /// A figure is a number, or a table with `value` and `source`:
+    ///
+    /// ```
+    /// let text = r#"
+    /// name = "bigger-cache"
+    /// base = "skylake-2s"
+    /// [cache]
+    /// llc_kib = 78848
+    /// [latency]
+    /// llc_ns = { value = 24.5, source = "measured with mlc" }
+    /// "#;
+    /// let spec = freehold_sim::Spec::from_toml("bigger.toml", text)?;
+    /// assert_eq!(spec.get(freehold_sim::Key::LlcNs), 24.5);
+    /// # Ok::<(), freehold_sim::FileError>(())
+    /// ```
+    ///
+    /// Without a base every figure has to be given.
+    ///
+    /// # Errors
+    ///
+    /// The line of the first text that is not TOML, key that is unknown (with the nearest known
+    /// one), value of the wrong type or out of its range, figure that is missing, or topology that
+    /// is too large.
+    pub fn from_toml(file: &str, text: &str) -> Result<Spec, FileError> {
+        read(file, text).map_err(|(span, problem)| FileError {
+            file: file.to_owned(),
+            line: text[..span.start.min(text.len())].matches('\n').count() + 1,
+            problem,
+        })
+    }
+}
+
+fn read(file: &str, text: &str) -> Result<Spec, Problem> {
+    let document = DeTable::parse(text)
+        .map_err(|error| (error.span().unwrap_or(0..0), error.message().to_owned()))?;
+    let mut top = entries(document.get_ref());
+    let base = match take(&mut top, "base") {
+        None => None,
+        Some(entry) => {
+            let name = string(&entry)?;
+            let spec = preset(name)
+                .map_err(|error: UnknownMachine| (entry.span.clone(), format!("base: {error}")))?;
+            Some(spec)
+        }
+    };
+    let name = take(&mut top, "name").map(|entry| string(&entry).map(str::to_owned)).transpose()?;
+    let summary =
+        take(&mut top, "summary").map(|entry| string(&entry).map(str::to_owned)).transpose()?;
+    let mut figures: Vec<Option<Figure>> = match &base {
+        Some(spec) => spec.figures().map(|(_, figure)| Some(figure.clone())).collect(),
+        None => vec![None; Key::ALL.len()],
+    };
+    for table in &top {
+        read_section(file, table, &mut figures)?;
+    }
+    if let Some(missing) = Key::ALL.iter().find(|&&key| figures[key as usize].is_none()) {
+        return Err((
+            0..0,
+            format!("{missing} is missing, and there is no `base` to take it from"),
+        ));
+    }
+    let spec = Spec {
+        name: name.unwrap_or_else(|| file.to_owned()),
+        summary: summary.unwrap_or_else(|| match &base {
+            Some(base) => format!("{} with changes from {file}", base.name()),
+            None => format!("a machine from {file}"),
+        }),
+        figures: figures.into_iter().flatten().collect(),
+    };
+    spec.check().map_err(|BadSpec { reason, .. }| (0..0, reason))?;
+    Ok(spec)
+}
+
+/// Reads one table of figures, such as `[latency]`.
+fn read_section(
+    file: &str,
+    table: &Entry<'_, '_>,
+    figures: &mut [Option<Figure>],
+) -> Result<(), Problem> {
+    let known = || Key::ALL.iter().map(|key| key.section()).chain(["name", "summary", "base"]);
+    if !known().any(|section| section == table.name) {
+        return Err((table.span.clone(), unknown(table.name, known())));
+    }
+    let DeValue::Table(values) = table.value else {
+        let problem = format!("`{}` is {}, expected a table", table.name, type_of(table.value));
+        return Err((table.span.clone(), problem));
+    };
+    for entry in entries(values) {
+        let Some(key) = Key::find(table.name, entry.name) else {
+            let names =
+                Key::ALL.iter().filter(|key| key.section() == table.name).map(|key| key.name());
+            let problem = unknown(entry.name, names);
+            return Err((entry.span, format!("[{}] {problem}", table.name)));
+        };
+        figures[key as usize] = Some(read_figure(file, key, &entry)?);
+    }
+    Ok(())
+}
+
+/// Reads one figure: a number, or a table of `value` and `source`.
+fn read_figure(file: &str, key: Key, entry: &Entry<'_, '_>) -> Result<Figure, Problem> {
+    let mut source: Cow<'static, str> = Cow::Owned(format!("given in {file}"));
+    let value = match entry.value {
+        DeValue::Table(fields) => {
+            let mut fields = entries(fields);
+            let value = take(&mut fields, "value")
+                .ok_or_else(|| (entry.span.clone(), format!("{key} is a table without `value`")))?;
+            if let Some(text) = take(&mut fields, "source") {
+                source = Cow::Owned(string(&text)?.to_owned());
+            }
+            if let Some(other) = fields.first() {
+                let problem = unknown(other.name, ["value", "source"].into_iter());
+                return Err((other.span.clone(), format!("{key}: {problem}")));
+            }
+            number(key, &value)?
+        }
+        _ => number(key, entry)?,
+    };
+    check_value(key, value).map_err(|problem| (entry.span.clone(), problem))?;
+    Ok(Figure { value, source })
+}
+
+/// The entries of a table in the order of the text, so that errors are about the first line.
+fn entries<'a, 'i>(table: &'a DeTable<'i>) -> Vec<Entry<'a, 'i>> {
+    let mut entries: Vec<_> = table
+        .iter()
+        .map(|(key, value): (&Spanned<_>, &Spanned<DeValue<'i>>)| Entry {
+            name: key.get_ref(),
+            value: value.get_ref(),
+            span: key.span(),
+        })
+        .collect();
+    entries.sort_by_key(|entry| entry.span.start);
+    entries
+}
+
+/// Takes the entry of this name out of the list.
+fn take<'a, 'i>(entries: &mut Vec<Entry<'a, 'i>>, name: &str) -> Option<Entry<'a, 'i>> {
+    let at = entries.iter().position(|entry| entry.name == name)?;
+    Some(entries.remove(at))
+}
+
+fn string<'a>(entry: &Entry<'a, '_>) -> Result<&'a str, Problem> {
+    entry.value.as_str().ok_or_else(|| {
+        let problem = format!("`{}` is {}, expected a string", entry.name, type_of(entry.value));
+        (entry.span.clone(), problem)
+    })
+}
+
+fn number(key: Key, entry: &Entry<'_, '_>) -> Result<f64, Problem> {
+    let wrong = |what: &str| (entry.span.clone(), format!("{key} is {what}, expected a number"));
+    // TOML allows underscores between digits and a leading plus, which Rust's parser does not.
+    let parse = |digits: &str| {
+        digits.replace('_', "").trim_start_matches('+').parse().map_err(|_| wrong(digits))
+    };
+    match entry.value {
+        DeValue::Integer(integer) if integer.radix() == 10 => parse(integer.as_str()),
+        DeValue::Float(float) => parse(float.as_str()),
+        other => Err(wrong(&type_of(other))),
+    }
+}
+
+/// The type of a value for an error, with its article.
+fn type_of(value: &DeValue<'_>) -> String {
+    let name = value.type_str();
+    let article = if name.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("{article} {name}")
+}
+
+/// Says that a key is unknown, with the nearest known one.
+fn unknown(name: &str, known: impl Iterator<Item = &'static str>) -> String {
+    match nearest(name, known) {
+        Some(near) => format!("unknown key `{name}`, did you mean `{near}`?"),
+        None => format!("unknown key `{name}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        Spec::from_toml("m.toml", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn figures_replace_those_of_the_base() {
+        let text = "base = \"skylake-2s\"\nname = \"mine\"\n[latency]\nl2_ns = 5\n";
+        let spec = Spec::from_toml("m.toml", text).unwrap();
+        assert_eq!(spec.name(), "mine");
+        assert_eq!(spec.get(Key::L2Ns), 5.0);
+        assert_eq!(spec.figure(Key::L2Ns).source, "given in m.toml");
+        assert_eq!(spec.get(Key::L1Ns), 1.1, "inherited");
+    }
+
+    #[test]
+    fn errors_name_the_file_the_line_and_the_key() {
+        assert_eq!(
+            error("base = \"skylake-2s\"\n\n[latency]\nl2_sn = 5\n"),
+            "m.toml:4: [latency] unknown key `l2_sn`, did you mean `l2_ns`?"
+        );
+        assert_eq!(
+            error("base = \"skylake-2s\"\n[latencies]\n"),
+            "m.toml:2: unknown key `latencies`, did you mean `latency`?"
+        );
+        assert_eq!(
+            error("base = \"skylake-2s\"\n[latency]\nl1_ns = 1.1\nl2_ns = \"fast\"\n"),
+            "m.toml:4: latency.l2_ns is a string, expected a number"
+        );
+        assert_eq!(
+            error("base = \"skylake-2s\"\n[topology]\nsockets = 99\n"),
+            "m.toml:3: topology.sockets is 99, expected 1 to 8"
+        );
+        assert_eq!(
+            error("base = \"skylark-2s\"\n"),
+            "m.toml:1: base: there is no machine `skylark-2s`, did you mean `skylake-2s`?"
+        );
+        assert_eq!(
+            error("base = \"uma-2\"\n[latency]\nl2_ns = { value = 5, src = \"me\" }\n"),
+            "m.toml:3: latency.l2_ns: unknown key `src`, did you mean `source`?"
+        );
+        assert_eq!(
+            error("name = \"bare\"\n"),
+            "m.toml:1: topology.sockets is missing, and there is no `base` to take it from"
+        );
+        assert!(error("name = \"x\"\nbase = \n").starts_with("m.toml:2: "));
+    }
+}

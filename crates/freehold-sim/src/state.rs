@@ -1,0 +1,327 @@
+//! The running machine: its CPUs, its clock, and everything that they act on.
+
+use freehold::{CpuId, NodeId};
+
+use crate::account::{Books, Path, Spent};
+use crate::barrier::Gate;
+use crate::directory::{Line, NO_HOME};
+use crate::fault::{FaultState, Faults};
+use crate::hierarchy::{Hierarchy, Op, Outcome};
+use crate::lock::Lock;
+use crate::prefetch::prefetch;
+use crate::schedule::Queue;
+use crate::spec::{Key, Picos, Spec, picos};
+
+/// The time that never comes.
+pub(crate) const NEVER: Picos = Picos::MAX;
+
+/// What a CPU waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// It takes no part.
+    Absent,
+    /// It runs, or would if it were its turn.
+    Ready,
+    /// Its turn comes when it gets this lock.
+    WaitsForLock(usize),
+    /// Its turn comes when all have come to this barrier.
+    WaitsAtBarrier(usize),
+    /// Its work is done.
+    Finished,
+}
+
+/// One virtual CPU.
+#[derive(Clone, Debug)]
+pub(crate) struct Cpu {
+    pub(crate) now: Picos,
+    pub(crate) started_at: Picos,
+    pub(crate) core: usize,
+    pub(crate) status: Status,
+    pub(crate) path: Path,
+    pub(crate) locks_held: u32,
+    /// Since when interrupts are off, if they are.
+    pub(crate) irq_off_since: Option<Picos>,
+    /// When it is to go away.
+    pub(crate) leaves_at: Picos,
+}
+
+/// Where a region lies in host memory, and which lines are its.
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    start: usize,
+    bytes: usize,
+    first_line: usize,
+}
+
+/// A machine, whether it runs or not.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) spec: Spec,
+    pub(crate) seed: u64,
+    pub(crate) hierarchy: Hierarchy,
+    pub(crate) cpus: Vec<Cpu>,
+    /// Threads at work on each core: not waiting for a lock or a barrier, not finished.
+    pub(crate) at_work: Vec<u8>,
+    pub(crate) queue: Queue,
+    /// The CPU whose turn it is.
+    pub(crate) running: usize,
+    pub(crate) locks: Vec<Lock>,
+    pub(crate) gates: Vec<Gate>,
+    pub(crate) books: Books,
+    pub(crate) kinds: Vec<String>,
+    pub(crate) faults: FaultState,
+    /// Whether faults can stop a CPU before an access.
+    stops: bool,
+    pub(crate) deadline: Picos,
+    /// When the time that the books are about began.
+    pub(crate) measured_from: Picos,
+    prices: Vec<Picos>,
+    mappings: Vec<Mapping>,
+}
+
+impl State {
+    pub(crate) fn new(spec: &Spec, seed: u64) -> Self {
+        let cpus = (0..spec.cpus() as u32).map(|number| Cpu {
+            now: 0,
+            started_at: 0,
+            core: spec.core_of(CpuId::new(number)),
+            status: Status::Absent,
+            path: Path::Other,
+            locks_held: 0,
+            irq_off_since: None,
+            leaves_at: NEVER,
+        });
+        let kinds = vec!["other".to_owned()];
+        State {
+            seed,
+            hierarchy: Hierarchy::new(spec),
+            cpus: cpus.collect(),
+            at_work: vec![0; spec.cores()],
+            queue: Queue::new(spec.cpus(), seed),
+            running: 0,
+            locks: Vec::new(),
+            gates: Vec::new(),
+            books: Books::new(kinds.len()),
+            kinds,
+            faults: FaultState::new(Faults::default(), seed),
+            stops: false,
+            deadline: NEVER,
+            measured_from: 0,
+            prices: Key::ALL.iter().map(|&key| picos(spec.get(key))).collect(),
+            mappings: Vec::new(),
+            spec: spec.clone(),
+        }
+    }
+
+    /// Adds lines for a region of host memory; returns the first.
+    pub(crate) fn map(&mut self, start: usize, bytes: usize) -> usize {
+        let first_line = self.add_lines(bytes / 64);
+        self.mappings.push(Mapping { start, bytes, first_line });
+        first_line
+    }
+
+    /// Adds lines without host memory; returns the first.
+    pub(crate) fn add_lines(&mut self, count: usize) -> usize {
+        let first_line = self.hierarchy.lines.len();
+        self.hierarchy.lines.resize(first_line + count, Line::COLD);
+        first_line
+    }
+
+    /// The line of a host address, if it is mapped.
+    #[inline]
+    pub(crate) fn line_of(&self, address: usize) -> Option<usize> {
+        self.mappings.iter().find_map(|mapping| {
+            let offset = address.wrapping_sub(mapping.start);
+            (offset < mapping.bytes).then_some(mapping.first_line + offset / 64)
+        })
+    }
+
+    /// Asks the host for the memory that an access of this address will need.
+    #[inline]
+    pub(crate) fn prefetch(&self, address: usize) {
+        if let Some(line) = self.line_of(address) {
+            prefetch(&raw const self.hierarchy.lines[line]);
+            prefetch(address as *const u8);
+        }
+    }
+
+    /// Gives lines a home; `None` leaves it to the first that touches them.
+    pub(crate) fn set_home(&mut self, lines: std::ops::Range<usize>, node: Option<NodeId>) {
+        let home = node.map_or(NO_HOME, |node| node.index() as u8);
+        for line in &mut self.hierarchy.lines[lines] {
+            line.home = home;
+        }
+    }
+
+    pub(crate) fn set_faults(&mut self, faults: Faults) {
+        for cpu in &mut self.cpus {
+            cpu.leaves_at = NEVER;
+        }
+        for departure in &faults.departures {
+            if let Some(cpu) = self.cpus.get_mut(departure.cpu) {
+                cpu.leaves_at = departure.at_ns.saturating_mul(1000);
+            }
+        }
+        self.stops = faults.stopped.is_some();
+        self.faults = FaultState::new(faults, self.seed);
+    }
+
+    /// Switches all failures off; CPUs that were to leave stay.
+    pub(crate) fn stop_faults(&mut self) {
+        self.set_faults(Faults::default());
+    }
+
+    /// Whether the running CPU may access shared memory now. If not, it has been put in the queue,
+    /// and has to hand over to the next.
+    #[inline]
+    pub(crate) fn keeps_turn(&mut self) -> bool {
+        if self.stops {
+            let stop = self.faults.stop();
+            self.spend(self.running, Spent::Stopped, stop);
+        }
+        let now = self.cpus[self.running].now;
+        if !self.queue.is_over(now) || std::thread::panicking() {
+            // A CPU that panics unwinds in one go: another one must not run amid that.
+            return true;
+        }
+        self.queue.insert(self.running, now);
+        false
+    }
+
+    /// Gives the next CPU its turn.
+    pub(crate) fn next_turn(&mut self) -> Option<usize> {
+        let cpu = self.queue.pop()?;
+        self.running = cpu;
+        self.books.switches += 1;
+        Some(cpu)
+    }
+
+    /// Charges the running CPU for an access of the memory at a host address.
+    #[inline]
+    pub(crate) fn touch(&mut self, address: usize, op: Op) {
+        match self.line_of(address) {
+            Some(line) => self.touch_line(line, op),
+            None => {
+                let beside_sibling = self.beside_sibling(self.running);
+                let cost = self.hierarchy.core_costs(beside_sibling).l1;
+                self.books.outside += 1;
+                self.spend(self.running, Spent::Memory, cost);
+            }
+        }
+    }
+
+    /// Charges the running CPU for an access of a line.
+    #[inline]
+    pub(crate) fn touch_line(&mut self, line: usize, op: Op) {
+        let outcome = self.access(self.running, line, op);
+        let cpu = &mut self.cpus[self.running];
+        let took = outcome.done_at - cpu.now;
+        cpu.now = outcome.done_at;
+        let under_lock = cpu.locks_held > 0;
+        self.books.spent[cpu.path as usize][Spent::Memory as usize] += took;
+        let kind = self.hierarchy.lines[line].kind as usize;
+        self.books.enter(kind, outcome, took, under_lock);
+    }
+
+    /// An access of a line by some CPU at its own time, which the caller charges.
+    #[inline]
+    pub(crate) fn access(&mut self, cpu: usize, line: usize, op: Op) -> Outcome {
+        let (now, core) = (self.cpus[cpu].now, self.cpus[cpu].core);
+        let beside_sibling = self.beside_sibling(cpu);
+        self.hierarchy.access(now, core, beside_sibling, line, op)
+    }
+
+    /// Whether the sibling of a CPU that is at work is at work, too.
+    #[inline]
+    pub(crate) fn beside_sibling(&self, cpu: usize) -> bool {
+        self.at_work[self.cpus[cpu].core] > 1
+    }
+
+    /// Moves a CPU's clock on and enters what for.
+    #[inline]
+    pub(crate) fn spend(&mut self, cpu: usize, what: Spent, time: Picos) {
+        let cpu = &mut self.cpus[cpu];
+        cpu.now += time;
+        self.books.spent[cpu.path as usize][what as usize] += time;
+    }
+
+    /// The running CPU computes: this takes longer beside a sibling at work.
+    pub(crate) fn compute(&mut self, time: Picos) {
+        let time = self.hierarchy.core_costs(self.beside_sibling(self.running)).compute(time);
+        self.spend(self.running, Spent::Compute, time);
+    }
+
+    /// The price of work outside the allocator.
+    pub(crate) fn price(&self, key: Key) -> Picos {
+        self.prices[key as usize]
+    }
+
+    /// The running CPU clears a frame, or touches one line of it.
+    pub(crate) fn use_frame(&mut self, pfn: u64, node: NodeId, clears: bool) {
+        let (now, core) = (self.cpus[self.running].now, self.cpus[self.running].core);
+        let beside_sibling = self.beside_sibling(self.running);
+        let outcome = if clears {
+            self.hierarchy.clear_frame(now, core, beside_sibling, pfn, node.index())
+        } else {
+            self.hierarchy.touch_frame(now, core, beside_sibling, pfn, node.index())
+        };
+        let tally = &mut self.books.frames[outcome.served as usize];
+        tally.count += 1;
+        tally.time += outcome.done_at - now;
+        self.spend(self.running, Spent::Memory, outcome.done_at - now);
+    }
+
+    /// Disables interrupts on the running CPU; says whether they were off already.
+    pub(crate) fn irq_save(&mut self) -> bool {
+        let cost = self.hierarchy.core_costs(self.beside_sibling(self.running)).irq_flag;
+        self.spend(self.running, Spent::Compute, cost);
+        let cpu = &mut self.cpus[self.running];
+        if cpu.irq_off_since.is_some() {
+            return true;
+        }
+        cpu.irq_off_since = Some(cpu.now);
+        false
+    }
+
+    /// Restores what [`State::irq_save`] returned.
+    pub(crate) fn irq_restore(&mut self, were_off: bool) {
+        if !were_off {
+            let cpu = &mut self.cpus[self.running];
+            if let Some(since) = cpu.irq_off_since.take() {
+                let off = cpu.now - since.max(self.measured_from);
+                let irq = &mut self.books.irq;
+                irq.sections += 1;
+                irq.off += off;
+                if off > irq.longest {
+                    irq.longest = off;
+                    irq.longest_path = Some(cpu.path);
+                }
+            }
+        }
+        let cost = self.hierarchy.core_costs(self.beside_sibling(self.running)).irq_flag;
+        self.spend(self.running, Spent::Compute, cost);
+    }
+
+    /// A CPU begins to wait: its sibling has the core to itself.
+    pub(crate) fn goes_idle(&mut self, cpu: usize, status: Status) {
+        self.cpus[cpu].status = status;
+        self.at_work[self.cpus[cpu].core] -= 1;
+    }
+
+    /// A CPU goes on with its work, at its own time.
+    pub(crate) fn goes_to_work(&mut self, cpu: usize) {
+        self.cpus[cpu].status = Status::Ready;
+        self.at_work[self.cpus[cpu].core] += 1;
+        self.queue.insert(cpu, self.cpus[cpu].now);
+    }
+
+    /// Starts the books anew at `from`, when no CPU waits for a lock.
+    pub(crate) fn start_measuring(&mut self, from: Picos) {
+        self.books.clear();
+        self.hierarchy.memory.reset_traffic();
+        self.measured_from = from;
+        for cpu in self.cpus.iter_mut().filter(|cpu| cpu.status != Status::Finished) {
+            cpu.started_at = from;
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Memory of a machine as typed rows, for tests.
+
+#![expect(unsafe_code, reason = "a region is bytes, and tests want words in it")]
+
+use freehold::platform::Platform;
+use freehold_sim::{Machine, Region, Sim, SimLock};
+
+pub(crate) type U64 = <Sim as Platform>::U64;
+pub(crate) type Local64 = <Sim as Platform>::LocalCell<u64>;
+
+/// One line: a lock, three words, and a cell of one CPU.
+#[repr(C, align(64))]
+pub(crate) struct Row {
+    pub(crate) lock: SimLock,
+    pub(crate) words: [U64; 3],
+    pub(crate) local: Local64,
+}
+
+/// Rows in a region of their own.
+#[derive(Clone)]
+pub(crate) struct Rows {
+    pub(crate) region: Region,
+    count: usize,
+}
+
+impl Rows {
+    pub(crate) fn new(machine: &mut Machine, count: usize) -> Self {
+        use freehold::platform::{LockClass, RawLock, SharedCell, Word};
+        let region = machine.map_region(count * size_of::<Row>(), 64);
+        let rows = Rows { region, count };
+        for index in 0..count {
+            let row = Row {
+                lock: SimLock::new(LockClass::Zone),
+                words: [Word::new(0), Word::new(0), Word::new(0)],
+                local: SharedCell::new(0),
+            };
+            // SAFETY: The region has `count` rows' worth of memory at their alignment, `index` is
+            // below it, and nobody has a reference into it yet.
+            unsafe { rows.pointer(index).write(row) };
+        }
+        rows
+    }
+
+    fn pointer(&self, index: usize) -> *mut Row {
+        self.region.as_ptr().as_ptr().cast::<Row>().wrapping_add(index)
+    }
+
+    pub(crate) fn get(&self, index: usize) -> &Row {
+        assert!(index < self.count);
+        // SAFETY: `new` wrote `count` rows, the region lives as long as `self`, and rows are only
+        // ever lent out shared.
+        unsafe { &*self.pointer(index) }
+    }
+}

@@ -1,0 +1,133 @@
+//! The allocator's seam on loom, which tries every interleaving of a small program and every value
+//! that a weakly ordered load may see.
+//!
+//! The platform has two deliberate defects to choose from, for tests of the tests.
+
+use std::cell::Cell;
+
+use freehold::CpuId;
+use freehold::platform::{LockClass, Platform, RawLock, Scalar, SharedCell, Word};
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+loom::thread_local! {
+    static CPU: Cell<u32> = Cell::new(0);
+}
+
+/// Makes this thread of the model run on `cpu` from now on.
+pub(crate) fn run_on(cpu: u32) {
+    CPU.with(|of| of.set(cpu));
+}
+
+/// An atomic that loom watches. Without `ATOMIC`, a compare-exchange is a load and a store.
+pub(crate) struct LoomWord<A, const ATOMIC: bool>(A);
+
+macro_rules! words {
+    ($($atomic:ident: $int:ty),*) => {$(
+        impl<const ATOMIC: bool> Word<$int> for LoomWord<$atomic, ATOMIC> {
+            fn new(value: $int) -> Self {
+                LoomWord($atomic::new(value))
+            }
+            fn load(&self, order: Ordering) -> $int {
+                self.0.load(order)
+            }
+            fn store(&self, value: $int, order: Ordering) {
+                self.0.store(value, order);
+            }
+            fn compare_exchange(
+                &self, current: $int, new: $int, success: Ordering, failure: Ordering,
+            ) -> Result<$int, $int> {
+                if ATOMIC {
+                    return self.0.compare_exchange(current, new, success, failure);
+                }
+                let value = self.0.load(Relaxed);
+                if value != current {
+                    return Err(value);
+                }
+                self.0.store(new, Relaxed);
+                Ok(value)
+            }
+        }
+    )*};
+}
+words!(AtomicU8: u8, AtomicU16: u16, AtomicU32: u32, AtomicU64: u64);
+
+/// A cell whose accesses loom checks for data races: it panics on the first one.
+pub(crate) struct LoomCell<T>(UnsafeCell<T>);
+
+// SAFETY: loom runs one thread of a model at a time, and panics before an access that races with
+// another one.
+unsafe impl<T: Send> Sync for LoomCell<T> {}
+
+impl<T: Scalar> SharedCell<T> for LoomCell<T> {
+    fn new(value: T) -> Self {
+        LoomCell(UnsafeCell::new(value))
+    }
+
+    fn get(&self) -> T {
+        // SAFETY: loom has checked that nobody writes, and the pointer is that of its cell.
+        self.0.with(|value| unsafe { *value })
+    }
+
+    fn set(&self, new: T) {
+        // SAFETY: loom has checked that nobody else reads or writes, and the pointer is that of
+        // its cell.
+        self.0.with_mut(|value| unsafe { *value = new });
+    }
+}
+
+/// A lock that lets other threads run while it waits. Without `ORDERED`, it excludes others but
+/// publishes nothing.
+pub(crate) struct LoomLock<const ORDERED: bool>(AtomicBool);
+
+impl<const ORDERED: bool> RawLock for LoomLock<ORDERED> {
+    fn new(_class: LockClass) -> Self {
+        LoomLock(AtomicBool::new(false))
+    }
+
+    fn lock(&self) {
+        while !self.try_lock() {
+            loom::thread::yield_now();
+        }
+    }
+
+    fn try_lock(&self) -> bool {
+        // Acquire: pairs with the release in `unlock`.
+        let order = if ORDERED { Acquire } else { Relaxed };
+        self.0.compare_exchange(false, true, order, Relaxed).is_ok()
+    }
+
+    fn unlock(&self) {
+        // Release: publishes what the holder wrote to the next one.
+        self.0.store(false, if ORDERED { Release } else { Relaxed });
+    }
+}
+
+/// The platform.
+pub(crate) struct LoomPlatform<const ORDERED: bool = true, const ATOMIC: bool = true>;
+
+impl<const ORDERED: bool, const ATOMIC: bool> Platform for LoomPlatform<ORDERED, ATOMIC> {
+    type U8 = LoomWord<AtomicU8, ATOMIC>;
+    type U16 = LoomWord<AtomicU16, ATOMIC>;
+    type U32 = LoomWord<AtomicU32, ATOMIC>;
+    type U64 = LoomWord<AtomicU64, ATOMIC>;
+    type Cell<T: Scalar> = LoomCell<T>;
+    type LocalCell<T: Scalar> = LoomCell<T>;
+    type Lock = LoomLock<ORDERED>;
+    type IrqState = ();
+
+    fn cpu(&self) -> CpuId {
+        CpuId::new(CPU.with(Cell::get))
+    }
+
+    fn pin(&self) -> CpuId {
+        self.cpu()
+    }
+
+    fn unpin(&self) {}
+
+    fn irq_save(&self) {}
+
+    fn irq_restore(&self, _state: ()) {}
+}
