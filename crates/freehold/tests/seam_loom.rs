@@ -1,10 +1,10 @@
-//! The protocols between CPUs under loom: all interleavings with up to three preemptions, and all
-//! values that the memory orderings allow a load to see.
+//! The protocols between CPUs under loom: all interleavings with up to three preemptions, fewer
+//! for the longer programs, and all values that the memory orderings allow a load to see.
 //!
 //! Everything but the first models runs the real allocator, on a few frames. The tables span 1024
 //! frames all the same, which loom builds in less than a millisecond.
 //!
-//! `LOOM_MAX_PREEMPTIONS` looks further than three.
+//! `LOOM_MAX_PREEMPTIONS` looks further.
 
 #[path = "common/loom_platform.rs"]
 mod loom_platform;
@@ -26,10 +26,10 @@ const CPUS: [NodeId; 2] = [NodeId::new(0); 2];
 type Shared<const ORDERED: bool, const ATOMIC: bool> = Arc<Machine<LoomPlatform<ORDERED, ATOMIC>>>;
 type Sound = Shared<true, true>;
 
-/// Explores `model`.
-fn explore(model: impl Fn() + Sync + Send + 'static) {
+/// Explores `model` with up to so many preemptions.
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     // Taking a block from a zone visits all its lists, and each of those has words.
     builder.max_branches = 100_000;
     builder.check(model);
@@ -80,7 +80,7 @@ fn frame() -> Request {
 }
 
 fn add_one_twice<const ORDERED: bool>() {
-    explore(|| {
+    explore(3, || {
         let shared = Arc::new((LoomLock::<ORDERED>::new(LockClass::Zone), LoomCell::new(0u32)));
         let add = |shared: &(LoomLock<ORDERED>, LoomCell<u32>)| {
             shared.0.lock();
@@ -110,7 +110,7 @@ fn a_lock_that_orders_nothing_is_caught() {
 }
 
 fn free_one_block_twice<const O: bool, const A: bool>(order: Order) {
-    explore(move || {
+    explore(3, move || {
         let machine = build::<O, A>(2, 2);
         let block = machine.alloc(Request::new(order)).expect("memory is free");
         let (mine, other) = race(
@@ -148,7 +148,7 @@ fn a_claim_in_two_steps_is_caught() {
 /// lets them do so one after the other, and the second finds its part as a block of its own.
 #[test]
 fn halves_of_a_block_come_back_together() {
-    explore(|| {
+    explore(3, || {
         let machine: Sound = build(2, 2);
         let block = machine.alloc(Request::new(Order::new(1))).expect("memory is free");
         let upper = block.offset(FrameCount::new(1));
@@ -166,7 +166,7 @@ fn halves_of_a_block_come_back_together() {
 /// still held.
 #[test]
 fn unequal_parts_of_a_block_leave_the_rest() {
-    explore(|| {
+    explore(3, || {
         let machine: Sound = build(4, 1);
         let block = machine.alloc(Request::new(Order::new(2))).expect("memory is free");
         let last = block.offset(FrameCount::new(3));
@@ -187,7 +187,7 @@ fn unequal_parts_of_a_block_leave_the_rest() {
 /// without the zone lock, and the part claims it by exchange as well, so one of them loses.
 #[test]
 fn a_block_and_a_part_of_it_are_not_both_freed() {
-    explore(|| {
+    explore(3, || {
         let machine: Sound = build(2, 2);
         let block = machine.alloc(Request::new(Order::new(1))).expect("memory is free");
         let upper = block.offset(FrameCount::new(1));
@@ -211,7 +211,7 @@ fn a_block_and_a_part_of_it_are_not_both_freed() {
 /// lists; a block that somebody else freed first ends it there.
 #[test]
 fn a_bulk_meets_a_free_of_one_of_its_blocks() {
-    explore(|| {
+    explore(3, || {
         let machine: Sound = build(2, 4);
         let mut blocks = [Pfn::default(); 2];
         assert_eq!(machine.alloc_bulk(frame(), &mut blocks), Ok(2));
@@ -233,7 +233,7 @@ fn a_bulk_meets_a_free_of_one_of_its_blocks() {
 
 /// With `high` of one, every free goes on to the zone and is merged there.
 fn alloc_and_free_twice<const O: bool>(high: u32, other_cpu: u32) {
-    explore(move || {
+    explore(2, move || {
         let machine = build::<O, true>(4, high);
         let work = move |machine: &Machine<LoomPlatform<O, true>>| {
             let take = || machine.alloc(frame()).expect("there are two frames for each");
@@ -278,7 +278,7 @@ fn allocation_under_locks_that_order_nothing_is_caught() {
 /// goes to the zone if that is taken, so nothing is lost and nobody waits for a drain to end.
 #[test]
 fn a_cpu_is_drained_while_it_works() {
-    explore(|| {
+    explore(3, || {
         let machine: Sound = build(4, 4);
         let kept = machine.alloc(frame()).expect("memory is free");
         machine.free(kept, Order::ZERO).expect("it is held");
@@ -298,7 +298,7 @@ fn a_cpu_is_drained_while_it_works() {
 /// books, while the fourth part is still held.
 #[test]
 fn three_threads_free_parts_of_a_block() {
-    explore(|| {
+    explore(1, || {
         let machine: Sound = build(4, 2);
         let block = machine.alloc(Request::new(Order::new(2))).expect("memory is free");
         let third = Arc::clone(&machine);
@@ -323,7 +323,7 @@ fn three_threads_free_parts_of_a_block() {
 /// none, if it looks while the other has it on the way from a list to the zone and back.
 #[test]
 fn two_cpus_want_the_last_frame() {
-    explore(|| {
+    explore(3, || {
         let machine: Sound = build(1, 2);
         let kept = machine.alloc(frame()).expect("memory is free");
         machine.free(kept, Order::ZERO).expect("it is held");
@@ -343,7 +343,7 @@ fn two_cpus_want_the_last_frame() {
 /// the zone lock is a hint: it picks a list of the CPU, and is read again under the lock.
 #[test]
 fn a_pageblock_changes_its_type_under_a_free() {
-    explore(|| {
+    explore(3, || {
         let machine: Sound = build(4, 2);
         let frames = [(); 2].map(|()| machine.alloc(frame()).expect("memory is free"));
         let (_, stolen) = race(
@@ -370,7 +370,7 @@ fn part_of_a_pageblock() -> Sound {
 /// holds zone and type, so both must do it under the zone lock.
 #[test]
 fn a_pageblock_grows_while_it_changes_its_type() {
-    explore(|| {
+    explore(3, || {
         let machine = part_of_a_pageblock();
         // Most of the pageblock is no memory and counts as alike: the request claims it.
         let request = frame().migratetype(MigrateType::Reclaimable);
@@ -389,7 +389,7 @@ fn a_pageblock_grows_while_it_changes_its_type() {
 /// A check of the books sees memory that is being added either not at all or entirely.
 #[test]
 fn the_books_are_right_while_memory_is_added() {
-    explore(|| {
+    explore(3, || {
         let machine = part_of_a_pageblock();
         let (census, added) = race(&machine, check, |machine| machine.add_memory(range(4, 2)));
         assert_eq!(added, Ok(()));
@@ -402,7 +402,7 @@ fn the_books_are_right_while_memory_is_added() {
 /// an allocation beside it stay what they are.
 #[test]
 fn a_frame_that_is_being_added_cannot_be_freed() {
-    explore(|| {
+    explore(3, || {
         let machine = part_of_a_pageblock();
         let block = machine.alloc(Request::new(Order::new(2))).expect("memory is free");
         let (freed, added) = race(

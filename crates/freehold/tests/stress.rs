@@ -126,7 +126,8 @@ impl Shared {
     fn mark(&self, block: Pfn, order: Order, holds: bool) {
         for pfn in block.get()..block.offset(order.frames()).get() {
             let (word, bit) = (&self.held[(pfn / 64) as usize], 1 << (pfn % 64));
-            let before = if holds { word.fetch_or(bit, SeqCst) } else { word.fetch_and(!bit, SeqCst) };
+            let before =
+                if holds { word.fetch_or(bit, SeqCst) } else { word.fetch_and(!bit, SeqCst) };
             assert_eq!(before & bit == 0, holds, "frame {pfn} is in two hands");
         }
         let count = if holds { &self.allocated } else { &self.freed };
@@ -397,7 +398,8 @@ fn of_two_racing_frees_exactly_one_succeeds() {
                 (Err(Error::DoubleFree | Error::WrongOrder), frames) if frames > 0 => {
                     assert_eq!(frames, part.frames().get());
                     // What the part has left over is still ours, frame by frame.
-                    for pfn in (0..order.frames().get()).filter(|pfn| !(at..at + frames).contains(pfn))
+                    for pfn in
+                        (0..order.frames().get()).filter(|pfn| !(at..at + frames).contains(pfn))
                     {
                         let pfn = block.offset(FrameCount::new(pfn));
                         shared.machine.free(pfn, Order::ZERO).expect("the rest is held");

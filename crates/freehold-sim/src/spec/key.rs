@@ -148,6 +148,13 @@ keys! {
         "Charging one frame to its process and its memory group, or taking the charge back.";
     UnmapNs = "workload"."unmap_ns", Ns, 0 ..= 1000000,
         "Removing one frame from a page table and the reverse mapping, in a run of many.";
+
+    FaultRestNs = "calibrated"."fault_rest_ns", Ns, 0 ..= 1000000,
+        "What else a page fault takes, beyond what is published: fitted to the calibration point.";
+    UnmapRestNs = "calibrated"."unmap_rest_ns", Ns, 0 ..= 1000000,
+        "What else unmapping a frame takes: fitted to the calibration point.";
+    LruInsertNs = "calibrated"."lru_insert_ns", Ns, 0 ..= 1000000,
+        "Putting one frame on an LRU list while the list's lock is held: fitted likewise.";
 }
 
 impl Key {
@@ -158,7 +165,7 @@ impl Key {
 
     /// Whether the figure is the price of work outside the allocator, which only workloads charge.
     pub fn is_workload(self) -> bool {
-        self.section() == "workload"
+        matches!(self.section(), "workload" | "calibrated")
     }
 
     /// The figure of this section and name.

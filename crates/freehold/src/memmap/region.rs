@@ -153,7 +153,8 @@ impl LayoutBuilder {
         stride_min: usize,
     ) -> Result<TablePlan<T>, Error> {
         let align = align_of::<T>().max(LINE_BYTES);
-        let stride = stride_min.max(size_of::<T>()).next_multiple_of(align_of::<T>());
+        let stride = stride_min.max(size_of::<T>()).checked_next_multiple_of(align_of::<T>());
+        let stride = stride.ok_or(Error::SpanTooLarge)?;
         let offset = self.layout.size_bytes.next_multiple_of(align);
         let len_bytes = stride.checked_mul(len).ok_or(Error::SpanTooLarge)?;
         let end = offset.checked_add(len_bytes).ok_or(Error::SpanTooLarge)?;

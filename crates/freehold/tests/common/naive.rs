@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::common::TestPlatform;
 use freehold::designs::Design;
+use freehold::designs::zone_lock::ZoneLock;
 use freehold::platform::Platform;
 use freehold::{
     Config, Error, FrameCount, Marks, MemoryRange, MigrateType, NodeId, Order, PageAllocator, Pfn,
@@ -60,9 +62,6 @@ impl Ask {
         }
     }
 }
-
-// A test may have no need for a block without wishes.
-const _: fn(u8) -> Ask = Ask::new;
 
 /// What the model knows of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -393,3 +392,10 @@ impl Level {
         has_block && self.free >= (1 << order) + mark + reserve
     }
 }
+
+// Some tests want only to know what memory looks like once it is merged.
+const _: () = {
+    let _ = (Ask::new, Ask::request, Level::of);
+    let _ = (Naive::zonelist, Naive::expect_alloc, Naive::take, Naive::free, Naive::merged);
+    let _ = Naive::check_whole::<TestPlatform, ZoneLock<TestPlatform>>;
+};

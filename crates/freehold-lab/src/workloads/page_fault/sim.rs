@@ -1,9 +1,8 @@
 //! On a simulated machine: the whole fault is charged, and where the time goes is accounted.
 //!
-//! A real machine runs the benchmark for seconds, so its tasks are anywhere in their passes at any
-//! time. Here each task does a whole number of passes' worth of faults and frees, and starts at a
-//! point of its own in a pass, spread evenly over all tasks. What comes before that point is the
-//! warm-up.
+//! The tasks begin together, as the benchmark's do, which its parent releases at one time. They do
+//! one pass to warm up, and then so many while time is taken. Under a lock that serves in order
+//! they stay together. For comparison they can be spread evenly over a pass instead.
 //!
 //! Work outside the allocator is charged by the machine's table. The insertion into the lists of
 //! recently used pages is modelled as Linux 4.16 does it: a per-CPU batch of 15 pages goes on the
@@ -35,6 +34,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         meaning: "passes over its memory that each task does while time is taken",
     },
     Setting {
+        name: "start",
+        values: "together|spread",
+        default: "together",
+        meaning: "tasks begin their passes at one time, as the benchmark's do, or spread over a pass",
+    },
+    Setting {
         name: "lru",
         values: "node|off",
         default: "node",
@@ -42,17 +47,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// How many pages Linux 4.16 collects for one hold of the LRU lock (`PAGEVEC_SIZE` there is 14, 15
-/// since 4.17).
+/// How many pages Linux collects for one hold of the LRU lock (`PAGEVEC_SIZE`).
 const LRU_BATCH: u32 = 15;
-
-/// Accesses of the private cache for each page that is put on an LRU list: its two links, its
-/// flags, and the list's counter.
-const LRU_ACCESSES: f64 = 4.0;
 
 struct Options {
     task_frames: usize,
     passes: usize,
+    together: bool,
     lru: bool,
 }
 
@@ -63,12 +64,31 @@ impl Options {
             passes: given.parsed(SETTINGS, "passes", |value| {
                 value.parse().ok().filter(|passes| (1..=1000).contains(passes))
             })?,
+            together: given.parsed(SETTINGS, "start", |value| match value {
+                "together" => Some(true),
+                "spread" => Some(false),
+                _ => None,
+            })?,
             lru: given.parsed(SETTINGS, "lru", |value| match value {
                 "node" => Some(true),
                 "off" => Some(false),
                 _ => None,
             })?,
         })
+    }
+}
+
+impl Options {
+    /// Where a task stands when measuring begins.
+    fn phase_of(&self, task: usize) -> Phase {
+        if self.together {
+            return Phase::Emptying(self.task_frames);
+        }
+        // Multiples of the golden ratio spread the tasks evenly, neighbours far apart.
+        const GOLDEN: f64 = 0.618_033_988_749_894_9;
+        let point = (task as f64 * GOLDEN).fract() * 2.0;
+        let part = (point.fract() * self.task_frames as f64) as usize;
+        if point < 1.0 { Phase::Filling(part) } else { Phase::Emptying(part) }
     }
 }
 
@@ -91,7 +111,7 @@ pub(crate) fn run<D: SimDesign>(cell: &SimCell<'_>, settings: D::Settings) -> Re
     });
     for cpu in 0..cell.cpus {
         let shared = Rc::clone(&shared);
-        let begin = Phase::of(cpu, options.task_frames);
+        let begin = options.phase_of(cpu);
         let ops = options.task_frames * options.passes;
         machine.spawn(cpu, move |handle| {
             let mut task = Task::new(handle, &shared, options.task_frames);
@@ -158,16 +178,6 @@ enum Phase {
     Emptying(usize),
 }
 
-impl Phase {
-    /// Spreads the tasks evenly, neighbours far apart: multiples of the golden ratio.
-    fn of(task: usize, frames: usize) -> Self {
-        const GOLDEN: f64 = 0.618_033_988_749_894_9;
-        let point = (task as f64 * GOLDEN).fract() * 2.0;
-        let part = (point.fract() * frames as f64) as usize;
-        if point < 1.0 { Phase::Filling(part) } else { Phase::Emptying(part) }
-    }
-}
-
 /// The LRU lists of all nodes.
 struct Lru {
     locks: Vec<WorkLock>,
@@ -177,12 +187,8 @@ struct Lru {
 impl Lru {
     fn new(machine: &mut Machine, spec: &Spec) -> Self {
         let nodes = (0..spec.nodes()).map(|node| freehold::NodeId::new(node as u16));
-        // Besides the pages of the batch, the page last put on the list by another CPU gets a link.
-        let hold = f64::from(LRU_BATCH) * LRU_ACCESSES * spec.get(Key::L2Ns);
-        Lru {
-            locks: nodes.map(|node| machine.lock("lru_lock", node)).collect(),
-            hold_ns: (hold + spec.get(Key::SameLlcNs)).round() as u64,
-        }
+        let hold_ns = (f64::from(LRU_BATCH) * spec.get(Key::LruInsertNs)).round() as u64;
+        Lru { locks: nodes.map(|node| machine.lock("lru_lock", node)).collect(), hold_ns }
     }
 }
 
@@ -256,6 +262,7 @@ impl<'a, D: SimDesign> Task<'a, D> {
         let (handle, shared) = (self.handle, self.shared);
         handle.charge(Key::TrapNs);
         handle.charge(Key::FaultPathNs);
+        handle.charge(Key::FaultRestNs);
         let pfn = handle.timed(Path::Alloc, || shared.frames.alloc(Request::default()))?;
         handle.clear_frame(pfn, shared.plan.node_of(pfn));
         handle.charge(Key::AccountingNs);
@@ -278,6 +285,7 @@ impl<'a, D: SimDesign> Task<'a, D> {
         let (handle, shared) = (self.handle, self.shared);
         let pfn = self.held[self.freed];
         handle.charge(Key::UnmapNs);
+        handle.charge(Key::UnmapRestNs);
         handle.charge(Key::AccountingNs);
         handle.timed(Path::Free, || shared.frames.free(pfn, Order::ZERO))?;
         self.freed += 1;
