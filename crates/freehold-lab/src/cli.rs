@@ -19,6 +19,7 @@ Examples:
   freehold run page-fault --cpus 1,2 --json     on one CPU and on two, as JSON
   freehold run page-fault --machine skylake-2s  on 112 simulated CPUs
   freehold run bulk --set pcp=fixed             one at a time against in bulk
+  freehold check --seeds 1000                   random schedules and failures
   freehold list workloads                       what can be run
 
 Exit codes:
@@ -32,6 +33,8 @@ Results go to stdout, progress to stderr if that is a terminal. NO_COLOR is resp
 pub(crate) enum Command {
     /// Run a workload and report what it cost.
     Run(RunArgs),
+    /// Check a design under random schedules and failures.
+    Check(CheckArgs),
     /// List what there is to choose from.
     List(ListArgs),
 }
@@ -76,6 +79,44 @@ Examples:
   freehold run page-fault --machine skylake-2s --cpus 1,28,56,112 --set pcp=fixed
   freehold run page-fault --set pcp=fixed --set task_bytes=32MiB
   freehold run bulk --cpus 1";
+
+#[derive(Debug, Args)]
+#[command(after_help = CHECK_HELP)]
+pub(crate) struct CheckArgs {
+    /// The design to check.
+    #[arg(long, value_name = "DESIGN", default_value = "zone-lock")]
+    pub(crate) design: DesignName,
+
+    /// How many seeds to play.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) seeds: u64,
+
+    /// The first of them.
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub(crate) first_seed: u64,
+
+    /// Play just this seed: how a failure is replayed.
+    #[arg(long, conflicts_with_all = ["seeds", "first_seed"])]
+    pub(crate) seed: Option<u64>,
+
+    /// Plant a bug, to see that it is found: a compare-exchange in two steps.
+    #[arg(long)]
+    pub(crate) canary: bool,
+
+    /// Print one JSON document instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const CHECK_HELP: &str = "\
+A seed picks machine, memory, settings, failures, schedule and work. The first seed that fails is
+reported with the command that replays it, and the exit code is 1.
+
+Examples:
+  freehold check                      seeds 0 to 999
+  freehold check --seed 42            what a failure said to replay
+  freehold check --canary             with a bug planted: fails";
 
 /// A design by its name, or all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

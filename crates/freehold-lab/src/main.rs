@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod catalog;
+mod check;
 mod cli;
 mod host;
 mod list;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     let outcome = match &cli.command {
         cli::Command::Run(args) => run::run(args),
+        cli::Command::Check(args) => check::check(args),
         cli::Command::List(args) => list::list(args),
     };
     match outcome {

@@ -370,15 +370,12 @@ fn settings_out_of_range() {
 
 #[test]
 fn metadata_too_small_or_misaligned() {
-    #[derive(Clone, Copy)]
-    #[repr(align(64))]
-    struct Line([MaybeUninit<u8>; 64]);
-
     let config = Config::new(&RANGES, &CPUS);
     let settings = ZoneLockSettings::default();
     let size = Allocator::layout(&config, &settings).expect("in order").size();
-    let mut lines = vec![Line([MaybeUninit::uninit(); 64]); size / 64 + 1];
-    let base: NonNull<u8> = NonNull::from(lines.as_mut_slice()).cast();
+    let mut buffer = vec![MaybeUninit::<u8>::uninit(); size + 128];
+    let skip = buffer.as_ptr().align_offset(64);
+    let base: NonNull<u8> = NonNull::from(&mut buffer[skip..]).cast();
     for (offset, len) in [(0, 0), (0, size - 1), (1, size), (8, size), (32, size)] {
         let start = NonNull::new(base.as_ptr().wrapping_add(offset)).expect("within the buffer");
         // SAFETY: the bytes lie within the buffer, which outlives the allocator, if any is built.

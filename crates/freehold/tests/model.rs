@@ -1,7 +1,7 @@
 //! Random lists of calls on random machines, against a naive model that predicts every outcome.
 //!
-//! A failing case is shrunk and printed with its machine and its calls. `PROPTEST_CASES` sets how
-//! many cases are tried.
+//! A failing case is shrunk and printed with its machine and its calls. `PROPTEST_CASES` asks
+//! for more cases than usual.
 
 mod common;
 #[path = "common/machine.rs"]
@@ -150,12 +150,12 @@ fn ask(order: BoxedStrategy<u8>) -> impl Strategy<Value = Ask> {
     let migratetype = select(MigrateType::ALL.as_slice());
     // The last node is one too many on every machine.
     let node = prop::option::weighted(0.4, prop_oneof![20 => 0..3u16, 1 => 3..5u16]);
-    (order, migratetype, node, any::<bool>(), limit, watermark).prop_map(
+    (order, migratetype, node, prop::bool::weighted(0.3), limit, watermark).prop_map(
         |(order, migratetype, node, only_node, limit, watermark)| Ask {
             order,
             migratetype,
-            only_node: only_node && node.is_some(),
             node,
+            only_node,
             limit,
             watermark,
         },
@@ -314,7 +314,7 @@ impl Pair {
             }
             Op::FreeInParts { block, order, first } => {
                 if let Some((pfn, of)) = self.held(block) {
-                    // Parts of a tenth of the order keep the largest blocks affordable.
+                    // At most 32 parts, so that the largest blocks stay affordable.
                     let order = order.min(of).max(of.saturating_sub(5));
                     let parts = 1 << (of - order);
                     let first = first.index(parts);
@@ -384,11 +384,17 @@ fn all_orders() -> BoxedStrategy<u8> {
 }
 
 fn ops(order: impl Fn() -> BoxedStrategy<u8>, frees: u32) -> impl Strategy<Value = Vec<Op>> {
-    prop::collection::vec(op(order, frees), 0..200)
+    prop::collection::vec(op(order, frees), 0..400)
+}
+
+fn config() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    // A failure shows in full what to turn into a test of its own.
+    ProptestConfig { cases: default.cases.max(1000), failure_persistence: None, ..default }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn small_blocks_come_and_go(setup in setup(), ops in ops(small_orders, 6)) {

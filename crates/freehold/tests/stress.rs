@@ -43,10 +43,6 @@ impl Random {
     fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
-
-    fn one_in(&mut self, bound: usize) -> bool {
-        self.below(bound) == 0
-    }
 }
 
 /// Prints the seed if the test panics.
@@ -311,9 +307,12 @@ fn stress(threads: u64, settings: &ZoneLockSettings, calls: usize) {
     thread::scope(|scope| {
         scope.spawn(|| observe(&shared, seed.random(threads), &done));
         scope.spawn(|| {
-            for range in additions() {
+            for (nth, range) in additions().enumerate() {
+                // All through the run, as far as the workers get.
+                while shared.allocated.load(SeqCst) < nth as u64 * 20_000 && !done.load(SeqCst) {
+                    thread::yield_now();
+                }
                 shared.machine.add_memory(range).expect("the memory is new");
-                thread::yield_now();
             }
         });
         let workers: Vec<_> = (0..threads)
@@ -338,22 +337,22 @@ fn stress(threads: u64, settings: &ZoneLockSettings, calls: usize) {
 
 #[test]
 fn two_threads() {
-    stress(2, &fixed(31, 186), 150_000);
+    stress(2, &fixed(31, 186), 4_000_000);
 }
 
 #[test]
 fn three_threads_with_the_shortest_lists() {
-    stress(3, &fixed(1, 1), 100_000);
+    stress(3, &fixed(1, 1), 2_000_000);
 }
 
 #[test]
 fn three_threads_with_tuned_lists() {
-    stress(3, &ZoneLockSettings::default(), 100_000);
+    stress(3, &ZoneLockSettings::default(), 3_000_000);
 }
 
 #[test]
 fn more_threads_than_cpus() {
-    stress(4, &ZoneLockSettings::default(), 75_000);
+    stress(4, &ZoneLockSettings::default(), 2_000_000);
 }
 
 #[test]
@@ -386,7 +385,8 @@ fn of_two_racing_frees_exactly_one_succeeds() {
                 _ => order,
             };
             let block = shared.machine.alloc(Request::new(order)).expect("memory is free");
-            let at = random.next() % (1 << (order.get() - part.get())) << part.get();
+            let parts = 1 << (order.get() - part.get());
+            let at = (random.next() % parts) << part.get();
             let part_at = block.offset(FrameCount::new(at));
             *round.lock().expect("nobody has panicked") = (block, order, part_at, part);
             freed.store(0, SeqCst);

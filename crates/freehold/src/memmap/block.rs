@@ -88,9 +88,9 @@ impl<P: Platform> BlockTable<P> {
         (ZoneIndex(zone), migratetype)
     }
 
-    /// Gives the block of `frame` to a zone. The caller holds the hotplug lock.
+    /// Gives the block of `frame` to a zone. The caller holds the zone lock.
     pub(crate) fn set_zone(&self, frame: FrameIndex, zone: ZoneIndex) {
-        // Relaxed: the lock under which the frames become available publishes it.
+        // Relaxed: the zone lock, under which the frames become available, publishes it.
         self.word(frame).store(pack(zone.0, self.migratetype(frame)), Relaxed);
     }
 

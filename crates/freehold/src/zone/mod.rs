@@ -92,11 +92,6 @@ impl<P: Platform> Zone<P> {
         FrameCount::new(self.setup.managed.load(Relaxed))
     }
 
-    /// Records that memory was added. The caller holds the hotplug lock.
-    pub(crate) fn set_managed(&self, frames: FrameCount) {
-        self.setup.managed.store(frames.get(), Relaxed);
-    }
-
     /// How many frames are on the free lists. Frames on per-CPU lists do not count.
     #[inline]
     pub(crate) fn free(&self) -> FrameCount {
@@ -177,6 +172,13 @@ impl<P: Platform> ZoneGuard<'_, P> {
     /// Frees a block, merging it. The books follow with [`ZoneGuard::add_free`].
     pub(crate) fn give(&self, block: FrameIndex, order: Order, end: Option<End>) {
         self.buddy.free(block, order, end);
+    }
+
+    /// Books new memory that was put on the free lists.
+    pub(crate) fn add_memory(&self, frames: FrameCount) {
+        let managed = &self.zone.setup.managed;
+        managed.store(managed.load(Relaxed) + frames.get(), Relaxed);
+        self.add_free(frames);
     }
 
     /// Books frames that were put on the free lists.

@@ -37,7 +37,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "start",
         values: "together|spread",
         default: "together",
-        meaning: "tasks begin their passes at one time, as the benchmark's do, or spread over a pass",
+        meaning: "tasks begin at one time, as the benchmark's do, or spread over a pass",
     },
     Setting {
         name: "lru",

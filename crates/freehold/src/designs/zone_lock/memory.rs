@@ -46,15 +46,9 @@ impl<P: Platform> ZoneLock<P> {
 
         let hotplug = HotplugGuard::new(self.hotplug.get(0));
         self.check_unused(first, end, zone)?;
-        for frame in (first.0..end.0).map(FrameIndex) {
-            self.blocks.set_zone(frame, zone);
-            self.frames.set_state(frame, FrameState::TAIL);
-        }
-        let managed = self.zone(zone).managed() + range.frames;
-        self.zone(zone).set_managed(managed);
+        self.free_range(context.platform, zone, first, end);
         self.update_marks(context.topology, hotplug.0.min_free);
         self.update_limits(context);
-        self.free_range(context.platform, zone, first, end);
         Ok(())
     }
 
@@ -76,17 +70,22 @@ impl<P: Platform> ZoneLock<P> {
     }
 
     /// Frees new memory in the largest blocks that fit, lowest first and to the back of the lists,
-    /// so that low frames are handed out first.
+    /// so that low frames are handed out first. Whoever looks in between finds the books in order.
     fn free_range(&self, platform: &P, zone: ZoneIndex, first: FrameIndex, end: FrameIndex) {
         let mut at = first;
         while at < end {
             let aligned = at.0.trailing_zeros().min(u32::from(Order::BUDDY_MAX.get()));
             let order = Order::new(aligned.min((end.0 - at.0).ilog2()) as u8);
+            let next = at.after(order);
             let guard = self.lock_zone(platform, zone);
+            for frame in (at.0..next.0).map(FrameIndex) {
+                self.blocks.set_zone(frame, zone);
+                self.frames.set_state(frame, FrameState::TAIL);
+            }
             guard.give(at, order, Some(End::Back));
-            guard.add_free(order.frames());
+            guard.add_memory(order.frames());
             drop(guard);
-            at = at.after(order);
+            at = next;
         }
     }
 

@@ -1,0 +1,260 @@
+//! What one CPU does in a round: operations drawn from the seed, each checked at once.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use fastrand::Rng;
+use freehold::{
+    CpuId, Design, Error, MemoryRange, MigrateType, NodeId, Order, Pfn, Request, Watermark,
+    ZoneKind,
+};
+use freehold_sim::{CpuHandle, SimFrames};
+
+use super::Stage;
+use super::ledger::{Block, Ledger};
+use super::play::Tally;
+
+/// What all CPUs of a scenario share.
+pub(super) struct World<D: Design<P>, P: Stage> {
+    pub(super) frames: SimFrames<D, P>,
+    pub(super) ledger: RefCell<Ledger>,
+    pub(super) tally: RefCell<Tally>,
+    /// Memory that somebody has yet to add.
+    pub(super) late: RefCell<Option<MemoryRange>>,
+    pub(super) nodes: u16,
+    pub(super) slots: u32,
+}
+
+/// One CPU and what it holds.
+pub(super) struct Actor<'a, D: Design<P>, P: Stage> {
+    handle: &'a CpuHandle,
+    world: Rc<World<D, P>>,
+    rng: Rng,
+    held: Vec<Block>,
+}
+
+impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
+    pub(super) fn new(handle: &'a CpuHandle, world: Rc<World<D, P>>, seed: u64) -> Self {
+        Actor { handle, world, rng: Rng::with_seed(seed), held: Vec::new() }
+    }
+
+    /// Does so many operations, or fewer if the CPU goes away. What it holds is left to others.
+    pub(super) fn work(mut self, operations: usize) {
+        for _ in 0..operations {
+            if self.handle.is_leaving() {
+                self.world.tally.borrow_mut().departures += 1;
+                break;
+            }
+            self.step();
+        }
+        self.world.ledger.borrow_mut().pool.append(&mut self.held);
+    }
+
+    fn step(&mut self) {
+        self.world.tally.borrow_mut().operations += 1;
+        match self.rng.u8(..100) {
+            0..35 => self.alloc(),
+            35..55 => self.free(),
+            55..62 => self.free_part(),
+            62..68 => self.leave(),
+            68..76 => self.free_of_others(),
+            76..81 => self.alloc_bulk(),
+            81..85 => self.free_bulk(),
+            85..89 => self.upkeep(),
+            89..96 => self.misuse(),
+            96 => self.hog(),
+            97 => self.add_memory(),
+            _ => self.validate(),
+        }
+    }
+
+    fn order(&mut self) -> Order {
+        let small = self.rng.u8(0..=3);
+        let any = self.rng.u8(0..=Order::BUDDY_MAX.get());
+        Order::new(match self.rng.u8(..8) {
+            0..5 => 0,
+            5..7 => small,
+            _ => any,
+        })
+    }
+
+    fn request(&mut self, order: Order) -> (Request, ZoneKind) {
+        let migratetype = *self.rng.choice(&MigrateType::ALL).expect("not empty");
+        let marks = [Watermark::Low, Watermark::Min, Watermark::Atomic, Watermark::Ignore];
+        let watermark = *self.rng.choice(&marks).expect("not empty");
+        let request = Request::new(order).migratetype(migratetype).watermark(watermark);
+        let request = match self.rng.u8(..4) {
+            0 => request.node(NodeId::new(self.rng.u16(..self.world.nodes))),
+            _ => request,
+        };
+        let limit = match migratetype {
+            MigrateType::Movable => ZoneKind::Movable,
+            _ => ZoneKind::Normal,
+        };
+        (request, limit)
+    }
+
+    fn alloc(&mut self) {
+        let order = self.order();
+        let (request, limit) = self.request(order);
+        match self.world.frames.alloc(request) {
+            Ok(pfn) => self.take(Block { pfn, order }, limit),
+            Err(Error::OutOfMemory | Error::BelowWatermark) => {
+                self.world.tally.borrow_mut().refusals += 1;
+            }
+            Err(error) => panic!("allocating {request:?}: {error}"),
+        }
+    }
+
+    fn take(&mut self, block: Block, limit: ZoneKind) {
+        self.world.ledger.borrow_mut().enter(block, limit);
+        self.world.tally.borrow_mut().allocations += 1;
+        self.held.push(block);
+    }
+
+    /// Takes a block out of the CPU's hands and out of the ledger.
+    fn let_go(&mut self) -> Option<Block> {
+        if self.held.is_empty() {
+            return None;
+        }
+        let block = self.held.swap_remove(self.rng.usize(..self.held.len()));
+        self.world.ledger.borrow_mut().strike(block);
+        Some(block)
+    }
+
+    fn free(&mut self) {
+        if let Some(block) = self.let_go() {
+            self.free_block(block);
+        }
+    }
+
+    fn free_block(&self, block: Block) {
+        let freed = self.world.frames.free(block.pfn, block.order);
+        assert_eq!(freed, Ok(()), "freeing {block:?}");
+    }
+
+    /// Frees an aligned part of a block and keeps the rest: the halves around it.
+    fn free_part(&mut self) {
+        let Some(Block { mut pfn, order }) = self.let_go() else { return };
+        let part = Order::new(self.rng.u8(..=order.get()));
+        for half in (part.get()..order.get()).rev().map(Order::new) {
+            let upper = pfn.offset(half.frames());
+            let (kept, rest) = if self.rng.bool() { (pfn, upper) } else { (upper, pfn) };
+            let kept = Block { pfn: kept, order: half };
+            self.world.ledger.borrow_mut().enter(kept, ZoneKind::Movable);
+            self.held.push(kept);
+            pfn = rest;
+        }
+        self.free_block(Block { pfn, order: part });
+    }
+
+    /// Leaves a block for others to free.
+    fn leave(&mut self) {
+        if !self.held.is_empty() {
+            let block = self.held.swap_remove(self.rng.usize(..self.held.len()));
+            self.world.ledger.borrow_mut().pool.push(block);
+        }
+    }
+
+    fn free_of_others(&mut self) {
+        let block = self.world.ledger.borrow_mut().pool.pop();
+        if let Some(block) = block {
+            self.world.ledger.borrow_mut().strike(block);
+            self.free_block(block);
+        }
+    }
+
+    fn alloc_bulk(&mut self) {
+        let order = Order::new(self.rng.u8(..=2));
+        let (request, limit) = self.request(order);
+        let mut blocks = vec![Pfn::default(); self.rng.usize(1..=80)];
+        let count = self.world.frames.alloc_bulk(request, &mut blocks);
+        for &pfn in &blocks[..count.expect("the request is in order")] {
+            self.take(Block { pfn, order }, limit);
+        }
+    }
+
+    fn free_bulk(&mut self) {
+        let Some(order) = self.held.first().map(|block| block.order) else { return };
+        let (bulk, rest): (Vec<_>, Vec<_>) =
+            self.held.drain(..).partition(|block| block.order == order);
+        self.held = rest;
+        for &block in &bulk {
+            self.world.ledger.borrow_mut().strike(block);
+        }
+        let frames: Vec<_> = bulk.iter().map(|block| block.pfn).collect();
+        let freed = self.world.frames.free_bulk(&frames, order);
+        assert_eq!(freed, Ok(()), "freeing {bulk:?} in bulk");
+    }
+
+    fn upkeep(&mut self) {
+        let cpu = CpuId::new(self.rng.u32(..self.world.slots));
+        let done = match self.rng.u8(..4) {
+            0 => {
+                self.world.frames.drain_all();
+                Ok(())
+            }
+            1 => self.world.frames.drain(cpu),
+            _ => self.world.frames.tick(cpu),
+        };
+        assert_eq!(done, Ok(()));
+    }
+
+    /// Frees what must not be freed.
+    fn misuse(&mut self) {
+        let foreign = self.world.ledger.borrow().foreign();
+        let frames = &self.world.frames;
+        assert_eq!(frames.free(foreign, Order::ZERO), Err(Error::ForeignFrame));
+        let Some(block) = self.held.first() else { return };
+        let larger = block.order.up();
+        let refused = match block.pfn.is_aligned(larger) {
+            _ if larger > Order::BUDDY_MAX => Error::OrderTooLarge,
+            true => Error::WrongOrder,
+            false => Error::Misaligned,
+        };
+        assert_eq!(frames.free(block.pfn, larger), Err(refused), "freeing {block:?} as {larger}");
+    }
+
+    /// Takes all memory for a moment, so that others are refused.
+    fn hog(&mut self) {
+        let request = Request::default().watermark(Watermark::Ignore);
+        let mut hoarded = Vec::new();
+        let mut frames = [Pfn::default(); 64];
+        loop {
+            let count = self.world.frames.alloc_bulk(request, &mut frames);
+            let got = &frames[..count.expect("the request is in order")];
+            if got.is_empty() {
+                break;
+            }
+            for &pfn in got {
+                let block = Block { pfn, order: Order::ZERO };
+                self.world.ledger.borrow_mut().enter(block, ZoneKind::Movable);
+                hoarded.push(block);
+            }
+        }
+        self.world.tally.borrow_mut().allocations += hoarded.len() as u64;
+        for bulk in hoarded.chunks(64) {
+            for &block in bulk {
+                self.world.ledger.borrow_mut().strike(block);
+            }
+            let frames: Vec<_> = bulk.iter().map(|block| block.pfn).collect();
+            let freed = self.world.frames.free_bulk(&frames, Order::ZERO);
+            assert_eq!(freed, Ok(()), "giving all memory back");
+        }
+    }
+
+    fn add_memory(&mut self) {
+        let late = self.world.late.borrow_mut().take();
+        if let Some(range) = late {
+            assert_eq!(self.world.frames.add_memory(range), Ok(()), "adding {range:?}");
+            assert_eq!(self.world.frames.add_memory(range), Err(Error::RangeOverlaps));
+        }
+    }
+
+    fn validate(&self) {
+        if let Err(violation) = self.world.frames.validate() {
+            panic!("the books are broken: {violation}");
+        }
+        self.world.tally.borrow_mut().validations += 1;
+    }
+}

@@ -1,0 +1,83 @@
+//! A platform with a bug: its compare-exchange of 32-bit words reads and writes in two steps, so
+//! that two CPUs can both win. A checker that does not find it finds nothing.
+
+use std::sync::atomic::Ordering;
+
+use freehold::CpuId;
+use freehold::platform::{Platform, Scalar, Word};
+use freehold_sim::{Sim, SimCell, SimLocalCell, SimLock, SimWord};
+
+use super::Stage;
+
+/// The simulated machine, but for [`CanaryWord`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Canary;
+
+impl Stage for Canary {
+    const HERE: Self = Canary;
+}
+
+/// A word whose compare-exchange is none.
+#[repr(transparent)]
+pub(super) struct CanaryWord(SimWord<u32>);
+
+impl Word<u32> for CanaryWord {
+    fn new(value: u32) -> Self {
+        CanaryWord(Word::new(value))
+    }
+
+    fn load(&self, order: Ordering) -> u32 {
+        self.0.load(order)
+    }
+
+    fn store(&self, value: u32, order: Ordering) {
+        self.0.store(value, order);
+    }
+
+    fn compare_exchange(
+        &self,
+        current: u32,
+        new: u32,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u32, u32> {
+        let held = self.0.load(failure);
+        if held != current {
+            return Err(held);
+        }
+        // The planted bug: somebody else may have written since.
+        self.0.store(new, success);
+        Ok(held)
+    }
+}
+
+impl Platform for Canary {
+    type U8 = SimWord<u8>;
+    type U16 = SimWord<u16>;
+    type U32 = CanaryWord;
+    type U64 = SimWord<u64>;
+    type Cell<T: Scalar> = SimCell<T>;
+    type LocalCell<T: Scalar> = SimLocalCell<T>;
+    type Lock = SimLock;
+    type IrqState = bool;
+
+    fn cpu(&self) -> CpuId {
+        Sim.cpu()
+    }
+
+    fn pin(&self) -> CpuId {
+        Sim.pin()
+    }
+
+    fn unpin(&self) {
+        Sim.unpin();
+    }
+
+    fn irq_save(&self) -> bool {
+        Sim.irq_save()
+    }
+
+    fn irq_restore(&self, were_off: bool) {
+        Sim.irq_restore(were_off);
+    }
+}

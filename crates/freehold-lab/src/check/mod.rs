@@ -1,0 +1,106 @@
+//! `freehold check`: random schedules on small simulated machines, by the seed.
+//!
+//! A seed picks machine, memory, settings, failures, schedule and work. The frames that the work
+//! holds are kept in a ledger beside the allocator, which is checked at every step; at the end the
+//! failures stop, all CPUs drain, and every frame has to be back.
+
+use anyhow::{Result, bail};
+use freehold::Design;
+use freehold::platform::Platform;
+use freehold_sim::Sim;
+use serde::Serialize;
+
+use crate::catalog::{name_of, with_design};
+use crate::cli::CheckArgs;
+use crate::report::progress::Progress;
+use crate::sim::parallel::run_all;
+
+mod actor;
+mod canary;
+mod ledger;
+mod play;
+mod scenario;
+
+use canary::Canary;
+use play::Tally;
+use scenario::Scenario;
+
+/// A platform to check a design on: the simulated machine, or one with a bug planted in it.
+trait Stage: Platform + Copy + 'static {
+    const HERE: Self;
+}
+
+impl Stage for Sim {
+    const HERE: Self = Sim;
+}
+
+/// The document of `freehold check --json`.
+#[derive(Serialize)]
+struct Document {
+    schema: &'static str,
+    design: String,
+    seeds: u64,
+    first_seed: u64,
+    #[serde(flatten)]
+    tally: Tally,
+}
+
+/// Plays all seeds, and fails with the first one that fails and the command that replays it.
+pub(crate) fn check(args: &CheckArgs) -> Result<()> {
+    let (first, count) = match args.seed {
+        Some(seed) => (seed, 1),
+        None => (args.first_seed, args.seeds),
+    };
+    if args.seed.is_none() {
+        // The error says what failed; only a replay also says where, as panics do.
+        std::panic::set_hook(Box::new(|_| ()));
+    }
+    let seeds: Vec<u64> = (0..count).map(|nth| first.wrapping_add(nth)).collect();
+    let progress = Progress::new(count);
+    progress.say("seeds");
+    /// More than the largest scenario takes.
+    const SCENARIO_BYTES: u64 = 64 << 20;
+    let outcomes = run_all(&seeds, SCENARIO_BYTES, |&seed| {
+        let outcome = play_seed(args, seed);
+        progress.step();
+        Ok(outcome)
+    })?;
+    progress.finish();
+
+    let design = name_of(&args.design);
+    let mut tally = Tally::default();
+    for (seed, outcome) in seeds.iter().zip(outcomes) {
+        match outcome {
+            Ok(of_seed) => tally.add(&of_seed),
+            Err(error) => {
+                let canary = if args.canary { " --canary" } else { "" };
+                let scenario = Scenario::draw(*seed);
+                bail!(
+                    "seed {seed} failed: {error:#}\nscenario: {scenario}\nreplay: freehold check \
+                     --seed {seed} --design {design}{canary}"
+                );
+            }
+        }
+    }
+    let document =
+        Document { schema: "freehold.check/1", design, seeds: count, first_seed: first, tally };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&document)?);
+    } else {
+        let Document { design, tally, .. } = document;
+        println!("{design}: {count} seeds from {first}, no failure.\n{tally}");
+    }
+    Ok(())
+}
+
+fn play_seed(args: &CheckArgs, seed: u64) -> Result<Tally> {
+    if args.canary {
+        with_design!(args.design, Canary, D => play_on::<D, Canary>(seed))
+    } else {
+        with_design!(args.design, Sim, D => play_on::<D, Sim>(seed))
+    }
+}
+
+fn play_on<D: Design<P> + 'static, P: Stage>(seed: u64) -> Result<Tally> {
+    play::play::<D, P>(&Scenario::draw(seed))
+}

@@ -1,0 +1,192 @@
+//! Plays a scenario: rounds of work and of fights, then the end, when everything has to be right.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+
+use anyhow::{Context, Result, ensure};
+use freehold::{Design, Error, MigrateType, Order, Request, Watermark};
+use freehold_sim::{Faults, Machine, SimFrames};
+use serde::Serialize;
+
+use super::Stage;
+use super::actor::{Actor, World};
+use super::ledger::{Block, Ledger};
+use super::scenario::Scenario;
+
+/// What was done, over one seed or many.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Tally {
+    pub(super) operations: u64,
+    pub(super) allocations: u64,
+    /// Allocations that were refused for want of memory.
+    pub(super) refusals: u64,
+    /// Full checks of the books while other CPUs worked.
+    pub(super) validations: u64,
+    /// CPUs that went away in the middle.
+    pub(super) departures: u64,
+    /// Blocks that several CPUs freed at once.
+    pub(super) fights: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: &Tally) {
+        self.operations += other.operations;
+        self.allocations += other.allocations;
+        self.refusals += other.refusals;
+        self.validations += other.validations;
+        self.departures += other.departures;
+        self.fights += other.fights;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} operations, {} allocations, {} refused, {} checks in the middle, {} CPUs gone, {} \
+             racing frees.",
+            self.operations,
+            self.allocations,
+            self.refusals,
+            self.validations,
+            self.departures,
+            self.fights
+        )
+    }
+}
+
+/// Blocks that all CPUs free at once after each round.
+const FIGHTS: usize = 6;
+
+/// Plays a scenario to its end.
+pub(super) fn play<D: Design<P> + 'static, P: Stage>(scenario: &Scenario) -> Result<Tally> {
+    let mut machine = Machine::new(&scenario.spec, scenario.seed)?;
+    let settings = scenario.settings::<D::Settings>();
+    let config = scenario.config();
+    let frames = SimFrames::<D, P>::new(&mut machine, P::HERE, &config, &settings)
+        .with_context(|| format!("the scenario itself is wrong: {scenario}"))?;
+    let ranges = scenario.ranges.iter().chain(&scenario.late).copied().collect();
+    let world = Rc::new(World {
+        frames,
+        ledger: RefCell::new(Ledger::new(ranges)),
+        tally: RefCell::new(Tally::default()),
+        late: RefCell::new(scenario.late),
+        nodes: scenario.spec.nodes() as u16,
+        slots: scenario.cpu_nodes.len() as u32,
+    });
+    let mut drama = Drama { scenario, machine, world };
+    for round in 0..scenario.rounds {
+        drama.work(round)?;
+        drama.fight()?;
+        drama.world.frames.validate().with_context(|| format!("after round {round}"))?;
+    }
+    drama.end()?;
+    let tally = *drama.world.tally.borrow();
+    Ok(tally)
+}
+
+struct Drama<'a, D: Design<P>, P: Stage> {
+    scenario: &'a Scenario,
+    machine: Machine,
+    world: Rc<World<D, P>>,
+}
+
+impl<D: Design<P> + 'static, P: Stage> Drama<'_, D, P> {
+    fn cpus(&self) -> usize {
+        self.scenario.spec.cpus()
+    }
+
+    /// All CPUs work, and fail, as the seed has it.
+    fn work(&mut self, round: usize) -> Result<()> {
+        self.machine.set_schedule(self.scenario.schedule);
+        self.machine.set_faults(self.scenario.faults.clone());
+        for cpu in 0..self.cpus() {
+            let world = Rc::clone(&self.world);
+            let seed = self.scenario.seed ^ ((round * self.cpus() + cpu + 1) as u64) << 40;
+            let operations = self.scenario.operations;
+            self.machine.spawn(cpu, move |handle| {
+                Actor::new(handle, world, seed).work(operations);
+            });
+        }
+        self.machine.run()?;
+        Ok(())
+    }
+
+    /// All CPUs free the same blocks at once: each block is freed exactly once.
+    fn fight(&mut self) -> Result<()> {
+        let frames = &self.world.frames;
+        // What is scarce after a round is memory.
+        let prizes: Vec<_> = (0..FIGHTS)
+            .filter_map(|nth| {
+                let order = Order::new([0, 0, 1, 3, 4, 9][nth]);
+                let request = Request::new(order)
+                    .migratetype(MigrateType::ALL[nth % MigrateType::COUNT])
+                    .watermark(Watermark::Ignore);
+                let pfn = frames.alloc(request).ok()?;
+                Some((Block { pfn, order }, Rc::new(Cell::new(0))))
+            })
+            .collect();
+        for cpu in 0..self.cpus() {
+            let (world, prizes) = (Rc::clone(&self.world), prizes.clone());
+            self.machine.spawn(cpu, move |_| {
+                for (block, freed) in &prizes {
+                    match world.frames.free(block.pfn, block.order) {
+                        Ok(()) => freed.set(freed.get() + 1),
+                        Err(Error::DoubleFree) => {}
+                        Err(error) => panic!("{block:?}, freed by several CPUs: {error}"),
+                    }
+                }
+            });
+        }
+        self.machine.run()?;
+        for (block, freed) in &prizes {
+            let freed = freed.get();
+            ensure!(
+                freed == 1,
+                "{block:?}, freed by several CPUs at once, was freed {freed} times"
+            );
+        }
+        self.world.tally.borrow_mut().fights += prizes.len() as u64;
+        Ok(())
+    }
+
+    /// No more failures: everything comes back, and the memory is whole again.
+    fn end(&mut self) -> Result<()> {
+        self.machine.set_faults(Faults::default());
+        for cpu in 0..self.cpus() {
+            let world = Rc::clone(&self.world);
+            self.machine.spawn(cpu, move |_| {
+                loop {
+                    let block = world.ledger.borrow_mut().pool.pop();
+                    let Some(block) = block else { break };
+                    world.ledger.borrow_mut().strike(block);
+                    let freed = world.frames.free(block.pfn, block.order);
+                    assert_eq!(freed, Ok(()), "freeing {block:?}");
+                }
+                world.frames.drain_all();
+            });
+        }
+        self.machine.run()?;
+        let world = &self.world;
+        let late = world.late.borrow_mut().take();
+        if let Some(range) = late {
+            world.frames.add_memory(range)?;
+        }
+        // A CPU may have freed its last block to its own list after another one drained it.
+        world.frames.drain_all();
+        let census = world.frames.validate().context("at the end")?;
+        let (used, managed) = (world.ledger.borrow().used(), world.ledger.borrow().managed());
+        ensure!(used.get() == 0, "{used} are still in use at the end");
+        ensure!(census.free == managed, "{} of {managed} came back", census.free);
+        let largest = |zone: freehold::ZoneStats| zone.free_blocks[Order::BUDDY_MAX.index()];
+        let (whole, blocks) = (
+            world.frames.zones().map(largest).sum::<u64>(),
+            world.ledger.borrow().largest_blocks(),
+        );
+        ensure!(whole == blocks, "{whole} of {blocks} largest blocks are whole at the end");
+        let events = world.frames.events();
+        ensure!(events.allocated == events.freed, "events do not add up: {events:?}");
+        Ok(())
+    }
+}

@@ -1,0 +1,154 @@
+//! What a seed stands for.
+
+use std::fmt;
+
+use fastrand::Rng;
+use freehold::{Config, CpuId, FrameCount, MemoryRange, NodeId, Order, Pfn, Settings, ZoneKind};
+use freehold_sim::{Faults, Key, Schedule, Spec, preset};
+
+/// A machine, its memory, its failures, and how much work is done on it.
+pub(super) struct Scenario {
+    pub(super) seed: u64,
+    pub(super) spec: Spec,
+    pub(super) ranges: Vec<MemoryRange>,
+    /// Memory that is added while work goes on.
+    pub(super) late: Option<MemoryRange>,
+    pub(super) cpu_nodes: Vec<NodeId>,
+    pub(super) frame_bytes: usize,
+    pub(super) min_free: Option<FrameCount>,
+    pub(super) schedule: Schedule,
+    pub(super) faults: Faults,
+    /// Rounds of work; after each, CPUs fight over blocks.
+    pub(super) rounds: usize,
+    /// Operations of each CPU in a round.
+    pub(super) operations: usize,
+}
+
+/// The longest that a scenario's virtual time may be, for drawing when CPUs go away.
+const WITHIN_NS: u32 = 200_000;
+
+impl Scenario {
+    /// The scenario of a seed: always the same.
+    pub(super) fn draw(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let spec = draw_machine(&mut rng);
+        let (ranges, late) = draw_memory(&mut rng, spec.nodes());
+        let cpus = spec.cpus();
+        let mut cpu_nodes: Vec<_> =
+            (0..cpus).map(|cpu| spec.node_of(CpuId::new(cpu as u32))).collect();
+        // Now and then fewer slots than CPUs, so that some share one.
+        if rng.u8(..4) == 0 {
+            cpu_nodes.truncate(rng.usize(1..=cpus));
+        }
+        let switches_per_million = *pick(&mut rng, &[1_000_000, 300_000, 50_000]);
+        let by_time = rng.u8(..4) == 0;
+        Scenario {
+            seed,
+            spec,
+            ranges,
+            late,
+            cpu_nodes,
+            frame_bytes: *pick(&mut rng, &[0, 16, 64]),
+            min_free: *pick(&mut rng, &[None, Some(0), Some(50)].map(|n| n.map(FrameCount::new))),
+            schedule: if by_time {
+                Schedule::ByTime
+            } else {
+                Schedule::Random { switches_per_million }
+            },
+            faults: Faults::swarm(seed, cpus, WITHIN_NS),
+            rounds: rng.usize(1..=3),
+            operations: rng.usize(20..=120),
+        }
+    }
+
+    /// The allocator's configuration.
+    pub(super) fn config(&self) -> Config<'_> {
+        let all = || self.ranges.iter().chain(&self.late);
+        let end = |range: &MemoryRange| range.start.offset(range.frames).get();
+        let first = all().map(|range| range.start).min().unwrap_or_default();
+        let last = all().map(end).max().unwrap_or_default();
+        Config {
+            span: Some((first, FrameCount::new(last - first.get()))),
+            frame_bytes: self.frame_bytes,
+            min_free: self.min_free,
+            ..Config::new(&self.ranges, &self.cpu_nodes)
+        }
+    }
+
+    /// Settings of a design, drawn from what its table says they can be.
+    pub(super) fn settings<S: Settings>(&self) -> S {
+        let mut rng = Rng::with_seed(self.seed ^ 0x5e77_1465);
+        let mut settings = S::default();
+        for setting in S::TABLE {
+            let words: Vec<_> = setting.values.split('|').collect();
+            let numbers = ["1", "2", "7", "31", "63", "186"];
+            let value =
+                if words.len() > 1 { *pick(&mut rng, &words) } else { *pick(&mut rng, &numbers) };
+            // A value that a setting refuses leaves it as it was.
+            let mut changed = settings.clone();
+            if changed.set(setting.name, value).is_ok() && changed.contradiction().is_none() {
+                settings = changed;
+            }
+        }
+        settings
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let frames: FrameCount = self.ranges.iter().map(|range| range.frames).sum();
+        write!(
+            f,
+            "{} CPUs with {} slots on {} nodes, {frames} in {} ranges{}, {} rounds of {} \
+             operations, {:?}, {:?}",
+            self.spec.cpus(),
+            self.cpu_nodes.len(),
+            self.spec.nodes(),
+            self.ranges.len(),
+            if self.late.is_some() { " and one added later" } else { "" },
+            self.rounds,
+            self.operations,
+            self.schedule,
+            self.faults,
+        )
+    }
+}
+
+fn pick<'a, T>(rng: &mut Rng, choices: &'a [T]) -> &'a T {
+    &choices[rng.usize(..choices.len())]
+}
+
+/// One to three sockets of one to three cores, with or without SMT.
+fn draw_machine(rng: &mut Rng) -> Spec {
+    let mut spec = preset("uma-2").expect("a preset exists").renamed("drawn", "drawn from a seed");
+    for (key, most) in [(Key::Sockets, 3), (Key::CoresPerLlc, 3), (Key::ThreadsPerCore, 2)] {
+        spec.set(key, f64::from(rng.u32(1..=most)), "drawn from the seed");
+    }
+    spec
+}
+
+/// A zone or two on each node, with unaligned ends and holes in between.
+fn draw_memory(rng: &mut Rng, nodes: usize) -> (Vec<MemoryRange>, Option<MemoryRange>) {
+    let mut ranges = Vec::new();
+    let mut at = rng.u64(0..100_000);
+    let mut next = |rng: &mut Rng, node: usize, kind: ZoneKind| {
+        let range = MemoryRange::new(Pfn::new(at), FrameCount::new(rng.u64(40..1500)))
+            .on_node(NodeId::new(node as u16))
+            .in_zone(kind);
+        // The next zone begins in another pageblock.
+        let end = range.start.offset(range.frames).get();
+        at = end.next_multiple_of(Order::PAGEBLOCK.frames().get()) + rng.u64(0..700);
+        range
+    };
+    for node in 0..nodes {
+        ranges.push(next(rng, node, ZoneKind::Normal));
+        match rng.u8(..4) {
+            0 => ranges.push(next(rng, node, ZoneKind::Normal)),
+            1 => ranges.push(next(rng, node, ZoneKind::Movable)),
+            2 if node == 0 => ranges.push(next(rng, node, ZoneKind::Dma32)),
+            _ => {}
+        }
+    }
+    let late = (rng.u8(..2) == 0).then(|| next(rng, 0, ZoneKind::Normal));
+    (ranges, late)
+}
