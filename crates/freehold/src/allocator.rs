@@ -96,16 +96,15 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         Context { platform: &self.platform, topology: &self.topology }
     }
 
-    /// The zones that a request may use, if the request makes sense.
-    fn zones_for(&self, request: &Request) -> Result<&[u16], Error> {
+    /// The request with its node filled in, and the zones that it may use, if it makes sense.
+    fn resolve(&self, request: Request) -> Result<(Request, &[u16]), Error> {
         if request.order > D::ORDER_MAX {
             return Err(Error::OrderTooLarge);
         }
-        let node = match request.node {
-            Some(node) => node,
-            None => self.topology.node_of(self.platform.cpu()),
-        };
-        self.topology.zonelist(node, request.effective_limit())
+        let near = || self.topology.node_of(self.platform.cpu());
+        let node = request.node.unwrap_or_else(near);
+        let zones = self.topology.zonelist(node, request.effective_limit())?;
+        Ok((request.node(node), zones))
     }
 
     /// Allocates one block and returns its first frame.
@@ -120,6 +119,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     #[inline]
     pub fn alloc(&self, request: Request) -> Result<Pfn, Error> {
         if request.node.is_none()
+            && !request.only_node
             && let Some(pfn) = self.design.alloc_at_hand(self.context(), &request)
         {
             return Ok(pfn);
@@ -130,7 +130,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     #[cold]
     #[inline(never)]
     fn alloc_slowly(&self, request: Request) -> Result<Pfn, Error> {
-        let zones = self.zones_for(&request)?;
+        let (request, zones) = self.resolve(request)?;
         self.design.alloc(self.context(), zones, request)
     }
 
@@ -142,7 +142,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     ///
     /// Those of [`PageAllocator::alloc`] about the request itself; running out of memory is none.
     pub fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error> {
-        let zones = self.zones_for(&request)?;
+        let (request, zones) = self.resolve(request)?;
         Ok(self.design.alloc_bulk(self.context(), zones, request, out))
     }
 

@@ -54,7 +54,7 @@ pub trait Design<P: Platform>: Sized {
     ) -> Self;
 
     /// Allocates a block that the running CPU has at hand, from the zone that is best for it: the
-    /// fast path, for requests without a preference for a node.
+    /// fast path, for requests that any node may serve.
     fn alloc_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn>;
 
     /// Allocates a block from the first of `zones` that will give one.

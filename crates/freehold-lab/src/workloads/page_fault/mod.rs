@@ -67,7 +67,7 @@ pub(crate) fn print_sim(results: &[RunResult]) {
         "cpus",
         "faults/s",
         "scaling",
-        "waiting for zone lock",
+        "zone lock",
         "alloc",
         "free",
         "LRU lock",
@@ -83,11 +83,16 @@ pub(crate) fn print_sim(results: &[RunResult]) {
         let alike = results.iter().filter(|other| other.design == result.design);
         let fewest = alike.min_by_key(|other| other.cpus).unwrap_or(result);
         let scaling = result.work.per_second / fewest.work.per_second * f64::from(fewest.cpus);
+        let scaling = match fewest.cpus == 1 {
+            true => format!("{scaling:.1}x"),
+            // Without a run on one CPU there is nothing to compare with.
+            false => "-".to_owned(),
+        };
         table.row([
             result.design.clone(),
             result.cpus.to_string(),
             format!("{:.0}", result.work.per_second),
-            format!("{scaling:.1}x"),
+            scaling,
             share("zone_lock"),
             share("zone_lock.alloc"),
             share("zone_lock.free"),
@@ -98,8 +103,9 @@ pub(crate) fn print_sim(results: &[RunResult]) {
     println!("{table}");
     let machine = results.first().map_or("", |result| result.machine.as_str());
     println!(
-        "Simulated on {machine}: a prediction. Shares are of all CPU time. scaling: faults/s, as \
-         a multiple\nof those of one CPU, taking the smallest count here to scale without loss."
+        "Simulated on {machine}: a prediction. zone lock, LRU lock: share of all CPU time spent \
+         waiting for them,\nthe former also by path. scaling: faults/s as a multiple of those of \
+         one CPU, if that was run."
     );
 }
 

@@ -40,6 +40,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         meaning: "tasks begin at one time, as the benchmark's do, or spread over a pass",
     },
     Setting {
+        name: "fault",
+        values: "whole|touch",
+        default: "whole",
+        meaning: "charge the whole page fault, or touch the frame only, as on the host",
+    },
+    Setting {
         name: "lru",
         values: "node|off",
         default: "node",
@@ -54,6 +60,7 @@ struct Options {
     task_frames: usize,
     passes: usize,
     together: bool,
+    whole: bool,
     lru: bool,
 }
 
@@ -67,6 +74,11 @@ impl Options {
             together: given.parsed(SETTINGS, "start", |value| match value {
                 "together" => Some(true),
                 "spread" => Some(false),
+                _ => None,
+            })?,
+            whole: given.parsed(SETTINGS, "fault", |value| match value {
+                "whole" => Some(true),
+                "touch" => Some(false),
                 _ => None,
             })?,
             lru: given.parsed(SETTINGS, "lru", |value| match value {
@@ -100,10 +112,11 @@ pub(crate) fn run<D: SimDesign>(cell: &SimCell<'_>, settings: D::Settings) -> Re
     let mut machine = Machine::new(cell.spec, cell.seed)?;
     let frames = Rc::new(plan.build::<D>(&mut machine, &settings)?);
     let start = machine.barrier(cell.cpus);
-    let lru = options.lru.then(|| Lru::new(&mut machine, cell.spec));
+    let lru = (options.whole && options.lru).then(|| Lru::new(&mut machine, cell.spec));
     let shared = Rc::new(Shared {
         frames: Rc::clone(&frames),
         plan: Rc::clone(&plan),
+        whole: options.whole,
         lru,
         rates: RefCell::new(vec![0.0; cell.cpus]),
         left: RefCell::new(Vec::new()),
@@ -196,6 +209,8 @@ impl Lru {
 struct Shared<D: SimDesign> {
     frames: Rc<SimFrames<D>>,
     plan: Rc<MemoryPlan>,
+    /// Whether a fault is more than an allocation and a touch.
+    whole: bool,
     lru: Option<Lru>,
     /// Faults a second of virtual time, by task.
     rates: RefCell<Vec<f64>>,
@@ -260,17 +275,19 @@ impl<'a, D: SimDesign> Task<'a, D> {
 
     fn fault(&mut self) -> Result<(), Error> {
         let (handle, shared) = (self.handle, self.shared);
-        handle.charge(Key::TrapNs);
-        handle.charge(Key::FaultPathNs);
-        handle.charge(Key::FaultRestNs);
+        self.charge(&[Key::TrapNs, Key::FaultPathNs, Key::FaultRestNs]);
         let pfn = handle.timed(Path::Alloc, || shared.frames.alloc(Request::default()))?;
-        handle.clear_frame(pfn, shared.plan.node_of(pfn));
-        handle.charge(Key::AccountingNs);
-        handle.charge(Key::PageTableNs);
-        self.batched += 1;
-        if self.batched == LRU_BATCH {
-            self.batched = 0;
-            if let Some(lru) = &shared.lru {
+        let node = shared.plan.node_of(pfn);
+        if shared.whole {
+            handle.clear_frame(pfn, node);
+        } else {
+            handle.touch_frame(pfn, node);
+        }
+        self.charge(&[Key::AccountingNs, Key::PageTableNs]);
+        if let Some(lru) = &shared.lru {
+            self.batched += 1;
+            if self.batched == LRU_BATCH {
+                self.batched = 0;
                 let lock = lru.locks[handle.node().index()];
                 handle.lock(lock);
                 handle.compute_ns(lru.hold_ns);
@@ -284,12 +301,17 @@ impl<'a, D: SimDesign> Task<'a, D> {
     fn unmap(&mut self) -> Result<(), Error> {
         let (handle, shared) = (self.handle, self.shared);
         let pfn = self.held[self.freed];
-        handle.charge(Key::UnmapNs);
-        handle.charge(Key::UnmapRestNs);
-        handle.charge(Key::AccountingNs);
+        self.charge(&[Key::UnmapNs, Key::UnmapRestNs, Key::AccountingNs]);
         handle.timed(Path::Free, || shared.frames.free(pfn, Order::ZERO))?;
         self.freed += 1;
         Ok(())
+    }
+
+    /// Does work outside the allocator.
+    fn charge(&self, works: &[Key]) {
+        if self.shared.whole {
+            works.iter().for_each(|&work| self.handle.charge(work));
+        }
     }
 }
 

@@ -56,7 +56,7 @@ impl<P: Platform> ZoneLock<P> {
         let mut count = 0;
         while count < out.len() && self.may_take(zone, request, class) {
             let end = out.len().min(count + CHUNK_BLOCKS);
-            let filled = self.fill_chunk(context, zone, request, &mut out[count..end]);
+            let filled = self.fill_chunk(context, zone, request, class, &mut out[count..end]);
             if filled == 0 {
                 break;
             }
@@ -72,6 +72,7 @@ impl<P: Platform> ZoneLock<P> {
         context: Context<'_, P>,
         zone: ZoneIndex,
         request: &Request,
+        class: Watermark,
         out: &mut [Pfn],
     ) -> usize {
         let Request { order, migratetype, .. } = *request;
@@ -86,7 +87,7 @@ impl<P: Platform> ZoneLock<P> {
                 return count;
             }
         }
-        self.take_many_directly(context.platform, zone, order, migratetype, out)
+        self.take_many_directly(context.platform, zone, request, class, out)
     }
 
     fn take_many_listed(
@@ -111,25 +112,29 @@ impl<P: Platform> ZoneLock<P> {
         count
     }
 
+    /// Takes blocks from the zone, each as a request of its own would, under one hold of the lock.
     fn take_many_directly(
         &self,
         platform: &P,
         zone: ZoneIndex,
-        order: Order,
-        migratetype: MigrateType,
+        request: &Request,
+        class: Watermark,
         out: &mut [Pfn],
     ) -> usize {
+        let Request { order, migratetype, .. } = *request;
         let guard = self.lock_zone(platform, zone);
         let (mut mode, mut count) = (Mode::default(), 0);
         for slot in out {
+            if !self.may_take(zone, request, class) {
+                break;
+            }
             let Some(block) = guard.take(order, migratetype, &mut mode) else { break };
             self.frames.set_state(block, FrameState::head(Tag::Allocated, order, migratetype));
+            guard.sub_free(order.frames());
             *slot = self.frames.pfn_of(block);
             count += 1;
         }
-        let frames = FrameCount::new((count as u64) << order.get());
-        guard.sub_free(frames);
-        guard.note_direct_alloc(frames);
+        guard.note_direct_alloc(FrameCount::new((count as u64) << order.get()));
         count
     }
 

@@ -1,0 +1,254 @@
+//! Golden instruction counts of the hot paths, by valgrind's callgrind.
+//!
+//! ```text
+//! cargo run --release -p freehold --example golden            compare with golden.txt
+//! cargo run --release -p freehold --example golden -- bless   write golden.txt anew
+//! ```
+//!
+//! Counts do not depend on what else the machine does, so they show a lost inlining or a needless
+//! load that timings hide. They do depend on the compiler: with another version than that of the
+//! golden counts, a wider margin is allowed.
+//!
+//! Two of the paths are one small protocol, written once through the seam and once on bare atomics.
+//! Their counts must be equal: the seam costs nothing.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+use freehold::designs::zone_lock::{Pcp, ZoneLock, ZoneLockSettings};
+use freehold::platform::{LockClass, Platform, RawLock, SharedCell, Word};
+use freehold::{
+    Config, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn, Request,
+};
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use common::TestPlatform;
+
+/// How far a count may be from the golden one, with the same compiler and with another.
+const MARGIN: f64 = 0.01;
+const MARGIN_OTHER_COMPILER: f64 = 0.15;
+
+const PATHS: [&str; 6] =
+    ["pair_auto", "pair_fixed", "pair_order_3", "bulk_64", "seam_generic", "seam_by_hand"];
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let words: Vec<_> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        [] => compare(),
+        ["bless"] => bless(),
+        ["path", name, count] => match count.parse() {
+            Ok(count) => {
+                walk(name, count);
+                ExitCode::SUCCESS
+            }
+            Err(_) => ExitCode::from(2),
+        },
+        _ => {
+            eprintln!("usage: golden [bless]");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Walks a hot path so many times.
+fn walk(name: &str, count: u64) {
+    match name {
+        "pair_auto" => pairs(Pcp::Auto, Order::ZERO, count),
+        "pair_fixed" => pairs(Pcp::Fixed, Order::ZERO, count),
+        "pair_order_3" => pairs(Pcp::Auto, Order::new(3), count),
+        "bulk_64" => bulks(count),
+        "seam_generic" => {
+            let slot = Slot::<TestPlatform>::new();
+            (0..count).for_each(|_| black_box(&slot).step());
+        }
+        "seam_by_hand" => {
+            let slot = SlotByHand::default();
+            (0..count).for_each(|_| black_box(&slot).step());
+        }
+        _ => panic!("no path is called {name}"),
+    }
+}
+
+type Frames = PageAllocator<TestPlatform, ZoneLock<TestPlatform>>;
+
+/// An allocator of 1 GiB for one CPU, in leaked metadata.
+fn allocator(pcp: Pcp) -> Frames {
+    let memory = [MemoryRange::new(Pfn::new(0), FrameCount::new(262_144))];
+    let cpus = [NodeId::new(0)];
+    let config = Config::new(&memory, &cpus);
+    let settings = ZoneLockSettings { pcp, ..ZoneLockSettings::default() };
+    let layout = Frames::layout(&config, &settings).expect("the configuration is sound");
+    let buffer = vec![core::mem::MaybeUninit::uninit(); layout.size() + layout.align()].leak();
+    let skip = buffer.as_ptr().align_offset(layout.align());
+    let metadata = Metadata::from_static(&mut buffer[skip..]);
+    Frames::new(TestPlatform, &config, &settings, metadata).expect("the metadata fits")
+}
+
+fn pairs(pcp: Pcp, order: Order, count: u64) {
+    let frames = allocator(pcp);
+    let request = Request::new(order);
+    for _ in 0..count {
+        let pfn = frames.alloc(black_box(request)).expect("there is memory");
+        frames.free(black_box(pfn), order).expect("it is ours");
+    }
+}
+
+fn bulks(count: u64) {
+    let frames = allocator(Pcp::Auto);
+    let mut blocks = [Pfn::default(); 64];
+    for _ in 0..count {
+        let got = frames.alloc_bulk(Request::default(), &mut blocks).expect("sound");
+        frames.free_bulk(black_box(&blocks[..got]), Order::ZERO).expect("they are ours");
+    }
+}
+
+/// A lock, a cell that it guards, and a word: through the seam.
+struct Slot<P: Platform> {
+    lock: P::Lock,
+    cell: P::Cell<u64>,
+    word: P::U32,
+}
+
+impl<P: Platform> Slot<P> {
+    fn new() -> Self {
+        Slot { lock: RawLock::new(LockClass::Zone), cell: SharedCell::new(0), word: Word::new(0) }
+    }
+
+    #[inline(always)]
+    fn step(&self) {
+        // Acquire and release as the lock has them; the word is on its own.
+        if self.lock.try_lock() {
+            self.cell.set(self.cell.get() + 1);
+            self.lock.unlock();
+        }
+        let seen = self.word.load(Relaxed);
+        let _ = self.word.compare_exchange(seen, seen + 1, Relaxed, Relaxed);
+    }
+}
+
+/// The same by hand. Orders as above.
+#[derive(Default)]
+struct SlotByHand {
+    lock: AtomicBool,
+    cell: AtomicU64,
+    word: AtomicU32,
+}
+
+impl SlotByHand {
+    #[inline(always)]
+    fn step(&self) {
+        if !self.lock.swap(true, Acquire) {
+            self.cell.store(self.cell.load(Relaxed) + 1, Relaxed);
+            self.lock.store(false, Release);
+        }
+        let seen = self.word.load(Relaxed);
+        let _ = self.word.compare_exchange(seen, seen + 1, Relaxed, Relaxed);
+    }
+}
+
+/// Instructions of one walk of a path, or why they cannot be counted.
+fn count(name: &str) -> Result<f64, String> {
+    let (few, many) = (1_000, 3_000);
+    let total = |walks: u64| -> Result<f64, String> {
+        let this = std::env::current_exe().map_err(|error| error.to_string())?;
+        let output = Command::new("valgrind")
+            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+            .arg(this)
+            .args(["path", name, &walks.to_string()])
+            .output()
+            .map_err(|error| format!("valgrind does not start: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let collected = text.lines().find_map(|line| line.split("Collected : ").nth(1));
+        let collected = collected.and_then(|number| number.trim().parse().ok());
+        collected.ok_or_else(|| format!("callgrind gave no count: {text}"))
+    };
+    Ok((total(many)? - total(few)?) / (many - few) as f64)
+}
+
+fn counts() -> Result<BTreeMap<&'static str, f64>, String> {
+    PATHS.into_iter().map(|name| Ok((name, count(name)?))).collect()
+}
+
+fn golden_file() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/golden.txt")
+}
+
+fn compiler() -> String {
+    let output = Command::new("rustc").arg("--version").output();
+    output.map_or_else(
+        |_| "unknown".into(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    )
+}
+
+fn bless() -> ExitCode {
+    let counts = match counts() {
+        Ok(counts) => counts,
+        Err(reason) => return fail(&reason),
+    };
+    let mut text = format!("# instructions a walk, {}, {}\n", std::env::consts::ARCH, compiler());
+    for (name, count) in counts {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name} {count:.1}");
+    }
+    print!("{text}");
+    match std::fs::write(golden_file(), text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("{}: {error}", golden_file().display())),
+    }
+}
+
+fn compare() -> ExitCode {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("SKIPPED: golden instruction counts need valgrind, which is not installed");
+        return ExitCode::SUCCESS;
+    }
+    let golden = match std::fs::read_to_string(golden_file()) {
+        Ok(golden) => golden,
+        Err(error) => return fail(&format!("{}: {error}", golden_file().display())),
+    };
+    let counts = match counts() {
+        Ok(counts) => counts,
+        Err(reason) => return fail(&reason),
+    };
+    if !golden.lines().next().is_some_and(|line| line.contains(std::env::consts::ARCH)) {
+        println!("SKIPPED: the golden counts are of another architecture");
+        return ExitCode::SUCCESS;
+    }
+    let same_compiler = golden.contains(&compiler());
+    let margin = if same_compiler { MARGIN } else { MARGIN_OTHER_COMPILER };
+    let mut passed = true;
+    for line in golden.lines().filter(|line| !line.starts_with('#')) {
+        let (name, expected) = line.split_once(' ').unwrap_or((line, ""));
+        let expected: f64 = expected.parse().unwrap_or(f64::NAN);
+        let found = counts.get(name).copied().unwrap_or(f64::NAN);
+        let ok = (found / expected - 1.0).abs() <= margin;
+        passed &= ok;
+        println!(
+            "{name:14} {found:8.1} golden {expected:8.1} {}",
+            if ok { "ok" } else { "DIFFERS" }
+        );
+    }
+    let (generic, by_hand) = (counts["seam_generic"], counts["seam_by_hand"]);
+    if (generic - by_hand).abs() > 0.05 {
+        passed = false;
+        println!("the seam costs {:.1} instructions", generic - by_hand);
+    }
+    if passed {
+        return ExitCode::SUCCESS;
+    }
+    fail("counts differ; if that is as it should be, run this example with `bless`")
+}
+
+fn fail(reason: &str) -> ExitCode {
+    eprintln!("error: {reason}");
+    ExitCode::FAILURE
+}
