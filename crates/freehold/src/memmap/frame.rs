@@ -1,6 +1,6 @@
 //! The record of a frame, and the table of all of them.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, StridedTable, TablePlan};
 use crate::platform::{Platform, SharedCell, Word};
@@ -189,15 +189,15 @@ impl<P: Platform> FrameTable<P> {
     #[inline(always)]
     pub(crate) fn state(&self, frame: FrameIndex) -> FrameState {
         // Relaxed: whoever acts on the state holds the lock under which it was written, or claims
-        // it by compare-exchange. Nothing else is published through this word.
+        // it by compare-exchange, which acquires.
         FrameState(self.record(frame).state.load(Relaxed))
     }
 
     /// Marks `frame`.
     #[inline(always)]
     pub(crate) fn set_state(&self, frame: FrameIndex, state: FrameState) {
-        // Relaxed: as in `state`.
-        self.record(frame).state.store(state.0, Relaxed);
+        // Release: pairs with the acquire in `claim`, see there.
+        self.record(frame).state.store(state.0, Release);
     }
 
     /// Marks `frame` with `new` if it is in state `current`; says whether it was.
@@ -207,9 +207,11 @@ impl<P: Platform> FrameTable<P> {
     #[inline(always)]
     pub(crate) fn claim(&self, frame: FrameIndex, current: FrameState, new: FrameState) -> bool {
         let state = &self.record(frame).state;
-        // Relaxed: only the word itself is contended for. The lists that the frame moves between
-        // are ordered by their locks.
-        state.compare_exchange(current.0, new.0, Relaxed, Relaxed).is_ok()
+        // Acquire: whoever frees a block that it was handed saw it handed out, so for that a
+        // relaxed exchange would do. But a mistaken second free may claim a block that was handed
+        // out anew in the meantime; it must see what the last holder of the frame's links wrote.
+        // Relaxed on failure: nothing is touched then.
+        state.compare_exchange(current.0, new.0, Acquire, Relaxed).is_ok()
     }
 }
 

@@ -41,9 +41,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "fault",
-        values: "whole|touch",
+        values: "whole|touch|none",
         default: "whole",
-        meaning: "charge the whole page fault, or touch the frame only, as on the host",
+        meaning: "what a fault is beside its allocation: all of it, one touch, or nothing",
     },
     Setting {
         name: "lru",
@@ -60,8 +60,16 @@ struct Options {
     task_frames: usize,
     passes: usize,
     together: bool,
-    whole: bool,
+    fault: Fault,
     lru: bool,
+}
+
+/// What a fault is besides an allocation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Whole,
+    Touch,
+    Nothing,
 }
 
 impl Options {
@@ -76,9 +84,10 @@ impl Options {
                 "spread" => Some(false),
                 _ => None,
             })?,
-            whole: given.parsed(SETTINGS, "fault", |value| match value {
-                "whole" => Some(true),
-                "touch" => Some(false),
+            fault: given.parsed(SETTINGS, "fault", |value| match value {
+                "whole" => Some(Fault::Whole),
+                "touch" => Some(Fault::Touch),
+                "none" => Some(Fault::Nothing),
                 _ => None,
             })?,
             lru: given.parsed(SETTINGS, "lru", |value| match value {
@@ -112,11 +121,12 @@ pub(crate) fn run<D: SimDesign>(cell: &SimCell<'_>, settings: D::Settings) -> Re
     let mut machine = Machine::new(cell.spec, cell.seed)?;
     let frames = Rc::new(plan.build::<D>(&mut machine, &settings)?);
     let start = machine.barrier(cell.cpus);
-    let lru = (options.whole && options.lru).then(|| Lru::new(&mut machine, cell.spec));
+    let lru = options.lru && options.fault == Fault::Whole;
+    let lru = lru.then(|| Lru::new(&mut machine, cell.spec));
     let shared = Rc::new(Shared {
         frames: Rc::clone(&frames),
         plan: Rc::clone(&plan),
-        whole: options.whole,
+        fault: options.fault,
         lru,
         rates: RefCell::new(vec![0.0; cell.cpus]),
         left: RefCell::new(Vec::new()),
@@ -209,8 +219,7 @@ impl Lru {
 struct Shared<D: SimDesign> {
     frames: Rc<SimFrames<D>>,
     plan: Rc<MemoryPlan>,
-    /// Whether a fault is more than an allocation and a touch.
-    whole: bool,
+    fault: Fault,
     lru: Option<Lru>,
     /// Faults a second of virtual time, by task.
     rates: RefCell<Vec<f64>>,
@@ -278,10 +287,10 @@ impl<'a, D: SimDesign> Task<'a, D> {
         self.charge(&[Key::TrapNs, Key::FaultPathNs, Key::FaultRestNs]);
         let pfn = handle.timed(Path::Alloc, || shared.frames.alloc(Request::default()))?;
         let node = shared.plan.node_of(pfn);
-        if shared.whole {
-            handle.clear_frame(pfn, node);
-        } else {
-            handle.touch_frame(pfn, node);
+        match shared.fault {
+            Fault::Whole => handle.clear_frame(pfn, node),
+            Fault::Touch => handle.touch_frame(pfn, node),
+            Fault::Nothing => {}
         }
         self.charge(&[Key::AccountingNs, Key::PageTableNs]);
         if let Some(lru) = &shared.lru {
@@ -309,7 +318,7 @@ impl<'a, D: SimDesign> Task<'a, D> {
 
     /// Does work outside the allocator.
     fn charge(&self, works: &[Key]) {
-        if self.shared.whole {
+        if self.shared.fault == Fault::Whole {
             works.iter().for_each(|&work| self.handle.charge(work));
         }
     }
