@@ -100,6 +100,10 @@ pub(crate) struct CheckArgs {
     #[arg(long, conflicts_with_all = ["seeds", "first_seed"])]
     pub(crate) seed: Option<u64>,
 
+    /// Set these failures, separated by commas, instead of those that the seed draws.
+    #[arg(long, value_name = "FAILURE", value_delimiter = ',')]
+    pub(crate) failures: Vec<Failure>,
+
     /// Plant a bug, to see that it is found: a compare-exchange in two steps.
     #[arg(long)]
     pub(crate) canary: bool,
@@ -116,7 +120,23 @@ reported with the command that replays it, and the exit code is 1.
 Examples:
   freehold check                      seeds 0 to 999
   freehold check --seed 42            what a failure said to replay
+  freehold check --failures preempt   lock holders are preempted for long, nothing else
   freehold check --canary             with a bug planted: fails";
+
+/// A kind of failure that can be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Failure {
+    /// CPUs are stopped, holders of locks for long.
+    Preempt,
+    /// Locks that are free refuse to be tried.
+    TryLock,
+    /// CPUs are taken for others.
+    CpuHint,
+    /// Memory is refused, because somebody takes all of it for a while.
+    Memory,
+    /// CPUs go away in the middle.
+    Leave,
+}
 
 /// A design by its name, or all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,6 +23,7 @@ pub(super) struct World<D: Design<P>, P: Stage> {
     pub(super) late: RefCell<Option<MemoryRange>>,
     pub(super) nodes: u16,
     pub(super) slots: u32,
+    pub(super) hogs: bool,
 }
 
 /// One CPU and what it holds.
@@ -62,7 +63,7 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
             81..85 => self.free_bulk(),
             85..89 => self.upkeep(),
             89..96 => self.misuse(),
-            96 => self.hog(),
+            96 if self.world.hogs => self.hog(),
             97 => self.add_memory(),
             _ => self.validate(),
         }

@@ -5,7 +5,6 @@
 //! failures stop, all CPUs drain, and every frame has to be back.
 
 use anyhow::{Result, bail};
-use freehold::Design;
 use freehold::platform::Platform;
 use freehold_sim::Sim;
 use serde::Serialize;
@@ -73,11 +72,10 @@ pub(crate) fn check(args: &CheckArgs) -> Result<()> {
         match outcome {
             Ok(of_seed) => tally.add(&of_seed),
             Err(error) => {
-                let canary = if args.canary { " --canary" } else { "" };
-                let scenario = Scenario::draw(*seed);
+                let scenario = Scenario::draw(*seed, &args.failures);
                 bail!(
-                    "seed {seed} failed: {error:#}\nscenario: {scenario}\nreplay: freehold check \
-                     --seed {seed} --design {design}{canary}"
+                    "seed {seed} failed: {error:#}\nscenario: {scenario}\nreplay: {}",
+                    replay(args, *seed)
                 );
             }
         }
@@ -93,14 +91,24 @@ pub(crate) fn check(args: &CheckArgs) -> Result<()> {
     Ok(())
 }
 
-fn play_seed(args: &CheckArgs, seed: u64) -> Result<Tally> {
-    if args.canary {
-        with_design!(args.design, Canary, D => play_on::<D, Canary>(seed))
-    } else {
-        with_design!(args.design, Sim, D => play_on::<D, Sim>(seed))
+/// The command that plays a seed again as `args` had it played.
+fn replay(args: &CheckArgs, seed: u64) -> String {
+    let mut command = format!("freehold check --seed {seed} --design {}", name_of(&args.design));
+    if !args.failures.is_empty() {
+        let names: Vec<_> = args.failures.iter().map(name_of).collect();
+        command += &format!(" --failures {}", names.join(","));
     }
+    if args.canary {
+        command += " --canary";
+    }
+    command
 }
 
-fn play_on<D: Design<P> + 'static, P: Stage>(seed: u64) -> Result<Tally> {
-    play::play::<D, P>(&Scenario::draw(seed))
+fn play_seed(args: &CheckArgs, seed: u64) -> Result<Tally> {
+    let scenario = Scenario::draw(seed, &args.failures);
+    if args.canary {
+        with_design!(args.design, Canary, D => play::play::<D, Canary>(&scenario))
+    } else {
+        with_design!(args.design, Sim, D => play::play::<D, Sim>(&scenario))
+    }
 }

@@ -74,6 +74,7 @@ pub(super) fn play<D: Design<P> + 'static, P: Stage>(scenario: &Scenario) -> Res
         late: RefCell::new(scenario.late),
         nodes: scenario.spec.nodes() as u16,
         slots: scenario.cpu_nodes.len() as u32,
+        hogs: scenario.hogs,
     });
     let mut drama = Drama { scenario, machine, world };
     for round in 0..scenario.rounds {

@@ -4,7 +4,9 @@ use std::fmt;
 
 use fastrand::Rng;
 use freehold::{Config, CpuId, FrameCount, MemoryRange, NodeId, Order, Pfn, Settings, ZoneKind};
-use freehold_sim::{Faults, Key, Schedule, Spec, preset};
+use freehold_sim::{Departure, Faults, Key, Schedule, Spec, Stop, preset};
+
+use crate::cli::Failure;
 
 /// A machine, its memory, its failures, and how much work is done on it.
 pub(super) struct Scenario {
@@ -18,6 +20,8 @@ pub(super) struct Scenario {
     pub(super) min_free: Option<FrameCount>,
     pub(super) schedule: Schedule,
     pub(super) faults: Faults,
+    /// Whether somebody takes all memory now and then.
+    pub(super) hogs: bool,
     /// Rounds of work; after each, CPUs fight over blocks.
     pub(super) rounds: usize,
     /// Operations of each CPU in a round.
@@ -28,8 +32,9 @@ pub(super) struct Scenario {
 const WITHIN_NS: u32 = 200_000;
 
 impl Scenario {
-    /// The scenario of a seed: always the same.
-    pub(super) fn draw(seed: u64) -> Self {
+    /// The scenario of a seed: always the same. If `failures` names any, these are set, and no
+    /// others.
+    pub(super) fn draw(seed: u64, failures: &[Failure]) -> Self {
         let mut rng = Rng::with_seed(seed);
         let spec = draw_machine(&mut rng);
         let (ranges, late) = draw_memory(&mut rng, spec.nodes());
@@ -55,7 +60,11 @@ impl Scenario {
             } else {
                 Schedule::Random { switches_per_million }
             },
-            faults: Faults::swarm(seed, cpus, WITHIN_NS),
+            faults: match failures {
+                [] => Faults::swarm(seed, cpus, WITHIN_NS),
+                _ => set_failures(&mut rng, failures, cpus),
+            },
+            hogs: failures.is_empty() || failures.contains(&Failure::Memory),
             rounds: rng.usize(1..=3),
             operations: rng.usize(20..=120),
         }
@@ -111,6 +120,26 @@ impl fmt::Display for Scenario {
             self.schedule,
             self.faults,
         )
+    }
+}
+
+/// Just these failures, often enough that every seed meets them.
+fn set_failures(rng: &mut Rng, failures: &[Failure], cpus: usize) -> Faults {
+    let has = |failure| failures.contains(&failure);
+    let stop = |ns_max| has(Failure::Preempt).then_some(Stop { per_million: 20_000, ns_max });
+    let rate = |failure| if has(failure) { 200_000 } else { 0 };
+    let leavers = if has(Failure::Leave) { rng.choose_multiple(0..cpus, cpus / 2) } else { vec![] };
+    let mut departures: Vec<_> = leavers
+        .into_iter()
+        .map(|cpu| Departure { cpu, at_ns: rng.u64(..u64::from(WITHIN_NS)) })
+        .collect();
+    departures.sort_unstable_by_key(|departure| departure.cpu);
+    Faults {
+        holder_stopped: stop(1_000_000),
+        stopped: stop(10_000),
+        try_lock_refused_per_million: rate(Failure::TryLock),
+        cpu_hint_wrong_per_million: rate(Failure::CpuHint),
+        departures,
     }
 }
 
