@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod catalog;
+mod cell;
 mod check;
 mod cli;
 mod host;

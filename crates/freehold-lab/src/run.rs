@@ -4,45 +4,25 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use freehold::{CpuId, Design};
+use freehold::Design;
 use freehold_host::Host;
 use freehold_sim::{Sim, Spec};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::UsageError;
 use crate::catalog::{
     DesignName, WorkloadName, design_settings, host_settings, name_of, sim_settings, with_design,
 };
+use crate::cell::{HostCell, Measured, SimCell};
 use crate::cli::{DesignChoice, RunArgs};
 use crate::host::tasks;
 use crate::machine::Machine;
-use crate::report::document::{Document, RunResult, SCHEMA, Simulated, Work, cpus_in_words};
+use crate::report::document::{Document, RunResult, SCHEMA, cpus_in_words};
 use crate::report::progress::Progress;
 use crate::settings::{Assignments, shown};
 use crate::sim::parallel::run_all;
 use crate::sim::result::hash;
 use crate::workloads::{bulk, page_fault};
-
-/// One run of a workload on the host: on one design, with so many CPUs.
-pub(crate) struct HostCell<'a> {
-    pub(crate) cpus: Vec<CpuId>,
-    pub(crate) assignments: &'a Assignments,
-}
-
-/// One run of a workload on a simulated machine.
-pub(crate) struct SimCell<'a> {
-    pub(crate) spec: &'a Spec,
-    pub(crate) cpus: usize,
-    pub(crate) seed: u64,
-    pub(crate) assignments: &'a Assignments,
-}
-
-/// What a workload has measured.
-pub(crate) struct Measured {
-    pub(crate) work: Work,
-    pub(crate) simulated: Option<Simulated>,
-    pub(crate) specific: Map<String, Value>,
-}
 
 /// Runs all cells and prints what they say.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {

@@ -1,10 +1,8 @@
 //! The front door.
 
-use core::fmt;
-
-use crate::Error;
 use crate::config::{Config, MemoryRange};
 use crate::designs::{Context, Design};
+use crate::error::{BulkFreeError, Error};
 use crate::memmap::region::{Carver, Layout, LayoutBuilder, Metadata};
 use crate::platform::Platform;
 use crate::request::Request;
@@ -22,24 +20,6 @@ pub struct PageAllocator<P: Platform, D: Design<P>> {
     topology: Topology,
     design: D,
 }
-
-/// A bulk free that stopped early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BulkFreeError {
-    /// How many blocks from the front were freed. The next one is at fault; it and those behind it
-    /// were left as they are.
-    pub freed: usize,
-    /// What is wrong with that block.
-    pub error: Error,
-}
-
-impl fmt::Display for BulkFreeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "block {} of the bulk: {}", self.freed, self.error)
-    }
-}
-
-impl core::error::Error for BulkFreeError {}
 
 /// Where all tables lie.
 struct Plan<P: Platform, D: Design<P>> {

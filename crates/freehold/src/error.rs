@@ -75,3 +75,21 @@ impl fmt::Display for Error {
 }
 
 impl core::error::Error for Error {}
+
+/// A bulk free that stopped early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BulkFreeError {
+    /// How many blocks from the front were freed. The next one is at fault; it and those behind it
+    /// were left as they are.
+    pub freed: usize,
+    /// What is wrong with that block.
+    pub error: Error,
+}
+
+impl fmt::Display for BulkFreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "block {} of the bulk: {}", self.freed, self.error)
+    }
+}
+
+impl core::error::Error for BulkFreeError {}

@@ -70,10 +70,10 @@
 #[cfg(test)]
 extern crate self as freehold;
 
-pub use allocator::{BulkFreeError, PageAllocator};
+pub use allocator::PageAllocator;
 pub use config::{Config, MemoryRange};
 pub use designs::{Design, Setting, SettingError, Settings};
-pub use error::Error;
+pub use error::{BulkFreeError, Error};
 pub use memmap::region::{Layout, Metadata, Section, SectionKind};
 pub use request::Request;
 pub use stat::{Census, Events, Rule, Violation, ZoneStats};

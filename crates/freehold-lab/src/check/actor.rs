@@ -12,7 +12,7 @@ use freehold_sim::{CpuHandle, SimFrames};
 
 use super::Stage;
 use super::ledger::{Block, Ledger};
-use super::play::Tally;
+use super::tally::Tally;
 
 /// What all CPUs of a scenario share.
 pub(super) struct World<D: Design<P>, P: Stage> {

@@ -19,10 +19,11 @@ mod canary;
 mod ledger;
 mod play;
 mod scenario;
+mod tally;
 
 use canary::Canary;
-use play::Tally;
 use scenario::Scenario;
+use tally::Tally;
 
 /// A platform to check a design on: the simulated machine, or one with a bug planted in it.
 trait Stage: Platform + Copy + 'static {

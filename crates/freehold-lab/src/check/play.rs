@@ -1,60 +1,17 @@
 //! Plays a scenario: rounds of work and of fights, then the end, when everything has to be right.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use freehold::{Design, Error, MigrateType, Order, Request, Watermark};
 use freehold_sim::{Faults, Machine, SimFrames};
-use serde::Serialize;
 
 use super::Stage;
 use super::actor::{Actor, World};
 use super::ledger::{Block, Ledger};
 use super::scenario::Scenario;
-
-/// What was done, over one seed or many.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct Tally {
-    pub(super) operations: u64,
-    pub(super) allocations: u64,
-    /// Allocations that were refused for want of memory.
-    pub(super) refusals: u64,
-    /// Full checks of the books while other CPUs worked.
-    pub(super) validations: u64,
-    /// CPUs that went away in the middle.
-    pub(super) departures: u64,
-    /// Blocks that several CPUs freed at once.
-    pub(super) fights: u64,
-}
-
-impl Tally {
-    pub(super) fn add(&mut self, other: &Tally) {
-        self.operations += other.operations;
-        self.allocations += other.allocations;
-        self.refusals += other.refusals;
-        self.validations += other.validations;
-        self.departures += other.departures;
-        self.fights += other.fights;
-    }
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} operations, {} allocations, {} refused, {} checks in the middle, {} CPUs gone, {} \
-             racing frees.",
-            self.operations,
-            self.allocations,
-            self.refusals,
-            self.validations,
-            self.departures,
-            self.fights
-        )
-    }
-}
+use super::tally::Tally;
 
 /// Blocks that all CPUs free at once after each round.
 const FIGHTS: usize = 6;

@@ -16,6 +16,7 @@ use freehold_host::{ArenaBuilder, FrameArena, Host};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::cell::{HostCell, Measured};
 use crate::host::HostDesign;
 use crate::host::tasks::bind;
 use crate::host::yardstick::Yardstick;
@@ -23,7 +24,6 @@ use crate::report::document::{RunResult, Work, cpus_in_words};
 use crate::report::progress::Progress;
 use crate::report::summary::Summary;
 use crate::report::table::Table;
-use crate::run::{HostCell, Measured};
 use crate::settings::Assignments;
 
 /// The settings of the workload.

@@ -5,9 +5,8 @@
 
 use core::fmt;
 
-use crate::Error;
-use crate::allocator::BulkFreeError;
 use crate::config::{Config, MemoryRange};
+use crate::error::{BulkFreeError, Error};
 use crate::memmap::region::{Carver, LayoutBuilder};
 use crate::platform::Platform;
 use crate::request::Request;

@@ -15,13 +15,13 @@ use freehold_host::{ArenaBuilder, FrameArena};
 use serde_json::{Map, json};
 
 use super::{FRAME_BYTES, task_frames};
+use crate::cell::{HostCell, Measured};
 use crate::host::tasks::bind;
 use crate::host::yardstick::Yardstick;
 use crate::host::{HostDesign, memory_available};
 use crate::report::document::{Work, cpus_in_words};
 use crate::report::progress::Progress;
 use crate::report::summary::Summary;
-use crate::run::{HostCell, Measured};
 use crate::settings::Assignments;
 
 /// The settings of the workload on the host.

@@ -18,8 +18,8 @@ use freehold_sim::{CpuHandle, Key, Machine, Path, SimFrames, Spec, WorkLock};
 use serde_json::json;
 
 use super::{FRAME_BYTES, task_frames};
+use crate::cell::{Measured, SimCell};
 use crate::report::document::Work;
-use crate::run::{Measured, SimCell};
 use crate::settings::Assignments;
 use crate::sim::SimDesign;
 use crate::sim::memory::MemoryPlan;

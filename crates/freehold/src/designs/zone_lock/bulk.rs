@@ -2,9 +2,8 @@
 
 use super::alloc::first_class;
 use super::{LocalPages, ZoneLock};
-use crate::Error;
-use crate::allocator::BulkFreeError;
 use crate::designs::Context;
+use crate::error::{BulkFreeError, Error};
 use crate::memmap::block::ZoneIndex;
 use crate::memmap::frame::{FrameIndex, FrameState, Tag};
 use crate::platform::{Platform, SharedCell};

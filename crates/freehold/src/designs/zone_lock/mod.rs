@@ -4,12 +4,11 @@
 //! Source: Linux 6.12 `mm/page_alloc.c`, and 4.16 for `pcp=fixed`. Where it deviates:
 //! `docs/designs.md`.
 
-use crate::Error;
-use crate::allocator::BulkFreeError;
 use crate::config::{Config, MemoryRange};
 use crate::designs::pcp::{PcpGuard, PerCpuPages};
 use crate::designs::pcp_tuning::PcpMode;
 use crate::designs::{Context, Design};
+use crate::error::{BulkFreeError, Error};
 use crate::memmap::block::{BlockTable, BlockTablePlan, ZoneIndex};
 use crate::memmap::frame::{FrameTable, FrameTablePlan};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};

@@ -1,0 +1,29 @@
+//! What a workload is run on, and what it answers.
+
+use freehold::CpuId;
+use freehold_sim::Spec;
+use serde_json::{Map, Value};
+
+use crate::report::document::{Simulated, Work};
+use crate::settings::Assignments;
+
+/// One run of a workload on the host: on one design, with so many CPUs.
+pub(crate) struct HostCell<'a> {
+    pub(crate) cpus: Vec<CpuId>,
+    pub(crate) assignments: &'a Assignments,
+}
+
+/// One run of a workload on a simulated machine.
+pub(crate) struct SimCell<'a> {
+    pub(crate) spec: &'a Spec,
+    pub(crate) cpus: usize,
+    pub(crate) seed: u64,
+    pub(crate) assignments: &'a Assignments,
+}
+
+/// What a workload has measured.
+pub(crate) struct Measured {
+    pub(crate) work: Work,
+    pub(crate) simulated: Option<Simulated>,
+    pub(crate) specific: Map<String, Value>,
+}
