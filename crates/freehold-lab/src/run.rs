@@ -18,6 +18,7 @@ use crate::cli::{DesignChoice, RunArgs};
 use crate::host::tasks;
 use crate::machine::Machine;
 use crate::report::document::{Document, RunResult, SCHEMA, cpus_in_words};
+use crate::report::out;
 use crate::report::progress::Progress;
 use crate::settings::{Assignments, shown};
 use crate::sim::parallel::run_all;
@@ -33,7 +34,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     };
     if args.json {
         let document = Document { schema: SCHEMA, results };
-        println!("{}", serde_json::to_string_pretty(&document)?);
+        out!("{}", serde_json::to_string_pretty(&document)?);
         return Ok(());
     }
     match (args.workload, &args.machine) {
@@ -41,7 +42,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         (WorkloadName::PageFault, Machine::Sim(_)) => page_fault::print_sim(&results),
         (WorkloadName::Bulk, _) => bulk::print(&results),
     }
-    Ok(())
 }
 
 /// Every design once, in the order of the command line.

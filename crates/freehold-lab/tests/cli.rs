@@ -94,3 +94,21 @@ fn more_cpus_than_there_are_is_a_usage_error() {
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains("CPUs of the host"), "{stderr}");
 }
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    use std::io::Read;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_freehold"))
+        .args(["list", "machines", "--details"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Reads one byte and goes away.
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0]).unwrap();
+    drop(stdout);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+}

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::catalog::{name_of, with_design};
 use crate::cli::CheckArgs;
+use crate::report::out;
 use crate::report::progress::Progress;
 use crate::sim::parallel::run_all;
 
@@ -84,10 +85,10 @@ pub(crate) fn check(args: &CheckArgs) -> Result<()> {
     let document =
         Document { schema: "freehold.check/1", design, seeds: count, first_seed: first, tally };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&document)?);
+        out!("{}", serde_json::to_string_pretty(&document)?);
     } else {
         let Document { design, tally, .. } = document;
-        println!("{design}: {count} seeds from {first}, no failure.\n{tally}");
+        out!("{design}: {count} seeds from {first}, no failure.\n{tally}");
     }
     Ok(())
 }

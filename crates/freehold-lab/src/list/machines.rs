@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::print_json;
 use crate::machine::HOST;
+use crate::report::out;
 use crate::report::table::Table;
 
 #[derive(Serialize)]
@@ -46,16 +47,16 @@ pub(super) fn print(json: bool, details: bool) -> Result<()> {
     for machine in &machines {
         table.row([machine.name.clone(), machine.description.clone()]);
     }
-    println!("{table}");
-    println!("All but the host are simulated. A .toml file describes further ones.");
+    out!("{table}");
+    out!("All but the host are simulated. A .toml file describes further ones.");
     for machine in machines.iter().filter(|machine| !machine.figures.is_empty()) {
-        println!("\n{}: {}\n", machine.name, machine.description);
+        out!("\n{}: {}\n", machine.name, machine.description);
         let mut table = Table::new(["figure", "value", "meaning and source"]);
         for figure in &machine.figures {
             let ListedFigure { name, value, unit, meaning, source } = figure;
             table.row([name.clone(), format!("{value} {unit}"), format!("{meaning}\n{source}")]);
         }
-        println!("{table}");
+        out!("{table}");
     }
     Ok(())
 }

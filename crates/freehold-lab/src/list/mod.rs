@@ -9,6 +9,7 @@ use crate::catalog::{
     DesignName, WorkloadName, describe, design_settings, host_settings, name_of, sim_settings,
 };
 use crate::cli::{ListArgs, ListWhat};
+use crate::report::out;
 use crate::report::table::Table;
 
 #[derive(Serialize)]
@@ -51,7 +52,7 @@ fn print_named<V: ValueEnum>(json: bool) -> Result<()> {
     for row in rows {
         table.row([row.name, row.description]);
     }
-    println!("{table}");
+    out!("{table}");
     Ok(())
 }
 
@@ -78,7 +79,7 @@ fn print_settings(json: bool) -> Result<()> {
         let ListedSetting { name, of, values, default, description } = row;
         table.row([name, &of, values, default, description]);
     }
-    println!("{table}");
+    out!("{table}");
     Ok(())
 }
 
@@ -93,6 +94,6 @@ fn listed(of: String, table: &'static [Setting]) -> impl Iterator<Item = ListedS
 }
 
 fn print_json(rows: &impl Serialize) -> Result<()> {
-    println!("{}", serde_json::to_string_pretty(rows)?);
+    out!("{}", serde_json::to_string_pretty(rows)?);
     Ok(())
 }

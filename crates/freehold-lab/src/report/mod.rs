@@ -4,3 +4,27 @@ pub(crate) mod document;
 pub(crate) mod progress;
 pub(crate) mod summary;
 pub(crate) mod table;
+
+use std::fmt;
+use std::io::{self, Write};
+
+use anyhow::Result;
+
+/// Prints a line of a result to stdout. If its reader has gone away, as `head` does, it has seen
+/// enough: the command ends there, with success.
+///
+/// # Errors
+///
+/// Whatever else is wrong with stdout.
+pub(crate) fn print_line(line: fmt::Arguments<'_>) -> Result<()> {
+    match writeln!(io::stdout(), "{line}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        outcome => Ok(outcome?),
+    }
+}
+
+/// As `println!`, by way of [`print_line`].
+macro_rules! out {
+    ($($argument:tt)*) => { $crate::report::print_line(format_args!($($argument)*))? };
+}
+pub(crate) use out;

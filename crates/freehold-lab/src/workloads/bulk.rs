@@ -21,6 +21,7 @@ use crate::host::HostDesign;
 use crate::host::tasks::bind;
 use crate::host::yardstick::Yardstick;
 use crate::report::document::{RunResult, Work, cpus_in_words};
+use crate::report::out;
 use crate::report::progress::Progress;
 use crate::report::summary::Summary;
 use crate::report::table::Table;
@@ -242,12 +243,12 @@ fn sum_up(tasks: &[Times], at: usize, step: usize) -> StepResult {
 }
 
 /// Prints the results of all cells.
-pub(crate) fn print(results: &[RunResult]) {
+pub(crate) fn print(results: &[RunResult]) -> Result<()> {
     for result in results {
         let specific = &result.workload_specific;
         let median = |fields: &Value, name: &str| number(&fields[name], "median");
         let cpus = cpus_in_words(result.cpus as usize);
-        println!("{} on {cpus}, ns to allocate and free a frame:", result.design);
+        out!("{} on {cpus}, ns to allocate and free a frame:", result.design);
         let headings = ["step", "single", "array", "bulk", "single/bulk", "min..max"];
         let mut table = Table::new(headings).numbers_from(0);
         for step in specific["steps"].as_array().into_iter().flatten() {
@@ -261,9 +262,9 @@ pub(crate) fn print(results: &[RunResult]) {
                 format!("{:.2}..{:.2}", number(gain, "min"), number(gain, "max")),
             ]);
         }
-        println!("{table}");
+        out!("{table}");
         let all = Value::Object(specific.clone());
-        println!(
+        out!(
             "An allocation and free of one frame took {:.1} ns, an uncontended lock pair {:.2} ns: \
              {:.1} lock pairs.",
             median(&all, "pair_ns"),
@@ -271,10 +272,11 @@ pub(crate) fn print(results: &[RunResult]) {
             median(&all, "pair_lock_pairs"),
         );
     }
-    println!(
+    out!(
         "Measured on this host. single: one at a time. array: allocated in bulk, freed one at a \
          time.\nbulk: both in bulk."
     );
+    Ok(())
 }
 
 fn number(fields: &Value, name: &str) -> f64 {

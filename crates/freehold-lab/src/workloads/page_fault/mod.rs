@@ -11,6 +11,7 @@ use freehold::Setting;
 use serde_json::{Map, Value};
 
 use crate::report::document::RunResult;
+use crate::report::out;
 use crate::report::table::Table;
 use crate::settings::Assignments;
 
@@ -36,7 +37,7 @@ fn task_frames(given: &Assignments) -> Result<usize> {
 }
 
 /// Prints results of the host.
-pub(crate) fn print_host(results: &[RunResult]) {
+pub(crate) fn print_host(results: &[RunResult]) -> Result<()> {
     let headings =
         ["design", "cpus", "faults/s", "spread", "ns/fault", "allocator ns", "lock pairs"];
     let mut table = Table::new(headings).numbers_from(1);
@@ -52,16 +53,17 @@ pub(crate) fn print_host(results: &[RunResult]) {
             format!("{:.1}", number("allocator_lock_pairs")),
         ]);
     }
-    println!("{table}");
-    println!(
+    out!("{table}");
+    out!(
         "Measured on this host. allocator ns: allocation and free of a frame without touching it, \
          also in\nuncontended lock pairs of this run. spread: largest less smallest sample, of \
          the median."
     );
+    Ok(())
 }
 
 /// Prints results of a simulated machine.
-pub(crate) fn print_sim(results: &[RunResult]) {
+pub(crate) fn print_sim(results: &[RunResult]) -> Result<()> {
     let headings = [
         "design",
         "cpus",
@@ -100,13 +102,14 @@ pub(crate) fn print_sim(results: &[RunResult]) {
             format!("{:.0}", number(&result.workload_specific, "fault_ns")),
         ]);
     }
-    println!("{table}");
+    out!("{table}");
     let machine = results.first().map_or("", |result| result.machine.as_str());
-    println!(
+    out!(
         "Simulated on {machine}: a prediction. zone lock, LRU lock: share of all CPU time spent \
          waiting for them,\nthe former also by path. scaling: faults/s as a multiple of those of \
          one CPU, if that was run."
     );
+    Ok(())
 }
 
 fn number(fields: &Map<String, Value>, name: &str) -> f64 {
