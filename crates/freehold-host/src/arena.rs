@@ -93,7 +93,8 @@ impl<D: Design<Host>> Arena<D> {
     /// page, but leaves what the low watermark keeps back; so nobody can be given a block while it
     /// is purged. Others find less free memory meanwhile, and may run into
     /// [`Error::OutOfMemory`]: purge when the load is low. Purged frames read as zero and take
-    /// memory again when they are written.
+    /// memory again when they are written. The blocks are taken as movable ones, so a purge of
+    /// fragmented memory can make pageblocks of other migratetypes movable.
     ///
     /// Costs one allocation, one system call and one free for each free block, and a few bytes of
     /// heap. A MiB that was in use in small pages takes 0.07 ms on a 2-CPU virtual machine.

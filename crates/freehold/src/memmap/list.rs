@@ -183,3 +183,78 @@ impl<C: SharedCell<u32>> ListHead<C> {
         decode(frames.record(block).prev.get())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::config::{Config, MemoryRange};
+    use crate::memmap::frame::FrameTablePlan;
+    use crate::memmap::region::{Carver, LayoutBuilder, Metadata};
+    use crate::testing::TestPlatform;
+    use crate::units::{FrameCount, NodeId, Pfn};
+    use core::mem::MaybeUninit;
+    use std::vec;
+    use std::vec::Vec;
+
+    type Head = ListHead<<TestPlatform as Platform>::Cell<u32>>;
+
+    fn frames() -> FrameTable<TestPlatform> {
+        let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(1024))];
+        let cpus = [NodeId::new(0)];
+        let config = Config::new(&ranges, &cpus);
+        let mut builder = LayoutBuilder::new(Pfn::new(0));
+        let plan = FrameTablePlan::new(&config, &mut builder).unwrap();
+        let layout = builder.finish();
+        let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
+        let skip = buffer.as_ptr().align_offset(layout.align());
+        let metadata = Metadata::from_static(&mut buffer[skip..]);
+        FrameTable::carve(&plan, &mut Carver::new(metadata, &layout).unwrap())
+    }
+
+    /// The blocks forwards, after checking that backwards they are the same.
+    fn blocks(list: &Head, frames: &FrameTable<TestPlatform>) -> Vec<u32> {
+        let forwards: Vec<_> = list.iter(frames).map(|block| block.0).collect();
+        let before = |block: &FrameIndex| Head::before(frames, *block);
+        let backwards = core::iter::successors(list.last(), before).map(|block| block.0);
+        assert_eq!(
+            backwards.collect::<Vec<_>>(),
+            forwards.iter().rev().copied().collect::<Vec<_>>()
+        );
+        forwards
+    }
+
+    #[test]
+    fn blocks_come_and_go_at_both_ends_and_in_between() {
+        let (frames, list) = (frames(), Head::new());
+        assert!(list.is_empty() && list.pop_front(&frames).is_none());
+        for (block, end) in [(3, End::Front), (5, End::Back), (1, End::Front), (7, End::Back)] {
+            list.push(&frames, FrameIndex(block), end);
+        }
+        assert_eq!(blocks(&list, &frames), [1, 3, 5, 7]);
+        list.remove(&frames, FrameIndex(5));
+        assert_eq!(blocks(&list, &frames), [1, 3, 7]);
+        list.remove(&frames, FrameIndex(7));
+        assert_eq!(list.pop_front(&frames), Some(FrameIndex(1)));
+        assert_eq!(blocks(&list, &frames), [3]);
+        list.remove(&frames, FrameIndex(3));
+        assert!(list.is_empty() && list.last().is_none());
+    }
+
+    #[test]
+    fn many_at_a_time_are_as_many_one_by_one() {
+        let (frames, list) = (frames(), Head::new());
+        assert_eq!(list.push_front_many(&frames, core::iter::empty()), 0);
+        assert!(list.is_empty());
+        assert_eq!(list.push_front_many(&frames, (1..=3).map(FrameIndex)), 3);
+        assert_eq!(list.push_front_many(&frames, (4..=5).map(FrameIndex)), 2);
+        assert_eq!(blocks(&list, &frames), [5, 4, 3, 2, 1]);
+        let mut popped = Vec::new();
+        assert_eq!(list.pop_front_many(&frames, 2, |block| popped.push(block.0)), 2);
+        assert_eq!((popped, blocks(&list, &frames)), (vec![5, 4], vec![3, 2, 1]));
+        assert_eq!(list.pop_front_many(&frames, 0, |_| panic!("none was asked for")), 0);
+        assert_eq!(list.pop_front_many(&frames, 9, |_| ()), 3);
+        assert!(list.is_empty() && list.last().is_none());
+    }
+}
