@@ -13,6 +13,9 @@ pub(crate) enum Machine {
     Sim(Box<Spec>),
 }
 
+/// Bytes in a frame, on every machine.
+pub(crate) const FRAME_BYTES: u64 = 4096;
+
 /// The name of the machine at hand.
 pub(crate) const HOST: &str = "host";
 

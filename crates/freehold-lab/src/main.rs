@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+mod books;
 mod catalog;
 mod cell;
 mod check;

@@ -1,6 +1,7 @@
 //! `--set NAME=VALUE`: each setting goes to the design or the workload that knows it.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use anyhow::Result;
 use freehold::{Setting, Settings};
@@ -48,6 +49,27 @@ impl Assignments {
             let values = find(table, name).map_or("", |setting| setting.values);
             UsageError(format!("--set {name}={value}: the value must be {values}")).into()
         })
+    }
+
+    /// The value of a setting that is a number within a range.
+    pub(crate) fn number(
+        &self,
+        table: &'static [Setting],
+        name: &str,
+        range: RangeInclusive<usize>,
+    ) -> Result<usize> {
+        self.parsed(table, name, |value| value.parse().ok().filter(|value| range.contains(value)))
+    }
+
+    /// The value of a setting that is one of a few words, each of which stands for something.
+    pub(crate) fn word<T: Copy>(
+        &self,
+        table: &'static [Setting],
+        name: &str,
+        words: &[(&str, T)],
+    ) -> Result<T> {
+        let meaning = |value: &str| words.iter().find(|(word, _)| *word == value);
+        self.parsed(table, name, |value| meaning(value).map(|(_, meaning)| *meaning))
     }
 
     /// The settings of a design: those given that it knows, the rest by default.

@@ -26,6 +26,24 @@ pub(super) struct World<D: Design<P>, P: Stage> {
     pub(super) hogs: bool,
 }
 
+impl<D: Design<P>, P: Stage> World<D, P> {
+    /// Frees a block that has been struck out of the ledger.
+    fn free_block(&self, block: Block) {
+        let freed = self.frames.free(block.pfn, block.order);
+        assert_eq!(freed, Ok(()), "freeing {block:?}");
+    }
+
+    /// Frees a block that somebody left; says whether there was one.
+    pub(super) fn free_left(&self) -> bool {
+        let left = self.ledger.borrow_mut().pool.pop();
+        if let Some(block) = left {
+            self.ledger.borrow_mut().strike(block);
+            self.free_block(block);
+        }
+        left.is_some()
+    }
+}
+
 /// One CPU and what it holds.
 pub(super) struct Actor<'a, D: Design<P>, P: Stage> {
     handle: &'a CpuHandle,
@@ -58,7 +76,7 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
             35..55 => self.free(),
             55..62 => self.free_part(),
             62..68 => self.leave(),
-            68..76 => self.free_of_others(),
+            68..76 => _ = self.world.free_left(),
             76..81 => self.alloc_bulk(),
             81..85 => self.free_bulk(),
             85..89 => self.upkeep(),
@@ -125,13 +143,8 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
 
     fn free(&mut self) {
         if let Some(block) = self.let_go() {
-            self.free_block(block);
+            self.world.free_block(block);
         }
-    }
-
-    fn free_block(&self, block: Block) {
-        let freed = self.world.frames.free(block.pfn, block.order);
-        assert_eq!(freed, Ok(()), "freeing {block:?}");
     }
 
     /// Frees an aligned part of a block and keeps the rest: the halves around it.
@@ -146,7 +159,7 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
             self.held.push(kept);
             pfn = rest;
         }
-        self.free_block(Block { pfn, order: part });
+        self.world.free_block(Block { pfn, order: part });
     }
 
     /// Leaves a block for others to free.
@@ -154,14 +167,6 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
         if !self.held.is_empty() {
             let block = self.held.swap_remove(self.rng.usize(..self.held.len()));
             self.world.ledger.borrow_mut().pool.push(block);
-        }
-    }
-
-    fn free_of_others(&mut self) {
-        let block = self.world.ledger.borrow_mut().pool.pop();
-        if let Some(block) = block {
-            self.world.ledger.borrow_mut().strike(block);
-            self.free_block(block);
         }
     }
 
@@ -180,7 +185,12 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
         let (bulk, rest): (Vec<_>, Vec<_>) =
             self.held.drain(..).partition(|block| block.order == order);
         self.held = rest;
-        for &block in &bulk {
+        self.give_back(&bulk, order);
+    }
+
+    /// Frees blocks of one order in bulk.
+    fn give_back(&self, bulk: &[Block], order: Order) {
+        for &block in bulk {
             self.world.ledger.borrow_mut().strike(block);
         }
         let frames: Vec<_> = bulk.iter().map(|block| block.pfn).collect();
@@ -235,12 +245,7 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
         }
         self.world.tally.borrow_mut().allocations += hoarded.len() as u64;
         for bulk in hoarded.chunks(64) {
-            for &block in bulk {
-                self.world.ledger.borrow_mut().strike(block);
-            }
-            let frames: Vec<_> = bulk.iter().map(|block| block.pfn).collect();
-            let freed = self.world.frames.free_bulk(&frames, Order::ZERO);
-            assert_eq!(freed, Ok(()), "giving all memory back");
+            self.give_back(bulk, Order::ZERO);
         }
     }
 

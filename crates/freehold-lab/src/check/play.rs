@@ -115,13 +115,7 @@ impl<D: Design<P> + 'static, P: Stage> Drama<'_, D, P> {
         for cpu in 0..self.cpus() {
             let world = Rc::clone(&self.world);
             self.machine.spawn(cpu, move |_| {
-                loop {
-                    let block = world.ledger.borrow_mut().pool.pop();
-                    let Some(block) = block else { break };
-                    world.ledger.borrow_mut().strike(block);
-                    let freed = world.frames.free(block.pfn, block.order);
-                    assert_eq!(freed, Ok(()), "freeing {block:?}");
-                }
+                while world.free_left() {}
                 world.frames.drain_all();
             });
         }

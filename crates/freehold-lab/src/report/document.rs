@@ -71,6 +71,11 @@ pub(crate) struct Latency {
     pub(crate) max: u64,
 }
 
+/// A number of a result; not a number if it is missing.
+pub(crate) fn number(value: Option<&Value>) -> f64 {
+    value.and_then(Value::as_f64).unwrap_or(f64::NAN)
+}
+
 /// A number of CPUs as people write it.
 pub(crate) fn cpus_in_words(cpus: usize) -> String {
     format!("{cpus} CPU{}", if cpus == 1 { "" } else { "s" })

@@ -6,10 +6,8 @@ use freehold::{Config, CpuId, FrameCount, MemoryRange, NodeId, Order, Pfn, Setti
 use freehold_sim::{Key, Machine, Sim, SimFrames, Spec};
 
 use super::SimDesign;
+use crate::machine::FRAME_BYTES;
 use crate::settings::Assignments;
-
-/// Bytes in a frame.
-pub(crate) const FRAME_BYTES: u64 = 4096;
 
 /// The settings of simulated machines.
 pub(crate) const SETTINGS: &[Setting] = &[

@@ -10,17 +10,18 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use freehold::{CpuId, Order, PageAllocator, Pfn, Request, Setting};
 use freehold_host::{ArenaBuilder, FrameArena, Host};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::books::check_all_back;
 use crate::cell::{HostCell, Measured};
 use crate::host::HostDesign;
 use crate::host::tasks::bind;
 use crate::host::yardstick::Yardstick;
-use crate::report::document::{RunResult, Work, cpus_in_words};
+use crate::report::document::{RunResult, Work, cpus_in_words, number};
 use crate::report::out;
 use crate::report::progress::Progress;
 use crate::report::summary::Summary;
@@ -56,12 +57,9 @@ struct Options {
 
 impl Options {
     fn parse(given: &Assignments) -> Result<Self> {
-        let within = |range: std::ops::RangeInclusive<usize>| {
-            move |value: &str| value.parse().ok().filter(|value| range.contains(value))
-        };
         Ok(Options {
-            rounds: given.parsed(SETTINGS, "rounds", within(1..=1000))?,
-            round_frames: given.parsed(SETTINGS, "round_frames", within(128..=100_000_000))?,
+            rounds: given.number(SETTINGS, "rounds", 1..=1000)?,
+            round_frames: given.number(SETTINGS, "round_frames", 128..=100_000_000)?,
         })
     }
 }
@@ -137,9 +135,7 @@ pub(crate) fn run_on_host<D: HostDesign>(
     let tasks = run_tasks(&arena, &cell.cpus, &options, progress)?;
     let seconds = start.elapsed().as_secs_f64();
 
-    arena.allocator().drain_all();
-    let census = arena.allocator().validate().context("the allocator's books are broken")?;
-    ensure!(census.free == arena.total_frames(), "frames are missing after the run");
+    check_all_back(arena.allocator(), arena.total_frames())?;
 
     let per_round = STEPS.iter().map(|step| (options.round_frames / step * step) as u64);
     let per_way = per_round.sum::<u64>() * (options.rounds * cell.cpus.len()) as u64;
@@ -246,7 +242,7 @@ fn sum_up(tasks: &[Times], at: usize, step: usize) -> StepResult {
 pub(crate) fn print(results: &[RunResult]) -> Result<()> {
     for result in results {
         let specific = &result.workload_specific;
-        let median = |fields: &Value, name: &str| number(&fields[name], "median");
+        let median = |fields: &Value, name: &str| number(fields[name].get("median"));
         let cpus = cpus_in_words(result.cpus as usize);
         out!("{} on {cpus}, ns to allocate and free a frame:", result.design);
         let headings = ["step", "single", "array", "bulk", "single/bulk", "min..max"];
@@ -259,7 +255,7 @@ pub(crate) fn print(results: &[RunResult]) -> Result<()> {
                 format!("{:.1}", median(step, "array_ns")),
                 format!("{:.1}", median(step, "bulk_ns")),
                 format!("{:.2}", median(step, "gain")),
-                format!("{:.2}..{:.2}", number(gain, "min"), number(gain, "max")),
+                format!("{:.2}..{:.2}", number(gain.get("min")), number(gain.get("max"))),
             ]);
         }
         out!("{table}");
@@ -277,8 +273,4 @@ pub(crate) fn print(results: &[RunResult]) -> Result<()> {
          time.\nbulk: both in bulk."
     );
     Ok(())
-}
-
-fn number(fields: &Value, name: &str) -> f64 {
-    fields[name].as_f64().unwrap_or(f64::NAN)
 }

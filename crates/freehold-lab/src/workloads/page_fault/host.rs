@@ -8,17 +8,19 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, anyhow};
 use bytesize::ByteSize;
 use freehold::{CpuId, Order, Pfn, Request, Setting};
 use freehold_host::{ArenaBuilder, FrameArena};
 use serde_json::{Map, json};
 
-use super::{FRAME_BYTES, task_frames};
+use super::task_frames;
+use crate::books::check_all_back;
 use crate::cell::{HostCell, Measured};
 use crate::host::tasks::bind;
 use crate::host::yardstick::Yardstick;
 use crate::host::{HostDesign, memory_available};
+use crate::machine::FRAME_BYTES;
 use crate::report::document::{Work, cpus_in_words};
 use crate::report::progress::Progress;
 use crate::report::summary::Summary;
@@ -55,22 +57,11 @@ struct Options {
 
 impl Options {
     fn parse(given: &Assignments) -> Result<Self> {
-        let within = |range: std::ops::RangeInclusive<u64>| {
-            move |value: &str| value.parse().ok().filter(|value| range.contains(value))
-        };
         Ok(Options {
             task_frames: task_frames(given)?,
-            samples: given.parsed(SETTINGS, "samples", within(1..=1000))? as usize,
-            sample: Duration::from_millis(given.parsed(
-                SETTINGS,
-                "sample_ms",
-                within(1..=60_000),
-            )?),
-            huge_pages: given.parsed(SETTINGS, "huge_pages", |value| match value {
-                "on" => Some(true),
-                "off" => Some(false),
-                _ => None,
-            })?,
+            samples: given.number(SETTINGS, "samples", 1..=1000)?,
+            sample: Duration::from_millis(given.number(SETTINGS, "sample_ms", 1..=60_000)? as u64),
+            huge_pages: given.word(SETTINGS, "huge_pages", &[("on", true), ("off", false)])?,
         })
     }
 }
@@ -91,7 +82,7 @@ pub(crate) fn run<D: HostDesign>(
     let yardstick = Yardstick::measure(&arena, cell.cpus[0])?;
     progress.step();
     let samples = sample(&arena, &cell.cpus, &options, progress)?;
-    check_books(arena)?;
+    check_all_back(arena.allocator(), arena.total_frames())?;
 
     let cpus = cell.cpus.len() as f64;
     let touched = Summary::of(&samples.touched);
@@ -290,13 +281,4 @@ fn settle<D: HostDesign>(shared: &Shared<'_, D>, touch: bool) {
 
 fn faults<D: HostDesign>(shared: &Shared<'_, D>) -> u64 {
     shared.counters.iter().map(|counter| counter.faults.load(Relaxed)).sum()
-}
-
-/// After a run every frame is back, and the books are in order.
-fn check_books<D: HostDesign>(arena: FrameArena<D>) -> Result<()> {
-    arena.allocator().drain_all();
-    let census = arena.allocator().validate().context("the allocator's books are broken")?;
-    let managed = arena.total_frames();
-    ensure!(census.free == managed, "{} of {managed} came back", census.free);
-    Ok(())
 }

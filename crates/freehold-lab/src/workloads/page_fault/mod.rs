@@ -8,9 +8,9 @@
 use anyhow::Result;
 use bytesize::ByteSize;
 use freehold::Setting;
-use serde_json::{Map, Value};
 
-use crate::report::document::RunResult;
+use crate::machine::FRAME_BYTES;
+use crate::report::document::{RunResult, number};
 use crate::report::out;
 use crate::report::table::Table;
 use crate::settings::Assignments;
@@ -26,8 +26,6 @@ pub(crate) const SETTINGS: &[Setting] = &[Setting {
     meaning: "memory that each task faults in before it gives all of it back",
 }];
 
-const FRAME_BYTES: u64 = 4096;
-
 /// How many frames each task faults in.
 fn task_frames(given: &Assignments) -> Result<usize> {
     let bytes = given.parsed(SETTINGS, "task_bytes", |value| {
@@ -42,7 +40,7 @@ pub(crate) fn print_host(results: &[RunResult]) -> Result<()> {
         ["design", "cpus", "faults/s", "spread", "ns/fault", "allocator ns", "lock pairs"];
     let mut table = Table::new(headings).numbers_from(1);
     for result in results {
-        let number = |name: &str| number(&result.workload_specific, name);
+        let number = |name: &str| number(result.workload_specific.get(name));
         table.row([
             result.design.clone(),
             result.cpus.to_string(),
@@ -99,7 +97,7 @@ pub(crate) fn print_sim(results: &[RunResult]) -> Result<()> {
             share("zone_lock.alloc"),
             share("zone_lock.free"),
             share("lru_lock"),
-            format!("{:.0}", number(&result.workload_specific, "fault_ns")),
+            format!("{:.0}", number(result.workload_specific.get("fault_ns"))),
         ]);
     }
     out!("{table}");
@@ -110,8 +108,4 @@ pub(crate) fn print_sim(results: &[RunResult]) -> Result<()> {
          one CPU, if that was run."
     );
     Ok(())
-}
-
-fn number(fields: &Map<String, Value>, name: &str) -> f64 {
-    fields.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN)
 }
