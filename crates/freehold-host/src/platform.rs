@@ -1,6 +1,6 @@
 //! The machine that this process runs on, as the allocator sees it.
 
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use freehold::CpuId;
 use freehold::platform::Platform;
@@ -59,8 +59,6 @@ impl Default for Host {
 }
 
 impl Platform for Host {
-    type U8 = AtomicU8;
-    type U16 = AtomicU16;
     type U32 = AtomicU32;
     type U64 = AtomicU64;
     type Cell<T: freehold::platform::Scalar> = NativeCell<T>;

@@ -205,8 +205,6 @@ impl RawLock for SimLock {
 }
 
 impl Platform for Sim {
-    type U8 = SimWord<u8>;
-    type U16 = SimWord<u16>;
     type U32 = SimWord<u32>;
     type U64 = SimWord<u64>;
     type Cell<T: Scalar> = SimCell<T>;

@@ -17,7 +17,7 @@
 //!
 //! ```
 //! use core::mem::MaybeUninit;
-//! use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+//! use core::sync::atomic::{AtomicU32, AtomicU64};
 //! use freehold::designs::zone_lock::ZoneLock;
 //! use freehold::platform::{Platform, native::{NativeCell, SpinLock}};
 //! use freehold::{Config, CpuId, FrameCount, MemoryRange, Metadata, NodeId, PageAllocator};
@@ -26,8 +26,6 @@
 //! struct Kernel;
 //!
 //! impl Platform for Kernel {
-//!     type U8 = AtomicU8;
-//!     type U16 = AtomicU16;
 //!     type U32 = AtomicU32;
 //!     type U64 = AtomicU64;
 //!     type Cell<T: freehold::platform::Scalar> = NativeCell<T>;

@@ -52,8 +52,6 @@ impl Word<u32> for CanaryWord {
 }
 
 impl Platform for Canary {
-    type U8 = SimWord<u8>;
-    type U16 = SimWord<u16>;
     type U32 = CanaryWord;
     type U64 = SimWord<u64>;
     type Cell<T: Scalar> = SimCell<T>;

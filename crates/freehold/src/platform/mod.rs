@@ -113,10 +113,6 @@ pub trait RawLock {
 /// [`native`] fit any machine that Rust has atomics for. Nothing here may allocate frames from the
 /// allocator that is being served.
 pub trait Platform: 'static {
-    /// An atomic byte.
-    type U8: Word<u8>;
-    /// An atomic 16-bit word.
-    type U16: Word<u16>;
     /// An atomic 32-bit word.
     type U32: Word<u32>;
     /// An atomic 64-bit word.

@@ -9,7 +9,7 @@ use freehold::CpuId;
 use freehold::platform::{LockClass, Platform, RawLock, Scalar, SharedCell, Word};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
-use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 loom::thread_local! {
     static CPU: Cell<u32> = Cell::new(0);
@@ -51,7 +51,7 @@ macro_rules! words {
         }
     )*};
 }
-words!(AtomicU8: u8, AtomicU16: u16, AtomicU32: u32, AtomicU64: u64);
+words!(AtomicU32: u32, AtomicU64: u64);
 
 /// A cell whose accesses loom checks for data races: it panics on the first one.
 pub(crate) struct LoomCell<T>(UnsafeCell<T>);
@@ -108,8 +108,6 @@ impl<const ORDERED: bool> RawLock for LoomLock<ORDERED> {
 pub(crate) struct LoomPlatform<const ORDERED: bool = true, const ATOMIC: bool = true>;
 
 impl<const ORDERED: bool, const ATOMIC: bool> Platform for LoomPlatform<ORDERED, ATOMIC> {
-    type U8 = LoomWord<AtomicU8, ATOMIC>;
-    type U16 = LoomWord<AtomicU16, ATOMIC>;
     type U32 = LoomWord<AtomicU32, ATOMIC>;
     type U64 = LoomWord<AtomicU64, ATOMIC>;
     type Cell<T: Scalar> = LoomCell<T>;

@@ -6,7 +6,7 @@
 extern crate std;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use freehold::CpuId;
 use freehold::platform::native::{NativeCell, Relax, SpinLock};
@@ -37,8 +37,6 @@ impl Relax for Yield {
 pub(crate) struct TestPlatform;
 
 impl Platform for TestPlatform {
-    type U8 = AtomicU8;
-    type U16 = AtomicU16;
     type U32 = AtomicU32;
     type U64 = AtomicU64;
     type Cell<T: Scalar> = NativeCell<T>;

@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use freehold::CpuId;
 use freehold::platform::{LockClass, Platform, RawLock, Scalar, SharedCell, Word};
-use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 shuttle::thread_local! {
     static CPU: Cell<u32> = Cell::new(0);
@@ -44,7 +44,7 @@ macro_rules! words {
         }
     )*};
 }
-words!(AtomicU8: u8, AtomicU16: u16, AtomicU32: u32, AtomicU64: u64);
+words!(AtomicU32: u32, AtomicU64: u64);
 
 /// A cell that notices when it is touched while somebody writes to it.
 pub(crate) struct ShuttleCell<T: Scalar> {
@@ -104,8 +104,6 @@ impl<const ATOMIC: bool> RawLock for ShuttleLock<ATOMIC> {
 pub(crate) struct ShuttlePlatform<const ATOMIC: bool = true>;
 
 impl<const ATOMIC: bool> Platform for ShuttlePlatform<ATOMIC> {
-    type U8 = ShuttleWord<AtomicU8>;
-    type U16 = ShuttleWord<AtomicU16>;
     type U32 = ShuttleWord<AtomicU32>;
     type U64 = ShuttleWord<AtomicU64>;
     type Cell<T: Scalar> = ShuttleCell<T>;

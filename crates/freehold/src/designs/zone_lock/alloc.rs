@@ -58,16 +58,17 @@ impl<P: Platform> ZoneLock<P> {
         })
     }
 
-    /// The zones of the list that the request may use.
+    /// The zones of the list that the request, whose node is filled in, may use.
     #[inline]
     pub(super) fn usable<'a>(
         &'a self,
         zones: &'a [u16],
         request: &'a Request,
     ) -> impl Iterator<Item = ZoneIndex> + 'a {
-        zones.iter().map(|&zone| ZoneIndex(zone)).filter(|&zone| {
-            !request.only_node || request.node.is_none_or(|node| node == self.zone(zone).node())
-        })
+        zones
+            .iter()
+            .map(|&zone| ZoneIndex(zone))
+            .filter(|&zone| !request.only_node || request.node == Some(self.zone(zone).node()))
     }
 
     fn alloc_from(
@@ -175,7 +176,7 @@ impl<P: Platform> ZoneLock<P> {
     /// Takes a block from the zone, past the per-CPU lists: they do not keep its order, or their
     /// lock is taken, or the refill found nothing.
     #[cold]
-    pub(super) fn alloc_directly(
+    fn alloc_directly(
         &self,
         platform: &P,
         zone: ZoneIndex,
