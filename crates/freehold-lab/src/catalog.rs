@@ -4,9 +4,6 @@ use clap::ValueEnum;
 use freehold::designs::zone_lock::ZoneLockSettings;
 use freehold::{Setting, Settings};
 
-use crate::sim;
-use crate::workloads::{bulk, page_fault};
-
 /// The designs, by the names that they have everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DesignName {
@@ -21,6 +18,14 @@ pub(crate) enum WorkloadName {
     PageFault,
     /// Allocation and free in bulk against one at a time (page_bench04_bulk).
     Bulk,
+    /// Workers free a huge region together, and all tasks exit at once.
+    ParallelFree,
+    /// Frames are allocated on all CPUs and freed on a few, through rings (jemalloc's purge).
+    Purge,
+    /// Even CPUs allocate, odd CPUs free, in pairs (page_bench05_cross_cpu).
+    CrossCpu,
+    /// Jobs as of a compiler: frames of all types, short-lived and long-lived.
+    Build,
 }
 
 /// The name and the description that the command line shows of a value.
@@ -33,32 +38,6 @@ pub(crate) fn describe(value: &impl ValueEnum) -> (String, String) {
 /// The name of a value on the command line.
 pub(crate) fn name_of(value: &impl ValueEnum) -> String {
     describe(value).0
-}
-
-/// Settings and what they belong to.
-pub(crate) type SettingTable = (&'static str, &'static [Setting]);
-
-/// The settings of a workload on the host.
-pub(crate) fn host_settings(workload: WorkloadName) -> &'static [SettingTable] {
-    match workload {
-        WorkloadName::PageFault => &[
-            ("page-fault", page_fault::SETTINGS),
-            ("page-fault, host", page_fault::host::SETTINGS),
-        ],
-        WorkloadName::Bulk => &[("bulk", bulk::SETTINGS)],
-    }
-}
-
-/// The settings of a workload on simulated machines; `None` if it runs on the host only.
-pub(crate) fn sim_settings(workload: WorkloadName) -> Option<&'static [SettingTable]> {
-    match workload {
-        WorkloadName::PageFault => Some(&[
-            ("page-fault", page_fault::SETTINGS),
-            ("page-fault, simulated", page_fault::sim::SETTINGS),
-            ("simulated machines", sim::memory::SETTINGS),
-        ]),
-        WorkloadName::Bulk => None,
-    }
 }
 
 /// The settings of a design.
@@ -80,3 +59,50 @@ macro_rules! with_design {
     };
 }
 pub(crate) use with_design;
+
+/// Runs an expression with `$workload` standing for the workload type that a name means.
+macro_rules! with_workload {
+    ($name:expr, $workload:ident => $body:expr) => {{
+        use $crate::workloads::{
+            build::Build, bulk::Bulk, cross_cpu::CrossCpu, page_fault::PageFault,
+            parallel_free::ParallelFree, purge::Purge,
+        };
+        $crate::catalog::with_workload!(@each $name, $workload => $body;
+            PageFault, Bulk, ParallelFree, Purge, CrossCpu, Build)
+    }};
+    (@each $name:expr, $workload:ident => $body:expr; $($type:ident),*) => {
+        match $name {
+            $($crate::catalog::WorkloadName::$type => {
+                type $workload = $type;
+                $body
+            })*
+        }
+    };
+}
+pub(crate) use with_workload;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Workload;
+
+    /// `--set NAME=VALUE` names no owner, so a name may have only one in a run.
+    #[test]
+    fn no_two_settings_of_a_run_have_one_name() {
+        for &workload in WorkloadName::value_variants() {
+            for &design in DesignName::value_variants() {
+                let (host, sim) =
+                    with_workload!(workload, W => (W::HOST_SETTINGS, W::SIM_SETTINGS));
+                for of_machine in [host, sim.unwrap_or_default()] {
+                    let tables = of_machine.iter().map(|(_, table)| *table);
+                    let all = tables.chain([design_settings(design)]).flatten();
+                    let mut names: Vec<_> = all.map(|setting| setting.name).collect();
+                    let count = names.len();
+                    names.sort_unstable();
+                    names.dedup();
+                    assert_eq!(names.len(), count, "{workload:?} on {design:?}");
+                }
+            }
+        }
+    }
+}

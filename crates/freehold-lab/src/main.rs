@@ -7,6 +7,7 @@ mod catalog;
 mod cell;
 mod check;
 mod cli;
+mod fragmentation;
 mod host;
 mod list;
 mod machine;
@@ -14,6 +15,8 @@ mod report;
 mod run;
 mod settings;
 mod sim;
+mod task;
+mod workload;
 mod workloads;
 
 use std::process::ExitCode;

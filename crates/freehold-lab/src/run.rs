@@ -10,9 +10,7 @@ use freehold_sim::{Sim, Spec};
 use serde_json::Value;
 
 use crate::UsageError;
-use crate::catalog::{
-    DesignName, WorkloadName, design_settings, host_settings, name_of, sim_settings, with_design,
-};
+use crate::catalog::{DesignName, design_settings, name_of, with_design, with_workload};
 use crate::cell::{HostCell, Measured, SimCell};
 use crate::cli::{DesignChoice, RunArgs};
 use crate::host::tasks;
@@ -23,25 +21,25 @@ use crate::report::progress::Progress;
 use crate::settings::{Assignments, shown};
 use crate::sim::parallel::run_all;
 use crate::sim::result::hash;
-use crate::workloads::{bulk, page_fault};
+use crate::workload::{SettingTable, Workload};
 
 /// Runs all cells and prints what they say.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
+    with_workload!(args.workload, W => run_workload::<W>(args))
+}
+
+fn run_workload<W: Workload>(args: &RunArgs) -> Result<()> {
     let designs = chosen_designs(&args.design);
     let results = match &args.machine {
-        Machine::Host => run_on_host(args, &designs)?,
-        Machine::Sim(spec) => run_on_sim(args, &designs, spec)?,
+        Machine::Host => run_on_host::<W>(args, &designs)?,
+        Machine::Sim(spec) => run_on_sim::<W>(args, &designs, spec)?,
     };
     if args.json {
         let document = Document { schema: SCHEMA, results };
         out!("{}", serde_json::to_string_pretty(&document)?);
         return Ok(());
     }
-    match (args.workload, &args.machine) {
-        (WorkloadName::PageFault, Machine::Host) => page_fault::print_host(&results),
-        (WorkloadName::PageFault, Machine::Sim(_)) => page_fault::print_sim(&results),
-        (WorkloadName::Bulk, _) => bulk::print(&results),
-    }
+    W::print(&results, &args.machine)
 }
 
 /// Every design once, in the order of the command line.
@@ -65,7 +63,7 @@ fn chosen_designs(choices: &[DesignChoice]) -> Vec<DesignName> {
 fn assignments(
     args: &RunArgs,
     designs: &[DesignName],
-    of_workload: &[(&'static str, &'static [freehold::Setting])],
+    of_workload: &[SettingTable],
 ) -> Result<Assignments> {
     let of_designs = designs.iter().map(|design| design_settings(*design));
     let of_workload = of_workload.iter().map(|(_, table)| *table);
@@ -73,31 +71,27 @@ fn assignments(
 }
 
 /// One cell after the other, since they would disturb each other's times.
-fn run_on_host(args: &RunArgs, designs: &[DesignName]) -> Result<Vec<RunResult>> {
-    let assignments = assignments(args, designs, host_settings(args.workload))?;
+fn run_on_host<W: Workload>(args: &RunArgs, designs: &[DesignName]) -> Result<Vec<RunResult>> {
+    let assignments = assignments(args, designs, W::HOST_SETTINGS)?;
     let counts = if args.cpus.is_empty() { vec![tasks::cpus_max()?] } else { args.cpus.clone() };
     let mut cells = Vec::new();
     for &design in designs {
         for &count in &counts {
             let cpus = tasks::cpus_for(count)?;
-            cells.push((design, HostCell { cpus, assignments: &assignments }));
+            cells.push((design, HostCell { cpus, seed: args.seed, assignments: &assignments }));
         }
     }
-    let steps = match args.workload {
-        WorkloadName::PageFault => page_fault::host::steps(&assignments)?,
-        WorkloadName::Bulk => bulk::steps(&assignments)?,
-    };
-    let progress = Progress::new(steps * cells.len() as u64);
+    let progress = Progress::new(W::steps(&assignments)? * cells.len() as u64);
     let mut results = Vec::new();
     for (design, cell) in &cells {
         progress.say(format!("{} on {}", name_of(design), cpus_in_words(cell.cpus.len())));
-        results.push(run_host_cell(args, *design, cell, &progress)?);
+        results.push(run_host_cell::<W>(args, *design, cell, &progress)?);
     }
     progress.finish();
     Ok(results)
 }
 
-fn run_host_cell(
+fn run_host_cell<W: Workload>(
     args: &RunArgs,
     design: DesignName,
     cell: &HostCell<'_>,
@@ -106,17 +100,18 @@ fn run_host_cell(
     with_design!(design, Host, D => {
         let settings = cell.assignments.of_design::<<D as Design<Host>>::Settings>()?;
         let shown = shown(&settings);
-        let measured = match args.workload {
-            WorkloadName::PageFault => page_fault::host::run::<D>(cell, settings, progress)?,
-            WorkloadName::Bulk => bulk::run_on_host::<D>(cell, settings, progress)?,
-        };
+        let measured = W::run_on_host::<D>(cell, settings, progress)?;
         Ok(result(args, design, cell.cpus.len(), shown, measured))
     })
 }
 
 /// All cells side by side, as far as the host has CPUs and memory.
-fn run_on_sim(args: &RunArgs, designs: &[DesignName], spec: &Spec) -> Result<Vec<RunResult>> {
-    let Some(of_workload) = sim_settings(args.workload) else {
+fn run_on_sim<W: Workload>(
+    args: &RunArgs,
+    designs: &[DesignName],
+    spec: &Spec,
+) -> Result<Vec<RunResult>> {
+    let Some(of_workload) = W::SIM_SETTINGS else {
         let workload = name_of(&args.workload);
         return Err(UsageError(format!("{workload} runs on the host only: omit --machine")).into());
     };
@@ -136,9 +131,9 @@ fn run_on_sim(args: &RunArgs, designs: &[DesignName], spec: &Spec) -> Result<Vec
     }
     let progress = Progress::new(cells.len() as u64);
     progress.say(format!("on {}", spec.name()));
-    let host_bytes = page_fault::sim::host_bytes(spec, &assignments)?;
+    let host_bytes = W::host_bytes(spec, &assignments)?;
     let results = run_all(&cells, host_bytes, |(design, cell)| {
-        let result = run_sim_cell(args, *design, cell);
+        let result = run_sim_cell::<W>(args, *design, cell);
         progress.step();
         result
     })?;
@@ -146,11 +141,15 @@ fn run_on_sim(args: &RunArgs, designs: &[DesignName], spec: &Spec) -> Result<Vec
     Ok(results)
 }
 
-fn run_sim_cell(args: &RunArgs, design: DesignName, cell: &SimCell<'_>) -> Result<RunResult> {
+fn run_sim_cell<W: Workload>(
+    args: &RunArgs,
+    design: DesignName,
+    cell: &SimCell<'_>,
+) -> Result<RunResult> {
     with_design!(design, Sim, D => {
         let settings = cell.assignments.of_design::<<D as Design<Sim>>::Settings>()?;
         let shown = shown(&settings);
-        let measured = page_fault::sim::run::<D>(cell, settings)?;
+        let measured = W::run_on_sim::<D>(cell, settings)?;
         let mut result = result(args, design, cell.cpus, shown, measured);
         result.seed = Some(cell.seed);
         let hash = hash(&result)?;
@@ -177,6 +176,7 @@ fn result(
         settings,
         work: measured.work,
         simulated: measured.simulated,
+        fragmentation: measured.fragmentation,
         workload_specific: measured.specific,
     }
 }

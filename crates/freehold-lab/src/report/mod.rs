@@ -1,5 +1,6 @@
 //! What a run says: a JSON document or a table on stdout, progress on stderr.
 
+pub(crate) mod columns;
 pub(crate) mod document;
 pub(crate) mod progress;
 pub(crate) mod summary;

@@ -15,7 +15,7 @@ const STYLE: TableStyle =
 pub(crate) struct Table(comfy_table::Table);
 
 impl Table {
-    pub(crate) fn new<const N: usize>(headings: [&str; N]) -> Self {
+    pub(crate) fn new<'a>(headings: impl IntoIterator<Item = &'a str>) -> Self {
         let mut table = comfy_table::Table::new();
         table.load_style(STYLE);
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
@@ -31,8 +31,8 @@ impl Table {
         self
     }
 
-    pub(crate) fn row<S: Into<String>, const N: usize>(&mut self, cells: [S; N]) {
-        self.0.add_row(cells.map(Into::into).to_vec());
+    pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        self.0.add_row(cells.into_iter().map(Into::into));
     }
 }
 
