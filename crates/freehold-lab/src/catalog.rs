@@ -26,6 +26,10 @@ pub(crate) enum WorkloadName {
     CrossCpu,
     /// Jobs as of a compiler: frames of all types, short-lived and long-lived.
     Build,
+    /// Huge and small page faults side by side, in memory that was shattered before.
+    ThpMix,
+    /// How many huge pages memory that has been in use still gives (stress-highalloc).
+    HighOrder,
 }
 
 /// The name and the description that the command line shows of a value.
@@ -64,11 +68,11 @@ pub(crate) use with_design;
 macro_rules! with_workload {
     ($name:expr, $workload:ident => $body:expr) => {{
         use $crate::workloads::{
-            build::Build, bulk::Bulk, cross_cpu::CrossCpu, page_fault::PageFault,
-            parallel_free::ParallelFree, purge::Purge,
+            build::Build, bulk::Bulk, cross_cpu::CrossCpu, high_order::HighOrder,
+            page_fault::PageFault, parallel_free::ParallelFree, purge::Purge, thp_mix::ThpMix,
         };
         $crate::catalog::with_workload!(@each $name, $workload => $body;
-            PageFault, Bulk, ParallelFree, Purge, CrossCpu, Build)
+            PageFault, Bulk, ParallelFree, Purge, CrossCpu, Build, ThpMix, HighOrder)
     }};
     (@each $name:expr, $workload:ident => $body:expr; $($type:ident),*) => {
         match $name {

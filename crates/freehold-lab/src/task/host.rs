@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use freehold::{CpuId, FrameCount, PageAllocator, Pfn};
@@ -13,7 +13,7 @@ use freehold_sim::{Key, Path};
 
 use super::calls::Meter;
 use super::ring::HostRing;
-use super::workload::{Finished, Memory, Returned, TaskWorkload, finish};
+use super::workload::{Finished, Memory, Returned, RingPlan, TaskWorkload, finish};
 use super::{Block, Place, Task, abandoned};
 use crate::cell::HostCell;
 use crate::host::tasks::bind;
@@ -33,6 +33,19 @@ struct Shared<'a, D: HostDesign> {
     /// What looking at the clock twice takes.
     clock_ns: f64,
     error: Mutex<Option<anyhow::Error>>,
+}
+
+impl<'a, D: HostDesign> Shared<'a, D> {
+    fn new(arena: &'a FrameArena<D>, rings: &[RingPlan], tasks: usize) -> Self {
+        Shared {
+            arena,
+            rings: rings.iter().map(HostRing::new).collect(),
+            meeting: Meeting::new(tasks),
+            began: Instant::now(),
+            clock_ns: clock_ns(),
+            error: Mutex::new(None),
+        }
+    }
 }
 
 /// A barrier that fails when a task does, so that nobody waits for one that never comes.
@@ -83,12 +96,18 @@ impl Meeting {
     }
 }
 
-struct HostTask<'a, D: HostDesign> {
+pub(super) struct HostTask<'a, D: HostDesign> {
     shared: &'a Shared<'a, D>,
     place: Place,
     meter: Meter,
     /// How often the task has spun since it last gave its CPU away.
     spins: Cell<u32>,
+}
+
+impl<'a, D: HostDesign> HostTask<'a, D> {
+    fn new(shared: &'a Shared<'a, D>, place: Place) -> Self {
+        HostTask { shared, place, meter: Meter::default(), spins: Cell::new(0) }
+    }
 }
 
 impl<D: HostDesign> Task for HostTask<'_, D> {
@@ -122,7 +141,15 @@ impl<D: HostDesign> Task for HostTask<'_, D> {
         }
     }
 
+    fn copy(&self, from: Block, to: Pfn) {
+        self.shared.arena.copy_block(from.pfn, to, from.order);
+    }
+
     fn charge(&self, _works: &[Key]) {}
+
+    fn idle_ns(&self, ns: u64) {
+        thread::sleep(Duration::from_nanos(ns));
+    }
 
     fn compute_ns(&self, _ns: u64) {}
 
@@ -179,14 +206,7 @@ pub(super) fn run<W: TaskWorkload, D: HostDesign>(
 ) -> Result<Finished> {
     let tasks = cell.cpus.len();
     let arena = arena::<W, D>(tasks, settings, work.memory())?;
-    let shared = Shared {
-        arena: &arena,
-        rings: work.rings().iter().map(HostRing::new).collect(),
-        meeting: Meeting::new(tasks),
-        began: Instant::now(),
-        clock_ns: clock_ns(),
-        error: Mutex::new(None),
-    };
+    let shared = Shared::new(&arena, &work.rings(), tasks);
     let returned: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = (cell.cpus.iter().enumerate())
             .map(|(index, &cpu)| {
@@ -222,7 +242,7 @@ fn run_task<W: TaskWorkload, D: HostDesign>(
     place: Place,
     cpu: CpuId,
 ) -> Returned<W::Outcome> {
-    let task = HostTask { shared, place, meter: Meter::default(), spins: Cell::new(0) };
+    let task = HostTask::new(shared, place);
     let mut held = Vec::new();
     let outcome = bind(cpu).and_then(|()| work.run(&task, &mut held));
     let outcome = outcome.map_err(|error| {
@@ -244,8 +264,17 @@ fn clock_ns() -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use freehold::designs::zone_lock::ZoneLock;
+
+    /// Does the work of one task, for tests of what tasks use.
+    pub(in crate::task) fn on_host(work: impl FnOnce(&HostTask<'_, ZoneLock<Host>>)) {
+        let builder = ArenaBuilder::new().bytes(16 << 20);
+        let arena = builder.build_frames().expect("16 MiB can be mapped");
+        let shared = Shared::new(&arena, &[], 1);
+        work(&HostTask::new(&shared, Place { index: 0, seed: 1 }));
+    }
 
     #[test]
     fn a_meeting_waits_for_all_and_ends_when_one_fails() {

@@ -5,6 +5,7 @@
 
 mod calls;
 mod host;
+pub(crate) mod owners;
 mod ring;
 mod sim;
 pub(crate) mod workload;
@@ -75,12 +76,20 @@ pub(crate) trait Task {
     /// Makes one call of the allocator, and keeps how long it took.
     fn timed<R>(&self, path: Path, call: impl FnOnce() -> R) -> R;
 
-    /// Writes to every frame of a block. On a simulated machine, as clearing it does.
+    /// Clears a block. On the host it costs less than that: one byte of each frame is written.
     fn clear(&self, block: Block);
+
+    /// Copies the content of a block to `to`. On a simulated machine, reading a frame costs what
+    /// clearing it does: the same lines come through the same caches.
+    #[expect(dead_code, reason = "for the owners that compaction asks to move")]
+    fn copy(&self, from: Block, to: Pfn);
 
     /// Does work of the kernel outside the allocator: charged on a simulated machine, nothing on
     /// the host.
     fn charge(&self, works: &[Key]);
+
+    /// Does nothing for so long.
+    fn idle_ns(&self, ns: u64);
 
     /// Computes: charged on a simulated machine, nothing on the host.
     fn compute_ns(&self, ns: u64);
@@ -149,6 +158,17 @@ pub(crate) trait Task {
         Ok(block)
     }
 
+    /// As [`Task::alloc`]; no block if there is no memory for one.
+    fn try_alloc(&self, request: Request) -> Result<Option<Block>> {
+        let order = request.order();
+        if_any(self.alloc(request).map(|pfn| Block { pfn, order }))
+    }
+
+    /// As [`Task::fault`]; no block if there is no memory for one.
+    fn try_fault(&self, request: Request) -> Result<Option<Block>> {
+        if_any(self.fault(request))
+    }
+
     /// Unmaps a block and frees it.
     fn unmap(&self, block: Block) -> Result<(), Error> {
         self.charge(&UNMAPPING);
@@ -187,5 +207,13 @@ pub(crate) trait Task {
         let began_ns = self.now_ns();
         self.pause()?;
         Ok(self.now_ns() - began_ns)
+    }
+}
+
+fn if_any(allocated: Result<Block, Error>) -> Result<Option<Block>> {
+    match allocated {
+        Ok(block) => Ok(Some(block)),
+        Err(Error::OutOfMemory | Error::BelowWatermark) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }

@@ -71,8 +71,17 @@ impl<W: TaskWorkload, D: SimDesign> Task for SimTask<'_, W, D> {
         }
     }
 
+    fn copy(&self, from: Block, to: Pfn) {
+        self.clear(from);
+        self.clear(Block { pfn: to, ..from });
+    }
+
     fn charge(&self, works: &[Key]) {
         works.iter().for_each(|&work| self.cpu.charge(work));
+    }
+
+    fn idle_ns(&self, ns: u64) {
+        self.cpu.idle_ns(ns);
     }
 
     fn compute_ns(&self, ns: u64) {

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use anyhow::Result;
 use fastrand::Rng;
-use freehold::{Error, FrameCount, MigrateType, Order, Request, Setting};
+use freehold::{FrameCount, MigrateType, Order, Request, Setting};
 use serde_json::{Map, json};
 
 use crate::report::columns::{Column, number, percent};
@@ -259,19 +259,15 @@ impl<T: Task> Maker<'_, T> {
     fn make(&mut self, kind: &Kind, order: Order) -> Result<Option<Block>> {
         let request = Request::new(order).migratetype(kind.migratetype);
         for _ in 0..2 {
-            let made = if kind.faulted {
-                self.task.fault(request)
-            } else {
-                self.task.alloc(request).map(|pfn| Block { pfn, order })
+            let made = match kind.faulted {
+                true => self.task.try_fault(request)?,
+                false => self.task.try_alloc(request)?,
             };
-            match made {
-                Ok(block) => {
-                    self.done.allocated += 1;
-                    return Ok(Some(block));
-                }
-                Err(Error::OutOfMemory | Error::BelowWatermark) => self.reclaim()?,
-                Err(error) => return Err(error.into()),
+            if made.is_some() {
+                self.done.allocated += 1;
+                return Ok(made);
             }
+            self.reclaim()?;
         }
         self.done.failed += 1;
         Ok(None)
