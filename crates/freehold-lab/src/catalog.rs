@@ -30,6 +30,8 @@ pub(crate) enum WorkloadName {
     ThpMix,
     /// How many huge pages memory that has been in use still gives (stress-highalloc).
     HighOrder,
+    /// Contiguous ranges of 2 MiB and 1 GiB in memory that is half in use.
+    Contig,
 }
 
 /// The name and the description that the command line shows of a value.
@@ -68,11 +70,13 @@ pub(crate) use with_design;
 macro_rules! with_workload {
     ($name:expr, $workload:ident => $body:expr) => {{
         use $crate::workloads::{
-            build::Build, bulk::Bulk, cross_cpu::CrossCpu, high_order::HighOrder,
-            page_fault::PageFault, parallel_free::ParallelFree, purge::Purge, thp_mix::ThpMix,
+            build::Build, bulk::Bulk, contig::Contig, cross_cpu::CrossCpu,
+            high_order::HighOrder, page_fault::PageFault, parallel_free::ParallelFree,
+            purge::Purge, thp_mix::ThpMix,
         };
         $crate::catalog::with_workload!(@each $name, $workload => $body;
-            PageFault, Bulk, ParallelFree, Purge, CrossCpu, Build, ThpMix, HighOrder)
+            PageFault, Bulk, ParallelFree, Purge, CrossCpu, Build, ThpMix, HighOrder,
+            Contig)
     }};
     (@each $name:expr, $workload:ident => $body:expr; $($type:ident),*) => {
         match $name {

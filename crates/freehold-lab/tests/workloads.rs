@@ -12,6 +12,7 @@ const WORKLOADS: &[(&str, &[&str])] = &[
     ("cross-cpu", &["frames=2000", "ring=64"]),
     ("build", &["jobs=4", "job_allocs=400", "cache=1MiB", "task_memory=8MiB"]),
     ("thp-mix", &["memory_mib=64", "time_ms=2"]),
+    ("contig", &["memory_mib=64", "ranges=20"]),
     ("high-order", &["memory_mib=64", "delay_ms=1", "reclaim=64"]),
 ];
 

@@ -6,6 +6,7 @@
 mod calls;
 mod host;
 pub(crate) mod owners;
+pub(crate) mod population;
 mod ring;
 mod sim;
 pub(crate) mod workload;

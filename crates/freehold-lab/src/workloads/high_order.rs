@@ -13,7 +13,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use anyhow::Result;
-use freehold::{FrameCount, MigrateType, Order, Request, Setting};
+use freehold::{FrameCount, Order, Request, Setting};
 use serde_json::{Map, Value, json};
 
 use crate::fragmentation::{FreeMemory, free_memory};
@@ -21,7 +21,7 @@ use crate::machine::FRAME_BYTES;
 use crate::report::columns::{Column, percent, scaled};
 use crate::report::document::Work;
 use crate::report::summary::Quantiles;
-use crate::task::owners::Owners;
+use crate::task::population::Population;
 use crate::task::workload::{Auto, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Task};
 use crate::workload::SettingTable;
@@ -67,12 +67,6 @@ const SETTINGS: &[Setting] = &[
 
 const MEMORY_MIB: Auto = Auto { simulated: 2048, host: 1024 };
 
-/// Of 100 frames, how many the fill takes. The rest are reserves.
-const FILLED: u64 = 94;
-
-/// Blocks that a job allocates; every second one is its own, and freed in the end.
-const JOB: usize = 512;
-
 /// Cached frames that a task of the background turns to at a time.
 const LOAD: usize = 8;
 
@@ -84,16 +78,11 @@ const HOST_HASTE: u64 = 100;
 
 /// The workload.
 pub(crate) struct HighOrder {
-    tasks: usize,
     frames: u64,
-    occupancy: u64,
-    unmovable: u64,
     attempts: u64,
     delays_ns: [u64; 2],
     reclaim: usize,
-    /// The cached frames of all tasks, side by side, oldest first when filled.
-    owners: Owners,
-    slots_each: usize,
+    cached: Population,
     /// How many slots reclaim has looked at.
     hand: AtomicUsize,
     /// Whether the attempts of each pass are over.
@@ -131,26 +120,21 @@ impl TaskWorkload for HighOrder {
     type Outcome = Vec<Pass>;
 
     fn new(setup: &Setup<'_>) -> Result<Self> {
-        let (given, tasks) = (setup.given, setup.tasks);
+        let given = setup.given;
         let mib = setup.number_or_auto(SETTINGS, "memory_mib", 64..=1_048_576, MEMORY_MIB)?;
         let percent =
             |name, range| Ok::<_, anyhow::Error>(given.number(SETTINGS, name, range)? as u64);
         let frames = ((mib as u64) << 20) / FRAME_BYTES;
-        let unmovable = percent("unmovable", 0..=50)?;
-        let cached = frames * FILLED / 100 * (100 - unmovable) / 100;
-        let slots_each = cached as usize / tasks;
+        let unmovable = percent("unmovable", 0..=50)? * 10;
+        let occupancy = percent("occupancy", 0..=90)?;
         let haste = if setup.simulated { 1 } else { HOST_HASTE };
         let delay_ns = given.number(SETTINGS, "delay_ms", 0..=10_000)? as u64 * 1_000_000;
         Ok(HighOrder {
-            tasks,
             frames,
-            occupancy: percent("occupancy", 0..=90)?,
-            unmovable,
             attempts: percent("attempts", 1..=100)?,
             delays_ns: [delay_ns / haste, SECOND_DELAY_NS / haste],
             reclaim: given.number(SETTINGS, "reclaim", 0..=1_000_000)?,
-            owners: Owners::new(slots_each * tasks, FrameCount::new(frames)),
-            slots_each,
+            cached: Population::new(setup.tasks, FrameCount::new(frames), unmovable, occupancy),
             hand: AtomicUsize::new(0),
             over: [const { AtomicBool::new(false) }; 2],
             before: Mutex::new(None),
@@ -163,10 +147,7 @@ impl TaskWorkload for HighOrder {
 
     fn run<T: Task>(&self, task: &T, held: &mut Vec<Block>) -> Result<Vec<Pass>> {
         let index = task.place().index;
-        self.fill(task, held)?;
-        task.meet()?;
-        self.drop_to_occupancy(task)?;
-        task.meet()?;
+        self.cached.settle(task, held)?;
         if index == 0 {
             let memory = free_memory(task.allocator());
             *self.before.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory);
@@ -189,7 +170,7 @@ impl TaskWorkload for HighOrder {
             }
             task.meet()?;
         }
-        held.extend(self.owners.blocks(self.slots_of(index)));
+        held.extend(self.cached.owners.blocks(self.cached.slots_of(index)));
         Ok(passes)
     }
 
@@ -219,54 +200,6 @@ impl TaskWorkload for HighOrder {
 }
 
 impl HighOrder {
-    fn slots_of(&self, task: usize) -> std::ops::Range<usize> {
-        task * self.slots_each..(task + 1) * self.slots_each
-    }
-
-    /// Fills the task's share of the memory, job by job. What cannot be moved goes into `held`.
-    fn fill<T: Task>(&self, task: &T, held: &mut Vec<Block>) -> Result<()> {
-        let mut rng = task.place().rng();
-        let mut slots = self.slots_of(task.place().index);
-        let unmovable = Request::default().migratetype(MigrateType::Unmovable);
-        let mut own = Vec::with_capacity(JOB / 2);
-        loop {
-            for step in 0..JOB {
-                let kept = step.is_multiple_of(2);
-                if kept && rng.u64(..100) < self.unmovable {
-                    held.extend(task.try_alloc(unmovable)?);
-                    continue;
-                }
-                let slot = if kept { slots.next() } else { None };
-                match (task.try_alloc(Request::default())?, slot) {
-                    (Some(block), Some(slot)) => self.owners.put(slot, block),
-                    (Some(block), None) => own.push(block),
-                    // Reserves and what other CPUs keep may leave less than there are slots.
-                    (None, _) => slots = 0..0,
-                }
-            }
-            for block in own.drain(..) {
-                task.free(block)?;
-            }
-            if slots.is_empty() {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Drops cached frames at random, until so much is in use as is wanted.
-    fn drop_to_occupancy<T: Task>(&self, task: &T) -> Result<()> {
-        let mut rng = task.place().rng();
-        let dropped = (FILLED - self.occupancy) * 100 / FILLED;
-        for slot in self.slots_of(task.place().index) {
-            if rng.u64(..100) < dropped
-                && let Some(block) = self.owners.take(task, slot)?
-            {
-                task.free(block)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Attempts one block after the other, and holds those that it gets.
     fn attempt_all<T: Task>(&self, task: &T, delay_ns: u64, got: &mut Vec<Block>) -> Result<Pass> {
         let began_ns = task.now_ns();
@@ -291,10 +224,9 @@ impl HighOrder {
     /// Drops the oldest cached frames, of all tasks alike. Returns how many.
     fn reclaim<T: Task>(&self, task: &T) -> Result<u64> {
         let mut reclaimed = 0;
-        for _ in 0..self.slots_each * self.tasks {
-            let hand = self.hand.fetch_add(1, Relaxed);
-            let (index, age) = (hand % self.tasks, hand / self.tasks % self.slots_each);
-            if let Some(block) = self.owners.take(task, index * self.slots_each + age)? {
+        for _ in 0..self.cached.slots() {
+            let oldest = self.cached.by_age(self.hand.fetch_add(1, Relaxed));
+            if let Some(block) = self.cached.owners.take(task, oldest)? {
                 task.free(block)?;
                 reclaimed += 1;
             }
@@ -308,19 +240,19 @@ impl HighOrder {
     /// The load in the background: a little at a time, with a pause between, until it is over. For
     /// each file that is dropped another one is read, and jobs allocate and free as much.
     fn stay_at_work<T: Task>(&self, task: &T, over: &AtomicBool, pause_ns: u64) -> Result<()> {
-        let mut slots = self.slots_of(task.place().index).cycle();
+        let mut slots = self.cached.slots_of(task.place().index).cycle();
         let mut own = Vec::with_capacity(LOAD);
         let mut dropped = 0;
         task.in_order();
         while !over.load(Relaxed) {
             for slot in slots.by_ref().take(LOAD) {
-                if let Some(block) = self.owners.take(task, slot)? {
+                if let Some(block) = self.cached.owners.take(task, slot)? {
                     task.free(block)?;
                     dropped += 1;
                 } else if dropped > 0
                     && let Some(block) = task.try_alloc(Request::default())?
                 {
-                    self.owners.put(slot, block);
+                    self.cached.owners.put(slot, block);
                     dropped -= 1;
                 }
                 own.extend(task.try_alloc(Request::default())?);

@@ -2,6 +2,7 @@
 
 pub(crate) mod build;
 pub(crate) mod bulk;
+pub(crate) mod contig;
 pub(crate) mod cross_cpu;
 pub(crate) mod high_order;
 pub(crate) mod page_fault;
