@@ -123,7 +123,8 @@ fn unknown(name: &str, tables: &[&[Setting]]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use freehold::designs::zone_lock::{Pcp, ZoneLockSettings};
+    use freehold::designs::Pcp;
+    use freehold::designs::zone_lock::ZoneLockSettings;
 
     fn parse(arguments: &[&str]) -> Result<Assignments> {
         let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();

@@ -14,9 +14,13 @@ use crate::stat::{Census, Events, Violation, ZoneStats};
 use crate::topology::Topology;
 use crate::units::{CpuId, Order, Pfn};
 
-pub mod pcp;
-pub mod pcp_tuning;
+pub use skeleton::{OwnSettings, Pcp, ZonedSettings};
+
 pub mod zone_lock;
+
+mod pcp;
+mod pcp_tuning;
+mod skeleton;
 
 /// A way to hand out the frames of a machine: the second type argument of
 /// [`PageAllocator`](crate::PageAllocator), which documents what each call means.

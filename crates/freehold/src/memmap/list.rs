@@ -16,7 +16,7 @@ pub(crate) struct ListHead<C> {
 
 /// Which end of a list a block goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     /// The end that allocations take from.
     Front,
     /// The end that drains take from, and where a block waits for a merge that is likely.
