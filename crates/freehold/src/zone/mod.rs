@@ -45,6 +45,8 @@ struct Locked<P: Platform> {
     freed_directly: P::Cell<u64>,
     /// Free frames in isolated pageblocks.
     isolated: P::Cell<u64>,
+    /// Attempts to compact the zone that were put off since one last failed.
+    compact_considered: P::Cell<u32>,
 }
 
 /// How full the zone is: written at every refill and drain, read by every allocation.
@@ -70,6 +72,7 @@ impl<P: Platform> Zone<P> {
                 allocated_directly: P::Cell::new(0),
                 freed_directly: P::Cell::new(0),
                 isolated: P::Cell::new(0),
+                compact_considered: P::Cell::new(0),
             },
             level: Level { free: P::U64::new(0), below_high: P::U32::new(0) },
         }
@@ -85,6 +88,12 @@ impl<P: Platform> Zone<P> {
 
     pub(crate) const fn watermarks(&self) -> &Watermarks<P> {
         &self.setup.watermarks
+    }
+
+    /// Attempts to compact the zone that were put off since one last failed (Linux's
+    /// `compact_considered`). The caller holds the zone lock.
+    pub(crate) fn compact_considered(&self) -> u32 {
+        self.locked.compact_considered.get()
     }
 
     // Relaxed below: these words are levels that a reader acts on as of a moment ago; whoever
