@@ -1,8 +1,8 @@
 //! The names that a user can choose from, each in one place.
 
 use clap::ValueEnum;
-use freehold::designs::zone_lock::ZoneLockSettings;
-use freehold::{Setting, Settings};
+use freehold::{Design, Setting, Settings};
+use freehold_sim::Sim;
 
 use crate::sim;
 use crate::workloads::{bulk, page_fault};
@@ -12,6 +12,14 @@ use crate::workloads::{bulk, page_fault};
 pub(crate) enum DesignName {
     /// The baseline: a buddy system under one lock a zone, per-CPU lists in front (Linux 6.12).
     ZoneLock,
+    /// Frees merge later: by compaction, or when a high order is wanted (Aaron Lu 2018).
+    LazyMerge,
+    /// Also refills by whole clusters of free frames (Aaron Lu 2018).
+    Cluster,
+    /// Per-CPU lists pair buddies before they take the zone lock (Zi Yan 2026).
+    MergeAhead,
+    /// CPUs own pageblocks, whose frames go home to them (Johannes Weiner 2026).
+    BlockOwner,
 }
 
 /// The workloads.
@@ -63,20 +71,26 @@ pub(crate) fn sim_settings(workload: WorkloadName) -> Option<&'static [SettingTa
 
 /// The settings of a design.
 pub(crate) fn design_settings(design: DesignName) -> &'static [Setting] {
-    match design {
-        DesignName::ZoneLock => ZoneLockSettings::TABLE,
-    }
+    with_design!(design, Sim, D => <D as Design<Sim>>::Settings::TABLE)
 }
 
 /// Runs an expression with `$design` standing for the design type that a name means.
 macro_rules! with_design {
-    ($name:expr, $platform:ty, $design:ident => $body:expr) => {
+    (@match $name:expr, $platform:ty, $design:ident => $body:expr, $($variant:ident: $type:ident),*) => {
         match $name {
-            $crate::catalog::DesignName::ZoneLock => {
-                type $design = freehold::designs::zone_lock::ZoneLock<$platform>;
+            $($crate::catalog::DesignName::$variant => {
+                type $design = freehold::designs::$type<$platform>;
                 $body
-            }
+            })*
         }
+    };
+    ($name:expr, $platform:ty, $design:ident => $body:expr) => {
+        $crate::catalog::with_design!(@match $name, $platform, $design => $body,
+            ZoneLock: ZoneLock,
+            LazyMerge: LazyMerge,
+            Cluster: Cluster,
+            MergeAhead: MergeAhead,
+            BlockOwner: BlockOwner)
     };
 }
 pub(crate) use with_design;

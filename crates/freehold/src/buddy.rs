@@ -24,7 +24,7 @@ struct FreeArea<P: Platform> {
 }
 
 /// The free blocks of one zone. Guarded by the zone lock.
-pub(crate) struct FreeLists<P: Platform> {
+pub struct FreeLists<P: Platform> {
     areas: [FreeArea<P>; ORDERS],
 }
 
@@ -71,15 +71,23 @@ impl<P: Platform> FreeLists<P> {
 pub trait Beside<P: Platform> {
     /// A block was linked at this end of the list for its order and type.
     #[inline(always)]
-    fn inserted(&self, _buddy: &Tables<'_, P>, _block: FrameIndex, _order: Order, _end: End) {}
+    fn inserted(&self, _tables: &Tables<'_, P>, _block: FrameIndex, _order: Order, _end: End) {}
 
     /// A block is about to be unlinked.
     #[inline(always)]
-    fn removing(&self, _buddy: &Tables<'_, P>, _block: FrameIndex, _order: Order) {}
+    fn removing(&self, _tables: &Tables<'_, P>, _block: FrameIndex, _order: Order) {}
+
+    /// Marks of single frames are about to be trusted: waits until none is stale.
+    #[inline(always)]
+    fn settle(&self) {}
+
+    /// A pageblock, parts of which may be in use, changes its type.
+    #[inline(always)]
+    fn retyped(&self, _tables: &Tables<'_, P>, _pageblock: FrameIndex) {}
 
     /// All frames of a pageblock have come to be free.
     #[inline(always)]
-    fn completed(&self, _buddy: &Tables<'_, P>, _pageblock: FrameIndex) {}
+    fn completed(&self, _tables: &Tables<'_, P>, _pageblock: FrameIndex) {}
 }
 
 /// Nothing is kept beside the lists.
@@ -169,6 +177,9 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
     ) -> (FrameIndex, Order) {
         let Tables { frames, blocks } = self.tables;
         let of = blocks.block_type(block);
+        if order == Order::ZERO {
+            self.beside.settle();
+        }
         let (mut head, mut order) = (block, order);
         while order < Order::BUDDY_MAX {
             let Some((buddy, theirs)) = self.free_buddy(head, order, of) else { break };
@@ -282,6 +293,7 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
     /// pageblock.
     pub(crate) fn convert_pageblock(&self, block: FrameIndex, to: MigrateType) {
         let head = block.head(Order::PAGEBLOCK);
+        self.beside.retyped(&self.tables, head);
         self.move_free(head, BlockType::of(to), End::Back);
         self.tables.blocks.set_migratetype(head, Order::PAGEBLOCK, to);
     }
@@ -293,6 +305,7 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
             return None;
         }
         self.split_at_pageblock(pageblock);
+        self.beside.retyped(&self.tables, pageblock);
         self.tables.blocks.set_isolated(pageblock, true);
         Some(self.move_free(pageblock, BlockType::Isolated, End::Front))
     }
@@ -346,6 +359,7 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         head: FrameIndex,
         mut visit: impl FnMut(FrameIndex, FrameState),
     ) {
+        self.beside.settle();
         let end = head.after(Order::PAGEBLOCK);
         let mut at = head;
         while at < end {

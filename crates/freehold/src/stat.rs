@@ -5,7 +5,7 @@ use core::fmt;
 
 use crate::buddy::ORDERS;
 use crate::platform::{Platform, SharedCell};
-use crate::units::{FrameCount, NodeId, Pfn, ZoneKind};
+use crate::units::{FrameCount, MigrateType, NodeId, Pfn, ZoneKind};
 use crate::zone::watermark::Marks;
 
 /// The state of one zone.
@@ -52,6 +52,11 @@ pub struct Events {
     pub drains: u64,
     /// Frames that drains moved.
     pub drained: FrameCount,
+    /// Of the drains, how many moved frames of one migratetype alone, by type. Counted by the design
+    /// `cluster`.
+    pub single_type_drains: [u64; MigrateType::COUNT],
+    /// Of those, how many put all frames on a free list as one cluster.
+    pub clustered_drains: u64,
 }
 
 impl Events {
@@ -65,6 +70,10 @@ impl Events {
         self.refilled += other.refilled;
         self.drains += other.drains;
         self.drained += other.drained;
+        for (count, other) in self.single_type_drains.iter_mut().zip(other.single_type_drains) {
+            *count += other;
+        }
+        self.clustered_drains += other.clustered_drains;
     }
 }
 

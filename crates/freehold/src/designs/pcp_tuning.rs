@@ -36,6 +36,19 @@ pub(crate) struct Limits {
 }
 
 impl PcpMode {
+    /// Frames that move at a time to or from a zone of `managed` frames.
+    pub(crate) fn batch(&self, managed: FrameCount) -> u32 {
+        match *self {
+            PcpMode::Fixed { batch, .. } => batch,
+            PcpMode::Auto => batch_for(managed),
+        }
+    }
+
+    /// Whether a drain takes from all lists in turn, rather than from one after the other.
+    pub(crate) fn drains_in_turn(&self) -> bool {
+        matches!(self, PcpMode::Fixed { .. })
+    }
+
     /// The bounds for a zone of `managed` frames, with `low` frames below its low watermark and
     /// so many CPUs near it.
     pub(crate) fn limits(&self, managed: FrameCount, low: FrameCount, cpus: usize) -> Limits {

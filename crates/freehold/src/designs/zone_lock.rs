@@ -36,11 +36,16 @@ impl<P: Platform> Policy<P> for Baseline {
         Ok(())
     }
 
-    fn carve(_plan: (), _settings: &ZoneLockSettings, _carver: &mut Carver) -> Self {
+    fn carve(
+        _plan: (),
+        _config: &Config<'_>,
+        _settings: &ZoneLockSettings,
+        _carver: &mut Carver,
+    ) -> Self {
         Baseline
     }
 
     fn per_cpu() {}
 
-    fn beside(_design: &Skeleton<P, Self>, _zone: ZoneIndex) {}
+    fn beside<'a>(_design: &'a Skeleton<P, Self>, _platform: &'a P, _zone: ZoneIndex) {}
 }

@@ -117,9 +117,9 @@ impl<P: Platform> BlockTable<P> {
         BlockTable { records }
     }
 
-    /// How many pageblocks the table has.
-    pub(crate) fn len(&self) -> usize {
-        self.records.len()
+    /// The first frames of all pageblocks.
+    pub(crate) fn pageblocks(&self) -> impl Iterator<Item = FrameIndex> + use<P> {
+        (0..self.records.len() as u32).map(|block| FrameIndex(block << Order::PAGEBLOCK.get()))
     }
 
     #[inline(always)]

@@ -120,6 +120,12 @@ impl FrameState {
         FrameState(self.0 & 0xffff | (cpu as u32) << KEEPER_SHIFT)
     }
 
+    /// Whether this is the head of a block of `order` with this tag that this CPU keeps.
+    #[inline]
+    pub(crate) const fn is_kept(self, tag: Tag, order: Order, cpu: u16) -> bool {
+        self.is(tag, order) && self.0 >> KEEPER_SHIFT == cpu as u32
+    }
+
     /// Whether this is the head of a block of `order` with this tag.
     #[inline(always)]
     pub(crate) const fn is(self, tag: Tag, order: Order) -> bool {
@@ -158,8 +164,8 @@ impl FrameState {
     }
 }
 
-/// What the allocator keeps for each frame: 12 bytes, at a stride of 16 or what the configuration
-/// asks for.
+/// What the allocator keeps for each frame: 16 bytes, at a stride of as many or what the
+/// configuration asks for.
 #[repr(C, align(16))]
 pub(crate) struct FrameRecord<P: Platform> {
     /// A [`FrameState`]. Written under the lock of the list that the frame is on or moves to,
@@ -169,6 +175,8 @@ pub(crate) struct FrameRecord<P: Platform> {
     pub(crate) next: P::Cell<u32>,
     /// The previous block on the same list. Guarded by the lock of that list.
     pub(crate) prev: P::Cell<u32>,
+    /// What a design keeps of a free block beside its links. Guarded by the zone lock.
+    pub(crate) beside: P::Cell<u32>,
 }
 
 /// The records of all frames from the lowest to the highest, holes included.
@@ -200,6 +208,7 @@ impl<P: Platform> FrameTable<P> {
             state: P::U32::new(FrameState::HOLE.0),
             next: P::Cell::new(0),
             prev: P::Cell::new(0),
+            beside: P::Cell::new(0),
         });
         FrameTable { records, first: plan.first }
     }

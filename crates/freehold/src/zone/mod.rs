@@ -1,6 +1,6 @@
 //! A zone: one lock, the free lists that it guards, watermarks, and books.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::buddy::{Beside, Buddy, FreeLists, Tables};
 use crate::memmap::block::BlockType;
@@ -45,6 +45,9 @@ struct Locked<P: Platform> {
     freed_directly: P::Cell<u64>,
     /// Free frames in isolated pageblocks.
     isolated: P::Cell<u64>,
+    /// Counts up whenever pageblocks in use may have changed their type. Written under the zone
+    /// lock; read without by whoever looks at types first and locks later.
+    retypes: P::U32,
     /// Attempts to compact the zone that were put off since one last failed.
     compact_considered: P::Cell<u32>,
 }
@@ -72,6 +75,7 @@ impl<P: Platform> Zone<P> {
                 allocated_directly: P::Cell::new(0),
                 freed_directly: P::Cell::new(0),
                 isolated: P::Cell::new(0),
+                retypes: P::U32::new(0),
                 compact_considered: P::Cell::new(0),
             },
             level: Level { free: P::U64::new(0), below_high: P::U32::new(0) },
@@ -94,6 +98,13 @@ impl<P: Platform> Zone<P> {
     /// `compact_considered`). The caller holds the zone lock.
     pub(crate) fn compact_considered(&self) -> u32 {
         self.locked.compact_considered.get()
+    }
+
+    /// A count that changes whenever pageblocks in use may have changed their type. Types read
+    /// after it are those under the zone lock, if it is the same there.
+    pub(crate) fn retypes(&self) -> u32 {
+        // Acquire: types are read after the count, so that none older than it is taken for current.
+        self.locked.retypes.load(Acquire)
     }
 
     // Relaxed below: these words are levels that a reader acts on as of a moment ago; whoever
@@ -177,6 +188,7 @@ impl<P: Platform, B: Beside<P>> ZoneGuard<'_, P, B> {
         if fallbacks != Fallbacks::default() {
             let Locked { claims, steals, .. } = &self.zone.locked;
             claims.set(claims.get() + fallbacks.claims);
+            self.note_retype();
             steals.set(steals.get() + fallbacks.steals);
         }
         Some(block)
@@ -203,6 +215,12 @@ impl<P: Platform, B: Beside<P>> ZoneGuard<'_, P, B> {
         order.frames()
     }
 
+    fn note_retype(&self) {
+        let retypes = &self.zone.locked.retypes;
+        // Release: pairs with the acquire in `Zone::retypes`; the types were changed before.
+        retypes.store(retypes.load(Relaxed).wrapping_add(1), Release);
+    }
+
     /// Books free frames of isolated pageblocks that have come or gone.
     pub(crate) fn add_isolated(&self, change: i64) {
         let isolated = &self.zone.locked.isolated;
@@ -217,6 +235,7 @@ impl<P: Platform, B: Beside<P>> ZoneGuard<'_, P, B> {
     /// Takes the free frames of a pageblock out of circulation; says whether it was not yet.
     pub(crate) fn isolate(&self, pageblock: FrameIndex) -> bool {
         let Some(moved) = self.buddy.isolate_pageblock(pageblock) else { return false };
+        self.note_retype();
         self.sub_free(moved);
         self.add_isolated(moved.get() as i64);
         true
@@ -225,6 +244,7 @@ impl<P: Platform, B: Beside<P>> ZoneGuard<'_, P, B> {
     /// Puts the free frames of an isolated pageblock back into circulation.
     pub(crate) fn release(&self, pageblock: FrameIndex) {
         let moved = self.buddy.release_pageblock(pageblock);
+        self.note_retype();
         self.add_free(moved);
         self.add_isolated(-(moved.get() as i64));
     }

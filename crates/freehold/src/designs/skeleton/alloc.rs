@@ -8,7 +8,7 @@ use crate::memmap::block::ZoneIndex;
 use crate::memmap::frame::{FrameIndex, FrameState};
 use crate::platform::{Platform, SharedCell};
 use crate::request::Request;
-use crate::units::{MigrateType, Order, Pfn};
+use crate::units::{FrameCount, MigrateType, Order, Pfn};
 use crate::zone::fallback::Mode;
 use crate::zone::watermark::Watermark;
 
@@ -154,6 +154,9 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let LocalPages { pcp, events, zone, .. } = pages;
         let wanted = self.mode.refill(pcp, order, self.zone(*zone).is_below_high());
         let taken = Y::refill(self, platform, pages, order, migratetype, wanted);
+        if taken == FrameCount::ZERO {
+            return;
+        }
         pcp.count.set(pcp.count.get() + taken.get() as u32);
         pcp.expire.set(super::drain::EXPIRE_TICKS);
         events.note_refill(taken);

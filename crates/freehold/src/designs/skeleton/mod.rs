@@ -29,6 +29,7 @@ mod report;
 mod settings;
 mod validate;
 
+pub(crate) use drain::for_each_victim;
 pub(crate) use policy::refill_one_by_one;
 pub use policy::{NoneOfItsOwn, OwnSettings, Policy, Route};
 pub use settings::{Pcp, ZonedSettings};
@@ -82,7 +83,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         zone: ZoneIndex,
     ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
         let tables = Tables { frames: &self.frames, blocks: &self.blocks };
-        self.zone(zone).lock(platform, tables, Y::beside(self, zone))
+        self.zone(zone).lock(platform, tables, Y::beside(self, platform, zone))
     }
 
     #[inline(always)]
@@ -187,7 +188,7 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
                 events: CpuEvents::new(),
                 own: Y::per_cpu(),
             }),
-            policy: Y::carve(plan.policy, settings, carver),
+            policy: Y::carve(plan.policy, config, settings, carver),
             frames: FrameTable::carve(&plan.frames, carver),
             mode: plan.mode,
         }
@@ -237,6 +238,15 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
 
     fn drain(&self, context: Context<'_, P>, cpu: CpuId) {
         self.drain_cpu(context.platform, context.topology.fold(cpu));
+    }
+
+    fn offline_cpu(&self, context: Context<'_, P>, cpu: CpuId) {
+        let cpu = context.topology.fold(cpu);
+        for zone in self.zone_indexes() {
+            Y::retire(self, context.platform, cpu, zone);
+        }
+        // After its ownership has ended, so that nothing is remembered for it.
+        self.drain_cpu(context.platform, cpu);
     }
 
     fn tick(&self, context: Context<'_, P>, cpu: CpuId) {

@@ -6,7 +6,7 @@ use super::drain::drain_lists;
 use super::settings::ZonedSettings;
 use super::{LocalPages, Skeleton};
 use crate::Error;
-use crate::buddy::Beside;
+use crate::buddy::{Beside, FreeLists};
 use crate::config::Config;
 use crate::designs::pcp::{is_kept, list_index};
 use crate::designs::pcp_tuning::PcpMode;
@@ -16,6 +16,7 @@ use crate::memmap::frame::{FrameIndex, FrameState, Tag};
 use crate::memmap::list::End;
 use crate::memmap::region::{Carver, LayoutBuilder};
 use crate::platform::Platform;
+use crate::stat::Events;
 use crate::units::{FrameCount, MigrateType, Order};
 use crate::zone::fallback::Mode;
 
@@ -57,13 +58,22 @@ pub trait Policy<P: Platform>: Sized {
     ) -> Result<Self::Plan, Error>;
 
     /// Initialises its tables, in the order in which they were planned.
-    fn carve(plan: Self::Plan, settings: &ZonedSettings<Self::Own>, carver: &mut Carver) -> Self;
+    fn carve(
+        plan: Self::Plan,
+        config: &Config<'_>,
+        settings: &ZonedSettings<Self::Own>,
+        carver: &mut Carver,
+    ) -> Self;
 
     /// What a CPU begins with in one zone.
     fn per_cpu() -> Self::PerCpu;
 
     /// What is kept beside the free lists of a zone.
-    fn beside(design: &Skeleton<P, Self>, zone: ZoneIndex) -> Self::Beside<'_>;
+    fn beside<'a>(
+        design: &'a Skeleton<P, Self>,
+        platform: &'a P,
+        zone: ZoneIndex,
+    ) -> Self::Beside<'a>;
 
     /// The list that blocks of this order and type are kept on, if they are.
     #[inline(always)]
@@ -179,11 +189,20 @@ pub trait Policy<P: Platform>: Sized {
 
     /// Checks what the design keeps beside the lists; the error is a frame at which it is wrong. The
     /// caller holds all locks of the zone.
-    fn check(_design: &Skeleton<P, Self>, _zone: ZoneIndex) -> Result<(), FrameIndex> {
+    fn check(
+        _design: &Skeleton<P, Self>,
+        _platform: &P,
+        _lists: &FreeLists<P>,
+        _cpus: usize,
+        _zone: ZoneIndex,
+    ) -> Result<(), FrameIndex> {
         Ok(())
     }
 
-    /// A CPU goes away: its lists are empty, and nothing shall come to them.
+    /// Adds what only this design counts.
+    fn add_events(_pages: &LocalPages<'_, P, Self>, _events: &mut Events) {}
+
+    /// A CPU goes away: nothing shall come to its lists any more.
     fn retire(_design: &Skeleton<P, Self>, _platform: &P, _cpu: usize, _zone: ZoneIndex) {}
 }
 

@@ -46,6 +46,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             for cpu in 0..context.topology.cpus() {
                 let pages = self.lock_pcp(context.platform, cpu, zone);
                 events.add(&pages.events.get(pages.pcp.count.get()));
+                Y::add_events(&pages, &mut events);
                 // Freed, though their CPU has not seen them yet.
                 events.freed += Y::queued(self, &pages);
             }

@@ -93,7 +93,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     ) -> Result<Census, Violation> {
         let (free, isolated) = self.check_free_lists(guard, zone)?;
         let per_cpu = self.check_cpu_lists(pages, zone)?;
-        let own = Y::check(self, zone);
+        let own = Y::check(self, pages.platform, guard.buddy.lists, pages.cpus, zone);
         own.map_err(|frame| Violation { rule: Rule::KeptBeside, at: self.frames.pfn_of(frame) })?;
         let found = self.check_frames(zone)?;
         self.ensure(self.zone(zone).free() == free, Rule::FreeCounted, FrameIndex(0))?;
