@@ -125,9 +125,10 @@ pub(crate) struct CompareArgs {
 }
 
 const COMPARE_HELP: &str = "\
-The simulated machine runs first, one design on each CPU of the host; then the host is measured,
-one design at a time, on all CPUs that the process may use. Workloads are cut down so that this
-takes a minute or two; the settings that do so are printed, and --set overrides them.
+Designs run on the simulated machine side by side, then on this host one after the other, on all
+CPUs that the process may use. The ranking says why a design is where it is, from the results alone.
+Workloads are cut down so that all takes a minute or two. The settings that do so are printed, and
+--set overrides them.
 
 Examples:
   freehold compare page-fault                        every design

@@ -158,12 +158,8 @@ mod tests {
 
     #[test]
     fn a_part_takes_what_it_knows_before_its_defaults() {
-        const OTHER: &[Setting] = &[Setting {
-            name: "samples",
-            values: "1..=9",
-            default: "5",
-            meaning: "samples taken",
-        }];
+        const OTHER: &[Setting] =
+            &[Setting { name: "samples", values: "1..=9", default: "5", meaning: "samples taken" }];
         let given = ["batch=7", "samples=2"].map(str::to_owned);
         let all = Assignments::parse(&given, &[ZoneLockSettings::TABLE, OTHER]).unwrap();
         let of_design = all.for_part(&[("pcp", "fixed")], &[ZoneLockSettings::TABLE]);

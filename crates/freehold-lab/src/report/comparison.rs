@@ -57,29 +57,40 @@ impl Comparison {
     pub(crate) fn print(&self, notes: &[String]) -> Result<()> {
         out!("{}", self.table());
         let machines = by_machine(&self.results);
-        let labels: Vec<_> = machines.iter().map(|machine| label(machine[0])).collect();
-        let baseline = &self.baseline;
-        let mut legend = format!("{}. ratio: to {baseline}.", labels.join(". "));
-        if machines.iter().any(|machine| machine[0].simulated.is_some()) {
+        let kinds =
+            machines.iter().map(|results| format!("{}: {}.", results[0].machine, kind(results[0])));
+        let mut legend = kinds.collect::<Vec<_>>().join(" ");
+        legend += &format!(" ratio: to {}.", self.baseline);
+        if machines.iter().any(|results| results[0].simulated.is_some()) {
             legend += " lock wait: share of all CPU time.";
         }
         for note in std::iter::once(&legend).chain(notes) {
-            out!("{}", textwrap::fill(note, usize::from(WIDTH)));
+            out!("{}", paragraph("", note));
         }
-        for machine in machines {
-            let first = machine[0];
-            out!("\nRanking. {}:", label(first));
-            let ranked = self.ranking.iter().filter(|ranked| ranked.machine == first.machine);
+        for results in machines {
+            let machine = &results[0].machine;
+            out!("\nRanking on {machine}, {}:", kind(results[0]));
+            let ranked = self.ranking.iter().filter(|ranked| ranked.machine == *machine);
             for (place, ranked) in ranked.enumerate() {
-                let Ranked { design, ratio, .. } = ranked;
-                let mut text = format!("{}. {design}", place + 1);
-                if design != baseline {
-                    text += &format!(", {ratio:.2}x {baseline}");
-                }
-                text += &format!(": {}.", ranked.reasons.join("; "));
-                let options = textwrap::Options::new(usize::from(WIDTH)).subsequent_indent("   ");
-                out!("{}", textwrap::fill(&text, options));
+                self.print_ranked(place + 1, ranked)?;
             }
+        }
+        Ok(())
+    }
+
+    /// The place with the weightiest reason, then the other reasons.
+    fn print_ranked(&self, place: usize, ranked: &Ranked) -> Result<()> {
+        let mut text = ranked.design.clone();
+        if ranked.design != self.baseline {
+            text += &format!(", {:.2}x {}", ranked.ratio, self.baseline);
+        }
+        let mut reasons = ranked.reasons.iter();
+        if let Some(first) = reasons.next() {
+            text += &format!(": {first}");
+        }
+        out!("{}", paragraph(&format!("{place}. "), &text));
+        for reason in reasons {
+            out!("{}", paragraph("   - ", reason));
         }
         Ok(())
     }
@@ -133,10 +144,25 @@ fn by_machine(results: &[RunResult]) -> Vec<Vec<&RunResult>> {
 }
 
 /// What kind of figures a machine's are.
-fn label(result: &RunResult) -> String {
+fn kind(result: &RunResult) -> String {
     let cpus = cpus_in_words(result.cpus as usize);
     match result.simulated {
-        Some(_) => format!("{}, {cpus}, simulated: a prediction", result.machine),
-        None => format!("{}, {cpus}: measured on this host", result.machine),
+        Some(_) => format!("simulated with {cpus}, a prediction"),
+        None => format!("measured on this host with {cpus}"),
     }
+}
+
+/// Text that fits the width, indented below its bullet.
+fn paragraph(bullet: &str, text: &str) -> String {
+    let indent = " ".repeat(bullet.len());
+    let options = textwrap::Options::new(usize::from(WIDTH))
+        .initial_indent(bullet)
+        .subsequent_indent(&indent)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    // A number stays with its unit: lines are broken at blanks only.
+    let units = [" %", " ns", " µs", " ms"];
+    let glued = units
+        .iter()
+        .fold(text.to_owned(), |text, unit| text.replace(unit, &unit.replace(' ', "\u{a0}")));
+    textwrap::fill(&glued, options).replace('\u{a0}', " ")
 }

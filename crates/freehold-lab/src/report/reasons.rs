@@ -54,20 +54,23 @@ pub(crate) fn lock_in_words(class: &str) -> String {
 
 fn lock_waits(simulated: &Simulated) -> String {
     let total = wait_share(simulated);
-    let mut text = format!("waits {} of the time for locks", percent(total));
-    let top: Vec<_> = waits_by_class(simulated)
-        .into_iter()
-        .take(2)
-        .filter(|(_, share)| *share >= SHARE_MIN)
-        .map(|(class, share)| {
-            let paths = paths(simulated, class, share);
-            format!("{} for the {} ({paths})", percent(share), lock_in_words(class))
-        })
-        .collect();
-    if !top.is_empty() {
-        text += &format!(": {}", top.join(", "));
+    let mut top = waits_by_class(simulated);
+    top.retain(|(_, share)| *share >= SHARE_MIN);
+    let lock = |&(class, share): &(&str, f64)| {
+        format!("the {} ({})", lock_in_words(class), paths(simulated, class, share))
+    };
+    match &top[..] {
+        [] => format!("waits {} of the time for locks", percent(total)),
+        [only] => format!("waits {} of the time for {}", percent(total), lock(only)),
+        [first, second, ..] => format!(
+            "waits {} of the time for locks: {} for {}, {} for {}",
+            percent(total),
+            percent(first.1),
+            lock(first),
+            percent(second.1),
+            lock(second)
+        ),
     }
-    text
 }
 
 /// On which paths a class of locks is waited for, but for those that hardly matter.
@@ -80,7 +83,7 @@ fn paths(simulated: &Simulated, class: &str, of_class: f64) -> String {
     paths.retain(|(share, _)| *share >= of_class / 20.0);
     paths.sort_by(|one, other| other.0.total_cmp(&one.0));
     match paths[..] {
-        [(_, words)] => format!("all {words}"),
+        [(_, words)] => words.to_owned(),
         _ => {
             let parts: Vec<_> =
                 paths.iter().map(|(share, words)| format!("{} {words}", percent(*share))).collect();
@@ -89,43 +92,40 @@ fn paths(simulated: &Simulated, class: &str, of_class: f64) -> String {
     }
 }
 
-/// How often the lock is taken that is waited for most, here and in the baseline, and for how long.
+/// How often the locks are taken that are waited for most, here and in the baseline, and for how
+/// long.
 fn lock_uses(
     result: &RunResult,
     simulated: &Simulated,
     baseline: Option<&RunResult>,
 ) -> Vec<String> {
-    let mut classes = Vec::new();
     let of_baseline = baseline.and_then(|baseline| baseline.simulated.as_ref());
-    for simulated in [Some(simulated), of_baseline].into_iter().flatten() {
-        let top = waits_by_class(simulated).into_iter().next();
-        if let Some((class, _)) = top.filter(|(_, share)| *share >= SHARE_MIN) {
-            classes.push(class);
-        }
-    }
+    let both = [Some(simulated), of_baseline].into_iter().flatten();
+    let tops = both.filter_map(|simulated| waits_by_class(simulated).into_iter().next());
+    let tops = tops.filter(|(_, share)| *share >= SHARE_MIN);
+    let mut classes: Vec<_> = tops.map(|(class, _)| class).collect();
     classes.dedup();
     let uses = classes.into_iter().filter_map(|class| {
-        let unit = result.work.unit;
-        let own = lock_use(result, class)?;
-        let mut text = format!("takes the {} {own} in 1000 {unit}", lock_in_words(class));
+        let (times, hold_ns) = lock_use(result, class)?;
+        let (lock, unit, hold) = (lock_in_words(class), result.work.unit, time_in_words(hold_ns));
+        let mut text = format!("takes the {lock} {times:.1} times in 1000 {unit}, for {hold} each");
         if let Some(baseline) = baseline
-            && let Some(other) = lock_use(baseline, class)
+            && let Some((times, hold_ns)) = lock_use(baseline, class)
         {
-            text += &format!(", {} {other}", baseline.design);
+            let (design, hold) = (&baseline.design, time_in_words(hold_ns));
+            text += &format!(" ({design}: {times:.1} times, for {hold})");
         }
         Some(text)
     });
     uses.collect()
 }
 
-fn lock_use(result: &RunResult, class: &str) -> Option<String> {
+/// How often a lock was taken for 1000 units of work, and for how many ns on average.
+fn lock_use(result: &RunResult, class: &str) -> Option<(f64, f64)> {
     let lock = result.simulated.as_ref()?.locks.iter().find(|lock| lock.name == class)?;
-    if lock.acquisitions == 0 {
-        return None;
-    }
     let acquisitions = lock.acquisitions as f64;
     let per_thousand = acquisitions * 1000.0 / result.work.count as f64;
-    Some(format!("{per_thousand:.1} times for {}", time_in_words(lock.hold_ns / acquisitions)))
+    Some((per_thousand, lock.hold_ns / acquisitions.max(1.0)))
 }
 
 /// How much of the time is the allocator's at all.
@@ -150,7 +150,8 @@ fn misses(result: &RunResult) -> Option<String> {
         .filter_map(|kind| {
             let served = kind["served"].as_object()?;
             // A core's own caches; everything else is a miss.
-            let missed = || served.iter().filter(|(place, _)| !["l1", "l2"].contains(&&***place));
+            let missed =
+                || served.iter().filter(|(place, _)| !matches!(place.as_str(), "l1" | "l2"));
             let share =
                 |time: &str| missed().map(|(_, by)| number(by.get(time))).sum::<f64>() / all_ns;
             Some((kind["data"].as_str()?, share("time_ns"), share("time_under_lock_ns")))
@@ -186,8 +187,8 @@ fn one_cpu(result: &RunResult) -> Option<String> {
     let median = |name: &str| result.workload_specific.get(name)?.get("median")?.as_f64();
     let (pair_ns, lock_pairs) = (median("pair_ns")?, median("pair_lock_pairs")?);
     Some(format!(
-        "one CPU alone allocates and frees a frame in {pair_ns:.1} ns, {lock_pairs:.1} uncontended \
-         lock pairs"
+        "one CPU alone allocates and frees a frame in {pair_ns:.1} ns, which is {lock_pairs:.1} \
+         uncontended lock pairs"
     ))
 }
 
@@ -200,7 +201,7 @@ fn spread(result: &RunResult, baseline: Option<&RunResult>) -> Option<String> {
         let largest = spread.max(spread_of(baseline)?);
         let difference = (result.work.per_second / baseline.work.per_second - 1.0).abs();
         if difference <= largest {
-            text += &format!(", so that it differs from {} by no more than chance", baseline.design);
+            text += &format!(", so that its distance to {} may be chance", baseline.design);
         }
     }
     Some(text)
