@@ -57,9 +57,10 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let baseline = designs.iter().find(|design| **design == DesignName::ZoneLock);
     let baseline = baseline.or(designs.first()).map(name_of).unwrap_or_default();
     let comparison = Comparison::new(results, baseline);
-    if args.json {
-        out!("{}", serde_json::to_string_pretty(&comparison)?);
-        return Ok(());
-    }
-    comparison.print(&notes)
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&comparison)?,
+        false => comparison.text(&notes),
+    };
+    out!("{text}");
+    Ok(())
 }

@@ -1,10 +1,8 @@
 //! What `freehold compare` says: the JSON document, the table, and the ranking.
 
-use anyhow::Result;
 use serde::Serialize;
 
 use super::document::{RunResult, cpus_in_words};
-use super::out;
 use super::reasons::{lock_in_words, percent, reasons, wait_share, waits_by_class};
 use super::table::{Table, WIDTH};
 
@@ -53,53 +51,44 @@ impl Comparison {
         Comparison { schema: SCHEMA, baseline, results, ranking }
     }
 
-    /// Prints the table, `notes` below it, and the ranking.
-    pub(crate) fn print(&self, notes: &[String]) -> Result<()> {
-        out!("{}", self.table());
+    /// The table, `notes` below it, and the rankings.
+    pub(crate) fn text(&self, notes: &[String]) -> String {
         let machines = by_machine(&self.results);
-        let kinds =
-            machines.iter().map(|results| format!("{}: {}.", results[0].machine, kind(results[0])));
-        let mut legend = kinds.collect::<Vec<_>>().join(" ");
-        legend += &format!(" ratio: to {}.", self.baseline);
+        let mut lines = vec![self.table(&machines).to_string()];
+        let kinds: Vec<_> =
+            machines.iter().map(|of| format!("{}: {}.", of[0].machine, kind(of[0]))).collect();
+        let mut legend = format!("{} ratio: to {}.", kinds.join(" "), self.baseline);
         if machines.iter().any(|results| results[0].simulated.is_some()) {
             legend += " lock wait: share of all CPU time.";
         }
-        for note in std::iter::once(&legend).chain(notes) {
-            out!("{}", paragraph("", note));
-        }
+        lines.push(paragraph("", &legend));
+        lines.extend(notes.iter().map(|note| paragraph("", note)));
         for results in machines {
             let machine = &results[0].machine;
-            out!("\nRanking on {machine}, {}:", kind(results[0]));
+            lines.push(format!("\nRanking on {machine}, {}:", kind(results[0])));
             let ranked = self.ranking.iter().filter(|ranked| ranked.machine == *machine);
             for (place, ranked) in ranked.enumerate() {
-                self.print_ranked(place + 1, ranked)?;
+                let first = ranked.reasons.first().map_or("", String::as_str);
+                let text = format!("{}: {first}", self.standing(ranked));
+                lines.push(paragraph(&format!("{}. ", place + 1), &text));
+                lines.extend(ranked.reasons.iter().skip(1).map(|text| paragraph("   - ", text)));
             }
         }
-        Ok(())
+        lines.join("\n")
     }
 
-    /// The place with the weightiest reason, then the other reasons.
-    fn print_ranked(&self, place: usize, ranked: &Ranked) -> Result<()> {
-        let mut text = ranked.design.clone();
-        if ranked.design != self.baseline {
-            text += &format!(", {:.2}x {}", ranked.ratio, self.baseline);
+    /// A design and how it compares with the baseline.
+    fn standing(&self, ranked: &Ranked) -> String {
+        match ranked.design == self.baseline {
+            true => ranked.design.clone(),
+            false => format!("{}, {:.2}x {}", ranked.design, ranked.ratio, self.baseline),
         }
-        let mut reasons = ranked.reasons.iter();
-        if let Some(first) = reasons.next() {
-            text += &format!(": {first}");
-        }
-        out!("{}", paragraph(&format!("{place}. "), &text));
-        for reason in reasons {
-            out!("{}", paragraph("   - ", reason));
-        }
-        Ok(())
     }
 
     /// A row for each design, with columns for each machine.
-    fn table(&self) -> Table {
-        let machines = by_machine(&self.results);
+    fn table(&self, machines: &[Vec<&RunResult>]) -> Table {
         let mut headings = vec!["design".to_owned()];
-        for machine in &machines {
+        for machine in machines {
             headings.push(format!("{} {}/s", machine[0].machine, machine[0].work.unit));
             headings.push("ratio".to_owned());
             if machine[0].simulated.is_some() {
@@ -165,4 +154,68 @@ fn paragraph(bullet: &str, text: &str) -> String {
         .iter()
         .fold(text.to_owned(), |text, unit| text.replace(unit, &unit.replace(' ', "\u{a0}")));
     textwrap::fill(&glued, options).replace('\u{a0}', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::by_hand::{measured, simulated};
+
+    /// Two machines that disagree on which design is faster.
+    fn comparison() -> Comparison {
+        let waits = [("hotplug_lock", 0.998), ("hotplug_lock.other", 0.998)];
+        let results = vec![
+            measured("zone-lock", 20_000_000.0, 0.01),
+            measured("merge-ahead", 10_000_000.0, 0.01),
+            simulated("zone-lock", 1_000_000_000.0, &waits),
+            simulated("merge-ahead", 2_500_000_000.0, &waits),
+        ];
+        Comparison::new(results, "zone-lock".to_owned())
+    }
+
+    #[test]
+    fn each_machine_ranks_its_own_results() {
+        let places: Vec<_> = comparison()
+            .ranking
+            .into_iter()
+            .map(|ranked| (ranked.machine, ranked.design, ranked.ratio))
+            .collect();
+        let place = |machine: &str, design: &str, ratio| (machine.into(), design.into(), ratio);
+        assert_eq!(
+            places,
+            [
+                place("host", "zone-lock", 1.0),
+                place("host", "merge-ahead", 0.5),
+                place("skylake-2s", "merge-ahead", 2.5),
+                place("skylake-2s", "zone-lock", 1.0),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_text_has_a_row_and_two_places_for_each_design() {
+        let text = comparison().text(&["Some note.".to_owned()]);
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        let lines: Vec<_> = text.lines().collect();
+        let row = lines.iter().find(|line| line.starts_with(" merge-ahead")).unwrap();
+        let row: Vec<_> = row.split_whitespace().collect();
+        let cells = ["merge-ahead", "10000000", "0.50x", "2500000000", "2.50x", "99.8", "%"];
+        assert_eq!(row[..7], cells, "{text}");
+        let ranked: Vec<_> = lines.iter().filter(|line| line.contains(". merge-ahead, ")).collect();
+        assert!(ranked[0].starts_with("2. merge-ahead, 0.50x zone-lock: each CPU does"), "{text}");
+        assert!(ranked[1].starts_with("1. merge-ahead, 2.50x zone-lock: waits 99.8 %"), "{text}");
+        assert!(text.contains("measured on this host") && text.contains("a prediction"), "{text}");
+        assert!(lines.contains(&"Some note."), "{text}");
+    }
+
+    #[test]
+    fn a_number_stays_with_its_unit() {
+        // Room for the number, but not for its unit.
+        let words = "word ".repeat(18);
+        for unit in ["%", "ns", "µs", "ms"] {
+            let text = paragraph("1. ", &format!("{words}12.567 {unit}"));
+            let last = text.lines().last().unwrap();
+            assert_eq!(last, format!("   12.567 {unit}"), "{text}");
+        }
+    }
 }

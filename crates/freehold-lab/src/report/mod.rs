@@ -1,5 +1,7 @@
 //! What a run says: a JSON document or a table on stdout, progress on stderr.
 
+#[cfg(test)]
+pub(crate) mod by_hand;
 pub(crate) mod comparison;
 pub(crate) mod document;
 pub(crate) mod progress;

@@ -1,5 +1,7 @@
 //! Why a design is as fast as it is, in words, from nothing but what a result says.
 
+use std::fmt;
+
 use serde_json::Value;
 
 use super::document::{RunResult, Simulated, number};
@@ -20,6 +22,7 @@ pub(crate) fn reasons(result: &RunResult, baseline: Option<&RunResult>) -> Vec<S
             reasons.extend(interrupts(simulated));
         }
         None => {
+            reasons.push(cpu_time(result));
             reasons.extend(one_cpu(result));
             reasons.extend(spread(result, baseline));
         }
@@ -61,7 +64,7 @@ fn lock_waits(simulated: &Simulated) -> String {
     };
     match &top[..] {
         [] => format!("waits {} of the time for locks", percent(total)),
-        [only] => format!("waits {} of the time for {}", percent(total), lock(only)),
+        [only] => format!("waits {} of the time for {}", percent(only.1), lock(only)),
         [first, second, ..] => format!(
             "waits {} of the time for locks: {} for {}, {} for {}",
             percent(total),
@@ -106,26 +109,49 @@ fn lock_uses(
     let mut classes: Vec<_> = tops.map(|(class, _)| class).collect();
     classes.dedup();
     let uses = classes.into_iter().filter_map(|class| {
-        let (times, hold_ns) = lock_use(result, class)?;
-        let (lock, unit, hold) = (lock_in_words(class), result.work.unit, time_in_words(hold_ns));
-        let mut text = format!("takes the {lock} {times:.1} times in 1000 {unit}, for {hold} each");
-        if let Some(baseline) = baseline
-            && let Some((times, hold_ns)) = lock_use(baseline, class)
-        {
-            let (design, hold) = (&baseline.design, time_in_words(hold_ns));
-            text += &format!(" ({design}: {times:.1} times, for {hold})");
-        }
-        Some(text)
+        let own = LockUse::of(result, class)?;
+        let of_baseline = baseline.and_then(|baseline| {
+            let other = LockUse::of(baseline, class)?;
+            Some(match own.is_like(&other) {
+                true => format!(", as {} does", baseline.design),
+                false => format!(" ({}: {other})", baseline.design),
+            })
+        });
+        let (lock, unit) = (lock_in_words(class), result.work.unit);
+        let of_baseline = of_baseline.unwrap_or_default();
+        Some(format!("takes the {lock}, per 1000 {unit}, {own}{of_baseline}"))
     });
     uses.collect()
 }
 
-/// How often a lock was taken for 1000 units of work, and for how many ns on average.
-fn lock_use(result: &RunResult, class: &str) -> Option<(f64, f64)> {
-    let lock = result.simulated.as_ref()?.locks.iter().find(|lock| lock.name == class)?;
-    let acquisitions = lock.acquisitions as f64;
-    let per_thousand = acquisitions * 1000.0 / result.work.count as f64;
-    Some((per_thousand, lock.hold_ns / acquisitions.max(1.0)))
+/// How often the locks of a class are taken for 1000 units of work, and held for how long.
+struct LockUse {
+    times: f64,
+    hold_ns: f64,
+}
+
+impl LockUse {
+    fn of(result: &RunResult, class: &str) -> Option<Self> {
+        let lock = result.simulated.as_ref()?.locks.iter().find(|lock| lock.name == class)?;
+        let acquisitions = lock.acquisitions as f64;
+        let times = acquisitions * 1000.0 / result.work.count as f64;
+        Some(LockUse { times, hold_ns: lock.hold_ns / acquisitions.max(1.0) })
+    }
+
+    /// Whether the difference is not worth a word.
+    fn is_like(&self, other: &Self) -> bool {
+        let alike = |one: f64, other: f64| (one - other).abs() <= 0.1 * one.max(other);
+        alike(self.times, other.times) && alike(self.hold_ns, other.hold_ns)
+    }
+}
+
+impl fmt::Display for LockUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.times == 0.0 {
+            return f.write_str("not once");
+        }
+        write!(f, "{:.1} times for {} each", self.times, time_in_words(self.hold_ns))
+    }
 }
 
 /// How much of the time is the allocator's at all.
@@ -182,12 +208,19 @@ fn interrupts(simulated: &Simulated) -> Option<String> {
     })
 }
 
+/// How long a unit of work takes while all CPUs are at it.
+fn cpu_time(result: &RunResult) -> String {
+    let unit = result.work.unit.strip_suffix('s').unwrap_or(result.work.unit);
+    let ns = f64::from(result.cpus) * 1e9 / result.work.per_second;
+    format!("each CPU does a {unit} in {}", time_in_words(ns))
+}
+
 /// What the yardstick of a measured run says.
 fn one_cpu(result: &RunResult) -> Option<String> {
     let median = |name: &str| result.workload_specific.get(name)?.get("median")?.as_f64();
     let (pair_ns, lock_pairs) = (median("pair_ns")?, median("pair_lock_pairs")?);
     Some(format!(
-        "one CPU alone allocates and frees a frame in {pair_ns:.1} ns, which is {lock_pairs:.1} \
+        "one CPU alone allocates and frees a frame in {pair_ns:.1} ns, as long as {lock_pairs:.1} \
          uncontended lock pairs"
     ))
 }
@@ -226,5 +259,123 @@ fn time_in_words(ns: f64) -> String {
         ..1e3 => format!("{ns:.0} ns"),
         ..1e6 => format!("{:.1} µs", ns / 1e3),
         _ => format!("{:.1} ms", ns / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::report::by_hand::{measured, simulated};
+
+    #[test]
+    fn locks_and_paths_are_named_by_weight() {
+        let shares = [
+            ("lru_lock", 0.03),
+            ("lru_lock.other", 0.03),
+            ("zone_lock", 0.78),
+            ("zone_lock.alloc", 0.35),
+            ("zone_lock.free", 0.43),
+            ("zone_lock.other", 0.0),
+        ];
+        let reasons = reasons(&simulated("zone-lock", 1e6, &shares), None);
+        assert_eq!(
+            reasons[0],
+            "waits 81.0 % of the time for locks: 78.0 % for the zone lock (43.0 % on free, 35.0 % \
+             on allocation), 3.0 % for the lru lock (outside the allocator)"
+        );
+        assert_eq!(reasons[1], "takes the zone lock, per 1000 faults, 50.0 times for 4.0 µs each");
+    }
+
+    #[test]
+    fn one_lock_that_matters_is_the_only_one_named() {
+        let shares = [("pcp_lock", 0.002), ("zone_lock", 0.5), ("zone_lock.free", 0.5)];
+        let reasons = reasons(&simulated("zone-lock", 1e6, &shares), None);
+        assert_eq!(reasons[0], "waits 50.0 % of the time for the zone lock (on free)");
+    }
+
+    #[test]
+    fn locks_that_do_not_matter_are_not_named() {
+        let reasons = reasons(&simulated("cluster", 1e6, &[("zone_lock", 0.004)]), None);
+        assert_eq!(reasons[0], "waits 0.4 % of the time for locks");
+        assert!(!reasons.iter().any(|reason| reason.contains("zone lock")), "{reasons:?}");
+    }
+
+    #[test]
+    fn use_of_a_lock_is_compared_where_the_baseline_waits_for_it() {
+        let baseline = simulated("zone-lock", 1e6, &[("zone_lock", 0.8), ("zone_lock.free", 0.8)]);
+        let mut other = simulated("cluster", 2e6, &[("zone_lock", 0.0)]);
+        let use_of = |other: &RunResult| reasons(other, Some(&baseline))[1].clone();
+        let alike = "takes the zone lock, per 1000 faults, 50.0 times for 4.0 µs each, as \
+                     zone-lock does";
+        assert_eq!(use_of(&other), alike);
+        let lock = |other: &mut RunResult, acquisitions, hold_ns| {
+            let lock = &mut other.simulated.as_mut().unwrap().locks[0];
+            (lock.acquisitions, lock.hold_ns) = (acquisitions, hold_ns);
+        };
+        lock(&mut other, 10_000, 5e6);
+        let rarer = "takes the zone lock, per 1000 faults, 10.0 times for 500 ns each \
+                     (zone-lock: 50.0 times for 4.0 µs each)";
+        assert_eq!(use_of(&other), rarer);
+        lock(&mut other, 0, 0.0);
+        assert!(use_of(&other).contains("per 1000 faults, not once (zone-lock:"));
+    }
+
+    #[test]
+    fn calls_misses_and_interrupts_are_shares_of_the_time() {
+        let mut result = simulated("zone-lock", 1e6, &[("zone_lock", 0.0)]);
+        result.simulated.as_mut().unwrap().irq_off.share = 0.25;
+        let served = |l1: f64, dram: f64, locked: f64| {
+            json!({
+                "l1": {"time_ns": l1, "time_under_lock_ns": l1},
+                "local_dram": {"time_ns": dram, "time_under_lock_ns": locked},
+            })
+        };
+        let specific = json!({
+            "time": {"all_ns": 1000.0},
+            "paths": {
+                "alloc": {"compute_ns": 50.0, "lock_wait_ns": 150.0},
+                "free": {"memory_ns": 100.0},
+                "other": {"compute_ns": 700.0},
+            },
+            "data": [
+                {"data": "zones", "served": served(500.0, 20.0, 20.0)},
+                {"data": "frames", "served": served(0.0, 80.0, 30.0)},
+                {"data": "workload", "served": served(0.0, 400.0, 0.0)},
+            ],
+            "fragmentation": {"unusable_index": 0.25},
+        });
+        result.workload_specific = specific.as_object().unwrap().clone();
+        assert_eq!(
+            reasons(&result, None)[1..],
+            [
+                "allocation and free take 30.0 % of the time, waiting included",
+                "misses in metadata take 10.0 % of the time: 8.0 % on frames (3.0 % under locks), \
+                 2.0 % on zones (2.0 % under locks)",
+                "interrupts are off 25.0 % of the time, for 1.5 ms at the longest",
+                "fragmentation: unusable index 0.250",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_measured_difference_within_the_spread_may_be_chance() {
+        let baseline = measured("zone-lock", 1e6, 0.02);
+        let verdict = |per_second| {
+            let result = measured("cluster", per_second, 0.05);
+            reasons(&result, Some(&baseline)).last().unwrap().contains("may be chance")
+        };
+        assert!(verdict(1.04e6) && verdict(0.96e6));
+        assert!(!verdict(1.06e6) && !verdict(0.94e6));
+        assert_eq!(
+            reasons(&baseline, None),
+            [
+                "each CPU does a fault in 2.0 µs",
+                "one CPU alone allocates and frees a frame in 15.0 ns, as long as 3.0 uncontended \
+                 lock pairs",
+                "its samples spread by 2.0 %",
+            ]
+        );
     }
 }
