@@ -20,28 +20,27 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let known = [of_host.as_deref(), of_sim.as_deref()].into_iter().flatten().flatten();
     let given = Assignments::parse(&args.settings, &known.copied().collect::<Vec<_>>())?;
 
-    let mut notes = Vec::new();
     let brief = brief(workload);
+    let of_host = of_host.map(|tables| given.for_part(brief.on_host, &tables));
+    let of_sim = of_sim.map(|tables| given.for_part(brief.on_sim, &tables));
     // Both parts are prepared before either runs, so that mistakes show at once.
-    let assignments = of_host.map(|tables| given.for_part(brief.on_host, &tables));
-    let host = match &assignments {
-        Some(assignments) => {
-            notes.push(format!("Settings on the host: {assignments}."));
-            let (designs, cpus) = (&designs, &[]);
-            Some(Matrix { workload, designs, cpus, assignments }.on_host()?)
+    let host = of_host.as_ref().map(|assignments| {
+        Matrix { workload, designs: &designs, cpus: &[], assignments }.on_host()
+    });
+    let sim = of_sim.as_ref().map(|assignments| {
+        let cpus = args.cpus.as_slice();
+        let matrix = Matrix { workload, designs: &designs, cpus, assignments };
+        matrix.on_sim(&args.machine, args.seed)
+    });
+    let (host, sim) = (host.transpose()?, sim.transpose()?);
+
+    let mut notes = Vec::new();
+    for (part, assignments) in [("on the host", &of_host), ("of the simulation", &of_sim)] {
+        let settings = assignments.as_ref().map(ToString::to_string).unwrap_or_default();
+        if !settings.is_empty() {
+            notes.push(format!("Settings {part}: {settings}."));
         }
-        None => None,
-    };
-    let assignments = of_sim.map(|tables| given.for_part(brief.on_sim, &tables));
-    let sim = match &assignments {
-        Some(assignments) => {
-            notes.push(format!("Settings of the simulation: {assignments}."));
-            let (designs, cpus) = (&designs, args.cpus.as_slice());
-            let matrix = Matrix { workload, designs, cpus, assignments };
-            Some(matrix.on_sim(&args.machine, args.seed)?)
-        }
-        None => None,
-    };
+    }
     if sim.is_none() && !args.no_sim {
         let only = format!("{} runs on the host only", name_of(&workload));
         if host.is_none() {
