@@ -69,6 +69,22 @@ pub(crate) fn sim_settings(workload: WorkloadName) -> Option<&'static [SettingTa
     }
 }
 
+/// What `freehold compare` sets unless the user does, on the host and on simulated machines.
+pub(crate) struct Brief {
+    pub(crate) on_host: &'static [(&'static str, &'static str)],
+    pub(crate) on_sim: &'static [(&'static str, &'static str)],
+}
+
+/// How a workload is cut down so that all designs can be compared while one waits.
+pub(crate) fn brief(workload: WorkloadName) -> Brief {
+    match workload {
+        WorkloadName::PageFault => {
+            Brief { on_host: page_fault::BRIEF_ON_HOST, on_sim: page_fault::BRIEF_ON_SIM }
+        }
+        WorkloadName::Bulk => Brief { on_host: &[], on_sim: &[] },
+    }
+}
+
 /// The settings of a design.
 pub(crate) fn design_settings(design: DesignName) -> &'static [Setting] {
     with_design!(design, Sim, D => <D as Design<Sim>>::Settings::TABLE)

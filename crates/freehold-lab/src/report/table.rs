@@ -4,8 +4,8 @@ use std::fmt;
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 
-/// The widest that a table gets, on whatever terminal.
-const WIDTH: u16 = 100;
+/// The widest that a report gets, on whatever terminal.
+pub(crate) const WIDTH: u16 = 100;
 
 /// One line below the headings and no other.
 const STYLE: TableStyle =
@@ -15,11 +15,11 @@ const STYLE: TableStyle =
 pub(crate) struct Table(comfy_table::Table);
 
 impl Table {
-    pub(crate) fn new<const N: usize>(headings: [&str; N]) -> Self {
+    pub(crate) fn new<S: Into<String>>(headings: impl IntoIterator<Item = S>) -> Self {
         let mut table = comfy_table::Table::new();
         table.load_style(STYLE);
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
-        table.set_header(headings);
+        table.set_header(headings.into_iter().map(Into::into));
         Table(table)
     }
 
@@ -31,8 +31,8 @@ impl Table {
         self
     }
 
-    pub(crate) fn row<S: Into<String>, const N: usize>(&mut self, cells: [S; N]) {
-        self.0.add_row(cells.map(Into::into).to_vec());
+    pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        self.0.add_row(cells.into_iter().map(Into::into));
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "node_memory",
-        values: "a size of at least 4MiB, such as 8GiB, or all",
+        values: "a size of at least 4MiB, such as 8GiB; a part, such as 1/4; or all",
         default: "all",
         meaning: "memory of each node of a simulated machine; less than it has sets up faster",
     },
@@ -42,9 +42,13 @@ impl MemoryPlan {
         })?;
         let block = Order::BUDDY_MAX.frames().get() * FRAME_BYTES;
         let there = (spec.get(Key::NodeGib) * f64::from(1 << 30)) as u64;
-        let wanted = given.parsed(SETTINGS, "node_memory", |value| match value {
-            "all" => Some(there),
-            size => size.parse::<ByteSize>().ok().map(|size| size.0).filter(|&size| size >= block),
+        let wanted = given.parsed(SETTINGS, "node_memory", |value| {
+            let bytes = match value.strip_prefix("1/") {
+                Some(parts) => there.checked_div(parts.parse().ok()?),
+                None if value == "all" => Some(there),
+                None => value.parse::<ByteSize>().ok().map(|size| size.0),
+            };
+            bytes.filter(|&bytes| bytes >= block)
         })?;
         ensure!(
             wanted <= there,

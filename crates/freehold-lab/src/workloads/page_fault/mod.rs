@@ -26,6 +26,14 @@ pub(crate) const SETTINGS: &[Setting] = &[Setting {
     meaning: "memory that each task faults in before it gives all of it back",
 }];
 
+/// What `freehold compare` sets otherwise on the host, to be done in seconds.
+pub(crate) const BRIEF_ON_HOST: &[(&str, &str)] = &[("samples", "3"), ("sample_ms", "300")];
+
+/// What `freehold compare` sets otherwise on simulated machines. Tasks and memory shrink alike,
+/// since designs size their per-CPU lists by the memory: with less memory for as large a task, the
+/// lists of `pcp=auto` would not hold what they hold in a whole run.
+pub(crate) const BRIEF_ON_SIM: &[(&str, &str)] = &[("task_bytes", "32MiB"), ("node_memory", "1/4")];
+
 /// How many frames each task faults in.
 fn task_frames(given: &Assignments) -> Result<usize> {
     let bytes = given.parsed(SETTINGS, "task_bytes", |value| {

@@ -161,11 +161,6 @@ pub(crate) fn run<D: SimDesign>(cell: &SimCell<'_>, settings: D::Settings) -> Re
     Ok(Measured { work, simulated: Some(standard_fields(&report)), specific })
 }
 
-/// How much memory of the host a cell takes.
-pub(crate) fn host_bytes(spec: &Spec, given: &Assignments) -> Result<u64> {
-    Ok(MemoryPlan::new(spec, given)?.host_bytes())
-}
-
 fn check_room(cell: &SimCell<'_>, plan: &MemoryPlan, task_frames: usize) -> Result<()> {
     for node in 0..cell.spec.nodes() {
         let near = |cpu: &usize| cell.spec.node_of(CpuId::new(*cpu as u32)).index() == node;
