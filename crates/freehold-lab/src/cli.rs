@@ -1,5 +1,7 @@
 //! The command line.
 
+use std::sync::LazyLock;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use freehold_sim::Spec;
 
@@ -204,7 +206,12 @@ pub(crate) enum DesignChoice {
 
 impl ValueEnum for DesignChoice {
     fn value_variants<'a>() -> &'a [Self] {
-        &[DesignChoice::One(DesignName::ZoneLock), DesignChoice::All]
+        static CHOICES: LazyLock<Vec<DesignChoice>> = LazyLock::new(|| {
+            let designs =
+                DesignName::value_variants().iter().map(|&design| DesignChoice::One(design));
+            designs.chain([DesignChoice::All]).collect()
+        });
+        &CHOICES
     }
 
     fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
