@@ -1,14 +1,24 @@
 //! The names that a user can choose from, each in one place.
 
 use clap::ValueEnum;
-use freehold::designs::zone_lock::ZoneLockSettings;
-use freehold::{Setting, Settings};
+use freehold::{Design, Setting, Settings};
+use freehold_sim::Sim;
+
+use crate::workload::{Brief, SettingTable, Workload};
 
 /// The designs, by the names that they have everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DesignName {
     /// The baseline: a buddy system under one lock a zone, per-CPU lists in front (Linux 6.12).
     ZoneLock,
+    /// Frees merge later: by compaction, or when a high order is wanted (Aaron Lu 2018).
+    LazyMerge,
+    /// Also refills by whole clusters of free frames (Aaron Lu 2018).
+    Cluster,
+    /// Per-CPU lists pair buddies before they take the zone lock (Zi Yan 2026).
+    MergeAhead,
+    /// CPUs own pageblocks, whose frames go home to them (Johannes Weiner 2026).
+    BlockOwner,
 }
 
 /// The workloads.
@@ -46,26 +56,6 @@ pub(crate) fn name_of(value: &impl ValueEnum) -> String {
     describe(value).0
 }
 
-/// The settings of a design.
-pub(crate) fn design_settings(design: DesignName) -> &'static [Setting] {
-    match design {
-        DesignName::ZoneLock => ZoneLockSettings::TABLE,
-    }
-}
-
-/// Runs an expression with `$design` standing for the design type that a name means.
-macro_rules! with_design {
-    ($name:expr, $platform:ty, $design:ident => $body:expr) => {
-        match $name {
-            $crate::catalog::DesignName::ZoneLock => {
-                type $design = freehold::designs::zone_lock::ZoneLock<$platform>;
-                $body
-            }
-        }
-    };
-}
-pub(crate) use with_design;
-
 /// Runs an expression with `$workload` standing for the workload type that a name means.
 macro_rules! with_workload {
     ($name:expr, $workload:ident => $body:expr) => {{
@@ -89,19 +79,59 @@ macro_rules! with_workload {
 }
 pub(crate) use with_workload;
 
+/// The settings of a workload on the host.
+pub(crate) fn host_settings(workload: WorkloadName) -> &'static [SettingTable] {
+    with_workload!(workload, W => W::HOST_SETTINGS)
+}
+
+/// The settings of a workload on simulated machines; `None` if it runs on the host only.
+pub(crate) fn sim_settings(workload: WorkloadName) -> Option<&'static [SettingTable]> {
+    with_workload!(workload, W => W::SIM_SETTINGS)
+}
+
+/// How a workload is cut down so that all designs can be compared while one waits.
+pub(crate) fn brief(workload: WorkloadName) -> Brief {
+    with_workload!(workload, W => W::BRIEF)
+}
+
+/// The settings of a design.
+pub(crate) fn design_settings(design: DesignName) -> &'static [Setting] {
+    with_design!(design, Sim, D => <D as Design<Sim>>::Settings::TABLE)
+}
+
+/// Runs an expression with `$design` standing for the design type that a name means.
+macro_rules! with_design {
+    (@match $name:expr, $platform:ty, $design:ident => $body:expr,
+        $($variant:ident: $type:ident),*) => {
+        match $name {
+            $($crate::catalog::DesignName::$variant => {
+                type $design = freehold::designs::$type<$platform>;
+                $body
+            })*
+        }
+    };
+    ($name:expr, $platform:ty, $design:ident => $body:expr) => {
+        $crate::catalog::with_design!(@match $name, $platform, $design => $body,
+            ZoneLock: ZoneLock,
+            LazyMerge: LazyMerge,
+            Cluster: Cluster,
+            MergeAhead: MergeAhead,
+            BlockOwner: BlockOwner)
+    };
+}
+pub(crate) use with_design;
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Workload;
 
     /// `--set NAME=VALUE` names no owner, so a name may have only one in a run.
     #[test]
     fn no_two_settings_of_a_run_have_one_name() {
         for &workload in WorkloadName::value_variants() {
             for &design in DesignName::value_variants() {
-                let (host, sim) =
-                    with_workload!(workload, W => (W::HOST_SETTINGS, W::SIM_SETTINGS));
-                for of_machine in [host, sim.unwrap_or_default()] {
+                let sim = sim_settings(workload).unwrap_or_default();
+                for of_machine in [host_settings(workload), sim] {
                     let tables = of_machine.iter().map(|(_, table)| *table);
                     let all = tables.chain([design_settings(design)]).flatten();
                     let mut names: Vec<_> = all.map(|setting| setting.name).collect();

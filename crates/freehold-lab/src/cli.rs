@@ -1,9 +1,12 @@
 //! The command line.
 
+use std::sync::LazyLock;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use freehold_sim::Spec;
 
 use crate::catalog::{DesignName, WorkloadName};
-use crate::machine::Machine;
+use crate::machine::{Machine, parse_simulated};
 
 /// Runs workloads on page-frame allocators and reports what they cost.
 #[derive(Debug, Parser)]
@@ -15,6 +18,7 @@ pub(crate) struct Cli {
 
 const AFTER_HELP: &str = "\
 Examples:
+  freehold compare page-fault                   every design, here and on 112 simulated CPUs
   freehold run page-fault                       page faults on this machine
   freehold run page-fault --cpus 1,2 --json     on one CPU and on two, as JSON
   freehold run page-fault --machine skylake-2s  on 112 simulated CPUs
@@ -33,6 +37,8 @@ Results go to stdout, progress to stderr if that is a terminal. NO_COLOR is resp
 pub(crate) enum Command {
     /// Run a workload and report what it cost.
     Run(RunArgs),
+    /// Compare designs on this machine and on a simulated one.
+    Compare(CompareArgs),
     /// Check a design under random schedules and failures.
     Check(CheckArgs),
     /// List what there is to choose from.
@@ -79,6 +85,59 @@ Examples:
   freehold run page-fault --machine skylake-2s --cpus 1,28,56,112 --set pcp=fixed
   freehold run page-fault --set pcp=fixed --set task_bytes=32MiB
   freehold run bulk --cpus 1";
+
+#[derive(Debug, Args)]
+#[command(after_help = COMPARE_HELP)]
+pub(crate) struct CompareArgs {
+    /// The workload (see `freehold list workloads`).
+    pub(crate) workload: WorkloadName,
+
+    /// The designs to compare, separated by commas; `all` for every one.
+    #[arg(long, value_name = "DESIGN", value_delimiter = ',', default_value = "all")]
+    pub(crate) design: Vec<DesignChoice>,
+
+    /// The simulated machine (see `freehold list machines`), or a .toml file that describes one.
+    #[arg(long, value_name = "MACHINE", default_value = "skylake-2s")]
+    #[arg(value_parser = parse_simulated)]
+    pub(crate) machine: Box<Spec>,
+
+    /// How many of its CPUs to use, one task on each. Default: all.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cpus: Option<u32>,
+
+    /// The seed of the simulated machine's schedule. One seed, one result, byte for byte.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Leave the host out.
+    #[arg(long, conflicts_with = "no_sim")]
+    pub(crate) no_host: bool,
+
+    /// Leave the simulated machine out.
+    #[arg(long)]
+    pub(crate) no_sim: bool,
+
+    /// Change a setting of the designs or the workload (see `freehold list settings`).
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub(crate) settings: Vec<String>,
+
+    /// Print one JSON document instead of a table and a ranking.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const COMPARE_HELP: &str = "\
+Designs run on the simulated machine side by side, then on this host one after the other, on all
+CPUs that the process may use. The ranking says why a design is where it is, from the results alone.
+Workloads are cut down so that all takes a minute or two. The settings that do so are printed, and
+--set overrides them.
+
+Examples:
+  freehold compare page-fault                        every design
+  freehold compare page-fault --set pcp=fixed        with per-CPU lists of a fixed length
+  freehold compare page-fault --machine epyc-2s --no-host
+  freehold compare page-fault --set task_bytes=128MiB --set node_memory=all
+                                                     not cut down: takes longer";
 
 #[derive(Debug, Args)]
 #[command(after_help = CHECK_HELP)]
@@ -147,7 +206,12 @@ pub(crate) enum DesignChoice {
 
 impl ValueEnum for DesignChoice {
     fn value_variants<'a>() -> &'a [Self] {
-        &[DesignChoice::One(DesignName::ZoneLock), DesignChoice::All]
+        static CHOICES: LazyLock<Vec<DesignChoice>> = LazyLock::new(|| {
+            let designs =
+                DesignName::value_variants().iter().map(|&design| DesignChoice::One(design));
+            designs.chain([DesignChoice::All]).collect()
+        });
+        &CHOICES
     }
 
     fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
@@ -156,6 +220,23 @@ impl ValueEnum for DesignChoice {
             DesignChoice::One(design) => design.to_possible_value(),
         }
     }
+}
+
+/// Every chosen design once, in the order of the command line.
+pub(crate) fn chosen_designs(choices: &[DesignChoice]) -> Vec<DesignName> {
+    let mut designs = Vec::new();
+    for choice in choices {
+        let chosen = match choice {
+            DesignChoice::All => DesignName::value_variants(),
+            DesignChoice::One(design) => std::slice::from_ref(design),
+        };
+        for design in chosen {
+            if !designs.contains(design) {
+                designs.push(*design);
+            }
+        }
+    }
+    designs
 }
 
 #[derive(Debug, Args)]

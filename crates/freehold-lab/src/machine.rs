@@ -26,23 +26,22 @@ impl Machine {
         if argument == HOST {
             return Ok(Machine::Host);
         }
-        let is_file = Path::new(argument).extension().is_some_and(|extension| extension == "toml");
-        let spec = if is_file {
-            let text = std::fs::read_to_string(argument)
-                .map_err(|error| format!("cannot read {argument}: {error}"))?;
-            Spec::from_toml(argument, &text).map_err(|error| error.to_string())?
-        } else {
-            freehold_sim::preset(argument)
-                .map_err(|error| format!("{error}; or `host`, or a .toml file"))?
-        };
-        Ok(Machine::Sim(Box::new(spec)))
+        let spec = simulated(argument, "`host`, or a .toml file")?;
+        Ok(Machine::Sim(spec))
     }
+}
 
-    /// The name in reports.
-    pub(crate) fn name(&self) -> &str {
-        match self {
-            Machine::Host => HOST,
-            Machine::Sim(spec) => spec.name(),
-        }
+/// As [`Machine::parse`], where only a simulated machine will do.
+pub(crate) fn parse_simulated(argument: &str) -> Result<Box<Spec>, String> {
+    simulated(argument, "a .toml file")
+}
+
+fn simulated(argument: &str, otherwise: &str) -> Result<Box<Spec>, String> {
+    if Path::new(argument).extension().is_some_and(|extension| extension == "toml") {
+        let text = std::fs::read_to_string(argument)
+            .map_err(|error| format!("cannot read {argument}: {error}"))?;
+        return Spec::from_toml(argument, &text).map(Box::new).map_err(|error| error.to_string());
     }
+    let preset = freehold_sim::preset(argument);
+    preset.map(Box::new).map_err(|error| format!("{error}; or {otherwise}"))
 }

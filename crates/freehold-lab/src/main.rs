@@ -7,10 +7,12 @@ mod catalog;
 mod cell;
 mod check;
 mod cli;
+mod compare;
 mod fragmentation;
 mod host;
 mod list;
 mod machine;
+mod matrix;
 mod report;
 mod run;
 mod settings;
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     let outcome = match &cli.command {
         cli::Command::Run(args) => run::run(args),
+        cli::Command::Compare(args) => compare::compare(args),
         cli::Command::Check(args) => check::check(args),
         cli::Command::List(args) => list::list(args),
     };

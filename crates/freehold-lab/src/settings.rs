@@ -1,6 +1,7 @@
 //! `--set NAME=VALUE`: each setting goes to the design or the workload that knows it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::RangeInclusive;
 
 use anyhow::Result;
@@ -28,6 +29,17 @@ impl Assignments {
             assignments.push((name.to_owned(), value.to_owned()));
         }
         Ok(Assignments(assignments))
+    }
+
+    /// What applies to one part of a command: of these assignments those that `tables` know, and
+    /// where they say nothing, `defaults`.
+    pub(crate) fn for_part(&self, defaults: &[(&str, &str)], tables: &[&[Setting]]) -> Self {
+        let given = |name: &str| self.0.iter().any(|(of, _)| of == name);
+        let known = |name: &str| tables.iter().any(|table| find(table, name).is_some());
+        let defaults = defaults.iter().filter(|(name, _)| !given(name));
+        let defaults = defaults.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let of_part = self.0.iter().filter(|(name, _)| known(name)).cloned();
+        Assignments(defaults.chain(of_part).collect())
     }
 
     /// The values that were given for a setting of a table, or their defaults.
@@ -90,6 +102,13 @@ impl Assignments {
     }
 }
 
+impl fmt::Display for Assignments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<_> = self.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        f.write_str(&all.join(" "))
+    }
+}
+
 /// The settings of a design as a report shows them.
 pub(crate) fn shown<S: Settings>(settings: &S) -> BTreeMap<String, Value> {
     let mut shown = BTreeMap::new();
@@ -123,7 +142,8 @@ fn unknown(name: &str, tables: &[&[Setting]]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use freehold::designs::zone_lock::{Pcp, ZoneLockSettings};
+    use freehold::designs::Pcp;
+    use freehold::designs::zone_lock::ZoneLockSettings;
 
     fn parse(arguments: &[&str]) -> Result<Assignments> {
         let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
@@ -135,6 +155,18 @@ mod tests {
         let assignments = parse(&["pcp=auto", "batch=7", "pcp=fixed"]).unwrap();
         let settings: ZoneLockSettings = assignments.of_design().unwrap();
         assert_eq!((settings.pcp, settings.batch), (Pcp::Fixed, 7));
+    }
+
+    #[test]
+    fn a_part_takes_what_it_knows_before_its_defaults() {
+        const OTHER: &[Setting] =
+            &[Setting { name: "samples", values: "1..=9", default: "5", meaning: "samples taken" }];
+        let given = ["batch=7", "samples=2"].map(str::to_owned);
+        let all = Assignments::parse(&given, &[ZoneLockSettings::TABLE, OTHER]).unwrap();
+        let of_design = all.for_part(&[("pcp", "fixed")], &[ZoneLockSettings::TABLE]);
+        assert_eq!(of_design.to_string(), "pcp=fixed batch=7");
+        let of_other = all.for_part(&[("samples", "3")], &[OTHER]);
+        assert_eq!(of_other.to_string(), "samples=2");
     }
 
     #[test]

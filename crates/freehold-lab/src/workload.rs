@@ -1,4 +1,4 @@
-//! What the command `run` asks of a workload.
+//! What the commands `run` and `compare` ask of a workload.
 
 use anyhow::Result;
 use freehold::Setting;
@@ -15,7 +15,16 @@ use crate::sim::SimDesign;
 /// Settings and what they belong to.
 pub(crate) type SettingTable = (&'static str, &'static [Setting]);
 
-/// A workload, as `freehold run` knows it.
+/// Settings and their values, by name.
+type Values = &'static [(&'static str, &'static str)];
+
+/// What `freehold compare` sets unless the user does, on the host and on simulated machines.
+pub(crate) struct Brief {
+    pub(crate) on_host: Values,
+    pub(crate) on_sim: Values,
+}
+
+/// A workload, as the command line knows it.
 ///
 /// One whose tasks do the same on every machine implements [`TaskWorkload`] instead, and is a
 /// workload by that.
@@ -26,6 +35,9 @@ pub(crate) trait Workload {
     const HOST_SETTINGS: &'static [SettingTable];
     /// The settings on simulated machines; `None` if the workload runs on the host only.
     const SIM_SETTINGS: Option<&'static [SettingTable]>;
+
+    /// How the workload is cut down so that all designs can be compared while one waits.
+    const BRIEF: Brief = Brief { on_host: &[], on_sim: &[] };
 
     /// How many steps of progress a cell on the host has.
     fn steps(given: &Assignments) -> Result<u64>;

@@ -61,6 +61,36 @@ fn page_fault_prints_a_table() {
 }
 
 #[test]
+fn compare_shows_both_machines() {
+    let arguments = ["compare", "page-fault", "--machine", "uma-2"];
+    let output = freehold(&[&arguments[..], &SMALL, &["--set", "node_memory=64MiB"]].concat());
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    for part in [
+        "host faults/s",
+        "uma-2 faults/s",
+        "Settings on the host: task_bytes=2MiB samples=2 sample_ms=20.",
+        "Settings of the simulation: task_bytes=2MiB node_memory=64MiB.",
+        "Ranking on host, measured on this host with ",
+        "Ranking on uma-2, simulated with 2 CPUs, a prediction:",
+    ] {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+    assert!(stdout.lines().all(|line| line.chars().count() <= 100), "{stdout}");
+}
+
+#[test]
+fn compare_goes_on_without_a_simulation_that_the_workload_lacks() {
+    let small = ["--set", "rounds=1", "--set", "round_frames=500"];
+    let output = freehold(&[&["compare", "bulk"][..], &small].concat());
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    assert!(stdout.contains("bulk runs on the host only."), "{stdout}");
+    assert!(stdout.contains("Ranking on host") && !stdout.contains("simulated"), "{stdout}");
+}
+
+#[test]
 fn bulk_reports_every_step() {
     let arguments = ["run", "bulk", "--cpus", "1", "--json"];
     let small = ["--set", "rounds=2", "--set", "round_frames=500"];

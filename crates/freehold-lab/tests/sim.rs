@@ -125,6 +125,45 @@ fn the_host_only_workload_says_so() {
 }
 
 #[test]
+fn a_comparison_ranks_and_explains_and_repeats() {
+    let arguments = ["compare", "page-fault", "--machine", "uma-4", "--no-host", "--json"];
+    let small = ["--set", "task_bytes=1MiB", "--set", "pcp=fixed"];
+    let compare = || stdout(freehold(&[&arguments[..], &small].concat()));
+    let text = compare();
+    assert_eq!(text, compare());
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(document["schema"], "freehold.compare/1");
+    assert_eq!(document["baseline"], "zone-lock");
+    let designs: Value =
+        serde_json::from_str(&stdout(freehold(&["list", "designs", "--json"]))).unwrap();
+    let designs = designs.as_array().unwrap().len();
+    let results = document["results"].as_array().unwrap();
+    assert_eq!(results.len(), designs);
+    // Compare cuts the memory to a quarter of the 96 GiB that the machine has.
+    assert_eq!(results[0]["workload_specific"]["node_bytes"], 24_u64 << 30);
+    assert_eq!(results[0]["workload_specific"]["task_bytes"], 1 << 20);
+    assert_eq!(results[0]["cpus"], 4);
+    let ranking = document["ranking"].as_array().unwrap();
+    assert_eq!(ranking.len(), designs);
+    let baseline = ranking.iter().find(|ranked| ranked["design"] == "zone-lock").unwrap();
+    assert_eq!(baseline["machine"], "uma-4");
+    assert_eq!(baseline["ratio"], 1.0);
+    assert_eq!(baseline["per_second"], results[0]["work"]["per_second"]);
+    let reasons = baseline["reasons"].as_array().unwrap();
+    assert!(reasons[0].as_str().unwrap().contains("of the time for"), "{reasons:?}");
+}
+
+#[test]
+fn a_result_of_compare_is_that_of_run() {
+    let small = ["--set", "task_bytes=1MiB", "--set", "node_memory=64MiB", "--json"];
+    let on = ["page-fault", "--machine", "uma-4", "--cpus", "2", "--design", "zone-lock"];
+    let of_run = stdout(freehold(&[&["run"][..], &on, &small].concat()));
+    let compared = stdout(freehold(&[&["compare", "--no-host"][..], &on, &small].concat()));
+    let compared: Value = serde_json::from_str(&compared).unwrap();
+    assert_eq!(compared["results"], Value::from(results(&of_run)));
+}
+
+#[test]
 fn every_figure_has_a_source() {
     let document: Value =
         serde_json::from_str(&stdout(freehold(&["list", "machines", "--details", "--json"])))

@@ -20,7 +20,8 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use freehold::designs::zone_lock::{Pcp, ZoneLock, ZoneLockSettings};
+use freehold::designs::Pcp;
+use freehold::designs::zone_lock::{ZoneLock, ZoneLockSettings};
 use freehold::platform::{LockClass, Platform, RawLock, SharedCell, Word};
 use freehold::{
     Config, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn, Request,

@@ -179,6 +179,21 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         }
     }
 
+    /// Takes leave of a CPU that goes away: returns the frames that it keeps to the zones, and ends
+    /// what would send more to it. A frame that is being freed at this moment may still come to its
+    /// lists; it is found by whoever drains all CPUs. A CPU that asks for frames again is back.
+    ///
+    /// Cost: as [`PageAllocator::drain`]; where CPUs own pageblocks, a look at each pageblock.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownCpu`].
+    pub fn offline_cpu(&self, cpu: CpuId) -> Result<(), Error> {
+        self.check_cpu(cpu)?;
+        self.design.offline_cpu(self.context(), cpu);
+        Ok(())
+    }
+
     /// Periodic upkeep of one CPU, for the embedder to call about once a second if it wants idle
     /// CPUs to give back memory: shrinks per-CPU lists that have not been needed.
     ///

@@ -1,12 +1,12 @@
-//! The buddy system of one zone: free lists by order and migratetype, split and merge.
+//! The buddy system of one zone: free lists by order and pageblock type, split and merge.
 //!
 //! Knows no lock and no watermark; the caller holds the zone lock. After Linux's
 //! `mm/page_alloc.c` (`__free_one_page`, `expand`, `__rmqueue_smallest`), version 6.12: the list
-//! that a block is on always equals the migratetype of its pageblock.
+//! that a block is on always equals the type of its pageblock.
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::memmap::block::BlockTable;
+use crate::memmap::block::{BlockTable, BlockType, pageblocks};
 use crate::memmap::frame::{FrameIndex, FrameState, FrameTable, Tag};
 use crate::memmap::list::{End, ListHead};
 use crate::platform::{Platform, Word};
@@ -17,14 +17,14 @@ pub(crate) const ORDERS: usize = Order::BUDDY_MAX.index() + 1;
 
 /// The free blocks of one order.
 struct FreeArea<P: Platform> {
-    lists: [ListHead<P::Cell<u32>>; MigrateType::COUNT],
-    /// How many blocks all lists have. Written under the zone lock; read without by the watermark
-    /// check, which is why it is a word.
+    lists: [ListHead<P::Cell<u32>>; BlockType::COUNT],
+    /// How many blocks all lists have, but for isolated ones. Written under the zone lock; read
+    /// without by the watermark check, which is why it is a word.
     blocks: P::U64,
 }
 
 /// The free blocks of one zone. Guarded by the zone lock.
-pub(crate) struct FreeLists<P: Platform> {
+pub struct FreeLists<P: Platform> {
     areas: [FreeArea<P>; ORDERS],
 }
 
@@ -38,11 +38,11 @@ impl<P: Platform> FreeLists<P> {
         FreeLists { areas: core::array::from_fn(area) }
     }
 
-    pub(crate) fn list(&self, order: Order, migratetype: MigrateType) -> &ListHead<P::Cell<u32>> {
-        &self.areas[order.index()].lists[migratetype.index()]
+    pub(crate) fn list(&self, order: Order, of: BlockType) -> &ListHead<P::Cell<u32>> {
+        &self.areas[order.index()].lists[of.index()]
     }
 
-    /// How many free blocks of `order` there are, of all types.
+    /// How many free blocks of `order` there are, of all types but isolated ones.
     #[inline]
     pub(crate) fn blocks(&self, order: Order) -> u64 {
         // Relaxed: exact under the zone lock; without, a recent value is all that is asked for.
@@ -55,77 +55,182 @@ impl<P: Platform> FreeLists<P> {
         order.to(Order::BUDDY_MAX).any(|order| self.blocks(order) != 0)
     }
 
-    fn count(&self, order: Order, change: i64) {
+    /// Notes that `blocks` more blocks are free, or fewer.
+    pub(crate) fn count(&self, order: Order, of: BlockType, change: i64) {
+        if of == BlockType::Isolated {
+            return;
+        }
         let blocks = &self.areas[order.index()].blocks;
         // Relaxed: the zone lock makes this load and store one step for all writers.
         blocks.store(blocks.load(Relaxed).wrapping_add_signed(change), Relaxed);
     }
 }
 
-/// The free lists of a zone together with the tables that they link through.
-pub(crate) struct Buddy<'a, P: Platform> {
-    pub(crate) lists: &'a FreeLists<P>,
+/// What a design keeps beside the free lists of a zone and brings up to date with every block that
+/// comes and goes. All calls are made under the zone lock.
+pub trait Beside<P: Platform> {
+    /// A block was linked at this end of the list for its order and type.
+    #[inline(always)]
+    fn inserted(&self, _tables: &Tables<'_, P>, _block: FrameIndex, _order: Order, _end: End) {}
+
+    /// A block is about to be unlinked.
+    #[inline(always)]
+    fn removing(&self, _tables: &Tables<'_, P>, _block: FrameIndex, _order: Order) {}
+
+    /// Marks of single frames are about to be trusted: waits until none is stale.
+    #[inline(always)]
+    fn settle(&self) {}
+
+    /// A pageblock, parts of which may be in use, changes its type.
+    #[inline(always)]
+    fn retyped(&self, _tables: &Tables<'_, P>, _pageblock: FrameIndex) {}
+
+    /// All frames of a pageblock have come to be free.
+    #[inline(always)]
+    fn completed(&self, _tables: &Tables<'_, P>, _pageblock: FrameIndex) {}
+}
+
+/// Nothing is kept beside the lists.
+impl<P: Platform> Beside<P> for () {}
+
+/// The tables that the free lists link through.
+pub struct Tables<'a, P: Platform> {
     pub(crate) frames: &'a FrameTable<P>,
     pub(crate) blocks: &'a BlockTable<P>,
 }
 
-impl<P: Platform> Buddy<'_, P> {
+/// The free lists of a zone, the tables that they link through, and what a design keeps beside.
+pub(crate) struct Buddy<'a, P: Platform, B> {
+    pub(crate) lists: &'a FreeLists<P>,
+    pub(crate) tables: Tables<'a, P>,
+    pub(crate) beside: B,
+}
+
+impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
     /// Puts a block on its list. Its head must be unmarked or claimed.
-    fn insert(&self, block: FrameIndex, order: Order, migratetype: MigrateType, end: End) {
-        self.frames.set_state(block, FrameState::head(Tag::Buddy, order, migratetype));
-        self.lists.list(order, migratetype).push(self.frames, block, end);
-        self.lists.count(order, 1);
+    fn insert(&self, block: FrameIndex, order: Order, of: BlockType, end: End) {
+        self.insert_as(block, FrameState::head(Tag::Buddy, order, of), order, of, end);
+    }
+
+    fn insert_as(
+        &self,
+        block: FrameIndex,
+        state: FrameState,
+        order: Order,
+        of: BlockType,
+        end: End,
+    ) {
+        self.tables.frames.set_state(block, state);
+        self.lists.list(order, of).push(self.tables.frames, block, end);
+        self.lists.count(order, of, 1);
+        self.beside.inserted(&self.tables, block, order, end);
     }
 
     /// Takes a block off its list and leaves its head unmarked.
-    fn remove(&self, block: FrameIndex, order: Order, migratetype: MigrateType) {
-        self.lists.list(order, migratetype).remove(self.frames, block);
-        self.frames.set_state(block, FrameState::TAIL);
-        self.lists.count(order, -1);
+    fn remove(&self, block: FrameIndex, order: Order, of: BlockType) {
+        self.beside.removing(&self.tables, block, order);
+        self.lists.list(order, of).remove(self.tables.frames, block);
+        self.tables.frames.set_state(block, FrameState::TAIL);
+        self.lists.count(order, of, -1);
     }
 
-    /// The free block of exactly `order` that `block` could merge with.
-    fn free_buddy(&self, block: FrameIndex, order: Order) -> Option<(FrameIndex, MigrateType)> {
+    /// Takes a free block off whatever list it is on; says of which order it is.
+    fn remove_any(&self, block: FrameIndex) -> Option<Order> {
+        let state = self.tables.frames.state(block);
+        let order = state.order().filter(|_| state.tag() == Tag::Buddy)?;
+        self.remove(block, order, state.block_type());
+        Some(order)
+    }
+
+    /// The free block of exactly `order` that a block of this type could merge with, and its type.
+    fn free_buddy(
+        &self,
+        block: FrameIndex,
+        order: Order,
+        of: BlockType,
+    ) -> Option<(FrameIndex, BlockType)> {
+        let Tables { frames, blocks } = self.tables;
         let buddy = block.buddy(order);
-        let state = self.frames.state(buddy);
-        // A pageblock belongs to one zone, so only larger blocks can meet a border.
-        let mergeable = state.is(Tag::Buddy, order)
-            && (order < Order::PAGEBLOCK || self.blocks.zone(buddy) == self.blocks.zone(block));
-        mergeable.then(|| (buddy, state.migratetype()))
+        let state = frames.state(buddy);
+        if !state.is(Tag::Buddy, order) {
+            return None;
+        }
+        let theirs = state.block_type();
+        // A pageblock has one zone and one type, so only larger blocks can meet a border. Isolated
+        // frames stay among themselves.
+        let isolated = BlockType::Isolated;
+        let mergeable = order < Order::PAGEBLOCK
+            || blocks.zone(buddy) == blocks.zone(block)
+                && (of == theirs || (of != isolated && theirs != isolated));
+        mergeable.then_some((buddy, theirs))
     }
 
-    /// Frees a block, merging it with its buddy as long as that is free. `end` overrides the end
-    /// of the list that it goes to: memory that is added goes to the back.
+    /// Frees a block, merging it with its buddy as long as that is free; returns what it became.
+    /// `end` overrides the end of the list that it goes to: memory that is added goes to the back.
     ///
     /// Cost: up to ten merges, each of which reads one record and unlinks it from its list.
-    pub(crate) fn free(&self, block: FrameIndex, order: Order, end: Option<End>) {
-        let migratetype = self.blocks.migratetype(block);
+    pub(crate) fn free(
+        &self,
+        block: FrameIndex,
+        order: Order,
+        end: Option<End>,
+    ) -> (FrameIndex, Order) {
+        let Tables { frames, blocks } = self.tables;
+        let of = blocks.block_type(block);
+        if order == Order::ZERO {
+            self.beside.settle();
+        }
         let (mut head, mut order) = (block, order);
         while order < Order::BUDDY_MAX {
-            let Some((buddy, of)) = self.free_buddy(head, order) else { break };
-            self.remove(buddy, order, of);
-            if of != migratetype {
+            let Some((buddy, theirs)) = self.free_buddy(head, order, of) else { break };
+            self.remove(buddy, order, theirs);
+            if theirs != of
+                && let Some(migratetype) = of.migratetype()
+            {
                 // Possible from the order of a pageblock up: the whole buddy takes our type.
-                self.blocks.set_migratetype(buddy, order, migratetype);
+                blocks.set_migratetype(buddy, order, migratetype);
             }
             order = order.up();
             head = head.head(order);
         }
         if head != block {
-            self.frames.set_state(block, FrameState::TAIL);
+            frames.set_state(block, FrameState::TAIL);
         }
-        let end = end.unwrap_or_else(|| self.end_for(head, order));
-        self.insert(head, order, migratetype, end);
+        if order >= Order::PAGEBLOCK {
+            pageblocks(head, order).for_each(|block| self.beside.completed(&self.tables, block));
+        }
+        let end = end.unwrap_or_else(|| self.end_for(head, order, of));
+        self.insert(head, order, of, end);
+        (head, order)
     }
 
     /// A block goes to the back if it is likely to merge soon: when the next larger block's buddy
     /// is free, only our own buddy is missing.
-    fn end_for(&self, head: FrameIndex, order: Order) -> End {
+    fn end_for(&self, head: FrameIndex, order: Order, of: BlockType) -> End {
         if order.up() >= Order::BUDDY_MAX {
             return End::Front;
         }
         let larger = head.head(order.up());
-        if self.free_buddy(larger, order.up()).is_some() { End::Back } else { End::Front }
+        if self.free_buddy(larger, order.up(), of).is_some() { End::Back } else { End::Front }
+    }
+
+    /// Frees one frame to the front of its list without looking at its buddy, and marks it so.
+    pub(crate) fn free_unmerged(&self, frame: FrameIndex) {
+        let of = self.tables.blocks.block_type(frame);
+        let state = FrameState::head(Tag::Buddy, Order::ZERO, of).unmerged();
+        self.insert_as(frame, state, Order::ZERO, of, End::Front);
+    }
+
+    /// Makes up for a merge that was put off, if the buddy is free by now.
+    pub(crate) fn merge_late(&self, frame: FrameIndex) {
+        let state = self.tables.frames.state(frame);
+        if state.is(Tag::Buddy, Order::ZERO)
+            && state.is_unmerged()
+            && self.free_buddy(frame, Order::ZERO, state.block_type()).is_some()
+        {
+            self.remove(frame, Order::ZERO, state.block_type());
+            self.free(frame, Order::ZERO, None);
+        }
     }
 
     /// Takes the smallest sufficient block of this type, splitting it; its head is unmarked.
@@ -134,9 +239,10 @@ impl<P: Platform> Buddy<'_, P> {
         order: Order,
         migratetype: MigrateType,
     ) -> Option<FrameIndex> {
+        let of = BlockType::of(migratetype);
         for from in order.to(Order::BUDDY_MAX) {
-            if let Some(block) = self.lists.list(from, migratetype).first() {
-                self.take(block, from, order, migratetype);
+            if let Some(block) = self.lists.list(from, of).first() {
+                self.take(block, from, order, of);
                 return Some(block);
             }
         }
@@ -145,15 +251,14 @@ impl<P: Platform> Buddy<'_, P> {
 
     /// Takes one free block of order `from` off its list and returns all but its first `order` to
     /// the lists of its type.
-    pub(crate) fn take(
-        &self,
-        block: FrameIndex,
-        from: Order,
-        order: Order,
-        migratetype: MigrateType,
-    ) {
-        self.remove(block, from, migratetype);
-        self.give_back_rest(block, from, order, migratetype);
+    pub(crate) fn take(&self, block: FrameIndex, from: Order, order: Order, of: BlockType) {
+        self.remove(block, from, of);
+        self.give_back_rest(block, from, order, of);
+    }
+
+    /// Takes a free block, whatever its order and type; its head is unmarked.
+    pub(crate) fn take_whole(&self, block: FrameIndex) -> Option<Order> {
+        self.remove_any(block)
     }
 
     /// Returns all but the first `order` of a block of order `from` to the lists of a type.
@@ -162,24 +267,76 @@ impl<P: Platform> Buddy<'_, P> {
         block: FrameIndex,
         from: Order,
         order: Order,
-        migratetype: MigrateType,
+        of: BlockType,
     ) {
         for half in (order.get()..from.get()).rev().map(Order::new) {
-            self.insert(block.after(half), half, migratetype, End::Front);
+            self.insert(block.after(half), half, of, End::Front);
         }
+    }
+
+    /// Moves the free blocks within a pageblock to the lists of another type; returns how many
+    /// frames they have. The caller retypes the pageblock.
+    fn move_free(&self, pageblock: FrameIndex, to: BlockType, end: End) -> FrameCount {
+        let mut moved = FrameCount::ZERO;
+        self.for_each_in_pageblock(pageblock, |frame, state| {
+            if let Some(order) = self.remove_any(frame) {
+                let new = FrameState::head(Tag::Buddy, order, to);
+                let new = if state.is_unmerged() { new.unmerged() } else { new };
+                self.insert_as(frame, new, order, to, end);
+                moved += order.frames();
+            }
+        });
+        moved
     }
 
     /// Moves the free blocks within a pageblock to the lists of another type, and retypes the
     /// pageblock.
     pub(crate) fn convert_pageblock(&self, block: FrameIndex, to: MigrateType) {
         let head = block.head(Order::PAGEBLOCK);
-        self.for_each_in_pageblock(head, |frame, state| {
-            if let (Tag::Buddy, Some(order)) = (state.tag(), state.order()) {
-                self.remove(frame, order, state.migratetype());
-                self.insert(frame, order, to, End::Back);
+        self.beside.retyped(&self.tables, head);
+        self.move_free(head, BlockType::of(to), End::Back);
+        self.tables.blocks.set_migratetype(head, Order::PAGEBLOCK, to);
+    }
+
+    /// Takes the free frames of a pageblock out of circulation, as those that are freed from now
+    /// on; returns how many there were. `None` if the block is isolated already.
+    pub(crate) fn isolate_pageblock(&self, pageblock: FrameIndex) -> Option<FrameCount> {
+        if self.tables.blocks.block_type(pageblock) == BlockType::Isolated {
+            return None;
+        }
+        self.split_at_pageblock(pageblock);
+        self.beside.retyped(&self.tables, pageblock);
+        self.tables.blocks.set_isolated(pageblock, true);
+        Some(self.move_free(pageblock, BlockType::Isolated, End::Front))
+    }
+
+    /// Puts the free frames of an isolated pageblock back into circulation; returns how many.
+    pub(crate) fn release_pageblock(&self, pageblock: FrameIndex) -> FrameCount {
+        self.split_at_pageblock(pageblock);
+        self.tables.blocks.set_isolated(pageblock, false);
+        let of = self.tables.blocks.block_type(pageblock);
+        let moved = self.move_free(pageblock, of, End::Front);
+        // A pageblock that has come to be free as a whole merges with its neighbour.
+        if self.tables.frames.state(pageblock).is(Tag::Buddy, Order::PAGEBLOCK) {
+            self.remove(pageblock, Order::PAGEBLOCK, of);
+            self.free(pageblock, Order::PAGEBLOCK, None);
+        }
+        moved
+    }
+
+    /// Splits a free block that reaches beyond a pageblock, so that none does.
+    fn split_at_pageblock(&self, pageblock: FrameIndex) {
+        for order in Order::PAGEBLOCK.up().to(Order::BUDDY_MAX) {
+            let head = pageblock.head(order);
+            let state = self.tables.frames.state(head);
+            if state.is(Tag::Buddy, order) {
+                let of = state.block_type();
+                self.remove(head, order, of);
+                for part in pageblocks(head, order) {
+                    self.insert(part, Order::PAGEBLOCK, of, End::Front);
+                }
             }
-        });
-        self.blocks.set_migratetype(head, Order::PAGEBLOCK, to);
+        }
     }
 
     /// How many frames of a pageblock are free, and how many are in use for movable content.
@@ -187,9 +344,9 @@ impl<P: Platform> Buddy<'_, P> {
         let (mut free, mut movable) = (FrameCount::ZERO, FrameCount::ZERO);
         self.for_each_in_pageblock(block.head(Order::PAGEBLOCK), |_, state| {
             let frames = state.order().map_or(FrameCount::ZERO, Order::frames);
-            match (state.tag(), state.migratetype()) {
+            match (state.tag(), state.block_type()) {
                 (Tag::Buddy, _) => free += frames,
-                (Tag::Allocated, MigrateType::Movable) => movable += frames,
+                (Tag::Allocated, BlockType::Movable) => movable += frames,
                 _ => {}
             }
         });
@@ -197,18 +354,18 @@ impl<P: Platform> Buddy<'_, P> {
     }
 
     /// Visits the heads within a pageblock, skipping what lies behind each of them.
-    fn for_each_in_pageblock(
+    pub(crate) fn for_each_in_pageblock(
         &self,
         head: FrameIndex,
         mut visit: impl FnMut(FrameIndex, FrameState),
     ) {
-        let mut at = 0;
-        let frames = Order::PAGEBLOCK.frames().get() as u32;
-        while at < frames {
-            let frame = FrameIndex(head.0 + at);
-            let state = self.frames.state(frame);
-            visit(frame, state);
-            at += state.order().map_or(1, |order| 1 << order.get());
+        self.beside.settle();
+        let end = head.after(Order::PAGEBLOCK);
+        let mut at = head;
+        while at < end {
+            let state = self.tables.frames.state(at);
+            visit(at, state);
+            at = at.after(state.order().unwrap_or(Order::ZERO));
         }
     }
 }

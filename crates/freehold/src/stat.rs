@@ -5,7 +5,7 @@ use core::fmt;
 
 use crate::buddy::ORDERS;
 use crate::platform::{Platform, SharedCell};
-use crate::units::{FrameCount, NodeId, Pfn, ZoneKind};
+use crate::units::{FrameCount, MigrateType, NodeId, Pfn, ZoneKind};
 use crate::zone::watermark::Marks;
 
 /// The state of one zone.
@@ -21,7 +21,9 @@ pub struct ZoneStats {
     pub free: FrameCount,
     /// Free frames that CPUs keep to themselves. Exact whenever no call is under way.
     pub per_cpu: FrameCount,
-    /// Free blocks by order, without those that CPUs keep.
+    /// Free frames in pageblocks that are being emptied; no request is served from them.
+    pub isolated: FrameCount,
+    /// Free blocks by order, without those that CPUs keep and isolated ones.
     pub free_blocks: [u64; ORDERS],
     /// The watermarks and reserves.
     pub marks: Marks,
@@ -50,6 +52,11 @@ pub struct Events {
     pub drains: u64,
     /// Frames that drains moved.
     pub drained: FrameCount,
+    /// Of the drains, how many moved frames of one migratetype alone, by type. Counted by the design
+    /// `cluster`.
+    pub single_type_drains: [u64; MigrateType::COUNT],
+    /// Of those, how many put all frames on a free list as one cluster.
+    pub clustered_drains: u64,
 }
 
 impl Events {
@@ -63,6 +70,10 @@ impl Events {
         self.refilled += other.refilled;
         self.drains += other.drains;
         self.drained += other.drained;
+        for (count, other) in self.single_type_drains.iter_mut().zip(other.single_type_drains) {
+            *count += other;
+        }
+        self.clustered_drains += other.clustered_drains;
     }
 }
 
@@ -126,10 +137,12 @@ impl<P: Platform> CpuEvents<P> {
 pub struct Census {
     /// Frames that the allocator manages.
     pub managed: FrameCount,
-    /// Frames on the free lists of zones.
+    /// Frames on the free lists of zones, but for isolated ones.
     pub free: FrameCount,
     /// Frames that CPUs keep to themselves.
     pub per_cpu: FrameCount,
+    /// Free frames in pageblocks that are being emptied.
+    pub isolated: FrameCount,
     /// Frames in the hands of users, those on their way back included.
     pub allocated: FrameCount,
 }
@@ -170,6 +183,8 @@ pub enum Rule {
     PerCpuCounted,
     /// Every frame that the zone was given is accounted for.
     ManagedCounted,
+    /// What a design keeps beside the lists agrees with them.
+    KeptBeside,
 }
 
 impl fmt::Display for Violation {
@@ -186,6 +201,7 @@ impl fmt::Display for Violation {
             Rule::FreeCounted => "the zone's count of free frames is wrong",
             Rule::PerCpuCounted => "a CPU's count of frames is wrong",
             Rule::ManagedCounted => "frames of the zone are missing",
+            Rule::KeptBeside => "what the design keeps beside its lists disagrees with them",
         };
         write!(f, "{rule}, seen at {}", self.at)
     }

@@ -218,17 +218,6 @@ impl MigrateType {
         self as usize
     }
 
-    /// The type with this number. Only numbers of types are ever stored.
-    #[inline(always)]
-    pub(crate) const fn from_bits(bits: u8) -> Self {
-        // A look-up without branches; the last entry fills the table to a power of two.
-        const TYPES: [MigrateType; 4] = {
-            let [unmovable, movable, reclaimable] = MigrateType::ALL;
-            [unmovable, movable, reclaimable, reclaimable]
-        };
-        TYPES[(bits & 3) as usize]
-    }
-
     /// The name in reports and on the command line.
     pub const fn name(self) -> &'static str {
         match self {

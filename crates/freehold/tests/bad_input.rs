@@ -8,7 +8,8 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use common::TestPlatform;
-use freehold::designs::zone_lock::{Pcp, ZoneLock, ZoneLockSettings};
+use freehold::designs::Pcp;
+use freehold::designs::zone_lock::{ZoneLock, ZoneLockSettings};
 use freehold::{
     BulkFreeError, Census, Config, CpuId, Error, Events, FrameCount, MemoryRange, Metadata,
     MigrateType, NodeId, Order, PageAllocator, Pfn, Request, Watermark, ZoneKind, ZoneStats,

@@ -64,7 +64,9 @@ const CLASSES: [Watermark; 6] = [
 ];
 
 /// Lists that move one frame at a time, so that levels can be told to the frame.
-const SINGLE: ZoneLockSettings = fixed(1, 1);
+fn single() -> ZoneLockSettings {
+    fixed(1, 1)
+}
 
 #[test]
 fn everything_is_handed_out_to_those_who_may_ignore_the_marks() {
@@ -74,7 +76,7 @@ fn everything_is_handed_out_to_those_who_may_ignore_the_marks() {
         range(4096 + 3, 1500, 1, ZoneKind::Normal),
         range(8192, 700, 1, ZoneKind::Movable),
     ];
-    for settings in [SINGLE, fixed(31, 186), ZoneLockSettings::default()] {
+    for settings in [single(), fixed(31, 186), ZoneLockSettings::default()] {
         for min_free in [0, 300] {
             let cpus = [0, 1, 0];
             let machine = machine(&ranges, &cpus, min_free, settings);
@@ -101,7 +103,7 @@ fn everything_is_handed_out_to_those_who_may_ignore_the_marks() {
 
 #[test]
 fn without_reserves_an_ordinary_request_gets_everything_too() {
-    for settings in [SINGLE, fixed(31, 186), ZoneLockSettings::default()] {
+    for settings in [single(), fixed(31, 186), ZoneLockSettings::default()] {
         for order in [0, 1, 3, 6, 9, 10] {
             let machine = machine(&[range(1024, 4096, 0, ZoneKind::Normal)], &[0], 0, settings);
             run_on(0);
@@ -117,7 +119,7 @@ fn without_reserves_an_ordinary_request_gets_everything_too() {
 /// One zone of 4096 frames: min is all of `min_free`, 400; the gap is a quarter of that.
 fn marked() -> Machine<TestPlatform> {
     run_on(0);
-    let machine = machine(&[range(0, 4096, 0, ZoneKind::Normal)], &[0], 400, SINGLE);
+    let machine = machine(&[range(0, 4096, 0, ZoneKind::Normal)], &[0], 400, single());
     let marks = zone(&machine, 0).marks;
     assert_eq!([marks.min, marks.low, marks.high].map(FrameCount::get), [400, 500, 600]);
     assert_eq!(marks.lowmem_reserve, [FrameCount::ZERO; 4]);
@@ -196,7 +198,7 @@ fn recovery_is_immediate() {
 fn lowmem_stays_for_those_who_can_use_nothing_else() {
     // For each 256 frames above it, one frame of DMA32 memory is kept: 100.
     let ranges = [range(0, 1024, 0, ZoneKind::Dma32), range(1024, 25_600, 0, ZoneKind::Normal)];
-    let machine = machine(&ranges, &[0], 0, SINGLE);
+    let machine = machine(&ranges, &[0], 0, single());
     run_on(0);
     let reserve = zone(&machine, 0).marks.lowmem_reserve.map(FrameCount::get);
     assert_eq!(reserve, [0, 0, 100, 100]);
@@ -212,7 +214,7 @@ fn lowmem_stays_for_those_who_can_use_nothing_else() {
 fn ordinary_memory_is_kept_from_those_who_can_use_movable_memory() {
     // One frame is kept for each 32 of the movable zone: 64.
     let ranges = [range(0, 1024, 0, ZoneKind::Normal), range(1024, 2048, 0, ZoneKind::Movable)];
-    let machine = machine(&ranges, &[0], 0, SINGLE);
+    let machine = machine(&ranges, &[0], 0, single());
     run_on(0);
     let (blocks, error) = exhaust(&machine, Request::default());
     assert_eq!((blocks.len(), error), (2048 + 1024 - 64, Error::BelowWatermark));
@@ -236,7 +238,7 @@ fn content_that_cannot_move_never_comes_to_a_movable_zone() {
 fn another_node_is_used_before_the_low_mark_is_passed() {
     // Each node has min 200, low 250.
     let ranges = [range(0, 2048, 0, ZoneKind::Normal), range(2048, 2048, 1, ZoneKind::Normal)];
-    let machine = machine(&ranges, &[0, 1], 400, SINGLE);
+    let machine = machine(&ranges, &[0, 1], 400, single());
     run_on(0);
     let (blocks, error) = exhaust(&machine, Request::default());
     assert_eq!(error, Error::BelowWatermark);
@@ -248,7 +250,7 @@ fn another_node_is_used_before_the_low_mark_is_passed() {
 #[test]
 fn a_request_for_one_node_leaves_the_others_alone() {
     let ranges = [range(0, 512, 0, ZoneKind::Normal), range(512, 512, 1, ZoneKind::Normal)];
-    let machine = machine(&ranges, &[0, 1], 0, SINGLE);
+    let machine = machine(&ranges, &[0, 1], 0, single());
     run_on(0);
     let request = Request::default().node(NodeId::new(1)).only_node();
     let (blocks, error) = exhaust(&machine, request);
@@ -260,7 +262,7 @@ fn a_request_for_one_node_leaves_the_others_alone() {
 #[test]
 fn a_request_for_its_own_node_leaves_the_others_alone() {
     let ranges = [range(0, 512, 0, ZoneKind::Normal), range(512, 512, 1, ZoneKind::Normal)];
-    let machine = machine(&ranges, &[0, 1], 0, SINGLE);
+    let machine = machine(&ranges, &[0, 1], 0, single());
     run_on(1);
     let (blocks, error) = exhaust(&machine, Request::default().only_node());
     assert_eq!((blocks.len(), error), (512, Error::OutOfMemory));
@@ -284,7 +286,7 @@ fn nodes_come_in_the_order_of_their_distance() {
         let distances = distances.concat();
         let min_free = Some(FrameCount::ZERO);
         let config = Config { distances: &distances, min_free, ..Config::new(&ranges, &cpus) };
-        let machine = Machine::new(TestPlatform, &config, &SINGLE);
+        let machine = Machine::new(TestPlatform, &config, &single());
         run_on(cpu as u32);
         let (blocks, _) = exhaust(&machine, Request::default());
         let nodes: Vec<_> = blocks.chunks(512).map(|run| run[0].get() / 512).collect();

@@ -5,11 +5,12 @@ use clap::ValueEnum;
 use freehold::Setting;
 use serde::Serialize;
 
-use crate::catalog::{DesignName, WorkloadName, describe, design_settings, name_of, with_workload};
+use crate::catalog::{
+    DesignName, WorkloadName, describe, design_settings, host_settings, name_of, sim_settings,
+};
 use crate::cli::{ListArgs, ListWhat};
 use crate::report::out;
 use crate::report::table::Table;
-use crate::workload::Workload;
 
 #[derive(Serialize)]
 struct Named {
@@ -62,9 +63,9 @@ fn print_settings(json: bool) -> Result<()> {
     let mut rows: Vec<ListedSetting> =
         of_designs.flat_map(|(of, table)| listed(of, table)).collect();
     for &workload in WorkloadName::value_variants() {
-        let (host, sim) = with_workload!(workload, W => (W::HOST_SETTINGS, W::SIM_SETTINGS));
-        for (of, table) in host.iter().chain(sim.unwrap_or_default()) {
-            // Tables that several workloads or both kinds of machines have are listed once.
+        let sim = sim_settings(workload).unwrap_or_default();
+        for (of, table) in host_settings(workload).iter().chain(sim) {
+            // Tables that both kinds of machines or several workloads have are listed once.
             if !rows.iter().any(|row| row.of == *of) {
                 rows.extend(listed((*of).to_owned(), table));
             }

@@ -1,8 +1,12 @@
 //! What a run says: a JSON document or a table on stdout, progress on stderr.
 
+#[cfg(test)]
+pub(crate) mod by_hand;
 pub(crate) mod columns;
+pub(crate) mod comparison;
 pub(crate) mod document;
 pub(crate) mod progress;
+pub(crate) mod reasons;
 pub(crate) mod summary;
 pub(crate) mod table;
 

@@ -4,8 +4,8 @@ use std::fmt;
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 
-/// The widest that a table gets, on whatever terminal.
-const WIDTH: u16 = 100;
+/// The widest that a report gets, on whatever terminal.
+pub(crate) const WIDTH: u16 = 100;
 
 /// One line below the headings and no other.
 const STYLE: TableStyle =
@@ -15,11 +15,11 @@ const STYLE: TableStyle =
 pub(crate) struct Table(comfy_table::Table);
 
 impl Table {
-    pub(crate) fn new<'a>(headings: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(crate) fn new<S: Into<String>>(headings: impl IntoIterator<Item = S>) -> Self {
         let mut table = comfy_table::Table::new();
         table.load_style(STYLE);
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
-        table.set_header(headings);
+        table.set_header(headings.into_iter().map(Into::into));
         Table(table)
     }
 

@@ -20,7 +20,7 @@ pub(crate) const FRAME_SETTINGS: &[Setting] = &[Setting {
 /// The settings of simulated machines whose memory the workload leaves open.
 pub(crate) const NODE_SETTINGS: &[Setting] = &[Setting {
     name: "node_memory",
-    values: "a size of at least 4MiB, such as 8GiB, or all",
+    values: "a size of at least 4MiB, such as 8GiB; a part, such as 1/4; or all",
     default: "all",
     meaning: "memory of each node of a simulated machine; less than it has sets up faster",
 }];
@@ -41,11 +41,13 @@ impl MemoryPlan {
     /// The memory of `spec`, as far as the settings ask for it.
     pub(crate) fn new(spec: &Spec, given: &Assignments) -> Result<Self> {
         let there = node_bytes(spec);
-        let wanted = given.parsed(NODE_SETTINGS, "node_memory", |value| match value {
-            "all" => Some(there),
-            size => {
-                size.parse::<ByteSize>().ok().map(|size| size.0).filter(|&size| size >= BLOCK_BYTES)
-            }
+        let wanted = given.parsed(NODE_SETTINGS, "node_memory", |value| {
+            let bytes = match value.strip_prefix("1/") {
+                Some(parts) => there.checked_div(parts.parse().ok()?),
+                None if value == "all" => Some(there),
+                None => value.parse::<ByteSize>().ok().map(|size| size.0),
+            };
+            bytes.filter(|&bytes| bytes >= BLOCK_BYTES)
         })?;
         ensure!(
             wanted <= there,

@@ -14,9 +14,22 @@ use crate::stat::{Census, Events, Violation, ZoneStats};
 use crate::topology::Topology;
 use crate::units::{CpuId, Order, Pfn};
 
-pub mod pcp;
-pub mod pcp_tuning;
+pub use block_owner::BlockOwner;
+pub use cluster::Cluster;
+pub use lazy_merge::LazyMerge;
+pub use merge_ahead::MergeAhead;
+pub use skeleton::{OwnSettings, Pcp, ZonedSettings};
+pub use zone_lock::ZoneLock;
+
+pub mod block_owner;
+pub mod cluster;
+pub mod lazy_merge;
+pub mod merge_ahead;
 pub mod zone_lock;
+
+mod pcp;
+mod pcp_tuning;
+mod skeleton;
 
 /// A way to hand out the frames of a machine: the second type argument of
 /// [`PageAllocator`](crate::PageAllocator), which documents what each call means.
@@ -85,6 +98,9 @@ pub trait Design<P: Platform>: Sized {
 
     /// Returns what a CPU keeps to itself to the zones.
     fn drain(&self, context: Context<'_, P>, cpu: CpuId);
+
+    /// Returns what a CPU keeps to the zones and sends nothing to it any more.
+    fn offline_cpu(&self, context: Context<'_, P>, cpu: CpuId);
 
     /// Periodic upkeep of one CPU.
     fn tick(&self, context: Context<'_, P>, cpu: CpuId);

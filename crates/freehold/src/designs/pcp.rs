@@ -4,6 +4,7 @@
 //! After Linux 6.12 (`struct per_cpu_pages`): a lock that is tried and never waited for on the
 //! fast paths, and lists by order and migratetype.
 
+use super::pcp_tuning::PcpMode;
 use crate::memmap::list::ListHead;
 use crate::platform::{LockClass, Platform, RawLock, SharedCell};
 use crate::units::{MigrateType, Order};
@@ -11,32 +12,28 @@ use crate::units::{MigrateType, Order};
 /// The largest of the small orders that are kept (Linux's `PAGE_ALLOC_COSTLY_ORDER`).
 pub(crate) const COSTLY_ORDER: Order = Order::new(3);
 
-/// How many lists there are: orders 0 to 3 by type, and order 9 for movable content and for the
-/// rest.
-pub(crate) const LISTS: usize = (COSTLY_ORDER.index() + 1) * MigrateType::COUNT + 2;
+/// How many lists there are: one for each migratetype and order up to a pageblock's.
+pub(crate) const LISTS: usize = (Order::PAGEBLOCK.index() + 1) * MigrateType::COUNT;
 
-/// The lists of blocks of [`Order::PAGEBLOCK`]: not movable, and movable.
-const HUGE_LISTS: usize = LISTS - 2;
-
-/// The list for blocks of this order and type, if such blocks are kept.
-#[inline]
-pub(crate) fn list_index(order: Order, migratetype: MigrateType) -> Option<usize> {
-    if order <= COSTLY_ORDER {
-        Some(order.index() * MigrateType::COUNT + migratetype.index())
-    } else if order == Order::PAGEBLOCK {
-        Some(HUGE_LISTS + usize::from(migratetype == MigrateType::Movable))
-    } else {
-        None
-    }
+/// The list for blocks of this order, at most a pageblock's, and type.
+#[inline(always)]
+pub(crate) const fn list_index(order: Order, migratetype: MigrateType) -> usize {
+    order.index() * MigrateType::COUNT + migratetype.index()
 }
 
 /// The order of the blocks on a list.
 #[inline]
 pub(crate) const fn list_order(index: usize) -> Order {
-    if index >= HUGE_LISTS {
-        Order::PAGEBLOCK
-    } else {
-        Order::new((index / MigrateType::COUNT) as u8)
+    Order::new((index / MigrateType::COUNT) as u8)
+}
+
+/// Whether blocks of this order are kept as Linux does: orders 0 to 3 and 9, or single frames only
+/// where the lists are fixed.
+#[inline(always)]
+pub(crate) const fn is_kept(mode: &PcpMode, order: Order) -> bool {
+    match mode {
+        PcpMode::Fixed { .. } => order.get() == 0,
+        PcpMode::Auto => order.get() <= COSTLY_ORDER.get() || order.get() == Order::PAGEBLOCK.get(),
     }
 }
 
@@ -136,14 +133,14 @@ mod tests {
 
     #[test]
     fn every_list_has_one_order() {
-        for order in Order::ZERO.to(Order::BUDDY_MAX) {
+        for order in Order::ZERO.to(Order::PAGEBLOCK) {
             for migratetype in MigrateType::ALL {
-                match list_index(order, migratetype) {
-                    Some(index) => assert_eq!(list_order(index), order),
-                    None => assert!((4..9).contains(&order.get()) || order.get() == 10),
-                }
+                assert_eq!(list_order(list_index(order, migratetype)), order);
             }
         }
-        assert_eq!(LISTS, 14);
+        assert_eq!(LISTS, 30);
+        let kept = |mode| Order::ZERO.to(Order::BUDDY_MAX).filter(move |&at| is_kept(mode, at));
+        assert!(kept(&PcpMode::Auto).map(Order::get).eq([0, 1, 2, 3, 9]));
+        assert!(kept(&PcpMode::Fixed { batch: 1, high: 1 }).map(Order::get).eq([0]));
     }
 }

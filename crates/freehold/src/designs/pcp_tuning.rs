@@ -5,9 +5,9 @@
 //! (`PCPF_FREE_HIGH_BATCH`). `fixed` follows 4.16: single frames only, with a constant batch and
 //! high mark.
 
-use super::pcp::{COSTLY_ORDER, PerCpuPages, list_index};
+use super::pcp::{COSTLY_ORDER, PerCpuPages};
 use crate::platform::{Platform, SharedCell};
-use crate::units::{FrameCount, MigrateType, Order};
+use crate::units::{FrameCount, Order};
 
 /// The most powers of two by which a refill or drain exceeds a batch
 /// (`CONFIG_PCP_BATCH_SCALE_MAX`).
@@ -36,13 +36,17 @@ pub(crate) struct Limits {
 }
 
 impl PcpMode {
-    /// The list for blocks of this order and type, if this mode keeps such blocks.
-    #[inline]
-    pub(crate) fn list(&self, order: Order, migratetype: MigrateType) -> Option<usize> {
-        match self {
-            PcpMode::Fixed { .. } if order != Order::ZERO => None,
-            _ => list_index(order, migratetype),
+    /// Frames that move at a time to or from a zone of `managed` frames.
+    pub(crate) fn batch(&self, managed: FrameCount) -> u32 {
+        match *self {
+            PcpMode::Fixed { batch, .. } => batch,
+            PcpMode::Auto => batch_for(managed),
         }
+    }
+
+    /// Whether a drain takes from all lists in turn, rather than from one after the other.
+    pub(crate) fn drains_in_turn(&self) -> bool {
+        matches!(self, PcpMode::Fixed { .. })
     }
 
     /// The bounds for a zone of `managed` frames, with `low` frames below its low watermark and
@@ -320,6 +324,5 @@ mod tests {
         pcp.count.set(186);
         assert_eq!(mode.note_free(&pcp, Order::ZERO, 1, || false), Some(31));
         assert_eq!(mode.refill(&pcp, Order::ZERO, false), 31);
-        assert_eq!(mode.list(Order::new(1), MigrateType::Movable), None);
     }
 }

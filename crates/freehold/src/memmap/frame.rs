@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::memmap::block::BlockType;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, StridedTable, TablePlan};
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{FrameCount, MigrateType, Order, Pfn};
@@ -12,7 +13,7 @@ use crate::{Error, config::Config};
 /// The first frame is aligned to the largest block, so alignment and buddies can be computed on
 /// indexes as well as on frame numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct FrameIndex(pub(crate) u32);
+pub struct FrameIndex(pub(crate) u32);
 
 impl FrameIndex {
     /// The index as an offset into tables.
@@ -40,11 +41,18 @@ impl FrameIndex {
     }
 }
 
-/// What a frame is at the moment, packed into one word: tag in the lowest byte, order in the
-/// second, migratetype in the third. Only the head of a block carries a mark with an order; the
-/// frames behind it are tails.
+/// What a frame is at the moment, packed into one word: from the lowest bit 4 bits of tag, 4 of
+/// order, 2 of type, the mark of a merge that was skipped, and in the upper half the CPU that keeps
+/// the block, where a design asks for it. Only the head of a block carries a mark with an order;
+/// the frames behind it are tails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FrameState(u32);
+pub struct FrameState(u32);
+
+const ORDER_SHIFT: u32 = 4;
+const TYPE_SHIFT: u32 = 8;
+const UNMERGED: u32 = 1 << 10;
+const KEEPER_SHIFT: u32 = 16;
+const TAG_AND_ORDER: u32 = 0xff;
 
 /// The kinds of states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,40 +70,81 @@ pub(crate) enum Tag {
     Allocated = 4,
     /// Head of a block on its way from its user to a list, or of an allocation being split.
     Claimed = 5,
+    /// Head of a free block on a list of the CPU that owns its pageblock. Written under that CPU's
+    /// pcp lock.
+    PcpBuddy = 6,
+    /// Head of a free block on its way to the CPU that owns its pageblock. Written by the freeing
+    /// CPU before it puts the block on the owner's queue.
+    Queued = 7,
 }
 
 impl FrameState {
     pub(crate) const TAIL: Self = FrameState(Tag::Tail as u32);
     pub(crate) const HOLE: Self = FrameState(Tag::Hole as u32);
 
-    /// The state of the head of a block.
+    /// The state of the head of a block. `of` is the type of its pageblock for free blocks, and the
+    /// one that was asked for with allocations.
     #[inline(always)]
-    pub(crate) const fn head(tag: Tag, order: Order, migratetype: MigrateType) -> Self {
-        FrameState(tag as u32 | (order.get() as u32) << 8 | (migratetype as u32) << 16)
+    pub(crate) const fn head(tag: Tag, order: Order, of: BlockType) -> Self {
+        let (order, of) = ((order.get() as u32) << ORDER_SHIFT, (of as u32) << TYPE_SHIFT);
+        FrameState(tag as u32 | order | of)
     }
 
-    /// The same block with another tag.
+    /// The state of a block in the hands of a user.
+    #[inline(always)]
+    pub(crate) const fn allocated(order: Order, migratetype: MigrateType) -> Self {
+        FrameState::head(Tag::Allocated, order, BlockType::of(migratetype))
+    }
+
+    /// The same block with another tag, kept by nobody.
     #[inline(always)]
     pub(crate) const fn retag(self, tag: Tag) -> Self {
-        FrameState(self.0 & !0xff | tag as u32)
+        FrameState(self.0 & (0x3ff & !0xf) | tag as u32)
+    }
+
+    /// The same block, marked as not merged with a buddy that may be free.
+    #[inline]
+    pub(crate) const fn unmerged(self) -> Self {
+        FrameState(self.0 | UNMERGED)
+    }
+
+    /// Whether merging this block was put off.
+    #[inline]
+    pub(crate) const fn is_unmerged(self) -> bool {
+        self.0 & UNMERGED != 0
+    }
+
+    /// The same block, kept by this CPU.
+    #[inline]
+    pub(crate) const fn kept_by(self, cpu: u16) -> Self {
+        FrameState(self.0 & 0xffff | (cpu as u32) << KEEPER_SHIFT)
+    }
+
+    /// Whether this is the head of a block of `order` with this tag that this CPU keeps.
+    #[inline]
+    pub(crate) const fn is_kept(self, tag: Tag, order: Order, cpu: u16) -> bool {
+        self.is(tag, order) && self.0 >> KEEPER_SHIFT == cpu as u32
     }
 
     /// Whether this is the head of a block of `order` with this tag.
     #[inline(always)]
     pub(crate) const fn is(self, tag: Tag, order: Order) -> bool {
-        self.0 & 0xffff == tag as u32 | (order.get() as u32) << 8
+        // An order beyond four bits reaches out of the mask and equals no state.
+        self.0 & TAG_AND_ORDER == tag as u32 | (order.get() as u32) << ORDER_SHIFT
     }
 
     /// The kind of state.
     #[inline]
     pub(crate) const fn tag(self) -> Tag {
-        match self.0 & 0xff {
+        match self.0 & 0xf {
             0 => Tag::Tail,
             1 => Tag::Hole,
             2 => Tag::Buddy,
             3 => Tag::Pcp,
             4 => Tag::Allocated,
-            _ => Tag::Claimed,
+            5 => Tag::Claimed,
+            6 => Tag::PcpBuddy,
+            _ => Tag::Queued,
         }
     }
 
@@ -104,19 +153,19 @@ impl FrameState {
     pub(crate) const fn order(self) -> Option<Order> {
         match self.tag() {
             Tag::Tail | Tag::Hole => None,
-            _ => Some(Order::new((self.0 >> 8) as u8)),
+            _ => Some(Order::new((self.0 >> ORDER_SHIFT) as u8 & 0xf)),
         }
     }
 
-    /// The migratetype of the block that this head stands for.
+    /// The type of the block that this head stands for.
     #[inline]
-    pub(crate) const fn migratetype(self) -> MigrateType {
-        MigrateType::from_bits((self.0 >> 16) as u8)
+    pub(crate) const fn block_type(self) -> BlockType {
+        BlockType::from_bits(self.0 >> TYPE_SHIFT)
     }
 }
 
-/// What the allocator keeps for each frame: 12 bytes, at a stride of 16 or what the configuration
-/// asks for.
+/// What the allocator keeps for each frame: 16 bytes, at a stride of as many or what the
+/// configuration asks for.
 #[repr(C, align(16))]
 pub(crate) struct FrameRecord<P: Platform> {
     /// A [`FrameState`]. Written under the lock of the list that the frame is on or moves to,
@@ -126,6 +175,8 @@ pub(crate) struct FrameRecord<P: Platform> {
     pub(crate) next: P::Cell<u32>,
     /// The previous block on the same list. Guarded by the lock of that list.
     pub(crate) prev: P::Cell<u32>,
+    /// What a design keeps of a free block beside its links. Guarded by the zone lock.
+    pub(crate) beside: P::Cell<u32>,
 }
 
 /// The records of all frames from the lowest to the highest, holes included.
@@ -157,6 +208,7 @@ impl<P: Platform> FrameTable<P> {
             state: P::U32::new(FrameState::HOLE.0),
             next: P::Cell::new(0),
             prev: P::Cell::new(0),
+            beside: P::Cell::new(0),
         });
         FrameTable { records, first: plan.first }
     }
@@ -222,14 +274,24 @@ mod tests {
     #[test]
     fn states_survive_packing() {
         let order = Order::new(7);
-        for migratetype in MigrateType::ALL {
-            for tag in [Tag::Buddy, Tag::Pcp, Tag::Allocated, Tag::Claimed] {
-                let state = FrameState::head(tag, order, migratetype);
-                assert_eq!(state.tag(), tag);
-                assert_eq!(state.order(), Some(order));
-                assert_eq!(state.migratetype(), migratetype);
-                assert!(state.is(tag, order) && !state.is(tag, order.up()));
-                assert!(state.retag(Tag::Claimed).is(Tag::Claimed, order));
+        for of in BlockType::ALL {
+            for tag in
+                [Tag::Buddy, Tag::Pcp, Tag::Allocated, Tag::Claimed, Tag::PcpBuddy, Tag::Queued]
+            {
+                let state = FrameState::head(tag, order, of);
+                for state in [state, state.unmerged(), state.kept_by(0xfffe)] {
+                    assert_eq!(state.tag(), tag);
+                    assert_eq!(state.order(), Some(order));
+                    assert_eq!(state.block_type(), of);
+                    assert!(state.is(tag, order) && !state.is(tag, order.up()));
+                }
+                assert!(state.unmerged().is_unmerged() && !state.is_unmerged());
+                assert_ne!(state.kept_by(1), state.kept_by(2));
+                let claimed = FrameState::head(Tag::Claimed, order, of);
+                assert_eq!(state.kept_by(7).retag(Tag::Claimed), claimed);
+                for beyond in Order::new(16).to(Order::new(63)) {
+                    assert!(!state.is(tag, beyond));
+                }
             }
         }
         assert_eq!((FrameState::TAIL.tag(), FrameState::TAIL.order()), (Tag::Tail, None));

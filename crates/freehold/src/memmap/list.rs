@@ -16,7 +16,7 @@ pub(crate) struct ListHead<C> {
 
 /// Which end of a list a block goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     /// The end that allocations take from.
     Front,
     /// The end that drains take from, and where a block waits for a merge that is likely.
@@ -152,6 +152,39 @@ impl<C: SharedCell<u32>> ListHead<C> {
         pushed
     }
 
+    /// Cuts off the front of the list up to `last`, as a chain of blocks that link to each other.
+    pub(crate) fn cut_front<P: Platform>(&self, frames: &FrameTable<P>, last: FrameIndex) {
+        self.set_first(frames, decode(frames.record(last).next.get()));
+        frames.record(last).next.set(NIL);
+    }
+
+    /// Cuts off the back of the list from `first`, as a chain of blocks that link to each other.
+    pub(crate) fn cut_back<P: Platform>(&self, frames: &FrameTable<P>, first: FrameIndex) {
+        let last = frames.record(first).prev.get();
+        match decode(last) {
+            Some(last) => frames.record(last).next.set(NIL),
+            None => self.first.set(NIL),
+        }
+        self.last.set(last);
+        frames.record(first).prev.set(NIL);
+    }
+
+    /// Links a chain, from `first` to `last`, before the front.
+    pub(crate) fn splice_front<P: Platform>(
+        &self,
+        frames: &FrameTable<P>,
+        first: FrameIndex,
+        last: FrameIndex,
+    ) {
+        let front = self.first.get();
+        frames.record(last).next.set(front);
+        match decode(front) {
+            Some(front) => frames.record(front).prev.set(last.0),
+            None => self.last.set(last.0),
+        }
+        self.first.set(first.0);
+    }
+
     /// Makes `first` the block at the front, cutting off those before it.
     #[inline(always)]
     fn set_first<P: Platform>(&self, frames: &FrameTable<P>, first: Option<FrameIndex>) {
@@ -172,7 +205,15 @@ impl<C: SharedCell<u32>> ListHead<C> {
         &self,
         frames: &'a FrameTable<P>,
     ) -> impl Iterator<Item = FrameIndex> + 'a {
-        core::iter::successors(self.first(), |&block| decode(frames.record(block).next.get()))
+        core::iter::successors(self.first(), |&block| Self::behind(frames, block))
+    }
+
+    /// The block behind `block` on the list or chain that it is on.
+    pub(crate) fn behind<P: Platform>(
+        frames: &FrameTable<P>,
+        block: FrameIndex,
+    ) -> Option<FrameIndex> {
+        decode(frames.record(block).next.get())
     }
 
     /// The block before `block` on the list that it is on.

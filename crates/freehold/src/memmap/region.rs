@@ -36,6 +36,8 @@ pub enum SectionKind {
     PerCpu,
     /// One record for each frame.
     Frames,
+    /// Clusters of free frames.
+    Clusters,
 }
 
 impl SectionKind {
@@ -47,6 +49,7 @@ impl SectionKind {
             SectionKind::Blocks => "blocks",
             SectionKind::PerCpu => "per_cpu",
             SectionKind::Frames => "frames",
+            SectionKind::Clusters => "clusters",
         }
     }
 }

@@ -137,6 +137,12 @@ pub trait Platform: 'static {
     /// Ends what [`Platform::pin`] began.
     fn unpin(&self);
 
+    /// Waits a little for another CPU to finish a few steps that take no lock. A machine whose
+    /// threads can be preempted at any time should give up the processor here.
+    fn relax(&self) {
+        core::hint::spin_loop();
+    }
+
     /// Disables interrupts on this CPU, where the machine has any; returns the previous state.
     fn irq_save(&self) -> Self::IrqState;
 

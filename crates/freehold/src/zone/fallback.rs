@@ -5,7 +5,8 @@
 //! claiming does not boost the watermarks, since there is no reclaim to wake, and there is no mode
 //! that forbids fragmentation.
 
-use crate::buddy::Buddy;
+use crate::buddy::{Beside, Buddy};
+use crate::memmap::block::BlockType;
 use crate::memmap::frame::FrameIndex;
 use crate::platform::Platform;
 use crate::units::{FrameCount, MigrateType, Order};
@@ -38,8 +39,8 @@ pub(crate) struct Fallbacks {
 }
 
 /// Takes a block for `migratetype`, of its own type or another's. Its head is unmarked.
-pub(crate) fn take<P: Platform>(
-    buddy: &Buddy<'_, P>,
+pub(crate) fn take<P: Platform, B: Beside<P>>(
+    buddy: &Buddy<'_, P, B>,
     order: Order,
     migratetype: MigrateType,
     mode: &mut Mode,
@@ -61,8 +62,8 @@ pub(crate) fn take<P: Platform>(
 }
 
 /// Claims a pageblock, from the largest free blocks down, so that types mix as little as possible.
-fn claim<P: Platform>(
-    buddy: &Buddy<'_, P>,
+fn claim<P: Platform, B: Beside<P>>(
+    buddy: &Buddy<'_, P, B>,
     order: Order,
     migratetype: MigrateType,
 ) -> Option<FrameIndex> {
@@ -72,9 +73,9 @@ fn claim<P: Platform>(
             return None;
         }
         if from >= Order::PAGEBLOCK {
-            buddy.take(block, from, from, of);
-            buddy.blocks.set_migratetype(block, from, migratetype);
-            buddy.give_back_rest(block, from, order, migratetype);
+            buddy.take(block, from, from, BlockType::of(of));
+            buddy.tables.blocks.set_migratetype(block, from, migratetype);
+            buddy.give_back_rest(block, from, order, BlockType::of(migratetype));
             return Some(block);
         }
         if is_mostly_alike(buddy, block, migratetype, of) {
@@ -86,14 +87,14 @@ fn claim<P: Platform>(
 }
 
 /// Takes one chunk, the smallest that will do; what is left of it keeps its type.
-fn steal<P: Platform>(
-    buddy: &Buddy<'_, P>,
+fn steal<P: Platform, B: Beside<P>>(
+    buddy: &Buddy<'_, P, B>,
     order: Order,
     migratetype: MigrateType,
 ) -> Option<FrameIndex> {
     for from in order.to(Order::BUDDY_MAX) {
         if let Some((block, of)) = first_fallback(buddy, from, migratetype) {
-            buddy.take(block, from, order, of);
+            buddy.take(block, from, order, BlockType::of(of));
             return Some(block);
         }
     }
@@ -101,14 +102,14 @@ fn steal<P: Platform>(
 }
 
 /// The first free block of `order` of the best type that may stand in.
-fn first_fallback<P: Platform>(
-    buddy: &Buddy<'_, P>,
+fn first_fallback<P: Platform, B: Beside<P>>(
+    buddy: &Buddy<'_, P, B>,
     order: Order,
     migratetype: MigrateType,
 ) -> Option<(FrameIndex, MigrateType)> {
     FALLBACKS[migratetype.index()]
         .into_iter()
-        .find_map(|of| Some((buddy.lists.list(order, of).first()?, of)))
+        .find_map(|of| Some((buddy.lists.list(order, BlockType::of(of)).first()?, of)))
 }
 
 /// Whether a pageblock may change its type for the sake of a free block of `order`. Content that
@@ -118,8 +119,8 @@ fn may_claim(order: Order, migratetype: MigrateType) -> bool {
 }
 
 /// Whether at least half of a pageblock is free or in use for content like that of `migratetype`.
-fn is_mostly_alike<P: Platform>(
-    buddy: &Buddy<'_, P>,
+fn is_mostly_alike<P: Platform, B: Beside<P>>(
+    buddy: &Buddy<'_, P, B>,
     block: FrameIndex,
     migratetype: MigrateType,
     of: MigrateType,

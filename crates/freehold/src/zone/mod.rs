@@ -1,10 +1,10 @@
 //! A zone: one lock, the free lists that it guards, watermarks, and books.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::buddy::{Buddy, FreeLists};
-use crate::memmap::block::BlockTable;
-use crate::memmap::frame::{FrameIndex, FrameTable};
+use crate::buddy::{Beside, Buddy, FreeLists, Tables};
+use crate::memmap::block::BlockType;
+use crate::memmap::frame::FrameIndex;
 use crate::memmap::list::End;
 use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
 use crate::stat::Events;
@@ -43,12 +43,19 @@ struct Locked<P: Platform> {
     /// Frames that were handed out or taken back past the per-CPU lists.
     allocated_directly: P::Cell<u64>,
     freed_directly: P::Cell<u64>,
+    /// Free frames in isolated pageblocks.
+    isolated: P::Cell<u64>,
+    /// Counts up whenever pageblocks in use may have changed their type. Written under the zone
+    /// lock; read without by whoever looks at types first and locks later.
+    retypes: P::U32,
+    /// Attempts to compact the zone that were put off since one last failed.
+    compact_considered: P::Cell<u32>,
 }
 
 /// How full the zone is: written at every refill and drain, read by every allocation.
 #[repr(C, align(64))]
 struct Level<P: Platform> {
-    /// Frames on the free lists. Written under the zone lock.
+    /// Frames on the free lists, but for isolated ones. Written under the zone lock.
     free: P::U64,
     /// Whether the zone was seen below its high watermark (Linux's `ZONE_BELOW_HIGH`): a hint for
     /// the per-CPU lists to shrink.
@@ -67,6 +74,9 @@ impl<P: Platform> Zone<P> {
                 steals: P::Cell::new(0),
                 allocated_directly: P::Cell::new(0),
                 freed_directly: P::Cell::new(0),
+                isolated: P::Cell::new(0),
+                retypes: P::U32::new(0),
+                compact_considered: P::Cell::new(0),
             },
             level: Level { free: P::U64::new(0), below_high: P::U32::new(0) },
         }
@@ -82,6 +92,19 @@ impl<P: Platform> Zone<P> {
 
     pub(crate) const fn watermarks(&self) -> &Watermarks<P> {
         &self.setup.watermarks
+    }
+
+    /// Attempts to compact the zone that were put off since one last failed (Linux's
+    /// `compact_considered`). The caller holds the zone lock.
+    pub(crate) fn compact_considered(&self) -> u32 {
+        self.locked.compact_considered.get()
+    }
+
+    /// A count that changes whenever pageblocks in use may have changed their type. Types read
+    /// after it are those under the zone lock, if it is the same there.
+    pub(crate) fn retypes(&self) -> u32 {
+        // Acquire: types are read after the count, so that none older than it is taken for current.
+        self.locked.retypes.load(Acquire)
     }
 
     // Relaxed below: these words are levels that a reader acts on as of a moment ago; whoever
@@ -129,29 +152,30 @@ impl<P: Platform> Zone<P> {
         }
     }
 
-    /// Takes the zone lock, with interrupts off.
-    pub(crate) fn lock<'a>(
+    /// Takes the zone lock, with interrupts off. `beside` is what the design keeps beside the free
+    /// lists.
+    pub(crate) fn lock<'a, B: Beside<P>>(
         &'a self,
         platform: &'a P,
-        frames: &'a FrameTable<P>,
-        blocks: &'a BlockTable<P>,
-    ) -> ZoneGuard<'a, P> {
+        tables: Tables<'a, P>,
+        beside: B,
+    ) -> ZoneGuard<'a, P, B> {
         let irq = platform.irq_save();
         self.locked.lock.lock();
-        let buddy = Buddy { lists: &self.locked.lists, frames, blocks };
+        let buddy = Buddy { lists: &self.locked.lists, tables, beside };
         ZoneGuard { zone: self, platform, irq, buddy }
     }
 }
 
 /// The zone lock, held. Unlocks when dropped.
-pub(crate) struct ZoneGuard<'a, P: Platform> {
+pub(crate) struct ZoneGuard<'a, P: Platform, B> {
     zone: &'a Zone<P>,
     platform: &'a P,
     irq: P::IrqState,
-    pub(crate) buddy: Buddy<'a, P>,
+    pub(crate) buddy: Buddy<'a, P, B>,
 }
 
-impl<P: Platform> ZoneGuard<'_, P> {
+impl<P: Platform, B: Beside<P>> ZoneGuard<'_, P, B> {
     /// Takes a block for `migratetype`, falling back to other types. Its head is unmarked.
     pub(crate) fn take(
         &self,
@@ -164,14 +188,65 @@ impl<P: Platform> ZoneGuard<'_, P> {
         if fallbacks != Fallbacks::default() {
             let Locked { claims, steals, .. } = &self.zone.locked;
             claims.set(claims.get() + fallbacks.claims);
+            self.note_retype();
             steals.set(steals.get() + fallbacks.steals);
         }
         Some(block)
     }
 
-    /// Frees a block, merging it. The books follow with [`ZoneGuard::add_free`].
-    pub(crate) fn give(&self, block: FrameIndex, order: Order, end: Option<End>) {
+    /// Frees a block, merging it; returns the frames by which the level rises, which the caller
+    /// books with [`ZoneGuard::add_free`]. Those of an isolated pageblock are booked here.
+    pub(crate) fn give(&self, block: FrameIndex, order: Order, end: Option<End>) -> FrameCount {
         self.buddy.free(block, order, end);
+        self.available(block, order)
+    }
+
+    /// Frees a frame without merging it; otherwise as [`ZoneGuard::give`].
+    pub(crate) fn give_unmerged(&self, frame: FrameIndex) -> FrameCount {
+        self.buddy.free_unmerged(frame);
+        self.available(frame, Order::ZERO)
+    }
+
+    fn available(&self, block: FrameIndex, order: Order) -> FrameCount {
+        if self.buddy.tables.blocks.block_type(block) == BlockType::Isolated {
+            self.add_isolated(order.frames().get() as i64);
+            return FrameCount::ZERO;
+        }
+        order.frames()
+    }
+
+    fn note_retype(&self) {
+        let retypes = &self.zone.locked.retypes;
+        // Release: pairs with the acquire in `Zone::retypes`; the types were changed before.
+        retypes.store(retypes.load(Relaxed).wrapping_add(1), Release);
+    }
+
+    /// Books free frames of isolated pageblocks that have come or gone.
+    pub(crate) fn add_isolated(&self, change: i64) {
+        let isolated = &self.zone.locked.isolated;
+        isolated.set(isolated.get().wrapping_add_signed(change));
+    }
+
+    /// Free frames in isolated pageblocks.
+    pub(crate) fn isolated(&self) -> FrameCount {
+        FrameCount::new(self.zone.locked.isolated.get())
+    }
+
+    /// Takes the free frames of a pageblock out of circulation; says whether it was not yet.
+    pub(crate) fn isolate(&self, pageblock: FrameIndex) -> bool {
+        let Some(moved) = self.buddy.isolate_pageblock(pageblock) else { return false };
+        self.note_retype();
+        self.sub_free(moved);
+        self.add_isolated(moved.get() as i64);
+        true
+    }
+
+    /// Puts the free frames of an isolated pageblock back into circulation.
+    pub(crate) fn release(&self, pageblock: FrameIndex) {
+        let moved = self.buddy.release_pageblock(pageblock);
+        self.note_retype();
+        self.add_free(moved);
+        self.add_isolated(-(moved.get() as i64));
     }
 
     /// Books new memory that was put on the free lists.
@@ -225,7 +300,7 @@ impl<P: Platform> ZoneGuard<'_, P> {
     }
 }
 
-impl<P: Platform> Drop for ZoneGuard<'_, P> {
+impl<P: Platform, B> Drop for ZoneGuard<'_, P, B> {
     fn drop(&mut self) {
         self.zone.locked.lock.unlock();
         self.platform.irq_restore(self.irq);

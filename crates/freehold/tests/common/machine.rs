@@ -5,7 +5,8 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use freehold::designs::Design;
-use freehold::designs::zone_lock::{Pcp, ZoneLock, ZoneLockSettings};
+use freehold::designs::Pcp;
+use freehold::designs::zone_lock::{ZoneLock, ZoneLockSettings};
 use freehold::platform::Platform;
 use freehold::{Config, Error, Metadata, PageAllocator};
 
@@ -57,8 +58,8 @@ impl<P: Platform, D: Design<P>> Deref for Machine<P, D> {
 }
 
 /// Per-CPU lists of constant size.
-pub(crate) const fn fixed(batch: u32, high: u32) -> ZoneLockSettings {
-    ZoneLockSettings { pcp: Pcp::Fixed, batch, high }
+pub(crate) fn fixed(batch: u32, high: u32) -> ZoneLockSettings {
+    ZoneLockSettings { pcp: Pcp::Fixed, batch, high, ..Default::default() }
 }
 
 // Some binaries have tuned lists only.

@@ -20,7 +20,7 @@ use crate::report::table::Table;
 use crate::settings::Assignments;
 use crate::sim::SimDesign;
 use crate::sim::memory::{self, MemoryPlan};
-use crate::workload::{SettingTable, Workload};
+use crate::workload::{Brief, SettingTable, Workload};
 
 mod host;
 mod sim;
@@ -32,6 +32,14 @@ const SETTINGS: &[Setting] = &[Setting {
     default: "128MiB",
     meaning: "memory that each task faults in before it gives all of it back",
 }];
+
+/// What `freehold compare` sets otherwise on the host, to be done in seconds.
+const BRIEF_ON_HOST: &[(&str, &str)] = &[("samples", "3"), ("sample_ms", "300")];
+
+/// What `freehold compare` sets otherwise on simulated machines. Tasks and memory shrink alike,
+/// since designs size their per-CPU lists by the memory: with less memory for as large a task, the
+/// lists of `pcp=auto` would not hold what they hold in a whole run.
+const BRIEF_ON_SIM: &[(&str, &str)] = &[("task_bytes", "32MiB"), ("node_memory", "1/4")];
 
 /// How many frames each task faults in.
 fn task_frames(given: &Assignments) -> Result<usize> {
@@ -53,6 +61,8 @@ impl Workload for PageFault {
         ("simulated machines", memory::FRAME_SETTINGS),
         ("simulated memory", memory::NODE_SETTINGS),
     ]);
+
+    const BRIEF: Brief = Brief { on_host: BRIEF_ON_HOST, on_sim: BRIEF_ON_SIM };
 
     fn steps(given: &Assignments) -> Result<u64> {
         host::steps(given)

@@ -1,15 +1,16 @@
 //! Free: make sure that the user holds the block, then put it on a list.
 
-use super::{LocalPages, ZoneLock};
+use super::{LocalPages, Policy, Route, Skeleton};
 use crate::Error;
 use crate::designs::Context;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::block::{BlockType, ZoneIndex};
 use crate::memmap::frame::{FrameIndex, FrameState, Tag};
 use crate::memmap::list::End;
 use crate::platform::{Platform, SharedCell};
-use crate::units::{FrameCount, MigrateType, Order, Pfn};
+use crate::units::{FrameCount, Order, Pfn};
+use crate::zone::ZoneGuard;
 
-impl<P: Platform> ZoneLock<P> {
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     #[inline]
     pub(super) fn free_block(
         &self,
@@ -68,7 +69,7 @@ impl<P: Platform> ZoneLock<P> {
         for half in (order.get()..of.get()).rev().map(Order::new) {
             let upper = part.after(half);
             let (kept, rest) = if frame >= upper { (part, upper) } else { (upper, part) };
-            let mark = |tag| FrameState::head(tag, half, state.migratetype());
+            let mark = |tag| FrameState::head(tag, half, state.block_type());
             self.frames.set_state(rest, mark(Tag::Claimed));
             self.frames.set_state(kept, mark(Tag::Allocated));
             part = rest;
@@ -91,33 +92,33 @@ impl<P: Platform> ZoneLock<P> {
         })?
     }
 
-    /// Puts a claimed block on a list of the running CPU, or of the zone.
+    /// Puts a claimed block on a list of the CPU that it belongs to, or of the zone.
     #[inline]
     fn give_back(&self, context: Context<'_, P>, frame: FrameIndex, order: Order) {
-        let (zone, migratetype) = self.blocks.of_used(frame);
-        if let Some(list) = self.mode.list(order, migratetype)
-            && let Some(pages) = self.try_lock_pcp(context, zone)
+        let platform = context.platform;
+        let (zone, of) = self.blocks.of_used(frame);
+        if let Some(migratetype) = of.migratetype()
+            && let Some(list) = Y::list(&self.mode, order, migratetype)
         {
-            self.push(context.platform, &pages, list, frame, order, migratetype);
-        } else {
-            self.free_directly(context.platform, zone, &[frame], order);
+            let here = context.topology.fold(platform.pin());
+            match Y::route(self, here, frame) {
+                Route::Lists(cpu) => {
+                    if let Some(pages) = self.try_lock_pinned(platform, cpu, zone) {
+                        let mark = Y::mark(self, &pages, frame, order, of);
+                        self.frames.set_state(frame, mark);
+                        pages.pcp.lists[list].push(&self.frames, frame, End::Front);
+                        self.note_pushed(platform, &pages, list, order, 1);
+                        return;
+                    }
+                }
+                Route::Queue(cpu) => {
+                    Y::enqueue(self, cpu, zone, frame, order);
+                    platform.unpin();
+                    return;
+                }
+            }
         }
-    }
-
-    /// Puts a claimed block on a CPU's list, and drains the lists if they have become too long.
-    #[inline]
-    fn push(
-        &self,
-        platform: &P,
-        pages: &LocalPages<'_, P>,
-        list: usize,
-        frame: FrameIndex,
-        order: Order,
-        migratetype: MigrateType,
-    ) {
-        self.frames.set_state(frame, FrameState::head(Tag::Pcp, order, migratetype));
-        pages.pcp.lists[list].push(&self.frames, frame, End::Front);
-        self.note_pushed(platform, pages, list, order, 1);
+        self.free_directly(platform, zone, &[frame], order);
     }
 
     /// Books blocks that were put on a CPU's list, and drains the lists if they have become too
@@ -126,12 +127,12 @@ impl<P: Platform> ZoneLock<P> {
     pub(super) fn note_pushed(
         &self,
         platform: &P,
-        pages: &LocalPages<'_, P>,
+        pages: &LocalPages<'_, P, Y>,
         list: usize,
         order: Order,
         blocks: usize,
     ) {
-        let LocalPages { pcp, events, zone } = pages;
+        let LocalPages { pcp, events, zone, .. } = pages;
         let frames = (blocks as u32) << order.get();
         pcp.count.set(pcp.count.get() + frames);
         events.note_free(FrameCount::new(u64::from(frames)));
@@ -152,9 +153,27 @@ impl<P: Platform> ZoneLock<P> {
     ) {
         let guard = self.lock_zone(platform, zone);
         for &block in blocks {
-            guard.give(block, order, None);
-            guard.add_free(order.frames());
+            guard.add_free(self.give(&guard, block, order, zone));
             guard.note_direct_free(order.frames());
+        }
+    }
+
+    /// Frees a block to its zone in the way of the design; returns by how many frames the level
+    /// rises.
+    pub(crate) fn give(
+        &self,
+        guard: &ZoneGuard<'_, P, Y::Beside<'_>>,
+        block: FrameIndex,
+        order: Order,
+        zone: ZoneIndex,
+    ) -> FrameCount {
+        if order == Order::ZERO
+            && Y::puts_off_merging(self, zone)
+            && self.blocks.block_type(block) != BlockType::Isolated
+        {
+            guard.give_unmerged(block)
+        } else {
+            guard.give(block, order, None)
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Many blocks in one call: the locks are taken once for many.
 
 use super::alloc::first_class;
-use super::{LocalPages, ZoneLock};
+use super::{LocalPages, Policy, Route, Skeleton};
 use crate::designs::Context;
 use crate::error::{BulkFreeError, Error};
-use crate::memmap::block::ZoneIndex;
-use crate::memmap::frame::{FrameIndex, FrameState, Tag};
+use crate::memmap::block::{BlockType, ZoneIndex};
+use crate::memmap::frame::{FrameIndex, FrameState};
 use crate::platform::{Platform, SharedCell};
 use crate::request::Request;
 use crate::units::{FrameCount, MigrateType, Order, Pfn};
@@ -15,7 +15,7 @@ use crate::zone::watermark::Watermark;
 /// The locks are dropped after so many blocks, so that nobody waits for a whole bulk.
 const CHUNK_BLOCKS: usize = 64;
 
-impl<P: Platform> ZoneLock<P> {
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Fills `out`: zone by zone, first down to the low watermark, then as deep as the request may
     /// dip, then once more after all CPUs have given back what they keep.
     pub(super) fn alloc_blocks(
@@ -75,13 +75,14 @@ impl<P: Platform> ZoneLock<P> {
         out: &mut [Pfn],
     ) -> usize {
         let Request { order, migratetype, .. } = *request;
-        if let Some(list) = self.mode.list(order, migratetype)
-            && let Some(pages) = self.try_lock_pcp(context, zone)
+        if Y::list(&self.mode, order, migratetype).is_some()
+            && let Some(pages) = self.try_lock_here(context, zone)
         {
-            if pages.pcp.lists[list].is_empty() {
+            let mut count = self.take_many_listed(&pages, order, migratetype, out);
+            if count == 0 {
                 self.refill(context.platform, &pages, order, migratetype);
+                count = self.take_many_listed(&pages, order, migratetype, out);
             }
-            let count = self.take_many_listed(&pages, list, order, migratetype, out);
             if count > 0 {
                 return count;
             }
@@ -91,16 +92,15 @@ impl<P: Platform> ZoneLock<P> {
 
     fn take_many_listed(
         &self,
-        pages: &LocalPages<'_, P>,
-        list: usize,
+        pages: &LocalPages<'_, P, Y>,
         order: Order,
         migratetype: MigrateType,
         out: &mut [Pfn],
     ) -> usize {
         let pcp = &pages.pcp;
-        let state = FrameState::head(Tag::Allocated, order, migratetype);
+        let state = FrameState::allocated(order, migratetype);
         let (room, mut slots) = (out.len(), out.iter_mut());
-        let count = pcp.lists[list].pop_front_many(&self.frames, room, |block| {
+        let count = Y::take_many(self, pages, order, migratetype, room, |block| {
             self.frames.set_state(block, state);
             if let Some(slot) = slots.next() {
                 *slot = self.frames.pfn_of(block);
@@ -128,7 +128,7 @@ impl<P: Platform> ZoneLock<P> {
                 break;
             }
             let Some(block) = guard.take(order, migratetype, &mut mode) else { break };
-            self.frames.set_state(block, FrameState::head(Tag::Allocated, order, migratetype));
+            self.frames.set_state(block, FrameState::allocated(order, migratetype));
             guard.sub_free(order.frames());
             *slot = self.frames.pfn_of(block);
             count += 1;
@@ -158,57 +158,75 @@ impl<P: Platform> ZoneLock<P> {
         Ok(())
     }
 
-    fn free_run(&self, context: Context<'_, P>, run: &mut Run<'_, P>) {
+    fn free_run(&self, context: Context<'_, P>, run: &mut Run<'_, P, Y>) {
         let (platform, order) = (context.platform, run.order);
         let Some(first) = run.next() else { return };
-        let (zone, migratetype) = self.blocks.of_used(first);
-        let mut blocks = core::iter::once(first).chain(run);
-        if let Some(list) = self.mode.list(order, migratetype)
-            && let Some(pages) = self.try_lock_pcp(context, zone)
+        let (zone, of) = self.blocks.of_used(first);
+        if let Some(migratetype) = of.migratetype()
+            && let Some(list) = Y::list(&self.mode, order, migratetype)
         {
-            let state = FrameState::head(Tag::Pcp, order, migratetype);
-            let blocks = blocks.inspect(|&block| self.frames.set_state(block, state));
-            let freed = pages.pcp.lists[list].push_front_many(&self.frames, blocks);
-            self.note_pushed(platform, &pages, list, order, freed);
-        } else {
-            // Claimed before the zone lock is taken, since a claim may need that lock itself.
-            let mut claimed = [first; CHUNK_BLOCKS];
-            let count =
-                claimed.iter_mut().zip(&mut blocks).map(|(slot, block)| *slot = block).count();
-            self.free_directly(platform, zone, &claimed[..count], order);
+            let here = context.topology.fold(platform.pin());
+            match Y::route(self, here, first) {
+                Route::Lists(cpu) => {
+                    if let Some(pages) = self.try_lock_pinned(platform, cpu, zone) {
+                        let blocks = core::iter::once(first).chain(run).inspect(|&block| {
+                            let mark = Y::mark(self, &pages, block, order, of);
+                            self.frames.set_state(block, mark);
+                        });
+                        let list_of = &pages.pcp.lists[list];
+                        let freed = list_of.push_front_many(&self.frames, blocks);
+                        self.note_pushed(platform, &pages, list, order, freed);
+                        return;
+                    }
+                }
+                Route::Queue(cpu) => {
+                    let blocks = core::iter::once(first).chain(run);
+                    blocks.for_each(|block| Y::enqueue(self, cpu, zone, block, order));
+                    platform.unpin();
+                    return;
+                }
+            }
         }
+        // Claimed before the zone lock is taken, since a claim may need that lock itself.
+        let mut claimed = [first; CHUNK_BLOCKS];
+        let blocks = core::iter::once(first).chain(run);
+        let count = claimed.iter_mut().zip(blocks).map(|(slot, block)| *slot = block).count();
+        self.free_directly(platform, zone, &claimed[..count], order);
     }
 }
 
 /// The blocks at the front of a bulk that belong on one list, claimed one by one as they are asked
 /// for.
-struct Run<'a, P: Platform> {
-    design: &'a ZoneLock<P>,
+struct Run<'a, P: Platform, Y: Policy<P>> {
+    design: &'a Skeleton<P, Y>,
     platform: &'a P,
     blocks: &'a [Pfn],
     order: Order,
-    /// Zone and migratetype of the first block.
-    home: Option<(ZoneIndex, MigrateType)>,
+    /// Zone, type and owner of the first block's pageblock.
+    home: Option<(ZoneIndex, BlockType, Option<usize>)>,
     claimed: usize,
     /// What is wrong with the block behind the claimed ones.
     error: Option<Error>,
 }
 
-impl<'a, P: Platform> Run<'a, P> {
-    fn new(design: &'a ZoneLock<P>, platform: &'a P, blocks: &'a [Pfn], order: Order) -> Self {
+impl<'a, P: Platform, Y: Policy<P>> Run<'a, P, Y> {
+    fn new(design: &'a Skeleton<P, Y>, platform: &'a P, blocks: &'a [Pfn], order: Order) -> Self {
         Run { design, platform, blocks, order, home: None, claimed: 0, error: None }
     }
 }
 
-impl<P: Platform> Iterator for Run<'_, P> {
+impl<P: Platform, Y: Policy<P>> Iterator for Run<'_, P, Y> {
     type Item = FrameIndex;
 
     #[inline]
     fn next(&mut self) -> Option<FrameIndex> {
-        let ZoneLock { frames, blocks, .. } = self.design;
+        let Skeleton { frames, blocks, .. } = self.design;
         let pfn = *self.blocks.get(self.claimed)?;
         // Looked up before the claim: a block that belongs elsewhere is left for the next run.
-        let home = frames.index_of(pfn).map(|frame| blocks.of_used(frame));
+        let home = frames.index_of(pfn).map(|frame| {
+            let (zone, of) = blocks.of_used(frame);
+            (zone, of, Y::USES_OWNERS.then(|| blocks.owner(frame)).flatten())
+        });
         if self.home.is_some() && home != self.home {
             return None;
         }

@@ -1,6 +1,6 @@
 //! Adding memory: at the start, and later.
 
-use super::{Hotplug, ZoneLock};
+use super::{Hotplug, Policy, Skeleton};
 use crate::Error;
 use crate::config::MemoryRange;
 use crate::designs::Context;
@@ -28,7 +28,7 @@ impl<P: Platform> Drop for HotplugGuard<'_, P> {
     }
 }
 
-impl<P: Platform> ZoneLock<P> {
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Brings a range into use, or refuses it and changes nothing.
     pub(super) fn add_range(
         &self,

@@ -1,9 +1,10 @@
-//! `zone-lock`: the baseline. A buddy system under one lock a zone, and per-CPU lists in front of
-//! it, as in Linux.
+//! The skeleton of the designs after the kernel's: zones with one lock each, and per-CPU lists in
+//! front of them. A [`Policy`] says in what a design differs.
 //!
 //! Source: Linux 6.12 `mm/page_alloc.c`, and 4.16 for `pcp=fixed`. Where it deviates:
 //! `docs/designs.md`.
 
+use crate::buddy::Tables;
 use crate::config::{Config, MemoryRange};
 use crate::designs::pcp::{PcpGuard, PerCpuPages};
 use crate::designs::pcp_tuning::PcpMode;
@@ -23,27 +24,33 @@ mod bulk;
 mod drain;
 mod free;
 mod memory;
+mod policy;
 mod report;
 mod settings;
 mod validate;
 
-pub use settings::{Pcp, ZoneLockSettings};
+pub(crate) use drain::for_each_victim;
+pub(crate) use policy::refill_one_by_one;
+pub use policy::{NoneOfItsOwn, OwnSettings, Policy, Route};
+pub use settings::{Pcp, ZonedSettings};
 
-/// The baseline design.
-pub struct ZoneLock<P: Platform> {
-    frames: FrameTable<P>,
-    blocks: BlockTable<P>,
+/// A design with one lock a zone.
+pub struct Skeleton<P: Platform, Y: Policy<P>> {
+    pub(crate) frames: FrameTable<P>,
+    pub(crate) blocks: BlockTable<P>,
     zones: Table<Zone<P>>,
     /// What each CPU keeps of each zone: all zones of CPU 0, then all of CPU 1, and so on.
-    cpus: Table<PerCpu<P>>,
+    cpus: Table<PerCpu<P, Y>>,
     hotplug: Table<Hotplug<P>>,
-    mode: PcpMode,
+    pub(crate) mode: PcpMode,
+    pub(crate) policy: Y,
 }
 
 /// What one CPU keeps of one zone, and its counters on lines of their own.
-struct PerCpu<P: Platform> {
+pub(crate) struct PerCpu<P: Platform, Y: Policy<P>> {
     pages: PerCpuPages<P>,
     events: CpuEvents<P>,
+    pub(crate) own: Y::PerCpu,
 }
 
 /// What adding memory is done under: one addition at a time.
@@ -54,79 +61,106 @@ struct Hotplug<P: Platform> {
 }
 
 /// Where the tables of the design lie.
-pub struct ZoneLockPlan<P: Platform> {
+pub struct SkeletonPlan<P: Platform, Y: Policy<P>> {
     zones: TablePlan<Zone<P>>,
     hotplug: TablePlan<Hotplug<P>>,
     blocks: BlockTablePlan<P>,
-    cpus: TablePlan<PerCpu<P>>,
+    cpus: TablePlan<PerCpu<P, Y>>,
+    policy: Y::Plan,
     frames: FrameTablePlan<P>,
     mode: PcpMode,
 }
 
-impl<P: Platform> ZoneLock<P> {
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     #[inline(always)]
-    fn zone(&self, zone: ZoneIndex) -> &Zone<P> {
+    pub(crate) fn zone(&self, zone: ZoneIndex) -> &Zone<P> {
         self.zones.get(zone.index())
     }
 
-    fn lock_zone<'a>(&'a self, platform: &'a P, zone: ZoneIndex) -> ZoneGuard<'a, P> {
-        self.zone(zone).lock(platform, &self.frames, &self.blocks)
+    pub(crate) fn lock_zone<'a>(
+        &'a self,
+        platform: &'a P,
+        zone: ZoneIndex,
+    ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
+        let tables = Tables { frames: &self.frames, blocks: &self.blocks };
+        self.zone(zone).lock(platform, tables, Y::beside(self, platform, zone))
     }
 
     #[inline(always)]
-    fn per_cpu(&self, cpu: usize, zone: ZoneIndex) -> &PerCpu<P> {
+    pub(crate) fn per_cpu(&self, cpu: usize, zone: ZoneIndex) -> &PerCpu<P, Y> {
         self.cpus.get(cpu * self.zones.len() + zone.index())
     }
 
     /// Takes the lock of the running CPU's pages of a zone, if it is free.
     #[inline(always)]
-    fn try_lock_pcp<'a>(
+    fn try_lock_here<'a>(
         &'a self,
         context: Context<'a, P>,
         zone: ZoneIndex,
-    ) -> Option<LocalPages<'a, P>> {
+    ) -> Option<LocalPages<'a, P, Y>> {
         let cpu = context.topology.fold(context.platform.pin());
-        let PerCpu { pages, events } = self.per_cpu(cpu, zone);
-        Some(LocalPages { pcp: pages.try_lock_pinned(context.platform)?, events, zone })
+        self.try_lock_pinned(context.platform, cpu, zone)
+    }
+
+    /// Takes the lock of a CPU's pages of a zone, if it is free. The caller has pinned itself; the
+    /// guard unpins, and so does a failure.
+    #[inline(always)]
+    fn try_lock_pinned<'a>(
+        &'a self,
+        platform: &'a P,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> Option<LocalPages<'a, P, Y>> {
+        let PerCpu { pages, events, own } = self.per_cpu(cpu, zone);
+        let pcp = pages.try_lock_pinned(platform)?;
+        Some(LocalPages { pcp, events, own, zone, cpu })
     }
 
     /// Waits for the lock of any CPU's pages of a zone.
-    fn lock_pcp<'a>(&'a self, platform: &'a P, cpu: usize, zone: ZoneIndex) -> LocalPages<'a, P> {
-        let PerCpu { pages, events } = self.per_cpu(cpu, zone);
-        LocalPages { pcp: pages.lock(platform), events, zone }
+    pub(crate) fn lock_pcp<'a>(
+        &'a self,
+        platform: &'a P,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> LocalPages<'a, P, Y> {
+        let PerCpu { pages, events, own } = self.per_cpu(cpu, zone);
+        LocalPages { pcp: pages.lock(platform), events, own, zone, cpu }
     }
 
-    fn zone_indexes(&self) -> impl Iterator<Item = ZoneIndex> + use<P> {
+    pub(crate) fn zone_indexes(&self) -> impl Iterator<Item = ZoneIndex> + use<P, Y> {
         (0..self.zones.len() as u16).map(ZoneIndex)
     }
 }
 
-/// One CPU's pages of one zone, locked, with the counters that go with them.
-struct LocalPages<'a, P: Platform> {
-    pcp: PcpGuard<'a, P>,
+/// One CPU's pages of one zone, locked, with what goes with them.
+pub struct LocalPages<'a, P: Platform, Y: Policy<P>> {
+    pub(crate) pcp: PcpGuard<'a, P>,
     events: &'a CpuEvents<P>,
-    zone: ZoneIndex,
+    pub(crate) own: &'a Y::PerCpu,
+    pub(crate) zone: ZoneIndex,
+    pub(crate) cpu: usize,
 }
 
-impl<P: Platform> Design<P> for ZoneLock<P> {
-    const NAME: &'static str = "zone-lock";
+impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
+    const NAME: &'static str = Y::NAME;
     const ORDER_MAX: Order = Order::BUDDY_MAX;
-    type Settings = ZoneLockSettings;
-    type Plan = ZoneLockPlan<P>;
+    type Settings = ZonedSettings<Y::Own>;
+    type Plan = SkeletonPlan<P, Y>;
 
     fn plan(
         config: &Config<'_>,
-        settings: &ZoneLockSettings,
+        settings: &Self::Settings,
         layout: &mut LayoutBuilder,
     ) -> Result<Self::Plan, Error> {
         let zones = config.zones().count();
         let per_cpus = config.cpu_nodes.len() * zones;
-        Ok(ZoneLockPlan {
+        Ok(SkeletonPlan {
             mode: settings.mode()?,
             zones: layout.table(SectionKind::Zones, zones)?,
             hotplug: layout.table(SectionKind::Zones, 1)?,
             blocks: BlockTablePlan::new(config, layout)?,
             cpus: layout.table(SectionKind::PerCpu, per_cpus)?,
+            policy: Y::plan(config, settings, layout)?,
             frames: FrameTablePlan::new(config, layout)?,
         })
     }
@@ -134,11 +168,11 @@ impl<P: Platform> Design<P> for ZoneLock<P> {
     fn carve(
         plan: Self::Plan,
         config: &Config<'_>,
-        _settings: &ZoneLockSettings,
+        settings: &Self::Settings,
         carver: &mut Carver,
     ) -> Self {
         let mut zones = config.zones();
-        ZoneLock {
+        Skeleton {
             // The tables are carved in the order in which they were planned.
             zones: carver.table(plan.zones, |_| {
                 let (node, kind) = zones.next().expect("one zone for each planned record");
@@ -152,7 +186,9 @@ impl<P: Platform> Design<P> for ZoneLock<P> {
             cpus: carver.table(plan.cpus, |_| PerCpu {
                 pages: PerCpuPages::new(),
                 events: CpuEvents::new(),
+                own: Y::per_cpu(),
             }),
+            policy: Y::carve(plan.policy, config, settings, carver),
             frames: FrameTable::carve(&plan.frames, carver),
             mode: plan.mode,
         }
@@ -202,6 +238,15 @@ impl<P: Platform> Design<P> for ZoneLock<P> {
 
     fn drain(&self, context: Context<'_, P>, cpu: CpuId) {
         self.drain_cpu(context.platform, context.topology.fold(cpu));
+    }
+
+    fn offline_cpu(&self, context: Context<'_, P>, cpu: CpuId) {
+        let cpu = context.topology.fold(cpu);
+        for zone in self.zone_indexes() {
+            Y::retire(self, context.platform, cpu, zone);
+        }
+        // After its ownership has ended, so that nothing is remembered for it.
+        self.drain_cpu(context.platform, cpu);
     }
 
     fn tick(&self, context: Context<'_, P>, cpu: CpuId) {

@@ -1,13 +1,13 @@
 //! What the design says about itself.
 
-use super::ZoneLock;
+use super::{Policy, Skeleton};
 use crate::designs::Context;
 use crate::memmap::block::ZoneIndex;
 use crate::platform::{Platform, SharedCell};
 use crate::stat::{Events, ZoneStats};
 use crate::units::{FrameCount, Order};
 
-impl<P: Platform> ZoneLock<P> {
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// The state of the zone at `index`.
     pub(super) fn stats_of(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
         if index >= self.zones.len() {
@@ -15,8 +15,10 @@ impl<P: Platform> ZoneLock<P> {
         }
         let index = ZoneIndex(index as u16);
         let per_cpu = (0..context.topology.cpus())
-            .map(|cpu| self.lock_pcp(context.platform, cpu, index).pcp.count.get())
-            .map(|frames| FrameCount::new(u64::from(frames)))
+            .map(|cpu| self.lock_pcp(context.platform, cpu, index))
+            .map(|pages| {
+                FrameCount::new(u64::from(pages.pcp.count.get())) + Y::queued(self, &pages)
+            })
             .sum();
         let guard = self.lock_zone(context.platform, index);
         let zone = self.zone(index);
@@ -27,6 +29,7 @@ impl<P: Platform> ZoneLock<P> {
             managed: zone.managed(),
             free: zone.free(),
             per_cpu,
+            isolated: guard.isolated(),
             free_blocks: core::array::from_fn(|order| {
                 guard.buddy.lists.blocks(Order::new(order as u8))
             }),
@@ -43,6 +46,9 @@ impl<P: Platform> ZoneLock<P> {
             for cpu in 0..context.topology.cpus() {
                 let pages = self.lock_pcp(context.platform, cpu, zone);
                 events.add(&pages.events.get(pages.pcp.count.get()));
+                Y::add_events(&pages, &mut events);
+                // Freed, though their CPU has not seen them yet.
+                events.freed += Y::queued(self, &pages);
             }
             events.add(&self.lock_zone(context.platform, zone).direct_events());
         }

@@ -1,32 +1,31 @@
 //! Allocation: try the zones by their watermarks, from per-CPU lists first.
 
-use super::{LocalPages, ZoneLock};
+use super::{LocalPages, Policy, Skeleton};
 use crate::Error;
 use crate::designs::Context;
 use crate::designs::pcp_tuning::PcpMode;
 use crate::memmap::block::ZoneIndex;
-use crate::memmap::frame::{FrameIndex, FrameState, Tag};
-use crate::memmap::list::End;
+use crate::memmap::frame::{FrameIndex, FrameState};
 use crate::platform::{Platform, SharedCell};
 use crate::request::Request;
 use crate::units::{FrameCount, MigrateType, Order, Pfn};
 use crate::zone::fallback::Mode;
 use crate::zone::watermark::Watermark;
 
-impl<P: Platform> ZoneLock<P> {
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// The common case in a straight line: the best zone is not low, and this CPU has a block of
     /// it on a list.
     #[inline(always)]
     pub(super) fn take_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
         let Request { order, migratetype, .. } = *request;
-        let list = self.mode.list(order, migratetype)?;
+        Y::list(&self.mode, order, migratetype)?;
         let cpu = context.topology.fold(context.platform.cpu());
         let zone = context.topology.best_zone(cpu, request.effective_limit())?;
         if !self.may_take(zone, request, first_class(request.watermark)) {
             return None;
         }
-        let pages = self.try_lock_pcp(context, zone)?;
-        let frame = self.take_listed(&pages, list, order, migratetype)?;
+        let pages = self.try_lock_here(context, zone)?;
+        let frame = self.take_listed(&pages, order, migratetype)?;
         Some(self.frames.pfn_of(frame))
     }
 
@@ -104,70 +103,60 @@ impl<P: Platform> ZoneLock<P> {
         order: Order,
         migratetype: MigrateType,
     ) -> Option<FrameIndex> {
-        if let Some(list) = self.mode.list(order, migratetype)
-            && let Some(pages) = self.try_lock_pcp(context, zone)
-            && let Some(frame) = self.pop(context.platform, &pages, list, order, migratetype)
+        if Y::list(&self.mode, order, migratetype).is_some()
+            && let Some(pages) = self.try_lock_here(context, zone)
+            && let Some(frame) = self.pop(context.platform, &pages, order, migratetype)
         {
             return Some(frame);
         }
         self.alloc_directly(context.platform, zone, order, migratetype)
     }
 
-    /// Takes a block off a CPU's list, refilling that first if it is empty.
+    /// Takes a block off a CPU's lists, refilling them first if they have none.
     fn pop(
         &self,
         platform: &P,
-        pages: &LocalPages<'_, P>,
-        list: usize,
+        pages: &LocalPages<'_, P, Y>,
         order: Order,
         migratetype: MigrateType,
     ) -> Option<FrameIndex> {
-        self.take_listed(pages, list, order, migratetype).or_else(|| {
+        self.take_listed(pages, order, migratetype).or_else(|| {
             self.refill(platform, pages, order, migratetype);
-            self.take_listed(pages, list, order, migratetype)
+            self.take_listed(pages, order, migratetype)
         })
     }
 
-    /// Takes a block off a CPU's list, if there is one.
+    /// Takes a block off a CPU's lists, if there is one.
     #[inline(always)]
     fn take_listed(
         &self,
-        pages: &LocalPages<'_, P>,
-        list: usize,
+        pages: &LocalPages<'_, P, Y>,
         order: Order,
         migratetype: MigrateType,
     ) -> Option<FrameIndex> {
+        let frame = Y::take(self, pages, order, migratetype)?;
+        self.frames.set_state(frame, FrameState::allocated(order, migratetype));
         let pcp = &pages.pcp;
-        let frame = pcp.lists[list].pop_front(&self.frames)?;
-        self.frames.set_state(frame, FrameState::head(Tag::Allocated, order, migratetype));
         pcp.count.set(pcp.count.get() - order.frames().get() as u32);
         self.mode.note_alloc(pcp, 1);
         Some(frame)
     }
 
-    /// Moves blocks from the zone to the back of an empty list.
+    /// Moves blocks from the zone to the lists of a CPU that has none of this kind.
     #[cold]
     pub(super) fn refill(
         &self,
         platform: &P,
-        pages: &LocalPages<'_, P>,
+        pages: &LocalPages<'_, P, Y>,
         order: Order,
         migratetype: MigrateType,
     ) {
-        let LocalPages { pcp, events, zone } = pages;
-        let Some(list) = self.mode.list(order, migratetype) else { return };
+        let LocalPages { pcp, events, zone, .. } = pages;
         let wanted = self.mode.refill(pcp, order, self.zone(*zone).is_below_high());
-        let mut mode = Mode::default();
-        let mut taken = FrameCount::ZERO;
-        let guard = self.lock_zone(platform, *zone);
-        for _ in 0..wanted {
-            let Some(block) = guard.take(order, migratetype, &mut mode) else { break };
-            self.frames.set_state(block, FrameState::head(Tag::Pcp, order, migratetype));
-            pcp.lists[list].push(&self.frames, block, End::Back);
-            taken += order.frames();
+        let taken = Y::refill(self, platform, pages, order, migratetype, wanted);
+        if taken == FrameCount::ZERO {
+            return;
         }
-        guard.sub_free(taken);
-        drop(guard);
         pcp.count.set(pcp.count.get() + taken.get() as u32);
         pcp.expire.set(super::drain::EXPIRE_TICKS);
         events.note_refill(taken);
@@ -185,7 +174,7 @@ impl<P: Platform> ZoneLock<P> {
     ) -> Option<FrameIndex> {
         let guard = self.lock_zone(platform, zone);
         let block = guard.take(order, migratetype, &mut Mode::default())?;
-        self.frames.set_state(block, FrameState::head(Tag::Allocated, order, migratetype));
+        self.frames.set_state(block, FrameState::allocated(order, migratetype));
         guard.sub_free(order.frames());
         guard.note_direct_alloc(order.frames());
         Some(block)

@@ -1,0 +1,182 @@
+//! Every design with every number of CPUs, on the host or on a simulated machine: what both
+//! `freehold run` and `freehold compare` are made of.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use freehold::{Design, Setting};
+use freehold_host::Host;
+use freehold_sim::{Sim, Spec};
+use serde_json::Value;
+
+use crate::UsageError;
+use crate::catalog::{
+    DesignName, WorkloadName, design_settings, name_of, with_design, with_workload,
+};
+use crate::cell::{HostCell, Measured, SimCell};
+use crate::host::tasks;
+use crate::machine::HOST;
+use crate::report::document::{RunResult, cpus_in_words};
+use crate::report::progress::Progress;
+use crate::settings::{Assignments, shown};
+use crate::sim::parallel::run_all;
+use crate::sim::result::hash;
+use crate::workload::{SettingTable, Workload};
+
+/// What to run, on whatever machine.
+pub(crate) struct Matrix<'a> {
+    pub(crate) workload: WorkloadName,
+    pub(crate) designs: &'a [DesignName],
+    /// Each is run; all CPUs of the machine if there is none.
+    pub(crate) cpus: &'a [u32],
+    pub(crate) seed: u64,
+    pub(crate) assignments: &'a Assignments,
+}
+
+/// The settings of the designs, and those of a workload.
+pub(crate) fn tables(
+    designs: &[DesignName],
+    of_workload: &[SettingTable],
+) -> Vec<&'static [Setting]> {
+    let of_designs = designs.iter().map(|design| design_settings(*design));
+    of_designs.chain(of_workload.iter().map(|(_, table)| *table)).collect()
+}
+
+/// Cells on the host, checked and ready to run.
+pub(crate) struct HostCells<'a> {
+    workload: WorkloadName,
+    cells: Vec<(DesignName, HostCell<'a>)>,
+    steps: u64,
+}
+
+/// Cells on a simulated machine, checked and ready to run.
+pub(crate) struct SimCells<'a> {
+    workload: WorkloadName,
+    cells: Vec<(DesignName, SimCell<'a>)>,
+    /// What the largest takes of the host's memory.
+    host_bytes: u64,
+}
+
+impl<'a> Matrix<'a> {
+    /// The cells on the host.
+    pub(crate) fn on_host(&self) -> Result<HostCells<'a>> {
+        let Matrix { workload, seed, assignments, .. } = *self;
+        let counts = self.counts(tasks::cpus_max()?);
+        let mut cells = Vec::new();
+        for (design, count) in self.designs_and(&counts) {
+            cells.push((design, HostCell { cpus: tasks::cpus_for(count)?, seed, assignments }));
+        }
+        let steps = with_workload!(workload, W => W::steps(assignments)?);
+        Ok(HostCells { workload, cells, steps })
+    }
+
+    /// The cells on a simulated machine, which the workload has to know.
+    pub(crate) fn on_sim(&self, spec: &'a Spec) -> Result<SimCells<'a>> {
+        let there = spec.cpus() as u32;
+        let counts = self.counts(there);
+        if let Some(count) = counts.iter().find(|&&count| count > there) {
+            let message = format!("--cpus {count}: {} has {there} CPUs", spec.name());
+            return Err(UsageError(message).into());
+        }
+        let Matrix { workload, seed, assignments, .. } = *self;
+        let cell = |count: u32| SimCell { spec, cpus: count as usize, seed, assignments };
+        Ok(SimCells {
+            workload,
+            cells: self.designs_and(&counts).map(|(design, count)| (design, cell(count))).collect(),
+            host_bytes: with_workload!(workload, W => W::host_bytes(spec, assignments)?),
+        })
+    }
+
+    fn counts(&self, all: u32) -> Vec<u32> {
+        if self.cpus.is_empty() { vec![all] } else { self.cpus.to_vec() }
+    }
+
+    fn designs_and(&self, counts: &[u32]) -> impl Iterator<Item = (DesignName, u32)> {
+        self.designs.iter().flat_map(|&design| counts.iter().map(move |&count| (design, count)))
+    }
+}
+
+impl HostCells<'_> {
+    /// Runs one cell after the other, since they would disturb each other's times.
+    pub(crate) fn run(&self) -> Result<Vec<RunResult>> {
+        let progress = Progress::new(self.steps * self.cells.len() as u64);
+        let mut results = Vec::new();
+        for (design, cell) in &self.cells {
+            progress.say(format!("{} on {}", name_of(design), cpus_in_words(cell.cpus.len())));
+            results.push(self.run_cell(*design, cell, &progress)?);
+        }
+        progress.finish();
+        Ok(results)
+    }
+
+    fn run_cell(
+        &self,
+        design: DesignName,
+        cell: &HostCell<'_>,
+        progress: &Progress,
+    ) -> Result<RunResult> {
+        with_design!(design, Host, D => {
+            let settings = cell.assignments.of_design::<<D as Design<Host>>::Settings>()?;
+            let shown = shown(&settings);
+            let measured = with_workload!(self.workload, W => {
+                W::run_on_host::<D>(cell, settings, progress)?
+            });
+            Ok(result(self.workload, design, HOST, cell.cpus.len(), shown, measured))
+        })
+    }
+}
+
+impl SimCells<'_> {
+    /// Runs all cells side by side, as far as the host has CPUs and memory.
+    pub(crate) fn run(&self) -> Result<Vec<RunResult>> {
+        let progress = Progress::new(self.cells.len() as u64);
+        if let Some((_, cell)) = self.cells.first() {
+            progress.say(format!("on {}", cell.spec.name()));
+        }
+        let results = run_all(&self.cells, self.host_bytes, |(design, cell)| {
+            let result = self.run_cell(*design, cell);
+            progress.step();
+            result
+        })?;
+        progress.finish();
+        Ok(results)
+    }
+
+    fn run_cell(&self, design: DesignName, cell: &SimCell<'_>) -> Result<RunResult> {
+        with_design!(design, Sim, D => {
+            let settings = cell.assignments.of_design::<<D as Design<Sim>>::Settings>()?;
+            let shown = shown(&settings);
+            let measured = with_workload!(self.workload, W => W::run_on_sim::<D>(cell, settings)?);
+            let name = cell.spec.name();
+            let mut result = result(self.workload, design, name, cell.cpus, shown, measured);
+            result.seed = Some(cell.seed);
+            let hash = hash(&result)?;
+            if let Some(simulated) = &mut result.simulated {
+                simulated.result_hash = hash;
+            }
+            Ok(result)
+        })
+    }
+}
+
+fn result(
+    workload: WorkloadName,
+    design: DesignName,
+    machine: &str,
+    cpus: usize,
+    settings: BTreeMap<String, Value>,
+    measured: Measured,
+) -> RunResult {
+    RunResult {
+        workload: name_of(&workload),
+        design: name_of(&design),
+        machine: machine.to_owned(),
+        cpus: cpus as u32,
+        seed: None,
+        settings,
+        work: measured.work,
+        simulated: measured.simulated,
+        fragmentation: measured.fragmentation,
+        workload_specific: measured.specific,
+    }
+}

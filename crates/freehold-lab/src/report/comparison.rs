@@ -1,0 +1,221 @@
+//! What `freehold compare` says: the JSON document, the table, and the ranking.
+
+use serde::Serialize;
+
+use super::document::{RunResult, cpus_in_words};
+use super::reasons::{lock_in_words, percent, reasons, wait_share, waits_by_class};
+use super::table::{Table, WIDTH};
+
+/// The version of the format.
+const SCHEMA: &str = "freehold.compare/1";
+
+/// One workload on several designs, on one machine or two.
+#[derive(Debug, Serialize)]
+pub(crate) struct Comparison {
+    schema: &'static str,
+    /// The design that the ratios refer to.
+    baseline: String,
+    results: Vec<RunResult>,
+    /// Machine by machine, the fastest design first.
+    ranking: Vec<Ranked>,
+}
+
+/// The place of one design on one machine.
+#[derive(Debug, Serialize)]
+struct Ranked {
+    design: String,
+    machine: String,
+    per_second: f64,
+    /// A multiple of the baseline's `per_second`.
+    ratio: f64,
+    reasons: Vec<String>,
+}
+
+impl Comparison {
+    /// Compares results, of which each machine has one for each design.
+    pub(crate) fn new(results: Vec<RunResult>, baseline: String) -> Self {
+        let mut ranking = Vec::new();
+        for machine in by_machine(&results) {
+            let of_baseline = machine.iter().find(|result| result.design == baseline);
+            let of_baseline = of_baseline.expect("the baseline is among the designs");
+            let mut sorted = machine.to_vec();
+            sorted.sort_by(|one, other| other.work.per_second.total_cmp(&one.work.per_second));
+            ranking.extend(sorted.into_iter().map(|result| Ranked {
+                design: result.design.clone(),
+                machine: result.machine.clone(),
+                per_second: result.work.per_second,
+                ratio: result.work.per_second / of_baseline.work.per_second,
+                reasons: reasons(result, Some(*of_baseline).filter(|_| result.design != baseline)),
+            }));
+        }
+        Comparison { schema: SCHEMA, baseline, results, ranking }
+    }
+
+    /// The table, `notes` below it, and the rankings.
+    pub(crate) fn text(&self, notes: &[String]) -> String {
+        let machines = by_machine(&self.results);
+        let mut lines = vec![self.table(&machines).to_string()];
+        let kinds: Vec<_> =
+            machines.iter().map(|of| format!("{}: {}.", of[0].machine, kind(of[0]))).collect();
+        let mut legend = format!("{} ratio: to {}.", kinds.join(" "), self.baseline);
+        if machines.iter().any(|results| results[0].simulated.is_some()) {
+            legend += " lock wait: share of all CPU time.";
+        }
+        lines.push(paragraph("", &legend));
+        lines.extend(notes.iter().map(|note| paragraph("", note)));
+        for results in machines {
+            let machine = &results[0].machine;
+            lines.push(format!("\nRanking on {machine}, {}:", kind(results[0])));
+            let ranked = self.ranking.iter().filter(|ranked| ranked.machine == *machine);
+            for (place, ranked) in ranked.enumerate() {
+                let first = ranked.reasons.first().map_or("", String::as_str);
+                let text = format!("{}: {first}", self.standing(ranked));
+                lines.push(paragraph(&format!("{}. ", place + 1), &text));
+                lines.extend(ranked.reasons.iter().skip(1).map(|text| paragraph("   - ", text)));
+            }
+        }
+        lines.join("\n")
+    }
+
+    /// A design and how it compares with the baseline.
+    fn standing(&self, ranked: &Ranked) -> String {
+        match ranked.design == self.baseline {
+            true => ranked.design.clone(),
+            false => format!("{}, {:.2}x {}", ranked.design, ranked.ratio, self.baseline),
+        }
+    }
+
+    /// A row for each design, with columns for each machine.
+    fn table(&self, machines: &[Vec<&RunResult>]) -> Table {
+        let mut headings = vec!["design".to_owned()];
+        for machine in machines {
+            headings.push(format!("{} {}/s", machine[0].machine, machine[0].work.unit));
+            headings.push("ratio".to_owned());
+            if machine[0].simulated.is_some() {
+                headings.extend(["lock wait", "most of it"].map(str::to_owned));
+            }
+        }
+        let mut table = Table::new(headings).numbers_from(1);
+        for first in &machines[0] {
+            let mut row = vec![first.design.clone()];
+            for result in machines.iter().flatten().filter(|result| result.design == first.design) {
+                let of = |ranked: &&Ranked| {
+                    ranked.design == result.design && ranked.machine == result.machine
+                };
+                let ratio = self.ranking.iter().find(of).map_or(f64::NAN, |ranked| ranked.ratio);
+                row.push(format!("{:.0}", result.work.per_second));
+                row.push(format!("{ratio:.2}x"));
+                if let Some(simulated) = &result.simulated {
+                    row.push(percent(wait_share(simulated)));
+                    let top = waits_by_class(simulated).into_iter().next();
+                    let top = top.filter(|(_, share)| *share > 0.0);
+                    row.push(top.map_or("-".to_owned(), |(class, share)| {
+                        format!("{} {}", lock_in_words(class), percent(share))
+                    }));
+                }
+            }
+            table.row(row);
+        }
+        table
+    }
+}
+
+/// The results of each machine, in their order.
+fn by_machine(results: &[RunResult]) -> Vec<Vec<&RunResult>> {
+    let mut machines: Vec<Vec<&RunResult>> = Vec::new();
+    for result in results {
+        match machines.iter_mut().find(|machine| machine[0].machine == result.machine) {
+            Some(machine) => machine.push(result),
+            None => machines.push(vec![result]),
+        }
+    }
+    machines
+}
+
+/// What kind of figures a machine's are.
+fn kind(result: &RunResult) -> String {
+    let cpus = cpus_in_words(result.cpus as usize);
+    match result.simulated {
+        Some(_) => format!("simulated with {cpus}, a prediction"),
+        None => format!("measured on this host with {cpus}"),
+    }
+}
+
+/// Text that fits the width, indented below its bullet.
+fn paragraph(bullet: &str, text: &str) -> String {
+    let indent = " ".repeat(bullet.len());
+    let options = textwrap::Options::new(usize::from(WIDTH))
+        .initial_indent(bullet)
+        .subsequent_indent(&indent)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    // A number stays with its unit: lines are broken at blanks only.
+    let units = [" %", " ns", " µs", " ms"];
+    let glued = units
+        .iter()
+        .fold(text.to_owned(), |text, unit| text.replace(unit, &unit.replace(' ', "\u{a0}")));
+    textwrap::fill(&glued, options).replace('\u{a0}', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::by_hand::{measured, simulated};
+
+    /// Two machines that disagree on which design is faster.
+    fn comparison() -> Comparison {
+        let waits = [("hotplug_lock", 0.998), ("hotplug_lock.other", 0.998)];
+        let results = vec![
+            measured("zone-lock", 20_000_000.0, 0.01),
+            measured("merge-ahead", 10_000_000.0, 0.01),
+            simulated("zone-lock", 1_000_000_000.0, &waits),
+            simulated("merge-ahead", 2_500_000_000.0, &waits),
+        ];
+        Comparison::new(results, "zone-lock".to_owned())
+    }
+
+    #[test]
+    fn each_machine_ranks_its_own_results() {
+        let places: Vec<_> = comparison()
+            .ranking
+            .into_iter()
+            .map(|ranked| (ranked.machine, ranked.design, ranked.ratio))
+            .collect();
+        let place = |machine: &str, design: &str, ratio| (machine.into(), design.into(), ratio);
+        assert_eq!(
+            places,
+            [
+                place("host", "zone-lock", 1.0),
+                place("host", "merge-ahead", 0.5),
+                place("skylake-2s", "merge-ahead", 2.5),
+                place("skylake-2s", "zone-lock", 1.0),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_text_has_a_row_and_two_places_for_each_design() {
+        let text = comparison().text(&["Some note.".to_owned()]);
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        let lines: Vec<_> = text.lines().collect();
+        let row = lines.iter().find(|line| line.starts_with(" merge-ahead")).unwrap();
+        let row: Vec<_> = row.split_whitespace().collect();
+        let cells = ["merge-ahead", "10000000", "0.50x", "2500000000", "2.50x", "99.8", "%"];
+        assert_eq!(row[..7], cells, "{text}");
+        let ranked: Vec<_> = lines.iter().filter(|line| line.contains(". merge-ahead, ")).collect();
+        assert!(ranked[0].starts_with("2. merge-ahead, 0.50x zone-lock: each CPU does"), "{text}");
+        assert!(ranked[1].starts_with("1. merge-ahead, 2.50x zone-lock: waits 99.8 %"), "{text}");
+        assert!(text.contains("measured on this host") && text.contains("a prediction"), "{text}");
+        assert!(lines.contains(&"Some note."), "{text}");
+    }
+
+    #[test]
+    fn a_number_stays_with_its_unit() {
+        // Room for the number, but not for its unit.
+        let words = "word ".repeat(18);
+        for unit in ["%", "ns", "µs", "ms"] {
+            let text = paragraph("1. ", &format!("{words}12.567 {unit}"));
+            let last = text.lines().last().unwrap();
+            assert_eq!(last, format!("   12.567 {unit}"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! Why a design is as fast as it is, in words, from nothing but what a result says.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::document::{RunResult, Simulated, number};
+
+/// A share of the time below which nothing is said.
+const SHARE_MIN: f64 = 0.01;
+
+/// The reasons for a result, the weightiest first. `baseline` is the result that it is compared
+/// with, if it is not that itself.
+pub(crate) fn reasons(result: &RunResult, baseline: Option<&RunResult>) -> Vec<String> {
+    let mut reasons = Vec::new();
+    match &result.simulated {
+        Some(simulated) => {
+            reasons.push(lock_waits(simulated));
+            reasons.extend(lock_uses(result, simulated, baseline));
+            reasons.extend(calls(result));
+            reasons.extend(misses(result));
+            reasons.extend(interrupts(simulated));
+        }
+        None => {
+            reasons.push(cpu_time(result));
+            reasons.extend(one_cpu(result));
+            reasons.extend(spread(result, baseline));
+        }
+    }
+    reasons.extend(fragmentation(result));
+    reasons
+}
+
+/// Waiting by class of lock as a share of all CPU time, the largest first.
+pub(crate) fn waits_by_class(simulated: &Simulated) -> Vec<(&str, f64)> {
+    // Beside the classes stand classes with a path, such as `zone_lock.alloc`.
+    let classes = simulated.time_share.iter().filter(|(name, _)| !name.contains('.'));
+    let mut classes: Vec<_> = classes.map(|(name, share)| (name.as_str(), *share)).collect();
+    classes.sort_by(|one, other| other.1.total_cmp(&one.1));
+    classes
+}
+
+/// Waiting for all locks as a share of all CPU time.
+pub(crate) fn wait_share(simulated: &Simulated) -> f64 {
+    waits_by_class(simulated).iter().map(|(_, share)| share).sum()
+}
+
+/// A share as a percentage.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// The name of a class of locks as people write it.
+pub(crate) fn lock_in_words(class: &str) -> String {
+    class.replace('_', " ")
+}
+
+fn lock_waits(simulated: &Simulated) -> String {
+    let total = wait_share(simulated);
+    let mut top = waits_by_class(simulated);
+    top.retain(|(_, share)| *share >= SHARE_MIN);
+    let lock = |&(class, share): &(&str, f64)| {
+        format!("the {} ({})", lock_in_words(class), paths(simulated, class, share))
+    };
+    match &top[..] {
+        [] => format!("waits {} of the time for locks", percent(total)),
+        [only] => format!("waits {} of the time for {}", percent(only.1), lock(only)),
+        [first, second, ..] => format!(
+            "waits {} of the time for locks: {} for {}, {} for {}",
+            percent(total),
+            percent(first.1),
+            lock(first),
+            percent(second.1),
+            lock(second)
+        ),
+    }
+}
+
+/// On which paths a class of locks is waited for, but for those that hardly matter.
+fn paths(simulated: &Simulated, class: &str, of_class: f64) -> String {
+    const PATHS: [(&str, &str); 3] =
+        [("alloc", "on allocation"), ("free", "on free"), ("other", "outside the allocator")];
+    let share = |path: &str| simulated.time_share.get(&format!("{class}.{path}")).copied();
+    let mut paths: Vec<_> =
+        PATHS.iter().filter_map(|(path, words)| Some((share(path)?, *words))).collect();
+    paths.retain(|(share, _)| *share >= of_class / 20.0);
+    paths.sort_by(|one, other| other.0.total_cmp(&one.0));
+    match paths[..] {
+        [(_, words)] => words.to_owned(),
+        _ => {
+            let parts: Vec<_> =
+                paths.iter().map(|(share, words)| format!("{} {words}", percent(*share))).collect();
+            parts.join(", ")
+        }
+    }
+}
+
+/// How often the locks are taken that are waited for most, here and in the baseline, and for how
+/// long.
+fn lock_uses(
+    result: &RunResult,
+    simulated: &Simulated,
+    baseline: Option<&RunResult>,
+) -> Vec<String> {
+    let of_baseline = baseline.and_then(|baseline| baseline.simulated.as_ref());
+    let both = [Some(simulated), of_baseline].into_iter().flatten();
+    let tops = both.filter_map(|simulated| waits_by_class(simulated).into_iter().next());
+    let tops = tops.filter(|(_, share)| *share >= SHARE_MIN);
+    let mut classes: Vec<_> = tops.map(|(class, _)| class).collect();
+    classes.dedup();
+    let uses = classes.into_iter().filter_map(|class| {
+        let own = LockUse::of(result, class)?;
+        let of_baseline = baseline.and_then(|baseline| {
+            let other = LockUse::of(baseline, class)?;
+            Some(match own.is_like(&other) {
+                true => format!(", as {} does", baseline.design),
+                false => format!(" ({}: {other})", baseline.design),
+            })
+        });
+        let (lock, unit) = (lock_in_words(class), result.work.unit);
+        let of_baseline = of_baseline.unwrap_or_default();
+        Some(format!("takes the {lock}, per 1000 {unit}, {own}{of_baseline}"))
+    });
+    uses.collect()
+}
+
+/// How often the locks of a class are taken for 1000 units of work, and held for how long.
+struct LockUse {
+    times: f64,
+    hold_ns: f64,
+}
+
+impl LockUse {
+    fn of(result: &RunResult, class: &str) -> Option<Self> {
+        let lock = result.simulated.as_ref()?.locks.iter().find(|lock| lock.name == class)?;
+        let acquisitions = lock.acquisitions as f64;
+        let times = acquisitions * 1000.0 / result.work.count as f64;
+        Some(LockUse { times, hold_ns: lock.hold_ns / acquisitions.max(1.0) })
+    }
+
+    /// Whether the difference is not worth a word.
+    fn is_like(&self, other: &Self) -> bool {
+        let alike = |one: f64, other: f64| (one - other).abs() <= 0.1 * one.max(other);
+        alike(self.times, other.times) && alike(self.hold_ns, other.hold_ns)
+    }
+}
+
+impl fmt::Display for LockUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.times == 0.0 {
+            return f.write_str("not once");
+        }
+        write!(f, "{:.1} times for {} each", self.times, time_in_words(self.hold_ns))
+    }
+}
+
+/// How much of the time is the allocator's at all.
+fn calls(result: &RunResult) -> Option<String> {
+    let paths = result.workload_specific.get("paths")?;
+    let of_path = |path: &str| -> f64 {
+        let spent = paths[path].as_object();
+        spent.into_iter().flat_map(|spent| spent.values()).filter_map(Value::as_f64).sum()
+    };
+    let share = (of_path("alloc") + of_path("free")) / all_ns(result)?;
+    Some(format!("allocation and free take {} of the time, waiting included", percent(share)))
+}
+
+/// Which kinds of metadata miss the cache, and how much time that takes.
+fn misses(result: &RunResult) -> Option<String> {
+    let all_ns = all_ns(result)?;
+    let data = result.workload_specific.get("data")?.as_array()?;
+    let mut kinds: Vec<_> = data
+        .iter()
+        // What the workload itself shares is no metadata.
+        .filter(|kind| kind["data"] != "workload")
+        .filter_map(|kind| {
+            let served = kind["served"].as_object()?;
+            // A core's own caches; everything else is a miss.
+            let missed =
+                || served.iter().filter(|(place, _)| !matches!(place.as_str(), "l1" | "l2"));
+            let share =
+                |time: &str| missed().map(|(_, by)| number(by.get(time))).sum::<f64>() / all_ns;
+            Some((kind["data"].as_str()?, share("time_ns"), share("time_under_lock_ns")))
+        })
+        .collect();
+    kinds.sort_by(|one, other| other.1.total_cmp(&one.1));
+    let total: f64 = kinds.iter().map(|(_, share, _)| share).sum();
+    if total < SHARE_MIN {
+        return None;
+    }
+    let top: Vec<_> = kinds
+        .iter()
+        .take(2)
+        .filter(|(_, share, _)| *share >= total / 20.0)
+        .map(|(kind, share, locked)| {
+            format!("{} on {kind} ({} under locks)", percent(*share), percent(*locked))
+        })
+        .collect();
+    let (total, top) = (percent(total), top.join(", "));
+    Some(format!("misses in metadata take {total} of the time: {top}"))
+}
+
+fn interrupts(simulated: &Simulated) -> Option<String> {
+    let irq_off = &simulated.irq_off;
+    (irq_off.share >= SHARE_MIN).then(|| {
+        let (share, longest) = (percent(irq_off.share), time_in_words(irq_off.ns_max));
+        format!("interrupts are off {share} of the time, for {longest} at the longest")
+    })
+}
+
+/// How long a unit of work takes while all CPUs are at it.
+fn cpu_time(result: &RunResult) -> String {
+    let unit = result.work.unit.strip_suffix('s').unwrap_or(result.work.unit);
+    let ns = f64::from(result.cpus) * 1e9 / result.work.per_second;
+    format!("each CPU does a {unit} in {}", time_in_words(ns))
+}
+
+/// What the yardstick of a measured run says.
+fn one_cpu(result: &RunResult) -> Option<String> {
+    let median = |name: &str| result.workload_specific.get(name)?.get("median")?.as_f64();
+    let (pair_ns, lock_pairs) = (median("pair_ns")?, median("pair_lock_pairs")?);
+    Some(format!(
+        "one CPU alone allocates and frees a frame in {pair_ns:.1} ns, as long as {lock_pairs:.1} \
+         uncontended lock pairs"
+    ))
+}
+
+/// How sure a measured difference is.
+fn spread(result: &RunResult, baseline: Option<&RunResult>) -> Option<String> {
+    let spread_of = |result: &RunResult| result.workload_specific.get("spread")?.as_f64();
+    let spread = spread_of(result)?;
+    let mut text = format!("its samples spread by {}", percent(spread));
+    if let Some(baseline) = baseline {
+        let largest = spread.max(spread_of(baseline)?);
+        let difference = (result.work.per_second / baseline.work.per_second - 1.0).abs();
+        if difference <= largest {
+            text += &format!(", so that its distance to {} may be chance", baseline.design);
+        }
+    }
+    Some(text)
+}
+
+/// Whatever numbers a workload gives of fragmentation.
+fn fragmentation(result: &RunResult) -> Option<String> {
+    let fields = result.workload_specific.get("fragmentation")?.as_object()?;
+    let numbers = fields.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
+    let parts: Vec<_> =
+        numbers.map(|(name, value)| format!("{} {value:.3}", name.replace('_', " "))).collect();
+    (!parts.is_empty()).then(|| format!("fragmentation: {}", parts.join(", ")))
+}
+
+/// All time of all virtual CPUs.
+fn all_ns(result: &RunResult) -> Option<f64> {
+    result.workload_specific.get("time")?.get("all_ns")?.as_f64()
+}
+
+fn time_in_words(ns: f64) -> String {
+    match ns {
+        ..1e3 => format!("{ns:.0} ns"),
+        ..1e6 => format!("{:.1} µs", ns / 1e3),
+        _ => format!("{:.1} ms", ns / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::report::by_hand::{measured, simulated};
+
+    #[test]
+    fn locks_and_paths_are_named_by_weight() {
+        let shares = [
+            ("lru_lock", 0.03),
+            ("lru_lock.other", 0.03),
+            ("zone_lock", 0.78),
+            ("zone_lock.alloc", 0.35),
+            ("zone_lock.free", 0.43),
+            ("zone_lock.other", 0.0),
+        ];
+        let reasons = reasons(&simulated("zone-lock", 1e6, &shares), None);
+        assert_eq!(
+            reasons[0],
+            "waits 81.0 % of the time for locks: 78.0 % for the zone lock (43.0 % on free, 35.0 % \
+             on allocation), 3.0 % for the lru lock (outside the allocator)"
+        );
+        assert_eq!(reasons[1], "takes the zone lock, per 1000 faults, 50.0 times for 4.0 µs each");
+    }
+
+    #[test]
+    fn one_lock_that_matters_is_the_only_one_named() {
+        let shares = [("pcp_lock", 0.002), ("zone_lock", 0.5), ("zone_lock.free", 0.5)];
+        let reasons = reasons(&simulated("zone-lock", 1e6, &shares), None);
+        assert_eq!(reasons[0], "waits 50.0 % of the time for the zone lock (on free)");
+    }
+
+    #[test]
+    fn locks_that_do_not_matter_are_not_named() {
+        let reasons = reasons(&simulated("cluster", 1e6, &[("zone_lock", 0.004)]), None);
+        assert_eq!(reasons[0], "waits 0.4 % of the time for locks");
+        assert!(!reasons.iter().any(|reason| reason.contains("zone lock")), "{reasons:?}");
+    }
+
+    #[test]
+    fn use_of_a_lock_is_compared_where_the_baseline_waits_for_it() {
+        let baseline = simulated("zone-lock", 1e6, &[("zone_lock", 0.8), ("zone_lock.free", 0.8)]);
+        let mut other = simulated("cluster", 2e6, &[("zone_lock", 0.0)]);
+        let use_of = |other: &RunResult| reasons(other, Some(&baseline))[1].clone();
+        let alike = "takes the zone lock, per 1000 faults, 50.0 times for 4.0 µs each, as \
+                     zone-lock does";
+        assert_eq!(use_of(&other), alike);
+        let lock = |other: &mut RunResult, acquisitions, hold_ns| {
+            let lock = &mut other.simulated.as_mut().unwrap().locks[0];
+            (lock.acquisitions, lock.hold_ns) = (acquisitions, hold_ns);
+        };
+        lock(&mut other, 10_000, 5e6);
+        let rarer = "takes the zone lock, per 1000 faults, 10.0 times for 500 ns each \
+                     (zone-lock: 50.0 times for 4.0 µs each)";
+        assert_eq!(use_of(&other), rarer);
+        lock(&mut other, 0, 0.0);
+        assert!(use_of(&other).contains("per 1000 faults, not once (zone-lock:"));
+    }
+
+    #[test]
+    fn calls_misses_and_interrupts_are_shares_of_the_time() {
+        let mut result = simulated("zone-lock", 1e6, &[("zone_lock", 0.0)]);
+        result.simulated.as_mut().unwrap().irq_off.share = 0.25;
+        let served = |l1: f64, dram: f64, locked: f64| {
+            json!({
+                "l1": {"time_ns": l1, "time_under_lock_ns": l1},
+                "local_dram": {"time_ns": dram, "time_under_lock_ns": locked},
+            })
+        };
+        let specific = json!({
+            "time": {"all_ns": 1000.0},
+            "paths": {
+                "alloc": {"compute_ns": 50.0, "lock_wait_ns": 150.0},
+                "free": {"memory_ns": 100.0},
+                "other": {"compute_ns": 700.0},
+            },
+            "data": [
+                {"data": "zones", "served": served(500.0, 20.0, 20.0)},
+                {"data": "frames", "served": served(0.0, 80.0, 30.0)},
+                {"data": "workload", "served": served(0.0, 400.0, 0.0)},
+            ],
+            "fragmentation": {"unusable_index": 0.25},
+        });
+        result.workload_specific = specific.as_object().unwrap().clone();
+        assert_eq!(
+            reasons(&result, None)[1..],
+            [
+                "allocation and free take 30.0 % of the time, waiting included",
+                "misses in metadata take 10.0 % of the time: 8.0 % on frames (3.0 % under locks), \
+                 2.0 % on zones (2.0 % under locks)",
+                "interrupts are off 25.0 % of the time, for 1.5 ms at the longest",
+                "fragmentation: unusable index 0.250",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_measured_difference_within_the_spread_may_be_chance() {
+        let baseline = measured("zone-lock", 1e6, 0.02);
+        let verdict = |per_second| {
+            let result = measured("cluster", per_second, 0.05);
+            reasons(&result, Some(&baseline)).last().unwrap().contains("may be chance")
+        };
+        assert!(verdict(1.04e6) && verdict(0.96e6));
+        assert!(!verdict(1.06e6) && !verdict(0.94e6));
+        assert_eq!(
+            reasons(&baseline, None),
+            [
+                "each CPU does a fault in 2.0 µs",
+                "one CPU alone allocates and frees a frame in 15.0 ns, as long as 3.0 uncontended \
+                 lock pairs",
+                "its samples spread by 2.0 %",
+            ]
+        );
+    }
+}

@@ -1,0 +1,179 @@
+//! Draining: blocks go from a CPU's lists back to the zone.
+
+use super::{LocalPages, Policy, Skeleton};
+use crate::designs::Context;
+use crate::designs::pcp::{LISTS, list_order};
+use crate::designs::pcp_tuning::PcpMode;
+use crate::memmap::frame::FrameIndex;
+use crate::platform::{Platform, SharedCell};
+use crate::units::{CpuId, FrameCount, MigrateType, Order};
+use crate::zone::ZoneGuard;
+
+/// After so many quiet ticks, a CPU gives back what it keeps of another node's zone.
+pub(super) const EXPIRE_TICKS: u32 = 3;
+
+/// A CPU's lists are emptied so many frames at a time, and the locks dropped in between, so that
+/// nobody waits for a whole list.
+const DRAIN_CHUNK_FRAMES: u32 = 2048;
+
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+    /// Returns at least `frames` frames to the zone, or all that there are. `just_used` is the list
+    /// that a block was put on last.
+    #[cold]
+    pub(super) fn drain_pages(
+        &self,
+        platform: &P,
+        pages: &LocalPages<'_, P, Y>,
+        frames: u32,
+        just_used: usize,
+    ) {
+        let LocalPages { pcp, events, zone, .. } = pages;
+        let drained = Y::drain(self, platform, pages, frames.min(pcp.count.get()), just_used);
+        pcp.count.set(pcp.count.get() - drained.get() as u32);
+        pcp.expire.set(EXPIRE_TICKS);
+        events.note_drain(drained);
+        self.zone(*zone).note_drained();
+    }
+
+    /// Empties all lists of one CPU.
+    pub(super) fn drain_cpu(&self, platform: &P, cpu: usize) {
+        for zone in self.zone_indexes() {
+            loop {
+                let pages = self.lock_pcp(platform, cpu, zone);
+                self.absorb(&pages);
+                if pages.pcp.count.get() == 0 {
+                    break;
+                }
+                self.drain_pages(platform, &pages, DRAIN_CHUNK_FRAMES, 0);
+            }
+        }
+    }
+
+    /// Moves what is on a CPU's queue to its lists.
+    pub(crate) fn absorb(&self, pages: &LocalPages<'_, P, Y>) {
+        let frames = Y::absorb(self, pages);
+        if frames > FrameCount::ZERO {
+            pages.pcp.count.set(pages.pcp.count.get() + frames.get() as u32);
+            pages.events.note_free(frames);
+        }
+    }
+
+    /// Empties all lists of all CPUs.
+    pub(super) fn drain_all_cpus(&self, context: Context<'_, P>) {
+        for cpu in 0..context.topology.cpus() {
+            self.drain_cpu(context.platform, cpu);
+        }
+    }
+
+    /// Lets the high marks of a quiet CPU decay, and sends home what it keeps of other nodes.
+    pub(super) fn tick_cpu(&self, context: Context<'_, P>, cpu: CpuId) {
+        let home = context.topology.node_of(cpu);
+        let cpu = context.topology.fold(cpu);
+        for zone in self.zone_indexes() {
+            let pages = self.lock_pcp(context.platform, cpu, zone);
+            self.absorb(&pages);
+            let mut excess = self.mode.decay(&pages.pcp);
+            let batch = pages.pcp.batch.get();
+            if self.zone(zone).node() != home && has_expired(&pages) {
+                excess = excess.max(batch);
+            }
+            drop(pages);
+            // A batch at a time, with the locks dropped in between.
+            while excess > 0 {
+                let pages = self.lock_pcp(context.platform, cpu, zone);
+                if pages.pcp.count.get() == 0 {
+                    break;
+                }
+                self.drain_pages(context.platform, &pages, excess.min(batch), 0);
+                excess = excess.saturating_sub(batch);
+            }
+        }
+    }
+}
+
+/// Counts down the quiet ticks of another node's pages; says whether they have run out.
+fn has_expired<P: Platform, Y: Policy<P>>(pages: &LocalPages<'_, P, Y>) -> bool {
+    let expire = &pages.pcp.expire;
+    if pages.pcp.count.get() == 0 || expire.get() == 0 {
+        return false;
+    }
+    expire.set(expire.get() - 1);
+    expire.get() == 0
+}
+
+/// What a drain has moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Drained {
+    /// Frames that left the lists.
+    pub(crate) all: FrameCount,
+    /// Frames by which the zone's level rises.
+    pub(crate) available: FrameCount,
+}
+
+/// Returns at least `wanted` frames, of which there are so many, oldest first, under one hold of the
+/// zone lock.
+pub(crate) fn drain_lists<P: Platform, Y: Policy<P>>(
+    design: &Skeleton<P, Y>,
+    guard: &ZoneGuard<'_, P, Y::Beside<'_>>,
+    pages: &LocalPages<'_, P, Y>,
+    wanted: u32,
+    just_used: usize,
+) -> Drained {
+    let mut drained = Drained::default();
+    for_each_victim(design, pages, wanted, just_used, |block, order| {
+        drained.available += design.give(guard, block, order, pages.zone);
+        drained.all += order.frames();
+    });
+    drained
+}
+
+/// Takes at least `wanted` frames, of which there are so many, off a CPU's lists, oldest first.
+pub(crate) fn for_each_victim<P: Platform, Y: Policy<P>>(
+    design: &Skeleton<P, Y>,
+    pages: &LocalPages<'_, P, Y>,
+    wanted: u32,
+    just_used: usize,
+    mut each: impl FnMut(FrameIndex, Order),
+) {
+    let mut left = i64::from(wanted);
+    let mut take_last = |list: usize| {
+        let order = list_order(list);
+        let list = &pages.pcp.lists[list];
+        let Some(block) = list.last() else { return 0 };
+        list.remove(&design.frames, block);
+        each(block, order);
+        order.frames().get() as i64
+    };
+    match design.mode {
+        // As in Linux 6.12: the list used last first, each list until it is empty.
+        PcpMode::Auto => {
+            for list in (just_used..LISTS).chain(0..just_used) {
+                while left > 0 {
+                    match take_last(list) {
+                        0 => break,
+                        frames => left -= frames,
+                    }
+                }
+            }
+        }
+        // As in Linux 4.16: one block from each type's list in turn, more from a list the more
+        // empty ones were passed, so that nothing but a lone list is emptied at once.
+        PcpMode::Fixed { .. } => {
+            let (mut list, mut burst) = (0, 0);
+            while left > 0 {
+                let next = (1..=MigrateType::COUNT)
+                    .find(|step| !pages.pcp.lists[(list + step) % MigrateType::COUNT].is_empty());
+                let step = next.expect("the lists hold as many frames as the CPU counts");
+                burst += step as i64;
+                list = (list + step) % MigrateType::COUNT;
+                if burst == MigrateType::COUNT as i64 {
+                    burst = left;
+                }
+                while burst > 0 && left > 0 && take_last(list) > 0 {
+                    burst -= 1;
+                    left -= 1;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What makes one design of the skeleton differ from another.
+
+use core::fmt;
+
+use super::drain::drain_lists;
+use super::settings::ZonedSettings;
+use super::{LocalPages, Skeleton};
+use crate::Error;
+use crate::buddy::{Beside, FreeLists};
+use crate::config::Config;
+use crate::designs::pcp::{is_kept, list_index};
+use crate::designs::pcp_tuning::PcpMode;
+use crate::designs::{Setting, SettingError};
+use crate::memmap::block::{BlockType, ZoneIndex};
+use crate::memmap::frame::{FrameIndex, FrameState, Tag};
+use crate::memmap::list::End;
+use crate::memmap::region::{Carver, LayoutBuilder};
+use crate::platform::Platform;
+use crate::stat::Events;
+use crate::units::{FrameCount, MigrateType, Order};
+use crate::zone::fallback::Mode;
+
+/// Where a freed block goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// To the lists of this CPU, if their lock is free; otherwise to the zone.
+    Lists(usize),
+    /// To the queue of this CPU, which takes no lock.
+    Queue(usize),
+}
+
+/// The choices in which the designs differ. What a method does by default is what the baseline
+/// does.
+///
+/// The methods take types that only the crate can name, so the designs of this crate are all that
+/// there are.
+pub trait Policy<P: Platform>: Sized {
+    /// The design's name.
+    const NAME: &'static str;
+    /// Whether pageblocks have owners.
+    const USES_OWNERS: bool = false;
+    /// Settings that only this design has.
+    type Own: OwnSettings;
+    /// Where its tables lie.
+    type Plan;
+    /// What it keeps beside the lists that one CPU has of one zone. Guarded by their lock.
+    type PerCpu;
+    /// What it keeps beside the free lists of a zone. Guarded by the zone lock.
+    type Beside<'a>: Beside<P>
+    where
+        Self: 'a;
+
+    /// Plans its tables.
+    fn plan(
+        config: &Config<'_>,
+        settings: &ZonedSettings<Self::Own>,
+        layout: &mut LayoutBuilder,
+    ) -> Result<Self::Plan, Error>;
+
+    /// Initialises its tables, in the order in which they were planned.
+    fn carve(
+        plan: Self::Plan,
+        config: &Config<'_>,
+        settings: &ZonedSettings<Self::Own>,
+        carver: &mut Carver,
+    ) -> Self;
+
+    /// What a CPU begins with in one zone.
+    fn per_cpu() -> Self::PerCpu;
+
+    /// What is kept beside the free lists of a zone.
+    fn beside<'a>(
+        design: &'a Skeleton<P, Self>,
+        platform: &'a P,
+        zone: ZoneIndex,
+    ) -> Self::Beside<'a>;
+
+    /// The list that blocks of this order and type are kept on, if they are.
+    #[inline(always)]
+    fn list(mode: &PcpMode, order: Order, migratetype: MigrateType) -> Option<usize> {
+        is_kept(mode, order).then(|| list_index(order, migratetype))
+    }
+
+    /// Takes a block off a CPU's lists, if there is one.
+    #[inline(always)]
+    fn take(
+        design: &Skeleton<P, Self>,
+        pages: &LocalPages<'_, P, Self>,
+        order: Order,
+        migratetype: MigrateType,
+    ) -> Option<FrameIndex> {
+        pages.pcp.lists[list_index(order, migratetype)].pop_front(&design.frames)
+    }
+
+    /// Takes up to `count` blocks off a CPU's lists; returns how many there were.
+    #[inline(always)]
+    fn take_many(
+        design: &Skeleton<P, Self>,
+        pages: &LocalPages<'_, P, Self>,
+        order: Order,
+        migratetype: MigrateType,
+        count: usize,
+        each: impl FnMut(FrameIndex),
+    ) -> usize {
+        let list = &pages.pcp.lists[list_index(order, migratetype)];
+        list.pop_front_many(&design.frames, count, each)
+    }
+
+    /// Moves about `wanted` blocks from the zone to the lists of a CPU that has none; returns how
+    /// many frames.
+    fn refill(
+        design: &Skeleton<P, Self>,
+        platform: &P,
+        pages: &LocalPages<'_, P, Self>,
+        order: Order,
+        migratetype: MigrateType,
+        wanted: u32,
+    ) -> FrameCount {
+        refill_one_by_one(design, platform, pages, order, migratetype, wanted)
+    }
+
+    /// Where a block that was freed on CPU `here` goes.
+    #[inline(always)]
+    fn route(_design: &Skeleton<P, Self>, here: usize, _block: FrameIndex) -> Route {
+        Route::Lists(here)
+    }
+
+    /// The state of a free block on a CPU's list.
+    #[inline(always)]
+    fn mark(
+        _design: &Skeleton<P, Self>,
+        _pages: &LocalPages<'_, P, Self>,
+        _block: FrameIndex,
+        order: Order,
+        of: BlockType,
+    ) -> FrameState {
+        FrameState::head(Tag::Pcp, order, of)
+    }
+
+    /// Puts a claimed block on the queue of a CPU, for [`Route::Queue`].
+    fn enqueue(
+        _design: &Skeleton<P, Self>,
+        _cpu: usize,
+        _zone: ZoneIndex,
+        _block: FrameIndex,
+        _order: Order,
+    ) {
+        unreachable!("only a policy that routes blocks to queues is asked to")
+    }
+
+    /// Moves what is on a CPU's queue to its lists; returns how many frames.
+    fn absorb(_design: &Skeleton<P, Self>, _pages: &LocalPages<'_, P, Self>) -> FrameCount {
+        FrameCount::ZERO
+    }
+
+    /// Frames on a CPU's queue.
+    fn queued(_design: &Skeleton<P, Self>, _pages: &LocalPages<'_, P, Self>) -> FrameCount {
+        FrameCount::ZERO
+    }
+
+    /// Returns at least `wanted` frames, of which there are so many, from a CPU's lists to the
+    /// zone; returns how many. `just_used` is the list that a block was put on last.
+    fn drain(
+        design: &Skeleton<P, Self>,
+        platform: &P,
+        pages: &LocalPages<'_, P, Self>,
+        wanted: u32,
+        just_used: usize,
+    ) -> FrameCount {
+        let guard = design.lock_zone(platform, pages.zone);
+        let drained = drain_lists(design, &guard, pages, wanted, just_used);
+        guard.add_free(drained.available);
+        drained.all
+    }
+
+    /// Whether frames that are freed to the zone now are left unmerged. The caller holds the zone
+    /// lock.
+    #[inline(always)]
+    fn puts_off_merging(_design: &Skeleton<P, Self>, _zone: ZoneIndex) -> bool {
+        false
+    }
+
+    /// Ends whatever would let a walk over the frames of a zone see stale marks. The caller holds
+    /// no lock, and calls `end_walk` when it has done.
+    fn begin_walk(_design: &Skeleton<P, Self>, _platform: &P, _zone: ZoneIndex) {}
+
+    /// Ends what `begin_walk` began.
+    fn end_walk(_design: &Skeleton<P, Self>, _platform: &P, _zone: ZoneIndex) {}
+
+    /// Checks what the design keeps beside the lists; the error is a frame at which it is wrong. The
+    /// caller holds all locks of the zone.
+    fn check(
+        _design: &Skeleton<P, Self>,
+        _platform: &P,
+        _lists: &FreeLists<P>,
+        _cpus: usize,
+        _zone: ZoneIndex,
+    ) -> Result<(), FrameIndex> {
+        Ok(())
+    }
+
+    /// Adds what only this design counts.
+    fn add_events(_pages: &LocalPages<'_, P, Self>, _events: &mut Events) {}
+
+    /// A CPU goes away: nothing shall come to its lists any more.
+    fn retire(_design: &Skeleton<P, Self>, _platform: &P, _cpu: usize, _zone: ZoneIndex) {}
+}
+
+/// Takes blocks from the zone one by one, under one hold of its lock, to the back of a list.
+pub(crate) fn refill_one_by_one<P: Platform, Y: Policy<P>>(
+    design: &Skeleton<P, Y>,
+    platform: &P,
+    pages: &LocalPages<'_, P, Y>,
+    order: Order,
+    migratetype: MigrateType,
+    wanted: u32,
+) -> FrameCount {
+    let (mut mode, mut taken) = (Mode::default(), FrameCount::ZERO);
+    let of = BlockType::of(migratetype);
+    let list = &pages.pcp.lists[list_index(order, migratetype)];
+    let guard = design.lock_zone(platform, pages.zone);
+    for _ in 0..wanted {
+        let Some(block) = guard.take(order, migratetype, &mut mode) else { break };
+        design.frames.set_state(block, Y::mark(design, pages, block, order, of));
+        list.push(&design.frames, block, End::Back);
+        taken += order.frames();
+    }
+    guard.sub_free(taken);
+    taken
+}
+
+/// The settings that only one design has.
+pub trait OwnSettings: Default + Clone + fmt::Debug {
+    /// The settings that there are.
+    const TABLE: &'static [Setting];
+
+    /// Sets one by its name.
+    fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError>;
+
+    /// Calls `each` with the name and value of every setting.
+    fn for_each(&self, each: &mut dyn FnMut(&'static str, &dyn fmt::Display));
+}
+
+/// A design without settings of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoneOfItsOwn;
+
+impl OwnSettings for NoneOfItsOwn {
+    const TABLE: &'static [Setting] = &[];
+
+    fn set(&mut self, _name: &str, _value: &str) -> Result<(), SettingError> {
+        Err(SettingError::UnknownName)
+    }
+
+    fn for_each(&self, _each: &mut dyn FnMut(&'static str, &dyn fmt::Display)) {}
+}
