@@ -52,6 +52,12 @@ pub struct Events {
     pub drains: u64,
     /// Frames that drains moved.
     pub drained: FrameCount,
+    /// How often a zone was compacted, in whole or in part.
+    pub compactions: u64,
+    /// Frames whose content was moved elsewhere.
+    pub migrated: FrameCount,
+    /// Contiguous ranges handed out.
+    pub ranges: u64,
 }
 
 impl Events {
@@ -65,6 +71,9 @@ impl Events {
         self.refilled += other.refilled;
         self.drains += other.drains;
         self.drained += other.drained;
+        self.compactions += other.compactions;
+        self.migrated += other.migrated;
+        self.ranges += other.ranges;
     }
 }
 
