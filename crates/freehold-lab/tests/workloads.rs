@@ -42,10 +42,17 @@ fn simulated(workload: &str, settings: &[&str], more: &[&str]) -> Output {
     run(workload, settings, &[&machine, memory, more].concat())
 }
 
-fn result(document: &str) -> Value {
+fn results(document: &str) -> Vec<Value> {
     let document: Value = serde_json::from_str(document).unwrap();
     assert_eq!(document["schema"], "freehold.run/1");
-    document["results"][0].clone()
+    document["results"].as_array().unwrap().clone()
+}
+
+/// The result of the only cell.
+fn result(document: &str) -> Value {
+    let results = results(document);
+    assert_eq!(results.len(), 1);
+    results[0].clone()
 }
 
 /// What holds for every result.
@@ -72,17 +79,20 @@ fn check(workload: &str, result: &Value) {
 }
 
 #[test]
-fn every_workload_runs_on_a_simulated_machine_and_one_seed_gives_the_same_bytes() {
+fn every_workload_runs_on_every_design_and_one_seed_gives_the_same_bytes() {
     for (workload, settings) in WORKLOADS {
-        let seed = |seed| stdout(simulated(workload, settings, &["--json", "--seed", seed]));
+        let seed = |seed| {
+            let all = ["--design", "all", "--json", "--seed", seed];
+            stdout(simulated(workload, settings, &all))
+        };
         let document = seed("3");
         assert_eq!(document, seed("3"), "{workload}");
-        let (one, other) = (result(&document), result(&seed("4")));
-        assert_ne!(one["result_hash"], other["result_hash"], "{workload}");
-        check(workload, &one);
-        let zone_lock = one["locks"].as_array().unwrap().iter();
-        let mut zone_lock = zone_lock.filter(|lock| lock["name"] == "zone_lock");
-        assert!(zone_lock.next().is_some(), "{workload}");
+        for (one, other) in results(&document).iter().zip(&results(&seed("4"))) {
+            assert_ne!(one["result_hash"], other["result_hash"], "{workload}");
+            check(workload, one);
+            let locks = one["locks"].as_array().unwrap();
+            assert!(locks.iter().any(|lock| lock["name"] == "zone_lock"), "{workload}");
+        }
     }
 }
 
@@ -100,8 +110,14 @@ fn every_workload_runs_on_the_host() {
 fn every_table_fits_100_columns_and_says_what_its_figures_are() {
     for (workload, settings) in WORKLOADS {
         for (table, origin) in [
-            (run(workload, settings, &["--cpus", "2"]), "Measured on this host."),
-            (simulated(workload, settings, &[]), "Simulated on uma-4: a prediction."),
+            (
+                run(workload, settings, &["--design", "all", "--cpus", "2"]),
+                "Measured on this host.",
+            ),
+            (
+                simulated(workload, settings, &["--design", "all"]),
+                "Simulated on uma-4: a prediction.",
+            ),
         ] {
             let table = stdout(table);
             assert!(table.contains("zone-lock") && table.contains(origin), "{table}");
@@ -124,6 +140,20 @@ fn what_is_allocated_is_freed_by_the_others() {
     let specific = &result(&document)["workload_specific"];
     assert_eq!((&specific["workers"]["tasks"], specific.get("exit")), (&1.into(), None));
     assert_eq!(specific["calls"]["free"]["count"], 4 * 512);
+}
+
+#[test]
+fn content_is_moved_out_of_the_way_where_it_can_be() {
+    let contig = |unmovable| {
+        let settings = ["memory_mib=64", "ranges=8", "occupancy=30", unmovable];
+        let document = stdout(simulated("contig", &settings, &["--json"]));
+        result(&document)["workload_specific"]["mib_2"].clone()
+    };
+    let movable = contig("unmovable=0");
+    assert_eq!(movable["got"], 8, "{movable}");
+    assert!(movable["migrated"].as_u64().unwrap() > 8 * 50, "{movable}");
+    let mixed = contig("unmovable=300");
+    assert!(mixed["got"].as_u64().unwrap() < 8, "{mixed}");
 }
 
 #[test]

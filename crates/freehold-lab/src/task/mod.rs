@@ -14,8 +14,10 @@ pub(crate) mod workload;
 use anyhow::{Result, anyhow};
 use fastrand::Rng;
 use freehold::platform::Platform;
-use freehold::{Design, Error, Order, PageAllocator, Pfn, Request};
+use freehold::{Design, Error, Order, PageAllocator, Pfn, RangeRequest, Request};
 use freehold_sim::{Key, Path};
+
+use owners::{Mover, Owners};
 
 /// How long a task that waits for another one does nothing before it looks again, in virtual time.
 const PAUSE_NS: u64 = 500;
@@ -64,7 +66,7 @@ pub(crate) struct Block {
 ///
 /// On a simulated machine every call may let other tasks run, so a task must not hold a borrow or a
 /// lock of the host across one.
-pub(crate) trait Task {
+pub(crate) trait Task: Sized {
     type Platform: Platform;
     type Design: Design<Self::Platform>;
 
@@ -82,7 +84,6 @@ pub(crate) trait Task {
 
     /// Copies the content of a block to `to`. On a simulated machine, reading a frame costs what
     /// clearing it does: the same lines come through the same caches.
-    #[expect(dead_code, reason = "for the owners that compaction asks to move")]
     fn copy(&self, from: Block, to: Pfn);
 
     /// Does work of the kernel outside the allocator: charged on a simulated machine, nothing on
@@ -154,15 +155,43 @@ pub(crate) trait Task {
     fn fault(&self, request: Request) -> Result<Block, Error> {
         self.charge(&FAULT_ENTRY);
         let block = Block { pfn: self.alloc(request)?, order: request.order() };
+        self.map(block);
+        Ok(block)
+    }
+
+    /// The second half of a page fault: clears the block and enters it.
+    fn map(&self, block: Block) {
         self.clear(block);
         self.charge(&FAULT_MAPPING);
-        Ok(block)
     }
 
     /// As [`Task::alloc`]; no block if there is no memory for one.
     fn try_alloc(&self, request: Request) -> Result<Option<Block>> {
         let order = request.order();
         if_any(self.alloc(request).map(|pfn| Block { pfn, order }))
+    }
+
+    /// As [`Task::try_alloc`]; if free memory is fragmented, content of `owners` is moved.
+    fn try_alloc_compacting(&self, request: Request, owners: &Owners) -> Result<Option<Block>> {
+        let mover = Mover { owners, task: self };
+        let alloc = || self.allocator().alloc_compacting(request, &mover);
+        let order = request.order();
+        if_any(self.timed(Path::Alloc, alloc).map(|pfn| Block { pfn, order }))
+    }
+
+    /// Allocates the frames of a block at its place, out of which movable content of `owners` is
+    /// moved; nothing if that cannot be.
+    fn try_alloc_range(&self, block: Block, owners: &Owners) -> Result<Option<Block>> {
+        let request = RangeRequest::new(block.order.frames()).at(block.pfn);
+        let mover = Mover { owners, task: self };
+        let alloc = || self.allocator().alloc_range(request, &mover);
+        if_any(self.timed(Path::Alloc, alloc).map(|_| block))
+    }
+
+    /// Frees what [`Task::try_alloc_range`] gave.
+    fn free_range(&self, block: Block) -> Result<(), Error> {
+        let frames = block.order.frames();
+        self.timed(Path::Free, || self.allocator().free_range(block.pfn, frames))
     }
 
     /// As [`Task::fault`]; no block if there is no memory for one.
@@ -214,7 +243,7 @@ pub(crate) trait Task {
 fn if_any(allocated: Result<Block, Error>) -> Result<Option<Block>> {
     match allocated {
         Ok(block) => Ok(Some(block)),
-        Err(Error::OutOfMemory | Error::BelowWatermark) => Ok(None),
+        Err(Error::OutOfMemory | Error::BelowWatermark | Error::RangeBusy) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use anyhow::Result;
-use freehold::{FrameCount, Order, Pfn};
+use freehold::{FrameCount, Migrate, MigrateError, Order, Pfn};
 
 use super::{Block, Task};
 
@@ -19,15 +19,6 @@ pub(crate) struct Owners {
     /// For the first frame of each block that is held, its slot and one more. A hint: the slot
     /// knows.
     holders: Vec<AtomicU64>,
-}
-
-/// Why a block was not moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unmoved {
-    /// It is being used, freed or moved right now.
-    Busy,
-    /// No slot holds such a block.
-    NotHeld,
 }
 
 /// A slot that holds nothing.
@@ -92,21 +83,21 @@ impl Owners {
     ///
     /// # Errors
     ///
-    /// [`Unmoved`]: nothing has changed.
-    #[cfg_attr(not(test), expect(dead_code, reason = "compaction will ask for it"))]
+    /// [`MigrateError::Busy`] if the block is being used, freed or moved right now, and
+    /// [`MigrateError::Failed`] if no slot holds such a block; nothing has changed then.
     pub(crate) fn relocate(
         &self,
         from: Block,
         to: Pfn,
         copy: impl FnOnce(),
-    ) -> Result<(), Unmoved> {
+    ) -> Result<(), MigrateError> {
         let holder = self.holder(from.pfn).load(Relaxed);
-        let slot = (holder as usize).checked_sub(1).ok_or(Unmoved::NotHeld)?;
+        let slot = (holder as usize).checked_sub(1).ok_or(MigrateError::Failed)?;
         let word = held(from);
         match self.slots[slot].compare_exchange(word, word | BUSY, Acquire, Relaxed) {
             Ok(_) => {}
-            Err(other) if other == word | BUSY || other == EMPTY => return Err(Unmoved::Busy),
-            Err(_) => return Err(Unmoved::NotHeld),
+            Err(other) if other == word | BUSY || other == EMPTY => return Err(MigrateError::Busy),
+            Err(_) => return Err(MigrateError::Failed),
         }
         copy();
         self.holder(from.pfn).store(EMPTY, Relaxed);
@@ -121,6 +112,19 @@ impl Owners {
 
     fn holder(&self, pfn: Pfn) -> &AtomicU64 {
         &self.holders[pfn.get() as usize]
+    }
+}
+
+/// The owner that the allocator asks to move content, on behalf of a task.
+pub(super) struct Mover<'a, T> {
+    pub(super) owners: &'a Owners,
+    pub(super) task: &'a T,
+}
+
+impl<T: Task> Migrate for Mover<'_, T> {
+    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
+        let from = Block { pfn: from, order };
+        self.owners.relocate(from, to, || self.task.copy(from, to))
     }
 }
 
@@ -155,10 +159,10 @@ mod tests {
     fn what_no_slot_holds_is_not_moved() {
         let owners = Owners::new(1, FrameCount::new(4096));
         let relocate = |from| owners.relocate(from, Pfn::new(99), || panic!("nothing to copy"));
-        assert_eq!(relocate(block(5, 0)), Err(Unmoved::NotHeld), "unmovable, or another's");
+        assert_eq!(relocate(block(5, 0)), Err(MigrateError::Failed), "unmovable, or another's");
         owners.put(0, block(4, 1));
-        assert_eq!(relocate(block(4, 0)), Err(Unmoved::NotHeld), "of another order");
-        assert_eq!(relocate(block(5, 0)), Err(Unmoved::NotHeld), "within a block");
+        assert_eq!(relocate(block(4, 0)), Err(MigrateError::Failed), "of another order");
+        assert_eq!(relocate(block(5, 0)), Err(MigrateError::Failed), "within a block");
         assert_eq!(owners.blocks(0..1).collect::<Vec<_>>(), [block(4, 1)]);
     }
 
@@ -168,7 +172,7 @@ mod tests {
         owners.put(0, block(5, 0));
         let outer = owners.relocate(block(5, 0), Pfn::new(6), || {
             let inner = owners.relocate(block(5, 0), Pfn::new(7), || panic!("moved twice"));
-            assert_eq!(inner, Err(Unmoved::Busy));
+            assert_eq!(inner, Err(MigrateError::Busy));
         });
         assert_eq!(outer, Ok(()));
         assert_eq!(owners.blocks(0..1).collect::<Vec<_>>(), [block(6, 0)]);

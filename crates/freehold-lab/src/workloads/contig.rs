@@ -3,13 +3,11 @@
 //! What hugetlbfs and CMA ask of a kernel. All tasks fill the memory with cached files, frame by
 //! frame, and with a little that cannot be moved, and drop files at random down to the wanted
 //! occupancy. Then one task asks for aligned ranges, one after the other and spread evenly over the
-//! memory: first of 2 MiB, then of 1 GiB. What it gets it gives back at once.
-//!
-//! The allocator cannot move frames yet, so a range is to be had only where it is free already and
-//! no larger than its largest block; which one that is the allocator chooses.
+//! memory: first of 2 MiB, then of 1 GiB. What is movable in a range is moved out of it, and what
+//! the task gets it gives back at once.
 
 use anyhow::Result;
-use freehold::{Error, FrameCount, Order, Pfn, Request, Setting};
+use freehold::{FrameCount, Order, Pfn, Setting};
 use serde_json::{Map, json};
 
 use crate::machine::FRAME_BYTES;
@@ -17,16 +15,16 @@ use crate::report::columns::{Column, number, percent, scaled};
 use crate::report::document::Work;
 use crate::report::summary::Quantiles;
 use crate::task::population::Population;
-use crate::task::workload::{Auto, Findings, Memory, Setup, TaskWorkload};
+use crate::task::workload::{Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Task};
 use crate::workload::SettingTable;
 
 const SETTINGS: &[Setting] = &[
     Setting {
         name: "memory_mib",
-        values: "64..=1048576, or auto",
-        default: "auto",
-        meaning: "memory of the machine, in MiB; auto: 4096 if simulated, else 2048",
+        values: "64..=1048576",
+        default: "4096",
+        meaning: "memory of the machine, in MiB",
     },
     Setting {
         name: "occupancy",
@@ -48,8 +46,6 @@ const SETTINGS: &[Setting] = &[
     },
 ];
 
-const MEMORY_MIB: Auto = Auto { simulated: 4096, host: 2048 };
-
 /// The sizes of the ranges, and what they are called.
 const SIZES: [(&str, Order); 2] = [("mib_2", Order::PAGEBLOCK), ("gib_1", Order::new(18))];
 
@@ -64,6 +60,8 @@ pub(crate) struct Contig {
 #[derive(Default)]
 pub(crate) struct Answers {
     got: u64,
+    /// Frames that were moved.
+    migrated: u64,
     latencies_ns: Vec<u64>,
 }
 
@@ -72,24 +70,24 @@ impl TaskWorkload for Contig {
     const SETS_MEMORY: bool = true;
     const SIZE: &'static str = "memory_mib";
     const COLUMNS: &'static [Column] = &[
-        Column { heading: "2 MiB", cell: |r| number(r, "mib_2.asked", 0) },
-        Column { heading: "success", cell: |r| percent(r, "mib_2.success") },
+        Column { heading: "2 MiB", cell: |r| percent(r, "mib_2.success") },
         Column { heading: "p50 us", cell: |r| scaled(r, "mib_2.latency.p50_ns", 1e3, 1) },
         Column { heading: "p99 us", cell: |r| scaled(r, "mib_2.latency.p99_ns", 1e3, 1) },
-        Column { heading: "1 GiB", cell: |r| number(r, "gib_1.asked", 0) },
-        Column { heading: "success", cell: |r| percent(r, "gib_1.success") },
+        Column { heading: "moved", cell: |r| number(r, "mib_2.migrated", 0) },
+        Column { heading: "1 GiB", cell: |r| percent(r, "gib_1.success") },
         Column { heading: "max ms", cell: |r| scaled(r, "gib_1.latency.max_ns", 1e6, 2) },
+        Column { heading: "moved", cell: |r| number(r, "gib_1.migrated", 0) },
     ];
     const LEGEND: &'static [&'static str] = &[
-        "2 MiB, 1 GiB: ranges that were asked for. success: those that were had. The allocator",
-        "cannot move frames yet: what is in use makes a range fail, and 1 GiB is too large for it.",
+        "2 MiB, 1 GiB: share of the ranges that were had. us, ms: time of a request. moved:",
+        "frames that were moved out of the way, for all of them.",
     ];
     /// The answers by size, from the task that asks.
     type Outcome = Vec<Answers>;
 
     fn new(setup: &Setup<'_>) -> Result<Self> {
         let given = setup.given;
-        let mib = setup.number_or_auto(SETTINGS, "memory_mib", 64..=1_048_576, MEMORY_MIB)?;
+        let mib = given.number(SETTINGS, "memory_mib", 64..=1_048_576)?;
         let frames = ((mib as u64) << 20) / FRAME_BYTES;
         let unmovable = given.number(SETTINGS, "unmovable", 0..=500)? as u64;
         let occupancy = given.number(SETTINGS, "occupancy", 0..=90)? as u64;
@@ -128,6 +126,7 @@ impl TaskWorkload for Contig {
             let fields = json!({
                 "asked": asked,
                 "got": answers.got,
+                "migrated": answers.migrated,
                 "success": answers.got as f64 / asked.max(1) as f64,
                 "latency": Quantiles::of(answers.latencies_ns.iter().copied()),
             });
@@ -145,26 +144,19 @@ impl Contig {
         let there = self.frames / order.frames().get();
         let asked = self.ranges.min(there);
         let mut answers = Answers::default();
+        let migrated = || task.allocator().events().migrated.get();
+        let migrated_before = migrated();
         for range in 0..asked {
             let at = Pfn::new(range * there / asked * order.frames().get());
             let asked_ns = task.now_ns();
-            let got = ask(task, at, order)?;
+            let got = task.try_alloc_range(Block { pfn: at, order }, &self.cached.owners)?;
             answers.latencies_ns.push(task.now_ns() - asked_ns);
             if let Some(block) = got {
                 answers.got += 1;
-                task.free(block)?;
+                task.free_range(block)?;
             }
         }
+        answers.migrated = migrated() - migrated_before;
         Ok(answers)
-    }
-}
-
-/// Asks for the range of this size at `at`, which the allocator has no call for yet: it gives
-/// another one if it has any.
-fn ask<T: Task>(task: &T, _at: Pfn, order: Order) -> Result<Option<Block>> {
-    match task.alloc(Request::new(order)) {
-        Ok(pfn) => Ok(Some(Block { pfn, order })),
-        Err(Error::OutOfMemory | Error::BelowWatermark | Error::OrderTooLarge) => Ok(None),
-        Err(error) => Err(error.into()),
     }
 }

@@ -56,11 +56,10 @@ impl TaskWorkload for CrossCpu {
         Column { heading: "alloc ns", cell: |r| number(r, "calls.alloc.mean_ns", 1) },
         Column { heading: "free ns", cell: |r| number(r, "calls.free.mean_ns", 1) },
         Column { heading: "ring full", cell: |r| percent(r, "allocating_waits") },
-        Column { heading: "ring empty", cell: |r| percent(r, "freeing_waits") },
     ];
     const LEGEND: &'static [&'static str] = &[
         "ns/frame: of one pair, ring included. ring full: share of their time that allocating",
-        "tasks wait; ring empty: that freeing ones do.",
+        "tasks wait for the freeing ones.",
     ];
     type Outcome = Span;
 

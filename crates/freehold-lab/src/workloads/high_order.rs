@@ -4,9 +4,10 @@
 //! be moved, by jobs that also allocate and free memory of their own; then files are dropped at
 //! random until the wanted part of the memory is in use. One task attempts blocks of order 9, one
 //! after the other with a delay between, and holds what it gets, until it has asked for nearly all
-//! memory. An attempt that fails drops the oldest cached files, as reclaim does, and tries once
-//! more. Meanwhile the other tasks go on with a small load: they fill their caches again, and
-//! allocate and free a little. All of that is done twice, the second time with a delay of 1 ms.
+//! memory. Content is moved where free memory is fragmented. An attempt that fails drops the
+//! oldest cached files, as reclaim does, and tries once more. Meanwhile the other tasks go on with
+//! a small load: they fill their caches again, and allocate and free a little. All of that is done
+//! twice, the second time with a delay of 1 ms.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -206,13 +207,14 @@ impl HighOrder {
         let attempts = self.frames * self.attempts / 100 / Order::PAGEBLOCK.frames().get();
         let mut latencies_ns = Vec::with_capacity(attempts as usize);
         let mut reclaimed = 0;
+        let huge = Request::new(Order::PAGEBLOCK);
         for _ in 0..attempts {
             task.idle_ns(delay_ns);
             let asked_ns = task.now_ns();
-            let mut block = task.try_alloc(Request::new(Order::PAGEBLOCK))?;
+            let mut block = task.try_alloc_compacting(huge, &self.cached.owners)?;
             if block.is_none() && self.reclaim > 0 {
                 reclaimed += self.reclaim(task)?;
-                block = task.try_alloc(Request::new(Order::PAGEBLOCK))?;
+                block = task.try_alloc_compacting(huge, &self.cached.owners)?;
             }
             latencies_ns.push(task.now_ns() - asked_ns);
             got.extend(block);

@@ -101,15 +101,14 @@ impl TaskWorkload for ParallelFree {
         Column { heading: "workers", cell: |r| number(r, "workers.tasks", 0) },
         Column { heading: "ms", cell: |r| scaled(r, "workers.ns.median", 1e6, 2) },
         Column { heading: "frames/s", cell: |r| number(r, "workers.per_second", 0) },
-        Column { heading: "exiting", cell: |r| number(r, "exit.tasks", 0) },
-        Column { heading: "ms", cell: |r| scaled(r, "exit.ns.median", 1e6, 2) },
+        Column { heading: "exit ms", cell: |r| scaled(r, "exit.ns.median", 1e6, 2) },
         Column { heading: "frames/s", cell: |r| number(r, "exit.per_second", 0) },
         Column { heading: "free ns", cell: |r| number(r, "calls.free.mean_ns", 1) },
     ];
     const LEGEND: &'static [&'static str] = &[
-        "workers: tasks that free what one task allocated. exiting: tasks that all free their",
-        "own. ms: from the start until the last is done. free ns: a call of the allocator, in",
-        "the last of the two.",
+        "workers: tasks that free what one task allocated. exit: all tasks free their own. ms:",
+        "from the start until the last is done. free ns: a call of the allocator, in the last",
+        "of the two.",
     ];
     type Outcome = Vec<Spans>;
 

@@ -19,7 +19,7 @@ use crate::report::columns::{Column, number, percent};
 use crate::report::document::Work;
 use crate::task::owners::Owners;
 use crate::task::workload::{Auto, Findings, Memory, Setup, TaskWorkload};
-use crate::task::{Block, Task};
+use crate::task::{Block, FAULT_ENTRY, Task};
 use crate::workload::SettingTable;
 
 const SETTINGS: &[Setting] = &[
@@ -132,7 +132,7 @@ impl TaskWorkload for ThpMix {
         let ends_ns = began_ns + self.time_ns;
         let (attempts, faults) = if huge {
             let blocks = (share / Order::PAGEBLOCK.frames().get()).max(1);
-            fault_huge(task, ends_ns, blocks as usize, held)?
+            self.fault_huge(task, ends_ns, blocks as usize, held)?
         } else {
             self.fault_small(task, ends_ns, share as usize)?
         };
@@ -227,32 +227,43 @@ impl ThpMix {
     fn free_slots(&self, task: usize) -> impl Iterator<Item = usize> + '_ {
         self.slots_of(task).filter(|&slot| self.owners.is_empty(slot))
     }
-}
 
-/// Faults in huge pages, of which it keeps `most`. Returns attempts and faults.
-fn fault_huge<T: Task>(
-    task: &T,
-    ends_ns: u64,
-    most: usize,
-    held: &mut Vec<Block>,
-) -> Result<(u64, u64)> {
-    let mut blocks = VecDeque::with_capacity(most);
-    let (mut attempts, mut faults) = (0, 0);
-    while task.now_ns() < ends_ns {
-        attempts += 1;
-        match task.try_fault(Request::new(Order::PAGEBLOCK))? {
-            Some(block) => {
-                faults += 1;
-                blocks.push_back(block);
+    /// Faults in huge pages, of which it keeps `most`. Returns attempts and faults.
+    fn fault_huge<T: Task>(
+        &self,
+        task: &T,
+        ends_ns: u64,
+        most: usize,
+        held: &mut Vec<Block>,
+    ) -> Result<(u64, u64)> {
+        let mut blocks = VecDeque::with_capacity(most);
+        let (mut attempts, mut faults) = (0, 0);
+        while task.now_ns() < ends_ns {
+            attempts += 1;
+            match self.try_fault_huge(task)? {
+                Some(block) => {
+                    faults += 1;
+                    blocks.push_back(block);
+                }
+                None => task.idle_ns(FALLBACK_NS),
             }
-            None => task.idle_ns(FALLBACK_NS),
+            if blocks.len() >= most
+                && let Some(block) = blocks.pop_front()
+            {
+                task.unmap(block)?;
+            }
         }
-        if blocks.len() >= most
-            && let Some(block) = blocks.pop_front()
-        {
-            task.unmap(block)?;
-        }
+        held.extend(blocks);
+        Ok((attempts, faults))
     }
-    held.extend(blocks);
-    Ok((attempts, faults))
+
+    /// Faults in a huge page; content is moved if free memory is fragmented.
+    fn try_fault_huge<T: Task>(&self, task: &T) -> Result<Option<Block>> {
+        task.charge(&FAULT_ENTRY);
+        let block = task.try_alloc_compacting(Request::new(Order::PAGEBLOCK), &self.owners)?;
+        if let Some(block) = block {
+            task.map(block);
+        }
+        Ok(block)
+    }
 }
