@@ -1,14 +1,15 @@
 //! The front door.
 
+use crate::compact::{Compaction, Migrate};
 use crate::config::{Config, MemoryRange};
 use crate::designs::{Context, Design};
 use crate::error::{BulkFreeError, Error};
 use crate::memmap::region::{Carver, Layout, LayoutBuilder, Metadata};
 use crate::platform::Platform;
-use crate::request::Request;
+use crate::request::{RangeRequest, Request};
 use crate::stat::{Census, Events, Violation, ZoneStats};
 use crate::topology::{Topology, TopologyPlan};
-use crate::units::{CpuId, Order, Pfn};
+use crate::units::{CpuId, FrameCount, Order, Pfn};
 
 /// A page-frame allocator: design `D` on platform `P`.
 ///
@@ -146,6 +147,70 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// [`BulkFreeError`] at the first block that [`PageAllocator::free`] would refuse.
     pub fn free_bulk(&self, blocks: &[Pfn], order: Order) -> Result<(), BulkFreeError> {
         self.design.free_bulk(self.context(), blocks, order)
+    }
+
+    /// Allocates one block, as [`PageAllocator::alloc`] does; if that fails because free memory is
+    /// fragmented, has content moved until a block of this order is free.
+    ///
+    /// Attempts that are likely to be in vain are put off: after each failure, twice as many.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::alloc`].
+    pub fn alloc_compacting(&self, request: Request, owner: &dyn Migrate) -> Result<Pfn, Error> {
+        let (request, zones) = self.resolve(request)?;
+        self.design.alloc_compacting(self.context(), zones, request, owner)
+    }
+
+    /// Moves content in all of memory, zone by zone, so that free memory comes to lie together.
+    ///
+    /// Cost: visits every frame and moves up to half of the content, with all locks dropped every
+    /// few frames.
+    pub fn compact(&self, owner: &dyn Migrate) -> Compaction {
+        self.design.compact(self.context(), owner)
+    }
+
+    /// Allocates frames that lie side by side, in one zone, and returns the first. Movable content
+    /// that is in the way is moved elsewhere, to zones of the same kind or a more restricted one.
+    ///
+    /// The frames are held in blocks of the largest orders that fit, as unmovable content. They may
+    /// be freed by [`PageAllocator::free_range`], all at once or a part at a time, or by
+    /// [`PageAllocator::free`], in parts that lie within one block.
+    ///
+    /// Cost: looks at every frame once for each place that is tried, and takes the frames of the
+    /// pageblocks concerned out of circulation meanwhile. Other CPUs go on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadRange`] for no frames; [`Error::BadAlignment`]; with [`RangeRequest::at`],
+    /// [`Error::Misaligned`], [`Error::OutsideSpan`], and [`Error::ForeignFrame`] if there is a
+    /// hole; [`Error::OutOfMemory`] if no zone is large enough or too little is free;
+    /// [`Error::BelowWatermark`] if what is free is reserved; [`Error::RangeBusy`] if content that
+    /// cannot be moved is everywhere in the way, or another range is just being allocated there.
+    pub fn alloc_range(&self, request: RangeRequest, owner: &dyn Migrate) -> Result<Pfn, Error> {
+        if request.frames == FrameCount::ZERO {
+            return Err(Error::BadRange);
+        }
+        if !request.align.get().is_power_of_two() {
+            return Err(Error::BadAlignment);
+        }
+        let (near, zones) = self.resolve(request.near)?;
+        let request = RangeRequest { near, ..request };
+        self.design.alloc_range(self.context(), zones, &request, owner)
+    }
+
+    /// Frees frames that lie side by side in one zone, in whatever blocks they were allocated. What
+    /// is left of blocks that reach beyond them stays allocated, in blocks of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadRange`], [`Error::ForeignFrame`], and [`Error::DoubleFree`] if any of the frames
+    /// is free; nothing has changed then.
+    pub fn free_range(&self, first: Pfn, frames: FrameCount) -> Result<(), Error> {
+        if frames == FrameCount::ZERO {
+            return Err(Error::BadRange);
+        }
+        self.design.free_range(self.context(), first, frames)
     }
 
     /// Brings further memory into use, within the span that the configuration named.

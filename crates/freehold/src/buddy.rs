@@ -134,8 +134,9 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         self.lists.count(order, of, -1);
     }
 
-    /// Takes a free block off whatever list it is on; says of which order it is.
-    fn remove_any(&self, block: FrameIndex) -> Option<Order> {
+    /// Takes a free block off whatever list it is on and leaves its head unmarked; says of which
+    /// order it is.
+    pub(crate) fn remove_any(&self, block: FrameIndex) -> Option<Order> {
         let state = self.tables.frames.state(block);
         let order = state.order().filter(|_| state.tag() == Tag::Buddy)?;
         self.remove(block, order, state.block_type());
@@ -221,16 +222,17 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         self.insert_as(frame, state, Order::ZERO, of, End::Front);
     }
 
-    /// Makes up for a merge that was put off, if the buddy is free by now.
-    pub(crate) fn merge_late(&self, frame: FrameIndex) {
+    /// Makes up for a merge that was put off, if the buddy is free by now; says whether it was.
+    pub(crate) fn merge_late(&self, frame: FrameIndex) -> bool {
         let state = self.tables.frames.state(frame);
-        if state.is(Tag::Buddy, Order::ZERO)
+        let due = state.is(Tag::Buddy, Order::ZERO)
             && state.is_unmerged()
-            && self.free_buddy(frame, Order::ZERO, state.block_type()).is_some()
-        {
+            && self.free_buddy(frame, Order::ZERO, state.block_type()).is_some();
+        if due {
             self.remove(frame, Order::ZERO, state.block_type());
             self.free(frame, Order::ZERO, None);
         }
+        due
     }
 
     /// Takes the smallest sufficient block of this type, splitting it; its head is unmarked.
@@ -256,9 +258,25 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         self.give_back_rest(block, from, order, of);
     }
 
-    /// Takes a free block, whatever its order and type; its head is unmarked.
-    pub(crate) fn take_whole(&self, block: FrameIndex) -> Option<Order> {
-        self.remove_any(block)
+    /// Takes the frames of a block, all of which are free, from whatever lists they are on: they
+    /// may be part of a larger free block, or lie in smaller ones. No head is left marked.
+    pub(crate) fn take_frames(&self, block: FrameIndex, order: Order) {
+        for from in order.to(Order::BUDDY_MAX) {
+            let head = block.head(from);
+            let state = self.tables.frames.state(head);
+            if state.is(Tag::Buddy, from) {
+                self.remove(head, from, state.block_type());
+                for half in (order.get()..from.get()).rev().map(Order::new) {
+                    self.insert(block.head(half).buddy(half), half, state.block_type(), End::Front);
+                }
+                return;
+            }
+        }
+        let mut at = block;
+        while at < block.after(order) {
+            let taken = self.remove_any(at);
+            at = at.after(taken.expect("the caller knows that all frames are free"));
+        }
     }
 
     /// Returns all but the first `order` of a block of order `from` to the lists of a type.

@@ -6,7 +6,7 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Error {
-    /// No zone that the request may use has a free block of this order.
+    /// No zone that the request may use has a free block of this order, or room for this range.
     OutOfMemory,
     /// Free blocks exist, but a watermark or a lowmem reserve keeps them from this request.
     BelowWatermark,
@@ -26,8 +26,12 @@ pub enum Error {
     DoubleFree,
     /// The frame belongs to an allocation smaller than the order given.
     WrongOrder,
-    /// A range of memory is empty or ends beyond the last frame number.
+    /// A range is empty, ends beyond the last frame number, or reaches from one zone into another.
     BadRange,
+    /// An alignment is not a power of two.
+    BadAlignment,
+    /// Every place for the range holds content that cannot be moved, or that its owner did not move.
+    RangeBusy,
     /// A range of memory overlaps memory that is managed already.
     RangeOverlaps,
     /// A range of memory lies outside the span that the metadata was laid out for.
@@ -49,9 +53,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Error::OutOfMemory => {
-                "no free block of this order in any zone that the request may use"
-            }
+            Error::OutOfMemory => "no free block of this size in any zone that the request may use",
             Error::BelowWatermark => "the free blocks left are reserved by a watermark",
             Error::OrderTooLarge => "the order is larger than this design serves",
             Error::UnknownNode => "there is no such node",
@@ -61,7 +63,11 @@ impl fmt::Display for Error {
             Error::ForeignFrame => "the frame is not managed by this allocator",
             Error::DoubleFree => "the frame is free already",
             Error::WrongOrder => "the frame was allocated with a smaller order",
-            Error::BadRange => "the range is empty or ends beyond the last frame number",
+            Error::BadRange => {
+                "the range is empty, ends beyond the last frame number, or spans two zones"
+            }
+            Error::BadAlignment => "the alignment is not a power of two",
+            Error::RangeBusy => "every place for the range holds content that cannot be moved",
             Error::RangeOverlaps => "the range overlaps memory that is managed already",
             Error::OutsideSpan => "the range lies outside the span of the metadata",
             Error::SharedPageblock => "two zones share a pageblock",

@@ -69,11 +69,12 @@
 extern crate self as freehold;
 
 pub use allocator::PageAllocator;
+pub use compact::{Compaction, Immovable, Migrate, MigrateError};
 pub use config::{Config, MemoryRange};
 pub use designs::{Design, Setting, SettingError, Settings};
 pub use error::{BulkFreeError, Error};
 pub use memmap::region::{Layout, Metadata, Section, SectionKind};
-pub use request::Request;
+pub use request::{RangeRequest, Request};
 pub use stat::{Census, Events, Rule, Violation, ZoneStats};
 pub use units::{CpuId, FrameCount, MigrateType, NodeId, Order, Pfn, ZoneKind};
 pub use zone::watermark::{Marks, Watermark};
@@ -83,8 +84,10 @@ pub mod platform;
 
 mod allocator;
 mod buddy;
+mod compact;
 mod config;
 mod error;
+mod fragmentation;
 mod memmap;
 mod request;
 mod stat;

@@ -1,6 +1,6 @@
 //! What a user asks for.
 
-use crate::units::{MigrateType, NodeId, Order, ZoneKind};
+use crate::units::{FrameCount, MigrateType, NodeId, Order, Pfn, ZoneKind};
 use crate::zone::watermark::Watermark;
 
 /// A request for one block of frames, or for many of the same kind.
@@ -81,5 +81,60 @@ impl Request {
             MigrateType::Movable => self.zone_limit,
             _ => self.zone_limit.min(ZoneKind::Normal),
         }
+    }
+}
+
+/// A request for frames that lie side by side, as many as wanted: gigabytes, or any other number.
+///
+/// ```
+/// use freehold::{FrameCount, RangeRequest};
+///
+/// let gib = FrameCount::new(1 << 18);
+/// let huge = RangeRequest::new(gib).align(gib);
+/// # assert_eq!(huge.frames(), gib);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangeRequest {
+    pub(crate) frames: FrameCount,
+    pub(crate) align: FrameCount,
+    pub(crate) at: Option<Pfn>,
+    pub(crate) near: Request,
+}
+
+impl RangeRequest {
+    /// So many frames anywhere near the CPU that asks, from any zone but the movable ones.
+    pub const fn new(frames: FrameCount) -> Self {
+        let near = Request::new(Order::ZERO).migratetype(MigrateType::Unmovable);
+        RangeRequest { frames, align: FrameCount::new(1), at: None, near }
+    }
+
+    /// The first frame's number is to be a multiple of this, a power of two.
+    pub const fn align(self, align: FrameCount) -> Self {
+        RangeRequest { align, ..self }
+    }
+
+    /// These very frames and no others.
+    pub const fn at(self, first: Pfn) -> Self {
+        RangeRequest { at: Some(first), ..self }
+    }
+
+    /// Prefers this node to the one of the CPU that asks; others follow by distance.
+    pub const fn node(self, node: NodeId) -> Self {
+        RangeRequest { near: self.near.node(node), ..self }
+    }
+
+    /// Refuses frames of other nodes.
+    pub const fn only_node(self) -> Self {
+        RangeRequest { near: self.near.only_node(), ..self }
+    }
+
+    /// The highest kind of zone that will do.
+    pub const fn zone_limit(self, zone_limit: ZoneKind) -> Self {
+        RangeRequest { near: self.near.zone_limit(zone_limit), ..self }
+    }
+
+    /// How many frames are asked for.
+    pub const fn frames(&self) -> FrameCount {
+        self.frames
     }
 }

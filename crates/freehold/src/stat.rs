@@ -57,6 +57,12 @@ pub struct Events {
     pub single_type_drains: [u64; MigrateType::COUNT],
     /// Of those, how many put all frames on a free list as one cluster.
     pub clustered_drains: u64,
+    /// How often a zone was compacted, in whole or in part.
+    pub compactions: u64,
+    /// Frames whose content was moved elsewhere.
+    pub migrated: FrameCount,
+    /// Contiguous ranges handed out.
+    pub ranges: u64,
 }
 
 impl Events {
@@ -74,6 +80,9 @@ impl Events {
             *count += other;
         }
         self.clustered_drains += other.clustered_drains;
+        self.compactions += other.compactions;
+        self.migrated += other.migrated;
+        self.ranges += other.ranges;
     }
 }
 

@@ -5,14 +5,15 @@
 
 use core::fmt;
 
+use crate::compact::{Compaction, Migrate};
 use crate::config::{Config, MemoryRange};
 use crate::error::{BulkFreeError, Error};
 use crate::memmap::region::{Carver, LayoutBuilder};
 use crate::platform::Platform;
-use crate::request::Request;
+use crate::request::{RangeRequest, Request};
 use crate::stat::{Census, Events, Violation, ZoneStats};
 use crate::topology::Topology;
-use crate::units::{CpuId, Order, Pfn};
+use crate::units::{CpuId, FrameCount, Order, Pfn};
 
 pub use block_owner::BlockOwner;
 pub use cluster::Cluster;
@@ -92,6 +93,35 @@ pub trait Design<P: Platform>: Sized {
         blocks: &[Pfn],
         order: Order,
     ) -> Result<(), BulkFreeError>;
+
+    /// As `alloc`, compacting zones if memory is too fragmented.
+    fn alloc_compacting(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+        owner: &dyn Migrate,
+    ) -> Result<Pfn, Error>;
+
+    /// Compacts all memory.
+    fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction;
+
+    /// Allocates a contiguous range from the first of `zones` that has a place for it.
+    fn alloc_range(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &RangeRequest,
+        owner: &dyn Migrate,
+    ) -> Result<Pfn, Error>;
+
+    /// Frees a contiguous range, which is not empty.
+    fn free_range(
+        &self,
+        context: Context<'_, P>,
+        first: Pfn,
+        frames: FrameCount,
+    ) -> Result<(), Error>;
 
     /// Brings a checked range of memory into use.
     fn add_memory(&self, context: Context<'_, P>, range: MemoryRange) -> Result<(), Error>;

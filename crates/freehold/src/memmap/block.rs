@@ -192,6 +192,14 @@ impl<P: Platform> BlockTable<P> {
         self.record(frame).kind.store(pack(zone, of, former), Relaxed);
     }
 
+    /// Whether some but not all blocks of the block of `order` at `head` are isolated. The caller
+    /// holds the zone lock.
+    pub(crate) fn is_partly_isolated(&self, head: FrameIndex, order: Order) -> bool {
+        let is_isolated = |frame| self.block_type(frame) == BlockType::Isolated;
+        let first = is_isolated(head);
+        pageblocks(head, order).any(|frame| is_isolated(frame) != first)
+    }
+
     /// The CPU that owns the block that `frame` lies in.
     #[inline(always)]
     pub(crate) fn owner(&self, frame: FrameIndex) -> Option<usize> {

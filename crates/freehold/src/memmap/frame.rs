@@ -34,6 +34,12 @@ impl FrameIndex {
         FrameIndex(self.0 & !((1 << order.get()) - 1))
     }
 
+    /// The order of the largest block that begins here and ends at or before `end`.
+    pub(crate) fn largest_before(self, end: Self) -> Order {
+        let aligned = self.0.trailing_zeros().min(u32::from(Order::BUDDY_MAX.get()));
+        Order::new(aligned.min((end.0 - self.0).ilog2()) as u8)
+    }
+
     /// The frame that lies one block of `order` further up.
     #[inline]
     pub(crate) const fn after(self, order: Order) -> Self {
@@ -304,5 +310,8 @@ mod tests {
         assert_eq!(frame.buddy(Order::new(4)), FrameIndex(0b1010_0000));
         assert_eq!(frame.head(Order::new(6)), FrameIndex(0b1000_0000));
         assert_eq!(frame.after(Order::new(4)), FrameIndex(0b1100_0000));
+        let largest = |first, end| FrameIndex(first).largest_before(FrameIndex(end)).get();
+        assert_eq!([largest(0, 5000), largest(1024, 1536), largest(1026, 5000)], [10, 9, 1]);
+        assert_eq!([largest(0, 7), largest(7, 8)], [2, 0]);
     }
 }

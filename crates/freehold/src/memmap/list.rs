@@ -5,7 +5,7 @@ use crate::memmap::frame::{FrameIndex, FrameTable};
 use crate::platform::{Platform, SharedCell};
 
 /// The link that ends a list. The frame table never has that many records.
-const NIL: u32 = u32::MAX;
+pub(super) const NIL: u32 = u32::MAX;
 
 /// The ends of a list. `C` is the platform's cell or, for the lists of one CPU, its local cell.
 /// Guarded, like the links, by the lock of whoever owns the list.
@@ -23,7 +23,8 @@ pub enum End {
     Back,
 }
 
-fn decode(link: u32) -> Option<FrameIndex> {
+/// The block that a link leads to.
+pub(super) fn decode(link: u32) -> Option<FrameIndex> {
     (link != NIL).then_some(FrameIndex(link))
 }
 

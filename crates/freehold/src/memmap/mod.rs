@@ -6,3 +6,4 @@ pub(crate) mod block;
 pub(crate) mod frame;
 pub(crate) mod list;
 pub(crate) mod region;
+pub(crate) mod stack;

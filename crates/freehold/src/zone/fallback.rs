@@ -73,9 +73,7 @@ fn claim<P: Platform, B: Beside<P>>(
             return None;
         }
         if from >= Order::PAGEBLOCK {
-            buddy.take(block, from, from, BlockType::of(of));
-            buddy.tables.blocks.set_migratetype(block, from, migratetype);
-            buddy.give_back_rest(block, from, order, BlockType::of(migratetype));
+            claim_whole(buddy, block, from, order, BlockType::of(of), migratetype);
             return Some(block);
         }
         if is_mostly_alike(buddy, block, migratetype, of) {
@@ -84,6 +82,21 @@ fn claim<P: Platform, B: Beside<P>>(
         }
     }
     None
+}
+
+/// Takes a free block of whole pageblocks, makes them over to `migratetype`, and returns all but
+/// the first `order` to the lists. Its head is unmarked.
+pub(crate) fn claim_whole<P: Platform, B: Beside<P>>(
+    buddy: &Buddy<'_, P, B>,
+    block: FrameIndex,
+    from: Order,
+    order: Order,
+    of: BlockType,
+    migratetype: MigrateType,
+) {
+    buddy.take(block, from, from, of);
+    buddy.tables.blocks.set_migratetype(block, from, migratetype);
+    buddy.give_back_rest(block, from, order, BlockType::of(migratetype));
 }
 
 /// Takes one chunk, the smallest that will do; what is left of it keeps its type.

@@ -2,16 +2,18 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::buddy::{Beside, Buddy, FreeLists, Tables};
-use crate::memmap::block::BlockType;
+use crate::buddy::{Beside, Buddy, FreeLists, ORDERS, Tables};
+use crate::memmap::block::{BlockType, pageblocks};
 use crate::memmap::frame::FrameIndex;
 use crate::memmap::list::End;
 use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
 use crate::stat::Events;
 use crate::units::{FrameCount, MigrateType, NodeId, Order, ZoneKind};
+use compaction::CompactionState;
 use fallback::{Fallbacks, Mode};
 use watermark::{Watermark, Watermarks};
 
+pub(crate) mod compaction;
 pub(crate) mod fallback;
 pub(crate) mod watermark;
 
@@ -48,8 +50,7 @@ struct Locked<P: Platform> {
     /// Counts up whenever pageblocks in use may have changed their type. Written under the zone
     /// lock; read without by whoever looks at types first and locks later.
     retypes: P::U32,
-    /// Attempts to compact the zone that were put off since one last failed.
-    compact_considered: P::Cell<u32>,
+    compaction: CompactionState<P>,
 }
 
 /// How full the zone is: written at every refill and drain, read by every allocation.
@@ -76,7 +77,7 @@ impl<P: Platform> Zone<P> {
                 freed_directly: P::Cell::new(0),
                 isolated: P::Cell::new(0),
                 retypes: P::U32::new(0),
-                compact_considered: P::Cell::new(0),
+                compaction: CompactionState::new(),
             },
             level: Level { free: P::U64::new(0), below_high: P::U32::new(0) },
         }
@@ -97,7 +98,7 @@ impl<P: Platform> Zone<P> {
     /// Attempts to compact the zone that were put off since one last failed (Linux's
     /// `compact_considered`). The caller holds the zone lock.
     pub(crate) fn compact_considered(&self) -> u32 {
-        self.locked.compact_considered.get()
+        self.locked.compaction.considered()
     }
 
     /// A count that changes whenever pageblocks in use may have changed their type. Types read
@@ -119,6 +120,11 @@ impl<P: Platform> Zone<P> {
     #[inline]
     pub(crate) fn free(&self) -> FrameCount {
         FrameCount::new(self.level.free.load(Relaxed))
+    }
+
+    /// Free blocks by order, without isolated ones.
+    pub(crate) fn free_blocks(&self) -> [u64; ORDERS] {
+        core::array::from_fn(|order| self.locked.lists.blocks(Order::new(order as u8)))
     }
 
     /// Whether a block of `order` can be taken without going below the mark of `class`.
@@ -186,17 +192,26 @@ impl<P: Platform, B: Beside<P>> ZoneGuard<'_, P, B> {
         let mut fallbacks = Fallbacks::default();
         let block = fallback::take(&self.buddy, order, migratetype, mode, &mut fallbacks)?;
         if fallbacks != Fallbacks::default() {
-            let Locked { claims, steals, .. } = &self.zone.locked;
-            claims.set(claims.get() + fallbacks.claims);
-            self.note_retype();
-            steals.set(steals.get() + fallbacks.steals);
+            self.note(fallbacks);
         }
         Some(block)
+    }
+
+    fn note(&self, fallbacks: Fallbacks) {
+        let Locked { claims, steals, .. } = &self.zone.locked;
+        claims.set(claims.get() + fallbacks.claims);
+        steals.set(steals.get() + fallbacks.steals);
+        self.note_retype();
     }
 
     /// Frees a block, merging it; returns the frames by which the level rises, which the caller
     /// books with [`ZoneGuard::add_free`]. Those of an isolated pageblock are booked here.
     pub(crate) fn give(&self, block: FrameIndex, order: Order, end: Option<End>) -> FrameCount {
+        if order > Order::PAGEBLOCK && self.buddy.tables.blocks.is_partly_isolated(block, order) {
+            // What is isolated goes elsewhere than the rest.
+            let parts = pageblocks(block, order);
+            return parts.map(|part| self.give(part, Order::PAGEBLOCK, end)).sum();
+        }
         self.buddy.free(block, order, end);
         self.available(block, order)
     }
@@ -249,11 +264,11 @@ impl<P: Platform, B: Beside<P>> ZoneGuard<'_, P, B> {
         self.add_isolated(-(moved.get() as i64));
     }
 
-    /// Books new memory that was put on the free lists.
-    pub(crate) fn add_memory(&self, frames: FrameCount) {
+    /// Books new memory that was put on the free lists, of which so many frames are available.
+    pub(crate) fn add_memory(&self, frames: FrameCount, available: FrameCount) {
         let managed = &self.zone.setup.managed;
         managed.store(managed.load(Relaxed) + frames.get(), Relaxed);
-        self.add_free(frames);
+        self.add_free(available);
     }
 
     /// Books frames that were put on the free lists.
@@ -289,8 +304,34 @@ impl<P: Platform, B: Beside<P>> ZoneGuard<'_, P, B> {
             freed,
             allocated_directly: allocated,
             freed_directly: freed,
-            ..Events::default()
+            ..self.compaction().events()
         }
+    }
+
+    /// What the zone remembers of compaction.
+    pub(crate) fn compaction(&self) -> &CompactionState<P> {
+        &self.zone.locked.compaction
+    }
+
+    /// Takes a free block of `from` for `migratetype` and returns all but its first `order`, if it
+    /// is of this type or can be claimed as a whole; says whether it was. Its head is unmarked.
+    pub(crate) fn capture(
+        &self,
+        block: FrameIndex,
+        from: Order,
+        order: Order,
+        migratetype: MigrateType,
+    ) -> bool {
+        let of = self.buddy.tables.blocks.block_type(block);
+        if of == BlockType::of(migratetype) {
+            self.buddy.take(block, from, order, of);
+        } else if from >= Order::PAGEBLOCK && of != BlockType::Isolated {
+            fallback::claim_whole(&self.buddy, block, from, order, of, migratetype);
+            self.note(Fallbacks { claims: 1, steals: 0 });
+        } else {
+            return false;
+        }
+        true
     }
 
     /// How often the zone fell back to other types.

@@ -75,7 +75,7 @@ impl<P: Platform> Refill<'_, P> {
             }
             guard.buddy.beside.forget(pageblock, cpu);
             guard.buddy.for_each_in_pageblock(pageblock, |frame, _| {
-                if let Some(order) = guard.buddy.take_whole(frame) {
+                if let Some(order) = guard.buddy.remove_any(frame) {
                     self.put(frame, order, Tag::PcpBuddy);
                     largest = largest.max(Some(order));
                 }

@@ -112,6 +112,7 @@ impl OwnSettings for ClusterOptions {
 
 impl<P: Platform> Policy<P> for Clustered<P> {
     const NAME: &'static str = "cluster";
+    const MERGES_LATE: bool = true;
     type Own = ClusterOptions;
     type Plan = ClusterTablePlan<P>;
     type PerCpu = Counters<P>;

@@ -32,7 +32,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 _ => request.watermark,
             };
             if round == 2 && count < out.len() {
-                self.drain_all_cpus(context);
+                self.collect(context, zones, &request);
             }
             for zone in self.usable(zones, &request) {
                 count += self.fill_from(context, zone, &request, class, &mut out[count..]);

@@ -78,7 +78,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// The head of the block that `frame` lies in, and its state. `None` for a hole.
-    fn head_of(&self, frame: FrameIndex) -> Option<(FrameIndex, FrameState)> {
+    pub(super) fn head_of(&self, frame: FrameIndex) -> Option<(FrameIndex, FrameState)> {
         // The frames between a head and `frame` are tails, so the first mark found going up the
         // aligned candidates is the head's.
         Order::ZERO.to(Order::BUDDY_MAX).find_map(|order| {

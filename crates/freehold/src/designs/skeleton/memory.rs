@@ -9,7 +9,7 @@ use crate::memmap::frame::{FrameIndex, FrameState};
 use crate::memmap::list::End;
 use crate::platform::{Platform, RawLock, SharedCell};
 use crate::topology::Topology;
-use crate::units::{FrameCount, Order, ZoneKind};
+use crate::units::{FrameCount, ZoneKind};
 use crate::zone::watermark::{self, ZoneSize};
 
 /// The lock under which memory is added, held. Unlocks when dropped.
@@ -46,7 +46,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 
         let hotplug = HotplugGuard::new(self.hotplug.get(0));
         self.check_unused(first, end, zone)?;
-        self.free_range(context.platform, zone, first, end);
+        self.free_new(context.platform, zone, first, end);
         self.update_marks(context.topology, hotplug.0.min_free);
         self.update_limits(context);
         Ok(())
@@ -71,19 +71,18 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 
     /// Frees new memory in the largest blocks that fit, lowest first and to the back of the lists,
     /// so that low frames are handed out first. Whoever looks in between finds the books in order.
-    fn free_range(&self, platform: &P, zone: ZoneIndex, first: FrameIndex, end: FrameIndex) {
+    fn free_new(&self, platform: &P, zone: ZoneIndex, first: FrameIndex, end: FrameIndex) {
         let mut at = first;
         while at < end {
-            let aligned = at.0.trailing_zeros().min(u32::from(Order::BUDDY_MAX.get()));
-            let order = Order::new(aligned.min((end.0 - at.0).ilog2()) as u8);
+            let order = at.largest_before(end);
             let next = at.after(order);
             let guard = self.lock_zone(platform, zone);
             for frame in (at.0..next.0).map(FrameIndex) {
                 self.blocks.set_zone(frame, zone);
                 self.frames.set_state(frame, FrameState::TAIL);
             }
-            guard.give(at, order, Some(End::Back));
-            guard.add_memory(order.frames());
+            let available = guard.give(at, order, Some(End::Back));
+            guard.add_memory(order.frames(), available);
             drop(guard);
             at = next;
         }

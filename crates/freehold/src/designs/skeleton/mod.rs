@@ -5,6 +5,7 @@
 //! `docs/designs.md`.
 
 use crate::buddy::Tables;
+use crate::compact::{Compaction, Migrate};
 use crate::config::{Config, MemoryRange};
 use crate::designs::pcp::{PcpGuard, PerCpuPages};
 use crate::designs::pcp_tuning::PcpMode;
@@ -14,20 +15,26 @@ use crate::memmap::block::{BlockTable, BlockTablePlan, ZoneIndex};
 use crate::memmap::frame::{FrameTable, FrameTablePlan};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock};
-use crate::request::Request;
+use crate::request::{RangeRequest, Request};
 use crate::stat::{Census, CpuEvents, Events, Violation, ZoneStats};
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 use crate::zone::{Zone, ZoneGuard};
 
 mod alloc;
 mod bulk;
+mod compact;
 mod drain;
 mod free;
+mod free_range;
+mod isolate;
 mod memory;
+mod migrate;
 mod policy;
+mod range;
 mod report;
 mod settings;
 mod validate;
+mod walk;
 
 pub(crate) use drain::for_each_victim;
 pub(crate) use policy::refill_one_by_one;
@@ -230,6 +237,39 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
         order: Order,
     ) -> Result<(), BulkFreeError> {
         self.free_blocks(context, blocks, order)
+    }
+
+    fn alloc_compacting(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+        owner: &dyn Migrate,
+    ) -> Result<Pfn, Error> {
+        self.alloc_or_compact(context, zones, request, owner)
+    }
+
+    fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction {
+        self.compact_all(context, owner)
+    }
+
+    fn alloc_range(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &RangeRequest,
+        owner: &dyn Migrate,
+    ) -> Result<Pfn, Error> {
+        self.alloc_contiguous(context, zones, request, owner)
+    }
+
+    fn free_range(
+        &self,
+        context: Context<'_, P>,
+        first: Pfn,
+        frames: FrameCount,
+    ) -> Result<(), Error> {
+        self.free_contiguous(context, first, frames)
     }
 
     fn add_memory(&self, context: Context<'_, P>, range: MemoryRange) -> Result<(), Error> {

@@ -39,6 +39,8 @@ pub trait Policy<P: Platform>: Sized {
     const NAME: &'static str;
     /// Whether pageblocks have owners.
     const USES_OWNERS: bool = false;
+    /// Whether frames may be left unmerged on the zone's free lists.
+    const MERGES_LATE: bool = false;
     /// Settings that only this design has.
     type Own: OwnSettings;
     /// Where its tables lie.
@@ -181,7 +183,7 @@ pub trait Policy<P: Platform>: Sized {
     }
 
     /// Ends whatever would let a walk over the frames of a zone see stale marks. The caller holds
-    /// no lock, and calls `end_walk` when it has done.
+    /// no lock, and calls `end_walk` when it has done. Walks nest, and several may go on at once.
     fn begin_walk(_design: &Skeleton<P, Self>, _platform: &P, _zone: ZoneIndex) {}
 
     /// Ends what `begin_walk` began.

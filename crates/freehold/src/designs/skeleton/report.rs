@@ -5,7 +5,7 @@ use crate::designs::Context;
 use crate::memmap::block::ZoneIndex;
 use crate::platform::{Platform, SharedCell};
 use crate::stat::{Events, ZoneStats};
-use crate::units::{FrameCount, Order};
+use crate::units::FrameCount;
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// The state of the zone at `index`.
@@ -30,9 +30,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             free: zone.free(),
             per_cpu,
             isolated: guard.isolated(),
-            free_blocks: core::array::from_fn(|order| {
-                guard.buddy.lists.blocks(Order::new(order as u8))
-            }),
+            free_blocks: zone.free_blocks(),
             marks: zone.watermarks().get(),
             claims: fallbacks.claims,
             steals: fallbacks.steals,
