@@ -348,6 +348,7 @@ fn drain_as_cluster<P: Platform>(
     while let Some(frame) = next {
         let state = FrameState::head(Tag::Buddy, Order::ZERO, of).unmerged();
         frames.set_state(frame, state);
+        design.blocks.set_unmerged(frame, true);
         ZoneClusters::set_of_frame(frames, frame, Some(cluster));
         next = ListHead::<P::Cell<u32>>::behind(frames, frame);
     }
