@@ -121,6 +121,11 @@ pub(crate) struct CompareArgs {
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) settings: Vec<String>,
 
+    /// Run each design that has this setting once with each value. Default: pcp=auto,fixed, unless
+    /// --set says what pcp is.
+    #[arg(long, value_name = "NAME=VALUE,..")]
+    pub(crate) vary: Option<String>,
+
     /// Print one JSON document instead of a table and a ranking.
     #[arg(long)]
     pub(crate) json: bool,
@@ -133,8 +138,9 @@ Workloads are cut down so that all takes a minute or two. The settings that do s
 --set overrides them.
 
 Examples:
-  freehold compare page-fault                        every design
-  freehold compare page-fault --set pcp=fixed        with per-CPU lists of a fixed length
+  freehold compare page-fault                        every design, per-CPU lists tuned and fixed
+  freehold compare page-fault --set pcp=fixed        with per-CPU lists of a fixed length only
+  freehold compare page-fault --design block-owner --vary remote=trylock,queue
   freehold compare page-fault --machine epyc-2s --no-host
   freehold compare page-fault --set task_bytes=128MiB --set node_memory=all
                                                      not cut down: takes longer";

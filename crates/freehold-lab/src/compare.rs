@@ -3,16 +3,20 @@
 use anyhow::Result;
 
 use crate::UsageError;
-use crate::catalog::{DesignName, brief, host_settings, name_of, sim_settings};
+use crate::catalog::{DesignName, brief, design_settings, host_settings, name_of, sim_settings};
 use crate::cli::{CompareArgs, chosen_designs};
-use crate::matrix::{Matrix, tables};
+use crate::matrix::{HostCells, Matrix, SimCells, tables};
 use crate::report::comparison::Comparison;
 use crate::report::out;
 use crate::settings::Assignments;
 
+/// What is varied unless the user says otherwise: the per-CPU lists that the series of 2018 found,
+/// and those that the later ones build on.
+const VARIED: &str = "pcp=auto,fixed";
+
 /// Runs all designs on both machines, as far as the workload runs there.
 pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
-    let workload = args.workload;
+    let CompareArgs { workload, seed, .. } = *args;
     let designs = chosen_designs(&args.design);
     let of_host = (!args.no_host).then(|| tables(&designs, host_settings(workload)));
     let of_sim = sim_settings(workload).filter(|_| !args.no_sim);
@@ -23,16 +27,26 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let brief = brief(workload);
     let of_host = of_host.map(|tables| given.for_part(brief.on_host, &tables));
     let of_sim = of_sim.map(|tables| given.for_part(brief.on_sim, &tables));
+    let variants = Variants::new(args, &designs, &given)?;
+    let (on_host, on_sim) = (variants.of(of_host.as_ref()), variants.of(of_sim.as_ref()));
     // Both parts are prepared before either runs, so that mistakes show at once.
-    let host = of_host.as_ref().map(|assignments| {
-        Matrix { workload, designs: &designs, cpus: &[], seed: args.seed, assignments }.on_host()
-    });
-    let sim = of_sim.as_ref().map(|assignments| {
-        let cpus = args.cpus.as_slice();
-        let matrix = Matrix { workload, designs: &designs, cpus, seed: args.seed, assignments };
-        matrix.on_sim(&args.machine)
-    });
-    let (host, sim) = (host.transpose()?, sim.transpose()?);
+    let mut host: Option<HostCells<'_>> = None;
+    for (designs, assignments) in &on_host {
+        let cells = Matrix { workload, designs, cpus: &[], seed, assignments }.on_host()?;
+        host = Some(match host {
+            Some(host) => host.and(cells),
+            None => cells,
+        });
+    }
+    let mut sim: Option<SimCells<'_>> = None;
+    for (designs, assignments) in &on_sim {
+        let matrix = Matrix { workload, designs, cpus: args.cpus.as_slice(), seed, assignments };
+        let cells = matrix.on_sim(&args.machine)?;
+        sim = Some(match sim {
+            Some(sim) => sim.and(cells),
+            None => cells,
+        });
+    }
 
     let mut notes = Vec::new();
     for (part, assignments) in [("on the host", &of_host), ("of the simulation", &of_sim)] {
@@ -53,13 +67,66 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let mut results = host.map_or(Ok(Vec::new()), |cells| cells.run())?;
     results.extend(simulated);
 
-    let baseline = designs.iter().find(|design| **design == DesignName::ZoneLock);
-    let baseline = baseline.or(designs.first()).map(name_of).unwrap_or_default();
-    let comparison = Comparison::new(results, baseline);
+    let comparison = Comparison::new(results, name_of(&DesignName::ZoneLock), variants.name());
     let text = match args.json {
         true => serde_json::to_string_pretty(&comparison)?,
         false => comparison.text(&notes),
     };
     out!("{text}");
     Ok(())
+}
+
+/// The values that one setting takes in turn.
+struct Variants<'a> {
+    designs: &'a [DesignName],
+    /// Name and values, unless there is nothing to vary.
+    varied: Option<(String, Vec<String>)>,
+}
+
+impl<'a> Variants<'a> {
+    fn new(args: &CompareArgs, designs: &'a [DesignName], given: &Assignments) -> Result<Self> {
+        let chosen = args.vary.as_deref().unwrap_or(VARIED);
+        let (name, values) = chosen.split_once('=').unwrap_or((chosen, ""));
+        let values: Vec<_> = values.split(',').filter(|value| !value.is_empty()).collect();
+        let known = designs.iter().any(|design| has_setting(*design, name));
+        if args.vary.is_none() {
+            let varied = (known && !given.has(name))
+                .then(|| (name.to_owned(), values.into_iter().map(str::to_owned).collect()));
+            return Ok(Variants { designs, varied });
+        }
+        let refusal = match () {
+            () if values.is_empty() => "write NAME=VALUE,VALUE, for example pcp=auto,fixed",
+            () if !known => "none of these designs has this setting (see `freehold list settings`)",
+            () if given.has(name) => "--set gives this setting one value already",
+            () => {
+                let values = values.into_iter().map(str::to_owned).collect();
+                return Ok(Variants { designs, varied: Some((name.to_owned(), values)) });
+            }
+        };
+        Err(UsageError(format!("--vary {chosen}: {refusal}")).into())
+    }
+
+    /// The name of the setting that is varied.
+    fn name(&self) -> Option<String> {
+        self.varied.as_ref().map(|(name, _)| name.clone())
+    }
+
+    /// The designs and settings of each variant of a part of the command. A design without the
+    /// setting takes part in the first alone.
+    fn of(&self, part: Option<&Assignments>) -> Vec<(Vec<DesignName>, Assignments)> {
+        let Some(part) = part else { return Vec::new() };
+        let Some((name, values)) = &self.varied else {
+            return vec![(self.designs.to_vec(), part.clone())];
+        };
+        let variants = values.iter().enumerate().map(|(nth, value)| {
+            let takes_part = |design: &DesignName| nth == 0 || has_setting(*design, name);
+            let designs = self.designs.iter().copied().filter(takes_part).collect();
+            (designs, part.with(name, value))
+        });
+        variants.collect()
+    }
+}
+
+fn has_setting(design: DesignName, name: &str) -> bool {
+    design_settings(design).iter().any(|setting| setting.name == name)
 }

@@ -97,6 +97,12 @@ impl<'a> Matrix<'a> {
 }
 
 impl HostCells<'_> {
+    /// These cells and those of another part of the same command.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.cells.extend(other.cells);
+        self
+    }
+
     /// Runs one cell after the other, since they would disturb each other's times.
     pub(crate) fn run(&self) -> Result<Vec<RunResult>> {
         let progress = Progress::new(self.steps * self.cells.len() as u64);
@@ -127,6 +133,13 @@ impl HostCells<'_> {
 }
 
 impl SimCells<'_> {
+    /// These cells and those of another part of the same command.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.cells.extend(other.cells);
+        self.host_bytes = self.host_bytes.max(other.host_bytes);
+        self
+    }
+
     /// Runs all cells side by side, as far as the host has CPUs and memory.
     pub(crate) fn run(&self) -> Result<Vec<RunResult>> {
         let progress = Progress::new(self.cells.len() as u64);

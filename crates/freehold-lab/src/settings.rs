@@ -34,12 +34,23 @@ impl Assignments {
     /// What applies to one part of a command: of these assignments those that `tables` know, and
     /// where they say nothing, `defaults`.
     pub(crate) fn for_part(&self, defaults: &[(&str, &str)], tables: &[&[Setting]]) -> Self {
-        let given = |name: &str| self.0.iter().any(|(of, _)| of == name);
         let known = |name: &str| tables.iter().any(|table| find(table, name).is_some());
-        let defaults = defaults.iter().filter(|(name, _)| !given(name));
+        let defaults = defaults.iter().filter(|(name, _)| !self.has(name));
         let defaults = defaults.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let of_part = self.0.iter().filter(|(name, _)| known(name)).cloned();
         Assignments(defaults.chain(of_part).collect())
+    }
+
+    /// These assignments and one more, which overrides them.
+    pub(crate) fn with(&self, name: &str, value: &str) -> Self {
+        let mut all = self.clone();
+        all.0.push((name.to_owned(), value.to_owned()));
+        all
+    }
+
+    /// Whether a setting was given.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(of, _)| of == name)
     }
 
     /// The values that were given for a setting of a table, or their defaults.

@@ -155,12 +155,28 @@ fn a_comparison_ranks_and_explains_and_repeats() {
 
 #[test]
 fn a_result_of_compare_is_that_of_run() {
-    let small = ["--set", "task_bytes=1MiB", "--set", "node_memory=64MiB", "--json"];
+    let small = ["task_bytes=1MiB", "node_memory=64MiB", "pcp=auto"].map(|set| ["--set", set]);
+    let small = [&small.concat()[..], &["--json"]].concat();
     let on = ["page-fault", "--machine", "uma-4", "--cpus", "2", "--design", "zone-lock"];
     let of_run = stdout(freehold(&[&["run"][..], &on, &small].concat()));
     let compared = stdout(freehold(&[&["compare", "--no-host"][..], &on, &small].concat()));
     let compared: Value = serde_json::from_str(&compared).unwrap();
     assert_eq!(compared["results"], Value::from(results(&of_run)));
+}
+
+#[test]
+fn a_varied_setting_makes_contestants() {
+    let on = ["compare", "page-fault", "--machine", "uma-4", "--no-host", "--json"];
+    let with = ["--design", "zone-lock,block-owner", "--vary", "remote=trylock,queue"];
+    let small = ["--set", "task_bytes=1MiB", "--set", "node_memory=64MiB"];
+    let compared = stdout(freehold(&[&on[..], &with, &small].concat()));
+    let compared: Value = serde_json::from_str(&compared).unwrap();
+    let ranking = compared["ranking"].as_array().unwrap();
+    let mut names: Vec<_> = ranking.iter().map(|of| of["contestant"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    let expected = ["block-owner remote=queue", "block-owner remote=trylock", "zone-lock"];
+    assert_eq!(names, expected, "a design without the setting takes part once");
+    assert_eq!(compared["baseline"], "zone-lock");
 }
 
 #[test]

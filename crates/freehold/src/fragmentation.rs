@@ -5,7 +5,7 @@
 
 use crate::buddy::ORDERS;
 use crate::stat::ZoneStats;
-use crate::units::{FrameCount, Order};
+use crate::units::Order;
 
 impl ZoneStats {
     /// How many whole pageblocks are free.

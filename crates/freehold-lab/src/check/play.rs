@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
-use freehold::{Design, Error, MigrateType, Order, Request, Watermark};
+use freehold::{Design, Error, Immovable, MigrateType, Order, Request, Watermark};
 use freehold_sim::{Faults, Machine, SimFrames};
 
 use super::Stage;
@@ -125,8 +125,11 @@ impl<D: Design<P> + 'static, P: Stage> Drama<'_, D, P> {
         if let Some(range) = late {
             world.frames.add_memory(range)?;
         }
-        // A CPU may have freed its last block to its own list after another one drained it.
+        // A CPU may have freed its last block to its own list after another one drained it, and
+        // frames may have been left unmerged: compaction makes up for that, and moves nothing.
         world.frames.drain_all();
+        let compaction = world.frames.compact(&Immovable);
+        ensure!(compaction.migrated.get() == 0, "free memory was compacted: {compaction:?}");
         let census = world.frames.validate().context("at the end")?;
         let (used, managed) = (world.ledger.borrow().used(), world.ledger.borrow().managed());
         ensure!(used.get() == 0, "{used} are still in use at the end");

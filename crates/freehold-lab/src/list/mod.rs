@@ -39,6 +39,14 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
     }
 }
 
+impl ListedSetting {
+    /// Whether this is the same setting of something else.
+    fn is_like(&self, other: &Self) -> bool {
+        let key = |row: &Self| (row.name, row.values, row.default, row.description);
+        key(self) == key(other)
+    }
+}
+
 fn print_named<V: ValueEnum>(json: bool) -> Result<()> {
     let rows: Vec<Named> = V::value_variants()
         .iter()
@@ -75,12 +83,29 @@ fn print_settings(json: bool) -> Result<()> {
         return print_json(&rows);
     }
     let mut table = Table::new(["name", "of", "values", "default", "description"]);
-    for row in rows {
+    for row in shared(rows) {
         let ListedSetting { name, of, values, default, description } = row;
         table.row([name, &of, values, default, description]);
     }
     out!("{table}");
     Ok(())
+}
+
+/// Settings that several designs have alike are one row.
+fn shared(rows: Vec<ListedSetting>) -> Vec<ListedSetting> {
+    let mut shared: Vec<ListedSetting> = Vec::new();
+    for row in rows {
+        match shared.iter_mut().find(|other| other.is_like(&row)) {
+            Some(other) => other.of += &format!(", {}", row.of),
+            None => shared.push(row),
+        }
+    }
+    let every: Vec<_> = DesignName::value_variants().iter().map(name_of).collect();
+    let every = every.join(", ");
+    for row in shared.iter_mut().filter(|row| row.of == every) {
+        row.of = "every design".to_owned();
+    }
+    shared
 }
 
 fn listed(of: String, table: &'static [Setting]) -> impl Iterator<Item = ListedSetting> {

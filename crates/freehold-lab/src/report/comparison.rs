@@ -13,16 +13,21 @@ const SCHEMA: &str = "freehold.compare/1";
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
     schema: &'static str,
-    /// The design that the ratios refer to.
+    /// The contestant that the ratios refer to.
     baseline: String,
+    /// The setting by which a design can be several contestants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    varied: Option<String>,
     results: Vec<RunResult>,
     /// Machine by machine, the fastest design first.
     ranking: Vec<Ranked>,
 }
 
-/// The place of one design on one machine.
+/// The place of one contestant on one machine.
 #[derive(Debug, Serialize)]
 struct Ranked {
+    /// The design, and the setting that makes it another contestant.
+    contestant: String,
     design: String,
     machine: String,
     per_second: f64,
@@ -32,23 +37,29 @@ struct Ranked {
 }
 
 impl Comparison {
-    /// Compares results, of which each machine has one for each design.
-    pub(crate) fn new(results: Vec<RunResult>, baseline: String) -> Self {
+    /// Compares results, of which each machine has one for each contestant: a design, with one value
+    /// of the setting that is varied. Ratios refer to the first of design `baseline`, or to the
+    /// first of all.
+    pub(crate) fn new(results: Vec<RunResult>, baseline: String, varied: Option<String>) -> Self {
+        let name = |result: &RunResult| contestant(result, varied.as_deref());
+        let first = results.iter().find(|result| result.design == baseline);
+        let baseline = first.or(results.first()).map(name).unwrap_or_default();
         let mut ranking = Vec::new();
         for machine in by_machine(&results) {
-            let of_baseline = machine.iter().find(|result| result.design == baseline);
-            let of_baseline = of_baseline.expect("the baseline is among the designs");
+            let of_baseline = machine.iter().find(|result| name(result) == baseline);
+            let of_baseline = of_baseline.expect("both machines have the same contestants");
             let mut sorted = machine.to_vec();
             sorted.sort_by(|one, other| other.work.per_second.total_cmp(&one.work.per_second));
             ranking.extend(sorted.into_iter().map(|result| Ranked {
+                contestant: name(result),
                 design: result.design.clone(),
                 machine: result.machine.clone(),
                 per_second: result.work.per_second,
                 ratio: result.work.per_second / of_baseline.work.per_second,
-                reasons: reasons(result, Some(*of_baseline).filter(|_| result.design != baseline)),
+                reasons: reasons(result, Some(*of_baseline).filter(|_| name(result) != baseline)),
             }));
         }
-        Comparison { schema: SCHEMA, baseline, results, ranking }
+        Comparison { schema: SCHEMA, baseline, varied, results, ranking }
     }
 
     /// The table, `notes` below it, and the rankings.
@@ -79,9 +90,9 @@ impl Comparison {
 
     /// A design and how it compares with the baseline.
     fn standing(&self, ranked: &Ranked) -> String {
-        match ranked.design == self.baseline {
-            true => ranked.design.clone(),
-            false => format!("{}, {:.2}x {}", ranked.design, ranked.ratio, self.baseline),
+        match ranked.contestant == self.baseline {
+            true => ranked.contestant.clone(),
+            false => format!("{}, {:.2}x {}", ranked.contestant, ranked.ratio, self.baseline),
         }
     }
 
@@ -97,10 +108,12 @@ impl Comparison {
         }
         let mut table = Table::new(headings).numbers_from(1);
         for first in &machines[0] {
-            let mut row = vec![first.design.clone()];
-            for result in machines.iter().flatten().filter(|result| result.design == first.design) {
+            let name = |result: &RunResult| contestant(result, self.varied.as_deref());
+            let own = name(first);
+            let mut row = vec![own.clone()];
+            for result in machines.iter().flatten().filter(|result| name(result) == own) {
                 let of = |ranked: &&Ranked| {
-                    ranked.design == result.design && ranked.machine == result.machine
+                    ranked.contestant == name(result) && ranked.machine == result.machine
                 };
                 let ratio = self.ranking.iter().find(of).map_or(f64::NAN, |ranked| ranked.ratio);
                 row.push(format!("{:.0}", result.work.per_second));
@@ -118,6 +131,18 @@ impl Comparison {
         }
         table
     }
+}
+
+/// The design of a result and the setting that makes it another contestant.
+fn contestant(result: &RunResult, varied: Option<&str>) -> String {
+    let value = varied.and_then(|name| Some((name, result.settings.get(name)?)));
+    value.map_or_else(
+        || result.design.clone(),
+        |(name, value)| {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            format!("{} {name}={text}", result.design)
+        },
+    )
 }
 
 /// The results of each machine, in their order.
@@ -170,7 +195,7 @@ mod tests {
             simulated("zone-lock", 1_000_000_000.0, &waits),
             simulated("merge-ahead", 2_500_000_000.0, &waits),
         ];
-        Comparison::new(results, "zone-lock".to_owned())
+        Comparison::new(results, "zone-lock".to_owned(), None)
     }
 
     #[test]
@@ -206,6 +231,20 @@ mod tests {
         assert!(ranked[1].starts_with("1. merge-ahead, 2.50x zone-lock: waits 99.8 %"), "{text}");
         assert!(text.contains("measured on this host") && text.contains("a prediction"), "{text}");
         assert!(lines.contains(&"Some note."), "{text}");
+    }
+
+    #[test]
+    fn one_design_with_two_settings_is_two_contestants() {
+        let with = |value: &str, per_second| {
+            let mut result = measured("zone-lock", per_second, 0.01);
+            result.settings.insert("pcp".to_owned(), value.into());
+            result
+        };
+        let results = vec![with("auto", 2e6), with("fixed", 1e6)];
+        let varied = Some("pcp".to_owned());
+        let comparison = Comparison::new(results, "zone-lock".to_owned(), varied);
+        let names = comparison.ranking.iter().map(|ranked| (&*ranked.contestant, ranked.ratio));
+        assert!(names.eq([("zone-lock pcp=auto", 1.0), ("zone-lock pcp=fixed", 0.5)]));
     }
 
     #[test]

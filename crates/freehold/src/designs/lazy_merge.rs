@@ -70,6 +70,7 @@ impl OwnSettings for Lazily {
 
 impl<P: Platform> Policy<P> for Lazily {
     const NAME: &'static str = "lazy-merge";
+    const MERGES_LATE: bool = true;
     type Own = Lazily;
     type Plan = ();
     type PerCpu = ();

@@ -75,7 +75,7 @@ pub(crate) struct BlockRecord<P: Platform> {
     /// The upper half is the zone of the block's frames, or [`NO_ZONE`]: written once, before the
     /// frames become available. The lowest two bits are its type, the next two the migratetype that
     /// it had before it was isolated: written under the zone lock; a free reads them without, as a
-    /// hint that is checked again under the lock.
+    /// hint that is checked again under the lock. Bit 8 is [`UNMERGED`].
     kind: P::U32,
     /// The CPU that owns the block plus one, or 0. Written under the zone lock; read without, as a
     /// hint that is checked again under the lock of the owner's lists.
@@ -87,6 +87,9 @@ const NO_ZONE: u16 = u16::MAX;
 
 /// Where the former type of an isolated block lies.
 const FORMER_SHIFT: u32 = 2;
+
+/// Whether free frames of the block may have been left unmerged.
+const UNMERGED: u32 = 1 << 8;
 
 const fn pack(zone: u16, of: BlockType, former: MigrateType) -> u32 {
     (zone as u32) << 16 | of as u32 | (former as u32) << FORMER_SHIFT
@@ -176,20 +179,41 @@ impl<P: Platform> BlockTable<P> {
     /// holds the zone lock.
     pub(crate) fn set_migratetype(&self, head: FrameIndex, order: Order, migratetype: MigrateType) {
         for frame in pageblocks(head, order) {
-            let (zone, _) = self.get(frame);
-            let kind = pack(zone, BlockType::of(migratetype), migratetype);
-            // Relaxed: as in `get`.
-            self.record(frame).kind.store(kind, Relaxed);
+            self.set_type(frame, BlockType::of(migratetype), migratetype);
+        }
+    }
+
+    fn set_type(&self, frame: FrameIndex, of: BlockType, former: MigrateType) {
+        let kind = &self.record(frame).kind;
+        // Relaxed: as in `get`.
+        let unmerged = kind.load(Relaxed) & UNMERGED;
+        kind.store(pack(self.get(frame).0, of, former) | unmerged, Relaxed);
+    }
+
+    /// Whether free frames of the block of `frame` may have been left unmerged. Exact under the
+    /// zone lock; without, a hint.
+    pub(crate) fn has_unmerged(&self, frame: FrameIndex) -> bool {
+        // Relaxed: as in `get`.
+        self.record(frame).kind.load(Relaxed) & UNMERGED != 0
+    }
+
+    /// Notes whether free frames of the block of `frame` were left unmerged. The caller holds the
+    /// zone lock.
+    pub(crate) fn set_unmerged(&self, frame: FrameIndex, unmerged: bool) {
+        let kind = &self.record(frame).kind;
+        // Relaxed: as in `get`. Written only if it changes, since neighbours share the line.
+        let old = kind.load(Relaxed);
+        let new = if unmerged { old | UNMERGED } else { old & !UNMERGED };
+        if new != old {
+            kind.store(new, Relaxed);
         }
     }
 
     /// Sets whether the block of `frame` is isolated. The caller holds the zone lock.
     pub(crate) fn set_isolated(&self, frame: FrameIndex, isolated: bool) {
-        let (zone, _) = self.get(frame);
         let former = self.migratetype(frame);
         let of = if isolated { BlockType::Isolated } else { BlockType::of(former) };
-        // Relaxed: as in `get`.
-        self.record(frame).kind.store(pack(zone, of, former), Relaxed);
+        self.set_type(frame, of, former);
     }
 
     /// Whether some but not all blocks of the block of `order` at `head` are isolated. The caller

@@ -112,6 +112,7 @@ impl OwnSettings for ClusterOptions {
 
 impl<P: Platform> Policy<P> for Clustered<P> {
     const NAME: &'static str = "cluster";
+    const MERGES_LATE: bool = true;
     type Own = ClusterOptions;
     type Plan = ClusterTablePlan<P>;
     type PerCpu = Counters<P>;
@@ -347,6 +348,7 @@ fn drain_as_cluster<P: Platform>(
     while let Some(frame) = next {
         let state = FrameState::head(Tag::Buddy, Order::ZERO, of).unmerged();
         frames.set_state(frame, state);
+        design.blocks.set_unmerged(frame, true);
         ZoneClusters::set_of_frame(frames, frame, Some(cluster));
         next = ListHead::<P::Cell<u32>>::behind(frames, frame);
     }

@@ -39,14 +39,19 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// Collects what could serve a request: empties the lists of all CPUs and, where merging is put
-    /// off, merges what lies in the zones.
+    /// off, merges what lies in the zones, until one can serve.
     pub(super) fn collect(&self, context: Context<'_, P>, zones: &[u16], request: &Request) {
         self.drain_all_cpus(context);
         if Y::MERGES_LATE && request.order > Order::ZERO {
             for zone in self.usable(zones, request) {
                 let _walk = Walk::new(self, context.platform, zone);
+                let limit = request.effective_limit();
                 for pageblock in self.pageblocks_of(zone) {
-                    self.merge_late(context.platform, zone, pageblock);
+                    if self.merge_late(context.platform, zone, pageblock) > FrameCount::ZERO
+                        && self.zone(zone).watermark_ok(request.order, request.watermark, limit)
+                    {
+                        return;
+                    }
                 }
             }
         }
@@ -60,6 +65,13 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         zone: ZoneIndex,
         pageblock: FrameIndex,
     ) -> FrameCount {
+        if !self.blocks.has_unmerged(pageblock) {
+            return FrameCount::ZERO;
+        }
+        // Cleared first: whatever is left unmerged from now on sets it again.
+        let guard = self.lock_zone(platform, zone);
+        self.blocks.set_unmerged(pageblock, false);
+        drop(guard);
         let (mut merged, end) = (0, pageblock.after(Order::PAGEBLOCK).0);
         let is_unmerged = |frame| {
             let state = self.frames.state(frame);
