@@ -45,6 +45,26 @@ fn every_frame_has_a_byte_of_its_own() {
 }
 
 #[test]
+fn the_content_of_a_block_is_copied_whole() {
+    let frames = Arena::builder().bytes(8 * MIB).cpus(1).nodes(1).build_frames().unwrap();
+    let order = Order::new(2);
+    let take = || frames.allocator().alloc(Request::new(order)).unwrap();
+    let (from, to, beyond) = (take(), take(), take());
+    let bytes = |pfn: Pfn| frames.address_of(pfn).as_ptr();
+    for byte in 0..4 * 4096 {
+        // SAFETY: The block is allocated, and nobody else writes to it.
+        unsafe { bytes(from).wrapping_add(byte).write((byte % 251) as u8) };
+    }
+    frames.copy_block(from, to, order);
+    for byte in 0..4 * 4096 {
+        // SAFETY: As above.
+        let copied = unsafe { bytes(to).wrapping_add(byte).read() };
+        assert_eq!(copied, (byte % 251) as u8, "byte {byte}");
+    }
+    assert_eq!(frames.load_byte(beyond), 0, "and nothing behind it");
+}
+
+#[test]
 #[should_panic(expected = "beyond the mapping")]
 fn a_frame_beyond_the_arena_has_no_byte() {
     let frames = Arena::builder().bytes(8 * MIB).cpus(1).nodes(1).build_frames().unwrap();

@@ -4,8 +4,7 @@ use clap::ValueEnum;
 use freehold::{Design, Setting, Settings};
 use freehold_sim::Sim;
 
-use crate::sim;
-use crate::workloads::{bulk, page_fault};
+use crate::workload::{Brief, SettingTable, Workload};
 
 /// The designs, by the names that they have everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -29,6 +28,20 @@ pub(crate) enum WorkloadName {
     PageFault,
     /// Allocation and free in bulk against one at a time (page_bench04_bulk).
     Bulk,
+    /// Workers free a huge region together, and all tasks exit at once.
+    ParallelFree,
+    /// Frames are allocated on all CPUs and freed on a few, through rings (jemalloc's purge).
+    Purge,
+    /// Even CPUs allocate, odd CPUs free, in pairs (page_bench05_cross_cpu).
+    CrossCpu,
+    /// Jobs as of a compiler: frames of all types, short-lived and long-lived.
+    Build,
+    /// Huge and small page faults side by side, in memory that was shattered before.
+    ThpMix,
+    /// How many huge pages memory that has been in use still gives (stress-highalloc).
+    HighOrder,
+    /// Contiguous ranges of 2 MiB and 1 GiB in memory that is half in use.
+    Contig,
 }
 
 /// The name and the description that the command line shows of a value.
@@ -43,46 +56,42 @@ pub(crate) fn name_of(value: &impl ValueEnum) -> String {
     describe(value).0
 }
 
-/// Settings and what they belong to.
-pub(crate) type SettingTable = (&'static str, &'static [Setting]);
+/// Runs an expression with `$workload` standing for the workload type that a name means.
+macro_rules! with_workload {
+    ($name:expr, $workload:ident => $body:expr) => {{
+        use $crate::workloads::{
+            build::Build, bulk::Bulk, contig::Contig, cross_cpu::CrossCpu,
+            high_order::HighOrder, page_fault::PageFault, parallel_free::ParallelFree,
+            purge::Purge, thp_mix::ThpMix,
+        };
+        $crate::catalog::with_workload!(@each $name, $workload => $body;
+            PageFault, Bulk, ParallelFree, Purge, CrossCpu, Build, ThpMix, HighOrder,
+            Contig)
+    }};
+    (@each $name:expr, $workload:ident => $body:expr; $($type:ident),*) => {
+        match $name {
+            $($crate::catalog::WorkloadName::$type => {
+                type $workload = $type;
+                $body
+            })*
+        }
+    };
+}
+pub(crate) use with_workload;
 
 /// The settings of a workload on the host.
 pub(crate) fn host_settings(workload: WorkloadName) -> &'static [SettingTable] {
-    match workload {
-        WorkloadName::PageFault => &[
-            ("page-fault", page_fault::SETTINGS),
-            ("page-fault, host", page_fault::host::SETTINGS),
-        ],
-        WorkloadName::Bulk => &[("bulk", bulk::SETTINGS)],
-    }
+    with_workload!(workload, W => W::HOST_SETTINGS)
 }
 
 /// The settings of a workload on simulated machines; `None` if it runs on the host only.
 pub(crate) fn sim_settings(workload: WorkloadName) -> Option<&'static [SettingTable]> {
-    match workload {
-        WorkloadName::PageFault => Some(&[
-            ("page-fault", page_fault::SETTINGS),
-            ("page-fault, simulated", page_fault::sim::SETTINGS),
-            ("simulated machines", sim::memory::SETTINGS),
-        ]),
-        WorkloadName::Bulk => None,
-    }
-}
-
-/// What `freehold compare` sets unless the user does, on the host and on simulated machines.
-pub(crate) struct Brief {
-    pub(crate) on_host: &'static [(&'static str, &'static str)],
-    pub(crate) on_sim: &'static [(&'static str, &'static str)],
+    with_workload!(workload, W => W::SIM_SETTINGS)
 }
 
 /// How a workload is cut down so that all designs can be compared while one waits.
 pub(crate) fn brief(workload: WorkloadName) -> Brief {
-    match workload {
-        WorkloadName::PageFault => {
-            Brief { on_host: page_fault::BRIEF_ON_HOST, on_sim: page_fault::BRIEF_ON_SIM }
-        }
-        WorkloadName::Bulk => Brief { on_host: &[], on_sim: &[] },
-    }
+    with_workload!(workload, W => W::BRIEF)
 }
 
 /// The settings of a design.
@@ -92,7 +101,8 @@ pub(crate) fn design_settings(design: DesignName) -> &'static [Setting] {
 
 /// Runs an expression with `$design` standing for the design type that a name means.
 macro_rules! with_design {
-    (@match $name:expr, $platform:ty, $design:ident => $body:expr, $($variant:ident: $type:ident),*) => {
+    (@match $name:expr, $platform:ty, $design:ident => $body:expr,
+        $($variant:ident: $type:ident),*) => {
         match $name {
             $($crate::catalog::DesignName::$variant => {
                 type $design = freehold::designs::$type<$platform>;
@@ -110,3 +120,27 @@ macro_rules! with_design {
     };
 }
 pub(crate) use with_design;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `--set NAME=VALUE` names no owner, so a name may have only one in a run.
+    #[test]
+    fn no_two_settings_of_a_run_have_one_name() {
+        for &workload in WorkloadName::value_variants() {
+            for &design in DesignName::value_variants() {
+                let sim = sim_settings(workload).unwrap_or_default();
+                for of_machine in [host_settings(workload), sim] {
+                    let tables = of_machine.iter().map(|(_, table)| *table);
+                    let all = tables.chain([design_settings(design)]).flatten();
+                    let mut names: Vec<_> = all.map(|setting| setting.name).collect();
+                    let count = names.len();
+                    names.sort_unstable();
+                    names.dedup();
+                    assert_eq!(names.len(), count, "{workload:?} on {design:?}");
+                }
+            }
+        }
+    }
+}

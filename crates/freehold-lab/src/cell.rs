@@ -4,12 +4,14 @@ use freehold::CpuId;
 use freehold_sim::Spec;
 use serde_json::{Map, Value};
 
+use crate::fragmentation::Fragmentation;
 use crate::report::document::{Simulated, Work};
 use crate::settings::Assignments;
 
 /// One run of a workload on the host: on one design, with so many CPUs.
 pub(crate) struct HostCell<'a> {
     pub(crate) cpus: Vec<CpuId>,
+    pub(crate) seed: u64,
     pub(crate) assignments: &'a Assignments,
 }
 
@@ -25,5 +27,6 @@ pub(crate) struct SimCell<'a> {
 pub(crate) struct Measured {
     pub(crate) work: Work,
     pub(crate) simulated: Option<Simulated>,
+    pub(crate) fragmentation: Option<Fragmentation>,
     pub(crate) specific: Map<String, Value>,
 }

@@ -32,7 +32,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     // Both parts are prepared before either runs, so that mistakes show at once.
     let mut host: Option<HostCells<'_>> = None;
     for (designs, assignments) in &on_host {
-        let cells = Matrix { workload, designs, cpus: &[], assignments }.on_host()?;
+        let cells =
+            Matrix { workload, designs, cpus: &[], seed: args.seed, assignments }.on_host()?;
         host = Some(match host {
             Some(host) => host.and(cells),
             None => cells,
@@ -40,8 +41,9 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     }
     let mut sim: Option<SimCells<'_>> = None;
     for (designs, assignments) in &on_sim {
-        let matrix = Matrix { workload, designs, cpus: args.cpus.as_slice(), assignments };
-        let cells = matrix.on_sim(&args.machine, args.seed)?;
+        let (cpus, seed) = (args.cpus.as_slice(), args.seed);
+        let matrix = Matrix { workload, designs, cpus, seed, assignments };
+        let cells = matrix.on_sim(&args.machine)?;
         sim = Some(match sim {
             Some(sim) => sim.and(cells),
             None => cells,

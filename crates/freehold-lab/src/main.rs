@@ -8,6 +8,7 @@ mod cell;
 mod check;
 mod cli;
 mod compare;
+mod fragmentation;
 mod host;
 mod list;
 mod machine;
@@ -16,6 +17,8 @@ mod report;
 mod run;
 mod settings;
 mod sim;
+mod task;
+mod workload;
 mod workloads;
 
 use std::process::ExitCode;

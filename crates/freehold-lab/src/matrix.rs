@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::UsageError;
 use crate::catalog::{
-    DesignName, SettingTable, WorkloadName, design_settings, name_of, with_design,
+    DesignName, WorkloadName, design_settings, name_of, with_design, with_workload,
 };
 use crate::cell::{HostCell, Measured, SimCell};
 use crate::host::tasks;
@@ -19,10 +19,9 @@ use crate::machine::HOST;
 use crate::report::document::{RunResult, cpus_in_words};
 use crate::report::progress::Progress;
 use crate::settings::{Assignments, shown};
-use crate::sim::memory::MemoryPlan;
 use crate::sim::parallel::run_all;
 use crate::sim::result::hash;
-use crate::workloads::{bulk, page_fault};
+use crate::workload::{SettingTable, Workload};
 
 /// What to run, on whatever machine.
 pub(crate) struct Matrix<'a> {
@@ -30,6 +29,7 @@ pub(crate) struct Matrix<'a> {
     pub(crate) designs: &'a [DesignName],
     /// Each is run; all CPUs of the machine if there is none.
     pub(crate) cpus: &'a [u32],
+    pub(crate) seed: u64,
     pub(crate) assignments: &'a Assignments,
 }
 
@@ -60,33 +60,30 @@ pub(crate) struct SimCells<'a> {
 impl<'a> Matrix<'a> {
     /// The cells on the host.
     pub(crate) fn on_host(&self) -> Result<HostCells<'a>> {
-        let Matrix { workload, assignments, .. } = *self;
+        let Matrix { workload, seed, assignments, .. } = *self;
         let counts = self.counts(tasks::cpus_max()?);
         let mut cells = Vec::new();
         for (design, count) in self.designs_and(&counts) {
-            cells.push((design, HostCell { cpus: tasks::cpus_for(count)?, assignments }));
+            cells.push((design, HostCell { cpus: tasks::cpus_for(count)?, seed, assignments }));
         }
-        let steps = match workload {
-            WorkloadName::PageFault => page_fault::host::steps(assignments)?,
-            WorkloadName::Bulk => bulk::steps(assignments)?,
-        };
+        let steps = with_workload!(workload, W => W::steps(assignments)?);
         Ok(HostCells { workload, cells, steps })
     }
 
     /// The cells on a simulated machine, which the workload has to know.
-    pub(crate) fn on_sim(&self, spec: &'a Spec, seed: u64) -> Result<SimCells<'a>> {
+    pub(crate) fn on_sim(&self, spec: &'a Spec) -> Result<SimCells<'a>> {
         let there = spec.cpus() as u32;
         let counts = self.counts(there);
         if let Some(count) = counts.iter().find(|&&count| count > there) {
             let message = format!("--cpus {count}: {} has {there} CPUs", spec.name());
             return Err(UsageError(message).into());
         }
-        let assignments = self.assignments;
+        let Matrix { workload, seed, assignments, .. } = *self;
         let cell = |count: u32| SimCell { spec, cpus: count as usize, seed, assignments };
         Ok(SimCells {
-            workload: self.workload,
+            workload,
             cells: self.designs_and(&counts).map(|(design, count)| (design, cell(count))).collect(),
-            host_bytes: MemoryPlan::new(spec, assignments)?.host_bytes(),
+            host_bytes: with_workload!(workload, W => W::host_bytes(spec, assignments)?),
         })
     }
 
@@ -127,10 +124,9 @@ impl HostCells<'_> {
         with_design!(design, Host, D => {
             let settings = cell.assignments.of_design::<<D as Design<Host>>::Settings>()?;
             let shown = shown(&settings);
-            let measured = match self.workload {
-                WorkloadName::PageFault => page_fault::host::run::<D>(cell, settings, progress)?,
-                WorkloadName::Bulk => bulk::run_on_host::<D>(cell, settings, progress)?,
-            };
+            let measured = with_workload!(self.workload, W => {
+                W::run_on_host::<D>(cell, settings, progress)?
+            });
             Ok(result(self.workload, design, HOST, cell.cpus.len(), shown, measured))
         })
     }
@@ -163,7 +159,7 @@ impl SimCells<'_> {
         with_design!(design, Sim, D => {
             let settings = cell.assignments.of_design::<<D as Design<Sim>>::Settings>()?;
             let shown = shown(&settings);
-            let measured = page_fault::sim::run::<D>(cell, settings)?;
+            let measured = with_workload!(self.workload, W => W::run_on_sim::<D>(cell, settings)?);
             let name = cell.spec.name();
             let mut result = result(self.workload, design, name, cell.cpus, shown, measured);
             result.seed = Some(cell.seed);
@@ -193,6 +189,7 @@ fn result(
         settings,
         work: measured.work,
         simulated: measured.simulated,
+        fragmentation: measured.fragmentation,
         workload_specific: measured.specific,
     }
 }

@@ -3,14 +3,14 @@
 use anyhow::Result;
 
 use crate::UsageError;
-use crate::catalog::{WorkloadName, host_settings, name_of, sim_settings};
+use crate::catalog::{host_settings, name_of, sim_settings, with_workload};
 use crate::cli::{RunArgs, chosen_designs};
 use crate::machine::Machine;
 use crate::matrix::{Matrix, tables};
 use crate::report::document::{Document, SCHEMA};
 use crate::report::out;
 use crate::settings::Assignments;
-use crate::workloads::{bulk, page_fault};
+use crate::workload::Workload;
 
 /// Runs all cells and prints what they say.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
@@ -25,19 +25,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     };
     let assignments = Assignments::parse(&args.settings, &tables(&designs, of_workload))?;
     let (designs, cpus, assignments) = (&designs, &args.cpus, &assignments);
-    let matrix = Matrix { workload, designs, cpus, assignments };
+    let matrix = Matrix { workload, designs, cpus, seed: args.seed, assignments };
     let results = match &args.machine {
         Machine::Host => matrix.on_host()?.run()?,
-        Machine::Sim(spec) => matrix.on_sim(spec, args.seed)?.run()?,
+        Machine::Sim(spec) => matrix.on_sim(spec)?.run()?,
     };
     if args.json {
         let document = Document { schema: SCHEMA, results };
         out!("{}", serde_json::to_string_pretty(&document)?);
         return Ok(());
     }
-    match (workload, &args.machine) {
-        (WorkloadName::PageFault, Machine::Host) => page_fault::print_host(&results),
-        (WorkloadName::PageFault, Machine::Sim(_)) => page_fault::print_sim(&results),
-        (WorkloadName::Bulk, _) => bulk::print(&results),
-    }
+    with_workload!(workload, W => W::print(&results, &args.machine))
 }

@@ -1,7 +1,11 @@
 //! Measuring on the real machine.
 
+use anyhow::{Result, anyhow};
+use bytesize::ByteSize;
 use freehold::Design;
 use freehold_host::Host;
+
+use crate::report::document::cpus_in_words;
 
 pub(crate) mod tasks;
 pub(crate) mod yardstick;
@@ -17,4 +21,17 @@ pub(crate) fn memory_available() -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib * 1024)
+}
+
+/// Checks that the operating system could give `bytes`. `setting` is what a user can lower.
+pub(crate) fn check_memory(cpus: usize, bytes: u64, setting: &str) -> Result<()> {
+    match memory_available().filter(|&available| available < bytes) {
+        None => Ok(()),
+        Some(available) => Err(anyhow!(
+            "{} need {}, but this machine has {} to spare: lower --cpus or --set {setting}",
+            cpus_in_words(cpus),
+            ByteSize(bytes),
+            ByteSize(available)
+        )),
+    }
 }

@@ -73,7 +73,7 @@ fn print_settings(json: bool) -> Result<()> {
     for &workload in WorkloadName::value_variants() {
         let sim = sim_settings(workload).unwrap_or_default();
         for (of, table) in host_settings(workload).iter().chain(sim) {
-            // Tables that both kinds of machines have are listed once.
+            // Tables that both kinds of machines or several workloads have are listed once.
             if !rows.iter().any(|row| row.of == *of) {
                 rows.extend(listed((*of).to_owned(), table));
             }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::fragmentation::Fragmentation;
+
 /// The version of the format.
 pub(crate) const SCHEMA: &str = "freehold.run/1";
 
@@ -28,6 +30,8 @@ pub(crate) struct RunResult {
     pub(crate) work: Work,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub(crate) simulated: Option<Simulated>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fragmentation: Option<Fragmentation>,
     pub(crate) workload_specific: Map<String, Value>,
 }
 
@@ -92,4 +96,11 @@ pub(crate) struct Work {
     pub(crate) seconds: f64,
     /// How many were done in a second: the median of the samples.
     pub(crate) per_second: f64,
+}
+
+impl Work {
+    /// So many of a unit in so many seconds.
+    pub(crate) fn of(unit: &'static str, count: u64, seconds: f64) -> Self {
+        Work { unit, count, seconds, per_second: count as f64 / seconds }
+    }
 }

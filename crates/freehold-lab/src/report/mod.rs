@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 pub(crate) mod by_hand;
+pub(crate) mod columns;
 pub(crate) mod comparison;
 pub(crate) mod document;
 pub(crate) mod progress;

@@ -25,6 +25,27 @@ impl Summary {
     }
 }
 
+/// Some times in three numbers, in ns; all 0 if there are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Quantiles {
+    pub(crate) p50_ns: u64,
+    pub(crate) p99_ns: u64,
+    pub(crate) max_ns: u64,
+}
+
+impl Quantiles {
+    /// The smallest of the times that so many percent of them do not exceed.
+    pub(crate) fn of(times_ns: impl Iterator<Item = u64>) -> Self {
+        let mut times: Vec<_> = times_ns.collect();
+        times.sort_unstable();
+        let at = |percent: usize| {
+            let rank = (times.len() * percent).div_ceil(100);
+            rank.checked_sub(1).map_or(0, |index| times[index])
+        };
+        Quantiles { p50_ns: at(50), p99_ns: at(99), max_ns: at(100) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,5 +55,13 @@ mod tests {
         let summary = Summary::of(&[4.0, 1.0, 2.0, 3.0, 5.0]);
         assert_eq!(summary, Summary { median: 3.0, min: 1.0, max: 5.0 });
         assert!((summary.spread() - 4.0 / 3.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn quantiles_are_times_that_occurred() {
+        let quantiles = Quantiles::of((1..=200).rev());
+        assert_eq!(quantiles, Quantiles { p50_ns: 100, p99_ns: 198, max_ns: 200 });
+        assert_eq!(Quantiles::of([7].into_iter()).p50_ns, 7);
+        assert_eq!(Quantiles::of([].into_iter()), Quantiles::default());
     }
 }

@@ -10,20 +10,23 @@ use crate::machine::FRAME_BYTES;
 use crate::settings::Assignments;
 
 /// The settings of simulated machines.
-pub(crate) const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "frame_bytes",
-        values: "0, or a multiple of 16 up to 4096",
-        default: "64",
-        meaning: "distance between frame records on simulated machines; 0: as close as they fit",
-    },
-    Setting {
-        name: "node_memory",
-        values: "a size of at least 4MiB, such as 8GiB; a part, such as 1/4; or all",
-        default: "all",
-        meaning: "memory of each node of a simulated machine; less than it has sets up faster",
-    },
-];
+pub(crate) const FRAME_SETTINGS: &[Setting] = &[Setting {
+    name: "frame_bytes",
+    values: "0, or a multiple of 16 up to 4096",
+    default: "64",
+    meaning: "distance between frame records on simulated machines; 0: as close as they fit",
+}];
+
+/// The settings of simulated machines whose memory the workload leaves open.
+pub(crate) const NODE_SETTINGS: &[Setting] = &[Setting {
+    name: "node_memory",
+    values: "a size of at least 4MiB, such as 8GiB; a part, such as 1/4; or all",
+    default: "all",
+    meaning: "memory of each node of a simulated machine; less than it has sets up faster",
+}];
+
+/// Memory comes in the largest blocks of the buddy system.
+const BLOCK_BYTES: u64 = Order::BUDDY_MAX.frames().get() * FRAME_BYTES;
 
 /// How the memory of a machine is laid out: one range a node, all of one size, side by side.
 pub(crate) struct MemoryPlan {
@@ -37,18 +40,14 @@ pub(crate) struct MemoryPlan {
 impl MemoryPlan {
     /// The memory of `spec`, as far as the settings ask for it.
     pub(crate) fn new(spec: &Spec, given: &Assignments) -> Result<Self> {
-        let frame_bytes = given.parsed(SETTINGS, "frame_bytes", |value| {
-            value.parse().ok().filter(|bytes: &usize| bytes.is_multiple_of(16) && *bytes <= 4096)
-        })?;
-        let block = Order::BUDDY_MAX.frames().get() * FRAME_BYTES;
-        let there = (spec.get(Key::NodeGib) * f64::from(1 << 30)) as u64;
-        let wanted = given.parsed(SETTINGS, "node_memory", |value| {
+        let there = node_bytes(spec);
+        let wanted = given.parsed(NODE_SETTINGS, "node_memory", |value| {
             let bytes = match value.strip_prefix("1/") {
                 Some(parts) => there.checked_div(parts.parse().ok()?),
                 None if value == "all" => Some(there),
                 None => value.parse::<ByteSize>().ok().map(|size| size.0),
             };
-            bytes.filter(|&bytes| bytes >= block)
+            bytes.filter(|&bytes| bytes >= BLOCK_BYTES)
         })?;
         ensure!(
             wanted <= there,
@@ -56,7 +55,32 @@ impl MemoryPlan {
             spec.name(),
             ByteSize(there)
         );
-        let node_frames = wanted / block * Order::BUDDY_MAX.frames().get();
+        Self::of_nodes(spec, given, wanted / BLOCK_BYTES)
+    }
+
+    /// So much memory in all, as `setting` says, rounded up to whole blocks on each node.
+    pub(crate) fn exactly(
+        spec: &Spec,
+        given: &Assignments,
+        bytes: u64,
+        setting: &str,
+    ) -> Result<Self> {
+        let there = node_bytes(spec) * spec.nodes() as u64;
+        ensure!(
+            bytes <= there,
+            "{} has {}: lower --set {setting}, by which it would be {}",
+            spec.name(),
+            ByteSize(there),
+            ByteSize(bytes)
+        );
+        Self::of_nodes(spec, given, bytes.div_ceil(BLOCK_BYTES * spec.nodes() as u64))
+    }
+
+    fn of_nodes(spec: &Spec, given: &Assignments, node_blocks: u64) -> Result<Self> {
+        let frame_bytes = given.parsed(FRAME_SETTINGS, "frame_bytes", |value| {
+            value.parse().ok().filter(|bytes: &usize| bytes.is_multiple_of(16) && *bytes <= 4096)
+        })?;
+        let node_frames = node_blocks * Order::BUDDY_MAX.frames().get();
         let nodes = spec.nodes();
         let range = |node: usize| {
             let start = Pfn::new(node as u64 * node_frames);
@@ -117,4 +141,8 @@ impl MemoryPlan {
         let stride = self.frame_bytes.max(16) as u64;
         self.frames().get() * (stride + stride * 24 / 64 + 12)
     }
+}
+
+fn node_bytes(spec: &Spec) -> u64 {
+    (spec.get(Key::NodeGib) * f64::from(1 << 30)) as u64
 }

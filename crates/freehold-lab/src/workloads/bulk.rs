@@ -13,23 +13,27 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use freehold::{CpuId, Order, PageAllocator, Pfn, Request, Setting};
 use freehold_host::{ArenaBuilder, FrameArena, Host};
+use freehold_sim::Spec;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::books::check_all_back;
-use crate::cell::{HostCell, Measured};
+use crate::cell::{HostCell, Measured, SimCell};
 use crate::host::HostDesign;
 use crate::host::tasks::bind;
 use crate::host::yardstick::Yardstick;
+use crate::machine::Machine;
 use crate::report::document::{RunResult, Work, cpus_in_words, number};
 use crate::report::out;
 use crate::report::progress::Progress;
 use crate::report::summary::Summary;
 use crate::report::table::Table;
 use crate::settings::Assignments;
+use crate::sim::SimDesign;
+use crate::workload::{SettingTable, Workload};
 
 /// The settings of the workload.
-pub(crate) const SETTINGS: &[Setting] = &[
+const SETTINGS: &[Setting] = &[
     Setting {
         name: "rounds",
         values: "1..=1000",
@@ -64,9 +68,36 @@ impl Options {
     }
 }
 
-/// How many steps of progress a cell has.
-pub(crate) fn steps(given: &Assignments) -> Result<u64> {
-    Ok(Options::parse(given)?.rounds as u64)
+/// The workload.
+pub(crate) struct Bulk;
+
+impl Workload for Bulk {
+    const HOST_SETTINGS: &'static [SettingTable] = &[("bulk", SETTINGS)];
+    const SIM_SETTINGS: Option<&'static [SettingTable]> = None;
+
+    fn steps(given: &Assignments) -> Result<u64> {
+        Ok(Options::parse(given)?.rounds as u64)
+    }
+
+    fn run_on_host<D: HostDesign>(
+        cell: &HostCell<'_>,
+        settings: D::Settings,
+        progress: &Progress,
+    ) -> Result<Measured> {
+        run_on_host::<D>(cell, settings, progress)
+    }
+
+    fn host_bytes(_: &Spec, _: &Assignments) -> Result<u64> {
+        unreachable!("the workload has no settings for simulated machines")
+    }
+
+    fn run_on_sim<D: SimDesign>(_: &SimCell<'_>, _: D::Settings) -> Result<Measured> {
+        unreachable!("the workload has no settings for simulated machines")
+    }
+
+    fn print(results: &[RunResult], _: &Machine) -> Result<()> {
+        print(results)
+    }
 }
 
 /// One way of allocating and freeing `step` frames.
@@ -120,7 +151,7 @@ struct StepResult {
 }
 
 /// Runs one cell on the real machine.
-pub(crate) fn run_on_host<D: HostDesign>(
+fn run_on_host<D: HostDesign>(
     cell: &HostCell<'_>,
     settings: D::Settings,
     progress: &Progress,
@@ -146,7 +177,7 @@ pub(crate) fn run_on_host<D: HostDesign>(
     let mut specific = Map::from_iter([("steps".to_owned(), serde_json::to_value(steps)?)]);
     specific.insert("round_frames".to_owned(), json!(options.round_frames));
     specific.extend(yardstick.fields());
-    Ok(Measured { work, simulated: None, specific })
+    Ok(Measured { work, simulated: None, fragmentation: None, specific })
 }
 
 /// The times of one task: by round, step and way, in ns a frame.
@@ -239,7 +270,7 @@ fn sum_up(tasks: &[Times], at: usize, step: usize) -> StepResult {
 }
 
 /// Prints the results of all cells.
-pub(crate) fn print(results: &[RunResult]) -> Result<()> {
+fn print(results: &[RunResult]) -> Result<()> {
     for result in results {
         let specific = &result.workload_specific;
         let median = |fields: &Value, name: &str| number(fields[name].get("median"));

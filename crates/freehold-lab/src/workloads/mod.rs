@@ -1,4 +1,11 @@
 //! The workloads: one file each.
 
+pub(crate) mod build;
 pub(crate) mod bulk;
+pub(crate) mod contig;
+pub(crate) mod cross_cpu;
+pub(crate) mod high_order;
 pub(crate) mod page_fault;
+pub(crate) mod parallel_free;
+pub(crate) mod purge;
+pub(crate) mod thp_mix;

@@ -8,8 +8,7 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
-use bytesize::ByteSize;
+use anyhow::Result;
 use freehold::{CpuId, Order, Pfn, Request, Setting};
 use freehold_host::{ArenaBuilder, FrameArena};
 use serde_json::{Map, json};
@@ -19,15 +18,15 @@ use crate::books::check_all_back;
 use crate::cell::{HostCell, Measured};
 use crate::host::tasks::bind;
 use crate::host::yardstick::Yardstick;
-use crate::host::{HostDesign, memory_available};
+use crate::host::{HostDesign, check_memory};
 use crate::machine::FRAME_BYTES;
-use crate::report::document::{Work, cpus_in_words};
+use crate::report::document::Work;
 use crate::report::progress::Progress;
 use crate::report::summary::Summary;
 use crate::settings::Assignments;
 
 /// The settings of the workload on the host.
-pub(crate) const SETTINGS: &[Setting] = &[
+pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "samples",
         values: "1..=1000",
@@ -67,12 +66,12 @@ impl Options {
 }
 
 /// How many steps of progress a cell has.
-pub(crate) fn steps(given: &Assignments) -> Result<u64> {
+pub(super) fn steps(given: &Assignments) -> Result<u64> {
     Ok(2 * Options::parse(given)?.samples as u64 + 2)
 }
 
 /// Runs one cell on the real machine.
-pub(crate) fn run<D: HostDesign>(
+pub(super) fn run<D: HostDesign>(
     cell: &HostCell<'_>,
     settings: D::Settings,
     progress: &Progress,
@@ -107,7 +106,7 @@ pub(crate) fn run<D: HostDesign>(
         seconds: samples.seconds,
         per_second: touched.median,
     };
-    Ok(Measured { work, simulated: None, specific })
+    Ok(Measured { work, simulated: None, fragmentation: None, specific })
 }
 
 fn arena_for<D: HostDesign>(
@@ -118,15 +117,7 @@ fn arena_for<D: HostDesign>(
     let frames = options.task_frames as u64 * cell.cpus.len() as u64;
     // A quarter more, so that watermarks and the frames on per-CPU lists leave enough.
     let bytes = (frames + frames / 4) * FRAME_BYTES + (64 << 20);
-    let available = memory_available();
-    if let Some(available) = available.filter(|&available| available < bytes) {
-        return Err(anyhow!(
-            "{} need {}, but this machine has {} to spare: lower --cpus or --set task_bytes",
-            cpus_in_words(cell.cpus.len()),
-            ByteSize(bytes),
-            ByteSize(available)
-        ));
-    }
+    check_memory(cell.cpus.len(), bytes, "task_bytes")?;
     let arena = ArenaBuilder::<D>::new()
         .bytes(usize::try_from(bytes)?)
         .huge_pages(options.huge_pages)

@@ -8,18 +8,25 @@
 use anyhow::Result;
 use bytesize::ByteSize;
 use freehold::Setting;
+use freehold_sim::Spec;
 
-use crate::machine::FRAME_BYTES;
+use crate::cell::{HostCell, Measured, SimCell};
+use crate::host::HostDesign;
+use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::document::{RunResult, number};
 use crate::report::out;
+use crate::report::progress::Progress;
 use crate::report::table::Table;
 use crate::settings::Assignments;
+use crate::sim::SimDesign;
+use crate::sim::memory::{self, MemoryPlan};
+use crate::workload::{Brief, SettingTable, Workload};
 
-pub(crate) mod host;
-pub(crate) mod sim;
+mod host;
+mod sim;
 
 /// The settings of the workload on every machine.
-pub(crate) const SETTINGS: &[Setting] = &[Setting {
+const SETTINGS: &[Setting] = &[Setting {
     name: "task_bytes",
     values: "a size of at least one frame, such as 128MiB",
     default: "128MiB",
@@ -27,12 +34,12 @@ pub(crate) const SETTINGS: &[Setting] = &[Setting {
 }];
 
 /// What `freehold compare` sets otherwise on the host, to be done in seconds.
-pub(crate) const BRIEF_ON_HOST: &[(&str, &str)] = &[("samples", "3"), ("sample_ms", "300")];
+const BRIEF_ON_HOST: &[(&str, &str)] = &[("samples", "3"), ("sample_ms", "300")];
 
 /// What `freehold compare` sets otherwise on simulated machines. Tasks and memory shrink alike,
 /// since designs size their per-CPU lists by the memory: with less memory for as large a task, the
 /// lists of `pcp=auto` would not hold what they hold in a whole run.
-pub(crate) const BRIEF_ON_SIM: &[(&str, &str)] = &[("task_bytes", "32MiB"), ("node_memory", "1/4")];
+const BRIEF_ON_SIM: &[(&str, &str)] = &[("task_bytes", "32MiB"), ("node_memory", "1/4")];
 
 /// How many frames each task faults in.
 fn task_frames(given: &Assignments) -> Result<usize> {
@@ -42,8 +49,51 @@ fn task_frames(given: &Assignments) -> Result<usize> {
     Ok((bytes.0 / FRAME_BYTES) as usize)
 }
 
+/// The workload.
+pub(crate) struct PageFault;
+
+impl Workload for PageFault {
+    const HOST_SETTINGS: &'static [SettingTable] =
+        &[("page-fault", SETTINGS), ("page-fault, host", host::SETTINGS)];
+    const SIM_SETTINGS: Option<&'static [SettingTable]> = Some(&[
+        ("page-fault", SETTINGS),
+        ("page-fault, simulated", sim::SETTINGS),
+        ("simulated machines", memory::FRAME_SETTINGS),
+        ("simulated memory", memory::NODE_SETTINGS),
+    ]);
+
+    const BRIEF: Brief = Brief { on_host: BRIEF_ON_HOST, on_sim: BRIEF_ON_SIM };
+
+    fn steps(given: &Assignments) -> Result<u64> {
+        host::steps(given)
+    }
+
+    fn run_on_host<D: HostDesign>(
+        cell: &HostCell<'_>,
+        settings: D::Settings,
+        progress: &Progress,
+    ) -> Result<Measured> {
+        host::run::<D>(cell, settings, progress)
+    }
+
+    fn host_bytes(spec: &Spec, given: &Assignments) -> Result<u64> {
+        Ok(MemoryPlan::new(spec, given)?.host_bytes())
+    }
+
+    fn run_on_sim<D: SimDesign>(cell: &SimCell<'_>, settings: D::Settings) -> Result<Measured> {
+        sim::run::<D>(cell, settings)
+    }
+
+    fn print(results: &[RunResult], machine: &Machine) -> Result<()> {
+        match machine {
+            Machine::Host => print_host(results),
+            Machine::Sim(_) => print_sim(results),
+        }
+    }
+}
+
 /// Prints results of the host.
-pub(crate) fn print_host(results: &[RunResult]) -> Result<()> {
+fn print_host(results: &[RunResult]) -> Result<()> {
     let headings =
         ["design", "cpus", "faults/s", "spread", "ns/fault", "allocator ns", "lock pairs"];
     let mut table = Table::new(headings).numbers_from(1);
@@ -69,7 +119,7 @@ pub(crate) fn print_host(results: &[RunResult]) -> Result<()> {
 }
 
 /// Prints results of a simulated machine.
-pub(crate) fn print_sim(results: &[RunResult]) -> Result<()> {
+fn print_sim(results: &[RunResult]) -> Result<()> {
     let headings = [
         "design",
         "cpus",

@@ -28,7 +28,7 @@ use crate::sim::memory::MemoryPlan;
 use crate::sim::result::{details, standard_fields};
 
 /// The settings of the workload on simulated machines.
-pub(crate) const SETTINGS: &[Setting] = &[
+pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "passes",
         values: "1..=1000",
@@ -102,7 +102,7 @@ impl Options {
 }
 
 /// Runs one cell on a simulated machine.
-pub(crate) fn run<D: SimDesign>(cell: &SimCell<'_>, settings: D::Settings) -> Result<Measured> {
+pub(super) fn run<D: SimDesign>(cell: &SimCell<'_>, settings: D::Settings) -> Result<Measured> {
     let options = Options::parse(cell.assignments)?;
     let plan = Rc::new(MemoryPlan::new(cell.spec, cell.assignments)?);
     check_room(cell, &plan, options.task_frames)?;
@@ -158,7 +158,8 @@ pub(crate) fn run<D: SimDesign>(cell: &SimCell<'_>, settings: D::Settings) -> Re
     let events = frames.events();
     let books = json!({"allocated": events.allocated.get(), "freed": events.freed.get()});
     specific.insert("books".to_owned(), books);
-    Ok(Measured { work, simulated: Some(standard_fields(&report)), specific })
+    let simulated = Some(standard_fields(&report));
+    Ok(Measured { work, simulated, fragmentation: None, specific })
 }
 
 fn check_room(cell: &SimCell<'_>, plan: &MemoryPlan, task_frames: usize) -> Result<()> {

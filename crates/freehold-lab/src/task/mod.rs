@@ -1,0 +1,220 @@
+//! Tasks: what a workload does on every CPU, written once for the host and for simulated machines.
+//!
+//! On the host a task is a thread bound to a CPU, on a simulated machine the work of a virtual CPU.
+//! A workload sees either through [`Task`].
+
+mod calls;
+mod host;
+pub(crate) mod owners;
+pub(crate) mod population;
+mod ring;
+mod sim;
+pub(crate) mod workload;
+
+use anyhow::{Result, anyhow};
+use fastrand::Rng;
+use freehold::platform::Platform;
+use freehold::{Design, Error, Order, PageAllocator, Pfn, Request};
+use freehold_sim::{Key, Path};
+
+/// How long a task that waits for another one does nothing before it looks again, in virtual time.
+const PAUSE_NS: u64 = 500;
+
+/// The error of a task that waits for one that has failed.
+fn abandoned() -> anyhow::Error {
+    anyhow!("another task has failed")
+}
+
+/// Work of the kernel outside the allocator around a page fault, before and after the allocation.
+pub(crate) const FAULT_ENTRY: [Key; 3] = [Key::TrapNs, Key::FaultPathNs, Key::FaultRestNs];
+pub(crate) const FAULT_MAPPING: [Key; 2] = [Key::AccountingNs, Key::PageTableNs];
+/// The same for a page that is unmapped.
+pub(crate) const UNMAPPING: [Key; 3] = [Key::UnmapNs, Key::UnmapRestNs, Key::AccountingNs];
+
+/// Who a task is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The number of the task, from 0.
+    pub(crate) index: usize,
+    /// The seed of the run.
+    pub(crate) seed: u64,
+}
+
+impl Place {
+    /// Random numbers of this task's own, the same for the same seed.
+    pub(crate) fn rng(&self) -> Rng {
+        // Seeds of neighbours differ in many bits.
+        Rng::with_seed(
+            self.seed.wrapping_add(self.index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        )
+    }
+}
+
+/// A block that a task holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) pfn: Pfn,
+    pub(crate) order: Order,
+}
+
+/// One task's view of its machine.
+///
+/// Times are in nanoseconds since the run began: of the clock on the host, virtual ones on a
+/// simulated machine.
+///
+/// On a simulated machine every call may let other tasks run, so a task must not hold a borrow or a
+/// lock of the host across one.
+pub(crate) trait Task {
+    type Platform: Platform;
+    type Design: Design<Self::Platform>;
+
+    /// Who this task is.
+    fn place(&self) -> Place;
+
+    /// The allocator under test. Calls belong inside [`Task::timed`].
+    fn allocator(&self) -> &PageAllocator<Self::Platform, Self::Design>;
+
+    /// Makes one call of the allocator, and keeps how long it took.
+    fn timed<R>(&self, path: Path, call: impl FnOnce() -> R) -> R;
+
+    /// Clears a block. On the host it costs less than that: one byte of each frame is written.
+    fn clear(&self, block: Block);
+
+    /// Copies the content of a block to `to`. On a simulated machine, reading a frame costs what
+    /// clearing it does: the same lines come through the same caches.
+    #[expect(dead_code, reason = "for the owners that compaction asks to move")]
+    fn copy(&self, from: Block, to: Pfn);
+
+    /// Does work of the kernel outside the allocator: charged on a simulated machine, nothing on
+    /// the host.
+    fn charge(&self, works: &[Key]);
+
+    /// Does nothing for so long.
+    fn idle_ns(&self, ns: u64);
+
+    /// Computes: charged on a simulated machine, nothing on the host.
+    fn compute_ns(&self, ns: u64);
+
+    /// The time.
+    fn now_ns(&self) -> u64;
+
+    /// Waits until no other task is earlier, so that data which tasks share outside the allocator
+    /// are used in the order of virtual time. Nothing on the host.
+    fn in_order(&self);
+
+    /// Waits a moment for something that another task will do.
+    ///
+    /// # Errors
+    ///
+    /// Another task has failed, and may never do it.
+    fn pause(&self) -> Result<()>;
+
+    /// Waits until all tasks have come here.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Task::pause`].
+    fn meet(&self) -> Result<()>;
+
+    /// As [`Task::meet`], and what was measured so far was a warm-up.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Task::pause`].
+    fn start_measuring(&self) -> Result<()>;
+
+    /// Puts as many of `frames` into a ring as have room; returns how many.
+    fn try_send(&self, ring: usize, frames: &[Pfn]) -> usize;
+
+    /// Takes frames out of a ring, as many as there are and fit; returns how many.
+    fn try_receive(&self, ring: usize, frames: &mut [Pfn]) -> usize;
+
+    /// Says that this task will send no more.
+    fn leave(&self, ring: usize);
+
+    /// Whether all that send into a ring have left it.
+    fn is_closed(&self, ring: usize) -> bool;
+
+    /// Allocates a block.
+    fn alloc(&self, request: Request) -> Result<Pfn, Error> {
+        self.timed(Path::Alloc, || self.allocator().alloc(request))
+    }
+
+    /// Frees a block.
+    fn free(&self, block: Block) -> Result<(), Error> {
+        self.timed(Path::Free, || self.allocator().free(block.pfn, block.order))
+    }
+
+    /// Frees frames in bulk.
+    fn free_bulk(&self, frames: &[Pfn]) -> Result<()> {
+        Ok(self.timed(Path::Free, || self.allocator().free_bulk(frames, Order::ZERO))?)
+    }
+
+    /// A page fault: allocates a block, clears it, and does the work around it.
+    fn fault(&self, request: Request) -> Result<Block, Error> {
+        self.charge(&FAULT_ENTRY);
+        let block = Block { pfn: self.alloc(request)?, order: request.order() };
+        self.clear(block);
+        self.charge(&FAULT_MAPPING);
+        Ok(block)
+    }
+
+    /// As [`Task::alloc`]; no block if there is no memory for one.
+    fn try_alloc(&self, request: Request) -> Result<Option<Block>> {
+        let order = request.order();
+        if_any(self.alloc(request).map(|pfn| Block { pfn, order }))
+    }
+
+    /// As [`Task::fault`]; no block if there is no memory for one.
+    fn try_fault(&self, request: Request) -> Result<Option<Block>> {
+        if_any(self.fault(request))
+    }
+
+    /// Unmaps a block and frees it.
+    fn unmap(&self, block: Block) -> Result<(), Error> {
+        self.charge(&UNMAPPING);
+        self.free(block)
+    }
+
+    /// Sends all of `frames`, waiting for room as long as it takes. Returns for how long.
+    fn send(&self, ring: usize, mut frames: &[Pfn]) -> Result<u64> {
+        let mut waited_ns = 0;
+        loop {
+            frames = &frames[self.try_send(ring, frames)..];
+            if frames.is_empty() {
+                return Ok(waited_ns);
+            }
+            waited_ns += self.timed_pause()?;
+        }
+    }
+
+    /// Takes frames out of a ring, waiting until there are some. Returns how many, and for how long
+    /// it waited: no frames if all that send have left and the ring is empty.
+    fn receive(&self, ring: usize, frames: &mut [Pfn]) -> Result<(usize, u64)> {
+        let mut waited_ns = 0;
+        loop {
+            // Looks at the end first: what was sent before it is found after.
+            let closed = self.is_closed(ring);
+            let received = self.try_receive(ring, frames);
+            if received > 0 || closed {
+                return Ok((received, waited_ns));
+            }
+            waited_ns += self.timed_pause()?;
+        }
+    }
+
+    /// Pauses; returns for how long.
+    fn timed_pause(&self) -> Result<u64> {
+        let began_ns = self.now_ns();
+        self.pause()?;
+        Ok(self.now_ns() - began_ns)
+    }
+}
+
+fn if_any(allocated: Result<Block, Error>) -> Result<Option<Block>> {
+    match allocated {
+        Ok(block) => Ok(Some(block)),
+        Err(Error::OutOfMemory | Error::BelowWatermark) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,203 @@
+//! Who holds which block, so that its content can be moved while tasks use others.
+//!
+//! A slot is what a page-table entry is to a kernel: the one place that says where some content
+//! lies. Whoever uses a block through its slot, or moves it, takes the slot for that time. Slots
+//! are words that are changed by compare-exchange, so no lock of the host is held while a task of a
+//! simulated machine lets others run.
+
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use anyhow::Result;
+use freehold::{FrameCount, Order, Pfn};
+
+use super::{Block, Task};
+
+/// The blocks of all tasks that can be moved, by slot and by frame.
+pub(crate) struct Owners {
+    /// What each slot holds.
+    slots: Vec<AtomicU64>,
+    /// For the first frame of each block that is held, its slot and one more. A hint: the slot
+    /// knows.
+    holders: Vec<AtomicU64>,
+}
+
+/// Why a block was not moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unmoved {
+    /// It is being used, freed or moved right now.
+    Busy,
+    /// No slot holds such a block.
+    NotHeld,
+}
+
+/// A slot that holds nothing.
+const EMPTY: u64 = 0;
+/// Marks a slot that holds a block.
+const HELD: u64 = 1;
+/// Marks a slot whose block is being moved.
+const BUSY: u64 = 2;
+
+fn held(block: Block) -> u64 {
+    block.pfn.get() << 8 | u64::from(block.order.get()) << 2 | HELD
+}
+
+fn block_of(word: u64) -> Option<Block> {
+    let block = || Block { pfn: Pfn::new(word >> 8), order: Order::new((word >> 2 & 63) as u8) };
+    (word & HELD != 0).then(block)
+}
+
+impl Owners {
+    /// Empty slots, for blocks of a machine with so much memory.
+    pub(crate) fn new(slots: usize, memory: FrameCount) -> Self {
+        /// Machines round the memory of each node up, by less than this in all.
+        const ROUNDING: usize = 1 << 18;
+        let empty = |count: usize| (0..count).map(|_| AtomicU64::new(EMPTY)).collect();
+        Owners { slots: empty(slots), holders: empty(memory.get() as usize + ROUNDING) }
+    }
+
+    /// Whether a slot holds nothing.
+    pub(crate) fn is_empty(&self, slot: usize) -> bool {
+        self.slots[slot].load(Acquire) == EMPTY
+    }
+
+    /// Puts a block into a slot that is empty and that nobody else fills.
+    pub(crate) fn put(&self, slot: usize, block: Block) {
+        self.holder(block.pfn).store(slot as u64 + 1, Relaxed);
+        // Whoever sees the block in the slot sees its content as well.
+        self.slots[slot].store(held(block), Release);
+    }
+
+    /// Takes a block out of its slot, waiting until it has been moved if need be. Of several that
+    /// take, one gets the block.
+    ///
+    /// # Errors
+    ///
+    /// Another task has failed.
+    pub(crate) fn take<T: Task>(&self, task: &T, slot: usize) -> Result<Option<Block>> {
+        loop {
+            let word = self.slots[slot].load(Acquire);
+            let Some(block) = block_of(word) else { return Ok(None) };
+            if word & BUSY != 0 {
+                task.pause()?;
+                continue;
+            }
+            if self.slots[slot].compare_exchange(word, EMPTY, Acquire, Relaxed).is_ok() {
+                self.holder(block.pfn).store(EMPTY, Relaxed);
+                return Ok(Some(block));
+            }
+        }
+    }
+
+    /// Moves the content of a block by `copy`, and its slot with it.
+    ///
+    /// # Errors
+    ///
+    /// [`Unmoved`]: nothing has changed.
+    #[cfg_attr(not(test), expect(dead_code, reason = "compaction will ask for it"))]
+    pub(crate) fn relocate(
+        &self,
+        from: Block,
+        to: Pfn,
+        copy: impl FnOnce(),
+    ) -> Result<(), Unmoved> {
+        let holder = self.holder(from.pfn).load(Relaxed);
+        let slot = (holder as usize).checked_sub(1).ok_or(Unmoved::NotHeld)?;
+        let word = held(from);
+        match self.slots[slot].compare_exchange(word, word | BUSY, Acquire, Relaxed) {
+            Ok(_) => {}
+            Err(other) if other == word | BUSY || other == EMPTY => return Err(Unmoved::Busy),
+            Err(_) => return Err(Unmoved::NotHeld),
+        }
+        copy();
+        self.holder(from.pfn).store(EMPTY, Relaxed);
+        self.put(slot, Block { pfn: to, order: from.order });
+        Ok(())
+    }
+
+    /// The blocks of some slots, at a time when nobody moves any.
+    pub(crate) fn blocks(&self, slots: std::ops::Range<usize>) -> impl Iterator<Item = Block> + '_ {
+        self.slots[slots].iter().filter_map(|slot| block_of(slot.load(Acquire)))
+    }
+
+    fn holder(&self, pfn: Pfn) -> &AtomicU64 {
+        &self.holders[pfn.get() as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::host::tests::on_host;
+    use std::cell::Cell;
+
+    fn block(pfn: u64, order: u8) -> Block {
+        Block { pfn: Pfn::new(pfn), order: Order::new(order) }
+    }
+
+    #[test]
+    fn a_block_is_found_where_it_was_moved_to() {
+        on_host(|task| {
+            let owners = Owners::new(2, FrameCount::new(4096));
+            assert_eq!(owners.take(task, 0).unwrap(), None);
+            owners.put(0, block(1024, 9));
+            owners.put(1, block(7, 0));
+            let copied = Cell::new(false);
+            let copy = || copied.set(true);
+            assert_eq!(owners.relocate(block(1024, 9), Pfn::new(512), copy), Ok(()));
+            assert!(copied.get());
+            assert_eq!(owners.blocks(0..2).collect::<Vec<_>>(), [block(512, 9), block(7, 0)]);
+            assert_eq!(owners.take(task, 0).unwrap(), Some(block(512, 9)));
+            assert_eq!(owners.take(task, 0).unwrap(), None);
+        });
+    }
+
+    #[test]
+    fn what_no_slot_holds_is_not_moved() {
+        let owners = Owners::new(1, FrameCount::new(4096));
+        let relocate = |from| owners.relocate(from, Pfn::new(99), || panic!("nothing to copy"));
+        assert_eq!(relocate(block(5, 0)), Err(Unmoved::NotHeld), "unmovable, or another's");
+        owners.put(0, block(4, 1));
+        assert_eq!(relocate(block(4, 0)), Err(Unmoved::NotHeld), "of another order");
+        assert_eq!(relocate(block(5, 0)), Err(Unmoved::NotHeld), "within a block");
+        assert_eq!(owners.blocks(0..1).collect::<Vec<_>>(), [block(4, 1)]);
+    }
+
+    #[test]
+    fn a_block_that_is_being_moved_is_not_moved_by_another() {
+        let owners = Owners::new(1, FrameCount::new(4096));
+        owners.put(0, block(5, 0));
+        let outer = owners.relocate(block(5, 0), Pfn::new(6), || {
+            let inner = owners.relocate(block(5, 0), Pfn::new(7), || panic!("moved twice"));
+            assert_eq!(inner, Err(Unmoved::Busy));
+        });
+        assert_eq!(outer, Ok(()));
+        assert_eq!(owners.blocks(0..1).collect::<Vec<_>>(), [block(6, 0)]);
+    }
+
+    #[test]
+    fn tasks_take_and_put_while_others_move() {
+        const ROUNDS: u64 = 20_000;
+        let owners = Owners::new(1, FrameCount::new(4));
+        owners.put(0, block(0, 0));
+        let moved = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Moves the block back and forth between frames 0 and 1, wherever it is.
+                while moved.load(Relaxed) < ROUNDS {
+                    for (from, to) in [(0, 1), (1, 0)] {
+                        let done = owners.relocate(block(from, 0), Pfn::new(to), || {});
+                        moved.fetch_add(u64::from(done.is_ok()), Relaxed);
+                    }
+                }
+            });
+            on_host(|task| {
+                while moved.load(Relaxed) < ROUNDS {
+                    let taken = owners.take(task, 0).unwrap().expect("it is never lost");
+                    assert!(taken.pfn.get() < 2);
+                    owners.put(0, taken);
+                }
+            });
+        });
+        assert_eq!(owners.blocks(0..1).count(), 1);
+    }
+}

@@ -1,0 +1,213 @@
+//! Bounded rings that frames are handed over in, from any number of tasks to one.
+//!
+//! On a simulated machine a ring is what Linux calls a `ptr_ring`: slots that are empty or full, a
+//! lock for the senders and one for the receivers, each beside its position. Slots and positions
+//! lie in memory of the machine, so handing a frame over costs what moving its line costs.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+
+use crossbeam_queue::ArrayQueue;
+use freehold::platform::Word;
+use freehold::{NodeId, Pfn};
+use freehold_sim::{CpuHandle, Home, Machine, Region, WorkLock};
+
+use super::workload::RingPlan;
+
+/// A ring on the host.
+pub(super) struct HostRing {
+    frames: ArrayQueue<Pfn>,
+    senders: AtomicUsize,
+}
+
+impl HostRing {
+    pub(super) fn new(plan: &RingPlan) -> Self {
+        let senders = AtomicUsize::new(plan.senders);
+        HostRing { frames: ArrayQueue::new(plan.frames), senders }
+    }
+
+    pub(super) fn try_send(&self, frames: &[Pfn]) -> usize {
+        frames.iter().take_while(|&&pfn| self.frames.push(pfn).is_ok()).count()
+    }
+
+    pub(super) fn try_receive(&self, frames: &mut [Pfn]) -> usize {
+        let mut received = 0;
+        while received < frames.len()
+            && let Some(pfn) = self.frames.pop()
+        {
+            frames[received] = pfn;
+            received += 1;
+        }
+        received
+    }
+
+    pub(super) fn leave(&self) {
+        // What this sender sent is seen by whoever sees that it has left.
+        self.senders.fetch_sub(1, SeqCst);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.senders.load(SeqCst) == 0
+    }
+}
+
+/// Words in a cache line.
+const LINE_WORDS: usize = 8;
+
+/// A ring on a simulated machine.
+pub(super) struct SimRing {
+    send_lock: WorkLock,
+    receive_lock: WorkLock,
+    /// The positions of the senders and of the receivers, on a line each, then the slots. A slot
+    /// holds a frame's number and one more, or 0.
+    region: Region,
+    slots: usize,
+    /// Costs nothing: it changes once for each sender.
+    senders: AtomicUsize,
+}
+
+impl SimRing {
+    /// A ring in the memory of `node`.
+    pub(super) fn new(machine: &mut Machine, plan: &RingPlan, node: NodeId) -> Self {
+        let bytes = (2 * LINE_WORDS + plan.frames) * size_of::<u64>();
+        let region = machine.map_region(bytes, 64);
+        let kind = machine.kind("rings");
+        machine.label(&region, 0..region.len(), kind);
+        machine.home(&region, 0..region.len(), Home::Node(node));
+        SimRing {
+            send_lock: machine.lock("ring_lock", node),
+            receive_lock: machine.lock("ring_lock", node),
+            region,
+            slots: plan.frames,
+            senders: AtomicUsize::new(plan.senders),
+        }
+    }
+
+    pub(super) fn try_send(&self, cpu: &CpuHandle, frames: &[Pfn]) -> usize {
+        if self.slot(self.region.words()[0].load(Relaxed)).load(Relaxed) != 0 {
+            // Full, as it seems: the lock is left to those who come when it is not.
+            return 0;
+        }
+        cpu.lock(self.send_lock);
+        let start = self.region.words()[0].load(Relaxed);
+        let mut sent = 0;
+        for (position, pfn) in (start..).zip(frames) {
+            let slot = self.slot(position);
+            if slot.load(Relaxed) != 0 {
+                break;
+            }
+            slot.store(pfn.get() + 1, Relaxed);
+            sent += 1;
+        }
+        self.region.words()[0].store(start + sent as u64, Relaxed);
+        cpu.unlock(self.send_lock);
+        sent
+    }
+
+    pub(super) fn try_receive(&self, cpu: &CpuHandle, frames: &mut [Pfn]) -> usize {
+        if self.slot(self.region.words()[LINE_WORDS].load(Relaxed)).load(Relaxed) == 0 {
+            return 0;
+        }
+        cpu.lock(self.receive_lock);
+        let start = self.region.words()[LINE_WORDS].load(Relaxed);
+        let mut received = 0;
+        for (position, frame) in (start..).zip(frames) {
+            let slot = self.slot(position);
+            let held = slot.load(Relaxed);
+            if held == 0 {
+                break;
+            }
+            slot.store(0, Relaxed);
+            *frame = Pfn::new(held - 1);
+            received += 1;
+        }
+        self.region.words()[LINE_WORDS].store(start + received as u64, Relaxed);
+        cpu.unlock(self.receive_lock);
+        received
+    }
+
+    pub(super) fn leave(&self, cpu: &CpuHandle) {
+        cpu.in_order();
+        self.senders.fetch_sub(1, Relaxed);
+    }
+
+    pub(super) fn is_closed(&self, cpu: &CpuHandle) -> bool {
+        cpu.in_order();
+        self.senders.load(Relaxed) == 0
+    }
+
+    fn slot(&self, position: u64) -> &freehold_sim::SimWord<u64> {
+        &self.region.words()[2 * LINE_WORDS + position as usize % self.slots]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use freehold_sim::preset;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    const PLAN: RingPlan = RingPlan { frames: 5, senders: 2, receiver: 1 };
+
+    fn frames(numbers: std::ops::Range<u64>) -> Vec<Pfn> {
+        numbers.map(Pfn::new).collect()
+    }
+
+    #[test]
+    fn a_ring_of_the_host_is_bounded_and_in_order() {
+        let ring = HostRing::new(&PLAN);
+        assert_eq!(ring.try_send(&frames(0..8)), 5);
+        let mut received = frames(0..3);
+        assert_eq!(ring.try_receive(&mut received), 3);
+        assert_eq!((received, ring.try_send(&frames(8..9))), (frames(0..3), 1));
+        let mut rest = frames(0..9);
+        assert_eq!(ring.try_receive(&mut rest), 3);
+        assert_eq!(rest[..3], [3, 4, 8].map(Pfn::new));
+        ring.leave();
+        assert!(!ring.is_closed());
+        ring.leave();
+        assert!(ring.is_closed());
+    }
+
+    #[test]
+    fn a_simulated_ring_hands_everything_over_and_costs_transfers() {
+        let mut machine = Machine::new(&preset("uma-3").unwrap(), 1).unwrap();
+        let ring = Rc::new(SimRing::new(&mut machine, &PLAN, NodeId::new(0)));
+        let received = Rc::new(RefCell::new(Vec::new()));
+        for sender in 0..2 {
+            let ring = Rc::clone(&ring);
+            machine.spawn(sender, move |cpu| {
+                let all = frames(sender as u64 * 100..sender as u64 * 100 + 50);
+                let mut rest = &all[..];
+                while !rest.is_empty() {
+                    rest = &rest[ring.try_send(cpu, rest)..];
+                    cpu.idle_ns(100);
+                }
+                ring.leave(cpu);
+            });
+        }
+        let (taken, ring) = (Rc::clone(&received), Rc::clone(&ring));
+        machine.spawn(2, move |cpu| {
+            let mut some = frames(0..3);
+            loop {
+                let closed = ring.is_closed(cpu);
+                let count = ring.try_receive(cpu, &mut some);
+                taken.borrow_mut().extend_from_slice(&some[..count]);
+                if closed && count == 0 {
+                    break;
+                }
+                cpu.idle_ns(100);
+            }
+        });
+        let report = machine.run().unwrap();
+        let of = |sender: u64| {
+            let received = received.borrow();
+            let of = received.iter().filter(|pfn| pfn.get() / 100 == sender);
+            of.map(|pfn| pfn.get() % 100).collect::<Vec<_>>()
+        };
+        assert_eq!([of(0), of(1)], [0, 1].map(|_| (0..50).collect::<Vec<_>>()));
+        let rings = report.data.iter().find(|data| data.data == "rings").unwrap();
+        assert!(rings.misses > 50, "{rings:?}");
+        assert!(report.lock("ring_lock").unwrap().acquisitions > 10);
+    }
+}

@@ -1,0 +1,242 @@
+//! Workloads whose tasks do the same on the host and on simulated machines.
+
+use std::ops::RangeInclusive;
+
+use anyhow::Result;
+use bytesize::ByteSize;
+use freehold::platform::Platform;
+use freehold::{Design, FrameCount, PageAllocator, Setting};
+use freehold_sim::Spec;
+use serde_json::{Map, Value, json};
+
+use super::calls::AllCalls;
+use super::{Block, Task, host, sim};
+use crate::books::check_all_back;
+use crate::cell::{HostCell, Measured, SimCell};
+use crate::fragmentation::{Fragmentation, free_memory};
+use crate::host::HostDesign;
+use crate::machine::{FRAME_BYTES, Machine};
+use crate::report::columns::{Column, print_columns};
+use crate::report::document::{RunResult, Simulated, Work};
+use crate::report::progress::Progress;
+use crate::settings::Assignments;
+use crate::sim::SimDesign;
+use crate::sim::memory::{FRAME_SETTINGS, MemoryPlan, NODE_SETTINGS};
+use crate::sim::result::{details, standard_fields};
+use crate::workload::{SettingTable, Workload};
+
+/// What a workload is told of the cell that it is to run in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup<'a> {
+    pub(crate) given: &'a Assignments,
+    pub(crate) tasks: usize,
+    /// Whether the machine is simulated.
+    pub(crate) simulated: bool,
+}
+
+impl Setup<'_> {
+    /// The value of a setting that is a number within a range or `auto`: as much as fits a minute
+    /// of simulating, or as much as a clock measures well.
+    ///
+    /// # Errors
+    ///
+    /// A usage error if the value is neither.
+    pub(crate) fn number_or_auto(
+        &self,
+        table: &'static [Setting],
+        name: &str,
+        range: RangeInclusive<usize>,
+        auto: Auto,
+    ) -> Result<usize> {
+        self.given.parsed(table, name, |value| match value {
+            "auto" => Some(if self.simulated { auto.simulated } else { auto.host }),
+            number => number.parse().ok().filter(|number| range.contains(number)),
+        })
+    }
+}
+
+/// The values that `auto` stands for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Auto {
+    pub(crate) simulated: usize,
+    pub(crate) host: usize,
+}
+
+/// How much memory a workload runs in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Memory {
+    /// The memory of the machine, of which it takes so much.
+    AtLeast(FrameCount),
+    /// So much: it is about memory that runs short. The setting is called `memory`.
+    Exactly(FrameCount),
+}
+
+/// A bounded ring that frames are handed over in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingPlan {
+    /// How many frames it holds.
+    pub(crate) frames: usize,
+    /// How many tasks send into it.
+    pub(crate) senders: usize,
+    /// The task that receives.
+    pub(crate) receiver: usize,
+}
+
+/// What a workload says in the end.
+pub(crate) struct Findings {
+    pub(crate) work: Work,
+    pub(crate) specific: Map<String, Value>,
+}
+
+/// A workload, as each task sees it. The value is what all tasks share: the settings, and whatever
+/// they agree on.
+pub(crate) trait TaskWorkload: Sized + Send + Sync + 'static {
+    /// The settings, and the name that they are listed under.
+    const SETTINGS: SettingTable;
+    /// Whether [`TaskWorkload::memory`] says exactly how much memory there is.
+    const SETS_MEMORY: bool = false;
+    /// The setting that a user lowers for a smaller workload.
+    const SIZE: &'static str;
+    /// What the results of a cell show in a table, and what the headings mean.
+    const COLUMNS: &'static [Column];
+    const LEGEND: &'static [&'static str];
+    /// What one task has found out.
+    type Outcome: Send + 'static;
+
+    /// Understands the settings.
+    ///
+    /// # Errors
+    ///
+    /// A usage error names the setting and the remedy.
+    fn new(setup: &Setup<'_>) -> Result<Self>;
+
+    /// How much memory the tasks need.
+    fn memory(&self) -> Memory;
+
+    /// The rings between the tasks.
+    fn rings(&self) -> Vec<RingPlan> {
+        Vec::new()
+    }
+
+    /// Does the work of one task, from start to end. What it puts into `held` stays allocated until
+    /// the free memory has been looked at.
+    fn run<T: Task>(&self, task: &T, held: &mut Vec<Block>) -> Result<Self::Outcome>;
+
+    /// Sums up what the tasks have found out, in their order.
+    fn sum_up(&self, outcomes: &[Self::Outcome]) -> Findings;
+}
+
+/// What one task brings back; no outcome if it has failed.
+pub(super) struct Returned<O> {
+    pub(super) outcome: Option<O>,
+    pub(super) held: Vec<Block>,
+    pub(super) calls: AllCalls,
+}
+
+/// What the tasks of a cell have come to.
+pub(super) struct Finished {
+    findings: Findings,
+    calls: AllCalls,
+    fragmentation: Fragmentation,
+}
+
+/// Ends a run in which no task has failed: looks at the free memory, takes back what the tasks
+/// hold, checks the books, and sums up.
+pub(super) fn finish<W: TaskWorkload, P: Platform, D: Design<P>>(
+    work: &W,
+    allocator: &PageAllocator<P, D>,
+    managed: FrameCount,
+    returned: Vec<Returned<W::Outcome>>,
+) -> Result<Finished> {
+    let before_drain = free_memory(allocator);
+    allocator.drain_all();
+    let fragmentation = Fragmentation { before_drain, after_drain: free_memory(allocator) };
+    let calls = AllCalls::sum(returned.iter().map(|task| task.calls));
+    let mut outcomes = Vec::new();
+    for task in returned {
+        for Block { pfn, order } in task.held {
+            allocator.free(pfn, order)?;
+        }
+        outcomes.extend(task.outcome);
+    }
+    check_all_back(allocator, managed)?;
+    Ok(Finished { findings: work.sum_up(&outcomes), calls, fragmentation })
+}
+
+impl<W: TaskWorkload> Workload for W {
+    const HOST_SETTINGS: &'static [SettingTable] = &[W::SETTINGS];
+    const SIM_SETTINGS: Option<&'static [SettingTable]> = Some(if W::SETS_MEMORY {
+        &[W::SETTINGS, ("simulated machines", FRAME_SETTINGS)]
+    } else {
+        &[W::SETTINGS, ("simulated machines", FRAME_SETTINGS), ("simulated memory", NODE_SETTINGS)]
+    });
+
+    fn steps(_: &Assignments) -> Result<u64> {
+        Ok(1)
+    }
+
+    fn run_on_host<D: HostDesign>(
+        cell: &HostCell<'_>,
+        settings: D::Settings,
+        progress: &Progress,
+    ) -> Result<Measured> {
+        let given = cell.assignments;
+        let work = W::new(&Setup { given, tasks: cell.cpus.len(), simulated: false })?;
+        let finished = host::run::<W, D>(cell, settings, &work)?;
+        progress.step();
+        Ok(measured::<W>(given, cell.cpus.len(), finished, None))
+    }
+
+    fn host_bytes(spec: &Spec, given: &Assignments) -> Result<u64> {
+        if W::SETS_MEMORY {
+            let work = W::new(&Setup { given, tasks: spec.cpus(), simulated: true })?;
+            return Ok(sim::plan(spec, given, &work)?.host_bytes());
+        }
+        Ok(MemoryPlan::new(spec, given)?.host_bytes())
+    }
+
+    fn run_on_sim<D: SimDesign>(cell: &SimCell<'_>, settings: D::Settings) -> Result<Measured> {
+        let given = cell.assignments;
+        let work = W::new(&Setup { given, tasks: cell.cpus, simulated: true })?;
+        let plan = sim::plan(cell.spec, given, &work)?;
+        let (finished, report) = sim::run::<W, D>(cell, settings, &plan, work)?;
+        let simulated = Some(standard_fields(&report));
+        let mut measured = measured::<W>(given, cell.cpus, finished, simulated);
+        measured.specific.extend(details(&report)?);
+        measured.specific.insert("frame_bytes".to_owned(), json!(plan.frame_bytes()));
+        let node_bytes = plan.node_frames() * FRAME_BYTES;
+        measured.specific.insert("node_bytes".to_owned(), json!(node_bytes));
+        Ok(measured)
+    }
+
+    fn print(results: &[RunResult], machine: &Machine) -> Result<()> {
+        print_columns(results, machine, W::COLUMNS, W::LEGEND)
+    }
+}
+
+fn measured<W: TaskWorkload>(
+    given: &Assignments,
+    tasks: usize,
+    finished: Finished,
+    simulated: Option<Simulated>,
+) -> Measured {
+    let Findings { work, mut specific } = finished.findings;
+    let (_, table) = W::SETTINGS;
+    let options = table.iter().map(|setting| {
+        let value = given.value(table, setting.name);
+        (setting.name.to_owned(), value.parse::<u64>().map_or(json!(value), Value::from))
+    });
+    specific.insert("options".to_owned(), options.collect());
+    let task_ns = work.seconds * 1e9 * tasks as f64;
+    specific.insert("calls".to_owned(), json!(finished.calls));
+    specific.insert("allocator_share".to_owned(), json!(finished.calls.total_ns() / task_ns));
+    Measured { work, simulated, fragmentation: Some(finished.fragmentation), specific }
+}
+
+/// A number of frames that a setting gives as a size in bytes.
+pub(crate) fn frames_of(given: &Assignments, table: &'static [Setting], name: &str) -> Result<u64> {
+    let bytes = given.parsed(table, name, |value| {
+        value.parse::<ByteSize>().ok().filter(|size| size.0 >= FRAME_BYTES)
+    })?;
+    Ok(bytes.0 / FRAME_BYTES)
+}

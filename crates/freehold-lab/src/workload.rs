@@ -1,0 +1,60 @@
+//! What the commands `run` and `compare` ask of a workload.
+
+use anyhow::Result;
+use freehold::Setting;
+use freehold_sim::Spec;
+
+use crate::cell::{HostCell, Measured, SimCell};
+use crate::host::HostDesign;
+use crate::machine::Machine;
+use crate::report::document::RunResult;
+use crate::report::progress::Progress;
+use crate::settings::Assignments;
+use crate::sim::SimDesign;
+
+/// Settings and what they belong to.
+pub(crate) type SettingTable = (&'static str, &'static [Setting]);
+
+/// Settings and their values, by name.
+type Values = &'static [(&'static str, &'static str)];
+
+/// What `freehold compare` sets unless the user does, on the host and on simulated machines.
+pub(crate) struct Brief {
+    pub(crate) on_host: Values,
+    pub(crate) on_sim: Values,
+}
+
+/// A workload, as the command line knows it.
+///
+/// One whose tasks do the same on every machine implements [`TaskWorkload`] instead, and is a
+/// workload by that.
+///
+/// [`TaskWorkload`]: crate::task::workload::TaskWorkload
+pub(crate) trait Workload {
+    /// The settings on the host.
+    const HOST_SETTINGS: &'static [SettingTable];
+    /// The settings on simulated machines; `None` if the workload runs on the host only.
+    const SIM_SETTINGS: Option<&'static [SettingTable]>;
+
+    /// How the workload is cut down so that all designs can be compared while one waits.
+    const BRIEF: Brief = Brief { on_host: &[], on_sim: &[] };
+
+    /// How many steps of progress a cell on the host has.
+    fn steps(given: &Assignments) -> Result<u64>;
+
+    /// Runs one cell on the real machine.
+    fn run_on_host<D: HostDesign>(
+        cell: &HostCell<'_>,
+        settings: D::Settings,
+        progress: &Progress,
+    ) -> Result<Measured>;
+
+    /// How much memory of the host a simulated cell takes at most.
+    fn host_bytes(spec: &Spec, given: &Assignments) -> Result<u64>;
+
+    /// Runs one cell on a simulated machine.
+    fn run_on_sim<D: SimDesign>(cell: &SimCell<'_>, settings: D::Settings) -> Result<Measured>;
+
+    /// Prints the results of all cells, which ran on `machine`.
+    fn print(results: &[RunResult], machine: &Machine) -> Result<()>;
+}

@@ -1,0 +1,334 @@
+//! `build`: what a build of a large program asks of a page allocator.
+//!
+//! Every task runs one job after the other, as `make -j` keeps every CPU busy with compilers. A job
+//! allocates blocks of six kinds, drawn from the seed; the shares, orders and lifetimes are a
+//! choice, made so that all migratetypes and lifetimes mix, and stand in [`KINDS`]. Memory is short
+//! enough for that to matter: when it runs out, a task drops the oldest of its cache and tries
+//! again, as reclaim does. What caches and long-lived data leave of the memory is looked at in the
+//! end.
+
+use std::collections::VecDeque;
+
+use anyhow::Result;
+use fastrand::Rng;
+use freehold::{FrameCount, MigrateType, Order, Request, Setting};
+use serde_json::{Map, json};
+
+use crate::report::columns::{Column, number, percent};
+use crate::report::document::{RunResult, Work};
+use crate::task::workload::{Auto, Findings, Memory, Setup, TaskWorkload, frames_of};
+use crate::task::{Block, Task};
+use crate::workload::SettingTable;
+
+const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "jobs",
+        values: "1..=100000, or auto",
+        default: "auto",
+        meaning: "jobs that each task runs in turn; auto: 16 if simulated, else 500",
+    },
+    Setting {
+        name: "job_allocs",
+        values: "1..=10000000",
+        default: "2000",
+        meaning: "blocks that a job allocates",
+    },
+    Setting {
+        name: "cache",
+        values: "a size of at least one frame, such as 32MiB",
+        default: "32MiB",
+        meaning: "cached files that each task keeps",
+    },
+    Setting {
+        name: "task_memory",
+        values: "a size of at least one frame, such as 64MiB",
+        default: "64MiB",
+        meaning: "memory of the machine, for each task",
+    },
+    Setting {
+        name: "compute_ns",
+        values: "0..=1000000000",
+        default: "2000",
+        meaning: "computation for each block on simulated machines, in ns",
+    },
+];
+
+const JOBS: Auto = Auto { simulated: 16, host: 500 };
+
+/// How long a block lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// Until a few more blocks have been allocated.
+    Scratch,
+    /// Until the end of the job.
+    Job,
+    /// Until the cache is full of newer ones.
+    Cache,
+    /// Until the end of the run.
+    Lasting,
+}
+
+/// A kind of blocks.
+struct Kind {
+    /// Of 100 allocations.
+    share: u32,
+    migratetype: MigrateType,
+    /// Of 100 blocks, how many have order 0, 1, 2 and 3.
+    orders: [u32; 4],
+    life: Life,
+    /// Whether it is memory of a process, which is faulted in.
+    faulted: bool,
+}
+
+const KINDS: [Kind; 6] = [
+    // Heaps of compilers, part of which is given back at once.
+    kind(20, MigrateType::Movable, [100, 0, 0, 0], Life::Scratch, true),
+    kind(45, MigrateType::Movable, [100, 0, 0, 0], Life::Job, true),
+    // Sources, headers, objects.
+    kind(15, MigrateType::Movable, [70, 10, 10, 10], Life::Cache, false),
+    // Directory entries and inodes.
+    kind(8, MigrateType::Reclaimable, [50, 25, 15, 10], Life::Cache, false),
+    // Page tables, stacks, buffers of pipes.
+    kind(10, MigrateType::Unmovable, [70, 10, 15, 5], Life::Job, false),
+    // Whatever the kernel keeps.
+    kind(2, MigrateType::Unmovable, [80, 20, 0, 0], Life::Lasting, false),
+];
+
+const fn kind(
+    share: u32,
+    migratetype: MigrateType,
+    orders: [u32; 4],
+    life: Life,
+    faulted: bool,
+) -> Kind {
+    Kind { share, migratetype, orders, life, faulted }
+}
+
+/// Blocks that a job keeps of those that it gives back at once.
+const SCRATCH: usize = 64;
+
+/// Blocks that are dropped from the cache when memory has run out.
+const RECLAIMED: usize = 32;
+
+/// The workload.
+pub(crate) struct Build {
+    jobs: usize,
+    job_allocs: usize,
+    cache_frames: u64,
+    memory_frames: u64,
+    compute_ns: u64,
+}
+
+/// What a task has done.
+#[derive(Default)]
+pub(crate) struct Done {
+    began_ns: u64,
+    ended_ns: u64,
+    allocated: u64,
+    /// Blocks that there was no memory for, even after reclaim.
+    failed: u64,
+    /// Blocks dropped from the cache because memory had run out.
+    reclaimed: u64,
+}
+
+impl TaskWorkload for Build {
+    const SETTINGS: SettingTable = ("build", SETTINGS);
+    const SETS_MEMORY: bool = true;
+    const SIZE: &'static str = "task_memory";
+    const COLUMNS: &'static [Column] = &[
+        Column { heading: "blocks/s", cell: |r| format!("{:.0}", r.work.per_second) },
+        Column { heading: "alloc ns", cell: |r| number(r, "calls.alloc.mean_ns", 1) },
+        Column { heading: "free ns", cell: |r| number(r, "calls.free.mean_ns", 1) },
+        Column { heading: "share", cell: |r| percent(r, "allocator_share") },
+        Column { heading: "failed", cell: |r| number(r, "failed", 0) },
+        Column { heading: "free blocks", cell: free_pageblocks },
+    ];
+    const LEGEND: &'static [&'static str] = &[
+        "share: of the tasks' time that is spent in the allocator. failed: blocks that there",
+        "was no memory for. free blocks: share of the free memory that is whole pageblocks in",
+        "the end, after a drain.",
+    ];
+    type Outcome = Done;
+
+    fn new(setup: &Setup<'_>) -> Result<Self> {
+        let given = setup.given;
+        let task_frames = frames_of(given, SETTINGS, "task_memory")?;
+        Ok(Build {
+            jobs: setup.number_or_auto(SETTINGS, "jobs", 1..=100_000, JOBS)?,
+            job_allocs: given.number(SETTINGS, "job_allocs", 1..=10_000_000)?,
+            cache_frames: frames_of(given, SETTINGS, "cache")?,
+            memory_frames: task_frames * setup.tasks as u64,
+            compute_ns: given.number(SETTINGS, "compute_ns", 0..=1_000_000_000)? as u64,
+        })
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::Exactly(FrameCount::new(self.memory_frames))
+    }
+
+    fn run<T: Task>(&self, task: &T, held: &mut Vec<Block>) -> Result<Done> {
+        let mut maker = Maker {
+            work: self,
+            task,
+            rng: task.place().rng(),
+            scratch: VecDeque::new(),
+            job: Vec::new(),
+            cache: Cache::default(),
+            lasting: Vec::new(),
+            done: Done::default(),
+        };
+        task.start_measuring()?;
+        maker.done.began_ns = task.now_ns();
+        for _ in 0..self.jobs {
+            maker.run_job()?;
+        }
+        maker.done.ended_ns = task.now_ns();
+        held.extend(maker.cache.blocks);
+        held.extend(maker.lasting);
+        Ok(maker.done)
+    }
+
+    fn sum_up(&self, outcomes: &[Done]) -> Findings {
+        let sum = |of: fn(&Done) -> u64| outcomes.iter().map(of).sum::<u64>();
+        let began_ns = outcomes.iter().map(|done| done.began_ns).min().unwrap_or(0);
+        let ended_ns = outcomes.iter().map(|done| done.ended_ns).max().unwrap_or(0);
+        let seconds = (ended_ns - began_ns).max(1) as f64 / 1e9;
+        let fields = [
+            ("failed", json!(sum(|done| done.failed))),
+            ("reclaimed", json!(sum(|done| done.reclaimed))),
+        ];
+        let specific = Map::from_iter(fields.map(|(name, value)| (name.to_owned(), value)));
+        Findings { work: Work::of("blocks", sum(|done| done.allocated), seconds), specific }
+    }
+}
+
+/// The cache of a task, oldest first.
+#[derive(Default)]
+struct Cache {
+    blocks: VecDeque<Block>,
+    frames: u64,
+}
+
+impl Cache {
+    fn push(&mut self, block: Block) {
+        self.frames += block.order.frames().get();
+        self.blocks.push_back(block);
+    }
+
+    fn pop(&mut self) -> Option<Block> {
+        let block = self.blocks.pop_front()?;
+        self.frames -= block.order.frames().get();
+        Some(block)
+    }
+}
+
+/// A task and what it holds.
+struct Maker<'a, T: Task> {
+    work: &'a Build,
+    task: &'a T,
+    rng: Rng,
+    scratch: VecDeque<Block>,
+    job: Vec<Block>,
+    cache: Cache,
+    lasting: Vec<Block>,
+    done: Done,
+}
+
+impl<T: Task> Maker<'_, T> {
+    fn run_job(&mut self) -> Result<()> {
+        for _ in 0..self.work.job_allocs {
+            let kind = &KINDS[drawn(&mut self.rng, KINDS.iter().map(|kind| kind.share))];
+            let order = Order::new(drawn(&mut self.rng, kind.orders.into_iter()) as u8);
+            let Some(block) = self.make(kind, order)? else { continue };
+            self.task.compute_ns(self.work.compute_ns);
+            match kind.life {
+                Life::Scratch => self.scratch.push_back(block),
+                Life::Job => self.job.push(block),
+                Life::Cache => self.cache.push(block),
+                Life::Lasting => self.lasting.push(block),
+            }
+            self.trim()?;
+        }
+        for block in self.scratch.drain(..).chain(self.job.drain(..)) {
+            self.task.free(block)?;
+        }
+        Ok(())
+    }
+
+    /// Allocates a block, from the cache's memory if there is no other.
+    fn make(&mut self, kind: &Kind, order: Order) -> Result<Option<Block>> {
+        let request = Request::new(order).migratetype(kind.migratetype);
+        for _ in 0..2 {
+            let made = match kind.faulted {
+                true => self.task.try_fault(request)?,
+                false => self.task.try_alloc(request)?,
+            };
+            if made.is_some() {
+                self.done.allocated += 1;
+                return Ok(made);
+            }
+            self.reclaim()?;
+        }
+        self.done.failed += 1;
+        Ok(None)
+    }
+
+    fn reclaim(&mut self) -> Result<()> {
+        for _ in 0..RECLAIMED {
+            let Some(block) = self.cache.pop() else { break };
+            self.task.free(block)?;
+            self.done.reclaimed += 1;
+        }
+        Ok(())
+    }
+
+    /// Frees what has had its time.
+    fn trim(&mut self) -> Result<()> {
+        if self.scratch.len() > SCRATCH
+            && let Some(block) = self.scratch.pop_front()
+        {
+            self.task.free(block)?;
+        }
+        while self.cache.frames > self.work.cache_frames
+            && let Some(block) = self.cache.pop()
+        {
+            self.task.free(block)?;
+        }
+        Ok(())
+    }
+}
+
+/// Draws one of several by their weights.
+fn drawn(rng: &mut Rng, weights: impl Iterator<Item = u32> + Clone) -> usize {
+    let mut point = rng.u32(..weights.clone().sum::<u32>());
+    for (index, weight) in weights.enumerate() {
+        match point.checked_sub(weight) {
+            Some(rest) => point = rest,
+            None => return index,
+        }
+    }
+    unreachable!("the point lies below the sum of the weights")
+}
+
+/// The share of the free memory that is whole pageblocks.
+fn free_pageblocks(result: &RunResult) -> String {
+    let Some(fragmentation) = &result.fragmentation else { return "-".to_owned() };
+    format!("{:.1} %", fragmentation.after_drain.pageblock_share() * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_decide() {
+        let mut rng = Rng::with_seed(1);
+        let mut counts = [0; 4];
+        for _ in 0..10_000 {
+            counts[drawn(&mut rng, [70, 0, 20, 10].into_iter())] += 1;
+        }
+        assert_eq!(counts[1], 0);
+        assert!((6_700..7_300).contains(&counts[0]) && counts[2] > counts[3], "{counts:?}");
+        assert_eq!(KINDS.iter().map(|kind| kind.share).sum::<u32>(), 100);
+    }
+}

@@ -1,0 +1,132 @@
+//! `cross-cpu`: one CPU allocates, another one frees.
+//!
+//! After the kernel benchmark page_bench05_cross_cpu (netoptimizer/prototype-kernel,
+//! `kernel/mm/bench/page_bench05_cross_cpu.c`): an even CPU allocates pages one at a time and puts
+//! them into a ring, and the odd one beside it takes them out and frees them. All pairs run at
+//! once. Pages are not touched.
+
+use anyhow::Result;
+use freehold::{FrameCount, Order, Pfn, Request, Setting};
+use serde_json::Map;
+
+use crate::UsageError;
+use crate::report::columns::{Column, number, percent};
+use crate::report::document::Work;
+use crate::task::workload::{Auto, Findings, Memory, RingPlan, Setup, TaskWorkload};
+use crate::task::{Block, Task};
+use crate::workload::SettingTable;
+
+const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "frames",
+        values: "1..=1000000000, or auto",
+        default: "auto",
+        meaning: "frames that each pair hands over; auto: 50000 if simulated, else 20000000",
+    },
+    Setting {
+        name: "ring",
+        values: "1..=1000000",
+        default: "1024",
+        meaning: "frames that may wait in the ring of a pair",
+    },
+];
+
+const FRAMES: Auto = Auto { simulated: 50_000, host: 20_000_000 };
+
+/// The workload.
+pub(crate) struct CrossCpu {
+    pairs: usize,
+    frames: usize,
+    ring: usize,
+}
+
+/// When a task began and ended, and how long it waited for its ring, in ns.
+pub(crate) struct Span {
+    began_ns: u64,
+    ended_ns: u64,
+    waited_ns: u64,
+}
+
+impl TaskWorkload for CrossCpu {
+    const SETTINGS: SettingTable = ("cross-cpu", SETTINGS);
+    const SIZE: &'static str = "ring";
+    const COLUMNS: &'static [Column] = &[
+        Column { heading: "frames/s", cell: |r| format!("{:.0}", r.work.per_second) },
+        Column { heading: "ns/frame", cell: |r| number(r, "frame_ns", 1) },
+        Column { heading: "alloc ns", cell: |r| number(r, "calls.alloc.mean_ns", 1) },
+        Column { heading: "free ns", cell: |r| number(r, "calls.free.mean_ns", 1) },
+        Column { heading: "ring full", cell: |r| percent(r, "allocating_waits") },
+        Column { heading: "ring empty", cell: |r| percent(r, "freeing_waits") },
+    ];
+    const LEGEND: &'static [&'static str] = &[
+        "ns/frame: of one pair, ring included. ring full: share of their time that allocating",
+        "tasks wait; ring empty: that freeing ones do.",
+    ];
+    type Outcome = Span;
+
+    fn new(setup: &Setup<'_>) -> Result<Self> {
+        if !setup.tasks.is_multiple_of(2) {
+            let (given, even) = (setup.tasks, (setup.tasks - 1).max(2));
+            let message = format!("cross-cpu needs pairs of CPUs: --cpus {even} and not {given}");
+            return Err(UsageError(message).into());
+        }
+        Ok(CrossCpu {
+            pairs: setup.tasks / 2,
+            frames: setup.number_or_auto(SETTINGS, "frames", 1..=1_000_000_000, FRAMES)?,
+            ring: setup.given.number(SETTINGS, "ring", 1..=1_000_000)?,
+        })
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::AtLeast(FrameCount::new((self.pairs * (self.ring + 1)) as u64))
+    }
+
+    fn rings(&self) -> Vec<RingPlan> {
+        let ring = |pair| RingPlan { frames: self.ring, senders: 1, receiver: 2 * pair + 1 };
+        (0..self.pairs).map(ring).collect()
+    }
+
+    fn run<T: Task>(&self, task: &T, _held: &mut Vec<Block>) -> Result<Span> {
+        let (ring, frees) = (task.place().index / 2, !task.place().index.is_multiple_of(2));
+        task.start_measuring()?;
+        let began_ns = task.now_ns();
+        let mut waited_ns = 0;
+        if frees {
+            let mut frame = [Pfn::default()];
+            loop {
+                let (count, waited) = task.receive(ring, &mut frame)?;
+                waited_ns += waited;
+                if count == 0 {
+                    break;
+                }
+                task.free(Block { pfn: frame[0], order: Order::ZERO })?;
+            }
+        } else {
+            for _ in 0..self.frames {
+                let pfn = task.alloc(Request::default())?;
+                waited_ns += task.send(ring, &[pfn])?;
+            }
+            task.leave(ring);
+        }
+        Ok(Span { began_ns, ended_ns: task.now_ns(), waited_ns })
+    }
+
+    fn sum_up(&self, outcomes: &[Span]) -> Findings {
+        let frames = (self.pairs * self.frames) as u64;
+        let began_ns = outcomes.iter().map(|span| span.began_ns).min().unwrap_or(0);
+        let ended_ns = outcomes.iter().map(|span| span.ended_ns).max().unwrap_or(0);
+        let work = Work::of("frames", frames, (ended_ns - began_ns).max(1) as f64 / 1e9);
+        let waits = |odd: usize| {
+            let of = outcomes.iter().skip(odd).step_by(2);
+            let all_ns: u64 = of.clone().map(|span| span.ended_ns - span.began_ns).sum();
+            of.map(|span| span.waited_ns).sum::<u64>() as f64 / all_ns.max(1) as f64
+        };
+        let fields = [
+            ("frame_ns", self.pairs as f64 * 1e9 / work.per_second),
+            ("allocating_waits", waits(0)),
+            ("freeing_waits", waits(1)),
+        ];
+        let fields = fields.map(|(name, value)| (name.to_owned(), value.into()));
+        Findings { work, specific: Map::from_iter(fields) }
+    }
+}

@@ -1,0 +1,248 @@
+//! `parallel-free`: many CPUs free at once.
+//!
+//! `workers`: one task allocates a huge region, then several free it in disjoint batches, which
+//! they take from a common queue. That is what Linux was to do when a process with hundreds of GiB
+//! exits: batches of 256 Ki pages for up to 32 workers (Aaron Lu, "mm: support parallel free of
+//! memory", March 2017). `exit`: every task allocates its own share, then all free theirs at once,
+//! as the processes of a container that ends.
+//!
+//! The frames are not touched: it is their freeing that is measured.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use anyhow::Result;
+use freehold::{FrameCount, Order, Pfn, Request, Setting};
+use serde_json::{Map, json};
+
+use crate::UsageError;
+use crate::report::columns::{Column, number, scaled};
+use crate::report::document::Work;
+use crate::report::summary::Summary;
+use crate::task::workload::{Auto, Findings, Memory, Setup, TaskWorkload, frames_of};
+use crate::task::{Block, Task, UNMAPPING};
+use crate::workload::SettingTable;
+
+const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "mode",
+        values: "workers|exit|both",
+        default: "both",
+        meaning: "workers free what one task allocated, or all tasks exit at once, or both in turn",
+    },
+    Setting {
+        name: "task_region",
+        values: "a size of at least one frame, such as 64MiB",
+        default: "64MiB",
+        meaning: "memory that is freed in each of the modes, for each task",
+    },
+    Setting {
+        name: "rounds",
+        values: "1..=1000, or auto",
+        default: "auto",
+        meaning: "how often it is freed, of which the median counts; auto: 1 if simulated, else 25",
+    },
+    Setting {
+        name: "batch_frames",
+        values: "1..=10000000",
+        default: "4096",
+        meaning: "frames that a worker takes from the queue at a time",
+    },
+    Setting {
+        name: "workers",
+        values: "1..=4096, or all",
+        default: "all",
+        meaning: "tasks that free the region; Linux was to use up to 32",
+    },
+    Setting {
+        name: "free",
+        values: "single|bulk",
+        default: "single",
+        meaning: "frames are freed one at a time, or 512 at a time in bulk",
+    },
+];
+
+const ROUNDS: Auto = Auto { simulated: 1, host: 25 };
+
+/// Frames that are freed at a time in bulk.
+const BULK: usize = 512;
+
+/// The workload.
+pub(crate) struct ParallelFree {
+    workers: Option<usize>,
+    exit: bool,
+    region_frames: usize,
+    batch: usize,
+    bulk: bool,
+    tasks: usize,
+    queues: Vec<Queue>,
+}
+
+/// What the workers free in one round.
+#[derive(Default)]
+struct Queue {
+    /// What the first task has allocated for them.
+    region: OnceLock<Vec<Pfn>>,
+    /// How many batches of it have been taken.
+    taken: AtomicUsize,
+}
+
+/// When a task began and ended each of its parts in one round, in ns.
+#[derive(Default)]
+pub(crate) struct Spans {
+    workers: Option<(u64, u64)>,
+    exit: Option<(u64, u64)>,
+}
+
+impl TaskWorkload for ParallelFree {
+    const SETTINGS: SettingTable = ("parallel-free", SETTINGS);
+    const SIZE: &'static str = "task_region";
+    const COLUMNS: &'static [Column] = &[
+        Column { heading: "workers", cell: |r| number(r, "workers.tasks", 0) },
+        Column { heading: "ms", cell: |r| scaled(r, "workers.ns.median", 1e6, 2) },
+        Column { heading: "frames/s", cell: |r| number(r, "workers.per_second", 0) },
+        Column { heading: "exiting", cell: |r| number(r, "exit.tasks", 0) },
+        Column { heading: "ms", cell: |r| scaled(r, "exit.ns.median", 1e6, 2) },
+        Column { heading: "frames/s", cell: |r| number(r, "exit.per_second", 0) },
+        Column { heading: "free ns", cell: |r| number(r, "calls.free.mean_ns", 1) },
+    ];
+    const LEGEND: &'static [&'static str] = &[
+        "workers: tasks that free what one task allocated. exiting: tasks that all free their",
+        "own. ms: from the start until the last is done. free ns: a call of the allocator, in",
+        "the last of the two.",
+    ];
+    type Outcome = Vec<Spans>;
+
+    fn new(setup: &Setup<'_>) -> Result<Self> {
+        let given = setup.given;
+        let modes = [("workers", (true, false)), ("exit", (false, true)), ("both", (true, true))];
+        let (by_workers, exit) = given.word(SETTINGS, "mode", &modes)?;
+        let workers = given.parsed(SETTINGS, "workers", |value| match value {
+            "all" => Some(setup.tasks),
+            number => number.parse().ok().filter(|workers| (1..=4096).contains(workers)),
+        })?;
+        if workers > setup.tasks {
+            let tasks = setup.tasks;
+            let message = format!("--set workers={workers}: --cpus gives only {tasks} tasks");
+            return Err(UsageError(message).into());
+        }
+        let task_frames = usize::try_from(frames_of(given, SETTINGS, "task_region")?)?;
+        let rounds = setup.number_or_auto(SETTINGS, "rounds", 1..=1000, ROUNDS)?;
+        Ok(ParallelFree {
+            workers: by_workers.then_some(workers),
+            exit,
+            region_frames: task_frames * setup.tasks,
+            batch: given.number(SETTINGS, "batch_frames", 1..=10_000_000)?,
+            bulk: given.word(SETTINGS, "free", &[("single", false), ("bulk", true)])?,
+            tasks: setup.tasks,
+            queues: (0..rounds).map(|_| Queue::default()).collect(),
+        })
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::AtLeast(FrameCount::new(self.region_frames as u64))
+    }
+
+    fn run<T: Task>(&self, task: &T, _held: &mut Vec<Block>) -> Result<Vec<Spans>> {
+        let round = |queue: &Queue| {
+            Ok(Spans {
+                workers: self.workers.map_or(Ok(None), |n| self.free_by_workers(task, queue, n))?,
+                exit: if self.exit { Some(self.free_at_exit(task)?) } else { None },
+            })
+        };
+        self.queues.iter().map(round).collect()
+    }
+
+    fn sum_up(&self, outcomes: &[Vec<Spans>]) -> Findings {
+        let mut specific = Map::new();
+        let frames = self.region_frames as f64;
+        let mut seconds = 0.0;
+        type Of = fn(&Spans) -> Option<(u64, u64)>;
+        let parts: [(&str, usize, Of); 2] = [
+            ("workers", self.workers.unwrap_or(0), |spans| spans.workers),
+            ("exit", if self.exit { self.tasks } else { 0 }, |spans| spans.exit),
+        ];
+        for (name, tasks, of) in parts.into_iter().filter(|(_, tasks, _)| *tasks > 0) {
+            let ns = |round: usize| {
+                let spans = outcomes.iter().filter_map(|task| of(&task[round]));
+                let began_ns = spans.clone().map(|span| span.0).min().unwrap_or(0);
+                spans.map(|span| span.1).max().unwrap_or(0).saturating_sub(began_ns).max(1) as f64
+            };
+            let ns = Summary::of(&(0..self.queues.len()).map(ns).collect::<Vec<_>>());
+            // The last of the parts is the one that the standard fields are about.
+            seconds = ns.median / 1e9;
+            let fields = json!({"tasks": tasks, "ns": ns, "per_second": frames / seconds});
+            specific.insert(name.to_owned(), fields);
+        }
+        let work = Work::of("frames", self.region_frames as u64, seconds);
+        Findings { work, specific }
+    }
+}
+
+impl ParallelFree {
+    /// Lets workers free what the first task has allocated. Returns when a worker was at work.
+    fn free_by_workers<T: Task>(
+        &self,
+        task: &T,
+        queue: &Queue,
+        workers: usize,
+    ) -> Result<Option<(u64, u64)>> {
+        let index = task.place().index;
+        if index == 0 {
+            let region = allocate(task, self.region_frames)?;
+            queue.region.get_or_init(|| region);
+        }
+        task.start_measuring()?;
+        let began_ns = task.now_ns();
+        if index < workers {
+            self.work_off(task, queue)?;
+        }
+        let ended_ns = task.now_ns();
+        task.meet()?;
+        Ok((index < workers).then_some((began_ns, ended_ns)))
+    }
+
+    /// Takes batches from the queue and frees them, until none is left.
+    fn work_off<T: Task>(&self, task: &T, queue: &Queue) -> Result<()> {
+        let region = queue.region.get().map_or(&[][..], Vec::as_slice);
+        loop {
+            task.in_order();
+            // Relaxed: the counter only hands out numbers.
+            let batch = queue.taken.fetch_add(1, Relaxed);
+            let Some(frames) = region.chunks(self.batch).nth(batch) else { return Ok(()) };
+            self.give_back(task, frames)?;
+        }
+    }
+
+    /// Frees what the task has allocated itself, at the same time as all others.
+    fn free_at_exit<T: Task>(&self, task: &T) -> Result<(u64, u64)> {
+        let own = allocate(task, self.region_frames / self.tasks)?;
+        task.start_measuring()?;
+        let began_ns = task.now_ns();
+        self.give_back(task, &own)?;
+        let ended_ns = task.now_ns();
+        Ok((began_ns, ended_ns))
+    }
+
+    fn give_back<T: Task>(&self, task: &T, frames: &[Pfn]) -> Result<()> {
+        if self.bulk {
+            for frames in frames.chunks(BULK) {
+                frames.iter().for_each(|_| task.charge(&UNMAPPING));
+                task.free_bulk(frames)?;
+            }
+        } else {
+            for &pfn in frames {
+                task.unmap(Block { pfn, order: Order::ZERO })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn allocate<T: Task>(task: &T, frames: usize) -> Result<Vec<Pfn>> {
+    let mut allocated = Vec::with_capacity(frames);
+    for _ in 0..frames {
+        allocated.push(task.alloc(Request::default())?);
+    }
+    Ok(allocated)
+}

@@ -1,0 +1,243 @@
+//! `purge`: frames are allocated on all CPUs and freed on a few.
+//!
+//! That is what jemalloc's background threads do to a kernel: the application faults memory in on
+//! every CPU, and a handful of threads give back (`madvise`) what has been unused for a while. Here
+//! each allocating task faults frames in and keeps the last of them; the oldest go in batches into
+//! the ring of one of the freeing tasks, which unmaps and frees them.
+
+use std::collections::VecDeque;
+
+use anyhow::Result;
+use freehold::{FrameCount, Order, Pfn, Request, Setting};
+use serde_json::{Map, json};
+
+use crate::UsageError;
+use crate::report::columns::{Column, number, percent};
+use crate::report::document::Work;
+use crate::task::workload::{Auto, Findings, Memory, RingPlan, Setup, TaskWorkload};
+use crate::task::{Block, Task};
+use crate::workload::SettingTable;
+
+const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "freers",
+        values: "1..=4095, or auto",
+        default: "auto",
+        meaning: "tasks that free, the others allocate; auto: one in 16, at least one",
+    },
+    Setting {
+        name: "frames",
+        values: "1..=100000000, or auto",
+        default: "auto",
+        meaning: "frames that each task allocates; auto: 20000 if simulated, else 5000000",
+    },
+    Setting {
+        name: "live",
+        values: "0..=10000000",
+        default: "2048",
+        meaning: "frames that each allocating task keeps before it lets the oldest go",
+    },
+    Setting {
+        name: "ring",
+        values: "1..=1000000",
+        default: "4096",
+        meaning: "frames that may wait for each freeing task",
+    },
+    Setting {
+        name: "batch_frames",
+        values: "1..=100000",
+        default: "64",
+        meaning: "frames that are handed over at a time",
+    },
+];
+
+const FRAMES: Auto = Auto { simulated: 20_000, host: 5_000_000 };
+
+/// The workload.
+pub(crate) struct Purge {
+    tasks: usize,
+    freers: usize,
+    frames: usize,
+    live: usize,
+    ring: usize,
+    batch: usize,
+}
+
+/// What a task has done.
+pub(crate) struct Share {
+    frees: bool,
+    began_ns: u64,
+    ended_ns: u64,
+    /// How long it waited for its ring.
+    waited_ns: u64,
+}
+
+impl TaskWorkload for Purge {
+    const SETTINGS: SettingTable = ("purge", SETTINGS);
+    const SIZE: &'static str = "live";
+    const COLUMNS: &'static [Column] = &[
+        Column { heading: "freers", cell: |r| number(r, "freers", 0) },
+        Column { heading: "frames/s", cell: |r| format!("{:.0}", r.work.per_second) },
+        Column { heading: "alloc ns", cell: |r| number(r, "calls.alloc.mean_ns", 1) },
+        Column { heading: "free ns", cell: |r| number(r, "calls.free.mean_ns", 1) },
+        Column { heading: "ring full", cell: |r| percent(r, "allocating_waits") },
+        Column { heading: "ring empty", cell: |r| percent(r, "freeing_waits") },
+    ];
+    const LEGEND: &'static [&'static str] = &[
+        "frames/s: allocated on most CPUs and freed on a few. ring full: share of their time",
+        "that allocating tasks wait for the freeing ones, which are then the limit; ring empty:",
+        "the other way round.",
+    ];
+    type Outcome = Share;
+
+    fn new(setup: &Setup<'_>) -> Result<Self> {
+        let (given, tasks) = (setup.given, setup.tasks);
+        let freers = given.parsed(SETTINGS, "freers", |value| match value {
+            "auto" => Some((tasks / 16).max(1)),
+            number => number.parse().ok().filter(|freers| (1..=4095).contains(freers)),
+        })?;
+        if freers >= tasks {
+            let message = format!(
+                "purge needs a task that allocates beside {freers} that free: raise --cpus to at \
+                 least {}",
+                freers + 1
+            );
+            return Err(UsageError(message).into());
+        }
+        Ok(Purge {
+            tasks,
+            freers,
+            frames: setup.number_or_auto(SETTINGS, "frames", 1..=100_000_000, FRAMES)?,
+            live: given.number(SETTINGS, "live", 0..=10_000_000)?,
+            ring: given.number(SETTINGS, "ring", 1..=1_000_000)?,
+            batch: given.number(SETTINGS, "batch_frames", 1..=100_000)?,
+        })
+    }
+
+    fn memory(&self) -> Memory {
+        let each = self.live + self.batch;
+        let frames = (self.tasks - self.freers) * each + self.freers * (self.ring + self.batch);
+        Memory::AtLeast(FrameCount::new(frames as u64))
+    }
+
+    fn rings(&self) -> Vec<RingPlan> {
+        let senders = |ring: usize| {
+            (0..self.tasks).filter(|&task| self.role(task) == Role::Allocates(ring)).count()
+        };
+        let receiver = |ring: usize| (0..self.tasks).find(|&t| self.role(t) == Role::Frees(ring));
+        (0..self.freers)
+            .map(|ring| RingPlan {
+                frames: self.ring,
+                senders: senders(ring),
+                receiver: receiver(ring).expect("every ring has a task that frees"),
+            })
+            .collect()
+    }
+
+    fn run<T: Task>(&self, task: &T, held: &mut Vec<Block>) -> Result<Share> {
+        match self.role(task.place().index) {
+            Role::Frees(ring) => self.free(task, ring),
+            Role::Allocates(ring) => {
+                let mut live = VecDeque::with_capacity(self.live + self.batch);
+                let share = self.allocate(task, ring, &mut live);
+                held.extend(live.into_iter().map(|pfn| Block { pfn, order: Order::ZERO }));
+                share
+            }
+        }
+    }
+
+    fn sum_up(&self, outcomes: &[Share]) -> Findings {
+        let began_ns = outcomes.iter().map(|share| share.began_ns).min().unwrap_or(0);
+        let ended_ns = outcomes.iter().map(|share| share.ended_ns).max().unwrap_or(0);
+        let seconds = (ended_ns - began_ns).max(1) as f64 / 1e9;
+        let waits = |frees: bool| {
+            let of = outcomes.iter().filter(|share| share.frees == frees);
+            let all_ns: u64 = of.clone().map(|share| share.ended_ns - share.began_ns).sum();
+            of.map(|share| share.waited_ns).sum::<u64>() as f64 / all_ns.max(1) as f64
+        };
+        let (allocating, freeing) = (waits(false), waits(true));
+        let limit = if allocating > freeing { "freeing" } else { "allocating" };
+        let fields = [
+            ("freers", json!(self.freers)),
+            ("allocating_waits", json!(allocating)),
+            ("freeing_waits", json!(freeing)),
+            ("limited_by", json!(limit)),
+        ];
+        let specific = Map::from_iter(fields.map(|(name, value)| (name.to_owned(), value)));
+        let frames = (self.tasks - self.freers) * self.frames;
+        Findings { work: Work::of("frames", frames as u64, seconds), specific }
+    }
+}
+
+/// What a task does, and with which ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Frees(usize),
+    Allocates(usize),
+}
+
+impl Purge {
+    /// The freeing tasks are spread evenly over the CPUs, and the others over them.
+    fn role(&self, task: usize) -> Role {
+        let freers_before = |task: usize| (task * self.freers).div_ceil(self.tasks);
+        let freer = freers_before(task);
+        if freers_before(task + 1) > freer {
+            Role::Frees(freer)
+        } else {
+            Role::Allocates(task % self.freers)
+        }
+    }
+
+    fn allocate<T: Task>(&self, task: &T, ring: usize, live: &mut VecDeque<Pfn>) -> Result<Share> {
+        for _ in 0..self.live {
+            live.push_back(task.fault(Request::default())?.pfn);
+        }
+        task.start_measuring()?;
+        let began_ns = task.now_ns();
+        let (mut sent, mut waited_ns) = (0, 0);
+        while sent < self.frames {
+            let batch = self.batch.min(self.frames - sent);
+            for _ in 0..batch {
+                live.push_back(task.fault(Request::default())?.pfn);
+            }
+            let oldest: Vec<_> = live.drain(..batch).collect();
+            waited_ns += task.send(ring, &oldest)?;
+            sent += batch;
+        }
+        task.leave(ring);
+        Ok(Share { frees: false, began_ns, ended_ns: task.now_ns(), waited_ns })
+    }
+
+    fn free<T: Task>(&self, task: &T, ring: usize) -> Result<Share> {
+        let mut frames = vec![Pfn::default(); self.batch];
+        task.start_measuring()?;
+        let began_ns = task.now_ns();
+        let mut waited_ns = 0;
+        loop {
+            let (count, waited) = task.receive(ring, &mut frames)?;
+            waited_ns += waited;
+            if count == 0 {
+                return Ok(Share { frees: true, began_ns, ended_ns: task.now_ns(), waited_ns });
+            }
+            for &pfn in &frames[..count] {
+                task.unmap(Block { pfn, order: Order::ZERO })?;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_ring_has_one_receiver_and_senders() {
+        for (tasks, freers) in [(2, 1), (4, 3), (16, 1), (112, 7), (113, 7), (112, 56)] {
+            let purge = Purge { tasks, freers, frames: 1, live: 1, ring: 1, batch: 1 };
+            let rings = purge.rings();
+            assert_eq!(rings.len(), freers);
+            let senders: usize = rings.iter().map(|ring| ring.senders).sum();
+            assert_eq!(senders, tasks - freers, "{tasks} tasks, {freers} free");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! `thp-mix`: huge and small page faults side by side, in memory that was shattered before.
+//!
+//! First all tasks together allocate nearly all memory one frame at a time, and free it in an order
+//! that interleaves them: each frees every n-th frame of the whole, so neighbours come back from
+//! different CPUs. A few frames can be kept all over the memory. Then, for a fixed time, the first
+//! half of the tasks fault in blocks of order 9, as transparent huge pages are, and the second half
+//! single frames. Each keeps a share of the memory in use: beyond that the huge ones give their
+//! oldest block back, the others frames at random.
+
+use std::collections::VecDeque;
+
+use anyhow::Result;
+use freehold::{FrameCount, Order, Request, Setting};
+use serde_json::{Map, json};
+
+use crate::UsageError;
+use crate::machine::FRAME_BYTES;
+use crate::report::columns::{Column, number, percent};
+use crate::report::document::Work;
+use crate::task::owners::Owners;
+use crate::task::workload::{Auto, Findings, Memory, Setup, TaskWorkload};
+use crate::task::{Block, Task};
+use crate::workload::SettingTable;
+
+const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "memory_mib",
+        values: "64..=1048576, or auto",
+        default: "auto",
+        meaning: "memory of the machine, in MiB; auto: 4096 if simulated, else 1024",
+    },
+    Setting {
+        name: "time_ms",
+        values: "1..=100000, or auto",
+        default: "auto",
+        meaning: "how long tasks fault, in milliseconds; auto: 100 if simulated, else 1000",
+    },
+    Setting {
+        name: "used",
+        values: "1..=95",
+        default: "80",
+        meaning: "percent of the memory that the tasks use, half of it in huge pages",
+    },
+    Setting {
+        name: "kept",
+        values: "0..=50",
+        default: "0",
+        meaning: "percent of the frames that stay in use when the memory has been shattered",
+    },
+];
+
+const MEMORY_MIB: Auto = Auto { simulated: 4096, host: 1024 };
+const TIME_MS: Auto = Auto { simulated: 100, host: 1000 };
+
+/// Of 100 frames, how many are allocated to shatter the memory. The rest are reserves.
+const SHATTERED: u64 = 96;
+
+/// What a task does when there is no block for it, before it tries again.
+const FALLBACK_NS: u64 = 10_000;
+
+/// The workload.
+pub(crate) struct ThpMix {
+    tasks: usize,
+    frames: u64,
+    time_ns: u64,
+    used: u64,
+    kept: u64,
+    /// The slots of all tasks, side by side.
+    owners: Owners,
+    slots_each: usize,
+}
+
+/// What a task has done.
+pub(crate) struct Score {
+    huge: bool,
+    attempts: u64,
+    faults: u64,
+    ns: u64,
+}
+
+impl TaskWorkload for ThpMix {
+    const SETTINGS: SettingTable = ("thp-mix", SETTINGS);
+    const SETS_MEMORY: bool = true;
+    const SIZE: &'static str = "memory_mib";
+    const COLUMNS: &'static [Column] = &[
+        Column { heading: "huge/s", cell: |r| number(r, "huge.per_second", 0) },
+        Column { heading: "success", cell: |r| percent(r, "huge.success") },
+        Column { heading: "small/s", cell: |r| number(r, "small.per_second", 0) },
+        Column { heading: "success", cell: |r| percent(r, "small.success") },
+        Column { heading: "alloc ns", cell: |r| number(r, "calls.alloc.mean_ns", 1) },
+        Column { heading: "free ns", cell: |r| number(r, "calls.free.mean_ns", 1) },
+    ];
+    const LEGEND: &'static [&'static str] = &[
+        "huge/s: faults of 2 MiB by half of the tasks. small/s: faults of 4 KiB by the other half.",
+        "success: of their attempts. All memory had been in use in single frames before.",
+    ];
+    type Outcome = Score;
+
+    fn new(setup: &Setup<'_>) -> Result<Self> {
+        let (given, tasks) = (setup.given, setup.tasks);
+        if tasks < 2 {
+            let message = "thp-mix needs two halves: raise --cpus to at least 2";
+            return Err(UsageError(message.to_owned()).into());
+        }
+        let mib = setup.number_or_auto(SETTINGS, "memory_mib", 64..=1_048_576, MEMORY_MIB)?;
+        let time_ms = setup.number_or_auto(SETTINGS, "time_ms", 1..=100_000, TIME_MS)?;
+        let frames = ((mib as u64) << 20) / FRAME_BYTES;
+        let slots_each = (frames * SHATTERED / 100 / tasks as u64) as usize;
+        Ok(ThpMix {
+            tasks,
+            frames,
+            time_ns: time_ms as u64 * 1_000_000,
+            used: given.number(SETTINGS, "used", 1..=95)? as u64,
+            kept: given.number(SETTINGS, "kept", 0..=50)? as u64,
+            owners: Owners::new(slots_each * tasks, FrameCount::new(frames)),
+            slots_each,
+        })
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::Exactly(FrameCount::new(self.frames))
+    }
+
+    fn run<T: Task>(&self, task: &T, held: &mut Vec<Block>) -> Result<Score> {
+        self.shatter(task)?;
+        let index = task.place().index;
+        let huge = index < self.tasks / 2;
+        let half = if huge { self.tasks / 2 } else { self.tasks - self.tasks / 2 };
+        let share = self.frames * self.used.saturating_sub(self.kept) / 200 / half as u64;
+        task.start_measuring()?;
+        let began_ns = task.now_ns();
+        let ends_ns = began_ns + self.time_ns;
+        let (attempts, faults) = if huge {
+            let blocks = (share / Order::PAGEBLOCK.frames().get()).max(1);
+            fault_huge(task, ends_ns, blocks as usize, held)?
+        } else {
+            self.fault_small(task, ends_ns, share as usize)?
+        };
+        let ns = task.now_ns() - began_ns;
+        // Moved by nobody any more once all have come here.
+        task.meet()?;
+        held.extend(self.owners.blocks(self.slots_of(index)));
+        Ok(Score { huge, attempts, faults, ns })
+    }
+
+    fn sum_up(&self, outcomes: &[Score]) -> Findings {
+        let mut specific = Map::new();
+        let mut frames = 0;
+        for (name, huge, order) in [("huge", true, Order::PAGEBLOCK), ("small", false, Order::ZERO)]
+        {
+            let of = outcomes.iter().filter(|score| score.huge == huge);
+            let attempts: u64 = of.clone().map(|score| score.attempts).sum();
+            let faults: u64 = of.clone().map(|score| score.faults).sum();
+            let rate = |score: &Score| score.faults as f64 * 1e9 / score.ns.max(1) as f64;
+            let fields = json!({
+                "attempts": attempts,
+                "faults": faults,
+                "success": faults as f64 / attempts.max(1) as f64,
+                "per_second": of.map(rate).sum::<f64>(),
+            });
+            specific.insert(name.to_owned(), fields);
+            frames += faults * order.frames().get();
+        }
+        Findings { work: Work::of("frames", frames, self.time_ns as f64 / 1e9), specific }
+    }
+}
+
+impl ThpMix {
+    fn slots_of(&self, task: usize) -> std::ops::Range<usize> {
+        task * self.slots_each..(task + 1) * self.slots_each
+    }
+
+    /// Allocates nearly all memory in single frames, and frees it across the tasks.
+    fn shatter<T: Task>(&self, task: &T) -> Result<()> {
+        let index = task.place().index;
+        for slot in self.slots_of(index) {
+            // Reserves and what other CPUs keep may leave less than there are slots.
+            let Some(block) = task.try_alloc(Request::default())? else { break };
+            self.owners.put(slot, block);
+        }
+        task.meet()?;
+        let mut rng = task.place().rng();
+        for slot in (index..self.slots_each * self.tasks).step_by(self.tasks) {
+            let kept = rng.u64(..100) < self.kept;
+            if !kept && let Some(block) = self.owners.take(task, slot)? {
+                task.free(block)?;
+            }
+        }
+        task.meet()
+    }
+
+    /// Faults in single frames, of which it keeps `most`. Returns attempts and faults.
+    fn fault_small<T: Task>(&self, task: &T, ends_ns: u64, most: usize) -> Result<(u64, u64)> {
+        let mut rng = task.place().rng();
+        let mut slots: Vec<_> = self.free_slots(task.place().index).take(most).collect();
+        let mut used = Vec::with_capacity(slots.len());
+        let (mut attempts, mut faults) = (0, 0);
+        while task.now_ns() < ends_ns {
+            attempts += 1;
+            let Some(block) = task.try_fault(Request::default())? else {
+                task.idle_ns(FALLBACK_NS);
+                continue;
+            };
+            faults += 1;
+            match slots.pop() {
+                Some(slot) => {
+                    self.owners.put(slot, block);
+                    used.push(slot);
+                }
+                None => task.unmap(block)?,
+            }
+            if slots.is_empty() {
+                // A quarter goes at a time, so that frees come in runs.
+                for _ in 0..used.len().div_ceil(4) {
+                    let slot = used.swap_remove(rng.usize(..used.len()));
+                    if let Some(block) = self.owners.take(task, slot)? {
+                        task.unmap(block)?;
+                    }
+                    slots.push(slot);
+                }
+            }
+        }
+        Ok((attempts, faults))
+    }
+
+    /// The slots of a task that hold nothing.
+    fn free_slots(&self, task: usize) -> impl Iterator<Item = usize> + '_ {
+        self.slots_of(task).filter(|&slot| self.owners.is_empty(slot))
+    }
+}
+
+/// Faults in huge pages, of which it keeps `most`. Returns attempts and faults.
+fn fault_huge<T: Task>(
+    task: &T,
+    ends_ns: u64,
+    most: usize,
+    held: &mut Vec<Block>,
+) -> Result<(u64, u64)> {
+    let mut blocks = VecDeque::with_capacity(most);
+    let (mut attempts, mut faults) = (0, 0);
+    while task.now_ns() < ends_ns {
+        attempts += 1;
+        match task.try_fault(Request::new(Order::PAGEBLOCK))? {
+            Some(block) => {
+                faults += 1;
+                blocks.push_back(block);
+            }
+            None => task.idle_ns(FALLBACK_NS),
+        }
+        if blocks.len() >= most
+            && let Some(block) = blocks.pop_front()
+        {
+            task.unmap(block)?;
+        }
+    }
+    held.extend(blocks);
+    Ok((attempts, faults))
+}
