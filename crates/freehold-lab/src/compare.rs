@@ -16,7 +16,7 @@ const VARIED: &str = "pcp=auto,fixed";
 
 /// Runs all designs on both machines, as far as the workload runs there.
 pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
-    let CompareArgs { workload, seed, .. } = *args;
+    let workload = args.workload;
     let designs = chosen_designs(&args.design);
     let of_host = (!args.no_host).then(|| tables(&designs, host_settings(workload)));
     let of_sim = sim_settings(workload).filter(|_| !args.no_sim);
@@ -32,7 +32,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     // Both parts are prepared before either runs, so that mistakes show at once.
     let mut host: Option<HostCells<'_>> = None;
     for (designs, assignments) in &on_host {
-        let cells = Matrix { workload, designs, cpus: &[], seed, assignments }.on_host()?;
+        let cells =
+            Matrix { workload, designs, cpus: &[], seed: args.seed, assignments }.on_host()?;
         host = Some(match host {
             Some(host) => host.and(cells),
             None => cells,
@@ -40,7 +41,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     }
     let mut sim: Option<SimCells<'_>> = None;
     for (designs, assignments) in &on_sim {
-        let matrix = Matrix { workload, designs, cpus: args.cpus.as_slice(), seed, assignments };
+        let (cpus, seed) = (args.cpus.as_slice(), args.seed);
+        let matrix = Matrix { workload, designs, cpus, seed, assignments };
         let cells = matrix.on_sim(&args.machine)?;
         sim = Some(match sim {
             Some(sim) => sim.and(cells),

@@ -110,8 +110,8 @@ pub(crate) struct Drained {
     pub(crate) available: FrameCount,
 }
 
-/// Returns at least `wanted` frames, of which there are so many, oldest first, under one hold of the
-/// zone lock.
+/// Returns at least `wanted` frames, of which there are so many, oldest first, under one hold of
+/// the zone lock.
 pub(crate) fn drain_lists<P: Platform, Y: Policy<P>>(
     design: &Skeleton<P, Y>,
     guard: &ZoneGuard<'_, P, Y::Beside<'_>>,
