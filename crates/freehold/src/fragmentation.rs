@@ -5,7 +5,7 @@
 
 use crate::buddy::ORDERS;
 use crate::stat::ZoneStats;
-use crate::units::{FrameCount, Order};
+use crate::units::Order;
 
 impl ZoneStats {
     /// How many whole pageblocks are free.
@@ -61,7 +61,7 @@ fn frames(free_blocks: &[u64; ORDERS]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{NodeId, ZoneKind};
+    use crate::units::{FrameCount, NodeId, ZoneKind};
     use crate::zone::watermark::Marks;
 
     fn zone(free_blocks: [u64; ORDERS]) -> ZoneStats {

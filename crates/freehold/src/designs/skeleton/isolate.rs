@@ -120,6 +120,10 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
                 return (at, Met::Elsewhere);
             };
             match (state.tag(), state.block_type()) {
+                // A CPU may be merging on its lists, so that the head that was found is another's.
+                _ if head.after(state.order().unwrap_or(Order::ZERO)) <= at => {
+                    return (at, Met::Elsewhere);
+                }
                 (Tag::Buddy, BlockType::Isolated) => {
                     at = head.after(state.order().unwrap_or(Order::ZERO));
                 }
