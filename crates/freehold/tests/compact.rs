@@ -9,8 +9,7 @@ mod owner;
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
 use common::{TestPlatform, run_on};
@@ -21,7 +20,7 @@ use freehold::{
     Pfn, Request, ZoneKind,
 };
 use machine::Machine;
-use owner::{Owner, Picky, Random, check_books};
+use owner::{Finish, Owner, Picky, Random, check_books};
 
 const PAGEBLOCK: u64 = 512;
 const PAGEBLOCKS: u64 = 16;
@@ -420,7 +419,7 @@ where
 {
     let machine = machine::<D>(0);
     let owner = Owner::new(6000, SPAN);
-    let (done, moved) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (done, mut moved) = (AtomicBool::new(false), 0);
     thread::scope(|scope| {
         for worker in 0..2_usize {
             let (machine, owner, done) = (&machine, &owner, &done);
@@ -440,11 +439,11 @@ where
                 }
             });
         }
+        let _finish = Finish(&done);
         let mut blocks = Vec::new();
-        for round in 0..12 {
+        for round in 0..201 {
             let report = machine.compact(&owner);
-            moved.fetch_add(report.migrated.get() as usize, SeqCst);
-            assert!(round > 0 || owner.slots() > 0);
+            moved += report.migrated.get();
             for order in [4, 9].map(Order::new) {
                 if let Ok(pfn) = machine.alloc_compacting(Request::new(order), &owner) {
                     blocks.push((pfn, order));
@@ -457,8 +456,8 @@ where
             }
             thread::yield_now();
         }
-        done.store(true, SeqCst);
     });
+    assert!(moved > 0, "content has moved meanwhile");
     check_books(&*machine, owner.check());
 }
 

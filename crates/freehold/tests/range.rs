@@ -19,7 +19,7 @@ use freehold::{
     Pfn, RangeRequest, Request, ZoneKind,
 };
 use machine::Machine;
-use owner::{Owner, Picky, Random, check_books};
+use owner::{Finish, Owner, Picky, Random, check_books};
 
 const PAGEBLOCK: u64 = 512;
 const CPUS: [NodeId; 2] = [NodeId::new(0), NodeId::new(1)];
@@ -367,11 +367,15 @@ fn owners_may_call_the_allocator() {
     let machine = machine(FRAMES);
     let (owner, _) = sprinkle(&machine, FRAMES, &mut Random(9), (FRAMES as usize / 2, 0));
     let held = owner.check();
+    let calls = Cell::new(0);
     let calling = |_: Pfn, _: Pfn, _: Order| {
         let pfn = machine.alloc(Request::default()).expect("memory is free");
         assert!(pfn >= Pfn::new(1500), "not in the range");
-        let inner = machine.alloc_range(ask(10), &Immovable);
-        if let Ok(pfn) = inner {
+        calls.set(calls.get() + 1);
+        if calls.get() % 50 == 0
+            && let Ok(pfn) = machine.alloc_range(ask(10), &owner)
+        {
+            assert!(pfn >= Pfn::new(1500), "another range is under way there");
             machine.free_range(pfn, frames(10)).unwrap();
         }
         machine.free(pfn, Order::ZERO).map_err(|_| MigrateError::Failed)
@@ -382,6 +386,33 @@ fn owners_may_call_the_allocator() {
     check_books(&*machine, held + 1500);
     machine.free_range(pfn, frames(1500)).unwrap();
     check_books(&*machine, held);
+}
+
+#[test]
+fn memory_may_be_added_beside_a_range_under_way() {
+    let ranges = [range(0, 700)];
+    let span = Some((Pfn::new(0), frames(4096)));
+    let config = Config { min_free: Some(FrameCount::ZERO), span, ..Config::new(&ranges, &CPUS) };
+    let machine = Machine::<TestPlatform>::new(TestPlatform, &config, &Default::default());
+    machine.add_memory(range(2048, 1024)).unwrap();
+    let owner = Owner::new(600, 4096);
+    for slot in 0..600 {
+        owner.alloc(&*machine, slot, Request::default()).unwrap();
+    }
+    let added = Cell::new(false);
+    let adding = |_: Pfn, _: Pfn, _: Order| {
+        if !added.replace(true) {
+            machine.add_memory(range(700, 400)).expect("it is new");
+            let isolated: FrameCount = machine.zones().map(|zone| zone.isolated).sum();
+            assert!(isolated >= frames(1024 - 700), "{isolated}: new memory is isolated as well");
+        }
+        Ok(())
+    };
+    let pfn = machine.alloc_range(ask(650).at(Pfn::new(20)), &Picky(&owner, adding)).unwrap();
+    assert!(added.get());
+    check_books(&*machine, owner.check() + 650);
+    machine.free_range(pfn, frames(650)).unwrap();
+    check_books(&*machine, 600);
 }
 
 #[test]
@@ -452,6 +483,7 @@ where
     let owner = Owner::new(4000, FRAMES);
     let done = AtomicBool::new(false);
     let got = thread::scope(|scope| {
+        let finish = Finish(&done);
         for worker in 0..2_usize {
             let (machine, owner, done) = (&machine, &owner, &done);
             scope.spawn(move || {
@@ -474,7 +506,7 @@ where
             move || {
                 let random = &mut Random(seed);
                 let (mut ranges, mut got) = (Vec::new(), 0);
-                for _ in 0..60 {
+                for _ in 0..1000 {
                     let count = 1 + random.below(900) as u64;
                     if let Ok(pfn) = machine.alloc_range(ask(count), owner) {
                         ranges.push((pfn, frames(count)));
@@ -491,12 +523,18 @@ where
                 got
             }
         };
+        scope.spawn(|| {
+            while !done.load(SeqCst) {
+                machine.compact(&owner);
+                thread::yield_now();
+            }
+        });
         let rangers = [scope.spawn(ranger(100)), scope.spawn(ranger(200))];
         let got: usize = rangers.into_iter().map(|ranger| ranger.join().unwrap()).sum();
-        done.store(true, SeqCst);
+        drop(finish);
         got
     });
-    assert!(got > 10, "{got} of 120 ranges were found");
+    assert!(got > 10, "{got} of 2000 ranges were found");
     check_books(&*machine, owner.check());
 }
 

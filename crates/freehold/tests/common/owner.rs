@@ -1,7 +1,7 @@
 //! Somebody who owns memory with content, and can move it.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use freehold::designs::Design;
 use freehold::platform::Platform;
@@ -148,6 +148,15 @@ impl<F: Fn(Pfn, Pfn, Order) -> Result<(), MigrateError>> Migrate for Picky<'_, F
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
         (self.1)(from, to, order)?;
         self.0.migrate(from, to, order)
+    }
+}
+
+/// Tells threads to finish when dropped, be it by a panic.
+pub(crate) struct Finish<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Finish<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
     }
 }
 

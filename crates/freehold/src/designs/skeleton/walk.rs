@@ -79,3 +79,104 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         FrameCount::new(merged as u64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::mem::MaybeUninit;
+    use std::vec;
+    use std::vec::Vec;
+
+    use crate::config::{Config, MemoryRange};
+    use crate::designs::Settings;
+    use crate::designs::skeleton::{NoneOfItsOwn, Policy, Skeleton, ZonedSettings};
+    use crate::memmap::block::ZoneIndex;
+    use crate::memmap::region::{Carver, LayoutBuilder, Metadata};
+    use crate::platform::Platform;
+    use crate::testing::TestPlatform;
+    use crate::units::{FrameCount, NodeId, Order, Pfn};
+    use crate::{Error, Immovable, PageAllocator, Request};
+
+    /// Merges nothing until it must.
+    struct Lazy;
+
+    impl<P: Platform> Policy<P> for Lazy {
+        const NAME: &'static str = "lazy";
+        const MERGES_LATE: bool = true;
+        type Own = NoneOfItsOwn;
+        type Plan = ();
+        type PerCpu = ();
+        type Beside<'a> = ();
+
+        fn plan(
+            _config: &Config<'_>,
+            _settings: &ZonedSettings<NoneOfItsOwn>,
+            _layout: &mut LayoutBuilder,
+        ) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn carve(_: (), _settings: &ZonedSettings<NoneOfItsOwn>, _carver: &mut Carver) -> Self {
+            Lazy
+        }
+
+        fn per_cpu() {}
+
+        fn beside(_design: &Skeleton<P, Self>, _zone: ZoneIndex) {}
+
+        fn puts_off_merging(_design: &Skeleton<P, Self>, _zone: ZoneIndex) -> bool {
+            true
+        }
+    }
+
+    type Frames = PageAllocator<TestPlatform, Skeleton<TestPlatform, Lazy>>;
+
+    /// An allocator all of whose frames were in use and are free again, unmerged.
+    fn unmerged() -> Frames {
+        let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(4096))];
+        let cpus = [NodeId::new(0)];
+        let min_free = Some(FrameCount::ZERO);
+        let config = Config { min_free, ..Config::new(&ranges, &cpus) };
+        let settings = ZonedSettings::default();
+        assert!(settings.contradiction().is_none());
+        let layout = Frames::layout(&config, &settings).unwrap();
+        let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
+        let skip = buffer.as_ptr().align_offset(layout.align());
+        let metadata = Metadata::from_static(&mut buffer[skip..]);
+        let frames = Frames::new(TestPlatform, &config, &settings, metadata).unwrap();
+        let all: Vec<_> = core::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
+        assert_eq!(all.len(), 4096);
+        all.iter().for_each(|&frame| frames.free(frame, Order::ZERO).unwrap());
+        frames.drain_all();
+        let free_blocks = frames.zones().next().unwrap().free_blocks;
+        assert_eq!(free_blocks[0], 4096, "nothing has merged");
+        frames
+    }
+
+    #[test]
+    fn a_request_for_a_large_block_makes_up_for_merges() {
+        for order in [1, 4, 9, 10].map(Order::new) {
+            let frames = unmerged();
+            let pfn = frames.alloc(Request::new(order)).expect("all is free");
+            frames.free(pfn, order).unwrap();
+            frames.validate().unwrap();
+            let mut out = [Pfn::new(0); 3];
+            assert_eq!(unmerged().alloc_bulk(Request::new(order), &mut out), Ok(3));
+        }
+    }
+
+    #[test]
+    fn compaction_and_ranges_find_unmerged_frames() {
+        let frames = unmerged();
+        let range = crate::RangeRequest::new(FrameCount::new(1000)).at(Pfn::new(100));
+        let pfn = frames.alloc_range(range, &Immovable).expect("all is free");
+        frames.validate().unwrap();
+        frames.free_range(pfn, FrameCount::new(1000)).unwrap();
+        frames.validate().unwrap();
+        let report = frames.compact(&Immovable);
+        assert!(report.merged_late > FrameCount::new(1000), "{report:?}");
+        assert_eq!(frames.zones().next().unwrap().free_blocks[10], 4);
+        frames.validate().unwrap();
+    }
+}
