@@ -170,7 +170,7 @@ fn owners_that_fail_now_and_then_lose_nothing() {
         let some = |_: Pfn, _: Pfn, _: Order| {
             calls.set(calls.get() + 1);
             match calls.get() % every {
-                0 if calls.get() % 2 == 0 => Err(MigrateError::Busy),
+                0 if calls.get().is_multiple_of(2) => Err(MigrateError::Busy),
                 0 => Err(MigrateError::Failed),
                 _ => Ok(()),
             }
@@ -217,7 +217,7 @@ fn owners_may_free_the_target_before_they_answer() {
         fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
             self.0.migrate(from, to, order)?;
             self.2.set(self.2.get() + 1);
-            if self.2.get() % 5 == 0 {
+            if self.2.get().is_multiple_of(5) {
                 let slot =
                     (0..self.0.slots()).find(|&slot| self.0.block(slot) == Some((to, order)));
                 self.0.free(self.1, slot.expect("it has just moved"));

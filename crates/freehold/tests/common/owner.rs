@@ -178,6 +178,9 @@ pub(crate) fn check_books<P: Platform, D: Design<P>>(frames: &PageAllocator<P, D
 }
 
 // Not every binary needs all of it.
+const _: () = {
+    let _ = (Picky::<()>, Finish);
+};
 const _: fn(&Owner) -> u64 = Owner::check;
 const _: fn(&Owner, usize) -> Option<(Pfn, Order)> = Owner::block;
 const _: fn(&Owner) -> usize = Owner::slots;

@@ -227,9 +227,12 @@ impl<'a, P: Platform, Y: Policy<P>> Target<'a, P, Y> {
 impl<P: Platform, Y: Policy<P>> Drop for Target<'_, P, Y> {
     fn drop(&mut self) {
         if !self.kept {
-            let pfn = self.design.frames.pfn_of(self.block);
+            let (platform, pfn) = (self.context.platform, self.design.frames.pfn_of(self.block));
             // An error means that the owner has freed what it was not given; then that is done.
-            let _freed = self.design.free_block(self.context, pfn, self.order);
+            if let Ok(block) = self.design.claim(platform, pfn, self.order) {
+                let (zone, _) = self.design.blocks.of_used(block);
+                self.design.free_directly(platform, zone, &[block], self.order);
+            }
         }
     }
 }
