@@ -12,6 +12,8 @@ use crate::memmap::list::{End, ListHead};
 use crate::platform::{Platform, Word};
 use crate::units::{FrameCount, MigrateType, Order};
 
+mod isolation;
+
 /// How many orders the buddy system keeps: 0 to 10.
 pub(crate) const ORDERS: usize = Order::BUDDY_MAX.index() + 1;
 
@@ -259,27 +261,6 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         self.give_back_rest(block, from, order, of);
     }
 
-    /// Takes the frames of a block, all of which are free, from whatever lists they are on: they
-    /// may be part of a larger free block, or lie in smaller ones. No head is left marked.
-    pub(crate) fn take_frames(&self, block: FrameIndex, order: Order) {
-        for from in order.to(Order::BUDDY_MAX) {
-            let head = block.head(from);
-            let state = self.tables.frames.state(head);
-            if state.is(Tag::Buddy, from) {
-                self.remove(head, from, state.block_type());
-                for half in (order.get()..from.get()).rev().map(Order::new) {
-                    self.insert(block.head(half).buddy(half), half, state.block_type(), End::Front);
-                }
-                return;
-            }
-        }
-        let mut at = block;
-        while at < block.after(order) {
-            let taken = self.remove_any(at);
-            at = at.after(taken.expect("the caller knows that all frames are free"));
-        }
-    }
-
     /// Returns all but the first `order` of a block of order `from` to the lists of a type.
     pub(crate) fn give_back_rest(
         &self,
@@ -315,47 +296,6 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         self.beside.retyped(&self.tables, head);
         self.move_free(head, BlockType::of(to), End::Back);
         self.tables.blocks.set_migratetype(head, Order::PAGEBLOCK, to);
-    }
-
-    /// Takes the free frames of a pageblock out of circulation, as those that are freed from now
-    /// on; returns how many there were. `None` if the block is isolated already.
-    pub(crate) fn isolate_pageblock(&self, pageblock: FrameIndex) -> Option<FrameCount> {
-        if self.tables.blocks.block_type(pageblock) == BlockType::Isolated {
-            return None;
-        }
-        self.split_at_pageblock(pageblock);
-        self.beside.retyped(&self.tables, pageblock);
-        self.tables.blocks.set_isolated(pageblock, true);
-        Some(self.move_free(pageblock, BlockType::Isolated, End::Front))
-    }
-
-    /// Puts the free frames of an isolated pageblock back into circulation; returns how many.
-    pub(crate) fn release_pageblock(&self, pageblock: FrameIndex) -> FrameCount {
-        self.split_at_pageblock(pageblock);
-        self.tables.blocks.set_isolated(pageblock, false);
-        let of = self.tables.blocks.block_type(pageblock);
-        let moved = self.move_free(pageblock, of, End::Front);
-        // A pageblock that has come to be free as a whole merges with its neighbour.
-        if self.tables.frames.state(pageblock).is(Tag::Buddy, Order::PAGEBLOCK) {
-            self.remove(pageblock, Order::PAGEBLOCK, of);
-            self.free(pageblock, Order::PAGEBLOCK, None);
-        }
-        moved
-    }
-
-    /// Splits a free block that reaches beyond a pageblock, so that none does.
-    fn split_at_pageblock(&self, pageblock: FrameIndex) {
-        for order in Order::PAGEBLOCK.up().to(Order::BUDDY_MAX) {
-            let head = pageblock.head(order);
-            let state = self.tables.frames.state(head);
-            if state.is(Tag::Buddy, order) {
-                let of = state.block_type();
-                self.remove(head, order, of);
-                for part in pageblocks(head, order) {
-                    self.insert(part, Order::PAGEBLOCK, of, End::Front);
-                }
-            }
-        }
     }
 
     /// How many frames of a pageblock are free, and how many are in use for movable content.

@@ -49,7 +49,7 @@ pub(crate) fn fragmentation_index(free_blocks: &[u64; ORDERS], order: Order) -> 
 }
 
 /// Into how many blocks of `order` the free blocks of at least this size could be split.
-fn blocks_of(free_blocks: &[u64; ORDERS], order: Order) -> u64 {
+pub(crate) fn blocks_of(free_blocks: &[u64; ORDERS], order: Order) -> u64 {
     let count = |from: Order| free_blocks[from.index()] << (from.get() - order.get());
     order.to(Order::BUDDY_MAX).map(count).sum()
 }
@@ -61,7 +61,7 @@ fn frames(free_blocks: &[u64; ORDERS]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{NodeId, ZoneKind};
+    use crate::units::{FrameCount, NodeId, ZoneKind};
     use crate::zone::watermark::Marks;
 
     fn zone(free_blocks: [u64; ORDERS]) -> ZoneStats {

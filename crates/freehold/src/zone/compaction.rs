@@ -14,7 +14,8 @@ const DEFER_SHIFT_MAX: u32 = 6;
 /// Where the free scanner begins: behind all memory.
 const END: u32 = u32::MAX;
 
-/// The cells, all guarded by the zone lock.
+/// The cells, all guarded by the zone lock, on a cache line of their own: they are rarely needed.
+#[repr(C, align(64))]
 pub(crate) struct CompactionState<P: Platform> {
     /// Attempts that were put off since one last failed.
     considered: P::Cell<u32>,

@@ -40,7 +40,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let from = |class| self.alloc_from(context, zones, &request, class);
         let frame = from(first_class(request.watermark)).or_else(|| from(request.watermark));
         let frame = frame.or_else(|| {
-            self.collect(context, zones, &request);
+            self.collect(context, zones, &request, 1);
             from(request.watermark)
         });
         match frame {

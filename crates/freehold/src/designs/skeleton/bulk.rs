@@ -32,7 +32,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 _ => request.watermark,
             };
             if round == 2 && count < out.len() {
-                self.collect(context, zones, &request);
+                self.collect(context, zones, &request, out.len() - count);
             }
             for zone in self.usable(zones, &request) {
                 count += self.fill_from(context, zone, &request, class, &mut out[count..]);

@@ -101,12 +101,14 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             if self.serves(zone, request) {
                 break Outcome::Success;
             }
-            if !compactor.empty_next_pageblock() {
-                compactor.at = Scanners::APART;
+            if !compactor.empty_next_pageblock() && !compactor.begin_again() {
                 break Outcome::Complete;
             }
         };
-        let at = compactor.at;
+        let at = match outcome {
+            Outcome::Complete => Scanners::APART,
+            _ => compactor.at,
+        };
         drop(compactor);
         self.lock_zone(context.platform, zone).compaction().set_scanners(at);
         outcome

@@ -120,6 +120,10 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
                 return (at, Met::Elsewhere);
             };
             match (state.tag(), state.block_type()) {
+                // A CPU may be merging on its lists, so that the head that was found is another's.
+                _ if head.after(state.order().unwrap_or(Order::ZERO)) <= at => {
+                    return (at, Met::Elsewhere);
+                }
                 (Tag::Buddy, BlockType::Isolated) => {
                     at = head.after(state.order().unwrap_or(Order::ZERO));
                 }
@@ -223,9 +227,12 @@ impl<'a, P: Platform, Y: Policy<P>> Target<'a, P, Y> {
 impl<P: Platform, Y: Policy<P>> Drop for Target<'_, P, Y> {
     fn drop(&mut self) {
         if !self.kept {
-            let pfn = self.design.frames.pfn_of(self.block);
+            let (platform, pfn) = (self.context.platform, self.design.frames.pfn_of(self.block));
             // An error means that the owner has freed what it was not given; then that is done.
-            let _freed = self.design.free_block(self.context, pfn, self.order);
+            if let Ok(block) = self.design.claim(platform, pfn, self.order) {
+                let (zone, _) = self.design.blocks.of_used(block);
+                self.design.free_directly(platform, zone, &[block], self.order);
+            }
         }
     }
 }

@@ -75,6 +75,8 @@ pub(super) struct Compactor<'a, P: Platform, Y: Policy<P>> {
     pub(super) at: Scanners,
     /// Where in its pageblock the free scanner goes on.
     free_at: FrameIndex,
+    /// Whether the scanners began at the ends of memory.
+    whole: bool,
     pub(super) report: Compaction,
     targets: Targets,
     /// The target that its owner is being asked to move to.
@@ -100,10 +102,9 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
     ) -> Self {
         let guard = design.lock_zone(context.platform, zone);
         guard.compaction().note_compaction();
-        let mut at = request.map_or(Scanners::APART, |_| guard.compaction().scanners());
+        let at = request.map_or(Scanners::APART, |_| guard.compaction().scanners());
         drop(guard);
-        at.free = at.free.min(FrameIndex(design.frames.len().get() as u32));
-        Compactor {
+        let mut compactor = Compactor {
             design,
             context,
             zone,
@@ -111,7 +112,8 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             order: request.map_or(Order::PAGEBLOCK, |request| request.order),
             request,
             captured: None,
-            free_at: at.free.after(Order::PAGEBLOCK),
+            free_at: at.free,
+            whole: false,
             at,
             report: Compaction::default(),
             targets: Targets { by_order: [Stack::EMPTY; ORDERS], frames: 0 },
@@ -121,7 +123,26 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             handed_out: FrameCount::ZERO,
             taken_back: FrameCount::ZERO,
             _walk: Walk::new(design, context.platform, zone),
+        };
+        compactor.begin_at(at);
+        compactor
+    }
+
+    /// Puts the scanners in their places. What the free scanner had left of its pageblock is passed.
+    fn begin_at(&mut self, at: Scanners) {
+        self.whole = at == Scanners::APART;
+        self.at = at;
+        self.at.free = at.free.min(FrameIndex(self.design.frames.len().get() as u32));
+        self.free_at = self.at.free.after(Order::PAGEBLOCK);
+    }
+
+    /// Puts the scanners at the ends of memory if they had begun elsewhere; says whether they had.
+    pub(super) fn begin_again(&mut self) -> bool {
+        let again = !self.whole;
+        if again {
+            self.begin_at(Scanners::APART);
         }
+        again
     }
 
     /// Has the content of an allocated block moved to a free one further up, if its owner will.

@@ -44,21 +44,23 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             self.drain_all_cpus(context);
             self.check_level(zones, request)
         })?;
-        // The best reason for a failure that was seen so far.
-        let mut reason = Error::OutOfMemory;
+        let (mut is_busy, mut too_full) = (false, None);
         for zone in self.usable(zones, &request.near) {
             let mut next = self.first_place(request, FrameIndex(0));
             while let Some((first, end)) = next {
-                let passed = match self.survey(zone, first, end, reason != Error::OutOfMemory) {
+                let passed = match self.survey(zone, first, end, is_busy) {
                     Place::Interrupted(passed) => passed,
                     Place::Immovable(passed) => {
-                        reason = Error::RangeBusy;
+                        is_busy = true;
                         passed
                     }
                     Place::Promising => match self.try_place(context, zone, first, end, owner) {
                         Ok(()) => return Ok(self.frames.pfn_of(first)),
                         Err(obstacle) => {
-                            reason = obstacle.error;
+                            is_busy = true;
+                            if obstacle.error != Error::RangeBusy {
+                                too_full = Some(obstacle.error);
+                            }
                             skip(obstacle.at, request)
                         }
                     },
@@ -66,7 +68,9 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 next = self.first_place(request, passed.max(FrameIndex(first.0 + 1)));
             }
         }
-        Err(reason)
+        // Where content has no room to move to, freeing memory will help.
+        let otherwise = if is_busy { Error::RangeBusy } else { Error::OutOfMemory };
+        Err(too_full.unwrap_or(otherwise))
     }
 
     fn try_place(

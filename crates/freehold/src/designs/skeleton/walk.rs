@@ -2,6 +2,7 @@
 
 use super::{Policy, Skeleton};
 use crate::designs::Context;
+use crate::fragmentation::blocks_of;
 use crate::memmap::block::ZoneIndex;
 use crate::memmap::frame::{FrameIndex, Tag};
 use crate::platform::Platform;
@@ -39,16 +40,27 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// Collects what could serve a request: empties the lists of all CPUs and, where merging is put
-    /// off, merges what lies in the zones, until one can serve.
-    pub(super) fn collect(&self, context: Context<'_, P>, zones: &[u16], request: &Request) {
+    /// off, merges what lies in the zones, until one has `wanted` blocks.
+    pub(super) fn collect(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &Request,
+        wanted: usize,
+    ) {
         self.drain_all_cpus(context);
         if Y::MERGES_LATE && request.order > Order::ZERO {
             for zone in self.usable(zones, request) {
                 let _walk = Walk::new(self, context.platform, zone);
-                let limit = request.effective_limit();
+                let enough = || {
+                    let (blocks, limit) =
+                        (self.zone(zone).free_blocks(), request.effective_limit());
+                    blocks_of(&blocks, request.order) >= wanted as u64
+                        && self.zone(zone).watermark_ok(request.order, request.watermark, limit)
+                };
                 for pageblock in self.pageblocks_of(zone) {
                     if self.merge_late(context.platform, zone, pageblock) > FrameCount::ZERO
-                        && self.zone(zone).watermark_ok(request.order, request.watermark, limit)
+                        && enough()
                     {
                         return;
                     }
@@ -89,5 +101,70 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             merged += window.filter(|&frame| guard.buddy.merge_late(FrameIndex(frame))).count();
         }
         FrameCount::new(merged as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::mem::MaybeUninit;
+    use std::vec;
+    use std::vec::Vec;
+
+    use crate::config::{Config, MemoryRange};
+    use crate::designs::LazyMerge;
+    use crate::memmap::region::Metadata;
+    use crate::testing::TestPlatform;
+    use crate::units::{FrameCount, NodeId, Order, Pfn};
+    use crate::{Immovable, PageAllocator, Request};
+
+    type Frames = PageAllocator<TestPlatform, LazyMerge<TestPlatform>>;
+
+    /// An allocator all of whose frames were in use and are free again, unmerged.
+    fn unmerged() -> Frames {
+        let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(4096))];
+        let cpus = [NodeId::new(0)];
+        let min_free = Some(FrameCount::ZERO);
+        let config = Config { min_free, ..Config::new(&ranges, &cpus) };
+        let settings = Default::default();
+        let layout = Frames::layout(&config, &settings).unwrap();
+        let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
+        let skip = buffer.as_ptr().align_offset(layout.align());
+        let metadata = Metadata::from_static(&mut buffer[skip..]);
+        let frames = Frames::new(TestPlatform, &config, &settings, metadata).unwrap();
+        let all: Vec<_> = core::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
+        assert_eq!(all.len(), 4096);
+        all.iter().for_each(|&frame| frames.free(frame, Order::ZERO).unwrap());
+        frames.drain_all();
+        let free_blocks = frames.zones().next().unwrap().free_blocks;
+        assert_eq!(free_blocks[0], 4096, "nothing has merged");
+        frames
+    }
+
+    #[test]
+    fn a_request_for_a_large_block_makes_up_for_merges() {
+        for order in [1, 4, 9, 10].map(Order::new) {
+            let frames = unmerged();
+            let pfn = frames.alloc(Request::new(order)).expect("all is free");
+            frames.free(pfn, order).unwrap();
+            frames.validate().unwrap();
+            let mut out = [Pfn::new(0); 3];
+            assert_eq!(unmerged().alloc_bulk(Request::new(order), &mut out), Ok(3));
+        }
+    }
+
+    #[test]
+    fn compaction_and_ranges_find_unmerged_frames() {
+        let frames = unmerged();
+        let range = crate::RangeRequest::new(FrameCount::new(1000)).at(Pfn::new(100));
+        let pfn = frames.alloc_range(range, &Immovable).expect("all is free");
+        frames.validate().unwrap();
+        frames.free_range(pfn, FrameCount::new(1000)).unwrap();
+        frames.validate().unwrap();
+        let report = frames.compact(&Immovable);
+        assert!(report.merged_late > FrameCount::new(1000), "{report:?}");
+        assert_eq!(frames.zones().next().unwrap().free_blocks[10], 4);
+        frames.validate().unwrap();
     }
 }

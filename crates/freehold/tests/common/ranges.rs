@@ -1,0 +1,68 @@
+//! Memory, and what is in the way of ranges there.
+
+use crate::common::TestPlatform;
+use crate::machine::Machine;
+use crate::owner::{Owner, Random};
+use freehold::designs::Design;
+use freehold::{Config, FrameCount, Immovable, MemoryRange, NodeId, Pfn, RangeRequest, Request};
+
+pub(crate) const CPUS: [NodeId; 2] = [NodeId::new(0), NodeId::new(1)];
+
+pub(crate) fn range(start: u64, frames: u64) -> MemoryRange {
+    MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
+}
+
+pub(crate) fn with<D: Design<TestPlatform>>(
+    ranges: &[MemoryRange],
+    min_free: u64,
+) -> Machine<TestPlatform, D> {
+    let min_free = Some(FrameCount::new(min_free));
+    let config = Config { min_free, ..Config::new(ranges, &CPUS) };
+    Machine::new(TestPlatform, &config, &D::Settings::default())
+}
+
+pub(crate) fn machine(frames: u64) -> Machine<TestPlatform> {
+    with(&[range(0, frames)], 0)
+}
+
+pub(crate) fn frames(count: u64) -> FrameCount {
+    FrameCount::new(count)
+}
+
+pub(crate) fn ask(count: u64) -> RangeRequest {
+    RangeRequest::new(frames(count))
+}
+
+/// Movable single frames and some that are not, at random places; the frames of the latter.
+pub(crate) fn sprinkle<D: Design<TestPlatform>>(
+    machine: &Machine<TestPlatform, D>,
+    span: u64,
+    random: &mut Random,
+    (movable, fixed): (usize, usize),
+) -> (Owner, Vec<u64>) {
+    let owner = Owner::new(span as usize + 1, span);
+    let mut slots = 0;
+    while owner.alloc(machine, slots, Request::default()).is_ok() {
+        slots += 1;
+    }
+    // Frames that cannot move are allocated where movable ones were before.
+    let mut stones = Vec::new();
+    while stones.len() < fixed {
+        let slot = random.below(slots);
+        let Some((pfn, _)) = owner.block(slot) else { continue };
+        owner.free(machine, slot);
+        machine.drain_all();
+        machine.alloc_range(ask(1).at(pfn), &Immovable).expect("it was freed just now");
+        stones.push(pfn.get());
+    }
+    let mut left = slots - fixed;
+    while left > movable {
+        let slot = random.below(slots);
+        if owner.block(slot).is_some() {
+            owner.free(machine, slot);
+            left -= 1;
+        }
+    }
+    machine.drain_all();
+    (owner, stones)
+}

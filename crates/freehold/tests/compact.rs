@@ -1,0 +1,467 @@
+//! Compaction: content really moves, free memory comes to lie together, and nothing is lost,
+//! whatever the owners of the content do.
+
+mod common;
+#[path = "common/machine.rs"]
+mod machine;
+#[path = "common/owner.rs"]
+mod owner;
+
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+
+use common::{TestPlatform, run_on};
+use freehold::designs::Design;
+use freehold::designs::zone_lock::ZoneLock;
+use freehold::{
+    Config, Error, FrameCount, Immovable, MemoryRange, MigrateError, MigrateType, NodeId, Order,
+    Pfn, Request, ZoneKind,
+};
+use machine::Machine;
+use owner::{Finish, Owner, Picky, Random, check_books};
+
+const PAGEBLOCK: u64 = 512;
+const PAGEBLOCKS: u64 = 16;
+const SPAN: u64 = PAGEBLOCKS * PAGEBLOCK;
+const CPUS: [NodeId; 2] = [NodeId::new(0); 2];
+
+type Baseline = ZoneLock<TestPlatform>;
+
+fn machine<D: Design<TestPlatform>>(min_free: u64) -> Machine<TestPlatform, D> {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(SPAN))];
+    let min_free = Some(FrameCount::new(min_free));
+    let config = Config { min_free, ..Config::new(&ranges, &CPUS) };
+    Machine::new(TestPlatform, &config, &D::Settings::default())
+}
+
+/// Fills all memory with movable blocks of these orders, in turn by chance, then frees blocks by
+/// chance until only so many percent are in use.
+fn scatter<D: Design<TestPlatform>>(
+    machine: &Machine<TestPlatform, D>,
+    random: &mut Random,
+    orders: &[u8],
+    percent: u64,
+) -> Owner {
+    let owner = Owner::new(SPAN as usize, SPAN);
+    let mut used = 0;
+    for slot in 0..owner.slots() {
+        let order = Order::new(orders[random.below(orders.len())]);
+        if owner.alloc(machine, slot, Request::new(order)).is_ok() {
+            used += order.frames().get();
+        }
+    }
+    assert!(used > SPAN * 9 / 10, "memory was full");
+    while used * 100 > SPAN * percent {
+        let slot = random.below(owner.slots());
+        if let Some((_, order)) = owner.block(slot) {
+            owner.free(machine, slot);
+            used -= order.frames().get();
+        }
+    }
+    machine.drain_all();
+    owner
+}
+
+fn free_pageblocks<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>) -> u64 {
+    machine.drain_all();
+    machine.zones().map(|zone| zone.free_pageblocks()).sum()
+}
+
+fn gathers<D: Design<TestPlatform>>() {
+    for (orders, percent, spare) in [
+        (&[0][..], 50, 1),
+        (&[0], 10, 1),
+        (&[0], 90, 1),
+        (&[0, 1, 2, 3], 50, 2),
+        (&[0, 1, 2, 3], 25, 2),
+        (&[0, 0, 4, 6], 50, 4),
+    ] {
+        for seed in 0..3 {
+            let machine = machine::<D>(0);
+            let owner = scatter(&machine, &mut Random(seed), orders, percent);
+            let held = owner.check();
+            let report = machine.compact(&owner);
+            assert_eq!(owner.check(), held);
+            check_books(&*machine, held);
+            let best = (SPAN - held) / PAGEBLOCK;
+            let got = free_pageblocks(&machine);
+            assert!(got + spare >= best, "{orders:?}, {percent} %, {seed}: {got} of {best} blocks");
+            assert_eq!(report.busy + report.failed, 0);
+            assert_eq!(machine.events().migrated, report.migrated);
+            assert_eq!(machine.events().compactions, 1);
+            assert!(report.migrated.get() <= held && owner.moves.load(SeqCst) > 0);
+            for slot in 0..owner.slots() {
+                owner.free(&*machine, slot);
+            }
+            machine.drain_all();
+            assert_eq!(free_pageblocks(&machine), PAGEBLOCKS, "everything merges again");
+            check_books(&*machine, 0);
+        }
+    }
+}
+
+#[test]
+fn free_memory_comes_to_lie_together() {
+    gathers::<Baseline>();
+}
+
+#[test]
+fn compacting_twice_moves_nothing_more() {
+    let machine = machine::<Baseline>(0);
+    let owner = scatter(&machine, &mut Random(7), &[0], 40);
+    let first = machine.compact(&owner);
+    let second = machine.compact(&owner);
+    assert!(first.migrated.get() > 1000);
+    assert!(second.migrated.get() < PAGEBLOCK, "at most the pageblock in the middle: {second:?}");
+}
+
+#[test]
+fn content_that_does_not_move_stays_and_nothing_else_changes() {
+    let machine = machine::<Baseline>(0);
+    let owner = scatter(&machine, &mut Random(1), &[0, 1], 50);
+    let (held, before) = (owner.check(), machine.zones().next());
+    let report = machine.compact(&Immovable);
+    assert!(report.failed > 100 && report.migrated == FrameCount::ZERO, "{report:?}");
+    assert_eq!(machine.zones().next(), before);
+    assert_eq!(owner.check(), held);
+    check_books(&*machine, held);
+}
+
+#[test]
+fn unmovable_content_is_never_asked_for() {
+    let machine = machine::<Baseline>(0);
+    let random = &mut Random(2);
+    let owner = Owner::new(4000, SPAN);
+    for slot in 0..4000 {
+        let migratetype = MigrateType::ALL[random.below(3)];
+        owner.alloc(&*machine, slot, Request::default().migratetype(migratetype)).unwrap();
+    }
+    let fixed: Vec<_> = (0..4000).map(|slot| owner.block(slot)).collect();
+    // Which slots are movable shows in where they may go.
+    for slot in (0..4000).filter(|slot| slot % 3 == 0) {
+        owner.free(&*machine, slot);
+    }
+    let asked = RefCell::new(Vec::new());
+    let note = |from: Pfn, _: Pfn, _: Order| {
+        asked.borrow_mut().push(from);
+        Ok(())
+    };
+    machine.compact(&Picky(&owner, note));
+    check_books(&*machine, owner.check());
+    let random = &mut Random(2);
+    for (slot, block) in fixed.iter().enumerate() {
+        let movable = MigrateType::ALL[random.below(3)] == MigrateType::Movable;
+        if !movable && slot % 3 != 0 {
+            assert_eq!(owner.block(slot), *block, "slot {slot} has not moved");
+        }
+    }
+    assert!(!asked.borrow().is_empty());
+}
+
+#[test]
+fn owners_that_fail_now_and_then_lose_nothing() {
+    for every in [2, 3, 7] {
+        let machine = machine::<Baseline>(0);
+        let owner = scatter(&machine, &mut Random(every), &[0, 2], 50);
+        let held = owner.check();
+        let calls = Cell::new(0);
+        let some = |_: Pfn, _: Pfn, _: Order| {
+            calls.set(calls.get() + 1);
+            match calls.get() % every {
+                0 if calls.get().is_multiple_of(2) => Err(MigrateError::Busy),
+                0 => Err(MigrateError::Failed),
+                _ => Ok(()),
+            }
+        };
+        let report = machine.compact(&Picky(&owner, some));
+        assert_eq!(report.busy + report.failed, calls.get() / every);
+        assert_eq!(owner.check(), held);
+        check_books(&*machine, held);
+    }
+}
+
+#[test]
+fn owners_may_call_the_allocator() {
+    let machine = machine::<Baseline>(0);
+    let owner = scatter(&machine, &mut Random(11), &[0, 1], 50);
+    let held = owner.check();
+    let kept = RefCell::new(Vec::new());
+    let calling = |_: Pfn, to: Pfn, order: Order| {
+        let kind = MigrateType::ALL[kept.borrow().len() % 3];
+        let pfn = machine.alloc(Request::default().migratetype(kind)).expect("half is free");
+        assert!(pfn < to || pfn >= to.offset(order.frames()), "the target is nobody else's");
+        kept.borrow_mut().push(pfn);
+        if kept.borrow().len() > 50 {
+            machine.free(kept.borrow_mut().swap_remove(20), Order::ZERO).expect("it is held");
+        }
+        if kept.borrow().len() == 50 {
+            machine.drain_all();
+        }
+        Ok(())
+    };
+    machine.compact(&Picky(&owner, calling));
+    assert_eq!(owner.check(), held);
+    check_books(&*machine, held + kept.borrow().len() as u64);
+    assert_eq!(kept.borrow().len(), 50);
+}
+
+/// An owner that frees the target as soon as it has it.
+#[test]
+fn owners_may_free_the_target_before_they_answer() {
+    let machine = machine::<Baseline>(0);
+    let owner = scatter(&machine, &mut Random(12), &[0, 3], 50);
+    struct Frees<'a>(&'a Owner, &'a Machine<TestPlatform>, Cell<u64>);
+    impl freehold::Migrate for Frees<'_> {
+        fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
+            self.0.migrate(from, to, order)?;
+            self.2.set(self.2.get() + 1);
+            if self.2.get().is_multiple_of(5) {
+                let slot =
+                    (0..self.0.slots()).find(|&slot| self.0.block(slot) == Some((to, order)));
+                self.0.free(self.1, slot.expect("it has just moved"));
+            }
+            Ok(())
+        }
+    }
+    let frees = Frees(&owner, &machine, Cell::new(0));
+    machine.compact(&frees);
+    assert!(frees.2.get() > 100);
+    check_books(&*machine, owner.check());
+}
+
+#[test]
+fn an_owner_that_does_not_tell_the_truth_harms_no_one_else() {
+    let machine = machine::<Baseline>(0);
+    let owner = scatter(&machine, &mut Random(13), &[0], 50);
+    let held = owner.check();
+    let stolen = RefCell::new(Vec::new());
+    // Says that nothing has moved, yet frees the target.
+    let liar = |_: Pfn, to: Pfn, order: Order| {
+        if stolen.borrow().len() < 10 {
+            machine.free(to, order).expect("it is allocated");
+            stolen.borrow_mut().push(to);
+            return Err(MigrateError::Failed);
+        }
+        Ok(())
+    };
+    machine.compact(&Picky(&owner, liar));
+    assert_eq!(owner.check(), held);
+    check_books(&*machine, held);
+    // Says that it has moved, but had freed the source.
+    struct Frees<'a>(&'a Machine<TestPlatform>, RefCell<Vec<Pfn>>);
+    impl freehold::Migrate for Frees<'_> {
+        fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
+            if self.1.borrow().len() == 5 {
+                return Err(MigrateError::Busy);
+            }
+            self.0.free(from, order).expect("it is allocated");
+            self.1.borrow_mut().push(to);
+            Ok(())
+        }
+    }
+    let machine = self::machine::<Baseline>(0);
+    let blocks: Vec<_> = (0..2000).map(|_| machine.alloc(Request::default()).unwrap()).collect();
+    for pfn in blocks.iter().step_by(2) {
+        machine.free(*pfn, Order::ZERO).unwrap();
+    }
+    machine.drain_all();
+    let frees = Frees(&machine, RefCell::default());
+    let report = machine.compact(&frees);
+    assert_eq!((report.failed, report.migrated), (5, FrameCount::ZERO));
+    check_books(&*machine, 1000);
+}
+
+#[test]
+fn a_panic_loses_nothing() {
+    for after in [0, 1, 31, 32, 100, 511] {
+        let machine = machine::<Baseline>(0);
+        let owner = scatter(&machine, &mut Random(after), &[0, 1], 50);
+        let held = owner.check();
+        let left = Cell::new(after);
+        let panics = |_: Pfn, _: Pfn, _: Order| {
+            assert!(left.get() > 0, "enough is enough");
+            left.set(left.get() - 1);
+            Ok(())
+        };
+        let compact = || machine.compact(&Picky(&owner, panics));
+        catch_unwind(AssertUnwindSafe(compact)).expect_err("it panicked");
+        assert_eq!(owner.check(), held);
+        check_books(&*machine, held);
+        let request = Request::new(Order::PAGEBLOCK);
+        left.set(after);
+        let alloc = || machine.alloc_compacting(request, &Picky(&owner, panics));
+        let got = catch_unwind(AssertUnwindSafe(alloc)).ok().and_then(Result::ok);
+        assert_eq!(owner.check(), held);
+        check_books(&*machine, held + got.map_or(0, |_| PAGEBLOCK));
+    }
+}
+
+fn makes_blocks<D: Design<TestPlatform>>() {
+    for order in [1, 3, 4, 8, 9, 10].map(Order::new) {
+        for migratetype in MigrateType::ALL {
+            let machine = machine::<D>(64);
+            let owner = scatter(&machine, &mut Random(u64::from(order.get())), &[0], 60);
+            let held = owner.check();
+            let request = Request::new(order).migratetype(migratetype);
+            let mut got = Vec::new();
+            while let Ok(pfn) = machine.alloc_compacting(request, &owner) {
+                assert!(pfn.is_aligned(order));
+                got.push(pfn);
+            }
+            let frames = got.len() as u64 * order.frames().get();
+            assert_eq!(owner.check(), held);
+            check_books(&*machine, held + frames);
+            // A few blocks' worth stay behind, for the scanners meet in the middle of one.
+            let free = SPAN - held - frames;
+            let most = 80 + 3 * order.frames().get();
+            assert!(free <= most, "{order}, {migratetype:?}: {free} frames are left");
+            for pfn in got {
+                machine.free(pfn, order).expect("it is held");
+            }
+            check_books(&*machine, held);
+        }
+    }
+}
+
+#[test]
+fn blocks_are_made_for_requests_until_little_is_left() {
+    makes_blocks::<Baseline>();
+}
+
+#[test]
+fn requests_that_need_no_compaction_cause_none() {
+    let machine = machine::<Baseline>(0);
+    let never = Picky(&Owner::new(1, SPAN), |_, _, _| panic!("there is no need"));
+    machine.alloc_compacting(Request::new(Order::BUDDY_MAX), &never).expect("all is free");
+    let order = Order::new(11);
+    assert_eq!(machine.alloc_compacting(Request::new(order), &never), Err(Error::OrderTooLarge));
+    while machine.alloc(Request::default()).is_ok() {}
+    // Too little is free for compaction to help.
+    for order in [0, 1, 9].map(Order::new) {
+        let request = Request::new(order);
+        assert_eq!(machine.alloc_compacting(request, &never), Err(Error::OutOfMemory));
+    }
+    assert_eq!(machine.events().compactions, 0);
+}
+
+#[test]
+fn failures_put_off_further_attempts() {
+    let machine = machine::<Baseline>(0);
+    let owner = scatter(&machine, &mut Random(3), &[0], 50);
+    // As in Linux, smaller orders are put off as well until one has succeeded.
+    let below = Order::new(8);
+    let pfn = machine.alloc_compacting(Request::new(below), &owner).expect("content moves");
+    machine.free(pfn, below).unwrap();
+    let request = Request::new(Order::PAGEBLOCK);
+    let runs = |attempts: usize| {
+        let before = machine.events().compactions;
+        for _ in 0..attempts {
+            let got = machine.alloc_compacting(request, &Immovable);
+            assert_eq!(got, Err(Error::OutOfMemory));
+        }
+        machine.events().compactions - before
+    };
+    // One attempt, then the second, the fourth, the eighth after each failure.
+    assert_eq!(
+        [runs(1), runs(1), runs(1), runs(3), runs(1), runs(7), runs(1)],
+        [1, 0, 1, 0, 1, 0, 1]
+    );
+    // Smaller blocks are another matter, and whole compactions are not put off.
+    let smaller = Request::new(Order::new(4));
+    let pfn = machine.alloc_compacting(smaller, &owner).expect("content moves");
+    machine.free(pfn, Order::new(4)).unwrap();
+    machine.compact(&owner);
+    let pfn = machine.alloc_compacting(request, &owner).expect("memory is compact");
+    machine.free(pfn, Order::PAGEBLOCK).unwrap();
+    check_books(&*machine, owner.check());
+}
+
+#[test]
+fn zones_are_compacted_by_themselves() {
+    let ranges = [
+        MemoryRange::new(Pfn::new(0), FrameCount::new(2048)).in_zone(ZoneKind::Dma32),
+        MemoryRange::new(Pfn::new(2048), FrameCount::new(1900)),
+        // A hole within a pageblock, and the next zone.
+        MemoryRange::new(Pfn::new(4096), FrameCount::new(3000)).on_node(NodeId::new(1)),
+    ];
+    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &CPUS) };
+    let machine = Machine::<TestPlatform>::new(TestPlatform, &config, &Default::default());
+    let owner = Owner::new(8192, 8192);
+    let mut slots = 0;
+    while owner.alloc(&*machine, slots, Request::default()).is_ok() {
+        slots += 1;
+    }
+    // A few frames of the lower zone are reserved for those who need them.
+    assert_eq!(slots, 2048 + 1900 + 3000 - 1900 / 256);
+    let random = &mut Random(5);
+    for _ in 0..slots {
+        owner.free(&*machine, random.below(slots));
+    }
+    machine.drain_all();
+    let levels = || machine.zones().map(|zone| zone.free).collect::<Vec<_>>();
+    let (held, before) = (owner.check(), levels());
+    machine.compact(&owner);
+    assert_eq!(levels(), before, "nothing moves from one zone to another");
+    assert_eq!(owner.check(), held);
+    check_books(&*machine, held);
+    for zone in machine.zones() {
+        assert!(zone.free_pageblocks() + 2 >= zone.free.get() / PAGEBLOCK, "{zone:?}");
+    }
+    assert_eq!(machine.events().compactions, 3);
+}
+
+/// Threads allocate and free with one lock a slot, while another one compacts.
+fn races<D: Design<TestPlatform>>()
+where
+    Machine<TestPlatform, D>: Sync,
+{
+    let machine = machine::<D>(0);
+    let owner = Owner::new(6000, SPAN);
+    let (done, mut moved) = (AtomicBool::new(false), 0);
+    thread::scope(|scope| {
+        for worker in 0..2_usize {
+            let (machine, owner, done) = (&machine, &owner, &done);
+            scope.spawn(move || {
+                run_on(worker as u32);
+                let random = &mut Random(worker as u64);
+                // Each thread has its own slots, which the compacting thread moves.
+                let mine = worker * 3000..(worker + 1) * 3000;
+                while !done.load(SeqCst) {
+                    let slot = mine.start + random.below(mine.len());
+                    if owner.block(slot).is_some() {
+                        owner.free(&**machine, slot);
+                    } else {
+                        let order = Order::new([0, 0, 0, 1, 3][random.below(5)]);
+                        let _full = owner.alloc(&**machine, slot, Request::new(order));
+                    }
+                }
+            });
+        }
+        let _finish = Finish(&done);
+        let mut blocks = Vec::new();
+        for round in 0..201 {
+            let report = machine.compact(&owner);
+            moved += report.migrated.get();
+            for order in [4, 9].map(Order::new) {
+                if let Ok(pfn) = machine.alloc_compacting(Request::new(order), &owner) {
+                    blocks.push((pfn, order));
+                }
+            }
+            if round % 3 == 2 {
+                for (pfn, order) in blocks.drain(..) {
+                    machine.free(pfn, order).expect("it is held");
+                }
+            }
+            thread::yield_now();
+        }
+    });
+    assert!(moved > 0, "content has moved meanwhile");
+    check_books(&*machine, owner.check());
+}
+
+#[test]
+fn content_moves_while_others_allocate_and_free() {
+    races::<Baseline>();
+}
