@@ -160,11 +160,10 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         }
         let theirs = state.block_type();
         // A pageblock has one zone and one type, so only larger blocks can meet a border. Isolated
-        // frames stay among themselves.
+        // pageblocks are not merged: each comes and goes by itself.
         let isolated = BlockType::Isolated;
         let mergeable = order < Order::PAGEBLOCK
-            || blocks.zone(buddy) == blocks.zone(block)
-                && (of == theirs || (of != isolated && theirs != isolated));
+            || blocks.zone(buddy) == blocks.zone(block) && of != isolated && theirs != isolated;
         mergeable.then_some((buddy, theirs))
     }
 

@@ -47,9 +47,9 @@ impl<D: Design<P>, P: Stage> World<D, P> {
 /// One CPU and what it holds.
 pub(super) struct Actor<'a, D: Design<P>, P: Stage> {
     handle: &'a CpuHandle,
-    world: Rc<World<D, P>>,
-    rng: Rng,
-    held: Vec<Block>,
+    pub(super) world: Rc<World<D, P>>,
+    pub(super) rng: Rng,
+    pub(super) held: Vec<Block>,
 }
 
 impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
@@ -71,7 +71,7 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
 
     fn step(&mut self) {
         self.world.tally.borrow_mut().operations += 1;
-        match self.rng.u8(..100) {
+        match self.rng.u8(..105) {
             0..35 => self.alloc(),
             35..55 => self.free(),
             55..62 => self.free_part(),
@@ -83,6 +83,9 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
             89..96 => self.misuse(),
             96 if self.world.hogs => self.hog(),
             97 => self.add_memory(),
+            98..101 => self.compact(),
+            101..103 => self.range(),
+            103 => self.offline(),
             _ => self.validate(),
         }
     }
@@ -97,7 +100,7 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
         })
     }
 
-    fn request(&mut self, order: Order) -> (Request, ZoneKind) {
+    pub(super) fn request(&mut self, order: Order) -> (Request, ZoneKind) {
         let migratetype = *self.rng.choice(&MigrateType::ALL).expect("not empty");
         let marks = [Watermark::Low, Watermark::Min, Watermark::Atomic, Watermark::Ignore];
         let watermark = *self.rng.choice(&marks).expect("not empty");
@@ -125,7 +128,7 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
         }
     }
 
-    fn take(&mut self, block: Block, limit: ZoneKind) {
+    pub(super) fn take(&mut self, block: Block, limit: ZoneKind) {
         self.world.ledger.borrow_mut().enter(block, limit);
         self.world.tally.borrow_mut().allocations += 1;
         self.held.push(block);

@@ -18,6 +18,7 @@ use crate::sim::parallel::run_all;
 mod actor;
 mod canary;
 mod ledger;
+mod movers;
 mod play;
 mod scenario;
 mod tally;

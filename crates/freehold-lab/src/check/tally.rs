@@ -17,6 +17,10 @@ pub(super) struct Tally {
     pub(super) departures: u64,
     /// Blocks that several CPUs freed at once.
     pub(super) fights: u64,
+    /// Blocks whose content was moved.
+    pub(super) moves: u64,
+    /// Contiguous ranges that were handed out.
+    pub(super) ranges: u64,
 }
 
 impl Tally {
@@ -27,6 +31,8 @@ impl Tally {
         self.validations += other.validations;
         self.departures += other.departures;
         self.fights += other.fights;
+        self.moves += other.moves;
+        self.ranges += other.ranges;
     }
 }
 
@@ -35,13 +41,15 @@ impl fmt::Display for Tally {
         write!(
             f,
             "{} operations, {} allocations, {} refused, {} checks in the middle, {} CPUs gone, {} \
-             racing frees.",
+             racing frees, {} blocks moved, {} ranges.",
             self.operations,
             self.allocations,
             self.refusals,
             self.validations,
             self.departures,
-            self.fights
+            self.fights,
+            self.moves,
+            self.ranges
         )
     }
 }

@@ -22,7 +22,6 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
 
     /// Puts the free frames of an isolated pageblock back into circulation; returns how many.
     pub(crate) fn release_pageblock(&self, pageblock: FrameIndex) -> FrameCount {
-        self.split_at_pageblock(pageblock);
         self.tables.blocks.set_isolated(pageblock, false);
         let of = self.tables.blocks.block_type(pageblock);
         let moved = self.move_free(pageblock, of, End::Front);
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_are_freed_to_isolated_pageblocks_merge_among_themselves() {
+    fn frames_that_are_freed_to_isolated_pageblocks_merge_up_to_a_pageblock() {
         let memory = Memory::new();
         let buddy = memory.buddy();
         buddy.tables.blocks.set_migratetype(FrameIndex(0), order(10), MigrateType::Movable);
@@ -190,8 +189,8 @@ mod tests {
         for part in [2, 3, 4, 5, 6, 7, 8, 9] {
             buddy.free(FrameIndex(1 << part), order(part), None);
         }
-        assert_eq!(memory.free(ISOLATED), [(0, 10)]);
-        assert_eq!(memory.lists.blocks(order(10)), 0, "isolated blocks do not count");
+        assert_eq!(memory.free(ISOLATED), [(0, 9), (512, 9)]);
+        assert_eq!(memory.lists.blocks(order(9)), 0, "isolated blocks do not count");
         assert_eq!(buddy.release_pageblock(FrameIndex(512)), FrameCount::new(512));
         assert_eq!((memory.free(ISOLATED), memory.free(MOVABLE)), (vec![(0, 9)], vec![(512, 9)]));
         assert_eq!(memory.blocks.migratetype(FrameIndex(0)), MigrateType::Movable);

@@ -221,7 +221,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let isolated = |of| of == BlockType::Isolated;
         !state.is_unmerged()
             && self.blocks.zone(buddy) == self.blocks.zone(block)
-            && isolated(state.block_type()) == isolated(of)
+            && (order < Order::PAGEBLOCK || !isolated(state.block_type()) && !isolated(of))
     }
 
     /// Walks the frames of a zone: every frame is a head, or a tail behind one.

@@ -1,0 +1,124 @@
+//! Compaction and ranges in a scenario: whoever asks for them moves the blocks that were left for
+//! others, and now and then refuses to.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use fastrand::Rng;
+use freehold::{
+    CpuId, Design, Error, FrameCount, Migrate, MigrateError, Order, Pfn, RangeRequest, ZoneKind,
+};
+
+use super::Stage;
+use super::actor::{Actor, World};
+use super::ledger::Block;
+
+/// Moves blocks of the pool.
+struct Mover<D: Design<P>, P: Stage> {
+    world: Rc<World<D, P>>,
+    rng: RefCell<Rng>,
+}
+
+impl<D: Design<P>, P: Stage> Migrate for Mover<D, P> {
+    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
+        match self.rng.borrow_mut().u8(..16) {
+            0 => return Err(MigrateError::Busy),
+            1 => return Err(MigrateError::Failed),
+            _ => {}
+        }
+        // No access to the simulated machine lies within, so that this is one step.
+        let mut ledger = self.world.ledger.borrow_mut();
+        let held = Block { pfn: from, order };
+        let Some(place) = ledger.pool.iter().position(|&block| block == held) else {
+            return Err(MigrateError::Busy);
+        };
+        let moved = Block { pfn: to, order };
+        ledger.enter(moved, ZoneKind::Movable);
+        ledger.strike(held);
+        ledger.pool[place] = moved;
+        self.world.tally.borrow_mut().moves += 1;
+        Ok(())
+    }
+}
+
+impl<D: Design<P>, P: Stage> Actor<'_, D, P> {
+    fn mover(&mut self) -> Mover<D, P> {
+        let rng = RefCell::new(Rng::with_seed(self.rng.u64(..)));
+        Mover { world: Rc::clone(&self.world), rng }
+    }
+
+    /// Compacts everything, or for one request.
+    pub(super) fn compact(&mut self) {
+        let mover = self.mover();
+        if self.rng.u8(..4) == 0 {
+            self.world.frames.compact(&mover);
+            return;
+        }
+        let order = Order::new(self.rng.u8(1..=Order::BUDDY_MAX.get()));
+        let (request, limit) = self.request(order);
+        match self.world.frames.alloc_compacting(request, &mover) {
+            Ok(pfn) => self.take(Block { pfn, order }, limit),
+            Err(Error::OutOfMemory | Error::BelowWatermark) => {
+                self.world.tally.borrow_mut().refusals += 1;
+            }
+            Err(error) => panic!("allocating {request:?} with compaction: {error}"),
+        }
+    }
+
+    /// Asks for a range and gives it back, as a whole or block by block; or asks for what cannot
+    /// be.
+    pub(super) fn range(&mut self) {
+        let mover = self.mover();
+        let frames = FrameCount::new(self.rng.u64(1..=700));
+        let align = FrameCount::new(1 << self.rng.u8(0..=10));
+        let request = RangeRequest::new(frames).align(align);
+        let world = Rc::clone(&self.world);
+        match world.frames.alloc_range(request, &mover) {
+            Ok(first) => {
+                assert_eq!(first.get() % align.get(), 0, "{request:?} was given {first}");
+                world.tally.borrow_mut().ranges += 1;
+                let blocks = blocks_of(first, frames);
+                for &block in &blocks {
+                    world.ledger.borrow_mut().enter(block, ZoneKind::Normal);
+                }
+                if self.rng.bool() {
+                    self.held.extend(blocks);
+                } else {
+                    for &block in &blocks {
+                        world.ledger.borrow_mut().strike(block);
+                    }
+                    assert_eq!(world.frames.free_range(first, frames), Ok(()));
+                }
+            }
+            Err(Error::OutOfMemory | Error::BelowWatermark | Error::RangeBusy) => {
+                world.tally.borrow_mut().refusals += 1;
+            }
+            Err(error) => panic!("allocating {request:?}: {error}"),
+        }
+        let refused = |request, error| {
+            assert_eq!(world.frames.alloc_range(request, &mover), Err(error), "{request:?}");
+        };
+        refused(RangeRequest::new(FrameCount::ZERO), Error::BadRange);
+        refused(request.align(FrameCount::new(3)), Error::BadAlignment);
+        refused(RangeRequest::new(FrameCount::new(1 << 40)), Error::OutOfMemory);
+    }
+
+    /// A CPU slot goes out of use for a while.
+    pub(super) fn offline(&mut self) {
+        let cpu = CpuId::new(self.rng.u32(..self.world.slots));
+        assert_eq!(self.world.frames.offline_cpu(cpu), Ok(()));
+    }
+}
+
+/// The largest aligned blocks that make up a range.
+fn blocks_of(first: Pfn, frames: FrameCount) -> Vec<Block> {
+    let (mut at, end) = (first.get(), first.get() + frames.get());
+    let mut blocks = Vec::new();
+    while at < end {
+        let fitting = (end - at).ilog2().min(at.trailing_zeros());
+        let order = Order::new(fitting.min(u32::from(Order::BUDDY_MAX.get())) as u8);
+        blocks.push(Block { pfn: Pfn::new(at), order });
+        at += order.frames().get();
+    }
+    blocks
+}
