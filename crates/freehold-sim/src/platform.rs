@@ -51,6 +51,11 @@ impl<T: Copy + Eq> Word<T> for SimWord<T> {
     }
 
     #[inline]
+    fn swap(&self, value: T, _order: Ordering) -> T {
+        self.turn(Op::Rmw).replace(value)
+    }
+
+    #[inline]
     fn compare_exchange(
         &self,
         current: T,
@@ -257,7 +262,7 @@ mod tests {
         let word: SimWord<u32> = Word::new(1);
         assert_eq!(word.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed), Ok(1));
         assert_eq!(word.compare_exchange(1, 3, Ordering::Relaxed, Ordering::Relaxed), Err(2));
-        word.store(7, Ordering::Relaxed);
+        assert_eq!(word.swap(7, Ordering::Relaxed), 2);
         assert_eq!(word.load(Ordering::Relaxed), 7);
         let lock: SimLock = RawLock::new(LockClass::Zone);
         lock.lock();

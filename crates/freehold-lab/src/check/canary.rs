@@ -34,6 +34,10 @@ impl Word<u32> for CanaryWord {
         self.0.store(value, order);
     }
 
+    fn swap(&self, value: u32, order: Ordering) -> u32 {
+        self.0.swap(value, order)
+    }
+
     fn compare_exchange(
         &self,
         current: u32,

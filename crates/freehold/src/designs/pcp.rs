@@ -39,7 +39,7 @@ pub(crate) const fn is_kept(mode: &PcpMode, order: Order) -> bool {
 
 /// What one CPU keeps of one zone. Everything is guarded by `lock`.
 #[repr(C, align(64))]
-pub struct PerCpuPages<P: Platform> {
+pub(crate) struct PerCpuPages<P: Platform> {
     lock: P::Lock,
     /// Frames on all lists.
     pub(crate) count: P::LocalCell<u32>,

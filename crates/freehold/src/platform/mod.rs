@@ -44,6 +44,8 @@ pub trait Word<T> {
     fn load(&self, order: Ordering) -> T;
     /// Writes the word.
     fn store(&self, value: T, order: Ordering);
+    /// Writes the word and returns what it held.
+    fn swap(&self, value: T, order: Ordering) -> T;
     /// Writes `new` if the word holds `current`; returns what it held, as `Err` if that differs.
     fn compare_exchange(
         &self,

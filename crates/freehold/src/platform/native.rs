@@ -19,6 +19,10 @@ macro_rules! forward_word {
             #[inline(always)]
             fn store(&self, value: $int, order: Ordering) { <$atomic>::store(self, value, order) }
             #[inline(always)]
+            fn swap(&self, value: $int, order: Ordering) -> $int {
+                <$atomic>::swap(self, value, order)
+            }
+            #[inline(always)]
             fn compare_exchange(
                 &self, current: $int, new: $int, success: Ordering, failure: Ordering,
             ) -> Result<$int, $int> {

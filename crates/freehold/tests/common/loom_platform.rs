@@ -35,6 +35,9 @@ macro_rules! words {
             fn store(&self, value: $int, order: Ordering) {
                 self.0.store(value, order);
             }
+            fn swap(&self, value: $int, order: Ordering) -> $int {
+                self.0.swap(value, order)
+            }
             fn compare_exchange(
                 &self, current: $int, new: $int, success: Ordering, failure: Ordering,
             ) -> Result<$int, $int> {

@@ -36,6 +36,9 @@ macro_rules! words {
             fn store(&self, value: $int, _order: Ordering) {
                 self.0.store(value, ORDER);
             }
+            fn swap(&self, value: $int, _order: Ordering) -> $int {
+                self.0.swap(value, ORDER)
+            }
             fn compare_exchange(
                 &self, current: $int, new: $int, _success: Ordering, _failure: Ordering,
             ) -> Result<$int, $int> {

@@ -223,12 +223,14 @@ impl<P: Platform> Policy<P> for Owners<P> {
         design: &Skeleton<P, Self>,
         cpu: usize,
         zone: ZoneIndex,
-        block: FrameIndex,
+        blocks: impl Iterator<Item = FrameIndex>,
         order: Order,
     ) {
-        let of = BlockType::of(design.blocks.migratetype(block));
-        design.frames.set_state(block, FrameState::head(Tag::Queued, order, of));
-        design.per_cpu(cpu, zone).own.push(&design.frames, block);
+        let blocks = blocks.inspect(|&block| {
+            let of = BlockType::of(design.blocks.migratetype(block));
+            design.frames.set_state(block, FrameState::head(Tag::Queued, order, of));
+        });
+        design.per_cpu(cpu, zone).own.push(&design.frames, blocks);
     }
 
     fn absorb(design: &Skeleton<P, Self>, pages: &LocalPages<'_, P, Self>) -> FrameCount {

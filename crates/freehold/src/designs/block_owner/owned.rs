@@ -27,7 +27,7 @@ struct Links<P: Platform> {
 }
 
 /// The partial blocks of all CPUs.
-pub struct OwnedBlocks<P: Platform> {
+pub(super) struct OwnedBlocks<P: Platform> {
     /// By pageblock.
     links: Table<Links<P>>,
     /// The first block of each CPU's list: all zones of CPU 0, then all of CPU 1, and so on.

@@ -23,15 +23,23 @@ impl<P: Platform> Queue<P> {
         Queue { top: P::U32::new(NONE) }
     }
 
-    /// Pushes a block that the caller holds.
-    pub(super) fn push(&self, frames: &FrameTable<P>, block: FrameIndex) {
+    /// Pushes blocks that the caller holds, all in one step.
+    pub(super) fn push(&self, frames: &FrameTable<P>, blocks: impl Iterator<Item = FrameIndex>) {
+        let mut ends: Option<(FrameIndex, FrameIndex)> = None;
+        for block in blocks {
+            if let Some((first, _)) = ends {
+                frames.record(block).next.set(first.0);
+            }
+            ends = Some((block, ends.map_or(block, |(_, last)| last)));
+        }
+        let Some((first, last)) = ends else { return };
         let mut top = self.top.load(Relaxed);
         loop {
-            frames.record(block).next.set(top);
-            // Release: publishes the link, and the block's mark written before, to whoever takes
+            frames.record(last).next.set(top);
+            // Release: publishes the links, and the blocks' marks written before, to whoever takes
             // the chain; a push on top of this one continues the release sequence. Relaxed on
             // failure: the value is only a link to write.
-            match self.top.compare_exchange(top, block.0, Release, Relaxed) {
+            match self.top.compare_exchange(top, first.0, Release, Relaxed) {
                 Ok(_) => return,
                 Err(now) => top = now,
             }
@@ -44,16 +52,13 @@ impl<P: Platform> Queue<P> {
         &self,
         frames: &'a FrameTable<P>,
     ) -> impl Iterator<Item = FrameIndex> + use<'a, P> {
-        let mut top = self.top.load(Relaxed);
-        while top != NONE {
-            // Acquire: pairs with the release of every push in the chain. Relaxed on failure: the
-            // value is only compared.
-            match self.top.compare_exchange(top, NONE, Acquire, Relaxed) {
-                Ok(_) => break,
-                Err(now) => top = now,
-            }
+        // Relaxed: a look, so that an empty queue's line stays shared.
+        if self.top.load(Relaxed) == NONE {
+            return chain(frames, NONE);
         }
-        chain(frames, top)
+        // Acquire: pairs with the release of every push in the chain. A swap, so that no crowd of
+        // pushes can hold it up.
+        chain(frames, self.top.swap(NONE, Acquire))
     }
 
     /// The blocks that are on the queue now. The caller holds the lock of the owner's lists, so that

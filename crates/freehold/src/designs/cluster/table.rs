@@ -48,7 +48,7 @@ struct ZoneRecord<P: Platform> {
 }
 
 /// The clusters of all zones.
-pub struct ClusterTable<P: Platform> {
+pub(super) struct ClusterTable<P: Platform> {
     clusters: Table<Cluster<P>>,
     /// One bit for each cluster: whether it is in use.
     used: Table<P::Cell<u64>>,

@@ -181,7 +181,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 }
                 Route::Queue(cpu) => {
                     let blocks = core::iter::once(first).chain(run);
-                    blocks.for_each(|block| Y::enqueue(self, cpu, zone, block, order));
+                    Y::enqueue(self, cpu, zone, blocks, order);
                     platform.unpin();
                     return;
                 }

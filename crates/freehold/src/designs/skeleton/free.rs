@@ -112,7 +112,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                     }
                 }
                 Route::Queue(cpu) => {
-                    Y::enqueue(self, cpu, zone, frame, order);
+                    Y::enqueue(self, cpu, zone, core::iter::once(frame), order);
                     platform.unpin();
                     return;
                 }

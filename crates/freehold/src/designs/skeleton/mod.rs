@@ -37,8 +37,9 @@ mod validate;
 mod walk;
 
 pub(crate) use drain::for_each_victim;
+pub use policy::OwnSettings;
 pub(crate) use policy::refill_one_by_one;
-pub use policy::{NoneOfItsOwn, OwnSettings, Policy, Route};
+pub(super) use policy::{NoneOfItsOwn, Policy, Route};
 pub use settings::{Pcp, ZonedSettings};
 
 /// A design with one lock a zone.

@@ -139,12 +139,12 @@ pub trait Policy<P: Platform>: Sized {
         FrameState::head(Tag::Pcp, order, of)
     }
 
-    /// Puts a claimed block on the queue of a CPU, for [`Route::Queue`].
+    /// Puts claimed blocks on the queue of a CPU, for [`Route::Queue`].
     fn enqueue(
         _design: &Skeleton<P, Self>,
         _cpu: usize,
         _zone: ZoneIndex,
-        _block: FrameIndex,
+        _blocks: impl Iterator<Item = FrameIndex>,
         _order: Order,
     ) {
         unreachable!("only a policy that routes blocks to queues is asked to")
