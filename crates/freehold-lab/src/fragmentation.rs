@@ -1,8 +1,9 @@
 //! How free memory is broken up.
 
-use freehold::platform::Platform;
-use freehold::{Design, Order, PageAllocator};
+use freehold::Order;
 use serde::Serialize;
+
+use crate::frames::Frames;
 
 /// The free memory of all zones, before and after CPUs have given back what they keep: designs
 /// that keep much at the CPUs hide free blocks there.
@@ -26,9 +27,7 @@ pub(crate) struct FreeMemory {
 }
 
 /// The free memory at this moment. Exact whenever no call is under way.
-pub(crate) fn free_memory<P: Platform, D: Design<P>>(
-    allocator: &PageAllocator<P, D>,
-) -> FreeMemory {
+pub(crate) fn free_memory(allocator: &dyn Frames) -> FreeMemory {
     let mut memory = FreeMemory {
         free_frames: 0,
         per_cpu_frames: 0,

@@ -9,6 +9,7 @@ mod check;
 mod cli;
 mod compare;
 mod fragmentation;
+mod frames;
 mod host;
 mod list;
 mod machine;

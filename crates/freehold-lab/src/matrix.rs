@@ -52,7 +52,7 @@ pub(crate) struct HostCells<'a> {
 /// Cells on a simulated machine, checked and ready to run.
 pub(crate) struct SimCells<'a> {
     workload: WorkloadName,
-    cells: Vec<(DesignName, SimCell<'a>)>,
+    cells: Vec<SimCell<'a>>,
     /// What the largest takes of the host's memory.
     host_bytes: u64,
 }
@@ -79,10 +79,13 @@ impl<'a> Matrix<'a> {
             return Err(UsageError(message).into());
         }
         let Matrix { workload, seed, assignments, .. } = *self;
-        let cell = |count: u32| SimCell { spec, cpus: count as usize, seed, assignments };
+        let cell = |(design, count): (_, u32)| {
+            let cpus = count as usize;
+            SimCell { spec, design, cpus, seed, assignments }
+        };
         Ok(SimCells {
             workload,
-            cells: self.designs_and(&counts).map(|(design, count)| (design, cell(count))).collect(),
+            cells: self.designs_and(&counts).map(cell).collect(),
             host_bytes: with_workload!(workload, W => W::host_bytes(spec, assignments)?),
         })
     }
@@ -143,11 +146,11 @@ impl SimCells<'_> {
     /// Runs all cells side by side, as far as the host has CPUs and memory.
     pub(crate) fn run(&self) -> Result<Vec<RunResult>> {
         let progress = Progress::new(self.cells.len() as u64);
-        if let Some((_, cell)) = self.cells.first() {
+        if let Some(cell) = self.cells.first() {
             progress.say(format!("on {}", cell.spec.name()));
         }
-        let results = run_all(&self.cells, self.host_bytes, |(design, cell)| {
-            let result = self.run_cell(*design, cell);
+        let results = run_all(&self.cells, self.host_bytes, |cell| {
+            let result = self.run_cell(cell);
             progress.step();
             result
         })?;
@@ -155,20 +158,19 @@ impl SimCells<'_> {
         Ok(results)
     }
 
-    fn run_cell(&self, design: DesignName, cell: &SimCell<'_>) -> Result<RunResult> {
-        with_design!(design, Sim, D => {
-            let settings = cell.assignments.of_design::<<D as Design<Sim>>::Settings>()?;
-            let shown = shown(&settings);
-            let measured = with_workload!(self.workload, W => W::run_on_sim::<D>(cell, settings)?);
-            let name = cell.spec.name();
-            let mut result = result(self.workload, design, name, cell.cpus, shown, measured);
-            result.seed = Some(cell.seed);
-            let hash = hash(&result)?;
-            if let Some(simulated) = &mut result.simulated {
-                simulated.result_hash = hash;
-            }
-            Ok(result)
-        })
+    fn run_cell(&self, cell: &SimCell<'_>) -> Result<RunResult> {
+        let shown = with_design!(cell.design, Sim, D => {
+            shown(&cell.assignments.of_design::<<D as Design<Sim>>::Settings>()?)
+        });
+        let measured = with_workload!(self.workload, W => W::run_on_sim(cell)?);
+        let name = cell.spec.name();
+        let mut result = result(self.workload, cell.design, name, cell.cpus, shown, measured);
+        result.seed = Some(cell.seed);
+        let hash = hash(&result)?;
+        if let Some(simulated) = &mut result.simulated {
+            simulated.result_hash = hash;
+        }
+        Ok(result)
     }
 }
 

@@ -10,7 +10,6 @@ use crate::machine::Machine;
 use crate::report::document::RunResult;
 use crate::report::progress::Progress;
 use crate::settings::Assignments;
-use crate::sim::SimDesign;
 
 /// Settings and what they belong to.
 pub(crate) type SettingTable = (&'static str, &'static [Setting]);
@@ -53,7 +52,7 @@ pub(crate) trait Workload {
     fn host_bytes(spec: &Spec, given: &Assignments) -> Result<u64>;
 
     /// Runs one cell on a simulated machine.
-    fn run_on_sim<D: SimDesign>(cell: &SimCell<'_>, settings: D::Settings) -> Result<Measured>;
+    fn run_on_sim(cell: &SimCell<'_>) -> Result<Measured>;
 
     /// Prints the results of all cells, which ran on `machine`.
     fn print(results: &[RunResult], machine: &Machine) -> Result<()>;

@@ -1,11 +1,15 @@
 //! The memory of a simulated machine, as the allocator is told of it.
 
+use std::rc::Rc;
+
 use anyhow::{Result, ensure};
 use bytesize::ByteSize;
-use freehold::{Config, CpuId, FrameCount, MemoryRange, NodeId, Order, Pfn, Setting};
+use freehold::{Config, CpuId, Design, FrameCount, MemoryRange, NodeId, Order, Pfn, Setting};
 use freehold_sim::{Key, Machine, Sim, SimFrames, Spec};
 
-use super::SimDesign;
+use crate::catalog::with_design;
+use crate::cell::SimCell;
+use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
 use crate::settings::Assignments;
 
@@ -125,14 +129,17 @@ impl MemoryPlan {
         NodeId::new((pfn.get() / self.node_frames) as u16)
     }
 
-    /// Sets an allocator up on `machine`, which follows the contents of the frames.
-    pub(crate) fn build<D: SimDesign>(
+    /// Sets the allocator of a cell up on `machine`, which follows the contents of the frames.
+    pub(crate) fn build(
         &self,
         machine: &mut Machine,
-        settings: &D::Settings,
-    ) -> Result<SimFrames<D>> {
+        cell: &SimCell<'_>,
+    ) -> Result<Rc<dyn Frames>> {
         machine.follow_frames(Pfn::new(0), self.frames());
-        Ok(SimFrames::new(machine, Sim, &self.config(), settings)?)
+        with_design!(cell.design, Sim, D => {
+            let settings = cell.assignments.of_design::<<D as Design<Sim>>::Settings>()?;
+            Ok(Rc::new(SimFrames::<D>::new(machine, Sim, &self.config(), &settings)?))
+        })
     }
 
     /// About how much memory of the host one machine with this memory takes.

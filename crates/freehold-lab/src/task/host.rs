@@ -7,15 +7,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use freehold::{CpuId, FrameCount, PageAllocator, Pfn};
-use freehold_host::{ArenaBuilder, FrameArena, Host};
+use freehold::{CpuId, FrameCount, Pfn};
+use freehold_host::{ArenaBuilder, FrameArena};
 use freehold_sim::{Key, Path};
 
 use super::calls::Meter;
 use super::ring::HostRing;
-use super::workload::{Finished, Memory, Returned, RingPlan, TaskWorkload, finish};
+use super::workload::{self, Finished, Returned, RingPlan, TaskWorkload, finish};
 use super::{Block, Place, Task, abandoned};
 use crate::cell::HostCell;
+use crate::frames::Frames;
 use crate::host::tasks::bind;
 use crate::host::{HostDesign, check_memory};
 use crate::machine::FRAME_BYTES;
@@ -24,9 +25,38 @@ use crate::machine::FRAME_BYTES;
 /// that the timed calls fall on all phases of a batch.
 const TIMED_EVERY: u64 = 13;
 
+/// The memory behind the frames, whatever the design of their allocator.
+trait Memory: Sync {
+    /// Writes one byte of each frame.
+    fn touch(&self, block: Block);
+
+    /// Copies the content of a block.
+    fn copy(&self, from: Block, to: Pfn);
+}
+
+impl<D: HostDesign> Memory for FrameArena<D> {
+    fn touch(&self, block: Block) {
+        for frame in 0..block.order.frames().get() {
+            self.store_byte(block.pfn.offset(FrameCount::new(frame)), 1);
+        }
+    }
+
+    fn copy(&self, from: Block, to: Pfn) {
+        self.copy_block(from.pfn, to, from.order);
+    }
+}
+
+/// An arena, whatever its design.
+#[derive(Clone, Copy)]
+struct Ground<'a> {
+    frames: &'a (dyn Frames + Sync),
+    memory: &'a dyn Memory,
+    managed: FrameCount,
+}
+
 /// What the tasks share.
-struct Shared<'a, D: HostDesign> {
-    arena: &'a FrameArena<D>,
+struct Shared<'a> {
+    ground: Ground<'a>,
     rings: Vec<HostRing>,
     meeting: Meeting,
     began: Instant,
@@ -35,10 +65,10 @@ struct Shared<'a, D: HostDesign> {
     error: Mutex<Option<anyhow::Error>>,
 }
 
-impl<'a, D: HostDesign> Shared<'a, D> {
-    fn new(arena: &'a FrameArena<D>, rings: &[RingPlan], tasks: usize) -> Self {
+impl<'a> Shared<'a> {
+    fn new(ground: Ground<'a>, rings: &[RingPlan], tasks: usize) -> Self {
         Shared {
-            arena,
+            ground,
             rings: rings.iter().map(HostRing::new).collect(),
             meeting: Meeting::new(tasks),
             began: Instant::now(),
@@ -96,31 +126,28 @@ impl Meeting {
     }
 }
 
-pub(super) struct HostTask<'a, D: HostDesign> {
-    shared: &'a Shared<'a, D>,
+pub(super) struct HostTask<'a> {
+    shared: &'a Shared<'a>,
     place: Place,
     meter: Meter,
     /// How often the task has spun since it last gave its CPU away.
     spins: Cell<u32>,
 }
 
-impl<'a, D: HostDesign> HostTask<'a, D> {
-    fn new(shared: &'a Shared<'a, D>, place: Place) -> Self {
+impl<'a> HostTask<'a> {
+    fn new(shared: &'a Shared<'a>, place: Place) -> Self {
         HostTask { shared, place, meter: Meter::default(), spins: Cell::new(0) }
     }
 }
 
-impl<D: HostDesign> Task for HostTask<'_, D> {
-    type Platform = Host;
-    type Design = D;
-
+impl Task for HostTask<'_> {
     fn place(&self) -> Place {
         self.place
     }
 
     #[inline]
-    fn allocator(&self) -> &PageAllocator<Host, D> {
-        self.shared.arena.allocator()
+    fn allocator(&self) -> &dyn Frames {
+        self.shared.ground.frames
     }
 
     #[inline]
@@ -136,13 +163,11 @@ impl<D: HostDesign> Task for HostTask<'_, D> {
     }
 
     fn clear(&self, block: Block) {
-        for frame in 0..block.order.frames().get() {
-            self.shared.arena.store_byte(block.pfn.offset(FrameCount::new(frame)), 1);
-        }
+        self.shared.ground.memory.touch(block);
     }
 
     fn copy(&self, from: Block, to: Pfn) {
-        self.shared.arena.copy_block(from.pfn, to, from.order);
+        self.shared.ground.memory.copy(from, to);
     }
 
     fn charge(&self, _works: &[Key]) {}
@@ -204,9 +229,26 @@ pub(super) fn run<W: TaskWorkload, D: HostDesign>(
     settings: D::Settings,
     work: &W,
 ) -> Result<Finished> {
-    let tasks = cell.cpus.len();
-    let arena = arena::<W, D>(tasks, settings, work.memory())?;
-    let shared = Shared::new(&arena, &work.rings(), tasks);
+    let bytes = arena_bytes(work.memory());
+    check_memory(cell.cpus.len(), bytes, W::SIZE)?;
+    let builder = ArenaBuilder::<D>::new().bytes(usize::try_from(bytes)?);
+    let arena = builder.settings(settings).build_frames()?;
+    let (frames, managed) = (&arena.allocator(), arena.total_frames());
+    run_on(Ground { frames, memory: &arena, managed }, cell, work)
+}
+
+fn arena_bytes(needed: workload::Memory) -> u64 {
+    match needed {
+        // A quarter more, so that watermarks and the frames on per-CPU lists leave enough.
+        workload::Memory::AtLeast(frames) => {
+            (frames.get() + frames.get() / 4) * FRAME_BYTES + (64 << 20)
+        }
+        workload::Memory::Exactly(frames) => frames.get() * FRAME_BYTES,
+    }
+}
+
+fn run_on<W: TaskWorkload>(ground: Ground<'_>, cell: &HostCell<'_>, work: &W) -> Result<Finished> {
+    let shared = Shared::new(ground, &work.rings(), cell.cpus.len());
     let returned: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = (cell.cpus.iter().enumerate())
             .map(|(index, &cpu)| {
@@ -219,25 +261,11 @@ pub(super) fn run<W: TaskWorkload, D: HostDesign>(
     if let Some(error) = shared.error.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error.context("a task could not go on"));
     }
-    finish(work, arena.allocator(), arena.total_frames(), returned)
+    finish(work, ground.frames, ground.managed, returned)
 }
 
-fn arena<W: TaskWorkload, D: HostDesign>(
-    tasks: usize,
-    settings: D::Settings,
-    memory: Memory,
-) -> Result<FrameArena<D>> {
-    let bytes = match memory {
-        // A quarter more, so that watermarks and the frames on per-CPU lists leave enough.
-        Memory::AtLeast(frames) => (frames.get() + frames.get() / 4) * FRAME_BYTES + (64 << 20),
-        Memory::Exactly(frames) => frames.get() * FRAME_BYTES,
-    };
-    check_memory(tasks, bytes, W::SIZE)?;
-    Ok(ArenaBuilder::<D>::new().bytes(usize::try_from(bytes)?).settings(settings).build_frames()?)
-}
-
-fn run_task<W: TaskWorkload, D: HostDesign>(
-    shared: &Shared<'_, D>,
+fn run_task<W: TaskWorkload>(
+    shared: &Shared<'_>,
     work: &W,
     place: Place,
     cpu: CpuId,
@@ -267,12 +295,14 @@ fn clock_ns() -> f64 {
 pub(super) mod tests {
     use super::*;
     use freehold::designs::zone_lock::ZoneLock;
+    use freehold_host::Host;
 
     /// Does the work of one task, for tests of what tasks use.
-    pub(in crate::task) fn on_host(work: impl FnOnce(&HostTask<'_, ZoneLock<Host>>)) {
-        let builder = ArenaBuilder::new().bytes(16 << 20);
+    pub(in crate::task) fn on_host(work: impl FnOnce(&HostTask<'_>)) {
+        let builder = ArenaBuilder::<ZoneLock<Host>>::new().bytes(16 << 20);
         let arena = builder.build_frames().expect("16 MiB can be mapped");
-        let shared = Shared::new(&arena, &[], 1);
+        let (frames, managed) = (&arena.allocator(), arena.total_frames());
+        let shared = Shared::new(Ground { frames, memory: &arena, managed }, &[], 1);
         work(&HostTask::new(&shared, Place { index: 0, seed: 1 }));
     }
 

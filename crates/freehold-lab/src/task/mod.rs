@@ -1,7 +1,8 @@
 //! Tasks: what a workload does on every CPU, written once for the host and for simulated machines.
 //!
 //! On the host a task is a thread bound to a CPU, on a simulated machine the work of a virtual CPU.
-//! A workload sees either through [`Task`].
+//! A workload sees either through [`Task`], and the allocator through [`Frames`]: neither depends
+//! on the design. On the host a call of the allocator costs one indirect call for that.
 
 mod calls;
 mod host;
@@ -13,10 +14,10 @@ pub(crate) mod workload;
 
 use anyhow::{Result, anyhow};
 use fastrand::Rng;
-use freehold::platform::Platform;
-use freehold::{Design, Error, Order, PageAllocator, Pfn, RangeRequest, Request};
+use freehold::{Error, Order, Pfn, RangeRequest, Request};
 use freehold_sim::{Key, Path};
 
+use crate::frames::Frames;
 use owners::{Mover, Owners};
 
 /// How long a task that waits for another one does nothing before it looks again, in virtual time.
@@ -67,14 +68,11 @@ pub(crate) struct Block {
 /// On a simulated machine every call may let other tasks run, so a task must not hold a borrow or a
 /// lock of the host across one.
 pub(crate) trait Task: Sized {
-    type Platform: Platform;
-    type Design: Design<Self::Platform>;
-
     /// Who this task is.
     fn place(&self) -> Place;
 
     /// The allocator under test. Calls belong inside [`Task::timed`].
-    fn allocator(&self) -> &PageAllocator<Self::Platform, Self::Design>;
+    fn allocator(&self) -> &dyn Frames;
 
     /// Makes one call of the allocator, and keeps how long it took.
     fn timed<R>(&self, path: Path, call: impl FnOnce() -> R) -> R;

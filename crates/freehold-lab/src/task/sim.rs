@@ -5,23 +5,23 @@ use std::rc::Rc;
 
 use anyhow::{Result, ensure};
 use bytesize::ByteSize;
-use freehold::{CpuId, FrameCount, NodeId, PageAllocator, Pfn};
-use freehold_sim::{Barrier, CpuHandle, Key, Machine, Path, Report, Sim, SimFrames, Spec};
+use freehold::{CpuId, FrameCount, NodeId, Pfn};
+use freehold_sim::{Barrier, CpuHandle, Key, Machine, Path, Report, Spec};
 
 use super::calls::Meter;
 use super::ring::SimRing;
 use super::workload::{Finished, Memory, Returned, TaskWorkload, finish};
 use super::{Block, PAUSE_NS, Place, Task, abandoned};
 use crate::cell::SimCell;
+use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
 use crate::settings::Assignments;
-use crate::sim::SimDesign;
 use crate::sim::memory::MemoryPlan;
 
 /// What the tasks share.
-struct Shared<W: TaskWorkload, D: SimDesign> {
+struct Shared<W: TaskWorkload> {
     work: W,
-    frames: SimFrames<D>,
+    frames: Rc<dyn Frames>,
     node_frames: u64,
     rings: Vec<SimRing>,
     barrier: Barrier,
@@ -30,29 +30,26 @@ struct Shared<W: TaskWorkload, D: SimDesign> {
     returned: RefCell<Vec<Option<Returned<W::Outcome>>>>,
 }
 
-struct SimTask<'a, W: TaskWorkload, D: SimDesign> {
+struct SimTask<'a, W: TaskWorkload> {
     cpu: &'a CpuHandle,
-    shared: &'a Shared<W, D>,
+    shared: &'a Shared<W>,
     place: Place,
     meter: Meter,
 }
 
-impl<W: TaskWorkload, D: SimDesign> SimTask<'_, W, D> {
+impl<W: TaskWorkload> SimTask<'_, W> {
     fn unless_failed(&self) -> Result<()> {
         if self.shared.failed.get() { Err(abandoned()) } else { Ok(()) }
     }
 }
 
-impl<W: TaskWorkload, D: SimDesign> Task for SimTask<'_, W, D> {
-    type Platform = Sim;
-    type Design = D;
-
+impl<W: TaskWorkload> Task for SimTask<'_, W> {
     fn place(&self) -> Place {
         self.place
     }
 
-    fn allocator(&self) -> &PageAllocator<Sim, D> {
-        &self.shared.frames
+    fn allocator(&self) -> &dyn Frames {
+        &*self.shared.frames
     }
 
     fn timed<R>(&self, path: Path, call: impl FnOnce() -> R) -> R {
@@ -159,14 +156,13 @@ pub(super) fn plan<W: TaskWorkload>(
 }
 
 /// Runs the tasks of a cell.
-pub(super) fn run<W: TaskWorkload, D: SimDesign>(
+pub(super) fn run<W: TaskWorkload>(
     cell: &SimCell<'_>,
-    settings: D::Settings,
     plan: &MemoryPlan,
     work: W,
 ) -> Result<(Finished, Report)> {
     let mut machine = Machine::new(cell.spec, cell.seed)?;
-    let frames = plan.build::<D>(&mut machine, &settings)?;
+    let frames = plan.build(&mut machine, cell)?;
     let node_of = |task: usize| cell.spec.node_of(CpuId::new(task as u32));
     let rings = work.rings();
     let rings = rings.iter().map(|ring| SimRing::new(&mut machine, ring, node_of(ring.receiver)));
@@ -192,10 +188,10 @@ pub(super) fn run<W: TaskWorkload, D: SimDesign>(
     }
     let report = report?;
     let returned: Vec<_> = shared.returned.take().into_iter().flatten().collect();
-    Ok((finish(&shared.work, &shared.frames, plan.frames(), returned)?, report))
+    Ok((finish(&shared.work, &*shared.frames, plan.frames(), returned)?, report))
 }
 
-fn run_task<W: TaskWorkload, D: SimDesign>(shared: &Shared<W, D>, place: Place, cpu: &CpuHandle) {
+fn run_task<W: TaskWorkload>(shared: &Shared<W>, place: Place, cpu: &CpuHandle) {
     let task = SimTask { cpu, shared, place, meter: Meter::default() };
     let mut held = Vec::new();
     let outcome = shared.work.run(&task, &mut held);

@@ -4,8 +4,7 @@ use std::ops::RangeInclusive;
 
 use anyhow::Result;
 use bytesize::ByteSize;
-use freehold::platform::Platform;
-use freehold::{Design, FrameCount, PageAllocator, Setting};
+use freehold::{FrameCount, Setting};
 use freehold_sim::Spec;
 use serde_json::{Map, Value, json};
 
@@ -14,13 +13,13 @@ use super::{Block, Task, host, sim};
 use crate::books::check_all_back;
 use crate::cell::{HostCell, Measured, SimCell};
 use crate::fragmentation::{Fragmentation, free_memory};
+use crate::frames::Frames;
 use crate::host::HostDesign;
 use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::{Column, print_columns};
 use crate::report::document::{RunResult, Simulated, Work};
 use crate::report::progress::Progress;
 use crate::settings::Assignments;
-use crate::sim::SimDesign;
 use crate::sim::memory::{FRAME_SETTINGS, MemoryPlan, NODE_SETTINGS};
 use crate::sim::result::{details, standard_fields};
 use crate::workload::{SettingTable, Workload};
@@ -142,9 +141,9 @@ pub(super) struct Finished {
 
 /// Ends a run in which no task has failed: looks at the free memory, takes back what the tasks
 /// hold, checks the books, and sums up.
-pub(super) fn finish<W: TaskWorkload, P: Platform, D: Design<P>>(
+pub(super) fn finish<W: TaskWorkload>(
     work: &W,
-    allocator: &PageAllocator<P, D>,
+    allocator: &dyn Frames,
     managed: FrameCount,
     returned: Vec<Returned<W::Outcome>>,
 ) -> Result<Finished> {
@@ -195,11 +194,11 @@ impl<W: TaskWorkload> Workload for W {
         Ok(MemoryPlan::new(spec, given)?.host_bytes())
     }
 
-    fn run_on_sim<D: SimDesign>(cell: &SimCell<'_>, settings: D::Settings) -> Result<Measured> {
+    fn run_on_sim(cell: &SimCell<'_>) -> Result<Measured> {
         let given = cell.assignments;
         let work = W::new(&Setup { given, tasks: cell.cpus, simulated: true })?;
         let plan = sim::plan(cell.spec, given, &work)?;
-        let (finished, report) = sim::run::<W, D>(cell, settings, &plan, work)?;
+        let (finished, report) = sim::run(cell, &plan, work)?;
         let simulated = Some(standard_fields(&report));
         let mut measured = measured::<W>(given, cell.cpus, finished, simulated);
         measured.specific.extend(details(&report)?);

@@ -29,7 +29,6 @@ use crate::report::progress::Progress;
 use crate::report::summary::Summary;
 use crate::report::table::Table;
 use crate::settings::Assignments;
-use crate::sim::SimDesign;
 use crate::workload::{SettingTable, Workload};
 
 /// The settings of the workload.
@@ -91,7 +90,7 @@ impl Workload for Bulk {
         unreachable!("the workload has no settings for simulated machines")
     }
 
-    fn run_on_sim<D: SimDesign>(_: &SimCell<'_>, _: D::Settings) -> Result<Measured> {
+    fn run_on_sim(_: &SimCell<'_>) -> Result<Measured> {
         unreachable!("the workload has no settings for simulated machines")
     }
 
@@ -166,7 +165,7 @@ fn run_on_host<D: HostDesign>(
     let tasks = run_tasks(&arena, &cell.cpus, &options, progress)?;
     let seconds = start.elapsed().as_secs_f64();
 
-    check_all_back(arena.allocator(), arena.total_frames())?;
+    check_all_back(&arena.allocator(), arena.total_frames())?;
 
     let per_round = STEPS.iter().map(|step| (options.round_frames / step * step) as u64);
     let per_way = per_round.sum::<u64>() * (options.rounds * cell.cpus.len()) as u64;

@@ -81,7 +81,7 @@ pub(super) fn run<D: HostDesign>(
     let yardstick = Yardstick::measure(&arena, cell.cpus[0])?;
     progress.step();
     let samples = sample(&arena, &cell.cpus, &options, progress)?;
-    check_all_back(arena.allocator(), arena.total_frames())?;
+    check_all_back(&arena.allocator(), arena.total_frames())?;
 
     let cpus = cell.cpus.len() as f64;
     let touched = Summary::of(&samples.touched);

@@ -18,7 +18,6 @@ use crate::report::out;
 use crate::report::progress::Progress;
 use crate::report::table::Table;
 use crate::settings::Assignments;
-use crate::sim::SimDesign;
 use crate::sim::memory::{self, MemoryPlan};
 use crate::workload::{Brief, SettingTable, Workload};
 
@@ -80,8 +79,8 @@ impl Workload for PageFault {
         Ok(MemoryPlan::new(spec, given)?.host_bytes())
     }
 
-    fn run_on_sim<D: SimDesign>(cell: &SimCell<'_>, settings: D::Settings) -> Result<Measured> {
-        sim::run::<D>(cell, settings)
+    fn run_on_sim(cell: &SimCell<'_>) -> Result<Measured> {
+        sim::run(cell)
     }
 
     fn print(results: &[RunResult], machine: &Machine) -> Result<()> {

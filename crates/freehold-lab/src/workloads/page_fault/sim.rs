@@ -14,16 +14,16 @@ use std::rc::Rc;
 use anyhow::{Result, anyhow, ensure};
 use bytesize::ByteSize;
 use freehold::{CpuId, Error, Order, Pfn, Request, Setting};
-use freehold_sim::{CpuHandle, Key, Machine, Path, SimFrames, Spec, WorkLock};
+use freehold_sim::{CpuHandle, Key, Machine, Path, Spec, WorkLock};
 use serde_json::json;
 
 use super::task_frames;
 use crate::books::check_all_back;
 use crate::cell::{Measured, SimCell};
+use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
 use crate::report::document::Work;
 use crate::settings::Assignments;
-use crate::sim::SimDesign;
 use crate::sim::memory::MemoryPlan;
 use crate::sim::result::{details, standard_fields};
 
@@ -102,12 +102,12 @@ impl Options {
 }
 
 /// Runs one cell on a simulated machine.
-pub(super) fn run<D: SimDesign>(cell: &SimCell<'_>, settings: D::Settings) -> Result<Measured> {
+pub(super) fn run(cell: &SimCell<'_>) -> Result<Measured> {
     let options = Options::parse(cell.assignments)?;
     let plan = Rc::new(MemoryPlan::new(cell.spec, cell.assignments)?);
     check_room(cell, &plan, options.task_frames)?;
     let mut machine = Machine::new(cell.spec, cell.seed)?;
-    let frames = Rc::new(plan.build::<D>(&mut machine, &settings)?);
+    let frames = plan.build(&mut machine, cell)?;
     let start = machine.barrier(cell.cpus);
     let lru = options.lru && options.fault == Fault::Whole;
     let lru = lru.then(|| Lru::new(&mut machine, cell.spec));
@@ -145,7 +145,7 @@ pub(super) fn run<D: SimDesign>(cell: &SimCell<'_>, settings: D::Settings) -> Re
     for &pfn in shared.left.borrow().iter() {
         frames.free(pfn, Order::ZERO)?;
     }
-    check_all_back(&frames, plan.frames())?;
+    check_all_back(&*frames, plan.frames())?;
 
     let per_second: f64 = shared.rates.borrow().iter().sum();
     let count = (options.task_frames * options.passes * cell.cpus) as u64;
@@ -204,8 +204,8 @@ impl Lru {
 }
 
 /// What the tasks share.
-struct Shared<D: SimDesign> {
-    frames: Rc<SimFrames<D>>,
+struct Shared {
+    frames: Rc<dyn Frames>,
     plan: Rc<MemoryPlan>,
     fault: Fault,
     lru: Option<Lru>,
@@ -216,9 +216,9 @@ struct Shared<D: SimDesign> {
     error: Cell<Option<Error>>,
 }
 
-struct Task<'a, D: SimDesign> {
+struct Task<'a> {
     handle: &'a CpuHandle,
-    shared: &'a Shared<D>,
+    shared: &'a Shared,
     task_frames: usize,
     /// The frames of the mapping, in the order of their addresses.
     held: Vec<Pfn>,
@@ -228,8 +228,8 @@ struct Task<'a, D: SimDesign> {
     batched: u32,
 }
 
-impl<'a, D: SimDesign> Task<'a, D> {
-    fn new(handle: &'a CpuHandle, shared: &'a Shared<D>, task_frames: usize) -> Self {
+impl<'a> Task<'a> {
+    fn new(handle: &'a CpuHandle, shared: &'a Shared, task_frames: usize) -> Self {
         let held = Vec::with_capacity(task_frames);
         Task { handle, shared, task_frames, held, freed: 0, batched: 0 }
     }

@@ -1,0 +1,75 @@
+//! The allocator under test, whatever its design.
+//!
+//! Workloads call it through this trait, so that they are compiled once and not once for each
+//! design. On the host that costs an indirect call; whoever measures single calls there, as
+//! `page-fault` and `bulk` do, uses the allocator itself.
+
+use std::ops::Deref;
+
+use freehold::platform::Platform;
+use freehold::{
+    BulkFreeError, Census, Design, Error, Events, FrameCount, Migrate, Order, PageAllocator, Pfn,
+    RangeRequest, Request, Violation, ZoneStats,
+};
+
+/// The calls of [`PageAllocator`] that workloads make, under the same names.
+pub(crate) trait Frames {
+    fn alloc(&self, request: Request) -> Result<Pfn, Error>;
+    fn alloc_compacting(&self, request: Request, owner: &dyn Migrate) -> Result<Pfn, Error>;
+    fn alloc_range(&self, request: RangeRequest, owner: &dyn Migrate) -> Result<Pfn, Error>;
+    fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error>;
+    fn free_bulk(&self, blocks: &[Pfn], order: Order) -> Result<(), BulkFreeError>;
+    fn free_range(&self, first: Pfn, frames: FrameCount) -> Result<(), Error>;
+    fn drain_all(&self);
+    fn zones(&self) -> Vec<ZoneStats>;
+    fn events(&self) -> Events;
+    fn validate(&self) -> Result<Census, Violation>;
+}
+
+/// A reference to an allocator, or what owns one and its memory.
+impl<A, P, D> Frames for A
+where
+    A: Deref<Target = PageAllocator<P, D>>,
+    P: Platform,
+    D: Design<P>,
+{
+    fn alloc(&self, request: Request) -> Result<Pfn, Error> {
+        (**self).alloc(request)
+    }
+
+    fn alloc_compacting(&self, request: Request, owner: &dyn Migrate) -> Result<Pfn, Error> {
+        (**self).alloc_compacting(request, owner)
+    }
+
+    fn alloc_range(&self, request: RangeRequest, owner: &dyn Migrate) -> Result<Pfn, Error> {
+        (**self).alloc_range(request, owner)
+    }
+
+    fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+        (**self).free(pfn, order)
+    }
+
+    fn free_bulk(&self, blocks: &[Pfn], order: Order) -> Result<(), BulkFreeError> {
+        (**self).free_bulk(blocks, order)
+    }
+
+    fn free_range(&self, first: Pfn, frames: FrameCount) -> Result<(), Error> {
+        (**self).free_range(first, frames)
+    }
+
+    fn drain_all(&self) {
+        (**self).drain_all();
+    }
+
+    fn zones(&self) -> Vec<ZoneStats> {
+        (**self).zones().collect()
+    }
+
+    fn events(&self) -> Events {
+        (**self).events()
+    }
+
+    fn validate(&self) -> Result<Census, Violation> {
+        (**self).validate()
+    }
+}
