@@ -136,8 +136,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         (end <= self.frames.len().get()).then_some((first, FrameIndex(end as u32)))
     }
 
-    /// Looks, without any lock, for what keeps a range from lying here. Unless it is known that some
-    /// place is all memory, a place is `Immovable` only if it is.
+    /// Looks, without any lock, for what keeps a range from lying here. A place is `Immovable` only
+    /// if all of it is memory, unless such a place is `known` already.
     fn survey(&self, zone: ZoneIndex, first: FrameIndex, end: FrameIndex, known: bool) -> Place {
         let mut immovable = None;
         let mut at = first;
