@@ -30,7 +30,7 @@ pub enum Error {
     BadRange,
     /// An alignment is not a power of two.
     BadAlignment,
-    /// Every place for the range holds content that cannot be moved, or that its owner did not move.
+    /// Every place for the range holds content that cannot be moved, or whose owner refuses to.
     RangeBusy,
     /// A range of memory overlaps memory that is managed already.
     RangeOverlaps,

@@ -128,7 +128,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         compactor
     }
 
-    /// Puts the scanners in their places. What the free scanner had left of its pageblock is passed.
+    /// Puts the scanners in their places. What is left of a pageblock is passed.
     fn begin_at(&mut self, at: Scanners) {
         self.whole = at == Scanners::APART;
         self.at = at;

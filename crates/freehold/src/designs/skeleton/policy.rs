@@ -183,7 +183,7 @@ pub trait Policy<P: Platform>: Sized {
     }
 
     /// Ends whatever would let a walk over the frames of a zone see stale marks. The caller holds
-    /// no lock, and calls `end_walk` when it has done. Walks nest, and several may go on at once.
+    /// no lock, and calls `end_walk` when it has done. Several walks may go on at once.
     fn begin_walk(_design: &Skeleton<P, Self>, _platform: &P, _zone: ZoneIndex) {}
 
     /// Ends what `begin_walk` began.
