@@ -30,7 +30,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// First from any zone above its low watermark, then as deep as the request may dip, then once
-    /// more after all CPUs have given back what they keep.
+    /// more after merging what was left unmerged, and once more after all CPUs have given back what
+    /// they keep.
     pub(super) fn alloc_slowly(
         &self,
         context: Context<'_, P>,
@@ -40,7 +41,15 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let from = |class| self.alloc_from(context, zones, &request, class);
         let frame = from(first_class(request.watermark)).or_else(|| from(request.watermark));
         let frame = frame.or_else(|| {
-            self.collect(context, zones, &request, 1);
+            if !Self::may_merge_late(&request) {
+                return None;
+            }
+            self.merge_zones_late(context, zones, &request, 1);
+            from(request.watermark)
+        });
+        let frame = frame.or_else(|| {
+            self.drain_all_cpus(context);
+            self.merge_zones_late(context, zones, &request, 1);
             from(request.watermark)
         });
         match frame {

@@ -39,17 +39,16 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         all.map(FrameIndex).filter(move |&pageblock| self.blocks.zone(pageblock) == Some(zone))
     }
 
-    /// Collects what could serve a request: empties the lists of all CPUs and, where merging is put
-    /// off, merges what lies in the zones, until one has `wanted` blocks.
-    pub(super) fn collect(
+    /// Where merging is put off, merges what lies in the zones, until one has `wanted` blocks for a
+    /// request.
+    pub(super) fn merge_zones_late(
         &self,
         context: Context<'_, P>,
         zones: &[u16],
         request: &Request,
         wanted: usize,
     ) {
-        self.drain_all_cpus(context);
-        if Y::MERGES_LATE && request.order > Order::ZERO {
+        if Self::may_merge_late(request) {
             for zone in self.usable(zones, request) {
                 let _walk = Walk::new(self, context.platform, zone);
                 let enough = || {
@@ -67,6 +66,11 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 }
             }
         }
+    }
+
+    /// Whether merging late can help a request.
+    pub(super) fn may_merge_late(request: &Request) -> bool {
+        Y::MERGES_LATE && request.order > Order::ZERO
     }
 
     /// Merges frames of a pageblock that were left unmerged; returns how many. Looks without the
