@@ -5,8 +5,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use freehold::designs::Design;
-use freehold::designs::Pcp;
-use freehold::designs::zone_lock::{ZoneLock, ZoneLockSettings};
+use freehold::designs::ZoneLock;
 use freehold::platform::Platform;
 use freehold::{Config, Error, Metadata, PageAllocator};
 
@@ -56,11 +55,3 @@ impl<P: Platform, D: Design<P>> Deref for Machine<P, D> {
         &self.allocator
     }
 }
-
-/// Per-CPU lists of constant size.
-pub(crate) fn fixed(batch: u32, high: u32) -> ZoneLockSettings {
-    ZoneLockSettings { pcp: Pcp::Fixed, batch, high, ..Default::default() }
-}
-
-// Some binaries have tuned lists only.
-const _: fn(u32, u32) -> ZoneLockSettings = fixed;

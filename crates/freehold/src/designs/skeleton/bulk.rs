@@ -17,7 +17,8 @@ const CHUNK_BLOCKS: usize = 64;
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Fills `out`: zone by zone, first down to the low watermark, then as deep as the request may
-    /// dip, then once more after all CPUs have given back what they keep.
+    /// dip, then after all CPUs have given back what they keep. That is repeated until it yields
+    /// nothing, since a refill may bring this CPU more than the level lets it hand out at once.
     pub(super) fn alloc_blocks(
         &self,
         context: Context<'_, P>,
@@ -25,23 +26,27 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         request: Request,
         out: &mut [Pfn],
     ) -> usize {
-        let mut count = 0;
-        for round in 0..3 {
+        let (mut count, mut round) = (0, 0);
+        loop {
             let class = match round {
                 0 => first_class(request.watermark),
                 _ => request.watermark,
             };
-            if round == 2 && count < out.len() {
+            if round >= 2 && count < out.len() {
                 self.drain_all_cpus(context);
             }
+            let before = count;
             for zone in self.usable(zones, &request) {
                 count += self.fill_from(context, zone, &request, class, &mut out[count..]);
                 if count == out.len() {
                     return count;
                 }
             }
+            if round >= 2 && count == before {
+                return count;
+            }
+            round += 1;
         }
-        count
     }
 
     fn fill_from(
