@@ -125,6 +125,11 @@ impl<const ORDERED: bool, const ATOMIC: bool> Platform for LoomPlatform<ORDERED,
 
     fn unpin(&self) {}
 
+    /// Without this, a model that waits for another thread would never end.
+    fn relax(&self) {
+        loom::thread::yield_now();
+    }
+
     fn irq_save(&self) {}
 
     fn irq_restore(&self, _state: ()) {}

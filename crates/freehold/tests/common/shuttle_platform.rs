@@ -121,6 +121,10 @@ impl<const ATOMIC: bool> Platform for ShuttlePlatform<ATOMIC> {
 
     fn unpin(&self) {}
 
+    fn relax(&self) {
+        shuttle::thread::yield_now();
+    }
+
     fn irq_save(&self) {}
 
     fn irq_restore(&self, _state: ()) {}
