@@ -95,7 +95,7 @@ const QUEUE: Remote = Remote::Queue;
 /// whole chain acquires: the owner finds frames that are whole, or finds them later.
 #[test]
 fn a_frame_is_queued_while_the_owner_absorbs() {
-    explore(3, || {
+    explore(2, || {
         let (machine, [frame]) = owned(2, QUEUE);
         let other = on_cpu(&machine, 1, move |machine| free(machine, frame));
         machine.drain(CpuId::new(0)).expect("the CPU exists");
@@ -108,7 +108,7 @@ fn a_frame_is_queued_while_the_owner_absorbs() {
 /// continues its release, so that the whole chain is visible to whoever takes it.
 #[test]
 fn two_cpus_queue_frames_while_the_owner_absorbs() {
-    explore(2, || {
+    explore(1, || {
         let (machine, [first, second]) = owned(3, QUEUE);
         let one = on_cpu(&machine, 1, move |machine| free(machine, first));
         let two = on_cpu(&machine, 2, move |machine| free(machine, second));
@@ -123,7 +123,7 @@ fn two_cpus_queue_frames_while_the_owner_absorbs() {
 /// either taken along or stays for the next.
 #[test]
 fn a_queue_is_drained_by_another_cpu() {
-    explore(2, || {
+    explore(1, || {
         let (machine, [first, second]) = owned(3, QUEUE);
         let one = on_cpu(&machine, 1, move |machine| {
             free(machine, first);
@@ -140,7 +140,7 @@ fn a_queue_is_drained_by_another_cpu() {
 /// of the books, which read the chain with an acquire.
 #[test]
 fn a_queue_is_counted_while_it_grows() {
-    explore(2, || {
+    explore(1, || {
         let (machine, [frame]) = owned(2, QUEUE);
         let other = on_cpu(&machine, 1, move |machine| free(machine, frame));
         let census = check(&machine);
@@ -156,7 +156,7 @@ fn a_queue_is_counted_while_it_grows() {
 #[test]
 fn of_two_frees_of_an_owned_frame_one_succeeds() {
     for remote in [QUEUE, Remote::TryLock] {
-        explore(3, move || {
+        explore(2, move || {
             let (machine, [frame]) = owned(3, remote);
             let other = on_cpu(&machine, 1, move |machine| machine.free(frame, Order::ZERO));
             let mine = machine.free(frame, Order::ZERO);
@@ -175,7 +175,7 @@ fn of_two_frees_of_an_owned_frame_one_succeeds() {
 #[test]
 fn an_owner_goes_offline_while_a_frame_comes_home() {
     for remote in [QUEUE, Remote::TryLock] {
-        explore(3, move || {
+        explore(2, move || {
             let (machine, [frame]) = owned(2, remote);
             let other = on_cpu(&machine, 1, move |machine| free(machine, frame));
             machine.offline_cpu(CpuId::new(0)).expect("the CPU exists");
@@ -190,7 +190,7 @@ fn an_owner_goes_offline_while_a_frame_comes_home() {
 #[test]
 fn a_block_changes_its_owner_while_a_frame_comes_home() {
     for remote in [QUEUE, Remote::TryLock] {
-        explore(2, move || {
+        explore(1, move || {
             let (machine, [first, second]) = owned(3, remote);
             let one = on_cpu(&machine, 1, move |machine| free(machine, first));
             let two = on_cpu(&machine, 2, |machine| {
@@ -209,7 +209,7 @@ fn a_block_changes_its_owner_while_a_frame_comes_home() {
 #[test]
 fn a_block_is_claimed_while_a_frame_comes_home() {
     for remote in [QUEUE, Remote::TryLock] {
-        explore(2, move || {
+        explore(1, move || {
             let (machine, [frame]) = owned(2, remote);
             // What the owner has not handed out goes to the zone, where the other type finds it.
             machine.drain(CpuId::new(0)).expect("the CPU exists");
@@ -242,7 +242,7 @@ fn clustered<const HELD: usize>(frames: u64) -> (Arc<Machine<Sound, Cluster<Soun
 /// marks, which the wait acquires, so the walk sees no frame that looks free and is not.
 #[test]
 fn a_walk_waits_for_a_refill_in_progress() {
-    explore(3, || {
+    explore(2, || {
         let (machine, []) = clustered::<0>(4);
         let other = on_cpu(&machine, 1, |machine| machine.alloc(frame()).expect("memory is free"));
         let census = check(&machine);
@@ -255,7 +255,7 @@ fn a_walk_waits_for_a_refill_in_progress() {
 /// Two walks and a refill: the refill may only cut clusters once the last walk has ended.
 #[test]
 fn two_walks_and_a_refill() {
-    explore(2, || {
+    explore(1, || {
         let (machine, []) = clustered::<0>(4);
         let walk = on_cpu(&machine, 1, |machine| check(machine));
         let other = on_cpu(&machine, 0, |machine| machine.alloc(frame()).expect("memory is free"));
@@ -270,7 +270,7 @@ fn two_walks_and_a_refill() {
 /// first waits until no mark is stale. Here the walk of a check makes that frees merge at once.
 #[test]
 fn a_merge_waits_for_a_refill_in_progress() {
-    explore(2, || {
+    explore(1, || {
         let (machine, [held]) = clustered::<1>(4);
         let refill = on_cpu(&machine, 1, |machine| machine.alloc(frame()).expect("free"));
         let walk = on_cpu(&machine, 1, |machine| check(machine));
@@ -287,7 +287,7 @@ fn a_merge_waits_for_a_refill_in_progress() {
 /// the refill does not need any more.
 #[test]
 fn a_conversion_waits_for_a_refill_in_progress() {
-    explore(3, || {
+    explore(2, || {
         let (machine, []) = clustered::<0>(4);
         let refill = on_cpu(&machine, 1, |machine| machine.alloc(frame()));
         let other = machine.alloc(frame().migratetype(Unmovable));
@@ -302,7 +302,7 @@ fn a_conversion_waits_for_a_refill_in_progress() {
 /// changes its type meanwhile, it sees the count of changes move and goes the ordinary way.
 #[test]
 fn a_drain_as_a_cluster_meets_a_conversion() {
-    explore(3, || {
+    explore(2, || {
         let (machine, held) = clustered::<2>(4);
         let other = on_cpu(&machine, 1, |machine| machine.alloc(frame().migratetype(Unmovable)));
         held.iter().for_each(|&frame| free(&machine, frame));
@@ -317,7 +317,7 @@ fn a_drain_as_a_cluster_meets_a_conversion() {
 /// CPU's list or on its way there: it recognises its own by their marks and touches no others.
 #[test]
 fn frames_are_merged_ahead_beside_those_of_another_cpu() {
-    explore(2, || {
+    explore(1, || {
         let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 2, high: 2, ..Default::default() };
         let machine = build::<MergeAhead<Sound>>(4, 2, &settings);
         let frames = [(); 4].map(|()| machine.alloc(frame()).expect("memory is free"));
