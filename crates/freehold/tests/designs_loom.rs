@@ -3,6 +3,9 @@
 //!
 //! As in `seam_loom.rs`, all interleavings with a few preemptions, and all values that the memory
 //! orderings allow a load to see; `LOOM_MAX_PREEMPTIONS` looks further.
+//!
+//! Of several loads before a write, loom remembers the last only, and so would miss that the write
+//! could have come before the others. Therefore whoever writes is the thread that runs first.
 
 #[path = "common/loom_platform.rs"]
 mod loom_platform;
@@ -13,6 +16,7 @@ use freehold::MigrateType::Unmovable;
 use freehold::designs::block_owner::{OwnerOptions, Remote};
 use freehold::designs::cluster::ClusterOptions;
 use freehold::designs::{BlockOwner, Cluster, Design, MergeAhead, Pcp, ZonedSettings};
+use freehold::platform::Platform;
 use freehold::{
     Census, Config, CpuId, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request,
 };
@@ -21,7 +25,9 @@ use loom::thread;
 use loom_platform::{LoomPlatform, run_on};
 use machine::Machine;
 
-type Sound = LoomPlatform<true, true>;
+type Sound = LoomPlatform;
+/// Where a compare-exchange may be a load and a store, or words may order nothing.
+type Broken<const ATOMIC: bool, const ACQUIRES: bool> = LoomPlatform<true, ATOMIC, ACQUIRES>;
 
 /// Explores `model` with up to so many preemptions.
 fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
@@ -32,22 +38,22 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 }
 
 /// So many frames from the first on, and so many CPUs.
-fn build<D: Design<Sound>>(
+fn build<P: Platform + Default, D: Design<P>>(
     frames: u64,
     cpus: usize,
     settings: &D::Settings,
-) -> Arc<Machine<Sound, D>> {
+) -> Arc<Machine<P, D>> {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(frames))];
     let cpus = vec![NodeId::new(0); cpus];
     let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
-    Arc::new(Machine::new(LoomPlatform, &config, settings))
+    Arc::new(Machine::new(P::default(), &config, settings))
 }
 
 /// Runs `other` on another CPU.
-fn on_cpu<D: Design<Sound> + Send + Sync + 'static, R: 'static>(
-    machine: &Arc<Machine<Sound, D>>,
+fn on_cpu<P: Platform + Send + Sync, D: Design<P> + Send + Sync + 'static, R: 'static>(
+    machine: &Arc<Machine<P, D>>,
     cpu: u32,
-    other: impl FnOnce(&Machine<Sound, D>) -> R + 'static,
+    other: impl FnOnce(&Machine<P, D>) -> R + 'static,
 ) -> thread::JoinHandle<R> {
     let machine = Arc::clone(machine);
     thread::spawn(move || {
@@ -56,12 +62,12 @@ fn on_cpu<D: Design<Sound> + Send + Sync + 'static, R: 'static>(
     })
 }
 
-fn check<D: Design<Sound>>(machine: &Machine<Sound, D>) -> Census {
+fn check<P: Platform, D: Design<P>>(machine: &Machine<P, D>) -> Census {
     machine.validate().unwrap_or_else(|violation| panic!("{violation}"))
 }
 
 /// Checks that after a drain nothing is held and nothing is lost.
-fn check_whole<D: Design<Sound>>(machine: &Machine<Sound, D>) {
+fn check_whole<P: Platform, D: Design<P>>(machine: &Machine<P, D>) {
     machine.drain_all();
     let census = check(machine);
     assert_eq!((census.free, census.per_cpu), (census.managed, FrameCount::ZERO));
@@ -73,33 +79,59 @@ fn frame() -> Request {
     Request::new(Order::ZERO)
 }
 
-fn free<D: Design<Sound>>(machine: &Machine<Sound, D>, frame: Pfn) {
+fn free<P: Platform, D: Design<P>>(machine: &Machine<P, D>, frame: Pfn) {
     machine.free(frame, Order::ZERO).expect("it is held");
 }
 
 /// One pageblock, which CPU 0 comes to own, and so many frames of it in a user's hands.
-fn owned<const FRAMES: usize>(
+fn owned<P: Platform + Default, const FRAMES: usize>(
     cpus: usize,
     remote: Remote,
-) -> (Arc<Machine<Sound, BlockOwner<Sound>>>, [Pfn; FRAMES]) {
+) -> (Arc<Machine<P, BlockOwner<P>>>, [Pfn; FRAMES]) {
     let own = OwnerOptions { remote };
     let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 512, high: 1024, own };
-    let machine = build::<BlockOwner<Sound>>(512, cpus, &settings);
-    let frames = [(); FRAMES].map(|()| machine.alloc(frame()).expect("memory is free"));
+    let machine = build::<P, BlockOwner<P>>(512, cpus, &settings);
+    let mut frames = [Pfn::default(); FRAMES];
+    assert_eq!(machine.alloc_bulk(frame(), &mut frames), Ok(FRAMES));
     (machine, frames)
 }
 
 const QUEUE: Remote = Remote::Queue;
 
+fn push_against_take_all<const ATOMIC: bool, const ACQUIRES: bool>() {
+    explore(2, || {
+        let (machine, [frame]) = owned::<Broken<ATOMIC, ACQUIRES>, 1>(2, QUEUE);
+        let owner = on_cpu(&machine, 0, |machine| machine.drain(CpuId::new(0)));
+        run_on(1);
+        free(&machine, frame);
+        owner.join().expect("well").expect("the CPU exists");
+        check_whole(&machine);
+    });
+}
+
 /// A push publishes the link and the mark of its frame with a release, which the taking of the
 /// whole chain acquires: the owner finds frames that are whole, or finds them later.
 #[test]
 fn a_frame_is_queued_while_the_owner_absorbs() {
-    explore(2, || {
-        let (machine, [frame]) = owned(2, QUEUE);
-        let other = on_cpu(&machine, 1, move |machine| free(machine, frame));
-        machine.drain(CpuId::new(0)).expect("the CPU exists");
+    push_against_take_all::<true, true>();
+}
+
+/// The model above would notice a push or a taking that orders nothing.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_queue_that_orders_nothing_is_caught() {
+    push_against_take_all::<true, false>();
+}
+
+fn two_pushes_against_take_all<const ATOMIC: bool, const ACQUIRES: bool>() {
+    explore(1, || {
+        let (machine, [first, second]) = owned::<Broken<ATOMIC, ACQUIRES>, 2>(3, QUEUE);
+        let other = on_cpu(&machine, 2, move |machine| free(machine, second));
+        let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
+        run_on(1);
+        free(&machine, first);
         other.join().expect("well");
+        owner.join().expect("well").expect("the CPU exists");
         check_whole(&machine);
     });
 }
@@ -108,15 +140,14 @@ fn a_frame_is_queued_while_the_owner_absorbs() {
 /// continues its release, so that the whole chain is visible to whoever takes it.
 #[test]
 fn two_cpus_queue_frames_while_the_owner_absorbs() {
-    explore(1, || {
-        let (machine, [first, second]) = owned(3, QUEUE);
-        let one = on_cpu(&machine, 1, move |machine| free(machine, first));
-        let two = on_cpu(&machine, 2, move |machine| free(machine, second));
-        machine.tick(CpuId::new(0)).expect("the CPU exists");
-        one.join().expect("well");
-        two.join().expect("well");
-        check_whole(&machine);
-    });
+    two_pushes_against_take_all::<true, true>();
+}
+
+/// The model above would notice a push that overwrites another one.
+#[test]
+#[should_panic]
+fn a_push_in_two_steps_is_caught() {
+    two_pushes_against_take_all::<false, true>();
 }
 
 /// A third CPU drains the owner's lists, and with them its queue, while frames still come: each is
@@ -124,14 +155,14 @@ fn two_cpus_queue_frames_while_the_owner_absorbs() {
 #[test]
 fn a_queue_is_drained_by_another_cpu() {
     explore(1, || {
-        let (machine, [first, second]) = owned(3, QUEUE);
-        let one = on_cpu(&machine, 1, move |machine| {
-            free(machine, first);
-            free(machine, second);
-        });
-        let two = on_cpu(&machine, 2, |machine| machine.drain_all());
-        one.join().expect("well");
-        two.join().expect("well");
+        let (machine, [first, second]) = owned::<Sound, 2>(3, QUEUE);
+        let drain = on_cpu(&machine, 2, |machine| machine.drain_all());
+        let owner = on_cpu(&machine, 0, |machine| machine.drain(CpuId::new(0)));
+        run_on(1);
+        free(&machine, first);
+        free(&machine, second);
+        drain.join().expect("well");
+        owner.join().expect("well").expect("the CPU exists");
         check_whole(&machine);
     });
 }
@@ -140,13 +171,16 @@ fn a_queue_is_drained_by_another_cpu() {
 /// of the books, which read the chain with an acquire.
 #[test]
 fn a_queue_is_counted_while_it_grows() {
-    explore(1, || {
-        let (machine, [frame]) = owned(2, QUEUE);
-        let other = on_cpu(&machine, 1, move |machine| free(machine, frame));
-        let census = check(&machine);
-        assert_eq!(census.free + census.per_cpu + census.allocated, census.managed);
-        assert!(machine.events().freed.get() <= 1);
-        other.join().expect("well");
+    explore(3, || {
+        let (machine, [frame]) = owned::<Sound, 1>(2, QUEUE);
+        let counts = on_cpu(&machine, 0, |machine| {
+            let census = check(machine);
+            assert_eq!(census.free + census.per_cpu + census.allocated, census.managed);
+            assert!(machine.events().freed.get() <= 1);
+        });
+        run_on(1);
+        free(&machine, frame);
+        counts.join().expect("well");
         assert_eq!(machine.zones().map(|zone| zone.per_cpu).sum::<FrameCount>().get(), 512);
         check_whole(&machine);
     });
@@ -156,8 +190,8 @@ fn a_queue_is_counted_while_it_grows() {
 #[test]
 fn of_two_frees_of_an_owned_frame_one_succeeds() {
     for remote in [QUEUE, Remote::TryLock] {
-        explore(2, move || {
-            let (machine, [frame]) = owned(3, remote);
+        explore(3, move || {
+            let (machine, [frame]) = owned::<Sound, _>(3, remote);
             let other = on_cpu(&machine, 1, move |machine| machine.free(frame, Order::ZERO));
             let mine = machine.free(frame, Order::ZERO);
             let other = other.join().expect("well");
@@ -175,11 +209,12 @@ fn of_two_frees_of_an_owned_frame_one_succeeds() {
 #[test]
 fn an_owner_goes_offline_while_a_frame_comes_home() {
     for remote in [QUEUE, Remote::TryLock] {
-        explore(2, move || {
-            let (machine, [frame]) = owned(2, remote);
-            let other = on_cpu(&machine, 1, move |machine| free(machine, frame));
-            machine.offline_cpu(CpuId::new(0)).expect("the CPU exists");
-            other.join().expect("well");
+        explore(1, move || {
+            let (machine, [frame]) = owned::<Sound, _>(2, remote);
+            let owner = on_cpu(&machine, 0, |machine| machine.offline_cpu(CpuId::new(0)));
+            run_on(1);
+            free(&machine, frame);
+            owner.join().expect("well").expect("the CPU exists");
             check_whole(&machine);
         });
     }
@@ -191,7 +226,7 @@ fn an_owner_goes_offline_while_a_frame_comes_home() {
 fn a_block_changes_its_owner_while_a_frame_comes_home() {
     for remote in [QUEUE, Remote::TryLock] {
         explore(1, move || {
-            let (machine, [first, second]) = owned(3, remote);
+            let (machine, [first, second]) = owned::<Sound, _>(3, remote);
             let one = on_cpu(&machine, 1, move |machine| free(machine, first));
             let two = on_cpu(&machine, 2, |machine| {
                 machine.alloc(frame()).map(|frame| free(machine, frame))
@@ -209,8 +244,8 @@ fn a_block_changes_its_owner_while_a_frame_comes_home() {
 #[test]
 fn a_block_is_claimed_while_a_frame_comes_home() {
     for remote in [QUEUE, Remote::TryLock] {
-        explore(1, move || {
-            let (machine, [frame]) = owned(2, remote);
+        explore(3, move || {
+            let (machine, [frame]) = owned::<Sound, _>(2, remote);
             // What the owner has not handed out goes to the zone, where the other type finds it.
             machine.drain(CpuId::new(0)).expect("the CPU exists");
             let other = on_cpu(&machine, 1, move |machine| {
@@ -226,10 +261,12 @@ fn a_block_is_claimed_while_a_frame_comes_home() {
 
 /// Frames of one pageblock, single and unmerged in the zone, in clusters of up to two, and so many
 /// of them in a user's hands.
-fn clustered<const HELD: usize>(frames: u64) -> (Arc<Machine<Sound, Cluster<Sound>>>, [Pfn; HELD]) {
+fn clustered<P: Platform + Default, const HELD: usize>(
+    frames: u64,
+) -> (Arc<Machine<P, Cluster<P>>>, [Pfn; HELD]) {
     let own = ClusterOptions::default();
     let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 2, high: 2, own };
-    let machine = build::<Cluster<Sound>>(frames, 2, &settings);
+    let machine = build::<P, Cluster<P>>(frames, 2, &settings);
     let all: Vec<_> = (0..frames).map(|_| machine.alloc(frame()).expect("free")).collect();
     let (held, back) = all.split_at(HELD);
     back.iter().for_each(|&frame| free(&machine, frame));
@@ -238,16 +275,19 @@ fn clustered<const HELD: usize>(frames: u64) -> (Arc<Machine<Sound, Cluster<Soun
 }
 
 /// A refill cuts off a cluster and marks its frames after it has dropped the zone lock. A walk over
-/// the frames forbids new ones and waits for those under way: the end of a refill releases its
-/// marks, which the wait acquires, so the walk sees no frame that looks free and is not.
+/// the frames forbids new ones and waits for those under way, so that it sees no frame that looks
+/// free and is not. A check of the books then takes the locks of all lists, which would do as well.
 #[test]
 fn a_walk_waits_for_a_refill_in_progress() {
-    explore(2, || {
-        let (machine, []) = clustered::<0>(4);
-        let other = on_cpu(&machine, 1, |machine| machine.alloc(frame()).expect("memory is free"));
-        let census = check(&machine);
-        assert_eq!((census.free + census.per_cpu + census.allocated).get(), 4);
-        free(&machine, other.join().expect("well"));
+    explore(3, || {
+        let (machine, []) = clustered::<Sound, 0>(4);
+        let walk = on_cpu(&machine, 1, |machine| {
+            let census = check(machine);
+            assert_eq!((census.free + census.per_cpu + census.allocated).get(), 4);
+        });
+        let block = machine.alloc(frame()).expect("memory is free");
+        walk.join().expect("well");
+        free(&machine, block);
         check_whole(&machine);
     });
 }
@@ -255,8 +295,8 @@ fn a_walk_waits_for_a_refill_in_progress() {
 /// Two walks and a refill: the refill may only cut clusters once the last walk has ended.
 #[test]
 fn two_walks_and_a_refill() {
-    explore(1, || {
-        let (machine, []) = clustered::<0>(4);
+    explore(2, || {
+        let (machine, []) = clustered::<Sound, 0>(4);
         let walk = on_cpu(&machine, 1, |machine| check(machine));
         let other = on_cpu(&machine, 0, |machine| machine.alloc(frame()).expect("memory is free"));
         check(&machine);
@@ -270,32 +310,47 @@ fn two_walks_and_a_refill() {
 /// first waits until no mark is stale. Here the walk of a check makes that frees merge at once.
 #[test]
 fn a_merge_waits_for_a_refill_in_progress() {
-    explore(1, || {
-        let (machine, [held]) = clustered::<1>(4);
-        let refill = on_cpu(&machine, 1, |machine| machine.alloc(frame()).expect("free"));
+    explore(2, || {
+        let (machine, [held]) = clustered::<Sound, 1>(4);
         let walk = on_cpu(&machine, 1, |machine| check(machine));
-        free(&machine, held);
-        machine.drain(CpuId::new(0)).expect("the CPU exists");
+        let merge = on_cpu(&machine, 1, move |machine| {
+            free(machine, held);
+            machine.drain(CpuId::new(1)).expect("the CPU exists");
+        });
+        let block = machine.alloc(frame()).expect("memory is free");
         walk.join().expect("well");
-        free(&machine, refill.join().expect("well"));
+        merge.join().expect("well");
+        free(&machine, block);
+        check_whole(&machine);
+    });
+}
+
+fn refill_against_a_conversion<const ATOMIC: bool, const ACQUIRES: bool>() {
+    explore(3, || {
+        let (machine, []) = clustered::<Broken<ATOMIC, ACQUIRES>, 0>(4);
+        let claim = on_cpu(&machine, 1, |machine| machine.alloc(frame().migratetype(Unmovable)));
+        let block = machine.alloc(frame());
+        for block in [claim.join().expect("well"), block].into_iter().flatten() {
+            free(&machine, block);
+        }
         check_whole(&machine);
     });
 }
 
 /// A request for another type takes over the pageblock, and with it all that looks free there, while
-/// a refill has frames of it on their way: it waits for the refill with the zone lock held, which
-/// the refill does not need any more.
+/// a refill has frames of it on their way. It waits for the refill with the zone lock held, which
+/// the refill does not need any more. The end of a refill releases its marks, and the wait acquires
+/// them.
 #[test]
 fn a_conversion_waits_for_a_refill_in_progress() {
-    explore(2, || {
-        let (machine, []) = clustered::<0>(4);
-        let refill = on_cpu(&machine, 1, |machine| machine.alloc(frame()));
-        let other = machine.alloc(frame().migratetype(Unmovable));
-        for block in [refill.join().expect("well"), other].into_iter().flatten() {
-            free(&machine, block);
-        }
-        check_whole(&machine);
-    });
+    refill_against_a_conversion::<true, true>();
+}
+
+/// The model above would notice a wait that orders nothing.
+#[test]
+#[should_panic]
+fn a_wait_that_orders_nothing_is_caught() {
+    refill_against_a_conversion::<true, false>();
 }
 
 /// A drain of one type looks at the types of its frames before it locks the zone; if the pageblock
@@ -303,7 +358,7 @@ fn a_conversion_waits_for_a_refill_in_progress() {
 #[test]
 fn a_drain_as_a_cluster_meets_a_conversion() {
     explore(2, || {
-        let (machine, held) = clustered::<2>(4);
+        let (machine, held) = clustered::<Sound, 2>(4);
         let other = on_cpu(&machine, 1, |machine| machine.alloc(frame().migratetype(Unmovable)));
         held.iter().for_each(|&frame| free(&machine, frame));
         if let Ok(frame) = other.join().expect("well") {
@@ -319,7 +374,7 @@ fn a_drain_as_a_cluster_meets_a_conversion() {
 fn frames_are_merged_ahead_beside_those_of_another_cpu() {
     explore(1, || {
         let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 2, high: 2, ..Default::default() };
-        let machine = build::<MergeAhead<Sound>>(4, 2, &settings);
+        let machine = build::<Sound, MergeAhead<Sound>>(4, 2, &settings);
         let frames = [(); 4].map(|()| machine.alloc(frame()).expect("memory is free"));
         let other = on_cpu(&machine, 1, move |machine| {
             free(machine, frames[1]);

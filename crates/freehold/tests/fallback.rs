@@ -126,7 +126,7 @@ fn a_free_pageblock_is_claimed<D: Design<TestPlatform>>() {
 }
 
 fn a_pageblock_that_is_half_free_is_claimed<D: Design<TestPlatform>>() {
-    if is_lazy::<TestPlatform, D>() {
+    if is_lazy(D::NAME) {
         return;
     }
     for (request, of) in PAIRS {
@@ -139,7 +139,7 @@ fn a_pageblock_that_is_half_free_is_claimed<D: Design<TestPlatform>>() {
 }
 
 fn a_pageblock_that_is_less_than_half_free_is_stolen_from<D: Design<TestPlatform>>() {
-    if is_lazy::<TestPlatform, D>() {
+    if is_lazy(D::NAME) {
         return;
     }
     for (request, of) in PAIRS {
@@ -158,7 +158,7 @@ fn a_pageblock_that_is_less_than_half_free_is_stolen_from<D: Design<TestPlatform
 fn movable_content_does_not_claim_a_pageblock_for_the_sake_of_a_small_block<
     D: Design<TestPlatform>,
 >() {
-    if is_lazy::<TestPlatform, D>() {
+    if is_lazy(D::NAME) {
         return;
     }
     for (request, of) in PAIRS {
@@ -182,7 +182,7 @@ fn movable_content_does_not_claim_a_pageblock_for_the_sake_of_a_small_block<
 }
 
 fn movable_content_counts_for_movable_requests<D: Design<TestPlatform>>() {
-    if is_lazy::<TestPlatform, D>() {
+    if is_lazy(D::NAME) {
         return;
     }
     for of in [Unmovable, Reclaimable] {
@@ -267,7 +267,7 @@ fn a_claim_looks_for_the_largest_block_whatever_its_type<D: Design<TestPlatform>
 }
 
 fn a_steal_looks_for_the_smallest_block<D: Design<TestPlatform>>() {
-    if is_lazy::<TestPlatform, D>() {
+    if is_lazy(D::NAME) {
         return;
     }
     let mut zone = Zone::<D>::filled(Unmovable, (8..16).chain([21]).chain(32..48));

@@ -69,7 +69,7 @@ fn free_all<D: Design<TestPlatform>>(
 fn check_merged<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>) {
     let zone = zone(machine, 0);
     assert_eq!(zone.free.get(), 4096);
-    assert!(is_lazy::<TestPlatform, D>() || zone.free_blocks[10] == 4, "all merged");
+    assert!(is_lazy(D::NAME) || zone.free_blocks[10] == 4, "all merged");
 }
 
 const CLASSES: [Watermark; 6] = [
@@ -316,7 +316,7 @@ fn frames_that_other_cpus_keep_are_found<D: Design<TestPlatform>>() {
         for (order, expected) in [(0, 1024), (9, 2), (10, 1)] {
             let machine =
                 machine::<D>(&[range(0, 1024, 0, ZoneKind::Normal)], &[0; 4], 0, &settings);
-            if order > 0 && may_refuse_unmerged::<TestPlatform, D>() {
+            if order > 0 && may_refuse_unmerged(D::NAME) {
                 continue;
             }
             let order = Order::new(order);

@@ -5,7 +5,8 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use freehold::designs::Design;
-use freehold::designs::ZoneLock;
+use freehold::designs::Pcp;
+use freehold::designs::zone_lock::{ZoneLock, ZoneLockSettings};
 use freehold::platform::Platform;
 use freehold::{Config, Error, Metadata, PageAllocator};
 
@@ -55,3 +56,11 @@ impl<P: Platform, D: Design<P>> Deref for Machine<P, D> {
         &self.allocator
     }
 }
+
+/// The baseline with per-CPU lists of constant size.
+pub(crate) fn fixed(batch: u32, high: u32) -> ZoneLockSettings {
+    ZoneLockSettings { pcp: Pcp::Fixed, batch, high, ..Default::default() }
+}
+
+// Some binaries have tuned lists only, or run other designs as well.
+const _: fn(u32, u32) -> ZoneLockSettings = fixed;

@@ -275,7 +275,7 @@ impl Naive {
             Err(error) => return assert_eq!(got, Err(error)),
         };
         let at_once = self.expect_at_once(ask, &zones, &stats);
-        if at_once.is_none() && ask.order > 0 && may_refuse_unmerged::<P, D>() {
+        if at_once.is_none() && ask.order > 0 && may_refuse_unmerged(D::NAME) {
             // What is free may be in pieces: any zone may serve, or none.
             return match got {
                 Ok(pfn) => self.take(pfn, ask.order, &zones),
@@ -397,7 +397,7 @@ impl Naive {
     /// Checks that everything that is free is merged, unless the design is lazy.
     pub(crate) fn check_merged<P: Platform, D: Design<P>>(&self, allocator: &PageAllocator<P, D>) {
         for (zone, of) in allocator.zones().enumerate() {
-            if !is_lazy::<P, D>() {
+            if !is_lazy(D::NAME) {
                 assert_eq!(of.free_blocks, self.merged(zone), "zone {zone} is merged");
             }
         }

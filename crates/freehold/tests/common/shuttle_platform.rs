@@ -101,6 +101,7 @@ impl<const ATOMIC: bool> RawLock for ShuttleLock<ATOMIC> {
 }
 
 /// The platform.
+#[derive(Default)]
 pub(crate) struct ShuttlePlatform<const ATOMIC: bool = true>;
 
 impl<const ATOMIC: bool> Platform for ShuttlePlatform<ATOMIC> {
