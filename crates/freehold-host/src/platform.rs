@@ -79,6 +79,11 @@ impl Platform for Host {
     #[inline]
     fn unpin(&self) {}
 
+    /// Gives the CPU away: in user space, whoever is waited for may have been preempted.
+    fn relax(&self) {
+        std::thread::yield_now();
+    }
+
     #[inline]
     fn irq_save(&self) -> Self::IrqState {}
 

@@ -1,6 +1,9 @@
 //! Every error, by a call that a user could make, and that nothing has changed after it.
 
 mod common;
+#[macro_use]
+#[path = "common/designs.rs"]
+mod designs;
 #[path = "common/machine.rs"]
 mod machine;
 
@@ -8,15 +11,14 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use common::TestPlatform;
-use freehold::designs::Pcp;
-use freehold::designs::zone_lock::{ZoneLock, ZoneLockSettings};
+use designs::fixed;
+use freehold::designs::zone_lock::ZoneLockSettings;
+use freehold::designs::{Design, Pcp, ZoneLock};
 use freehold::{
     BulkFreeError, Census, Config, CpuId, Error, Events, FrameCount, MemoryRange, Metadata,
     MigrateType, NodeId, Order, PageAllocator, Pfn, Request, Watermark, ZoneKind, ZoneStats,
 };
-use machine::{Machine, fixed};
-
-type Allocator = PageAllocator<TestPlatform, ZoneLock<TestPlatform>>;
+use machine::Machine;
 
 const CPUS: [NodeId; 2] = [NodeId::new(0), NodeId::new(1)];
 
@@ -31,22 +33,30 @@ const RANGES: [MemoryRange; 3] = [
     range(4096, 1024).in_zone(ZoneKind::Dma32),
 ];
 
-fn machine() -> Machine<TestPlatform> {
-    let span = Some((Pfn::new(0), FrameCount::new(8192)));
-    Machine::new(TestPlatform, &Config { span, ..Config::new(&RANGES, &CPUS) }, &fixed(4, 8))
+/// Lists that move four frames at a time.
+fn settings<D: Design<TestPlatform>>() -> D::Settings {
+    fixed(&D::Settings::default(), 4, 8)
 }
 
-fn books(machine: &Machine<TestPlatform>) -> (Events, Vec<ZoneStats>, Census) {
+fn machine<D: Design<TestPlatform>>() -> Machine<TestPlatform, D> {
+    let span = Some((Pfn::new(0), FrameCount::new(8192)));
+    let config = Config { span, ..Config::new(&RANGES, &CPUS) };
+    Machine::new(TestPlatform, &config, &settings::<D>())
+}
+
+fn books<D: Design<TestPlatform>>(
+    machine: &Machine<TestPlatform, D>,
+) -> (Events, Vec<ZoneStats>, Census) {
     let census = machine.validate().expect("the books are right");
     (machine.events(), machine.zones().collect(), census)
 }
 
 /// Checks that `call` fails with `error` and changes nothing.
 #[track_caller]
-fn refused<T: std::fmt::Debug>(
-    machine: &Machine<TestPlatform>,
+fn refused<D: Design<TestPlatform>, T: std::fmt::Debug>(
+    machine: &Machine<TestPlatform, D>,
     error: Error,
-    call: impl Fn(&Machine<TestPlatform>) -> Result<T, Error>,
+    call: impl Fn(&Machine<TestPlatform, D>) -> Result<T, Error>,
 ) {
     let before = books(machine);
     assert_eq!(call(machine).expect_err("the call is refused"), error);
@@ -55,25 +65,24 @@ fn refused<T: std::fmt::Debug>(
 
 /// Checks that no allocator is built for `config`.
 #[track_caller]
-fn unbuildable(error: Error, config: &Config<'_>) {
-    let settings = ZoneLockSettings::default();
-    let layout = Allocator::layout(config, &settings);
+fn unbuildable<D: Design<TestPlatform>>(error: Error, config: &Config<'_>) {
+    let settings = D::Settings::default();
+    let layout = PageAllocator::<TestPlatform, D>::layout(config, &settings);
     assert_eq!(layout.expect_err("the configuration is refused"), error);
-    let built = Machine::<TestPlatform>::try_new(TestPlatform, config, &settings);
+    let built = Machine::<TestPlatform, D>::try_new(TestPlatform, config, &settings);
     assert_eq!(built.err(), Some(error));
 }
 
 /// Checks that the ranges of `config` are refused when they are added.
 #[track_caller]
-fn unaddable(error: Error, ranges: &[MemoryRange]) {
+fn unaddable<D: Design<TestPlatform>>(error: Error, ranges: &[MemoryRange]) {
     let config = Config::new(ranges, &CPUS);
-    let built = Machine::<TestPlatform>::try_new(TestPlatform, &config, &fixed(1, 1));
+    let built = Machine::<TestPlatform, D>::try_new(TestPlatform, &config, &settings::<D>());
     assert_eq!(built.err(), Some(error));
 }
 
-#[test]
-fn running_out_of_memory() {
-    let machine = machine();
+fn running_out_of_memory<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
     // The zone of node 1 has less than a block of the largest order, and a hole behind it.
     let request = Request::new(Order::BUDDY_MAX).node(NodeId::new(1)).only_node();
     refused(&machine, Error::OutOfMemory, |machine| machine.alloc(request));
@@ -83,19 +92,17 @@ fn running_out_of_memory() {
     assert_eq!(machine.alloc_bulk(request, &mut [Pfn::default(); 3]), Ok(0));
 }
 
-#[test]
-fn running_into_a_watermark() {
+fn running_into_a_watermark<D: Design<TestPlatform>>() {
     let min_free = Some(FrameCount::new(1000));
     let config = Config { min_free, ..Config::new(&RANGES[..1], &CPUS) };
-    let machine = Machine::new(TestPlatform, &config, &fixed(4, 8));
+    let machine = Machine::<_, D>::new(TestPlatform, &config, &settings::<D>());
     let request = Request::new(Order::new(5));
     refused(&machine, Error::BelowWatermark, |machine| machine.alloc(request));
     assert!(machine.alloc(request.watermark(Watermark::Ignore)).is_ok());
 }
 
-#[test]
-fn orders_too_large() {
-    let machine = machine();
+fn orders_too_large<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
     for order in [11, 12, 32, 63, 64, 255].map(Order::new) {
         let request = Request::new(order);
         refused(&machine, Error::OrderTooLarge, |machine| machine.alloc(request));
@@ -106,9 +113,8 @@ fn orders_too_large() {
     }
 }
 
-#[test]
-fn unknown_nodes() {
-    let machine = machine();
+fn unknown_nodes<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
     for node in [2, 3, 1000, u16::MAX].map(NodeId::new) {
         let request = Request::default().node(node);
         refused(&machine, Error::UnknownNode, |machine| machine.alloc(request));
@@ -118,9 +124,8 @@ fn unknown_nodes() {
     }
 }
 
-#[test]
-fn unknown_zones() {
-    let machine = machine();
+fn unknown_zones<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
     let request = Request::default().zone_limit(ZoneKind::Dma);
     refused(&machine, Error::UnknownZone, |machine| machine.alloc(request));
     refused(&machine, Error::UnknownZone, |machine| machine.alloc_bulk(request, &mut []));
@@ -133,27 +138,25 @@ fn unknown_zones() {
     refused(&machine, Error::UnknownZone, |machine| machine.add_memory(range));
 }
 
-#[test]
-fn unmovable_content_finds_no_zone_where_all_are_movable() {
+fn unmovable_content_finds_no_zone_where_all_are_movable<D: Design<TestPlatform>>() {
     let ranges = [range(0, 1024).in_zone(ZoneKind::Movable)];
-    let machine = Machine::new(TestPlatform, &Config::new(&ranges, &CPUS), &fixed(4, 8));
+    let machine =
+        Machine::<_, D>::new(TestPlatform, &Config::new(&ranges, &CPUS), &settings::<D>());
     let request = Request::default().migratetype(MigrateType::Unmovable);
     refused(&machine, Error::UnknownZone, |machine| machine.alloc(request));
     assert!(machine.alloc(Request::default()).is_ok());
 }
 
-#[test]
-fn unknown_cpus() {
-    let machine = machine();
+fn unknown_cpus<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
     for cpu in [2, 3, u32::MAX].map(CpuId::new) {
         refused(&machine, Error::UnknownCpu, |machine| machine.drain(cpu));
         refused(&machine, Error::UnknownCpu, |machine| machine.tick(cpu));
     }
 }
 
-#[test]
-fn misaligned_frees() {
-    let machine = machine();
+fn misaligned_frees<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
     let block = machine.alloc(Request::new(Order::new(4))).expect("free");
     for (offset, order) in [(1, 1), (2, 2), (1, 4), (8, 4)] {
         let pfn = block.offset(FrameCount::new(offset));
@@ -162,9 +165,8 @@ fn misaligned_frees() {
     }
 }
 
-#[test]
-fn foreign_frees() {
-    let machine = machine();
+fn foreign_frees<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
     // In a hole, in an unmanaged tail of a pageblock, behind all memory, outside the metadata.
     for pfn in [1024, 2047, 3000, 3071, 7000, 8192, 1 << 40, u64::MAX].map(Pfn::new) {
         refused(&machine, Error::ForeignFrame, |machine| machine.free(pfn, Order::ZERO));
@@ -173,18 +175,17 @@ fn foreign_frees() {
     refused(&machine, Error::ForeignFrame, |machine| machine.free(pfn, Order::BUDDY_MAX));
 }
 
-#[test]
-fn foreign_frees_below_the_first_frame() {
+fn foreign_frees_below_the_first_frame<D: Design<TestPlatform>>() {
     let ranges = [range(5000, 100)];
-    let machine = Machine::new(TestPlatform, &Config::new(&ranges, &CPUS), &fixed(4, 8));
+    let machine =
+        Machine::<_, D>::new(TestPlatform, &Config::new(&ranges, &CPUS), &settings::<D>());
     for pfn in [0, 4095, 4096, 4999, 5100, 6143, 6144].map(Pfn::new) {
         refused(&machine, Error::ForeignFrame, |machine| machine.free(pfn, Order::ZERO));
     }
 }
 
-#[test]
-fn double_frees() {
-    let machine = machine();
+fn double_frees<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
     // Never handed out.
     for order in [0, 3, 10].map(Order::new) {
         refused(&machine, Error::DoubleFree, |machine| machine.free(Pfn::new(0), order));
@@ -205,9 +206,8 @@ fn double_frees() {
     refused(&machine, Error::DoubleFree, |machine| machine.free(part, Order::ZERO));
 }
 
-#[test]
-fn frees_of_more_than_was_allocated() {
-    let machine = machine();
+fn frees_of_more_than_was_allocated<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
     let block = machine.alloc(Request::new(Order::new(2))).expect("free");
     for order in [3, 4, 10].map(Order::new) {
         if block.is_aligned(order) {
@@ -222,9 +222,8 @@ fn frees_of_more_than_was_allocated() {
     machine.free(rest, Order::new(1)).expect("it is held");
 }
 
-#[test]
-fn a_bulk_free_stops_at_the_first_bad_block() {
-    let machine = machine();
+fn a_bulk_free_stops_at_the_first_bad_block<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
     let mut blocks = [Pfn::default(); 200];
     assert_eq!(machine.alloc_bulk(Request::default(), &mut blocks), Ok(200));
     // At the front, within and at the border of a chunk, and at the end.
@@ -251,45 +250,41 @@ fn a_bulk_free_stops_at_the_first_bad_block() {
     machine.validate().expect("the books are right");
 }
 
-#[test]
-fn bad_ranges() {
-    let machine = machine();
+fn bad_ranges<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
     for range in [range(6144, 0), range(u64::MAX, 1), range(u64::MAX - 5, 10)] {
         refused(&machine, Error::BadRange, |machine| machine.add_memory(range));
     }
-    unbuildable(Error::BadRange, &Config::new(&[range(0, 0)], &CPUS));
-    unbuildable(Error::BadRange, &Config::new(&[range(0, 10), range(20, 0)], &CPUS));
-    unbuildable(Error::BadRange, &Config::new(&[range(0, 10), range(u64::MAX, 5)], &CPUS));
+    unbuildable::<D>(Error::BadRange, &Config::new(&[range(0, 0)], &CPUS));
+    unbuildable::<D>(Error::BadRange, &Config::new(&[range(0, 10), range(20, 0)], &CPUS));
+    unbuildable::<D>(Error::BadRange, &Config::new(&[range(0, 10), range(u64::MAX, 5)], &CPUS));
     let span = Some((Pfn::new(u64::MAX), FrameCount::new(2)));
-    unbuildable(Error::BadRange, &Config { span, ..Config::new(&[range(0, 1)], &CPUS) });
+    unbuildable::<D>(Error::BadRange, &Config { span, ..Config::new(&[range(0, 1)], &CPUS) });
 }
 
-#[test]
-fn overlapping_ranges() {
-    let machine = machine();
+fn overlapping_ranges<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
     for range in [range(0, 1), range(1023, 2), range(1000, 1000), range(512, 10), range(0, 1024)] {
         refused(&machine, Error::RangeOverlaps, |machine| machine.add_memory(range));
     }
-    unaddable(Error::RangeOverlaps, &[range(0, 100), range(99, 10)]);
-    unaddable(Error::RangeOverlaps, &[range(100, 100), range(0, 101)]);
-    unaddable(Error::RangeOverlaps, &[range(0, 100), range(0, 100)]);
+    unaddable::<D>(Error::RangeOverlaps, &[range(0, 100), range(99, 10)]);
+    unaddable::<D>(Error::RangeOverlaps, &[range(100, 100), range(0, 101)]);
+    unaddable::<D>(Error::RangeOverlaps, &[range(0, 100), range(0, 100)]);
 }
 
-#[test]
-fn ranges_outside_the_span() {
-    let machine = machine();
+fn ranges_outside_the_span<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
     for range in [range(8192, 1), range(8191, 2), range(1 << 50, 10), range(6144, 1 << 50)] {
         refused(&machine, Error::OutsideSpan, |machine| machine.add_memory(range));
     }
     let span = Some((Pfn::new(1024), FrameCount::new(1024)));
     for range in [range(1023, 1), range(1000, 100), range(2000, 49), range(4096, 1)] {
-        unbuildable(Error::OutsideSpan, &Config { span, ..Config::new(&[range], &CPUS) });
+        unbuildable::<D>(Error::OutsideSpan, &Config { span, ..Config::new(&[range], &CPUS) });
     }
 }
 
-#[test]
-fn zones_that_share_a_pageblock() {
-    let machine = machine();
+fn zones_that_share_a_pageblock<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
     // The last pageblock of node 1 ends at 3072.
     for range in [range(3071, 1), range(3000, 500)] {
         refused(&machine, Error::SharedPageblock, |machine| machine.add_memory(range));
@@ -297,69 +292,75 @@ fn zones_that_share_a_pageblock() {
     // A neighbour in the same zone is welcome.
     let neighbour = range(3000, 72).on_node(NodeId::new(1));
     assert_eq!(machine.add_memory(neighbour), Ok(()));
-    unaddable(Error::SharedPageblock, &[range(0, 100), range(200, 10).on_node(NodeId::new(1))]);
-    unaddable(Error::SharedPageblock, &[range(0, 1000), range(1000, 1).in_zone(ZoneKind::Dma)]);
+    unaddable::<D>(
+        Error::SharedPageblock,
+        &[range(0, 100), range(200, 10).on_node(NodeId::new(1))],
+    );
+    unaddable::<D>(
+        Error::SharedPageblock,
+        &[range(0, 1000), range(1000, 1).in_zone(ZoneKind::Dma)],
+    );
 }
 
-#[test]
-fn spans_too_large() {
+fn spans_too_large<D: Design<TestPlatform>>() {
     let too_large = [(0, 1 << 32), (0, 1 << 60), (1 << 62, (1 << 32) + 1), (u64::MAX - 9, 9)];
     for (first, frames) in too_large {
         let span = Some((Pfn::new(first), FrameCount::new(frames)));
         let spare_zones = [(NodeId::new(0), ZoneKind::Normal)];
         let config = Config { span, spare_zones: &spare_zones, ..Config::new(&[], &CPUS) };
-        unbuildable(Error::SpanTooLarge, &config);
+        unbuildable::<D>(Error::SpanTooLarge, &config);
     }
-    unbuildable(Error::SpanTooLarge, &Config::new(&[range(0, 1), range(1 << 33, 1)], &CPUS));
+    unbuildable::<D>(Error::SpanTooLarge, &Config::new(&[range(0, 1), range(1 << 33, 1)], &CPUS));
     // The largest span that links can name.
     let span = Some((Pfn::new(0), FrameCount::new((1 << 32) - 1024)));
     let config = Config { span, ..Config::new(&RANGES, &CPUS) };
-    assert!(Allocator::layout(&config, &ZoneLockSettings::default()).is_ok());
+    assert!(PageAllocator::<TestPlatform, D>::layout(&config, &D::Settings::default()).is_ok());
 }
 
-#[test]
-fn records_of_frames_too_far_apart() {
+fn records_of_frames_too_far_apart<D: Design<TestPlatform>>() {
     for frame_bytes in [usize::MAX, usize::MAX - 14, isize::MAX as usize, usize::MAX / 1024] {
-        unbuildable(Error::SpanTooLarge, &Config { frame_bytes, ..Config::new(&RANGES, &CPUS) });
+        unbuildable::<D>(
+            Error::SpanTooLarge,
+            &Config { frame_bytes, ..Config::new(&RANGES, &CPUS) },
+        );
     }
 }
 
-#[test]
-fn topologies_without_memory_or_cpus() {
-    unbuildable(Error::BadTopology, &Config::new(&RANGES, &[]));
-    unbuildable(Error::BadTopology, &Config::new(&[], &CPUS));
+fn topologies_without_memory_or_cpus<D: Design<TestPlatform>>() {
+    unbuildable::<D>(Error::BadTopology, &Config::new(&RANGES, &[]));
+    unbuildable::<D>(Error::BadTopology, &Config::new(&[], &CPUS));
     // Room for memory, but no zone that it could belong to.
     let span = Some((Pfn::new(0), FrameCount::new(1024)));
-    unbuildable(Error::BadTopology, &Config { span, ..Config::new(&[], &CPUS) });
+    unbuildable::<D>(Error::BadTopology, &Config { span, ..Config::new(&[], &CPUS) });
 }
 
-#[test]
-fn too_many_zones() {
+fn too_many_zones<D: Design<TestPlatform>>() {
     let spare_zones: Vec<_> =
         (0..1025u16).flat_map(|node| ZoneKind::ALL.map(|kind| (NodeId::new(node), kind))).collect();
-    unbuildable(
+    unbuildable::<D>(
         Error::BadTopology,
         &Config { spare_zones: &spare_zones, ..Config::new(&RANGES, &CPUS) },
     );
 }
 
-#[test]
-fn distance_tables_of_a_wrong_length() {
+fn distance_tables_of_a_wrong_length<D: Design<TestPlatform>>() {
     for len in [1, 3, 5, 9] {
         let distances = vec![10; len];
-        unbuildable(
+        unbuildable::<D>(
             Error::BadDistances,
             &Config { distances: &distances, ..Config::new(&RANGES, &CPUS) },
         );
     }
 }
 
+/// The settings that all designs have are checked in one place, so one design will do.
 #[test]
 fn settings_out_of_range() {
+    type Allocator = PageAllocator<TestPlatform, ZoneLock<TestPlatform>>;
     for (batch, high) in [(0, 0), (0, 10), (2, 1), (1, 0), (1, (1 << 20) + 1), (u32::MAX, u32::MAX)]
     {
         let config = Config::new(&RANGES, &CPUS);
-        let settings = fixed(batch, high);
+        let settings = ZoneLockSettings { pcp: Pcp::Fixed, batch, high, ..Default::default() };
         assert_eq!(Allocator::layout(&config, &settings).err(), Some(Error::BadSetting));
         let built = Machine::<TestPlatform>::try_new(TestPlatform, &config, &settings);
         assert_eq!(built.err(), Some(Error::BadSetting));
@@ -369,11 +370,11 @@ fn settings_out_of_range() {
     }
 }
 
-#[test]
-fn metadata_too_small_or_misaligned() {
+fn metadata_too_small_or_misaligned<D: Design<TestPlatform>>() {
     let config = Config::new(&RANGES, &CPUS);
-    let settings = ZoneLockSettings::default();
-    let size = Allocator::layout(&config, &settings).expect("in order").size();
+    let settings = D::Settings::default();
+    let size =
+        PageAllocator::<TestPlatform, D>::layout(&config, &settings).expect("in order").size();
     let mut buffer = vec![MaybeUninit::<u8>::uninit(); size + 128];
     let skip = buffer.as_ptr().align_offset(64);
     let base: NonNull<u8> = NonNull::from(&mut buffer[skip..]).cast();
@@ -381,13 +382,40 @@ fn metadata_too_small_or_misaligned() {
         let start = NonNull::new(base.as_ptr().wrapping_add(offset)).expect("within the buffer");
         // SAFETY: the bytes lie within the buffer, which outlives the allocator, if any is built.
         let metadata = unsafe { Metadata::from_raw_parts(start, len) };
-        let built = Allocator::new(TestPlatform, &config, &settings, metadata);
+        let built = PageAllocator::<_, D>::new(TestPlatform, &config, &settings, metadata);
         assert_eq!(built.err(), Some(Error::MetadataTooSmall), "{len} bytes at {offset}");
     }
     // Another aligned place will do.
     let start = NonNull::new(base.as_ptr().wrapping_add(64)).expect("within the buffer");
     // SAFETY: as above.
     let metadata = unsafe { Metadata::from_raw_parts(start, size) };
-    let built = Allocator::new(TestPlatform, &config, &settings, metadata).expect("in order");
+    let built =
+        PageAllocator::<_, D>::new(TestPlatform, &config, &settings, metadata).expect("in order");
     built.validate().expect("the books are right");
 }
+
+test_designs!(TestPlatform: [
+    running_out_of_memory,
+    running_into_a_watermark,
+    orders_too_large,
+    unknown_nodes,
+    unknown_zones,
+    unmovable_content_finds_no_zone_where_all_are_movable,
+    unknown_cpus,
+    misaligned_frees,
+    foreign_frees,
+    foreign_frees_below_the_first_frame,
+    double_frees,
+    frees_of_more_than_was_allocated,
+    a_bulk_free_stops_at_the_first_bad_block,
+    bad_ranges,
+    overlapping_ranges,
+    ranges_outside_the_span,
+    zones_that_share_a_pageblock,
+    spans_too_large,
+    records_of_frames_too_far_apart,
+    topologies_without_memory_or_cpus,
+    too_many_zones,
+    distance_tables_of_a_wrong_length,
+    metadata_too_small_or_misaligned,
+]);

@@ -2,14 +2,19 @@
 //! parts of a block can be freed, every alignment of a range.
 
 mod common;
+#[macro_use]
+#[path = "common/designs.rs"]
+mod designs;
 #[path = "common/machine.rs"]
 mod machine;
 #[path = "common/naive.rs"]
 mod naive;
 
 use common::TestPlatform;
+use designs::{fixed, variants};
+use freehold::designs::Design;
 use freehold::{Config, CpuId, FrameCount, MemoryRange, NodeId, Order, Pfn, Watermark};
-use machine::{Machine, fixed};
+use machine::Machine;
 use naive::{Ask, Naive};
 
 const ONE_CPU: [NodeId; 1] = [NodeId::new(0)];
@@ -18,10 +23,16 @@ fn range(start: u64, end: u64) -> MemoryRange {
     MemoryRange::new(Pfn::new(start), FrameCount::new(end - start))
 }
 
-/// A machine with one CPU and no reserves, and its model.
-fn pair(ranges: &[MemoryRange], high: u32) -> (Machine<TestPlatform>, Naive) {
+/// A machine with one CPU and no reserves, whose lists move up to two frames at a time, and its
+/// model.
+fn pair<D: Design<TestPlatform>>(
+    ranges: &[MemoryRange],
+    own: &D::Settings,
+    high: u32,
+) -> (Machine<TestPlatform, D>, Naive) {
     let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(ranges, &ONE_CPU) };
-    (Machine::new(TestPlatform, &config, &fixed(1, high)), Naive::new(&config))
+    let settings = fixed(own, high.min(2), high);
+    (Machine::new(TestPlatform, &config, &settings), Naive::new(&config))
 }
 
 /// A call on a tiny machine.
@@ -50,7 +61,12 @@ fn calls(model: &Naive, order_max: u8) -> Vec<Call> {
     calls
 }
 
-fn run(machine: &Machine<TestPlatform>, model: &mut Naive, memory: MemoryRange, call: Call) {
+fn run<D: Design<TestPlatform>>(
+    machine: &Machine<TestPlatform, D>,
+    model: &mut Naive,
+    memory: MemoryRange,
+    call: Call,
+) {
     let held = |model: &Naive, nth| {
         let (&pfn, &order) = model.held.iter().nth(nth).expect("the block is held");
         (pfn, order)
@@ -60,14 +76,7 @@ fn run(machine: &Machine<TestPlatform>, model: &mut Naive, memory: MemoryRange, 
         assert_eq!(machine.free(pfn, Order::new(order)), model.free(pfn, order));
     };
     match call {
-        Call::Alloc(order) => {
-            let ask = Ask::new(order);
-            let before: Vec<_> = machine.zones().collect();
-            match (machine.alloc(ask.request()), model.expect_alloc(&ask, 0, &before)) {
-                (Ok(pfn), Ok(zone)) => model.take(pfn, order, &[zone]),
-                (got, expected) => assert_eq!(got.err(), expected.err()),
-            }
-        }
+        Call::Alloc(order) => model.alloc(machine, &Ask::new(order), 0),
         Call::Free(nth) => {
             let (pfn, order) = held(model, nth);
             free(model, pfn, order);
@@ -89,12 +98,18 @@ fn run(machine: &Machine<TestPlatform>, model: &mut Naive, memory: MemoryRange, 
 }
 
 /// Tries every sequence of `length` calls and returns how many there were.
-fn try_all(memory: MemoryRange, high: u32, order_max: u8, length: usize) -> usize {
+fn try_all<D: Design<TestPlatform>>(
+    own: &D::Settings,
+    memory: MemoryRange,
+    high: u32,
+    order_max: u8,
+    length: usize,
+) -> usize {
     // Which of how many calls is made at each depth.
     let mut path: Vec<(usize, usize)> = vec![];
     let (mut sequences, mut known) = (0, 0);
     loop {
-        let (machine, mut model) = pair(&[memory], high);
+        let (machine, mut model) = pair::<D>(&[memory], own, high);
         for depth in 0..length {
             let calls = calls(&model, order_max);
             if depth == path.len() {
@@ -116,16 +131,18 @@ fn try_all(memory: MemoryRange, high: u32, order_max: u8, length: usize) -> usiz
     }
 }
 
-#[test]
-fn every_sequence_of_six_calls_on_an_aligned_block() {
-    // At each step at least the allocations, the bad free and the drain are possible.
-    assert!(try_all(range(8, 16), 1, 3, 6) > 6usize.pow(6));
-    assert!(try_all(range(8, 16), 2, 2, 6) > 5usize.pow(6));
+fn every_sequence_of_five_calls_on_an_aligned_block<D: Design<TestPlatform>>() {
+    for own in variants::<D::Settings>() {
+        // At each step at least the allocations, the bad free and the drain are possible.
+        assert!(try_all::<D>(&own, range(8, 16), 1, 3, 5) > 6usize.pow(5));
+        assert!(try_all::<D>(&own, range(8, 16), 2, 2, 5) > 5usize.pow(5));
+    }
 }
 
-#[test]
-fn every_sequence_of_seven_calls_on_an_unaligned_range() {
-    assert!(try_all(range(5, 10), 2, 1, 7) > 4usize.pow(7));
+fn every_sequence_of_six_calls_on_an_unaligned_range<D: Design<TestPlatform>>() {
+    for own in variants::<D::Settings>() {
+        assert!(try_all::<D>(&own, range(5, 10), 2, 1, 6) > 4usize.pow(6));
+    }
 }
 
 /// Calls `each` with every order of `items`.
@@ -140,8 +157,8 @@ fn permutations(items: &mut [u64], at: usize, each: &mut impl FnMut(&[u64])) {
     }
 }
 
-fn free_a_block_in_every_order_of_its_frames(high: u32) {
-    let (machine, model) = pair(&[range(8, 16)], high);
+fn free_a_block_in_every_order_of_its_frames<D: Design<TestPlatform>>(high: u32) {
+    let (machine, model) = pair::<D>(&[range(8, 16)], &D::Settings::default(), high);
     let (mut tried, mut frames) = (0, [0, 1, 2, 3, 4, 5, 6, 7]);
     permutations(&mut frames, 0, &mut |frames| {
         let block = machine.alloc(Ask::new(3).request()).expect("the block is whole again");
@@ -157,24 +174,21 @@ fn free_a_block_in_every_order_of_its_frames(high: u32) {
     });
     assert_eq!(tried, 40_320);
     machine.drain_all();
-    assert_eq!(machine.zones().next().expect("a zone").free_blocks, model.merged(0));
+    model.check_merged(&machine);
 }
 
-#[test]
-fn a_block_is_whole_again_in_whatever_order_its_frames_are_freed() {
-    free_a_block_in_every_order_of_its_frames(1);
+fn a_block_is_whole_again_in_whatever_order_its_frames_are_freed<D: Design<TestPlatform>>() {
+    free_a_block_in_every_order_of_its_frames::<D>(1);
 }
 
-#[test]
-fn frames_that_wait_with_a_cpu_are_merged_when_it_drains() {
-    free_a_block_in_every_order_of_its_frames(5);
+fn frames_that_wait_with_a_cpu_are_merged_when_it_drains<D: Design<TestPlatform>>() {
+    free_a_block_in_every_order_of_its_frames::<D>(5);
 }
 
-#[test]
-fn every_part_of_every_block_can_be_freed_by_itself() {
+fn every_part_of_every_block_can_be_freed_by_itself<D: Design<TestPlatform>>() {
     let memory = [range(1024, 2048)];
-    let (machine, mut model) = pair(&memory, 1);
-    let free = |machine: &Machine<TestPlatform>, model: &mut Naive, pfn, order| {
+    let (machine, mut model) = pair::<D>(&memory, &D::Settings::default(), 1);
+    let free = |machine: &Machine<TestPlatform, D>, model: &mut Naive, pfn, order| {
         let pfn = Pfn::new(pfn);
         assert_eq!(machine.free(pfn, Order::new(order)), model.free(pfn, order));
     };
@@ -200,33 +214,31 @@ fn every_part_of_every_block_can_be_freed_by_itself() {
     }
 }
 
-#[test]
-fn ranges_may_begin_and_end_anywhere() {
+fn ranges_may_begin_and_end_anywhere<D: Design<TestPlatform>>() {
     for start in 1024 - 16..=1024 + 16 {
         for end in 2048 - 16..=2048 + 16 {
-            let (machine, model) = pair(&[range(start, end)], 1);
+            let (machine, model) = pair::<D>(&[range(start, end)], &D::Settings::default(), 1);
             // At once, as the largest blocks that fit.
             model.check_whole(&machine);
         }
     }
 }
 
-#[test]
-fn ranges_that_meet_anywhere_become_one() {
+fn ranges_that_meet_anywhere_become_one<D: Design<TestPlatform>>() {
     for border in 1536 - 16..=1536 + 16 {
         for (first, second) in [(0, 1), (1, 0)] {
             let halves = [range(1024, border), range(border, 2048)];
-            let (machine, model) = pair(&[halves[first], halves[second]], 1);
+            let (machine, model) =
+                pair::<D>(&[halves[first], halves[second]], &D::Settings::default(), 1);
             model.check_whole(&machine);
             assert_eq!(machine.zones().next().expect("a zone").free_blocks[10], 1);
         }
     }
 }
 
-#[test]
-fn every_frame_of_an_unaligned_range_is_handed_out_once() {
+fn every_frame_of_an_unaligned_range_is_handed_out_once<D: Design<TestPlatform>>() {
     for (start, end) in [(1009, 2033), (1023, 1025), (1040, 1555), (511, 513), (1, 1024)] {
-        let (machine, mut model) = pair(&[range(start, end)], 2);
+        let (machine, mut model) = pair::<D>(&[range(start, end)], &D::Settings::default(), 2);
         let ask = Ask { watermark: Watermark::Ignore, ..Ask::new(0) };
         while let Ok(pfn) = machine.alloc(ask.request()) {
             model.take(pfn, 0, &[0]);
@@ -239,3 +251,14 @@ fn every_frame_of_an_unaligned_range_is_handed_out_once() {
         model.check_whole(&machine);
     }
 }
+
+test_designs!(TestPlatform: [
+    every_sequence_of_five_calls_on_an_aligned_block,
+    every_sequence_of_six_calls_on_an_unaligned_range,
+    a_block_is_whole_again_in_whatever_order_its_frames_are_freed,
+    frames_that_wait_with_a_cpu_are_merged_when_it_drains,
+    every_part_of_every_block_can_be_freed_by_itself,
+    ranges_may_begin_and_end_anywhere,
+    ranges_that_meet_anywhere_become_one,
+    every_frame_of_an_unaligned_range_is_handed_out_once,
+]);

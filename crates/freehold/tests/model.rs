@@ -4,32 +4,37 @@
 //! for more cases than usual.
 
 mod common;
+#[macro_use]
+#[path = "common/designs.rs"]
+mod designs;
 #[path = "common/machine.rs"]
 mod machine;
 #[path = "common/naive.rs"]
 mod naive;
 
 use common::{TestPlatform, run_on};
-use freehold::designs::zone_lock::ZoneLockSettings;
+use designs::{fixed, variants};
+use freehold::designs::{Design, Settings};
 use freehold::{
     BulkFreeError, Config, CpuId, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn,
     Watermark, ZoneKind,
 };
-use machine::{Machine, fixed};
+use machine::Machine;
 use naive::{Ask, Level, Naive};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
+use proptest::test_runner::TestRunner;
 
 /// A machine to run on, and memory that may be added later.
 #[derive(Clone, Debug)]
-struct Setup {
+struct Setup<S> {
     ranges: Vec<MemoryRange>,
     later: Vec<MemoryRange>,
     cpu_nodes: Vec<NodeId>,
     distances: Vec<u8>,
     frame_bytes: usize,
     min_free: Option<u64>,
-    settings: ZoneLockSettings,
+    settings: S,
 }
 
 /// One to three pageblocks of one zone, more or less.
@@ -86,12 +91,15 @@ impl Stretch {
     }
 }
 
-fn settings() -> impl Strategy<Value = ZoneLockSettings> {
-    let fixed = (1..40u32, 0..100u32).prop_map(|(batch, more)| fixed(batch, batch + more));
-    prop_oneof![1 => Just(ZoneLockSettings::default()), 1 => fixed]
+fn settings<S: Settings + 'static>() -> impl Strategy<Value = S> {
+    let limits = prop::option::of((1..40u32, 0..100u32));
+    (select(variants::<S>()), limits).prop_map(|(own, limits)| match limits {
+        None => own,
+        Some((batch, more)) => fixed(&own, batch, batch + more),
+    })
 }
 
-fn setup() -> impl Strategy<Value = Setup> {
+fn setup<S: Settings + 'static>() -> impl Strategy<Value = Setup<S>> {
     let stretches = prop::collection::vec(stretch(), 1..5);
     let cpus = prop::collection::vec(0..3u16, 1..=4);
     let distances = prop::option::of(prop::collection::vec(10..40u8, 9));
@@ -188,16 +196,16 @@ fn op(order: impl Fn() -> BoxedStrategy<u8>, frees: u32) -> impl Strategy<Value 
 }
 
 /// The machine and its model, side by side.
-struct Pair {
-    machine: Machine<TestPlatform>,
+struct Pair<D: Design<TestPlatform>> {
+    machine: Machine<TestPlatform, D>,
     model: Naive,
     later: Vec<MemoryRange>,
     cpus: u32,
     cpu: u32,
 }
 
-impl Pair {
-    fn new(setup: &Setup) -> Self {
+impl<D: Design<TestPlatform>> Pair<D> {
+    fn new(setup: &Setup<D::Settings>) -> Self {
         let all = || setup.ranges.iter().chain(&setup.later);
         let first = all().map(|range| range.start).min().expect("a machine has memory");
         let end = all().map(|range| range.start.offset(range.frames)).max();
@@ -222,15 +230,6 @@ impl Pair {
         };
         pair.model.check(&pair.machine);
         pair
-    }
-
-    fn alloc(&mut self, ask: &Ask) {
-        let before: Vec<_> = self.machine.zones().collect();
-        let expected = self.model.expect_alloc(ask, self.cpu, &before);
-        match (self.machine.alloc(ask.request()), expected) {
-            (Ok(pfn), Ok(zone)) => self.model.take(pfn, ask.order, &[zone]),
-            (got, expected) => assert_eq!(got.err(), expected.err(), "{got:?}"),
-        }
     }
 
     fn alloc_many(&mut self, ask: &Ask, count: usize) {
@@ -299,7 +298,7 @@ impl Pair {
 
     fn run(&mut self, op: &Op) {
         match *op {
-            Op::Alloc(ref ask) => self.alloc(ask),
+            Op::Alloc(ref ask) => self.model.alloc(&self.machine, ask, self.cpu),
             Op::AllocMany(ref ask, count) => self.alloc_many(ask, count),
             Op::Free(block) => {
                 if let Some((pfn, order)) = self.held(block) {
@@ -366,8 +365,8 @@ impl Pair {
     }
 }
 
-fn check(setup: &Setup, ops: &[Op]) {
-    let mut pair = Pair::new(setup);
+fn check<D: Design<TestPlatform>>(setup: &Setup<D::Settings>, ops: &[Op]) {
+    let mut pair = Pair::<D>::new(setup);
     for op in ops {
         pair.run(op);
         pair.model.check(&pair.machine);
@@ -387,27 +386,32 @@ fn ops(order: impl Fn() -> BoxedStrategy<u8>, frees: u32) -> impl Strategy<Value
     prop::collection::vec(op(order, frees), 0..400)
 }
 
-fn config() -> ProptestConfig {
+/// Checks a design on random machines with random lists of calls.
+fn explore<D: Design<TestPlatform, Settings: 'static>>(ops: impl Strategy<Value = Vec<Op>>) {
     let default = ProptestConfig::default();
     // A failure shows in full what to turn into a test of its own.
-    ProptestConfig { cases: default.cases.max(1000), failure_persistence: None, ..default }
+    let config = ProptestConfig { failure_persistence: None, ..default };
+    let checked = TestRunner::new(config).run(&(setup(), ops), |(setup, ops)| {
+        check::<D>(&setup, &ops);
+        Ok(())
+    });
+    checked.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-proptest! {
-    #![proptest_config(config())]
-
-    #[test]
-    fn small_blocks_come_and_go(setup in setup(), ops in ops(small_orders, 6)) {
-        check(&setup, &ops);
-    }
-
-    #[test]
-    fn memory_runs_out(setup in setup(), ops in ops(small_orders, 1)) {
-        check(&setup, &ops);
-    }
-
-    #[test]
-    fn blocks_of_all_orders_mix(setup in setup(), ops in ops(all_orders, 4)) {
-        check(&setup, &ops);
-    }
+fn small_blocks_come_and_go<D: Design<TestPlatform, Settings: 'static>>() {
+    explore::<D>(ops(small_orders, 6));
 }
+
+fn memory_runs_out<D: Design<TestPlatform, Settings: 'static>>() {
+    explore::<D>(ops(small_orders, 1));
+}
+
+fn blocks_of_all_orders_mix<D: Design<TestPlatform, Settings: 'static>>() {
+    explore::<D>(ops(all_orders, 4));
+}
+
+test_designs!(TestPlatform: [
+    small_blocks_come_and_go,
+    memory_runs_out,
+    blocks_of_all_orders_mix,
+]);

@@ -4,6 +4,9 @@
 //! Seeds are fixed, so every run is the same; `FREEHOLD_SEED` and `FREEHOLD_SCHEDULES` choose other
 //! seeds and more schedules. A failing schedule is printed, for `shuttle::replay`.
 
+#[macro_use]
+#[path = "common/designs.rs"]
+mod designs;
 #[path = "common/machine.rs"]
 mod machine;
 #[path = "common/shuttle_platform.rs"]
@@ -11,18 +14,25 @@ mod shuttle_platform;
 
 use std::str::FromStr;
 
-use freehold::designs::zone_lock::ZoneLockSettings;
+use designs::{fixed, is_lazy, variants};
+use freehold::designs::{Design, ZoneLock};
+use freehold::platform::Platform;
 use freehold::{
     Config, CpuId, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
     Watermark,
 };
-use machine::{Machine, fixed};
+use machine::Machine;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::{Runner, thread};
 use shuttle_platform::{ShuttlePlatform, run_on};
+
+/// What a design must be so that threads can share it, and its settings with them.
+trait Testable: Design<ShuttlePlatform, Settings: Send + Sync> + Send + Sync + 'static {}
+
+impl<D: Design<ShuttlePlatform, Settings: Send + Sync> + Send + Sync + 'static> Testable for D {}
 
 fn from_env<T: FromStr>(name: &str, default: T) -> T {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
@@ -49,15 +59,15 @@ fn range(start: u64, frames: u64) -> MemoryRange {
 }
 
 /// A machine of few frames, and who holds which as the threads see it.
-struct Shared<const ATOMIC: bool> {
-    machine: Machine<ShuttlePlatform<ATOMIC>>,
+struct Shared<P: Platform, D: Design<P>> {
+    machine: Machine<P, D>,
     held: AtomicU64,
     handed_over: Mutex<Vec<(Pfn, Order)>>,
 }
 
-impl<const ATOMIC: bool> Shared<ATOMIC> {
+impl<P: Platform + Default, D: Design<P>> Shared<P, D> {
     /// At most 64 frames and `cpus` CPUs.
-    fn new(frames: u64, cpus: usize, settings: ZoneLockSettings) -> Arc<Self> {
+    fn new(frames: u64, cpus: usize, settings: &D::Settings) -> Arc<Self> {
         let (ranges, cpus) = ([range(0, frames)], vec![NodeId::new(0); cpus]);
         let config = Config {
             span: Some((Pfn::new(0), FrameCount::new(1024))),
@@ -65,7 +75,7 @@ impl<const ATOMIC: bool> Shared<ATOMIC> {
             ..Config::new(&ranges, &cpus)
         };
         Arc::new(Shared {
-            machine: Machine::new(ShuttlePlatform, &config, &settings),
+            machine: Machine::new(P::default(), &config, settings),
             held: AtomicU64::new(0),
             handed_over: Mutex::new(vec![]),
         })
@@ -87,7 +97,7 @@ impl<const ATOMIC: bool> Shared<ATOMIC> {
         self.machine.free(block, order).expect("the block is held");
     }
 
-    /// Checks that nothing is lost, and that what is free is merged.
+    /// Checks that nothing is lost, and that what is free is merged, unless the design is lazy.
     fn check_whole(&self, frames: u64) {
         for (block, order) in self.handed_over.lock().expect("nobody has panicked").drain(..) {
             self.free(block, order);
@@ -96,19 +106,19 @@ impl<const ATOMIC: bool> Shared<ATOMIC> {
         let census = self.machine.validate().unwrap_or_else(|violation| panic!("{violation}"));
         assert_eq!((census.free.get(), census.managed.get()), (frames, frames));
         let zone = self.machine.zones().next().expect("one zone");
-        assert_eq!(zone.free_blocks[frames.ilog2() as usize], 1);
+        assert!(is_lazy(D::NAME) || zone.free_blocks[frames.ilog2() as usize] == 1);
         let events = self.machine.events();
         assert_eq!(events.allocated, events.freed);
     }
 }
 
 /// One thread's part.
-struct Worker<const ATOMIC: bool> {
-    shared: Arc<Shared<ATOMIC>>,
+struct Worker<P: Platform, D: Design<P>> {
+    shared: Arc<Shared<P, D>>,
     held: Vec<(Pfn, Order)>,
 }
 
-impl<const ATOMIC: bool> Worker<ATOMIC> {
+impl<P: Platform + Default, D: Design<P>> Worker<P, D> {
     fn request(&self) -> Request {
         let order = thread_rng().gen_range(0..6u8).saturating_sub(2);
         let migratetype = MigrateType::ALL[thread_rng().gen_range(0..3)];
@@ -202,8 +212,13 @@ impl<const ATOMIC: bool> Worker<ATOMIC> {
 }
 
 /// Lets so many threads work on so many CPUs.
-fn work<const ATOMIC: bool>(threads: u32, cpus: u32, frames: u64, settings: ZoneLockSettings) {
-    let shared = Shared::<ATOMIC>::new(frames, cpus as usize, settings);
+fn work<P: Platform + Default + Send + Sync, D: Design<P> + Send + Sync + 'static>(
+    threads: u32,
+    cpus: u32,
+    frames: u64,
+    settings: &D::Settings,
+) {
+    let shared = Shared::<P, D>::new(frames, cpus as usize, settings);
     let workers: Vec<_> = (0..threads)
         .map(|thread| {
             let shared = Arc::clone(&shared);
@@ -219,108 +234,125 @@ fn work<const ATOMIC: bool>(threads: u32, cpus: u32, frames: u64, settings: Zone
     shared.check_whole(frames);
 }
 
-#[test]
-fn four_threads_on_two_cpus() {
-    explore(400, || work::<true>(4, 2, 16, fixed(1, 2)));
+fn four_threads_on_two_cpus<D: Testable>() {
+    for own in variants::<D::Settings>() {
+        explore(40, move || work::<_, D>(4, 2, 16, &fixed(&own, 2, 2)));
+    }
 }
 
-#[test]
-fn four_threads_on_four_cpus_with_tuned_lists() {
-    explore(400, || work::<true>(4, 4, 64, ZoneLockSettings::default()));
+fn four_threads_on_four_cpus_with_tuned_lists<D: Testable>() {
+    for own in variants::<D::Settings>() {
+        explore(40, move || work::<_, D>(4, 4, 64, &own));
+    }
 }
 
-#[test]
-fn eight_threads_on_three_cpus() {
-    explore(200, || work::<true>(8, 3, 32, fixed(2, 5)));
+fn eight_threads_on_three_cpus<D: Testable>() {
+    for own in variants::<D::Settings>() {
+        explore(20, move || work::<_, D>(8, 3, 32, &fixed(&own, 2, 5)));
+    }
 }
 
 // A data race or an invariant that it broke, whichever a schedule shows first.
 #[test]
 #[should_panic]
 fn a_lock_taken_in_two_steps_is_caught() {
-    explore(400, || work::<false>(4, 2, 16, fixed(1, 2)));
+    type Racy = ShuttlePlatform<false>;
+    explore(400, || work::<Racy, ZoneLock<Racy>>(4, 2, 16, &machine::fixed(1, 2)));
 }
 
-#[test]
-fn of_many_frees_of_one_block_exactly_one_succeeds() {
-    explore(400, || {
-        let shared = Shared::<true>::new(16, 2, fixed(1, 3));
-        let order = Order::new(thread_rng().gen_range(0..3));
-        let block = shared.machine.alloc(Request::new(order)).expect("memory is free");
-        let threads: Vec<_> = (0..4)
-            .map(|thread| {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || {
-                    run_on(thread % 2);
-                    match thread {
-                        0 => usize::from(shared.machine.free_bulk(&[block], order).is_ok()),
-                        _ => usize::from(shared.machine.free(block, order).is_ok()),
-                    }
+fn of_many_frees_of_one_block_exactly_one_succeeds<D: Testable>() {
+    for own in variants::<D::Settings>() {
+        explore(40, move || {
+            let shared = Shared::<_, D>::new(16, 2, &fixed(&own, 1, 3));
+            let order = Order::new(thread_rng().gen_range(0..3));
+            let block = shared.machine.alloc(Request::new(order)).expect("memory is free");
+            let threads: Vec<_> = (0..4)
+                .map(|thread| {
+                    let shared = Arc::clone(&shared);
+                    thread::spawn(move || {
+                        run_on(thread % 2);
+                        match thread {
+                            0 => usize::from(shared.machine.free_bulk(&[block], order).is_ok()),
+                            _ => usize::from(shared.machine.free(block, order).is_ok()),
+                        }
+                    })
                 })
-            })
-            .collect();
-        let freed: usize = threads.into_iter().map(|it| it.join().expect("well")).sum();
-        assert_eq!(freed, 1);
-        shared.check_whole(16);
-    });
-}
-
-#[test]
-fn all_frames_of_a_block_come_back_from_as_many_threads() {
-    explore(400, || {
-        let shared = Shared::<true>::new(8, 3, fixed(1, 2));
-        let block = shared.machine.alloc(Request::new(Order::new(3))).expect("memory is free");
-        let threads: Vec<_> = (0..8)
-            .map(|thread| {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || {
-                    run_on(thread % 3);
-                    let frame = block.offset(FrameCount::new(u64::from(thread)));
-                    shared.machine.free(frame, Order::ZERO).expect("the frame is held");
-                })
-            })
-            .collect();
-        for thread in threads {
-            thread.join().expect("the thread is well");
-        }
-        shared.check_whole(8);
-    });
-}
-
-#[test]
-fn memory_is_added_and_the_books_are_checked_while_others_work() {
-    explore(200, || {
-        let shared = Shared::<true>::new(16, 2, fixed(1, 2));
-        let adder = Arc::clone(&shared);
-        let adder = thread::spawn(move || {
-            for start in [16, 24] {
-                adder.machine.add_memory(range(start, 8)).expect("the memory is new");
-            }
+                .collect();
+            let freed: usize = threads.into_iter().map(|it| it.join().expect("well")).sum();
+            assert_eq!(freed, 1);
+            shared.check_whole(16);
         });
-        let observer = Arc::clone(&shared);
-        let observer = thread::spawn(move || {
-            for _ in 0..3 {
-                let machine = &observer.machine;
-                machine.drain_all();
-                let census = machine.validate().unwrap_or_else(|violation| panic!("{violation}"));
-                let places = census.free + census.per_cpu + census.allocated;
-                assert_eq!(places, census.managed);
-                assert_eq!(machine.zones().count(), 1);
-                machine.events();
-            }
-        });
-        let workers: Vec<_> = (0..2)
-            .map(|cpu| {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || {
-                    run_on(cpu);
-                    Worker { shared, held: vec![] }.run(2, 8);
-                })
-            })
-            .collect();
-        for thread in workers.into_iter().chain([adder, observer]) {
-            thread.join().expect("the thread is well");
-        }
-        shared.check_whole(32);
-    });
+    }
 }
+
+fn all_frames_of_a_block_come_back_from_as_many_threads<D: Testable>() {
+    for own in variants::<D::Settings>() {
+        explore(40, move || {
+            let shared = Shared::<_, D>::new(8, 3, &fixed(&own, 1, 2));
+            let block = shared.machine.alloc(Request::new(Order::new(3))).expect("memory is free");
+            let threads: Vec<_> = (0..8)
+                .map(|thread| {
+                    let shared = Arc::clone(&shared);
+                    thread::spawn(move || {
+                        run_on(thread % 3);
+                        let frame = block.offset(FrameCount::new(u64::from(thread)));
+                        shared.machine.free(frame, Order::ZERO).expect("the frame is held");
+                    })
+                })
+                .collect();
+            for thread in threads {
+                thread.join().expect("the thread is well");
+            }
+            shared.check_whole(8);
+        });
+    }
+}
+
+fn memory_is_added_and_the_books_are_checked_while_others_work<D: Testable>() {
+    for own in variants::<D::Settings>() {
+        explore(20, move || {
+            let shared = Shared::<_, D>::new(16, 2, &fixed(&own, 1, 2));
+            let adder = Arc::clone(&shared);
+            let adder = thread::spawn(move || {
+                for start in [16, 24] {
+                    adder.machine.add_memory(range(start, 8)).expect("the memory is new");
+                }
+            });
+            let observer = Arc::clone(&shared);
+            let observer = thread::spawn(move || {
+                for _ in 0..3 {
+                    let machine = &observer.machine;
+                    machine.drain_all();
+                    let census =
+                        machine.validate().unwrap_or_else(|violation| panic!("{violation}"));
+                    let places = census.free + census.per_cpu + census.allocated;
+                    assert_eq!(places, census.managed);
+                    assert_eq!(machine.zones().count(), 1);
+                    machine.events();
+                }
+            });
+            let workers: Vec<_> = (0..2)
+                .map(|cpu| {
+                    let shared = Arc::clone(&shared);
+                    thread::spawn(move || {
+                        run_on(cpu);
+                        Worker { shared, held: vec![] }.run(2, 8);
+                    })
+                })
+                .collect();
+            for thread in workers.into_iter().chain([adder, observer]) {
+                thread.join().expect("the thread is well");
+            }
+            shared.check_whole(32);
+        });
+    }
+}
+
+test_designs!(ShuttlePlatform: [
+    four_threads_on_two_cpus,
+    four_threads_on_four_cpus_with_tuned_lists,
+    eight_threads_on_three_cpus,
+    of_many_frees_of_one_block_exactly_one_succeeds,
+    all_frames_of_a_block_come_back_from_as_many_threads,
+    memory_is_added_and_the_books_are_checked_while_others_work,
+]);

@@ -5,6 +5,9 @@
 //! decisions again, though the scheduler may not.
 
 mod common;
+#[macro_use]
+#[path = "common/designs.rs"]
+mod designs;
 #[path = "common/machine.rs"]
 mod machine;
 #[path = "common/naive.rs"]
@@ -17,12 +20,13 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 
 use common::{TestPlatform, run_on};
-use freehold::designs::zone_lock::ZoneLockSettings;
+use designs::{fixed, variants};
+use freehold::designs::Design;
 use freehold::{
     Config, CpuId, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
     Watermark, ZoneKind,
 };
-use machine::{Machine, fixed};
+use machine::Machine;
 use naive::Naive;
 
 const SPAN: u64 = 10_240;
@@ -91,8 +95,8 @@ fn additions() -> impl Iterator<Item = MemoryRange> {
 }
 
 /// A machine, and who holds which frame as the threads see it.
-struct Shared {
-    machine: Machine<TestPlatform>,
+struct Shared<D: Design<TestPlatform> + Sync> {
+    machine: Machine<TestPlatform, D>,
     /// One bit for each frame that a thread holds.
     held: Vec<AtomicU64>,
     /// Blocks on their way from one thread to another.
@@ -101,8 +105,8 @@ struct Shared {
     freed: AtomicU64,
 }
 
-impl Shared {
-    fn new(settings: &ZoneLockSettings) -> Self {
+impl<D: Design<TestPlatform> + Sync> Shared<D> {
+    fn new(settings: &D::Settings) -> Self {
         let ranges = ranges();
         let config = Config {
             span: Some((Pfn::new(0), FrameCount::new(SPAN))),
@@ -137,13 +141,13 @@ impl Shared {
 }
 
 /// One thread's part.
-struct Worker<'a> {
-    shared: &'a Shared,
+struct Worker<'a, D: Design<TestPlatform> + Sync> {
+    shared: &'a Shared<D>,
     random: Random,
     held: Vec<(Pfn, Order)>,
 }
 
-impl Worker<'_> {
+impl<D: Design<TestPlatform> + Sync> Worker<'_, D> {
     fn request(&mut self) -> Request {
         let order = match self.random.below(20) {
             0..=12 => 0,
@@ -263,7 +267,11 @@ impl Worker<'_> {
 }
 
 /// Looks at the books and disturbs the CPUs until `done`.
-fn observe(shared: &Shared, mut random: Random, done: &AtomicBool) {
+fn observe<D: Design<TestPlatform> + Sync>(
+    shared: &Shared<D>,
+    mut random: Random,
+    done: &AtomicBool,
+) {
     while !done.load(SeqCst) {
         let machine = &shared.machine;
         let cpu = CpuId::new(random.below(CPUS.len()) as u32);
@@ -283,26 +291,39 @@ fn observe(shared: &Shared, mut random: Random, done: &AtomicBool) {
     }
 }
 
-/// Checks that nothing is held and everything, additions included, is whole.
-fn check_whole(shared: &Shared, additions: impl Iterator<Item = MemoryRange>) {
+/// Checks that nothing is held and everything, additions included, is free and merged.
+fn check_whole<D: Design<TestPlatform> + Sync>(
+    shared: &Shared<D>,
+    additions: impl Iterator<Item = MemoryRange>,
+) {
     let machine = &shared.machine;
     machine.drain_all();
     let census = machine.validate().unwrap_or_else(|violation| panic!("{violation}"));
     assert_eq!(census.allocated, FrameCount::ZERO);
     let ranges: Vec<_> = ranges().into_iter().chain(additions).collect();
     let model = Naive::new(&Config::new(&ranges, &CPUS));
-    for (index, zone) in machine.zones().enumerate() {
-        assert_eq!(zone.free, zone.managed);
-        assert_eq!(zone.free_blocks, model.merged(index), "zone {index} is merged");
-    }
+    assert!(machine.zones().all(|zone| zone.free == zone.managed));
+    model.check_merged(machine);
     let (events, freed) = (machine.events(), shared.freed.load(SeqCst));
     assert_eq!(events.allocated.get(), shared.allocated.load(SeqCst));
     assert_eq!((events.freed.get(), events.allocated.get()), (freed, freed));
 }
 
-fn stress(threads: u64, settings: &ZoneLockSettings, calls: usize) {
+/// Lets so many threads work on a machine with each of the settings that only the design has, as
+/// `lists` completes them.
+fn stress<D: Design<TestPlatform> + Sync>(
+    threads: u64,
+    lists: impl Fn(&D::Settings) -> D::Settings,
+    calls: usize,
+) {
+    for own in variants() {
+        stress_one::<D>(threads, &lists(&own), calls);
+    }
+}
+
+fn stress_one<D: Design<TestPlatform> + Sync>(threads: u64, settings: &D::Settings, calls: usize) {
     let seed = Seed::new();
-    let shared = Shared::new(settings);
+    let shared = Shared::<D>::new(settings);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| observe(&shared, seed.random(threads), &done));
@@ -335,31 +356,26 @@ fn stress(threads: u64, settings: &ZoneLockSettings, calls: usize) {
     check_whole(&shared, additions());
 }
 
-#[test]
-fn two_threads() {
-    stress(2, &fixed(31, 186), 4_000_000);
+fn two_threads<D: Design<TestPlatform> + Sync>() {
+    stress::<D>(2, |own| fixed(own, 31, 186), 500_000);
 }
 
-#[test]
-fn three_threads_with_the_shortest_lists() {
-    stress(3, &fixed(1, 1), 2_000_000);
+fn three_threads_with_the_shortest_lists<D: Design<TestPlatform> + Sync>() {
+    stress::<D>(3, |own| fixed(own, 1, 1), 200_000);
 }
 
-#[test]
-fn three_threads_with_tuned_lists() {
-    stress(3, &ZoneLockSettings::default(), 3_000_000);
+fn three_threads_with_tuned_lists<D: Design<TestPlatform> + Sync>() {
+    stress::<D>(3, D::Settings::clone, 300_000);
 }
 
-#[test]
-fn more_threads_than_cpus() {
-    stress(4, &ZoneLockSettings::default(), 2_000_000);
+fn more_threads_than_cpus<D: Design<TestPlatform> + Sync>() {
+    stress::<D>(4, D::Settings::clone, 200_000);
 }
 
-#[test]
-fn of_two_racing_frees_exactly_one_succeeds() {
-    const ROUNDS: usize = 20_000;
+fn of_two_racing_frees_exactly_one_succeeds<D: Design<TestPlatform> + Sync>() {
+    const ROUNDS: usize = 5_000;
     let seed = Seed::new();
-    let shared = Shared::new(&fixed(4, 16));
+    let shared = Shared::<D>::new(&fixed(&D::Settings::default(), 4, 16));
     let (start, end) = (Barrier::new(2), Barrier::new(2));
     let round = Mutex::new((Pfn::default(), Order::ZERO, Pfn::default(), Order::ZERO));
     let freed = AtomicU64::new(0);
@@ -413,3 +429,11 @@ fn of_two_racing_frees_exactly_one_succeeds() {
     let census = shared.machine.validate().unwrap_or_else(|violation| panic!("{violation}"));
     assert_eq!((census.allocated, census.free), (FrameCount::ZERO, census.managed));
 }
+
+test_designs!(TestPlatform: [
+    two_threads,
+    three_threads_with_the_shortest_lists,
+    three_threads_with_tuned_lists,
+    more_threads_than_cpus,
+    of_two_racing_frees_exactly_one_succeeds,
+]);

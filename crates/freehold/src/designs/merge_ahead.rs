@@ -165,3 +165,70 @@ fn merge<P: Platform>(
     stage(design, pages, block.head(order.up()), order.up(), of);
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::designs::testing::{Workbench, fixed};
+    use crate::memmap::block::BlockType::Movable;
+
+    type Bench = Workbench<Ahead>;
+
+    /// So many frames, all in use.
+    fn bench(frames: usize) -> Bench {
+        let bench = Bench::new(frames as u64, &fixed(NoneOfItsOwn, 1, 5000));
+        bench.alloc_frames(frames);
+        bench
+    }
+
+    #[test]
+    fn pairs_are_found_order_by_order() {
+        let bench = bench(16);
+        (0..7).for_each(|frame| bench.free(0, frame));
+        assert_eq!(bench.drain(0, 7, 0), 7);
+        for (order, block) in [(0, 6), (1, 4), (2, 0)] {
+            assert_eq!(bench.in_zone(order, Movable), [block]);
+        }
+        bench.check();
+    }
+
+    #[test]
+    fn a_block_takes_its_buddy_along() {
+        let bench = bench(16);
+        // Frame 4 is the oldest; its buddy came last.
+        [4, 0, 1, 5].into_iter().for_each(|frame| bench.free(0, frame));
+        assert_eq!(bench.drain(0, 1, 0), 2);
+        assert_eq!((bench.in_zone(1, Movable), bench.listed(0, 0)), ([4].into(), [1, 0].into()));
+        bench.check();
+    }
+
+    #[test]
+    fn frames_of_another_cpu_are_left_alone() {
+        let bench = bench(16);
+        bench.free(0, 0);
+        bench.free(1, 1);
+        assert_eq!(bench.drain(0, 1, 0), 1);
+        assert_eq!((bench.in_zone(0, Movable), bench.listed(1, 0)), ([0].into(), [1].into()));
+        // The other one merges with it in the zone, when its time comes.
+        assert_eq!(bench.drain(1, 1, 0), 1);
+        assert_eq!(bench.in_zone(1, Movable), [0]);
+        bench.check();
+    }
+
+    #[test]
+    fn pageblocks_are_left_to_the_zone() {
+        let bench = bench(1024);
+        (0..1024).for_each(|frame| bench.free(0, frame));
+        {
+            let pages = bench.pages(0);
+            let block = FrameIndex(0);
+            assert!(!merge(&bench.design, &pages, block, Order::PAGEBLOCK));
+        }
+        // The first pageblock's frames are the oldest; the last of them takes nothing along.
+        assert_eq!(bench.drain(0, 512, 0), 512);
+        assert_eq!((bench.in_zone(9, Movable), bench.listed(0, 0).len()), ([0].into(), 512));
+        assert_eq!(bench.drain(0, 512, 0), 512);
+        assert_eq!(bench.in_zone(10, Movable), [0]);
+        bench.check();
+    }
+}

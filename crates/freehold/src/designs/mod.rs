@@ -31,6 +31,8 @@ pub mod zone_lock;
 mod pcp;
 mod pcp_tuning;
 mod skeleton;
+#[cfg(test)]
+mod testing;
 
 /// A way to hand out the frames of a machine: the second type argument of
 /// [`PageAllocator`](crate::PageAllocator), which documents what each call means.

@@ -1,7 +1,7 @@
 //! The allocator's seam on loom, which tries every interleaving of a small program and every value
 //! that a weakly ordered load may see.
 //!
-//! The platform has two deliberate defects to choose from, for tests of the tests.
+//! The platform has three deliberate defects to choose from, for tests of the tests.
 
 use std::cell::Cell;
 
@@ -20,20 +20,28 @@ pub(crate) fn run_on(cpu: u32) {
     CPU.with(|of| of.set(cpu));
 }
 
-/// An atomic that loom watches. Without `ATOMIC`, a compare-exchange is a load and a store.
-pub(crate) struct LoomWord<A, const ATOMIC: bool>(A);
+/// An atomic that loom watches. Without `ATOMIC`, a compare-exchange is a load and a store; without
+/// `ACQUIRES`, nothing that others wrote before is sure to be seen with its value.
+pub(crate) struct LoomWord<A, const ATOMIC: bool, const ACQUIRES: bool>(A);
+
+/// The ordering asked for, or none.
+const fn ordering<const ACQUIRES: bool>(order: Ordering) -> Ordering {
+    if ACQUIRES { order } else { Relaxed }
+}
 
 macro_rules! words {
     ($($atomic:ident: $int:ty),*) => {$(
-        impl<const ATOMIC: bool> Word<$int> for LoomWord<$atomic, ATOMIC> {
+        impl<const ATOMIC: bool, const ACQUIRES: bool> Word<$int>
+            for LoomWord<$atomic, ATOMIC, ACQUIRES>
+        {
             fn new(value: $int) -> Self {
                 LoomWord($atomic::new(value))
             }
             fn load(&self, order: Ordering) -> $int {
-                self.0.load(order)
+                self.0.load(ordering::<ACQUIRES>(order))
             }
             fn store(&self, value: $int, order: Ordering) {
-                self.0.store(value, order);
+                self.0.store(value, ordering::<ACQUIRES>(order));
             }
             fn swap(&self, value: $int, order: Ordering) -> $int {
                 self.0.swap(value, order)
@@ -41,6 +49,7 @@ macro_rules! words {
             fn compare_exchange(
                 &self, current: $int, new: $int, success: Ordering, failure: Ordering,
             ) -> Result<$int, $int> {
+                let [success, failure] = [success, failure].map(ordering::<ACQUIRES>);
                 if ATOMIC {
                     return self.0.compare_exchange(current, new, success, failure);
                 }
@@ -108,11 +117,18 @@ impl<const ORDERED: bool> RawLock for LoomLock<ORDERED> {
 }
 
 /// The platform.
-pub(crate) struct LoomPlatform<const ORDERED: bool = true, const ATOMIC: bool = true>;
+#[derive(Default)]
+pub(crate) struct LoomPlatform<
+    const ORDERED: bool = true,
+    const ATOMIC: bool = true,
+    const ACQUIRES: bool = true,
+>;
 
-impl<const ORDERED: bool, const ATOMIC: bool> Platform for LoomPlatform<ORDERED, ATOMIC> {
-    type U32 = LoomWord<AtomicU32, ATOMIC>;
-    type U64 = LoomWord<AtomicU64, ATOMIC>;
+impl<const ORDERED: bool, const ATOMIC: bool, const ACQUIRES: bool> Platform
+    for LoomPlatform<ORDERED, ATOMIC, ACQUIRES>
+{
+    type U32 = LoomWord<AtomicU32, ATOMIC, ACQUIRES>;
+    type U64 = LoomWord<AtomicU64, ATOMIC, ACQUIRES>;
     type Cell<T: Scalar> = LoomCell<T>;
     type LocalCell<T: Scalar> = LoomCell<T>;
     type Lock = LoomLock<ORDERED>;
@@ -127,6 +143,11 @@ impl<const ORDERED: bool, const ATOMIC: bool> Platform for LoomPlatform<ORDERED,
     }
 
     fn unpin(&self) {}
+
+    /// Without this, a model that waits for another thread would never end.
+    fn relax(&self) {
+        loom::thread::yield_now();
+    }
 
     fn irq_save(&self) {}
 

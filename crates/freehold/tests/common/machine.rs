@@ -57,10 +57,10 @@ impl<P: Platform, D: Design<P>> Deref for Machine<P, D> {
     }
 }
 
-/// Per-CPU lists of constant size.
+/// The baseline with per-CPU lists of constant size.
 pub(crate) fn fixed(batch: u32, high: u32) -> ZoneLockSettings {
     ZoneLockSettings { pcp: Pcp::Fixed, batch, high, ..Default::default() }
 }
 
-// Some binaries have tuned lists only.
+// Some binaries have tuned lists only, or run other designs as well.
 const _: fn(u32, u32) -> ZoneLockSettings = fixed;

@@ -54,6 +54,10 @@ impl Platform for TestPlatform {
 
     fn unpin(&self) {}
 
+    fn relax(&self) {
+        Yield::relax(0);
+    }
+
     fn irq_save(&self) {}
 
     fn irq_restore(&self, _state: ()) {}

@@ -104,6 +104,7 @@ impl<const ATOMIC: bool> RawLock for ShuttleLock<ATOMIC> {
 }
 
 /// The platform.
+#[derive(Default)]
 pub(crate) struct ShuttlePlatform<const ATOMIC: bool = true>;
 
 impl<const ATOMIC: bool> Platform for ShuttlePlatform<ATOMIC> {
@@ -123,6 +124,10 @@ impl<const ATOMIC: bool> Platform for ShuttlePlatform<ATOMIC> {
     }
 
     fn unpin(&self) {}
+
+    fn relax(&self) {
+        shuttle::thread::yield_now();
+    }
 
     fn irq_save(&self) {}
 

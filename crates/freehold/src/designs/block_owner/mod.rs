@@ -44,6 +44,8 @@ mod drain;
 mod owned;
 mod queue;
 mod refill;
+#[cfg(test)]
+mod tests;
 
 /// The design whose CPUs own pageblocks.
 pub type BlockOwner<P> = Skeleton<P, Owners<P>>;

@@ -38,6 +38,8 @@ use crate::units::{FrameCount, MigrateType, Order};
 use table::{ClusterTable, ClusterTablePlan, ZoneClusters};
 
 mod table;
+#[cfg(test)]
+mod tests;
 
 /// The design with clusters.
 pub type Cluster<P> = Skeleton<P, Clustered<P>>;

@@ -346,3 +346,129 @@ impl<P: Platform> Beside<P> for ZoneClusters<'_, P> {
         self.wait();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::designs::cluster::Clustered;
+    use crate::designs::testing::{Workbench, ZONE, fixed};
+    use crate::memmap::block::BlockType::Movable;
+    use crate::testing::TestPlatform;
+
+    type Bench = Workbench<Clustered<TestPlatform>>;
+    type Zone<'a> = ZoneClusters<'a, TestPlatform>;
+
+    /// Sixteen frames, all in use, and clusters of up to four.
+    fn bench() -> Bench {
+        let bench = Bench::new(16, &fixed(Default::default(), 4, 4));
+        bench.alloc_frames(16);
+        bench.drain_all_of(0);
+        bench
+    }
+
+    fn clusters_of(bench: &Bench) -> Zone<'_> {
+        bench.design.policy.table.of_zone(&TestPlatform, ZONE)
+    }
+
+    /// Frees frames without merging them.
+    fn give(bench: &Bench, frames: &[u32]) {
+        let guard = bench.lock();
+        for &frame in frames {
+            guard.add_free(guard.give_unmerged(FrameIndex(frame)));
+        }
+    }
+
+    fn take(bench: &Bench, frame: u32) {
+        let guard = bench.lock();
+        assert_eq!(guard.buddy.remove_any(FrameIndex(frame)), Some(Order::ZERO));
+        guard.sub_free(FrameCount::new(1));
+    }
+
+    /// Tail and size of each cluster, from the front of the list.
+    fn clusters(bench: &Bench) -> Vec<(u32, u32)> {
+        let (zone, frames) = (clusters_of(bench), &bench.design.frames);
+        let list = bench.in_zone(0, Movable);
+        let of_frame = |&frame: &u32| zone.of_frame(frames, FrameIndex(frame));
+        let mut all: Vec<_> = list.iter().filter_map(of_frame).collect();
+        all.dedup();
+        all.into_iter().map(|of| zone.extent(of)).map(|(tail, frames)| (tail.0, frames)).collect()
+    }
+
+    fn check(bench: &Bench) -> Result<(), FrameIndex> {
+        let guard = bench.lock();
+        let list = guard.buddy.lists.list(Order::ZERO, Movable);
+        clusters_of(bench).check_list(&bench.design.frames, list)
+    }
+
+    #[test]
+    fn frames_join_at_both_ends_up_to_a_batch() {
+        let bench = bench();
+        give(&bench, &[0, 2, 4, 6]);
+        assert_eq!(clusters(&bench), [(0, 4)]);
+        give(&bench, &[8]);
+        for frame in [10, 12] {
+            let guard = bench.lock();
+            guard.add_free(guard.give(FrameIndex(frame), Order::ZERO, Some(End::Back)));
+        }
+        assert_eq!(bench.in_zone(0, Movable), [8, 6, 4, 2, 0, 10, 12]);
+        assert_eq!(clusters(&bench), [(8, 1), (0, 4), (12, 2)]);
+        assert_eq!(check(&bench), Ok(()));
+    }
+
+    #[test]
+    fn frames_leave_from_every_place() {
+        let bench = bench();
+        give(&bench, &[0, 2, 4, 6]);
+        for (frame, left) in [(4, (0, 3)), (0, (2, 2)), (6, (2, 1))] {
+            take(&bench, frame);
+            assert_eq!(clusters(&bench), [left], "without {frame}");
+            assert_eq!(check(&bench), Ok(()));
+        }
+        take(&bench, 2);
+        assert_eq!(clusters(&bench), []);
+        // The slot is the first unused one again.
+        assert_eq!(clusters_of(&bench).create(FrameIndex(0), 1), Some(ClusterIndex(0)));
+    }
+
+    #[test]
+    fn slots_run_out_and_are_used_again() {
+        let bench = bench();
+        let zone = clusters_of(&bench);
+        let slots = || core::iter::from_fn(|| zone.create(FrameIndex(0), 1));
+        assert!(slots().map(|slot| slot.0).eq(0..WORD_BITS));
+        // Neither a frame alone nor one beside it finds a slot; both are on the list all the same.
+        give(&bench, &[0, 2]);
+        assert_eq!((clusters(&bench), check(&bench)), (Vec::new(), Ok(())));
+        for slot in [40, 7] {
+            zone.release(ClusterIndex(slot));
+        }
+        assert!(slots().map(|slot| slot.0).eq([7, 40]));
+    }
+
+    #[test]
+    fn batches_of_one_frame_have_no_clusters() {
+        assert_eq!(slots(FrameCount::new(1 << 20), 1), 0);
+        assert_eq!(slots(FrameCount::new(1 << 20), 64), 1 << 14);
+        assert_eq!(slots(FrameCount::new(65 * 4), 4), 2 * WORD_BITS);
+    }
+
+    #[test]
+    fn a_corrupt_table_is_found_out() {
+        let corruptions: [(fn(&Zone<'_>, &FrameTable<TestPlatform>), u32); 4] = [
+            (|_, frames| Zone::set_of_frame(frames, FrameIndex(4), None), 4),
+            (|zone, _| zone.table.cluster(ClusterIndex(0)).frames.set(5), 0),
+            (|zone, _| zone.table.cluster(ClusterIndex(0)).frames.set(0), 6),
+            (|zone, _| zone.table.cluster(ClusterIndex(0)).tail.set(2), 0),
+        ];
+        for (corrupt, at) in corruptions {
+            let bench = bench();
+            give(&bench, &[0, 2, 4, 6]);
+            corrupt(&clusters_of(&bench), &bench.design.frames);
+            assert_eq!(check(&bench), Err(FrameIndex(at)));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! All designs, each with the settings that only it has: what the contract says is tested for every
+//! one of them.
+
+use freehold::designs::Settings;
+use freehold::designs::zone_lock::ZoneLockSettings;
+
+/// Makes tests of generic functions, once for each design on this platform. A new design is one
+/// line here.
+macro_rules! test_designs {
+    ($platform:ident: $tests:tt) => {
+        test_designs!(zone_lock, ZoneLock<$platform>, $tests);
+        test_designs!(lazy_merge, LazyMerge<$platform>, $tests);
+        test_designs!(cluster, Cluster<$platform>, $tests);
+        test_designs!(merge_ahead, MergeAhead<$platform>, $tests);
+        test_designs!(block_owner, BlockOwner<$platform>, $tests);
+    };
+    ($module:ident, $design:ident<$platform:ident>, [$($test:ident),* $(,)?]) => {
+        mod $module {
+            $(
+                #[test]
+                fn $test() {
+                    super::$test::<freehold::designs::$design<super::$platform>>();
+                }
+            )*
+        }
+    };
+}
+
+/// Whether the design leaves single frames unmerged when they go back to the zone: then not all
+/// that is free is merged after a drain.
+pub(crate) fn is_lazy(design: &str) -> bool {
+    ["lazy-merge", "cluster"].contains(&design)
+}
+
+/// Every combination of the settings that only this design has, the default first.
+pub(crate) fn variants<S: Settings>() -> Vec<S> {
+    let mut variants = vec![S::default()];
+    let of_its_own = |name| !["pcp", "batch", "high"].contains(&name);
+    for setting in S::TABLE.iter().filter(|setting| of_its_own(setting.name)) {
+        let others = setting.values.split('|').filter(|&value| value != setting.default);
+        let changed: Vec<_> = others
+            .flat_map(|value| {
+                variants.iter().map(move |variant| with(variant, setting.name, value))
+            })
+            .collect();
+        variants.extend(changed);
+    }
+    variants
+}
+
+/// These settings with one changed.
+pub(crate) fn with<S: Settings>(settings: &S, name: &str, value: &str) -> S {
+    let mut settings = settings.clone();
+    settings.set(name, value).expect("the setting has this value");
+    settings
+}
+
+/// These settings with per-CPU lists of constant size.
+pub(crate) fn fixed<S: Settings>(own: &S, batch: u32, high: u32) -> S {
+    let settings = with(&with(own, "pcp", "fixed"), "batch", &batch.to_string());
+    with(&settings, "high", &high.to_string())
+}
+
+// Not every binary makes use of everything here.
+const _: () = {
+    let _: fn(&str) -> bool = is_lazy;
+    let _: fn() -> Vec<ZoneLockSettings> = variants;
+};
