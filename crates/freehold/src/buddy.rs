@@ -327,3 +327,60 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::designs::testing::{Workbench, fixed};
+    use crate::designs::zone_lock::Baseline;
+
+    #[test]
+    fn an_isolated_pageblock_is_out_of_circulation_until_its_release() {
+        let bench: Workbench<Baseline> = Workbench::new(1024, &fixed(Default::default(), 1, 1));
+        let second = FrameIndex(512);
+        assert!(bench.lock().isolate(second) && !bench.lock().isolate(second));
+        // The block that reached beyond it was split; its frames count no longer.
+        assert_eq!(bench.in_zone(9, BlockType::Movable), [0]);
+        assert_eq!(bench.in_zone(9, BlockType::Isolated), [512]);
+        assert_eq!((bench.level(), bench.lock().isolated().get()), (512, 512));
+        bench.check();
+        bench.lock().release(second);
+        assert_eq!(bench.in_zone(10, BlockType::Movable), [0]);
+        assert_eq!((bench.level(), bench.lock().isolated().get()), (1024, 0));
+        bench.check();
+    }
+
+    #[test]
+    fn what_is_freed_to_an_isolated_pageblock_stays_there() {
+        let bench: Workbench<Baseline> = Workbench::new(512, &fixed(Default::default(), 1, 1));
+        bench.alloc_frames(2);
+        assert!(bench.lock().isolate(FrameIndex(0)));
+        bench.free(0, 0);
+        bench.free(0, 1);
+        // Merged with its kind, and nobody is given it.
+        assert_eq!(bench.in_zone(9, BlockType::Isolated), [0]);
+        assert!(bench.lock().buddy.take_smallest(Order::ZERO, MigrateType::Movable).is_none());
+        bench.check();
+        bench.lock().release(FrameIndex(0));
+        assert_eq!((bench.in_zone(9, BlockType::Movable), bench.level()), ([0].into(), 512));
+        bench.check();
+    }
+
+    #[test]
+    fn a_late_merge_makes_up_for_one_that_was_put_off() {
+        let bench: Workbench<Baseline> = Workbench::new(512, &fixed(Default::default(), 1, 1));
+        bench.alloc_frames(512);
+        {
+            let guard = bench.lock();
+            for frame in [0, 1, 3].map(FrameIndex) {
+                guard.add_free(guard.give_unmerged(frame));
+            }
+            // Its buddy is in use, so nothing happens.
+            guard.buddy.merge_late(FrameIndex(3));
+            guard.buddy.merge_late(FrameIndex(1));
+        }
+        assert_eq!(bench.in_zone(0, BlockType::Movable), [3]);
+        assert_eq!(bench.in_zone(1, BlockType::Movable), [0]);
+        bench.check();
+    }
+}

@@ -1,5 +1,5 @@
-//! What the designs do without the zone lock, under loom: queues of frames on their way home, owners
-//! that change meanwhile, and clusters that are cut off while others walk the frames.
+//! What the designs do without the zone lock, under loom: queues of frames on their way home,
+//! owners that change meanwhile, and clusters that are cut off while others walk the frames.
 //!
 //! As in `seam_loom.rs`, all interleavings with a few preemptions, and all values that the memory
 //! orderings allow a load to see; `LOOM_MAX_PREEMPTIONS` looks further.
@@ -150,19 +150,17 @@ fn a_push_in_two_steps_is_caught() {
     two_pushes_against_take_all::<false, true>();
 }
 
-/// A third CPU drains the owner's lists, and with them its queue, while frames still come: each is
+/// Another CPU drains the owner's lists, and with them its queue, while frames still come: each is
 /// either taken along or stays for the next.
 #[test]
 fn a_queue_is_drained_by_another_cpu() {
     explore(1, || {
         let (machine, [first, second]) = owned::<Sound, 2>(3, QUEUE);
         let drain = on_cpu(&machine, 2, |machine| machine.drain_all());
-        let owner = on_cpu(&machine, 0, |machine| machine.drain(CpuId::new(0)));
         run_on(1);
         free(&machine, first);
         free(&machine, second);
         drain.join().expect("well");
-        owner.join().expect("well").expect("the CPU exists");
         check_whole(&machine);
     });
 }
@@ -295,9 +293,9 @@ fn a_walk_waits_for_a_refill_in_progress() {
 /// Two walks and a refill: the refill may only cut clusters once the last walk has ended.
 #[test]
 fn two_walks_and_a_refill() {
-    explore(2, || {
+    explore(1, || {
         let (machine, []) = clustered::<Sound, 0>(4);
-        let walk = on_cpu(&machine, 1, |machine| check(machine));
+        let walk = on_cpu(&machine, 1, check);
         let other = on_cpu(&machine, 0, |machine| machine.alloc(frame()).expect("memory is free"));
         check(&machine);
         walk.join().expect("well");
@@ -306,13 +304,14 @@ fn two_walks_and_a_refill() {
     });
 }
 
-/// A block is freed to the zone while a refill has the neighbouring frames on their way: what merges
-/// first waits until no mark is stale. Here the walk of a check makes that frees merge at once.
+/// A block is freed to the zone while a refill has the neighbouring frames on their way: what
+/// merges first waits until no mark is stale. Here the walk of a check makes that frees merge at
+/// once.
 #[test]
 fn a_merge_waits_for_a_refill_in_progress() {
-    explore(2, || {
+    explore(1, || {
         let (machine, [held]) = clustered::<Sound, 1>(4);
-        let walk = on_cpu(&machine, 1, |machine| check(machine));
+        let walk = on_cpu(&machine, 1, check);
         let merge = on_cpu(&machine, 1, move |machine| {
             free(machine, held);
             machine.drain(CpuId::new(1)).expect("the CPU exists");
@@ -337,9 +336,9 @@ fn refill_against_a_conversion<const ATOMIC: bool, const ACQUIRES: bool>() {
     });
 }
 
-/// A request for another type takes over the pageblock, and with it all that looks free there, while
-/// a refill has frames of it on their way. It waits for the refill with the zone lock held, which
-/// the refill does not need any more. The end of a refill releases its marks, and the wait acquires
+/// A request for another type takes over the pageblock, and with it all that looks free there,
+/// while a refill has frames of it on their way. It waits for the refill with the zone lock held,
+/// which the refill does not need any more. The end of a refill releases its marks, and the wait acquires
 /// them.
 #[test]
 fn a_conversion_waits_for_a_refill_in_progress() {
@@ -376,13 +375,12 @@ fn frames_are_merged_ahead_beside_those_of_another_cpu() {
         let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 2, high: 2, ..Default::default() };
         let machine = build::<Sound, MergeAhead<Sound>>(4, 2, &settings);
         let frames = [(); 4].map(|()| machine.alloc(frame()).expect("memory is free"));
-        let other = on_cpu(&machine, 1, move |machine| {
-            free(machine, frames[1]);
-            free(machine, frames[3]);
-        });
+        let other = on_cpu(&machine, 1, move |machine| free(machine, frames[1]));
+        // The second of them makes the list too long.
         free(&machine, frames[0]);
         free(&machine, frames[2]);
         other.join().expect("well");
+        free(&machine, frames[3]);
         check_whole(&machine);
         assert_eq!(machine.zones().next().expect("one zone").free_blocks[2], 1);
     });

@@ -92,7 +92,9 @@ impl Stretch {
 }
 
 fn settings<S: Settings + 'static>() -> impl Strategy<Value = S> {
-    let limits = prop::option::of((1..40u32, 0..100u32));
+    // Lists of 512 frames hold a whole pageblock, which a CPU can own then.
+    let more = prop_oneof![2 => 0..100u32, 1 => 512..1500u32];
+    let limits = prop::option::of((1..40u32, more));
     (select(variants::<S>()), limits).prop_map(|(own, limits)| match limits {
         None => own,
         Some((batch, more)) => fixed(&own, batch, batch + more),

@@ -61,12 +61,12 @@ fn range(start: u64, frames: u64) -> MemoryRange {
 /// A machine of few frames, and who holds which as the threads see it.
 struct Shared<P: Platform, D: Design<P>> {
     machine: Machine<P, D>,
-    held: AtomicU64,
+    /// One bit for each frame.
+    held: Vec<AtomicU64>,
     handed_over: Mutex<Vec<(Pfn, Order)>>,
 }
 
 impl<P: Platform + Default, D: Design<P>> Shared<P, D> {
-    /// At most 64 frames and `cpus` CPUs.
     fn new(frames: u64, cpus: usize, settings: &D::Settings) -> Arc<Self> {
         let (ranges, cpus) = ([range(0, frames)], vec![NodeId::new(0); cpus]);
         let config = Config {
@@ -76,17 +76,19 @@ impl<P: Platform + Default, D: Design<P>> Shared<P, D> {
         };
         Arc::new(Shared {
             machine: Machine::new(P::default(), &config, settings),
-            held: AtomicU64::new(0),
+            held: (0..frames.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             handed_over: Mutex::new(vec![]),
         })
     }
 
     /// Notes that a thread took or gave up a block.
     fn mark(&self, block: Pfn, order: Order, holds: bool) {
-        let bits = ((1 << order.frames().get()) - 1) << block.get();
+        // The blocks of these tests have less than 64 frames, and do not cross a word.
+        let bits = ((1 << order.frames().get()) - 1) << (block.get() % 64);
+        let held = &self.held[(block.get() / 64) as usize];
         let before = match holds {
-            true => self.held.fetch_or(bits, SeqCst),
-            false => self.held.fetch_and(!bits, SeqCst),
+            true => held.fetch_or(bits, SeqCst),
+            false => held.fetch_and(!bits, SeqCst),
         };
         let expected = if holds { 0 } else { bits };
         assert_eq!(before & bits, expected, "{block}, {order} is in two hands");
@@ -252,6 +254,13 @@ fn eight_threads_on_three_cpus<D: Testable>() {
     }
 }
 
+/// Lists that hold a whole pageblock, so that a CPU can own it.
+fn five_threads_on_one_pageblock<D: Testable>() {
+    for own in variants::<D::Settings>() {
+        explore(15, move || work::<_, D>(5, 3, 512, &fixed(&own, 64, 1024)));
+    }
+}
+
 // A data race or an invariant that it broke, whichever a schedule shows first.
 #[test]
 #[should_panic]
@@ -352,6 +361,7 @@ test_designs!(ShuttlePlatform: [
     four_threads_on_two_cpus,
     four_threads_on_four_cpus_with_tuned_lists,
     eight_threads_on_three_cpus,
+    five_threads_on_one_pageblock,
     of_many_frees_of_one_block_exactly_one_succeeds,
     all_frames_of_a_block_come_back_from_as_many_threads,
     memory_is_added_and_the_books_are_checked_while_others_work,

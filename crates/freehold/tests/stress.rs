@@ -368,6 +368,10 @@ fn three_threads_with_tuned_lists<D: Design<TestPlatform> + Sync>() {
     stress::<D>(3, D::Settings::clone, 300_000);
 }
 
+fn three_threads_with_lists_that_hold_a_pageblock<D: Design<TestPlatform> + Sync>() {
+    stress::<D>(3, |own| fixed(own, 64, 1024), 200_000);
+}
+
 fn more_threads_than_cpus<D: Design<TestPlatform> + Sync>() {
     stress::<D>(4, D::Settings::clone, 200_000);
 }
@@ -434,6 +438,7 @@ test_designs!(TestPlatform: [
     two_threads,
     three_threads_with_the_shortest_lists,
     three_threads_with_tuned_lists,
+    three_threads_with_lists_that_hold_a_pageblock,
     more_threads_than_cpus,
     of_two_racing_frees_exactly_one_succeeds,
 ]);

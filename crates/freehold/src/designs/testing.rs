@@ -117,6 +117,11 @@ impl<Y: Policy<TestPlatform>> Workbench<Y> {
         list.iter(&self.design.frames).map(|block: FrameIndex| block.0).collect()
     }
 
+    /// The free frames of the zone.
+    pub(crate) fn level(&self) -> u64 {
+        self.design.zone(ZONE).free().get()
+    }
+
     pub(crate) fn events(&self) -> Events {
         self.design.events(self.context())
     }

@@ -299,4 +299,26 @@ mod tests {
         assert_eq!(list.pop_front_many(&frames, 9, |_| ()), 3);
         assert!(list.is_empty() && list.last().is_none());
     }
+
+    #[test]
+    fn chains_are_cut_off_and_spliced() {
+        let (frames, list, other) = (frames(), Head::new(), Head::new());
+        let links = |block| (Head::before(&frames, block), Head::behind(&frames, block));
+        list.push_front_many(&frames, (1..=6).rev().map(FrameIndex));
+        list.cut_front(&frames, FrameIndex(2));
+        assert_eq!(blocks(&list, &frames), [3, 4, 5, 6]);
+        assert_eq!(links(FrameIndex(2)), (Some(FrameIndex(1)), None));
+        other.splice_front(&frames, FrameIndex(1), FrameIndex(2));
+        assert_eq!(blocks(&other, &frames), [1, 2]);
+        list.cut_back(&frames, FrameIndex(5));
+        assert_eq!(blocks(&list, &frames), [3, 4]);
+        assert_eq!(links(FrameIndex(5)), (None, Some(FrameIndex(6))));
+        other.splice_front(&frames, FrameIndex(5), FrameIndex(6));
+        assert_eq!(blocks(&other, &frames), [5, 6, 1, 2]);
+        // All of a list, at either end.
+        list.cut_front(&frames, FrameIndex(4));
+        other.cut_back(&frames, FrameIndex(5));
+        assert!(list.is_empty() && list.last().is_none());
+        assert!(other.is_empty() && other.last().is_none());
+    }
 }

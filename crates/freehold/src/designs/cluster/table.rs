@@ -458,7 +458,8 @@ mod tests {
 
     #[test]
     fn a_corrupt_table_is_found_out() {
-        let corruptions: [(fn(&Zone<'_>, &FrameTable<TestPlatform>), u32); 4] = [
+        type Corrupt = fn(&Zone<'_>, &FrameTable<TestPlatform>);
+        let corruptions: [(Corrupt, u32); 4] = [
             (|_, frames| Zone::set_of_frame(frames, FrameIndex(4), None), 4),
             (|zone, _| zone.table.cluster(ClusterIndex(0)).frames.set(5), 0),
             (|zone, _| zone.table.cluster(ClusterIndex(0)).frames.set(0), 6),
