@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use freehold::{Design, Setting, Settings};
 use freehold_sim::Sim;
 
+use crate::report::columns::Telling;
 use crate::workload::{Brief, SettingTable, Workload};
 
 /// The designs, by the names that they have everywhere.
@@ -92,6 +93,11 @@ pub(crate) fn sim_settings(workload: WorkloadName) -> Option<&'static [SettingTa
 /// How a workload is cut down so that all designs can be compared while one waits.
 pub(crate) fn brief(workload: WorkloadName) -> Brief {
     with_workload!(workload, W => W::BRIEF)
+}
+
+/// The numbers of a workload's own that a comparison mentions.
+pub(crate) fn telling(workload: WorkloadName) -> &'static [Telling] {
+    with_workload!(workload, W => W::TELLING)
 }
 
 /// The settings of a design.

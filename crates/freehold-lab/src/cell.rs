@@ -11,6 +11,7 @@ use crate::settings::Assignments;
 
 /// One run of a workload on the host: on one design, with so many CPUs.
 pub(crate) struct HostCell<'a> {
+    pub(crate) design: DesignName,
     pub(crate) cpus: Vec<CpuId>,
     pub(crate) seed: u64,
     pub(crate) assignments: &'a Assignments,

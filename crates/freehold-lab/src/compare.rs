@@ -3,7 +3,9 @@
 use anyhow::Result;
 
 use crate::UsageError;
-use crate::catalog::{DesignName, brief, design_settings, host_settings, name_of, sim_settings};
+use crate::catalog::{
+    DesignName, brief, design_settings, host_settings, name_of, sim_settings, telling,
+};
 use crate::cli::{CompareArgs, chosen_designs};
 use crate::matrix::{HostCells, Matrix, SimCells, tables};
 use crate::report::comparison::Comparison;
@@ -69,7 +71,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let mut results = host.map_or(Ok(Vec::new()), |cells| cells.run())?;
     results.extend(simulated);
 
-    let comparison = Comparison::new(results, name_of(&DesignName::ZoneLock), variants.name());
+    let baseline = name_of(&DesignName::ZoneLock);
+    let comparison = Comparison::new(results, baseline, variants.name(), telling(workload));
     let text = match args.json {
         true => serde_json::to_string_pretty(&comparison)?,
         false => comparison.text(&notes),

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use freehold::{Design, Setting};
-use freehold_host::Host;
 use freehold_sim::{Sim, Spec};
 use serde_json::Value;
 
@@ -45,7 +44,7 @@ pub(crate) fn tables(
 /// Cells on the host, checked and ready to run.
 pub(crate) struct HostCells<'a> {
     workload: WorkloadName,
-    cells: Vec<(DesignName, HostCell<'a>)>,
+    cells: Vec<HostCell<'a>>,
     steps: u64,
 }
 
@@ -64,7 +63,7 @@ impl<'a> Matrix<'a> {
         let counts = self.counts(tasks::cpus_max()?);
         let mut cells = Vec::new();
         for (design, count) in self.designs_and(&counts) {
-            cells.push((design, HostCell { cpus: tasks::cpus_for(count)?, seed, assignments }));
+            cells.push(HostCell { design, cpus: tasks::cpus_for(count)?, seed, assignments });
         }
         let steps = with_workload!(workload, W => W::steps(assignments)?);
         Ok(HostCells { workload, cells, steps })
@@ -110,28 +109,19 @@ impl HostCells<'_> {
     pub(crate) fn run(&self) -> Result<Vec<RunResult>> {
         let progress = Progress::new(self.steps * self.cells.len() as u64);
         let mut results = Vec::new();
-        for (design, cell) in &self.cells {
-            progress.say(format!("{} on {}", name_of(design), cpus_in_words(cell.cpus.len())));
-            results.push(self.run_cell(*design, cell, &progress)?);
+        for cell in &self.cells {
+            let cpus = cpus_in_words(cell.cpus.len());
+            progress.say(format!("{} on {cpus}", name_of(&cell.design)));
+            results.push(self.run_cell(cell, &progress)?);
         }
         progress.finish();
         Ok(results)
     }
 
-    fn run_cell(
-        &self,
-        design: DesignName,
-        cell: &HostCell<'_>,
-        progress: &Progress,
-    ) -> Result<RunResult> {
-        with_design!(design, Host, D => {
-            let settings = cell.assignments.of_design::<<D as Design<Host>>::Settings>()?;
-            let shown = shown(&settings);
-            let measured = with_workload!(self.workload, W => {
-                W::run_on_host::<D>(cell, settings, progress)?
-            });
-            Ok(result(self.workload, design, HOST, cell.cpus.len(), shown, measured))
-        })
+    fn run_cell(&self, cell: &HostCell<'_>, progress: &Progress) -> Result<RunResult> {
+        let shown = shown_of(cell.design, cell.assignments)?;
+        let measured = with_workload!(self.workload, W => W::run_on_host(cell, progress)?);
+        Ok(result(self.workload, cell.design, HOST, cell.cpus.len(), shown, measured))
     }
 }
 
@@ -159,9 +149,7 @@ impl SimCells<'_> {
     }
 
     fn run_cell(&self, cell: &SimCell<'_>) -> Result<RunResult> {
-        let shown = with_design!(cell.design, Sim, D => {
-            shown(&cell.assignments.of_design::<<D as Design<Sim>>::Settings>()?)
-        });
+        let shown = shown_of(cell.design, cell.assignments)?;
         let measured = with_workload!(self.workload, W => W::run_on_sim(cell)?);
         let name = cell.spec.name();
         let mut result = result(self.workload, cell.design, name, cell.cpus, shown, measured);
@@ -172,6 +160,13 @@ impl SimCells<'_> {
         }
         Ok(result)
     }
+}
+
+/// The settings of a design, which are the same on every platform, as a report shows them.
+fn shown_of(design: DesignName, given: &Assignments) -> Result<BTreeMap<String, Value>> {
+    with_design!(design, Sim, D => {
+        Ok(shown(&given.of_design::<<D as Design<Sim>>::Settings>()?))
+    })
 }
 
 fn result(

@@ -5,8 +5,8 @@ use freehold::Setting;
 use freehold_sim::Spec;
 
 use crate::cell::{HostCell, Measured, SimCell};
-use crate::host::HostDesign;
 use crate::machine::Machine;
+use crate::report::columns::Telling;
 use crate::report::document::RunResult;
 use crate::report::progress::Progress;
 use crate::settings::Assignments;
@@ -38,15 +38,14 @@ pub(crate) trait Workload {
     /// How the workload is cut down so that all designs can be compared while one waits.
     const BRIEF: Brief = Brief { on_host: &[], on_sim: &[] };
 
+    /// The numbers of its own that a comparison mentions.
+    const TELLING: &'static [Telling] = &[];
+
     /// How many steps of progress a cell on the host has.
     fn steps(given: &Assignments) -> Result<u64>;
 
     /// Runs one cell on the real machine.
-    fn run_on_host<D: HostDesign>(
-        cell: &HostCell<'_>,
-        settings: D::Settings,
-        progress: &Progress,
-    ) -> Result<Measured>;
+    fn run_on_host(cell: &HostCell<'_>, progress: &Progress) -> Result<Measured>;
 
     /// How much memory of the host a simulated cell takes at most.
     fn host_bytes(spec: &Spec, given: &Assignments) -> Result<u64>;

@@ -74,6 +74,9 @@ fn check(workload: &str, result: &Value) {
             blocks.iter().enumerate().map(|(order, count)| count.as_u64().unwrap() << order);
         assert_eq!(frames.sum::<u64>(), memory["free_frames"], "{workload}");
         assert!(memory["per_cpu_frames"].is_u64() && memory["free_pageblocks"].is_u64());
+        let unusable = memory["unusable_index"].as_array().unwrap();
+        assert!(unusable.iter().is_sorted_by_key(|index| index.as_u64()), "{workload}: {memory}");
+        assert_eq!(memory["fragmentation_index"][0], -1000, "{workload}: single frames are there");
     }
     assert_eq!(result["fragmentation"]["after_drain"]["per_cpu_frames"], 0, "{workload}");
 }
@@ -122,6 +125,10 @@ fn every_table_fits_100_columns_and_says_what_its_figures_are() {
             let table = stdout(table);
             assert!(table.contains("zone-lock") && table.contains(origin), "{table}");
             assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
+            // A line of headings, one below them, and one for each design: no cell is broken.
+            let names = table.lines().skip(2).map(|line| line.split_whitespace().next());
+            let designs = ["zone-lock", "lazy-merge", "cluster", "merge-ahead", "block-owner"];
+            assert!(names.take(5).eq(designs.map(Some)), "{table}");
         }
     }
 }

@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use super::document::RunResult;
 use super::out;
+use super::reasons::{most_waited_for, percent as in_percent, wait_share};
 use super::table::Table;
 use crate::machine::Machine;
 
@@ -13,39 +14,75 @@ pub(crate) struct Column {
     pub(crate) cell: fn(&RunResult) -> String,
 }
 
-/// Prints results: design and CPUs, then the workload's columns, then, of simulated runs, the share
-/// of time that went into waiting for zone locks. Below stands what the figures are.
+/// A number of a workload's own that a comparison mentions.
+pub(crate) struct Telling {
+    /// What is said, with `{}` for the number.
+    pub(crate) words: &'static str,
+    /// The number; a dash if it does not apply.
+    pub(crate) number: fn(&RunResult) -> String,
+}
+
+/// Waiting for all locks, and for which of them most.
+const LOCKS: [Column; 2] = [
+    LOCK_WAIT,
+    Column {
+        heading: "most of it",
+        cell: |r| r.simulated.as_ref().map(most_waited_for).unwrap_or_default(),
+    },
+];
+
+/// The same where room is short.
+const LOCKS_IN_SHORT: [Column; 2] = [
+    LOCK_WAIT,
+    Column {
+        heading: "zone lock",
+        cell: |r| {
+            let shares = r.simulated.as_ref().map(|simulated| &simulated.time_share);
+            in_percent(shares.and_then(|of| of.get("zone_lock")).copied().unwrap_or_default())
+        },
+    },
+];
+
+const LOCK_WAIT: Column = Column {
+    heading: "lock wait",
+    cell: |r| in_percent(r.simulated.as_ref().map(wait_share).unwrap_or_default()),
+};
+
+/// Prints results: design and CPUs, then the workload's columns, then, of simulated runs, how much
+/// of the time went into waiting for locks. Below stands what the figures are.
 pub(crate) fn print_columns(
     results: &[RunResult],
     machine: &Machine,
     columns: &[Column],
     legend: &[&str],
 ) -> Result<()> {
-    let simulated = matches!(machine, Machine::Sim(_));
-    let headings = ["design", "cpus"].into_iter().chain(columns.iter().map(|c| c.heading));
-    let headings = headings.chain(simulated.then_some("zone lock"));
-    let mut table = Table::new(headings).numbers_from(1);
-    for result in results {
-        let mut cells = vec![result.design.clone(), result.cpus.to_string()];
-        cells.extend(columns.iter().map(|column| (column.cell)(result)));
-        if let Some(fields) = &result.simulated {
-            let share = fields.time_share.get("zone_lock").copied().unwrap_or_default();
-            cells.push(format!("{:.1} %", share * 100.0));
+    let (table, origin) = match machine {
+        Machine::Host => (table(results, columns, &[]), "Measured on this host.".to_owned()),
+        Machine::Sim(spec) => {
+            let whole = table(results, columns, &LOCKS);
+            let table = if whole.fits() { whole } else { table(results, columns, &LOCKS_IN_SHORT) };
+            let name = spec.name();
+            let waits = "lock wait: share of all CPU time.";
+            (table, format!("Simulated on {name}: a prediction. {waits}"))
         }
-        table.row(cells);
-    }
+    };
     out!("{table}");
     for line in legend {
         out!("{line}");
     }
-    match machine {
-        Machine::Host => out!("Measured on this host."),
-        Machine::Sim(spec) => out!(
-            "Simulated on {}: a prediction. zone lock: share of all CPU time spent waiting for it.",
-            spec.name()
-        ),
-    }
+    out!("{origin}");
     Ok(())
+}
+
+fn table(results: &[RunResult], columns: &[Column], more: &[Column]) -> Table {
+    let all = || columns.iter().chain(more);
+    let headings = ["design", "cpus"].into_iter().chain(all().map(|column| column.heading));
+    let mut table = Table::new(headings).numbers_from(1);
+    for result in results {
+        let own = [result.design.clone(), result.cpus.to_string()];
+        table.row(own.into_iter().chain(all().map(|column| (column.cell)(result))));
+    }
+    table
 }
 
 /// A number among a result's own fields, found by a path such as `exit.ns`, as it is printed; a
@@ -56,10 +93,7 @@ pub(crate) fn number(result: &RunResult, path: &str, decimals: usize) -> String 
 
 /// As [`number`], as a share of one hundred.
 pub(crate) fn percent(result: &RunResult, path: &str) -> String {
-    match find(result, path) {
-        Some(share) => format!("{:.1} %", share * 100.0),
-        None => "-".to_owned(),
-    }
+    find(result, path).map_or("-".to_owned(), in_percent)
 }
 
 /// As [`number`], in a unit that is so much larger.
@@ -68,6 +102,12 @@ pub(crate) fn scaled(result: &RunResult, path: &str, unit: f64, decimals: usize)
         Some(value) => format!("{:.decimals$}", value / unit),
         None => "-".to_owned(),
     }
+}
+
+/// The share of the free memory that is whole pageblocks in the end, after a drain.
+pub(crate) fn free_pageblocks(result: &RunResult) -> String {
+    let share = result.fragmentation.as_ref().map(|of| of.after_drain.pageblock_share());
+    share.map_or("-".to_owned(), in_percent)
 }
 
 fn find(result: &RunResult, path: &str) -> Option<f64> {

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
+use super::columns::Telling;
 use super::document::{RunResult, cpus_in_words};
-use super::reasons::{lock_in_words, percent, reasons, wait_share, waits_by_class};
+use super::reasons::{most_waited_for, percent, reasons, wait_share};
 use super::table::{Table, WIDTH};
 
 /// The version of the format.
@@ -39,8 +40,13 @@ struct Ranked {
 impl Comparison {
     /// Compares results, of which each machine has one for each contestant: a design, with one value
     /// of the setting that is varied. Ratios refer to the first of design `baseline`, or to the
-    /// first of all.
-    pub(crate) fn new(results: Vec<RunResult>, baseline: String, varied: Option<String>) -> Self {
+    /// first of all. `telling` is what the workload wants mentioned.
+    pub(crate) fn new(
+        results: Vec<RunResult>,
+        baseline: String,
+        varied: Option<String>,
+        telling: &[Telling],
+    ) -> Self {
         let name = |result: &RunResult| contestant(result, varied.as_deref());
         let first = results.iter().find(|result| result.design == baseline);
         let baseline = first.or(results.first()).map(name).unwrap_or_default();
@@ -56,7 +62,11 @@ impl Comparison {
                 machine: result.machine.clone(),
                 per_second: result.work.per_second,
                 ratio: result.work.per_second / of_baseline.work.per_second,
-                reasons: reasons(result, Some(*of_baseline).filter(|_| name(result) != baseline)),
+                reasons: reasons(
+                    result,
+                    Some(*of_baseline).filter(|_| name(result) != baseline),
+                    telling,
+                ),
             }));
         }
         Comparison { schema: SCHEMA, baseline, varied, results, ranking }
@@ -120,11 +130,7 @@ impl Comparison {
                 row.push(format!("{ratio:.2}x"));
                 if let Some(simulated) = &result.simulated {
                     row.push(percent(wait_share(simulated)));
-                    let top = waits_by_class(simulated).into_iter().next();
-                    let top = top.filter(|(_, share)| *share > 0.0);
-                    row.push(top.map_or("-".to_owned(), |(class, share)| {
-                        format!("{} {}", lock_in_words(class), percent(share))
-                    }));
+                    row.push(most_waited_for(simulated));
                 }
             }
             table.row(row);
@@ -195,7 +201,7 @@ mod tests {
             simulated("zone-lock", 1_000_000_000.0, &waits),
             simulated("merge-ahead", 2_500_000_000.0, &waits),
         ];
-        Comparison::new(results, "zone-lock".to_owned(), None)
+        Comparison::new(results, "zone-lock".to_owned(), None, &[])
     }
 
     #[test]
@@ -242,7 +248,7 @@ mod tests {
         };
         let results = vec![with("auto", 2e6), with("fixed", 1e6)];
         let varied = Some("pcp".to_owned());
-        let comparison = Comparison::new(results, "zone-lock".to_owned(), varied);
+        let comparison = Comparison::new(results, "zone-lock".to_owned(), varied, &[]);
         let names = comparison.ranking.iter().map(|ranked| (&*ranked.contestant, ranked.ratio));
         assert!(names.eq([("zone-lock pcp=auto", 1.0), ("zone-lock pcp=fixed", 0.5)]));
     }

@@ -4,15 +4,20 @@ use std::fmt;
 
 use serde_json::Value;
 
+use super::columns::Telling;
 use super::document::{RunResult, Simulated, number};
 
 /// A share of the time below which nothing is said.
 const SHARE_MIN: f64 = 0.01;
 
-/// The reasons for a result, the weightiest first. `baseline` is the result that it is compared
-/// with, if it is not that itself.
-pub(crate) fn reasons(result: &RunResult, baseline: Option<&RunResult>) -> Vec<String> {
-    let mut reasons = Vec::new();
+/// The reasons for a result, the weightiest first: what the workload finds telling, then what every
+/// result says. `baseline` is the result that it is compared with, if it is not that itself.
+pub(crate) fn reasons(
+    result: &RunResult,
+    baseline: Option<&RunResult>,
+    telling: &[Telling],
+) -> Vec<String> {
+    let mut reasons = Vec::from_iter(told(result, baseline, telling));
     match &result.simulated {
         Some(simulated) => {
             reasons.push(lock_waits(simulated));
@@ -32,12 +37,22 @@ pub(crate) fn reasons(result: &RunResult, baseline: Option<&RunResult>) -> Vec<S
 }
 
 /// Waiting by class of lock as a share of all CPU time, the largest first.
-pub(crate) fn waits_by_class(simulated: &Simulated) -> Vec<(&str, f64)> {
+fn waits_by_class(simulated: &Simulated) -> Vec<(&str, f64)> {
     // Beside the classes stand classes with a path, such as `zone_lock.alloc`.
     let classes = simulated.time_share.iter().filter(|(name, _)| !name.contains('.'));
     let mut classes: Vec<_> = classes.map(|(name, share)| (name.as_str(), *share)).collect();
     classes.sort_by(|one, other| other.1.total_cmp(&one.1));
     classes
+}
+
+/// The class of locks that is waited for most, and how much; a dash if none is.
+pub(crate) fn most_waited_for(simulated: &Simulated) -> String {
+    match waits_by_class(simulated).first() {
+        Some((class, share)) if *share > 0.0 => {
+            format!("{} {}", lock_in_words(class), percent(*share))
+        }
+        _ => "-".to_owned(),
+    }
 }
 
 /// Waiting for all locks as a share of all CPU time.
@@ -51,7 +66,7 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// The name of a class of locks as people write it.
-pub(crate) fn lock_in_words(class: &str) -> String {
+fn lock_in_words(class: &str) -> String {
     class.replace('_', " ")
 }
 
@@ -240,13 +255,34 @@ fn spread(result: &RunResult, baseline: Option<&RunResult>) -> Option<String> {
     Some(text)
 }
 
-/// Whatever numbers a workload gives of fragmentation.
+/// How much of the free memory is whole in the end, and what CPUs hide of it.
 fn fragmentation(result: &RunResult) -> Option<String> {
-    let fields = result.workload_specific.get("fragmentation")?.as_object()?;
-    let numbers = fields.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
-    let parts: Vec<_> =
-        numbers.map(|(name, value)| format!("{} {value:.3}", name.replace('_', " "))).collect();
-    (!parts.is_empty()).then(|| format!("fragmentation: {}", parts.join(", ")))
+    let fragmentation = result.fragmentation.as_ref()?;
+    let (before, after) = (&fragmentation.before_drain, &fragmentation.after_drain);
+    let [whole_before, whole_after] =
+        [before, after].map(|memory| percent(memory.pageblock_share()));
+    Some(match before.per_cpu_frames {
+        0 => format!("free memory is {whole_after} whole pageblocks, and CPUs keep none of it"),
+        frames => format!(
+            "free memory is {whole_before} whole pageblocks before a drain, {whole_after} after: \
+             CPUs keep {frames} frames to themselves"
+        ),
+    })
+}
+
+/// The numbers that a workload finds telling, with those of the baseline where they differ.
+fn told(result: &RunResult, baseline: Option<&RunResult>, telling: &[Telling]) -> Option<String> {
+    let tell = |telling: &Telling| {
+        let own = (telling.number)(result);
+        let other = baseline.map(|baseline| (baseline, (telling.number)(baseline)));
+        let number = match other.filter(|(_, number)| *number != own) {
+            Some((baseline, number)) => format!("{own} ({}: {number})", baseline.design),
+            None => own.clone(),
+        };
+        (own != "-").then(|| telling.words.replace("{}", &number))
+    };
+    let parts: Vec<_> = telling.iter().filter_map(tell).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// All time of all virtual CPUs.
@@ -267,6 +303,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fragmentation::{Fragmentation, FreeMemory};
     use crate::report::by_hand::{measured, simulated};
 
     #[test]
@@ -279,7 +316,7 @@ mod tests {
             ("zone_lock.free", 0.43),
             ("zone_lock.other", 0.0),
         ];
-        let reasons = reasons(&simulated("zone-lock", 1e6, &shares), None);
+        let reasons = reasons(&simulated("zone-lock", 1e6, &shares), None, &[]);
         assert_eq!(
             reasons[0],
             "waits 81.0 % of the time for locks: 78.0 % for the zone lock (43.0 % on free, 35.0 % \
@@ -291,13 +328,13 @@ mod tests {
     #[test]
     fn one_lock_that_matters_is_the_only_one_named() {
         let shares = [("pcp_lock", 0.002), ("zone_lock", 0.5), ("zone_lock.free", 0.5)];
-        let reasons = reasons(&simulated("zone-lock", 1e6, &shares), None);
+        let reasons = reasons(&simulated("zone-lock", 1e6, &shares), None, &[]);
         assert_eq!(reasons[0], "waits 50.0 % of the time for the zone lock (on free)");
     }
 
     #[test]
     fn locks_that_do_not_matter_are_not_named() {
-        let reasons = reasons(&simulated("cluster", 1e6, &[("zone_lock", 0.004)]), None);
+        let reasons = reasons(&simulated("cluster", 1e6, &[("zone_lock", 0.004)]), None, &[]);
         assert_eq!(reasons[0], "waits 0.4 % of the time for locks");
         assert!(!reasons.iter().any(|reason| reason.contains("zone lock")), "{reasons:?}");
     }
@@ -306,7 +343,7 @@ mod tests {
     fn use_of_a_lock_is_compared_where_the_baseline_waits_for_it() {
         let baseline = simulated("zone-lock", 1e6, &[("zone_lock", 0.8), ("zone_lock.free", 0.8)]);
         let mut other = simulated("cluster", 2e6, &[("zone_lock", 0.0)]);
-        let use_of = |other: &RunResult| reasons(other, Some(&baseline))[1].clone();
+        let use_of = |other: &RunResult| reasons(other, Some(&baseline), &[])[1].clone();
         let alike = "takes the zone lock, per 1000 faults, 50.0 times for 4.0 µs each, as \
                      zone-lock does";
         assert_eq!(use_of(&other), alike);
@@ -344,18 +381,65 @@ mod tests {
                 {"data": "frames", "served": served(0.0, 80.0, 30.0)},
                 {"data": "workload", "served": served(0.0, 400.0, 0.0)},
             ],
-            "fragmentation": {"unusable_index": 0.25},
         });
         result.workload_specific = specific.as_object().unwrap().clone();
         assert_eq!(
-            reasons(&result, None)[1..],
+            reasons(&result, None, &[])[1..],
             [
                 "allocation and free take 30.0 % of the time, waiting included",
                 "misses in metadata take 10.0 % of the time: 8.0 % on frames (3.0 % under locks), \
                  2.0 % on zones (2.0 % under locks)",
                 "interrupts are off 25.0 % of the time, for 1.5 ms at the longest",
-                "fragmentation: unusable index 0.250",
             ]
+        );
+    }
+
+    #[test]
+    fn hidden_memory_is_told_of() {
+        let memory = |free_pageblocks, per_cpu_frames| FreeMemory {
+            free_frames: 10 * 512,
+            free_pageblocks,
+            per_cpu_frames,
+            ..FreeMemory::default()
+        };
+        let told = |before_drain, after_drain| {
+            let fragmentation = Some(Fragmentation { before_drain, after_drain });
+            let result = RunResult { fragmentation, ..measured("cluster", 1e6, 0.1) };
+            reasons(&result, None, &[]).pop().unwrap()
+        };
+        assert_eq!(
+            told(memory(3, 1234), memory(5, 0)),
+            "free memory is 30.0 % whole pageblocks before a drain, 50.0 % after: CPUs keep 1234 \
+             frames to themselves"
+        );
+        assert_eq!(
+            told(memory(4, 0), memory(4, 0)),
+            "free memory is 40.0 % whole pageblocks, and CPUs keep none of it"
+        );
+    }
+
+    #[test]
+    fn telling_numbers_come_first_with_those_of_the_baseline() {
+        const TELLING: &[Telling] = &[
+            Telling { words: "{} of the attempts succeed", number: |r| share(r, "success") },
+            Telling { words: "{} after a while", number: |r| share(r, "second.success") },
+            Telling { words: "{} frames are moved", number: |r| share(r, "moved") },
+        ];
+        use crate::report::columns::percent as share;
+        let with = |design, success| {
+            let mut result = measured(design, 1e6, 0.1);
+            let fields = json!({"success": success, "second": {"success": 1.0}});
+            result.workload_specific.extend(fields.as_object().unwrap().clone());
+            result
+        };
+        let told = |result: &RunResult, baseline| reasons(result, baseline, TELLING)[0].clone();
+        let baseline = with("zone-lock", 0.5);
+        let own = "50.0 % of the attempts succeed, 100.0 % after a while";
+        assert_eq!(told(&baseline, None), own, "what is missing is left out");
+        assert_eq!(told(&with("cluster", 0.5), Some(&baseline)), own, "no difference");
+        assert_eq!(
+            told(&with("cluster", 0.75), Some(&baseline)),
+            "75.0 % (zone-lock: 50.0 %) of the attempts succeed, 100.0 % after a while"
         );
     }
 
@@ -364,12 +448,12 @@ mod tests {
         let baseline = measured("zone-lock", 1e6, 0.02);
         let verdict = |per_second| {
             let result = measured("cluster", per_second, 0.05);
-            reasons(&result, Some(&baseline)).last().unwrap().contains("may be chance")
+            reasons(&result, Some(&baseline), &[]).last().unwrap().contains("may be chance")
         };
         assert!(verdict(1.04e6) && verdict(0.96e6));
         assert!(!verdict(1.06e6) && !verdict(0.94e6));
         assert_eq!(
-            reasons(&baseline, None),
+            reasons(&baseline, None, &[]),
             [
                 "each CPU does a fault in 2.0 µs",
                 "one CPU alone allocates and frees a frame in 15.0 ns, as long as 3.0 uncontended \

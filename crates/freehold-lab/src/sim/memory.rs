@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use anyhow::{Result, ensure};
 use bytesize::ByteSize;
-use freehold::{Config, CpuId, Design, FrameCount, MemoryRange, NodeId, Order, Pfn, Setting};
+use freehold::{Config, CpuId, FrameCount, MemoryRange, NodeId, Order, Pfn, Setting};
 use freehold_sim::{Key, Machine, Sim, SimFrames, Spec};
 
 use crate::catalog::with_design;
@@ -137,7 +137,7 @@ impl MemoryPlan {
     ) -> Result<Rc<dyn Frames>> {
         machine.follow_frames(Pfn::new(0), self.frames());
         with_design!(cell.design, Sim, D => {
-            let settings = cell.assignments.of_design::<<D as Design<Sim>>::Settings>()?;
+            let settings = cell.assignments.of_design()?;
             Ok(Rc::new(SimFrames::<D>::new(machine, Sim, &self.config(), &settings)?))
         })
     }

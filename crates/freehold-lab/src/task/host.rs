@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use freehold::{CpuId, FrameCount, Pfn};
-use freehold_host::{ArenaBuilder, FrameArena};
+use freehold_host::{ArenaBuilder, FrameArena, Host};
 use freehold_sim::{Key, Path};
 
 use super::calls::Meter;
 use super::ring::HostRing;
 use super::workload::{self, Finished, Returned, RingPlan, TaskWorkload, finish};
 use super::{Block, Place, Task, abandoned};
+use crate::catalog::with_design;
 use crate::cell::HostCell;
 use crate::frames::Frames;
 use crate::host::tasks::bind;
@@ -224,17 +225,15 @@ impl Task for HostTask<'_> {
 }
 
 /// Runs the tasks of a cell.
-pub(super) fn run<W: TaskWorkload, D: HostDesign>(
-    cell: &HostCell<'_>,
-    settings: D::Settings,
-    work: &W,
-) -> Result<Finished> {
+pub(super) fn run<W: TaskWorkload>(cell: &HostCell<'_>, work: &W) -> Result<Finished> {
     let bytes = arena_bytes(work.memory());
     check_memory(cell.cpus.len(), bytes, W::SIZE)?;
-    let builder = ArenaBuilder::<D>::new().bytes(usize::try_from(bytes)?);
-    let arena = builder.settings(settings).build_frames()?;
-    let (frames, managed) = (&arena.allocator(), arena.total_frames());
-    run_on(Ground { frames, memory: &arena, managed }, cell, work)
+    with_design!(cell.design, Host, D => {
+        let builder = ArenaBuilder::<D>::new().bytes(usize::try_from(bytes)?);
+        let arena = builder.settings(cell.assignments.of_design()?).build_frames()?;
+        let (frames, managed) = (&arena.allocator(), arena.total_frames());
+        run_on(Ground { frames, memory: &arena, managed }, cell, work)
+    })
 }
 
 fn arena_bytes(needed: workload::Memory) -> u64 {
@@ -295,7 +294,6 @@ fn clock_ns() -> f64 {
 pub(super) mod tests {
     use super::*;
     use freehold::designs::zone_lock::ZoneLock;
-    use freehold_host::Host;
 
     /// Does the work of one task, for tests of what tasks use.
     pub(in crate::task) fn on_host(work: impl FnOnce(&HostTask<'_>)) {

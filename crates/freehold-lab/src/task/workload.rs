@@ -14,15 +14,14 @@ use crate::books::check_all_back;
 use crate::cell::{HostCell, Measured, SimCell};
 use crate::fragmentation::{Fragmentation, free_memory};
 use crate::frames::Frames;
-use crate::host::HostDesign;
 use crate::machine::{FRAME_BYTES, Machine};
-use crate::report::columns::{Column, print_columns};
+use crate::report::columns::{Column, Telling, print_columns};
 use crate::report::document::{RunResult, Simulated, Work};
 use crate::report::progress::Progress;
 use crate::settings::Assignments;
 use crate::sim::memory::{FRAME_SETTINGS, MemoryPlan, NODE_SETTINGS};
 use crate::sim::result::{details, standard_fields};
-use crate::workload::{SettingTable, Workload};
+use crate::workload::{Brief, SettingTable, Workload};
 
 /// What a workload is told of the cell that it is to run in.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +98,11 @@ pub(crate) trait TaskWorkload: Sized + Send + Sync + 'static {
     /// What the results of a cell show in a table, and what the headings mean.
     const COLUMNS: &'static [Column];
     const LEGEND: &'static [&'static str];
+    /// The numbers of its own that a comparison mentions.
+    const TELLING: &'static [Telling];
+    /// How it is cut down so that all designs can be compared while one waits; what takes seconds
+    /// anyway is not cut.
+    const BRIEF: Brief = Brief { on_host: &[], on_sim: &[] };
     /// What one task has found out.
     type Outcome: Send + 'static;
 
@@ -169,19 +173,17 @@ impl<W: TaskWorkload> Workload for W {
     } else {
         &[W::SETTINGS, ("simulated machines", FRAME_SETTINGS), ("simulated memory", NODE_SETTINGS)]
     });
+    const BRIEF: Brief = W::BRIEF;
+    const TELLING: &'static [Telling] = W::TELLING;
 
     fn steps(_: &Assignments) -> Result<u64> {
         Ok(1)
     }
 
-    fn run_on_host<D: HostDesign>(
-        cell: &HostCell<'_>,
-        settings: D::Settings,
-        progress: &Progress,
-    ) -> Result<Measured> {
+    fn run_on_host(cell: &HostCell<'_>, progress: &Progress) -> Result<Measured> {
         let given = cell.assignments;
         let work = W::new(&Setup { given, tasks: cell.cpus.len(), simulated: false })?;
-        let finished = host::run::<W, D>(cell, settings, &work)?;
+        let finished = host::run(cell, &work)?;
         progress.step();
         Ok(measured::<W>(given, cell.cpus.len(), finished, None))
     }

@@ -18,6 +18,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::books::check_all_back;
+use crate::catalog::with_design;
 use crate::cell::{HostCell, Measured, SimCell};
 use crate::host::HostDesign;
 use crate::host::tasks::bind;
@@ -78,12 +79,8 @@ impl Workload for Bulk {
         Ok(Options::parse(given)?.rounds as u64)
     }
 
-    fn run_on_host<D: HostDesign>(
-        cell: &HostCell<'_>,
-        settings: D::Settings,
-        progress: &Progress,
-    ) -> Result<Measured> {
-        run_on_host::<D>(cell, settings, progress)
+    fn run_on_host(cell: &HostCell<'_>, progress: &Progress) -> Result<Measured> {
+        with_design!(cell.design, Host, D => run_on_host::<D>(cell, progress))
     }
 
     fn host_bytes(_: &Spec, _: &Assignments) -> Result<u64> {
@@ -150,15 +147,11 @@ struct StepResult {
 }
 
 /// Runs one cell on the real machine.
-fn run_on_host<D: HostDesign>(
-    cell: &HostCell<'_>,
-    settings: D::Settings,
-    progress: &Progress,
-) -> Result<Measured> {
+fn run_on_host<D: HostDesign>(cell: &HostCell<'_>, progress: &Progress) -> Result<Measured> {
     let options = Options::parse(cell.assignments)?;
     let arena = ArenaBuilder::<D>::new()
         .bytes(TASK_BYTES * cell.cpus.len())
-        .settings(settings)
+        .settings(cell.assignments.of_design()?)
         .build_frames()?;
     let yardstick = Yardstick::measure(&arena, cell.cpus[0])?;
     let start = Instant::now();

@@ -11,7 +11,7 @@ use freehold::{FrameCount, Order, Pfn, Setting};
 use serde_json::{Map, json};
 
 use crate::machine::FRAME_BYTES;
-use crate::report::columns::{Column, number, percent, scaled};
+use crate::report::columns::{Column, Telling, number, percent, scaled};
 use crate::report::document::Work;
 use crate::report::summary::Quantiles;
 use crate::task::population::Population;
@@ -71,8 +71,8 @@ impl TaskWorkload for Contig {
     const SIZE: &'static str = "memory_mib";
     const COLUMNS: &'static [Column] = &[
         Column { heading: "2 MiB", cell: |r| percent(r, "mib_2.success") },
-        Column { heading: "p50 us", cell: |r| scaled(r, "mib_2.latency.p50_ns", 1e3, 1) },
-        Column { heading: "p99 us", cell: |r| scaled(r, "mib_2.latency.p99_ns", 1e3, 1) },
+        Column { heading: "p50 us", cell: |r| scaled(r, "mib_2.latency.p50_ns", 1e3, 0) },
+        Column { heading: "p99 us", cell: |r| scaled(r, "mib_2.latency.p99_ns", 1e3, 0) },
         Column { heading: "moved", cell: |r| number(r, "mib_2.migrated", 0) },
         Column { heading: "1 GiB", cell: |r| percent(r, "gib_1.success") },
         Column { heading: "max ms", cell: |r| scaled(r, "gib_1.latency.max_ns", 1e6, 2) },
@@ -81,6 +81,17 @@ impl TaskWorkload for Contig {
     const LEGEND: &'static [&'static str] = &[
         "2 MiB, 1 GiB: share of the ranges that were had. us, ms: time of a request. moved:",
         "frames that were moved out of the way, for all of them.",
+    ];
+    const TELLING: &'static [Telling] = &[
+        Telling {
+            words: "{} of the ranges of 2 MiB are had",
+            number: |r| percent(r, "mib_2.success"),
+        },
+        Telling { words: "{} of those of 1 GiB", number: |r| percent(r, "gib_1.success") },
+        Telling {
+            words: "{} frames are moved for the smaller ones",
+            number: |r| number(r, "mib_2.migrated", 0),
+        },
     ];
     /// The answers by size, from the task that asks.
     type Outcome = Vec<Answers>;

@@ -10,11 +10,11 @@ use freehold::{FrameCount, Order, Pfn, Request, Setting};
 use serde_json::Map;
 
 use crate::UsageError;
-use crate::report::columns::{Column, number, percent};
+use crate::report::columns::{Column, Telling, number, percent};
 use crate::report::document::Work;
 use crate::task::workload::{Auto, Findings, Memory, RingPlan, Setup, TaskWorkload};
 use crate::task::{Block, Task};
-use crate::workload::SettingTable;
+use crate::workload::{Brief, SettingTable};
 
 const SETTINGS: &[Setting] = &[
     Setting {
@@ -32,6 +32,13 @@ const SETTINGS: &[Setting] = &[
 ];
 
 const FRAMES: Auto = Auto { simulated: 50_000, host: 20_000_000 };
+
+/// What `freehold compare` sets otherwise on the host, to be done in seconds.
+const BRIEF_ON_HOST: &[(&str, &str)] = &[("frames", "4000000")];
+
+/// What `freehold compare` sets otherwise on simulated machines. The memory shrinks as well, since
+/// designs size their per-CPU lists by it.
+const BRIEF_ON_SIM: &[(&str, &str)] = &[("frames", "20000"), ("node_memory", "1/2")];
 
 /// The workload.
 pub(crate) struct CrossCpu {
@@ -61,6 +68,14 @@ impl TaskWorkload for CrossCpu {
         "ns/frame: of one pair, ring included. ring full: share of their time that allocating",
         "tasks wait for the freeing ones.",
     ];
+    const TELLING: &'static [Telling] = &[
+        Telling {
+            words: "allocating tasks wait {} of the time for room in the ring",
+            number: |r| percent(r, "allocating_waits"),
+        },
+        Telling { words: "freeing ones {} for frames", number: |r| percent(r, "freeing_waits") },
+    ];
+    const BRIEF: Brief = Brief { on_host: BRIEF_ON_HOST, on_sim: BRIEF_ON_SIM };
     type Outcome = Span;
 
     fn new(setup: &Setup<'_>) -> Result<Self> {

@@ -15,7 +15,7 @@ use serde_json::{Map, json};
 
 use crate::UsageError;
 use crate::machine::FRAME_BYTES;
-use crate::report::columns::{Column, number, percent};
+use crate::report::columns::{Column, Telling, free_pageblocks, number, percent};
 use crate::report::document::Work;
 use crate::task::owners::Owners;
 use crate::task::workload::{Auto, Findings, Memory, Setup, TaskWorkload};
@@ -87,12 +87,17 @@ impl TaskWorkload for ThpMix {
         Column { heading: "success", cell: |r| percent(r, "huge.success") },
         Column { heading: "small/s", cell: |r| number(r, "small.per_second", 0) },
         Column { heading: "success", cell: |r| percent(r, "small.success") },
-        Column { heading: "alloc ns", cell: |r| number(r, "calls.alloc.mean_ns", 1) },
-        Column { heading: "free ns", cell: |r| number(r, "calls.free.mean_ns", 1) },
+        Column { heading: "whole", cell: free_pageblocks },
     ];
     const LEGEND: &'static [&'static str] = &[
         "huge/s: faults of 2 MiB by half of the tasks. small/s: faults of 4 KiB by the other half.",
         "success: of their attempts. All memory had been in use in single frames before.",
+        "whole: share of the free memory that is whole pageblocks in the end, after a drain.",
+    ];
+    const TELLING: &'static [Telling] = &[
+        Telling { words: "{} huge pages/s", number: |r| number(r, "huge.per_second", 0) },
+        Telling { words: "had at {} of the attempts", number: |r| percent(r, "huge.success") },
+        Telling { words: "{} small pages/s", number: |r| number(r, "small.per_second", 0) },
     ];
     type Outcome = Score;
 

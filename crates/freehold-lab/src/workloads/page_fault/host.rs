@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use freehold::{CpuId, Order, Pfn, Request, Setting};
-use freehold_host::{ArenaBuilder, FrameArena};
+use freehold_host::{ArenaBuilder, FrameArena, Host};
 use serde_json::{Map, json};
 
 use super::task_frames;
 use crate::books::check_all_back;
+use crate::catalog::with_design;
 use crate::cell::{HostCell, Measured};
 use crate::host::tasks::bind;
 use crate::host::yardstick::Yardstick;
@@ -71,13 +72,13 @@ pub(super) fn steps(given: &Assignments) -> Result<u64> {
 }
 
 /// Runs one cell on the real machine.
-pub(super) fn run<D: HostDesign>(
-    cell: &HostCell<'_>,
-    settings: D::Settings,
-    progress: &Progress,
-) -> Result<Measured> {
+pub(super) fn run(cell: &HostCell<'_>, progress: &Progress) -> Result<Measured> {
+    with_design!(cell.design, Host, D => run_on::<D>(cell, progress))
+}
+
+fn run_on<D: HostDesign>(cell: &HostCell<'_>, progress: &Progress) -> Result<Measured> {
     let options = Options::parse(cell.assignments)?;
-    let arena = arena_for::<D>(cell, settings, &options)?;
+    let arena = arena_for::<D>(cell, &options)?;
     let yardstick = Yardstick::measure(&arena, cell.cpus[0])?;
     progress.step();
     let samples = sample(&arena, &cell.cpus, &options, progress)?;
@@ -109,11 +110,7 @@ pub(super) fn run<D: HostDesign>(
     Ok(Measured { work, simulated: None, fragmentation: None, specific })
 }
 
-fn arena_for<D: HostDesign>(
-    cell: &HostCell<'_>,
-    settings: D::Settings,
-    options: &Options,
-) -> Result<FrameArena<D>> {
+fn arena_for<D: HostDesign>(cell: &HostCell<'_>, options: &Options) -> Result<FrameArena<D>> {
     let frames = options.task_frames as u64 * cell.cpus.len() as u64;
     // A quarter more, so that watermarks and the frames on per-CPU lists leave enough.
     let bytes = (frames + frames / 4) * FRAME_BYTES + (64 << 20);
@@ -121,7 +118,7 @@ fn arena_for<D: HostDesign>(
     let arena = ArenaBuilder::<D>::new()
         .bytes(usize::try_from(bytes)?)
         .huge_pages(options.huge_pages)
-        .settings(settings)
+        .settings(cell.assignments.of_design()?)
         .build_frames()?;
     Ok(arena)
 }

@@ -11,11 +11,11 @@ use freehold::Setting;
 use freehold_sim::Spec;
 
 use crate::cell::{HostCell, Measured, SimCell};
-use crate::host::HostDesign;
 use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::document::{RunResult, number};
 use crate::report::out;
 use crate::report::progress::Progress;
+use crate::report::reasons::{percent, wait_share};
 use crate::report::table::Table;
 use crate::settings::Assignments;
 use crate::sim::memory::{self, MemoryPlan};
@@ -67,12 +67,8 @@ impl Workload for PageFault {
         host::steps(given)
     }
 
-    fn run_on_host<D: HostDesign>(
-        cell: &HostCell<'_>,
-        settings: D::Settings,
-        progress: &Progress,
-    ) -> Result<Measured> {
-        host::run::<D>(cell, settings, progress)
+    fn run_on_host(cell: &HostCell<'_>, progress: &Progress) -> Result<Measured> {
+        host::run(cell, progress)
     }
 
     fn host_bytes(spec: &Spec, given: &Assignments) -> Result<u64> {
@@ -124,6 +120,7 @@ fn print_sim(results: &[RunResult]) -> Result<()> {
         "cpus",
         "faults/s",
         "scaling",
+        "lock wait",
         "zone lock",
         "alloc",
         "free",
@@ -135,7 +132,7 @@ fn print_sim(results: &[RunResult]) -> Result<()> {
         let share = |name: &str| {
             let shares = result.simulated.as_ref().map(|simulated| &simulated.time_share);
             let share = shares.and_then(|shares| shares.get(name)).copied().unwrap_or_default();
-            format!("{:.1} %", share * 100.0)
+            percent(share)
         };
         let alike = results.iter().filter(|other| other.design == result.design);
         let fewest = alike.min_by_key(|other| other.cpus).unwrap_or(result);
@@ -150,6 +147,7 @@ fn print_sim(results: &[RunResult]) -> Result<()> {
             result.cpus.to_string(),
             format!("{:.0}", result.work.per_second),
             scaling,
+            percent(result.simulated.as_ref().map(wait_share).unwrap_or_default()),
             share("zone_lock"),
             share("zone_lock.alloc"),
             share("zone_lock.free"),
@@ -160,9 +158,9 @@ fn print_sim(results: &[RunResult]) -> Result<()> {
     out!("{table}");
     let machine = results.first().map_or("", |result| result.machine.as_str());
     out!(
-        "Simulated on {machine}: a prediction. zone lock, LRU lock: share of all CPU time spent \
-         waiting for them,\nthe former also by path. scaling: faults/s as a multiple of those of \
-         one CPU, if that was run."
+        "Simulated on {machine}: a prediction. lock wait: share of all CPU time; zone lock, LRU \
+         lock: for these,\nthe former also by path. scaling: faults/s as a multiple of those of one \
+         CPU, if that was run."
     );
     Ok(())
 }
