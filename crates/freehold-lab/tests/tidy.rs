@@ -36,10 +36,12 @@ impl Source {
             .filter(|(_, line)| !line.trim().is_empty())
     }
 
-    /// The lines of code outside unit tests, which stand at the end of a file.
+    /// The lines of code outside unit tests, which stand at the end of a file, or in a file
+    /// `tests.rs` of their own.
     fn product_code(&self) -> impl Iterator<Item = (usize, &str)> {
         let tests = self.text.lines().position(|line| line.starts_with("mod tests {"));
-        let end = tests.unwrap_or(usize::MAX);
+        let all_tests = self.path.ends_with("/tests.rs");
+        let end = if all_tests { 0 } else { tests.unwrap_or(usize::MAX) };
         self.code().filter(move |(number, _)| *number <= end)
     }
 }

@@ -331,7 +331,7 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::designs::testing::{Workbench, fixed};
+    use crate::designs::tests::{Workbench, fixed};
     use crate::designs::zone_lock::Baseline;
 
     #[test]

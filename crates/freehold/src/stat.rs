@@ -52,8 +52,8 @@ pub struct Events {
     pub drains: u64,
     /// Frames that drains moved.
     pub drained: FrameCount,
-    /// Of the drains, how many moved frames of one migratetype alone, by type. Counted by the design
-    /// `cluster`.
+    /// Of the drains, how many moved frames of one migratetype alone, by type. Counted by the
+    /// design `cluster`.
     pub single_type_drains: [u64; MigrateType::COUNT],
     /// Of those, how many put all frames on a free list as one cluster.
     pub clustered_drains: u64,

@@ -338,8 +338,8 @@ fn refill_against_a_conversion<const ATOMIC: bool, const ACQUIRES: bool>() {
 
 /// A request for another type takes over the pageblock, and with it all that looks free there,
 /// while a refill has frames of it on their way. It waits for the refill with the zone lock held,
-/// which the refill does not need any more. The end of a refill releases its marks, and the wait acquires
-/// them.
+/// which the refill does not need any more. The end of a refill releases its marks, and the wait
+/// acquires them.
 #[test]
 fn a_conversion_waits_for_a_refill_in_progress() {
     refill_against_a_conversion::<true, true>();

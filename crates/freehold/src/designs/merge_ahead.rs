@@ -1,5 +1,5 @@
-//! `merge-ahead`: blocks that a CPU gives back are paired with their buddies, order by order, before
-//! the zone lock is taken, so that fewer and larger blocks go through it.
+//! `merge-ahead`: blocks that a CPU gives back are paired with their buddies, order by order,
+//! before the zone lock is taken, so that fewer and larger blocks go through it.
 //!
 //! Source: Zi Yan's proposal in the review of Johannes Weiner's "mm: page_alloc: pcp buddy
 //! allocator" of April 2026, and `merge_in_pcp` of Aaron Lu's series of September 2018. No code was
@@ -169,7 +169,7 @@ fn merge<P: Platform>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::designs::testing::{Workbench, fixed};
+    use crate::designs::tests::{Workbench, fixed};
     use crate::memmap::block::BlockType::Movable;
 
     type Bench = Workbench<Ahead>;

@@ -32,7 +32,7 @@ mod pcp;
 mod pcp_tuning;
 mod skeleton;
 #[cfg(test)]
-pub(crate) mod testing;
+pub(crate) mod tests;
 
 /// A way to hand out the frames of a machine: the second type argument of
 /// [`PageAllocator`](crate::PageAllocator), which documents what each call means.

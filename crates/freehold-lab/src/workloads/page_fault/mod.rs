@@ -159,8 +159,8 @@ fn print_sim(results: &[RunResult]) -> Result<()> {
     let machine = results.first().map_or("", |result| result.machine.as_str());
     out!(
         "Simulated on {machine}: a prediction. lock wait: share of all CPU time; zone lock, LRU \
-         lock: for these,\nthe former also by path. scaling: faults/s as a multiple of those of one \
-         CPU, if that was run."
+         lock: for these,\nthe former also by path. scaling: faults/s as a multiple of those of \
+         one CPU, if that was run."
     );
     Ok(())
 }

@@ -30,8 +30,8 @@ fn merge<P: Platform>(design: &BlockOwner<P>, pages: &Local<'_, P>) {
     }
 }
 
-/// The buddy of a block of this CPU's own, if it is on the lists too. A pageblock has one owner, and
-/// only its frames are so marked: what is seen here is on the lists whose lock is held.
+/// The buddy of a block of this CPU's own, if it is on the lists too. A pageblock has one owner,
+/// and only its frames are so marked: what is seen here is on the lists whose lock is held.
 fn own_buddy<P: Platform>(
     design: &BlockOwner<P>,
     block: FrameIndex,

@@ -1,6 +1,6 @@
-//! `block-owner`: a CPU takes whole pageblocks and owns them. Frames that are freed anywhere go home
-//! to the owner, buddies meet there and merge before the zone lock is taken. Blocks that went back
-//! in part are remembered, and fetched back first.
+//! `block-owner`: a CPU takes whole pageblocks and owns them. Frames that are freed anywhere go
+//! home to the owner, buddies meet there and merge before the zone lock is taken. Blocks that went
+//! back in part are remembered, and fetched back first.
 //!
 //! Source: Johannes Weiner, "mm: page_alloc: pcp buddy allocator" (RFC, April 2026), and for
 //! `remote=queue` Rik van Riel's follow-up. No code of the former was to be had: what follows from
@@ -11,8 +11,8 @@
 //!   under a lock of its own. Here the lock is tried, or not taken at all.
 //! * Frames that went to the zone because the owner's lock was taken were lost to the owner. Here
 //!   they make the block remembered, whoever brings them.
-//! * Owner and list of remembered blocks change under the zone lock alone, so that whoever completes
-//!   a block there can end its ownership at once.
+//! * Owner and list of remembered blocks change under the zone lock alone, so that whoever
+//!   completes a block there can end its ownership at once.
 //!
 //! # Why a frame comes to the right list
 //!
@@ -78,7 +78,7 @@ impl OwnSettings for OwnerOptions {
         name: "remote",
         values: "trylock|queue",
         default: "trylock",
-        meaning: "frames freed elsewhere: try the lock of the owner's lists, or queue without a lock",
+        meaning: "frames freed elsewhere: try the owner's lists, or queue without a lock",
     }];
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {

@@ -1,8 +1,8 @@
 //! The queue on which other CPUs put blocks that belong to a CPU: a stack that anybody pushes to
 //! without a lock, and that its owner takes as a whole.
 //!
-//! After Rik van Riel's `free_llist` (2026). Push and take-all alone cannot suffer from a block that
-//! leaves and comes back in between: a push that succeeds links to whatever is on top then.
+//! After Rik van Riel's `free_llist` (2026). Push and take-all alone cannot suffer from a block
+//! that leaves and comes back in between: a push that succeeds links to whatever is on top then.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -61,8 +61,8 @@ impl<P: Platform> Queue<P> {
         chain(frames, self.top.swap(NONE, Acquire))
     }
 
-    /// The blocks that are on the queue now. The caller holds the lock of the owner's lists, so that
-    /// none of them leaves.
+    /// The blocks that are on the queue now. The caller holds the lock of the owner's lists, so
+    /// that none of them leaves.
     pub(super) fn iter<'a>(
         &self,
         frames: &'a FrameTable<P>,

@@ -121,7 +121,8 @@ impl<P: Platform> Refill<'_, P> {
         }
     }
 
-    /// Phase 3: block by block of the order asked for, with splitting and fallback, as the baseline.
+    /// Phase 3: block by block of the order asked for, with splitting and fallback, as the
+    /// baseline.
     fn take_as_ever(&mut self, order: Order) {
         let mut mode = Mode::default();
         while self.is_short()

@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use super::*;
 use crate::designs::Design;
-use crate::designs::testing::{Workbench, ZONE, fixed};
+use crate::designs::tests::{Workbench, ZONE, fixed};
 use crate::memmap::block::BlockType::Movable;
 use crate::platform::SharedCell;
 use crate::testing::TestPlatform;

@@ -12,8 +12,8 @@
 //! * A cluster freed at once took its size from the request; here from the frames that are there.
 //! * Single-type frees were counted as requested; here as they were, all of them (`Events`).
 //! * Whoever walks frames waits for refills in progress without the zone lock, so not with
-//!   interrupts off (Mel Gorman's objection); only a fallback that takes over a pageblock waits with
-//!   it.
+//!   interrupts off (Mel Gorman's objection); only a fallback that takes over a pageblock waits
+//!   with it.
 //! * `single-type` can be limited to movable frames, as v2 did.
 //! * Memory that is added later has no slots of its own.
 
@@ -314,7 +314,8 @@ fn single_type<P: Platform>(
     (wished && alone && wanted > 1 && wanted == pages.pcp.batch.get()).then_some(migratetype)
 }
 
-/// Puts the oldest `wanted` frames of a list on the zone's list as one cluster; says whether it did.
+/// Puts the oldest `wanted` frames of a list on the zone's list as one cluster; says whether it
+/// did.
 fn drain_as_cluster<P: Platform>(
     design: &Skeleton<P, Clustered<P>>,
     platform: &P,

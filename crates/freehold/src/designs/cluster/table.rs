@@ -355,7 +355,7 @@ mod tests {
 
     use super::*;
     use crate::designs::cluster::Clustered;
-    use crate::designs::testing::{Workbench, ZONE, fixed};
+    use crate::designs::tests::{Workbench, ZONE, fixed};
     use crate::memmap::block::BlockType::Movable;
     use crate::testing::TestPlatform;
 

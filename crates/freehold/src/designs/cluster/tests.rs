@@ -5,7 +5,7 @@ extern crate std;
 use std::vec::Vec;
 
 use super::*;
-use crate::designs::testing::{Workbench, ZONE, fixed};
+use crate::designs::tests::{Workbench, ZONE, fixed};
 use crate::memmap::block::BlockType::{Isolated, Movable, Unmovable};
 use crate::testing::TestPlatform;
 

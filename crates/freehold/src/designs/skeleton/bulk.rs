@@ -17,9 +17,9 @@ const CHUNK_BLOCKS: usize = 64;
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Fills `out`: zone by zone, first down to the low watermark, then as deep as the request may
-    /// dip, then after merging what was left unmerged, then after all CPUs have given back what they
-    /// keep. The last is repeated until it yields nothing, since a refill may bring this CPU more
-    /// than the level lets it hand out at once.
+    /// dip, then after merging what was left unmerged, then after all CPUs have given back what
+    /// they keep. The last is repeated until it yields nothing, since a refill may bring this CPU
+    /// more than the level lets it hand out at once.
     pub(super) fn alloc_blocks(
         &self,
         context: Context<'_, P>,

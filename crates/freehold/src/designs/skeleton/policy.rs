@@ -189,8 +189,8 @@ pub trait Policy<P: Platform>: Sized {
     /// Ends what `begin_walk` began.
     fn end_walk(_design: &Skeleton<P, Self>, _platform: &P, _zone: ZoneIndex) {}
 
-    /// Checks what the design keeps beside the lists; the error is a frame at which it is wrong. The
-    /// caller holds all locks of the zone.
+    /// Checks what the design keeps beside the lists; the error is a frame at which it is wrong.
+    /// The caller holds all locks of the zone.
     fn check(
         _design: &Skeleton<P, Self>,
         _platform: &P,

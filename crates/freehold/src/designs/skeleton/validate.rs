@@ -105,7 +105,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.ensure(found.per_cpu == per_cpu, Rule::PerCpuCounted, FrameIndex(0))?;
         let managed = self.zone(zone).managed();
         self.ensure(found.managed == managed, Rule::ManagedCounted, FrameIndex(0))?;
-        // Frames on queues, which other CPUs add to without a lock, were left out of the comparison.
+        // Other CPUs add to queues without a lock, so their frames were not compared.
         let queued = found.queued;
         Ok(Census { per_cpu: per_cpu + queued, ..found.census() })
     }
