@@ -2,6 +2,9 @@
 //! whatever the owners of the content do.
 
 mod common;
+#[path = "common/designs.rs"]
+#[macro_use]
+mod designs;
 #[path = "common/machine.rs"]
 mod machine;
 #[path = "common/owner.rs"]
@@ -14,20 +17,34 @@ use std::thread;
 
 use common::{TestPlatform, run_on};
 use freehold::designs::Design;
-use freehold::designs::zone_lock::ZoneLock;
 use freehold::{
     Config, Error, FrameCount, Immovable, MemoryRange, MigrateError, MigrateType, NodeId, Order,
     Pfn, Request, ZoneKind,
 };
 use machine::Machine;
-use owner::{Finish, Owner, Picky, Random, check_books};
+use owner::{Finish, Owner, Picky, Random, check_books, settle};
+
+test_designs!(TestPlatform: [
+    free_memory_comes_to_lie_together,
+    compacting_twice_moves_nothing_more,
+    content_that_does_not_move_stays_and_nothing_else_changes,
+    unmovable_content_is_never_asked_for,
+    owners_that_fail_now_and_then_lose_nothing,
+    owners_may_call_the_allocator,
+    owners_may_free_the_target_before_they_answer,
+    an_owner_that_does_not_tell_the_truth_harms_no_one_else,
+    a_panic_loses_nothing,
+    blocks_are_made_for_requests_until_little_is_left,
+    requests_that_need_no_compaction_cause_none,
+    failures_put_off_further_attempts,
+    zones_are_compacted_by_themselves,
+    content_moves_while_others_allocate_and_free,
+]);
 
 const PAGEBLOCK: u64 = 512;
 const PAGEBLOCKS: u64 = 16;
 const SPAN: u64 = PAGEBLOCKS * PAGEBLOCK;
 const CPUS: [NodeId; 2] = [NodeId::new(0); 2];
-
-type Baseline = ZoneLock<TestPlatform>;
 
 fn machine<D: Design<TestPlatform>>(min_free: u64) -> Machine<TestPlatform, D> {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(SPAN))];
@@ -95,21 +112,19 @@ fn gathers<D: Design<TestPlatform>>() {
             for slot in 0..owner.slots() {
                 owner.free(&*machine, slot);
             }
-            machine.drain_all();
+            settle(&*machine);
             assert_eq!(free_pageblocks(&machine), PAGEBLOCKS, "everything merges again");
             check_books(&*machine, 0);
         }
     }
 }
 
-#[test]
-fn free_memory_comes_to_lie_together() {
-    gathers::<Baseline>();
+fn free_memory_comes_to_lie_together<D: Design<TestPlatform>>() {
+    gathers::<D>();
 }
 
-#[test]
-fn compacting_twice_moves_nothing_more() {
-    let machine = machine::<Baseline>(0);
+fn compacting_twice_moves_nothing_more<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(0);
     let owner = scatter(&machine, &mut Random(7), &[0], 40);
     let first = machine.compact(&owner);
     let second = machine.compact(&owner);
@@ -117,10 +132,10 @@ fn compacting_twice_moves_nothing_more() {
     assert!(second.migrated.get() < PAGEBLOCK, "at most the pageblock in the middle: {second:?}");
 }
 
-#[test]
-fn content_that_does_not_move_stays_and_nothing_else_changes() {
-    let machine = machine::<Baseline>(0);
+fn content_that_does_not_move_stays_and_nothing_else_changes<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(0);
     let owner = scatter(&machine, &mut Random(1), &[0, 1], 50);
+    settle(&*machine);
     let (held, before) = (owner.check(), machine.zones().next());
     let report = machine.compact(&Immovable);
     assert!(report.failed > 100 && report.migrated == FrameCount::ZERO, "{report:?}");
@@ -129,9 +144,8 @@ fn content_that_does_not_move_stays_and_nothing_else_changes() {
     check_books(&*machine, held);
 }
 
-#[test]
-fn unmovable_content_is_never_asked_for() {
-    let machine = machine::<Baseline>(0);
+fn unmovable_content_is_never_asked_for<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(0);
     let random = &mut Random(2);
     let owner = Owner::new(4000, SPAN);
     for slot in 0..4000 {
@@ -160,10 +174,9 @@ fn unmovable_content_is_never_asked_for() {
     assert!(!asked.borrow().is_empty());
 }
 
-#[test]
-fn owners_that_fail_now_and_then_lose_nothing() {
+fn owners_that_fail_now_and_then_lose_nothing<D: Design<TestPlatform>>() {
     for every in [2, 3, 7] {
-        let machine = machine::<Baseline>(0);
+        let machine = machine::<D>(0);
         let owner = scatter(&machine, &mut Random(every), &[0, 2], 50);
         let held = owner.check();
         let calls = Cell::new(0);
@@ -182,9 +195,8 @@ fn owners_that_fail_now_and_then_lose_nothing() {
     }
 }
 
-#[test]
-fn owners_may_call_the_allocator() {
-    let machine = machine::<Baseline>(0);
+fn owners_may_call_the_allocator<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(0);
     let owner = scatter(&machine, &mut Random(11), &[0, 1], 50);
     let held = owner.check();
     let kept = RefCell::new(Vec::new());
@@ -208,12 +220,11 @@ fn owners_may_call_the_allocator() {
 }
 
 /// An owner that frees the target as soon as it has it.
-#[test]
-fn owners_may_free_the_target_before_they_answer() {
-    let machine = machine::<Baseline>(0);
+fn owners_may_free_the_target_before_they_answer<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(0);
     let owner = scatter(&machine, &mut Random(12), &[0, 3], 50);
-    struct Frees<'a>(&'a Owner, &'a Machine<TestPlatform>, Cell<u64>);
-    impl freehold::Migrate for Frees<'_> {
+    struct Frees<'a, D: Design<TestPlatform>>(&'a Owner, &'a Machine<TestPlatform, D>, Cell<u64>);
+    impl<D: Design<TestPlatform>> freehold::Migrate for Frees<'_, D> {
         fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
             self.0.migrate(from, to, order)?;
             self.2.set(self.2.get() + 1);
@@ -231,9 +242,8 @@ fn owners_may_free_the_target_before_they_answer() {
     check_books(&*machine, owner.check());
 }
 
-#[test]
-fn an_owner_that_does_not_tell_the_truth_harms_no_one_else() {
-    let machine = machine::<Baseline>(0);
+fn an_owner_that_does_not_tell_the_truth_harms_no_one_else<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(0);
     let owner = scatter(&machine, &mut Random(13), &[0], 50);
     let held = owner.check();
     let stolen = RefCell::new(Vec::new());
@@ -250,8 +260,8 @@ fn an_owner_that_does_not_tell_the_truth_harms_no_one_else() {
     assert_eq!(owner.check(), held);
     check_books(&*machine, held);
     // Says that it has moved, but had freed the source.
-    struct Frees<'a>(&'a Machine<TestPlatform>, RefCell<Vec<Pfn>>);
-    impl freehold::Migrate for Frees<'_> {
+    struct Frees<'a, D: Design<TestPlatform>>(&'a Machine<TestPlatform, D>, RefCell<Vec<Pfn>>);
+    impl<D: Design<TestPlatform>> freehold::Migrate for Frees<'_, D> {
         fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
             if self.1.borrow().len() == 5 {
                 return Err(MigrateError::Busy);
@@ -261,7 +271,7 @@ fn an_owner_that_does_not_tell_the_truth_harms_no_one_else() {
             Ok(())
         }
     }
-    let machine = self::machine::<Baseline>(0);
+    let machine = self::machine::<D>(0);
     let blocks: Vec<_> = (0..2000).map(|_| machine.alloc(Request::default()).unwrap()).collect();
     for pfn in blocks.iter().step_by(2) {
         machine.free(*pfn, Order::ZERO).unwrap();
@@ -273,10 +283,9 @@ fn an_owner_that_does_not_tell_the_truth_harms_no_one_else() {
     check_books(&*machine, 1000);
 }
 
-#[test]
-fn a_panic_loses_nothing() {
+fn a_panic_loses_nothing<D: Design<TestPlatform>>() {
     for after in [0, 1, 31, 32, 100, 511] {
-        let machine = machine::<Baseline>(0);
+        let machine = machine::<D>(0);
         let owner = scatter(&machine, &mut Random(after), &[0, 1], 50);
         let held = owner.check();
         let left = Cell::new(after);
@@ -325,14 +334,12 @@ fn makes_blocks<D: Design<TestPlatform>>() {
     }
 }
 
-#[test]
-fn blocks_are_made_for_requests_until_little_is_left() {
-    makes_blocks::<Baseline>();
+fn blocks_are_made_for_requests_until_little_is_left<D: Design<TestPlatform>>() {
+    makes_blocks::<D>();
 }
 
-#[test]
-fn requests_that_need_no_compaction_cause_none() {
-    let machine = machine::<Baseline>(0);
+fn requests_that_need_no_compaction_cause_none<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(0);
     let never = Picky(&Owner::new(1, SPAN), |_, _, _| panic!("there is no need"));
     machine.alloc_compacting(Request::new(Order::BUDDY_MAX), &never).expect("all is free");
     let order = Order::new(11);
@@ -346,9 +353,8 @@ fn requests_that_need_no_compaction_cause_none() {
     assert_eq!(machine.events().compactions, 0);
 }
 
-#[test]
-fn failures_put_off_further_attempts() {
-    let machine = machine::<Baseline>(0);
+fn failures_put_off_further_attempts<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(0);
     let owner = scatter(&machine, &mut Random(3), &[0], 50);
     // As in Linux, smaller orders are put off as well until one has succeeded.
     let below = Order::new(8);
@@ -378,8 +384,7 @@ fn failures_put_off_further_attempts() {
     check_books(&*machine, owner.check());
 }
 
-#[test]
-fn zones_are_compacted_by_themselves() {
+fn zones_are_compacted_by_themselves<D: Design<TestPlatform>>() {
     let ranges = [
         MemoryRange::new(Pfn::new(0), FrameCount::new(2048)).in_zone(ZoneKind::Dma32),
         MemoryRange::new(Pfn::new(2048), FrameCount::new(1900)),
@@ -413,7 +418,7 @@ fn zones_are_compacted_by_themselves() {
 }
 
 /// Threads allocate and free with one lock a slot, while another one compacts.
-fn races<D: Design<TestPlatform>>()
+fn content_moves_while_others_allocate_and_free<D: Design<TestPlatform>>()
 where
     Machine<TestPlatform, D>: Sync,
 {
@@ -459,9 +464,4 @@ where
     });
     assert!(moved > 0, "content has moved meanwhile");
     check_books(&*machine, owner.check());
-}
-
-#[test]
-fn content_moves_while_others_allocate_and_free() {
-    races::<Baseline>();
 }

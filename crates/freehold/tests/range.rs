@@ -1,6 +1,9 @@
 //! Contiguous ranges: wherever one could lie, one is found; otherwise nothing changes.
 
 mod common;
+#[path = "common/designs.rs"]
+#[macro_use]
+mod designs;
 #[path = "common/machine.rs"]
 mod machine;
 #[path = "common/owner.rs"]
@@ -10,19 +13,27 @@ mod ranges;
 
 use common::{TestPlatform, run_on};
 use freehold::designs::Design;
-use freehold::designs::zone_lock::ZoneLock;
 use freehold::{Error, Immovable, NodeId, Order, Pfn, Request, ZoneKind};
-use owner::{Owner, Random, check_books};
+use owner::{Owner, Random, check_books, settle};
 use ranges::{ask, frames, machine, range, sprinkle, with};
+
+test_designs!(TestPlatform: [
+    ranges_of_all_sizes_and_alignments_come_from_the_lowest_frames,
+    requests_that_make_no_sense_are_refused,
+    ranges_leave_the_reserves_alone,
+    a_range_lies_where_the_lowest_could,
+    large_blocks_move_out_of_the_way,
+    ranges_are_freed_in_parts_or_at_once_but_not_twice,
+    frames_of_any_blocks_are_freed_side_by_side,
+    ranges_stay_within_a_zone_and_content_goes_to_no_higher_one,
+    gigabytes,
+]);
 
 const PAGEBLOCK: u64 = 512;
 
-type Baseline = ZoneLock<TestPlatform>;
-
-#[test]
-fn ranges_of_all_sizes_and_alignments_come_from_the_lowest_frames() {
+fn ranges_of_all_sizes_and_alignments_come_from_the_lowest_frames<D: Design<TestPlatform>>() {
     const FRAMES: u64 = 8 * PAGEBLOCK;
-    let machine = machine(FRAMES);
+    let machine = machine::<D>(FRAMES);
     for align in (0..=12).map(|order| 1 << order) {
         for count in [1, 2, 3, 31, 64, 511, 512, 513, 1024, 1500, 2048, 4095, 4096] {
             // One frame in the way of whatever is not far from the bottom.
@@ -39,7 +50,7 @@ fn ranges_of_all_sizes_and_alignments_come_from_the_lowest_frames() {
                 assert_eq!(got, Err(error), "{count} frames at a multiple of {align}");
             }
             machine.free(stone, Order::ZERO).unwrap();
-            machine.drain_all();
+            settle(&*machine);
             check_books(&*machine, 0);
             let zone = machine.zones().next().unwrap();
             assert_eq!(zone.free_blocks[10], FRAMES / 1024, "everything merges again");
@@ -47,10 +58,9 @@ fn ranges_of_all_sizes_and_alignments_come_from_the_lowest_frames() {
     }
 }
 
-#[test]
-fn requests_that_make_no_sense_are_refused() {
+fn requests_that_make_no_sense_are_refused<D: Design<TestPlatform>>() {
     let ranges = [range(0, 2048), range(3072, 1000)];
-    let machine = with::<Baseline>(&ranges, 0);
+    let machine = with::<D>(&ranges, 0);
     let try_for = |request| machine.alloc_range(request, &Immovable);
     assert_eq!(try_for(ask(0)), Err(Error::BadRange));
     for align in [0, 3, 6, 1000, u64::MAX] {
@@ -78,9 +88,8 @@ fn requests_that_make_no_sense_are_refused() {
     check_books(&*machine, 8);
 }
 
-#[test]
-fn ranges_leave_the_reserves_alone() {
-    let machine = with::<Baseline>(&[range(0, 8192)], 200);
+fn ranges_leave_the_reserves_alone<D: Design<TestPlatform>>() {
+    let machine = with::<D>(&[range(0, 8192)], 200);
     let request = ask(8192 - 200);
     let pfn = machine.alloc_range(request, &Immovable).expect("just enough");
     machine.free_range(pfn, frames(8192 - 200)).unwrap();
@@ -148,25 +157,23 @@ fn finds<D: Design<TestPlatform>>() {
             owner.free(&*machine, slot);
         }
         stones.iter().for_each(|&pfn| machine.free(Pfn::new(pfn), Order::ZERO).unwrap());
-        machine.drain_all();
+        settle(&*machine);
         check_books(&*machine, 0);
         let zone = machine.zones().next().unwrap();
         assert_eq!(zone.free_blocks, [0, 0, 1, 1, 1, 0, 0, 1, 1, 0, 2], "all is merged");
     }
 }
 
-#[test]
-fn a_range_lies_where_the_lowest_could() {
-    finds::<Baseline>();
+fn a_range_lies_where_the_lowest_could<D: Design<TestPlatform>>() {
+    finds::<D>();
 }
 
 /// Blocks of all orders are in the way, some of them reaching beyond the range.
-#[test]
-fn large_blocks_move_out_of_the_way() {
+fn large_blocks_move_out_of_the_way<D: Design<TestPlatform>>() {
     const FRAMES: u64 = 16 * PAGEBLOCK;
     for seed in 0..20 {
         let random = &mut Random(seed);
-        let machine = machine(FRAMES);
+        let machine = machine::<D>(FRAMES);
         let owner = Owner::new(40, FRAMES);
         for slot in 0..40 {
             let _full =
@@ -192,14 +199,13 @@ fn large_blocks_move_out_of_the_way() {
         for slot in 0..40 {
             owner.free(&*machine, slot);
         }
-        machine.drain_all();
+        settle(&*machine);
         assert_eq!(machine.zones().next().unwrap().free_blocks[10], FRAMES / 1024);
     }
 }
 
-#[test]
-fn ranges_are_freed_in_parts_or_at_once_but_not_twice() {
-    let machine = machine(4096);
+fn ranges_are_freed_in_parts_or_at_once_but_not_twice<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(4096);
     let take = || machine.alloc_range(ask(2000).at(Pfn::new(7)), &Immovable).unwrap();
     let first = take();
     let free = |from: u64, count| machine.free_range(Pfn::new(from), frames(count));
@@ -221,7 +227,7 @@ fn ranges_are_freed_in_parts_or_at_once_but_not_twice() {
     assert_eq!(free(576, 24), Ok(()));
     assert_eq!(free(700, 1307), Ok(()));
     check_books(&*machine, 0);
-    machine.drain_all();
+    settle(&*machine);
     assert_eq!(machine.zones().next().unwrap().free_blocks[10], 4);
     take();
     assert_eq!(free(first.get(), 2000), Ok(()));
@@ -230,12 +236,11 @@ fn ranges_are_freed_in_parts_or_at_once_but_not_twice() {
 }
 
 /// `free_range` against a table of frames, over blocks of all orders.
-#[test]
-fn frames_of_any_blocks_are_freed_side_by_side() {
+fn frames_of_any_blocks_are_freed_side_by_side<D: Design<TestPlatform>>() {
     const FRAMES: u64 = 4 * PAGEBLOCK;
     for seed in 0..40 {
         let random = &mut Random(seed);
-        let machine = machine(FRAMES);
+        let machine = machine::<D>(FRAMES);
         let mut used = vec![false; FRAMES as usize];
         for _ in 0..40 {
             let order = Order::new(random.below(8) as u8);
@@ -259,8 +264,7 @@ fn frames_of_any_blocks_are_freed_side_by_side() {
     }
 }
 
-#[test]
-fn ranges_stay_within_a_zone_and_content_goes_to_no_higher_one() {
+fn ranges_stay_within_a_zone_and_content_goes_to_no_higher_one<D: Design<TestPlatform>>() {
     let ranges = [
         range(0, 1024).in_zone(ZoneKind::Dma32),
         range(1024, 1024),
@@ -268,7 +272,7 @@ fn ranges_stay_within_a_zone_and_content_goes_to_no_higher_one() {
         range(3072, 2048).on_node(NodeId::new(1)),
     ];
     run_on(0);
-    let machine = with::<Baseline>(&ranges, 0);
+    let machine = with::<D>(&ranges, 0);
     let get = |request| machine.alloc_range(request, &Immovable);
     assert_eq!(get(ask(1500)), Ok(Pfn::new(3072)), "only node 1 has so much in one zone");
     machine.free_range(Pfn::new(3072), frames(1500)).unwrap();
@@ -293,10 +297,9 @@ fn ranges_stay_within_a_zone_and_content_goes_to_no_higher_one() {
 }
 
 /// Two ranges of a GiB each, the content of the first of which gets in the way of the second.
-#[test]
-fn gigabytes() {
+fn gigabytes<D: Design<TestPlatform>>() {
     const GIB: u64 = 1 << 18;
-    let machine = machine(3 * GIB);
+    let machine = machine::<D>(3 * GIB);
     let request = ask(GIB).align(frames(GIB));
     let owner = Owner::new(200, 3 * GIB);
     for slot in 0..200 {

@@ -1,6 +1,9 @@
 //! Ranges and those whose content is in the way: whatever they do, nothing is lost.
 
 mod common;
+#[path = "common/designs.rs"]
+#[macro_use]
+mod designs;
 #[path = "common/machine.rs"]
 mod machine;
 #[path = "common/owner.rs"]
@@ -15,21 +18,24 @@ use std::thread;
 
 use common::{TestPlatform, run_on};
 use freehold::designs::Design;
-use freehold::designs::zone_lock::ZoneLock;
 use freehold::{Config, Error, FrameCount, MigrateError, Order, Pfn, Request};
 use machine::Machine;
-use owner::{Finish, Owner, Picky, Random, check_books};
+use owner::{Finish, Owner, Picky, Random, check_books, settle};
 use ranges::{CPUS, ask, frames, machine, range, sprinkle, with};
+
+test_designs!(TestPlatform: [
+    owners_that_refuse_or_panic_lose_nothing,
+    owners_may_call_the_allocator,
+    memory_may_be_added_beside_a_range_under_way,
+    ranges_are_taken_while_others_allocate_and_free,
+]);
 
 const PAGEBLOCK: u64 = 512;
 
-type Baseline = ZoneLock<TestPlatform>;
-
-#[test]
-fn owners_that_refuse_or_panic_lose_nothing() {
+fn owners_that_refuse_or_panic_lose_nothing<D: Design<TestPlatform>>() {
     const FRAMES: u64 = 6 * PAGEBLOCK;
     for every in [1, 2, 5, 100] {
-        let machine = machine(FRAMES);
+        let machine = machine::<D>(FRAMES);
         let counts = (FRAMES as usize / 3, 2);
         let (owner, stones) = sprinkle(&machine, FRAMES, &mut Random(every), counts);
         let (held, fixed) = (owner.check(), stones.len() as u64);
@@ -44,7 +50,7 @@ fn owners_that_refuse_or_panic_lose_nothing() {
         assert_eq!(owner.check(), held);
         check_books(&*machine, held + fixed + got.map_or(0, |_| 1024));
         if every == 1 {
-            machine.drain_all();
+            settle(&*machine);
             let zone = machine.zones().next();
             assert_eq!(zone.map(|zone| zone.free), before.map(|zone| zone.free));
         }
@@ -61,10 +67,9 @@ fn owners_that_refuse_or_panic_lose_nothing() {
     }
 }
 
-#[test]
-fn owners_may_call_the_allocator() {
+fn owners_may_call_the_allocator<D: Design<TestPlatform>>() {
     const FRAMES: u64 = 8 * PAGEBLOCK;
-    let machine = machine(FRAMES);
+    let machine = machine::<D>(FRAMES);
     let (owner, _) = sprinkle(&machine, FRAMES, &mut Random(9), (FRAMES as usize / 2, 0));
     let held = owner.check();
     let calls = Cell::new(0_u64);
@@ -88,8 +93,7 @@ fn owners_may_call_the_allocator() {
     check_books(&*machine, held);
 }
 
-#[test]
-fn memory_may_be_added_beside_a_range_under_way() {
+fn memory_may_be_added_beside_a_range_under_way<D: Design<TestPlatform>>() {
     let ranges = [range(0, 700)];
     let span = Some((Pfn::new(0), frames(4096)));
     let config = Config { min_free: Some(FrameCount::ZERO), span, ..Config::new(&ranges, &CPUS) };
@@ -116,7 +120,7 @@ fn memory_may_be_added_beside_a_range_under_way() {
 }
 
 /// Threads allocate and free while others take ranges out of their way.
-fn races<D: Design<TestPlatform>>()
+fn ranges_are_taken_while_others_allocate_and_free<D: Design<TestPlatform>>()
 where
     Machine<TestPlatform, D>: Sync,
 {
@@ -178,9 +182,4 @@ where
     });
     assert!(got > 10, "{got} of 2000 ranges were found");
     check_books(&*machine, owner.check());
-}
-
-#[test]
-fn ranges_are_taken_while_others_allocate_and_free() {
-    races::<Baseline>();
 }

@@ -65,4 +65,5 @@ pub(crate) fn fixed<S: Settings>(own: &S, batch: u32, high: u32) -> S {
 const _: () = {
     let _: fn(&str) -> bool = is_lazy;
     let _: fn() -> Vec<ZoneLockSettings> = variants;
+    let _: fn(&ZoneLockSettings, u32, u32) -> ZoneLockSettings = fixed;
 };

@@ -185,3 +185,9 @@ const _: fn(&Owner) -> u64 = Owner::check;
 const _: fn(&Owner, usize) -> Option<(Pfn, Order)> = Owner::block;
 const _: fn(&Owner) -> usize = Owner::slots;
 const _: fn(&mut Random, usize) -> usize = Random::below;
+
+/// Brings all free memory to the zones, whole: what was left unmerged is merged, and nothing moves.
+pub(crate) fn settle<P: Platform, D: Design<P>>(frames: &PageAllocator<P, D>) {
+    frames.drain_all();
+    assert_eq!(frames.compact(&freehold::Immovable).migrated, FrameCount::ZERO);
+}

@@ -21,7 +21,7 @@ pub(crate) fn with<D: Design<TestPlatform>>(
     Machine::new(TestPlatform, &config, &D::Settings::default())
 }
 
-pub(crate) fn machine(frames: u64) -> Machine<TestPlatform> {
+pub(crate) fn machine<D: Design<TestPlatform>>(frames: u64) -> Machine<TestPlatform, D> {
     with(&[range(0, frames)], 0)
 }
 
