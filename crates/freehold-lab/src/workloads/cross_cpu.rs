@@ -34,7 +34,7 @@ const SETTINGS: &[Setting] = &[
 const FRAMES: Auto = Auto { simulated: 50_000, host: 20_000_000 };
 
 /// What `freehold compare` sets otherwise on the host, to be done in seconds.
-const BRIEF_ON_HOST: &[(&str, &str)] = &[("frames", "4000000")];
+const BRIEF_ON_HOST: &[(&str, &str)] = &[("frames", "2000000")];
 
 /// What `freehold compare` sets otherwise on simulated machines. The memory shrinks as well, since
 /// designs size their per-CPU lists by it.
