@@ -392,7 +392,7 @@ fn zones_are_compacted_by_themselves<D: Design<TestPlatform>>() {
         MemoryRange::new(Pfn::new(4096), FrameCount::new(3000)).on_node(NodeId::new(1)),
     ];
     let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &CPUS) };
-    let machine = Machine::<TestPlatform>::new(TestPlatform, &config, &Default::default());
+    let machine = Machine::<TestPlatform, D>::new(TestPlatform, &config, &D::Settings::default());
     let owner = Owner::new(8192, 8192);
     let mut slots = 0;
     while owner.alloc(&*machine, slots, Request::default()).is_ok() {

@@ -97,7 +97,7 @@ fn memory_may_be_added_beside_a_range_under_way<D: Design<TestPlatform>>() {
     let ranges = [range(0, 700)];
     let span = Some((Pfn::new(0), frames(4096)));
     let config = Config { min_free: Some(FrameCount::ZERO), span, ..Config::new(&ranges, &CPUS) };
-    let machine = Machine::<TestPlatform>::new(TestPlatform, &config, &Default::default());
+    let machine = Machine::<TestPlatform, D>::new(TestPlatform, &config, &D::Settings::default());
     machine.add_memory(range(2048, 1024)).unwrap();
     let owner = Owner::new(600, 4096);
     for slot in 0..600 {
