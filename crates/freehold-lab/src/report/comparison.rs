@@ -38,9 +38,9 @@ struct Ranked {
 }
 
 impl Comparison {
-    /// Compares results, of which each machine has one for each contestant: a design, with one value
-    /// of the setting that is varied. Ratios refer to the first of design `baseline`, or to the
-    /// first of all. `telling` is what the workload wants mentioned.
+    /// Compares results, of which each machine has one for each contestant: a design, with one
+    /// value of the setting that is varied. Ratios refer to the first of design `baseline`, or to
+    /// the first of all. `telling` is what the workload wants mentioned.
     pub(crate) fn new(
         results: Vec<RunResult>,
         baseline: String,

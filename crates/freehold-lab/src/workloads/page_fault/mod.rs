@@ -158,9 +158,9 @@ fn print_sim(results: &[RunResult]) -> Result<()> {
     out!("{table}");
     let machine = results.first().map_or("", |result| result.machine.as_str());
     out!(
-        "Simulated on {machine}: a prediction. lock wait: share of all CPU time; zone lock, LRU \
-         lock: for these,\nthe former also by path. scaling: faults/s as a multiple of those of one \
-         CPU, if that was run."
+        "Simulated on {machine}: a prediction. lock wait: share of all CPU time; zone lock, \
+         LRU lock: for these,\nthe former also by path. scaling: faults/s as a multiple of those \
+         of one CPU, if that was run."
     );
     Ok(())
 }
