@@ -66,7 +66,8 @@ fn check(workload: &str, result: &Value) {
         assert!(specific["calls"][path]["count"].is_u64(), "{workload}");
     }
     let share = specific["allocator_share"].as_f64().unwrap();
-    assert!(share > 0.0, "{workload}: {share}");
+    // On the host, calls that are as fast as the clock may seem to take no time.
+    assert!(share > 0.0 || share == 0.0 && result["machine"] == "host", "{workload}: {share}");
     for when in ["before_drain", "after_drain"] {
         let memory = &result["fragmentation"][when];
         let blocks = memory["by_order"].as_array().unwrap();
