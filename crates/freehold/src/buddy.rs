@@ -167,16 +167,11 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         mergeable.then_some((buddy, theirs))
     }
 
-    /// Frees a block, merging it with its buddy as long as that is free; returns what it became.
-    /// `end` overrides the end of the list that it goes to: memory that is added goes to the back.
+    /// Frees a block, merging it with its buddy as long as that is free. `end` overrides the end of
+    /// the list that it goes to: memory that is added goes to the back.
     ///
     /// Cost: up to ten merges, each of which reads one record and unlinks it from its list.
-    pub(crate) fn free(
-        &self,
-        block: FrameIndex,
-        order: Order,
-        end: Option<End>,
-    ) -> (FrameIndex, Order) {
+    pub(crate) fn free(&self, block: FrameIndex, order: Order, end: Option<End>) {
         let Tables { frames, blocks } = self.tables;
         let of = blocks.block_type(block);
         if order == Order::ZERO {
@@ -203,7 +198,6 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         }
         let end = end.unwrap_or_else(|| self.end_for(head, order, of));
         self.insert(head, order, of, end);
-        (head, order)
     }
 
     /// A block goes to the back if it is likely to merge soon: when the next larger block's buddy

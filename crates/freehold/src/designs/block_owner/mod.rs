@@ -285,10 +285,8 @@ impl<P: Platform> Policy<P> for Owners<P> {
     }
 
     fn retire(design: &Skeleton<P, Self>, platform: &P, cpu: usize, zone: ZoneIndex) {
-        for pageblock in design.blocks.pageblocks() {
-            if design.blocks.owner(pageblock) != Some(cpu)
-                || design.blocks.zone(pageblock) != Some(zone)
-            {
+        for pageblock in design.pageblocks_of(zone) {
+            if design.blocks.owner(pageblock) != Some(cpu) {
                 continue;
             }
             let guard = design.lock_zone(platform, zone);

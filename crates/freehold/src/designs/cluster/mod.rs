@@ -22,7 +22,7 @@ use core::fmt;
 use super::lazy_merge::{COMPACT_HISTORY, Lazily};
 use super::pcp::list_index;
 use super::skeleton::{
-    LocalPages, OwnSettings, Policy, Skeleton, ZonedSettings, for_each_victim, refill_one_by_one,
+    LocalPages, OwnSettings, Policy, Skeleton, ZonedSettings, drain_lists, refill_one_by_one,
 };
 use super::{Setting, SettingError};
 use crate::Error;
@@ -187,16 +187,10 @@ impl<P: Platform> Policy<P> for Clustered<P> {
             count_one(&pages.own.clustered);
             return FrameCount::new(u64::from(wanted));
         }
-        let (mut drained, mut available) = (FrameCount::ZERO, FrameCount::ZERO);
         let mut types = [false; BlockType::COUNT];
-        let guard = design.lock_zone(platform, pages.zone);
-        for_each_victim(design, pages, wanted, just_used, |block, order| {
+        let drained = drain_lists(design, platform, pages, wanted, just_used, |block| {
             types[design.frames.state(block).block_type().index()] = true;
-            available += design.give(&guard, block, order, pages.zone);
-            drained += order.frames();
         });
-        guard.add_free(available);
-        drop(guard);
         if types.iter().filter(|&&drained| drained).count() == 1 {
             let one = pages.own.single_type.iter().zip(types).find(|(_, drained)| *drained);
             one.into_iter().for_each(|(counter, _)| count_one(counter));

@@ -7,7 +7,6 @@ use crate::designs::pcp_tuning::PcpMode;
 use crate::memmap::frame::FrameIndex;
 use crate::platform::{Platform, SharedCell};
 use crate::units::{CpuId, FrameCount, MigrateType, Order};
-use crate::zone::ZoneGuard;
 
 /// After so many quiet ticks, a CPU gives back what it keeps of another node's zone.
 pub(super) const EXPIRE_TICKS: u32 = 3;
@@ -101,29 +100,25 @@ fn has_expired<P: Platform, Y: Policy<P>>(pages: &LocalPages<'_, P, Y>) -> bool 
     expire.get() == 0
 }
 
-/// What a drain has moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Drained {
-    /// Frames that left the lists.
-    pub(crate) all: FrameCount,
-    /// Frames by which the zone's level rises.
-    pub(crate) available: FrameCount,
-}
-
 /// Returns at least `wanted` frames, of which there are so many, oldest first, under one hold of
-/// the zone lock.
+/// the zone lock, and calls `each` with every block before it goes; returns how many frames left
+/// the lists. `just_used` is the list that a block was put on last.
 pub(crate) fn drain_lists<P: Platform, Y: Policy<P>>(
     design: &Skeleton<P, Y>,
-    guard: &ZoneGuard<'_, P, Y::Beside<'_>>,
+    platform: &P,
     pages: &LocalPages<'_, P, Y>,
     wanted: u32,
     just_used: usize,
-) -> Drained {
-    let mut drained = Drained::default();
+    mut each: impl FnMut(FrameIndex),
+) -> FrameCount {
+    let (mut drained, mut available) = (FrameCount::ZERO, FrameCount::ZERO);
+    let guard = design.lock_zone(platform, pages.zone);
     for_each_victim(design, pages, wanted, just_used, |block, order| {
-        drained.available += design.give(guard, block, order, pages.zone);
-        drained.all += order.frames();
+        each(block);
+        available += design.give(&guard, block, order, pages.zone);
+        drained += order.frames();
     });
+    guard.add_free(available);
     drained
 }
 

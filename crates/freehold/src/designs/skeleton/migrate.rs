@@ -55,7 +55,9 @@ impl Targets {
             let block = self.by_order[order.index()].pop(frames)?;
             Some((block, order))
         });
-        nonempty.next()
+        let taken = nonempty.next()?;
+        self.frames -= taken.1.frames().get();
+        Some(taken)
     }
 }
 
@@ -341,7 +343,6 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             let guard = self.design.lock_zone(self.context.platform, self.zone);
             for _ in 0..BATCH {
                 let Some((block, order)) = self.targets.take_any(frames) else { break };
-                self.targets.frames -= order.frames().get();
                 guard.add_free(guard.give(block, order, None));
             }
         }

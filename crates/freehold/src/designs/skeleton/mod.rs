@@ -36,7 +36,7 @@ mod settings;
 mod validate;
 mod walk;
 
-pub(crate) use drain::for_each_victim;
+pub(crate) use drain::{drain_lists, for_each_victim};
 pub use policy::OwnSettings;
 pub(crate) use policy::refill_one_by_one;
 pub(super) use policy::{NoneOfItsOwn, Policy, Route};

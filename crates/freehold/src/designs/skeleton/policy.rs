@@ -169,10 +169,7 @@ pub trait Policy<P: Platform>: Sized {
         wanted: u32,
         just_used: usize,
     ) -> FrameCount {
-        let guard = design.lock_zone(platform, pages.zone);
-        let drained = drain_lists(design, &guard, pages, wanted, just_used);
-        guard.add_free(drained.available);
-        drained.all
+        drain_lists(design, platform, pages, wanted, just_used, |_| {})
     }
 
     /// Whether frames that are freed to the zone now are left unmerged. The caller holds the zone

@@ -34,9 +34,8 @@ impl<P: Platform, Y: Policy<P>> Drop for Walk<'_, P, Y> {
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// The pageblocks of a zone, from the lowest upwards.
-    pub(super) fn pageblocks_of(&self, zone: ZoneIndex) -> impl Iterator<Item = FrameIndex> {
-        let all = (0..self.frames.len().get() as u32).step_by(1 << Order::PAGEBLOCK.get());
-        all.map(FrameIndex).filter(move |&pageblock| self.blocks.zone(pageblock) == Some(zone))
+    pub(crate) fn pageblocks_of(&self, zone: ZoneIndex) -> impl Iterator<Item = FrameIndex> {
+        self.blocks.pageblocks().filter(move |&at| self.blocks.zone(at) == Some(zone))
     }
 
     /// Where merging is put off, merges what lies in the zones, until one has `wanted` blocks for a
