@@ -51,7 +51,7 @@ pub(crate) struct RunArgs {
     /// The workload (see `freehold list workloads`).
     pub(crate) workload: WorkloadName,
 
-    /// The designs to run, separated by commas; `all` for every one.
+    /// The designs to run, separated by commas; `all` for every one but free-lunch.
     #[arg(long, value_name = "DESIGN", value_delimiter = ',', default_value = "zone-lock")]
     pub(crate) design: Vec<DesignChoice>,
 
@@ -92,7 +92,7 @@ pub(crate) struct CompareArgs {
     /// The workload (see `freehold list workloads`).
     pub(crate) workload: WorkloadName,
 
-    /// The designs to compare, separated by commas; `all` for every one.
+    /// The designs to compare, separated by commas; `all` for every one but free-lunch.
     #[arg(long, value_name = "DESIGN", value_delimiter = ',', default_value = "all")]
     pub(crate) design: Vec<DesignChoice>,
 

@@ -100,7 +100,7 @@ fn on_sim_only(
         false if args.no_sim => format!("{only}: omit --no-sim"),
         false => {
             let workload = name_of(&args.workload);
-            format!("{only}, {workload} on the host only: choose another of one of them")
+            format!("{only}, {workload} on the host only: choose another design or workload")
         }
     };
     Err(UsageError(refusal).into())

@@ -53,7 +53,8 @@ impl Comparison {
         let mut ranking = Vec::new();
         for machine in by_machine(&results) {
             let of_baseline = machine.iter().find(|result| name(result) == baseline);
-            let of_baseline = of_baseline.expect("what runs on the host runs on simulated machines");
+            let of_baseline =
+                of_baseline.expect("what runs on the host runs on simulated machines");
             let mut sorted = machine.to_vec();
             sorted.sort_by(|one, other| other.work.per_second.total_cmp(&one.work.per_second));
             ranking.extend(sorted.into_iter().map(|result| Ranked {
