@@ -63,7 +63,9 @@ impl<'a> Matrix<'a> {
         for (design, count) in self.designs_and(&counts) {
             let design = design.real().ok_or_else(|| {
                 let name = name_of(&design);
-                UsageError(format!("{name} runs on simulated machines only: name one by --machine"))
+                UsageError(format!(
+                    "{name} runs on simulated machines only: name one with --machine"
+                ))
             })?;
             cells.push(HostCell { design, cpus: tasks::cpus_for(count)?, seed, assignments });
         }

