@@ -114,7 +114,7 @@ fn every_workload_runs_on_the_free_lunch() {
         assert!(all.into_iter().sum::<u64>() > 0, "{workload}");
         assert_eq!(calls["free"]["total_ns"], 0.0, "{workload}");
         // Content that is moved for a large block is work of its owner.
-        let moves = ["thp-mix", "contig", "high-order"].contains(&workload);
+        let moves = ["thp-mix", "contig", "high-order"].contains(workload);
         assert!(calls["alloc"]["total_ns"] == 0.0 || moves, "{workload}: {calls}");
         let locks = result["locks"].as_array().unwrap();
         // Rings between the tasks are the workload's own.
