@@ -23,6 +23,8 @@ pub(crate) enum DesignName {
     MergeAhead,
     /// CPUs own pageblocks, whose frames go home to them (Johannes Weiner 2026).
     BlockOwner,
+    /// CPUs hold pageblocks whose frames are bits; no lock over a zone (Freehold's own).
+    Freehold,
 }
 
 /// What can hand out frames on simulated machines: the designs, and what exists only there.
@@ -167,7 +169,8 @@ macro_rules! with_design {
             LazyMerge: LazyMerge,
             Cluster: Cluster,
             MergeAhead: MergeAhead,
-            BlockOwner: BlockOwner)
+            BlockOwner: BlockOwner,
+            Freehold: Freehold)
     };
 }
 pub(crate) use with_design;

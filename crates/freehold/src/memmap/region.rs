@@ -38,6 +38,8 @@ pub enum SectionKind {
     Frames,
     /// Clusters of free frames.
     Clusters,
+    /// Bitmaps of frames, and of pageblocks.
+    Bitmaps,
 }
 
 impl SectionKind {
@@ -50,6 +52,7 @@ impl SectionKind {
             SectionKind::PerCpu => "per_cpu",
             SectionKind::Frames => "frames",
             SectionKind::Clusters => "clusters",
+            SectionKind::Bitmaps => "bitmaps",
         }
     }
 }

@@ -97,6 +97,10 @@ pub enum LockClass {
     Zone,
     /// The lock of one CPU's lists in one zone.
     Pcp,
+    /// The lock of one CPU's slot in one zone: the pageblocks that it holds.
+    Slot,
+    /// The lock over what a zone remembers of compaction.
+    Compaction,
     /// The lock that memory is added under.
     Hotplug,
 }
@@ -107,6 +111,8 @@ impl LockClass {
         match self {
             LockClass::Zone => "zone_lock",
             LockClass::Pcp => "pcp_lock",
+            LockClass::Slot => "slot_lock",
+            LockClass::Compaction => "compaction_lock",
             LockClass::Hotplug => "hotplug_lock",
         }
     }

@@ -1,0 +1,107 @@
+//! Having the lock of a slot.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::Freehold;
+use super::slot::Slot;
+use crate::designs::Context;
+use crate::memmap::block::ZoneIndex;
+use crate::platform::{Platform, Word};
+
+/// The slot of a CPU in a zone, locked. Unlocks and unpins when dropped.
+pub(super) struct SlotGuard<'a, P: Platform> {
+    pub(super) slot: &'a Slot<P>,
+    pub(super) cpu: usize,
+    pub(super) zone: ZoneIndex,
+    platform: &'a P,
+}
+
+impl<P: Platform> Drop for SlotGuard<'_, P> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.slot.unlock();
+        self.platform.unpin();
+    }
+}
+
+/// Nobody holds the lock for long.
+pub(super) const VACANT: u32 = 0;
+/// Somebody does.
+pub(super) const HELD: u32 = 1;
+/// Somebody does, and has been asked to give back what it does not need.
+pub(super) const ASKED: u32 = 2;
+
+impl<P: Platform> Freehold<P> {
+    /// Takes the lock of a CPU's slot if it is free. The caller has pinned itself; the guard
+    /// unpins, and so does a failure.
+    #[inline(always)]
+    pub(super) fn try_lock_pinned<'a>(
+        &'a self,
+        platform: &'a P,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> Option<SlotGuard<'a, P>> {
+        let slot = self.slot(cpu, zone);
+        if slot.try_lock() {
+            return Some(SlotGuard { slot, cpu, zone, platform });
+        }
+        platform.unpin();
+        None
+    }
+
+    /// Takes the lock of any CPU's slot if it is free.
+    pub(super) fn try_lock<'a>(
+        &'a self,
+        context: Context<'a, P>,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> Option<SlotGuard<'a, P>> {
+        context.platform.pin();
+        self.try_lock_pinned(context.platform, cpu, zone)
+    }
+
+    /// Takes the lock of the running CPU's slot, or else of the next one that is free.
+    pub(super) fn lock_some<'a>(
+        &'a self,
+        context: Context<'a, P>,
+        zone: ZoneIndex,
+    ) -> Option<SlotGuard<'a, P>> {
+        let (here, cpus) = (context.topology.fold(context.platform.cpu()), self.cpus());
+        (here..here + cpus).find_map(|cpu| self.try_lock(context, cpu % cpus, zone))
+    }
+
+    /// Waits for the lock of a CPU's slot, unless somebody holds it for long.
+    pub(super) fn lock_if_vacant<'a>(
+        &'a self,
+        context: Context<'a, P>,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> Option<SlotGuard<'a, P>> {
+        loop {
+            let guard = self.try_lock(context, cpu, zone);
+            // Relaxed: a hint that does not go away while it matters.
+            if guard.is_some() || self.slot(cpu, zone).tenure().load(Relaxed) != VACANT {
+                return guard;
+            }
+            context.platform.relax();
+        }
+    }
+
+    /// Waits for the lock of a CPU's slot. If somebody holds it for long, asks for what it does not
+    /// need, and gives up.
+    pub(super) fn lock<'a>(
+        &'a self,
+        context: Context<'a, P>,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> Option<SlotGuard<'a, P>> {
+        let guard = self.lock_if_vacant(context, cpu, zone);
+        if guard.is_none() {
+            // Relaxed: a request, which nothing depends on. It fails if the tenure has ended, or
+            // the holder has been asked already.
+            let tenure = self.slot(cpu, zone).tenure();
+            let _asked = tenure.compare_exchange(HELD, ASKED, Relaxed, Relaxed);
+        }
+        guard
+    }
+}
