@@ -16,33 +16,45 @@ impl<P: Platform> Freehold<P> {
     /// the zone is low need not be looked at: then the slot has none.
     #[inline(always)]
     pub(super) fn take_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
-        if request.order > Order::PAGEBLOCK
-            || matches!(request.watermark, Watermark::High | Watermark::Low)
-        {
+        if matches!(request.watermark, Watermark::High | Watermark::Low) {
             return None;
         }
+        if request.order != Order::ZERO {
+            return self.take_larger_at_hand(context, request);
+        }
+        // Whatever need not be known under the lock is found out before: what is between the locked
+        // step and the unlocking is what the next locked step waits for.
         let cpu = context.topology.fold(context.platform.cpu());
         let zone = context.topology.best_zone(cpu, request.effective_limit())?;
         let cpu = context.topology.fold(context.platform.pin());
-        let guard = self.try_lock_pinned(context.platform, cpu, zone)?;
-        let frame = if request.order == Order::ZERO {
-            self.take_current(&guard, request.migratetype)
-        } else {
-            self.take_larger(&guard, request)
-        };
+        let (lock, slot) = (self.locks.get(cpu), self.slot(cpu, zone));
+        let mut frame = None;
+        if lock.try_lock() {
+            frame = self.take_current(slot, request.migratetype);
+            lock.unlock();
+        }
+        context.platform.unpin();
         frame.map(|frame| self.blocks.pfn_of(frame))
     }
 
-    /// Takes a block of more than one frame, up to a pageblock, that the slot has already.
+    /// Takes a block of more than one frame, up to a pageblock, that the slot has at hand.
     #[inline(never)]
-    fn take_larger(&self, guard: &SlotGuard<'_, P>, request: &Request) -> Option<u32> {
-        if request.order == Order::PAGEBLOCK {
-            return self.take_spare(guard, request);
-        }
-        let block = guard.slot.current_block(request.migratetype)?;
-        let run = self.blocks.find_run(block, request.order)?;
-        self.blocks.take_run(run);
-        Some(run.frame())
+    fn take_larger_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
+        let Request { order, migratetype, .. } = *request;
+        let cpu = context.topology.fold(context.platform.cpu());
+        let zone = context.topology.best_zone(cpu, request.effective_limit())?;
+        let guard = self.try_lock(context, cpu, zone)?;
+        let frame = if order < Order::PAGEBLOCK {
+            let block = guard.slot.current_block(migratetype)?;
+            let run = self.blocks.find_run(block, order)?;
+            self.blocks.take_run(run);
+            run.frame()
+        } else if order == Order::PAGEBLOCK {
+            self.take_spare(&guard, request)?
+        } else {
+            return None;
+        };
+        Some(self.blocks.pfn_of(frame))
     }
 
     /// First from what the running CPU holds of the best zone, and from any zone above its low
@@ -102,11 +114,11 @@ impl<P: Platform> Freehold<P> {
     fn alloc_held(&self, guard: &SlotGuard<'_, P>, request: &Request) -> Option<u32> {
         let Request { order, migratetype, .. } = *request;
         match order {
-            Order::ZERO => self.take_current(guard, migratetype).or_else(|| {
+            Order::ZERO => self.take_current(guard.slot, migratetype).or_else(|| {
                 if !self.refill_from_own(guard, migratetype) {
                     return None;
                 }
-                self.take_current(guard, migratetype)
+                self.take_current(guard.slot, migratetype)
             }),
             Order::PAGEBLOCK => self.take_spare(guard, request),
             _ if order > Order::PAGEBLOCK => None,
@@ -138,7 +150,7 @@ impl<P: Platform> Freehold<P> {
             let guard = self.lock_some(context, zone)?;
             self.alloc_held(&guard, request).or_else(|| match request.order {
                 Order::ZERO if self.refill(&guard, request) => {
-                    self.take_current(&guard, request.migratetype)
+                    self.take_current(guard.slot, request.migratetype)
                 }
                 Order::ZERO => None,
                 order if order >= Order::PAGEBLOCK => None,

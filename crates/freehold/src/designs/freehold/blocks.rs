@@ -319,6 +319,14 @@ impl<P: Platform> Blocks<P> {
         self.tails.get(word).load(Relaxed)
     }
 
+    /// Whether frames of a word are allocations of their own, none part of a larger one.
+    #[inline(always)]
+    pub(super) fn are_single(&self, word: usize, mask: u64) -> bool {
+        let last = 1 << (WORD_FRAMES - 1);
+        self.tails(word) & (mask | mask << 1) == 0
+            && (mask & last == 0 || word % WORDS == WORDS - 1 || self.tails(word + 1) & 1 == 0)
+    }
+
     /// Frames of a word that are no memory.
     #[inline]
     pub(super) fn holes(&self, word: usize) -> u64 {

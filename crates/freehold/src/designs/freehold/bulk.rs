@@ -72,7 +72,7 @@ impl<P: Platform> Freehold<P> {
                 continue;
             }
             if self.picks_at_random {
-                let frame = self.take_current(&guard, request.migratetype);
+                let frame = self.take_current(guard.slot, request.migratetype);
                 out[count] = self.blocks.pfn_of(frame.expect("the word has a free frame"));
                 count += 1;
                 continue;
@@ -124,11 +124,8 @@ impl<P: Platform> Freehold<P> {
             count += 1;
         }
         let word = word as usize;
-        let tails = self.blocks.tails(word);
         let taken = self.blocks.free(word) | self.blocks.remote(word);
-        // The frame behind the word may belong to the allocation of the last one in it.
-        let last = 1 << (WORD_FRAMES - 1);
-        if (mask | mask << 1) & tails != 0 || mask & taken != 0 || mask & last != 0 {
+        if !self.blocks.are_single(word, mask) || mask & taken != 0 {
             return 0;
         }
         match self.free_single(context, word, mask) {

@@ -6,10 +6,39 @@ use super::Freehold;
 use super::slot::Slot;
 use crate::designs::Context;
 use crate::memmap::block::ZoneIndex;
-use crate::platform::{Platform, Word};
+use crate::platform::{LockClass, Platform, RawLock, Word};
+
+/// The lock over all slots of one CPU.
+///
+/// One for all zones: its address is known from the CPU alone, so that a free need not wait until it
+/// knows the zone of the frame. And what a CPU holds of other zones is rarely touched.
+#[repr(C, align(64))]
+pub(super) struct SlotLock<P: Platform> {
+    lock: P::Lock,
+    /// Whether somebody has the lock for long, and whether others want frames back: see `tenure`.
+    tenure: P::U32,
+}
+
+impl<P: Platform> SlotLock<P> {
+    pub(super) fn new() -> Self {
+        SlotLock { lock: P::Lock::new(LockClass::Slot), tenure: P::U32::new(VACANT) }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline(always)]
+    pub(super) fn try_lock(&self) -> bool {
+        self.lock.try_lock()
+    }
+
+    #[inline(always)]
+    pub(super) fn unlock(&self) {
+        self.lock.unlock();
+    }
+}
 
 /// The slot of a CPU in a zone, locked. Unlocks and unpins when dropped.
 pub(super) struct SlotGuard<'a, P: Platform> {
+    lock: &'a SlotLock<P>,
     pub(super) slot: &'a Slot<P>,
     pub(super) cpu: usize,
     pub(super) zone: ZoneIndex,
@@ -19,7 +48,7 @@ pub(super) struct SlotGuard<'a, P: Platform> {
 impl<P: Platform> Drop for SlotGuard<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.slot.unlock();
+        self.lock.unlock();
         self.platform.unpin();
     }
 }
@@ -32,6 +61,17 @@ pub(super) const HELD: u32 = 1;
 pub(super) const ASKED: u32 = 2;
 
 impl<P: Platform> Freehold<P> {
+    /// A guard for a lock that the caller took, having pinned itself. The fast paths lock and
+    /// unlock by hand, so that the guard need not be written to memory.
+    pub(super) fn guard<'a>(
+        &'a self,
+        platform: &'a P,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> SlotGuard<'a, P> {
+        SlotGuard { lock: self.locks.get(cpu), slot: self.slot(cpu, zone), cpu, zone, platform }
+    }
+
     /// Takes the lock of a CPU's slot if it is free. The caller has pinned itself; the guard
     /// unpins, and so does a failure.
     #[inline(always)]
@@ -41,9 +81,8 @@ impl<P: Platform> Freehold<P> {
         cpu: usize,
         zone: ZoneIndex,
     ) -> Option<SlotGuard<'a, P>> {
-        let slot = self.slot(cpu, zone);
-        if slot.try_lock() {
-            return Some(SlotGuard { slot, cpu, zone, platform });
+        if self.locks.get(cpu).try_lock() {
+            return Some(self.guard(platform, cpu, zone));
         }
         platform.unpin();
         None
@@ -80,7 +119,7 @@ impl<P: Platform> Freehold<P> {
         loop {
             let guard = self.try_lock(context, cpu, zone);
             // Relaxed: a hint that does not go away while it matters.
-            if guard.is_some() || self.slot(cpu, zone).tenure().load(Relaxed) != VACANT {
+            if guard.is_some() || self.locks.get(cpu).tenure.load(Relaxed) != VACANT {
                 return guard;
             }
             context.platform.relax();
@@ -99,7 +138,7 @@ impl<P: Platform> Freehold<P> {
         if guard.is_none() {
             // Relaxed: a request, which nothing depends on. It fails if the tenure has ended, or
             // the holder has been asked already.
-            let tenure = self.slot(cpu, zone).tenure();
+            let tenure = &self.locks.get(cpu).tenure;
             let _asked = tenure.compare_exchange(HELD, ASKED, Relaxed, Relaxed);
         }
         guard

@@ -34,6 +34,7 @@ use crate::stat::{Census, Events, Violation, ZoneStats};
 use crate::units::{CpuId, FrameCount, MigrateType, Order, Pfn};
 
 use blocks::{Blocks, BlocksPlan, FRAMES};
+use guard::SlotLock;
 use slot::Slot;
 use state::CPUS_MAX;
 use tree::{Forest, ForestPlan, Tree};
@@ -65,6 +66,8 @@ pub use settings::{FreeholdSettings, Pick};
 pub struct Freehold<P: Platform> {
     blocks: Blocks<P>,
     zones: Table<Zone<P>>,
+    /// One for each CPU.
+    locks: Table<SlotLock<P>>,
     /// All zones of CPU 0, then all of CPU 1, and so on.
     slots: Table<Slot<P>>,
     forest: Forest<P>,
@@ -84,6 +87,7 @@ struct Hotplug<P: Platform> {
 pub struct FreeholdPlan<P: Platform> {
     zones: TablePlan<Zone<P>>,
     hotplug: TablePlan<Hotplug<P>>,
+    locks: TablePlan<SlotLock<P>>,
     slots: TablePlan<Slot<P>>,
     forest: ForestPlan<P>,
     blocks: BlocksPlan<P>,
@@ -131,7 +135,7 @@ impl<P: Platform> Freehold<P> {
     }
 
     fn cpus(&self) -> usize {
-        self.slots.len() / self.zones.len()
+        self.locks.len()
     }
 }
 
@@ -154,6 +158,7 @@ impl<P: Platform> Design<P> for Freehold<P> {
         Ok(FreeholdPlan {
             zones: layout.table(SectionKind::Zones, zones)?,
             hotplug: layout.table(SectionKind::Zones, 1)?,
+            locks: layout.table(SectionKind::PerCpu, cpus)?,
             slots: layout.table(SectionKind::PerCpu, cpus * zones)?,
             forest: Forest::plan(words, layout)?,
             blocks: Blocks::plan(config, layout)?,
@@ -187,6 +192,7 @@ impl<P: Platform> Design<P> for Freehold<P> {
                 lock: P::Lock::new(LockClass::Hotplug),
                 min_free: config.min_free,
             }),
+            locks: carver.table(plan.locks, |_| SlotLock::new()),
             slots: carver.table(plan.slots, |index| Slot::new(index as u64 + 1)),
             forest: Forest::carve(&plan.forest, carver),
             blocks: Blocks::carve(&plan.blocks, carver),

@@ -4,7 +4,7 @@ use super::Freehold;
 use super::blocks::{BlockIndex, FRAMES};
 use super::guard::SlotGuard;
 use super::runs::{Run, WORD_FRAMES};
-use super::slot::{Fill, NO_WORD, SCARCE_MAX};
+use super::slot::{Fill, NO_WORD, SCARCE_MAX, Slot};
 use super::state::Holder;
 use crate::platform::Platform;
 use crate::request::Request;
@@ -14,14 +14,10 @@ use crate::units::{MigrateType, Order};
 const LOOKS: usize = 8;
 
 impl<P: Platform> Freehold<P> {
-    /// Takes a frame of the current word, if it has one.
+    /// Takes a frame of the current word, if it has one. The caller has the lock of the slot.
     #[inline(always)]
-    pub(super) fn take_current(
-        &self,
-        guard: &SlotGuard<'_, P>,
-        migratetype: MigrateType,
-    ) -> Option<u32> {
-        let word = guard.slot.current(migratetype);
+    pub(super) fn take_current(&self, slot: &Slot<P>, migratetype: MigrateType) -> Option<u32> {
+        let word = slot.current(migratetype);
         if word == NO_WORD {
             return None;
         }
@@ -31,7 +27,7 @@ impl<P: Platform> Freehold<P> {
         }
         let bit = match self.picks_at_random {
             false => free.trailing_zeros(),
-            true => pick(free, guard.slot.random()),
+            true => pick(free, slot.random()),
         };
         self.blocks.set_free(word as usize, free & !(1 << bit));
         Some(word * WORD_FRAMES + bit)

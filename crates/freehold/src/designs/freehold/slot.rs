@@ -1,5 +1,5 @@
-//! A slot: what one CPU holds of one zone. Its lock is tried, and if somebody has it, the caller
-//! goes elsewhere: a holder that is preempted stalls nobody.
+//! A slot: what one CPU holds of one zone. The lock over all slots of a CPU is tried, and if
+//! somebody has it, the caller goes elsewhere: a holder that is preempted stalls nobody.
 //!
 //! The pageblocks of a slot are current, one a type, from which frames are taken; on a shelf, where
 //! frames are known to be free; or aside, which costs nothing: whoever frees a frame of such a one
@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::blocks::{BlockIndex, Blocks, NIL};
 use super::state::State;
-use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
+use crate::platform::{Platform, SharedCell, Word};
 use crate::units::MigrateType;
 
 /// The word that no bitmap has: there is no current pageblock.
@@ -35,7 +35,6 @@ const SHELVES: usize = 2 * MigrateType::COUNT;
 pub(super) struct Slot<P: Platform> {
     /// The word of the current pageblock to take from next, by type.
     current: [P::LocalCell<u32>; MigrateType::COUNT],
-    lock: P::Lock,
     /// State of the generator that picks frames, if they are picked at random.
     random: P::LocalCell<u64>,
     /// Frames freed into pageblocks of the slot.
@@ -62,9 +61,6 @@ struct Rest<P: Platform> {
 struct Shared<P: Platform> {
     /// The stack of pageblocks in which others have freed frames.
     pending: P::U32,
-    /// Whether somebody holds the lock for long, and whether others want frames back: see
-    /// `tenure`.
-    pub(super) tenure: P::U32,
 }
 
 /// What a slot has counted.
@@ -83,7 +79,6 @@ impl<P: Platform> Slot<P> {
         let zero = || P::LocalCell::new(0);
         Slot {
             current: core::array::from_fn(|_| P::LocalCell::new(NO_WORD)),
-            lock: P::Lock::new(LockClass::Slot),
             // Never 0, where the generator would stay.
             random: P::LocalCell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             freed: zero(),
@@ -96,19 +91,8 @@ impl<P: Platform> Slot<P> {
                 drained: zero(),
                 doubles: zero(),
             },
-            shared: Shared { pending: P::U32::new(NIL), tenure: P::U32::new(0) },
+            shared: Shared { pending: P::U32::new(NIL) },
         }
-    }
-
-    /// Takes the lock if it is free.
-    #[inline(always)]
-    pub(super) fn try_lock(&self) -> bool {
-        self.lock.try_lock()
-    }
-
-    #[inline(always)]
-    pub(super) fn unlock(&self) {
-        self.lock.unlock();
     }
 
     /// Says that others have freed frames of a pageblock, whose mark [`State::PENDING`] the caller
@@ -138,11 +122,6 @@ impl<P: Platform> Slot<P> {
         // Acquire: pairs with the release in `push_pending`, of all who pushed: their steps on the
         // stack are one chain of read-modify-writes.
         decode(self.shared.pending.swap(NIL, Acquire))
-    }
-
-    /// The marks of a tenure: see there.
-    pub(super) fn tenure(&self) -> &P::U32 {
-        &self.shared.tenure
     }
 }
 
@@ -284,9 +263,10 @@ impl<P: Platform> Slot<P> {
         current.or_else(|| self.rest.shelves.iter().find_map(|shelf| decode(shelf.get())))
     }
 
-    /// Whether frames are taken from a pageblock at the moment.
-    pub(super) fn is_current(&self, block: BlockIndex) -> bool {
-        MigrateType::ALL.into_iter().any(|of| self.current_block(of) == Some(block))
+    /// Whether frames are taken from a pageblock of a type at the moment.
+    #[inline(always)]
+    pub(super) fn is_current(&self, block: BlockIndex, migratetype: MigrateType) -> bool {
+        self.current_block(migratetype) == Some(block)
     }
 
     /// A pageblock that is on a shelf or current, one of a type if there is one.

@@ -85,7 +85,7 @@ impl<P: Platform> Freehold<P> {
                     }
                     let of = self.blocks.state(block).migratetype();
                     let here = index == shelf_of(migratetype, fill) && of == migratetype;
-                    if !here || !is_ours(block) || guard.slot.is_current(block) {
+                    if !here || !is_ours(block) || guard.slot.is_current(block, of) {
                         return broken(Rule::ListMatchesMark, block);
                     }
                     before = Some(block);
