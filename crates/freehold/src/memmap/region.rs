@@ -364,6 +364,12 @@ impl<T> Table<T> {
         self.0.get_at(index, size_of::<T>())
     }
 
+    /// The record at `index`, if there is one.
+    #[inline(always)]
+    pub(crate) fn try_get(&self, index: usize) -> Option<&T> {
+        (index < self.0.len).then(|| self.0.get_at(index, size_of::<T>()))
+    }
+
     /// All records in order.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
         (0..self.len()).map(|index| self.get(index))

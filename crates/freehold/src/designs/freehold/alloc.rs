@@ -22,17 +22,14 @@ impl<P: Platform> Freehold<P> {
         if request.order != Order::ZERO {
             return self.take_larger_at_hand(context, request);
         }
-        // Whatever need not be known under the lock is found out before: what is between the locked
-        // step and the unlocking is what the next locked step waits for.
-        let cpu = context.topology.fold(context.platform.cpu());
-        let zone = context.topology.best_zone(cpu, request.effective_limit())?;
-        let cpu = context.topology.fold(context.platform.pin());
-        let (lock, slot) = (self.locks.get(cpu), self.slot(cpu, zone));
-        let mut frame = None;
-        if lock.try_lock() {
-            frame = self.take_current(slot, request.migratetype);
-            lock.unlock();
-        }
+        // A number that is no CPU's is folded by the slow path.
+        let home = self.homes.try_get(context.platform.pin().index());
+        let frame = home.filter(|home| home.try_lock()).and_then(|home| {
+            let slot = self.slots.try_get(home.best(request.effective_limit()));
+            let frame = slot.and_then(|slot| self.take_current(slot, request.migratetype));
+            home.unlock();
+            frame
+        });
         context.platform.unpin();
         frame.map(|frame| self.blocks.pfn_of(frame))
     }

@@ -89,19 +89,25 @@ struct Record<P: Platform> {
     fixed: P::LocalCell<u32>,
 }
 
+/// The bitmaps of a pageblock, each on a cache line of its own.
+#[repr(C, align(64))]
+struct Maps<P: Platform> {
+    free: [P::U64; WORDS],
+    tails: [P::U64; WORDS],
+    remote: [P::U64; WORDS],
+}
+
 /// The tables.
 pub(super) struct Blocks<P: Platform> {
     records: Table<Record<P>>,
-    free: Table<P::U64>,
-    remote: Table<P::U64>,
-    tails: Table<P::U64>,
+    maps: Table<Maps<P>>,
     first: Pfn,
 }
 
 /// Where the tables will lie.
 pub(super) struct BlocksPlan<P: Platform> {
     records: TablePlan<Record<P>>,
-    bitmaps: [TablePlan<P::U64>; 3],
+    maps: TablePlan<Maps<P>>,
     first: Pfn,
 }
 
@@ -121,18 +127,22 @@ impl<P: Platform> Blocks<P> {
     ) -> Result<BlocksPlan<P>, Error> {
         let (first, frames) = config.span_of_blocks()?;
         let blocks = (frames.get() >> Order::PAGEBLOCK.get()) as usize;
-        let mut bitmap = || layout.table(SectionKind::Bitmaps, blocks * WORDS);
-        let bitmaps = [bitmap()?, bitmap()?, bitmap()?];
-        Ok(BlocksPlan { bitmaps, records: layout.table(SectionKind::Blocks, blocks)?, first })
+        Ok(BlocksPlan {
+            maps: layout.table(SectionKind::Bitmaps, blocks)?,
+            records: layout.table(SectionKind::Blocks, blocks)?,
+            first,
+        })
     }
 
     pub(super) fn carve(plan: &BlocksPlan<P>, carver: &mut Carver) -> Self {
-        let [free, remote, tails] = plan.bitmaps;
+        let words = |bits| core::array::from_fn(|_| P::U64::new(bits));
         Blocks {
             // No frame is memory yet.
-            free: carver.table(free, |_| P::U64::new(0)),
-            remote: carver.table(remote, |_| P::U64::new(!0)),
-            tails: carver.table(tails, |_| P::U64::new(!0)),
+            maps: carver.table(plan.maps, |_| Maps {
+                free: words(0),
+                tails: words(!0),
+                remote: words(!0),
+            }),
             records: carver.table(plan.records, |_| Record {
                 state: P::U32::new(State::ABSENT.0),
                 zone: P::U32::new(NO_ZONE),
@@ -290,25 +300,38 @@ impl<P: Platform> Blocks<P> {
         self.records.get(block.index()).fixed.set(words);
     }
 
+    /// The bitmaps that a word lies in.
+    #[inline(always)]
+    fn maps(&self, word: usize) -> &Maps<P> {
+        self.maps.get(word / WORDS)
+    }
+
+    /// As [`Blocks::free`], if there is such a word.
+    #[inline(always)]
+    pub(super) fn try_free(&self, word: usize) -> Option<u64> {
+        // Relaxed: as in `free`.
+        self.maps.try_get(word / WORDS).map(|maps| maps.free[word % WORDS].load(Relaxed))
+    }
+
     /// The free frames of a word, as its holder left them.
     #[inline(always)]
     pub(super) fn free(&self, word: usize) -> u64 {
         // Relaxed: exact for the holder; for others a hint that finds mistakes.
-        self.free.get(word).load(Relaxed)
+        self.maps(word).free[word % WORDS].load(Relaxed)
     }
 
     /// Writes the free frames of a word. The caller holds the pageblock.
     #[inline(always)]
     pub(super) fn set_free(&self, word: usize, free: u64) {
         // Relaxed: the next holder is ordered behind by the lock or the state.
-        self.free.get(word).store(free, Relaxed);
+        self.maps(word).free[word % WORDS].store(free, Relaxed);
     }
 
     /// Frames of a word that others have freed, and those that are no memory.
     #[inline(always)]
     pub(super) fn remote(&self, word: usize) -> u64 {
         // Acquire: who reuses a frame is ordered behind whoever freed it.
-        self.remote.get(word).load(Acquire)
+        self.maps(word).remote[word % WORDS].load(Acquire)
     }
 
     /// The frames of a word that belong to the same allocation as those before them, and those that
@@ -316,7 +339,7 @@ impl<P: Platform> Blocks<P> {
     #[inline(always)]
     pub(super) fn tails(&self, word: usize) -> u64 {
         // Relaxed: exact for whoever holds the allocation.
-        self.tails.get(word).load(Relaxed)
+        self.maps(word).tails[word % WORDS].load(Relaxed)
     }
 
     /// Whether frames of a word are allocations of their own, none part of a larger one.
@@ -339,7 +362,7 @@ impl<P: Platform> Blocks<P> {
         // Release: whoever harvests the frames is ordered behind what was done with them. Acquire:
         // pairs with `harvest`, so that a look at the state that follows is not older than the
         // last harvest; see `notify`.
-        self.remote.get(word).fetch_or(mask, AcqRel)
+        self.maps(word).remote[word % WORDS].fetch_or(mask, AcqRel)
     }
 
     /// Moves frames that others have freed to the free ones. The caller holds the pageblock.
@@ -351,7 +374,7 @@ impl<P: Platform> Blocks<P> {
         let mut found = Harvest::default();
         for word in block.words() {
             let remote = match last {
-                true => self.remote.get(word).fetch_or(0, AcqRel),
+                true => self.maps(word).remote[word % WORDS].fetch_or(0, AcqRel),
                 false => self.remote(word),
             };
             let freed = remote & !self.tails(word);
@@ -360,7 +383,7 @@ impl<P: Platform> Blocks<P> {
                 // First free, then no longer freed: who frees once more finds one or the other,
                 // unless both happen at the same time.
                 self.set_free(word, free | freed);
-                self.remote.get(word).fetch_and(!freed, AcqRel);
+                self.maps(word).remote[word % WORDS].fetch_and(!freed, AcqRel);
                 found.frames += (freed & !free).count_ones();
                 found.doubles += (freed & free).count_ones();
             }
@@ -373,7 +396,7 @@ impl<P: Platform> Blocks<P> {
     pub(super) fn has_remote(&self, block: BlockIndex) -> bool {
         block.words().fold(false, |found, word| {
             // Acquire and release: as in `harvest`.
-            let remote = self.remote.get(word).fetch_or(0, AcqRel);
+            let remote = self.maps(word).remote[word % WORDS].fetch_or(0, AcqRel);
             found | (remote & !self.tails(word) != 0)
         })
     }
@@ -395,15 +418,15 @@ impl<P: Platform> Blocks<P> {
 
     /// Makes frames of a word memory, which are free then. The caller holds the pageblock.
     pub(super) fn add_free(&self, word: usize, mask: u64) {
-        self.tails.get(word).fetch_and(!mask, AcqRel);
-        self.remote.get(word).fetch_and(!mask, AcqRel);
+        self.maps(word).tails[word % WORDS].fetch_and(!mask, AcqRel);
+        self.maps(word).remote[word % WORDS].fetch_and(!mask, AcqRel);
         self.set_free(word, self.free(word) | mask);
     }
 
     /// Makes frames of a word memory, as if somebody had freed them there.
     pub(super) fn add_freed(&self, word: usize, mask: u64) {
         // What marks them as freed is set already. Release: for whoever harvests them.
-        self.tails.get(word).fetch_and(!mask, AcqRel);
+        self.maps(word).tails[word % WORDS].fetch_and(!mask, AcqRel);
     }
 
     /// Whether all frames of a pageblock are free.
@@ -442,7 +465,7 @@ impl<P: Platform> Blocks<P> {
             if inner != 0 {
                 // Relaxed: whoever frees it got it from whoever allocated it. An atomic step,
                 // since others may change marks of other frames.
-                self.tails.get(word).fetch_or(inner, Relaxed);
+                self.maps(word).tails[word % WORDS].fetch_or(inner, Relaxed);
             }
             inner = run.mask();
         }
@@ -452,7 +475,7 @@ impl<P: Platform> Blocks<P> {
     pub(super) fn join_all(&self, block: BlockIndex) {
         for (nth, word) in block.words().enumerate() {
             // Relaxed: as in `join`.
-            self.tails.get(word).fetch_or(if nth == 0 { !1 } else { !0 }, Relaxed);
+            self.maps(word).tails[word % WORDS].fetch_or(if nth == 0 { !1 } else { !0 }, Relaxed);
         }
     }
 
@@ -472,7 +495,7 @@ impl<P: Platform> Blocks<P> {
                 // Of two that race, whoever has the first word goes on, so this is rare.
                 for word in first..word {
                     let cleared = if word == first { !(1 << run.bit) } else { !0 };
-                    self.tails.get(word).fetch_or(cleared, Relaxed);
+                    self.maps(word).tails[word % WORDS].fetch_or(cleared, Relaxed);
                 }
                 return Err(Error::WrongOrder);
             }
@@ -487,7 +510,7 @@ impl<P: Platform> Blocks<P> {
     /// Clears marks of a word if all of `needed` are set; says whether they were. Marks of frames
     /// that are no memory do not count.
     fn unjoin(&self, word: usize, needed: u64, clear: u64) -> bool {
-        let (tails, holes) = (self.tails.get(word), self.holes(word));
+        let (tails, holes) = (&self.maps(word).tails[word % WORDS], self.holes(word));
         let clear = clear & !holes;
         let mut before = self.tails(word);
         while before & !holes & needed == needed {

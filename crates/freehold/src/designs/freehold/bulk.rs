@@ -2,7 +2,6 @@
 
 use super::Freehold;
 use super::runs::WORD_FRAMES;
-use super::slot::NO_WORD;
 use crate::designs::Context;
 use crate::error::BulkFreeError;
 use crate::memmap::block::ZoneIndex;
@@ -64,7 +63,7 @@ impl<P: Platform> Freehold<P> {
         let mut count = 0;
         while count < out.len() {
             let word = guard.slot.current(request.migratetype);
-            let free = if word == NO_WORD { 0 } else { self.blocks.free(word as usize) };
+            let free = self.blocks.try_free(word as usize).unwrap_or(0);
             if free == 0 {
                 if !self.refill(&guard, request) {
                     break;

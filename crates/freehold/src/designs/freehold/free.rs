@@ -2,9 +2,9 @@
 
 use super::Freehold;
 use super::blocks::BlockIndex;
-use super::guard::SlotGuard;
+use super::guard::{Home, SlotGuard};
 use super::runs::{Run, WORD_FRAMES};
-use super::slot::{Fill, Slot};
+use super::slot::Fill;
 use super::state::{Holder, Use};
 use crate::Error;
 use crate::designs::{Context, Design};
@@ -51,35 +51,36 @@ impl<P: Platform> Freehold<P> {
         mask: u64,
     ) -> Result<(), Error> {
         let block = BlockIndex::of_word(word);
-        let cpu = context.topology.fold(context.platform.pin());
-        if self.blocks.state(block).is_split_of(cpu) {
-            let zone = self.blocks.zone(block);
-            let (lock, slot) = (self.locks.get(cpu), self.slot(cpu, zone));
-            if lock.try_lock() {
-                let outcome = self.free_at_home(slot, cpu, word, mask);
-                if outcome == AtHome::Unusual {
-                    // Unlocks and unpins.
-                    return self.settle(self.guard(context.platform, cpu, zone), block);
-                }
-                lock.unlock();
-                context.platform.unpin();
-                return match outcome {
-                    AtHome::DoubleFree => Err(Error::DoubleFree),
-                    AtHome::NotHeld => self.free_elsewhere(context, word, mask),
-                    _ => Ok(()),
-                };
+        let cpu = context.platform.pin().index();
+        // A number that is no CPU's is nobody's home.
+        if self.blocks.state(block).is_split_of(cpu)
+            && let Some(home) = self.homes.try_get(cpu)
+            && home.try_lock()
+        {
+            let outcome = self.free_at_home(home, cpu, word, mask);
+            if outcome == AtHome::Unusual {
+                // Unlocks and unpins.
+                let guard = self.guard(context.platform, cpu, self.blocks.zone(block));
+                self.settle(&guard, block);
+                return Ok(());
             }
+            home.unlock();
+            context.platform.unpin();
+            return match outcome {
+                AtHome::DoubleFree => Err(Error::DoubleFree),
+                AtHome::NotHeld => self.free_elsewhere(context, word, mask),
+                _ => Ok(()),
+            };
         }
         context.platform.unpin();
         self.free_elsewhere(context, word, mask)
     }
 
-    /// Frees frames of a pageblock that a slot holds, whose lock the caller has.
+    /// Frees frames of a pageblock that a slot of a CPU holds, whose lock the caller has.
     #[inline(always)]
-    fn free_at_home(&self, slot: &Slot<P>, cpu: usize, word: usize, mask: u64) -> AtHome {
+    fn free_at_home(&self, home: &Home<P>, cpu: usize, word: usize, mask: u64) -> AtHome {
         // Who holds it changes under the lock only.
-        let block = BlockIndex::of_word(word);
-        let state = self.blocks.state(block);
+        let state = self.blocks.state(BlockIndex::of_word(word));
         if !state.is_split_of(cpu) {
             return AtHome::NotHeld;
         }
@@ -88,9 +89,8 @@ impl<P: Platform> Freehold<P> {
             return AtHome::DoubleFree;
         }
         self.blocks.set_free(word, free | mask);
-        slot.note_freed(mask.count_ones());
-        let may_be_whole = free | mask == !0;
-        match state.is_listed() && (!may_be_whole || slot.is_current(block, state.migratetype())) {
+        home.note_freed(mask.count_ones());
+        match state.is_listed() && (free | mask != !0 || state.is_current()) {
             true => AtHome::Done,
             false => AtHome::Unusual,
         }
@@ -100,13 +100,12 @@ impl<P: Platform> Freehold<P> {
     /// whole now.
     #[cold]
     #[inline(never)]
-    fn settle(&self, guard: SlotGuard<'_, P>, block: BlockIndex) -> Result<(), Error> {
+    fn settle(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
         if !self.blocks.state(block).is_listed() {
-            self.list_freed(&guard, block);
+            self.list_freed(guard, block);
         } else {
-            self.part_if_whole(&guard, block);
+            self.part_if_whole(guard, block);
         }
-        Ok(())
     }
 
     /// Puts a pageblock that was aside on a shelf, now that it has free frames; or gives it up, if
@@ -125,8 +124,7 @@ impl<P: Platform> Freehold<P> {
     /// Takes a listed pageblock out of use if all of it is free, unless frames are taken from it at
     /// the moment.
     fn part_if_whole(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
-        let migratetype = self.blocks.state(block).migratetype();
-        if self.blocks.is_whole(block) && !guard.slot.is_current(block, migratetype) {
+        if self.blocks.is_whole(block) && !self.blocks.state(block).is_current() {
             guard.slot.unshelve(&self.blocks, block);
             self.keep_whole(guard, block);
         }
@@ -185,9 +183,12 @@ impl<P: Platform> Freehold<P> {
         }
         self.gather(&guard, block);
         self.shelve(&guard, block);
-        match self.free_at_home(guard.slot, cpu, word, mask) {
+        match self.free_at_home(guard.home, cpu, word, mask) {
             AtHome::Done => Ok(true),
-            AtHome::Unusual => self.settle(guard, block).map(|()| true),
+            AtHome::Unusual => {
+                self.settle(&guard, block);
+                Ok(true)
+            }
             // If it is not held any more, it was whole.
             AtHome::DoubleFree | AtHome::NotHeld => Err(Error::DoubleFree),
         }

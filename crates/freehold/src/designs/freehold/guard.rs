@@ -6,22 +6,29 @@ use super::Freehold;
 use super::slot::Slot;
 use crate::designs::Context;
 use crate::memmap::block::ZoneIndex;
-use crate::platform::{LockClass, Platform, RawLock, Word};
+use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
+use crate::units::ZoneKind;
 
-/// The lock over all slots of one CPU.
+/// What a CPU needs for every call: the lock over all its slots, and which slot to take from.
 ///
-/// One for all zones: its address is known from the CPU alone, so that a free need not wait until it
-/// knows the zone of the frame. And what a CPU holds of other zones is rarely touched.
+/// One lock for all zones: its address is known from the CPU alone, so that a free need not wait
+/// until it knows the zone of the frame. And what a CPU holds of other zones is rarely touched.
 #[repr(C, align(64))]
-pub(super) struct SlotLock<P: Platform> {
+pub(super) struct Home<P: Platform> {
     lock: P::Lock,
     /// Whether somebody has the lock for long, and whether others want frames back: see `tenure`.
     tenure: P::U32,
+    /// By zone limit, the place of the slot in the zone that is best; or none. Never changes.
+    best: [u32; ZoneKind::COUNT],
+    /// Frames that were freed into pageblocks of the slots. Guarded by the lock.
+    freed: P::LocalCell<u64>,
 }
 
-impl<P: Platform> SlotLock<P> {
-    pub(super) fn new() -> Self {
-        SlotLock { lock: P::Lock::new(LockClass::Slot), tenure: P::U32::new(VACANT) }
+impl<P: Platform> Home<P> {
+    /// A CPU whose best slots are at these places.
+    pub(super) fn new(best: [u32; ZoneKind::COUNT]) -> Self {
+        let tenure = P::U32::new(VACANT);
+        Home { lock: P::Lock::new(LockClass::Slot), tenure, best, freed: P::LocalCell::new(0) }
     }
 
     /// Takes the lock if it is free.
@@ -34,11 +41,28 @@ impl<P: Platform> SlotLock<P> {
     pub(super) fn unlock(&self) {
         self.lock.unlock();
     }
+
+    /// The place of the slot that requests with this limit are served from.
+    #[inline(always)]
+    pub(super) fn best(&self, limit: ZoneKind) -> usize {
+        self.best[limit.index()] as usize
+    }
+
+    /// Counts frames that were freed. The caller has the lock.
+    #[inline(always)]
+    pub(super) fn note_freed(&self, frames: u32) {
+        self.freed.set(self.freed.get() + u64::from(frames));
+    }
+
+    /// Frames that were freed so far. The caller has the lock, or gets along with an old count.
+    pub(super) fn freed(&self) -> u64 {
+        self.freed.get()
+    }
 }
 
 /// The slot of a CPU in a zone, locked. Unlocks and unpins when dropped.
 pub(super) struct SlotGuard<'a, P: Platform> {
-    lock: &'a SlotLock<P>,
+    pub(super) home: &'a Home<P>,
     pub(super) slot: &'a Slot<P>,
     pub(super) cpu: usize,
     pub(super) zone: ZoneIndex,
@@ -48,7 +72,7 @@ pub(super) struct SlotGuard<'a, P: Platform> {
 impl<P: Platform> Drop for SlotGuard<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.lock.unlock();
+        self.home.unlock();
         self.platform.unpin();
     }
 }
@@ -69,7 +93,7 @@ impl<P: Platform> Freehold<P> {
         cpu: usize,
         zone: ZoneIndex,
     ) -> SlotGuard<'a, P> {
-        SlotGuard { lock: self.locks.get(cpu), slot: self.slot(cpu, zone), cpu, zone, platform }
+        SlotGuard { home: self.homes.get(cpu), slot: self.slot(cpu, zone), cpu, zone, platform }
     }
 
     /// Takes the lock of a CPU's slot if it is free. The caller has pinned itself; the guard
@@ -81,7 +105,7 @@ impl<P: Platform> Freehold<P> {
         cpu: usize,
         zone: ZoneIndex,
     ) -> Option<SlotGuard<'a, P>> {
-        if self.locks.get(cpu).try_lock() {
+        if self.homes.get(cpu).try_lock() {
             return Some(self.guard(platform, cpu, zone));
         }
         platform.unpin();
@@ -119,7 +143,7 @@ impl<P: Platform> Freehold<P> {
         loop {
             let guard = self.try_lock(context, cpu, zone);
             // Relaxed: a hint that does not go away while it matters.
-            if guard.is_some() || self.locks.get(cpu).tenure.load(Relaxed) != VACANT {
+            if guard.is_some() || self.homes.get(cpu).tenure.load(Relaxed) != VACANT {
                 return guard;
             }
             context.platform.relax();
@@ -138,7 +162,7 @@ impl<P: Platform> Freehold<P> {
         if guard.is_none() {
             // Relaxed: a request, which nothing depends on. It fails if the tenure has ended, or
             // the holder has been asked already.
-            let tenure = &self.locks.get(cpu).tenure;
+            let tenure = &self.homes.get(cpu).tenure;
             let _asked = tenure.compare_exchange(HELD, ASKED, Relaxed, Relaxed);
         }
         guard

@@ -230,7 +230,7 @@ impl<P: Platform> Freehold<P> {
                 && guard.slot.spare().is_none()
             {
                 self.blocks.update(head, |state| state.held_by(Holder::Cpu(guard.cpu)));
-                guard.slot.note_freed(FRAMES);
+                guard.home.note_freed(FRAMES);
                 guard.slot.set_spare(Some(head));
                 zone.note_kept();
                 return;

@@ -5,7 +5,7 @@ use super::blocks::{BlockIndex, FRAMES};
 use super::guard::SlotGuard;
 use super::runs::{Run, WORD_FRAMES};
 use super::slot::{Fill, NO_WORD, SCARCE_MAX, Slot};
-use super::state::Holder;
+use super::state::{Holder, State};
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Order};
@@ -17,14 +17,9 @@ impl<P: Platform> Freehold<P> {
     /// Takes a frame of the current word, if it has one. The caller has the lock of the slot.
     #[inline(always)]
     pub(super) fn take_current(&self, slot: &Slot<P>, migratetype: MigrateType) -> Option<u32> {
+        // There is no pageblock where `NO_WORD` would lie.
         let word = slot.current(migratetype);
-        if word == NO_WORD {
-            return None;
-        }
-        let free = self.blocks.free(word as usize);
-        if free == 0 {
-            return None;
-        }
+        let free = self.blocks.try_free(word as usize).filter(|&free| free != 0)?;
         let bit = match self.picks_at_random {
             false => free.trailing_zeros(),
             true => pick(free, slot.random()),
@@ -38,7 +33,7 @@ impl<P: Platform> Freehold<P> {
     pub(super) fn refill(&self, guard: &SlotGuard<'_, P>, request: &Request) -> bool {
         self.refill_from_own(guard, request.migratetype)
             || self.fresh_block(guard, request).is_some_and(|block| {
-                self.make_current(guard, block, request.migratetype) //
+                self.set_current(guard, block, request.migratetype) //
             })
     }
 
@@ -57,7 +52,7 @@ impl<P: Platform> Freehold<P> {
             }
             || self.refill_from_shelf(guard, migratetype, Fill::Plenty)
             || self.split_spare(guard, migratetype).is_some_and(|block| {
-                self.make_current(guard, block, migratetype) //
+                self.set_current(guard, block, migratetype) //
             })
     }
 
@@ -74,7 +69,8 @@ impl<P: Platform> Freehold<P> {
         !self.put_aside(guard, block) && self.set_current(guard, block, migratetype)
     }
 
-    /// Makes the first word of a listed pageblock with free frames the current one, if it has any.
+    /// Makes the first word of a pageblock with free frames the current one, if it has any. It is in
+    /// no other place of the slot.
     fn set_current(
         &self,
         guard: &SlotGuard<'_, P>,
@@ -82,10 +78,13 @@ impl<P: Platform> Freehold<P> {
         migratetype: MigrateType,
     ) -> bool {
         let word = block.words().find(|&word| self.blocks.free(word) != 0);
-        if let Some(word) = word {
-            guard.slot.set_current(migratetype, word as u32);
+        let Some(word) = word else { return false };
+        guard.slot.set_current(migratetype, word as u32);
+        if !self.blocks.state(block).is_current() {
+            self.blocks.update(block, State::current);
+            self.zone(guard.zone).note_kept();
         }
-        word.is_some()
+        true
     }
 
     fn refill_from_shelf(
@@ -110,18 +109,6 @@ impl<P: Platform> Freehold<P> {
             }
         }
         false
-    }
-
-    /// Takes frames from a pageblock of the slot that is in none of its places from now on.
-    fn make_current(
-        &self,
-        guard: &SlotGuard<'_, P>,
-        block: BlockIndex,
-        migratetype: MigrateType,
-    ) -> bool {
-        self.blocks.update(block, |state| state.listed(true));
-        self.zone(guard.zone).note_kept();
-        self.set_current(guard, block, migratetype)
     }
 
     /// Begins to use the whole pageblock in reserve.

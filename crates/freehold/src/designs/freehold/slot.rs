@@ -37,8 +37,6 @@ pub(super) struct Slot<P: Platform> {
     current: [P::LocalCell<u32>; MigrateType::COUNT],
     /// State of the generator that picks frames, if they are picked at random.
     random: P::LocalCell<u64>,
-    /// Frames freed into pageblocks of the slot.
-    freed: P::LocalCell<u64>,
     rest: Rest<P>,
     shared: Shared<P>,
 }
@@ -66,7 +64,6 @@ struct Shared<P: Platform> {
 /// What a slot has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    pub(super) freed: u64,
     pub(super) refills: u64,
     pub(super) refilled: u64,
     pub(super) drains: u64,
@@ -81,7 +78,6 @@ impl<P: Platform> Slot<P> {
             current: core::array::from_fn(|_| P::LocalCell::new(NO_WORD)),
             // Never 0, where the generator would stay.
             random: P::LocalCell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
-            freed: zero(),
             rest: Rest {
                 shelves: core::array::from_fn(|_| P::LocalCell::new(NIL)),
                 spare: P::LocalCell::new(NIL),
@@ -169,12 +165,6 @@ impl<P: Platform> Slot<P> {
         number
     }
 
-    /// Counts frames that were freed into pageblocks of the slot.
-    #[inline(always)]
-    pub(super) fn note_freed(&self, frames: u32) {
-        self.freed.set(self.freed.get() + u64::from(frames));
-    }
-
     /// Counts free frames that came with a pageblock.
     pub(super) fn note_refill(&self, frames: u32) {
         let Rest { refills, refilled, .. } = &self.rest;
@@ -198,7 +188,6 @@ impl<P: Platform> Slot<P> {
     pub(super) fn counts(&self) -> Counts {
         let Rest { refills, refilled, drains, drained, doubles, .. } = &self.rest;
         Counts {
-            freed: self.freed.get(),
             refills: refills.get(),
             refilled: refilled.get(),
             drains: drains.get(),
@@ -263,12 +252,6 @@ impl<P: Platform> Slot<P> {
         current.or_else(|| self.rest.shelves.iter().find_map(|shelf| decode(shelf.get())))
     }
 
-    /// Whether frames are taken from a pageblock of a type at the moment.
-    #[inline(always)]
-    pub(super) fn is_current(&self, block: BlockIndex, migratetype: MigrateType) -> bool {
-        self.current_block(migratetype) == Some(block)
-    }
-
     /// A pageblock that is on a shelf or current, one of a type if there is one.
     pub(super) fn any_listed_of(&self, migratetype: MigrateType) -> Option<BlockIndex> {
         let shelved = [Fill::Plenty, Fill::Scarce].into_iter();
@@ -278,9 +261,10 @@ impl<P: Platform> Slot<P> {
 
     /// Takes a listed pageblock out of its place. It stays listed.
     pub(super) fn unlist(&self, blocks: &Blocks<P>, block: BlockIndex) {
-        match MigrateType::ALL.into_iter().find(|&of| self.current_block(of) == Some(block)) {
-            Some(of) => self.set_current(of, NO_WORD),
-            None => self.unshelve(blocks, block),
+        let state = blocks.state(block);
+        match state.is_current() {
+            true => self.set_current(state.migratetype(), NO_WORD),
+            false => self.unshelve(blocks, block),
         }
     }
 }

@@ -3,7 +3,8 @@
 use crate::units::{MigrateType, Order};
 
 /// Who may write to the bitmap of a pageblock, and what it is used for. From the lowest bit: 16 bits
-/// of holder, [`State::LISTED`], [`State::PENDING`], 2 bits of type, 3 of use, 5 of order.
+/// of holder, [`State::LISTED`], [`State::PENDING`], 2 bits of type, 3 of use,
+/// 5 of order, [`State::CURRENT`].
 ///
 /// All changes keep [`State::PENDING`], which others than the holder set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,9 @@ impl State {
     /// It is on a stack of pageblocks that somebody will look at, or about to be.
     pub(super) const PENDING: u32 = 1 << 17;
 
+    /// Its holder takes frames from it at the moment. Such a pageblock is listed.
+    pub(super) const CURRENT: u32 = 1 << 28;
+
     /// A pageblock without memory.
     pub(super) const ABSENT: Self = State::new(Use::Absent, MigrateType::Movable);
 
@@ -77,7 +81,7 @@ impl State {
 
     /// The order of a block that was handed out whole.
     pub(super) const fn order(self) -> Order {
-        Order::new((self.0 >> ORDER_SHIFT) as u8)
+        Order::new((self.0 >> ORDER_SHIFT & 31) as u8)
     }
 
     pub(super) const fn migratetype(self) -> MigrateType {
@@ -107,6 +111,11 @@ impl State {
         self.0 & State::LISTED != 0
     }
 
+    #[inline(always)]
+    pub(super) const fn is_current(self) -> bool {
+        self.0 & State::CURRENT != 0
+    }
+
     pub(super) const fn is_pending(self) -> bool {
         self.0 & State::PENDING != 0
     }
@@ -123,7 +132,13 @@ impl State {
 
     #[must_use]
     pub(super) const fn listed(self, listed: bool) -> Self {
-        State(if listed { self.0 | State::LISTED } else { self.0 & !State::LISTED })
+        let rest = self.0 & !(State::LISTED | State::CURRENT);
+        State(if listed { rest | State::LISTED } else { rest })
+    }
+
+    #[must_use]
+    pub(super) const fn current(self) -> Self {
+        State(self.0 | State::LISTED | State::CURRENT)
     }
 
     #[must_use]
