@@ -24,9 +24,14 @@ impl<P: Platform> Freehold<P> {
         }
         // A number that is no CPU's is folded by the slow path.
         let home = self.homes.try_get(context.platform.pin().index());
-        let frame = home.filter(|home| home.try_lock()).and_then(|home| {
-            let slot = self.slots.try_get(home.best(request.effective_limit()));
-            let frame = slot.and_then(|slot| self.take_current(slot, request.migratetype));
+        let frame = home.and_then(|home| {
+            // Before the lock is taken: what comes between that and its release is what the next
+            // locked step waits for.
+            let slot = self.slots.try_get(home.best(request.effective_limit()))?;
+            if !home.try_lock() {
+                return None;
+            }
+            let frame = self.take_current(slot, request.migratetype);
             home.unlock();
             frame
         });

@@ -21,7 +21,7 @@ use super::state::{Holder, State};
 use crate::Error;
 use crate::config::Config;
 use crate::memmap::block::ZoneIndex;
-use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use crate::memmap::region::{Carver, LayoutBuilder, Planes, SectionKind, Table, TablePlan};
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{Order, Pfn};
 
@@ -89,25 +89,23 @@ struct Record<P: Platform> {
     fixed: P::LocalCell<u32>,
 }
 
-/// The bitmaps of a pageblock, each on a cache line of its own.
-#[repr(C, align(64))]
-struct Maps<P: Platform> {
-    free: [P::U64; WORDS],
-    tails: [P::U64; WORDS],
-    remote: [P::U64; WORDS],
-}
+/// The bitmaps, one plane each. A pageblock takes up one cache line of every plane.
+const FREE: usize = 0;
+const TAILS: usize = 1;
+const REMOTE: usize = 2;
 
 /// The tables.
 pub(super) struct Blocks<P: Platform> {
     records: Table<Record<P>>,
-    maps: Table<Maps<P>>,
+    maps: Planes<P::U64, 3>,
     first: Pfn,
 }
 
 /// Where the tables will lie.
 pub(super) struct BlocksPlan<P: Platform> {
     records: TablePlan<Record<P>>,
-    maps: TablePlan<Maps<P>>,
+    maps: TablePlan<P::U64>,
+    words: usize,
     first: Pfn,
 }
 
@@ -128,21 +126,21 @@ impl<P: Platform> Blocks<P> {
         let (first, frames) = config.span_of_blocks()?;
         let blocks = (frames.get() >> Order::PAGEBLOCK.get()) as usize;
         Ok(BlocksPlan {
-            maps: layout.table(SectionKind::Bitmaps, blocks)?,
+            maps: layout.table(SectionKind::Bitmaps, 3 * blocks * WORDS)?,
+            words: blocks * WORDS,
             records: layout.table(SectionKind::Blocks, blocks)?,
             first,
         })
     }
 
     pub(super) fn carve(plan: &BlocksPlan<P>, carver: &mut Carver) -> Self {
-        let words = |bits| core::array::from_fn(|_| P::U64::new(bits));
+        // No frame is memory yet.
+        let maps = carver.table(plan.maps, |index| {
+            let is_free = index < plan.words * (FREE + 1);
+            P::U64::new(if is_free { 0 } else { !0 })
+        });
         Blocks {
-            // No frame is memory yet.
-            maps: carver.table(plan.maps, |_| Maps {
-                free: words(0),
-                tails: words(!0),
-                remote: words(!0),
-            }),
+            maps: Planes::new(maps, plan.words),
             records: carver.table(plan.records, |_| Record {
                 state: P::U32::new(State::ABSENT.0),
                 zone: P::U32::new(NO_ZONE),
@@ -300,38 +298,32 @@ impl<P: Platform> Blocks<P> {
         self.records.get(block.index()).fixed.set(words);
     }
 
-    /// The bitmaps that a word lies in.
-    #[inline(always)]
-    fn maps(&self, word: usize) -> &Maps<P> {
-        self.maps.get(word / WORDS)
-    }
-
     /// As [`Blocks::free`], if there is such a word.
     #[inline(always)]
     pub(super) fn try_free(&self, word: usize) -> Option<u64> {
         // Relaxed: as in `free`.
-        self.maps.try_get(word / WORDS).map(|maps| maps.free[word % WORDS].load(Relaxed))
+        self.maps.try_get::<FREE>(word).map(|free| free.load(Relaxed))
     }
 
     /// The free frames of a word, as its holder left them.
     #[inline(always)]
     pub(super) fn free(&self, word: usize) -> u64 {
         // Relaxed: exact for the holder; for others a hint that finds mistakes.
-        self.maps(word).free[word % WORDS].load(Relaxed)
+        self.maps.get::<FREE>(word).load(Relaxed)
     }
 
     /// Writes the free frames of a word. The caller holds the pageblock.
     #[inline(always)]
     pub(super) fn set_free(&self, word: usize, free: u64) {
         // Relaxed: the next holder is ordered behind by the lock or the state.
-        self.maps(word).free[word % WORDS].store(free, Relaxed);
+        self.maps.get::<FREE>(word).store(free, Relaxed);
     }
 
     /// Frames of a word that others have freed, and those that are no memory.
     #[inline(always)]
     pub(super) fn remote(&self, word: usize) -> u64 {
         // Acquire: who reuses a frame is ordered behind whoever freed it.
-        self.maps(word).remote[word % WORDS].load(Acquire)
+        self.maps.get::<REMOTE>(word).load(Acquire)
     }
 
     /// The frames of a word that belong to the same allocation as those before them, and those that
@@ -339,15 +331,20 @@ impl<P: Platform> Blocks<P> {
     #[inline(always)]
     pub(super) fn tails(&self, word: usize) -> u64 {
         // Relaxed: exact for whoever holds the allocation.
-        self.maps(word).tails[word % WORDS].load(Relaxed)
+        self.maps.get::<TAILS>(word).load(Relaxed)
     }
 
     /// Whether frames of a word are allocations of their own, none part of a larger one.
     #[inline(always)]
     pub(super) fn are_single(&self, word: usize, mask: u64) -> bool {
-        let last = 1 << (WORD_FRAMES - 1);
         self.tails(word) & (mask | mask << 1) == 0
-            && (mask & last == 0 || word % WORDS == WORDS - 1 || self.tails(word + 1) & 1 == 0)
+            && (mask >> (WORD_FRAMES - 1) == 0 || self.is_last_single(word))
+    }
+
+    /// Whether the frame behind a word does not belong to the allocation of the last one in it.
+    #[cold]
+    fn is_last_single(&self, word: usize) -> bool {
+        word % WORDS == WORDS - 1 || self.tails(word + 1) & 1 == 0
     }
 
     /// Frames of a word that are no memory.
@@ -362,7 +359,7 @@ impl<P: Platform> Blocks<P> {
         // Release: whoever harvests the frames is ordered behind what was done with them. Acquire:
         // pairs with `harvest`, so that a look at the state that follows is not older than the
         // last harvest; see `notify`.
-        self.maps(word).remote[word % WORDS].fetch_or(mask, AcqRel)
+        self.maps.get::<REMOTE>(word).fetch_or(mask, AcqRel)
     }
 
     /// Moves frames that others have freed to the free ones. The caller holds the pageblock.
@@ -374,7 +371,7 @@ impl<P: Platform> Blocks<P> {
         let mut found = Harvest::default();
         for word in block.words() {
             let remote = match last {
-                true => self.maps(word).remote[word % WORDS].fetch_or(0, AcqRel),
+                true => self.maps.get::<REMOTE>(word).fetch_or(0, AcqRel),
                 false => self.remote(word),
             };
             let freed = remote & !self.tails(word);
@@ -383,7 +380,7 @@ impl<P: Platform> Blocks<P> {
                 // First free, then no longer freed: who frees once more finds one or the other,
                 // unless both happen at the same time.
                 self.set_free(word, free | freed);
-                self.maps(word).remote[word % WORDS].fetch_and(!freed, AcqRel);
+                self.maps.get::<REMOTE>(word).fetch_and(!freed, AcqRel);
                 found.frames += (freed & !free).count_ones();
                 found.doubles += (freed & free).count_ones();
             }
@@ -396,7 +393,7 @@ impl<P: Platform> Blocks<P> {
     pub(super) fn has_remote(&self, block: BlockIndex) -> bool {
         block.words().fold(false, |found, word| {
             // Acquire and release: as in `harvest`.
-            let remote = self.maps(word).remote[word % WORDS].fetch_or(0, AcqRel);
+            let remote = self.maps.get::<REMOTE>(word).fetch_or(0, AcqRel);
             found | (remote & !self.tails(word) != 0)
         })
     }
@@ -418,15 +415,15 @@ impl<P: Platform> Blocks<P> {
 
     /// Makes frames of a word memory, which are free then. The caller holds the pageblock.
     pub(super) fn add_free(&self, word: usize, mask: u64) {
-        self.maps(word).tails[word % WORDS].fetch_and(!mask, AcqRel);
-        self.maps(word).remote[word % WORDS].fetch_and(!mask, AcqRel);
+        self.maps.get::<TAILS>(word).fetch_and(!mask, AcqRel);
+        self.maps.get::<REMOTE>(word).fetch_and(!mask, AcqRel);
         self.set_free(word, self.free(word) | mask);
     }
 
     /// Makes frames of a word memory, as if somebody had freed them there.
     pub(super) fn add_freed(&self, word: usize, mask: u64) {
         // What marks them as freed is set already. Release: for whoever harvests them.
-        self.maps(word).tails[word % WORDS].fetch_and(!mask, AcqRel);
+        self.maps.get::<TAILS>(word).fetch_and(!mask, AcqRel);
     }
 
     /// Whether all frames of a pageblock are free.
@@ -465,7 +462,7 @@ impl<P: Platform> Blocks<P> {
             if inner != 0 {
                 // Relaxed: whoever frees it got it from whoever allocated it. An atomic step,
                 // since others may change marks of other frames.
-                self.maps(word).tails[word % WORDS].fetch_or(inner, Relaxed);
+                self.maps.get::<TAILS>(word).fetch_or(inner, Relaxed);
             }
             inner = run.mask();
         }
@@ -475,7 +472,7 @@ impl<P: Platform> Blocks<P> {
     pub(super) fn join_all(&self, block: BlockIndex) {
         for (nth, word) in block.words().enumerate() {
             // Relaxed: as in `join`.
-            self.maps(word).tails[word % WORDS].fetch_or(if nth == 0 { !1 } else { !0 }, Relaxed);
+            self.maps.get::<TAILS>(word).fetch_or(if nth == 0 { !1 } else { !0 }, Relaxed);
         }
     }
 
@@ -495,7 +492,7 @@ impl<P: Platform> Blocks<P> {
                 // Of two that race, whoever has the first word goes on, so this is rare.
                 for word in first..word {
                     let cleared = if word == first { !(1 << run.bit) } else { !0 };
-                    self.maps(word).tails[word % WORDS].fetch_or(cleared, Relaxed);
+                    self.maps.get::<TAILS>(word).fetch_or(cleared, Relaxed);
                 }
                 return Err(Error::WrongOrder);
             }
@@ -510,7 +507,7 @@ impl<P: Platform> Blocks<P> {
     /// Clears marks of a word if all of `needed` are set; says whether they were. Marks of frames
     /// that are no memory do not count.
     fn unjoin(&self, word: usize, needed: u64, clear: u64) -> bool {
-        let (tails, holes) = (&self.maps(word).tails[word % WORDS], self.holes(word));
+        let (tails, holes) = (self.maps.get::<TAILS>(word), self.holes(word));
         let clear = clear & !holes;
         let mut before = self.tails(word);
         while before & !holes & needed == needed {
