@@ -60,6 +60,12 @@ impl<P: Platform> Freehold<P> {
         Some(block.frame())
     }
 
+    /// Counts a pageblock that changes its type.
+    #[cold]
+    fn note_claim(&self, block: BlockIndex) {
+        self.zone(self.blocks.zone(block)).note_claim();
+    }
+
     /// The number of a pageblock in all memory, by which blocks are aligned.
     fn number(&self, block: BlockIndex) -> u64 {
         self.blocks.pfn_of(block.frame()).get() >> Order::PAGEBLOCK.get()
@@ -117,13 +123,43 @@ impl<P: Platform> Freehold<P> {
         for nth in (0..blocks_in(order)).rev() {
             let block = BlockIndex(block.0 + nth);
             if self.blocks.state(block).migratetype() != migratetype {
-                self.zone(self.blocks.zone(block)).note_claim();
+                self.note_claim(block);
             }
             let used_for = if nth == 0 { Use::Huge } else { Use::HugeTail };
             self.blocks.replace(block, |state| {
                 state.used(used_for, order).of_type(migratetype).held_by(Holder::Nobody)
             });
         }
+    }
+
+    /// Frees a pageblock that was handed out by itself into the reserve of the running CPU's slot,
+    /// if that has none and the zone can spare it; says whether that was so.
+    #[inline]
+    pub(super) fn free_into_reserve(
+        &self,
+        context: Context<'_, P>,
+        block: BlockIndex,
+    ) -> Result<bool, Error> {
+        let index = self.blocks.zone(block);
+        let zone = self.zone(index);
+        let cpu = context.topology.fold(context.platform.pin());
+        let Some(guard) = self.try_lock_pinned(context.platform, cpu, index) else {
+            return Ok(false);
+        };
+        if guard.slot.spare().is_some() || !zone.may_take(0, Watermark::Low, zone.kind()) {
+            return Ok(false);
+        }
+        // Of those who free it, or parts of it, at the same time, one goes first.
+        let taken = self.blocks.try_update(block, |now| {
+            let same = now.used_for() == Use::Huge && now.order() == Order::PAGEBLOCK;
+            let whole = now.used(Use::Whole, Order::ZERO).held_by(Holder::Cpu(cpu));
+            (same && now.holder() == Holder::Nobody).then_some(whole)
+        });
+        taken.map_err(|_| Error::DoubleFree)?;
+        guard.home.note_freed(FRAMES);
+        guard.slot.set_spare(Some(block));
+        zone.note_kept();
+        Ok(true)
     }
 
     /// Frees a block of whole pageblocks, or part of one, in which `block` lies.
@@ -133,7 +169,17 @@ impl<P: Platform> Freehold<P> {
         frame: u32,
         order: Order,
     ) -> Result<(), Error> {
-        let (head, state) = self.head_of(BlockIndex::of_frame(frame)).ok_or(Error::WrongOrder)?;
+        let block = BlockIndex::of_frame(frame);
+        let is_alone = |state: State| {
+            state.used_for() == Use::Huge && state.order() == Order::PAGEBLOCK //
+        };
+        if order == Order::PAGEBLOCK
+            && is_alone(self.blocks.state(block))
+            && self.free_into_reserve(context, block)?
+        {
+            return Ok(());
+        }
+        let (head, state) = self.head_of(block).ok_or(Error::WrongOrder)?;
         if order > state.order() {
             return Err(Error::WrongOrder);
         }
@@ -144,7 +190,7 @@ impl<P: Platform> Freehold<P> {
         };
         self.blocks.try_update(head, held).map_err(|_| Error::DoubleFree)?;
         if order == state.order() {
-            self.take_back(context, head, order);
+            self.take_back(head, order);
             return Ok(());
         }
         let (part, rest) = self.break_up(head, state, frame, order);
@@ -154,7 +200,7 @@ impl<P: Platform> Freehold<P> {
         if order < Order::PAGEBLOCK {
             return self.free_split(context, frame, order);
         }
-        self.take_back(context, part, order);
+        self.take_back(part, order);
         Ok(())
     }
 
@@ -215,26 +261,13 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Takes back a block that its user has given up.
-    fn take_back(&self, context: Context<'_, P>, head: BlockIndex, order: Order) {
-        let zone_index = self.blocks.zone(head);
-        let zone = self.zone(zone_index);
+    fn take_back(&self, head: BlockIndex, order: Order) {
+        let zone = self.zone(self.blocks.zone(head));
         let frames = order.frames().get() as u32;
         for nth in 0..blocks_in(order) {
             self.blocks.update(BlockIndex(head.0 + nth), |state| {
                 state.used(Use::Whole, Order::ZERO).held_by(Holder::Walker)
             });
-        }
-        if order == Order::PAGEBLOCK && zone.may_take(0, Watermark::Low, zone.kind()) {
-            let cpu = context.topology.fold(context.platform.cpu());
-            if let Some(guard) = self.try_lock(context, cpu, zone_index)
-                && guard.slot.spare().is_none()
-            {
-                self.blocks.update(head, |state| state.held_by(Holder::Cpu(guard.cpu)));
-                guard.home.note_freed(FRAMES);
-                guard.slot.set_spare(Some(head));
-                zone.note_kept();
-                return;
-            }
         }
         zone.note_direct_free(frames);
         zone.add_free(frames);
