@@ -148,18 +148,20 @@ impl<P: Platform> Freehold<P> {
 
     /// Takes a block of a zone whose level allows it.
     fn alloc_in(&self, context: Context<'_, P>, zone: ZoneIndex, request: &Request) -> Option<u32> {
-        let held = || {
-            let guard = self.lock_some(context, zone)?;
-            self.alloc_held(&guard, request).or_else(|| match request.order {
-                Order::ZERO if self.refill(&guard, request) => {
-                    self.take_current(guard.slot, request.migratetype)
-                }
-                Order::ZERO => None,
-                order if order >= Order::PAGEBLOCK => None,
-                _ => self.take_fresh_run(&guard, request).map(Run::frame),
-            })
-        };
-        held().or_else(|| self.alloc_past_slots(context, zone, request))
+        let held = self.lock_some(context, zone).and_then(|guard| self.alloc_with(&guard, request));
+        held.or_else(|| self.alloc_past_slots(context, zone, request))
+    }
+
+    /// Takes a block out of what a slot holds, which may fetch a pageblock for it.
+    pub(super) fn alloc_with(&self, guard: &SlotGuard<'_, P>, request: &Request) -> Option<u32> {
+        self.alloc_held(guard, request).or_else(|| match request.order {
+            Order::ZERO if self.refill(guard, request) => {
+                self.take_current(guard.slot, request.migratetype)
+            }
+            Order::ZERO => None,
+            order if order >= Order::PAGEBLOCK => None,
+            _ => self.take_fresh_run(guard, request).map(Run::frame),
+        })
     }
 
     /// Takes a block that no slot holds.

@@ -14,7 +14,7 @@ use crate::zone::watermark::Watermark;
 
 /// What came of freeing frames at home.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum AtHome {
+pub(super) enum AtHome {
     /// They are free, and nothing else need be done.
     Done,
     /// They are free. The pageblock was aside, or may be whole.
@@ -78,7 +78,13 @@ impl<P: Platform> Freehold<P> {
 
     /// Frees frames of a pageblock that a slot of a CPU holds, whose lock the caller has.
     #[inline(always)]
-    fn free_at_home(&self, home: &Home<P>, cpu: usize, word: usize, mask: u64) -> AtHome {
+    pub(super) fn free_at_home(
+        &self,
+        home: &Home<P>,
+        cpu: usize,
+        word: usize,
+        mask: u64,
+    ) -> AtHome {
         // Who holds it changes under the lock only.
         let state = self.blocks.state(BlockIndex::of_word(word));
         if !state.is_split_of(cpu) {
@@ -100,7 +106,7 @@ impl<P: Platform> Freehold<P> {
     /// whole now.
     #[cold]
     #[inline(never)]
-    fn settle(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
+    pub(super) fn settle(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
         if !self.blocks.state(block).is_listed() {
             self.list_freed(guard, block);
         } else {

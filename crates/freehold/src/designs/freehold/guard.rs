@@ -17,7 +17,7 @@ use crate::units::ZoneKind;
 pub(super) struct Home<P: Platform> {
     lock: P::Lock,
     /// Whether somebody has the lock for long, and whether others want frames back: see `tenure`.
-    tenure: P::U32,
+    pub(super) tenure: P::U32,
     /// By zone limit, the place of the slot in the zone that is best; or none. Never changes.
     best: [u32; ZoneKind::COUNT],
     /// Frames that were freed into pageblocks of the slots. Guarded by the lock.

@@ -57,11 +57,13 @@ mod runs;
 mod settings;
 mod slot;
 mod state;
+mod tenure;
 mod tree;
 mod validate;
 mod zone;
 
 pub use settings::{FreeholdSettings, Pick};
+pub use tenure::Tenure;
 
 /// The design.
 pub struct Freehold<P: Platform> {
@@ -146,6 +148,10 @@ impl<P: Platform> Freehold<P> {
 
     fn zone_indexes(&self) -> impl Iterator<Item = ZoneIndex> + use<P> {
         (0..self.zones.len() as u16).map(ZoneIndex)
+    }
+
+    fn pfn_of(&self, frame: u32) -> Pfn {
+        self.blocks.pfn_of(frame)
     }
 
     fn cpus(&self) -> usize {
