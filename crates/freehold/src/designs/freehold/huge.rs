@@ -67,8 +67,11 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// The number of a pageblock in all memory, by which blocks are aligned.
+    ///
+    /// Trees may begin before the span, so it may be that of a pageblock that is not there.
     fn number(&self, block: BlockIndex) -> u64 {
-        self.blocks.pfn_of(block.frame()).get() >> Order::PAGEBLOCK.get()
+        let first = self.blocks.pfn_of(0).get() >> Order::PAGEBLOCK.get();
+        first.wrapping_add_signed(i64::from(block.0.cast_signed()))
     }
 
     /// The lowest aligned block of whole pageblocks in the pool.
