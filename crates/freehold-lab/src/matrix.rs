@@ -63,7 +63,12 @@ impl<'a> Matrix<'a> {
         let counts = self.counts(tasks::cpus_max()?);
         let mut cells = Vec::new();
         for (design, count) in self.designs_and(&counts) {
-            cells.push(HostCell { design, cpus: tasks::cpus_for(count)?, seed, assignments });
+            cells.push(HostCell {
+                design,
+                cpus: tasks::cpus_for(count, "--cpus")?,
+                seed,
+                assignments,
+            });
         }
         let steps = with_workload!(workload, W => W::steps(assignments)?);
         Ok(HostCells { workload, cells, steps })

@@ -28,7 +28,7 @@ use freehold::{MigrateType, Order};
 
 pub use held::Held;
 pub use kernel::Kernel;
-pub use locked::{Bitmap, BitmapSmall, Buddy, LockedSeat};
+pub use locked::{Bitmap, BitmapLarge, BitmapSmall, Buddy, LockedSeat};
 pub use malloc::{Jemalloc, Malloc, Mimalloc};
 pub use plugin::{INTERFACE, Plugin, PluginBlock, PluginError, PluginPeer, PluginSeat};
 

@@ -30,23 +30,27 @@ impl Buddy {
 
 /// The crate `bitmap-allocator`: a tree of bitmaps with 16 branches at each level, in a
 /// `spin::Mutex`.
-pub struct Bitmap<A = BitAlloc16M> {
+pub struct Bitmap<A> {
     frames: u64,
     allocator: Box<Mutex<A>>,
 }
 
-/// The same with the type for 4 GiB, which has one level less.
+/// With the type for 2^20 frames, which are 4 GiB.
 pub type BitmapSmall = Bitmap<BitAlloc1M>;
+
+/// With the type for 2^24 frames, which has one level more.
+pub type BitmapLarge = Bitmap<BitAlloc16M>;
 
 impl<A: BitAlloc + Send + 'static> Bitmap<A> {
     /// Manages frames 0 and up; `None` if there are more than the type has bits.
     pub fn new(frames: u64) -> Option<Self> {
         let count = usize::try_from(frames).ok().filter(|&count| count > 0 && count <= A::CAP)?;
-        let building = std::thread::Builder::new().stack_size(BITMAP_STACK_BYTES).spawn(move || {
-            let allocator = Box::new(Mutex::new(A::default()));
-            allocator.lock().insert(0..count);
-            allocator
-        });
+        let building =
+            std::thread::Builder::new().stack_size(BITMAP_STACK_BYTES).spawn(move || {
+                let allocator = Box::new(Mutex::new(A::default()));
+                allocator.lock().insert(0..count);
+                allocator
+            });
         let allocator = building.ok()?.join().ok()?;
         Some(Bitmap { frames, allocator })
     }
@@ -159,7 +163,7 @@ mod tests {
     #[test]
     fn the_bitmaps_serve_what_they_have_bits_for() {
         all_frames_are_had_and_come_back(&BitmapSmall::new(2048).unwrap());
-        all_frames_are_had_and_come_back(&Bitmap::<BitAlloc16M>::new(2048).unwrap());
+        all_frames_are_had_and_come_back(&BitmapLarge::new(2048).unwrap());
         assert!(BitmapSmall::new((1 << 20) + 1).is_none());
     }
 }

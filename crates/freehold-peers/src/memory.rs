@@ -34,9 +34,9 @@ impl Memory {
     ///
     /// The machine has no address space left for them.
     pub(crate) fn map(frames: u64) -> io::Result<Self> {
-        let bytes = usize::try_from(frames).ok().and_then(|frames| {
-            frames.checked_mul(FRAME_BYTES)?.checked_add(ALIGN_BYTES)
-        });
+        let bytes = usize::try_from(frames)
+            .ok()
+            .and_then(|frames| frames.checked_mul(FRAME_BYTES)?.checked_add(ALIGN_BYTES));
         let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;

@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 struct peer {
@@ -88,10 +87,12 @@ __attribute__((constructor)) static void loaded(void) {
 #endif
 
 #ifdef NO_SYMBOL
-#define freehold_peer freehold_pear
+#define SYMBOL freehold_pear
+#else
+#define SYMBOL freehold_peer
 #endif
 
-const struct freehold_peer freehold_peer = {
+const struct freehold_peer SYMBOL = {
 #ifdef VERSION
     .interface = FREEHOLD_PEER_INTERFACE + 1,
 #else
