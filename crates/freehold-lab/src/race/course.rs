@@ -40,26 +40,23 @@ impl Course {
     }
 }
 
-/// What some passes took, over all threads.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// What each pass of each thread took, in ns a block.
+///
+/// Whoever shares the machine stops a pass now and then, for longer than it takes. The median knows
+/// nothing of that, where a sum would.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Times {
-    pub(super) got: u64,
-    pub(super) get_ns: f64,
-    pub(super) put: u64,
-    pub(super) put_ns: f64,
+    pub(super) get_ns: Vec<f64>,
+    pub(super) put_ns: Vec<f64>,
     /// Taken and given back at once, so that only both together have a time.
-    pub(super) pairs: u64,
-    pub(super) pair_ns: f64,
+    pub(super) pair_ns: Vec<f64>,
 }
 
 impl Times {
-    pub(super) fn add(&mut self, other: &Times) {
-        self.got += other.got;
-        self.get_ns += other.get_ns;
-        self.put += other.put;
-        self.put_ns += other.put_ns;
-        self.pairs += other.pairs;
-        self.pair_ns += other.pair_ns;
+    pub(super) fn extend(&mut self, other: Times) {
+        self.get_ns.extend(other.get_ns);
+        self.put_ns.extend(other.put_ns);
+        self.pair_ns.extend(other.pair_ns);
     }
 }
 
@@ -149,11 +146,11 @@ impl<P: Peer> Runner<'_, P> {
             self.meet()?;
             let start = Instant::now();
             let got = manner.take(&mut self.seat, &mut blocks);
-            self.times.get_ns += self.since(start);
-            self.times.got += got as u64;
+            let taken_ns = self.since(start);
             if got < count {
                 return Err(Failure::OutOfMemory { held: got, order: manner.order(got) });
             }
+            enter(&mut self.times.get_ns, taken_ns, count);
 
             self.field.book.claim(shown::<P, M>(&blocks, &manner))?;
             self.meet()?;
@@ -168,12 +165,12 @@ impl<P: Peer> Runner<'_, P> {
                 Between::HandOver => blocks = self.hand_over(blocks)?,
             }
 
-            let put = blocks.len() as u64;
+            let put = blocks.len();
             self.meet()?;
             let start = Instant::now();
             manner.give(&mut self.seat, &mut blocks)?;
-            self.times.put_ns += self.since(start);
-            self.times.put += put;
+            let given_ns = self.since(start);
+            enter(&mut self.times.put_ns, given_ns, put);
         }
         Ok(())
     }
@@ -209,8 +206,8 @@ impl<P: Peer> Runner<'_, P> {
                 let frame = self.frame()?;
                 self.seat.free(black_box(frame), Order::ZERO)?;
             }
-            self.times.pair_ns += self.since(start);
-            self.times.pairs += count as u64;
+            let pairs_ns = self.since(start);
+            enter(&mut self.times.pair_ns, pairs_ns, count);
         }
         Ok(())
     }
@@ -233,8 +230,8 @@ impl<P: Peer> Runner<'_, P> {
                 self.seat.free(mem::take(&mut held[place]), Order::ZERO)?;
                 held[place] = self.frame()?;
             }
-            self.times.pair_ns += self.since(start);
-            self.times.pairs += count as u64;
+            let pairs_ns = self.since(start);
+            enter(&mut self.times.pair_ns, pairs_ns, count);
         }
         self.show(&held)?;
         held.into_iter().try_for_each(|frame| self.seat.free(frame, Order::ZERO))?;
@@ -262,6 +259,13 @@ impl<P: Peer> Runner<'_, P> {
 
     fn since(&self, start: Instant) -> f64 {
         (start.elapsed().as_nanos() as f64 - self.field.clock_ns).max(0.0)
+    }
+}
+
+/// Enters the time of so many blocks, if there were any.
+fn enter(times_ns: &mut Vec<f64>, ns: f64, blocks: usize) {
+    if blocks > 0 {
+        times_ns.push(ns / blocks as f64);
     }
 }
 

@@ -141,7 +141,7 @@ impl<P: Peer> Entrant for Entered<P> {
         let (abandoned, others): (Vec<_>, Vec<_>) =
             parts.into_iter().partition(|part| matches!(part, Err(Failure::Abandoned)));
         for part in others.into_iter().chain(abandoned) {
-            times.add(&part?);
+            times.extend(part?);
         }
         Ok(times)
     }

@@ -82,11 +82,11 @@ struct Sample {
 
 impl Sample {
     fn of(times: &Times) -> Self {
-        if times.pairs > 0 {
-            return Sample { apart: None, pair_ns: times.pair_ns / times.pairs as f64 };
+        let median = |ns: &[f64]| Summary::of(ns).median;
+        if !times.pair_ns.is_empty() {
+            return Sample { apart: None, pair_ns: median(&times.pair_ns) };
         }
-        let get_ns = times.get_ns / times.got as f64;
-        let put_ns = times.put_ns / times.put as f64;
+        let (get_ns, put_ns) = (median(&times.get_ns), median(&times.put_ns));
         Sample { apart: Some((get_ns, put_ns)), pair_ns: get_ns + put_ns }
     }
 }
@@ -176,10 +176,11 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_the_time_of_one_block() {
-        let times = Times { got: 4, get_ns: 40.0, put: 2, put_ns: 30.0, ..Times::default() };
-        assert_eq!(Sample::of(&times), Sample { apart: Some((10.0, 15.0)), pair_ns: 25.0 });
-        let times = Times { pairs: 4, pair_ns: 60.0, ..Times::default() };
+    fn a_sample_is_the_median_of_its_passes() {
+        let (get_ns, put_ns) = (vec![10.0, 900.0, 11.0], vec![5.0]);
+        let times = Times { get_ns, put_ns, ..Times::default() };
+        assert_eq!(Sample::of(&times), Sample { apart: Some((11.0, 5.0)), pair_ns: 16.0 });
+        let times = Times { pair_ns: vec![15.0], ..Times::default() };
         assert_eq!(Sample::of(&times), together(15.0));
     }
 
