@@ -81,7 +81,8 @@ impl<P: Peer> Entered<P> {
         }
         let count = frames.len() as u64;
         let mut seat = self.peer.sit(0);
-        for frame in frames {
+        // The last first, so that a stack ends as it began.
+        for frame in frames.into_iter().rev() {
             self.book.release([(P::first_frame(&frame), Order::ZERO)].into_iter())?;
             seat.free(frame, Order::ZERO)?;
         }

@@ -9,9 +9,9 @@ pub(super) const ORDERS: u8 = 4;
 /// Of 10000 requests of the workload `build`, how many ask for each type and for orders 0, 1, 2
 /// and 3. Recorded by the test below, which fails if the workload asks for something else.
 const RECORDED: [(MigrateType, [u32; ORDERS as usize]); MigrateType::COUNT] = [
-    (MigrateType::Unmovable, [0, 0, 0, 0]),
-    (MigrateType::Movable, [10000, 0, 0, 0]),
-    (MigrateType::Reclaimable, [0, 0, 0, 0]),
+    (MigrateType::Unmovable, [863, 142, 151, 48]),
+    (MigrateType::Movable, [7543, 150, 150, 152]),
+    (MigrateType::Reclaimable, [404, 196, 122, 79]),
 ];
 
 /// Draws requests by the table, the same for the same seed, as long as they ask for no more than so
@@ -140,7 +140,6 @@ mod tests {
             let expected = drawn.len() as f64 * f64::from(share) / 1e4;
             assert!((count as f64 - expected).abs() < 6.0 * expected.sqrt() + 5.0, "{kind:?}");
         }
-        assert_eq!(draw(1000, 2), draw(1000, 2));
-        assert_ne!(draw(1000, 2), draw(1000, 3));
+        assert!(draw(1000, 2) == draw(1000, 2) && draw(1000, 2) != draw(1000, 3));
     }
 }

@@ -3,6 +3,8 @@
 //! Contestants take turns, round by round, so that whatever disturbs the machine for a while
 //! disturbs all of them, and ratios are taken within a round. `docs/races.md` says more.
 
+#[cfg(test)]
+mod cheats;
 pub(crate) mod contestant;
 mod course;
 mod crew;

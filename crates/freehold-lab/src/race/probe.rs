@@ -12,6 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use freehold::{MigrateType, Order};
 use freehold_peers::{Peer, Plugin, Seat};
 
+use crate::UsageError;
 use crate::report::out;
 
 /// The hidden command that does the looking.
@@ -45,11 +46,10 @@ pub(crate) fn probe(path: &Path) -> Result<()> {
 ///
 /// # Errors
 ///
-/// What is wrong with it, with the name of its file.
+/// A usage error: what is wrong with it, with the name of its file.
 pub(super) fn load(path: &Path) -> Result<Plugin> {
-    let of = || format!("--peer {}", path.display());
-    look_at(path).with_context(of)?;
-    Plugin::load(path).with_context(of)
+    let loaded = look_at(path).and_then(|()| Ok(Plugin::load(path)?));
+    loaded.map_err(|error| UsageError(format!("--peer {}: {error:#}", path.display())).into())
 }
 
 fn look_at(path: &Path) -> Result<()> {
@@ -63,10 +63,8 @@ fn look_at(path: &Path) -> Result<()> {
         .spawn();
     let mut child = child.context("cannot start a process to look at the library")?;
     let (stdout, stderr) = (reading(child.stdout.take()), reading(child.stderr.take()));
-    let Some(status) = wait(&mut child)? else {
-        child.kill().context("cannot end the process that looks at the library")?;
-        child.wait().context("cannot wait for the process that looks at the library")?;
-        bail!("the library was not ready after {} s", PATIENCE.as_secs());
+    let Some(status) = wait(&mut child, PATIENCE)? else {
+        bail!("the library was not loaded and tried within {} s", PATIENCE.as_secs());
     };
     let collect = |text: thread::JoinHandle<String>| text.join().unwrap_or_default();
     let (stdout, stderr) = (collect(stdout), collect(stderr));
@@ -103,13 +101,18 @@ fn reading(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Strin
     })
 }
 
-/// Waits for the end; nothing if it does not come in time.
-fn wait(child: &mut Child) -> Result<Option<ExitStatus>> {
+/// Waits for the end; if it does not come in time, ends the process and says nothing of it.
+fn wait(child: &mut Child, patience: Duration) -> Result<Option<ExitStatus>> {
     let start = Instant::now();
     loop {
         let status = child.try_wait().context("cannot wait for the process that looks")?;
-        if status.is_some() || start.elapsed() > PATIENCE {
+        if status.is_some() {
             return Ok(status);
+        }
+        if start.elapsed() > patience {
+            child.kill().context("cannot end the process that looks at the library")?;
+            child.wait().context("cannot wait for the process that looks")?;
+            return Ok(None);
         }
         thread::sleep(LOOKS_EVERY);
     }
@@ -133,5 +136,14 @@ mod tests {
         assert!(judged(exit(1), ALIVE, "").contains("exit code 1"));
         assert!(judged(11, "", "error: no matter").contains("signal 11"));
         assert_eq!(judged(exit(1), "", "noise\nerror: no symbol"), "no symbol");
+    }
+
+    #[test]
+    fn a_process_that_never_ends_is_ended() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        assert_eq!(wait(&mut child, Duration::ZERO).unwrap(), None);
+        assert!(child.try_wait().unwrap().is_some(), "it is gone");
+        let mut child = Command::new("true").spawn().unwrap();
+        assert!(wait(&mut child, Duration::MAX).unwrap().is_some_and(|status| status.success()));
     }
 }

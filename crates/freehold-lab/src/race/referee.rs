@@ -42,14 +42,16 @@ impl fmt::Display for Failure {
                 write!(f, "handed out frame {frame}, but manages {managed} frames")
             }
             Failure::Misaligned { frame, order } => {
-                write!(f, "handed out a block of order {} at frame {frame}", order.get())
+                let order = order.get();
+                write!(f, "handed out a block of order {order} at frame {frame}, out of line")
             }
             Failure::Lost { frames, managed } => {
-                write!(f, "{frames} of {managed} frames were not to be had again")
+                write!(f, "lost {frames} of {managed} frames: they were not to be had again")
             }
             Failure::OutOfMemory { held, order } => {
                 let order = order.get();
-                write!(f, "had no block of order {order} for a thread that held {held} blocks")
+                write!(f, "had no block of order {order} for a thread that held {held}, ")?;
+                f.write_str("though there is memory for all")
             }
             Failure::Refused => f.write_str("refused to take back what it had handed out"),
             Failure::Books(problem) => write!(f, "its own books are broken: {problem}"),

@@ -4,7 +4,6 @@
 #include "freehold_peer.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -60,6 +59,9 @@ static uint64_t alloc(void *state, uint32_t order, uint32_t thread) {
     return frame;
 }
 
+#ifdef NO_FREE
+__attribute__((unused))
+#endif
 static void put(void *state, uint64_t frame, uint32_t order, uint32_t thread) {
     struct peer *peer = state;
     (void)order, (void)thread;
@@ -73,15 +75,12 @@ static void put(void *state, uint64_t frame, uint32_t order, uint32_t thread) {
     pthread_mutex_unlock(&peer->lock);
 }
 
-#if defined(CRASHES) || defined(EXITS) || defined(HANGS)
+#if defined(CRASHES) || defined(EXITS)
 __attribute__((constructor)) static void loaded(void) {
 #ifdef CRASHES
-    raise(SIGSEGV);
-#elif defined(EXITS)
-    _exit(0);
+    *(volatile int *)0 = 1;
 #else
-    for (;;)
-        pause();
+    _exit(0);
 #endif
 }
 #endif
@@ -111,8 +110,8 @@ const struct freehold_peer SYMBOL = {
     .version = "1.0",
     .create = create,
     .destroy = destroy,
-#ifndef NO_ALLOC
     .alloc = alloc,
-#endif
+#ifndef NO_FREE
     .free = put,
+#endif
 };
