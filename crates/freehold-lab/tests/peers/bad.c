@@ -78,7 +78,7 @@ static void put(void *state, uint64_t frame, uint32_t order, uint32_t thread) {
 #if defined(CRASHES) || defined(EXITS)
 __attribute__((constructor)) static void loaded(void) {
 #ifdef CRASHES
-    int *volatile nowhere = NULL;
+    volatile int *volatile nowhere = NULL;
     *nowhere = 1;
 #else
     _exit(0);
