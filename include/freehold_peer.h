@@ -42,7 +42,7 @@ struct freehold_peer {
     /* Bit n is set if the peer has blocks of order n. Bit 0 must be set. */
     uint32_t orders;
 
-    /* What results call the peer, in up to 32 letters, digits and `-`, `_`, `.`; and its version,
+    /* What results call the peer, in up to 22 letters, digits and `-`, `_`, `.`; and its version,
      * any short text. */
     const char *name;
     const char *version;

@@ -288,7 +288,8 @@ pub(crate) struct RaceArgs {
     #[arg(long, value_name = "N", default_value_t = 32768, value_parser = within(64..=1 << 22))]
     pub(crate) frames: usize,
 
-    /// How long a turn takes, in milliseconds, unless it is as short as it can be.
+    /// How many milliseconds a turn takes, in whole passes over the frames, of which there is at
+    /// least one.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = within(0..=10_000))]
     pub(crate) sample_ms: usize,
 
@@ -309,7 +310,7 @@ that none is made up, and that all come back. A contestant that fails is reporte
 is 1.
 
 Examples:
-  freehold race                                all benches, all contestants: takes minutes
+  freehold race                                all benches, all contestants: a minute
   freehold race pair fill --threads 2 --json   two benches, on two CPUs
   freehold race bulk --contestants zone-lock,mimalloc
   freehold race --peer ./my_allocator.so       and an allocator of your own

@@ -14,7 +14,7 @@ pub(super) fn print(results: &Results) -> Result<()> {
     let mut headings = vec!["bench", "threads", "contestant"];
     headings.extend(["get ns", "put ns", "pair ns", "locks"]);
     if compared {
-        headings.extend(["x freehold", "spread"]);
+        headings.extend(["ratio", "spread"]);
     }
     headings.push("referee");
     let mut table = Table::new(headings).numbers_from(3);
@@ -48,7 +48,9 @@ pub(super) fn print(results: &Results) -> Result<()> {
         results.vec_pair_ns,
     );
     if compared {
-        out!("x freehold: round by round, how many times as long; spread: (max - min) / median.");
+        out!(
+            "ratio: to freehold, taken round by round; spread: of the ratios, (max - min) / median."
+        );
     }
     for note in notes(&results.results) {
         out!("* {note}");

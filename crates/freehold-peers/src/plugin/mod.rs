@@ -53,7 +53,7 @@ pub enum PluginError {
         field: &'static str,
     },
     /// A name that does not fit a table.
-    #[error("the peer's name is {name:?}: it must be 1 to 32 letters, digits, `-`, `_` and `.`")]
+    #[error("the peer's name is {name:?}: it must be 1 to 22 letters, digits, `-`, `_` and `.`")]
     Name {
         /// That name.
         name: String,

@@ -14,8 +14,8 @@ pub const INTERFACE: u32 = 1;
 /// What `alloc` answers when there is no such block: `FREEHOLD_PEER_NONE`.
 pub(super) const NONE: u64 = u64::MAX;
 
-/// The longest name that fits a column of a table.
-const NAME_BYTES_MAX: usize = 32;
+/// The longest name that fits the column of a table.
+const NAME_BYTES_MAX: usize = 22;
 
 /// The memory that a peer manages: `struct freehold_peer_region`.
 #[repr(C)]
