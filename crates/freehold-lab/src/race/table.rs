@@ -5,12 +5,20 @@ use anyhow::Result;
 use super::results::{OK, Results, Row, Skipped};
 use crate::report::document::threads_in_words;
 use crate::report::out;
-use crate::report::table::Table;
+use crate::report::table::{Table, WIDTH};
 
 /// Prints a table, and below it all that does not fit into one.
 pub(super) fn print(results: &Results) -> Result<()> {
     // Without the reference there is nothing to compare with.
     let compared = results.results.iter().any(|row| row.ratio_to_freehold.is_some());
+    out!("{}", table(results, compared));
+    for line in legend(results, compared) {
+        out!("{}", textwrap::fill(&line, usize::from(WIDTH)));
+    }
+    Ok(())
+}
+
+fn table(results: &Results, compared: bool) -> Table {
     let mut headings = vec!["bench", "threads", "contestant"];
     headings.extend(["get ns", "put ns", "pair ns", "locks"]);
     if compared {
@@ -38,31 +46,34 @@ pub(super) fn print(results: &Results) -> Result<()> {
         cells.push(if row.referee == OK { OK } else { "FAILED" }.to_owned());
         table.row(cells);
     }
-    out!("{table}");
-    out!(
-        "Measured on this host: medians of {} rounds, in ns a frame (a block in huge and mixed) and \
-         thread.\npair: get and put. locks: a pair in uncontended lock/unlock pairs of {:.2} ns, \
-         measured in the same\nround. A Vec pop and push takes {:.2} ns.",
-        results.rounds,
-        results.lock_pair_ns,
-        results.vec_pair_ns,
-    );
+    table
+}
+
+/// What the table shows, and all that does not fit into it.
+fn legend(results: &Results, compared: bool) -> Vec<String> {
+    let Results { rounds, lock_pair_ns, vec_pair_ns, .. } = results;
+    let mut lines = vec![
+        format!(
+            "Measured on this host: medians of {rounds} rounds, in ns for a frame (in huge and \
+             mixed: a block) and thread."
+        ),
+        format!(
+            "pair: get and put. locks: a pair in uncontended lock/unlock pairs, which took \
+             {lock_pair_ns:.2} ns. A Vec pop and push took {vec_pair_ns:.2} ns."
+        ),
+    ];
     if compared {
-        out!(
-            "ratio: to freehold, taken round by round; spread: of the ratios, (max - min) / median."
-        );
+        let ratio = "ratio: to freehold, taken round by round. spread: of the ratios, (max - min) \
+                     / median.";
+        lines.push(ratio.to_owned());
     }
-    for note in notes(&results.results) {
-        out!("* {note}");
-    }
-    for line in skips(&results.skipped) {
-        out!("Left out: {line}");
-    }
-    for row in results.failed() {
-        let threads = threads_in_words(row.threads);
-        out!("FAILED: {} in {} with {threads}: {}", row.contestant, row.bench, row.referee);
-    }
-    Ok(())
+    lines.extend(notes(&results.results).into_iter().map(|note| format!("* {note}")));
+    lines.extend(skips(&results.skipped).into_iter().map(|skip| format!("Left out: {skip}")));
+    lines.extend(results.failed().map(|row| {
+        let Row { contestant, bench, threads, referee, .. } = row;
+        format!("FAILED: {contestant} in {bench} with {}: {referee}", threads_in_words(*threads))
+    }));
+    lines
 }
 
 /// A number with three digits, or more where it is large.
@@ -108,6 +119,47 @@ fn skips(skipped: &[Skipped]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn results(row: Row) -> Results {
+        Results {
+            schema: super::super::results::SCHEMA,
+            machine: "host",
+            rounds: 1000,
+            frames: 64,
+            lock_pair_ns: 5.0,
+            vec_pair_ns: 1.0,
+            results: vec![row],
+            skipped: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_widest_row_fits() {
+        let large = Some(123_456.7);
+        let results = results(Row {
+            bench: "random".to_owned(),
+            contestant: "buddy_system_allocator".to_owned(),
+            threads: 1024,
+            get_ns: large,
+            put_ns: large,
+            pair_ns: large,
+            lock_pairs: large,
+            ratio_to_freehold: Some(12_345.6),
+            ratio_spread: Some(1.23),
+            referee: "lost a frame".to_owned(),
+            note: Some("slow"),
+            ..Row::default()
+        });
+        let table = table(&results, true);
+        assert!(table.fits(), "{table}");
+        assert!(table.to_string().contains(" 12346x"), "{table}");
+        let last = legend(&results, true).pop();
+        let last = last.expect("there are lines");
+        assert_eq!(
+            last,
+            "FAILED: buddy_system_allocator in random with 1024 threads: lost a frame"
+        );
+    }
 
     #[test]
     fn numbers_keep_three_digits() {
