@@ -52,9 +52,10 @@ fn table(results: &Results, compared: bool) -> Table {
 /// What the table shows, and all that does not fit into it.
 fn legend(results: &Results, compared: bool) -> Vec<String> {
     let Results { rounds, lock_pair_ns, vec_pair_ns, .. } = results;
+    let plural = if *rounds == 1 { "" } else { "s" };
     let mut lines = vec![
         format!(
-            "Measured on this host: medians of {rounds} rounds, in ns for a frame (in huge and \
+            "Measured on this host: medians of {rounds} round{plural}, in ns for a frame (in huge and \
              mixed: a block) and thread."
         ),
         format!(
