@@ -1,6 +1,9 @@
 //! The names that a user can choose from, each in one place.
 
+use std::sync::LazyLock;
+
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use freehold::{Design, Setting, Settings};
 use freehold_sim::Sim;
 
@@ -20,6 +23,50 @@ pub(crate) enum DesignName {
     MergeAhead,
     /// CPUs own pageblocks, whose frames go home to them (Johannes Weiner 2026).
     BlockOwner,
+    /// CPUs hold pageblocks whose frames are bits; no lock over a zone (Freehold's own).
+    Freehold,
+}
+
+/// What can hand out frames on simulated machines: the designs, and what exists only there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SimDesign {
+    Real(DesignName),
+    /// The decisions of `zone-lock` at no cost.
+    FreeLunch,
+}
+
+impl ValueEnum for SimDesign {
+    fn value_variants<'a>() -> &'a [Self] {
+        static ALL: LazyLock<Vec<SimDesign>> = LazyLock::new(|| {
+            let real = DesignName::value_variants().iter().copied().map(SimDesign::Real);
+            real.chain([SimDesign::FreeLunch]).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            SimDesign::Real(design) => design.to_possible_value(),
+            SimDesign::FreeLunch => Some(PossibleValue::new("free-lunch").help(
+                "A reference, on simulated machines only: what zone-lock decides, at no cost",
+            )),
+        }
+    }
+}
+
+impl SimDesign {
+    /// The design, if it runs on the host too.
+    pub(crate) fn real(self) -> Option<DesignName> {
+        match self {
+            SimDesign::Real(design) => Some(design),
+            SimDesign::FreeLunch => None,
+        }
+    }
+
+    /// Its settings.
+    pub(crate) fn settings(self) -> &'static [Setting] {
+        self.real().map_or(&[], design_settings)
+    }
 }
 
 /// The workloads.
@@ -159,7 +206,8 @@ macro_rules! with_design {
             LazyMerge: LazyMerge,
             Cluster: Cluster,
             MergeAhead: MergeAhead,
-            BlockOwner: BlockOwner)
+            BlockOwner: BlockOwner,
+            Freehold: Freehold)
     };
 }
 pub(crate) use with_design;

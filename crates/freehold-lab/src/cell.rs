@@ -4,7 +4,7 @@ use freehold::CpuId;
 use freehold_sim::Spec;
 use serde_json::{Map, Value};
 
-use crate::catalog::DesignName;
+use crate::catalog::{DesignName, SimDesign};
 use crate::fragmentation::Fragmentation;
 use crate::report::document::{Simulated, Work};
 use crate::settings::Assignments;
@@ -20,7 +20,7 @@ pub(crate) struct HostCell<'a> {
 /// One run of a workload on a simulated machine: on one design, with so many virtual CPUs.
 pub(crate) struct SimCell<'a> {
     pub(crate) spec: &'a Spec,
-    pub(crate) design: DesignName,
+    pub(crate) design: SimDesign,
     pub(crate) cpus: usize,
     pub(crate) seed: u64,
     pub(crate) assignments: &'a Assignments,

@@ -8,7 +8,7 @@ use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use freehold_sim::Spec;
 
-use crate::catalog::{BenchName, DesignName, WorkloadName};
+use crate::catalog::{BenchName, DesignName, SimDesign, WorkloadName};
 use crate::machine::{Machine, parse_simulated};
 use crate::race::contestant::ContestantChoice;
 use crate::race::probe;
@@ -65,7 +65,7 @@ pub(crate) struct RunArgs {
     /// The workload (see `freehold list workloads`).
     pub(crate) workload: WorkloadName,
 
-    /// The designs to run, separated by commas; `all` for every one.
+    /// The designs to run, separated by commas; `all` for every one but free-lunch.
     #[arg(long, value_name = "DESIGN", value_delimiter = ',', default_value = "zone-lock")]
     pub(crate) design: Vec<DesignChoice>,
 
@@ -106,7 +106,7 @@ pub(crate) struct CompareArgs {
     /// The workload (see `freehold list workloads`).
     pub(crate) workload: WorkloadName,
 
-    /// The designs to compare, separated by commas; `all` for every one.
+    /// The designs to compare, separated by commas; `all` for every one but free-lunch.
     #[arg(long, value_name = "DESIGN", value_delimiter = ',', default_value = "all")]
     pub(crate) design: Vec<DesignChoice>,
 
@@ -221,14 +221,14 @@ pub(crate) enum Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DesignChoice {
     All,
-    One(DesignName),
+    One(SimDesign),
 }
 
 impl ValueEnum for DesignChoice {
     fn value_variants<'a>() -> &'a [Self] {
         static CHOICES: LazyLock<Vec<DesignChoice>> = LazyLock::new(|| {
             let designs =
-                DesignName::value_variants().iter().map(|&design| DesignChoice::One(design));
+                SimDesign::value_variants().iter().map(|&design| DesignChoice::One(design));
             designs.chain([DesignChoice::All]).collect()
         });
         &CHOICES
@@ -243,16 +243,18 @@ impl ValueEnum for DesignChoice {
 }
 
 /// Every chosen design once, in the order of the command line.
-pub(crate) fn chosen_designs(choices: &[DesignChoice]) -> Vec<DesignName> {
+pub(crate) fn chosen_designs(choices: &[DesignChoice]) -> Vec<SimDesign> {
     let mut designs = Vec::new();
     for choice in choices {
         let chosen = match choice {
-            DesignChoice::All => DesignName::value_variants(),
-            DesignChoice::One(design) => std::slice::from_ref(design),
+            DesignChoice::All => {
+                DesignName::value_variants().iter().copied().map(SimDesign::Real).collect()
+            }
+            DesignChoice::One(design) => vec![*design],
         };
         for design in chosen {
-            if !designs.contains(design) {
-                designs.push(*design);
+            if !designs.contains(&design) {
+                designs.push(design);
             }
         }
     }

@@ -3,9 +3,7 @@
 use anyhow::Result;
 
 use crate::UsageError;
-use crate::catalog::{
-    DesignName, brief, design_settings, host_settings, name_of, sim_settings, telling,
-};
+use crate::catalog::{DesignName, SimDesign, brief, host_settings, name_of, sim_settings, telling};
 use crate::cli::{CompareArgs, chosen_designs};
 use crate::matrix::{HostCells, Matrix, SimCells, tables};
 use crate::report::comparison::Comparison;
@@ -20,8 +18,10 @@ const VARIED: &str = "pcp=auto,fixed";
 pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let workload = args.workload;
     let designs = chosen_designs(&args.design);
-    let of_host = (!args.no_host).then(|| tables(&designs, host_settings(workload)));
+    let any_on_host = !args.no_host && designs.iter().any(|design| runs_on_host(*design));
+    let of_host = any_on_host.then(|| tables(&designs, host_settings(workload)));
     let of_sim = sim_settings(workload).filter(|_| !args.no_sim);
+    let mut notes = Vec::from_iter(on_sim_only(args, &designs, of_sim.is_some())?);
     let of_sim = of_sim.map(|of_workload| tables(&designs, of_workload));
     let known = [of_host.as_deref(), of_sim.as_deref()].into_iter().flatten().flatten();
     let given = Assignments::parse(&args.settings, &known.copied().collect::<Vec<_>>())?;
@@ -30,7 +30,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let of_host = of_host.map(|tables| given.for_part(brief.on_host, &tables));
     let of_sim = of_sim.map(|tables| given.for_part(brief.on_sim, &tables));
     let variants = Variants::new(args, &designs, &given)?;
-    let (on_host, on_sim) = (variants.of(of_host.as_ref()), variants.of(of_sim.as_ref()));
+    let on_host = variants.of(of_host.as_ref(), runs_on_host);
+    let on_sim = variants.of(of_sim.as_ref(), |_| true);
     // Both parts are prepared before either runs, so that mistakes show at once.
     let mut host: Option<HostCells<'_>> = None;
     for (designs, assignments) in &on_host {
@@ -52,7 +53,6 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
         });
     }
 
-    let mut notes = Vec::new();
     for (part, assignments) in [("on the host", &of_host), ("of the simulation", &of_sim)] {
         let settings = assignments.as_ref().map(ToString::to_string).unwrap_or_default();
         if !settings.is_empty() {
@@ -81,15 +81,40 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     Ok(())
 }
 
+fn runs_on_host(design: SimDesign) -> bool {
+    design.real().is_some()
+}
+
+/// What there is to say of a design that only simulated machines have, if one was chosen.
+fn on_sim_only(
+    args: &CompareArgs,
+    designs: &[SimDesign],
+    simulated: bool,
+) -> Result<Option<String>> {
+    let Some(design) = designs.iter().find(|design| !runs_on_host(**design)) else {
+        return Ok(None);
+    };
+    let only = format!("{} runs on simulated machines only", name_of(design));
+    let refusal = match simulated {
+        true => return Ok((!args.no_host).then(|| format!("{only}."))),
+        false if args.no_sim => format!("{only}: omit --no-sim"),
+        false => {
+            let workload = name_of(&args.workload);
+            format!("{only}, {workload} on the host only: choose another design or workload")
+        }
+    };
+    Err(UsageError(refusal).into())
+}
+
 /// The values that one setting takes in turn.
 struct Variants<'a> {
-    designs: &'a [DesignName],
+    designs: &'a [SimDesign],
     /// Name and values, unless there is nothing to vary.
     varied: Option<(String, Vec<String>)>,
 }
 
 impl<'a> Variants<'a> {
-    fn new(args: &CompareArgs, designs: &'a [DesignName], given: &Assignments) -> Result<Self> {
+    fn new(args: &CompareArgs, designs: &'a [SimDesign], given: &Assignments) -> Result<Self> {
         let chosen = args.vary.as_deref().unwrap_or(VARIED);
         let (name, values) = chosen.split_once('=').unwrap_or((chosen, ""));
         let values: Vec<_> = values.split(',').filter(|value| !value.is_empty()).collect();
@@ -116,22 +141,27 @@ impl<'a> Variants<'a> {
         self.varied.as_ref().map(|(name, _)| name.clone())
     }
 
-    /// The designs and settings of each variant of a part of the command. A design without the
-    /// setting takes part in the first alone.
-    fn of(&self, part: Option<&Assignments>) -> Vec<(Vec<DesignName>, Assignments)> {
+    /// The designs that run on a part's machine, and the settings, of each variant of that part of
+    /// the command. A design without the setting takes part in the first alone.
+    fn of(
+        &self,
+        part: Option<&Assignments>,
+        runs: fn(SimDesign) -> bool,
+    ) -> Vec<(Vec<SimDesign>, Assignments)> {
         let Some(part) = part else { return Vec::new() };
+        let running = self.designs.iter().copied().filter(|design| runs(*design));
         let Some((name, values)) = &self.varied else {
-            return vec![(self.designs.to_vec(), part.clone())];
+            return vec![(running.collect(), part.clone())];
         };
         let variants = values.iter().enumerate().map(|(nth, value)| {
-            let takes_part = |design: &DesignName| nth == 0 || has_setting(*design, name);
-            let designs = self.designs.iter().copied().filter(takes_part).collect();
+            let takes_part = |design: &SimDesign| nth == 0 || has_setting(*design, name);
+            let designs = running.clone().filter(takes_part).collect();
             (designs, part.with(name, value))
         });
         variants.collect()
     }
 }
 
-fn has_setting(design: DesignName, name: &str) -> bool {
-    design_settings(design).iter().any(|setting| setting.name == name)
+fn has_setting(design: SimDesign, name: &str) -> bool {
+    design.settings().iter().any(|setting| setting.name == name)
 }

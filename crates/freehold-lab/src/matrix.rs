@@ -9,9 +9,7 @@ use freehold_sim::{Sim, Spec};
 use serde_json::Value;
 
 use crate::UsageError;
-use crate::catalog::{
-    DesignName, WorkloadName, design_settings, name_of, with_design, with_workload,
-};
+use crate::catalog::{SimDesign, WorkloadName, name_of, with_design, with_workload};
 use crate::cell::{HostCell, Measured, SimCell};
 use crate::host::tasks;
 use crate::machine::HOST;
@@ -25,7 +23,7 @@ use crate::workload::{SettingTable, Workload};
 /// What to run, on whatever machine.
 pub(crate) struct Matrix<'a> {
     pub(crate) workload: WorkloadName,
-    pub(crate) designs: &'a [DesignName],
+    pub(crate) designs: &'a [SimDesign],
     /// Each is run; all CPUs of the machine if there is none.
     pub(crate) cpus: &'a [u32],
     pub(crate) seed: u64,
@@ -34,10 +32,10 @@ pub(crate) struct Matrix<'a> {
 
 /// The settings of the designs, and those of a workload.
 pub(crate) fn tables(
-    designs: &[DesignName],
+    designs: &[SimDesign],
     of_workload: &[SettingTable],
 ) -> Vec<&'static [Setting]> {
-    let of_designs = designs.iter().map(|design| design_settings(*design));
+    let of_designs = designs.iter().map(|design| design.settings());
     of_designs.chain(of_workload.iter().map(|(_, table)| *table)).collect()
 }
 
@@ -63,6 +61,12 @@ impl<'a> Matrix<'a> {
         let counts = self.counts(tasks::cpus_max()?);
         let mut cells = Vec::new();
         for (design, count) in self.designs_and(&counts) {
+            let design = design.real().ok_or_else(|| {
+                let name = name_of(&design);
+                UsageError(format!(
+                    "{name} runs on simulated machines only: name one with --machine"
+                ))
+            })?;
             cells.push(HostCell {
                 design,
                 cpus: tasks::cpus_for(count, "--cpus")?,
@@ -98,7 +102,7 @@ impl<'a> Matrix<'a> {
         if self.cpus.is_empty() { vec![all] } else { self.cpus.to_vec() }
     }
 
-    fn designs_and(&self, counts: &[u32]) -> impl Iterator<Item = (DesignName, u32)> {
+    fn designs_and(&self, counts: &[u32]) -> impl Iterator<Item = (SimDesign, u32)> {
         self.designs.iter().flat_map(|&design| counts.iter().map(move |&count| (design, count)))
     }
 }
@@ -124,9 +128,10 @@ impl HostCells<'_> {
     }
 
     fn run_cell(&self, cell: &HostCell<'_>, progress: &Progress) -> Result<RunResult> {
-        let shown = shown_of(cell.design, cell.assignments)?;
+        let design = SimDesign::Real(cell.design);
+        let shown = shown_of(design, cell.assignments)?;
         let measured = with_workload!(self.workload, W => W::run_on_host(cell, progress)?);
-        Ok(result(self.workload, cell.design, HOST, cell.cpus.len(), shown, measured))
+        Ok(result(self.workload, design, HOST, cell.cpus.len(), shown, measured))
     }
 }
 
@@ -168,7 +173,8 @@ impl SimCells<'_> {
 }
 
 /// The settings of a design, which are the same on every platform, as a report shows them.
-fn shown_of(design: DesignName, given: &Assignments) -> Result<BTreeMap<String, Value>> {
+fn shown_of(design: SimDesign, given: &Assignments) -> Result<BTreeMap<String, Value>> {
+    let Some(design) = design.real() else { return Ok(BTreeMap::new()) };
     with_design!(design, Sim, D => {
         Ok(shown(&given.of_design::<<D as Design<Sim>>::Settings>()?))
     })
@@ -176,7 +182,7 @@ fn shown_of(design: DesignName, given: &Assignments) -> Result<BTreeMap<String, 
 
 fn result(
     workload: WorkloadName,
-    design: DesignName,
+    design: SimDesign,
     machine: &str,
     cpus: usize,
     settings: BTreeMap<String, Value>,

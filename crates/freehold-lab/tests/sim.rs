@@ -3,7 +3,7 @@
 
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn freehold(arguments: &[&str]) -> Output {
     let output = Command::new(env!("CARGO_BIN_EXE_freehold")).args(arguments).output();
@@ -136,7 +136,8 @@ fn a_comparison_ranks_and_explains_and_repeats() {
     assert_eq!(document["baseline"], "zone-lock");
     let designs: Value =
         serde_json::from_str(&stdout(freehold(&["list", "designs", "--json"]))).unwrap();
-    let designs = designs.as_array().unwrap().len();
+    let designs = designs.as_array().unwrap().iter();
+    let designs = designs.filter(|design| design["name"] != "free-lunch").count();
     let results = document["results"].as_array().unwrap();
     assert_eq!(results.len(), designs);
     // Compare cuts the memory to a quarter of the 96 GiB that the machine has.
@@ -177,6 +178,58 @@ fn a_varied_setting_makes_contestants() {
     let expected = ["block-owner remote=queue", "block-owner remote=trylock", "zone-lock"];
     assert_eq!(names, expected, "a design without the setting takes part once");
     assert_eq!(compared["baseline"], "zone-lock");
+}
+
+/// Without the locks of the workload not at all; where tasks queue for them anyway, who is first
+/// when may be worth a little.
+#[test]
+fn no_design_beats_the_free_lunch() {
+    for (lru, locks, luck) in [("lru=off", &[][..], 1.0), ("lru=node", &["lru_lock"], 1.01)] {
+        let with = ["--design", "free-lunch,all", "--set", lru];
+        for of_cpus in [16, 48] {
+            let results = results(&run("1", &with));
+            let results: Vec<_> = results.iter().filter(|of| of["cpus"] == of_cpus).collect();
+            let per_second = |result: &Value| result["work"]["per_second"].as_f64().unwrap();
+            let (free, designs) = results.split_first().unwrap();
+            assert_eq!(free["design"], "free-lunch");
+            for design in designs {
+                assert!(
+                    per_second(free) * luck >= per_second(design),
+                    "{lru}, {}",
+                    design["design"]
+                );
+            }
+            let named = free["locks"].as_array().unwrap().iter().map(|lock| &lock["name"]);
+            assert!(named.eq(locks), "{lru}: {}", free["locks"]);
+            let specific = &free["workload_specific"];
+            let data = specific["data"].as_array().unwrap();
+            assert!(data.iter().all(|of| of["data"] == "workload"), "no metadata: {data:?}");
+            assert_eq!((&free["irq_off"]["share"], &free["settings"]), (&0.0.into(), &json!({})));
+            let paths = ["alloc", "free"].map(|path| specific["paths"][path].as_object().unwrap());
+            assert!(paths.into_iter().all(|path| path.values().all(|ns| *ns == 0.0)));
+            assert_eq!(specific["books"]["allocated"], specific["books"]["freed"]);
+        }
+    }
+}
+
+#[test]
+fn a_comparison_shows_where_a_design_does_not_run() {
+    let arguments = ["compare", "page-fault", "--machine", "uma-2", "--design"];
+    let small = ["--set", "task_bytes=1MiB", "--set", "node_memory=64MiB"];
+    let compare = |designs, more: &[&str]| {
+        stdout(freehold(&[&arguments[..], &[designs], &small, more].concat()))
+    };
+    let on_host = ["--set", "samples=1", "--set", "sample_ms=20"];
+    let text = compare("free-lunch,zone-lock", &on_host);
+    assert!(text.contains("free-lunch runs on simulated machines only."), "{text}");
+    let row = text.lines().find(|line| line.starts_with(" free-lunch ")).unwrap();
+    let cells: Vec<_> = row.split_whitespace().collect();
+    assert_eq!(cells[..3], ["free-lunch", "-", "-"], "{text}");
+    assert!(cells[3].parse::<u64>().unwrap() > 0 && cells[4].ends_with('x'), "{text}");
+    assert!(text.contains("Ranking on host") && text.contains("free-lunch, 1."), "{text}");
+    assert!(!compare("zone-lock", &on_host).contains("free-lunch"));
+    let alone = compare("free-lunch", &[]);
+    assert!(!alone.contains("host") && alone.contains("1. free-lunch: waits"), "{alone}");
 }
 
 #[test]

@@ -101,6 +101,28 @@ fn every_workload_runs_on_every_design_and_one_seed_gives_the_same_bytes() {
 }
 
 #[test]
+fn every_workload_runs_on_the_free_lunch() {
+    for (workload, settings) in WORKLOADS {
+        let run = || stdout(simulated(workload, settings, &["--design", "free-lunch", "--json"]));
+        let document = run();
+        assert_eq!(document, run(), "{workload}");
+        let result = result(&document);
+        let specific = &result["workload_specific"];
+        assert!(result["work"]["per_second"].as_f64().unwrap() > 0.0, "{workload}");
+        let calls = &specific["calls"];
+        let all = ["alloc", "free"].map(|path| calls[path]["count"].as_u64().unwrap());
+        assert!(all.into_iter().sum::<u64>() > 0, "{workload}");
+        assert_eq!(calls["free"]["total_ns"], 0.0, "{workload}");
+        // Content that is moved for a large block is work of its owner.
+        let moves = ["thp-mix", "contig", "high-order"].contains(workload);
+        assert!(calls["alloc"]["total_ns"] == 0.0 || moves, "{workload}: {calls}");
+        let locks = result["locks"].as_array().unwrap();
+        // Rings between the tasks are the workload's own.
+        assert!(locks.iter().all(|lock| lock["name"] == "ring_lock"), "{workload}: {locks:?}");
+    }
+}
+
+#[test]
 fn every_workload_runs_on_the_host() {
     for (workload, settings) in WORKLOADS {
         let document = stdout(run(workload, settings, &["--cpus", "2", "--json"]));

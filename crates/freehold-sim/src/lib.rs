@@ -11,8 +11,8 @@
 //! From the inside out: `spec` (figures), `cache`, `memory`, `sharers`, `directory` and `frames`
 //! (what an access costs), `schedule`, `fault` and `account` (who runs, what goes wrong, what is
 //! kept), `lock` and `barrier` (waiting), `state` (all of these), `coroutine` and `current` (how
-//! the allocator's code is suspended and finds its machine), `platform`, `cpu`, `machine` and
-//! `embed` (what allocators, workloads and labs use).
+//! the allocator's code is suspended and finds its machine), `platform`, `costless`, `cpu`,
+//! `machine` and `embed` (what allocators, workloads and labs use).
 
 #![deny(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod account;
 mod barrier;
 mod cache;
 mod coroutine;
+mod costless;
 mod cpu;
 mod current;
 mod directory;
@@ -40,6 +41,7 @@ mod spec;
 mod state;
 
 pub use account::Path;
+pub use costless::{Costless, CostlessLock};
 pub use cpu::{Barrier, CpuHandle, WorkLock};
 pub use embed::SimFrames;
 pub use fault::{Departure, Faults, Stop};

@@ -35,7 +35,16 @@ impl<T: Copy> SimWord<T> {
     }
 }
 
-impl<T: Copy + Eq> Word<T> for SimWord<T> {
+impl<T: Copy> SimWord<T> {
+    /// Reads and writes in one turn; returns what the word held.
+    #[inline]
+    fn update(&self, change: impl FnOnce(T) -> T) -> T {
+        let word = self.turn(Op::Rmw);
+        word.replace(change(word.get()))
+    }
+}
+
+impl<T: Scalar> Word<T> for SimWord<T> {
     fn new(value: T) -> Self {
         SimWord(Cell::new(value))
     }
@@ -52,7 +61,22 @@ impl<T: Copy + Eq> Word<T> for SimWord<T> {
 
     #[inline]
     fn swap(&self, value: T, _order: Ordering) -> T {
-        self.turn(Op::Rmw).replace(value)
+        self.update(|_| value)
+    }
+
+    #[inline]
+    fn fetch_add(&self, value: T, _order: Ordering) -> T {
+        self.update(|held| held.wrapping_sum(value))
+    }
+
+    #[inline]
+    fn fetch_or(&self, bits: T, _order: Ordering) -> T {
+        self.update(|held| held | bits)
+    }
+
+    #[inline]
+    fn fetch_and(&self, bits: T, _order: Ordering) -> T {
+        self.update(|held| held & bits)
     }
 
     #[inline]

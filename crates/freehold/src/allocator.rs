@@ -97,7 +97,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// [`Error::OutOfMemory`] or [`Error::BelowWatermark`], after even the frames that other CPUs
     /// keep have been collected; [`Error::OrderTooLarge`], [`Error::UnknownNode`],
     /// [`Error::UnknownZone`].
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&self, request: Request) -> Result<Pfn, Error> {
         if request.node.is_none()
             && !request.only_node

@@ -63,6 +63,9 @@ pub struct Events {
     pub migrated: FrameCount,
     /// Contiguous ranges handed out.
     pub ranges: u64,
+    /// Frames of which two frees at the same time were found too late to refuse one of them.
+    /// Counted by the design `freehold`; the others always refuse one.
+    pub double_frees_late: FrameCount,
 }
 
 impl Events {
@@ -83,6 +86,7 @@ impl Events {
         self.compactions += other.compactions;
         self.migrated += other.migrated;
         self.ranges += other.ranges;
+        self.double_frees_late += other.double_frees_late;
     }
 }
 

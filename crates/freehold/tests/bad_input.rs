@@ -103,7 +103,7 @@ fn running_into_a_watermark<D: Design<TestPlatform>>() {
 
 fn orders_too_large<D: Design<TestPlatform>>() {
     let machine = machine::<D>();
-    for order in [11, 12, 32, 63, 64, 255].map(Order::new) {
+    for order in [D::ORDER_MAX.get() + 1, 32, 63, 64, 255].map(Order::new) {
         let request = Request::new(order);
         refused(&machine, Error::OrderTooLarge, |machine| machine.alloc(request));
         refused(&machine, Error::OrderTooLarge, |machine| {
@@ -318,6 +318,9 @@ fn spans_too_large<D: Design<TestPlatform>>() {
 }
 
 fn records_of_frames_too_far_apart<D: Design<TestPlatform>>() {
+    if D::NAME == "freehold" {
+        return; // It has no such records.
+    }
     for frame_bytes in [usize::MAX, usize::MAX - 14, isize::MAX as usize, usize::MAX / 1024] {
         unbuildable::<D>(
             Error::SpanTooLarge,

@@ -208,6 +208,7 @@ fn every_part_of_every_block_can_be_freed_by_itself<D: Design<TestPlatform>>() {
                 while let Some((&pfn, &order)) = model.held.last_key_value() {
                     free(&machine, &mut model, pfn, order);
                 }
+                machine.drain_all();
                 model.check_whole(&machine);
             }
         }

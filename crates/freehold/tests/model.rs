@@ -300,8 +300,13 @@ impl<D: Design<TestPlatform>> Pair<D> {
 
     fn run(&mut self, op: &Op) {
         match *op {
-            Op::Alloc(ref ask) => self.model.alloc(&self.machine, ask, self.cpu),
-            Op::AllocMany(ref ask, count) => self.alloc_many(ask, count),
+            Op::Alloc(ask) => {
+                let ask = Ask { order: of_design::<D>(ask.order), ..ask };
+                self.model.alloc(&self.machine, &ask, self.cpu);
+            }
+            Op::AllocMany(ask, count) => {
+                self.alloc_many(&Ask { order: of_design::<D>(ask.order), ..ask }, count);
+            }
             Op::Free(block) => {
                 if let Some((pfn, order)) = self.held(block) {
                     self.free(pfn, order);
@@ -334,7 +339,9 @@ impl<D: Design<TestPlatform>> Pair<D> {
                 }
                 self.free_many(&blocks, order);
             }
-            Op::FreeAnywhere { at, order } => self.free(self.anywhere(at), order),
+            Op::FreeAnywhere { at, order } => {
+                self.free(self.anywhere(at), of_design::<D>(order));
+            }
             Op::AddLater(index) => {
                 if !self.later.is_empty() {
                     let range = self.later[index.index(self.later.len())];
@@ -378,6 +385,11 @@ fn check<D: Design<TestPlatform>>(setup: &Setup<D::Settings>, ops: &[Op]) {
 
 fn small_orders() -> BoxedStrategy<u8> {
     prop_oneof![8 => Just(0u8), 4 => 1..=3u8, 2 => 4..=9u8].boxed()
+}
+
+/// Orders of blocks that pageblocks have, and one that is too large for the design.
+fn of_design<D: Design<TestPlatform>>(order: u8) -> u8 {
+    if order > Order::BUDDY_MAX.get() { D::ORDER_MAX.get() + 1 } else { order }
 }
 
 fn all_orders() -> BoxedStrategy<u8> {

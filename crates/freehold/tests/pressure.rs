@@ -10,7 +10,7 @@ mod machine;
 mod naive;
 
 use common::{TestPlatform, run_on};
-use designs::{fixed, is_lazy, variants};
+use designs::{fixed, is_lazy, uses_up_first, variants};
 use freehold::designs::Design;
 use freehold::{
     Config, CpuId, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
@@ -210,6 +210,7 @@ fn recovery_is_immediate<D: Design<TestPlatform>>() {
         assert_eq!(machine.alloc(Request::default()), Err(Error::BelowWatermark));
     }
     free_all(&machine, &blocks, Order::ZERO);
+    machine.drain_all();
     check_merged(&machine);
     machine.validate().expect("the books are right");
 }
@@ -355,6 +356,9 @@ fn a_bulk_finds_the_frames_that_other_cpus_keep<D: Design<TestPlatform>>() {
 }
 
 fn quiet_cpus_give_back_what_they_keep_of_other_nodes<D: Design<TestPlatform>>() {
+    if uses_up_first(D::NAME) {
+        return; // It keeps pageblocks, not frames, and gives the whole one back at every tick.
+    }
     let ranges = [range(0, 1024, 0, ZoneKind::Normal), range(1024, 1024, 1, ZoneKind::Normal)];
     let machine = machine::<D>(&ranges, &[0, 1], 0, &fixed(&D::Settings::default(), 8, 64));
     run_on(0);

@@ -38,6 +38,18 @@ impl Word<u32> for CanaryWord {
         self.0.swap(value, order)
     }
 
+    fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
+        self.0.fetch_add(value, order)
+    }
+
+    fn fetch_or(&self, bits: u32, order: Ordering) -> u32 {
+        self.0.fetch_or(bits, order)
+    }
+
+    fn fetch_and(&self, bits: u32, order: Ordering) -> u32 {
+        self.0.fetch_and(bits, order)
+    }
+
     fn compare_exchange(
         &self,
         current: u32,

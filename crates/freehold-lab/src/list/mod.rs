@@ -6,8 +6,8 @@ use freehold::Setting;
 use serde::Serialize;
 
 use crate::catalog::{
-    BenchName, DesignName, PeerName, WorkloadName, describe, design_settings, host_settings,
-    name_of, sim_settings,
+    BenchName, DesignName, PeerName, SimDesign, WorkloadName, describe, design_settings,
+    host_settings, name_of, sim_settings,
 };
 use crate::cli::{ListArgs, ListWhat};
 use crate::report::out;
@@ -34,7 +34,7 @@ mod machines;
 pub(crate) fn list(args: &ListArgs) -> Result<()> {
     match args.what {
         ListWhat::Workloads => print_named::<WorkloadName>(args.json),
-        ListWhat::Designs => print_named::<DesignName>(args.json),
+        ListWhat::Designs => print_named::<SimDesign>(args.json),
         ListWhat::Machines => machines::print(args.json, args.details),
         ListWhat::Settings => print_settings(args.json),
         ListWhat::Benches => print_named::<BenchName>(args.json),

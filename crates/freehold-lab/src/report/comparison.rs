@@ -53,7 +53,8 @@ impl Comparison {
         let mut ranking = Vec::new();
         for machine in by_machine(&results) {
             let of_baseline = machine.iter().find(|result| name(result) == baseline);
-            let of_baseline = of_baseline.expect("both machines have the same contestants");
+            let of_baseline =
+                of_baseline.expect("what runs on the host runs on simulated machines");
             let mut sorted = machine.to_vec();
             sorted.sort_by(|one, other| other.work.per_second.total_cmp(&one.work.per_second));
             ranking.extend(sorted.into_iter().map(|result| Ranked {
@@ -106,6 +107,10 @@ impl Comparison {
         }
     }
 
+    fn contestant(&self, result: &RunResult) -> String {
+        contestant(result, self.varied.as_deref())
+    }
+
     /// A row for each design, with columns for each machine.
     fn table(&self, machines: &[Vec<&RunResult>]) -> Table {
         let mut headings = vec!["design".to_owned()];
@@ -117,14 +122,18 @@ impl Comparison {
             }
         }
         let mut table = Table::new(headings).numbers_from(1);
-        for first in &machines[0] {
-            let name = |result: &RunResult| contestant(result, self.varied.as_deref());
-            let own = name(first);
+        // Whoever is missing somewhere is on the machine with the most contestants.
+        let all = machines.iter().max_by_key(|results| results.len());
+        for own in all.into_iter().flatten().map(|result| self.contestant(result)) {
             let mut row = vec![own.clone()];
-            for result in machines.iter().flatten().filter(|result| name(result) == own) {
-                let of = |ranked: &&Ranked| {
-                    ranked.contestant == name(result) && ranked.machine == result.machine
+            for machine in machines {
+                let Some(result) = machine.iter().find(|of| self.contestant(of) == own) else {
+                    let columns = if machine[0].simulated.is_some() { 4 } else { 2 };
+                    row.extend(std::iter::repeat_n("-".to_owned(), columns));
+                    continue;
                 };
+                let of =
+                    |ranked: &&Ranked| ranked.contestant == own && ranked.machine == result.machine;
                 let ratio = self.ranking.iter().find(of).map_or(f64::NAN, |ranked| ranked.ratio);
                 row.push(format!("{:.0}", result.work.per_second));
                 row.push(format!("{ratio:.2}x"));

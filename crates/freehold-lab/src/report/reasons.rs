@@ -57,7 +57,8 @@ pub(crate) fn most_waited_for(simulated: &Simulated) -> String {
 
 /// Waiting for all locks as a share of all CPU time.
 pub(crate) fn wait_share(simulated: &Simulated) -> f64 {
-    waits_by_class(simulated).iter().map(|(_, share)| share).sum()
+    // A plain sum of no shares would be -0, and be printed so.
+    waits_by_class(simulated).iter().fold(0.0, |sum, (_, share)| sum + share)
 }
 
 /// A share as a percentage.
@@ -336,6 +337,8 @@ mod tests {
     fn locks_that_do_not_matter_are_not_named() {
         let reasons = reasons(&simulated("cluster", 1e6, &[("zone_lock", 0.004)]), None, &[]);
         assert_eq!(reasons[0], "waits 0.4 % of the time for locks");
+        let without = super::reasons(&simulated("free-lunch", 1e6, &[]), None, &[]);
+        assert_eq!(without[0], "waits 0.0 % of the time for locks");
         assert!(!reasons.iter().any(|reason| reason.contains("zone lock")), "{reasons:?}");
     }
 

@@ -4,10 +4,11 @@ use std::rc::Rc;
 
 use anyhow::{Result, ensure};
 use bytesize::ByteSize;
+use freehold::designs::ZoneLock;
 use freehold::{Config, CpuId, FrameCount, MemoryRange, NodeId, Order, Pfn, Setting};
-use freehold_sim::{Key, Machine, Sim, SimFrames, Spec};
+use freehold_sim::{Costless, Key, Machine, Sim, SimFrames, Spec};
 
-use crate::catalog::with_design;
+use crate::catalog::{SimDesign, with_design};
 use crate::cell::SimCell;
 use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
@@ -136,9 +137,14 @@ impl MemoryPlan {
         cell: &SimCell<'_>,
     ) -> Result<Rc<dyn Frames>> {
         machine.follow_frames(Pfn::new(0), self.frames());
-        with_design!(cell.design, Sim, D => {
+        let config = self.config();
+        let SimDesign::Real(design) = cell.design else {
+            type FreeLunch = SimFrames<ZoneLock<Costless>, Costless>;
+            return Ok(Rc::new(FreeLunch::new(machine, Costless, &config, &Default::default())?));
+        };
+        with_design!(design, Sim, D => {
             let settings = cell.assignments.of_design()?;
-            Ok(Rc::new(SimFrames::<D>::new(machine, Sim, &self.config(), &settings)?))
+            Ok(Rc::new(SimFrames::<D>::new(machine, Sim, &config, &settings)?))
         })
     }
 

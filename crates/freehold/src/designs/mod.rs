@@ -17,6 +17,7 @@ use crate::units::{CpuId, FrameCount, Order, Pfn};
 
 pub use block_owner::BlockOwner;
 pub use cluster::Cluster;
+pub use freehold::{Freehold, FreeholdSettings, Pick};
 pub use lazy_merge::LazyMerge;
 pub use merge_ahead::MergeAhead;
 pub use skeleton::{OwnSettings, Pcp, ZonedSettings};
@@ -24,6 +25,7 @@ pub use zone_lock::ZoneLock;
 
 pub mod block_owner;
 pub mod cluster;
+pub mod freehold;
 pub mod lazy_merge;
 pub mod merge_ahead;
 pub mod zone_lock;

@@ -11,6 +11,7 @@
 //!   checker can watch for races and a simulated machine can charge for;
 //! * a [`Platform::LocalCell`] is guarded too, but by a lock of one CPU that others take rarely.
 
+use core::ops::{BitAnd, BitOr};
 use core::sync::atomic::Ordering;
 
 use crate::units::CpuId;
@@ -18,9 +19,19 @@ use crate::units::CpuId;
 pub mod native;
 
 /// An integer that the storage of a platform can hold.
-pub trait Scalar: Copy + Eq + core::fmt::Debug + private::Sealed + 'static {
+pub trait Scalar:
+    Copy
+    + Eq
+    + BitAnd<Output = Self>
+    + BitOr<Output = Self>
+    + core::fmt::Debug
+    + private::Sealed
+    + 'static
+{
     /// The atomic type of the same size, on which [`native`] storage is built.
     type Atomic: Word<Self>;
+    /// The sum, without a carry beyond the highest bit.
+    fn wrapping_sum(self, other: Self) -> Self;
 }
 
 mod private {
@@ -31,7 +42,10 @@ mod private {
 macro_rules! scalar {
     ($($int:ty => $atomic:ident),*) => {$(
         impl private::Sealed for $int {}
-        impl Scalar for $int { type Atomic = core::sync::atomic::$atomic; }
+        impl Scalar for $int {
+            type Atomic = core::sync::atomic::$atomic;
+            fn wrapping_sum(self, other: Self) -> Self { self.wrapping_add(other) }
+        }
     )*};
 }
 scalar!(u8 => AtomicU8, u16 => AtomicU16, u32 => AtomicU32, u64 => AtomicU64);
@@ -46,6 +60,12 @@ pub trait Word<T> {
     fn store(&self, value: T, order: Ordering);
     /// Writes the word and returns what it held.
     fn swap(&self, value: T, order: Ordering) -> T;
+    /// Adds to the word, wrapping around, and returns what it held.
+    fn fetch_add(&self, value: T, order: Ordering) -> T;
+    /// Sets bits of the word and returns what it held.
+    fn fetch_or(&self, bits: T, order: Ordering) -> T;
+    /// Keeps only these bits of the word and returns what it held.
+    fn fetch_and(&self, bits: T, order: Ordering) -> T;
     /// Writes `new` if the word holds `current`; returns what it held, as `Err` if that differs.
     fn compare_exchange(
         &self,
@@ -77,6 +97,10 @@ pub enum LockClass {
     Zone,
     /// The lock of one CPU's lists in one zone.
     Pcp,
+    /// The lock of one CPU's slot in one zone: the pageblocks that it holds.
+    Slot,
+    /// The lock over what a zone remembers of compaction.
+    Compaction,
     /// The lock that memory is added under.
     Hotplug,
 }
@@ -87,6 +111,8 @@ impl LockClass {
         match self {
             LockClass::Zone => "zone_lock",
             LockClass::Pcp => "pcp_lock",
+            LockClass::Slot => "slot_lock",
+            LockClass::Compaction => "compaction_lock",
             LockClass::Hotplug => "hotplug_lock",
         }
     }

@@ -23,6 +23,18 @@ macro_rules! forward_word {
                 <$atomic>::swap(self, value, order)
             }
             #[inline(always)]
+            fn fetch_add(&self, value: $int, order: Ordering) -> $int {
+                <$atomic>::fetch_add(self, value, order)
+            }
+            #[inline(always)]
+            fn fetch_or(&self, bits: $int, order: Ordering) -> $int {
+                <$atomic>::fetch_or(self, bits, order)
+            }
+            #[inline(always)]
+            fn fetch_and(&self, bits: $int, order: Ordering) -> $int {
+                <$atomic>::fetch_and(self, bits, order)
+            }
+            #[inline(always)]
             fn compare_exchange(
                 &self, current: $int, new: $int, success: Ordering, failure: Ordering,
             ) -> Result<$int, $int> {

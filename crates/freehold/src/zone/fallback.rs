@@ -12,7 +12,7 @@ use crate::platform::Platform;
 use crate::units::{FrameCount, MigrateType, Order};
 
 /// The types that stand in for one that has run out, best first.
-const FALLBACKS: [[MigrateType; 2]; MigrateType::COUNT] = [
+pub(crate) const FALLBACKS: [[MigrateType; 2]; MigrateType::COUNT] = [
     [MigrateType::Reclaimable, MigrateType::Movable],
     [MigrateType::Reclaimable, MigrateType::Unmovable],
     [MigrateType::Unmovable, MigrateType::Movable],

@@ -13,6 +13,7 @@ macro_rules! test_designs {
         test_designs!(cluster, Cluster<$platform>, $tests);
         test_designs!(merge_ahead, MergeAhead<$platform>, $tests);
         test_designs!(block_owner, BlockOwner<$platform>, $tests);
+        test_designs!(freehold_design, Freehold<$platform>, $tests);
     };
     ($module:ident, $design:ident<$platform:ident>, [$($test:ident),* $(,)?]) => {
         mod $module {
@@ -30,6 +31,12 @@ macro_rules! test_designs {
 /// that is free is merged after a drain.
 pub(crate) fn is_lazy(design: &str) -> bool {
     ["lazy-merge", "cluster"].contains(&design)
+}
+
+/// Whether the design uses up what a CPU holds before it looks at the level of a zone, and so may
+/// serve a request from another zone than a look at all levels tells.
+pub(crate) fn uses_up_first(design: &str) -> bool {
+    design == "freehold"
 }
 
 /// Every combination of the settings that only this design has, the default first.
@@ -55,15 +62,18 @@ pub(crate) fn with<S: Settings>(settings: &S, name: &str, value: &str) -> S {
     settings
 }
 
-/// These settings with per-CPU lists of constant size.
+/// These settings with per-CPU lists of constant size, for a design that has such lists.
 pub(crate) fn fixed<S: Settings>(own: &S, batch: u32, high: u32) -> S {
+    if S::TABLE.iter().all(|setting| setting.name != "pcp") {
+        return own.clone();
+    }
     let settings = with(&with(own, "pcp", "fixed"), "batch", &batch.to_string());
     with(&settings, "high", &high.to_string())
 }
 
 // Not every binary makes use of everything here.
 const _: () = {
-    let _: fn(&str) -> bool = is_lazy;
+    let _: [fn(&str) -> bool; 2] = [is_lazy, uses_up_first];
     let _: fn() -> Vec<ZoneLockSettings> = variants;
     let _: fn(&ZoneLockSettings, u32, u32) -> ZoneLockSettings = fixed;
 };

@@ -46,6 +46,15 @@ macro_rules! words {
             fn swap(&self, value: $int, order: Ordering) -> $int {
                 self.0.swap(value, order)
             }
+            fn fetch_add(&self, value: $int, order: Ordering) -> $int {
+                self.0.fetch_add(value, order)
+            }
+            fn fetch_or(&self, bits: $int, order: Ordering) -> $int {
+                self.0.fetch_or(bits, order)
+            }
+            fn fetch_and(&self, bits: $int, order: Ordering) -> $int {
+                self.0.fetch_and(bits, order)
+            }
             fn compare_exchange(
                 &self, current: $int, new: $int, success: Ordering, failure: Ordering,
             ) -> Result<$int, $int> {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::TestPlatform;
-use crate::designs::is_lazy;
+use crate::designs::{is_lazy, uses_up_first};
 use freehold::designs::Design;
 use freehold::designs::zone_lock::ZoneLock;
 use freehold::platform::Platform;
@@ -280,6 +280,11 @@ impl Naive {
         match (got, expected) {
             // Which zone has enough after merging, before the CPUs are drained, is not predicted.
             (Ok(pfn), Ok(_)) if late => self.take(pfn, ask.order, &zones),
+            (Ok(pfn), Ok(zone)) if uses_up_first(D::NAME) => {
+                let has_kept = |&of: &usize| of == zone || stats[of].per_cpu > FrameCount::ZERO;
+                let zones: Vec<_> = zones.iter().copied().filter(has_kept).collect();
+                self.take(pfn, ask.order, &zones);
+            }
             (Ok(pfn), Ok(zone)) => self.take(pfn, ask.order, &[zone]),
             (got, expected) => assert_eq!(got.err(), expected.err(), "{got:?}"),
         }

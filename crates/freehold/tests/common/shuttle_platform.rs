@@ -39,6 +39,15 @@ macro_rules! words {
             fn swap(&self, value: $int, _order: Ordering) -> $int {
                 self.0.swap(value, ORDER)
             }
+            fn fetch_add(&self, value: $int, _order: Ordering) -> $int {
+                self.0.fetch_add(value, ORDER)
+            }
+            fn fetch_or(&self, bits: $int, _order: Ordering) -> $int {
+                self.0.fetch_or(bits, ORDER)
+            }
+            fn fetch_and(&self, bits: $int, _order: Ordering) -> $int {
+                self.0.fetch_and(bits, ORDER)
+            }
             fn compare_exchange(
                 &self, current: $int, new: $int, _success: Ordering, _failure: Ordering,
             ) -> Result<$int, $int> {

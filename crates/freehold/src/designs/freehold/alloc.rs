@@ -1,0 +1,220 @@
+//! Allocation: from the slot of the running CPU, or of another, or past all slots.
+
+use super::Freehold;
+use super::guard::SlotGuard;
+use super::runs::Run;
+use crate::Error;
+use crate::designs::Context;
+use crate::memmap::block::ZoneIndex;
+use crate::platform::Platform;
+use crate::request::Request;
+use crate::units::{Order, Pfn};
+use crate::zone::watermark::Watermark;
+
+impl<P: Platform> Freehold<P> {
+    /// The common case: the running CPU's slot in the best zone has a free frame at hand. Whether
+    /// the zone is low need not be looked at: then the slot has none.
+    #[inline(always)]
+    pub(super) fn take_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
+        if matches!(request.watermark, Watermark::High | Watermark::Low) {
+            return None;
+        }
+        if request.order != Order::ZERO {
+            return self.take_larger_at_hand(context, request);
+        }
+        // A number that is no CPU's is folded by the slow path.
+        let home = self.homes.try_get(context.platform.pin().index());
+        let frame = home.and_then(|home| {
+            // Before the lock is taken: what comes between that and its release is what the next
+            // locked step waits for.
+            let slot = self.slots.try_get(home.best(request.effective_limit()))?;
+            if !home.try_lock() {
+                return None;
+            }
+            let frame = self.take_current(slot, request.migratetype);
+            home.unlock();
+            frame
+        });
+        context.platform.unpin();
+        frame.map(|frame| self.blocks.pfn_of(frame))
+    }
+
+    /// Takes a block of more than one frame, up to a pageblock, that the slot has at hand.
+    #[inline(never)]
+    fn take_larger_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
+        let Request { order, migratetype, .. } = *request;
+        let cpu = context.topology.fold(context.platform.cpu());
+        let zone = context.topology.best_zone(cpu, request.effective_limit())?;
+        let guard = self.try_lock(context, cpu, zone)?;
+        let frame = if order < Order::PAGEBLOCK {
+            let block = guard.slot.current_block(migratetype)?;
+            let run = self.blocks.find_run(block, order)?;
+            self.blocks.take_run(run);
+            run.frame()
+        } else if order == Order::PAGEBLOCK {
+            self.take_spare(&guard, request)?
+        } else {
+            return None;
+        };
+        Some(self.blocks.pfn_of(frame))
+    }
+
+    /// First from what the running CPU holds of the best zone, and from any zone above its low
+    /// watermark; then from what other CPUs hold of zones that are just there; and at last, after
+    /// all CPUs have given back what they keep, as deep as the request may dip.
+    pub(super) fn alloc_slowly(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &Request,
+    ) -> Result<u32, Error> {
+        let zones = || self.usable(zones, request);
+        let class = match request.watermark {
+            Watermark::High => Watermark::High,
+            _ => Watermark::Low,
+        };
+        let frame = zones().enumerate().find_map(|(nth, zone)| {
+            // What a slot holds is there to be used up first. In zones that the request would
+            // rather not use, it may be reserved for those who have no other.
+            let may_use_own = class == Watermark::Low
+                && request.watermark != Watermark::Low
+                && (nth == 0 || self.zone(zone).may_keep(0, request));
+            let own = || self.alloc_own(context, zone, request);
+            may_use_own.then(own).flatten().or_else(|| {
+                let above = self.allows(zone, request, class);
+                above.then(|| self.alloc_in(context, zone, request)).flatten()
+            })
+        });
+        let frame = frame.or_else(|| {
+            zones().find_map(|zone| self.alloc_from_others(context, zone, request, class))
+        });
+        let frame = frame.or_else(|| {
+            zones().for_each(|zone| self.drain_zone(context, zone));
+            zones()
+                .filter(|&zone| self.allows(zone, request, request.watermark))
+                .find_map(|zone| self.alloc_in(context, zone, request))
+        });
+        frame.ok_or_else(|| match zones().any(|zone| self.has_run(zone, request.order)) {
+            true => Error::BelowWatermark,
+            false => Error::OutOfMemory,
+        })
+    }
+
+    /// Takes a block out of what the running CPU's slot holds already.
+    fn alloc_own(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        request: &Request,
+    ) -> Option<u32> {
+        let cpu = context.topology.fold(context.platform.pin());
+        let guard = self.try_lock_pinned(context.platform, cpu, zone)?;
+        self.alloc_held(&guard, request)
+    }
+
+    /// Takes a block out of what a slot holds already.
+    fn alloc_held(&self, guard: &SlotGuard<'_, P>, request: &Request) -> Option<u32> {
+        let Request { order, migratetype, .. } = *request;
+        match order {
+            Order::ZERO => self.take_current(guard.slot, migratetype).or_else(|| {
+                if !self.refill_from_own(guard, migratetype) {
+                    return None;
+                }
+                self.take_current(guard.slot, migratetype)
+            }),
+            Order::PAGEBLOCK => self.take_spare(guard, request),
+            _ if order > Order::PAGEBLOCK => None,
+            _ => self.take_run_of_own(guard, request).map(Run::frame),
+        }
+    }
+
+    /// The zones of the list that the request, whose node is filled in, may use.
+    pub(super) fn usable<'a>(
+        &'a self,
+        zones: &'a [u16],
+        request: &'a Request,
+    ) -> impl Iterator<Item = ZoneIndex> + 'a {
+        zones
+            .iter()
+            .map(|&zone| ZoneIndex(zone))
+            .filter(|&zone| !request.only_node || request.node == Some(self.zone(zone).node()))
+    }
+
+    /// Whether the level of a zone lets a request go as deep as `class`.
+    fn allows(&self, zone: ZoneIndex, request: &Request, class: Watermark) -> bool {
+        let frames = request.order.frames().get();
+        self.zone(zone).may_take(frames, class, request.effective_limit())
+    }
+
+    /// Takes a block of a zone whose level allows it.
+    fn alloc_in(&self, context: Context<'_, P>, zone: ZoneIndex, request: &Request) -> Option<u32> {
+        let held = || {
+            let guard = self.lock_some(context, zone)?;
+            self.alloc_held(&guard, request).or_else(|| match request.order {
+                Order::ZERO if self.refill(&guard, request) => {
+                    self.take_current(guard.slot, request.migratetype)
+                }
+                Order::ZERO => None,
+                order if order >= Order::PAGEBLOCK => None,
+                _ => self.take_fresh_run(&guard, request).map(Run::frame),
+            })
+        };
+        held().or_else(|| self.alloc_past_slots(context, zone, request))
+    }
+
+    /// Takes a block that no slot holds.
+    fn alloc_past_slots(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        request: &Request,
+    ) -> Option<u32> {
+        match request.order < Order::PAGEBLOCK {
+            true => self.take_direct(context, zone, request),
+            false => self.take_huge(context, zone, request),
+        }
+    }
+
+    /// Has slots give up pageblocks one by one until one of them serves the request, in a zone that
+    /// is not below what slots may keep.
+    fn alloc_from_others(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        request: &Request,
+        class: Watermark,
+    ) -> Option<u32> {
+        if !self.zone(zone).may_keep(0, request) {
+            return None;
+        }
+        let (here, cpus) = (context.topology.fold(context.platform.cpu()), self.cpus());
+        (here..here + cpus).find_map(|cpu| {
+            loop {
+                let guard = self.try_lock(context, cpu % cpus, zone)?;
+                if !self.give_one(&guard, request.migratetype) {
+                    return None;
+                }
+                drop(guard);
+                if self.allows(zone, request, class)
+                    && let Some(frame) = self.alloc_past_slots(context, zone, request)
+                {
+                    return Some(frame);
+                }
+            }
+        })
+    }
+
+    /// Has a slot give up one pageblock, best one of a type; says whether it had one.
+    fn give_one(&self, guard: &SlotGuard<'_, P>, migratetype: crate::units::MigrateType) -> bool {
+        self.take_pending(guard);
+        if let Some(block) = guard.slot.spare() {
+            guard.slot.set_spare(None);
+            self.part_with_whole(guard, block);
+            return true;
+        }
+        let Some(block) = guard.slot.any_listed_of(migratetype) else { return false };
+        guard.slot.unlist(&self.blocks, block);
+        self.let_go(guard, block);
+        true
+    }
+}

@@ -1,0 +1,526 @@
+//! The tables of pageblocks: three bitmaps each, and a short record.
+//!
+//! * `free`: a set bit is a free frame. Written by the holder of the pageblock alone, by plain
+//!   stores.
+//! * `remote`: a set bit is a frame that somebody else has freed. Written by everybody, by one
+//!   read-modify-write.
+//! * `tails`: a set bit is a frame that belongs to the same allocation as the one before it, so
+//!   single frames have none. A free of more than one frame, or of part of an allocation, claims
+//!   what it frees here first, by compare-exchange.
+//!
+//! A frame that is free in any of the first two has no tail bit. A frame that is no memory is marked
+//! in `remote` and `tails` at once, for good.
+//!
+//! Which frames are free is thus known from 3 bits a frame and half a cache line a pageblock, and
+//! neither free frames nor records of frames are ever touched.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use super::runs::{Run, WORD_FRAMES, WORD_ORDER, starts};
+use super::state::{Holder, State};
+use crate::Error;
+use crate::config::Config;
+use crate::memmap::block::ZoneIndex;
+use crate::memmap::region::{Carver, LayoutBuilder, Planes, SectionKind, Table, TablePlan};
+use crate::platform::{Platform, SharedCell, Word};
+use crate::units::{Order, Pfn};
+
+/// Words of a bitmap for one pageblock.
+pub(super) const WORDS: usize = 1 << (Order::PAGEBLOCK.get() - WORD_ORDER);
+
+/// Frames in a pageblock.
+pub(super) const FRAMES: u32 = 1 << Order::PAGEBLOCK.get();
+
+/// The link that ends a list or stack of pageblocks.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// The mark of a pageblock without a zone.
+const NO_ZONE: u32 = u32::MAX;
+
+/// The place of a pageblock in the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct BlockIndex(pub(super) u32);
+
+impl BlockIndex {
+    #[inline(always)]
+    pub(super) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The pageblock that a word lies in.
+    #[inline(always)]
+    pub(super) const fn of_word(word: usize) -> Self {
+        BlockIndex((word / WORDS) as u32)
+    }
+
+    /// The pageblock that a frame lies in.
+    #[inline(always)]
+    pub(super) const fn of_frame(frame: u32) -> Self {
+        BlockIndex(frame / FRAMES)
+    }
+
+    /// The first frame.
+    pub(super) const fn frame(self) -> u32 {
+        self.0 * FRAMES
+    }
+
+    /// Its words.
+    #[inline]
+    pub(super) const fn words(self) -> core::ops::Range<usize> {
+        let first = self.0 as usize * WORDS;
+        first..first + WORDS
+    }
+}
+
+/// What is known of a pageblock besides its bitmaps: half a cache line.
+#[repr(C, align(32))]
+struct Record<P: Platform> {
+    state: P::U32,
+    /// The zone, once it has memory.
+    zone: P::U32,
+    /// The next pageblock on a stack of pending ones.
+    pending: P::U32,
+    /// Neighbours on a shelf of the holder. Guarded by the holder's lock, as is what follows.
+    next: P::LocalCell<u32>,
+    prev: P::LocalCell<u32>,
+    /// The shelf that it lies on, if it does.
+    shelf: P::LocalCell<u32>,
+    /// A bit for each word that may hold content that cannot move.
+    fixed: P::LocalCell<u32>,
+}
+
+/// The bitmaps, one plane each. A pageblock takes up one cache line of every plane.
+const FREE: usize = 0;
+const TAILS: usize = 1;
+const REMOTE: usize = 2;
+
+/// The tables.
+pub(super) struct Blocks<P: Platform> {
+    records: Table<Record<P>>,
+    maps: Planes<P::U64, 3>,
+    first: Pfn,
+}
+
+/// Where the tables will lie.
+pub(super) struct BlocksPlan<P: Platform> {
+    records: TablePlan<Record<P>>,
+    maps: TablePlan<P::U64>,
+    words: usize,
+    first: Pfn,
+}
+
+/// What a harvest found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Harvest {
+    /// Frames that others have freed.
+    pub(super) frames: u32,
+    /// Of those, frames that were free already: freed twice, at the same time.
+    pub(super) doubles: u32,
+}
+
+impl<P: Platform> Blocks<P> {
+    pub(super) fn plan(
+        config: &Config<'_>,
+        layout: &mut LayoutBuilder,
+    ) -> Result<BlocksPlan<P>, Error> {
+        let (first, frames) = config.span_of_blocks()?;
+        let blocks = (frames.get() >> Order::PAGEBLOCK.get()) as usize;
+        Ok(BlocksPlan {
+            maps: layout.table(SectionKind::Bitmaps, 3 * blocks * WORDS)?,
+            words: blocks * WORDS,
+            records: layout.table(SectionKind::Blocks, blocks)?,
+            first,
+        })
+    }
+
+    pub(super) fn carve(plan: &BlocksPlan<P>, carver: &mut Carver) -> Self {
+        // No frame is memory yet.
+        let maps = carver.table(plan.maps, |index| {
+            let is_free = index < plan.words * (FREE + 1);
+            P::U64::new(if is_free { 0 } else { !0 })
+        });
+        Blocks {
+            maps: Planes::new(maps, plan.words),
+            records: carver.table(plan.records, |_| Record {
+                state: P::U32::new(State::ABSENT.0),
+                zone: P::U32::new(NO_ZONE),
+                pending: P::U32::new(NIL),
+                next: P::LocalCell::new(NIL),
+                prev: P::LocalCell::new(NIL),
+                shelf: P::LocalCell::new(NIL),
+                fixed: P::LocalCell::new(0),
+            }),
+            first: plan.first,
+        }
+    }
+
+    /// How many pageblocks the tables span.
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// How many frames the tables span.
+    pub(super) fn frames(&self) -> u64 {
+        self.len() as u64 * u64::from(FRAMES)
+    }
+
+    pub(super) fn all(&self) -> impl DoubleEndedIterator<Item = BlockIndex> + use<P> {
+        (0..self.len() as u32).map(BlockIndex)
+    }
+
+    /// The place of a frame, if the tables span it.
+    #[inline(always)]
+    pub(super) fn index_of(&self, pfn: Pfn) -> Option<u32> {
+        let offset = pfn.get().wrapping_sub(self.first.get());
+        // The tables span fewer than 2^32 frames, so the offset fits once it is below that.
+        (offset < self.frames()).then_some(offset as u32)
+    }
+
+    #[inline(always)]
+    pub(super) fn pfn_of(&self, frame: u32) -> Pfn {
+        Pfn::new(self.first.get() + u64::from(frame))
+    }
+
+    /// The zone of a pageblock that has memory.
+    #[inline(always)]
+    pub(super) fn zone(&self, block: BlockIndex) -> ZoneIndex {
+        // Relaxed: written once, before the pageblock's frames became available.
+        ZoneIndex(self.records.get(block.index()).zone.load(Relaxed) as u16)
+    }
+
+    /// The zone of a pageblock, if it has memory. The caller holds the hotplug lock, or wants a
+    /// hint.
+    pub(super) fn zone_if_any(&self, block: BlockIndex) -> Option<ZoneIndex> {
+        // Relaxed: as in `zone`.
+        let zone = self.records.get(block.index()).zone.load(Relaxed);
+        (zone != NO_ZONE).then_some(ZoneIndex(zone as u16))
+    }
+
+    /// Gives a pageblock to a zone. The caller holds the hotplug lock.
+    pub(super) fn set_zone(&self, block: BlockIndex, zone: ZoneIndex) {
+        // Relaxed: as in `zone`.
+        self.records.get(block.index()).zone.store(u32::from(zone.0), Relaxed);
+    }
+
+    /// The state of a pageblock. Of what its holder decides, it is a hint to everybody else.
+    #[inline(always)]
+    pub(super) fn state(&self, block: BlockIndex) -> State {
+        // Acquire: who sees a state sees what its writer did to the pageblock before.
+        State(self.records.get(block.index()).state.load(Acquire))
+    }
+
+    /// Changes the state of a pageblock, if `change` wants to; returns the state before, or what
+    /// stood in the way.
+    pub(super) fn try_update(
+        &self,
+        block: BlockIndex,
+        change: impl Fn(State) -> Option<State>,
+    ) -> Result<State, State> {
+        let state = &self.records.get(block.index()).state;
+        let mut before = self.state(block);
+        loop {
+            let Some(after) = change(before) else { return Err(before) };
+            // Acquire: from the last holder. Release: for whoever sees the new state.
+            match state.compare_exchange(before.0, after.0, AcqRel, Acquire) {
+                Ok(_) => return Ok(before),
+                Err(now) => before = State(now),
+            }
+        }
+    }
+
+    /// Changes the state of a pageblock that the caller holds; returns the state before.
+    pub(super) fn update(&self, block: BlockIndex, change: impl Fn(State) -> State) -> State {
+        let (Ok(before) | Err(before)) = self.try_update(block, |state| Some(change(state)));
+        before
+    }
+
+    /// Changes the state of a pageblock that the caller has for itself alone.
+    pub(super) fn replace(&self, block: BlockIndex, change: impl Fn(State) -> State) {
+        let before = self.state(block);
+        if before.is_pending() {
+            self.update(block, change);
+        } else {
+            // Release: as in `update`. Nobody else changes the state: only of a pageblock in use
+            // frame by frame do others say that it is pending.
+            self.records.get(block.index()).state.store(change(before).0, Release);
+        }
+    }
+
+    /// Becomes the holder of a pageblock that nobody holds and that is in use frame by frame.
+    pub(super) fn try_hold(&self, block: BlockIndex, holder: Holder) -> Result<State, State> {
+        self.try_update(block, |state| {
+            let may = state.is_split() && state.holder() == Holder::Nobody;
+            may.then_some(state.held_by(holder))
+        })
+    }
+
+    /// The link of a pending pageblock. The caller took the stack.
+    pub(super) fn pending(&self, block: BlockIndex) -> u32 {
+        // Relaxed: taking the stack acquired it.
+        self.records.get(block.index()).pending.load(Relaxed)
+    }
+
+    /// Writes the link of a pageblock whose mark of being pending the caller has set.
+    pub(super) fn set_pending(&self, block: BlockIndex, next: u32) {
+        // Relaxed: pushing the pageblock releases it.
+        self.records.get(block.index()).pending.store(next, Relaxed);
+    }
+
+    // Links, and what else is known of a pageblock, are for its holder alone.
+
+    /// The neighbours on the shelf, and the shelf.
+    pub(super) fn links(&self, block: BlockIndex) -> (u32, u32, u32) {
+        let Record { prev, next, shelf, .. } = self.records.get(block.index());
+        (prev.get(), next.get(), shelf.get())
+    }
+
+    pub(super) fn link(&self, block: BlockIndex, prev: u32, next: u32, shelf: u32) {
+        let record = self.records.get(block.index());
+        record.prev.set(prev);
+        record.next.set(next);
+        record.shelf.set(shelf);
+    }
+
+    pub(super) fn set_prev(&self, block: BlockIndex, prev: u32) {
+        self.records.get(block.index()).prev.set(prev);
+    }
+
+    pub(super) fn set_next(&self, block: BlockIndex, next: u32) {
+        self.records.get(block.index()).next.set(next);
+    }
+
+    /// The words, from the lowest bit, that may hold content that cannot move.
+    pub(super) fn fixed(&self, block: BlockIndex) -> u32 {
+        self.records.get(block.index()).fixed.get()
+    }
+
+    pub(super) fn set_fixed(&self, block: BlockIndex, words: u32) {
+        self.records.get(block.index()).fixed.set(words);
+    }
+
+    /// As [`Blocks::free`], if there is such a word.
+    #[inline(always)]
+    pub(super) fn try_free(&self, word: usize) -> Option<u64> {
+        // Relaxed: as in `free`.
+        self.maps.try_get::<FREE>(word).map(|free| free.load(Relaxed))
+    }
+
+    /// The free frames of a word, as its holder left them.
+    #[inline(always)]
+    pub(super) fn free(&self, word: usize) -> u64 {
+        // Relaxed: exact for the holder; for others a hint that finds mistakes.
+        self.maps.get::<FREE>(word).load(Relaxed)
+    }
+
+    /// Writes the free frames of a word. The caller holds the pageblock.
+    #[inline(always)]
+    pub(super) fn set_free(&self, word: usize, free: u64) {
+        // Relaxed: the next holder is ordered behind by the lock or the state.
+        self.maps.get::<FREE>(word).store(free, Relaxed);
+    }
+
+    /// Frames of a word that others have freed, and those that are no memory.
+    #[inline(always)]
+    pub(super) fn remote(&self, word: usize) -> u64 {
+        // Acquire: who reuses a frame is ordered behind whoever freed it.
+        self.maps.get::<REMOTE>(word).load(Acquire)
+    }
+
+    /// The frames of a word that belong to the same allocation as those before them, and those that
+    /// are no memory.
+    #[inline(always)]
+    pub(super) fn tails(&self, word: usize) -> u64 {
+        // Relaxed: exact for whoever holds the allocation.
+        self.maps.get::<TAILS>(word).load(Relaxed)
+    }
+
+    /// Whether frames of a word are allocations of their own, none part of a larger one.
+    #[inline(always)]
+    pub(super) fn are_single(&self, word: usize, mask: u64) -> bool {
+        self.tails(word) & (mask | mask << 1) == 0
+            && (mask >> (WORD_FRAMES - 1) == 0 || self.is_last_single(word))
+    }
+
+    /// Whether the frame behind a word does not belong to the allocation of the last one in it.
+    #[cold]
+    fn is_last_single(&self, word: usize) -> bool {
+        word % WORDS == WORDS - 1 || self.tails(word + 1) & 1 == 0
+    }
+
+    /// Frames of a word that are no memory.
+    #[inline]
+    pub(super) fn holes(&self, word: usize) -> u64 {
+        self.remote(word) & self.tails(word)
+    }
+
+    /// Frees frames of a pageblock that others hold; returns those that had been freed already.
+    #[inline]
+    pub(super) fn free_remotely(&self, word: usize, mask: u64) -> u64 {
+        // Release: whoever harvests the frames is ordered behind what was done with them. Acquire:
+        // pairs with `harvest`, so that a look at the state that follows is not older than the
+        // last harvest; see `notify`.
+        self.maps.get::<REMOTE>(word).fetch_or(mask, AcqRel)
+    }
+
+    /// Moves frames that others have freed to the free ones. The caller holds the pageblock.
+    ///
+    /// With `last`, it is the last look before the caller no longer cares for the pageblock, and so
+    /// has to be a read-modify-write of every word: whoever frees a frame after it acquires from it
+    /// and sees the state that was written before.
+    pub(super) fn harvest(&self, block: BlockIndex, last: bool) -> Harvest {
+        let mut found = Harvest::default();
+        for word in block.words() {
+            let remote = match last {
+                true => self.maps.get::<REMOTE>(word).fetch_or(0, AcqRel),
+                false => self.remote(word),
+            };
+            let freed = remote & !self.tails(word);
+            if freed != 0 {
+                let free = self.free(word);
+                // First free, then no longer freed: who frees once more finds one or the other,
+                // unless both happen at the same time.
+                self.set_free(word, free | freed);
+                self.maps.get::<REMOTE>(word).fetch_and(!freed, AcqRel);
+                found.frames += (freed & !free).count_ones();
+                found.doubles += (freed & free).count_ones();
+            }
+        }
+        found
+    }
+
+    /// Whether others have freed frames of a pageblock that the caller has just given up: the last
+    /// look, for which see `harvest`.
+    pub(super) fn has_remote(&self, block: BlockIndex) -> bool {
+        block.words().fold(false, |found, word| {
+            // Acquire and release: as in `harvest`.
+            let remote = self.maps.get::<REMOTE>(word).fetch_or(0, AcqRel);
+            found | (remote & !self.tails(word) != 0)
+        })
+    }
+
+    /// How many frames of a pageblock are free, without those that others have freed.
+    pub(super) fn count_free(&self, block: BlockIndex) -> u32 {
+        block.words().map(|word| self.free(word).count_ones()).sum()
+    }
+
+    /// How many frames of a pageblock others have freed.
+    pub(super) fn count_remote(&self, block: BlockIndex) -> u32 {
+        block.words().map(|word| (self.remote(word) & !self.tails(word)).count_ones()).sum()
+    }
+
+    /// How many frames of a pageblock are memory.
+    pub(super) fn count_present(&self, block: BlockIndex) -> u32 {
+        block.words().map(|word| (!self.holes(word)).count_ones()).sum()
+    }
+
+    /// Makes frames of a word memory, which are free then. The caller holds the pageblock.
+    pub(super) fn add_free(&self, word: usize, mask: u64) {
+        self.maps.get::<TAILS>(word).fetch_and(!mask, AcqRel);
+        self.maps.get::<REMOTE>(word).fetch_and(!mask, AcqRel);
+        self.set_free(word, self.free(word) | mask);
+    }
+
+    /// Makes frames of a word memory, as if somebody had freed them there.
+    pub(super) fn add_freed(&self, word: usize, mask: u64) {
+        // What marks them as freed is set already. Release: for whoever harvests them.
+        self.maps.get::<TAILS>(word).fetch_and(!mask, AcqRel);
+    }
+
+    /// Whether all frames of a pageblock are free.
+    pub(super) fn is_whole(&self, block: BlockIndex) -> bool {
+        block.words().all(|word| self.free(word) == !0)
+    }
+
+    /// A free run of `order` in a pageblock that the caller holds, the lowest.
+    pub(super) fn find_run(&self, block: BlockIndex, order: Order) -> Option<Run> {
+        let (in_word, step) = match order.get().checked_sub(WORD_ORDER) {
+            None => (order.get(), 1),
+            Some(up) => (WORD_ORDER, 1 << up),
+        };
+        block.words().step_by(step).find_map(|word| {
+            let starts = starts(self.free(word), in_word);
+            let rest = (word + 1..word + step).all(|word| self.free(word) == !0);
+            let frame = word as u32 * WORD_FRAMES + starts.trailing_zeros();
+            (starts != 0 && rest).then_some(Run::at(frame, order))
+        })
+    }
+
+    /// Takes a free run. The caller holds the pageblock.
+    pub(super) fn take_run(&self, run: Run) {
+        let mask = run.mask();
+        for word in run.words() {
+            self.set_free(word, self.free(word) & !mask);
+        }
+        self.join(run);
+    }
+
+    /// Marks all frames of a run but the first as belonging to the one before. No frame of it is
+    /// free.
+    pub(super) fn join(&self, run: Run) {
+        let mut inner = run.mask() & !(1 << run.bit);
+        for word in run.words() {
+            if inner != 0 {
+                // Relaxed: whoever frees it got it from whoever allocated it. An atomic step,
+                // since others may change marks of other frames.
+                self.maps.get::<TAILS>(word).fetch_or(inner, Relaxed);
+            }
+            inner = run.mask();
+        }
+    }
+
+    /// Marks all frames of a pageblock, none of which is free, as one allocation.
+    pub(super) fn join_all(&self, block: BlockIndex) {
+        for (nth, word) in block.words().enumerate() {
+            // Relaxed: as in `join`.
+            self.maps.get::<TAILS>(word).fetch_or(if nth == 0 { !1 } else { !0 }, Relaxed);
+        }
+    }
+
+    /// Claims a run that is an allocation or part of one, by clearing its marks and that of the
+    /// frame behind it, which thereby begins what is left. Of two that claim the same frames at the
+    /// same time at most one succeeds, unless it is a single frame without marks: there is nothing
+    /// to claim then, and setting its bit decides.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongOrder`] if the frames belong to more than one allocation; nothing has changed.
+    pub(super) fn claim(&self, run: Run) -> Result<(), Error> {
+        let first = run.word as usize;
+        for word in run.words() {
+            let needed = if word == first { run.mask() & !(1 << run.bit) } else { !0 };
+            if !self.unjoin(word, needed, run.mask() | run.mask() << 1) {
+                // Of two that race, whoever has the first word goes on, so this is rare.
+                for word in first..word {
+                    let cleared = if word == first { !(1 << run.bit) } else { !0 };
+                    self.maps.get::<TAILS>(word).fetch_or(cleared, Relaxed);
+                }
+                return Err(Error::WrongOrder);
+            }
+        }
+        let behind = run.frame() + run.order.frames().get() as u32;
+        if !behind.is_multiple_of(FRAMES) && behind.is_multiple_of(WORD_FRAMES) {
+            self.unjoin(behind as usize / WORD_FRAMES as usize, 0, 1);
+        }
+        Ok(())
+    }
+
+    /// Clears marks of a word if all of `needed` are set; says whether they were. Marks of frames
+    /// that are no memory do not count.
+    fn unjoin(&self, word: usize, needed: u64, clear: u64) -> bool {
+        let (tails, holes) = (self.maps.get::<TAILS>(word), self.holes(word));
+        let clear = clear & !holes;
+        let mut before = self.tails(word);
+        while before & !holes & needed == needed {
+            if before & clear == 0 {
+                return true;
+            }
+            // Relaxed: whoever frees frames got them from whoever allocated them, and how they are
+            // handed on is ordered by the bit that is set next.
+            match tails.compare_exchange(before, before & !clear, Relaxed, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => before = now,
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,117 @@
+//! Taking frames past the slots: out of pageblocks that nobody holds. This is how memory is handed
+//! out when there is too little for slots to keep any, and how types fall back on each other.
+
+use super::Freehold;
+use super::blocks::{BlockIndex, FRAMES};
+use super::runs::Run;
+use super::state::Holder;
+use super::tree::Tree;
+use crate::designs::Context;
+use crate::memmap::block::ZoneIndex;
+use crate::platform::Platform;
+use crate::request::Request;
+use crate::units::{MigrateType, Order};
+use crate::zone::fallback::FALLBACKS;
+
+/// A pageblock of which so many frames are free may change its type (Linux's rule: half of it).
+const CLAIM_MIN: u32 = FRAMES / 2;
+
+impl<P: Platform> Freehold<P> {
+    /// The pageblock at a bit of the trees of a zone.
+    pub(super) fn block_at(&self, zone: ZoneIndex, bit: usize) -> BlockIndex {
+        BlockIndex(self.zone(zone).first_block().wrapping_add(bit as u32))
+    }
+
+    /// Takes a block of up to half a pageblock: of the type's own partial pageblocks, a whole one,
+    /// or, at last, those of other types.
+    pub(super) fn take_direct(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        request: &Request,
+    ) -> Option<u32> {
+        let Request { migratetype, .. } = *request;
+        let cpu = context.topology.fold(context.platform.cpu());
+        let start = |tree: &Tree| tree.stretch(cpu, self.cpus());
+        let own = self.zone(zone).partial(migratetype);
+        let run = self.take_partial(zone, own, start(own), request);
+        let run = run.or_else(|| {
+            let block = self.take_whole(zone, cpu)?;
+            self.split(block, Holder::Walker, migratetype);
+            let run = self.take_run_directly(block, request);
+            self.release(block);
+            run
+        });
+        let run = run.or_else(|| {
+            FALLBACKS[migratetype.index()].into_iter().find_map(|other| {
+                let tree = self.zone(zone).partial(other);
+                self.take_partial(zone, tree, start(tree), request)
+            })
+        });
+        run.map(Run::frame)
+    }
+
+    fn take_partial(
+        &self,
+        zone: ZoneIndex,
+        tree: &Tree,
+        start: usize,
+        request: &Request,
+    ) -> Option<Run> {
+        self.forest.around(tree, start).find_map(|bit| {
+            let block = self.block_at(zone, bit);
+            if !self.hold(block) {
+                return None;
+            }
+            let run = self.take_run_directly(block, request);
+            self.release(block);
+            run
+        })
+    }
+
+    /// Takes a block out of a pageblock that the caller holds as a walker. If that is of another
+    /// type, it is claimed for this one, or else stolen from.
+    fn take_run_directly(&self, block: BlockIndex, request: &Request) -> Option<Run> {
+        let Request { order, migratetype, .. } = *request;
+        let run = self.blocks.find_run(block, order)?;
+        let zone = self.zone(self.blocks.zone(block));
+        let of = self.blocks.state(block).migratetype();
+        if of != migratetype && self.blocks.count_free(block) >= CLAIM_MIN {
+            self.forest.remove(zone.partial(of), self.bit(block));
+            self.blocks.update(block, |state| state.of_type(migratetype));
+            self.set_fixed_for(block, migratetype);
+            zone.note_claim();
+        } else if of != migratetype {
+            self.set_fixed_in(run, migratetype);
+            zone.note_steal();
+        }
+        self.blocks.take_run(run);
+        let frames = order.frames().get() as u32;
+        zone.sub_free(frames);
+        zone.note_direct_alloc(frames);
+        Some(run)
+    }
+
+    /// Notes that the words of a run may come to hold content of a type.
+    pub(super) fn set_fixed_in(&self, run: Run, migratetype: MigrateType) {
+        if migratetype != MigrateType::Movable {
+            let block = BlockIndex::of_frame(run.frame());
+            let words = run.words().fold(0, |words, word| words | 1 << (word % 8));
+            self.blocks.set_fixed(block, self.blocks.fixed(block) | words);
+        }
+    }
+
+    /// Whether a zone has a free block of an order that nobody holds.
+    pub(super) fn has_run(&self, zone: ZoneIndex, order: Order) -> bool {
+        if order >= Order::PAGEBLOCK {
+            return self.find_whole(zone, order).is_some();
+        }
+        let of = self.zone(zone);
+        self.forest.next(of.pool(), 0).is_some()
+            || MigrateType::ALL.into_iter().any(|migratetype| {
+                self.forest.around(of.partial(migratetype), 0).any(|bit| {
+                    self.blocks.find_run(self.block_at(zone, bit), order).is_some() //
+                })
+            })
+    }
+}

@@ -1,0 +1,238 @@
+//! How pageblocks come to be held and are given up, and how word of freed frames gets to those who
+//! hold them.
+//!
+//! # The one danger, and why it does not happen
+//!
+//! Somebody frees a frame remotely and looks at the state afterwards: if the pageblock is listed,
+//! pending, or held by a walker, somebody will look at its frames, and nothing need be done. The
+//! danger is that this somebody has looked for the last time just before.
+//!
+//! Whoever ceases to care first says so in the state, and then looks for the last time, by a
+//! read-modify-write of each word. Take any word, and the two steps on it, the freer's and the last
+//! look. Either the freer's comes first: then the last look finds the frame. Or the last look comes
+//! first: then the freer's step acquires from it, sees all that happened before, and so finds the
+//! state in which nobody cares; and then it is the freer who says that the pageblock is pending, or
+//! becomes its holder.
+
+use super::Freehold;
+use super::blocks::{BlockIndex, FRAMES};
+use super::guard::SlotGuard;
+use super::slot::{Fill, SCARCE_MAX};
+use super::state::{Holder, Use};
+use crate::platform::Platform;
+use crate::units::{MigrateType, Order};
+
+impl<P: Platform> Freehold<P> {
+    /// The bit of a pageblock in the trees of its zone.
+    #[inline]
+    pub(super) fn bit(&self, block: BlockIndex) -> usize {
+        let first = self.zone(self.blocks.zone(block)).first_block();
+        block.0.wrapping_sub(first) as usize
+    }
+
+    /// Gives up a pageblock that the caller holds as a walker, and whose free frames are in the
+    /// level of the zone.
+    pub(super) fn release(&self, block: BlockIndex) {
+        let (zone, bit) = (self.zone(self.blocks.zone(block)), self.bit(block));
+        loop {
+            let found = self.blocks.harvest(block, false);
+            zone.note_direct_free(found.frames);
+            zone.note_doubles(found.doubles);
+            zone.add_free(found.frames);
+            let tree = zone.partial(self.blocks.state(block).migratetype());
+            let free = self.blocks.count_free(block);
+            // While it is held, nobody else changes whether it is in the tree.
+            if (1..FRAMES).contains(&free) {
+                self.forest.insert(tree, bit);
+            } else if self.forest.contains(tree, bit) {
+                self.forest.remove(tree, bit);
+            }
+            if free == FRAMES {
+                return self.give_whole(block);
+            }
+            self.blocks.update(block, |state| state.held_by(Holder::Nobody).listed(false));
+            if !self.blocks.has_remote(block) || !self.hold(block) {
+                return;
+            }
+        }
+    }
+
+    /// Becomes the holder of a pageblock that nobody holds, as a walker; says whether that went
+    /// well.
+    pub(super) fn hold(&self, block: BlockIndex) -> bool {
+        self.blocks.try_hold(block, Holder::Walker).is_ok()
+    }
+
+    /// Puts a whole pageblock, which the caller holds and whose frames are in the level, into the
+    /// pool.
+    pub(super) fn give_whole(&self, block: BlockIndex) {
+        self.blocks.set_fixed(block, 0);
+        self.blocks.update(block, |state| {
+            state.used(Use::Whole, Order::ZERO).held_by(Holder::Nobody).listed(false)
+        });
+        self.forest.insert(self.zone(self.blocks.zone(block)).pool(), self.bit(block));
+    }
+
+    /// Takes a whole pageblock out of the pool, the next one behind a CPU's own stretch of it. Its
+    /// frames stay in the level.
+    pub(super) fn take_whole(
+        &self,
+        zone: crate::memmap::block::ZoneIndex,
+        cpu: usize,
+    ) -> Option<BlockIndex> {
+        let zone = self.zone(zone);
+        let start = zone.pool().stretch(cpu, self.cpus());
+        let bit = self
+            .forest
+            .around(zone.pool(), start)
+            .find(|&bit| self.forest.remove(zone.pool(), bit))?;
+        Some(BlockIndex(zone.first_block().wrapping_add(bit as u32)))
+    }
+
+    /// Begins to use a whole pageblock that the caller took, frame by frame, as `holder`.
+    pub(super) fn split(&self, block: BlockIndex, holder: Holder, migratetype: MigrateType) {
+        let before = self.blocks.state(block).migratetype();
+        if before != migratetype {
+            self.zone(self.blocks.zone(block)).note_claim();
+        }
+        self.set_fixed_for(block, migratetype);
+        self.blocks.update(block, |state| {
+            let state = state.used(Use::Split, Order::ZERO).of_type(migratetype);
+            state.held_by(holder).listed(false)
+        });
+    }
+
+    /// Notes that all of a pageblock may come to hold content of a type.
+    pub(super) fn set_fixed_for(&self, block: BlockIndex, migratetype: MigrateType) {
+        if migratetype != MigrateType::Movable {
+            self.blocks.set_fixed(block, 0xff);
+        }
+    }
+
+    /// Sees to it that somebody will look at what was freed remotely in a pageblock.
+    pub(super) fn notify(&self, block: BlockIndex) {
+        let mut state = self.blocks.state(block);
+        loop {
+            if !state.is_split() || state.is_listed() || state.is_pending() {
+                return;
+            }
+            match state.holder() {
+                // It will look when it gives the pageblock up.
+                Holder::Walker => return,
+                Holder::Nobody if self.hold(block) => return self.release(block),
+                Holder::Nobody => state = self.blocks.state(block),
+                Holder::Cpu(cpu) => {
+                    let pending = |now: super::state::State| (now == state).then(|| now.pending());
+                    match self.blocks.try_update(block, pending) {
+                        Ok(_) => {
+                            let zone = self.blocks.zone(block);
+                            self.slot(cpu, zone).push_pending(&self.blocks, block);
+                            return self.zone(zone).note_kept();
+                        }
+                        Err(now) => state = now,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks at all pageblocks of a slot in which others have freed frames. Those with free frames
+    /// come to a shelf.
+    pub(super) fn take_pending(&self, guard: &SlotGuard<'_, P>) {
+        if !guard.slot.has_pending() {
+            return;
+        }
+        let mut next = guard.slot.take_pending();
+        while let Some(block) = next {
+            let before;
+            (before, next) = self.blocks.end_pending(block);
+            if !before.is_split() || before.is_listed() {
+                continue;
+            }
+            if before.holder() != Holder::Cpu(guard.cpu) {
+                // It has left the slot meanwhile.
+                self.notify(block);
+                continue;
+            }
+            self.gather(guard, block);
+            self.shelve(guard, block);
+        }
+    }
+
+    /// Harvests a pageblock of a slot.
+    pub(super) fn gather(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
+        let found = self.blocks.harvest(block, false);
+        guard.home.note_freed(found.frames);
+        if found.doubles > 0 {
+            guard.slot.note_doubles(found.doubles);
+        }
+    }
+
+    /// Puts a pageblock of a slot where it belongs, by its free frames, if it has any. It is not
+    /// listed.
+    pub(super) fn shelve(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
+        let fill = match self.blocks.count_free(block) {
+            0 => return,
+            FRAMES => return self.keep_whole(guard, block),
+            1..=SCARCE_MAX => Fill::Scarce,
+            _ => Fill::Plenty,
+        };
+        let migratetype = self.blocks.state(block).migratetype();
+        guard.slot.shelve(&self.blocks, block, migratetype, fill);
+        self.zone(guard.zone).note_kept();
+    }
+
+    /// Puts a pageblock of a slot aside that has no free frames; says whether it still has none at
+    /// last. If it has some again, it is listed.
+    pub(super) fn put_aside(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) -> bool {
+        self.blocks.update(block, |state| state.listed(false));
+        let found = self.blocks.harvest(block, true);
+        guard.home.note_freed(found.frames);
+        guard.slot.note_doubles(found.doubles);
+        if found.frames > 0 {
+            self.blocks.update(block, |state| state.listed(true));
+        }
+        found.frames == 0
+    }
+
+    /// Keeps a whole pageblock of a slot in reserve, or gives it to the pool if there is one
+    /// already. It is in no place of the slot.
+    pub(super) fn keep_whole(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
+        if guard.slot.spare().is_some() {
+            return self.part_with_whole(guard, block);
+        }
+        self.blocks.set_fixed(block, 0);
+        self.blocks.update(block, |state| state.used(Use::Whole, Order::ZERO).listed(false));
+        guard.slot.set_spare(Some(block));
+        self.zone(guard.zone).note_kept();
+    }
+
+    /// Gives a whole pageblock of a slot, which is in none of its places, to the pool.
+    pub(super) fn part_with_whole(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
+        guard.slot.note_drain(FRAMES);
+        self.zone(guard.zone).add_free(FRAMES);
+        self.give_whole(block);
+    }
+
+    /// Gives up a pageblock of a slot that is in none of its places.
+    pub(super) fn let_go(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
+        self.gather(guard, block);
+        let free = self.blocks.count_free(block);
+        guard.slot.note_drain(free);
+        self.zone(guard.zone).add_free(free);
+        self.blocks.update(block, |state| state.held_by(Holder::Walker).listed(false));
+        self.release(block);
+    }
+
+    /// Makes a slot the holder of a pageblock that nobody holds; says whether that went well. Its
+    /// frames leave the level.
+    pub(super) fn adopt(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) -> bool {
+        let Ok(state) = self.blocks.try_hold(block, Holder::Cpu(guard.cpu)) else { return false };
+        let (zone, bit) = (self.zone(guard.zone), self.bit(block));
+        self.forest.remove(zone.partial(state.migratetype()), bit);
+        let free = self.blocks.count_free(block);
+        guard.slot.note_refill(free);
+        zone.sub_free(free);
+        true
+    }
+}

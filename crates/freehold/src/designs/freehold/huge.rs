@@ -1,0 +1,245 @@
+//! Blocks of whole pageblocks: from one up to a GiB and more.
+
+use super::Freehold;
+use super::blocks::{BlockIndex, FRAMES};
+use super::guard::SlotGuard;
+use super::runs::starts;
+use super::state::{Holder, State, Use};
+use crate::Error;
+use crate::designs::Context;
+use crate::memmap::block::ZoneIndex;
+use crate::platform::Platform;
+use crate::request::Request;
+use crate::units::{MigrateType, Order};
+use crate::zone::watermark::Watermark;
+
+/// The order of as many pageblocks as a word of the pool has bits, counted in pageblocks.
+const WORD_ORDER: u8 = 6;
+
+/// How many pageblocks a block of `order` has, as a power of two.
+const fn order_in_blocks(order: Order) -> u8 {
+    order.get() - Order::PAGEBLOCK.get()
+}
+
+/// How many pageblocks a block of `order` has.
+const fn blocks_in(order: Order) -> u32 {
+    1 << order_in_blocks(order)
+}
+
+impl<P: Platform> Freehold<P> {
+    /// Takes the whole pageblock that a slot has in reserve.
+    pub(super) fn take_spare(&self, guard: &SlotGuard<'_, P>, request: &Request) -> Option<u32> {
+        let block = guard.slot.spare()?;
+        guard.slot.set_spare(None);
+        self.hand_out(block, Order::PAGEBLOCK, request.migratetype);
+        Some(block.frame())
+    }
+
+    /// Takes a block of whole pageblocks out of the pool.
+    pub(super) fn take_huge(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        request: &Request,
+    ) -> Option<u32> {
+        let Request { order, migratetype, .. } = *request;
+        let block = if order == Order::PAGEBLOCK {
+            self.take_whole(zone, context.topology.fold(context.platform.cpu()))?
+        } else {
+            loop {
+                let block = self.find_whole(zone, order)?;
+                if self.take_adjacent(zone, block, order) {
+                    break block;
+                }
+            }
+        };
+        let (zone, frames) = (self.zone(zone), order.frames().get() as u32);
+        zone.sub_free(frames);
+        zone.note_direct_alloc(frames);
+        self.hand_out(block, order, migratetype);
+        Some(block.frame())
+    }
+
+    /// The number of a pageblock in all memory, by which blocks are aligned.
+    fn number(&self, block: BlockIndex) -> u64 {
+        self.blocks.pfn_of(block.frame()).get() >> Order::PAGEBLOCK.get()
+    }
+
+    /// The lowest aligned block of whole pageblocks in the pool.
+    pub(super) fn find_whole(&self, zone: ZoneIndex, order: Order) -> Option<BlockIndex> {
+        let (pool, up) = (self.zone(zone).pool(), order_in_blocks(order));
+        let mut next = self.forest.next(pool, 0);
+        while let Some(bit) = next {
+            let word = bit / 64;
+            if up <= WORD_ORDER {
+                let starts = starts(self.forest.members(pool, word), up);
+                if starts != 0 {
+                    return Some(self.block_at(zone, word * 64 + starts.trailing_zeros() as usize));
+                }
+                next = self.forest.next(pool, (word + 1) * 64);
+                continue;
+            }
+            let words = 1 << (up - WORD_ORDER);
+            let first = self.block_at(zone, word * 64);
+            let is_full = |word| word * 64 < pool.bits() && self.forest.members(pool, word) == !0;
+            if self.number(first).is_multiple_of(u64::from(blocks_in(order)))
+                && (word..word + words).all(is_full)
+            {
+                return Some(first);
+            }
+            next = self.forest.next(pool, (word + 1) * 64);
+        }
+        None
+    }
+
+    /// Takes adjacent pageblocks out of the pool, all or none; says whether.
+    fn take_adjacent(&self, zone: ZoneIndex, block: BlockIndex, order: Order) -> bool {
+        let (pool, first) = (self.zone(zone).pool(), self.bit(block));
+        let count = blocks_in(order) as usize;
+        if count <= 64 {
+            let mask = if count == 64 { !0 } else { ((1 << count) - 1) << (first % 64) };
+            return self.forest.remove_mask(pool, first / 64, mask);
+        }
+        let words = first / 64..(first + count) / 64;
+        let taken =
+            words.clone().take_while(|&word| self.forest.remove_mask(pool, word, !0)).count();
+        if taken < words.len() {
+            for word in words.take(taken) {
+                self.forest.insert_mask(pool, word, !0);
+            }
+            return false;
+        }
+        true
+    }
+
+    /// Marks pageblocks that the caller took as handed out.
+    fn hand_out(&self, block: BlockIndex, order: Order, migratetype: MigrateType) {
+        for nth in (0..blocks_in(order)).rev() {
+            let block = BlockIndex(block.0 + nth);
+            if self.blocks.state(block).migratetype() != migratetype {
+                self.zone(self.blocks.zone(block)).note_claim();
+            }
+            let used_for = if nth == 0 { Use::Huge } else { Use::HugeTail };
+            self.blocks.replace(block, |state| {
+                state.used(used_for, order).of_type(migratetype).held_by(Holder::Nobody)
+            });
+        }
+    }
+
+    /// Frees a block of whole pageblocks, or part of one, in which `block` lies.
+    pub(super) fn free_huge(
+        &self,
+        context: Context<'_, P>,
+        frame: u32,
+        order: Order,
+    ) -> Result<(), Error> {
+        let (head, state) = self.head_of(BlockIndex::of_frame(frame)).ok_or(Error::WrongOrder)?;
+        if order > state.order() {
+            return Err(Error::WrongOrder);
+        }
+        // Of those who free it, or parts of it, at the same time, one goes first.
+        let held = |now: State| {
+            let same = now.used_for() == Use::Huge && now.order() == state.order();
+            (same && now.holder() == Holder::Nobody).then_some(now.held_by(Holder::Walker))
+        };
+        self.blocks.try_update(head, held).map_err(|_| Error::DoubleFree)?;
+        if order == state.order() {
+            self.take_back(context, head, order);
+            return Ok(());
+        }
+        let (part, rest) = self.break_up(head, state, frame, order);
+        if let Some(rest) = rest {
+            self.end_part(rest);
+        }
+        if order < Order::PAGEBLOCK {
+            return self.free_split(context, frame, order);
+        }
+        self.take_back(context, part, order);
+        Ok(())
+    }
+
+    /// The first pageblock of the block that one which was handed out lies in.
+    pub(super) fn head_of(&self, block: BlockIndex) -> Option<(BlockIndex, State)> {
+        let largest = <Self as crate::designs::Design<P>>::ORDER_MAX;
+        Order::PAGEBLOCK.to(largest).find_map(|order| {
+            let offset = self.number(block) & u64::from(blocks_in(order) - 1);
+            let head = BlockIndex(block.0.checked_sub(offset as u32)?);
+            let state = self.blocks.state(head);
+            let is_head = state.used_for() == Use::Huge && state.order() >= order;
+            is_head.then_some((head, state))
+        })
+    }
+
+    /// Breaks up a block of which only a part is freed; what is left is handed out in blocks of its
+    /// own. Returns the first pageblock of the part, and, if that is less than a pageblock, the
+    /// pageblock that it lies in.
+    fn break_up(
+        &self,
+        head: BlockIndex,
+        state: State,
+        frame: u32,
+        order: Order,
+    ) -> (BlockIndex, Option<BlockIndex>) {
+        let part = BlockIndex::of_frame(frame);
+        let (mut at, mut half) = (head, state.order());
+        while half > order.max(Order::PAGEBLOCK) {
+            half = Order::new(half.get() - 1);
+            let upper = BlockIndex(at.0 + blocks_in(half));
+            let (with_part, rest) = if part >= upper { (upper, at) } else { (at, upper) };
+            if rest == at {
+                // Held by us so far: the part goes on as held, for whoever looks for its head.
+                self.blocks
+                    .update(with_part, |now| now.used(Use::Huge, half).held_by(Holder::Walker));
+            }
+            self.blocks.update(rest, |now| now.used(Use::Huge, half).held_by(Holder::Nobody));
+            if rest != at {
+                self.blocks.update(at, |now| now.used(Use::Huge, half));
+            }
+            at = with_part;
+        }
+        (at, (order < Order::PAGEBLOCK).then_some(at))
+    }
+
+    /// Turns a pageblock that was handed out whole into one in use frame by frame, all of which
+    /// belong to one allocation.
+    fn end_part(&self, block: BlockIndex) {
+        for word in block.words() {
+            self.blocks.set_free(word, 0);
+        }
+        self.blocks.join_all(block);
+        let migratetype = self.blocks.state(block).migratetype();
+        self.set_fixed_for(block, migratetype);
+        self.blocks.update(block, |state| {
+            state.used(Use::Split, Order::ZERO).held_by(Holder::Nobody).listed(false)
+        });
+    }
+
+    /// Takes back a block that its user has given up.
+    fn take_back(&self, context: Context<'_, P>, head: BlockIndex, order: Order) {
+        let zone_index = self.blocks.zone(head);
+        let zone = self.zone(zone_index);
+        let frames = order.frames().get() as u32;
+        for nth in 0..blocks_in(order) {
+            self.blocks.update(BlockIndex(head.0 + nth), |state| {
+                state.used(Use::Whole, Order::ZERO).held_by(Holder::Walker)
+            });
+        }
+        if order == Order::PAGEBLOCK && zone.may_take(0, Watermark::Low, zone.kind()) {
+            let cpu = context.topology.fold(context.platform.cpu());
+            if let Some(guard) = self.try_lock(context, cpu, zone_index)
+                && guard.slot.spare().is_none()
+            {
+                self.blocks.update(head, |state| state.held_by(Holder::Cpu(guard.cpu)));
+                guard.home.note_freed(FRAMES);
+                guard.slot.set_spare(Some(head));
+                zone.note_kept();
+                return;
+            }
+        }
+        zone.note_direct_free(frames);
+        zone.add_free(frames);
+        for nth in 0..blocks_in(order) {
+            self.give_whole(BlockIndex(head.0 + nth));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Adding memory: at the start, and later.
+
+use super::blocks::{BlockIndex, FRAMES};
+use super::runs::WORD_FRAMES;
+use super::state::{Holder, Use};
+use super::{Freehold, Hotplug};
+use crate::Error;
+use crate::config::MemoryRange;
+use crate::designs::Context;
+use crate::memmap::block::ZoneIndex;
+use crate::platform::{Platform, RawLock};
+use crate::topology::Topology;
+use crate::units::{FrameCount, Order, ZoneKind};
+use crate::zone::watermark::{self, ZoneSize};
+
+/// The lock under which memory is added, held. Unlocks when dropped.
+struct HotplugGuard<'a, P: Platform>(&'a Hotplug<P>);
+
+impl<'a, P: Platform> HotplugGuard<'a, P> {
+    fn new(hotplug: &'a Hotplug<P>) -> Self {
+        hotplug.lock.lock();
+        HotplugGuard(hotplug)
+    }
+}
+
+impl<P: Platform> Drop for HotplugGuard<'_, P> {
+    fn drop(&mut self) {
+        self.0.lock.unlock();
+    }
+}
+
+/// Frames from the first one to behind the last one.
+#[derive(Clone, Copy)]
+struct Span {
+    first: u32,
+    end: u32,
+}
+
+impl Span {
+    /// The parts of the span in each pageblock that it touches.
+    fn blocks(self) -> impl Iterator<Item = (BlockIndex, Span)> {
+        (self.first / FRAMES..self.end.div_ceil(FRAMES)).map(move |block| {
+            let block = BlockIndex(block);
+            let (first, end) = (block.frame(), block.frame() + FRAMES);
+            (block, Span { first: first.max(self.first), end: end.min(self.end) })
+        })
+    }
+
+    /// The words that the span touches, and its bits in each.
+    fn words(self) -> impl Iterator<Item = (usize, u64)> {
+        (self.first / WORD_FRAMES..self.end.div_ceil(WORD_FRAMES)).map(move |word| {
+            let start = word * WORD_FRAMES;
+            let below = |frame: u32| match frame.saturating_sub(start) {
+                bits @ 0..WORD_FRAMES => (1 << bits) - 1,
+                _ => !0,
+            };
+            (word as usize, below(self.end) & !below(self.first))
+        })
+    }
+}
+
+impl<P: Platform> Freehold<P> {
+    /// Brings a range into use, or refuses it and changes nothing.
+    pub(super) fn add_range(
+        &self,
+        context: Context<'_, P>,
+        range: MemoryRange,
+    ) -> Result<(), Error> {
+        range.check()?;
+        let first = self.blocks.index_of(range.start).ok_or(Error::OutsideSpan)?;
+        if u64::from(first) + range.frames.get() > self.blocks.frames() {
+            return Err(Error::OutsideSpan);
+        }
+        let span = Span { first, end: first + range.frames.get() as u32 };
+        context.topology.zonelist(range.node, ZoneKind::Movable)?;
+        let zone = context.topology.zone(range.node, range.zone).ok_or(Error::UnknownZone)?;
+
+        let hotplug = HotplugGuard::new(self.hotplug.get(0));
+        self.check_unused(span, zone)?;
+        for (block, part) in span.blocks() {
+            self.add_part(zone, block, part);
+        }
+        self.update_marks(context.topology, hotplug.0.min_free);
+        Ok(())
+    }
+
+    fn check_unused(&self, span: Span, zone: ZoneIndex) -> Result<(), Error> {
+        for (block, part) in span.blocks() {
+            let present = |(word, mask)| !self.blocks.holes(word) & mask != 0;
+            let first = Span { end: part.first + 1, ..part };
+            if first.words().any(present) {
+                return Err(Error::RangeOverlaps);
+            }
+            if self.blocks.zone_if_any(block).is_some_and(|of| of != zone) {
+                return Err(Error::SharedPageblock);
+            }
+            if part.words().any(present) {
+                return Err(Error::RangeOverlaps);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds frames of one pageblock.
+    fn add_part(&self, index: ZoneIndex, block: BlockIndex, part: Span) {
+        let (zone, frames) = (self.zone(index), part.end - part.first);
+        if self.blocks.state(block).used_for() == Use::Absent {
+            self.blocks.set_zone(block, index);
+            self.blocks
+                .update(block, |state| state.used(Use::Split, Order::ZERO).held_by(Holder::Walker));
+        } else if !self.hold(block) {
+            // Its holder will find them, as if somebody had freed them.
+            zone.note_added(frames);
+            zone.add_managed(u64::from(frames));
+            part.words().for_each(|(word, mask)| self.blocks.add_freed(word, mask));
+            self.notify(block);
+            return;
+        }
+        part.words().for_each(|(word, mask)| self.blocks.add_free(word, mask));
+        zone.add_managed(u64::from(frames));
+        zone.add_free(frames);
+        self.release(block);
+    }
+
+    /// Computes all watermarks and reserves anew.
+    fn update_marks(&self, topology: &Topology, min_free: Option<FrameCount>) {
+        let managed = |zone: &super::Zone<P>| FrameCount::new(zone.managed());
+        let lowmem = self.zones.iter().filter(|zone| zone.kind() != ZoneKind::Movable);
+        let lowmem: FrameCount = lowmem.map(managed).sum();
+        let min_free = min_free.unwrap_or_else(|| watermark::min_free(lowmem));
+        for zone in self.zones.iter() {
+            let of_node = ZoneKind::ALL.map(|kind| match topology.zone(zone.node(), kind) {
+                Some(index) => managed(self.zone(index)),
+                None => FrameCount::ZERO,
+            });
+            let size = ZoneSize { kind: zone.kind(), managed: managed(zone) };
+            zone.watermarks().set(&watermark::marks(size, min_free, lowmem, of_node));
+        }
+    }
+}

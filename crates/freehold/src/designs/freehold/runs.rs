@@ -1,0 +1,119 @@
+//! Aligned runs of set bits: what a block of frames is in a bitmap.
+
+use crate::units::Order;
+
+/// Frames that one word of a bitmap stands for.
+pub(super) const WORD_FRAMES: u32 = u64::BITS;
+
+/// The order of the frames that one word stands for.
+pub(super) const WORD_ORDER: u8 = 6;
+
+/// By order: the places in a word at which a block may begin.
+const PLACES: [u64; WORD_ORDER as usize + 1] = [
+    !0,
+    0x5555_5555_5555_5555,
+    0x1111_1111_1111_1111,
+    0x0101_0101_0101_0101,
+    0x0001_0001_0001_0001,
+    0x0000_0001_0000_0001,
+    1,
+];
+
+/// The bits of a block of `order`, at most [`WORD_ORDER`], that begins at bit 0.
+const fn ones(order: u8) -> u64 {
+    if order >= WORD_ORDER { !0 } else { (1 << (1 << order)) - 1 }
+}
+
+/// The places at which aligned runs of `2^order` set bits begin, for orders up to [`WORD_ORDER`].
+pub(super) const fn starts(word: u64, order: u8) -> u64 {
+    let (mut starts, mut step) = (word, 0);
+    while step < order {
+        starts &= starts >> (1 << step);
+        step += 1;
+    }
+    starts & PLACES[order as usize]
+}
+
+/// A block of frames within one pageblock: the words that it lies in, and its bits in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    /// The first word, counted over the whole bitmap.
+    pub(super) word: u32,
+    /// The first bit in it. 0 if the run has several words.
+    pub(super) bit: u32,
+    /// How many frames.
+    pub(super) order: Order,
+}
+
+impl Run {
+    /// The run of `order`, at most 8, that begins at a frame.
+    #[inline]
+    pub(super) const fn at(frame: u32, order: Order) -> Self {
+        Run { word: frame / WORD_FRAMES, bit: frame % WORD_FRAMES, order }
+    }
+
+    /// The first frame.
+    pub(super) const fn frame(self) -> u32 {
+        self.word * WORD_FRAMES + self.bit
+    }
+
+    /// How many words it has bits in.
+    const fn len(self) -> u32 {
+        1 << self.order.get().saturating_sub(WORD_ORDER)
+    }
+
+    /// Its bits in each of its words.
+    #[inline]
+    pub(super) const fn mask(self) -> u64 {
+        ones(self.order.get()) << self.bit
+    }
+
+    /// Its words.
+    pub(super) fn words(self) -> impl DoubleEndedIterator<Item = usize> {
+        let first = self.word as usize;
+        first..first + self.len() as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The places at which every bit of an aligned run is set, one by one.
+    fn naive(word: u64, order: u8) -> u64 {
+        let size = 1 << order;
+        (0..64)
+            .step_by(size)
+            .filter(|at| (*at..at + size).all(|bit| word >> bit & 1 == 1))
+            .fold(0, |starts, at| starts | 1 << at)
+    }
+
+    #[test]
+    fn starts_are_where_aligned_runs_begin() {
+        let mut word: u64 = 0x9e37_79b9_7f4a_7c15;
+        for round in 0..2000 {
+            word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            // Dense and sparse words, and both ends.
+            let dense = [word, word | word >> 7 | word << 9, !(1 << (round % 64)), !0, 0];
+            for word in dense {
+                for order in 0..=WORD_ORDER {
+                    assert_eq!(starts(word, order), naive(word, order), "{word:#x}, {order}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_knows_its_words() {
+        let run = Run::at(64 * 3 + 8, Order::new(3));
+        assert_eq!((run.mask(), run.words().collect::<alloc::Vec<_>>()), (0xff00, [3].into()));
+        let run = Run::at(64 * 4, Order::new(8));
+        assert_eq!((run.mask(), run.words().count(), run.frame()), (!0, 4, 256));
+        assert_eq!(Run::at(63, Order::ZERO).mask(), 1 << 63);
+    }
+
+    mod alloc {
+        extern crate std;
+        pub(super) use std::vec::Vec;
+    }
+}

@@ -1,0 +1,292 @@
+//! A slot: what one CPU holds of one zone. The lock over all slots of a CPU is tried, and if
+//! somebody has it, the caller goes elsewhere: a holder that is preempted stalls nobody.
+//!
+//! The pageblocks of a slot are current, one a type, from which frames are taken; on a shelf, where
+//! frames are known to be free; or aside, which costs nothing: whoever frees a frame of such a one
+//! puts it on a shelf, if he has the lock, or else on the stack of pending ones.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::blocks::{BlockIndex, Blocks, NIL};
+use super::state::State;
+use crate::platform::{Platform, SharedCell, Word};
+use crate::units::MigrateType;
+
+/// The word that no bitmap has: there is no current pageblock.
+pub(super) const NO_WORD: u32 = u32::MAX;
+
+/// How full the pageblocks of a shelf were when they came there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fill {
+    /// Few frames are free: such are used up first, so that the others become whole.
+    Scarce,
+    /// Many are.
+    Plenty,
+}
+
+/// A pageblock with more free frames than this has plenty.
+pub(super) const SCARCE_MAX: u32 = 64;
+
+/// The shelves of a slot: two a type.
+const SHELVES: usize = 2 * MigrateType::COUNT;
+
+/// The slot. The first cache line is what every allocation and free touches.
+#[repr(C, align(64))]
+pub(super) struct Slot<P: Platform> {
+    /// The word of the current pageblock to take from next, by type.
+    current: [P::LocalCell<u32>; MigrateType::COUNT],
+    /// State of the generator that picks frames, if they are picked at random.
+    random: P::LocalCell<u64>,
+    rest: Rest<P>,
+    shared: Shared<P>,
+}
+
+/// What is touched when a pageblock comes or goes.
+#[repr(C, align(64))]
+struct Rest<P: Platform> {
+    shelves: [P::LocalCell<u32>; SHELVES],
+    /// A whole pageblock in reserve.
+    spare: P::LocalCell<u32>,
+    refills: P::LocalCell<u64>,
+    refilled: P::LocalCell<u64>,
+    drains: P::LocalCell<u64>,
+    drained: P::LocalCell<u64>,
+    doubles: P::LocalCell<u64>,
+}
+
+/// What other CPUs write to.
+#[repr(C, align(64))]
+struct Shared<P: Platform> {
+    /// The stack of pageblocks in which others have freed frames.
+    pending: P::U32,
+}
+
+/// What a slot has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) refills: u64,
+    pub(super) refilled: u64,
+    pub(super) drains: u64,
+    pub(super) drained: u64,
+    pub(super) doubles: u64,
+}
+
+impl<P: Platform> Slot<P> {
+    pub(super) fn new(seed: u64) -> Self {
+        let zero = || P::LocalCell::new(0);
+        Slot {
+            current: core::array::from_fn(|_| P::LocalCell::new(NO_WORD)),
+            // Never 0, where the generator would stay.
+            random: P::LocalCell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            rest: Rest {
+                shelves: core::array::from_fn(|_| P::LocalCell::new(NIL)),
+                spare: P::LocalCell::new(NIL),
+                refills: zero(),
+                refilled: zero(),
+                drains: zero(),
+                drained: zero(),
+                doubles: zero(),
+            },
+            shared: Shared { pending: P::U32::new(NIL) },
+        }
+    }
+
+    /// Says that others have freed frames of a pageblock, whose mark [`State::PENDING`] the caller
+    /// has set and so may write its link.
+    pub(super) fn push_pending(&self, blocks: &Blocks<P>, block: BlockIndex) {
+        let pending = &self.shared.pending;
+        // Relaxed: the link is only followed by whoever takes the stack.
+        let mut first = pending.load(Relaxed);
+        loop {
+            blocks.set_pending(block, first);
+            // Release: publishes the link.
+            match pending.compare_exchange(first, block.0, Release, Relaxed) {
+                Ok(_) => return,
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// Whether pageblocks are pending: a hint.
+    pub(super) fn has_pending(&self) -> bool {
+        self.shared.pending.load(Relaxed) != NIL
+    }
+
+    /// Takes all pending pageblocks; the caller follows their links, each before it clears the mark
+    /// of the one that has it.
+    pub(super) fn take_pending(&self) -> Option<BlockIndex> {
+        // Acquire: pairs with the release in `push_pending`, of all who pushed: their steps on the
+        // stack are one chain of read-modify-writes.
+        decode(self.shared.pending.swap(NIL, Acquire))
+    }
+}
+
+/// The pageblock that a link leads to.
+pub(super) const fn decode(link: u32) -> Option<BlockIndex> {
+    if link == NIL { None } else { Some(BlockIndex(link)) }
+}
+
+// What follows is for whoever holds the lock.
+impl<P: Platform> Slot<P> {
+    /// The word to take frames of a type from next.
+    #[inline(always)]
+    pub(super) fn current(&self, migratetype: MigrateType) -> u32 {
+        self.current[migratetype.index()].get()
+    }
+
+    #[inline(always)]
+    pub(super) fn set_current(&self, migratetype: MigrateType, word: u32) {
+        self.current[migratetype.index()].set(word);
+    }
+
+    /// The pageblock that frames of a type are taken from.
+    pub(super) fn current_block(&self, migratetype: MigrateType) -> Option<BlockIndex> {
+        let word = self.current(migratetype);
+        (word != NO_WORD).then(|| BlockIndex::of_word(word as usize))
+    }
+
+    /// The whole pageblock in reserve.
+    pub(super) fn spare(&self) -> Option<BlockIndex> {
+        decode(self.rest.spare.get())
+    }
+
+    pub(super) fn set_spare(&self, spare: Option<BlockIndex>) {
+        self.rest.spare.set(spare.map_or(NIL, |block| block.0));
+    }
+
+    /// The next number of a xorshift generator (Marsaglia 2003): not for secrets, but enough to
+    /// make neighbours unlikely.
+    pub(super) fn random(&self) -> u64 {
+        let mut number = self.random.get();
+        number ^= number << 13;
+        number ^= number >> 7;
+        number ^= number << 17;
+        self.random.set(number);
+        number
+    }
+
+    /// Counts free frames that came with a pageblock.
+    pub(super) fn note_refill(&self, frames: u32) {
+        let Rest { refills, refilled, .. } = &self.rest;
+        refills.set(refills.get() + 1);
+        refilled.set(refilled.get() + u64::from(frames));
+    }
+
+    /// Counts free frames that left with a pageblock.
+    pub(super) fn note_drain(&self, frames: u32) {
+        let Rest { drains, drained, .. } = &self.rest;
+        drains.set(drains.get() + 1);
+        drained.set(drained.get() + u64::from(frames));
+    }
+
+    /// Counts frames that were found to have been freed twice at the same time.
+    pub(super) fn note_doubles(&self, frames: u32) {
+        let doubles = &self.rest.doubles;
+        doubles.set(doubles.get() + u64::from(frames));
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let Rest { refills, refilled, drains, drained, doubles, .. } = &self.rest;
+        Counts {
+            refills: refills.get(),
+            refilled: refilled.get(),
+            drains: drains.get(),
+            drained: drained.get(),
+            doubles: doubles.get(),
+        }
+    }
+
+    /// Puts a pageblock of a type in front on a shelf, and notes that it is listed.
+    pub(super) fn shelve(
+        &self,
+        blocks: &Blocks<P>,
+        block: BlockIndex,
+        migratetype: MigrateType,
+        fill: Fill,
+    ) {
+        let index = shelf_index(migratetype, fill);
+        let shelf = &self.rest.shelves[index];
+        let first = shelf.get();
+        blocks.link(block, NIL, first, index as u32);
+        if let Some(first) = decode(first) {
+            blocks.set_prev(first, block.0);
+        }
+        shelf.set(block.0);
+        blocks.update(block, |state| state.listed(true));
+    }
+
+    /// Takes a pageblock off its shelf. It stays listed.
+    pub(super) fn unshelve(&self, blocks: &Blocks<P>, block: BlockIndex) {
+        let (prev, next, shelf) = blocks.links(block);
+        match decode(prev) {
+            Some(prev) => blocks.set_next(prev, next),
+            None => self.rest.shelves[shelf as usize].set(next),
+        }
+        if let Some(next) = decode(next) {
+            blocks.set_prev(next, prev);
+        }
+        blocks.link(block, NIL, NIL, NIL);
+    }
+
+    /// The first pageblock on a shelf.
+    pub(super) fn first(&self, migratetype: MigrateType, fill: Fill) -> Option<BlockIndex> {
+        decode(self.rest.shelves[shelf_index(migratetype, fill)].get())
+    }
+
+    /// The pageblocks on a shelf, from the front.
+    pub(super) fn on_shelf<'a>(
+        &'a self,
+        blocks: &'a Blocks<P>,
+        migratetype: MigrateType,
+        fill: Fill,
+    ) -> impl Iterator<Item = BlockIndex> + 'a {
+        core::iter::successors(self.first(migratetype, fill), |&block| {
+            decode(blocks.links(block).1)
+        })
+    }
+
+    /// All pageblocks that are current or on a shelf, one after the other as long as the caller
+    /// takes each away.
+    pub(super) fn any_listed(&self) -> Option<BlockIndex> {
+        let current = MigrateType::ALL.into_iter().find_map(|of| self.current_block(of));
+        current.or_else(|| self.rest.shelves.iter().find_map(|shelf| decode(shelf.get())))
+    }
+
+    /// A pageblock that is on a shelf or current, one of a type if there is one.
+    pub(super) fn any_listed_of(&self, migratetype: MigrateType) -> Option<BlockIndex> {
+        let shelved = [Fill::Plenty, Fill::Scarce].into_iter();
+        let shelved = shelved.filter_map(|fill| self.first(migratetype, fill)).next();
+        shelved.or_else(|| self.current_block(migratetype)).or_else(|| self.any_listed())
+    }
+
+    /// Takes a listed pageblock out of its place. It stays listed.
+    pub(super) fn unlist(&self, blocks: &Blocks<P>, block: BlockIndex) {
+        let state = blocks.state(block);
+        match state.is_current() {
+            true => self.set_current(state.migratetype(), NO_WORD),
+            false => self.unshelve(blocks, block),
+        }
+    }
+}
+
+/// The shelf for a type and fill.
+const fn shelf_index(migratetype: MigrateType, fill: Fill) -> usize {
+    migratetype.index() * 2 + fill as usize
+}
+
+/// The type and fill of a shelf.
+pub(super) fn shelf_of(migratetype: MigrateType, fill: Fill) -> u32 {
+    shelf_index(migratetype, fill) as u32
+}
+
+// How a pageblock comes to be pending, and stops being so.
+impl<P: Platform> Blocks<P> {
+    /// Ends a pageblock's being pending; returns its state, and the next on the stack. The caller
+    /// took the stack.
+    pub(super) fn end_pending(&self, block: BlockIndex) -> (State, Option<BlockIndex>) {
+        // Before the mark is cleared: then others may write the link.
+        let next = decode(self.pending(block));
+        let before = self.update(block, |state| State(state.0 & !State::PENDING));
+        (before, next)
+    }
+}

@@ -1,0 +1,183 @@
+//! What a pageblock is at the moment, packed into one word.
+
+use crate::units::{MigrateType, Order};
+
+/// Who may write to the bitmap of a pageblock, and what it is used for. From the lowest bit: 16 bits
+/// of holder, [`State::LISTED`], [`State::PENDING`], 2 bits of type, 3 of use,
+/// 5 of order, [`State::CURRENT`].
+///
+/// All changes keep [`State::PENDING`], which others than the holder set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct State(pub(super) u32);
+
+/// What a pageblock is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Use {
+    /// It has no memory.
+    Absent = 0,
+    /// All its frames are free, and the bitmap says so.
+    Whole = 1,
+    /// Its frames come and go one by one: the bitmaps say which are free.
+    Split = 2,
+    /// It was handed out whole, as the first of perhaps many. The bitmap is left as it was.
+    Huge = 3,
+    /// It was handed out whole, as part of a larger block.
+    HugeTail = 4,
+}
+
+/// Who holds a pageblock: who may write to its bitmap of free frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// Nobody: whoever wants to must first become its holder.
+    Nobody,
+    /// Whoever holds the lock of this CPU's slot.
+    Cpu(usize),
+    /// Somebody, for the time of a call.
+    Walker,
+}
+
+const HOLDER: u32 = 0xffff;
+const WALKER: u32 = HOLDER;
+const TYPE_SHIFT: u32 = 18;
+const USE_SHIFT: u32 = 20;
+const ORDER_SHIFT: u32 = 23;
+
+/// So many CPUs can hold pageblocks.
+pub(super) const CPUS_MAX: usize = WALKER as usize - 1;
+
+impl State {
+    /// Its holder will look at what others have freed, without being told.
+    pub(super) const LISTED: u32 = 1 << 16;
+    /// It is on a stack of pageblocks that somebody will look at, or about to be.
+    pub(super) const PENDING: u32 = 1 << 17;
+
+    /// Its holder takes frames from it at the moment. Such a pageblock is listed.
+    pub(super) const CURRENT: u32 = 1 << 28;
+
+    /// A pageblock without memory.
+    pub(super) const ABSENT: Self = State::new(Use::Absent, MigrateType::Movable);
+
+    /// A pageblock that nobody holds.
+    pub(super) const fn new(used_for: Use, migratetype: MigrateType) -> Self {
+        State((used_for as u32) << USE_SHIFT | (migratetype as u32) << TYPE_SHIFT)
+    }
+
+    #[inline(always)]
+    pub(super) const fn used_for(self) -> Use {
+        match self.0 >> USE_SHIFT & 7 {
+            1 => Use::Whole,
+            2 => Use::Split,
+            3 => Use::Huge,
+            4 => Use::HugeTail,
+            _ => Use::Absent,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) const fn is_split(self) -> bool {
+        self.0 >> USE_SHIFT & 7 == Use::Split as u32
+    }
+
+    /// The order of a block that was handed out whole.
+    pub(super) const fn order(self) -> Order {
+        Order::new((self.0 >> ORDER_SHIFT & 31) as u8)
+    }
+
+    pub(super) const fn migratetype(self) -> MigrateType {
+        match self.0 >> TYPE_SHIFT & 3 {
+            0 => MigrateType::Unmovable,
+            2 => MigrateType::Reclaimable,
+            _ => MigrateType::Movable,
+        }
+    }
+
+    pub(super) const fn holder(self) -> Holder {
+        match self.0 & HOLDER {
+            0 => Holder::Nobody,
+            WALKER => Holder::Walker,
+            cpu => Holder::Cpu(cpu as usize - 1),
+        }
+    }
+
+    /// Whether it is in use frame by frame and this CPU's slot holds it.
+    #[inline(always)]
+    pub(super) const fn is_split_of(self, cpu: usize) -> bool {
+        self.0 & (HOLDER | 7 << USE_SHIFT) == (cpu as u32 + 1) | (Use::Split as u32) << USE_SHIFT
+    }
+
+    #[inline(always)]
+    pub(super) const fn is_listed(self) -> bool {
+        self.0 & State::LISTED != 0
+    }
+
+    #[inline(always)]
+    pub(super) const fn is_current(self) -> bool {
+        self.0 & State::CURRENT != 0
+    }
+
+    pub(super) const fn is_pending(self) -> bool {
+        self.0 & State::PENDING != 0
+    }
+
+    #[must_use]
+    pub(super) const fn held_by(self, holder: Holder) -> Self {
+        let holder = match holder {
+            Holder::Nobody => 0,
+            Holder::Walker => WALKER,
+            Holder::Cpu(cpu) => cpu as u32 + 1,
+        };
+        State(self.0 & !HOLDER | holder)
+    }
+
+    #[must_use]
+    pub(super) const fn listed(self, listed: bool) -> Self {
+        let rest = self.0 & !(State::LISTED | State::CURRENT);
+        State(if listed { rest | State::LISTED } else { rest })
+    }
+
+    #[must_use]
+    pub(super) const fn current(self) -> Self {
+        State(self.0 | State::LISTED | State::CURRENT)
+    }
+
+    #[must_use]
+    pub(super) const fn pending(self) -> Self {
+        State(self.0 | State::PENDING)
+    }
+
+    #[must_use]
+    pub(super) const fn of_type(self, migratetype: MigrateType) -> Self {
+        State(self.0 & !(3 << TYPE_SHIFT) | (migratetype as u32) << TYPE_SHIFT)
+    }
+
+    #[must_use]
+    pub(super) const fn used(self, used_for: Use, order: Order) -> Self {
+        let rest = self.0 & ((1 << USE_SHIFT) - 1);
+        State(rest | (used_for as u32) << USE_SHIFT | (order.get() as u32) << ORDER_SHIFT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_do_not_disturb_each_other() {
+        let state =
+            State::new(Use::Split, MigrateType::Reclaimable).held_by(Holder::Cpu(111)).listed(true);
+        assert_eq!((state.used_for(), state.migratetype()), (Use::Split, MigrateType::Reclaimable));
+        assert!(state.is_listed() && !state.is_pending() && state.is_split_of(111));
+        assert!(!state.is_split_of(110) && !state.held_by(Holder::Walker).is_split_of(111));
+        let huge = state.used(Use::Huge, Order::new(18)).of_type(MigrateType::Unmovable);
+        assert_eq!((huge.order(), huge.holder()), (Order::new(18), Holder::Cpu(111)));
+        assert_eq!((huge.used_for(), huge.is_listed()), (Use::Huge, true));
+        assert_eq!(
+            huge.held_by(Holder::Nobody).listed(false).migratetype(),
+            MigrateType::Unmovable
+        );
+        let last = Holder::Cpu(CPUS_MAX - 1);
+        assert_eq!(State::ABSENT.held_by(last).holder(), last);
+        assert_eq!(State::ABSENT.held_by(Holder::Walker).holder(), Holder::Walker);
+    }
+}

@@ -1,0 +1,224 @@
+//! A set of pageblocks that all CPUs take from and give to without a lock: a bitmap, with two
+//! levels of summaries above it so that a set bit is found in a few steps.
+//!
+//! # Orderings
+//!
+//! A bit of the lowest level *is* the membership: one read-modify-write sets or clears it, and who
+//! sees it change owns the pageblock. That step acquires what the giver released, so whatever was
+//! written to the pageblock before is seen by the taker.
+//!
+//! A summary bit is a hint that a word below it is not empty. It may be set in vain; it must not
+//! stay clear above a word that has bits. Two rules see to that. Whoever sets a bit in an empty
+//! word looks at the summary afterwards and sets it if it is clear. Whoever empties a word clears
+//! the summary, and then looks at the word again, by a read-modify-write: either that comes first in
+//! the order of the word's changes, and then the setter, whose own step on the word acquires from
+//! it, sees the summary cleared and sets it; or the setter's comes first, and then the look finds
+//! the bit, and the summary is set again.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use crate::Error;
+use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use crate::platform::{Platform, Word};
+
+/// The bitmap and its summaries.
+const LEVELS: usize = 3;
+
+/// Bits in a word.
+const BITS: usize = u64::BITS as usize;
+
+/// Words in a cache line: levels begin on lines of their own.
+const LINE: usize = 8;
+
+/// The words of all trees.
+pub(super) struct Forest<P: Platform> {
+    words: Table<P::U64>,
+}
+
+/// Where the words of a [`Forest`] will lie, and how many have been given to trees so far.
+pub(super) struct ForestPlan<P: Platform> {
+    words: TablePlan<P::U64>,
+}
+
+/// Where the words of one tree lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tree {
+    /// The first word of each level.
+    levels: [usize; LEVELS],
+    /// How many bits the lowest level has.
+    bits: usize,
+}
+
+/// How many words each level of a tree takes.
+fn level_words(bits: usize) -> [usize; LEVELS] {
+    let leaf = bits.div_ceil(BITS);
+    let middle = leaf.div_ceil(BITS);
+    [leaf, middle, middle.div_ceil(BITS)].map(|words| words.next_multiple_of(LINE))
+}
+
+impl Tree {
+    /// A tree of so many bits whose words begin at `first`; also the first word behind it.
+    pub(super) fn new(first: usize, bits: usize) -> (Self, usize) {
+        let mut next = first;
+        let levels = level_words(bits).map(|words| {
+            let level = next;
+            next += words;
+            level
+        });
+        (Tree { levels, bits }, next)
+    }
+
+    /// Where a CPU begins to look, so that CPUs keep out of each other's way.
+    pub(super) const fn stretch(&self, cpu: usize, cpus: usize) -> usize {
+        self.bits / cpus * cpu
+    }
+
+    /// How many bits the lowest level has.
+    pub(super) const fn bits(&self) -> usize {
+        self.bits
+    }
+
+    /// How many words a tree of so many bits takes.
+    pub(super) fn words(bits: usize) -> usize {
+        level_words(bits).iter().sum()
+    }
+}
+
+impl<P: Platform> Forest<P> {
+    pub(super) fn plan(words: usize, layout: &mut LayoutBuilder) -> Result<ForestPlan<P>, Error> {
+        Ok(ForestPlan { words: layout.table(SectionKind::Bitmaps, words)? })
+    }
+
+    pub(super) fn carve(plan: &ForestPlan<P>, carver: &mut Carver) -> Self {
+        Forest { words: carver.table(plan.words, |_| P::U64::new(0)) }
+    }
+
+    #[inline]
+    fn word(&self, tree: &Tree, level: usize, index: usize) -> &P::U64 {
+        self.words.get(tree.levels[level] + index)
+    }
+
+    /// Whether a pageblock is in the set: a hint, unless nobody else changes it.
+    pub(super) fn contains(&self, tree: &Tree, bit: usize) -> bool {
+        // Acquire: whatever was written before it came into the set is seen by whoever sees it.
+        self.word(tree, 0, bit / BITS).load(Acquire) >> (bit % BITS) & 1 == 1
+    }
+
+    /// Adds a pageblock; says whether it was not in the set yet.
+    pub(super) fn insert(&self, tree: &Tree, bit: usize) -> bool {
+        self.insert_mask(tree, bit / BITS, 1 << (bit % BITS)) == 0
+    }
+
+    /// Adds pageblocks of one word; returns those that were in the set already.
+    pub(super) fn insert_mask(&self, tree: &Tree, index: usize, mask: u64) -> u64 {
+        // Release: for the taker. Acquire: see above.
+        let before = self.word(tree, 0, index).fetch_or(mask, AcqRel);
+        if before == 0 {
+            self.note(tree, 1, index);
+        }
+        before & mask
+    }
+
+    /// Makes sure that the summary of a word that has bits is set.
+    fn note(&self, tree: &Tree, level: usize, below: usize) {
+        let (summary, bit) = (self.word(tree, level, below / BITS), 1 << (below % BITS));
+        // Acquire: see above.
+        if summary.load(Acquire) & bit == 0 {
+            let before = summary.fetch_or(bit, AcqRel);
+            if before == 0 && level + 1 < LEVELS {
+                self.note(tree, level + 1, below / BITS);
+            }
+        }
+    }
+
+    /// Takes a pageblock out; says whether it was in the set, and is the caller's now.
+    pub(super) fn remove(&self, tree: &Tree, bit: usize) -> bool {
+        let (index, mask) = (bit / BITS, 1 << (bit % BITS));
+        // Acquire: from the giver. Release: so that a later giver's step orders after ours.
+        let before = self.word(tree, 0, index).fetch_and(!mask, AcqRel);
+        if before == mask {
+            self.note_empty(tree, 1, index);
+        }
+        before & mask != 0
+    }
+
+    /// Takes all these pageblocks of one word out, or none; says whether.
+    pub(super) fn remove_mask(&self, tree: &Tree, index: usize, mask: u64) -> bool {
+        let word = self.word(tree, 0, index);
+        // Relaxed: only a first guess.
+        let mut before = word.load(Relaxed);
+        while before & mask == mask {
+            // Acquire and release: as in `remove`.
+            match word.compare_exchange(before, before & !mask, AcqRel, Relaxed) {
+                Ok(_) => {
+                    if before == mask {
+                        self.note_empty(tree, 1, index);
+                    }
+                    return true;
+                }
+                Err(now) => before = now,
+            }
+        }
+        false
+    }
+
+    /// Clears the summary of a word that was emptied, unless it has bits again.
+    fn note_empty(&self, tree: &Tree, level: usize, below: usize) {
+        let (summary, bit) = (self.word(tree, level, below / BITS), 1 << (below % BITS));
+        // Acquire and release: see above.
+        let before = summary.fetch_and(!bit, AcqRel);
+        if before == bit && level + 1 < LEVELS {
+            self.note_empty(tree, level + 1, below / BITS);
+        }
+        if self.word(tree, level - 1, below).fetch_or(0, AcqRel) != 0 {
+            self.note(tree, level, below);
+        }
+    }
+
+    /// The first pageblock in the set at or behind `from`, as the summaries say.
+    pub(super) fn next(&self, tree: &Tree, from: usize) -> Option<usize> {
+        self.next_at(tree, 0, from).filter(|&bit| bit < tree.bits)
+    }
+
+    fn next_at(&self, tree: &Tree, level: usize, from: usize) -> Option<usize> {
+        let words = level_words(tree.bits)[level];
+        let (mut index, mut mask) = (from / BITS, !0 << (from % BITS));
+        while index < words {
+            // Acquire: for the look at the pageblock that may follow.
+            let bits = self.word(tree, level, index).load(Acquire) & mask;
+            if bits != 0 {
+                return Some(index * BITS + bits.trailing_zeros() as usize);
+            }
+            mask = !0;
+            index = match level + 1 < LEVELS {
+                true => self.next_at(tree, level + 1, index + 1)?,
+                false => index + 1,
+            };
+        }
+        None
+    }
+
+    /// The pageblocks in the set from `start` round to before it, as the summaries say.
+    pub(super) fn around<'a>(
+        &'a self,
+        tree: &'a Tree,
+        start: usize,
+    ) -> impl Iterator<Item = usize> + 'a {
+        let behind = core::iter::successors(self.next(tree, start), move |&bit| {
+            self.next(tree, bit + 1) //
+        });
+        let first = move || self.next(tree, 0).filter(move |&bit| bit < start);
+        let before = core::iter::once_with(first).flatten().flat_map(move |first| {
+            core::iter::successors(Some(first), move |&bit| {
+                self.next(tree, bit + 1).filter(move |&bit| bit < start)
+            })
+        });
+        behind.chain(before)
+    }
+
+    /// The members of one word, all 64 of them: a hint.
+    pub(super) fn members(&self, tree: &Tree, index: usize) -> u64 {
+        // Acquire: as in `contains`.
+        self.word(tree, 0, index).load(Acquire)
+    }
+}

@@ -1,0 +1,244 @@
+//! A zone without a lock: how full it is, and the pageblocks of it that nobody holds.
+
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use super::tree::Tree;
+use crate::platform::{LockClass, Platform, RawLock, Word};
+use crate::request::Request;
+use crate::stat::Events;
+use crate::units::{FrameCount, MigrateType, NodeId, ZoneKind};
+use crate::zone::compaction::CompactionState;
+use crate::zone::watermark::{Watermark, Watermarks};
+
+/// The record of a zone.
+#[repr(C)]
+pub(super) struct Zone<P: Platform> {
+    setup: Setup<P>,
+    level: Level<P>,
+    counts: Counters<P>,
+    compaction: Compaction<P>,
+}
+
+/// Written when memory is added, read by everybody.
+#[repr(C, align(64))]
+struct Setup<P: Platform> {
+    node: NodeId,
+    kind: ZoneKind,
+    /// The first pageblock that the trees cover.
+    first_block: u32,
+    pool: Tree,
+    partial: [Tree; MigrateType::COUNT],
+    managed: P::U64,
+    watermarks: Watermarks<P>,
+}
+
+/// Written whenever a pageblock comes or goes.
+#[repr(C, align(64))]
+struct Level<P: Platform> {
+    /// Free frames of pageblocks that nobody holds.
+    free: P::U64,
+    /// Free frames of pageblocks that are being emptied.
+    isolated: P::U64,
+    /// Whether slots may hold free frames.
+    kept: P::U32,
+}
+
+/// Written by what goes past the slots.
+#[repr(C, align(64))]
+struct Counters<P: Platform> {
+    allocated: P::U64,
+    freed: P::U64,
+    doubles: P::U64,
+    claims: P::U64,
+    steals: P::U64,
+    /// Frames that were added to pageblocks which slots held.
+    added: P::U64,
+}
+
+/// What a zone remembers of compaction, and the lock that guards it.
+#[repr(C, align(64))]
+struct Compaction<P: Platform> {
+    lock: P::Lock,
+    state: CompactionState<P>,
+}
+
+/// Where the trees of a zone lie.
+pub(super) struct ZoneTrees {
+    pub(super) first_block: u32,
+    pub(super) pool: Tree,
+    pub(super) partial: [Tree; MigrateType::COUNT],
+}
+
+impl<P: Platform> Zone<P> {
+    pub(super) fn new(node: NodeId, kind: ZoneKind, trees: ZoneTrees) -> Self {
+        let zero = || P::U64::new(0);
+        let ZoneTrees { first_block, pool, partial } = trees;
+        let (managed, watermarks) = (zero(), Watermarks::new());
+        Zone {
+            setup: Setup { node, kind, first_block, pool, partial, managed, watermarks },
+            level: Level { free: zero(), isolated: zero(), kept: P::U32::new(0) },
+            counts: Counters {
+                allocated: zero(),
+                freed: zero(),
+                doubles: zero(),
+                claims: zero(),
+                steals: zero(),
+                added: zero(),
+            },
+            compaction: Compaction {
+                lock: P::Lock::new(LockClass::Compaction),
+                state: CompactionState::new(),
+            },
+        }
+    }
+
+    pub(super) const fn node(&self) -> NodeId {
+        self.setup.node
+    }
+
+    pub(super) const fn kind(&self) -> ZoneKind {
+        self.setup.kind
+    }
+
+    pub(super) const fn first_block(&self) -> u32 {
+        self.setup.first_block
+    }
+
+    /// The pageblocks that are entirely free.
+    pub(super) const fn pool(&self) -> &Tree {
+        &self.setup.pool
+    }
+
+    /// The pageblocks of a type with free frames that nobody holds.
+    pub(super) const fn partial(&self, migratetype: MigrateType) -> &Tree {
+        &self.setup.partial[migratetype.index()]
+    }
+
+    pub(super) const fn watermarks(&self) -> &Watermarks<P> {
+        &self.setup.watermarks
+    }
+
+    // Relaxed below: levels and counts that a reader acts on as of a moment ago. What they count is
+    // handed on by other words.
+
+    pub(super) fn managed(&self) -> u64 {
+        self.setup.managed.load(Relaxed)
+    }
+
+    pub(super) fn add_managed(&self, frames: u64) {
+        self.setup.managed.fetch_add(frames, Relaxed);
+    }
+
+    /// Free frames of pageblocks that nobody holds. Of those that come and go at this moment, each
+    /// CPU may have one pageblock counted late.
+    #[inline]
+    pub(super) fn level(&self) -> u64 {
+        // Between a give and its being counted, the level may be short of what was taken since.
+        let level = self.level.free.load(Relaxed);
+        if level > u64::MAX / 2 { 0 } else { level }
+    }
+
+    pub(super) fn add_free(&self, frames: u32) {
+        self.level.free.fetch_add(u64::from(frames), Relaxed);
+    }
+
+    pub(super) fn sub_free(&self, frames: u32) {
+        self.level.free.fetch_add(u64::from(frames).wrapping_neg(), Relaxed);
+    }
+
+    pub(super) fn isolated(&self) -> FrameCount {
+        FrameCount::new(self.level.isolated.load(Relaxed))
+    }
+
+    pub(super) fn add_isolated(&self, frames: i64) {
+        self.level.isolated.fetch_add(frames as u64, Relaxed);
+    }
+
+    /// Notes that a slot may come to hold free frames.
+    pub(super) fn note_kept(&self) {
+        if self.level.kept.load(Relaxed) == 0 {
+            self.level.kept.store(1, Relaxed);
+        }
+    }
+
+    /// Whether slots may hold free frames; from now on, they do not until it is noted again.
+    pub(super) fn take_kept(&self) -> bool {
+        self.level.kept.swap(0, AcqRel) != 0
+    }
+
+    /// Whether so many frames can be taken without going below the mark of `class`.
+    #[inline]
+    pub(super) fn may_take(&self, frames: u64, class: Watermark, limit: ZoneKind) -> bool {
+        let floor = self.setup.watermarks.floor(class, limit).unwrap_or(0);
+        self.level() >= frames.saturating_add(floor)
+    }
+
+    /// Whether a slot may take so many frames and keep what it does not need at once: whoever gets
+    /// along with the low mark must not notice.
+    #[inline]
+    pub(super) fn may_keep(&self, frames: u32, request: &Request) -> bool {
+        self.may_take(u64::from(frames), Watermark::Low, request.effective_limit())
+    }
+
+    pub(super) fn note_direct_alloc(&self, frames: u32) {
+        self.counts.allocated.fetch_add(u64::from(frames), Relaxed);
+    }
+
+    pub(super) fn note_direct_free(&self, frames: u32) {
+        self.counts.freed.fetch_add(u64::from(frames), Relaxed);
+    }
+
+    pub(super) fn note_doubles(&self, frames: u32) {
+        if frames > 0 {
+            self.counts.doubles.fetch_add(u64::from(frames), Relaxed);
+        }
+    }
+
+    pub(super) fn note_claim(&self) {
+        self.counts.claims.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn note_steal(&self) {
+        self.counts.steals.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn note_added(&self, frames: u32) {
+        self.counts.added.fetch_add(u64::from(frames), Relaxed);
+    }
+
+    pub(super) fn claims(&self) -> u64 {
+        self.counts.claims.load(Relaxed)
+    }
+
+    pub(super) fn steals(&self) -> u64 {
+        self.counts.steals.load(Relaxed)
+    }
+
+    /// Frames that were added to pageblocks which slots held.
+    pub(super) fn added(&self) -> u64 {
+        self.counts.added.load(Relaxed)
+    }
+
+    /// What was handed out and taken back past the slots, the latter not yet among all that was,
+    /// and what compaction did.
+    pub(super) fn events(&self) -> Events {
+        let frames = |word: &P::U64| FrameCount::new(word.load(Relaxed));
+        let Counters { allocated, freed, doubles, .. } = &self.counts;
+        Events {
+            allocated: frames(allocated),
+            allocated_directly: frames(allocated),
+            freed_directly: frames(freed),
+            double_frees_late: frames(doubles),
+            ..self.with_compaction(CompactionState::events)
+        }
+    }
+
+    /// Looks at or changes what the zone remembers of compaction.
+    pub(super) fn with_compaction<R>(&self, act: impl FnOnce(&CompactionState<P>) -> R) -> R {
+        let Compaction { lock, state } = &self.compaction;
+        lock.lock();
+        let result = act(state);
+        lock.unlock();
+        result
+    }
+}
