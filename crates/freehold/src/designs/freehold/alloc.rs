@@ -79,11 +79,12 @@ impl<P: Platform> Freehold<P> {
             let may_use_own = class == Watermark::Low
                 && request.watermark != Watermark::Low
                 && (nth == 0 || self.zone(zone).may_keep(0, request));
+            let fetched = match self.allows(zone, request, class) {
+                true => self.alloc_in(context, zone, request),
+                false => None,
+            };
             let own = || self.alloc_own(context, zone, request);
-            may_use_own.then(own).flatten().or_else(|| {
-                let above = self.allows(zone, request, class);
-                above.then(|| self.alloc_in(context, zone, request)).flatten()
-            })
+            fetched.or_else(|| may_use_own.then(own).flatten())
         });
         let frame = frame.or_else(|| {
             zones().find_map(|zone| self.alloc_from_others(context, zone, request, class))
@@ -154,14 +155,20 @@ impl<P: Platform> Freehold<P> {
 
     /// Takes a block out of what a slot holds, which may fetch a pageblock for it.
     pub(super) fn alloc_with(&self, guard: &SlotGuard<'_, P>, request: &Request) -> Option<u32> {
-        self.alloc_held(guard, request).or_else(|| match request.order {
-            Order::ZERO if self.refill(guard, request) => {
-                self.take_current(guard.slot, request.migratetype)
+        let Request { order, migratetype, .. } = *request;
+        match order {
+            Order::ZERO => self.take_current(guard.slot, migratetype).or_else(|| {
+                if !self.refill(guard, request) {
+                    return None;
+                }
+                self.take_current(guard.slot, migratetype)
+            }),
+            _ if order >= Order::PAGEBLOCK => self.alloc_held(guard, request),
+            _ => {
+                let held = self.alloc_held(guard, request);
+                held.or_else(|| self.take_fresh_run(guard, request).map(Run::frame))
             }
-            Order::ZERO => None,
-            order if order >= Order::PAGEBLOCK => None,
-            _ => self.take_fresh_run(guard, request).map(Run::frame),
-        })
+        }
     }
 
     /// Takes a block that no slot holds.

@@ -22,13 +22,22 @@ pub(super) struct Home<P: Platform> {
     best: [u32; ZoneKind::COUNT],
     /// Frames that were freed into pageblocks of the slots. Guarded by the lock.
     freed: P::LocalCell<u64>,
+    /// Frames that this CPU took and gave past all slots, in whole pageblocks.
+    huge_allocated: P::U64,
+    huge_freed: P::U64,
 }
 
 impl<P: Platform> Home<P> {
     /// A CPU whose best slots are at these places.
     pub(super) fn new(best: [u32; ZoneKind::COUNT]) -> Self {
-        let tenure = P::U32::new(VACANT);
-        Home { lock: P::Lock::new(LockClass::Slot), tenure, best, freed: P::LocalCell::new(0) }
+        Home {
+            lock: P::Lock::new(LockClass::Slot),
+            tenure: P::U32::new(VACANT),
+            best,
+            freed: P::LocalCell::new(0),
+            huge_allocated: P::U64::new(0),
+            huge_freed: P::U64::new(0),
+        }
     }
 
     /// Takes the lock if it is free.
@@ -52,6 +61,22 @@ impl<P: Platform> Home<P> {
     #[inline(always)]
     pub(super) fn note_freed(&self, frames: u32) {
         self.freed.set(self.freed.get() + u64::from(frames));
+    }
+
+    /// Counts frames that were taken past all slots.
+    pub(super) fn note_huge_alloc(&self, frames: u32) {
+        // Relaxed: a count, which nothing depends on; as below.
+        self.huge_allocated.fetch_add(u64::from(frames), Relaxed);
+    }
+
+    /// Counts frames that were given back past all slots.
+    pub(super) fn note_huge_free(&self, frames: u32) {
+        self.huge_freed.fetch_add(u64::from(frames), Relaxed);
+    }
+
+    /// What was handed out and taken back past all slots.
+    pub(super) fn huge(&self) -> [u64; 2] {
+        [self.huge_allocated.load(Relaxed), self.huge_freed.load(Relaxed)]
     }
 
     /// Frames that were freed so far. The caller has the lock, or gets along with an old count.

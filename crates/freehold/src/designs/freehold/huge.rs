@@ -43,8 +43,9 @@ impl<P: Platform> Freehold<P> {
         request: &Request,
     ) -> Option<u32> {
         let Request { order, migratetype, .. } = *request;
+        let cpu = context.topology.fold(context.platform.cpu());
         let block = if order == Order::PAGEBLOCK {
-            self.take_whole(zone, context.topology.fold(context.platform.cpu()))?
+            self.take_whole(zone, cpu)?
         } else {
             loop {
                 let block = self.find_whole(zone, order)?;
@@ -55,7 +56,7 @@ impl<P: Platform> Freehold<P> {
         };
         let (zone, frames) = (self.zone(zone), order.frames().get() as u32);
         zone.sub_free(frames);
-        zone.note_direct_alloc(frames);
+        self.homes.get(cpu).note_huge_alloc(frames);
         self.hand_out(block, order, migratetype);
         Some(block.frame())
     }
@@ -193,7 +194,7 @@ impl<P: Platform> Freehold<P> {
         };
         self.blocks.try_update(head, held).map_err(|_| Error::DoubleFree)?;
         if order == state.order() {
-            self.take_back(head, order);
+            self.take_back(context, head, order);
             return Ok(());
         }
         let (part, rest) = self.break_up(head, state, frame, order);
@@ -203,7 +204,7 @@ impl<P: Platform> Freehold<P> {
         if order < Order::PAGEBLOCK {
             return self.free_split(context, frame, order);
         }
-        self.take_back(part, order);
+        self.take_back(context, part, order);
         Ok(())
     }
 
@@ -264,7 +265,8 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Takes back a block that its user has given up.
-    fn take_back(&self, head: BlockIndex, order: Order) {
+    fn take_back(&self, context: Context<'_, P>, head: BlockIndex, order: Order) {
+        let cpu = context.topology.fold(context.platform.cpu());
         let zone = self.zone(self.blocks.zone(head));
         let frames = order.frames().get() as u32;
         for nth in 0..blocks_in(order) {
@@ -272,7 +274,7 @@ impl<P: Platform> Freehold<P> {
                 state.used(Use::Whole, Order::ZERO).held_by(Holder::Walker)
             });
         }
-        zone.note_direct_free(frames);
+        self.homes.get(cpu).note_huge_free(frames);
         zone.add_free(frames);
         for nth in 0..blocks_in(order) {
             self.give_whole(BlockIndex(head.0 + nth));

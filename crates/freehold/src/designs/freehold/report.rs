@@ -84,7 +84,15 @@ impl<P: Platform> Freehold<P> {
                 let _guard = self.try_lock(context, cpu, zone);
                 slots.add(&self.slot(cpu, zone).counts());
             }
-            freed += self.homes.get(cpu).freed();
+            let home = self.homes.get(cpu);
+            freed += home.freed();
+            let [allocated, freed] = home.huge().map(FrameCount::new);
+            events.add(&Events {
+                allocated,
+                allocated_directly: allocated,
+                freed_directly: freed,
+                ..Events::default()
+            });
         }
         for zone in self.zone_indexes() {
             events.add(&self.zone(zone).events());

@@ -27,6 +27,10 @@ pub(super) enum Fill {
 /// A pageblock with more free frames than this has plenty.
 pub(super) const SCARCE_MAX: u32 = 64;
 
+/// A pageblock with fewer free frames than this waits on its shelf for more of them, as long as
+/// there are others: making it the current one would cost more than its frames.
+pub(super) const SCARCE_MIN: u32 = 16;
+
 /// The shelves of a slot: two a type.
 const SHELVES: usize = 2 * MigrateType::COUNT;
 
@@ -44,7 +48,8 @@ pub(super) struct Slot<P: Platform> {
 /// What is touched when a pageblock comes or goes.
 #[repr(C, align(64))]
 struct Rest<P: Platform> {
-    shelves: [P::LocalCell<u32>; SHELVES],
+    /// The first pageblock of each shelf, and the last.
+    shelves: [[P::LocalCell<u32>; 2]; SHELVES],
     /// A whole pageblock in reserve.
     spare: P::LocalCell<u32>,
     refills: P::LocalCell<u64>,
@@ -79,7 +84,7 @@ impl<P: Platform> Slot<P> {
             // Never 0, where the generator would stay.
             random: P::LocalCell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             rest: Rest {
-                shelves: core::array::from_fn(|_| P::LocalCell::new(NIL)),
+                shelves: core::array::from_fn(|_| [P::LocalCell::new(NIL), P::LocalCell::new(NIL)]),
                 spare: P::LocalCell::new(NIL),
                 refills: zero(),
                 refilled: zero(),
@@ -196,7 +201,7 @@ impl<P: Platform> Slot<P> {
         }
     }
 
-    /// Puts a pageblock of a type in front on a shelf, and notes that it is listed.
+    /// Puts a pageblock of a type at the back of a shelf, and notes that it is listed.
     pub(super) fn shelve(
         &self,
         blocks: &Blocks<P>,
@@ -205,32 +210,36 @@ impl<P: Platform> Slot<P> {
         fill: Fill,
     ) {
         let index = shelf_index(migratetype, fill);
-        let shelf = &self.rest.shelves[index];
-        let first = shelf.get();
-        blocks.link(block, NIL, first, index as u32);
-        if let Some(first) = decode(first) {
-            blocks.set_prev(first, block.0);
+        let [first, last] = &self.rest.shelves[index];
+        blocks.link(block, last.get(), NIL, index as u32);
+        match decode(last.get()) {
+            Some(last) => blocks.set_next(last, block.0),
+            None => first.set(block.0),
         }
-        shelf.set(block.0);
-        blocks.update(block, |state| state.listed(true));
+        last.set(block.0);
+        if !blocks.state(block).is_listed() {
+            blocks.update(block, |state| state.listed(true));
+        }
     }
 
     /// Takes a pageblock off its shelf. It stays listed.
     pub(super) fn unshelve(&self, blocks: &Blocks<P>, block: BlockIndex) {
         let (prev, next, shelf) = blocks.links(block);
+        let [first, last] = &self.rest.shelves[shelf as usize];
         match decode(prev) {
             Some(prev) => blocks.set_next(prev, next),
-            None => self.rest.shelves[shelf as usize].set(next),
+            None => first.set(next),
         }
-        if let Some(next) = decode(next) {
-            blocks.set_prev(next, prev);
+        match decode(next) {
+            Some(next) => blocks.set_prev(next, prev),
+            None => last.set(prev),
         }
         blocks.link(block, NIL, NIL, NIL);
     }
 
     /// The first pageblock on a shelf.
     pub(super) fn first(&self, migratetype: MigrateType, fill: Fill) -> Option<BlockIndex> {
-        decode(self.rest.shelves[shelf_index(migratetype, fill)].get())
+        decode(self.rest.shelves[shelf_index(migratetype, fill)][0].get())
     }
 
     /// The pageblocks on a shelf, from the front.
@@ -249,7 +258,7 @@ impl<P: Platform> Slot<P> {
     /// takes each away.
     pub(super) fn any_listed(&self) -> Option<BlockIndex> {
         let current = MigrateType::ALL.into_iter().find_map(|of| self.current_block(of));
-        current.or_else(|| self.rest.shelves.iter().find_map(|shelf| decode(shelf.get())))
+        current.or_else(|| self.rest.shelves.iter().find_map(|[first, _]| decode(first.get())))
     }
 
     /// A pageblock that is on a shelf or current, one of a type if there is one.
