@@ -39,24 +39,27 @@ impl<P: Platform> Freehold<P> {
         frame.map(|frame| self.blocks.pfn_of(frame))
     }
 
-    /// Takes a block of more than one frame, up to a pageblock, that the slot has at hand.
+    /// Takes a block of more than one frame that the slot has at hand, or whole pageblocks from the
+    /// pool.
     #[inline(never)]
     fn take_larger_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
         let Request { order, migratetype, .. } = *request;
         let cpu = context.topology.fold(context.platform.cpu());
         let zone = context.topology.best_zone(cpu, request.effective_limit())?;
-        let guard = self.try_lock(context, cpu, zone)?;
-        let frame = if order < Order::PAGEBLOCK {
+        let held = self.try_lock(context, cpu, zone).and_then(|guard| {
+            if order == Order::PAGEBLOCK {
+                return self.take_spare(&guard, request);
+            }
             let block = guard.slot.current_block(migratetype)?;
             let run = self.blocks.find_run(block, order)?;
             self.blocks.take_run(run);
-            run.frame()
-        } else if order == Order::PAGEBLOCK {
-            self.take_spare(&guard, request)?
-        } else {
-            return None;
-        };
-        Some(self.blocks.pfn_of(frame))
+            Some(run.frame())
+        });
+        let frame = held.or_else(|| {
+            let from_pool = order >= Order::PAGEBLOCK && self.allows(zone, request, Watermark::Low);
+            from_pool.then(|| self.take_huge(context, zone, request)).flatten()
+        });
+        frame.map(|frame| self.blocks.pfn_of(frame))
     }
 
     /// First from what the running CPU holds of the best zone, and from any zone above its low
