@@ -22,7 +22,7 @@ const fn order_in_blocks(order: Order) -> u8 {
 }
 
 /// How many pageblocks a block of `order` has.
-const fn blocks_in(order: Order) -> u32 {
+pub(super) const fn blocks_in(order: Order) -> u32 {
     1 << order_in_blocks(order)
 }
 
@@ -113,7 +113,7 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Marks pageblocks that the caller took as handed out.
-    fn hand_out(&self, block: BlockIndex, order: Order, migratetype: MigrateType) {
+    pub(super) fn hand_out(&self, block: BlockIndex, order: Order, migratetype: MigrateType) {
         for nth in (0..blocks_in(order)).rev() {
             let block = BlockIndex(block.0 + nth);
             if self.blocks.state(block).migratetype() != migratetype {
@@ -121,7 +121,8 @@ impl<P: Platform> Freehold<P> {
             }
             let used_for = if nth == 0 { Use::Huge } else { Use::HugeTail };
             self.blocks.replace(block, |state| {
-                state.used(used_for, order).of_type(migratetype).held_by(Holder::Nobody)
+                let state = state.used(used_for, order).of_type(migratetype);
+                state.held_by(Holder::Nobody).isolated(false)
             });
         }
     }
@@ -201,7 +202,7 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Turns a pageblock that was handed out whole into one in use frame by frame, all of which
-    /// belong to one allocation.
+    /// belong to one allocation. If it is isolated, it is held from now on.
     fn end_part(&self, block: BlockIndex) {
         for word in block.words() {
             self.blocks.set_free(word, 0);
@@ -210,7 +211,8 @@ impl<P: Platform> Freehold<P> {
         let migratetype = self.blocks.state(block).migratetype();
         self.set_fixed_for(block, migratetype);
         self.blocks.update(block, |state| {
-            state.used(Use::Split, Order::ZERO).held_by(Holder::Nobody).listed(false)
+            let holder = if state.is_isolated() { Holder::Walker } else { Holder::Nobody };
+            state.used(Use::Split, Order::ZERO).held_by(holder).listed(false)
         });
     }
 
@@ -219,27 +221,43 @@ impl<P: Platform> Freehold<P> {
         let zone_index = self.blocks.zone(head);
         let zone = self.zone(zone_index);
         let frames = order.frames().get() as u32;
-        for nth in 0..blocks_in(order) {
-            self.blocks.update(BlockIndex(head.0 + nth), |state| {
-                state.used(Use::Whole, Order::ZERO).held_by(Holder::Walker)
-            });
-        }
         if order == Order::PAGEBLOCK && zone.may_take(0, Watermark::Low, zone.kind()) {
             let cpu = context.topology.fold(context.platform.cpu());
             if let Some(guard) = self.try_lock(context, cpu, zone_index)
                 && guard.slot.spare().is_none()
             {
-                self.blocks.update(head, |state| state.held_by(Holder::Cpu(guard.cpu)));
-                guard.slot.note_freed(FRAMES);
-                guard.slot.set_spare(Some(head));
-                zone.note_kept();
+                if self.take_apart(head, Holder::Cpu(guard.cpu)) {
+                    guard.slot.note_freed(FRAMES);
+                    guard.slot.set_spare(Some(head));
+                    zone.note_kept();
+                } else {
+                    zone.note_direct_free(FRAMES);
+                }
                 return;
             }
         }
         zone.note_direct_free(frames);
-        zone.add_free(frames);
-        for nth in 0..blocks_in(order) {
-            self.give_whole(BlockIndex(head.0 + nth));
+        // The head last: whoever finds another one finds its head as well.
+        for nth in (0..blocks_in(order)).rev() {
+            let block = BlockIndex(head.0 + nth);
+            if self.take_apart(block, Holder::Walker) {
+                zone.add_free(FRAMES);
+                self.give_whole(block);
+            }
         }
+    }
+
+    /// Ends a pageblock's being part of a block that was given back: it is whole, and its holder is
+    /// this one. Says whether that is so: if it is isolated, those get it who isolated it.
+    fn take_apart(&self, block: BlockIndex, holder: Holder) -> bool {
+        self.blocks.set_fixed(block, 0);
+        let before = self.blocks.update(block, |state| match state.is_isolated() {
+            true => {
+                let state = state.used(Use::Split, Order::ZERO).of_type(MigrateType::Movable);
+                state.held_by(Holder::Walker)
+            }
+            false => state.used(Use::Whole, Order::ZERO).held_by(holder),
+        });
+        !before.is_isolated()
     }
 }
