@@ -79,3 +79,15 @@ pub struct Compaction {
     /// Frames that were merged because a free had put that off.
     pub merged_late: FrameCount,
 }
+
+impl Compaction {
+    /// Adds what another one has done to this one.
+    pub(crate) fn add(&mut self, other: &Compaction) {
+        self.pageblocks += other.pageblocks;
+        self.migrated += other.migrated;
+        self.busy += other.busy;
+        self.failed += other.failed;
+        self.without_target += other.without_target;
+        self.merged_late += other.merged_late;
+    }
+}

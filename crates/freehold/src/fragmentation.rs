@@ -7,6 +7,10 @@ use crate::buddy::ORDERS;
 use crate::stat::ZoneStats;
 use crate::units::Order;
 
+/// Below this fragmentation index, a failure is for want of memory (Linux's
+/// `extfrag_threshold`).
+const EXTFRAG_THRESHOLD: i64 = 500;
+
 impl ZoneStats {
     /// How many whole pageblocks are free.
     pub fn free_pageblocks(&self) -> u64 {
@@ -46,6 +50,11 @@ pub(crate) fn fragmentation_index(free_blocks: &[u64; ORDERS], order: Order) -> 
     }
     let wanted = (u128::from(frames(free_blocks)) * 1000 / u128::from(order.frames().get())) as u64;
     1000 - ((1000 + wanted) / blocks) as i64
+}
+
+/// Whether a request of `order` fails because memory is fragmented, or does not fail at all.
+pub(crate) fn is_to_blame(free_blocks: &[u64; ORDERS], order: Order) -> bool {
+    !(0..=EXTFRAG_THRESHOLD).contains(&fragmentation_index(free_blocks, order))
 }
 
 /// Into how many blocks of `order` the free blocks of at least this size could be split.

@@ -86,7 +86,7 @@ struct Record<P: Platform> {
     /// The shelf that it lies on, if it does.
     shelf: P::LocalCell<u32>,
     /// A bit for each word that may hold content that cannot move.
-    fixed: P::LocalCell<u32>,
+    fixed: P::U32,
 }
 
 /// The bitmaps, one plane each. A pageblock takes up one cache line of every plane.
@@ -148,7 +148,7 @@ impl<P: Platform> Blocks<P> {
                 next: P::LocalCell::new(NIL),
                 prev: P::LocalCell::new(NIL),
                 shelf: P::LocalCell::new(NIL),
-                fixed: P::LocalCell::new(0),
+                fixed: P::U32::new(0),
             }),
             first: plan.first,
         }
@@ -289,13 +289,13 @@ impl<P: Platform> Blocks<P> {
         self.records.get(block.index()).next.set(next);
     }
 
-    /// The words, from the lowest bit, that may hold content that cannot move.
+    /// The words, from the lowest bit, that may hold content that cannot move: a hint to others.
     pub(super) fn fixed(&self, block: BlockIndex) -> u32 {
-        self.records.get(block.index()).fixed.get()
+        self.records.get(block.index()).fixed.load(Relaxed)
     }
 
     pub(super) fn set_fixed(&self, block: BlockIndex, words: u32) {
-        self.records.get(block.index()).fixed.set(words);
+        self.records.get(block.index()).fixed.store(words, Relaxed);
     }
 
     /// As [`Blocks::free`], if there is such a word.
@@ -506,7 +506,7 @@ impl<P: Platform> Blocks<P> {
 
     /// Clears marks of a word if all of `needed` are set; says whether they were. Marks of frames
     /// that are no memory do not count.
-    fn unjoin(&self, word: usize, needed: u64, clear: u64) -> bool {
+    pub(super) fn unjoin(&self, word: usize, needed: u64, clear: u64) -> bool {
         let (tails, holes) = (self.maps.get::<TAILS>(word), self.holes(word));
         let clear = clear & !holes;
         let mut before = self.tails(word);

@@ -71,7 +71,7 @@ impl<P: Platform> Freehold<P> {
 
     /// Takes a block out of a pageblock that the caller holds as a walker. If that is of another
     /// type, it is claimed for this one, or else stolen from.
-    fn take_run_directly(&self, block: BlockIndex, request: &Request) -> Option<Run> {
+    pub(super) fn take_run_directly(&self, block: BlockIndex, request: &Request) -> Option<Run> {
         let Request { order, migratetype, .. } = *request;
         let run = self.blocks.find_run(block, order)?;
         let zone = self.zone(self.blocks.zone(block));

@@ -216,12 +216,18 @@ impl<P: Platform> Freehold<P> {
 
     /// Gives up a pageblock of a slot that is in none of its places.
     pub(super) fn let_go(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
+        self.detach(guard, block);
+        self.release(block);
+    }
+
+    /// Takes a pageblock that is in none of its places from a slot, as a walker. Its frames come to
+    /// the level.
+    pub(super) fn detach(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
         self.gather(guard, block);
         let free = self.blocks.count_free(block);
         guard.slot.note_drain(free);
         self.zone(guard.zone).add_free(free);
         self.blocks.update(block, |state| state.held_by(Holder::Walker).listed(false));
-        self.release(block);
     }
 
     /// Makes a slot the holder of a pageblock that nobody holds; says whether that went well. Its

@@ -22,7 +22,7 @@ const fn order_in_blocks(order: Order) -> u8 {
 }
 
 /// How many pageblocks a block of `order` has.
-const fn blocks_in(order: Order) -> u32 {
+pub(super) const fn blocks_in(order: Order) -> u32 {
     1 << order_in_blocks(order)
 }
 
@@ -123,7 +123,7 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Marks pageblocks that the caller took as handed out.
-    fn hand_out(&self, block: BlockIndex, order: Order, migratetype: MigrateType) {
+    pub(super) fn hand_out(&self, block: BlockIndex, order: Order, migratetype: MigrateType) {
         for nth in (0..blocks_in(order)).rev() {
             let block = BlockIndex(block.0 + nth);
             if self.blocks.state(block).migratetype() != migratetype {
@@ -131,7 +131,8 @@ impl<P: Platform> Freehold<P> {
             }
             let used_for = if nth == 0 { Use::Huge } else { Use::HugeTail };
             self.blocks.replace(block, |state| {
-                state.used(used_for, order).of_type(migratetype).held_by(Holder::Nobody)
+                let state = state.used(used_for, order).of_type(migratetype);
+                state.held_by(Holder::Nobody).isolated(false)
             });
         }
     }
@@ -157,9 +158,14 @@ impl<P: Platform> Freehold<P> {
         let taken = self.blocks.try_update(block, |now| {
             let same = now.used_for() == Use::Huge && now.order() == Order::PAGEBLOCK;
             let whole = now.used(Use::Whole, Order::ZERO).held_by(Holder::Cpu(cpu));
-            (same && now.holder() == Holder::Nobody).then_some(whole)
+            let free = same && now.holder() == Holder::Nobody && !now.is_isolated();
+            free.then_some(whole)
         });
-        taken.map_err(|_| Error::DoubleFree)?;
+        match taken {
+            Ok(_) => {}
+            Err(now) if now.is_isolated() => return Ok(false),
+            Err(_) => return Err(Error::DoubleFree),
+        }
         guard.home.note_freed(FRAMES);
         guard.slot.set_spare(Some(block));
         zone.note_kept();
@@ -251,7 +257,7 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Turns a pageblock that was handed out whole into one in use frame by frame, all of which
-    /// belong to one allocation.
+    /// belong to one allocation. If it is isolated, it is held from now on.
     fn end_part(&self, block: BlockIndex) {
         for word in block.words() {
             self.blocks.set_free(word, 0);
@@ -260,7 +266,8 @@ impl<P: Platform> Freehold<P> {
         let migratetype = self.blocks.state(block).migratetype();
         self.set_fixed_for(block, migratetype);
         self.blocks.update(block, |state| {
-            state.used(Use::Split, Order::ZERO).held_by(Holder::Nobody).listed(false)
+            let holder = if state.is_isolated() { Holder::Walker } else { Holder::Nobody };
+            state.used(Use::Split, Order::ZERO).held_by(holder).listed(false)
         });
     }
 
@@ -269,15 +276,28 @@ impl<P: Platform> Freehold<P> {
         let cpu = context.topology.fold(context.platform.cpu());
         let zone = self.zone(self.blocks.zone(head));
         let frames = order.frames().get() as u32;
-        for nth in 0..blocks_in(order) {
-            self.blocks.update(BlockIndex(head.0 + nth), |state| {
-                state.used(Use::Whole, Order::ZERO).held_by(Holder::Walker)
-            });
-        }
         self.homes.get(cpu).note_huge_free(frames);
-        zone.add_free(frames);
-        for nth in 0..blocks_in(order) {
-            self.give_whole(BlockIndex(head.0 + nth));
+        // The head last: whoever finds another one finds its head as well.
+        for nth in (0..blocks_in(order)).rev() {
+            let block = BlockIndex(head.0 + nth);
+            if self.take_apart(block) {
+                zone.add_free(FRAMES);
+                self.give_whole(block);
+            }
         }
+    }
+
+    /// Ends a pageblock's being part of a block that was given back: it is whole, and the caller
+    /// holds it. Says whether that is so: if it is isolated, those get it who isolated it.
+    fn take_apart(&self, block: BlockIndex) -> bool {
+        self.blocks.set_fixed(block, 0);
+        let before = self.blocks.update(block, |state| match state.is_isolated() {
+            true => {
+                let state = state.used(Use::Split, Order::ZERO).of_type(MigrateType::Movable);
+                state.held_by(Holder::Walker)
+            }
+            false => state.used(Use::Whole, Order::ZERO).held_by(Holder::Walker),
+        });
+        !before.is_isolated()
     }
 }

@@ -1,7 +1,7 @@
 //! Adding memory: at the start, and later.
 
-use super::blocks::{BlockIndex, FRAMES};
-use super::runs::WORD_FRAMES;
+use super::blocks::BlockIndex;
+use super::span::Span;
 use super::state::{Holder, Use};
 use super::{Freehold, Hotplug};
 use crate::Error;
@@ -26,36 +26,6 @@ impl<'a, P: Platform> HotplugGuard<'a, P> {
 impl<P: Platform> Drop for HotplugGuard<'_, P> {
     fn drop(&mut self) {
         self.0.lock.unlock();
-    }
-}
-
-/// Frames from the first one to behind the last one.
-#[derive(Clone, Copy)]
-struct Span {
-    first: u32,
-    end: u32,
-}
-
-impl Span {
-    /// The parts of the span in each pageblock that it touches.
-    fn blocks(self) -> impl Iterator<Item = (BlockIndex, Span)> {
-        (self.first / FRAMES..self.end.div_ceil(FRAMES)).map(move |block| {
-            let block = BlockIndex(block);
-            let (first, end) = (block.frame(), block.frame() + FRAMES);
-            (block, Span { first: first.max(self.first), end: end.min(self.end) })
-        })
-    }
-
-    /// The words that the span touches, and its bits in each.
-    fn words(self) -> impl Iterator<Item = (usize, u64)> {
-        (self.first / WORD_FRAMES..self.end.div_ceil(WORD_FRAMES)).map(move |word| {
-            let start = word * WORD_FRAMES;
-            let below = |frame: u32| match frame.saturating_sub(start) {
-                bits @ 0..WORD_FRAMES => (1 << bits) - 1,
-                _ => !0,
-            };
-            (word as usize, below(self.end) & !below(self.first))
-        })
     }
 }
 

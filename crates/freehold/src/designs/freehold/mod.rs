@@ -14,6 +14,7 @@
 //! | whole, in the pool | in the level of the zone |
 //! | partial, held by nobody | in the level of the zone |
 //! | held by a slot: current, on a shelf, aside or in reserve | as kept by the CPU |
+//! | isolated: being emptied | as isolated |
 //! | huge: handed out whole | not at all |
 //!
 //! A slot takes pageblocks only while the zone stays above its low watermark. Before anybody takes
@@ -44,18 +45,27 @@ use zone::{Zone, ZoneTrees};
 mod alloc;
 mod blocks;
 mod bulk;
+mod compact;
+mod compactor;
 mod direct;
 mod drain;
+mod empty;
 mod free;
+mod free_range;
 mod guard;
 mod hold;
 mod huge;
+mod isolate;
 mod memory;
+mod migrate;
+mod parts;
+mod range;
 mod refill;
 mod report;
 mod runs;
 mod settings;
 mod slot;
+mod span;
 mod state;
 mod tenure;
 mod tree;
@@ -265,31 +275,30 @@ impl<P: Platform> Design<P> for Freehold<P> {
         request: Request,
         owner: &dyn Migrate,
     ) -> Result<Pfn, Error> {
-        let _ = owner;
-        self.alloc(context, zones, request)
+        self.alloc_or_compact(context, zones, &request, owner)
     }
 
-    fn compact(&self, _context: Context<'_, P>, _owner: &dyn Migrate) -> Compaction {
-        Compaction::default()
+    fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction {
+        self.compact_all(context, owner)
     }
 
     fn alloc_range(
         &self,
-        _context: Context<'_, P>,
-        _zones: &[u16],
-        _request: &RangeRequest,
-        _owner: &dyn Migrate,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &RangeRequest,
+        owner: &dyn Migrate,
     ) -> Result<Pfn, Error> {
-        Err(Error::RangeBusy)
+        self.alloc_contiguous(context, zones, request, owner)
     }
 
     fn free_range(
         &self,
-        _context: Context<'_, P>,
-        _first: Pfn,
-        _frames: FrameCount,
+        context: Context<'_, P>,
+        first: Pfn,
+        frames: FrameCount,
     ) -> Result<(), Error> {
-        Err(Error::BadRange)
+        self.free_contiguous(context, first, frames)
     }
 
     fn add_memory(&self, context: Context<'_, P>, range: MemoryRange) -> Result<(), Error> {

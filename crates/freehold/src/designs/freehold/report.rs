@@ -21,12 +21,15 @@ impl<P: Platform> Freehold<P> {
     /// The state of a zone.
     pub(super) fn stats_of(&self, index: ZoneIndex) -> ZoneStats {
         let zone = self.zone(index);
-        let (mut per_cpu, mut free_blocks) = (0, [0; ORDERS]);
+        let (mut per_cpu, mut isolated, mut free_blocks) = (0, 0, [0; ORDERS]);
         for block in self.blocks_of(index) {
             let state = self.blocks.state(block);
             match (state.used_for(), state.holder()) {
                 (Use::Split | Use::Whole, Holder::Cpu(_)) => {
                     per_cpu += self.blocks.count_free(block) + self.blocks.count_remote(block);
+                }
+                (Use::Split, _) if state.is_isolated() => {
+                    isolated += self.blocks.count_free(block) + self.blocks.count_remote(block);
                 }
                 (Use::Whole, Holder::Nobody) => free_blocks[Order::PAGEBLOCK.index()] += 1,
                 (Use::Split, Holder::Nobody) => self.count_runs(block, &mut free_blocks),
@@ -43,7 +46,7 @@ impl<P: Platform> Freehold<P> {
             managed: FrameCount::new(zone.managed()),
             free: FrameCount::new(zone.level()),
             per_cpu: FrameCount::new(u64::from(per_cpu)),
-            isolated: zone.isolated(),
+            isolated: FrameCount::new(u64::from(isolated)),
             free_blocks,
             marks: zone.watermarks().get(),
             claims: zone.claims(),

@@ -3,10 +3,10 @@
 use crate::units::{MigrateType, Order};
 
 /// Who may write to the bitmap of a pageblock, and what it is used for. From the lowest bit: 16 bits
-/// of holder, [`State::LISTED`], [`State::PENDING`], 2 bits of type, 3 of use,
-/// 5 of order, [`State::CURRENT`].
+/// of holder, [`State::LISTED`], [`State::PENDING`], 2 bits of type, 3 of use, 5 of order,
+/// [`State::CURRENT`], [`State::ISOLATED`].
 ///
-/// All changes keep [`State::PENDING`], which others than the holder set.
+/// All changes keep [`State::PENDING`] and [`State::ISOLATED`], which others than the holder set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State(pub(super) u32);
 
@@ -42,6 +42,7 @@ const WALKER: u32 = HOLDER;
 const TYPE_SHIFT: u32 = 18;
 const USE_SHIFT: u32 = 20;
 const ORDER_SHIFT: u32 = 23;
+const ORDER_MASK: u32 = 31;
 
 /// So many CPUs can hold pageblocks.
 pub(super) const CPUS_MAX: usize = WALKER as usize - 1;
@@ -51,6 +52,9 @@ impl State {
     pub(super) const LISTED: u32 = 1 << 16;
     /// It is on a stack of pageblocks that somebody will look at, or about to be.
     pub(super) const PENDING: u32 = 1 << 17;
+    /// Somebody empties it. If it is in use frame by frame, he holds it as a walker; if it was
+    /// handed out whole, he will once it is given back. Its free frames are not in the level.
+    pub(super) const ISOLATED: u32 = 1 << 29;
 
     /// Its holder takes frames from it at the moment. Such a pageblock is listed.
     pub(super) const CURRENT: u32 = 1 << 28;
@@ -81,7 +85,7 @@ impl State {
 
     /// The order of a block that was handed out whole.
     pub(super) const fn order(self) -> Order {
-        Order::new((self.0 >> ORDER_SHIFT & 31) as u8)
+        Order::new((self.0 >> ORDER_SHIFT & ORDER_MASK) as u8)
     }
 
     pub(super) const fn migratetype(self) -> MigrateType {
@@ -120,6 +124,15 @@ impl State {
         self.0 & State::PENDING != 0
     }
 
+    pub(super) const fn is_isolated(self) -> bool {
+        self.0 & State::ISOLATED != 0
+    }
+
+    #[must_use]
+    pub(super) const fn isolated(self, isolated: bool) -> Self {
+        State(if isolated { self.0 | State::ISOLATED } else { self.0 & !State::ISOLATED })
+    }
+
     #[must_use]
     pub(super) const fn held_by(self, holder: Holder) -> Self {
         let holder = match holder {
@@ -153,7 +166,7 @@ impl State {
 
     #[must_use]
     pub(super) const fn used(self, used_for: Use, order: Order) -> Self {
-        let rest = self.0 & ((1 << USE_SHIFT) - 1);
+        let rest = self.0 & !(7 << USE_SHIFT | ORDER_MASK << ORDER_SHIFT);
         State(rest | (used_for as u32) << USE_SHIFT | (order.get() as u32) << ORDER_SHIFT)
     }
 }
@@ -176,6 +189,10 @@ mod tests {
             huge.held_by(Holder::Nobody).listed(false).migratetype(),
             MigrateType::Unmovable
         );
+        let isolated = huge.isolated(true);
+        assert_eq!((isolated.order(), isolated.is_isolated()), (Order::new(18), true));
+        assert!(isolated.used(Use::Split, Order::ZERO).is_isolated() && !huge.is_isolated());
+        assert_eq!(isolated.isolated(false), huge);
         let last = Holder::Cpu(CPUS_MAX - 1);
         assert_eq!(State::ABSENT.held_by(last).holder(), last);
         assert_eq!(State::ABSENT.held_by(Holder::Walker).holder(), Holder::Walker);

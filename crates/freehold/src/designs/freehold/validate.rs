@@ -140,15 +140,14 @@ impl<P: Platform> Freehold<P> {
     /// Checks that the level of a zone is what its pageblocks say, if it is steady enough to tell.
     fn check_level(&self, index: ZoneIndex) -> Option<Rule> {
         let zone = self.zone(index);
-        let (before, isolated, managed) = (zone.level(), zone.isolated(), zone.managed());
+        let (before, managed) = (zone.level(), zone.managed());
         let mut census = Census::default();
         self.count(index, &mut census);
-        let steady = zone.level() == before && zone.isolated() == isolated;
+        let steady = zone.level() == before;
         if census.managed.get() != managed {
             return Some(Rule::ManagedCounted);
         }
-        let counted = census.free.get() == before && census.isolated == isolated;
-        (steady && !counted).then_some(Rule::FreeCounted)
+        (steady && census.free.get() != before).then_some(Rule::FreeCounted)
     }
 
     /// Counts the frames of a zone by where they are.
@@ -156,6 +155,7 @@ impl<P: Platform> Freehold<P> {
         for block in self.blocks_of(zone) {
             let (state, present) = (self.blocks.state(block), self.blocks.count_present(block));
             let free = self.blocks.count_free(block).min(present);
+            let with_remote = (free + self.blocks.count_remote(block)).min(present);
             let frames = |count: u32| FrameCount::new(u64::from(count));
             census.managed += frames(present);
             match (state.used_for(), state.holder()) {
@@ -163,9 +163,12 @@ impl<P: Platform> Freehold<P> {
                     census.allocated += frames(present);
                 }
                 (_, Holder::Cpu(_)) => {
-                    let kept = (free + self.blocks.count_remote(block)).min(present);
-                    census.per_cpu += frames(kept);
-                    census.allocated += frames(present - kept);
+                    census.per_cpu += frames(with_remote);
+                    census.allocated += frames(present - with_remote);
+                }
+                _ if state.is_isolated() => {
+                    census.isolated += frames(with_remote);
+                    census.allocated += frames(present - with_remote);
                 }
                 _ => {
                     census.free += frames(free);

@@ -37,8 +37,6 @@ struct Setup<P: Platform> {
 struct Level<P: Platform> {
     /// Free frames of pageblocks that nobody holds.
     free: P::U64,
-    /// Free frames of pageblocks that are being emptied.
-    isolated: P::U64,
     /// Whether slots may hold free frames.
     kept: P::U32,
 }
@@ -76,7 +74,7 @@ impl<P: Platform> Zone<P> {
         let (managed, watermarks) = (zero(), Watermarks::new());
         Zone {
             setup: Setup { node, kind, first_block, pool, partial, managed, watermarks },
-            level: Level { free: zero(), isolated: zero(), kept: P::U32::new(0) },
+            level: Level { free: zero(), kept: P::U32::new(0) },
             counts: Counters {
                 allocated: zero(),
                 freed: zero(),
@@ -144,14 +142,6 @@ impl<P: Platform> Zone<P> {
 
     pub(super) fn sub_free(&self, frames: u32) {
         self.level.free.fetch_add(u64::from(frames).wrapping_neg(), Relaxed);
-    }
-
-    pub(super) fn isolated(&self) -> FrameCount {
-        FrameCount::new(self.level.isolated.load(Relaxed))
-    }
-
-    pub(super) fn add_isolated(&self, frames: i64) {
-        self.level.isolated.fetch_add(frames as u64, Relaxed);
     }
 
     /// Notes that a slot may come to hold free frames.

@@ -10,7 +10,7 @@ use crate::Error;
 use crate::compact::{Compaction, Migrate};
 use crate::designs::Context;
 use crate::designs::pcp::COSTLY_ORDER;
-use crate::fragmentation::fragmentation_index;
+use crate::fragmentation::is_to_blame;
 use crate::memmap::block::{BlockType, ZoneIndex};
 use crate::memmap::frame::{FrameIndex, FrameState, Tag};
 use crate::platform::Platform;
@@ -18,10 +18,6 @@ use crate::request::Request;
 use crate::units::{MigrateType, Order, Pfn};
 use crate::zone::compaction::Scanners;
 use crate::zone::watermark::Watermark;
-
-/// Below this fragmentation index, a failure is for want of memory (Linux's
-/// `extfrag_threshold`).
-const EXTFRAG_THRESHOLD: i64 = 500;
 
 /// How the compaction of a zone for a request ended.
 enum Outcome {
@@ -129,8 +125,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         if zone.free().get() <= floor + 2 * order.frames().get() {
             return false;
         }
-        let index = fragmentation_index(&zone.free_blocks(), order);
-        !(costly && (0..=EXTFRAG_THRESHOLD).contains(&index))
+        !costly || is_to_blame(&zone.free_blocks(), order)
     }
 
     /// Compacts all zones as far as it goes.
@@ -196,15 +191,4 @@ impl<P: Platform, Y: Policy<P>> Compactor<'_, P, Y> {
 /// Whether a block is held by a user, and its content can move.
 pub(super) fn is_movable(state: FrameState) -> bool {
     state.tag() == Tag::Allocated && state.block_type() == BlockType::of(MigrateType::Movable)
-}
-
-impl Compaction {
-    fn add(&mut self, other: &Compaction) {
-        self.pageblocks += other.pageblocks;
-        self.migrated += other.migrated;
-        self.busy += other.busy;
-        self.failed += other.failed;
-        self.without_target += other.without_target;
-        self.merged_late += other.merged_late;
-    }
 }

@@ -1,0 +1,39 @@
+//! Frames that lie side by side.
+
+use super::blocks::{BlockIndex, FRAMES};
+use super::runs::WORD_FRAMES;
+
+/// Frames from the first one to behind the last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) first: u32,
+    pub(super) end: u32,
+}
+
+impl Span {
+    /// All frames of so many pageblocks.
+    pub(super) const fn of(block: BlockIndex, count: u32) -> Self {
+        Span { first: block.frame(), end: block.frame() + count * FRAMES }
+    }
+
+    /// The parts of the span in each pageblock that it touches.
+    pub(super) fn blocks(self) -> impl Iterator<Item = (BlockIndex, Span)> {
+        (self.first / FRAMES..self.end.div_ceil(FRAMES)).map(move |block| {
+            let block = BlockIndex(block);
+            let (first, end) = (block.frame(), block.frame() + FRAMES);
+            (block, Span { first: first.max(self.first), end: end.min(self.end) })
+        })
+    }
+
+    /// The words that the span touches, and its bits in each.
+    pub(super) fn words(self) -> impl Iterator<Item = (usize, u64)> {
+        (self.first / WORD_FRAMES..self.end.div_ceil(WORD_FRAMES)).map(move |word| {
+            let start = word * WORD_FRAMES;
+            let below = |frame: u32| match frame.saturating_sub(start) {
+                bits @ 0..WORD_FRAMES => (1 << bits) - 1,
+                _ => !0,
+            };
+            (word as usize, below(self.end) & !below(self.first))
+        })
+    }
+}
