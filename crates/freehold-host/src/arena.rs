@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use freehold::designs::zone_lock::ZoneLock;
+use freehold::designs::Freehold;
 use freehold::{
     Census, CpuId, Design, Error, Events, FrameCount, Order, Pfn, Request, Violation, Watermark,
     ZoneStats,
@@ -25,7 +25,7 @@ use crate::{ArenaBuilder, FrameArena, Host, HostError, Pages, Placement};
 /// arena therefore keeps its front door to itself and offers what cannot take memory from an
 /// owner. [`Arena::into_frames`] and [`ArenaBuilder::build_frames`] give a [`FrameArena`], whose
 /// front door is open and whose memory is reached through raw pointers.
-pub struct Arena<D: Design<Host> = ZoneLock<Host>> {
+pub struct Arena<D: Design<Host> = Freehold<Host>> {
     frames: FrameArena<D>,
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use freehold::Design;
-use freehold::designs::zone_lock::ZoneLock;
+use freehold::designs::Freehold;
 
 use crate::plan::{Plan, Wishes};
 use crate::{Arena, FrameArena, Host, HostError, Topology};
@@ -12,13 +12,13 @@ use crate::{Arena, FrameArena, Host, HostError, Topology};
 ///
 /// ```
 /// use freehold_host::{ArenaBuilder, Host};
-/// use freehold::designs::zone_lock::ZoneLock;
+/// use freehold::designs::Freehold;
 ///
 /// // With the design named; `Arena::builder()` is the same for the default design.
-/// let arena = ArenaBuilder::<ZoneLock<Host>>::new().bytes(16 << 20).cpus(4).nodes(1).build()?;
+/// let arena = ArenaBuilder::<Freehold<Host>>::new().bytes(16 << 20).cpus(4).nodes(1).build()?;
 /// # Ok::<(), freehold_host::HostError>(())
 /// ```
-pub struct ArenaBuilder<D: Design<Host> = ZoneLock<Host>> {
+pub struct ArenaBuilder<D: Design<Host> = Freehold<Host>> {
     bytes: usize,
     capacity_bytes: usize,
     huge_pages: bool,

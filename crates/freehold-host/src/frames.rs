@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::io;
 use std::sync::Mutex;
 
-use freehold::designs::zone_lock::ZoneLock;
+use freehold::designs::Freehold;
 use freehold::{Config, Design, FrameCount, MemoryRange, Metadata, Order, PageAllocator, Pfn};
 
 use crate::mapping::Mapping;
@@ -45,7 +45,7 @@ pub enum Placement {
 /// the memory is only reached through raw pointers and atomic bytes. Code that makes references
 /// from these pointers must therefore keep the `FrameArena` to itself. [`Arena`](crate::Arena)
 /// does exactly that, and hands out owned memory instead.
-pub struct FrameArena<D: Design<Host> = ZoneLock<Host>> {
+pub struct FrameArena<D: Design<Host> = Freehold<Host>> {
     // Fields are dropped in this order: the allocator goes before the metadata that it uses.
     allocator: PageAllocator<Host, D>,
     metadata: Mapping,

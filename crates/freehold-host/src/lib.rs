@@ -42,7 +42,7 @@ mod rseq;
 mod topology;
 
 use freehold::PageAllocator;
-use freehold::designs::zone_lock::ZoneLock;
+use freehold::designs::Freehold;
 
 pub use affinity::{allowed_cpus, bind_current_thread};
 pub use arena::Arena;
@@ -54,7 +54,7 @@ pub use platform::{Host, SpinThenYield};
 pub use topology::{Node, Topology};
 
 /// The allocator on this machine, so that nobody has to type a platform.
-pub type HostAllocator<D = ZoneLock<Host>> = PageAllocator<Host, D>;
+pub type HostAllocator<D = Freehold<Host>> = PageAllocator<Host, D>;
 
 /// The examples of the README, compiled and run as tests.
 #[cfg(doctest)]

@@ -5,7 +5,7 @@ use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 
-use freehold::designs::zone_lock::ZoneLock;
+use freehold::designs::Freehold;
 use freehold::{Design, Order, Pfn};
 
 use crate::frames::bytes_of;
@@ -15,7 +15,7 @@ use crate::{Arena, Host, HostError};
 ///
 /// It is borrowed from its [`Arena`], and can be sent to and freed on any thread. The content is
 /// initialised, but unspecified: what the last owner left, unless it was allocated zeroed.
-pub struct Pages<'a, D: Design<Host> = ZoneLock<Host>> {
+pub struct Pages<'a, D: Design<Host> = Freehold<Host>> {
     arena: &'a Arena<D>,
     pfn: Pfn,
     order: Order,

@@ -27,7 +27,7 @@ Examples:
   freehold run page-fault                       page faults on this machine
   freehold run page-fault --cpus 1,2 --json     on one CPU and on two, as JSON
   freehold run page-fault --machine skylake-2s  on 112 simulated CPUs
-  freehold run bulk --set pcp=fixed             one at a time against in bulk
+  freehold run bulk                             one at a time against in bulk
   freehold race fill                            the designs against other allocators
   freehold check --seeds 1000                   random schedules and failures
   freehold list workloads                       what can be run
@@ -66,7 +66,7 @@ pub(crate) struct RunArgs {
     pub(crate) workload: WorkloadName,
 
     /// The designs to run, separated by commas; `all` for every one but free-lunch.
-    #[arg(long, value_name = "DESIGN", value_delimiter = ',', default_value = "zone-lock")]
+    #[arg(long, value_name = "DESIGN", value_delimiter = ',', default_value = "freehold")]
     pub(crate) design: Vec<DesignChoice>,
 
     /// The machine to run on: `host`, a simulated one (see `freehold list machines`), or a .toml
@@ -96,8 +96,8 @@ pub(crate) struct RunArgs {
 const RUN_HELP: &str = "\
 Examples:
   freehold run page-fault --design zone-lock --cpus 1,2 --json
-  freehold run page-fault --machine skylake-2s --cpus 1,28,56,112 --set pcp=fixed
-  freehold run page-fault --set pcp=fixed --set task_bytes=32MiB
+  freehold run page-fault --machine skylake-2s --cpus 1,28,56,112
+  freehold run page-fault --design zone-lock --set pcp=fixed --set task_bytes=32MiB
   freehold run bulk --cpus 1";
 
 #[derive(Debug, Args)]
@@ -163,7 +163,7 @@ Examples:
 #[command(after_help = CHECK_HELP)]
 pub(crate) struct CheckArgs {
     /// The design to check.
-    #[arg(long, value_name = "DESIGN", default_value = "zone-lock")]
+    #[arg(long, value_name = "DESIGN", default_value = "freehold")]
     pub(crate) design: DesignName,
 
     /// How many seeds to play.

@@ -25,8 +25,9 @@ fn transcripts() {
 
 #[test]
 fn page_fault_reports_one_result_for_each_cell() {
-    let arguments = ["run", "page-fault", "--cpus", "1,1", "--set", "pcp=fixed", "--json"];
-    let document = json(&freehold(&[&arguments[..], &SMALL].concat()));
+    let arguments = ["run", "page-fault", "--cpus", "1,1", "--json", "--design", "zone-lock"];
+    let fixed = ["--set", "pcp=fixed"];
+    let document = json(&freehold(&[&arguments[..], &fixed, &SMALL].concat()));
     assert_eq!(document["schema"], "freehold.run/1");
     let results = document["results"].as_array().unwrap();
     assert_eq!(results.len(), 2);

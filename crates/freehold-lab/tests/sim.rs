@@ -46,7 +46,7 @@ fn another_seed_differs_in_schedule_but_not_in_books() {
 
 #[test]
 fn a_simulated_result_says_where_the_time_went() {
-    let document = run("1", &["--set", "pcp=fixed"]);
+    let document = run("1", &["--design", "zone-lock", "--set", "pcp=fixed"]);
     let results = results(&document);
     let result = &results[1];
     assert_eq!((&result["machine"], &result["cpus"]), (&"skylake-2s".into(), &48.into()));

@@ -18,7 +18,7 @@
 //! ```
 //! use core::mem::MaybeUninit;
 //! use core::sync::atomic::{AtomicU32, AtomicU64};
-//! use freehold::designs::zone_lock::ZoneLock;
+//! use freehold::designs::Freehold;
 //! use freehold::platform::{Platform, native::{NativeCell, SpinLock}};
 //! use freehold::{Config, CpuId, FrameCount, MemoryRange, Metadata, NodeId, PageAllocator};
 //! use freehold::{Order, Pfn, Request};
@@ -44,7 +44,7 @@
 //! let config = Config::new(&memory, &cpus);
 //! let settings = Default::default();
 //!
-//! type Frames = PageAllocator<Kernel, ZoneLock<Kernel>>;
+//! type Frames = PageAllocator<Kernel, Freehold<Kernel>>;
 //! let layout = Frames::layout(&config, &settings)?;
 //! # #[repr(align(64))]
 //! # #[derive(Clone)]
