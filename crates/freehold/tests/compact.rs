@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
 use common::{TestPlatform, run_on};
-use designs::movable_together;
 use freehold::designs::Design;
 use freehold::{
     Config, Error, FrameCount, Immovable, MemoryRange, MigrateError, MigrateType, NodeId, Order,
@@ -326,9 +325,6 @@ fn makes_blocks<D: Design<TestPlatform>>() {
             // A few blocks' worth stay behind, for the scanners meet in the middle of one.
             let free = SPAN - held - frames;
             let most = 80 + 3 * order.frames().get();
-            // Where the like of it is together, the neighbours of what cannot move stay as well.
-            let alone = migratetype == MigrateType::Movable || movable_together(D::NAME) == 1;
-            let most = if alone { most } else { SPAN / 3 };
             assert!(free <= most, "{order}, {migratetype:?}: {free} frames are left");
             for pfn in got {
                 machine.free(pfn, order).expect("it is held");

@@ -1,4 +1,4 @@
-//! The tables of pageblocks: three bitmaps each, and a short record.
+//! The tables of pageblocks: four bitmaps each, and a short record.
 //!
 //! * `free`: a set bit is a free frame. Written by the holder of the pageblock alone, by plain
 //!   stores.
@@ -7,6 +7,8 @@
 //! * `tails`: a set bit is a frame that belongs to the same allocation as the one before it, so
 //!   single frames have none. A free of more than one frame, or of part of an allocation, claims
 //!   what it frees here first, by compare-exchange.
+//!
+//! * `fixed`: see there. Rarely touched.
 //!
 //! A frame that is free in any of the first two has no tail bit. A frame that is no memory is marked
 //! in `remote` and `tails` at once, for good.
@@ -24,6 +26,8 @@ use crate::memmap::block::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{Order, Pfn};
+
+mod fixed;
 
 /// Words of a bitmap for one pageblock.
 pub(super) const WORDS: usize = 1 << (Order::PAGEBLOCK.get() - WORD_ORDER);
@@ -85,7 +89,7 @@ struct Record<P: Platform> {
     prev: P::LocalCell<u32>,
     /// The shelf that it lies on, if it does.
     shelf: P::LocalCell<u32>,
-    /// A bit for each word that may hold content that cannot move.
+    /// A bit for each word some frames of which may hold content that cannot move.
     fixed: P::U32,
 }
 
@@ -95,13 +99,14 @@ pub(super) struct Blocks<P: Platform> {
     free: Table<P::U64>,
     remote: Table<P::U64>,
     tails: Table<P::U64>,
+    fixed: Table<P::U64>,
     first: Pfn,
 }
 
 /// Where the tables will lie.
 pub(super) struct BlocksPlan<P: Platform> {
     records: TablePlan<Record<P>>,
-    bitmaps: [TablePlan<P::U64>; 3],
+    bitmaps: [TablePlan<P::U64>; 4],
     first: Pfn,
 }
 
@@ -122,17 +127,18 @@ impl<P: Platform> Blocks<P> {
         let (first, frames) = config.span_of_blocks()?;
         let blocks = (frames.get() >> Order::PAGEBLOCK.get()) as usize;
         let mut bitmap = || layout.table(SectionKind::Bitmaps, blocks * WORDS);
-        let bitmaps = [bitmap()?, bitmap()?, bitmap()?];
+        let bitmaps = [bitmap()?, bitmap()?, bitmap()?, bitmap()?];
         Ok(BlocksPlan { bitmaps, records: layout.table(SectionKind::Blocks, blocks)?, first })
     }
 
     pub(super) fn carve(plan: &BlocksPlan<P>, carver: &mut Carver) -> Self {
-        let [free, remote, tails] = plan.bitmaps;
+        let [free, remote, tails, fixed] = plan.bitmaps;
         Blocks {
             // No frame is memory yet.
             free: carver.table(free, |_| P::U64::new(0)),
             remote: carver.table(remote, |_| P::U64::new(!0)),
             tails: carver.table(tails, |_| P::U64::new(!0)),
+            fixed: carver.table(fixed, |_| P::U64::new(0)),
             records: carver.table(plan.records, |_| Record {
                 state: P::U32::new(State::ABSENT.0),
                 zone: P::U32::new(NO_ZONE),
@@ -279,15 +285,6 @@ impl<P: Platform> Blocks<P> {
 
     pub(super) fn set_next(&self, block: BlockIndex, next: u32) {
         self.records.get(block.index()).next.set(next);
-    }
-
-    /// The words, from the lowest bit, that may hold content that cannot move: a hint to others.
-    pub(super) fn fixed(&self, block: BlockIndex) -> u32 {
-        self.records.get(block.index()).fixed.load(Relaxed)
-    }
-
-    pub(super) fn set_fixed(&self, block: BlockIndex, words: u32) {
-        self.records.get(block.index()).fixed.store(words, Relaxed);
     }
 
     /// The free frames of a word, as its holder left them.

@@ -250,7 +250,7 @@ impl<P: Platform> Freehold<P> {
     /// Ends a pageblock's being part of a block that was given back: it is whole, and its holder is
     /// this one. Says whether that is so: if it is isolated, those get it who isolated it.
     fn take_apart(&self, block: BlockIndex, holder: Holder) -> bool {
-        self.blocks.set_fixed(block, 0);
+        self.blocks.unfix_all(block);
         let before = self.blocks.update(block, |state| match state.is_isolated() {
             true => {
                 let state = state.used(Use::Split, Order::ZERO).of_type(MigrateType::Movable);
