@@ -92,6 +92,43 @@ pub(crate) enum WorkloadName {
     Contig,
 }
 
+/// The benches of a race.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BenchName {
+    /// Takes a frame and gives it back at once.
+    Pair,
+    /// Takes many frames, then gives them back in the same order.
+    Fill,
+    /// The same, giving them back in random order.
+    Random,
+    /// One thread takes frames, another gives them back.
+    Remote,
+    /// As `fill`, 64 frames a call.
+    Bulk,
+    /// As `fill`, with blocks of order 9: 2 MiB.
+    Huge,
+    /// As `random`, with blocks of the orders and types that the workload `build` asks for.
+    Mixed,
+    /// In memory that is 95 % full, gives a random frame back and takes another.
+    Churn,
+}
+
+/// The contestants of a race that are no design.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PeerName {
+    /// The crate of that name: a buddy system in trees, under a spin lock as its users have it.
+    #[value(name = "buddy_system_allocator")]
+    BuddySystem,
+    /// The crate of that name: a tree of bitmaps, under a spin lock as its users have it.
+    BitmapAllocator,
+    /// mimalloc, asked for memory of a frame's size and alignment.
+    Mimalloc,
+    /// jemalloc, asked for memory of a frame's size and alignment.
+    Jemalloc,
+    /// The kernel of this host: mmap, one byte written in each frame, munmap.
+    HostKernel,
+}
+
 /// The name and the description that the command line shows of a value.
 pub(crate) fn describe(value: &impl ValueEnum) -> (String, String) {
     let value = value.to_possible_value().expect("no choice is hidden");

@@ -1,12 +1,17 @@
 //! The command line.
 
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
+use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use freehold_sim::Spec;
 
-use crate::catalog::{DesignName, SimDesign, WorkloadName};
+use crate::catalog::{BenchName, DesignName, SimDesign, WorkloadName};
 use crate::machine::{Machine, parse_simulated};
+use crate::race::contestant::ContestantChoice;
+use crate::race::probe;
 
 /// Runs workloads on page-frame allocators and reports what they cost.
 #[derive(Debug, Parser)]
@@ -23,6 +28,7 @@ Examples:
   freehold run page-fault --cpus 1,2 --json     on one CPU and on two, as JSON
   freehold run page-fault --machine skylake-2s  on 112 simulated CPUs
   freehold run bulk --set pcp=fixed             one at a time against in bulk
+  freehold race fill                            the designs against other allocators
   freehold check --seeds 1000                   random schedules and failures
   freehold list workloads                       what can be run
 
@@ -41,8 +47,16 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// Check a design under random schedules and failures.
     Check(CheckArgs),
+    /// Race the designs against other allocators on this machine.
+    Race(RaceArgs),
     /// List what there is to choose from.
     List(ListArgs),
+    /// Load a library that is to race, in a process of its own.
+    #[command(name = probe::COMMAND, hide = true)]
+    ProbePeer {
+        /// The library.
+        library: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -248,6 +262,64 @@ pub(crate) fn chosen_designs(choices: &[DesignChoice]) -> Vec<SimDesign> {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = RACE_HELP)]
+pub(crate) struct RaceArgs {
+    /// The benches, one after the other. Default: all (see `freehold list benches`).
+    #[arg(value_name = "BENCH")]
+    pub(crate) benches: Vec<BenchName>,
+
+    /// Who races, separated by commas; `all` for all designs and peers.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "all")]
+    pub(crate) contestants: Vec<ContestantChoice>,
+
+    /// Another contestant: a shared library by include/freehold_peer.h. May be given several times.
+    #[arg(long = "peer", value_name = "LIBRARY.so")]
+    pub(crate) peers: Vec<PathBuf>,
+
+    /// How many threads, each bound to a CPU; several counts, separated by commas, are raced one
+    /// after the other. Default: 1,2, as far as there are CPUs.
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) threads: Vec<u32>,
+
+    /// How often everybody takes their turn.
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = within(1..=1000))]
+    pub(crate) rounds: usize,
+
+    /// Frames that each thread takes before it gives them back.
+    #[arg(long, value_name = "N", default_value_t = 32768, value_parser = within(64..=1 << 22))]
+    pub(crate) frames: usize,
+
+    /// How many milliseconds a turn takes, in whole passes over the frames, of which there is at
+    /// least one.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = within(0..=10_000))]
+    pub(crate) sample_ms: usize,
+
+    /// Print one JSON document instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Understands a number within a range.
+fn within(range: RangeInclusive<u64>) -> impl TypedValueParser<Value = usize> {
+    clap::value_parser!(u64).range(range).map(|number| number as usize)
+}
+
+const RACE_HELP: &str = "\
+Contestants take turns, round by round; figures are medians over the rounds, and ratios are taken
+within a round. Outside of what is timed, a referee sees to it that no frame is handed out twice,
+that none is made up, and that all come back. A contestant that fails is reported, and the exit code
+is 1.
+
+Examples:
+  freehold race                                all benches, all contestants: a minute
+  freehold race pair fill --threads 2 --json   two benches, on two CPUs
+  freehold race bulk --contestants zone-lock,mimalloc
+  freehold race --peer ./my_allocator.so       and an allocator of your own
+  freehold race --rounds 1 --frames 512 --sample-ms 0
+                                               to see that all works";
+
+#[derive(Debug, Args)]
 #[command(after_help = LIST_HELP)]
 pub(crate) struct ListArgs {
     /// What to list.
@@ -278,4 +350,8 @@ pub(crate) enum ListWhat {
     Machines,
     /// What `--set` can change.
     Settings,
+    /// What can be raced in.
+    Benches,
+    /// Who races besides the designs.
+    Peers,
 }

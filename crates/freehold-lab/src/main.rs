@@ -14,6 +14,7 @@ mod host;
 mod list;
 mod machine;
 mod matrix;
+mod race;
 mod report;
 mod run;
 mod settings;
@@ -51,7 +52,9 @@ fn main() -> ExitCode {
         cli::Command::Run(args) => run::run(args),
         cli::Command::Compare(args) => compare::compare(args),
         cli::Command::Check(args) => check::check(args),
+        cli::Command::Race(args) => race::race(args),
         cli::Command::List(args) => list::list(args),
+        cli::Command::ProbePeer { library } => race::probe::probe(library),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -67,7 +67,12 @@ impl<'a> Matrix<'a> {
                     "{name} runs on simulated machines only: name one with --machine"
                 ))
             })?;
-            cells.push(HostCell { design, cpus: tasks::cpus_for(count)?, seed, assignments });
+            cells.push(HostCell {
+                design,
+                cpus: tasks::cpus_for(count, "--cpus")?,
+                seed,
+                assignments,
+            });
         }
         let steps = with_workload!(workload, W => W::steps(assignments)?);
         Ok(HostCells { workload, cells, steps })

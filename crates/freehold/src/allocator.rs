@@ -73,12 +73,17 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     }
 
     #[inline(always)]
-    fn context(&self) -> Context<'_, P> {
+    pub(crate) fn design(&self) -> &D {
+        &self.design
+    }
+
+    #[inline(always)]
+    pub(crate) fn context(&self) -> Context<'_, P> {
         Context { platform: &self.platform, topology: &self.topology }
     }
 
     /// The request with its node filled in, and the zones that it may use, if it makes sense.
-    fn resolve(&self, request: Request) -> Result<(Request, &[u16]), Error> {
+    pub(crate) fn resolve(&self, request: Request) -> Result<(Request, &[u16]), Error> {
         if request.order > D::ORDER_MAX {
             return Err(Error::OrderTooLarge);
         }
@@ -97,7 +102,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// [`Error::OutOfMemory`] or [`Error::BelowWatermark`], after even the frames that other CPUs
     /// keep have been collected; [`Error::OrderTooLarge`], [`Error::UnknownNode`],
     /// [`Error::UnknownZone`].
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&self, request: Request) -> Result<Pfn, Error> {
         if request.node.is_none()
             && !request.only_node

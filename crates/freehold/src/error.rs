@@ -18,6 +18,8 @@ pub enum Error {
     UnknownZone,
     /// There is no CPU with this number.
     UnknownCpu,
+    /// Another thread has tenure of the CPU's slots.
+    Tenured,
     /// The frame number is not a multiple of the block's size.
     Misaligned,
     /// The frame is not managed by this allocator.
@@ -59,6 +61,7 @@ impl fmt::Display for Error {
             Error::UnknownNode => "there is no such node",
             Error::UnknownZone => "the node has no zone that the request may use",
             Error::UnknownCpu => "there is no such CPU",
+            Error::Tenured => "another thread has tenure of the CPU's slots",
             Error::Misaligned => "the frame number is not a multiple of the block size",
             Error::ForeignFrame => "the frame is not managed by this allocator",
             Error::DoubleFree => "the frame is free already",

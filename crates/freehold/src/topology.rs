@@ -154,7 +154,7 @@ impl Topology {
 
 /// The zones within `limit` in the order in which a request from `from` tries them: nodes by
 /// distance, and on each node the least restricted zone first (Linux's node order).
-fn zonelist<'a>(
+pub(crate) fn zonelist<'a>(
     config: &'a Config<'a>,
     nodes: usize,
     from: NodeId,

@@ -23,12 +23,12 @@ pub(crate) fn memory_available() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Checks that the operating system could give `bytes`. `setting` is what a user can lower.
-pub(crate) fn check_memory(cpus: usize, bytes: u64, setting: &str) -> Result<()> {
+/// Checks that the operating system could give `bytes`. `sizes` is what a user can lower.
+pub(crate) fn check_memory(cpus: usize, bytes: u64, sizes: &str) -> Result<()> {
     match memory_available().filter(|&available| available < bytes) {
         None => Ok(()),
         Some(available) => Err(anyhow!(
-            "{} need {}, but this machine has {} to spare: lower --cpus or --set {setting}",
+            "{} need {}, but this machine has {} to spare: lower {sizes}",
             cpus_in_words(cpus),
             ByteSize(bytes),
             ByteSize(available)

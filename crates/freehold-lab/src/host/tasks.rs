@@ -6,16 +6,16 @@ use freehold_host::{allowed_cpus, bind_current_thread};
 
 use crate::UsageError;
 
-/// The first `count` CPUs that this process may use.
+/// The first `count` CPUs that this process may use. `flag` is what asked for so many.
 ///
 /// # Errors
 ///
 /// A usage error if there are not so many.
-pub(crate) fn cpus_for(count: u32) -> Result<Vec<CpuId>> {
+pub(crate) fn cpus_for(count: u32, flag: &str) -> Result<Vec<CpuId>> {
     let allowed = allowed_cpus()?;
     if allowed.len() < count as usize {
         let there = allowed.len();
-        let message = format!("--cpus {count}: this process may use {there} CPUs of the host");
+        let message = format!("{flag} {count}: this process may use {there} CPUs of the host");
         return Err(UsageError(message).into());
     }
     Ok(allowed.into_iter().take(count as usize).collect())

@@ -1,6 +1,7 @@
-//! The yardstick of all timings on a real machine: one uncontended lock and unlock, measured in
-//! the same run, round by round beside what is compared with it.
+//! The yardsticks of all timings on a real machine, measured in the same run, round by round beside
+//! what is compared with them: one uncontended lock and unlock, above all.
 
+use std::convert::Infallible;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -58,16 +59,10 @@ impl Yardstick {
 }
 
 fn measure_bound<D: HostDesign>(arena: &FrameArena<D>) -> Result<Yardstick> {
-    let lock = <Host as Platform>::Lock::new(LockClass::Zone);
     let (mut locks, mut pairs) = (Vec::new(), Vec::new());
     // One round more, which is not counted, warms up.
     for round in 0..=ROUNDS {
-        let lock_ns = time_ns(|| {
-            let lock = black_box(&lock);
-            lock.lock();
-            black_box(lock).unlock();
-            Ok(())
-        })?;
+        let lock_ns = lock_pair_ns();
         let pair_ns = time_ns(|| {
             let frame = arena.allocator().alloc(Request::default())?;
             arena.allocator().free(black_box(frame), Order::ZERO)
@@ -85,8 +80,49 @@ fn measure_bound<D: HostDesign>(arena: &FrameArena<D>) -> Result<Yardstick> {
     })
 }
 
+/// What an uncontended lock and unlock of the lock that the allocators use takes now, in ns.
+pub(crate) fn lock_pair_ns() -> f64 {
+    let lock = <Host as Platform>::Lock::new(LockClass::Zone);
+    let time = time_ns(|| {
+        let lock = black_box(&lock);
+        lock.lock();
+        black_box(lock).unlock();
+        Ok::<(), Infallible>(())
+    });
+    time.unwrap_or_else(|never| match never {})
+}
+
+/// What taking a number off a vector and putting it back takes now, in ns: the least that an
+/// allocator of one thread's own could do.
+pub(crate) fn vec_pair_ns() -> f64 {
+    let mut frames: Vec<u64> = (0..512).collect();
+    let time = time_ns(|| {
+        let frame = frames.pop().unwrap_or_default();
+        // Else the two would cancel out.
+        frames.push(black_box(frame));
+        Ok::<(), Infallible>(())
+    });
+    time.unwrap_or_else(|never| match never {})
+}
+
+/// What looking at the clock twice takes, in ns: at its fastest, since others may take the CPU away
+/// meanwhile, and too much would be taken off all times.
+pub(crate) fn clock_ns() -> f64 {
+    const ROUNDS: u32 = 20;
+    const LOOKS: u32 = 500;
+    let round = || {
+        let start = Instant::now();
+        for _ in 0..LOOKS {
+            black_box(Instant::now());
+        }
+        // Of the two looks around a call, half of each lies outside.
+        start.elapsed().as_nanos() as f64 / f64::from(LOOKS)
+    };
+    (0..ROUNDS).map(|_| round()).fold(f64::INFINITY, f64::min)
+}
+
 /// The mean time of one call, in ns.
-fn time_ns(mut step: impl FnMut() -> Result<(), freehold::Error>) -> Result<f64> {
+fn time_ns<E>(mut step: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     let start = Instant::now();
     for _ in 0..REPEATS {
         step()?;

@@ -6,8 +6,8 @@ use freehold::Setting;
 use serde::Serialize;
 
 use crate::catalog::{
-    DesignName, SimDesign, WorkloadName, describe, design_settings, host_settings, name_of,
-    sim_settings,
+    BenchName, DesignName, PeerName, SimDesign, WorkloadName, describe, design_settings,
+    host_settings, name_of, sim_settings,
 };
 use crate::cli::{ListArgs, ListWhat};
 use crate::report::out;
@@ -37,6 +37,14 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
         ListWhat::Designs => print_named::<SimDesign>(args.json),
         ListWhat::Machines => machines::print(args.json, args.details),
         ListWhat::Settings => print_settings(args.json),
+        ListWhat::Benches => print_named::<BenchName>(args.json),
+        ListWhat::Peers => {
+            print_named::<PeerName>(args.json)?;
+            if !args.json {
+                out!("Every design races, too, and so does any library that --peer names.");
+            }
+            Ok(())
+        }
     }
 }
 

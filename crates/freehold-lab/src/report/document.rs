@@ -85,6 +85,11 @@ pub(crate) fn cpus_in_words(cpus: usize) -> String {
     format!("{cpus} CPU{}", if cpus == 1 { "" } else { "s" })
 }
 
+/// A number of threads as people write it.
+pub(crate) fn threads_in_words(threads: usize) -> String {
+    format!("{threads} thread{}", if threads == 1 { "" } else { "s" })
+}
+
 /// What was done, and how fast.
 #[derive(Debug, Serialize)]
 pub(crate) struct Work {

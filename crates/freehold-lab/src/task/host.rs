@@ -19,6 +19,7 @@ use crate::catalog::with_design;
 use crate::cell::HostCell;
 use crate::frames::Frames;
 use crate::host::tasks::bind;
+use crate::host::yardstick::clock_ns;
 use crate::host::{HostDesign, check_memory};
 use crate::machine::FRAME_BYTES;
 
@@ -227,7 +228,7 @@ impl Task for HostTask<'_> {
 /// Runs the tasks of a cell.
 pub(super) fn run<W: TaskWorkload>(cell: &HostCell<'_>, work: &W) -> Result<Finished> {
     let bytes = arena_bytes(work.memory());
-    check_memory(cell.cpus.len(), bytes, W::SIZE)?;
+    check_memory(cell.cpus.len(), bytes, &format!("--cpus or --set {}", W::SIZE))?;
     with_design!(cell.design, Host, D => {
         let builder = ArenaBuilder::<D>::new().bytes(usize::try_from(bytes)?);
         let arena = builder.settings(cell.assignments.of_design()?).build_frames()?;
@@ -279,22 +280,6 @@ fn run_task<W: TaskWorkload>(
     Returned { outcome: outcome.ok(), held, calls: task.meter.calls() }
 }
 
-/// What looking at the clock twice takes, in ns: at its fastest, since others may take the CPU away
-/// meanwhile, and too much would be taken off all times.
-fn clock_ns() -> f64 {
-    const ROUNDS: u32 = 20;
-    const LOOKS: u32 = 500;
-    let round = || {
-        let start = Instant::now();
-        for _ in 0..LOOKS {
-            std::hint::black_box(Instant::now());
-        }
-        // Of the two looks around a call, half of each lies outside.
-        start.elapsed().as_nanos() as f64 / f64::from(LOOKS)
-    };
-    (0..ROUNDS).map(|_| round()).fold(f64::INFINITY, f64::min)
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -304,9 +289,27 @@ pub(super) mod tests {
     pub(in crate::task) fn on_host(work: impl FnOnce(&HostTask<'_>)) {
         let builder = ArenaBuilder::<ZoneLock<Host>>::new().bytes(16 << 20);
         let arena = builder.build_frames().expect("16 MiB can be mapped");
-        let (frames, managed) = (&arena.allocator(), arena.total_frames());
-        let shared = Shared::new(Ground { frames, memory: &arena, managed }, &[], 1);
-        work(&HostTask::new(&shared, Place { index: 0, seed: 1 }));
+        on_arena(&arena, &arena.allocator(), work);
+    }
+
+    /// The same in an arena whose allocator is called through something else.
+    fn on_arena<R>(
+        arena: &FrameArena<ZoneLock<Host>>,
+        frames: &(dyn Frames + Sync),
+        work: impl FnOnce(&HostTask<'_>) -> R,
+    ) -> R {
+        let ground = Ground { frames, memory: arena, managed: arena.total_frames() };
+        let shared = Shared::new(ground, &[], 1);
+        work(&HostTask::new(&shared, Place { index: 0, seed: 1 }))
+    }
+
+    /// Runs one task of a workload in an arena whose allocator is called through something else.
+    pub(crate) fn run_one<W: TaskWorkload>(
+        arena: &FrameArena<ZoneLock<Host>>,
+        frames: &(dyn Frames + Sync),
+        work: &W,
+    ) -> Result<W::Outcome> {
+        on_arena(arena, frames, |task| work.run(task, &mut Vec::new()))
     }
 
     #[test]

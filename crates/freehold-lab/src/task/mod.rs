@@ -18,6 +18,8 @@ use freehold::{Error, Order, Pfn, RangeRequest, Request};
 use freehold_sim::{Key, Path};
 
 use crate::frames::Frames;
+#[cfg(test)]
+pub(crate) use host::tests::run_one;
 use owners::{Mover, Owners};
 
 /// How long a task that waits for another one does nothing before it looks again, in virtual time.

@@ -17,7 +17,7 @@ use crate::units::{CpuId, FrameCount, Order, Pfn};
 
 pub use block_owner::BlockOwner;
 pub use cluster::Cluster;
-pub use freehold::{Freehold, FreeholdSettings, Pick};
+pub use freehold::{Freehold, FreeholdSettings, Pick, Tenure};
 pub use lazy_merge::LazyMerge;
 pub use merge_ahead::MergeAhead;
 pub use skeleton::{OwnSettings, Pcp, ZonedSettings};

@@ -364,6 +364,12 @@ impl<T> Table<T> {
         self.0.get_at(index, size_of::<T>())
     }
 
+    /// The record at `index`, if there is one.
+    #[inline(always)]
+    pub(crate) fn try_get(&self, index: usize) -> Option<&T> {
+        (index < self.0.len).then(|| self.0.get_at(index, size_of::<T>()))
+    }
+
     /// All records in order.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
         (0..self.len()).map(|index| self.get(index))
@@ -384,6 +390,52 @@ impl<T> Table<T> {
         // SAFETY: the records from `first` lie side by side within the table (`Carver::table`
         // checks the stride), are initialised, and only shared references to them exist.
         unsafe { core::slice::from_raw_parts(first.as_ptr(), len) }
+    }
+}
+
+/// Several tables of the same length one behind the other: whoever has looked into one of them at
+/// an index need not check it for the others.
+#[derive(Debug)]
+pub(crate) struct Planes<T, const N: usize> {
+    table: Table<T>,
+    /// How many records each has.
+    len: usize,
+}
+
+impl<T, const N: usize> Planes<T, N> {
+    /// Planes out of a table that has so many records for each.
+    ///
+    /// # Panics
+    ///
+    /// If the table has another length than all planes together.
+    pub(crate) fn new(table: Table<T>, len: usize) -> Self {
+        assert!(len.checked_mul(N) == Some(table.len()), "the planes make up the table");
+        Planes { table, len }
+    }
+
+    /// The record at `index` of a plane, if there is one.
+    #[inline(always)]
+    pub(crate) fn try_get<const PLANE: usize>(&self, index: usize) -> Option<&T> {
+        const { assert!(PLANE < N, "there is such a plane") };
+        // SAFETY: the planes make up the table (checked by `new`), so `PLANE * len + index` is
+        // below its length if the index is below that of a plane, and the record lies within the
+        // table, is initialised, and only shared references to it exist.
+        (index < self.len).then(|| unsafe {
+            self.table.0.record(PLANE * self.len + index, size_of::<T>()).as_ref()
+        })
+    }
+
+    /// The record at `index` of a plane.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[inline(always)]
+    pub(crate) fn get<const PLANE: usize>(&self, index: usize) -> &T {
+        match self.try_get::<PLANE>(index) {
+            Some(record) => record,
+            None => no_such_record(index, self.len),
+        }
     }
 }
 

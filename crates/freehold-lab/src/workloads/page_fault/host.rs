@@ -114,7 +114,7 @@ fn arena_for<D: HostDesign>(cell: &HostCell<'_>, options: &Options) -> Result<Fr
     let frames = options.task_frames as u64 * cell.cpus.len() as u64;
     // A quarter more, so that watermarks and the frames on per-CPU lists leave enough.
     let bytes = (frames + frames / 4) * FRAME_BYTES + (64 << 20);
-    check_memory(cell.cpus.len(), bytes, "task_bytes")?;
+    check_memory(cell.cpus.len(), bytes, "--cpus or --set task_bytes")?;
     let arena = ArenaBuilder::<D>::new()
         .bytes(usize::try_from(bytes)?)
         .huge_pages(options.huge_pages)

@@ -16,33 +16,50 @@ impl<P: Platform> Freehold<P> {
     /// the zone is low need not be looked at: then the slot has none.
     #[inline(always)]
     pub(super) fn take_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
-        if request.order > Order::PAGEBLOCK
-            || matches!(request.watermark, Watermark::High | Watermark::Low)
-        {
+        if matches!(request.watermark, Watermark::High | Watermark::Low) {
             return None;
         }
-        let cpu = context.topology.fold(context.platform.cpu());
-        let zone = context.topology.best_zone(cpu, request.effective_limit())?;
-        let cpu = context.topology.fold(context.platform.pin());
-        let guard = self.try_lock_pinned(context.platform, cpu, zone)?;
-        let frame = if request.order == Order::ZERO {
-            self.take_current(&guard, request.migratetype)
-        } else {
-            self.take_larger(&guard, request)
-        };
+        if request.order != Order::ZERO {
+            return self.take_larger_at_hand(context, request);
+        }
+        // A number that is no CPU's is folded by the slow path.
+        let home = self.homes.try_get(context.platform.pin().index());
+        let frame = home.and_then(|home| {
+            // Before the lock is taken: what comes between that and its release is what the next
+            // locked step waits for.
+            let slot = self.slots.try_get(home.best(request.effective_limit()))?;
+            if !home.try_lock() {
+                return None;
+            }
+            let frame = self.take_current(slot, request.migratetype);
+            home.unlock();
+            frame
+        });
+        context.platform.unpin();
         frame.map(|frame| self.blocks.pfn_of(frame))
     }
 
-    /// Takes a block of more than one frame, up to a pageblock, that the slot has already.
+    /// Takes a block of more than one frame that the slot has at hand, or whole pageblocks from the
+    /// pool.
     #[inline(never)]
-    fn take_larger(&self, guard: &SlotGuard<'_, P>, request: &Request) -> Option<u32> {
-        if request.order == Order::PAGEBLOCK {
-            return self.take_spare(guard, request);
-        }
-        let block = guard.slot.current_block(request.migratetype)?;
-        let run = self.blocks.find_run(block, request.order)?;
-        self.blocks.take_run(run);
-        Some(run.frame())
+    fn take_larger_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
+        let Request { order, migratetype, .. } = *request;
+        let cpu = context.topology.fold(context.platform.cpu());
+        let zone = context.topology.best_zone(cpu, request.effective_limit())?;
+        let held = self.try_lock(context, cpu, zone).and_then(|guard| {
+            if order == Order::PAGEBLOCK {
+                return self.take_spare(&guard, request);
+            }
+            let block = guard.slot.current_block(migratetype)?;
+            let run = self.blocks.find_run(block, order)?;
+            self.blocks.take_run(run);
+            Some(run.frame())
+        });
+        let frame = held.or_else(|| {
+            let from_pool = order >= Order::PAGEBLOCK && self.allows(zone, request, Watermark::Low);
+            from_pool.then(|| self.take_huge(context, zone, request)).flatten()
+        });
+        frame.map(|frame| self.blocks.pfn_of(frame))
     }
 
     /// First from what the running CPU holds of the best zone, and from any zone above its low
@@ -65,11 +82,12 @@ impl<P: Platform> Freehold<P> {
             let may_use_own = class == Watermark::Low
                 && request.watermark != Watermark::Low
                 && (nth == 0 || self.zone(zone).may_keep(0, request));
+            let fetched = match self.allows(zone, request, class) {
+                true => self.alloc_in(context, zone, request),
+                false => None,
+            };
             let own = || self.alloc_own(context, zone, request);
-            may_use_own.then(own).flatten().or_else(|| {
-                let above = self.allows(zone, request, class);
-                above.then(|| self.alloc_in(context, zone, request)).flatten()
-            })
+            fetched.or_else(|| may_use_own.then(own).flatten())
         });
         let frame = frame.or_else(|| {
             zones().find_map(|zone| self.alloc_from_others(context, zone, request, class))
@@ -102,11 +120,11 @@ impl<P: Platform> Freehold<P> {
     fn alloc_held(&self, guard: &SlotGuard<'_, P>, request: &Request) -> Option<u32> {
         let Request { order, migratetype, .. } = *request;
         match order {
-            Order::ZERO => self.take_current(guard, migratetype).or_else(|| {
+            Order::ZERO => self.take_current(guard.slot, migratetype).or_else(|| {
                 if !self.refill_from_own(guard, migratetype) {
                     return None;
                 }
-                self.take_current(guard, migratetype)
+                self.take_current(guard.slot, migratetype)
             }),
             Order::PAGEBLOCK => self.take_spare(guard, request),
             _ if order > Order::PAGEBLOCK => None,
@@ -134,18 +152,26 @@ impl<P: Platform> Freehold<P> {
 
     /// Takes a block of a zone whose level allows it.
     fn alloc_in(&self, context: Context<'_, P>, zone: ZoneIndex, request: &Request) -> Option<u32> {
-        let held = || {
-            let guard = self.lock_some(context, zone)?;
-            self.alloc_held(&guard, request).or_else(|| match request.order {
-                Order::ZERO if self.refill(&guard, request) => {
-                    self.take_current(&guard, request.migratetype)
+        let held = self.lock_some(context, zone).and_then(|guard| self.alloc_with(&guard, request));
+        held.or_else(|| self.alloc_past_slots(context, zone, request))
+    }
+
+    /// Takes a block out of what a slot holds, which may fetch a pageblock for it.
+    pub(super) fn alloc_with(&self, guard: &SlotGuard<'_, P>, request: &Request) -> Option<u32> {
+        let Request { order, migratetype, .. } = *request;
+        match order {
+            Order::ZERO => self.take_current(guard.slot, migratetype).or_else(|| {
+                if !self.refill(guard, request) {
+                    return None;
                 }
-                Order::ZERO => None,
-                order if order >= Order::PAGEBLOCK => None,
-                _ => self.take_fresh_run(&guard, request).map(Run::frame),
-            })
-        };
-        held().or_else(|| self.alloc_past_slots(context, zone, request))
+                self.take_current(guard.slot, migratetype)
+            }),
+            _ if order >= Order::PAGEBLOCK => self.alloc_held(guard, request),
+            _ => {
+                let held = self.alloc_held(guard, request);
+                held.or_else(|| self.take_fresh_run(guard, request).map(Run::frame))
+            }
+        }
     }
 
     /// Takes a block that no slot holds.

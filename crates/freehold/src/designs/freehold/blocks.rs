@@ -7,8 +7,7 @@
 //! * `tails`: a set bit is a frame that belongs to the same allocation as the one before it, so
 //!   single frames have none. A free of more than one frame, or of part of an allocation, claims
 //!   what it frees here first, by compare-exchange.
-//!
-//! * `fixed`: see there. Rarely touched.
+//! * `fixed`: a set bit is a frame that may hold content which cannot move. Rarely touched.
 //!
 //! A frame that is free in any of the first two has no tail bit. A frame that is no memory is marked
 //! in `remote` and `tails` at once, for good.
@@ -23,11 +22,12 @@ use super::state::{Holder, State};
 use crate::Error;
 use crate::config::Config;
 use crate::memmap::block::ZoneIndex;
-use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use crate::memmap::region::{Carver, LayoutBuilder, Planes, SectionKind, Table, TablePlan};
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{Order, Pfn};
 
 mod fixed;
+mod tails;
 
 /// Words of a bitmap for one pageblock.
 pub(super) const WORDS: usize = 1 << (Order::PAGEBLOCK.get() - WORD_ORDER);
@@ -93,20 +93,24 @@ struct Record<P: Platform> {
     fixed: P::U32,
 }
 
+/// The bitmaps, one plane each. A pageblock takes up one cache line of every plane.
+const FREE: usize = 0;
+const TAILS: usize = 1;
+const REMOTE: usize = 2;
+const FIXED: usize = 3;
+
 /// The tables.
 pub(super) struct Blocks<P: Platform> {
     records: Table<Record<P>>,
-    free: Table<P::U64>,
-    remote: Table<P::U64>,
-    tails: Table<P::U64>,
-    fixed: Table<P::U64>,
+    maps: Planes<P::U64, 4>,
     first: Pfn,
 }
 
 /// Where the tables will lie.
 pub(super) struct BlocksPlan<P: Platform> {
     records: TablePlan<Record<P>>,
-    bitmaps: [TablePlan<P::U64>; 4],
+    maps: TablePlan<P::U64>,
+    words: usize,
     first: Pfn,
 }
 
@@ -126,19 +130,22 @@ impl<P: Platform> Blocks<P> {
     ) -> Result<BlocksPlan<P>, Error> {
         let (first, frames) = config.span_of_blocks()?;
         let blocks = (frames.get() >> Order::PAGEBLOCK.get()) as usize;
-        let mut bitmap = || layout.table(SectionKind::Bitmaps, blocks * WORDS);
-        let bitmaps = [bitmap()?, bitmap()?, bitmap()?, bitmap()?];
-        Ok(BlocksPlan { bitmaps, records: layout.table(SectionKind::Blocks, blocks)?, first })
+        Ok(BlocksPlan {
+            maps: layout.table(SectionKind::Bitmaps, 4 * blocks * WORDS)?,
+            words: blocks * WORDS,
+            records: layout.table(SectionKind::Blocks, blocks)?,
+            first,
+        })
     }
 
     pub(super) fn carve(plan: &BlocksPlan<P>, carver: &mut Carver) -> Self {
-        let [free, remote, tails, fixed] = plan.bitmaps;
+        // No frame is memory yet.
+        let maps = carver.table(plan.maps, |index| {
+            let plane = index / plan.words;
+            P::U64::new(if matches!(plane, TAILS | REMOTE) { !0 } else { 0 })
+        });
         Blocks {
-            // No frame is memory yet.
-            free: carver.table(free, |_| P::U64::new(0)),
-            remote: carver.table(remote, |_| P::U64::new(!0)),
-            tails: carver.table(tails, |_| P::U64::new(!0)),
-            fixed: carver.table(fixed, |_| P::U64::new(0)),
+            maps: Planes::new(maps, plan.words),
             records: carver.table(plan.records, |_| Record {
                 state: P::U32::new(State::ABSENT.0),
                 zone: P::U32::new(NO_ZONE),
@@ -287,25 +294,32 @@ impl<P: Platform> Blocks<P> {
         self.records.get(block.index()).next.set(next);
     }
 
+    /// As [`Blocks::free`], if there is such a word.
+    #[inline(always)]
+    pub(super) fn try_free(&self, word: usize) -> Option<u64> {
+        // Relaxed: as in `free`.
+        self.maps.try_get::<FREE>(word).map(|free| free.load(Relaxed))
+    }
+
     /// The free frames of a word, as its holder left them.
     #[inline(always)]
     pub(super) fn free(&self, word: usize) -> u64 {
         // Relaxed: exact for the holder; for others a hint that finds mistakes.
-        self.free.get(word).load(Relaxed)
+        self.maps.get::<FREE>(word).load(Relaxed)
     }
 
     /// Writes the free frames of a word. The caller holds the pageblock.
     #[inline(always)]
     pub(super) fn set_free(&self, word: usize, free: u64) {
         // Relaxed: the next holder is ordered behind by the lock or the state.
-        self.free.get(word).store(free, Relaxed);
+        self.maps.get::<FREE>(word).store(free, Relaxed);
     }
 
     /// Frames of a word that others have freed, and those that are no memory.
     #[inline(always)]
     pub(super) fn remote(&self, word: usize) -> u64 {
         // Acquire: who reuses a frame is ordered behind whoever freed it.
-        self.remote.get(word).load(Acquire)
+        self.maps.get::<REMOTE>(word).load(Acquire)
     }
 
     /// The frames of a word that belong to the same allocation as those before them, and those that
@@ -313,7 +327,20 @@ impl<P: Platform> Blocks<P> {
     #[inline(always)]
     pub(super) fn tails(&self, word: usize) -> u64 {
         // Relaxed: exact for whoever holds the allocation.
-        self.tails.get(word).load(Relaxed)
+        self.maps.get::<TAILS>(word).load(Relaxed)
+    }
+
+    /// Whether frames of a word are allocations of their own, none part of a larger one.
+    #[inline(always)]
+    pub(super) fn are_single(&self, word: usize, mask: u64) -> bool {
+        self.tails(word) & (mask | mask << 1) == 0
+            && (mask >> (WORD_FRAMES - 1) == 0 || self.is_last_single(word))
+    }
+
+    /// Whether the frame behind a word does not belong to the allocation of the last one in it.
+    #[cold]
+    fn is_last_single(&self, word: usize) -> bool {
+        word % WORDS == WORDS - 1 || self.tails(word + 1) & 1 == 0
     }
 
     /// Frames of a word that are no memory.
@@ -328,7 +355,7 @@ impl<P: Platform> Blocks<P> {
         // Release: whoever harvests the frames is ordered behind what was done with them. Acquire:
         // pairs with `harvest`, so that a look at the state that follows is not older than the
         // last harvest; see `notify`.
-        self.remote.get(word).fetch_or(mask, AcqRel)
+        self.maps.get::<REMOTE>(word).fetch_or(mask, AcqRel)
     }
 
     /// Moves frames that others have freed to the free ones. The caller holds the pageblock.
@@ -340,7 +367,7 @@ impl<P: Platform> Blocks<P> {
         let mut found = Harvest::default();
         for word in block.words() {
             let remote = match last {
-                true => self.remote.get(word).fetch_or(0, AcqRel),
+                true => self.maps.get::<REMOTE>(word).fetch_or(0, AcqRel),
                 false => self.remote(word),
             };
             let freed = remote & !self.tails(word);
@@ -349,7 +376,7 @@ impl<P: Platform> Blocks<P> {
                 // First free, then no longer freed: who frees once more finds one or the other,
                 // unless both happen at the same time.
                 self.set_free(word, free | freed);
-                self.remote.get(word).fetch_and(!freed, AcqRel);
+                self.maps.get::<REMOTE>(word).fetch_and(!freed, AcqRel);
                 found.frames += (freed & !free).count_ones();
                 found.doubles += (freed & free).count_ones();
             }
@@ -362,7 +389,7 @@ impl<P: Platform> Blocks<P> {
     pub(super) fn has_remote(&self, block: BlockIndex) -> bool {
         block.words().fold(false, |found, word| {
             // Acquire and release: as in `harvest`.
-            let remote = self.remote.get(word).fetch_or(0, AcqRel);
+            let remote = self.maps.get::<REMOTE>(word).fetch_or(0, AcqRel);
             found | (remote & !self.tails(word) != 0)
         })
     }
@@ -384,15 +411,15 @@ impl<P: Platform> Blocks<P> {
 
     /// Makes frames of a word memory, which are free then. The caller holds the pageblock.
     pub(super) fn add_free(&self, word: usize, mask: u64) {
-        self.tails.get(word).fetch_and(!mask, AcqRel);
-        self.remote.get(word).fetch_and(!mask, AcqRel);
+        self.maps.get::<TAILS>(word).fetch_and(!mask, AcqRel);
+        self.maps.get::<REMOTE>(word).fetch_and(!mask, AcqRel);
         self.set_free(word, self.free(word) | mask);
     }
 
     /// Makes frames of a word memory, as if somebody had freed them there.
     pub(super) fn add_freed(&self, word: usize, mask: u64) {
         // What marks them as freed is set already. Release: for whoever harvests them.
-        self.tails.get(word).fetch_and(!mask, AcqRel);
+        self.maps.get::<TAILS>(word).fetch_and(!mask, AcqRel);
     }
 
     /// Whether all frames of a pageblock are free.
@@ -421,75 +448,5 @@ impl<P: Platform> Blocks<P> {
             self.set_free(word, self.free(word) & !mask);
         }
         self.join(run);
-    }
-
-    /// Marks all frames of a run but the first as belonging to the one before. No frame of it is
-    /// free.
-    pub(super) fn join(&self, run: Run) {
-        let mut inner = run.mask() & !(1 << run.bit);
-        for word in run.words() {
-            if inner != 0 {
-                // Relaxed: whoever frees it got it from whoever allocated it. An atomic step,
-                // since others may change marks of other frames.
-                self.tails.get(word).fetch_or(inner, Relaxed);
-            }
-            inner = run.mask();
-        }
-    }
-
-    /// Marks all frames of a pageblock, none of which is free, as one allocation.
-    pub(super) fn join_all(&self, block: BlockIndex) {
-        for (nth, word) in block.words().enumerate() {
-            // Relaxed: as in `join`.
-            self.tails.get(word).fetch_or(if nth == 0 { !1 } else { !0 }, Relaxed);
-        }
-    }
-
-    /// Claims a run that is an allocation or part of one, by clearing its marks and that of the
-    /// frame behind it, which thereby begins what is left. Of two that claim the same frames at the
-    /// same time at most one succeeds, unless it is a single frame without marks: there is nothing
-    /// to claim then, and setting its bit decides.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::WrongOrder`] if the frames belong to more than one allocation; nothing has changed.
-    pub(super) fn claim(&self, run: Run) -> Result<(), Error> {
-        let first = run.word as usize;
-        for word in run.words() {
-            let needed = if word == first { run.mask() & !(1 << run.bit) } else { !0 };
-            if !self.unjoin(word, needed, run.mask() | run.mask() << 1) {
-                // Of two that race, whoever has the first word goes on, so this is rare.
-                for word in first..word {
-                    let cleared = if word == first { !(1 << run.bit) } else { !0 };
-                    self.tails.get(word).fetch_or(cleared, Relaxed);
-                }
-                return Err(Error::WrongOrder);
-            }
-        }
-        let behind = run.frame() + run.order.frames().get() as u32;
-        if !behind.is_multiple_of(FRAMES) && behind.is_multiple_of(WORD_FRAMES) {
-            self.unjoin(behind as usize / WORD_FRAMES as usize, 0, 1);
-        }
-        Ok(())
-    }
-
-    /// Clears marks of a word if all of `needed` are set; says whether they were. Marks of frames
-    /// that are no memory do not count.
-    pub(super) fn unjoin(&self, word: usize, needed: u64, clear: u64) -> bool {
-        let (tails, holes) = (self.tails.get(word), self.holes(word));
-        let clear = clear & !holes;
-        let mut before = self.tails(word);
-        while before & !holes & needed == needed {
-            if before & clear == 0 {
-                return true;
-            }
-            // Relaxed: whoever frees frames got them from whoever allocated them, and how they are
-            // handed on is ordered by the bit that is set next.
-            match tails.compare_exchange(before, before & !clear, Relaxed, Relaxed) {
-                Ok(_) => return true,
-                Err(now) => before = now,
-            }
-        }
-        false
     }
 }

@@ -2,7 +2,6 @@
 
 use super::Freehold;
 use super::runs::WORD_FRAMES;
-use super::slot::NO_WORD;
 use crate::designs::Context;
 use crate::error::BulkFreeError;
 use crate::memmap::block::ZoneIndex;
@@ -64,7 +63,7 @@ impl<P: Platform> Freehold<P> {
         let mut count = 0;
         while count < out.len() {
             let word = guard.slot.current(request.migratetype);
-            let free = if word == NO_WORD { 0 } else { self.blocks.free(word as usize) };
+            let free = self.blocks.try_free(word as usize).unwrap_or(0);
             if free == 0 {
                 if !self.refill(&guard, request) {
                     break;
@@ -72,7 +71,7 @@ impl<P: Platform> Freehold<P> {
                 continue;
             }
             if self.picks_at_random {
-                let frame = self.take_current(&guard, request.migratetype);
+                let frame = self.take_current(guard.slot, request.migratetype);
                 out[count] = self.blocks.pfn_of(frame.expect("the word has a free frame"));
                 count += 1;
                 continue;
@@ -124,11 +123,8 @@ impl<P: Platform> Freehold<P> {
             count += 1;
         }
         let word = word as usize;
-        let tails = self.blocks.tails(word);
         let taken = self.blocks.free(word) | self.blocks.remote(word);
-        // The frame behind the word may belong to the allocation of the last one in it.
-        let last = 1 << (WORD_FRAMES - 1);
-        if (mask | mask << 1) & tails != 0 || mask & taken != 0 || mask & last != 0 {
+        if !self.blocks.are_single(word, mask) || mask & taken != 0 {
             return 0;
         }
         match self.free_single(context, word, mask) {

@@ -2,7 +2,7 @@
 
 use super::Freehold;
 use super::blocks::BlockIndex;
-use super::guard::SlotGuard;
+use super::guard::{Home, SlotGuard};
 use super::runs::{Run, WORD_FRAMES};
 use super::slot::Fill;
 use super::state::{Holder, Use};
@@ -12,10 +12,15 @@ use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 use crate::zone::watermark::Watermark;
 
-/// Why frames were not freed at home.
-enum NotAtHome {
+/// What came of freeing frames at home.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum AtHome {
+    /// They are free, and nothing else need be done.
+    Done,
+    /// They are free. The pageblock was aside, or may be whole.
+    Unusual,
     /// The slot does not hold the pageblock.
-    Elsewhere,
+    NotHeld,
     /// A frame is free already.
     DoubleFree,
 }
@@ -30,12 +35,9 @@ impl<P: Platform> Freehold<P> {
         order: Order,
     ) -> Result<(), Error> {
         let frame = self.blocks.index_of(pfn).ok_or(Error::ForeignFrame)?;
-        let (word, bit) = ((frame / WORD_FRAMES) as usize, frame % WORD_FRAMES);
-        // A single frame of an allocation of its own, neither followed by a frame of the same one.
-        // What follows the last frame of a word is looked at elsewhere.
-        let marks = self.blocks.tails(word) >> bit & 3;
-        if order == Order::ZERO && marks == 0 && bit < WORD_FRAMES - 1 {
-            return self.free_single(context, word, 1 << bit);
+        let (word, mask) = ((frame / WORD_FRAMES) as usize, 1 << (frame % WORD_FRAMES));
+        if order == Order::ZERO && self.blocks.are_single(word, mask) {
+            return self.free_single(context, word, mask);
         }
         self.free_any(context, pfn, frame, order)
     }
@@ -49,55 +51,71 @@ impl<P: Platform> Freehold<P> {
         mask: u64,
     ) -> Result<(), Error> {
         let block = BlockIndex::of_word(word);
-        let state = self.blocks.state(block);
-        let cpu = context.topology.fold(context.platform.pin());
-        if state.is_split_of(cpu) {
-            let zone = self.blocks.zone(block);
-            if let Some(guard) = self.try_lock_pinned(context.platform, cpu, zone) {
-                match self.free_at_home(&guard, word, mask) {
-                    Ok(()) => return Ok(()),
-                    Err(NotAtHome::DoubleFree) => return Err(Error::DoubleFree),
-                    Err(NotAtHome::Elsewhere) => {}
-                }
+        let cpu = context.platform.pin().index();
+        // A number that is no CPU's is nobody's home.
+        if self.blocks.state(block).is_split_of(cpu)
+            && let Some(home) = self.homes.try_get(cpu)
+            && home.try_lock()
+        {
+            let outcome = self.free_at_home(home, cpu, word, mask);
+            if outcome == AtHome::Unusual {
+                // Unlocks and unpins.
+                let guard = self.guard(context.platform, cpu, self.blocks.zone(block));
+                self.settle(&guard, block);
+                return Ok(());
             }
-        } else {
+            home.unlock();
             context.platform.unpin();
+            return match outcome {
+                AtHome::DoubleFree => Err(Error::DoubleFree),
+                AtHome::NotHeld => self.free_elsewhere(context, word, mask),
+                _ => Ok(()),
+            };
         }
+        context.platform.unpin();
         self.free_elsewhere(context, word, mask)
     }
 
-    /// Frees frames of a pageblock that the locked slot holds.
+    /// Frees frames of a pageblock that a slot of a CPU holds, whose lock the caller has.
     #[inline(always)]
-    fn free_at_home(
+    pub(super) fn free_at_home(
         &self,
-        guard: &SlotGuard<'_, P>,
+        home: &Home<P>,
+        cpu: usize,
         word: usize,
         mask: u64,
-    ) -> Result<(), NotAtHome> {
-        let block = BlockIndex::of_word(word);
+    ) -> AtHome {
         // Who holds it changes under the lock only.
-        let state = self.blocks.state(block);
-        if !state.is_split_of(guard.cpu) {
-            return Err(NotAtHome::Elsewhere);
+        let state = self.blocks.state(BlockIndex::of_word(word));
+        if !state.is_split_of(cpu) {
+            return AtHome::NotHeld;
         }
         let free = self.blocks.free(word);
         if (free | self.blocks.remote(word)) & mask != 0 {
-            return Err(NotAtHome::DoubleFree);
+            return AtHome::DoubleFree;
         }
         self.blocks.set_free(word, free | mask);
-        guard.slot.note_freed(mask.count_ones());
-        if !state.is_listed() {
+        home.note_freed(mask.count_ones());
+        match state.is_listed() && (free | mask != !0 || state.is_current()) {
+            true => AtHome::Done,
+            false => AtHome::Unusual,
+        }
+    }
+
+    /// Looks after a pageblock of a slot that was aside when a frame of it was freed, or may be
+    /// whole now.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn settle(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
+        if !self.blocks.state(block).is_listed() {
             self.list_freed(guard, block);
-        } else if free | mask == !0 {
+        } else {
             self.part_if_whole(guard, block);
         }
-        Ok(())
     }
 
     /// Puts a pageblock that was aside on a shelf, now that it has free frames; or gives it up, if
     /// the zone is so low that slots may keep nothing.
-    #[cold]
-    #[inline(never)]
     fn list_freed(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
         let zone = self.zone(guard.zone);
         if !zone.may_take(0, Watermark::Low, zone.kind()) {
@@ -111,10 +129,8 @@ impl<P: Platform> Freehold<P> {
 
     /// Takes a listed pageblock out of use if all of it is free, unless frames are taken from it at
     /// the moment.
-    #[cold]
-    #[inline(never)]
     fn part_if_whole(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
-        if self.blocks.is_whole(block) && !guard.slot.is_current(block) {
+        if self.blocks.is_whole(block) && !self.blocks.state(block).is_current() {
             guard.slot.unshelve(&self.blocks, block);
             self.keep_whole(guard, block);
         }
@@ -173,11 +189,14 @@ impl<P: Platform> Freehold<P> {
         }
         self.gather(&guard, block);
         self.shelve(&guard, block);
-        match self.free_at_home(&guard, word, mask) {
-            Ok(()) => Ok(true),
-            Err(NotAtHome::DoubleFree) => Err(Error::DoubleFree),
-            // It was whole, and is no longer in use frame by frame.
-            Err(NotAtHome::Elsewhere) => Err(Error::DoubleFree),
+        match self.free_at_home(guard.home, cpu, word, mask) {
+            AtHome::Done => Ok(true),
+            AtHome::Unusual => {
+                self.settle(&guard, block);
+                Ok(true)
+            }
+            // If it is not held any more, it was whole.
+            AtHome::DoubleFree | AtHome::NotHeld => Err(Error::DoubleFree),
         }
     }
 

@@ -6,10 +6,88 @@ use super::Freehold;
 use super::slot::Slot;
 use crate::designs::Context;
 use crate::memmap::block::ZoneIndex;
-use crate::platform::{Platform, Word};
+use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
+use crate::units::ZoneKind;
+
+/// What a CPU needs for every call: the lock over all its slots, and which slot to take from.
+///
+/// One lock for all zones: its address is known from the CPU alone, so that a free need not wait
+/// until it knows the zone of the frame. And what a CPU holds of other zones is rarely touched.
+#[repr(C, align(64))]
+pub(super) struct Home<P: Platform> {
+    lock: P::Lock,
+    /// Whether somebody has the lock for long, and whether others want frames back: see `tenure`.
+    pub(super) tenure: P::U32,
+    /// By zone limit, the place of the slot in the zone that is best; or none. Never changes.
+    best: [u32; ZoneKind::COUNT],
+    /// Frames that were freed into pageblocks of the slots. Guarded by the lock.
+    freed: P::LocalCell<u64>,
+    /// Frames that this CPU took and gave past all slots, in whole pageblocks.
+    huge_allocated: P::U64,
+    huge_freed: P::U64,
+}
+
+impl<P: Platform> Home<P> {
+    /// A CPU whose best slots are at these places.
+    pub(super) fn new(best: [u32; ZoneKind::COUNT]) -> Self {
+        Home {
+            lock: P::Lock::new(LockClass::Slot),
+            tenure: P::U32::new(VACANT),
+            best,
+            freed: P::LocalCell::new(0),
+            huge_allocated: P::U64::new(0),
+            huge_freed: P::U64::new(0),
+        }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline(always)]
+    pub(super) fn try_lock(&self) -> bool {
+        self.lock.try_lock()
+    }
+
+    #[inline(always)]
+    pub(super) fn unlock(&self) {
+        self.lock.unlock();
+    }
+
+    /// The place of the slot that requests with this limit are served from.
+    #[inline(always)]
+    pub(super) fn best(&self, limit: ZoneKind) -> usize {
+        self.best[limit.index()] as usize
+    }
+
+    /// Counts frames that were freed. The caller has the lock.
+    #[inline(always)]
+    pub(super) fn note_freed(&self, frames: u32) {
+        self.freed.set(self.freed.get() + u64::from(frames));
+    }
+
+    /// Counts frames that were taken past all slots.
+    pub(super) fn note_huge_alloc(&self, frames: u32) {
+        // Relaxed: a count, which nothing depends on; as below.
+        self.huge_allocated.fetch_add(u64::from(frames), Relaxed);
+    }
+
+    /// Counts frames that were given back past all slots.
+    pub(super) fn note_huge_free(&self, frames: u32) {
+        self.huge_freed.fetch_add(u64::from(frames), Relaxed);
+    }
+
+    /// What was handed out and taken back past all slots.
+    pub(super) fn huge(&self) -> [u64; 2] {
+        [self.huge_allocated.load(Relaxed), self.huge_freed.load(Relaxed)]
+    }
+
+    /// Frames that were freed so far. The caller has the lock, or gets along with an old count.
+    pub(super) fn freed(&self) -> u64 {
+        self.freed.get()
+    }
+}
 
 /// The slot of a CPU in a zone, locked. Unlocks and unpins when dropped.
 pub(super) struct SlotGuard<'a, P: Platform> {
+    pub(super) home: &'a Home<P>,
     pub(super) slot: &'a Slot<P>,
     pub(super) cpu: usize,
     pub(super) zone: ZoneIndex,
@@ -19,7 +97,7 @@ pub(super) struct SlotGuard<'a, P: Platform> {
 impl<P: Platform> Drop for SlotGuard<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.slot.unlock();
+        self.home.unlock();
         self.platform.unpin();
     }
 }
@@ -32,6 +110,17 @@ pub(super) const HELD: u32 = 1;
 pub(super) const ASKED: u32 = 2;
 
 impl<P: Platform> Freehold<P> {
+    /// A guard for a lock that the caller took, having pinned itself. The fast paths lock and
+    /// unlock by hand, so that the guard need not be written to memory.
+    pub(super) fn guard<'a>(
+        &'a self,
+        platform: &'a P,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> SlotGuard<'a, P> {
+        SlotGuard { home: self.homes.get(cpu), slot: self.slot(cpu, zone), cpu, zone, platform }
+    }
+
     /// Takes the lock of a CPU's slot if it is free. The caller has pinned itself; the guard
     /// unpins, and so does a failure.
     #[inline(always)]
@@ -41,9 +130,8 @@ impl<P: Platform> Freehold<P> {
         cpu: usize,
         zone: ZoneIndex,
     ) -> Option<SlotGuard<'a, P>> {
-        let slot = self.slot(cpu, zone);
-        if slot.try_lock() {
-            return Some(SlotGuard { slot, cpu, zone, platform });
+        if self.homes.get(cpu).try_lock() {
+            return Some(self.guard(platform, cpu, zone));
         }
         platform.unpin();
         None
@@ -80,7 +168,7 @@ impl<P: Platform> Freehold<P> {
         loop {
             let guard = self.try_lock(context, cpu, zone);
             // Relaxed: a hint that does not go away while it matters.
-            if guard.is_some() || self.slot(cpu, zone).tenure().load(Relaxed) != VACANT {
+            if guard.is_some() || self.homes.get(cpu).tenure.load(Relaxed) != VACANT {
                 return guard;
             }
             context.platform.relax();
@@ -99,7 +187,7 @@ impl<P: Platform> Freehold<P> {
         if guard.is_none() {
             // Relaxed: a request, which nothing depends on. It fails if the tenure has ended, or
             // the holder has been asked already.
-            let tenure = self.slot(cpu, zone).tenure();
+            let tenure = &self.homes.get(cpu).tenure;
             let _asked = tenure.compare_exchange(HELD, ASKED, Relaxed, Relaxed);
         }
         guard

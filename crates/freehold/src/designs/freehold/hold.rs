@@ -162,7 +162,7 @@ impl<P: Platform> Freehold<P> {
     /// Harvests a pageblock of a slot.
     pub(super) fn gather(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
         let found = self.blocks.harvest(block, false);
-        guard.slot.note_freed(found.frames);
+        guard.home.note_freed(found.frames);
         if found.doubles > 0 {
             guard.slot.note_doubles(found.doubles);
         }
@@ -187,7 +187,7 @@ impl<P: Platform> Freehold<P> {
     pub(super) fn put_aside(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) -> bool {
         self.blocks.update(block, |state| state.listed(false));
         let found = self.blocks.harvest(block, true);
-        guard.slot.note_freed(found.frames);
+        guard.home.note_freed(found.frames);
         guard.slot.note_doubles(found.doubles);
         if found.frames > 0 {
             self.blocks.update(block, |state| state.listed(true));

@@ -43,8 +43,9 @@ impl<P: Platform> Freehold<P> {
         request: &Request,
     ) -> Option<u32> {
         let Request { order, migratetype, .. } = *request;
+        let cpu = context.topology.fold(context.platform.cpu());
         let block = if order == Order::PAGEBLOCK {
-            self.take_whole(zone, context.topology.fold(context.platform.cpu()))?
+            self.take_whole(zone, cpu)?
         } else {
             loop {
                 let block = self.find_whole(zone, order)?;
@@ -55,14 +56,23 @@ impl<P: Platform> Freehold<P> {
         };
         let (zone, frames) = (self.zone(zone), order.frames().get() as u32);
         zone.sub_free(frames);
-        zone.note_direct_alloc(frames);
+        self.homes.get(cpu).note_huge_alloc(frames);
         self.hand_out(block, order, migratetype);
         Some(block.frame())
     }
 
+    /// Counts a pageblock that changes its type.
+    #[cold]
+    fn note_claim(&self, block: BlockIndex) {
+        self.zone(self.blocks.zone(block)).note_claim();
+    }
+
     /// The number of a pageblock in all memory, by which blocks are aligned.
+    ///
+    /// Trees may begin before the span, so it may be that of a pageblock that is not there.
     fn number(&self, block: BlockIndex) -> u64 {
-        self.blocks.pfn_of(block.frame()).get() >> Order::PAGEBLOCK.get()
+        let first = self.blocks.pfn_of(0).get() >> Order::PAGEBLOCK.get();
+        first.wrapping_add_signed(i64::from(block.0.cast_signed()))
     }
 
     /// The lowest aligned block of whole pageblocks in the pool.
@@ -117,7 +127,7 @@ impl<P: Platform> Freehold<P> {
         for nth in (0..blocks_in(order)).rev() {
             let block = BlockIndex(block.0 + nth);
             if self.blocks.state(block).migratetype() != migratetype {
-                self.zone(self.blocks.zone(block)).note_claim();
+                self.note_claim(block);
             }
             let used_for = if nth == 0 { Use::Huge } else { Use::HugeTail };
             self.blocks.replace(block, |state| {
@@ -127,6 +137,41 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
+    /// Frees a pageblock that was handed out by itself into the reserve of the running CPU's slot,
+    /// if that has none and the zone can spare it; says whether that was so.
+    #[inline]
+    pub(super) fn free_into_reserve(
+        &self,
+        context: Context<'_, P>,
+        block: BlockIndex,
+    ) -> Result<bool, Error> {
+        let index = self.blocks.zone(block);
+        let zone = self.zone(index);
+        let cpu = context.topology.fold(context.platform.pin());
+        let Some(guard) = self.try_lock_pinned(context.platform, cpu, index) else {
+            return Ok(false);
+        };
+        if guard.slot.spare().is_some() || !zone.may_take(0, Watermark::Low, zone.kind()) {
+            return Ok(false);
+        }
+        // Of those who free it, or parts of it, at the same time, one goes first.
+        let taken = self.blocks.try_update(block, |now| {
+            let same = now.used_for() == Use::Huge && now.order() == Order::PAGEBLOCK;
+            let whole = now.used(Use::Whole, Order::ZERO).held_by(Holder::Cpu(cpu));
+            let free = same && now.holder() == Holder::Nobody && !now.is_isolated();
+            free.then_some(whole)
+        });
+        match taken {
+            Ok(_) => {}
+            Err(now) if now.is_isolated() => return Ok(false),
+            Err(_) => return Err(Error::DoubleFree),
+        }
+        guard.home.note_freed(FRAMES);
+        guard.slot.set_spare(Some(block));
+        zone.note_kept();
+        Ok(true)
+    }
+
     /// Frees a block of whole pageblocks, or part of one, in which `block` lies.
     pub(super) fn free_huge(
         &self,
@@ -134,7 +179,17 @@ impl<P: Platform> Freehold<P> {
         frame: u32,
         order: Order,
     ) -> Result<(), Error> {
-        let (head, state) = self.head_of(BlockIndex::of_frame(frame)).ok_or(Error::WrongOrder)?;
+        let block = BlockIndex::of_frame(frame);
+        let is_alone = |state: State| {
+            state.used_for() == Use::Huge && state.order() == Order::PAGEBLOCK //
+        };
+        if order == Order::PAGEBLOCK
+            && is_alone(self.blocks.state(block))
+            && self.free_into_reserve(context, block)?
+        {
+            return Ok(());
+        }
+        let (head, state) = self.head_of(block).ok_or(Error::WrongOrder)?;
         if order > state.order() {
             return Err(Error::WrongOrder);
         }
@@ -218,45 +273,30 @@ impl<P: Platform> Freehold<P> {
 
     /// Takes back a block that its user has given up.
     fn take_back(&self, context: Context<'_, P>, head: BlockIndex, order: Order) {
-        let zone_index = self.blocks.zone(head);
-        let zone = self.zone(zone_index);
+        let cpu = context.topology.fold(context.platform.cpu());
+        let zone = self.zone(self.blocks.zone(head));
         let frames = order.frames().get() as u32;
-        if order == Order::PAGEBLOCK && zone.may_take(0, Watermark::Low, zone.kind()) {
-            let cpu = context.topology.fold(context.platform.cpu());
-            if let Some(guard) = self.try_lock(context, cpu, zone_index)
-                && guard.slot.spare().is_none()
-            {
-                if self.take_apart(head, Holder::Cpu(guard.cpu)) {
-                    guard.slot.note_freed(FRAMES);
-                    guard.slot.set_spare(Some(head));
-                    zone.note_kept();
-                } else {
-                    zone.note_direct_free(FRAMES);
-                }
-                return;
-            }
-        }
-        zone.note_direct_free(frames);
+        self.homes.get(cpu).note_huge_free(frames);
         // The head last: whoever finds another one finds its head as well.
         for nth in (0..blocks_in(order)).rev() {
             let block = BlockIndex(head.0 + nth);
-            if self.take_apart(block, Holder::Walker) {
+            if self.take_apart(block) {
                 zone.add_free(FRAMES);
                 self.give_whole(block);
             }
         }
     }
 
-    /// Ends a pageblock's being part of a block that was given back: it is whole, and its holder is
-    /// this one. Says whether that is so: if it is isolated, those get it who isolated it.
-    fn take_apart(&self, block: BlockIndex, holder: Holder) -> bool {
+    /// Ends a pageblock's being part of a block that was given back: it is whole, and the caller
+    /// holds it. Says whether that is so: if it is isolated, those get it who isolated it.
+    fn take_apart(&self, block: BlockIndex) -> bool {
         self.blocks.unfix_all(block);
         let before = self.blocks.update(block, |state| match state.is_isolated() {
             true => {
                 let state = state.used(Use::Split, Order::ZERO).of_type(MigrateType::Movable);
                 state.held_by(Holder::Walker)
             }
-            false => state.used(Use::Whole, Order::ZERO).held_by(holder),
+            false => state.used(Use::Whole, Order::ZERO).held_by(Holder::Walker),
         });
         !before.is_isolated()
     }

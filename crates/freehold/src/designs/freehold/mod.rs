@@ -32,9 +32,11 @@ use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan
 use crate::platform::{LockClass, Platform, RawLock};
 use crate::request::{RangeRequest, Request};
 use crate::stat::{Census, Events, Violation, ZoneStats};
-use crate::units::{CpuId, FrameCount, MigrateType, Order, Pfn};
+use crate::topology::zonelist;
+use crate::units::{CpuId, FrameCount, MigrateType, Order, Pfn, ZoneKind};
 
 use blocks::{Blocks, BlocksPlan, FRAMES};
+use guard::Home;
 use slot::Slot;
 use state::CPUS_MAX;
 use tree::{Forest, ForestPlan, Tree};
@@ -65,16 +67,20 @@ mod settings;
 mod slot;
 mod span;
 mod state;
+mod tenure;
 mod tree;
 mod validate;
 mod zone;
 
 pub use settings::{FreeholdSettings, Pick};
+pub use tenure::Tenure;
 
 /// The design.
 pub struct Freehold<P: Platform> {
     blocks: Blocks<P>,
     zones: Table<Zone<P>>,
+    /// One for each CPU.
+    homes: Table<Home<P>>,
     /// All zones of CPU 0, then all of CPU 1, and so on.
     slots: Table<Slot<P>>,
     forest: Forest<P>,
@@ -94,6 +100,7 @@ struct Hotplug<P: Platform> {
 pub struct FreeholdPlan<P: Platform> {
     zones: TablePlan<Zone<P>>,
     hotplug: TablePlan<Hotplug<P>>,
+    homes: TablePlan<Home<P>>,
     slots: TablePlan<Slot<P>>,
     forest: ForestPlan<P>,
     blocks: BlocksPlan<P>,
@@ -122,6 +129,19 @@ fn spans<'a>(config: &'a Config<'a>) -> Result<impl Iterator<Item = (u32, usize)
     }))
 }
 
+/// By zone limit, the place of the slot that a CPU takes from first; or none.
+fn best_slots(config: &Config<'_>, cpu: usize) -> [u32; ZoneKind::COUNT] {
+    let zones = config.zones().count();
+    let (from, nodes) = (config.cpu_nodes[cpu], config.nodes());
+    ZoneKind::ALL.map(|limit| match zonelist(config, nodes, from, limit).next() {
+        Some(best) => {
+            let zone = config.zones().position(|zone| zone == best).unwrap_or(0);
+            (cpu * zones + zone) as u32
+        }
+        None => u32::MAX,
+    })
+}
+
 /// The trees of a zone: the pool, and one a type.
 const TREES: usize = 1 + MigrateType::COUNT;
 
@@ -140,8 +160,12 @@ impl<P: Platform> Freehold<P> {
         (0..self.zones.len() as u16).map(ZoneIndex)
     }
 
+    fn pfn_of(&self, frame: u32) -> Pfn {
+        self.blocks.pfn_of(frame)
+    }
+
     fn cpus(&self) -> usize {
-        self.slots.len() / self.zones.len()
+        self.homes.len()
     }
 }
 
@@ -164,6 +188,7 @@ impl<P: Platform> Design<P> for Freehold<P> {
         Ok(FreeholdPlan {
             zones: layout.table(SectionKind::Zones, zones)?,
             hotplug: layout.table(SectionKind::Zones, 1)?,
+            homes: layout.table(SectionKind::PerCpu, cpus)?,
             slots: layout.table(SectionKind::PerCpu, cpus * zones)?,
             forest: Forest::plan(words, layout)?,
             blocks: Blocks::plan(config, layout)?,
@@ -197,6 +222,7 @@ impl<P: Platform> Design<P> for Freehold<P> {
                 lock: P::Lock::new(LockClass::Hotplug),
                 min_free: config.min_free,
             }),
+            homes: carver.table(plan.homes, |cpu| Home::new(best_slots(config, cpu))),
             slots: carver.table(plan.slots, |index| Slot::new(index as u64 + 1)),
             forest: Forest::carve(&plan.forest, carver),
             blocks: Blocks::carve(&plan.blocks, carver),

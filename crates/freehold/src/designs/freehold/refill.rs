@@ -4,34 +4,25 @@ use super::Freehold;
 use super::blocks::{BlockIndex, FRAMES};
 use super::guard::SlotGuard;
 use super::runs::{Run, WORD_FRAMES};
-use super::slot::{Fill, NO_WORD, SCARCE_MAX};
-use super::state::Holder;
+use super::slot::{Fill, NO_WORD, SCARCE_MAX, SCARCE_MIN, Slot};
+use super::state::{Holder, State};
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Order};
 
-/// So many pageblocks of each shelf are looked at for a block of more than one frame.
+/// So many pageblocks of a shelf are looked at, for one with enough frames or a large enough block.
 const LOOKS: usize = 8;
 
 impl<P: Platform> Freehold<P> {
-    /// Takes a frame of the current word, if it has one.
+    /// Takes a frame of the current word, if it has one. The caller has the lock of the slot.
     #[inline(always)]
-    pub(super) fn take_current(
-        &self,
-        guard: &SlotGuard<'_, P>,
-        migratetype: MigrateType,
-    ) -> Option<u32> {
-        let word = guard.slot.current(migratetype);
-        if word == NO_WORD {
-            return None;
-        }
-        let free = self.blocks.free(word as usize);
-        if free == 0 {
-            return None;
-        }
+    pub(super) fn take_current(&self, slot: &Slot<P>, migratetype: MigrateType) -> Option<u32> {
+        // There is no pageblock where `NO_WORD` would lie.
+        let word = slot.current(migratetype);
+        let free = self.blocks.try_free(word as usize).filter(|&free| free != 0)?;
         let bit = match self.picks_at_random {
             false => free.trailing_zeros(),
-            true => pick(free, guard.slot.random()),
+            true => pick(free, slot.random()),
         };
         self.blocks.set_free(word as usize, free & !(1 << bit));
         Some(word * WORD_FRAMES + bit)
@@ -40,29 +31,38 @@ impl<P: Platform> Freehold<P> {
     /// Makes a word with free frames the current one, wherever it must be taken from; says whether
     /// there was one.
     pub(super) fn refill(&self, guard: &SlotGuard<'_, P>, request: &Request) -> bool {
-        self.refill_from_own(guard, request.migratetype)
+        let Request { migratetype, .. } = *request;
+        self.refill_from_best(guard, migratetype)
             || self.fresh_block(guard, request).is_some_and(|block| {
-                self.make_current(guard, block, request.migratetype) //
+                self.set_current(guard, block, migratetype) //
             })
+            || self.refill_from_rest(guard, migratetype)
     }
 
-    /// Makes a word with free frames the current one, of a pageblock that the slot holds already;
-    /// says whether there was one.
+    /// As `refill`, but only from what the slot holds already.
     pub(super) fn refill_from_own(
         &self,
         guard: &SlotGuard<'_, P>,
         migratetype: MigrateType,
     ) -> bool {
-        self.refill_from_current(guard, migratetype)
-            || self.refill_from_shelf(guard, migratetype, Fill::Scarce)
-            || {
-                self.take_pending(guard);
-                self.refill_from_shelf(guard, migratetype, Fill::Scarce)
-            }
-            || self.refill_from_shelf(guard, migratetype, Fill::Plenty)
-            || self.split_spare(guard, migratetype).is_some_and(|block| {
-                self.make_current(guard, block, migratetype) //
-            })
+        self.refill_from_best(guard, migratetype) || self.refill_from_rest(guard, migratetype)
+    }
+
+    /// Takes pageblocks of the slot that are worth the effort: nearly full ones before others.
+    fn refill_from_best(&self, guard: &SlotGuard<'_, P>, migratetype: MigrateType) -> bool {
+        if self.refill_from_current(guard, migratetype) {
+            return true;
+        }
+        self.take_pending(guard);
+        self.refill_from_shelf(guard, migratetype, Fill::Scarce, SCARCE_MIN, LOOKS)
+            || self.refill_from_shelf(guard, migratetype, Fill::Plenty, 1, usize::MAX)
+    }
+
+    /// Takes what else there is.
+    fn refill_from_rest(&self, guard: &SlotGuard<'_, P>, migratetype: MigrateType) -> bool {
+        self.split_spare(guard, migratetype).is_some_and(|block| {
+            self.set_current(guard, block, migratetype) //
+        }) || self.refill_from_shelf(guard, migratetype, Fill::Scarce, 1, usize::MAX)
     }
 
     fn refill_from_current(&self, guard: &SlotGuard<'_, P>, migratetype: MigrateType) -> bool {
@@ -78,7 +78,8 @@ impl<P: Platform> Freehold<P> {
         !self.put_aside(guard, block) && self.set_current(guard, block, migratetype)
     }
 
-    /// Makes the first word of a listed pageblock with free frames the current one, if it has any.
+    /// Makes the first word of a pageblock with free frames the current one, if it has any. It is in
+    /// no other place of the slot.
     fn set_current(
         &self,
         guard: &SlotGuard<'_, P>,
@@ -86,46 +87,47 @@ impl<P: Platform> Freehold<P> {
         migratetype: MigrateType,
     ) -> bool {
         let word = block.words().find(|&word| self.blocks.free(word) != 0);
-        if let Some(word) = word {
-            guard.slot.set_current(migratetype, word as u32);
+        let Some(word) = word else { return false };
+        guard.slot.set_current(migratetype, word as u32);
+        if !self.blocks.state(block).is_current() {
+            self.blocks.update(block, State::current);
+            self.zone(guard.zone).note_kept();
         }
-        word.is_some()
+        true
     }
 
+    /// Makes a pageblock of a shelf with at least `least` free frames the current one, if one of
+    /// the first few is such; says whether. Others go to the back.
     fn refill_from_shelf(
         &self,
         guard: &SlotGuard<'_, P>,
         migratetype: MigrateType,
         fill: Fill,
+        least: u32,
+        looks: usize,
     ) -> bool {
-        while let Some(block) = guard.slot.first(migratetype, fill) {
+        for _ in 0..looks {
+            let Some(block) = guard.slot.first(migratetype, fill) else { return false };
             guard.slot.unshelve(&self.blocks, block);
             self.gather(guard, block);
-            let free = self.blocks.count_free(block);
-            if free == FRAMES {
-                self.keep_whole(guard, block);
-            } else if fill == Fill::Scarce && free > SCARCE_MAX {
+            match self.blocks.count_free(block) {
+                FRAMES => self.keep_whole(guard, block),
                 // It may yet become whole.
-                guard.slot.shelve(&self.blocks, block, migratetype, Fill::Plenty);
-            } else if self.set_current(guard, block, migratetype) {
-                return true;
-            } else if !self.put_aside(guard, block) {
-                self.shelve(guard, block);
+                free if fill == Fill::Scarce && free > SCARCE_MAX => {
+                    guard.slot.shelve(&self.blocks, block, migratetype, Fill::Plenty);
+                }
+                0 => {
+                    if !self.put_aside(guard, block) {
+                        self.shelve(guard, block);
+                    }
+                }
+                free if free < least => {
+                    guard.slot.shelve(&self.blocks, block, migratetype, fill);
+                }
+                _ => return self.set_current(guard, block, migratetype),
             }
         }
         false
-    }
-
-    /// Takes frames from a pageblock of the slot that is in none of its places from now on.
-    fn make_current(
-        &self,
-        guard: &SlotGuard<'_, P>,
-        block: BlockIndex,
-        migratetype: MigrateType,
-    ) -> bool {
-        self.blocks.update(block, |state| state.listed(true));
-        self.zone(guard.zone).note_kept();
-        self.set_current(guard, block, migratetype)
     }
 
     /// Begins to use the whole pageblock in reserve.

@@ -78,47 +78,57 @@ impl<P: Platform> Freehold<P> {
 
     /// The events of all CPUs and zones.
     pub(super) fn sum_events(&self, context: Context<'_, P>) -> Events {
-        let mut events = Events::default();
-        for zone in self.zone_indexes() {
-            let (mut slots, mut free, mut remote) = (Counts::default(), 0, 0);
-            // The counters before the bitmaps, so that what is harvested meanwhile does not count
-            // twice.
-            for cpu in 0..self.cpus() {
+        let (mut events, mut slots) = (Events::default(), Counts::default());
+        let (mut freed, mut added) = (0, 0);
+        // The counters before the bitmaps, so that what is harvested meanwhile does not count
+        // twice.
+        for cpu in 0..self.cpus() {
+            for zone in self.zone_indexes() {
                 let _guard = self.try_lock(context, cpu, zone);
                 slots.add(&self.slot(cpu, zone).counts());
             }
-            for block in self.blocks_of(zone) {
-                if let Holder::Cpu(_) = self.blocks.state(block).holder() {
-                    free += u64::from(self.blocks.count_free(block));
-                    remote += u64::from(self.blocks.count_remote(block));
-                }
-            }
-            let Counts { freed, refills, refilled, drains, drained, doubles } = slots;
-            // What was handed out is what came less what went otherwise and what is left.
-            let allocated = (refilled + freed).saturating_sub(drained + free);
-            let direct = self.zone(zone).events();
-            // What was added to held pageblocks looks as if somebody had freed it there.
-            let added = self.zone(zone).added();
-            let freed = (freed + remote + direct.freed_directly.get()).saturating_sub(added);
-            events.add(&direct);
+            let home = self.homes.get(cpu);
+            freed += home.freed();
+            let [allocated, freed] = home.huge().map(FrameCount::new);
             events.add(&Events {
-                allocated: FrameCount::new(allocated),
-                freed: FrameCount::new(freed),
-                refills,
-                refilled: FrameCount::new(refilled + added),
-                drains,
-                drained: FrameCount::new(drained),
-                double_frees_late: FrameCount::new(doubles),
+                allocated,
+                allocated_directly: allocated,
+                freed_directly: freed,
                 ..Events::default()
             });
         }
+        for zone in self.zone_indexes() {
+            events.add(&self.zone(zone).events());
+            added += self.zone(zone).added();
+        }
+        let (mut free, mut remote) = (0, 0);
+        for block in self.blocks.all() {
+            if let Holder::Cpu(_) = self.blocks.state(block).holder() {
+                free += u64::from(self.blocks.count_free(block));
+                remote += u64::from(self.blocks.count_remote(block));
+            }
+        }
+        let Counts { refills, refilled, drains, drained, doubles } = slots;
+        // What was handed out is what came less what went otherwise and what is left.
+        let allocated = (refilled + freed).saturating_sub(drained + free);
+        // What was added to held pageblocks looks as if somebody had freed it there.
+        let freed = (freed + remote + events.freed_directly.get()).saturating_sub(added);
+        events.add(&Events {
+            allocated: FrameCount::new(allocated),
+            freed: FrameCount::new(freed),
+            refills,
+            refilled: FrameCount::new(refilled + added),
+            drains,
+            drained: FrameCount::new(drained),
+            double_frees_late: FrameCount::new(doubles),
+            ..Events::default()
+        });
         events
     }
 }
 
 impl Counts {
     fn add(&mut self, other: &Counts) {
-        self.freed += other.freed;
         self.refills += other.refills;
         self.refilled += other.refilled;
         self.drains += other.drains;

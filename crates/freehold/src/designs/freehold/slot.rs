@@ -1,5 +1,5 @@
-//! A slot: what one CPU holds of one zone. Its lock is tried, and if somebody has it, the caller
-//! goes elsewhere: a holder that is preempted stalls nobody.
+//! A slot: what one CPU holds of one zone. The lock over all slots of a CPU is tried, and if
+//! somebody has it, the caller goes elsewhere: a holder that is preempted stalls nobody.
 //!
 //! The pageblocks of a slot are current, one a type, from which frames are taken; on a shelf, where
 //! frames are known to be free; or aside, which costs nothing: whoever frees a frame of such a one
@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::blocks::{BlockIndex, Blocks, NIL};
 use super::state::State;
-use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
+use crate::platform::{Platform, SharedCell, Word};
 use crate::units::MigrateType;
 
 /// The word that no bitmap has: there is no current pageblock.
@@ -27,6 +27,10 @@ pub(super) enum Fill {
 /// A pageblock with more free frames than this has plenty.
 pub(super) const SCARCE_MAX: u32 = 64;
 
+/// A pageblock with fewer free frames than this waits on its shelf for more of them, as long as
+/// there are others: making it the current one would cost more than its frames.
+pub(super) const SCARCE_MIN: u32 = 16;
+
 /// The shelves of a slot: two a type.
 const SHELVES: usize = 2 * MigrateType::COUNT;
 
@@ -35,11 +39,8 @@ const SHELVES: usize = 2 * MigrateType::COUNT;
 pub(super) struct Slot<P: Platform> {
     /// The word of the current pageblock to take from next, by type.
     current: [P::LocalCell<u32>; MigrateType::COUNT],
-    lock: P::Lock,
     /// State of the generator that picks frames, if they are picked at random.
     random: P::LocalCell<u64>,
-    /// Frames freed into pageblocks of the slot.
-    freed: P::LocalCell<u64>,
     rest: Rest<P>,
     shared: Shared<P>,
 }
@@ -47,7 +48,8 @@ pub(super) struct Slot<P: Platform> {
 /// What is touched when a pageblock comes or goes.
 #[repr(C, align(64))]
 struct Rest<P: Platform> {
-    shelves: [P::LocalCell<u32>; SHELVES],
+    /// The first pageblock of each shelf, and the last.
+    shelves: [[P::LocalCell<u32>; 2]; SHELVES],
     /// A whole pageblock in reserve.
     spare: P::LocalCell<u32>,
     refills: P::LocalCell<u64>,
@@ -62,15 +64,11 @@ struct Rest<P: Platform> {
 struct Shared<P: Platform> {
     /// The stack of pageblocks in which others have freed frames.
     pending: P::U32,
-    /// Whether somebody holds the lock for long, and whether others want frames back: see
-    /// `tenure`.
-    pub(super) tenure: P::U32,
 }
 
 /// What a slot has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    pub(super) freed: u64,
     pub(super) refills: u64,
     pub(super) refilled: u64,
     pub(super) drains: u64,
@@ -83,12 +81,10 @@ impl<P: Platform> Slot<P> {
         let zero = || P::LocalCell::new(0);
         Slot {
             current: core::array::from_fn(|_| P::LocalCell::new(NO_WORD)),
-            lock: P::Lock::new(LockClass::Slot),
             // Never 0, where the generator would stay.
             random: P::LocalCell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
-            freed: zero(),
             rest: Rest {
-                shelves: core::array::from_fn(|_| P::LocalCell::new(NIL)),
+                shelves: core::array::from_fn(|_| [P::LocalCell::new(NIL), P::LocalCell::new(NIL)]),
                 spare: P::LocalCell::new(NIL),
                 refills: zero(),
                 refilled: zero(),
@@ -96,19 +92,8 @@ impl<P: Platform> Slot<P> {
                 drained: zero(),
                 doubles: zero(),
             },
-            shared: Shared { pending: P::U32::new(NIL), tenure: P::U32::new(0) },
+            shared: Shared { pending: P::U32::new(NIL) },
         }
-    }
-
-    /// Takes the lock if it is free.
-    #[inline(always)]
-    pub(super) fn try_lock(&self) -> bool {
-        self.lock.try_lock()
-    }
-
-    #[inline(always)]
-    pub(super) fn unlock(&self) {
-        self.lock.unlock();
     }
 
     /// Says that others have freed frames of a pageblock, whose mark [`State::PENDING`] the caller
@@ -138,11 +123,6 @@ impl<P: Platform> Slot<P> {
         // Acquire: pairs with the release in `push_pending`, of all who pushed: their steps on the
         // stack are one chain of read-modify-writes.
         decode(self.shared.pending.swap(NIL, Acquire))
-    }
-
-    /// The marks of a tenure: see there.
-    pub(super) fn tenure(&self) -> &P::U32 {
-        &self.shared.tenure
     }
 }
 
@@ -190,12 +170,6 @@ impl<P: Platform> Slot<P> {
         number
     }
 
-    /// Counts frames that were freed into pageblocks of the slot.
-    #[inline(always)]
-    pub(super) fn note_freed(&self, frames: u32) {
-        self.freed.set(self.freed.get() + u64::from(frames));
-    }
-
     /// Counts free frames that came with a pageblock.
     pub(super) fn note_refill(&self, frames: u32) {
         let Rest { refills, refilled, .. } = &self.rest;
@@ -219,7 +193,6 @@ impl<P: Platform> Slot<P> {
     pub(super) fn counts(&self) -> Counts {
         let Rest { refills, refilled, drains, drained, doubles, .. } = &self.rest;
         Counts {
-            freed: self.freed.get(),
             refills: refills.get(),
             refilled: refilled.get(),
             drains: drains.get(),
@@ -228,7 +201,7 @@ impl<P: Platform> Slot<P> {
         }
     }
 
-    /// Puts a pageblock of a type in front on a shelf, and notes that it is listed.
+    /// Puts a pageblock of a type at the back of a shelf, and notes that it is listed.
     pub(super) fn shelve(
         &self,
         blocks: &Blocks<P>,
@@ -237,32 +210,36 @@ impl<P: Platform> Slot<P> {
         fill: Fill,
     ) {
         let index = shelf_index(migratetype, fill);
-        let shelf = &self.rest.shelves[index];
-        let first = shelf.get();
-        blocks.link(block, NIL, first, index as u32);
-        if let Some(first) = decode(first) {
-            blocks.set_prev(first, block.0);
+        let [first, last] = &self.rest.shelves[index];
+        blocks.link(block, last.get(), NIL, index as u32);
+        match decode(last.get()) {
+            Some(last) => blocks.set_next(last, block.0),
+            None => first.set(block.0),
         }
-        shelf.set(block.0);
-        blocks.update(block, |state| state.listed(true));
+        last.set(block.0);
+        if !blocks.state(block).is_listed() {
+            blocks.update(block, |state| state.listed(true));
+        }
     }
 
     /// Takes a pageblock off its shelf. It stays listed.
     pub(super) fn unshelve(&self, blocks: &Blocks<P>, block: BlockIndex) {
         let (prev, next, shelf) = blocks.links(block);
+        let [first, last] = &self.rest.shelves[shelf as usize];
         match decode(prev) {
             Some(prev) => blocks.set_next(prev, next),
-            None => self.rest.shelves[shelf as usize].set(next),
+            None => first.set(next),
         }
-        if let Some(next) = decode(next) {
-            blocks.set_prev(next, prev);
+        match decode(next) {
+            Some(next) => blocks.set_prev(next, prev),
+            None => last.set(prev),
         }
         blocks.link(block, NIL, NIL, NIL);
     }
 
     /// The first pageblock on a shelf.
     pub(super) fn first(&self, migratetype: MigrateType, fill: Fill) -> Option<BlockIndex> {
-        decode(self.rest.shelves[shelf_index(migratetype, fill)].get())
+        decode(self.rest.shelves[shelf_index(migratetype, fill)][0].get())
     }
 
     /// The pageblocks on a shelf, from the front.
@@ -281,12 +258,7 @@ impl<P: Platform> Slot<P> {
     /// takes each away.
     pub(super) fn any_listed(&self) -> Option<BlockIndex> {
         let current = MigrateType::ALL.into_iter().find_map(|of| self.current_block(of));
-        current.or_else(|| self.rest.shelves.iter().find_map(|shelf| decode(shelf.get())))
-    }
-
-    /// Whether frames are taken from a pageblock at the moment.
-    pub(super) fn is_current(&self, block: BlockIndex) -> bool {
-        MigrateType::ALL.into_iter().any(|of| self.current_block(of) == Some(block))
+        current.or_else(|| self.rest.shelves.iter().find_map(|[first, _]| decode(first.get())))
     }
 
     /// A pageblock that is on a shelf or current, one of a type if there is one.
@@ -298,9 +270,10 @@ impl<P: Platform> Slot<P> {
 
     /// Takes a listed pageblock out of its place. It stays listed.
     pub(super) fn unlist(&self, blocks: &Blocks<P>, block: BlockIndex) {
-        match MigrateType::ALL.into_iter().find(|&of| self.current_block(of) == Some(block)) {
-            Some(of) => self.set_current(of, NO_WORD),
-            None => self.unshelve(blocks, block),
+        let state = blocks.state(block);
+        match state.is_current() {
+            true => self.set_current(state.migratetype(), NO_WORD),
+            false => self.unshelve(blocks, block),
         }
     }
 }

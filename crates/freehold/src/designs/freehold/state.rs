@@ -4,7 +4,7 @@ use crate::units::{MigrateType, Order};
 
 /// Who may write to the bitmap of a pageblock, and what it is used for. From the lowest bit: 16 bits
 /// of holder, [`State::LISTED`], [`State::PENDING`], 2 bits of type, 3 of use, 5 of order,
-/// [`State::ISOLATED`].
+/// [`State::CURRENT`], [`State::ISOLATED`].
 ///
 /// All changes keep [`State::PENDING`] and [`State::ISOLATED`], which others than the holder set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,10 @@ impl State {
     pub(super) const PENDING: u32 = 1 << 17;
     /// Somebody empties it. If it is in use frame by frame, he holds it as a walker; if it was
     /// handed out whole, he will once it is given back. Its free frames are not in the level.
-    pub(super) const ISOLATED: u32 = 1 << 28;
+    pub(super) const ISOLATED: u32 = 1 << 29;
+
+    /// Its holder takes frames from it at the moment. Such a pageblock is listed.
+    pub(super) const CURRENT: u32 = 1 << 28;
 
     /// A pageblock without memory.
     pub(super) const ABSENT: Self = State::new(Use::Absent, MigrateType::Movable);
@@ -112,6 +115,11 @@ impl State {
         self.0 & State::LISTED != 0
     }
 
+    #[inline(always)]
+    pub(super) const fn is_current(self) -> bool {
+        self.0 & State::CURRENT != 0
+    }
+
     pub(super) const fn is_pending(self) -> bool {
         self.0 & State::PENDING != 0
     }
@@ -137,7 +145,13 @@ impl State {
 
     #[must_use]
     pub(super) const fn listed(self, listed: bool) -> Self {
-        State(if listed { self.0 | State::LISTED } else { self.0 & !State::LISTED })
+        let rest = self.0 & !(State::LISTED | State::CURRENT);
+        State(if listed { rest | State::LISTED } else { rest })
+    }
+
+    #[must_use]
+    pub(super) const fn current(self) -> Self {
+        State(self.0 | State::LISTED | State::CURRENT)
     }
 
     #[must_use]

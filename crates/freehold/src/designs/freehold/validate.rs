@@ -70,7 +70,9 @@ impl<P: Platform> Freehold<P> {
         };
         for migratetype in MigrateType::ALL {
             if let Some(block) = guard.slot.current_block(migratetype)
-                && !(is_ours(block) && self.blocks.state(block).migratetype() == migratetype)
+                && !(is_ours(block)
+                    && self.blocks.state(block).is_current()
+                    && self.blocks.state(block).migratetype() == migratetype)
             {
                 return broken(Rule::ListMatchesMark, block);
             }
@@ -83,9 +85,10 @@ impl<P: Platform> Freehold<P> {
                     if prev != links || nth > self.blocks.len() {
                         return broken(Rule::LinksAgree, block);
                     }
-                    let of = self.blocks.state(block).migratetype();
+                    let state = self.blocks.state(block);
+                    let of = state.migratetype();
                     let here = index == shelf_of(migratetype, fill) && of == migratetype;
-                    if !here || !is_ours(block) || guard.slot.is_current(block) {
+                    if !here || !is_ours(block) || state.is_current() {
                         return broken(Rule::ListMatchesMark, block);
                     }
                     before = Some(block);

@@ -8,7 +8,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{BlockIndex, Blocks};
+use super::{BlockIndex, Blocks, FIXED};
 use crate::designs::freehold::runs::Run;
 use crate::platform::{Platform, Word};
 use crate::units::MigrateType;
@@ -31,7 +31,7 @@ impl<P: Platform> Blocks<P> {
     pub(in super::super) fn fixed(&self, word: usize) -> u64 {
         let block = BlockIndex::of_word(word);
         match self.fixed_words(block) >> (word - block.words().start) & 1 {
-            1 => self.fixed.get(word).load(Relaxed),
+            1 => self.maps.get::<FIXED>(word).load(Relaxed),
             _ => 0,
         }
     }
@@ -49,7 +49,7 @@ impl<P: Platform> Blocks<P> {
     /// Notes that any frame of a pageblock may come to hold content that cannot move.
     pub(in super::super) fn fix_all(&self, block: BlockIndex) {
         for word in block.words() {
-            self.fixed.get(word).store(!0, Relaxed);
+            self.maps.get::<FIXED>(word).store(!0, Relaxed);
         }
         self.set_fixed_words(block, ALL);
     }
@@ -61,10 +61,10 @@ impl<P: Platform> Blocks<P> {
             let bit = 1 << (word - block.words().start);
             let words = self.fixed_words(block);
             if words & bit == 0 {
-                self.fixed.get(word).store(run.mask(), Relaxed);
+                self.maps.get::<FIXED>(word).store(run.mask(), Relaxed);
                 self.set_fixed_words(block, words | bit);
             } else {
-                self.fixed.get(word).fetch_or(run.mask(), Relaxed);
+                self.maps.get::<FIXED>(word).fetch_or(run.mask(), Relaxed);
             }
         }
     }
@@ -75,7 +75,7 @@ impl<P: Platform> Blocks<P> {
         let is_movable =
             self.state(BlockIndex::of_word(word)).migratetype() == MigrateType::Movable;
         if is_movable && self.fixed(word) & mask != 0 {
-            self.fixed.get(word).fetch_and(!mask, Relaxed);
+            self.maps.get::<FIXED>(word).fetch_and(!mask, Relaxed);
         }
     }
 
@@ -88,7 +88,8 @@ impl<P: Platform> Blocks<P> {
         }
         let left = block.words().enumerate().filter(|&(nth, word)| {
             let free = self.free(word);
-            fixed >> nth & 1 == 1 && self.fixed.get(word).fetch_and(!free, Relaxed) & !free != 0
+            fixed >> nth & 1 == 1
+                && self.maps.get::<FIXED>(word).fetch_and(!free, Relaxed) & !free != 0
         });
         self.set_fixed_words(block, left.fold(0, |words, (nth, _)| words | 1 << nth));
     }

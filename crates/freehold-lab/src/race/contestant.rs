@@ -1,0 +1,165 @@
+//! Who races, and how each is made ready for a heat.
+
+use std::sync::LazyLock;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use freehold_host::Host;
+use freehold_peers::{BitmapLarge, BitmapSmall, Buddy, Jemalloc, Kernel, Mimalloc, Peer, Plugin};
+
+use super::crew::Crew;
+use super::design::DesignPeer;
+use super::entrant::{Entered, Entrant};
+use super::referee::Failure;
+use crate::catalog::{BenchName, DesignName, PeerName, name_of, with_design};
+
+/// A contestant that has a name on the command line, or all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContestantChoice {
+    All,
+    Design(DesignName),
+    Peer(PeerName),
+}
+
+impl ValueEnum for ContestantChoice {
+    fn value_variants<'a>() -> &'a [Self] {
+        static CHOICES: LazyLock<Vec<ContestantChoice>> = LazyLock::new(|| {
+            let designs = DesignName::value_variants().iter().copied();
+            let peers = PeerName::value_variants().iter().copied();
+            let designs = designs.map(ContestantChoice::Design);
+            designs
+                .chain(peers.map(ContestantChoice::Peer))
+                .chain([ContestantChoice::All])
+                .collect()
+        });
+        &CHOICES
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            ContestantChoice::All => Some(PossibleValue::new("all")),
+            ContestantChoice::Design(design) => design.to_possible_value(),
+            ContestantChoice::Peer(peer) => peer.to_possible_value(),
+        }
+    }
+}
+
+/// One who races.
+#[derive(Clone, Copy)]
+pub(super) enum Contestant<'p> {
+    Design(DesignName),
+    Peer(PeerName),
+    Plugin(&'p Plugin),
+}
+
+/// Everyone who was chosen, once, in the order of the command line.
+pub(super) fn chosen(choices: &[ContestantChoice]) -> Vec<Contestant<'static>> {
+    let all = ContestantChoice::value_variants();
+    let each = choices.iter().flat_map(|choice| match choice {
+        ContestantChoice::All => all,
+        one => std::slice::from_ref(one),
+    });
+    let mut chosen: Vec<ContestantChoice> = Vec::new();
+    for choice in each {
+        if !chosen.contains(choice) {
+            chosen.push(*choice);
+        }
+    }
+    let contestant = |choice| match choice {
+        ContestantChoice::All => None,
+        ContestantChoice::Design(design) => Some(Contestant::Design(design)),
+        ContestantChoice::Peer(peer) => Some(Contestant::Peer(peer)),
+    };
+    chosen.into_iter().filter_map(contestant).collect()
+}
+
+/// How a contestant begins a heat.
+pub(super) enum Start<'p> {
+    /// It runs.
+    Runs(Box<dyn Entrant + 'p>),
+    /// It has been seen to cheat already.
+    Fails(Failure),
+    /// The heat is not for it.
+    Skips(String),
+}
+
+/// What all contestants of a heat are given.
+#[derive(Clone, Copy)]
+pub(super) struct Stake<'a> {
+    pub(super) bench: BenchName,
+    /// As how many threads they are asked.
+    pub(super) threads: usize,
+    /// How many frames they manage, if they manage any.
+    pub(super) frames: u64,
+    pub(super) crew: &'a Crew,
+}
+
+impl<'p> Contestant<'p> {
+    pub(super) fn name(self) -> String {
+        match self {
+            Contestant::Design(design) => name_of(&design),
+            Contestant::Peer(peer) => name_of(&peer),
+            Contestant::Plugin(plugin) => plugin.name().to_owned(),
+        }
+    }
+
+    /// Whether it takes memory from the machine for each frame that it hands out, and keeps it.
+    pub(super) fn takes_memory(self) -> bool {
+        matches!(self, Contestant::Peer(PeerName::Mimalloc | PeerName::Jemalloc))
+    }
+
+    /// What there is to say about its figures in a bench.
+    pub(super) fn note(self, bench: BenchName, entrant: &dyn Entrant) -> Option<&'static str> {
+        match self {
+            Contestant::Peer(PeerName::HostKernel) => {
+                Some("it also maps, clears and unmaps what it hands out")
+            }
+            _ if bench == BenchName::Bulk && !entrant.has_bulk() => {
+                Some("it has no bulk calls: 64 single ones")
+            }
+            _ => None,
+        }
+    }
+
+    /// Makes it ready for a heat.
+    ///
+    /// # Errors
+    ///
+    /// The machine cannot give what it needs.
+    pub(super) fn start(self, stake: Stake<'_>) -> Result<Start<'p>> {
+        let frames = stake.frames;
+        let started = match self {
+            Contestant::Design(design) => with_design!(design, Host, D => {
+                enter(DesignPeer::<D>::new(frames)?, stake)
+            }),
+            Contestant::Peer(PeerName::BuddySystem) => enter(Buddy::new(frames), stake),
+            Contestant::Peer(PeerName::BitmapAllocator) => match BitmapSmall::new(frames) {
+                Some(small) => enter(small, stake),
+                None => match BitmapLarge::new(frames) {
+                    Some(large) => enter(large, stake),
+                    None => Start::Skips(format!("it has no bitmap of {frames} frames")),
+                },
+            },
+            Contestant::Peer(PeerName::Mimalloc) => enter(Mimalloc::new(), stake),
+            Contestant::Peer(PeerName::Jemalloc) => enter(Jemalloc::new(), stake),
+            Contestant::Peer(PeerName::HostKernel) => enter(Kernel::new(), stake),
+            Contestant::Plugin(plugin) => {
+                let peer = plugin.create(frames, stake.threads);
+                let of = || format!("the peer {}", plugin.path().display());
+                enter(peer.with_context(of)?, stake)
+            }
+        };
+        Ok(started)
+    }
+}
+
+fn enter<'p, P: Peer + 'p>(peer: P, stake: Stake<'_>) -> Start<'p> {
+    match Entered::new(peer, stake.threads, stake.crew) {
+        Err(failure) => Start::Fails(failure),
+        Ok(entrant) => match entrant.unfit_for(stake.bench) {
+            Some(reason) => Start::Skips(reason.to_owned()),
+            None => Start::Runs(Box::new(entrant)),
+        },
+    }
+}

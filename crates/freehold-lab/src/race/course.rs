@@ -1,0 +1,275 @@
+//! What each thread does in a bench, and what the clock and the referee see of it.
+//!
+//! Everything here is generic over the contestant, so that the clock runs for the contestant's own
+//! code, inlined into a loop.
+
+use std::hint::black_box;
+use std::mem;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use fastrand::Rng;
+use freehold::{MigrateType, Order};
+use freehold_peers::{Peer, Seat};
+
+use super::crew::Meeting;
+use super::manner::{Bulk, Manner, Mixed, Singles};
+use super::referee::{Blocks, Book, Failure};
+use crate::catalog::BenchName;
+
+/// How full `churn` keeps memory, in percent of what a contestant can hand out.
+const CHURN_PERCENT: u64 = 95;
+
+/// How much of what is done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Course {
+    pub(super) bench: BenchName,
+    /// How many threads are measured.
+    pub(super) threads: usize,
+    /// Frames that each of them takes in a pass.
+    pub(super) frames: usize,
+}
+
+impl Course {
+    /// How many threads take part: frames that a thread gives back have to come from another one.
+    pub(super) fn parties(&self) -> usize {
+        match self.bench {
+            BenchName::Remote => self.threads.max(2),
+            _ => self.threads,
+        }
+    }
+}
+
+/// What each pass of each thread took, in ns a block.
+///
+/// Whoever shares the machine stops a pass now and then, for longer than it takes. The median knows
+/// nothing of that, where a sum would.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Times {
+    pub(super) get_ns: Vec<f64>,
+    pub(super) put_ns: Vec<f64>,
+    /// Taken and given back at once, so that only both together have a time.
+    pub(super) pair_ns: Vec<f64>,
+}
+
+impl Times {
+    pub(super) fn extend(&mut self, other: Times) {
+        self.get_ns.extend(other.get_ns);
+        self.put_ns.extend(other.put_ns);
+        self.pair_ns.extend(other.pair_ns);
+    }
+}
+
+/// What the threads of one measurement share.
+pub(super) struct Field<'a, P: Peer> {
+    peer: &'a P,
+    course: Course,
+    passes: usize,
+    book: &'a Book,
+    pub(super) meeting: Meeting,
+    /// How many frames can be had in all.
+    had_frames: u64,
+    /// What looking at the clock takes, in ns.
+    clock_ns: f64,
+    /// Where threads leave what others are to give back.
+    handed: Vec<Mutex<Vec<P::Block>>>,
+}
+
+impl<'a, P: Peer> Field<'a, P> {
+    pub(super) fn new(
+        (peer, book): (&'a P, &'a Book),
+        course: Course,
+        passes: usize,
+        had_frames: u64,
+        clock_ns: f64,
+    ) -> Self {
+        let meeting = Meeting::new(course.parties());
+        let handed = (0..course.parties()).map(|_| Mutex::default()).collect();
+        Field { peer, course, passes, book, meeting, had_frames, clock_ns, handed }
+    }
+
+    /// Does the part of one thread.
+    pub(super) fn run(&self, thread: usize) -> Result<Times, Failure> {
+        let Course { bench, threads, frames } = self.course;
+        let frames = frames.min(P::HELD_FRAMES_MAX);
+        let seat = self.peer.sit(thread);
+        let mut runner = Runner { field: self, seat, thread, times: Times::default() };
+        match bench {
+            BenchName::Pair => runner.pairs(frames),
+            BenchName::Fill => runner.sets(Singles::<0>(frames), Between::Nothing),
+            BenchName::Random => runner.sets(Singles::<0>(frames), Between::Shuffle),
+            BenchName::Remote => {
+                // If only one is measured, it gives back what the other one takes.
+                let takes = threads > 1 || thread > 0;
+                let frames = if takes { frames } else { 0 };
+                runner.sets(Singles::<0>(frames), Between::HandOver)
+            }
+            BenchName::Bulk => runner.sets(Bulk(frames), Between::Nothing),
+            BenchName::Huge => {
+                let blocks = frames >> Order::PAGEBLOCK.get();
+                runner.sets(Singles::<{ Order::PAGEBLOCK.get() }>(blocks.max(1)), Between::Nothing)
+            }
+            BenchName::Mixed => runner.sets(Mixed::new(frames, thread as u64), Between::Shuffle),
+            BenchName::Churn => runner.churn(frames),
+        }?;
+        Ok(runner.times)
+    }
+}
+
+/// What happens to a set between taking it and giving it back.
+#[derive(Clone, Copy)]
+enum Between {
+    Nothing,
+    /// It gets into random order.
+    Shuffle,
+    /// It goes to another thread.
+    HandOver,
+}
+
+struct Runner<'a, P: Peer> {
+    field: &'a Field<'a, P>,
+    seat: P::Seat<'a>,
+    thread: usize,
+    times: Times,
+}
+
+impl<P: Peer> Runner<'_, P> {
+    /// Takes sets of blocks, all of which are held then, and gives them back. The clock runs while
+    /// they are taken and while they are given back.
+    fn sets<M: Manner<P>>(&mut self, mut manner: M, between: Between) -> Result<(), Failure> {
+        let mut blocks = Vec::new();
+        let count = manner.count();
+        for pass in 0..self.field.passes {
+            blocks.clear();
+            blocks.resize_with(count, P::Block::default);
+            manner.begin();
+            self.meet()?;
+            let start = Instant::now();
+            let got = manner.take(&mut self.seat, &mut blocks);
+            let taken_ns = self.since(start);
+            if got < count {
+                return Err(Failure::OutOfMemory { held: got, order: manner.order(got) });
+            }
+            enter(&mut self.times.get_ns, taken_ns, count);
+
+            self.field.book.claim(shown::<P, M>(&blocks, &manner))?;
+            self.meet()?;
+            self.field.book.release(shown::<P, M>(&blocks, &manner))?;
+            match between {
+                Between::Nothing => (),
+                Between::Shuffle => {
+                    let rng = Rng::with_seed((pass * 1009 + self.thread) as u64);
+                    rng.clone().shuffle(&mut blocks);
+                    manner.shuffled(rng);
+                }
+                Between::HandOver => blocks = self.hand_over(blocks)?,
+            }
+
+            let put = blocks.len();
+            self.meet()?;
+            let start = Instant::now();
+            manner.give(&mut self.seat, &mut blocks)?;
+            let given_ns = self.since(start);
+            enter(&mut self.times.put_ns, given_ns, put);
+        }
+        Ok(())
+    }
+
+    /// Leaves blocks for the next thread and takes those of the one before.
+    fn hand_over(&self, blocks: Vec<P::Block>) -> Result<Vec<P::Block>, Failure> {
+        let handed = &self.field.handed;
+        let at = |thread: usize| {
+            let slot = &handed[thread % handed.len()];
+            slot.lock().unwrap_or_else(PoisonError::into_inner)
+        };
+        *at(self.thread) = blocks;
+        self.meet()?;
+        Ok(mem::take(&mut *at(self.thread + 1)))
+    }
+
+    /// Takes a frame and gives it back at once, many times. The clock cannot stop between the two,
+    /// so a first pass shows each frame to the referee and is not timed.
+    fn pairs(&mut self, count: usize) -> Result<(), Failure> {
+        let book = self.field.book;
+        self.meet()?;
+        for _ in 0..count {
+            let frame = self.frame()?;
+            let shown = [(P::first_frame(&frame), Order::ZERO)].into_iter();
+            book.claim(shown.clone())?;
+            book.release(shown)?;
+            self.seat.free(frame, Order::ZERO)?;
+        }
+        for _ in 0..self.field.passes {
+            self.meet()?;
+            let start = Instant::now();
+            for _ in 0..count {
+                let frame = self.frame()?;
+                self.seat.free(black_box(frame), Order::ZERO)?;
+            }
+            let pairs_ns = self.since(start);
+            enter(&mut self.times.pair_ns, pairs_ns, count);
+        }
+        Ok(())
+    }
+
+    /// Fills the memory, then gives a random frame back and takes another, many times. The referee
+    /// sees what is held before and after that.
+    fn churn(&mut self, count: usize) -> Result<(), Failure> {
+        let share = self.field.had_frames * CHURN_PERCENT / 100 / self.field.course.threads as u64;
+        let mut held = Vec::new();
+        for _ in 0..share.max(1) {
+            held.push(self.frame()?);
+        }
+        self.show(&held)?;
+        let mut rng = Rng::with_seed(self.thread as u64);
+        let places: Vec<_> = (0..count).map(|_| rng.usize(..held.len())).collect();
+        for _ in 0..self.field.passes {
+            self.meet()?;
+            let start = Instant::now();
+            for &place in &places {
+                self.seat.free(mem::take(&mut held[place]), Order::ZERO)?;
+                held[place] = self.frame()?;
+            }
+            let pairs_ns = self.since(start);
+            enter(&mut self.times.pair_ns, pairs_ns, count);
+        }
+        self.show(&held)?;
+        held.into_iter().try_for_each(|frame| self.seat.free(frame, Order::ZERO))?;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn frame(&mut self) -> Result<P::Block, Failure> {
+        let frame = self.seat.alloc(Order::ZERO, MigrateType::Movable);
+        frame.ok_or(Failure::OutOfMemory { held: 0, order: Order::ZERO })
+    }
+
+    /// Shows the referee single frames, while the other threads show theirs.
+    fn show(&self, frames: &[P::Block]) -> Result<(), Failure> {
+        let shown = frames.iter().map(|frame| (P::first_frame(frame), Order::ZERO));
+        self.field.book.claim(shown.clone())?;
+        self.meet()?;
+        self.field.book.release(shown)?;
+        self.meet()
+    }
+
+    fn meet(&self) -> Result<(), Failure> {
+        self.field.meeting.wait()
+    }
+
+    fn since(&self, start: Instant) -> f64 {
+        (start.elapsed().as_nanos() as f64 - self.field.clock_ns).max(0.0)
+    }
+}
+
+/// Enters the time of so many blocks, if there were any.
+fn enter(times_ns: &mut Vec<f64>, ns: f64, blocks: usize) {
+    if blocks > 0 {
+        times_ns.push(ns / blocks as f64);
+    }
+}
+
+/// The blocks as the referee sees them.
+fn shown<P: Peer, M: Manner<P>>(blocks: &[P::Block], manner: &M) -> impl Blocks {
+    blocks.iter().enumerate().map(|(at, block)| (P::first_frame(block), manner.order(at)))
+}

@@ -1,0 +1,153 @@
+//! The threads of a race: one for each CPU, bound to it, for as long as the race lasts.
+//!
+//! A malloc keeps memory by thread, so new threads for each measurement would measure that, too.
+
+use std::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use anyhow::{Context, Result};
+use freehold::CpuId;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use super::referee::Failure;
+use crate::host::tasks::bind;
+
+/// Threads that wait for work.
+pub(super) struct Crew {
+    pool: ThreadPool,
+}
+
+impl Crew {
+    /// Starts a thread on each of these CPUs.
+    ///
+    /// # Errors
+    ///
+    /// A thread cannot be started or bound.
+    pub(super) fn new(cpus: &[CpuId]) -> Result<Self> {
+        let pool = ThreadPoolBuilder::new().num_threads(cpus.len()).build();
+        let pool = pool.context("cannot start the threads of a race")?;
+        let crew = Crew { pool };
+        crew.together(cpus.len(), |thread| bind(cpus[thread]))
+            .into_iter()
+            .collect::<Result<()>>()?;
+        Ok(crew)
+    }
+
+    /// Does some work on the first `parties` threads at the same time, and waits for all of it.
+    pub(super) fn together<R: Send>(
+        &self,
+        parties: usize,
+        work: impl Fn(usize) -> R + Sync,
+    ) -> Vec<R> {
+        let all = self.pool.broadcast(|context| {
+            let thread = context.index();
+            (thread < parties).then(|| work(thread))
+        });
+        all.into_iter().flatten().collect()
+    }
+
+    /// Does some work on the first thread.
+    pub(super) fn alone<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        let work = Mutex::new(Some(work));
+        let take = || work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut done = self.together(1, |_| take().map(|work| work()));
+        done.pop().flatten().expect("the first thread has done the work")
+    }
+}
+
+/// Where threads wait for each other: awake, since a thread that sleeps begins late. Fails when
+/// one of them does, so that nobody waits for one that never comes.
+pub(super) struct Meeting {
+    parties: usize,
+    arrived: AtomicUsize,
+    round: AtomicUsize,
+    failed: AtomicBool,
+}
+
+impl Meeting {
+    pub(super) fn new(parties: usize) -> Self {
+        let zero = || AtomicUsize::new(0);
+        Meeting { parties, arrived: zero(), round: zero(), failed: AtomicBool::new(false) }
+    }
+
+    /// Nobody is to wait any more.
+    pub(super) fn fail(&self) {
+        // Relaxed: nothing else is told by it.
+        self.failed.store(true, Relaxed);
+    }
+
+    /// Waits until all have come here.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Abandoned`].
+    pub(super) fn wait(&self) -> Result<(), Failure> {
+        /// How often a waiter looks before it gives its CPU away.
+        const SPINS: u32 = 1000;
+        let round = self.round.load(Acquire);
+        // What each did before is seen by all after: the count passes it to the last who comes, and
+        // the round from there to the others.
+        if self.arrived.fetch_add(1, AcqRel) + 1 == self.parties {
+            // Relaxed: the round publishes it.
+            self.arrived.store(0, Relaxed);
+            self.round.store(round + 1, Release);
+        }
+        let mut spins = 0;
+        while self.round.load(Acquire) == round {
+            if self.failed.load(Relaxed) {
+                return Err(Failure::Abandoned);
+            }
+            spins += 1;
+            if spins % SPINS == 0 {
+                thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use freehold_host::allowed_cpus;
+
+    #[test]
+    fn every_thread_runs_on_its_cpu() {
+        let cpus = allowed_cpus().unwrap();
+        let crew = Crew::new(&cpus).unwrap();
+        for _ in 0..3 {
+            let found = crew.together(cpus.len(), |_| allowed_cpus().unwrap());
+            assert_eq!(found, cpus.iter().map(|&cpu| vec![cpu]).collect::<Vec<_>>());
+        }
+        assert_eq!(crew.together(1, |thread| thread), [0]);
+        assert_eq!(crew.alone(|| allowed_cpus().unwrap()), [cpus[0]]);
+    }
+
+    #[test]
+    fn a_meeting_waits_for_all_and_ends_when_one_fails() {
+        let (meeting, came) = (Meeting::new(3), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for round in 1..=100 {
+                        came.fetch_add(1, Relaxed);
+                        meeting.wait().unwrap();
+                        assert!(came.load(Relaxed) >= 3 * round);
+                        meeting.wait().unwrap();
+                    }
+                });
+            }
+        });
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| meeting.wait());
+            meeting.fail();
+            assert_eq!(waiter.join().unwrap(), Err(Failure::Abandoned));
+        });
+    }
+}

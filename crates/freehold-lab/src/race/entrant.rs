@@ -1,0 +1,162 @@
+//! A contestant in one heat, whatever its type: with its memory, its book, and what it can do.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use freehold::{MigrateType, Order};
+use freehold_peers::{Peer, Seat};
+
+use super::course::{Course, Field, Times};
+use super::crew::Crew;
+use super::mix;
+use super::referee::{Book, Failure};
+use crate::catalog::BenchName;
+
+/// What a race asks of a contestant. One indirect call a measurement.
+pub(super) trait Entrant: Sync {
+    /// Why a bench is not for this contestant, if it is not.
+    fn unfit_for(&self, bench: BenchName) -> Option<&'static str>;
+
+    /// Whether the bench is done with bulk calls.
+    fn has_bulk(&self) -> bool;
+
+    /// Does some passes of a course, with the referee's eye on it.
+    ///
+    /// # Errors
+    ///
+    /// What the referee has seen.
+    fn run(
+        &self,
+        crew: &Crew,
+        course: Course,
+        passes: usize,
+        clock_ns: f64,
+    ) -> Result<Times, Failure>;
+
+    /// Takes all frames and gives them back, to see that there are as many as ever.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Lost`], and whatever else the referee sees.
+    fn check_all_back(&self, crew: &Crew) -> Result<(), Failure>;
+}
+
+/// A peer that has entered.
+pub(super) struct Entered<P: Peer> {
+    peer: P,
+    book: Book,
+    /// As how many threads it is asked.
+    threads: usize,
+    /// How many frames could be had in the beginning; 0 if it manages none.
+    had_frames: u64,
+}
+
+impl<P: Peer> Entered<P> {
+    /// Counts what a new peer can hand out.
+    ///
+    /// # Errors
+    ///
+    /// What the referee has seen already.
+    pub(super) fn new(peer: P, threads: usize, crew: &Crew) -> Result<Self, Failure> {
+        let book = Book::new(peer.managed_frames(), P::ALIGNS);
+        let mut entered = Entered { peer, book, threads, had_frames: 0 };
+        entered.had_frames = crew.alone(|| entered.guarded(|| entered.count()))?;
+        Ok(entered)
+    }
+
+    /// Takes all frames there are, with every thread's seat in turn, since some may be kept for
+    /// one of them; shows them to the referee, and gives them back.
+    fn count(&self) -> Result<u64, Failure> {
+        let Some(managed) = self.peer.managed_frames() else { return Ok(0) };
+        self.peer.audit().map_err(Failure::Books)?;
+        let mut frames = Vec::new();
+        for thread in 0..self.threads {
+            let mut seat = self.peer.sit(thread);
+            while let Some(frame) = seat.alloc(Order::ZERO, MigrateType::Movable) {
+                let shown = [(P::first_frame(&frame), Order::ZERO)].into_iter();
+                // One that it has not, or has handed out already, if they are more than there are.
+                self.book.claim(shown)?;
+                frames.push(frame);
+            }
+        }
+        let count = frames.len() as u64;
+        let mut seat = self.peer.sit(0);
+        // The last first, so that a stack ends as it began.
+        for frame in frames.into_iter().rev() {
+            self.book.release([(P::first_frame(&frame), Order::ZERO)].into_iter())?;
+            seat.free(frame, Order::ZERO)?;
+        }
+        self.peer.audit().map_err(Failure::Books)?;
+        debug_assert!(count <= managed, "the book knows each frame once");
+        Ok(count)
+    }
+
+    /// Does something that may panic.
+    fn guarded<R>(&self, work: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
+        // What is broken by a panic is not used again: the entrant is out.
+        catch_unwind(AssertUnwindSafe(work))
+            .unwrap_or_else(|panic| Err(Failure::Panicked(message_of(panic))))
+    }
+}
+
+impl<P: Peer> Entrant for Entered<P> {
+    fn unfit_for(&self, bench: BenchName) -> Option<&'static str> {
+        let serves = |mut orders: std::ops::Range<u8>| {
+            orders.all(|order| self.peer.serves(Order::new(order)))
+        };
+        match bench {
+            BenchName::Huge if !self.peer.serves(Order::PAGEBLOCK) => {
+                Some("it has no blocks of order 9")
+            }
+            BenchName::Mixed if !serves(0..mix::ORDERS) => {
+                Some("it lacks some of the orders asked for")
+            }
+            BenchName::Churn if self.peer.managed_frames().is_none() => {
+                Some("it has no memory of its own that could be full")
+            }
+            _ => None,
+        }
+    }
+
+    fn has_bulk(&self) -> bool {
+        self.peer.has_bulk()
+    }
+
+    fn run(
+        &self,
+        crew: &Crew,
+        course: Course,
+        passes: usize,
+        clock_ns: f64,
+    ) -> Result<Times, Failure> {
+        let field = Field::new((&self.peer, &self.book), course, passes, self.had_frames, clock_ns);
+        let parts = crew.together(course.parties(), |thread| {
+            let part = self.guarded(|| field.run(thread));
+            if part.is_err() {
+                field.meeting.fail();
+            }
+            part
+        });
+        let mut times = Times::default();
+        // What a thread has seen that others waited for comes before their waiting.
+        let (abandoned, others): (Vec<_>, Vec<_>) =
+            parts.into_iter().partition(|part| matches!(part, Err(Failure::Abandoned)));
+        for part in others.into_iter().chain(abandoned) {
+            times.extend(part?);
+        }
+        Ok(times)
+    }
+
+    fn check_all_back(&self, crew: &Crew) -> Result<(), Failure> {
+        let count = crew.alone(|| self.guarded(|| self.count()))?;
+        match self.had_frames.checked_sub(count) {
+            None | Some(0) => Ok(()),
+            Some(frames) => Err(Failure::Lost { frames, managed: self.had_frames }),
+        }
+    }
+}
+
+fn message_of(panic: Box<dyn Any + Send>) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}

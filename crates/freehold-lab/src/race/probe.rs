@@ -1,0 +1,149 @@
+//! A look at a plug-in in a process of its own, so that one which crashes or ends the process while
+//! it is loaded does so there, and is named.
+
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use freehold::{MigrateType, Order};
+use freehold_peers::{Peer, Plugin, Seat};
+
+use crate::UsageError;
+use crate::report::out;
+
+/// The hidden command that does the looking.
+pub(crate) const COMMAND: &str = "probe-peer";
+
+/// What it prints at the end, if the library has let it come so far.
+const ALIVE: &str = "freehold probe-peer: alive";
+
+/// How long loading may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often is looked whether the process has ended.
+const LOOKS_EVERY: Duration = Duration::from_millis(2);
+
+/// In the process of its own: loads a library, makes a peer, and tries it once.
+pub(crate) fn probe(path: &Path) -> Result<()> {
+    const FRAMES: u64 = 8192;
+    let plugin = Plugin::load(path)?;
+    let peer = plugin.create(FRAMES, 1)?;
+    let mut seat = peer.sit(0);
+    if let Some(frame) = seat.alloc(Order::ZERO, MigrateType::Movable) {
+        let freed = seat.free(frame, Order::ZERO);
+        freed.map_err(|_| anyhow!("the peer refused to take back what it had handed out"))?;
+    }
+    drop(peer);
+    out!("{ALIVE}");
+    Ok(())
+}
+
+/// Looks at a library in another process, then loads it into this one.
+///
+/// # Errors
+///
+/// A usage error: what is wrong with it, with the name of its file.
+pub(super) fn load(path: &Path) -> Result<Plugin> {
+    let loaded = look_at(path).and_then(|()| Ok(Plugin::load(path)?));
+    loaded.map_err(|error| UsageError(format!("--peer {}: {error:#}", path.display())).into())
+}
+
+fn look_at(path: &Path) -> Result<()> {
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let child = Command::new(program)
+        .arg(COMMAND)
+        .arg(path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = child.context("cannot start a process to look at the library")?;
+    let (stdout, stderr) = (reading(child.stdout.take()), reading(child.stderr.take()));
+    let Some(status) = wait(&mut child, PATIENCE)? else {
+        bail!("the library was not loaded and tried within {} s", PATIENCE.as_secs());
+    };
+    let collect = |text: thread::JoinHandle<String>| text.join().unwrap_or_default();
+    let (stdout, stderr) = (collect(stdout), collect(stderr));
+    judge(status, &stdout, &stderr)
+}
+
+/// What the end of the process means.
+fn judge(status: ExitStatus, stdout: &str, stderr: &str) -> Result<()> {
+    let alive = stdout.lines().any(|line| line == ALIVE);
+    // Its own words, if it came to say what is wrong.
+    let said = stderr.lines().find_map(|line| line.strip_prefix("error: "));
+    match (status.signal(), status.code(), said) {
+        (Some(signal), _, _) => {
+            bail!("the library crashed while it was loaded and tried (signal {signal})")
+        }
+        (None, Some(0), _) if alive => Ok(()),
+        (None, Some(_), Some(said)) if !alive => Err(anyhow!("{said}")),
+        (None, code, _) => {
+            let code = code.unwrap_or_default();
+            bail!("the library ended the process while it was loaded and tried (exit code {code})")
+        }
+    }
+}
+
+/// Reads what a process prints while it runs, so that it never waits for a reader.
+fn reading(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // What was read before an error is all that there is.
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Waits for the end; if it does not come in time, ends the process and says nothing of it.
+fn wait(child: &mut Child, patience: Duration) -> Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    loop {
+        let status = child.try_wait().context("cannot wait for the process that looks")?;
+        if status.is_some() {
+            return Ok(status);
+        }
+        if start.elapsed() > patience {
+            child.kill().context("cannot end the process that looks at the library")?;
+            child.wait().context("cannot wait for the process that looks")?;
+            return Ok(None);
+        }
+        thread::sleep(LOOKS_EVERY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(wait_status: i32, stdout: &str, stderr: &str) -> String {
+        let outcome = judge(ExitStatus::from_raw(wait_status), stdout, stderr);
+        outcome.map_or_else(|error| error.to_string(), |()| "fine".to_owned())
+    }
+
+    #[test]
+    fn how_a_probe_ends_says_what_the_library_is_like() {
+        let exit = |code: i32| code << 8;
+        assert_eq!(judged(0, &format!("hello\n{ALIVE}\n"), "hello"), "fine");
+        assert!(judged(0, "hello", "").contains("exit code 0"));
+        assert!(judged(exit(3), "", "").contains("exit code 3"));
+        assert!(judged(exit(1), ALIVE, "").contains("exit code 1"));
+        assert!(judged(11, "", "error: no matter").contains("signal 11"));
+        assert_eq!(judged(exit(1), "", "noise\nerror: no symbol"), "no symbol");
+    }
+
+    #[test]
+    fn a_process_that_never_ends_is_ended() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        assert_eq!(wait(&mut child, Duration::ZERO).unwrap(), None);
+        assert!(child.try_wait().unwrap().is_some(), "it is gone");
+        let mut child = Command::new("true").spawn().unwrap();
+        assert!(wait(&mut child, Duration::MAX).unwrap().is_some_and(|status| status.success()));
+    }
+}

@@ -1,0 +1,137 @@
+//! Other allocators, so that freehold's can be raced against them: two crates that kernels in Rust
+//! use, two mallocs, the host kernel itself, and any allocator in a shared library.
+//!
+//! All of them, and whatever a race adds of its own, are a [`Peer`]. Its calls are generic, never
+//! `dyn`: what is measured takes a few nanoseconds, and an indirect call is as much as that.
+//!
+//! | peer | what it is asked for |
+//! |---|---|
+//! | [`Buddy`], [`Bitmap`] | numbers of frames, under the lock that users of these crates take |
+//! | [`Malloc`] | memory of a frame's size and alignment |
+//! | [`Kernel`] | mappings, touched once |
+//! | [`PluginPeer`] | what `include/freehold_peer.h` says, by a library loaded at run time |
+//!
+//! The crate holds whatever needs `unsafe` for that, so that a race can do without.
+
+#![deny(unsafe_code)]
+
+mod held;
+mod kernel;
+mod locked;
+mod malloc;
+mod memory;
+mod plugin;
+
+use core::mem;
+
+use freehold::{MigrateType, Order};
+
+pub use held::Held;
+pub use kernel::Kernel;
+pub use locked::{Bitmap, BitmapLarge, BitmapSmall, Buddy, LockedSeat};
+pub use malloc::{Jemalloc, Malloc, Mimalloc};
+pub use plugin::{INTERFACE, Plugin, PluginBlock, PluginError, PluginPeer, PluginSeat};
+
+/// The size of a frame in bytes.
+pub const FRAME_BYTES: usize = 4096;
+
+/// An allocator of frames, shared by threads.
+pub trait Peer: Send + Sync {
+    /// A block that its holder owns. The default is no block.
+    type Block: Default + Send;
+
+    /// The view of one thread.
+    type Seat<'a>: Seat<Block = Self::Block>
+    where
+        Self: 'a;
+
+    /// Whether the first frame of a block is a multiple of its size.
+    const ALIGNS: bool = true;
+
+    /// Of how many frames a thread may hold blocks at once, where more take too long or too much.
+    const HELD_FRAMES_MAX: usize = usize::MAX;
+
+    /// Seats one of the threads, by its number from 0. No two threads have one number at a time.
+    fn sit(&self, thread: usize) -> Self::Seat<'_>;
+
+    /// The number of a block's first frame: of its memory, if the peer has some, else of all
+    /// addresses.
+    fn first_frame(block: &Self::Block) -> u64;
+
+    /// How many frames it manages; `None` if it takes them from the machine as it goes.
+    fn managed_frames(&self) -> Option<u64>;
+
+    /// Whether it has blocks of an order.
+    fn serves(&self, _order: Order) -> bool {
+        true
+    }
+
+    /// Whether it has bulk calls of its own.
+    fn has_bulk(&self) -> bool {
+        false
+    }
+
+    /// Checks its own books, when all blocks are back.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with them, in words.
+    fn audit(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A peer would not take back what it had handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused;
+
+/// What one thread calls.
+pub trait Seat {
+    /// As in [`Peer::Block`].
+    type Block: Default;
+
+    /// Takes a block; `None` if there is none.
+    fn alloc(&mut self, order: Order, migratetype: MigrateType) -> Option<Self::Block>;
+
+    /// Gives a block back. `order` is the one that it was taken with.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], by peers that can tell a wrong block from a right one.
+    fn free(&mut self, block: Self::Block, order: Order) -> Result<(), Refused>;
+
+    /// Takes single frames for all of `out` and says how many there were. One at a time unless the
+    /// peer [has bulk calls](Peer::has_bulk).
+    #[inline]
+    fn alloc_bulk(&mut self, out: &mut [Self::Block]) -> usize {
+        alloc_singly(self, out)
+    }
+
+    /// Gives single frames back; what `blocks` holds afterwards does not matter.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Seat::free`].
+    #[inline]
+    fn free_bulk(&mut self, blocks: &mut [Self::Block]) -> Result<(), Refused> {
+        free_singly(self, blocks)
+    }
+}
+
+/// [`Seat::alloc_bulk`], one at a time.
+#[inline]
+fn alloc_singly<S: Seat + ?Sized>(seat: &mut S, out: &mut [S::Block]) -> usize {
+    for (at, slot) in out.iter_mut().enumerate() {
+        match seat.alloc(Order::ZERO, MigrateType::Movable) {
+            Some(block) => *slot = block,
+            None => return at,
+        }
+    }
+    out.len()
+}
+
+/// [`Seat::free_bulk`], one at a time.
+#[inline]
+fn free_singly<S: Seat + ?Sized>(seat: &mut S, blocks: &mut [S::Block]) -> Result<(), Refused> {
+    blocks.iter_mut().try_for_each(|block| seat.free(mem::take(block), Order::ZERO))
+}

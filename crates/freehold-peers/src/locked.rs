@@ -1,0 +1,169 @@
+//! Two page-frame allocators from crates.io, under the lock that their users put around them.
+//!
+//! Neither knows threads, so every call takes the lock, in rCore, zCore, ArceOS and here.
+
+use bitmap_allocator::{BitAlloc, BitAlloc1M, BitAlloc16M};
+use buddy_system_allocator::LockedFrameAllocator;
+use freehold::{MigrateType, Order};
+use spin::Mutex;
+
+use crate::{Peer, Refused, Seat};
+
+/// Constructing a large bitmap passes it over the stack, several times in builds for debugging.
+const BITMAP_STACK_BYTES: usize = 64 << 20;
+
+/// The crate `buddy_system_allocator`: free blocks of each order in a `BTreeSet`, in its own
+/// `LockedFrameAllocator`.
+pub struct Buddy {
+    frames: u64,
+    allocator: LockedFrameAllocator,
+}
+
+impl Buddy {
+    /// Manages frames 0 and up.
+    pub fn new(frames: u64) -> Self {
+        let allocator = LockedFrameAllocator::new();
+        allocator.lock().add_frame(0, frames as usize);
+        Buddy { frames, allocator }
+    }
+}
+
+/// The crate `bitmap-allocator`: a tree of bitmaps with 16 branches at each level, in a
+/// `spin::Mutex`.
+pub struct Bitmap<A> {
+    frames: u64,
+    allocator: Box<Mutex<A>>,
+}
+
+/// With the type for 2^20 frames, which are 4 GiB.
+pub type BitmapSmall = Bitmap<BitAlloc1M>;
+
+/// With the type for 2^24 frames, which has one level more.
+pub type BitmapLarge = Bitmap<BitAlloc16M>;
+
+impl<A: BitAlloc + Send + 'static> Bitmap<A> {
+    /// Manages frames 0 and up; `None` if there are more than the type has bits.
+    pub fn new(frames: u64) -> Option<Self> {
+        let count = usize::try_from(frames).ok().filter(|&count| count > 0 && count <= A::CAP)?;
+        let building =
+            std::thread::Builder::new().stack_size(BITMAP_STACK_BYTES).spawn(move || {
+                let allocator = Box::new(Mutex::new(A::default()));
+                allocator.lock().insert(0..count);
+                allocator
+            });
+        let allocator = building.ok()?.join().ok()?;
+        Some(Bitmap { frames, allocator })
+    }
+}
+
+/// The seat of a thread at an allocator that knows no threads.
+pub struct LockedSeat<'a, P>(&'a P);
+
+impl Peer for Buddy {
+    type Block = u64;
+    type Seat<'a> = LockedSeat<'a, Self>;
+
+    fn sit(&self, _thread: usize) -> LockedSeat<'_, Self> {
+        LockedSeat(self)
+    }
+
+    fn first_frame(block: &u64) -> u64 {
+        *block
+    }
+
+    fn managed_frames(&self) -> Option<u64> {
+        Some(self.frames)
+    }
+}
+
+impl Seat for LockedSeat<'_, Buddy> {
+    type Block = u64;
+
+    #[inline]
+    fn alloc(&mut self, order: Order, _: MigrateType) -> Option<u64> {
+        let frame = self.0.allocator.lock().alloc(1 << order.get())?;
+        Some(frame as u64)
+    }
+
+    #[inline]
+    fn free(&mut self, block: u64, order: Order) -> Result<(), Refused> {
+        self.0.allocator.lock().dealloc(block as usize, 1 << order.get());
+        Ok(())
+    }
+}
+
+impl<A: BitAlloc + Send + 'static> Peer for Bitmap<A> {
+    type Block = u64;
+    type Seat<'a> = LockedSeat<'a, Self>;
+
+    fn sit(&self, _thread: usize) -> LockedSeat<'_, Self> {
+        LockedSeat(self)
+    }
+
+    fn first_frame(block: &u64) -> u64 {
+        *block
+    }
+
+    fn managed_frames(&self) -> Option<u64> {
+        Some(self.frames)
+    }
+}
+
+impl<A: BitAlloc> Seat for LockedSeat<'_, Bitmap<A>> {
+    type Block = u64;
+
+    #[inline]
+    fn alloc(&mut self, order: Order, _: MigrateType) -> Option<u64> {
+        let mut bits = self.0.allocator.lock();
+        let frame = match order {
+            Order::ZERO => bits.alloc(),
+            order => bits.alloc_contiguous(None, 1 << order.get(), usize::from(order.get())),
+        };
+        Some(frame? as u64)
+    }
+
+    #[inline]
+    fn free(&mut self, block: u64, order: Order) -> Result<(), Refused> {
+        let mut bits = self.0.allocator.lock();
+        let freed = match order {
+            Order::ZERO => bits.dealloc(block as usize),
+            order => bits.dealloc_contiguous(block as usize, 1 << order.get()),
+        };
+        freed.then_some(()).ok_or(Refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_frames_are_had_and_come_back<P: Peer<Block = u64>>(peer: &P) {
+        let mut seat = peer.sit(0);
+        let huge = seat.alloc(Order::new(9), MigrateType::Movable).expect("a block is free");
+        assert_eq!(huge % 512, 0);
+        seat.free(huge, Order::new(9)).unwrap();
+        for _ in 0..2 {
+            let all = || seat.alloc(Order::ZERO, MigrateType::Movable);
+            let mut frames: Vec<_> = std::iter::from_fn(all).collect();
+            assert_eq!(frames.len() as u64, peer.managed_frames().unwrap());
+            frames.sort_unstable();
+            frames.dedup();
+            assert_eq!(frames.len() as u64, peer.managed_frames().unwrap());
+            for frame in frames {
+                seat.free(frame, Order::ZERO).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn the_buddy_system_serves() {
+        all_frames_are_had_and_come_back(&Buddy::new(2048));
+    }
+
+    #[test]
+    fn the_bitmaps_serve_what_they_have_bits_for() {
+        all_frames_are_had_and_come_back(&BitmapSmall::new(2048).unwrap());
+        all_frames_are_had_and_come_back(&BitmapLarge::new(2048).unwrap());
+        assert!(BitmapSmall::new((1 << 20) + 1).is_none());
+    }
+}

@@ -1,0 +1,264 @@
+//! Any allocator in a shared library, by the interface in `include/freehold_peer.h`.
+//!
+//! Rust cannot see into a library: loading one is as safe as the library is. Whoever names its file
+//! vouches for it, as with any program that one starts.
+#![expect(unsafe_code, reason = "loads libraries and calls what they export")]
+
+mod table;
+
+use core::ffi::c_void;
+use core::marker::PhantomData;
+use core::mem;
+use core::ptr::NonNull;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use freehold::{MigrateType, Order};
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+use crate::memory::Memory;
+use crate::{FRAME_BYTES, Peer, Refused, Seat, alloc_singly, free_singly};
+pub use table::INTERFACE;
+use table::{Calls, Checked, NONE, RegionTable};
+
+/// Why a library cannot race.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PluginError {
+    /// There is no such file.
+    #[error("cannot read the file")]
+    Unreadable(#[source] io::Error),
+    /// The file is no library, or one that needs what is not there.
+    #[error("cannot load the library")]
+    NotLoaded(#[source] libloading::Error),
+    /// The library has no table.
+    #[error(
+        "the library exports no symbol `freehold_peer`: define it by include/freehold_peer.h, \
+         and without `static`"
+    )]
+    NoSymbol,
+    /// The table is of another version.
+    #[error(
+        "the library has version {found} of the peer interface, this program version {INTERFACE}: \
+         compile it with this program's include/freehold_peer.h"
+    )]
+    Interface {
+        /// Its version.
+        found: u32,
+    },
+    /// Something in the table is null that may not be.
+    #[error("the field `{field}` of the library's table is missing")]
+    Missing {
+        /// The name of the field.
+        field: &'static str,
+    },
+    /// A name that does not fit a table.
+    #[error("the peer's name is {name:?}: it must be 1 to 22 letters, digits, `-`, `_` and `.`")]
+    Name {
+        /// That name.
+        name: String,
+    },
+    /// A peer without single frames.
+    #[error("the peer has no blocks of order 0: bit 0 of `orders` must be set")]
+    NoFrames,
+    /// The machine has no memory for the peer.
+    #[error("cannot map {frames} frames for the peer")]
+    NoMemory {
+        /// How many it was to manage.
+        frames: u64,
+        /// What the machine answered.
+        source: io::Error,
+    },
+    /// `create` returned null.
+    #[error("the peer refused to manage {frames} frames: `create` returned NULL")]
+    NotCreated {
+        /// How many it was to manage.
+        frames: u64,
+    },
+}
+
+/// A library that can race. It stays loaded until the process ends, since it may have started
+/// threads or registered what runs at the end of one.
+pub struct Plugin {
+    path: PathBuf,
+    checked: Checked,
+}
+
+impl Plugin {
+    /// Loads a library and checks what it exports. Loading runs the library's own code.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the file or its table.
+    pub fn load(path: &Path) -> Result<Self, PluginError> {
+        // The whole path: a bare name would be looked for where the system keeps its libraries.
+        let path = path.canonicalize().map_err(PluginError::Unreadable)?;
+        // SAFETY: The library's own code runs. Whoever named the file vouches for it.
+        let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) };
+        let library = library.map_err(PluginError::NotLoaded)?;
+        // SAFETY: A symbol's address is not used as anything yet.
+        let symbol = unsafe { library.get::<*mut c_void>(b"freehold_peer\0") };
+        let table = symbol.ok().and_then(|symbol| NonNull::new(symbol.as_raw_ptr()));
+        let table = table.ok_or(PluginError::NoSymbol)?;
+        // Never unloaded, so that the table and its functions stay for ever.
+        mem::forget(library);
+        // SAFETY: The symbol of that name in a library that stays loaded. That it is what the
+        // header says, whoever named the file vouches for.
+        let checked = unsafe { Checked::read(table) }?;
+        Ok(Plugin { path, checked })
+    }
+
+    /// What the peer calls itself.
+    pub fn name(&self) -> &str {
+        &self.checked.name
+    }
+
+    /// The version of the peer, in its own words.
+    pub fn version(&self) -> &str {
+        &self.checked.version
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes a peer over so many frames of new memory, for so many threads.
+    ///
+    /// # Errors
+    ///
+    /// [`PluginError::NoMemory`], [`PluginError::NotCreated`].
+    pub fn create(&self, frames: u64, threads: usize) -> Result<PluginPeer<'_>, PluginError> {
+        let memory =
+            Memory::map(frames).map_err(|source| PluginError::NoMemory { frames, source })?;
+        let region = RegionTable {
+            base: memory.base(),
+            frame_count: frames,
+            frame_bytes: FRAME_BYTES as u64,
+            thread_count: threads as u32,
+        };
+        let calls = self.checked.calls;
+        // SAFETY: By the header. The memory is new, and lives until after `destroy`.
+        let state = unsafe { (calls.create)(&region) };
+        let state = NonNull::new(state).ok_or(PluginError::NotCreated { frames })?;
+        Ok(PluginPeer { plugin: self, calls, state, frames, _memory: memory })
+    }
+}
+
+/// A peer made by a plug-in.
+pub struct PluginPeer<'p> {
+    plugin: &'p Plugin,
+    calls: Calls,
+    state: NonNull<c_void>,
+    frames: u64,
+    /// What the peer manages. Fields are dropped after `drop` has run, and so after `destroy`.
+    _memory: Memory,
+}
+
+// SAFETY: By the header, a peer is no thread's own.
+unsafe impl Send for PluginPeer<'_> {}
+// SAFETY: By the header, several threads call a peer at once, each with a number of its own.
+unsafe impl Sync for PluginPeer<'_> {}
+
+impl Drop for PluginPeer<'_> {
+    fn drop(&mut self) {
+        // SAFETY: Made by `create`, and whoever drops the value has it alone.
+        unsafe { (self.calls.destroy)(self.state.as_ptr()) }
+    }
+}
+
+/// A block of a plug-in's, by its first frame.
+#[repr(transparent)]
+pub struct PluginBlock(u64);
+
+impl Default for PluginBlock {
+    fn default() -> Self {
+        PluginBlock(NONE)
+    }
+}
+
+/// The seat of a thread at a plug-in's peer.
+pub struct PluginSeat<'a> {
+    calls: Calls,
+    state: NonNull<c_void>,
+    thread: u32,
+    of: PhantomData<&'a PluginPeer<'a>>,
+}
+
+impl<'p> Peer for PluginPeer<'p> {
+    type Block = PluginBlock;
+    type Seat<'a>
+        = PluginSeat<'a>
+    where
+        Self: 'a;
+
+    fn sit(&self, thread: usize) -> PluginSeat<'_> {
+        PluginSeat { calls: self.calls, state: self.state, thread: thread as u32, of: PhantomData }
+    }
+
+    fn first_frame(block: &PluginBlock) -> u64 {
+        block.0
+    }
+
+    fn managed_frames(&self) -> Option<u64> {
+        Some(self.frames)
+    }
+
+    fn serves(&self, order: Order) -> bool {
+        self.plugin.checked.serves(order)
+    }
+
+    fn has_bulk(&self) -> bool {
+        self.calls.bulk.is_some()
+    }
+}
+
+impl Seat for PluginSeat<'_> {
+    type Block = PluginBlock;
+
+    #[inline]
+    fn alloc(&mut self, order: Order, _: MigrateType) -> Option<PluginBlock> {
+        let order = u32::from(order.get());
+        // SAFETY: The state is the peer's, which the seat borrows.
+        let frame = unsafe { (self.calls.alloc)(self.state.as_ptr(), order, self.thread) };
+        (frame != NONE).then_some(PluginBlock(frame))
+    }
+
+    #[inline]
+    fn free(&mut self, block: PluginBlock, order: Order) -> Result<(), Refused> {
+        if block.0 == NONE {
+            return Err(Refused);
+        }
+        let order = u32::from(order.get());
+        // SAFETY: As above. The block came from this library and is consumed here.
+        unsafe { (self.calls.free)(self.state.as_ptr(), block.0, order, self.thread) };
+        Ok(())
+    }
+
+    #[inline]
+    fn alloc_bulk(&mut self, out: &mut [PluginBlock]) -> usize {
+        let Some((alloc_bulk, _)) = self.calls.bulk else {
+            return alloc_singly(self, out);
+        };
+        let (frames, count) = (out.as_mut_ptr().cast::<u64>(), out.len() as u64);
+        // SAFETY: As above. A block is a number, and there is room for `count` of them.
+        let got = unsafe { alloc_bulk(self.state.as_ptr(), frames, count, self.thread) };
+        usize::try_from(got).map_or(out.len(), |got| got.min(out.len()))
+    }
+
+    #[inline]
+    fn free_bulk(&mut self, blocks: &mut [PluginBlock]) -> Result<(), Refused> {
+        let Some((_, free_bulk)) = self.calls.bulk else {
+            return free_singly(self, blocks);
+        };
+        if blocks.iter().any(|block| block.0 == NONE) {
+            return Err(Refused);
+        }
+        let (frames, count) = (blocks.as_ptr().cast::<u64>(), blocks.len() as u64);
+        // SAFETY: As above. A block is a number; they came from this library and are forgotten
+        // below.
+        unsafe { free_bulk(self.state.as_ptr(), frames, count, self.thread) };
+        blocks.fill_with(PluginBlock::default);
+        Ok(())
+    }
+}

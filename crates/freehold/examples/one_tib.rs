@@ -1,0 +1,73 @@
+//! Sets up the design `freehold` for 1 TiB of memory that is not there, and says what its books
+//! take: `cargo run --release -p freehold --example one_tib`.
+
+use std::alloc::{Layout, alloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::Instant;
+
+use freehold::designs::Freehold;
+use freehold::platform::native::{NativeCell, SpinLock};
+use freehold::platform::{Platform, Scalar};
+use freehold::{
+    Config, CpuId, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn, Request,
+};
+
+/// A machine with one CPU that runs.
+struct Machine;
+
+impl Platform for Machine {
+    type U32 = AtomicU32;
+    type U64 = AtomicU64;
+    type Cell<T: Scalar> = NativeCell<T>;
+    type LocalCell<T: Scalar> = NativeCell<T>;
+    type Lock = SpinLock;
+    type IrqState = ();
+
+    fn cpu(&self) -> CpuId {
+        CpuId::new(0)
+    }
+
+    fn pin(&self) -> CpuId {
+        self.cpu()
+    }
+
+    fn unpin(&self) {}
+    fn irq_save(&self) {}
+    fn irq_restore(&self, _state: ()) {}
+}
+
+type Frames = PageAllocator<Machine, Freehold<Machine>>;
+
+fn main() -> Result<(), freehold::Error> {
+    const NODE_FRAMES: FrameCount = FrameCount::new(1 << 27);
+    let node = |number: u16| {
+        let start = Pfn::new(u64::from(number) * NODE_FRAMES.get());
+        MemoryRange::new(start, NODE_FRAMES).on_node(NodeId::new(number))
+    };
+    let ranges = [node(0), node(1)];
+    let cpus: Vec<_> = (0..112).map(|cpu| NodeId::new(cpu / 56)).collect();
+    let config = Config::new(&ranges, &cpus);
+
+    let layout = Frames::layout(&config, &Default::default())?;
+    let wanted = Layout::from_size_align(layout.size(), layout.align()).expect("sizes are sane");
+    // SAFETY: the size is not zero: there is a table of zones at least.
+    let buffer = unsafe { alloc(wanted) };
+    let base = NonNull::new(buffer).unwrap_or_else(|| handle_alloc_error(wanted));
+    // SAFETY: the buffer was just allocated with this size, is never freed, and is used for nothing
+    // else.
+    let metadata = unsafe { Metadata::from_raw_parts(base, layout.size()) };
+
+    let start = Instant::now();
+    let frames = Frames::new(Machine, &config, &Default::default(), metadata)?;
+    let setup = start.elapsed();
+
+    let total: u64 = frames.zones().map(|zone| zone.managed.get()).sum();
+    println!("memory        {} GiB, 2 nodes, {} CPUs", total >> 18, cpus.len());
+    println!("metadata      {} MiB", layout.size() >> 20);
+    println!("a frame       {:.4} bytes", layout.size() as f64 / total as f64);
+    println!("set up in     {:.3} s (measured on this host)", setup.as_secs_f64());
+    let gib = frames.alloc(Request::new(Order::new(18)))?;
+    println!("first GiB at  {gib}");
+    frames.free(gib, Order::new(18))
+}

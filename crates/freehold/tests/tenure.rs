@@ -1,0 +1,173 @@
+//! Tenure of a slot: its holder allocates without a lock, and nobody depends on it.
+
+mod common;
+#[path = "common/machine.rs"]
+mod machine;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+
+use common::{TestPlatform, run_on};
+use freehold::designs::Freehold;
+use freehold::{
+    Config, CpuId, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
+    Watermark,
+};
+use machine::Machine;
+
+type Frames = Machine<TestPlatform, Freehold<TestPlatform>>;
+
+const CPU: CpuId = CpuId::new(0);
+
+fn machine(frames: u64, cpus: usize) -> Frames {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(frames))];
+    let cpus = vec![NodeId::new(0); cpus];
+    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
+    Machine::new(TestPlatform, &config, &Default::default())
+}
+
+fn all_free(frames: &Frames) -> bool {
+    frames.drain_all();
+    frames.validate().expect("the books are right");
+    frames.zones().all(|zone| zone.free == zone.managed)
+}
+
+#[test]
+fn a_holder_gets_every_frame_once_and_gives_all_back() {
+    let frames = machine(4096, 2);
+    let tenure = frames.tenure(CPU).unwrap();
+    for order in [0, 1, 3, 8, 9, 10].map(Order::new) {
+        for migratetype in MigrateType::ALL {
+            let request = Request::new(order).migratetype(migratetype);
+            let mut got: Vec<_> = std::iter::from_fn(|| tenure.alloc(request).ok()).collect();
+            got.sort();
+            got.dedup();
+            assert_eq!(got.len() as u64, 4096 >> order.get(), "{order}");
+            assert_eq!(tenure.alloc(request), Err(Error::OutOfMemory));
+            for &pfn in &got {
+                tenure.free(pfn, order).unwrap();
+            }
+            assert_eq!(tenure.free(got[0], order), Err(Error::DoubleFree));
+        }
+    }
+    assert_eq!(tenure.free(Pfn::new(4096), Order::ZERO), Err(Error::ForeignFrame));
+    drop(tenure);
+    assert!(all_free(&frames));
+}
+
+#[test]
+fn one_thread_at_a_time() {
+    let frames = machine(1024, 2);
+    let tenure = frames.tenure(CPU).unwrap();
+    assert_eq!(frames.tenure(CPU).err(), Some(Error::Tenured));
+    assert_eq!(frames.tenure(CpuId::new(2)).err(), Some(Error::UnknownCpu));
+    let other = frames.tenure(CpuId::new(1)).expect("that one is free");
+    drop(tenure);
+    drop(other);
+    drop(frames.tenure(CPU).expect("it is free again"));
+}
+
+#[test]
+fn who_drains_asks_and_does_not_wait() {
+    let frames = machine(4096, 2);
+    let tenure = frames.tenure(CPU).unwrap();
+    let pfn = tenure.alloc(Request::default()).unwrap();
+    assert!(!tenure.is_asked());
+    frames.drain(CPU).unwrap();
+    assert!(tenure.is_asked());
+    assert!(frames.zones().next().unwrap().per_cpu > FrameCount::ZERO, "nothing is taken by force");
+    tenure.give_back_if_asked();
+    assert!(!tenure.is_asked());
+    let zone = frames.zones().next().unwrap();
+    assert_eq!((zone.per_cpu.get(), zone.free.get()), (0, 4095));
+    tenure.free(pfn, Order::ZERO).unwrap();
+    drop(tenure);
+    assert!(all_free(&frames));
+}
+
+#[test]
+fn a_holder_that_never_answers_loses_nothing() {
+    let frames = machine(2048, 2);
+    let tenure = frames.tenure(CPU).unwrap();
+    let held = tenure.alloc(Request::default()).unwrap();
+    // Everybody else gets what the holder does not keep: one pageblock.
+    run_on(0);
+    let others: Vec<_> = std::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
+    assert_eq!(others.len(), 2048 - 512);
+    assert!(tenure.is_asked());
+    for &pfn in &others {
+        frames.free(pfn, Order::ZERO).unwrap();
+    }
+    // The holder's own frame is freed by somebody else, and it finds it.
+    frames.free(held, Order::ZERO).unwrap();
+    assert_eq!(frames.free(held, Order::ZERO), Err(Error::DoubleFree));
+    assert_eq!(tenure.free(held, Order::ZERO), Err(Error::DoubleFree));
+    let all: Vec<_> = std::iter::from_fn(|| tenure.alloc(Request::default()).ok()).collect();
+    assert_eq!(all.len(), 2048);
+    for &pfn in &all {
+        tenure.free(pfn, Order::ZERO).unwrap();
+    }
+    drop(tenure);
+    assert!(all_free(&frames));
+}
+
+#[test]
+fn requests_that_leave_the_reserves_alone_do_so_here() {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(4096))];
+    let cpus = [NodeId::new(0)];
+    let config = Config { min_free: Some(FrameCount::new(400)), ..Config::new(&ranges, &cpus) };
+    let frames: Frames = Machine::new(TestPlatform, &config, &Default::default());
+    let tenure = frames.tenure(CPU).unwrap();
+    let take = |class| {
+        let request = Request::default().watermark(class);
+        std::iter::from_fn(|| tenure.alloc(request).ok()).count()
+    };
+    let classes = [Watermark::High, Watermark::Low, Watermark::Min, Watermark::Ignore];
+    assert_eq!(classes.map(take), [3496, 100, 100, 400]);
+}
+
+#[test]
+fn a_holder_among_others() {
+    const ROUNDS: usize = 30_000;
+    let frames = machine(8192, 2);
+    let (handed, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        // The holder hands every other frame to a thread that frees it; a third one drains.
+        scope.spawn(|| {
+            let tenure = frames.tenure(CPU).unwrap();
+            for round in 0..ROUNDS {
+                let pfn = tenure.alloc(Request::default()).expect("there is enough");
+                if round % 2 == 0 {
+                    tenure.free(pfn, Order::ZERO).unwrap();
+                } else {
+                    while handed.compare_exchange(0, pfn.get() + 1, SeqCst, SeqCst).is_err() {
+                        thread::yield_now();
+                    }
+                }
+            }
+            done.store(true, SeqCst);
+        });
+        scope.spawn(|| {
+            run_on(1);
+            loop {
+                match handed.swap(0, SeqCst) {
+                    0 if done.load(SeqCst) => break,
+                    0 => thread::yield_now(),
+                    pfn => frames.free(Pfn::new(pfn - 1), Order::ZERO).unwrap(),
+                }
+            }
+        });
+        scope.spawn(|| {
+            while !done.load(SeqCst) {
+                frames.drain_all();
+                frames.validate().expect("the books are right");
+                thread::yield_now();
+            }
+        });
+    });
+    if let pfn @ 1.. = handed.swap(0, SeqCst) {
+        frames.free(Pfn::new(pfn - 1), Order::ZERO).unwrap();
+    }
+    assert!(all_free(&frames));
+    assert_eq!(frames.events().allocated.get(), ROUNDS as u64);
+}
