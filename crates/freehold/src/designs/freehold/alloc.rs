@@ -4,7 +4,7 @@ use super::Freehold;
 use super::guard::SlotGuard;
 use super::runs::Run;
 use crate::Error;
-use crate::designs::Context;
+use crate::designs::{Context, Design};
 use crate::memmap::block::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
@@ -47,8 +47,9 @@ impl<P: Platform> Freehold<P> {
         let cpu = context.topology.fold(context.platform.cpu());
         let zone = context.topology.best_zone(cpu, request.effective_limit())?;
         let held = self.try_lock(context, cpu, zone).and_then(|guard| {
-            if order == Order::PAGEBLOCK {
-                return self.take_spare(&guard, request);
+            if order >= Order::PAGEBLOCK {
+                let may = order == Order::PAGEBLOCK;
+                return may.then(|| self.take_spare(&guard, request)).flatten();
             }
             let block = guard.slot.current_block(migratetype)?;
             let run = self.blocks.find_run(block, order)?;
@@ -56,7 +57,8 @@ impl<P: Platform> Freehold<P> {
             Some(run.frame())
         });
         let frame = held.or_else(|| {
-            let from_pool = order >= Order::PAGEBLOCK && self.allows(zone, request, Watermark::Low);
+            let is_huge = (Order::PAGEBLOCK..=Self::ORDER_MAX).contains(&order);
+            let from_pool = is_huge && self.allows(zone, request, Watermark::Low);
             from_pool.then(|| self.take_huge(context, zone, request)).flatten()
         });
         frame.map(|frame| self.blocks.pfn_of(frame))

@@ -175,7 +175,9 @@ impl<P: Platform> Freehold<P> {
             if !self.adopt(guard, block) {
                 return None;
             }
-            if self.blocks.count_free(block) == 0 {
+            // It may have been emptied or claimed for another type since it was found.
+            let of = self.blocks.state(block).migratetype();
+            if of != migratetype || self.blocks.count_free(block) == 0 {
                 self.let_go(guard, block);
                 return None;
             }

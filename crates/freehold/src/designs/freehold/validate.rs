@@ -13,8 +13,9 @@ use crate::platform::Platform;
 use crate::stat::{Census, Rule, Violation};
 use crate::units::{FrameCount, MigrateType};
 
-/// So often something that does not agree is looked at again.
-const LOOKS: usize = 1000;
+/// So often something that does not agree is looked at again: long enough for a thread that was
+/// preempted in the middle of a step to run again.
+const LOOKS: usize = 100_000;
 
 impl<P: Platform> Freehold<P> {
     /// Checks every invariant of the books and says where the frames are.
