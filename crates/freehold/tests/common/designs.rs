@@ -39,6 +39,12 @@ pub(crate) fn uses_up_first(design: &str) -> bool {
     design == "freehold"
 }
 
+/// Of how many frames the design knows together whether their content can move: where one of them
+/// held content that cannot, it may take the others for the same as long as any of them is in use.
+pub(crate) fn movable_together(design: &str) -> u64 {
+    if design == "freehold" { 8 } else { 1 }
+}
+
 /// Every combination of the settings that only this design has, the default first.
 pub(crate) fn variants<S: Settings>() -> Vec<S> {
     let mut variants = vec![S::default()];
@@ -74,6 +80,7 @@ pub(crate) fn fixed<S: Settings>(own: &S, batch: u32, high: u32) -> S {
 // Not every binary makes use of everything here.
 const _: () = {
     let _: [fn(&str) -> bool; 2] = [is_lazy, uses_up_first];
+    let _: fn(&str) -> u64 = movable_together;
     let _: fn() -> Vec<ZoneLockSettings> = variants;
     let _: fn(&ZoneLockSettings, u32, u32) -> ZoneLockSettings = fixed;
 };

@@ -1,4 +1,4 @@
-//! The tables of pageblocks: four bitmaps each, and a short record.
+//! The tables of pageblocks: three bitmaps each, and a short record.
 //!
 //! * `free`: a set bit is a free frame. Written by the holder of the pageblock alone, by plain
 //!   stores.
@@ -7,7 +7,6 @@
 //! * `tails`: a set bit is a frame that belongs to the same allocation as the one before it, so
 //!   single frames have none. A free of more than one frame, or of part of an allocation, claims
 //!   what it frees here first, by compare-exchange.
-//! * `fixed`: a set bit is a frame that may hold content which cannot move. Rarely touched.
 //!
 //! A frame that is free in any of the first two has no tail bit. A frame that is no memory is marked
 //! in `remote` and `tails` at once, for good.
@@ -89,20 +88,19 @@ struct Record<P: Platform> {
     prev: P::LocalCell<u32>,
     /// The shelf that it lies on, if it does.
     shelf: P::LocalCell<u32>,
-    /// A bit for each word some frames of which may hold content that cannot move.
-    fixed: P::U32,
+    /// Which frames may hold content that cannot move.
+    fixed: P::U64,
 }
 
 /// The bitmaps, one plane each. A pageblock takes up one cache line of every plane.
 const FREE: usize = 0;
 const TAILS: usize = 1;
 const REMOTE: usize = 2;
-const FIXED: usize = 3;
 
 /// The tables.
 pub(super) struct Blocks<P: Platform> {
     records: Table<Record<P>>,
-    maps: Planes<P::U64, 4>,
+    maps: Planes<P::U64, 3>,
     first: Pfn,
 }
 
@@ -131,7 +129,7 @@ impl<P: Platform> Blocks<P> {
         let (first, frames) = config.span_of_blocks()?;
         let blocks = (frames.get() >> Order::PAGEBLOCK.get()) as usize;
         Ok(BlocksPlan {
-            maps: layout.table(SectionKind::Bitmaps, 4 * blocks * WORDS)?,
+            maps: layout.table(SectionKind::Bitmaps, 3 * blocks * WORDS)?,
             words: blocks * WORDS,
             records: layout.table(SectionKind::Blocks, blocks)?,
             first,
@@ -141,8 +139,8 @@ impl<P: Platform> Blocks<P> {
     pub(super) fn carve(plan: &BlocksPlan<P>, carver: &mut Carver) -> Self {
         // No frame is memory yet.
         let maps = carver.table(plan.maps, |index| {
-            let plane = index / plan.words;
-            P::U64::new(if matches!(plane, TAILS | REMOTE) { !0 } else { 0 })
+            let is_free = index < plan.words * (FREE + 1);
+            P::U64::new(if is_free { 0 } else { !0 })
         });
         Blocks {
             maps: Planes::new(maps, plan.words),
@@ -153,7 +151,7 @@ impl<P: Platform> Blocks<P> {
                 next: P::LocalCell::new(NIL),
                 prev: P::LocalCell::new(NIL),
                 shelf: P::LocalCell::new(NIL),
-                fixed: P::U32::new(0),
+                fixed: P::U64::new(0),
             }),
             first: plan.first,
         }

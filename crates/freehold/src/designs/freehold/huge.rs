@@ -189,16 +189,28 @@ impl<P: Platform> Freehold<P> {
         {
             return Ok(());
         }
-        let (head, state) = self.head_of(block).ok_or(Error::WrongOrder)?;
-        if order > state.order() {
-            return Err(Error::WrongOrder);
-        }
-        // Of those who free it, or parts of it, at the same time, one goes first.
-        let held = |now: State| {
-            let same = now.used_for() == Use::Huge && now.order() == state.order();
-            (same && now.holder() == Holder::Nobody).then_some(now.held_by(Holder::Walker))
+        let (head, state) = loop {
+            let Some((head, state)) = self.head_of(block) else {
+                // Others who freed it, or parts of it, went first.
+                return match self.blocks.state(block).used_for() {
+                    Use::Split => self.free_split(context, frame, order),
+                    Use::Whole => Err(Error::DoubleFree),
+                    _ => Err(Error::WrongOrder),
+                };
+            };
+            if order > state.order() {
+                return Err(Error::WrongOrder);
+            }
+            // Of those who free it, or parts of it, at the same time, one goes first.
+            let held = |now: State| {
+                let same = now.used_for() == Use::Huge && now.order() == state.order();
+                (same && now.holder() == Holder::Nobody).then_some(now.held_by(Holder::Walker))
+            };
+            if self.blocks.try_update(head, held).is_ok() {
+                break (head, state);
+            }
+            context.platform.relax();
         };
-        self.blocks.try_update(head, held).map_err(|_| Error::DoubleFree)?;
         if order == state.order() {
             self.take_back(context, head, order);
             return Ok(());
