@@ -326,9 +326,11 @@ fn makes_blocks<D: Design<TestPlatform>>() {
             // A few blocks' worth stay behind, for the scanners meet in the middle of one.
             let free = SPAN - held - frames;
             let most = 80 + 3 * order.frames().get();
-            // Where the like of it is together, the neighbours of what cannot move stay as well.
-            let alone = migratetype == MigrateType::Movable || movable_together(D::NAME) == 1;
-            let most = if alone { most } else { SPAN / 3 };
+            // Small blocks for what cannot move keep what lies beside them from moving, if the
+            // design does not tell them apart.
+            let alone = order.frames().get() >= movable_together(D::NAME);
+            let mixes = migratetype != MigrateType::Movable && !alone;
+            let most = if mixes { SPAN / 7 } else { most };
             assert!(free <= most, "{order}, {migratetype:?}: {free} frames are left");
             for pfn in got {
                 machine.free(pfn, order).expect("it is held");
@@ -450,7 +452,8 @@ where
         }
         let _finish = Finish(&done);
         let mut blocks = Vec::new();
-        for round in 0..201 {
+        // Enough, and until the others have begun at last.
+        for round in 0..100_000 {
             let report = machine.compact(&owner);
             moved += report.migrated.get();
             for order in [4, 9].map(Order::new) {
@@ -461,6 +464,9 @@ where
             if round % 3 == 2 {
                 for (pfn, order) in blocks.drain(..) {
                     machine.free(pfn, order).expect("it is held");
+                }
+                if round >= 200 && moved > 0 {
+                    break;
                 }
             }
             thread::yield_now();

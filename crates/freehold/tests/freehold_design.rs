@@ -99,6 +99,30 @@ fn a_gib_is_freed_in_parts_of_any_size() {
 }
 
 #[test]
+fn parts_of_a_large_block_are_freed_by_many_at_the_same_time() {
+    let frames = machine(&[range(0, 64 * PAGEBLOCK)], 4, Default::default());
+    let order = Order::new(13);
+    for round in 0..60 {
+        let block = frames.alloc(Request::new(order)).unwrap();
+        // Pageblocks and more, half of one, and a few words of one.
+        let part = Order::new([10, 9, 8, 7][round % 4]);
+        std::thread::scope(|scope| {
+            for cpu in 0..4 {
+                let frames = &frames;
+                scope.spawn(move || {
+                    run_on(cpu);
+                    for nth in (u64::from(cpu)..1 << (order.get() - part.get())).step_by(4) {
+                        let pfn = Pfn::new(block.get() + nth * part.frames().get());
+                        frames.free(pfn, part).expect("it is held");
+                    }
+                });
+            }
+        });
+        check_whole(&frames);
+    }
+}
+
+#[test]
 fn frames_are_picked_at_random_if_one_wants_that() {
     let settings = FreeholdSettings { pick: Pick::Random };
     let order_of = |settings| {

@@ -42,7 +42,7 @@ pub(crate) fn uses_up_first(design: &str) -> bool {
 /// Of how many frames the design knows together whether their content can move: where one of them
 /// held content that cannot, it may take the others for the same as long as any of them is in use.
 pub(crate) fn movable_together(design: &str) -> u64 {
-    if design == "freehold" { 64 } else { 1 }
+    if design == "freehold" { 8 } else { 1 }
 }
 
 /// Every combination of the settings that only this design has, the default first.

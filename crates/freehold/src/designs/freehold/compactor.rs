@@ -195,8 +195,12 @@ impl<'a, P: Platform> Compactor<'a, P> {
         let (frames, limit) = (request.order.frames().get(), request.effective_limit());
         let zone = self.design.zone(self.zone);
         let allowed = zone.may_take(frames, request.watermark, limit);
-        let run = allowed.then(|| self.design.take_run_directly(block, request)).flatten();
-        run.map(Run::frame)
+        let blocks = &self.design.blocks;
+        let run = blocks.find_run(block, request.order).filter(|_| allowed)?;
+        // What is left in it shall remain movable.
+        let may_claim = blocks.next_used(Span::of(block, 1)).is_none();
+        self.design.take_found(run, request, may_claim);
+        Some(run.frame())
     }
 
     /// Has the content of a block moved to a free one further up, if its owner will; says whether

@@ -71,34 +71,35 @@ impl<P: Platform> Freehold<P> {
 
     /// Takes a block out of a pageblock that the caller holds as a walker. If that is of another
     /// type, it is claimed for this one, or else stolen from.
-    pub(super) fn take_run_directly(&self, block: BlockIndex, request: &Request) -> Option<Run> {
+    fn take_run_directly(&self, block: BlockIndex, request: &Request) -> Option<Run> {
+        let run = self.blocks.find_run(block, request.order)?;
+        self.take_found(run, request, self.blocks.count_free(block) >= CLAIM_MIN);
+        Some(run)
+    }
+
+    /// Takes a free run out of a pageblock that the caller holds as a walker. If that is of another
+    /// type, it may be claimed for this one, or else it is stolen from.
+    pub(super) fn take_found(&self, run: Run, request: &Request, may_claim: bool) {
         let Request { order, migratetype, .. } = *request;
-        let run = self.blocks.find_run(block, order)?;
+        let block = BlockIndex::of_frame(run.frame());
         let zone = self.zone(self.blocks.zone(block));
         let of = self.blocks.state(block).migratetype();
-        if of != migratetype && self.blocks.count_free(block) >= CLAIM_MIN {
+        if of != migratetype && may_claim {
             self.forest.remove(zone.partial(of), self.bit(block));
             self.blocks.update(block, |state| state.of_type(migratetype));
             self.set_fixed_for(block, migratetype);
+            self.blocks.review_fixed(block);
             zone.note_claim();
         } else if of != migratetype {
-            self.set_fixed_in(run, migratetype);
+            if migratetype != MigrateType::Movable {
+                self.blocks.fix(run);
+            }
             zone.note_steal();
         }
         self.blocks.take_run(run);
         let frames = order.frames().get() as u32;
         zone.sub_free(frames);
         zone.note_direct_alloc(frames);
-        Some(run)
-    }
-
-    /// Notes that the words of a run may come to hold content of a type.
-    pub(super) fn set_fixed_in(&self, run: Run, migratetype: MigrateType) {
-        if migratetype != MigrateType::Movable {
-            let block = BlockIndex::of_frame(run.frame());
-            let words = run.words().fold(0, |words, word| words | 1 << (word % 8));
-            self.blocks.set_fixed(block, self.blocks.fixed(block) | words);
-        }
     }
 
     /// Whether a zone has a free block of an order that nobody holds.

@@ -94,8 +94,11 @@ impl<P: Platform> Isolation<'_, P> {
         let state = blocks.state(block);
         match state.used_for() {
             Use::Split => {
-                self.design.collect(block);
-                let Some(frame) = blocks.next_used(part) else { return Met::Free(part.end) };
+                let Some(frame) = blocks.next_used(part) else {
+                    // Of what others have freed by now, nothing is left to be harvested later.
+                    self.design.collect(block);
+                    return Met::Free(part.end);
+                };
                 let run = blocks.part_of(frame);
                 match blocks.is_fixed(run) {
                     true => Met::Fixed(frame),
@@ -123,7 +126,7 @@ impl<P: Platform> Isolation<'_, P> {
                 self.hand_out(block, order, migratetype);
             } else {
                 let run = Run::at(at, order);
-                self.design.set_fixed_in(run, migratetype);
+                self.design.blocks.fix(run);
                 self.design.blocks.take_run(run);
             }
             self.design.zone(self.design.blocks.zone(block)).note_direct_alloc(frames);

@@ -79,6 +79,7 @@ impl<P: Platform> Freehold<P> {
                 let end = span.end.min(Span::of(block, 1).end);
                 for (word, mask) in (Span { end, ..span }).words() {
                     self.blocks.cut(word, mask);
+                    self.blocks.unfix(word, mask);
                     self.free_single(context, word, mask)?;
                 }
                 Ok(end)

@@ -66,7 +66,7 @@ impl<P: Platform> Freehold<P> {
     /// Puts a whole pageblock, which the caller holds and whose frames are in the level, into the
     /// pool.
     pub(super) fn give_whole(&self, block: BlockIndex) {
-        self.blocks.set_fixed(block, 0);
+        self.blocks.unfix_all(block);
         self.blocks.update(block, |state| {
             state.used(Use::Whole, Order::ZERO).held_by(Holder::Nobody).listed(false)
         });
@@ -105,7 +105,7 @@ impl<P: Platform> Freehold<P> {
     /// Notes that all of a pageblock may come to hold content of a type.
     pub(super) fn set_fixed_for(&self, block: BlockIndex, migratetype: MigrateType) {
         if migratetype != MigrateType::Movable {
-            self.blocks.set_fixed(block, 0xff);
+            self.blocks.fix_all(block);
         }
     }
 
@@ -201,7 +201,7 @@ impl<P: Platform> Freehold<P> {
         if guard.slot.spare().is_some() {
             return self.part_with_whole(guard, block);
         }
-        self.blocks.set_fixed(block, 0);
+        self.blocks.unfix_all(block);
         self.blocks.update(block, |state| state.used(Use::Whole, Order::ZERO).listed(false));
         guard.slot.set_spare(Some(block));
         self.zone(guard.zone).note_kept();

@@ -189,16 +189,28 @@ impl<P: Platform> Freehold<P> {
         {
             return Ok(());
         }
-        let (head, state) = self.head_of(block).ok_or(Error::WrongOrder)?;
-        if order > state.order() {
-            return Err(Error::WrongOrder);
-        }
-        // Of those who free it, or parts of it, at the same time, one goes first.
-        let held = |now: State| {
-            let same = now.used_for() == Use::Huge && now.order() == state.order();
-            (same && now.holder() == Holder::Nobody).then_some(now.held_by(Holder::Walker))
+        let (head, state) = loop {
+            let Some((head, state)) = self.head_of(block) else {
+                // Others who freed it, or parts of it, went first.
+                return match self.blocks.state(block).used_for() {
+                    Use::Split => self.free_split(context, frame, order),
+                    Use::Whole => Err(Error::DoubleFree),
+                    _ => Err(Error::WrongOrder),
+                };
+            };
+            if order > state.order() {
+                return Err(Error::WrongOrder);
+            }
+            // Of those who free it, or parts of it, at the same time, one goes first.
+            let held = |now: State| {
+                let same = now.used_for() == Use::Huge && now.order() == state.order();
+                (same && now.holder() == Holder::Nobody).then_some(now.held_by(Holder::Walker))
+            };
+            if self.blocks.try_update(head, held).is_ok() {
+                break (head, state);
+            }
+            context.platform.relax();
         };
-        self.blocks.try_update(head, held).map_err(|_| Error::DoubleFree)?;
         if order == state.order() {
             self.take_back(context, head, order);
             return Ok(());
@@ -290,7 +302,7 @@ impl<P: Platform> Freehold<P> {
     /// Ends a pageblock's being part of a block that was given back: it is whole, and the caller
     /// holds it. Says whether that is so: if it is isolated, those get it who isolated it.
     fn take_apart(&self, block: BlockIndex) -> bool {
-        self.blocks.set_fixed(block, 0);
+        self.blocks.unfix_all(block);
         let before = self.blocks.update(block, |state| match state.is_isolated() {
             true => {
                 let state = state.used(Use::Split, Order::ZERO).of_type(MigrateType::Movable);

@@ -76,7 +76,7 @@ impl<P: Platform> Freehold<P> {
     /// Begins to use a whole pageblock that the caller took frame by frame, as a walker. Whoever
     /// uses it next decides for what.
     fn begin_use(&self, block: BlockIndex) {
-        self.blocks.set_fixed(block, 0);
+        self.blocks.unfix_all(block);
         self.blocks.update(block, |state| {
             let state = state.used(Use::Split, Order::ZERO).of_type(MigrateType::Movable);
             state.held_by(Holder::Walker).listed(false)
@@ -170,7 +170,7 @@ impl<'a, P: Platform> Isolation<'a, P> {
     pub(super) fn hand_out(&mut self, block: BlockIndex, order: Order, migratetype: MigrateType) {
         self.end_before(block);
         for nth in 0..super::huge::blocks_in(order) {
-            self.design.blocks.set_fixed(BlockIndex(block.0 + nth), 0);
+            self.design.blocks.unfix_all(BlockIndex(block.0 + nth));
         }
         self.design.hand_out(block, order, migratetype);
         self.first = BlockIndex(block.0 + super::huge::blocks_in(order));

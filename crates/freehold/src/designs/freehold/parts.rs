@@ -5,10 +5,10 @@
 //! and how many frames of it are left in a row.
 
 use super::blocks::{BlockIndex, Blocks, FRAMES};
-use super::runs::{Run, WORD_FRAMES, WORD_ORDER};
+use super::runs::{Run, WORD_FRAMES};
 use super::span::Span;
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order};
+use crate::units::Order;
 
 /// The largest block that is less than a pageblock.
 const PART_MAX: u8 = Order::PAGEBLOCK.get() - 1;
@@ -74,28 +74,6 @@ impl<P: Platform> Blocks<P> {
         None
     }
 
-    /// Whether a run may hold content that cannot move.
-    pub(super) fn is_fixed(&self, run: Run) -> bool {
-        let block = BlockIndex::of_frame(run.frame());
-        run.words().any(|word| self.is_fixed_word(block, word))
-    }
-
-    /// Whether a word of a pageblock may hold content that cannot move.
-    pub(super) fn is_fixed_word(&self, block: BlockIndex, word: usize) -> bool {
-        self.fixed(block) >> (word - block.words().start) & 1 == 1
-    }
-
-    /// Finds out anew which words of a pageblock may hold content that cannot move: none that is
-    /// free, unless the pageblock is for such content. The caller holds it.
-    pub(super) fn review_fixed(&self, block: BlockIndex) {
-        let fixed = self.fixed(block);
-        if fixed != 0 && self.state(block).migratetype() == MigrateType::Movable {
-            let words = block.words().enumerate();
-            let free = words.filter(|&(_, word)| self.free(word) == !0);
-            self.set_fixed(block, free.fold(fixed, |fixed, (nth, _)| fixed & !(1 << nth)));
-        }
-    }
-
     /// Separates frames of a word, which lie in a row and which their user frees, from those before
     /// and behind them.
     pub(super) fn cut(&self, word: usize, mask: u64) {
@@ -106,6 +84,3 @@ impl<P: Platform> Blocks<P> {
         }
     }
 }
-
-// The bits of `fixed` stand for words, each of which has this order.
-const _: () = assert!(Order::PAGEBLOCK.get() - WORD_ORDER <= 5);

@@ -190,10 +190,7 @@ impl<P: Platform> Freehold<P> {
                     for (word, mask) in part.words() {
                         let holes = self.blocks.holes(word) & mask;
                         is_memory &= holes == 0;
-                        let fixed = match self.blocks.is_fixed_word(block, word) {
-                            true => self.blocks.used(word) & mask,
-                            false => 0,
-                        };
+                        let fixed = self.blocks.fixed(word) & self.blocks.used(word) & mask;
                         if holes | fixed != 0 {
                             let last = u64::BITS - (holes | fixed).leading_zeros();
                             behind = word as u32 * WORD_FRAMES + last;

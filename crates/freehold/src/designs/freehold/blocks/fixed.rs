@@ -1,0 +1,106 @@
+//! Which frames may hold content that cannot move.
+//!
+//! A pageblock is for one type of content, and if that cannot move, none of it does. In those for
+//! movable content, frames that were handed out for another are marked, eight at a time: 64 marks
+//! in the record, so that they cost no memory. Whoever hands out movable content leaves the marks
+//! as they are: it is taken for what cannot move, at worst, until somebody holds the pageblock as a
+//! walker while all eight frames are free.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::{BlockIndex, Blocks, WORDS};
+use crate::designs::freehold::runs::{Run, WORD_FRAMES};
+use crate::platform::{Platform, Word};
+use crate::units::MigrateType;
+
+/// Frames with a mark in common.
+const TOGETHER: u32 = WORD_FRAMES / MARKS;
+
+/// Marks for one word.
+const MARKS: u32 = u64::BITS / WORDS as u32;
+
+/// The frames of a word that one mark stands for.
+const fn frames_of(mark: u32) -> u64 {
+    ((1 << TOGETHER) - 1) << (mark * TOGETHER)
+}
+
+/// The marks of those among the frames of a word that satisfy a condition.
+fn marks(word: usize, wanted: impl Fn(u64) -> bool) -> u64 {
+    let marks = (0..MARKS).filter(|&mark| wanted(frames_of(mark)));
+    marks.fold(0, |marks, mark| marks | 1 << mark) << (word % WORDS * MARKS as usize)
+}
+
+// Relaxed: exact for whoever holds the pageblock; others ask again once they do. Changed by
+// read-modify-writes, since a user who gives frames back takes marks off without holding it.
+impl<P: Platform> Blocks<P> {
+    fn fixed_marks(&self, block: BlockIndex) -> &P::U64 {
+        &self.records.get(block.index()).fixed
+    }
+
+    /// Frames of a word that may hold content that cannot move, if somebody uses them.
+    pub(in super::super) fn fixed(&self, word: usize) -> u64 {
+        let all = self.fixed_marks(BlockIndex::of_word(word)).load(Relaxed);
+        let of_word = all >> (word % WORDS * MARKS as usize);
+        let set = (0..MARKS).filter(|mark| of_word >> mark & 1 == 1);
+        set.fold(0, |frames, mark| frames | frames_of(mark))
+    }
+
+    /// Whether a run may hold content that cannot move.
+    pub(in super::super) fn is_fixed(&self, run: Run) -> bool {
+        run.words().any(|word| self.fixed(word) & run.mask() != 0)
+    }
+
+    /// Notes that no frame of a pageblock holds content that cannot move.
+    pub(in super::super) fn unfix_all(&self, block: BlockIndex) {
+        self.fixed_marks(block).store(0, Relaxed);
+    }
+
+    /// Notes that any frame of a pageblock may come to hold content that cannot move.
+    pub(in super::super) fn fix_all(&self, block: BlockIndex) {
+        self.fixed_marks(block).store(!0, Relaxed);
+    }
+
+    /// Notes that a run in a pageblock that the caller holds will hold content that cannot move.
+    pub(in super::super) fn fix(&self, run: Run) {
+        let block = BlockIndex::of_frame(run.frame());
+        let of_run = |word| marks(word, |frames| frames & run.mask() != 0);
+        let marks = run.words().fold(0, |marks, word| marks | of_run(word));
+        self.fixed_marks(block).fetch_or(marks, Relaxed);
+    }
+
+    /// Notes that frames of a word, which their user is about to free, will no longer hold content
+    /// that cannot move, unless all of the pageblock is for such content.
+    pub(in super::super) fn unfix(&self, word: usize, mask: u64) {
+        let block = BlockIndex::of_word(word);
+        if self.state(block).migratetype() == MigrateType::Movable && self.fixed(word) & mask != 0 {
+            // Where others use some of the frames, the mark stays.
+            let marks = marks(word, |frames| frames & mask == frames);
+            self.fixed_marks(block).fetch_and(!marks, Relaxed);
+        }
+    }
+
+    /// Takes the marks off free frames, unless the pageblock is for content that cannot move. The
+    /// caller holds it.
+    pub(in super::super) fn review_fixed(&self, block: BlockIndex) {
+        let fixed = self.fixed_marks(block);
+        if fixed.load(Relaxed) != 0 && self.state(block).migratetype() == MigrateType::Movable {
+            let of_free = |word| marks(word, |frames| frames & self.free(word) == frames);
+            let free = block.words().fold(0, |free, word| free | of_free(word));
+            fixed.fetch_and(!free, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_stand_for_eight_frames_each() {
+        assert_eq!(frames_of(0), 0xff);
+        assert_eq!(frames_of(MARKS - 1), 0xff << 56);
+        assert_eq!(marks(8 * WORDS, |frames| frames & 0x8001 != 0), 0b11);
+        assert_eq!(marks(8 * WORDS + 7, |frames| frames & 0xfeff == frames), 1 << 57 - 1);
+        assert_eq!(marks(3, |_| true), 0xff << 24);
+    }
+}
