@@ -32,7 +32,11 @@ impl<P: Platform> Freehold<P> {
     ) -> Option<u32> {
         let Request { migratetype, .. } = *request;
         let cpu = context.topology.fold(context.platform.cpu());
-        let start = |tree: &Tree| tree.stretch(cpu, self.cpus());
+        // What cannot move is kept together, from the lowest pageblocks on.
+        let start = |tree: &Tree| match migratetype {
+            MigrateType::Movable => tree.stretch(cpu, self.cpus()),
+            _ => 0,
+        };
         let own = self.zone(zone).partial(migratetype);
         let run = self.take_partial(zone, own, start(own), request);
         let run = run.or_else(|| {

@@ -178,8 +178,10 @@ impl<P: Platform> Freehold<P> {
     ) -> Result<bool, Error> {
         let block = BlockIndex::of_word(word);
         let (index, free) = (self.blocks.zone(block), self.blocks.count_free(block));
-        let zone = self.zone(index);
-        if !zone.may_take(u64::from(free), Watermark::Low, zone.kind()) {
+        let (zone, of) = (self.zone(index), self.blocks.state(block).migratetype());
+        if !zone.may_take(u64::from(free), Watermark::Low, zone.kind())
+            || !zone.may_keep_for(of, self.cpus())
+        {
             return Ok(false);
         }
         let cpu = context.topology.fold(context.platform.cpu());

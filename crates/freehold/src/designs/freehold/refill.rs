@@ -60,9 +60,10 @@ impl<P: Platform> Freehold<P> {
 
     /// Takes what else there is.
     fn refill_from_rest(&self, guard: &SlotGuard<'_, P>, migratetype: MigrateType) -> bool {
-        self.split_spare(guard, migratetype).is_some_and(|block| {
-            self.set_current(guard, block, migratetype) //
-        }) || self.refill_from_shelf(guard, migratetype, Fill::Scarce, 1, usize::MAX)
+        let may_split = self.zone(guard.zone).may_keep_for(migratetype, self.cpus());
+        let spare = may_split.then(|| self.split_spare(guard, migratetype)).flatten();
+        spare.is_some_and(|block| self.set_current(guard, block, migratetype))
+            || self.refill_from_shelf(guard, migratetype, Fill::Scarce, 1, usize::MAX)
     }
 
     fn refill_from_current(&self, guard: &SlotGuard<'_, P>, migratetype: MigrateType) -> bool {
@@ -146,11 +147,17 @@ impl<P: Platform> Freehold<P> {
     /// that nobody holds, or one of the pool, as long as the zone can spare it. It is in no place
     /// of the slot and not listed.
     fn fresh_block(&self, guard: &SlotGuard<'_, P>, request: &Request) -> Option<BlockIndex> {
-        if !self.zone(guard.zone).may_keep(FRAMES, request) {
+        if !self.may_fetch(guard, request) {
             return None;
         }
         let partial = self.adoptable(guard, request.migratetype);
         partial.or_else(|| self.fresh_whole(guard, request.migratetype))
+    }
+
+    /// Whether the zone can spare a pageblock for the slot.
+    fn may_fetch(&self, guard: &SlotGuard<'_, P>, request: &Request) -> bool {
+        let zone = self.zone(guard.zone);
+        zone.may_keep(FRAMES, request) && zone.may_keep_for(request.migratetype, self.cpus())
     }
 
     /// As `fresh_block`, but one of the pool. The zone can spare it.
@@ -202,6 +209,9 @@ impl<P: Platform> Freehold<P> {
             })
         });
         run.or_else(|| {
+            if !self.zone(guard.zone).may_keep_for(migratetype, self.cpus()) {
+                return None;
+            }
             let block = self.split_spare(guard, migratetype)?;
             self.take_and_shelve(guard, block, order)
         })
@@ -213,7 +223,7 @@ impl<P: Platform> Freehold<P> {
         guard: &SlotGuard<'_, P>,
         request: &Request,
     ) -> Option<Run> {
-        if !self.zone(guard.zone).may_keep(FRAMES, request) {
+        if !self.may_fetch(guard, request) {
             return None;
         }
         let block = self.fresh_whole(guard, request.migratetype)?;

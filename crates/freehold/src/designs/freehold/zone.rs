@@ -6,9 +6,12 @@ use super::tree::Tree;
 use crate::platform::{LockClass, Platform, RawLock, Word};
 use crate::request::Request;
 use crate::stat::Events;
-use crate::units::{FrameCount, MigrateType, NodeId, ZoneKind};
+use crate::units::{FrameCount, MigrateType, NodeId, Order, ZoneKind};
 use crate::zone::compaction::CompactionState;
 use crate::zone::watermark::{Watermark, Watermarks};
+
+/// So many pageblocks a CPU let slots keep some for content that cannot move.
+const PAGEBLOCKS_MIN: u64 = 32;
 
 /// The record of a zone.
 #[repr(C)]
@@ -168,6 +171,13 @@ impl<P: Platform> Zone<P> {
     #[inline]
     pub(super) fn may_keep(&self, frames: u32, request: &Request) -> bool {
         self.may_take(u64::from(frames), Watermark::Low, request.effective_limit())
+    }
+
+    /// Whether a slot may keep pageblocks for a type. Pageblocks with content that cannot move
+    /// can never be emptied, so where there are few for each CPU, all share them.
+    pub(super) fn may_keep_for(&self, migratetype: MigrateType, cpus: usize) -> bool {
+        let pageblocks = self.managed() >> Order::PAGEBLOCK.get();
+        migratetype == MigrateType::Movable || pageblocks >= PAGEBLOCKS_MIN * cpus as u64
     }
 
     pub(super) fn note_direct_alloc(&self, frames: u32) {
