@@ -8,8 +8,8 @@
 //!   single frames have none. A free of more than one frame, or of part of an allocation, claims
 //!   what it frees here first, by compare-exchange.
 //!
-//! A frame that is free in any of the first two has no tail bit. A frame that is no memory is marked
-//! in `remote` and `tails` at once, for good.
+//! A frame that is free in any of the first two has no tail bit. A frame that is no memory is
+//! marked in `remote` and `tails` at once, for good.
 //!
 //! Which frames are free is thus known from 3 bits a frame and half a cache line a pageblock, and
 //! neither free frames nor records of frames are ever touched.

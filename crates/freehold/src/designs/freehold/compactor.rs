@@ -2,7 +2,8 @@
 //!
 //! Where a whole pageblock is to be made, the one that is being emptied is out of circulation
 //! meanwhile, so that nobody fills it again, and it is taken for whoever asked as soon as it is
-//! empty. Where less will do, it is held for no longer than it takes to find the next block to move.
+//! empty. Where less will do, it is held for no longer than it takes to find the next block to
+//! move.
 //!
 //! A target is taken when it is needed, out of a pageblock that is held only for that. Each size of
 //! block has a free scanner of its own, so that frames which are too scattered for large blocks are

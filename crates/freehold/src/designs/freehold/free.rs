@@ -168,8 +168,8 @@ impl<P: Platform> Freehold<P> {
         Ok(())
     }
 
-    /// Frees frames of a pageblock that nobody holds by making the running CPU's slot its holder, if
-    /// the zone can spare that; says whether it could.
+    /// Frees frames of a pageblock that nobody holds by making the running CPU's slot its holder,
+    /// if the zone can spare that; says whether it could.
     fn free_adopting(
         &self,
         context: Context<'_, P>,

@@ -164,8 +164,8 @@ impl<P: Platform> Freehold<P> {
         (end <= self.blocks.frames()).then_some(Span { first, end: end as u32 })
     }
 
-    /// Looks, without holding anything, for what keeps a range from lying here. With `below`, blocks
-    /// of this order and more are not to be moved.
+    /// Looks, without holding anything, for what keeps a range from lying here. With `below`,
+    /// blocks of this order and more are not to be moved.
     pub(super) fn survey(&self, zone: ZoneIndex, span: Span, below: Option<Order>) -> Place {
         let (mut behind, mut is_memory) = (span.first, true);
         for (block, part) in span.blocks() {

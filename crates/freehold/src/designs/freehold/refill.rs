@@ -79,8 +79,8 @@ impl<P: Platform> Freehold<P> {
         !self.put_aside(guard, block) && self.set_current(guard, block, migratetype)
     }
 
-    /// Makes the first word of a pageblock with free frames the current one, if it has any. It is in
-    /// no other place of the slot.
+    /// Makes the first word of a pageblock with free frames the current one, if it has any. It is
+    /// in no other place of the slot.
     fn set_current(
         &self,
         guard: &SlotGuard<'_, P>,

@@ -2,8 +2,8 @@
 
 use crate::units::{MigrateType, Order};
 
-/// Who may write to the bitmap of a pageblock, and what it is used for. From the lowest bit: 16 bits
-/// of holder, [`State::LISTED`], [`State::PENDING`], 2 bits of type, 3 of use, 5 of order,
+/// Who may write to the bitmap of a pageblock, and what it is used for. From the lowest bit: 16
+/// bits of holder, [`State::LISTED`], [`State::PENDING`], 2 bits of type, 3 of use, 5 of order,
 /// [`State::CURRENT`], [`State::ISOLATED`].
 ///
 /// All changes keep [`State::PENDING`] and [`State::ISOLATED`], which others than the holder set.

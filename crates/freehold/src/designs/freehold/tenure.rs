@@ -20,14 +20,14 @@ use crate::zone::watermark::Watermark;
 /// The right to the slots of one CPU, for one thread, for as long as it lives: for programs with a
 /// thread a core, or a thread that is about to allocate much.
 ///
-/// Its holder allocates and frees single frames without any lock or locked step. Everybody else goes
-/// on as before: threads that run on this CPU take from other slots, and frames of the holder's
-/// pageblocks are freed remotely.
+/// Its holder allocates and frees single frames without any lock or locked step. Everybody else
+/// goes on as before: threads that run on this CPU take from other slots, and frames of the
+/// holder's pageblocks are freed remotely.
 ///
 /// When others run out of memory, or somebody drains the CPU, the holder is asked to give back what
 /// it does not need. It does so the next time that it has to look for more frames, or when it calls
-/// [`Tenure::give_back_if_asked`]. One that does neither keeps what it has, and nothing else depends
-/// on it: what others free is not lost, and whoever drains does not wait.
+/// [`Tenure::give_back_if_asked`]. One that does neither keeps what it has, and nothing else
+/// depends on it: what others free is not lost, and whoever drains does not wait.
 ///
 /// ```
 /// # use freehold::designs::Freehold;

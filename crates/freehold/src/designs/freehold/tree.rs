@@ -10,10 +10,10 @@
 //! A summary bit is a hint that a word below it is not empty. It may be set in vain; it must not
 //! stay clear above a word that has bits. Two rules see to that. Whoever sets a bit in an empty
 //! word looks at the summary afterwards and sets it if it is clear. Whoever empties a word clears
-//! the summary, and then looks at the word again, by a read-modify-write: either that comes first in
-//! the order of the word's changes, and then the setter, whose own step on the word acquires from
-//! it, sees the summary cleared and sets it; or the setter's comes first, and then the look finds
-//! the bit, and the summary is set again.
+//! the summary, and then looks at the word again, by a read-modify-write: either that comes first
+//! in the order of the word's changes, and then the setter, whose own step on the word acquires
+//! from it, sees the summary cleared and sets it; or the setter's comes first, and then the look
+//! finds the bit, and the summary is set again.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
