@@ -42,7 +42,12 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 
 /// Two pageblocks, and so many CPUs.
 fn build<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(ALL))];
+    build_larger(2, cpus)
+}
+
+/// So many pageblocks and CPUs.
+fn build_larger<P: Platform + Default>(blocks: u64, cpus: usize) -> Arc<Frames<P>> {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(blocks * BLOCK))];
     let cpus = vec![NodeId::new(0); cpus];
     let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
     Arc::new(Machine::new(P::default(), &config, &Default::default()))
@@ -107,7 +112,7 @@ fn check_held<P: Platform>(machine: &Frames<P>, held: u64) {
     machine.drain_all();
     let census = check(machine);
     let places = (census.free.get(), census.per_cpu.get(), census.allocated.get());
-    assert_eq!(places, (ALL - held, 0, held), "free, kept, handed out");
+    assert_eq!(places, (census.managed.get() - held, 0, held), "free, kept, handed out");
     let events = machine.events();
     assert_eq!(events.allocated.get(), events.freed.get() + held);
 }
@@ -217,22 +222,40 @@ fn a_frame_is_freed_while_a_pageblock_ceases_to_be_pending() {
 }
 
 
-/// A pageblock comes to another CPU while it is on the stack of the one that had it. Whoever takes
-/// that stack tells the new holder, even if that one has been drained already.
+/// Of four pageblocks, CPU 0 holds the second, aside, which is on the stack of CPU 1: that one had
+/// it before. All frames but those of another one are handed out.
+fn pending_elsewhere() -> Arc<Frames<Sound>> {
+    let (machine, first, next) = (build_larger(4, 3), BLOCK, 2 * BLOCK);
+    run_on(1);
+    take(&machine, 2 * BLOCK + 1);
+    run_on(2);
+    free(&machine, first);
+    // Two pageblocks come to a shelf. The one that becomes whole there goes to the reserve, so that
+    // the other one has what is asked for next, and the stack is not looked at.
+    run_on(1);
+    (first + 1..=next).rev().for_each(|frame| free(&machine, frame));
+    take(&machine, BLOCK);
+    let whole = machine.alloc(Request::new(Order::PAGEBLOCK));
+    assert_eq!(whole, Ok(Pfn::new(first)));
+    run_on(0);
+    machine.free(Pfn::new(first), Order::PAGEBLOCK).expect("it is held");
+    take(&machine, BLOCK + 1);
+    machine
+}
+
+/// A pageblock has come to another CPU while it was on the stack of the one that had it. Whoever
+/// takes that stack sees to it that it is looked at, even if the new holder has been drained by then.
 #[test]
-fn a_pageblock_leaves_the_slot_while_it_is_pending() {
+fn a_pageblock_is_pending_for_a_cpu_that_no_longer_holds_it() {
     explore(2, || {
-        let machine = build::<Sound>(3);
-        run_on(1);
-        take(&machine, BLOCK + 1);
-        free(&machine, BLOCK);
-        // A is aside. It becomes pending, and whole at home: the stack is not looked at.
+        let machine = pending_elsewhere();
+        let former = on_cpu(&machine, 1, |machine| machine.tick(CpuId::new(1)));
+        let holder = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
         run_on(2);
-        free(&machine, 7);
-        run_on(1);
-        for frame in (0..BLOCK).filter(|&frame| frame != 7) {
-            free(&machine, frame);
-        }
+        free(&machine, BLOCK);
+        join(former).expect("the CPU exists");
+        join(holder).expect("the CPU exists");
+        check_held(&machine, 3 * BLOCK);
     });
 }
 
@@ -249,7 +272,7 @@ fn to_steal(cpus: usize) -> (Arc<Frames<Sound>>, u64) {
 /// An allocation makes another CPU's slot give up a pageblock while that CPU frees into it.
 #[test]
 fn a_pageblock_is_given_up_while_its_holder_frees() {
-    explore(2, || {
+    explore(1, || {
         let ((machine, held), content) = (to_steal(2), Content::new());
         let theirs = content.clone();
         let thief = on_cpu(&machine, 1, move |machine| {
@@ -267,7 +290,7 @@ fn a_pageblock_is_given_up_while_its_holder_frees() {
 /// The same while a third CPU frees into it.
 #[test]
 fn a_pageblock_is_given_up_while_another_cpu_frees() {
-    explore(2, || {
+    explore(1, || {
         let ((machine, held), content) = (to_steal(3), Content::new());
         let theirs = content.clone();
         let thief = on_cpu(&machine, 1, move |machine| {
@@ -347,5 +370,139 @@ fn a_pageblock_is_adopted_while_its_type_changes() {
         check(&machine);
         assert_ne!(first, second.get());
         check_held(&machine, 4);
+    });
+}
+
+/// Two frees of one frame at once, on these CPUs, while CPU 0 holds the pageblock: one or both
+/// succeed, and the latter is counted when the frame is harvested.
+fn free_one_frame_twice(cpus: [u32; 2]) {
+    explore(2, move || {
+        let machine = current::<Sound>(3);
+        let other = on_cpu(&machine, cpus[1], |machine| machine.free(Pfn::new(7), Order::ZERO));
+        run_on(cpus[0]);
+        let mine = machine.free(Pfn::new(7), Order::ZERO);
+        let outcomes = [mine, join(other)];
+        let freed = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;
+        assert!(freed > 0 && outcomes.iter().flat_map(|it| it.err()).all(|it| it == Error::DoubleFree));
+        assert_eq!(machine.free(Pfn::new(7), Order::ZERO), Err(Error::DoubleFree));
+        check_held(&machine, BLOCK - 1);
+        assert_eq!(machine.events().double_frees_late.get(), freed - 1);
+    });
+}
+
+#[test]
+fn of_two_remote_frees_of_one_frame_one_succeeds() {
+    free_one_frame_twice([1, 2]);
+}
+
+#[test]
+fn two_frees_of_one_frame_at_home_and_remotely() {
+    free_one_frame_twice([0, 1]);
+    free_one_frame_twice([1, 0]);
+}
+
+/// A second free of a frame that was freed before, while the holder harvests it: one place or the
+/// other says that it is free.
+#[test]
+fn a_frame_is_freed_again_while_the_holder_harvests() {
+    explore(3, || {
+        let machine = aside::<Sound>(2);
+        let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
+        run_on(1);
+        free(&machine, 7);
+        assert_eq!(machine.free(Pfn::new(7), Order::ZERO), Err(Error::DoubleFree));
+        join(owner).expect("the CPU exists");
+        check_held(&machine, ALL - 1);
+    });
+}
+
+/// Two CPUs free these parts of one block at once. One of them succeeds; how many frames are free
+/// then?
+fn free_parts_at_once(order: u8, parts: [(u64, u8); 2]) {
+    explore(2, move || {
+        let machine = build::<Sound>(3);
+        let block = machine.alloc(Request::new(Order::new(order))).expect("memory is free");
+        let part = move |machine: &Frames<Sound>, (offset, order)| {
+            machine.free(block.offset(FrameCount::new(offset)), Order::new(order))
+        };
+        let other = on_cpu(&machine, 2, move |machine| part(machine, parts[1]));
+        run_on(1);
+        let mine = part(&machine, parts[0]);
+        let freed: Vec<_> = [mine, join(other)]
+            .iter()
+            .zip(parts)
+            .filter_map(|(outcome, (_, order))| outcome.is_ok().then_some(1 << order))
+            .collect();
+        assert_eq!(freed.len(), 1, "{mine:?}");
+        check_held(&machine, (1 << order) - freed[0]);
+    });
+}
+
+#[test]
+fn of_two_frees_of_one_block_one_succeeds() {
+    free_parts_at_once(1, [(0, 1); 2]);
+    free_parts_at_once(7, [(0, 7); 2]);
+}
+
+#[test]
+fn a_block_and_part_of_it_are_freed_at_once() {
+    free_parts_at_once(2, [(0, 2), (0, 1)]);
+    free_parts_at_once(2, [(2, 1), (0, 2)]);
+    free_parts_at_once(7, [(64, 6), (0, 7)]);
+}
+
+#[test]
+fn of_two_frees_of_one_pageblock_one_succeeds() {
+    free_parts_at_once(9, [(0, 9); 2]);
+    free_parts_at_once(10, [(0, 10); 2]);
+    free_parts_at_once(10, [(0, 10), (512, 9)]);
+}
+
+/// Two users of one block free parts of it that do not touch.
+fn free_apart(order: u8, parts: [(u64, u8); 2]) {
+    explore(2, move || {
+        let machine = build::<Sound>(3);
+        let block = machine.alloc(Request::new(Order::new(order))).expect("memory is free");
+        let part = move |machine: &Frames<Sound>, (offset, order)| {
+            let part = block.offset(FrameCount::new(offset));
+            machine.free(part, Order::new(order)).expect("it is held");
+        };
+        let other = on_cpu(&machine, 2, move |machine| part(machine, parts[1]));
+        run_on(1);
+        part(&machine, parts[0]);
+        join(other);
+        let freed: u64 = parts.iter().map(|(_, order)| 1 << order).sum();
+        check_held(&machine, (1 << order) - freed);
+    });
+}
+
+#[test]
+fn parts_of_one_block_are_freed_at_once() {
+    free_apart(2, [(0, 0), (1, 0)]);
+    free_apart(7, [(0, 6), (64, 6)]);
+}
+
+#[test]
+fn parts_of_a_pageblock_are_freed_at_once() {
+    free_apart(9, [(0, 0), (1, 0)]);
+    free_apart(9, [(0, 8), (256, 8)]);
+    free_apart(10, [(0, 9), (512, 9)]);
+    free_apart(10, [(0, 0), (512, 9)]);
+}
+
+/// The same for many frames in one call, which looks at the bitmaps of a whole word at first.
+#[test]
+fn frames_of_a_pageblock_are_freed_together_while_another_one_is() {
+    explore(2, || {
+        let machine = build::<Sound>(3);
+        let block = machine.alloc(Request::new(Order::PAGEBLOCK)).expect("memory is free");
+        let frame = move |nth| block.offset(FrameCount::new(nth));
+        let other = on_cpu(&machine, 2, move |machine| {
+            machine.free_bulk(&[frame(1), frame(2), frame(3)], Order::ZERO)
+        });
+        run_on(1);
+        machine.free(frame(0), Order::ZERO).expect("it is held");
+        join(other).expect("they are held");
+        check_held(&machine, BLOCK - 4);
     });
 }

@@ -150,14 +150,29 @@ impl<P: Platform> Freehold<P> {
                 continue;
             }
             if before.holder() != Holder::Cpu(guard.cpu) {
-                // It has left the slot meanwhile.
-                self.notify(block);
+                self.forward(guard, block, before.holder());
                 continue;
             }
             // It is aside now: this may be the last look.
             self.gather_last(guard, block);
             self.shelve(guard, block);
         }
+    }
+
+    /// Sees to it that somebody will look at a pageblock that has left the slot while it was pending
+    /// there. If another slot holds it, that one may have been drained a moment ago, by somebody who
+    /// drains all: so that its frames are not kept after all, it is made to let go.
+    fn forward(&self, guard: &SlotGuard<'_, P>, block: BlockIndex, holder: Holder) {
+        if let Holder::Cpu(cpu) = holder {
+            guard.platform.pin();
+            if let Some(other) = self.try_lock_pinned(guard.platform, cpu, guard.zone) {
+                let state = self.blocks.state(block);
+                if state.is_split_of(cpu) && !state.is_listed() {
+                    return self.let_go(&other, block);
+                }
+            }
+        }
+        self.notify(block);
     }
 
     /// Harvests a pageblock of a slot that somebody will look at again.

@@ -156,7 +156,9 @@ impl<P: Platform> Freehold<P> {
             if !self.adopt(guard, block) {
                 return None;
             }
-            if self.blocks.count_free(block) == 0 {
+            // Others may have changed its type just before.
+            let is_right = self.blocks.state(block).migratetype() == migratetype;
+            if !is_right || self.blocks.count_free(block) == 0 {
                 self.let_go(guard, block);
                 return None;
             }
