@@ -20,7 +20,7 @@ pub(crate) fn run_on(cpu: u32) {
     CPU.with(|of| of.set(cpu));
 }
 
-/// An atomic that loom watches. Without `ATOMIC`, a compare-exchange is a load and a store; without
+/// An atomic that loom watches. Without `ATOMIC`, a read-modify-write is a load and a store; without
 /// `ACQUIRES`, nothing that others wrote before is sure to be seen with its value.
 pub(crate) struct LoomWord<A, const ATOMIC: bool, const ACQUIRES: bool>(A);
 
@@ -31,6 +31,23 @@ const fn ordering<const ACQUIRES: bool>(order: Ordering) -> Ordering {
 
 macro_rules! words {
     ($($atomic:ident: $int:ty),*) => {$(
+        impl<const ATOMIC: bool, const ACQUIRES: bool> LoomWord<$atomic, ATOMIC, ACQUIRES> {
+            /// Changes the word in one step, or in two.
+            fn change(
+                &self,
+                order: Ordering,
+                in_one: impl Fn(&$atomic, Ordering) -> $int,
+                after: impl Fn($int) -> $int,
+            ) -> $int {
+                if ATOMIC {
+                    return in_one(&self.0, ordering::<ACQUIRES>(order));
+                }
+                let before = self.0.load(Relaxed);
+                self.0.store(after(before), Relaxed);
+                before
+            }
+        }
+
         impl<const ATOMIC: bool, const ACQUIRES: bool> Word<$int>
             for LoomWord<$atomic, ATOMIC, ACQUIRES>
         {
@@ -44,16 +61,17 @@ macro_rules! words {
                 self.0.store(value, ordering::<ACQUIRES>(order));
             }
             fn swap(&self, value: $int, order: Ordering) -> $int {
-                self.0.swap(value, order)
+                self.change(order, |atomic, order| atomic.swap(value, order), |_| value)
             }
             fn fetch_add(&self, value: $int, order: Ordering) -> $int {
-                self.0.fetch_add(value, order)
+                let sum = |before: $int| before.wrapping_add(value);
+                self.change(order, |atomic, order| atomic.fetch_add(value, order), sum)
             }
             fn fetch_or(&self, bits: $int, order: Ordering) -> $int {
-                self.0.fetch_or(bits, order)
+                self.change(order, |atomic, order| atomic.fetch_or(bits, order), |it| it | bits)
             }
             fn fetch_and(&self, bits: $int, order: Ordering) -> $int {
-                self.0.fetch_and(bits, order)
+                self.change(order, |atomic, order| atomic.fetch_and(bits, order), |it| it & bits)
             }
             fn compare_exchange(
                 &self, current: $int, new: $int, success: Ordering, failure: Ordering,

@@ -11,6 +11,9 @@ use crate::request::Request;
 use crate::units::{Order, Pfn};
 use crate::zone::watermark::Watermark;
 
+/// So often an allocation that found nothing looks for what others had in hand.
+const LOOKS: usize = 4;
+
 impl<P: Platform> Freehold<P> {
     /// The common case: the running CPU's slot in the best zone has a free frame at hand. Whether
     /// the zone is low need not be looked at: then the slot has none.
@@ -94,16 +97,33 @@ impl<P: Platform> Freehold<P> {
         let frame = frame.or_else(|| {
             zones().find_map(|zone| self.alloc_from_others(context, zone, request, class))
         });
-        let frame = frame.or_else(|| {
-            zones().for_each(|zone| self.drain_zone(context, zone));
-            zones()
-                .filter(|&zone| self.allows(zone, request, request.watermark))
-                .find_map(|zone| self.alloc_in(context, zone, request))
-        });
+        let frame = frame.or_else(|| self.alloc_at_last(context, zones, request));
         frame.ok_or_else(|| match zones().any(|zone| self.has_run(zone, request.order)) {
             true => Error::BelowWatermark,
             false => Error::OutOfMemory,
         })
+    }
+
+    /// Takes a block after all CPUs have given back what they keep. Others may have in hand just
+    /// then what is free, and so it looks again, but not for ever.
+    fn alloc_at_last<Z: Iterator<Item = ZoneIndex>>(
+        &self,
+        context: Context<'_, P>,
+        zones: impl Fn() -> Z,
+        request: &Request,
+    ) -> Option<u32> {
+        for _ in 0..LOOKS {
+            zones().for_each(|zone| self.drain_zone(context, zone));
+            let allowed = || zones().filter(|&zone| self.allows(zone, request, request.watermark));
+            let frame = allowed().find_map(|zone| self.alloc_in(context, zone, request));
+            let is_free = |zone| request.order == Order::ZERO || self.has_run(zone, request.order);
+            let is_kept = |zone| self.zone(zone).may_be_kept();
+            if frame.is_some() || !(allowed().any(is_free) || zones().any(is_kept)) {
+                return frame;
+            }
+            context.platform.relax();
+        }
+        None
     }
 
     /// Takes a block out of what the running CPU's slot holds already.

@@ -320,6 +320,15 @@ impl<P: Platform> Blocks<P> {
         self.maps.get::<REMOTE>(word).load(Acquire)
     }
 
+    /// The free frames of a word, wherever that is noted.
+    #[inline(always)]
+    pub(super) fn free_or_remote(&self, word: usize) -> u64 {
+        // In this order: a harvest adds frames to the free ones before it takes them from the
+        // others, so that a frame which is free all the time is found.
+        let remote = self.remote(word);
+        self.free(word) | remote
+    }
+
     /// The frames of a word that belong to the same allocation as those before them, and those that
     /// are no memory.
     #[inline(always)]
@@ -416,8 +425,10 @@ impl<P: Platform> Blocks<P> {
 
     /// Makes frames of a word memory, as if somebody had freed them there.
     pub(super) fn add_freed(&self, word: usize, mask: u64) {
-        // What marks them as freed is set already. Release: for whoever harvests them.
+        // What marks them as freed is set already, but is set once more, as in `free_remotely`: so
+        // that the last look finds them or is seen.
         self.maps.get::<TAILS>(word).fetch_and(!mask, AcqRel);
+        self.free_remotely(word, mask);
     }
 
     /// Whether all frames of a pageblock are free.

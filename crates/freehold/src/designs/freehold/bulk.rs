@@ -123,8 +123,8 @@ impl<P: Platform> Freehold<P> {
             count += 1;
         }
         let word = word as usize;
-        let taken = self.blocks.free(word) | self.blocks.remote(word);
-        if !self.blocks.are_single(word, mask) || mask & taken != 0 {
+        let free = self.blocks.free_or_remote(word);
+        if !self.blocks.are_single(word, mask) || mask & free != 0 {
             return 0;
         }
         match self.free_single(context, word, mask) {

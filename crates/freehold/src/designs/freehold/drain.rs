@@ -10,8 +10,9 @@ impl<P: Platform> Freehold<P> {
     /// Has a slot give up all pageblocks with free frames. Somebody who holds it for long is asked
     /// to do so.
     pub(super) fn drain_slot(&self, context: Context<'_, P>, cpu: usize, zone: ZoneIndex) {
-        if let Some(guard) = self.lock(context, cpu, zone) {
-            self.drain_held(&guard);
+        match self.lock(context, cpu, zone) {
+            Some(guard) => self.drain_held(&guard),
+            None => self.zone(zone).note_kept(),
         }
     }
 

@@ -145,23 +145,28 @@ impl<P: Platform> Freehold<P> {
             Use::Split => {}
             Use::Absent => return Err(Error::ForeignFrame),
             Use::Whole => return Err(Error::DoubleFree),
+            // Several come from a look at the bitmaps while others broke up a block of whole
+            // pageblocks. One by one they are looked at anew.
+            Use::Huge | Use::HugeTail if !mask.is_power_of_two() => return Err(Error::WrongOrder),
             Use::Huge | Use::HugeTail => {
                 let frame = word as u32 * WORD_FRAMES + mask.trailing_zeros();
                 return self.free_huge(context, frame, Order::ZERO);
             }
         }
-        let free = self.blocks.free(word);
-        if (free | self.blocks.remote(word)) & mask != 0 {
+        let free = self.blocks.free_or_remote(word);
+        if free & mask != 0 {
             return Err(Error::DoubleFree);
         }
         if state.holder() == Holder::Nobody && self.free_adopting(context, word, mask)? {
             return Ok(());
         }
         let before = self.blocks.free_remotely(word, mask);
+        if before & mask != mask {
+            self.notify(block);
+        }
         if before & mask != 0 {
             return Err(Error::DoubleFree);
         }
-        self.notify(block);
         if free | before | mask == !0 {
             self.finish(context, block);
         }
@@ -189,7 +194,8 @@ impl<P: Platform> Freehold<P> {
         if !self.adopt(&guard, block) {
             return Ok(false);
         }
-        self.gather(&guard, block);
+        // It was held by nobody and is not listed yet, so whoever had it last may rely on us.
+        self.gather_last(&guard, block);
         self.shelve(&guard, block);
         match self.free_at_home(guard.home, cpu, word, mask) {
             AtHome::Done => Ok(true),
@@ -256,7 +262,7 @@ impl<P: Platform> Freehold<P> {
         if self.blocks.holes(word) & single.mask() != 0 {
             return Err(Error::ForeignFrame);
         }
-        if (self.blocks.free(word) | self.blocks.remote(word)) & single.mask() != 0 {
+        if self.blocks.free_or_remote(word) & single.mask() != 0 {
             return Err(Error::DoubleFree);
         }
         if order >= Order::PAGEBLOCK {

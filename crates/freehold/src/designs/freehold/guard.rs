@@ -91,7 +91,7 @@ pub(super) struct SlotGuard<'a, P: Platform> {
     pub(super) slot: &'a Slot<P>,
     pub(super) cpu: usize,
     pub(super) zone: ZoneIndex,
-    platform: &'a P,
+    pub(super) platform: &'a P,
 }
 
 impl<P: Platform> Drop for SlotGuard<'_, P> {

@@ -15,7 +15,7 @@
 //! becomes its holder.
 
 use super::Freehold;
-use super::blocks::{BlockIndex, FRAMES};
+use super::blocks::{BlockIndex, FRAMES, Harvest};
 use super::guard::SlotGuard;
 use super::slot::{Fill, SCARCE_MAX};
 use super::state::{Holder, Use};
@@ -150,18 +150,45 @@ impl<P: Platform> Freehold<P> {
                 continue;
             }
             if before.holder() != Holder::Cpu(guard.cpu) {
-                // It has left the slot meanwhile.
-                self.notify(block);
+                self.forward(guard, block, before.holder());
                 continue;
             }
-            self.gather(guard, block);
+            // It is aside now: this may be the last look.
+            self.gather_last(guard, block);
             self.shelve(guard, block);
         }
     }
 
-    /// Harvests a pageblock of a slot.
+    /// Sees to it that somebody will look at a pageblock that has left the slot while it was pending
+    /// there. If another slot holds it, that one may have been drained a moment ago, by somebody who
+    /// drains all: so that its frames are not kept after all, it is made to let go.
+    fn forward(&self, guard: &SlotGuard<'_, P>, block: BlockIndex, holder: Holder) {
+        if let Holder::Cpu(cpu) = holder {
+            guard.platform.pin();
+            if let Some(other) = self.try_lock_pinned(guard.platform, cpu, guard.zone) {
+                let state = self.blocks.state(block);
+                if state.is_split_of(cpu) && !state.is_listed() {
+                    return self.let_go(&other, block);
+                }
+            }
+        }
+        self.notify(block);
+    }
+
+    /// Harvests a pageblock of a slot that somebody will look at again.
     pub(super) fn gather(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
-        let found = self.blocks.harvest(block, false);
+        self.note_harvest(guard, self.blocks.harvest(block, false));
+    }
+
+    /// Harvests a pageblock of a slot that is neither listed nor pending any more, so that nobody
+    /// may look at it again; says whether it found frames.
+    pub(super) fn gather_last(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) -> bool {
+        let found = self.blocks.harvest(block, true);
+        self.note_harvest(guard, found);
+        found.frames > 0
+    }
+
+    fn note_harvest(&self, guard: &SlotGuard<'_, P>, found: Harvest) {
         guard.home.note_freed(found.frames);
         if found.doubles > 0 {
             guard.slot.note_doubles(found.doubles);
@@ -186,13 +213,11 @@ impl<P: Platform> Freehold<P> {
     /// last. If it has some again, it is listed.
     pub(super) fn put_aside(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) -> bool {
         self.blocks.update(block, |state| state.listed(false));
-        let found = self.blocks.harvest(block, true);
-        guard.home.note_freed(found.frames);
-        guard.slot.note_doubles(found.doubles);
-        if found.frames > 0 {
+        let found = self.gather_last(guard, block);
+        if found {
             self.blocks.update(block, |state| state.listed(true));
         }
-        found.frames == 0
+        !found
     }
 
     /// Keeps a whole pageblock of a slot in reserve, or gives it to the pool if there is one

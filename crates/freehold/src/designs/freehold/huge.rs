@@ -189,27 +189,8 @@ impl<P: Platform> Freehold<P> {
         {
             return Ok(());
         }
-        let (head, state) = loop {
-            let Some((head, state)) = self.head_of(block) else {
-                // Others who freed it, or parts of it, went first.
-                return match self.blocks.state(block).used_for() {
-                    Use::Split => self.free_split(context, frame, order),
-                    Use::Whole => Err(Error::DoubleFree),
-                    _ => Err(Error::WrongOrder),
-                };
-            };
-            if order > state.order() {
-                return Err(Error::WrongOrder);
-            }
-            // Of those who free it, or parts of it, at the same time, one goes first.
-            let held = |now: State| {
-                let same = now.used_for() == Use::Huge && now.order() == state.order();
-                (same && now.holder() == Holder::Nobody).then_some(now.held_by(Holder::Walker))
-            };
-            if self.blocks.try_update(head, held).is_ok() {
-                break (head, state);
-            }
-            context.platform.relax();
+        let Some((head, state)) = self.hold_huge(context, block, order)? else {
+            return self.free_split(context, frame, order);
         };
         if order == state.order() {
             self.take_back(context, head, order);
@@ -224,6 +205,36 @@ impl<P: Platform> Freehold<P> {
         }
         self.take_back(context, part, order);
         Ok(())
+    }
+
+    /// Becomes the holder of the block, of at least `order`, that a pageblock which was handed out
+    /// lies in. Others may free other parts of it at the same time: while one breaks it up, the
+    /// rest wait. `None` if the pageblock is in use frame by frame by then.
+    fn hold_huge(
+        &self,
+        context: Context<'_, P>,
+        block: BlockIndex,
+        order: Order,
+    ) -> Result<Option<(BlockIndex, State)>, Error> {
+        loop {
+            match self.blocks.state(block).used_for() {
+                Use::Huge | Use::HugeTail => {}
+                Use::Split => return Ok(None),
+                Use::Whole | Use::Absent => return Err(Error::DoubleFree),
+            }
+            if let Some((head, state)) = self.head_of(block)
+                && state.holder() == Holder::Nobody
+            {
+                if order > state.order() {
+                    return Err(Error::WrongOrder);
+                }
+                let held = |now: State| (now == state).then_some(now.held_by(Holder::Walker));
+                if self.blocks.try_update(head, held).is_ok() {
+                    return Ok(Some((head, state)));
+                }
+            }
+            context.platform.relax();
+        }
     }
 
     /// The first pageblock of the block that one which was handed out lies in.
@@ -271,6 +282,9 @@ impl<P: Platform> Freehold<P> {
     /// Turns a pageblock that was handed out whole into one in use frame by frame, all of which
     /// belong to one allocation. If it is isolated, it is held from now on.
     fn end_part(&self, block: BlockIndex) {
+        // What was freed twice just before it was handed out would look like no memory.
+        let found = self.blocks.harvest(block, false);
+        self.zone(self.blocks.zone(block)).note_doubles(found.doubles);
         for word in block.words() {
             self.blocks.set_free(word, 0);
         }

@@ -154,6 +154,11 @@ impl<P: Platform> Zone<P> {
         }
     }
 
+    /// Whether slots may hold free frames.
+    pub(super) fn may_be_kept(&self) -> bool {
+        self.level.kept.load(Relaxed) != 0
+    }
+
     /// Whether slots may hold free frames; from now on, they do not until it is noted again.
     pub(super) fn take_kept(&self) -> bool {
         self.level.kept.swap(0, AcqRel) != 0

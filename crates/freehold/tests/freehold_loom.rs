@@ -1,0 +1,509 @@
+//! The protocols of the design `freehold` under loom: all interleavings with a few preemptions, and
+//! all values that the memory orderings allow a load to see; `LOOM_MAX_PREEMPTIONS` looks further.
+//!
+//! Every model runs the real allocator. Its two pageblocks, A and B, are brought into the state
+//! that matters before the threads start.
+//!
+//! Of several loads before a write, loom remembers the last only, and so would miss that the write
+//! could have come before the others. Therefore whoever writes is the thread that runs first.
+
+#[path = "common/loom_platform.rs"]
+mod loom_platform;
+#[path = "common/machine.rs"]
+mod machine;
+
+use freehold::MigrateType::Unmovable;
+use freehold::designs::Freehold;
+use freehold::platform::{Platform, SharedCell};
+use freehold::{
+    Census, Config, CpuId, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request,
+};
+use loom::sync::Arc;
+use loom::thread;
+use loom_platform::{LoomCell, LoomPlatform, run_on};
+use machine::Machine;
+
+type Frames<P> = Machine<P, Freehold<P>>;
+type Sound = LoomPlatform;
+/// Where a read-modify-write may be a load and a store, or words may order nothing.
+type Broken<const ATOMIC: bool, const ACQUIRES: bool> = LoomPlatform<true, ATOMIC, ACQUIRES>;
+
+/// Frames in a pageblock, and in both.
+const BLOCK: u64 = 512;
+const ALL: u64 = 2 * BLOCK;
+
+/// Explores `model` with up to so many preemptions.
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+    builder.max_branches = 100_000;
+    builder.check(model);
+}
+
+/// Two pageblocks, and so many CPUs.
+fn build<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
+    build_larger(2, cpus)
+}
+
+/// So many pageblocks and CPUs.
+fn build_larger<P: Platform + Default>(blocks: u64, cpus: usize) -> Arc<Frames<P>> {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(blocks * BLOCK))];
+    let cpus = vec![NodeId::new(0); cpus];
+    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
+    Arc::new(Machine::new(P::default(), &config, &Default::default()))
+}
+
+/// Runs `other` on another CPU.
+fn on_cpu<P: Platform + Send + Sync, R: 'static>(
+    machine: &Arc<Frames<P>>,
+    cpu: u32,
+    other: impl FnOnce(&Frames<P>) -> R + 'static,
+) -> thread::JoinHandle<R> {
+    let machine = Arc::clone(machine);
+    thread::spawn(move || {
+        run_on(cpu);
+        other(&machine)
+    })
+}
+
+fn join<R>(thread: thread::JoinHandle<R>) -> R {
+    thread.join().expect("the thread is well")
+}
+
+fn frame() -> Request {
+    Request::new(Order::ZERO)
+}
+
+fn free<P: Platform>(machine: &Frames<P>, frame: u64) {
+    machine.free(Pfn::new(frame), Order::ZERO).expect("it is held");
+}
+
+fn alloc<P: Platform>(machine: &Frames<P>) -> u64 {
+    machine.alloc(frame()).expect("memory is free").get()
+}
+
+/// Hands out so many frames to the running CPU, the lowest first.
+fn take<P: Platform>(machine: &Frames<P>, frames: u64) {
+    let mut out = vec![Pfn::default(); frames as usize];
+    assert_eq!(machine.alloc_bulk(frame(), &mut out), Ok(out.len()));
+}
+
+/// CPU 0's slot has A as its current pageblock, and all frames of A are handed out.
+fn current<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
+    let machine = build(cpus);
+    take(&machine, BLOCK);
+    machine
+}
+
+/// CPU 0's slot has both pageblocks aside: all frames are handed out.
+fn aside<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
+    let machine = build(cpus);
+    take(&machine, ALL);
+    assert_eq!(machine.alloc(frame()), Err(Error::OutOfMemory));
+    machine
+}
+
+fn check<P: Platform>(machine: &Frames<P>) -> Census {
+    machine.validate().unwrap_or_else(|violation| panic!("{violation}"))
+}
+
+/// Checks that after a drain, all but so many frames are free, and nobody keeps any.
+fn check_held<P: Platform>(machine: &Frames<P>, held: u64) {
+    machine.drain_all();
+    let census = check(machine);
+    let places = (census.free.get(), census.per_cpu.get(), census.allocated.get());
+    assert_eq!(places, (census.managed.get() - held, 0, held), "free, kept, handed out");
+    let events = machine.events();
+    assert_eq!(events.allocated.get(), events.freed.get() + held);
+}
+
+/// What somebody wrote into a frame: loom panics if two who had it are not ordered.
+#[derive(Clone)]
+struct Content(Arc<LoomCell<u64>>);
+
+impl Content {
+    fn new() -> Self {
+        Content(Arc::new(LoomCell::new(0)))
+    }
+
+    fn touch(&self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+fn remote_free_against_harvest<P: Platform + Default + Send + Sync>() {
+    explore(2, || {
+        let (machine, content) = (current::<P>(2), Content::new());
+        let theirs = content.clone();
+        let owner = on_cpu(&machine, 0, move |machine| {
+            if alloc(machine) == 7 {
+                theirs.touch();
+            }
+        });
+        run_on(1);
+        content.touch();
+        free(&machine, 7);
+        join(owner);
+        check_held(&machine, BLOCK);
+    });
+}
+
+/// The holder harvests its pageblock while a frame of it is freed, and puts it aside if it finds
+/// nothing. Either its last look finds the frame, or the freer sees that the pageblock is aside.
+#[test]
+fn a_frame_is_freed_while_the_holder_runs_dry() {
+    remote_free_against_harvest::<Sound>();
+}
+
+#[test]
+#[should_panic]
+fn a_harvest_that_orders_nothing_is_caught() {
+    remote_free_against_harvest::<Broken<true, false>>();
+}
+
+#[test]
+#[should_panic]
+fn a_remote_free_in_two_steps_is_caught() {
+    remote_free_against_harvest::<Broken<false, true>>();
+}
+
+fn pushes_against_take<P: Platform + Default + Send + Sync>() {
+    explore(2, || {
+        let machine = aside::<P>(3);
+        let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
+        let other = on_cpu(&machine, 2, |machine| free(machine, BLOCK + 3));
+        run_on(1);
+        free(&machine, 7);
+        join(owner).expect("the CPU exists");
+        join(other);
+        check_held(&machine, ALL - 2);
+    });
+}
+
+/// Two pageblocks come to the stack of pending ones while their holder takes it.
+#[test]
+fn two_pageblocks_become_pending_while_the_holder_looks() {
+    pushes_against_take::<Sound>();
+}
+
+#[test]
+#[should_panic]
+fn a_push_in_two_steps_is_caught() {
+    pushes_against_take::<Broken<false, true>>();
+}
+
+/// A pageblock that is aside and still pending, though what was freed remotely has been used.
+fn aside_and_pending(cpus: usize) -> Arc<Frames<Sound>> {
+    let machine = aside::<Sound>(cpus);
+    run_on(1);
+    free(&machine, 7);
+    run_on(0);
+    // It comes to a shelf at home, and becomes current; so the holder need not look at the stack.
+    free(&machine, 8);
+    assert_eq!([alloc(&machine), alloc(&machine)], [7, 8]);
+    // Another one has a free frame, so it still need not look.
+    free(&machine, BLOCK);
+    assert_eq!(alloc(&machine), BLOCK);
+    machine
+}
+
+/// A frame of a pending pageblock is freed while the holder ceases to see it as pending. That look
+/// may be the last one, as it is not on a shelf.
+#[test]
+fn a_frame_is_freed_while_a_pageblock_ceases_to_be_pending() {
+    explore(3, || {
+        let machine = aside_and_pending(2);
+        let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
+        run_on(1);
+        free(&machine, 7);
+        join(owner).expect("the CPU exists");
+        check_held(&machine, ALL - 1);
+    });
+}
+
+/// Of four pageblocks, CPU 0 holds the second, aside, which is on the stack of CPU 1: that one had
+/// it before. All frames but those of another one are handed out.
+fn pending_elsewhere() -> Arc<Frames<Sound>> {
+    let (machine, first, next) = (build_larger(4, 3), BLOCK, 2 * BLOCK);
+    run_on(1);
+    take(&machine, 2 * BLOCK + 1);
+    run_on(2);
+    free(&machine, first);
+    // Two pageblocks come to a shelf. The one that becomes whole there goes to the reserve, so that
+    // the other one has what is asked for next, and the stack is not looked at.
+    run_on(1);
+    (first + 1..=next).rev().for_each(|frame| free(&machine, frame));
+    take(&machine, BLOCK);
+    let whole = machine.alloc(Request::new(Order::PAGEBLOCK));
+    assert_eq!(whole, Ok(Pfn::new(first)));
+    run_on(0);
+    machine.free(Pfn::new(first), Order::PAGEBLOCK).expect("it is held");
+    take(&machine, BLOCK + 1);
+    machine
+}
+
+/// A pageblock has come to another CPU while it was on the stack of the one that had it. Whoever
+/// takes that stack sees to it that it is looked at, even if the new holder has been drained by then.
+#[test]
+fn a_pageblock_is_pending_for_a_cpu_that_no_longer_holds_it() {
+    explore(2, || {
+        let machine = pending_elsewhere();
+        let former = on_cpu(&machine, 1, |machine| machine.tick(CpuId::new(1)));
+        let holder = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
+        run_on(2);
+        free(&machine, BLOCK);
+        join(former).expect("the CPU exists");
+        join(holder).expect("the CPU exists");
+        check_held(&machine, 3 * BLOCK);
+    });
+}
+
+/// CPU 1 has had all frames of its pageblock; of CPU 0's, one is handed out, which is returned.
+fn to_steal(cpus: usize) -> (Arc<Frames<Sound>>, u64) {
+    let machine = build(cpus);
+    run_on(1);
+    take(&machine, BLOCK);
+    run_on(0);
+    let frame = alloc(&machine);
+    (machine, frame)
+}
+
+/// An allocation makes another CPU's slot give up a pageblock while that CPU frees into it.
+#[test]
+fn a_pageblock_is_given_up_while_its_holder_frees() {
+    explore(1, || {
+        let ((machine, held), content) = (to_steal(2), Content::new());
+        let theirs = content.clone();
+        let thief = on_cpu(&machine, 1, move |machine| {
+            if alloc(machine) == held {
+                theirs.touch();
+            }
+        });
+        content.touch();
+        free(&machine, held);
+        join(thief);
+        check_held(&machine, BLOCK + 1);
+    });
+}
+
+/// The same while a third CPU frees into it.
+#[test]
+fn a_pageblock_is_given_up_while_another_cpu_frees() {
+    explore(1, || {
+        let ((machine, held), content) = (to_steal(3), Content::new());
+        let theirs = content.clone();
+        let thief = on_cpu(&machine, 1, move |machine| {
+            if alloc(machine) == held {
+                theirs.touch();
+            }
+        });
+        run_on(2);
+        content.touch();
+        free(&machine, held);
+        join(thief);
+        check_held(&machine, BLOCK + 1);
+    });
+}
+
+/// An allocation drains all slots while frames come to the stack of one of them: it finds them, or
+/// there were none yet.
+#[test]
+fn the_last_frame_is_freed_while_an_allocation_drains() {
+    explore(2, || {
+        let machine = aside::<Sound>(3);
+        let taker = on_cpu(&machine, 1, |machine| machine.alloc(frame()));
+        run_on(2);
+        free(&machine, 7);
+        let taken = join(taker);
+        if let Err(error) = taken {
+            assert_eq!(error, Error::OutOfMemory);
+            assert_eq!(alloc(&machine), 7, "it is free now");
+        }
+        check_held(&machine, ALL);
+    });
+}
+
+/// Both frames of a pageblock that nobody holds are freed at once: one CPU may become its holder,
+/// and the other one frees remotely.
+#[test]
+fn a_pageblock_is_adopted_while_another_cpu_frees() {
+    explore(2, || {
+        let machine = build::<Sound>(3);
+        take(&machine, BLOCK);
+        machine.drain_all();
+        let other = on_cpu(&machine, 1, |machine| free(machine, 8));
+        free(&machine, 7);
+        join(other);
+        check_held(&machine, BLOCK - 2);
+    });
+}
+
+/// A pageblock is given up while frames of it are freed: the last look finds them, or whoever frees
+/// them sees that nobody holds it.
+#[test]
+fn a_pageblock_is_let_go_while_another_cpu_frees() {
+    explore(2, || {
+        let machine = current::<Sound>(3);
+        let drain = on_cpu(&machine, 2, |machine| machine.drain(CpuId::new(0)));
+        run_on(1);
+        free(&machine, 7);
+        join(drain).expect("the CPU exists");
+        check_held(&machine, BLOCK - 1);
+    });
+}
+
+/// A slot looks for a movable pageblock while a fallback makes it an unmovable one.
+#[test]
+fn a_pageblock_is_adopted_while_its_type_changes() {
+    explore(2, || {
+        // So many CPUs that all look at A first.
+        let machine = build::<Sound>(3);
+        take(&machine, BLOCK + 1);
+        for frame in 1..BLOCK {
+            free(&machine, frame);
+        }
+        machine.drain_all();
+        let other = on_cpu(&machine, 1, |machine| machine.alloc(frame().migratetype(Unmovable)));
+        let first = alloc(&machine);
+        let second = join(other).expect("memory is free");
+        check(&machine);
+        assert_ne!(first, second.get());
+        check_held(&machine, 4);
+    });
+}
+
+/// Two frees of one frame at once, on these CPUs, while CPU 0 holds the pageblock: one or both
+/// succeed, and the latter is counted when the frame is harvested.
+fn free_one_frame_twice(cpus: [u32; 2]) {
+    explore(2, move || {
+        let machine = current::<Sound>(3);
+        let other = on_cpu(&machine, cpus[1], |machine| machine.free(Pfn::new(7), Order::ZERO));
+        run_on(cpus[0]);
+        let mine = machine.free(Pfn::new(7), Order::ZERO);
+        let outcomes = [mine, join(other)];
+        let freed = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;
+        assert!(
+            freed > 0 && outcomes.iter().flat_map(|it| it.err()).all(|it| it == Error::DoubleFree)
+        );
+        assert_eq!(machine.free(Pfn::new(7), Order::ZERO), Err(Error::DoubleFree));
+        check_held(&machine, BLOCK - 1);
+        assert_eq!(machine.events().double_frees_late.get(), freed - 1);
+    });
+}
+
+#[test]
+fn of_two_remote_frees_of_one_frame_one_succeeds() {
+    free_one_frame_twice([1, 2]);
+}
+
+#[test]
+fn two_frees_of_one_frame_at_home_and_remotely() {
+    free_one_frame_twice([0, 1]);
+    free_one_frame_twice([1, 0]);
+}
+
+/// A second free of a frame that was freed before, while the holder harvests it: one place or the
+/// other says that it is free.
+#[test]
+fn a_frame_is_freed_again_while_the_holder_harvests() {
+    explore(3, || {
+        let machine = aside::<Sound>(2);
+        let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
+        run_on(1);
+        free(&machine, 7);
+        assert_eq!(machine.free(Pfn::new(7), Order::ZERO), Err(Error::DoubleFree));
+        join(owner).expect("the CPU exists");
+        check_held(&machine, ALL - 1);
+    });
+}
+
+/// Two CPUs free these parts of one block at once. One of them succeeds; how many frames are free
+/// then?
+fn free_parts_at_once(order: u8, parts: [(u64, u8); 2]) {
+    explore(2, move || {
+        let machine = build::<Sound>(3);
+        let block = machine.alloc(Request::new(Order::new(order))).expect("memory is free");
+        let part = move |machine: &Frames<Sound>, (offset, order)| {
+            machine.free(block.offset(FrameCount::new(offset)), Order::new(order))
+        };
+        let other = on_cpu(&machine, 2, move |machine| part(machine, parts[1]));
+        run_on(1);
+        let mine = part(&machine, parts[0]);
+        let freed: Vec<_> = [mine, join(other)]
+            .iter()
+            .zip(parts)
+            .filter_map(|(outcome, (_, order))| outcome.is_ok().then_some(1 << order))
+            .collect();
+        assert_eq!(freed.len(), 1, "{mine:?}");
+        check_held(&machine, (1 << order) - freed[0]);
+    });
+}
+
+#[test]
+fn of_two_frees_of_one_block_one_succeeds() {
+    free_parts_at_once(1, [(0, 1); 2]);
+    free_parts_at_once(7, [(0, 7); 2]);
+}
+
+#[test]
+fn a_block_and_part_of_it_are_freed_at_once() {
+    free_parts_at_once(2, [(0, 2), (0, 1)]);
+    free_parts_at_once(2, [(2, 1), (0, 2)]);
+    free_parts_at_once(7, [(64, 6), (0, 7)]);
+}
+
+#[test]
+fn of_two_frees_of_one_pageblock_one_succeeds() {
+    free_parts_at_once(9, [(0, 9); 2]);
+    free_parts_at_once(10, [(0, 10); 2]);
+    free_parts_at_once(10, [(0, 10), (512, 9)]);
+}
+
+/// Two users of one block free parts of it that do not touch.
+fn free_apart(order: u8, parts: [(u64, u8); 2]) {
+    explore(2, move || {
+        let machine = build::<Sound>(3);
+        let block = machine.alloc(Request::new(Order::new(order))).expect("memory is free");
+        let part = move |machine: &Frames<Sound>, (offset, order)| {
+            let part = block.offset(FrameCount::new(offset));
+            machine.free(part, Order::new(order)).expect("it is held");
+        };
+        let other = on_cpu(&machine, 2, move |machine| part(machine, parts[1]));
+        run_on(1);
+        part(&machine, parts[0]);
+        join(other);
+        let freed: u64 = parts.iter().map(|(_, order)| 1 << order).sum();
+        check_held(&machine, (1 << order) - freed);
+    });
+}
+
+#[test]
+fn parts_of_one_block_are_freed_at_once() {
+    free_apart(2, [(0, 0), (1, 0)]);
+    free_apart(7, [(0, 6), (64, 6)]);
+}
+
+#[test]
+fn parts_of_a_pageblock_are_freed_at_once() {
+    free_apart(9, [(0, 0), (1, 0)]);
+    free_apart(9, [(0, 8), (256, 8)]);
+    free_apart(10, [(0, 9), (512, 9)]);
+    free_apart(10, [(0, 0), (512, 9)]);
+}
+
+/// The same for many frames in one call, which looks at the bitmaps of a whole word at first.
+#[test]
+fn frames_of_a_pageblock_are_freed_together_while_another_one_is() {
+    explore(2, || {
+        let machine = build::<Sound>(3);
+        let block = machine.alloc(Request::new(Order::PAGEBLOCK)).expect("memory is free");
+        let frame = move |nth| block.offset(FrameCount::new(nth));
+        let other = on_cpu(&machine, 2, move |machine| {
+            machine.free_bulk(&[frame(1), frame(2), frame(3)], Order::ZERO)
+        });
+        run_on(1);
+        machine.free(frame(0), Order::ZERO).expect("it is held");
+        join(other).expect("they are held");
+        check_held(&machine, BLOCK - 4);
+    });
+}
