@@ -221,7 +221,6 @@ fn a_frame_is_freed_while_a_pageblock_ceases_to_be_pending() {
     });
 }
 
-
 /// Of four pageblocks, CPU 0 holds the second, aside, which is on the stack of CPU 1: that one had
 /// it before. All frames but those of another one are handed out.
 fn pending_elsewhere() -> Arc<Frames<Sound>> {
@@ -383,7 +382,9 @@ fn free_one_frame_twice(cpus: [u32; 2]) {
         let mine = machine.free(Pfn::new(7), Order::ZERO);
         let outcomes = [mine, join(other)];
         let freed = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;
-        assert!(freed > 0 && outcomes.iter().flat_map(|it| it.err()).all(|it| it == Error::DoubleFree));
+        assert!(
+            freed > 0 && outcomes.iter().flat_map(|it| it.err()).all(|it| it == Error::DoubleFree)
+        );
         assert_eq!(machine.free(Pfn::new(7), Order::ZERO), Err(Error::DoubleFree));
         check_held(&machine, BLOCK - 1);
         assert_eq!(machine.events().double_frees_late.get(), freed - 1);

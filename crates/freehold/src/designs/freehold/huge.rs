@@ -218,8 +218,7 @@ impl<P: Platform> Freehold<P> {
                 if order > state.order() {
                     return Err(Error::WrongOrder);
                 }
-                let held =
-                    |now: State| (now == state).then_some(now.held_by(Holder::Walker));
+                let held = |now: State| (now == state).then_some(now.held_by(Holder::Walker));
                 if self.blocks.try_update(head, held).is_ok() {
                     return Ok(Some((head, state)));
                 }
