@@ -243,7 +243,8 @@ fn pending_elsewhere() -> Arc<Frames<Sound>> {
 }
 
 /// A pageblock has come to another CPU while it was on the stack of the one that had it. Whoever
-/// takes that stack sees to it that it is looked at, even if the new holder has been drained by then.
+/// takes that stack sees to it that it is looked at, even if the new holder has been drained by
+/// then.
 #[test]
 fn a_pageblock_is_pending_for_a_cpu_that_no_longer_holds_it() {
     explore(2, || {
