@@ -485,6 +485,7 @@ fn parts_of_one_block_are_freed_at_once() {
 }
 
 #[test]
+#[ignore = "takes minutes: cargo test -p freehold --test freehold_loom -- --ignored"]
 fn parts_of_a_pageblock_are_freed_at_once() {
     free_apart(9, [(0, 0), (1, 0)]);
     free_apart(9, [(0, 8), (256, 8)]);
@@ -494,6 +495,7 @@ fn parts_of_a_pageblock_are_freed_at_once() {
 
 /// The same for many frames in one call, which looks at the bitmaps of a whole word at first.
 #[test]
+#[ignore = "takes minutes: cargo test -p freehold --test freehold_loom -- --ignored"]
 fn frames_of_a_pageblock_are_freed_together_while_another_one_is() {
     explore(2, || {
         let machine = build::<Sound>(3);
