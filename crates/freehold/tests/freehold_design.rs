@@ -190,7 +190,7 @@ fn nearly_full_pageblocks_are_used_up_first() {
     // Of every other pageblock one frame in sixteen comes free, of the others most do.
     // Frames are taken from the last one at the moment.
     for (nth, pfn) in all[..7 * PAGEBLOCK as usize].iter().enumerate() {
-        let sparse = nth / PAGEBLOCK as usize % 2 == 0;
+        let sparse = (nth / PAGEBLOCK as usize).is_multiple_of(2);
         if sparse && nth % 16 == 0 || !sparse && nth % 16 != 0 {
             frames.free(*pfn, Order::ZERO).unwrap();
         }

@@ -222,7 +222,7 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
         let Some(block) = self.held.first() else { return };
         let larger = block.order.up();
         let refused = match block.pfn.is_aligned(larger) {
-            _ if larger > Order::BUDDY_MAX => Error::OrderTooLarge,
+            _ if larger > D::ORDER_MAX => Error::OrderTooLarge,
             true => Error::WrongOrder,
             false => Error::Misaligned,
         };

@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(frames_of(0), 0xff);
         assert_eq!(frames_of(MARKS - 1), 0xff << 56);
         assert_eq!(marks(8 * WORDS, |frames| frames & 0x8001 != 0), 0b11);
-        assert_eq!(marks(8 * WORDS + 7, |frames| frames & 0xfeff == frames), 1 << 57 - 1);
+        assert_eq!(marks(8 * WORDS + 7, |frames| frames & 0xfeff == frames), 1 << 56);
         assert_eq!(marks(3, |_| true), 0xff << 24);
     }
 }
