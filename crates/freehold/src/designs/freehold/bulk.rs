@@ -1,6 +1,7 @@
 //! Many blocks in one call: a whole word of frames at a time.
 
 use super::Freehold;
+use super::blocks::BlockIndex;
 use super::runs::WORD_FRAMES;
 use crate::designs::Context;
 use crate::error::BulkFreeError;
@@ -123,11 +124,13 @@ impl<P: Platform> Freehold<P> {
             count += 1;
         }
         let word = word as usize;
+        // The state first: see `free_block`.
+        let state = self.blocks.state(BlockIndex::of_word(word));
         let free = self.blocks.free_or_remote(word);
-        if !self.blocks.are_single(word, mask) || mask & free != 0 {
+        if !state.is_split() || !self.blocks.are_single(word, mask) || mask & free != 0 {
             return 0;
         }
-        match self.free_single(context, word, mask) {
+        match self.free_single(context, state, word, mask) {
             Ok(()) => count,
             Err(_) => 0,
         }

@@ -16,6 +16,9 @@ use crate::zone::fallback::FALLBACKS;
 /// A pageblock of which so many frames are free may change its type (Linux's rule: half of it).
 const CLAIM_MIN: u32 = FRAMES / 2;
 
+/// So often a pageblock for content that cannot move is looked for before another one is begun.
+const LOOKS: usize = 16;
+
 impl<P: Platform> Freehold<P> {
     /// The pageblock at a bit of the trees of a zone.
     pub(super) fn block_at(&self, zone: ZoneIndex, bit: usize) -> BlockIndex {
@@ -32,15 +35,21 @@ impl<P: Platform> Freehold<P> {
     ) -> Option<u32> {
         let Request { migratetype, .. } = *request;
         let cpu = context.topology.fold(context.platform.cpu());
-        // What cannot move is kept together, from the lowest pageblocks on.
-        let start = |tree: &Tree| match migratetype {
-            MigrateType::Movable => tree.stretch(cpu, self.cpus()),
-            _ => 0,
-        };
+        let start = |tree: &Tree| self.start(tree, cpu, migratetype);
         let own = self.zone(zone).partial(migratetype);
-        let run = self.take_partial(zone, own, start(own), request);
+        // What cannot move should not spread to another pageblock because somebody else has just
+        // this one in hand.
+        let is_shared = migratetype != MigrateType::Movable && request.order == Order::ZERO;
+        let looks = if is_shared { LOOKS } else { 1 };
+        let run = (0..looks).find_map(|look| {
+            if look > 0 {
+                self.forest.next(own, 0)?;
+                context.platform.relax();
+            }
+            self.take_partial(zone, own, start(own), request)
+        });
         let run = run.or_else(|| {
-            let block = self.take_whole(zone, cpu)?;
+            let block = self.take_whole(zone, cpu, migratetype)?;
             self.split(block, Holder::Walker, migratetype);
             let run = self.take_run_directly(block, request);
             self.release(block);

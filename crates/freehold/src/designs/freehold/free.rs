@@ -5,7 +5,7 @@ use super::blocks::BlockIndex;
 use super::guard::{Home, SlotGuard};
 use super::runs::{Run, WORD_FRAMES};
 use super::slot::Fill;
-use super::state::{Holder, Use};
+use super::state::{Holder, State, Use};
 use crate::Error;
 use crate::designs::{Context, Design};
 use crate::platform::Platform;
@@ -36,24 +36,29 @@ impl<P: Platform> Freehold<P> {
     ) -> Result<(), Error> {
         let frame = self.blocks.index_of(pfn).ok_or(Error::ForeignFrame)?;
         let (word, mask) = ((frame / WORD_FRAMES) as usize, 1 << (frame % WORD_FRAMES));
-        if order == Order::ZERO && self.blocks.are_single(word, mask) {
-            return self.free_single(context, word, mask);
+        // The state before the marks: those of a pageblock in use frame by frame say what they mean,
+        // and while a frame of it is held, it stays in use so.
+        let state = self.blocks.state(BlockIndex::of_word(word));
+        if order == Order::ZERO && state.is_split() && self.blocks.are_single(word, mask) {
+            return self.free_single(context, state, word, mask);
         }
         self.free_any(context, pfn, frame, order)
     }
 
-    /// Frees frames of one word that are allocations of their own.
+    /// Frees frames of one word that are allocations of their own, in a pageblock that was seen in
+    /// this state before: in use frame by frame.
     #[inline(always)]
     pub(super) fn free_single(
         &self,
         context: Context<'_, P>,
+        state: State,
         word: usize,
         mask: u64,
     ) -> Result<(), Error> {
         let block = BlockIndex::of_word(word);
         let cpu = context.platform.pin().index();
         // A number that is no CPU's is nobody's home.
-        if self.blocks.state(block).is_split_of(cpu)
+        if state.is_split_of(cpu)
             && let Some(home) = self.homes.try_get(cpu)
             && home.try_lock()
         {
@@ -141,20 +146,9 @@ impl<P: Platform> Freehold<P> {
     fn free_elsewhere(&self, context: Context<'_, P>, word: usize, mask: u64) -> Result<(), Error> {
         let block = BlockIndex::of_word(word);
         let state = self.blocks.state(block);
-        match state.used_for() {
-            Use::Split => {}
-            Use::Absent => return Err(Error::ForeignFrame),
-            Use::Whole => return Err(Error::DoubleFree),
-            // Several come from a look at the bitmaps while others broke up a block of whole
-            // pageblocks. One by one they are looked at anew.
-            Use::Huge | Use::HugeTail if !mask.is_power_of_two() => return Err(Error::WrongOrder),
-            Use::Huge | Use::HugeTail => {
-                let frame = word as u32 * WORD_FRAMES + mask.trailing_zeros();
-                return self.free_huge(context, frame, Order::ZERO);
-            }
-        }
         let free = self.blocks.free_or_remote(word);
-        if free & mask != 0 {
+        // It was in use frame by frame, and can only have become whole if these were free.
+        if !state.is_split() || free & mask != 0 {
             return Err(Error::DoubleFree);
         }
         if state.holder() == Holder::Nobody && self.free_adopting(context, word, mask)? {
@@ -270,6 +264,7 @@ impl<P: Platform> Freehold<P> {
         }
         let run = Run::at(frame, order);
         self.blocks.claim(run)?;
-        run.words().try_for_each(|word| self.free_single(context, word, run.mask()))
+        let state = self.blocks.state(BlockIndex::of_frame(frame));
+        run.words().try_for_each(|word| self.free_single(context, state, word, run.mask()))
     }
 }

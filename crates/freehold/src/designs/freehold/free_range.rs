@@ -80,7 +80,8 @@ impl<P: Platform> Freehold<P> {
                 for (word, mask) in (Span { end, ..span }).words() {
                     self.blocks.cut(word, mask);
                     self.blocks.unfix(word, mask);
-                    self.free_single(context, word, mask)?;
+                    let state = self.blocks.state(block);
+                    self.free_single(context, state, word, mask)?;
                 }
                 Ok(end)
             }

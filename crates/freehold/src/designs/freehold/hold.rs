@@ -19,6 +19,8 @@ use super::blocks::{BlockIndex, FRAMES, Harvest};
 use super::guard::SlotGuard;
 use super::slot::{Fill, SCARCE_MAX};
 use super::state::{Holder, Use};
+use super::tree::Tree;
+use crate::memmap::block::ZoneIndex;
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order};
 
@@ -73,20 +75,27 @@ impl<P: Platform> Freehold<P> {
         self.forest.insert(self.zone(self.blocks.zone(block)).pool(), self.bit(block));
     }
 
-    /// Takes a whole pageblock out of the pool, the next one behind a CPU's own stretch of it. Its
-    /// frames stay in the level.
+    /// Where a CPU begins to look for pageblocks of a tree: for movable content in a stretch of its
+    /// own, and for other content at the bottom of the zone, so that what cannot move stays
+    /// together and leaves room for large blocks.
+    pub(super) fn start(&self, tree: &Tree, cpu: usize, migratetype: MigrateType) -> usize {
+        match migratetype {
+            MigrateType::Movable => tree.stretch(cpu, self.cpus()),
+            _ => 0,
+        }
+    }
+
+    /// Takes a whole pageblock for content of a type out of the pool. Its frames stay in the level.
     pub(super) fn take_whole(
         &self,
-        zone: crate::memmap::block::ZoneIndex,
+        zone: ZoneIndex,
         cpu: usize,
+        migratetype: MigrateType,
     ) -> Option<BlockIndex> {
-        let zone = self.zone(zone);
-        let start = zone.pool().stretch(cpu, self.cpus());
-        let bit = self
-            .forest
-            .around(zone.pool(), start)
-            .find(|&bit| self.forest.remove(zone.pool(), bit))?;
-        Some(BlockIndex(zone.first_block().wrapping_add(bit as u32)))
+        let pool = self.zone(zone).pool();
+        let found = self.forest.around(pool, self.start(pool, cpu, migratetype));
+        let bit = { found }.find(|&bit| self.forest.remove(pool, bit))?;
+        Some(self.block_at(zone, bit))
     }
 
     /// Begins to use a whole pageblock that the caller took, frame by frame, as `holder`.

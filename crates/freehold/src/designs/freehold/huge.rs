@@ -45,7 +45,7 @@ impl<P: Platform> Freehold<P> {
         let Request { order, migratetype, .. } = *request;
         let cpu = context.topology.fold(context.platform.cpu());
         let block = if order == Order::PAGEBLOCK {
-            self.take_whole(zone, cpu)?
+            self.take_whole(zone, cpu, migratetype)?
         } else {
             loop {
                 let block = self.find_whole(zone, order)?;

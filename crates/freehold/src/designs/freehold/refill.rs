@@ -166,7 +166,7 @@ impl<P: Platform> Freehold<P> {
         guard: &SlotGuard<'_, P>,
         migratetype: MigrateType,
     ) -> Option<BlockIndex> {
-        let block = self.take_whole(guard.zone, guard.cpu)?;
+        let block = self.take_whole(guard.zone, guard.cpu, migratetype)?;
         self.zone(guard.zone).sub_free(FRAMES);
         guard.slot.note_refill(FRAMES);
         self.split(block, Holder::Cpu(guard.cpu), migratetype);
@@ -176,7 +176,7 @@ impl<P: Platform> Freehold<P> {
     /// Becomes the holder of a partial pageblock of a type that nobody holds.
     fn adoptable(&self, guard: &SlotGuard<'_, P>, migratetype: MigrateType) -> Option<BlockIndex> {
         let tree = self.zone(guard.zone).partial(migratetype);
-        let start = tree.stretch(guard.cpu, self.cpus());
+        let start = self.start(tree, guard.cpu, migratetype);
         self.forest.around(tree, start).find_map(|bit| {
             let block = self.block_at(guard.zone, bit);
             if !self.adopt(guard, block) {
