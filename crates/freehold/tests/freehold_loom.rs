@@ -243,7 +243,8 @@ fn pending_elsewhere() -> Arc<Frames<Sound>> {
 }
 
 /// A pageblock has come to another CPU while it was on the stack of the one that had it. Whoever
-/// takes that stack sees to it that it is looked at, even if the new holder has been drained by then.
+/// takes that stack sees to it that it is looked at, even if the new holder has been drained by
+/// then.
 #[test]
 fn a_pageblock_is_pending_for_a_cpu_that_no_longer_holds_it() {
     explore(2, || {
@@ -484,6 +485,7 @@ fn parts_of_one_block_are_freed_at_once() {
 }
 
 #[test]
+#[ignore = "takes minutes: cargo test -p freehold --test freehold_loom -- --ignored"]
 fn parts_of_a_pageblock_are_freed_at_once() {
     free_apart(9, [(0, 0), (1, 0)]);
     free_apart(9, [(0, 8), (256, 8)]);
@@ -493,6 +495,7 @@ fn parts_of_a_pageblock_are_freed_at_once() {
 
 /// The same for many frames in one call, which looks at the bitmaps of a whole word at first.
 #[test]
+#[ignore = "takes minutes: cargo test -p freehold --test freehold_loom -- --ignored"]
 fn frames_of_a_pageblock_are_freed_together_while_another_one_is() {
     explore(2, || {
         let machine = build::<Sound>(3);

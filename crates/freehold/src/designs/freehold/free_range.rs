@@ -67,7 +67,8 @@ impl<P: Platform> Freehold<P> {
     /// them.
     fn free_first(&self, context: Context<'_, P>, span: Span) -> Result<u32, Error> {
         let block = BlockIndex::of_frame(span.first);
-        match self.blocks.state(block).used_for() {
+        let state = self.blocks.state(block);
+        match state.used_for() {
             Use::Huge | Use::HugeTail => {
                 let (_, of) = self.head_of(block).ok_or(Error::DoubleFree)?;
                 let pfn = self.blocks.pfn_of(span.first);
@@ -80,7 +81,6 @@ impl<P: Platform> Freehold<P> {
                 for (word, mask) in (Span { end, ..span }).words() {
                     self.blocks.cut(word, mask);
                     self.blocks.unfix(word, mask);
-                    let state = self.blocks.state(block);
                     self.free_single(context, state, word, mask)?;
                 }
                 Ok(end)

@@ -168,9 +168,9 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Sees to it that somebody will look at a pageblock that has left the slot while it was pending
-    /// there. If another slot holds it, that one may have been drained a moment ago, by somebody who
-    /// drains all: so that its frames are not kept after all, it is made to let go.
+    /// Sees to it that somebody will look at a pageblock that has left the slot while it was
+    /// pending there. If another slot holds it, that one may have been drained a moment ago, by
+    /// somebody who drains all: so that its frames are not kept after all, it is made to let go.
     fn forward(&self, guard: &SlotGuard<'_, P>, block: BlockIndex, holder: Holder) {
         if let Holder::Cpu(cpu) = holder {
             guard.platform.pin();
