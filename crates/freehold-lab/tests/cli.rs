@@ -56,7 +56,7 @@ fn page_fault_prints_a_table() {
     let output = freehold(&[&["run", "page-fault", "--cpus", "1"][..], &SMALL].concat());
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success());
-    assert!(stdout.contains("zone-lock"), "{stdout}");
+    assert!(stdout.contains("freehold"), "{stdout}");
     assert!(stdout.contains("Measured on this host"), "{stdout}");
     assert!(stdout.lines().all(|line| line.chars().count() <= 100), "{stdout}");
 }
