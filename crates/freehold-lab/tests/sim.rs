@@ -262,7 +262,8 @@ fn seeds_are_played_and_replayed() {
 
 #[test]
 fn a_planted_bug_is_found_and_the_replay_command_replays_it() {
-    let output = freehold(&["check", "--canary", "--seeds", "60", "--failures", "preempt,leave"]);
+    let planted = ["check", "--design", "zone-lock", "--canary", "--seeds", "60"];
+    let output = freehold(&[&planted[..], &["--failures", "preempt,leave"]].concat());
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     let replay = stderr.lines().find_map(|line| line.strip_prefix("replay: freehold "));

@@ -483,30 +483,3 @@ fn parts_of_one_block_are_freed_at_once() {
     free_apart(2, [(0, 0), (1, 0)]);
     free_apart(7, [(0, 6), (64, 6)]);
 }
-
-#[test]
-#[ignore = "takes minutes: cargo test -p freehold --test freehold_loom -- --ignored"]
-fn parts_of_a_pageblock_are_freed_at_once() {
-    free_apart(9, [(0, 0), (1, 0)]);
-    free_apart(9, [(0, 8), (256, 8)]);
-    free_apart(10, [(0, 9), (512, 9)]);
-    free_apart(10, [(0, 0), (512, 9)]);
-}
-
-/// The same for many frames in one call, which looks at the bitmaps of a whole word at first.
-#[test]
-#[ignore = "takes minutes: cargo test -p freehold --test freehold_loom -- --ignored"]
-fn frames_of_a_pageblock_are_freed_together_while_another_one_is() {
-    explore(2, || {
-        let machine = build::<Sound>(3);
-        let block = machine.alloc(Request::new(Order::PAGEBLOCK)).expect("memory is free");
-        let frame = move |nth| block.offset(FrameCount::new(nth));
-        let other = on_cpu(&machine, 2, move |machine| {
-            machine.free_bulk(&[frame(1), frame(2), frame(3)], Order::ZERO)
-        });
-        run_on(1);
-        machine.free(frame(0), Order::ZERO).expect("it is held");
-        join(other).expect("they are held");
-        check_held(&machine, BLOCK - 4);
-    });
-}

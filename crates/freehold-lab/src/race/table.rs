@@ -55,8 +55,8 @@ fn legend(results: &Results, compared: bool) -> Vec<String> {
     let plural = if *rounds == 1 { "" } else { "s" };
     let mut lines = vec![
         format!(
-            "Measured on this host: medians of {rounds} round{plural}, in ns for a frame (in huge and \
-             mixed: a block) and thread."
+            "Measured on this host: medians of {rounds} round{plural}, in ns for a frame (in huge \
+             and mixed: a block) and thread."
         ),
         format!(
             "pair: get and put. locks: a pair in uncontended lock/unlock pairs, which took \

@@ -83,7 +83,8 @@ impl<P: Platform> Freehold<P> {
         // The counters before the bitmaps, so that what is harvested meanwhile does not count
         // twice.
         for cpu in 0..self.cpus() {
-            // One lock for the slots of all zones. Who holds it for long goes on counting meanwhile.
+            // One lock for the slots of all zones. Who holds it for long goes on counting
+            // meanwhile.
             let _guard = self.lock_if_vacant(context, cpu, ZoneIndex(0));
             for zone in self.zone_indexes() {
                 slots.add(&self.slot(cpu, zone).counts());
