@@ -1,12 +1,12 @@
 //! Freehold's own design: no lock over a zone, nor over anything else that two CPUs need at once.
 //!
 //! The state of the 512 frames of a pageblock is one bitmap in one cache line, and one CPU holds it
-//! in its [`slot`]: it alone writes there, by plain loads and stores under a lock that nobody else
+//! in its slot: it alone writes there, by plain loads and stores under a lock that nobody else
 //! wants. Everybody else frees frames of it in a second bitmap, by one read-modify-write, which the
 //! holder harvests when it runs dry. Buddies need not be merged, since a block is nothing but an
 //! aligned run of bits, and no record of a frame is ever touched: there is none.
 //!
-//! Whole pageblocks wait in a [`tree`] of bits that needs no lock either. Those that are neither
+//! Whole pageblocks wait in a tree of bits that needs no lock either. Those that are neither
 //! whole nor held lie in trees by type, and whoever wants to use one becomes its holder first.
 //!
 //! | a pageblock is | its frames are counted |
