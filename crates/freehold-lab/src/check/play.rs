@@ -1,6 +1,7 @@
 //! Plays a scenario: rounds of work and of fights, then the end, when everything has to be right.
 
 use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
@@ -103,7 +104,8 @@ impl<D: Design<P> + 'static, P: Stage> Drama<'_, D, P> {
         }
         self.machine.run()?;
         // Who lets two frees of a single frame pass finds that out when it gathers what is free.
-        self.world.frames.drain_all();
+        let drained = catch_unwind(AssertUnwindSafe(|| self.world.frames.drain_all()));
+        ensure!(drained.is_ok(), "draining panicked after blocks were freed by several CPUs");
         let found_late = late() - late_before;
         let mut passed = 0;
         for (block, freed) in &prizes {
