@@ -14,7 +14,7 @@ use crate::stat::{Census, Rule, Violation};
 use crate::units::{FrameCount, MigrateType};
 
 /// So often something that does not agree is looked at again.
-const LOOKS: usize = 3;
+const LOOKS: usize = 1000;
 
 impl<P: Platform> Freehold<P> {
     /// Checks every invariant of the books and says where the frames are.
