@@ -56,9 +56,17 @@ fn build<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
 
 /// So many pageblocks and CPUs.
 fn build_larger<P: Platform + Default>(blocks: u64, cpus: usize) -> Arc<Frames<P>> {
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(blocks * BLOCK))];
+    build_of(&[range(0, blocks * BLOCK)], cpus)
+}
+
+fn range(start: u64, frames: u64) -> MemoryRange {
+    MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
+}
+
+/// This memory, to which more may be added, and so many CPUs.
+fn build_of<P: Platform + Default>(ranges: &[MemoryRange], cpus: usize) -> Arc<Frames<P>> {
     let cpus = vec![NodeId::new(0); cpus];
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
+    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(ranges, &cpus) };
     Arc::new(Machine::new(P::default(), &config, &Default::default()))
 }
 
@@ -469,8 +477,8 @@ fn of_two_frees_of_one_pageblock_one_succeeds() {
 }
 
 /// Two users of one block free parts of it that do not touch.
-fn free_apart(order: u8, parts: [(u64, u8); 2]) {
-    explore(2, move || {
+fn free_apart(preemptions: usize, order: u8, parts: [(u64, u8); 2]) {
+    explore(preemptions, move || {
         let machine = build::<Sound>(3);
         let block = machine.alloc(Request::new(Order::new(order))).expect("memory is free");
         let part = move |machine: &Frames<Sound>, (offset, order)| {
@@ -488,34 +496,23 @@ fn free_apart(order: u8, parts: [(u64, u8); 2]) {
 
 #[test]
 fn parts_of_one_block_are_freed_at_once() {
-    free_apart(2, [(0, 0), (1, 0)]);
-    free_apart(7, [(0, 6), (64, 6)]);
+    free_apart(2, 2, [(0, 0), (1, 0)]);
+    free_apart(2, 7, [(0, 6), (64, 6)]);
 }
 
 #[test]
-fn zparts0() {
-    free_apart(9, [(0, 0), (1, 0)]);
+fn parts_of_pageblocks_are_freed_at_once() {
+    free_apart(2, 10, [(0, 9), (512, 9)]);
+    free_apart(2, 10, [(0, 0), (512, 9)]);
+    free_apart(2, 10, [(512, 9), (0, 0)]);
+    // Who comes late may see many old states.
+    free_apart(0, 9, [(0, 0), (1, 0)]);
 }
-#[test]
-fn zparts1() {
-    free_apart(9, [(0, 8), (256, 8)]);
-}
-#[test]
-fn zparts2() {
-    free_apart(10, [(0, 9), (512, 9)]);
-}
-#[test]
-fn zparts3() {
-    free_apart(10, [(0, 0), (512, 9)]);
-}
-#[test]
-fn zparts4() {
-    free_apart(10, [(512, 9), (0, 0)]);
-}
+
 /// The same for many frames in one call, which looks at the bitmaps of a whole word at first.
 #[test]
 fn frames_of_a_pageblock_are_freed_together_while_another_one_is() {
-    explore(2, || {
+    explore(0, || {
         let machine = build::<Sound>(3);
         let block = machine.alloc(Request::new(Order::PAGEBLOCK)).expect("memory is free");
         let frame = move |nth| block.offset(FrameCount::new(nth));
@@ -526,5 +523,76 @@ fn frames_of_a_pageblock_are_freed_together_while_another_one_is() {
         machine.free(frame(0), Order::ZERO).expect("it is held");
         join(other).expect("they are held");
         check_held(&machine, BLOCK - 4);
+    });
+}
+
+/// Two CPUs take whole pageblocks out of the pool and give them back: none is lost, and none is in
+/// two hands.
+#[test]
+fn pageblocks_come_to_the_pool_and_leave_it() {
+    explore(2, || {
+        let machine = build::<Sound>(2);
+        let (both, one) = (Request::new(Order::new(10)), Request::new(Order::PAGEBLOCK));
+        let block = machine.alloc(both).expect("memory is free");
+        let other = on_cpu(&machine, 1, move |machine| {
+            if let Ok(block) = machine.alloc(one) {
+                machine.free(block, one.order()).expect("it is held");
+            }
+        });
+        machine.free(block, both.order()).expect("it is held");
+        join(other);
+        check_held(&machine, 0);
+        assert_eq!(machine.alloc(both), Ok(block));
+    });
+}
+
+/// The holder of a tenure looks whether it has been asked to give back, and ends it, while another
+/// CPU drains the slot. Whoever comes first, nothing is lost.
+#[test]
+fn a_tenure_ends_while_another_cpu_drains() {
+    explore(2, || {
+        let machine = build::<Sound>(2);
+        let tenure = machine.tenure(CpuId::new(0)).expect("nobody has it");
+        let held = tenure.alloc(frame()).expect("memory is free");
+        let other = on_cpu(&machine, 1, |machine| machine.drain(CpuId::new(0)));
+        tenure.give_back_if_asked();
+        tenure.free(held, Order::ZERO).expect("it is held");
+        drop(tenure);
+        join(other).expect("the CPU exists");
+        check_held(&machine, 0);
+    });
+}
+
+/// The holder of a tenure gives back while another CPU frees a frame of one of its pageblocks, which
+/// is aside, and drains.
+#[test]
+fn a_tenure_is_given_back_while_another_cpu_frees() {
+    explore(2, || {
+        let machine = build::<Sound>(2);
+        let tenure = machine.tenure(CpuId::new(0)).expect("nobody has it");
+        (0..=BLOCK).for_each(|nth| assert_eq!(tenure.alloc(frame()), Ok(Pfn::new(nth))));
+        let other = on_cpu(&machine, 1, |machine| {
+            free(machine, 7);
+            machine.drain(CpuId::new(0)).expect("the CPU exists");
+        });
+        tenure.give_back_if_asked();
+        tenure.give_back();
+        drop(tenure);
+        join(other);
+        check_held(&machine, BLOCK);
+    });
+}
+
+/// Memory comes to a pageblock that a slot holds while that one puts it aside: the holder finds the
+/// frames at last, or is told of them.
+#[test]
+fn memory_is_added_while_a_pageblock_is_put_aside() {
+    explore(1, || {
+        let machine = build_of::<Sound>(&[range(0, 8), range(BLOCK, BLOCK)], 2);
+        take(&machine, 8);
+        let adder = on_cpu(&machine, 1, |machine| machine.add_memory(range(8, 8)));
+        alloc(&machine);
+        join(adder).expect("it is new");
+        check_held(&machine, 9);
     });
 }
