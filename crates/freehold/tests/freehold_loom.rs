@@ -16,7 +16,7 @@ use freehold::MigrateType::Unmovable;
 use freehold::designs::Freehold;
 use freehold::platform::{Platform, SharedCell};
 use freehold::{
-    Census, Config, CpuId, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request,
+    Census, Config, CpuId, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request, Watermark,
 };
 use loom::sync::Arc;
 use loom::thread;
@@ -56,17 +56,22 @@ fn build<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
 
 /// So many pageblocks and CPUs.
 fn build_larger<P: Platform + Default>(blocks: u64, cpus: usize) -> Arc<Frames<P>> {
-    build_of(&[range(0, blocks * BLOCK)], cpus)
+    build_of(&[range(0, blocks * BLOCK)], cpus, 0)
 }
 
 fn range(start: u64, frames: u64) -> MemoryRange {
     MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
 }
 
-/// This memory, to which more may be added, and so many CPUs.
-fn build_of<P: Platform + Default>(ranges: &[MemoryRange], cpus: usize) -> Arc<Frames<P>> {
+/// This memory, to which more may be added, so many CPUs, and a reserve.
+fn build_of<P: Platform + Default>(
+    ranges: &[MemoryRange],
+    cpus: usize,
+    min_free: u64,
+) -> Arc<Frames<P>> {
     let cpus = vec![NodeId::new(0); cpus];
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(ranges, &cpus) };
+    let min_free = Some(FrameCount::new(min_free));
+    let config = Config { min_free, ..Config::new(ranges, &cpus) };
     Arc::new(Machine::new(P::default(), &config, &Default::default()))
 }
 
@@ -583,12 +588,33 @@ fn a_tenure_is_given_back_while_another_cpu_frees() {
     });
 }
 
+/// A pageblock becomes pending while memory has run out and an allocation drains all slots: that it
+/// is pending is noted where the next allocation looks, or this one has found it.
+#[test]
+fn a_pageblock_becomes_pending_while_an_allocation_drains() {
+    explore(1, || {
+        let machine = build_of::<Sound>(&[range(0, 4 * BLOCK)], 3, 8);
+        let all = |order| Request::new(Order::new(order)).watermark(Watermark::Ignore);
+        take(&machine, 3 * BLOCK);
+        machine.alloc(all(9)).expect("memory is free");
+        // Two of the three are aside. One has been pending, which is still noted.
+        run_on(1);
+        free(&machine, 7);
+        assert_eq!(machine.alloc(all(0)), Ok(Pfn::new(7)));
+        let other = on_cpu(&machine, 2, |machine| free(machine, BLOCK + 7));
+        let taken = machine.alloc(all(0));
+        join(other);
+        taken.or_else(|_| machine.alloc(all(0))).expect("a frame is free now");
+        check_held(&machine, 4 * BLOCK);
+    });
+}
+
 /// Memory comes to a pageblock that a slot holds while that one puts it aside: the holder finds the
 /// frames at last, or is told of them.
 #[test]
 fn memory_is_added_while_a_pageblock_is_put_aside() {
     explore(1, || {
-        let machine = build_of::<Sound>(&[range(0, 8), range(BLOCK, BLOCK)], 2);
+        let machine = build_of::<Sound>(&[range(0, 8), range(BLOCK, BLOCK)], 2, 0);
         take(&machine, 8);
         let adder = on_cpu(&machine, 1, |machine| machine.add_memory(range(8, 8)));
         alloc(&machine);

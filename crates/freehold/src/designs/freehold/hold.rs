@@ -136,12 +136,17 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Looks at all pageblocks of a slot in which others have freed frames. Those with free frames
-    /// come to a shelf.
+    /// Looks at all pageblocks of a slot in which others have freed frames, if there seem to be any.
+    /// Those with free frames come to a shelf.
     pub(super) fn take_pending(&self, guard: &SlotGuard<'_, P>) {
-        if !guard.slot.has_pending() {
-            return;
+        if guard.slot.has_pending() {
+            self.take_all_pending(guard);
         }
+    }
+
+    /// The same for whoever has noted that the zone's slots keep nothing, and now sees to it: whoever
+    /// pushes a pageblock too late for this look sees that note, and corrects it.
+    pub(super) fn take_all_pending(&self, guard: &SlotGuard<'_, P>) {
         let mut next = guard.slot.take_pending();
         while let Some(block) = next {
             let before;
