@@ -37,16 +37,7 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     builder.max_branches = 100_000;
-    let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let counter = count.clone();
-    builder.check(move || {
-        let n = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        if n % 1000 == 999 {
-            eprintln!("EXEC {n}");
-        }
-        model()
-    });
-    eprintln!("EXECUTIONS {}", counter.load(std::sync::atomic::Ordering::SeqCst));
+    builder.check(model);
 }
 
 /// Two pageblocks, and so many CPUs.
