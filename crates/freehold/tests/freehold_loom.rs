@@ -522,6 +522,17 @@ fn frames_of_a_pageblock_are_freed_together_while_another_one_is() {
     });
 }
 
+/// Who drains all comes to the stack after the holder: the frame is found all the same.
+#[test]
+fn the_new_holder_is_drained_before_the_former_one() {
+    explore(0, || {
+        let machine = pending_elsewhere();
+        run_on(2);
+        free(&machine, BLOCK);
+        check_held(&machine, 3 * BLOCK);
+    });
+}
+
 /// Two CPUs take whole pageblocks out of the pool and give them back: none is lost, and none is in
 /// two hands.
 #[test]

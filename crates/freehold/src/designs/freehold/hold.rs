@@ -7,12 +7,23 @@
 //! pending, or held by a walker, somebody will look at its frames, and nothing need be done. The
 //! danger is that this somebody has looked for the last time just before.
 //!
-//! Whoever ceases to care first says so in the state, and then looks for the last time, by a
-//! read-modify-write of each word. Take any word, and the two steps on it, the freer's and the last
-//! look. Either the freer's comes first: then the last look finds the frame. Or the last look comes
-//! first: then the freer's step acquires from it, sees all that happened before, and so finds the
-//! state in which nobody cares; and then it is the freer who says that the pageblock is pending, or
+//! Nobody cares for a pageblock in use frame by frame that is neither listed nor pending, nor held
+//! by a walker. Whoever makes it so says so in the state first, and then looks for the last time, by
+//! a read-modify-write of each word. There are four such steps: a walker gives the pageblock up
+//! ([`Freehold::release`]), a slot puts it aside ([`Freehold::put_aside`]), it ceases to be pending
+//! ([`Freehold::take_pending`]), and a slot adopts it for a free ([`Freehold::gather_last`] in
+//! `free_adopting`). Take any word, and the two steps on it, the freer's and the last look. Either
+//! the freer's comes first: then the last look finds the frame. Or the last look comes first: then
+//! the freer's step acquires from it, sees all that happened before, and so finds the state in which
+//! nobody cares, or a later one; and then it is the freer who says that the pageblock is pending, or
 //! becomes its holder.
+//!
+//! A last look that finds a frame in a pageblock that somebody else holds by then has nothing left
+//! to do: a walker is yet to give it up, and a slot has adopted it, and will look once more, either
+//! at once or when it is no longer listed. A plain load would not do for the last look, even one
+//! that acquires: it and the freer's look at the state might both be too old.
+//!
+//! `tests/freehold_loom.rs` has a model of each of these steps.
 
 use super::Freehold;
 use super::blocks::{BlockIndex, FRAMES, Harvest};
