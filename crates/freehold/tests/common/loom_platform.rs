@@ -20,8 +20,8 @@ pub(crate) fn run_on(cpu: u32) {
     CPU.with(|of| of.set(cpu));
 }
 
-/// An atomic that loom watches. Without `ATOMIC`, a read-modify-write is a load and a store; without
-/// `ACQUIRES`, nothing that others wrote before is sure to be seen with its value.
+/// An atomic that loom watches. Without `ATOMIC`, a read-modify-write is a load and a store;
+/// without `ACQUIRES`, nothing that others wrote before is sure to be seen with its value.
 pub(crate) struct LoomWord<A, const ATOMIC: bool, const ACQUIRES: bool>(A);
 
 /// The ordering asked for, or none.

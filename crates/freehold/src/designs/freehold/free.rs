@@ -36,8 +36,8 @@ impl<P: Platform> Freehold<P> {
     ) -> Result<(), Error> {
         let frame = self.blocks.index_of(pfn).ok_or(Error::ForeignFrame)?;
         let (word, mask) = ((frame / WORD_FRAMES) as usize, 1 << (frame % WORD_FRAMES));
-        // The state before the marks: those of a pageblock in use frame by frame say what they mean,
-        // and while a frame of it is held, it stays in use so.
+        // The state before the marks: those of a pageblock in use frame by frame say what they
+        // mean, and while a frame of it is held, it stays in use so.
         let state = self.blocks.state(BlockIndex::of_word(word));
         if order == Order::ZERO && state.is_split() && self.blocks.are_single(word, mask) {
             return self.free_single(context, state, word, mask);

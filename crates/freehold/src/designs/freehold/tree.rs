@@ -376,8 +376,8 @@ mod tests {
         });
     }
 
-    /// One of two takes of a pageblock succeeds, of one alone or of several at once; and whoever has
-    /// it sees what was left there.
+    /// One of two takes of a pageblock succeeds, of one alone or of several at once; and whoever
+    /// has it sees what was left there.
     #[test]
     fn no_pageblock_is_taken_twice() {
         explore(3, || {
