@@ -1,120 +1,35 @@
-//! The protocols of the design `freehold` under loom: all interleavings with a few preemptions, and
-//! all values that the memory orderings allow a load to see; `LOOM_MAX_PREEMPTIONS` looks further.
+//! How pageblocks change hands in the design `freehold`, under loom: all interleavings with a few
+//! preemptions (nearly always two; each model says how many), and all values that the memory
+//! orderings allow a load to see; `LOOM_MAX_PREEMPTIONS` looks further.
 //!
-//! Every model runs the real allocator. Its two pageblocks, A and B, are brought into the state
-//! that matters before the threads start.
+//! Every model runs the real allocator. Its pageblocks are brought into the state that matters
+//! before the threads start.
 //!
 //! Of several loads before a write, loom remembers the last only, and so would miss that the write
 //! could have come before the others. Therefore whoever writes is the thread that runs first.
 
+#[path = "common/freehold_models.rs"]
+mod freehold_models;
 #[path = "common/loom_platform.rs"]
 mod loom_platform;
 #[path = "common/machine.rs"]
 mod machine;
 
 use freehold::MigrateType::Unmovable;
-use freehold::designs::Freehold;
 use freehold::platform::{Platform, SharedCell};
-use freehold::{
-    Census, Config, CpuId, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request,
+use freehold::{CpuId, Error, Order, Pfn, Request, Watermark};
+use freehold_models::{
+    ALL, BLOCK, Frames, Sound, aside, build, build_larger, build_of, check, check_held, current,
+    explore, frame, free, join, on_cpu, range, take,
 };
 use loom::sync::Arc;
-use loom::thread;
 use loom_platform::{LoomCell, LoomPlatform, run_on};
-use machine::Machine;
 
-type Frames<P> = Machine<P, Freehold<P>>;
-type Sound = LoomPlatform;
 /// Where a read-modify-write may be a load and a store, or words may order nothing.
 type Broken<const ATOMIC: bool, const ACQUIRES: bool> = LoomPlatform<true, ATOMIC, ACQUIRES>;
 
-/// Frames in a pageblock, and in both.
-const BLOCK: u64 = 512;
-const ALL: u64 = 2 * BLOCK;
-
-/// Explores `model` with up to so many preemptions.
-fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
-    builder.max_branches = 100_000;
-    builder.check(model);
-}
-
-/// Two pageblocks, and so many CPUs.
-fn build<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
-    build_larger(2, cpus)
-}
-
-/// So many pageblocks and CPUs.
-fn build_larger<P: Platform + Default>(blocks: u64, cpus: usize) -> Arc<Frames<P>> {
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(blocks * BLOCK))];
-    let cpus = vec![NodeId::new(0); cpus];
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
-    Arc::new(Machine::new(P::default(), &config, &Default::default()))
-}
-
-/// Runs `other` on another CPU.
-fn on_cpu<P: Platform + Send + Sync, R: 'static>(
-    machine: &Arc<Frames<P>>,
-    cpu: u32,
-    other: impl FnOnce(&Frames<P>) -> R + 'static,
-) -> thread::JoinHandle<R> {
-    let machine = Arc::clone(machine);
-    thread::spawn(move || {
-        run_on(cpu);
-        other(&machine)
-    })
-}
-
-fn join<R>(thread: thread::JoinHandle<R>) -> R {
-    thread.join().expect("the thread is well")
-}
-
-fn frame() -> Request {
-    Request::new(Order::ZERO)
-}
-
-fn free<P: Platform>(machine: &Frames<P>, frame: u64) {
-    machine.free(Pfn::new(frame), Order::ZERO).expect("it is held");
-}
-
 fn alloc<P: Platform>(machine: &Frames<P>) -> u64 {
     machine.alloc(frame()).expect("memory is free").get()
-}
-
-/// Hands out so many frames to the running CPU, the lowest first.
-fn take<P: Platform>(machine: &Frames<P>, frames: u64) {
-    let mut out = vec![Pfn::default(); frames as usize];
-    assert_eq!(machine.alloc_bulk(frame(), &mut out), Ok(out.len()));
-}
-
-/// CPU 0's slot has A as its current pageblock, and all frames of A are handed out.
-fn current<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
-    let machine = build(cpus);
-    take(&machine, BLOCK);
-    machine
-}
-
-/// CPU 0's slot has both pageblocks aside: all frames are handed out.
-fn aside<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
-    let machine = build(cpus);
-    take(&machine, ALL);
-    assert_eq!(machine.alloc(frame()), Err(Error::OutOfMemory));
-    machine
-}
-
-fn check<P: Platform>(machine: &Frames<P>) -> Census {
-    machine.validate().unwrap_or_else(|violation| panic!("{violation}"))
-}
-
-/// Checks that after a drain, all but so many frames are free, and nobody keeps any.
-fn check_held<P: Platform>(machine: &Frames<P>, held: u64) {
-    machine.drain_all();
-    let census = check(machine);
-    let places = (census.free.get(), census.per_cpu.get(), census.allocated.get());
-    assert_eq!(places, (census.managed.get() - held, 0, held), "free, kept, handed out");
-    let events = machine.events();
-    assert_eq!(events.allocated.get(), events.freed.get() + held);
 }
 
 /// What somebody wrote into a frame: loom panics if two who had it are not ordered.
@@ -259,6 +174,17 @@ fn a_pageblock_is_pending_for_a_cpu_that_no_longer_holds_it() {
     });
 }
 
+/// Who drains all comes to the stack after the holder: the frame is found all the same.
+#[test]
+fn the_new_holder_is_drained_before_the_former_one() {
+    explore(0, || {
+        let machine = pending_elsewhere();
+        run_on(2);
+        free(&machine, BLOCK);
+        check_held(&machine, 3 * BLOCK);
+    });
+}
+
 /// CPU 1 has had all frames of its pageblock; of CPU 0's, one is handed out, which is returned.
 fn to_steal(cpus: usize) -> (Arc<Frames<Sound>>, u64) {
     let machine = build(cpus);
@@ -373,113 +299,94 @@ fn a_pageblock_is_adopted_while_its_type_changes() {
     });
 }
 
-/// Two frees of one frame at once, on these CPUs, while CPU 0 holds the pageblock: one or both
-/// succeed, and the latter is counted when the frame is harvested.
-fn free_one_frame_twice(cpus: [u32; 2]) {
-    explore(2, move || {
-        let machine = current::<Sound>(3);
-        let other = on_cpu(&machine, cpus[1], |machine| machine.free(Pfn::new(7), Order::ZERO));
-        run_on(cpus[0]);
-        let mine = machine.free(Pfn::new(7), Order::ZERO);
-        let outcomes = [mine, join(other)];
-        let freed = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;
-        assert!(
-            freed > 0 && outcomes.iter().flat_map(|it| it.err()).all(|it| it == Error::DoubleFree)
-        );
-        assert_eq!(machine.free(Pfn::new(7), Order::ZERO), Err(Error::DoubleFree));
-        check_held(&machine, BLOCK - 1);
-        assert_eq!(machine.events().double_frees_late.get(), freed - 1);
+/// Two CPUs take whole pageblocks out of the pool and give them back: none is lost, and none is in
+/// two hands.
+#[test]
+fn pageblocks_come_to_the_pool_and_leave_it() {
+    explore(2, || {
+        let machine = build::<Sound>(2);
+        let (both, one) = (Request::new(Order::new(10)), Request::new(Order::PAGEBLOCK));
+        let block = machine.alloc(both).expect("memory is free");
+        let other = on_cpu(&machine, 1, move |machine| {
+            if let Ok(block) = machine.alloc(one) {
+                machine.free(block, one.order()).expect("it is held");
+            }
+        });
+        machine.free(block, both.order()).expect("it is held");
+        join(other);
+        check_held(&machine, 0);
+        assert_eq!(machine.alloc(both), Ok(block));
     });
 }
 
+/// The holder of a tenure looks whether it has been asked to give back, and ends it, while another
+/// CPU drains the slot. Whoever comes first, nothing is lost.
 #[test]
-fn of_two_remote_frees_of_one_frame_one_succeeds() {
-    free_one_frame_twice([1, 2]);
+fn a_tenure_ends_while_another_cpu_drains() {
+    explore(2, || {
+        let machine = build::<Sound>(2);
+        let tenure = machine.tenure(CpuId::new(0)).expect("nobody has it");
+        let held = tenure.alloc(frame()).expect("memory is free");
+        let other = on_cpu(&machine, 1, |machine| machine.drain(CpuId::new(0)));
+        tenure.give_back_if_asked();
+        tenure.free(held, Order::ZERO).expect("it is held");
+        drop(tenure);
+        join(other).expect("the CPU exists");
+        check_held(&machine, 0);
+    });
 }
 
+/// The holder of a tenure gives back while another CPU frees a frame of one of its pageblocks,
+/// which is aside, and drains.
 #[test]
-fn two_frees_of_one_frame_at_home_and_remotely() {
-    free_one_frame_twice([0, 1]);
-    free_one_frame_twice([1, 0]);
+fn a_tenure_is_given_back_while_another_cpu_frees() {
+    explore(2, || {
+        let machine = build::<Sound>(2);
+        let tenure = machine.tenure(CpuId::new(0)).expect("nobody has it");
+        (0..=BLOCK).for_each(|nth| assert_eq!(tenure.alloc(frame()), Ok(Pfn::new(nth))));
+        let other = on_cpu(&machine, 1, |machine| {
+            free(machine, 7);
+            machine.drain(CpuId::new(0)).expect("the CPU exists");
+        });
+        tenure.give_back_if_asked();
+        tenure.give_back();
+        drop(tenure);
+        join(other);
+        check_held(&machine, BLOCK);
+    });
 }
 
-/// A second free of a frame that was freed before, while the holder harvests it: one place or the
-/// other says that it is free.
+/// A pageblock becomes pending while memory has run out and an allocation drains all slots: that it
+/// is pending is noted where the next allocation looks, or this one has found it.
 #[test]
-fn a_frame_is_freed_again_while_the_holder_harvests() {
-    explore(3, || {
-        let machine = aside::<Sound>(2);
-        let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
+fn a_pageblock_becomes_pending_while_an_allocation_drains() {
+    explore(1, || {
+        let machine = build_of::<Sound>(&[range(0, 4 * BLOCK)], 3, 8);
+        let all = |order| Request::new(Order::new(order)).watermark(Watermark::Ignore);
+        take(&machine, 3 * BLOCK);
+        machine.alloc(all(9)).expect("memory is free");
+        // Two of the three are aside. One has been pending, which is still noted.
         run_on(1);
         free(&machine, 7);
-        assert_eq!(machine.free(Pfn::new(7), Order::ZERO), Err(Error::DoubleFree));
-        join(owner).expect("the CPU exists");
-        check_held(&machine, ALL - 1);
-    });
-}
-
-/// Two CPUs free these parts of one block at once. One of them succeeds; how many frames are free
-/// then?
-fn free_parts_at_once(order: u8, parts: [(u64, u8); 2]) {
-    explore(2, move || {
-        let machine = build::<Sound>(3);
-        let block = machine.alloc(Request::new(Order::new(order))).expect("memory is free");
-        let part = move |machine: &Frames<Sound>, (offset, order)| {
-            machine.free(block.offset(FrameCount::new(offset)), Order::new(order))
-        };
-        let other = on_cpu(&machine, 2, move |machine| part(machine, parts[1]));
-        run_on(1);
-        let mine = part(&machine, parts[0]);
-        let freed: Vec<_> = [mine, join(other)]
-            .iter()
-            .zip(parts)
-            .filter_map(|(outcome, (_, order))| outcome.is_ok().then_some(1 << order))
-            .collect();
-        assert_eq!(freed.len(), 1, "{mine:?}");
-        check_held(&machine, (1 << order) - freed[0]);
-    });
-}
-
-#[test]
-fn of_two_frees_of_one_block_one_succeeds() {
-    free_parts_at_once(1, [(0, 1); 2]);
-    free_parts_at_once(7, [(0, 7); 2]);
-}
-
-#[test]
-fn a_block_and_part_of_it_are_freed_at_once() {
-    free_parts_at_once(2, [(0, 2), (0, 1)]);
-    free_parts_at_once(2, [(2, 1), (0, 2)]);
-    free_parts_at_once(7, [(64, 6), (0, 7)]);
-}
-
-#[test]
-fn of_two_frees_of_one_pageblock_one_succeeds() {
-    free_parts_at_once(9, [(0, 9); 2]);
-    free_parts_at_once(10, [(0, 10); 2]);
-    free_parts_at_once(10, [(0, 10), (512, 9)]);
-}
-
-/// Two users of one block free parts of it that do not touch.
-fn free_apart(order: u8, parts: [(u64, u8); 2]) {
-    explore(2, move || {
-        let machine = build::<Sound>(3);
-        let block = machine.alloc(Request::new(Order::new(order))).expect("memory is free");
-        let part = move |machine: &Frames<Sound>, (offset, order)| {
-            let part = block.offset(FrameCount::new(offset));
-            machine.free(part, Order::new(order)).expect("it is held");
-        };
-        let other = on_cpu(&machine, 2, move |machine| part(machine, parts[1]));
-        run_on(1);
-        part(&machine, parts[0]);
+        assert_eq!(machine.alloc(all(0)), Ok(Pfn::new(7)));
+        let other = on_cpu(&machine, 2, |machine| free(machine, BLOCK + 7));
+        let taken = machine.alloc(all(0));
         join(other);
-        let freed: u64 = parts.iter().map(|(_, order)| 1 << order).sum();
-        check_held(&machine, (1 << order) - freed);
+        taken.or_else(|_| machine.alloc(all(0))).expect("a frame is free now");
+        check_held(&machine, 4 * BLOCK);
     });
 }
 
+/// Memory comes to a pageblock that a slot holds while that one puts it aside: the holder finds the
+/// frames at last, or is told of them.
 #[test]
-fn parts_of_one_block_are_freed_at_once() {
-    free_apart(2, [(0, 0), (1, 0)]);
-    free_apart(7, [(0, 6), (64, 6)]);
+fn memory_is_added_while_a_pageblock_is_put_aside() {
+    explore(1, || {
+        let machine = build_of::<Sound>(&[range(0, 8), range(BLOCK, BLOCK)], 2, 0);
+        take(&machine, 8);
+        let adder = on_cpu(&machine, 1, |machine| machine.add_memory(range(8, 8)));
+        alloc(&machine);
+        join(adder).expect("it is new");
+        check_held(&machine, 9);
+    });
 }

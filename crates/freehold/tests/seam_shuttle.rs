@@ -15,7 +15,7 @@ mod shuttle_platform;
 use std::str::FromStr;
 
 use designs::{fixed, is_lazy, variants};
-use freehold::designs::{Design, ZoneLock};
+use freehold::designs::{Design, Freehold, FreeholdSettings, ZoneLock};
 use freehold::platform::Platform;
 use freehold::{
     Config, CpuId, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
@@ -358,6 +358,31 @@ fn memory_is_added_and_the_books_are_checked_while_others_work<D: Testable>() {
             shared.check_whole(32);
         });
     }
+}
+
+/// Nobody frees, and there are as many frames as threads: so each gets one, whoever has the only
+/// pageblock in hand when another one looks.
+#[test]
+fn a_frame_for_each_thread() {
+    explore(300, || {
+        type Design = Freehold<ShuttlePlatform>;
+        let shared = Shared::<_, Design>::new(3, 3, &FreeholdSettings::default());
+        let threads: Vec<_> = (0..3)
+            .map(|cpu| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    run_on(cpu);
+                    let block = shared.machine.alloc(Request::default()).expect("one is free");
+                    shared.mark(block, Order::ZERO, true);
+                    block
+                })
+            })
+            .collect();
+        let blocks = threads.into_iter().map(|thread| thread.join().expect("the thread is well"));
+        let blocks: Vec<_> = blocks.collect();
+        blocks.into_iter().for_each(|block| shared.free(block, Order::ZERO));
+        shared.check_whole(3);
+    });
 }
 
 test_designs!(ShuttlePlatform: [

@@ -112,6 +112,23 @@ fn a_holder_that_never_answers_loses_nothing() {
 }
 
 #[test]
+fn what_a_holder_leaves_behind_is_found_when_memory_is_low() {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(2048))];
+    let cpus = [NodeId::new(0); 2];
+    let config = Config { min_free: Some(FrameCount::new(100)), ..Config::new(&ranges, &cpus) };
+    let frames: Frames = Machine::new(TestPlatform, &config, &Default::default());
+    let request = Request::default().watermark(Watermark::Ignore);
+    let count = || std::iter::from_fn(|| frames.alloc(request).ok()).count();
+    let tenure = frames.tenure(CPU).unwrap();
+    tenure.alloc(request).unwrap();
+    run_on(1);
+    assert_eq!(count(), 2048 - 512);
+    // It was asked, and has not answered.
+    drop(tenure);
+    assert_eq!(count(), 511);
+}
+
+#[test]
 fn requests_that_leave_the_reserves_alone_do_so_here() {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(4096))];
     let cpus = [NodeId::new(0)];

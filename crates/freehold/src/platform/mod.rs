@@ -159,7 +159,7 @@ pub trait Platform: 'static {
     fn cpu(&self) -> CpuId;
 
     /// Keeps the caller on its CPU until [`Platform::unpin`], where the machine can; returns that
-    /// CPU. In a kernel this disables preemption.
+    /// CPU. In a kernel this disables preemption. Pins nest.
     fn pin(&self) -> CpuId;
 
     /// Ends what [`Platform::pin`] began.

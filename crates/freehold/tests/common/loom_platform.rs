@@ -3,7 +3,7 @@
 //!
 //! The platform has three deliberate defects to choose from, for tests of the tests.
 
-use std::cell::Cell;
+use core::cell::Cell;
 
 use freehold::CpuId;
 use freehold::platform::{LockClass, Platform, RawLock, Scalar, SharedCell, Word};

@@ -12,7 +12,7 @@ use crate::units::{Order, Pfn};
 use crate::zone::watermark::Watermark;
 
 /// So often an allocation that found nothing looks for what others had in hand.
-const LOOKS: usize = 4;
+const LOOKS: usize = 16;
 
 impl<P: Platform> Freehold<P> {
     /// The common case: the running CPU's slot in the best zone has a free frame at hand. Whether

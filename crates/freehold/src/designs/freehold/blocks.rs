@@ -425,10 +425,10 @@ impl<P: Platform> Blocks<P> {
 
     /// Makes frames of a word memory, as if somebody had freed them there.
     pub(super) fn add_freed(&self, word: usize, mask: u64) {
-        // What marks them as freed is set already, but is set once more, as in `free_remotely`: so
-        // that the last look finds them or is seen.
+        // What marks them as freed is set already. The second step changes nothing, but is ordered
+        // against the last look of the holder as that of a remote free is.
         self.maps.get::<TAILS>(word).fetch_and(!mask, AcqRel);
-        self.free_remotely(word, mask);
+        self.maps.get::<REMOTE>(word).fetch_or(0, AcqRel);
     }
 
     /// Whether all frames of a pageblock are free.

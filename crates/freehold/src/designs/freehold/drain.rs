@@ -18,7 +18,7 @@ impl<P: Platform> Freehold<P> {
 
     /// Gives up all pageblocks of a slot with free frames.
     pub(super) fn drain_held(&self, guard: &SlotGuard<'_, P>) {
-        self.take_pending(guard);
+        self.take_all_pending(guard);
         while let Some(block) = guard.slot.any_listed() {
             guard.slot.unlist(&self.blocks, block);
             self.let_go(guard, block);

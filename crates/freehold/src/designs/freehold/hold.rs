@@ -7,12 +7,24 @@
 //! pending, or held by a walker, somebody will look at its frames, and nothing need be done. The
 //! danger is that this somebody has looked for the last time just before.
 //!
-//! Whoever ceases to care first says so in the state, and then looks for the last time, by a
-//! read-modify-write of each word. Take any word, and the two steps on it, the freer's and the last
-//! look. Either the freer's comes first: then the last look finds the frame. Or the last look comes
-//! first: then the freer's step acquires from it, sees all that happened before, and so finds the
-//! state in which nobody cares; and then it is the freer who says that the pageblock is pending, or
-//! becomes its holder.
+//! Nobody cares for a pageblock in use frame by frame that is neither listed nor pending, nor held
+//! by a walker. Whoever makes it so says so in the state first, and then looks for the last time,
+//! by a read-modify-write of each word. There are four such steps: a walker gives the pageblock up
+//! ([`Freehold::release`]), a slot puts it aside ([`Freehold::put_aside`]), it ceases to be pending
+//! ([`Freehold::take_pending`]), and a slot adopts it for a free ([`Freehold::gather_last`] in
+//! `free_adopting`). Take any word, and the two steps on it, the freer's and the last look. Either
+//! the freer's comes first: then the last look finds the frame. Or the last look comes first: then
+//! the freer's step acquires from it, sees all that happened before, and so finds the state in
+//! which nobody cares, or a later one; and then it is the freer who says that the pageblock is
+//! pending, or becomes its holder.
+//!
+//! A last look that finds a frame in a pageblock that somebody else holds by then has nothing left
+//! to do: a walker is yet to give it up, and a slot has adopted it, and will look once more, either
+//! at once or when it is no longer listed. A plain load would not do for the last look, even one
+//! that acquires: it and the freer's look at the state might both be too old.
+//!
+//! `tests/freehold_loom.rs` has models of all these steps, which fail without the last look; but
+//! for the adoption, where it matters only if somebody frees a frame twice at the same time.
 
 use super::Freehold;
 use super::blocks::{BlockIndex, FRAMES, Harvest};
@@ -145,12 +157,17 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Looks at all pageblocks of a slot in which others have freed frames. Those with free frames
-    /// come to a shelf.
+    /// Looks at all pageblocks of a slot in which others have freed frames, if there seem to be
+    /// any. Those with free frames come to a shelf.
     pub(super) fn take_pending(&self, guard: &SlotGuard<'_, P>) {
-        if !guard.slot.has_pending() {
-            return;
+        if guard.slot.has_pending() {
+            self.take_all_pending(guard);
         }
+    }
+
+    /// The same for whoever has noted that the zone's slots keep nothing, and now sees to it:
+    /// whoever pushes a pageblock too late for this look sees that note, and corrects it.
+    pub(super) fn take_all_pending(&self, guard: &SlotGuard<'_, P>) {
         let mut next = guard.slot.take_pending();
         while let Some(block) = next {
             let before;

@@ -5,7 +5,7 @@
 //! frames are known to be free; or aside, which costs nothing: whoever frees a frame of such a one
 //! puts it on a shelf, if he has the lock, or else on the stack of pending ones.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use super::blocks::{BlockIndex, Blocks, NIL};
 use super::state::State;
@@ -104,8 +104,9 @@ impl<P: Platform> Slot<P> {
         let mut first = pending.load(Relaxed);
         loop {
             blocks.set_pending(block, first);
-            // Release: publishes the link.
-            match pending.compare_exchange(first, block.0, Release, Relaxed) {
+            // Release: publishes the link. Acquire: from whoever took the stack to drain the slot,
+            // and had noted before that the zone's slots keep nothing; see `take_pending`.
+            match pending.compare_exchange(first, block.0, AcqRel, Relaxed) {
                 Ok(_) => return,
                 Err(now) => first = now,
             }
@@ -121,8 +122,9 @@ impl<P: Platform> Slot<P> {
     /// of the one that has it.
     pub(super) fn take_pending(&self) -> Option<BlockIndex> {
         // Acquire: pairs with the release in `push_pending`, of all who pushed: their steps on the
-        // stack are one chain of read-modify-writes.
-        decode(self.shared.pending.swap(NIL, Acquire))
+        // stack are one chain of read-modify-writes. Release: who pushes from now on sees what the
+        // caller did before.
+        decode(self.shared.pending.swap(NIL, AcqRel))
     }
 }
 

@@ -1,0 +1,111 @@
+//! The allocator of the design `freehold` on loom, in the states that its models begin with.
+
+use freehold::designs::Freehold;
+use freehold::platform::Platform;
+use freehold::{Census, Config, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
+use loom::sync::Arc;
+use loom::thread;
+
+use super::loom_platform::{LoomPlatform, run_on};
+use super::machine::Machine;
+
+pub(crate) type Frames<P> = Machine<P, Freehold<P>>;
+pub(crate) type Sound = LoomPlatform;
+
+/// Frames in a pageblock, and in both.
+pub(crate) const BLOCK: u64 = 512;
+pub(crate) const ALL: u64 = 2 * BLOCK;
+
+/// Explores `model` with up to so many preemptions.
+pub(crate) fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+    builder.max_branches = 100_000;
+    builder.check(model);
+}
+
+/// Two pageblocks, and so many CPUs.
+pub(crate) fn build<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
+    build_larger(2, cpus)
+}
+
+/// So many pageblocks and CPUs.
+pub(crate) fn build_larger<P: Platform + Default>(blocks: u64, cpus: usize) -> Arc<Frames<P>> {
+    build_of(&[range(0, blocks * BLOCK)], cpus, 0)
+}
+
+pub(crate) fn range(start: u64, frames: u64) -> MemoryRange {
+    MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
+}
+
+/// This memory, to which more may be added, so many CPUs, and a reserve.
+pub(crate) fn build_of<P: Platform + Default>(
+    ranges: &[MemoryRange],
+    cpus: usize,
+    min_free: u64,
+) -> Arc<Frames<P>> {
+    let cpus = vec![NodeId::new(0); cpus];
+    let min_free = Some(FrameCount::new(min_free));
+    let config = Config { min_free, ..Config::new(ranges, &cpus) };
+    Arc::new(Machine::new(P::default(), &config, &Default::default()))
+}
+
+/// Runs `other` on another CPU.
+pub(crate) fn on_cpu<P: Platform + Send + Sync, R: 'static>(
+    machine: &Arc<Frames<P>>,
+    cpu: u32,
+    other: impl FnOnce(&Frames<P>) -> R + 'static,
+) -> thread::JoinHandle<R> {
+    let machine = Arc::clone(machine);
+    thread::spawn(move || {
+        run_on(cpu);
+        other(&machine)
+    })
+}
+
+pub(crate) fn join<R>(thread: thread::JoinHandle<R>) -> R {
+    thread.join().expect("the thread is well")
+}
+
+pub(crate) fn frame() -> Request {
+    Request::new(Order::ZERO)
+}
+
+pub(crate) fn free<P: Platform>(machine: &Frames<P>, frame: u64) {
+    machine.free(Pfn::new(frame), Order::ZERO).expect("it is held");
+}
+
+/// Hands out so many frames to the running CPU, the lowest first.
+pub(crate) fn take<P: Platform>(machine: &Frames<P>, frames: u64) {
+    let mut out = vec![Pfn::default(); frames as usize];
+    assert_eq!(machine.alloc_bulk(frame(), &mut out), Ok(out.len()));
+}
+
+/// CPU 0's slot has A as its current pageblock, and all frames of A are handed out.
+pub(crate) fn current<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
+    let machine = build(cpus);
+    take(&machine, BLOCK);
+    machine
+}
+
+/// CPU 0's slot has both pageblocks aside: all frames are handed out.
+pub(crate) fn aside<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
+    let machine = build(cpus);
+    take(&machine, ALL);
+    assert_eq!(machine.alloc(frame()), Err(Error::OutOfMemory));
+    machine
+}
+
+pub(crate) fn check<P: Platform>(machine: &Frames<P>) -> Census {
+    machine.validate().unwrap_or_else(|violation| panic!("{violation}"))
+}
+
+/// Checks that after a drain, all but so many frames are free, and nobody keeps any.
+pub(crate) fn check_held<P: Platform>(machine: &Frames<P>, held: u64) {
+    machine.drain_all();
+    let census = check(machine);
+    let places = (census.free.get(), census.per_cpu.get(), census.allocated.get());
+    assert_eq!(places, (census.managed.get() - held, 0, held), "free, kept, handed out");
+    let events = machine.events();
+    assert_eq!(events.allocated.get(), events.freed.get() + held);
+}
