@@ -5,6 +5,7 @@ use super::blocks::BlockIndex;
 use super::runs::{WORD_ORDER, starts};
 use super::slot::Counts;
 use super::state::{Holder, Use};
+use super::zone::Zone;
 use crate::buddy::ORDERS;
 use crate::designs::Context;
 use crate::memmap::block::ZoneIndex;
@@ -79,7 +80,7 @@ impl<P: Platform> Freehold<P> {
     /// The events of all CPUs and zones.
     pub(super) fn sum_events(&self, context: Context<'_, P>) -> Events {
         let (mut events, mut slots) = (Events::default(), Counts::default());
-        let (mut freed, mut added) = (0, 0);
+        let mut freed = 0;
         // The counters before the bitmaps, so that what is harvested meanwhile does not count
         // twice.
         for cpu in 0..self.cpus() {
@@ -101,7 +102,6 @@ impl<P: Platform> Freehold<P> {
         }
         for zone in self.zone_indexes() {
             events.add(&self.zone(zone).events());
-            added += self.zone(zone).added();
         }
         let (mut free, mut remote) = (0, 0);
         for block in self.blocks.all() {
@@ -110,6 +110,8 @@ impl<P: Platform> Freehold<P> {
                 remote += u64::from(self.blocks.count_remote(block));
             }
         }
+        // After the bitmaps: who adds frames to a held pageblock counts them first.
+        let added: u64 = self.zones.iter().map(Zone::added).sum();
         let Counts { refills, refilled, drains, drained, doubles } = slots;
         // What was handed out is what came less what went otherwise and what is left.
         let allocated = (refilled + freed).saturating_sub(drained + free);
