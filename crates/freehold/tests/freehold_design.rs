@@ -159,27 +159,51 @@ fn cpus_take_pageblocks_of_their_own() {
 }
 
 #[test]
-fn a_type_that_has_run_out_claims_pageblocks_that_are_half_free_and_steals_from_others() {
+fn what_cannot_move_claims_pageblocks_and_other_content_steals() {
     let counts = |frames: &Frames| {
         let zone = frames.zones().next().unwrap();
         (zone.claims, zone.steals)
     };
-    for (of, wanted) in [(Movable, Unmovable), (Unmovable, Movable), (Reclaimable, Unmovable)] {
-        for (free, claims, steals) in [(1, 0, 1), (255, 0, 1), (256, 1, 0), (500, 1, 0)] {
+    let cases = [
+        (Movable, Unmovable, true),
+        (Movable, Reclaimable, true),
+        (Unmovable, Movable, false),
+        (Reclaimable, Unmovable, false),
+    ];
+    for (of, wanted, claims) in cases {
+        for free in [1, 255, 500] {
             let frames = machine(&[range(0, PAGEBLOCK)], 1, Default::default());
             let take = |of| frames.alloc(Request::default().migratetype(of));
             let all: Vec<_> = std::iter::from_fn(|| take(of).ok()).collect();
             assert_eq!(all.len() as u64, PAGEBLOCK);
             let before = counts(&frames);
             all[..free].iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).unwrap());
-            take(wanted).expect("another type will do");
+            assert_eq!((0..free).filter(|_| take(wanted).is_ok()).count(), free);
             let after = counts(&frames);
-            assert_eq!((after.0 - before.0, after.1 - before.1), (claims, steals), "{free} free");
-            assert_eq!((1..free).filter(|_| take(wanted).is_ok()).count(), free - 1);
+            let steals = if claims { 0 } else { free as u64 };
+            assert_eq!((after.0 - before.0, after.1 - before.1), (u64::from(claims), steals));
             assert_eq!(take(wanted), Err(Error::OutOfMemory));
             frames.validate().expect("the books are right");
         }
     }
+}
+
+#[test]
+fn of_several_pageblocks_the_emptiest_is_claimed() {
+    let frames = machine(&[range(0, 8 * PAGEBLOCK)], 1, Default::default());
+    let all: Vec<_> = std::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
+    assert_eq!(all.len() as u64, 8 * PAGEBLOCK);
+    let block = |pfn: Pfn| pfn.get() / PAGEBLOCK;
+    for &pfn in &all {
+        // The higher, the emptier, but for the last one.
+        if pfn.get() % 8 < block(pfn) && block(pfn) < 7 {
+            frames.free(pfn, Order::ZERO).unwrap();
+        }
+    }
+    frames.drain_all();
+    let unmovable = Request::default().migratetype(Unmovable);
+    let got: Vec<_> = (0..6 * PAGEBLOCK / 8).map(|_| frames.alloc(unmovable).unwrap()).collect();
+    assert!(got.iter().all(|&pfn| block(pfn) == 6), "{got:?}");
 }
 
 #[test]

@@ -25,6 +25,7 @@ use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Order};
 use crate::zone::compaction::Scanners;
+use crate::zone::fallback::FALLBACKS;
 use crate::zone::watermark::Watermark;
 
 /// Sizes of blocks that move.
@@ -126,7 +127,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
             // For a request, only blocks that can be emptied for good are worth the effort.
             let worthwhile = || match self.request {
                 None => true,
-                Some(_) if state.migratetype() != MigrateType::Movable => false,
+                Some(_) if blocks.is_all_fixed(block) => false,
                 Some(request) if request.order < Order::PAGEBLOCK => true,
                 Some(_) => {
                     let place = self.design.survey(self.zone, Span::of(block, 1), Some(self.order));
@@ -227,10 +228,8 @@ impl<'a, P: Platform> Compactor<'a, P> {
     fn target(&mut self, from: Run) -> Option<Target<'a, P>> {
         let (order, source) = (from.order, BlockIndex::of_frame(from.frame()));
         let Compactor { design, context, .. } = *self;
-        let zone = design.zone(self.zone);
         while self.free[order.index()].0 > source.0 + 1 {
-            // As Linux counts it: one such block stays above the mark.
-            if zone.level() <= (zone.watermarks().get().min + order.frames()).get() {
+            if !self.has_room(order) {
                 return None;
             }
             let block = BlockIndex(self.free[order.index()].0 - 1);
@@ -243,16 +242,45 @@ impl<'a, P: Platform> Compactor<'a, P> {
             }
             self.free[order.index()] = block;
         }
-        None
+        let may_mix = self.request.is_some() && self.has_room(order);
+        if may_mix { self.target_elsewhere(order) } else { None }
+    }
+
+    /// Whether the zone stays above its minimum watermark. As Linux counts it: one block of the
+    /// order stays above the mark.
+    fn has_room(&self, order: Order) -> bool {
+        let zone = self.design.zone(self.zone);
+        zone.level() > (zone.watermarks().get().min + order.frames()).get()
+    }
+
+    /// A target in a pageblock for content that cannot move, where movable content goes as well
+    /// when there is no other room.
+    fn target_elsewhere(&self, order: Order) -> Option<Target<'a, P>> {
+        let Compactor { design, context, .. } = *self;
+        FALLBACKS[MigrateType::Movable.index()].into_iter().find_map(|of| {
+            let tree = design.zone(self.zone).partial(of);
+            let mut partial =
+                design.forest.around(tree, 0).map(|bit| design.block_at(self.zone, bit));
+            partial.find_map(|block| {
+                let is_fit = design.blocks.find_run(block, order).is_some() && design.hold(block);
+                is_fit.then_some(())?;
+                let target = Target::in_block(design, context, block, order);
+                design.release(block);
+                target
+            })
+        })
     }
 
     /// Whether a pageblock seems fit for targets of an order.
     fn is_fit(&self, block: BlockIndex, order: Order) -> bool {
         let blocks = &self.design.blocks;
         let state = blocks.state(block);
+        // Movable content stays out of pageblocks for what cannot move, unless it only has to make
+        // room for small blocks in such.
+        let may_mix = self.order < Order::PAGEBLOCK && !blocks.is_all_fixed(block);
         blocks.zone_if_any(block) == Some(self.zone)
             && state.used_for() == Use::Split
-            && state.migratetype() == MigrateType::Movable
+            && (state.migratetype() == MigrateType::Movable || may_mix)
             && !state.is_isolated()
             && blocks.find_run(block, order).is_some()
     }

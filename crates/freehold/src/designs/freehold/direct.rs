@@ -2,7 +2,7 @@
 //! out when there is too little for slots to keep any, and how types fall back on each other.
 
 use super::Freehold;
-use super::blocks::{BlockIndex, FRAMES};
+use super::blocks::BlockIndex;
 use super::runs::Run;
 use super::state::Holder;
 use super::tree::Tree;
@@ -13,8 +13,8 @@ use crate::request::Request;
 use crate::units::{MigrateType, Order};
 use crate::zone::fallback::FALLBACKS;
 
-/// A pageblock of which so many frames are free may change its type (Linux's rule: half of it).
-const CLAIM_MIN: u32 = FRAMES / 2;
+/// Of so many pageblocks for movable content, the emptiest is claimed for content that cannot move.
+const CLAIM_LOOKS: usize = 64;
 
 /// So often a pageblock for content that cannot move is looked for before another one is begun.
 const LOOKS: usize = 16;
@@ -58,7 +58,10 @@ impl<P: Platform> Freehold<P> {
         let run = run.or_else(|| {
             FALLBACKS[migratetype.index()].into_iter().find_map(|other| {
                 let tree = self.zone(zone).partial(other);
-                self.take_partial(zone, tree, start(tree), request)
+                match migratetype {
+                    MigrateType::Movable => self.take_partial(zone, tree, start(tree), request),
+                    _ => self.take_emptiest(zone, tree, request),
+                }
             })
         });
         run.map(Run::frame)
@@ -71,22 +74,39 @@ impl<P: Platform> Freehold<P> {
         start: usize,
         request: &Request,
     ) -> Option<Run> {
-        self.forest.around(tree, start).find_map(|bit| {
-            let block = self.block_at(zone, bit);
-            if !self.hold(block) {
-                return None;
-            }
-            let run = self.take_run_directly(block, request);
-            self.release(block);
-            run
-        })
+        let mut partial = self.forest.around(tree, start);
+        partial.find_map(|bit| self.take_in(self.block_at(zone, bit), request))
+    }
+
+    /// As `take_partial`, for content that cannot move: of the first few, the pageblock with most
+    /// free frames, so that more such content finds room in it.
+    fn take_emptiest(&self, zone: ZoneIndex, tree: &Tree, request: &Request) -> Option<Run> {
+        let blocks = self.forest.around(tree, 0).map(|bit| self.block_at(zone, bit));
+        let fit = blocks.filter(|&block| self.blocks.find_run(block, request.order).is_some());
+        let emptiest = fit.take(CLAIM_LOOKS).max_by_key(|&block| self.blocks.count_free(block))?;
+        let run = self.take_in(emptiest, request);
+        // Others may have been faster.
+        run.or_else(|| self.take_partial(zone, tree, 0, request))
+    }
+
+    /// Takes a block out of a pageblock, if nobody holds that.
+    fn take_in(&self, block: BlockIndex, request: &Request) -> Option<Run> {
+        if !self.hold(block) {
+            return None;
+        }
+        let run = self.take_run_directly(block, request);
+        self.release(block);
+        run
     }
 
     /// Takes a block out of a pageblock that the caller holds as a walker. If that is of another
-    /// type, it is claimed for this one, or else stolen from.
+    /// type, it is stolen; but a pageblock for movable content is claimed for what cannot move,
+    /// however full it is: one such frame spoils it for larger blocks anyway, and so the next ones
+    /// come here as well. Movable content claims nothing; it would take the place of the others.
     fn take_run_directly(&self, block: BlockIndex, request: &Request) -> Option<Run> {
         let run = self.blocks.find_run(block, request.order)?;
-        self.take_found(run, request, self.blocks.count_free(block) >= CLAIM_MIN);
+        let may_claim = self.blocks.state(block).migratetype() == MigrateType::Movable;
+        self.take_found(run, request, may_claim);
         Some(run)
     }
 
@@ -100,14 +120,13 @@ impl<P: Platform> Freehold<P> {
         if of != migratetype && may_claim {
             self.forest.remove(zone.partial(of), self.bit(block));
             self.blocks.update(block, |state| state.of_type(migratetype));
-            self.set_fixed_for(block, migratetype);
             self.blocks.review_fixed(block);
             zone.note_claim();
         } else if of != migratetype {
-            if migratetype != MigrateType::Movable {
-                self.blocks.fix(run);
-            }
             zone.note_steal();
+        }
+        if migratetype != MigrateType::Movable {
+            self.blocks.fix(run);
         }
         self.blocks.take_run(run);
         let frames = order.frames().get() as u32;

@@ -116,14 +116,17 @@ impl<P: Platform> Freehold<P> {
         if before != migratetype {
             self.zone(self.blocks.zone(block)).note_claim();
         }
-        self.set_fixed_for(block, migratetype);
+        if let Holder::Cpu(_) = holder {
+            self.set_fixed_for(block, migratetype);
+        }
         self.blocks.update(block, |state| {
             let state = state.used(Use::Split, Order::ZERO).of_type(migratetype);
             state.held_by(holder).listed(false)
         });
     }
 
-    /// Notes that all of a pageblock may come to hold content of a type.
+    /// Notes that all of a pageblock may come to hold content of a type: a slot takes frames
+    /// without marking each.
     pub(super) fn set_fixed_for(&self, block: BlockIndex, migratetype: MigrateType) {
         if migratetype != MigrateType::Movable {
             self.blocks.fix_all(block);
@@ -286,6 +289,7 @@ impl<P: Platform> Freehold<P> {
     pub(super) fn adopt(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) -> bool {
         let Ok(state) = self.blocks.try_hold(block, Holder::Cpu(guard.cpu)) else { return false };
         let (zone, bit) = (self.zone(guard.zone), self.bit(block));
+        self.set_fixed_for(block, state.migratetype());
         self.forest.remove(zone.partial(state.migratetype()), bit);
         let free = self.blocks.count_free(block);
         guard.slot.note_refill(free);

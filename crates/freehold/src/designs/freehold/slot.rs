@@ -256,11 +256,11 @@ impl<P: Platform> Slot<P> {
         })
     }
 
-    /// All pageblocks that are current or on a shelf, one after the other as long as the caller
+    /// All pageblocks that are on a shelf or current, one after the other as long as the caller
     /// takes each away.
     pub(super) fn any_listed(&self) -> Option<BlockIndex> {
-        let current = MigrateType::ALL.into_iter().find_map(|of| self.current_block(of));
-        current.or_else(|| self.rest.shelves.iter().find_map(|[first, _]| decode(first.get())))
+        let shelved = self.rest.shelves.iter().find_map(|[first, _]| decode(first.get()));
+        shelved.or_else(|| MigrateType::ALL.into_iter().find_map(|of| self.current_block(of)))
     }
 
     /// A pageblock that is on a shelf or current, one of a type if there is one.

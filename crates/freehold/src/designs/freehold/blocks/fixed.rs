@@ -1,10 +1,10 @@
 //! Which frames may hold content that cannot move.
 //!
-//! A pageblock is for one type of content, and if that cannot move, none of it does. In those for
-//! movable content, frames that were handed out for another are marked, eight at a time: 64 marks
-//! in the record, so that they cost no memory. Whoever hands out movable content leaves the marks
-//! as they are: it is taken for what cannot move, at worst, until somebody holds the pageblock as a
-//! walker while all eight frames are free.
+//! Frames are marked eight at a time: 64 marks in the record, so that they cost no memory. A slot
+//! that holds a pageblock for content that cannot move marks all of it beforehand; past the slots,
+//! each block is marked as it is handed out, in a pageblock of whatever type. Whoever hands out
+//! movable content leaves the marks as they are: it is taken for what cannot move, at worst, until
+//! somebody holds the pageblock as a walker while all eight frames are free.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -79,11 +79,15 @@ impl<P: Platform> Blocks<P> {
         }
     }
 
-    /// Takes the marks off free frames, unless the pageblock is for content that cannot move. The
-    /// caller holds it.
+    /// Whether any frame of a pageblock may hold content that cannot move.
+    pub(in super::super) fn is_all_fixed(&self, block: BlockIndex) -> bool {
+        self.fixed_marks(block).load(Relaxed) == !0
+    }
+
+    /// Takes the marks off free frames. The caller holds the pageblock as a walker.
     pub(in super::super) fn review_fixed(&self, block: BlockIndex) {
         let fixed = self.fixed_marks(block);
-        if fixed.load(Relaxed) != 0 && self.state(block).migratetype() == MigrateType::Movable {
+        if fixed.load(Relaxed) != 0 {
             let of_free = |word| marks(word, |frames| frames & self.free(word) == frames);
             let free = block.words().fold(0, |free, word| free | of_free(word));
             fixed.fetch_and(!free, Relaxed);
