@@ -113,9 +113,12 @@ pub(crate) enum BenchName {
     Churn,
 }
 
-/// The contestants of a race that are no design.
+/// The contestants of a race that are no design, or not one behind the front door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PeerName {
+    /// The design freehold, with a Tenure for each thread: it holds its slots and takes no lock.
+    #[value(name = "freehold-tenure")]
+    Tenure,
     /// The crate of that name: a buddy system in trees, under a spin lock as its users have it.
     #[value(name = "buddy_system_allocator")]
     BuddySystem,

@@ -12,6 +12,7 @@ use super::crew::Crew;
 use super::design::DesignPeer;
 use super::entrant::{Entered, Entrant};
 use super::referee::Failure;
+use super::tenure::TenurePeer;
 use crate::catalog::{BenchName, DesignName, PeerName, name_of, with_design};
 
 /// A contestant that has a name on the command line, or all of them.
@@ -133,6 +134,10 @@ impl<'p> Contestant<'p> {
             Contestant::Design(design) => with_design!(design, Host, D => {
                 enter(DesignPeer::<D>::new(frames)?, stake)
             }),
+            Contestant::Peer(PeerName::Tenure) => match TenurePeer::new(frames, stake.threads)? {
+                Some(peer) => enter(peer, stake),
+                None => Start::Skips("it has one thread a CPU".to_owned()),
+            },
             Contestant::Peer(PeerName::BuddySystem) => enter(Buddy::new(frames), stake),
             Contestant::Peer(PeerName::BitmapAllocator) => match BitmapSmall::new(frames) {
                 Some(small) => enter(small, stake),

@@ -19,6 +19,10 @@ impl<D: HostDesign> DesignPeer<D> {
         let bytes = usize::try_from(frames)?.saturating_mul(FRAME_BYTES);
         Ok(DesignPeer { arena: ArenaBuilder::<D>::new().bytes(bytes).build_frames()? })
     }
+
+    pub(super) fn allocator(&self) -> &PageAllocator<Host, D> {
+        self.arena.allocator()
+    }
 }
 
 impl<D: HostDesign + Send + 'static> Peer for DesignPeer<D> {

@@ -17,6 +17,7 @@ pub(crate) mod probe;
 mod referee;
 mod results;
 mod table;
+mod tenure;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;

@@ -1,0 +1,68 @@
+//! The design `freehold` as users with a thread a CPU have it: each thread holds its slots, and
+//! takes no lock.
+
+use freehold::designs::{Freehold, Tenure};
+use freehold::{CpuId, Error, MigrateType, Order, Pfn, Request};
+use freehold_host::Host;
+use freehold_peers::{Peer, Refused, Seat};
+
+use super::design::DesignPeer;
+
+/// An arena whose every thread holds the slots of a CPU.
+pub(super) struct TenurePeer(DesignPeer<Freehold<Host>>);
+
+impl TenurePeer {
+    /// An arena of so many frames; `None` if it has fewer CPUs than there are threads.
+    pub(super) fn new(frames: u64, threads: usize) -> anyhow::Result<Option<Self>> {
+        let peer = TenurePeer(DesignPeer::new(frames)?);
+        let enough = (0..threads).all(|thread| peer.tenure(thread).is_ok());
+        Ok(enough.then_some(peer))
+    }
+
+    fn tenure(&self, thread: usize) -> Result<Tenure<'_, Host>, Error> {
+        self.0.allocator().tenure(CpuId::new(thread as u32))
+    }
+}
+
+impl Peer for TenurePeer {
+    type Block = Pfn;
+    type Seat<'a> = TenureSeat<'a>;
+
+    fn sit(&self, thread: usize) -> TenureSeat<'_> {
+        let tenure = self.tenure(thread);
+        TenureSeat(tenure.expect("there is a CPU for each thread, and each sits once at a time"))
+    }
+
+    fn first_frame(block: &Pfn) -> u64 {
+        block.get()
+    }
+
+    fn managed_frames(&self) -> Option<u64> {
+        self.0.managed_frames()
+    }
+
+    fn serves(&self, order: Order) -> bool {
+        self.0.serves(order)
+    }
+
+    fn audit(&self) -> Result<(), String> {
+        self.0.audit()
+    }
+}
+
+/// The slots of one CPU.
+pub(super) struct TenureSeat<'a>(Tenure<'a, Host>);
+
+impl Seat for TenureSeat<'_> {
+    type Block = Pfn;
+
+    #[inline]
+    fn alloc(&mut self, order: Order, migratetype: MigrateType) -> Option<Pfn> {
+        self.0.alloc(Request::new(order).migratetype(migratetype)).ok()
+    }
+
+    #[inline]
+    fn free(&mut self, block: Pfn, order: Order) -> Result<(), Refused> {
+        self.0.free(block, order).map_err(|_| Refused)
+    }
+}
