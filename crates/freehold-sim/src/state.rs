@@ -73,6 +73,10 @@ pub(crate) struct State {
     /// Whether faults can stop a CPU before an access.
     stops: bool,
     pub(crate) deadline: Picos,
+    /// How long a run may take at most.
+    pub(crate) patience: Picos,
+    /// When the run is given up.
+    pub(crate) gives_up_at: Picos,
     /// When the time that the books are about began.
     pub(crate) measured_from: Picos,
     prices: Vec<Picos>,
@@ -106,6 +110,8 @@ impl State {
             faults: FaultState::new(Faults::default(), seed),
             stops: false,
             deadline: NEVER,
+            patience: NEVER,
+            gives_up_at: NEVER,
             measured_from: 0,
             prices: Key::ALL.iter().map(|&key| picos(spec.get(key))).collect(),
             mappings: Vec::new(),
@@ -221,6 +227,9 @@ impl State {
         self.books.spent[cpu.path as usize][Spent::Memory as usize] += took;
         let kind = self.hierarchy.lines[line].kind as usize;
         self.books.enter(kind, outcome, took, under_lock);
+        if outcome.done_at > self.gives_up_at {
+            self.give_up();
+        }
     }
 
     /// An access of a line by some CPU at its own time, which the caller charges.
@@ -243,6 +252,16 @@ impl State {
         let cpu = &mut self.cpus[cpu];
         cpu.now += time;
         self.books.spent[cpu.path as usize][what as usize] += time;
+        if cpu.now > self.gives_up_at {
+            self.give_up();
+        }
+    }
+
+    #[cold]
+    fn give_up(&mut self) {
+        // Once: what unwinds takes time too.
+        self.gives_up_at = NEVER;
+        panic!("still at work after {} ms, and perhaps for ever", self.patience / 1_000_000_000);
     }
 
     /// The running CPU computes: this takes longer beside a sibling at work.

@@ -335,3 +335,25 @@ fn all_cpus_of_the_largest_machines_run() {
         assert_eq!(report.latency_ns["alloc"].count, 40 * cpus as u64);
     }
 }
+
+#[test]
+fn work_that_never_ends_is_given_up() {
+    let mut machine = Machine::new(&preset("uma-4").unwrap(), 1).unwrap();
+    machine.set_patience_ns(5_000_000);
+    let rows = Rows::new(&mut machine, 1);
+    for cpu in 0..2 {
+        let rows = rows.clone();
+        machine.spawn(cpu, move |_| {
+            rows.get(0).lock.lock();
+            let _guard = Guard(rows.clone());
+            // The first one holds the lock for ever, the other one waits for it.
+            loop {
+                rows.get(0).words[0].fetch_add(1, Relaxed);
+            }
+        });
+    }
+    let error = machine.run().unwrap_err();
+    let RunError::Panicked { time_ns, message, .. } = &error else { panic!("{error}") };
+    assert!(message.contains("5 ms"), "{error}");
+    assert!((5_000_000..5_100_000).contains(time_ns), "{error}");
+}
