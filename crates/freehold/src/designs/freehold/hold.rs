@@ -29,7 +29,7 @@
 use super::Freehold;
 use super::blocks::{BlockIndex, FRAMES, Harvest};
 use super::guard::SlotGuard;
-use super::slot::{Fill, SCARCE_MAX};
+use super::slot::{Fill, PendingStack, SCARCE_MAX};
 use super::state::{Holder, Use};
 use super::tree::Tree;
 use crate::memmap::block::ZoneIndex;
@@ -163,15 +163,19 @@ impl<P: Platform> Freehold<P> {
     /// Looks at all pageblocks of a slot in which others have freed frames, if there seem to be
     /// any. Those with free frames come to a shelf.
     pub(super) fn take_pending(&self, guard: &SlotGuard<'_, P>) {
-        if guard.slot.has_pending() {
-            self.take_all_pending(guard);
+        for stack in guard.slot.stacks().filter(|&stack| guard.slot.has_pending(stack)) {
+            self.take_stack(guard, stack);
         }
     }
 
     /// The same for whoever has noted that the zone's slots keep nothing, and now sees to it:
     /// whoever pushes a pageblock too late for this look sees that note, and corrects it.
     pub(super) fn take_all_pending(&self, guard: &SlotGuard<'_, P>) {
-        let mut next = guard.slot.take_pending();
+        guard.slot.stacks().for_each(|stack| self.take_stack(guard, stack));
+    }
+
+    fn take_stack(&self, guard: &SlotGuard<'_, P>, stack: PendingStack) {
+        let mut next = guard.slot.take_pending(stack);
         while let Some(block) = next {
             let before;
             (before, next) = self.blocks.end_pending(block);

@@ -223,7 +223,8 @@ impl<P: Platform> Design<P> for Freehold<P> {
                 min_free: config.min_free,
             }),
             homes: carver.table(plan.homes, |cpu| Home::new(best_slots(config, cpu))),
-            slots: carver.table(plan.slots, |index| Slot::new(index as u64 + 1)),
+            slots: carver
+                .table(plan.slots, |index| Slot::new(index as u64 + 1, config.cpu_nodes.len())),
             forest: Forest::carve(&plan.forest, carver),
             blocks: Blocks::carve(&plan.blocks, carver),
             picks_at_random: plan.picks_at_random,

@@ -31,6 +31,9 @@ pub(super) const SCARCE_MAX: u32 = 64;
 /// there are others: making it the current one would cost more than its frames.
 pub(super) const SCARCE_MIN: u32 = 16;
 
+/// 2^32 by the golden ratio: spreads numbers that lie close together (Knuth, volume 3, 6.4).
+const GOLDEN: u32 = 0x9e37_79b9;
+
 /// The shelves of a slot: two a type.
 const SHELVES: usize = 2 * MigrateType::COUNT;
 
@@ -41,6 +44,8 @@ pub(super) struct Slot<P: Platform> {
     current: [P::LocalCell<u32>; MigrateType::COUNT],
     /// State of the generator that picks frames, if they are picked at random.
     random: P::LocalCell<u64>,
+    /// How many stacks of pending pageblocks there are, a power of two. Never changes.
+    stacks: u32,
     rest: Rest<P>,
     shared: Shared<P>,
 }
@@ -62,9 +67,14 @@ struct Rest<P: Platform> {
 /// What other CPUs write to.
 #[repr(C, align(64))]
 struct Shared<P: Platform> {
-    /// The stack of pageblocks in which others have freed frames.
-    pending: P::U32,
+    /// Stacks of pageblocks in which others have freed frames: several on one cache line. Where
+    /// many CPUs push at the same time, the line goes round among them, and of those who push on
+    /// one stack each time round but one comes too late and tries again.
+    pending: [P::U32; STACKS_MAX],
 }
+
+/// How many stacks of pending pageblocks a slot has, if there are as many CPUs.
+const STACKS_MAX: usize = 16;
 
 /// What a slot has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,12 +87,14 @@ pub(super) struct Counts {
 }
 
 impl<P: Platform> Slot<P> {
-    pub(super) fn new(seed: u64) -> Self {
+    /// The slot of one of so many CPUs.
+    pub(super) fn new(seed: u64, cpus: usize) -> Self {
         let zero = || P::LocalCell::new(0);
         Slot {
             current: core::array::from_fn(|_| P::LocalCell::new(NO_WORD)),
             // Never 0, where the generator would stay.
             random: P::LocalCell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            stacks: cpus.next_power_of_two().min(STACKS_MAX) as u32,
             rest: Rest {
                 shelves: core::array::from_fn(|_| [P::LocalCell::new(NIL), P::LocalCell::new(NIL)]),
                 spare: P::LocalCell::new(NIL),
@@ -92,14 +104,16 @@ impl<P: Platform> Slot<P> {
                 drained: zero(),
                 doubles: zero(),
             },
-            shared: Shared { pending: P::U32::new(NIL) },
+            shared: Shared { pending: core::array::from_fn(|_| P::U32::new(NIL)) },
         }
     }
 
     /// Says that others have freed frames of a pageblock, whose mark [`State::PENDING`] the caller
     /// has set and so may write its link.
     pub(super) fn push_pending(&self, blocks: &Blocks<P>, block: BlockIndex) {
-        let pending = &self.shared.pending;
+        // Neighbours are often freed at the same time: they go to different stacks.
+        let stack = block.0.wrapping_mul(GOLDEN) >> 16 & (self.stacks - 1);
+        let pending = &self.shared.pending[stack as usize];
         // Relaxed: the link is only followed by whoever takes the stack.
         let mut first = pending.load(Relaxed);
         loop {
@@ -113,20 +127,29 @@ impl<P: Platform> Slot<P> {
         }
     }
 
-    /// Whether pageblocks are pending: a hint.
-    pub(super) fn has_pending(&self) -> bool {
-        self.shared.pending.load(Relaxed) != NIL
+    /// The stacks of pending pageblocks.
+    pub(super) fn stacks(&self) -> impl Iterator<Item = PendingStack> + use<P> {
+        (0..self.stacks as usize).map(PendingStack)
     }
 
-    /// Takes all pending pageblocks; the caller follows their links, each before it clears the mark
-    /// of the one that has it.
-    pub(super) fn take_pending(&self) -> Option<BlockIndex> {
+    /// Whether pageblocks are pending on a stack: a hint.
+    pub(super) fn has_pending(&self, stack: PendingStack) -> bool {
+        self.shared.pending[stack.0].load(Relaxed) != NIL
+    }
+
+    /// Takes all pageblocks of a stack; the caller follows their links, each before it clears the
+    /// mark of the one that has it.
+    pub(super) fn take_pending(&self, stack: PendingStack) -> Option<BlockIndex> {
         // Acquire: pairs with the release in `push_pending`, of all who pushed: their steps on the
         // stack are one chain of read-modify-writes. Release: who pushes from now on sees what the
         // caller did before.
-        decode(self.shared.pending.swap(NIL, AcqRel))
+        decode(self.shared.pending[stack.0].swap(NIL, AcqRel))
     }
 }
+
+/// One of the stacks of pending pageblocks.
+#[derive(Clone, Copy)]
+pub(super) struct PendingStack(usize);
 
 /// The pageblock that a link leads to.
 pub(super) const fn decode(link: u32) -> Option<BlockIndex> {
