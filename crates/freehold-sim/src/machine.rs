@@ -112,10 +112,10 @@ impl Machine {
         self.state_mut().deadline = ns.saturating_mul(1000);
     }
 
-    /// Sets how much virtual time each run may take: one that takes longer ends as if a CPU had
-    /// panicked. So work that never ends is found.
-    pub fn set_patience_ns(&mut self, ns: u64) {
-        self.state_mut().patience = ns.saturating_mul(1000);
+    /// Sets how many accesses each run may make, of all CPUs: one that makes more ends as if a CPU
+    /// had panicked. So work that never ends is found.
+    pub fn set_patience(&mut self, accesses: u64) {
+        self.state_mut().patience = accesses;
     }
 
     /// The virtual time in nanoseconds up to which all CPUs have come: where the next run starts.
@@ -312,7 +312,7 @@ impl State {
     /// Starts a run of all CPUs that have work.
     fn begin(&mut self, start: u64) {
         self.start_measuring(start);
-        self.gives_up_at = start.saturating_add(self.patience);
+        self.accesses_left = self.patience;
         self.at_work.fill(0);
         for cpu in 0..self.cpus.len() {
             if self.cpus[cpu].status == Status::Ready {

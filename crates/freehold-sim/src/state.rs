@@ -73,10 +73,10 @@ pub(crate) struct State {
     /// Whether faults can stop a CPU before an access.
     stops: bool,
     pub(crate) deadline: Picos,
-    /// How long a run may take at most.
-    pub(crate) patience: Picos,
-    /// When the run is given up.
-    pub(crate) gives_up_at: Picos,
+    /// How many accesses a run may make at most.
+    pub(crate) patience: u64,
+    /// How many the run may still make.
+    pub(crate) accesses_left: u64,
     /// When the time that the books are about began.
     pub(crate) measured_from: Picos,
     prices: Vec<Picos>,
@@ -110,8 +110,8 @@ impl State {
             faults: FaultState::new(Faults::default(), seed),
             stops: false,
             deadline: NEVER,
-            patience: NEVER,
-            gives_up_at: NEVER,
+            patience: u64::MAX,
+            accesses_left: u64::MAX,
             measured_from: 0,
             prices: Key::ALL.iter().map(|&key| picos(spec.get(key))).collect(),
             mappings: Vec::new(),
@@ -227,7 +227,8 @@ impl State {
         self.books.spent[cpu.path as usize][Spent::Memory as usize] += took;
         let kind = self.hierarchy.lines[line].kind as usize;
         self.books.enter(kind, outcome, took, under_lock);
-        if outcome.done_at > self.gives_up_at {
+        self.accesses_left -= 1;
+        if self.accesses_left == 0 {
             self.give_up();
         }
     }
@@ -252,16 +253,13 @@ impl State {
         let cpu = &mut self.cpus[cpu];
         cpu.now += time;
         self.books.spent[cpu.path as usize][what as usize] += time;
-        if cpu.now > self.gives_up_at {
-            self.give_up();
-        }
     }
 
     #[cold]
     fn give_up(&mut self) {
-        // Once: what unwinds takes time too.
-        self.gives_up_at = NEVER;
-        panic!("still at work after {} ms, and perhaps for ever", self.patience / 1_000_000_000);
+        // Once: what unwinds needs accesses too.
+        self.accesses_left = u64::MAX;
+        panic!("still at work after {} accesses, and perhaps for ever", self.patience);
     }
 
     /// The running CPU computes: this takes longer beside a sibling at work.

@@ -339,7 +339,7 @@ fn all_cpus_of_the_largest_machines_run() {
 #[test]
 fn work_that_never_ends_is_given_up() {
     let mut machine = Machine::new(&preset("uma-4").unwrap(), 1).unwrap();
-    machine.set_patience_ns(5_000_000);
+    machine.set_patience(50_000);
     let rows = Rows::new(&mut machine, 1);
     for cpu in 0..2 {
         let rows = rows.clone();
@@ -353,7 +353,6 @@ fn work_that_never_ends_is_given_up() {
         });
     }
     let error = machine.run().unwrap_err();
-    let RunError::Panicked { time_ns, message, .. } = &error else { panic!("{error}") };
-    assert!(message.contains("5 ms"), "{error}");
-    assert!((5_000_000..5_100_000).contains(time_ns), "{error}");
+    let RunError::Panicked { message, .. } = &error else { panic!("{error}") };
+    assert!(message.contains("still at work after 50000 accesses"), "{error}");
 }

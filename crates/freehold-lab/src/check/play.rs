@@ -17,12 +17,12 @@ use super::tally::Tally;
 const FIGHTS: usize = 6;
 
 /// Many times what the longest round takes: a list that runs in a circle is walked for ever.
-const PATIENCE_NS: u64 = 200_000_000;
+const PATIENCE_ACCESSES: u64 = 200_000_000;
 
 /// Plays a scenario to its end.
 pub(super) fn play<D: Design<P> + 'static, P: Stage>(scenario: &Scenario) -> Result<Tally> {
     let mut machine = Machine::new(&scenario.spec, scenario.seed)?;
-    machine.set_patience_ns(PATIENCE_NS);
+    machine.set_patience(PATIENCE_ACCESSES);
     let settings = scenario.settings::<D::Settings>();
     let config = scenario.config();
     let frames = SimFrames::<D, P>::new(&mut machine, P::HERE, &config, &settings)
