@@ -3,8 +3,10 @@
 
 use core::fmt;
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use crate::buddy::ORDERS;
-use crate::platform::{Platform, SharedCell};
+use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{FrameCount, MigrateType, NodeId, Pfn, ZoneKind};
 use crate::zone::watermark::Marks;
 
@@ -90,8 +92,9 @@ impl Events {
     }
 }
 
-/// The counters of one CPU for one zone, on cache lines of their own. Guarded by the lock of that
-/// CPU's pages.
+/// The counters of one CPU for one zone, on cache lines of their own. The cells are guarded by the
+/// lock of that CPU's pages. What goes past those pages is counted in words, for nothing guards
+/// them: another thread may take itself to be on this CPU.
 #[repr(C, align(64))]
 pub(crate) struct CpuEvents<P: Platform> {
     freed: P::LocalCell<u64>,
@@ -99,6 +102,8 @@ pub(crate) struct CpuEvents<P: Platform> {
     refilled: P::LocalCell<u64>,
     drains: P::LocalCell<u64>,
     drained: P::LocalCell<u64>,
+    allocated_directly: P::U64,
+    freed_directly: P::U64,
 }
 
 impl<P: Platform> CpuEvents<P> {
@@ -110,6 +115,8 @@ impl<P: Platform> CpuEvents<P> {
             refilled: zero(),
             drains: zero(),
             drained: zero(),
+            allocated_directly: P::U64::new(0),
+            freed_directly: P::U64::new(0),
         }
     }
 
@@ -128,14 +135,32 @@ impl<P: Platform> CpuEvents<P> {
         self.drained.set(self.drained.get() + frames.get());
     }
 
+    // Relaxed below: counters that order nothing.
+
+    /// Counts frames that were handed out past the CPU's lists.
+    pub(crate) fn note_direct_alloc(&self, frames: FrameCount) {
+        self.allocated_directly.fetch_add(frames.get(), Relaxed);
+    }
+
+    /// Counts frames that were taken back past the CPU's lists.
+    pub(crate) fn note_direct_free(&self, frames: FrameCount) {
+        self.freed_directly.fetch_add(frames.get(), Relaxed);
+    }
+
     /// The events, for a CPU that has `listed` frames on its lists. What it allocated needs no
     /// counter on the fast path: it is what came onto the lists less what left them otherwise.
     pub(crate) fn get(&self, listed: u32) -> Events {
         let frames = |cell: &P::LocalCell<u64>| FrameCount::new(cell.get());
+        let directly = |word: &P::U64| FrameCount::new(word.load(Relaxed));
+        let (allocated_directly, freed_directly) =
+            (directly(&self.allocated_directly), directly(&self.freed_directly));
         let came = self.refilled.get() + self.freed.get();
+        let from_lists = FrameCount::new(came - self.drained.get() - u64::from(listed));
         Events {
-            allocated: FrameCount::new(came - self.drained.get() - u64::from(listed)),
-            freed: frames(&self.freed),
+            allocated: from_lists + allocated_directly,
+            freed: frames(&self.freed) + freed_directly,
+            allocated_directly,
+            freed_directly,
             refills: self.refills.get(),
             refilled: frames(&self.refilled),
             drains: self.drains.get(),

@@ -16,6 +16,7 @@ use crate::topology::Topology;
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
 pub use block_owner::BlockOwner;
+pub use bookkeeping::{Counters, Locking};
 pub use cluster::Cluster;
 pub use freehold::{Freehold, FreeholdSettings, Pick, Tenure};
 pub use lazy_merge::LazyMerge;
@@ -30,6 +31,7 @@ pub mod lazy_merge;
 pub mod merge_ahead;
 pub mod zone_lock;
 
+mod bookkeeping;
 mod pcp;
 mod pcp_tuning;
 mod skeleton;

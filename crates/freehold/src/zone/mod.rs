@@ -7,7 +7,6 @@ use crate::memmap::block::{BlockType, pageblocks};
 use crate::memmap::frame::FrameIndex;
 use crate::memmap::list::End;
 use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
-use crate::stat::Events;
 use crate::units::{FrameCount, MigrateType, NodeId, Order, ZoneKind};
 use compaction::CompactionState;
 use fallback::{Fallbacks, Mode};
@@ -42,9 +41,6 @@ struct Locked<P: Platform> {
     lock: P::Lock,
     claims: P::Cell<u64>,
     steals: P::Cell<u64>,
-    /// Frames that were handed out or taken back past the per-CPU lists.
-    allocated_directly: P::Cell<u64>,
-    freed_directly: P::Cell<u64>,
     /// Free frames in isolated pageblocks.
     isolated: P::Cell<u64>,
     /// Counts up whenever pageblocks in use may have changed their type. Written under the zone
@@ -73,8 +69,6 @@ impl<P: Platform> Zone<P> {
                 lock: P::Lock::new(LockClass::Zone),
                 claims: P::Cell::new(0),
                 steals: P::Cell::new(0),
-                allocated_directly: P::Cell::new(0),
-                freed_directly: P::Cell::new(0),
                 isolated: P::Cell::new(0),
                 retypes: P::U32::new(0),
                 compaction: CompactionState::new(),
@@ -158,15 +152,15 @@ impl<P: Platform> Zone<P> {
         }
     }
 
-    /// Takes the zone lock, with interrupts off. `beside` is what the design keeps beside the free
-    /// lists.
+    /// Takes the zone lock. `irq` is what interrupts go back to when it is dropped, if the caller
+    /// has disabled them for it; `beside` is what the design keeps beside the free lists.
     pub(crate) fn lock<'a, B: Beside<P>>(
         &'a self,
         platform: &'a P,
+        irq: Option<P::IrqState>,
         tables: Tables<'a, P>,
         beside: B,
     ) -> ZoneGuard<'a, P, B> {
-        let irq = platform.irq_save();
         self.locked.lock.lock();
         let buddy = Buddy { lists: &self.locked.lists, tables, beside };
         ZoneGuard { zone: self, platform, irq, buddy }
@@ -177,7 +171,7 @@ impl<P: Platform> Zone<P> {
 pub(crate) struct ZoneGuard<'a, P: Platform, B> {
     zone: &'a Zone<P>,
     platform: &'a P,
-    irq: P::IrqState,
+    irq: Option<P::IrqState>,
     pub(crate) buddy: Buddy<'a, P, B>,
 }
 
@@ -283,28 +277,15 @@ impl<P: Platform, B: Beside<P>> ZoneGuard<'_, P, B> {
         level.store(level.load(Relaxed) - frames.get(), Relaxed);
     }
 
-    /// Counts frames that were handed out past the per-CPU lists.
-    pub(crate) fn note_direct_alloc(&self, frames: FrameCount) {
-        let counter = &self.zone.locked.allocated_directly;
-        counter.set(counter.get() + frames.get());
-    }
-
-    /// Counts frames that were taken back past the per-CPU lists.
-    pub(crate) fn note_direct_free(&self, frames: FrameCount) {
-        let counter = &self.zone.locked.freed_directly;
-        counter.set(counter.get() + frames.get());
-    }
-
-    /// What was handed out and taken back past the per-CPU lists.
-    pub(crate) fn direct_events(&self) -> Events {
-        let allocated = FrameCount::new(self.zone.locked.allocated_directly.get());
-        let freed = FrameCount::new(self.zone.locked.freed_directly.get());
-        Events {
-            allocated,
-            freed,
-            allocated_directly: allocated,
-            freed_directly: freed,
-            ..self.compaction().events()
+    /// Drops the lock, and lets interrupts in only after `count` has counted what was done under
+    /// it.
+    pub(crate) fn unlock_and_count(mut self, count: impl FnOnce()) {
+        let irq = self.irq.take();
+        let platform = self.platform;
+        drop(self);
+        count();
+        if let Some(irq) = irq {
+            platform.irq_restore(irq);
         }
     }
 
@@ -344,6 +325,8 @@ impl<P: Platform, B: Beside<P>> ZoneGuard<'_, P, B> {
 impl<P: Platform, B> Drop for ZoneGuard<'_, P, B> {
     fn drop(&mut self) {
         self.zone.locked.lock.unlock();
-        self.platform.irq_restore(self.irq);
+        if let Some(irq) = self.irq {
+            self.platform.irq_restore(irq);
+        }
     }
 }

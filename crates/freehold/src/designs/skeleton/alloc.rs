@@ -8,6 +8,7 @@ use crate::memmap::block::ZoneIndex;
 use crate::memmap::frame::{FrameIndex, FrameState};
 use crate::platform::{Platform, SharedCell};
 use crate::request::Request;
+use crate::stat::CpuEvents;
 use crate::units::{FrameCount, MigrateType, Order, Pfn};
 use crate::zone::fallback::Mode;
 use crate::zone::watermark::Watermark;
@@ -118,7 +119,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         {
             return Some(frame);
         }
-        self.alloc_directly(context.platform, zone, order, migratetype)
+        self.alloc_directly(context, zone, order, migratetype)
     }
 
     /// Takes a block off a CPU's lists, refilling them first if they have none.
@@ -168,7 +169,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
         pcp.count.set(pcp.count.get() + taken.get() as u32);
         pcp.expire.set(super::drain::EXPIRE_TICKS);
-        events.note_refill(taken);
+        self.books.count(platform, || events.note_refill(taken));
     }
 
     /// Takes a block from the zone, past the per-CPU lists: they do not keep its order, or their
@@ -176,16 +177,17 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     #[cold]
     fn alloc_directly(
         &self,
-        platform: &P,
+        context: Context<'_, P>,
         zone: ZoneIndex,
         order: Order,
         migratetype: MigrateType,
     ) -> Option<FrameIndex> {
-        let guard = self.lock_zone(platform, zone);
+        let guard = self.lock_zone(context.platform, zone);
         let block = guard.take(order, migratetype, &mut Mode::default())?;
         self.frames.set_state(block, FrameState::allocated(order, migratetype));
         guard.sub_free(order.frames());
-        guard.note_direct_alloc(order.frames());
+        let count = |events: &CpuEvents<P>| events.note_direct_alloc(order.frames());
+        self.unlock_and_count(context, zone, guard, count);
         Some(block)
     }
 }

@@ -97,7 +97,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 return count;
             }
         }
-        self.take_many_directly(context.platform, zone, request, class, out)
+        self.take_many_directly(context, zone, request, class, out)
     }
 
     fn take_many_listed(
@@ -124,14 +124,14 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Takes blocks from the zone, each as a request of its own would, under one hold of the lock.
     fn take_many_directly(
         &self,
-        platform: &P,
+        context: Context<'_, P>,
         zone: ZoneIndex,
         request: &Request,
         class: Watermark,
         out: &mut [Pfn],
     ) -> usize {
         let Request { order, migratetype, .. } = *request;
-        let guard = self.lock_zone(platform, zone);
+        let guard = self.lock_zone(context.platform, zone);
         let (mut mode, mut count) = (Mode::default(), 0);
         for slot in out {
             if !self.may_take(zone, request, class) {
@@ -143,7 +143,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             *slot = self.frames.pfn_of(block);
             count += 1;
         }
-        guard.note_direct_alloc(FrameCount::new((count as u64) << order.get()));
+        let frames = FrameCount::new((count as u64) << order.get());
+        self.unlock_and_count(context, zone, guard, |events| events.note_direct_alloc(frames));
         count
     }
 
@@ -185,7 +186,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                         });
                         let list_of = &pages.pcp.lists[list];
                         let freed = list_of.push_front_many(&self.frames, blocks);
-                        self.note_pushed(platform, &pages, list, order, freed);
+                        self.note_pushed(platform, pages, list, order, freed);
                         return;
                     }
                 }
@@ -201,7 +202,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let mut claimed = [first; CHUNK_BLOCKS];
         let blocks = core::iter::once(first).chain(run);
         let count = claimed.iter_mut().zip(blocks).map(|(slot, block)| *slot = block).count();
-        self.free_directly(platform, zone, &claimed[..count], order);
+        self.free_directly(context, zone, &claimed[..count], order);
     }
 }
 

@@ -304,19 +304,18 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             }
         }
         self.left_blocks = 0;
-        self.book(&guard);
-    }
-
-    fn book(&mut self, guard: &ZoneGuard<'_, P, Y::Beside<'_>>) {
         let taken_back = core::mem::take(&mut self.taken_back);
-        guard.note_direct_alloc(core::mem::take(&mut self.handed_out));
-        guard.note_direct_free(taken_back);
         guard.compaction().note_migrated(taken_back);
+        let handed_out = core::mem::take(&mut self.handed_out);
+        self.design.unlock_and_count(self.context, self.zone, guard, |events| {
+            events.note_direct_alloc(handed_out);
+            events.note_direct_free(taken_back);
+        });
     }
 
     /// Takes the free block that `part` has become a part of, if it serves the request.
     fn capture(
-        &self,
+        &mut self,
         guard: &ZoneGuard<'_, P, Y::Beside<'_>>,
         part: FrameIndex,
     ) -> Option<FrameIndex> {
@@ -332,7 +331,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         }
         frames.set_state(block, FrameState::allocated(order, migratetype));
         guard.sub_free(order.frames());
-        guard.note_direct_alloc(order.frames());
+        self.handed_out += order.frames();
         Some(block)
     }
 

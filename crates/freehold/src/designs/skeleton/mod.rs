@@ -7,6 +7,7 @@
 use crate::buddy::Tables;
 use crate::compact::{Compaction, Migrate};
 use crate::config::{Config, MemoryRange};
+use crate::designs::bookkeeping::{Bookkeeping, Counters};
 use crate::designs::pcp::{PcpGuard, PerCpuPages};
 use crate::designs::pcp_tuning::PcpMode;
 use crate::designs::{Context, Design};
@@ -51,6 +52,7 @@ pub struct Skeleton<P: Platform, Y: Policy<P>> {
     cpus: Table<PerCpu<P, Y>>,
     hotplug: Table<Hotplug<P>>,
     pub(crate) mode: PcpMode,
+    pub(crate) books: Bookkeeping,
     pub(crate) policy: Y,
 }
 
@@ -77,6 +79,7 @@ pub struct SkeletonPlan<P: Platform, Y: Policy<P>> {
     policy: Y::Plan,
     frames: FrameTablePlan<P>,
     mode: PcpMode,
+    books: Bookkeeping,
 }
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
@@ -90,8 +93,48 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         platform: &'a P,
         zone: ZoneIndex,
     ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
+        self.lock_zone_after(platform, self.books.enter_zone(platform), zone)
+    }
+
+    /// Takes the lock of the zone that a CPU's locked pages are of.
+    pub(crate) fn lock_zone_of<'a>(
+        &'a self,
+        platform: &'a P,
+        pages: &LocalPages<'_, P, Y>,
+    ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
+        let already = pages.pcp.has_irqs_off();
+        let irq = if already { None } else { self.books.enter_zone(platform) };
+        self.lock_zone_after(platform, irq, pages.zone)
+    }
+
+    fn lock_zone_after<'a>(
+        &'a self,
+        platform: &'a P,
+        irq: Option<P::IrqState>,
+        zone: ZoneIndex,
+    ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
         let tables = Tables { frames: &self.frames, blocks: &self.blocks };
-        self.zone(zone).lock(platform, tables, Y::beside(self, platform, zone))
+        self.zone(zone).lock(platform, irq, tables, Y::beside(self, platform, zone))
+    }
+
+    /// Drops a zone lock and counts what was done under it past the lists of any CPU: with
+    /// interrupts still off, if counts are to be exact.
+    fn unlock_and_count(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        guard: ZoneGuard<'_, P, Y::Beside<'_>>,
+        count: impl FnOnce(&CpuEvents<P>),
+    ) {
+        let cpu = context.topology.fold(context.platform.cpu());
+        let count = || count(&self.per_cpu(cpu, zone).events);
+        match self.books.counters {
+            Counters::Exact => guard.unlock_and_count(count),
+            Counters::Relaxed => {
+                drop(guard);
+                count();
+            }
+        }
     }
 
     #[inline(always)]
@@ -120,7 +163,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         zone: ZoneIndex,
     ) -> Option<LocalPages<'a, P, Y>> {
         let PerCpu { pages, events, own } = self.per_cpu(cpu, zone);
-        let pcp = pages.try_lock_pinned(platform)?;
+        let pcp = pages.try_lock_pinned(platform, self.books)?;
         Some(LocalPages { pcp, events, own, zone, cpu })
     }
 
@@ -132,7 +175,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         zone: ZoneIndex,
     ) -> LocalPages<'a, P, Y> {
         let PerCpu { pages, events, own } = self.per_cpu(cpu, zone);
-        LocalPages { pcp: pages.lock(platform), events, own, zone, cpu }
+        LocalPages { pcp: pages.lock(platform, self.books), events, own, zone, cpu }
     }
 
     pub(crate) fn zone_indexes(&self) -> impl Iterator<Item = ZoneIndex> + use<P, Y> {
@@ -164,6 +207,7 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
         let per_cpus = config.cpu_nodes.len() * zones;
         Ok(SkeletonPlan {
             mode: settings.mode()?,
+            books: settings.bookkeeping(),
             zones: layout.table(SectionKind::Zones, zones)?,
             hotplug: layout.table(SectionKind::Zones, 1)?,
             blocks: BlockTablePlan::new(config, layout)?,
@@ -199,6 +243,7 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
             policy: Y::carve(plan.policy, config, settings, carver),
             frames: FrameTable::carve(&plan.frames, carver),
             mode: plan.mode,
+            books: plan.books,
         }
     }
 
@@ -304,5 +349,31 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
 
     fn validate(&self, context: Context<'_, P>) -> Result<Census, Violation> {
         self.check_books(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::mem::offset_of;
+
+    use super::*;
+    use crate::designs::zone_lock::Baseline;
+    use crate::testing::TestPlatform;
+
+    #[test]
+    fn lists_and_statistics_are_on_lines_of_their_own() {
+        type Of = PerCpu<TestPlatform, Baseline>;
+        let line_of = |offset: usize| offset / 64;
+        let (pages, events) = (offset_of!(Of, pages), offset_of!(Of, events));
+        let (pages_end, events_end) = (
+            pages + size_of::<PerCpuPages<TestPlatform>>(),
+            events + size_of::<CpuEvents<TestPlatform>>(),
+        );
+        assert!(
+            line_of(pages_end - 1) < line_of(events) || line_of(events_end - 1) < line_of(pages)
+        );
+        // Nor does a CPU share its lines with the next one.
+        assert_eq!((align_of::<Of>(), size_of::<Of>() % 64), (64, 0));
+        assert_eq!(size_of::<CpuEvents<TestPlatform>>(), 64, "one line of statistics");
     }
 }

@@ -48,7 +48,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 // Freed, though their CPU has not seen them yet.
                 events.freed += Y::queued(self, &pages);
             }
-            events.add(&self.lock_zone(context.platform, zone).direct_events());
+            events.add(&self.lock_zone(context.platform, zone).compaction().events());
         }
         events
     }

@@ -26,7 +26,7 @@ impl<'a, P: Platform, Y: Policy<P>> AllPages<'a, P, Y> {
             AllPages { design, platform: context.platform, cpus: context.topology.cpus(), zone };
         // Always from CPU 0 upwards, so two checks cannot wait for each other.
         for pages in all.iter() {
-            core::mem::forget(pages.lock(context.platform));
+            core::mem::forget(pages.lock_for_check(context.platform));
         }
         all
     }
