@@ -7,7 +7,7 @@ use crate::error::{BulkFreeError, Error};
 use crate::memmap::region::{Carver, Layout, LayoutBuilder, Metadata};
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
-use crate::stat::{Census, Events, Violation, ZoneStats};
+use crate::stat::{Census, Events, NumaEvents, Violation, ZoneStats};
 use crate::topology::{Topology, TopologyPlan};
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
@@ -285,6 +285,12 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// The state of every zone.
     pub fn zones(&self) -> impl Iterator<Item = ZoneStats> + '_ {
         (0..).map_while(|index| self.design.zone_stats(self.context(), index))
+    }
+
+    /// Where the frames of the zone at `index` of [`PageAllocator::zones`] were wanted. `None` if
+    /// there is no such zone, or the design does not count: `freehold` does not.
+    pub fn numa_events(&self, index: usize) -> Option<NumaEvents> {
+        self.design.numa_events(self.context(), index)
     }
 
     /// What has happened since the allocator was built. Exact whenever no call is under way.

@@ -10,6 +10,11 @@ use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{FrameCount, MigrateType, NodeId, Pfn, ZoneKind};
 use crate::zone::watermark::Marks;
 
+pub use numa::NumaEvents;
+pub(crate) use numa::NumaExceptions;
+
+mod numa;
+
 /// The state of one zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneStats {

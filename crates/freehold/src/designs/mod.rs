@@ -11,7 +11,7 @@ use crate::error::{BulkFreeError, Error};
 use crate::memmap::region::{Carver, LayoutBuilder};
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
-use crate::stat::{Census, Events, Violation, ZoneStats};
+use crate::stat::{Census, Events, NumaEvents, Violation, ZoneStats};
 use crate::topology::Topology;
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
@@ -21,7 +21,7 @@ pub use cluster::Cluster;
 pub use freehold::{Freehold, FreeholdSettings, Pick, Tenure};
 pub use lazy_merge::LazyMerge;
 pub use merge_ahead::MergeAhead;
-pub use skeleton::{OwnSettings, Pcp, ZonedSettings};
+pub use skeleton::{Level, OwnSettings, Pcp, ZonedSettings};
 pub use zone_lock::ZoneLock;
 
 pub mod block_owner;
@@ -143,6 +143,11 @@ pub trait Design<P: Platform>: Sized {
 
     /// What the design knows of the zone at `index`, if there is one.
     fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats>;
+
+    /// Where the frames of the zone at `index` were wanted, if there is one and the design counts.
+    fn numa_events(&self, _context: Context<'_, P>, _index: usize) -> Option<NumaEvents> {
+        None
+    }
 
     /// What has happened so far.
     fn events(&self, context: Context<'_, P>) -> Events;

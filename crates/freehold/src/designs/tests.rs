@@ -35,7 +35,15 @@ pub(crate) struct Workbench<Y: Policy<TestPlatform>> {
 /// Settings with lists of constant size.
 pub(crate) fn fixed<O>(own: O, batch: u32, high: u32) -> ZonedSettings<O> {
     let of = ZonedSettings::<()>::default();
-    ZonedSettings { pcp: Pcp::Fixed, batch, high, locking: of.locking, counters: of.counters, own }
+    ZonedSettings {
+        pcp: Pcp::Fixed,
+        batch,
+        high,
+        locking: of.locking,
+        counters: of.counters,
+        level: of.level,
+        own,
+    }
 }
 
 impl<Y: Policy<TestPlatform>> Workbench<Y> {

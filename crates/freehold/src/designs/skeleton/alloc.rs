@@ -63,7 +63,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     fn could_ignore_watermarks(&self, zones: &[u16], request: &Request) -> bool {
         self.usable(zones, request).any(|zone| {
             let limit = request.effective_limit();
-            self.zone(zone).watermark_ok(request.order, Watermark::Ignore, limit)
+            self.watermark_ok(zone, request.order, Watermark::Ignore, limit)
         })
     }
 
@@ -87,23 +87,27 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         request: &Request,
         class: Watermark,
     ) -> Option<FrameIndex> {
-        self.usable(zones, request)
-            .filter(|&zone| self.may_take(zone, request, class))
-            .find_map(|zone| self.alloc_in(context, zone, request.order, request.migratetype))
+        self.usable(zones, request).filter(|&zone| self.may_take(zone, request, class)).find_map(
+            |zone| {
+                let block = self.alloc_in(context, zone, request.order, request.migratetype)?;
+                self.note_numa(context, zones, request, zone, request.order.frames());
+                Some(block)
+            },
+        )
     }
 
     /// Whether the zone's level allows the request, noting when the level is seen to be low.
     #[inline(always)]
     pub(super) fn may_take(&self, zone: ZoneIndex, request: &Request, class: Watermark) -> bool {
-        let zone = self.zone(zone);
+        let of = self.zone(zone);
         let limit = request.effective_limit();
-        if self.mode == PcpMode::Auto && !zone.is_below_high() {
-            if zone.watermark_ok(request.order, Watermark::High, limit) {
+        if self.mode == PcpMode::Auto && !of.is_below_high() {
+            if self.watermark_ok(zone, request.order, Watermark::High, limit) {
                 return true;
             }
-            zone.note_below_high();
+            of.note_below_high();
         }
-        zone.watermark_ok(request.order, class, limit)
+        self.watermark_ok(zone, request.order, class, limit)
     }
 
     fn alloc_in(

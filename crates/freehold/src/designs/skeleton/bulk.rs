@@ -42,7 +42,12 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             }
             let before = count;
             for zone in self.usable(zones, &request) {
-                count += self.fill_from(context, zone, &request, class, &mut out[count..]);
+                let filled = self.fill_from(context, zone, &request, class, &mut out[count..]);
+                count += filled;
+                if filled > 0 {
+                    let frames = FrameCount::new((filled as u64) << request.order.get());
+                    self.note_numa(context, zones, &request, zone, frames);
+                }
                 if count == out.len() {
                     return count;
                 }

@@ -281,7 +281,8 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             let order = state.order().unwrap_or(Order::ZERO);
             if self.is_target(state) {
                 // As Linux counts it: one such block stays above the mark.
-                if zone.free() <= min + order.frames() {
+                let enough = min + order.frames();
+                if self.design.level_against(self.zone, enough.get()) <= enough {
                     return false;
                 }
                 guard.buddy.remove_any(self.free_at);
@@ -324,7 +325,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         let mut larger = order.to(Order::BUDDY_MAX);
         let from = larger.find(|&from| frames.state(part.head(from)).is(Tag::Buddy, from))?;
         let limit = self.request?.effective_limit();
-        let allowed = self.design.zone(self.zone).watermark_ok(order, watermark, limit);
+        let allowed = self.design.watermark_ok(self.zone, order, watermark, limit);
         let block = part.head(from);
         if !allowed || !guard.capture(block, from, order, migratetype) {
             return None;

@@ -17,7 +17,7 @@ use crate::memmap::frame::{FrameTable, FrameTablePlan};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock};
 use crate::request::{RangeRequest, Request};
-use crate::stat::{Census, CpuEvents, Events, Violation, ZoneStats};
+use crate::stat::{Census, CpuEvents, Events, NumaEvents, Violation, ZoneStats};
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 use crate::zone::{Zone, ZoneGuard};
 
@@ -34,6 +34,7 @@ mod policy;
 mod range;
 mod report;
 mod settings;
+mod stat;
 mod validate;
 mod walk;
 
@@ -42,6 +43,7 @@ pub use policy::OwnSettings;
 pub(crate) use policy::refill_one_by_one;
 pub(super) use policy::{NoneOfItsOwn, Policy, Route};
 pub use settings::{Pcp, ZonedSettings};
+pub use stat::Level;
 
 /// A design with one lock a zone.
 pub struct Skeleton<P: Platform, Y: Policy<P>> {
@@ -51,6 +53,9 @@ pub struct Skeleton<P: Platform, Y: Policy<P>> {
     /// What each CPU keeps of each zone: all zones of CPU 0, then all of CPU 1, and so on.
     cpus: Table<PerCpu<P, Y>>,
     hotplug: Table<Hotplug<P>>,
+    /// In the order of `cpus`.
+    stats: Table<stat::CpuStat<P>>,
+    level: Level,
     pub(crate) mode: PcpMode,
     pub(crate) books: Bookkeeping,
     pub(crate) policy: Y,
@@ -78,6 +83,8 @@ pub struct SkeletonPlan<P: Platform, Y: Policy<P>> {
     cpus: TablePlan<PerCpu<P, Y>>,
     policy: Y::Plan,
     frames: FrameTablePlan<P>,
+    stats: TablePlan<stat::CpuStat<P>>,
+    level: Level,
     mode: PcpMode,
     books: Bookkeeping,
 }
@@ -114,7 +121,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         zone: ZoneIndex,
     ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
         let tables = Tables { frames: &self.frames, blocks: &self.blocks };
-        self.zone(zone).lock(platform, irq, tables, Y::beside(self, platform, zone))
+        let level = self.level_here(platform, zone);
+        self.zone(zone).lock(platform, irq, tables, level, Y::beside(self, platform, zone))
     }
 
     /// Drops a zone lock and counts what was done under it past the lists of any CPU: with
@@ -214,6 +222,8 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
             cpus: layout.table(SectionKind::PerCpu, per_cpus)?,
             policy: Y::plan(config, settings, layout)?,
             frames: FrameTablePlan::new(config, layout)?,
+            stats: layout.table(SectionKind::PerCpu, per_cpus)?,
+            level: settings.level,
         })
     }
 
@@ -242,6 +252,8 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
             }),
             policy: Y::carve(plan.policy, config, settings, carver),
             frames: FrameTable::carve(&plan.frames, carver),
+            stats: carver.table(plan.stats, |_| stat::CpuStat::new()),
+            level: plan.level,
             mode: plan.mode,
             books: plan.books,
         }
@@ -341,6 +353,10 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
 
     fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
         self.stats_of(context, index)
+    }
+
+    fn numa_events(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents> {
+        self.numa_of(context, index)
     }
 
     fn events(&self, context: Context<'_, P>) -> Events {

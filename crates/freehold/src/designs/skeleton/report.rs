@@ -27,7 +27,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             node: zone.node(),
             kind: zone.kind(),
             managed: zone.managed(),
-            free: zone.free(),
+            free: self.exact_level(index),
             per_cpu,
             isolated: guard.isolated(),
             free_blocks: zone.free_blocks(),

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use super::policy::OwnSettings;
+use super::stat::Level;
 use crate::Error;
 use crate::designs::bookkeeping::{Bookkeeping, Counters, Locking};
 use crate::designs::pcp_tuning::PcpMode;
@@ -21,6 +22,8 @@ pub struct ZonedSettings<O> {
     pub locking: Locking,
     /// How events are counted: relaxed, unless told otherwise.
     pub counters: Counters,
+    /// How the level of free frames of a zone is kept: exactly, unless told otherwise.
+    pub level: Level,
     /// What only this design can be told.
     pub own: O,
 }
@@ -42,6 +45,7 @@ impl<O: Default> Default for ZonedSettings<O> {
             high: 186,
             locking: Locking::Local,
             counters: Counters::Relaxed,
+            level: Level::Exact,
             own: O::default(),
         }
     }
@@ -51,7 +55,7 @@ impl<O: Default> Default for ZonedSettings<O> {
 const FRAMES_MAX: u32 = 1 << 20;
 
 /// The settings that all designs of the skeleton have.
-const COMMON: [Setting; 5] = [
+const COMMON: [Setting; 6] = [
     Setting {
         name: "pcp",
         values: "fixed|auto",
@@ -81,6 +85,12 @@ const COMMON: [Setting; 5] = [
         values: "exact|relaxed",
         default: "relaxed",
         meaning: "events counted with interrupts off, or in plain words of each CPU",
+    },
+    Setting {
+        name: "level",
+        values: "exact|folded",
+        default: "exact",
+        meaning: "free frames of a zone in one word, or with a small difference for each CPU",
     },
 ];
 
@@ -129,6 +139,9 @@ const LOCKING: [(&str, Locking); 3] =
 const COUNTERS: [(&str, Counters); 2] =
     [("exact", Counters::Exact), ("relaxed", Counters::Relaxed)];
 
+/// The words for each way of keeping the level.
+const LEVEL: [(&str, Level); 2] = [("exact", Level::Exact), ("folded", Level::Folded)];
+
 /// What a word stands for.
 fn meaning<T: Copy>(words: &[(&str, T)], value: &str) -> Result<T, SettingError> {
     let word = words.iter().find(|(word, _)| *word == value);
@@ -156,6 +169,7 @@ impl<O: OwnSettings> Settings for ZonedSettings<O> {
             ("high", _) => self.high = frames()?,
             ("locking", _) => self.locking = meaning(&LOCKING, value)?,
             ("counters", _) => self.counters = meaning(&COUNTERS, value)?,
+            ("level", _) => self.level = meaning(&LEVEL, value)?,
             _ => return self.own.set(name, value),
         }
         Ok(())
@@ -187,6 +201,9 @@ impl<O: OwnSettings> Settings for ZonedSettings<O> {
         }
         if self.counters != ever.counters {
             each("counters", &word(&COUNTERS, self.counters));
+        }
+        if self.level != ever.level {
+            each("level", &word(&LEVEL, self.level));
         }
         self.own.for_each(each);
     }
