@@ -89,6 +89,19 @@ pub trait Design<P: Platform>: Sized {
         out: &mut [Pfn],
     ) -> usize;
 
+    /// Allocates blocks into `out` as far as they can be had without ado from the preferred node,
+    /// and only if that has `spare` blocks more than it keeps back; returns how many.
+    fn alloc_quickly(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+        _spare: usize,
+        out: &mut [Pfn],
+    ) -> usize {
+        self.alloc_bulk(context, zones, request.only_node(), out)
+    }
+
     /// Frees a block, or part of one.
     fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error>;
 

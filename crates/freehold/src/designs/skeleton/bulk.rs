@@ -93,11 +93,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         if Y::list(&self.mode, order, migratetype).is_some()
             && let Some(pages) = self.try_lock_here(context, zone)
         {
-            let mut count = self.take_many_listed(&pages, order, migratetype, out);
-            if count == 0 {
-                self.refill(context.platform, &pages, order, migratetype);
-                count = self.take_many_listed(&pages, order, migratetype, out);
-            }
+            let count = self.take_or_refill(context, &pages, request, out);
             if count > 0 {
                 return count;
             }
@@ -124,6 +120,64 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         pcp.count.set(pcp.count.get() - ((count as u32) << order.get()));
         self.mode.note_alloc(pcp, count);
         count
+    }
+
+    /// Fills `out` from the lists that this CPU has of the best zone of the preferred node that
+    /// stays above its low watermark with `spare` blocks less, refilling them as needed. Stops where
+    /// the lists are locked or the zone has no more.
+    pub(super) fn alloc_blocks_quickly(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &Request,
+        spare: usize,
+        out: &mut [Pfn],
+    ) -> usize {
+        let Request { order, migratetype, node, .. } = *request;
+        let has_to_spare = |&zone: &ZoneIndex| {
+            let marks = self.zone(zone).watermarks();
+            let class = first_class(request.watermark);
+            let floor = marks.floor(class, request.effective_limit()).unwrap_or(0);
+            let enough = floor + ((spare as u64) << order.get());
+            self.level_against(zone, enough).get() > enough
+        };
+        let near = zones.iter().map(|&zone| ZoneIndex(zone));
+        let mut near = near.take_while(|&zone| Some(self.zone(zone).node()) == node);
+        let Some(zone) = near.find(has_to_spare) else { return 0 };
+        if Y::list(&self.mode, order, migratetype).is_none() {
+            return 0;
+        }
+        let mut count = 0;
+        while count < out.len() {
+            let Some(pages) = self.try_lock_here(context, zone) else { break };
+            let end = out.len().min(count + CHUNK_BLOCKS);
+            let taken = self.take_or_refill(context, &pages, request, &mut out[count..end]);
+            if taken == 0 {
+                break;
+            }
+            count += taken;
+        }
+        let frames = FrameCount::new((count as u64) << order.get());
+        self.note_numa(context, zones, request, zone, frames);
+        count
+    }
+
+    /// Takes blocks off the lists, which are refilled first if they have none.
+    fn take_or_refill(
+        &self,
+        context: Context<'_, P>,
+        pages: &LocalPages<'_, P, Y>,
+        request: &Request,
+        out: &mut [Pfn],
+    ) -> usize {
+        let Request { order, migratetype, .. } = *request;
+        match self.take_many_listed(pages, order, migratetype, out) {
+            0 => {
+                self.refill(context.platform, pages, order, migratetype);
+                self.take_many_listed(pages, order, migratetype, out)
+            }
+            count => count,
+        }
     }
 
     /// Takes blocks from the zone, each as a request of its own would, under one hold of the lock.

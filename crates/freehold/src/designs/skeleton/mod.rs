@@ -283,6 +283,17 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
         self.alloc_blocks(context, zones, request, out)
     }
 
+    fn alloc_quickly(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+        spare: usize,
+        out: &mut [Pfn],
+    ) -> usize {
+        self.alloc_blocks_quickly(context, zones, &request, spare, out)
+    }
+
     #[inline]
     fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
         self.free_block(context, pfn, order)
