@@ -27,6 +27,13 @@ pub struct NumaEvents {
 }
 
 impl NumaEvents {
+    /// What was taken and not missed was hit. The two are not seen at one moment, and a CPU that
+    /// takes itself for another counts them in two places, so only their sums tell.
+    pub(crate) fn count_hits(&mut self) {
+        let taken = self.local + self.other;
+        self.hit = FrameCount::new(taken.get().saturating_sub(self.miss.get()));
+    }
+
     /// Adds the events of another zone to these.
     pub fn add(&mut self, zone: &NumaEvents) {
         self.hit += zone.hit;
@@ -68,12 +75,10 @@ impl<P: Platform> NumaExceptions<P> {
     }
 
     /// Adds up the events of a CPU that took so many frames from the zone, and is near it or not.
+    /// Hits are for [`NumaEvents::count_hits`], once all CPUs have been added.
     pub(crate) fn add_to(&self, events: &mut NumaEvents, taken: FrameCount, is_near: bool) {
         let frames = |word: &P::U64| FrameCount::new(word.load(Relaxed));
-        let miss = frames(&self.miss);
-        events.miss += miss;
-        // A block may have been counted as missed a moment before it is seen to be taken.
-        events.hit += FrameCount::new(taken.get().saturating_sub(miss.get()));
+        events.miss += frames(&self.miss);
         events.foreign += frames(&self.foreign);
         events.interleave_hit += frames(&self.interleave_hit);
         *if is_near { &mut events.local } else { &mut events.other } += taken;

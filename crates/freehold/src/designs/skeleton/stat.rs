@@ -142,6 +142,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 context.topology.node_of(CpuId::new(cpu as u32)) == self.zone(zone).node();
             self.stat_of(cpu, zone).numa.add_to(&mut events, taken, is_near);
         }
+        events.count_hits();
         Some(events)
     }
 }
