@@ -7,7 +7,7 @@ use crate::error::{BulkFreeError, Error};
 use crate::memmap::region::{Carver, Layout, LayoutBuilder, Metadata};
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
-use crate::stat::{Census, Events, NumaEvents, Violation, ZoneStats};
+use crate::stat::{Census, Events, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::topology::{Topology, TopologyPlan};
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
@@ -382,6 +382,15 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// there is no such zone, or the design does not count: `freehold` does not.
     pub fn numa_events(&self, index: usize) -> Option<NumaEvents> {
         self.design.numa_events(self.context(), index)
+    }
+
+    /// The free blocks of the zone at `index` of [`PageAllocator::zones`] by migratetype, counted
+    /// without a lock: exact if no call is under way. `None` if there is no such zone, or the
+    /// design has no free blocks by type: `freehold` has not.
+    ///
+    /// Cost: visits every block of the zone.
+    pub fn free_by_type(&self, index: usize) -> Option<FreeByType> {
+        self.design.free_by_type(self.context(), index)
     }
 
     /// What has happened since the allocator was built. Exact whenever no call is under way.

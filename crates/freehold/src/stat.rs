@@ -40,6 +40,15 @@ pub struct ZoneStats {
     pub steals: u64,
 }
 
+/// The free blocks of one zone by migratetype, without those that CPUs keep and isolated ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FreeByType {
+    /// By migratetype and order.
+    pub blocks: [[u64; ORDERS]; MigrateType::COUNT],
+    /// Pageblocks by migratetype, isolated ones left out.
+    pub pageblocks: [u64; MigrateType::COUNT],
+}
+
 /// What has happened since the allocator was built. Frame counts, unless the name says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {

@@ -11,7 +11,7 @@ use crate::error::{BulkFreeError, Error};
 use crate::memmap::region::{Carver, LayoutBuilder};
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
-use crate::stat::{Census, Events, NumaEvents, Violation, ZoneStats};
+use crate::stat::{Census, Events, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::topology::Topology;
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
@@ -159,6 +159,11 @@ pub trait Design<P: Platform>: Sized {
 
     /// Where the frames of the zone at `index` were wanted, if there is one and the design counts.
     fn numa_events(&self, _context: Context<'_, P>, _index: usize) -> Option<NumaEvents> {
+        None
+    }
+
+    /// The free blocks of the zone at `index` by migratetype, if there is one and they have types.
+    fn free_by_type(&self, _context: Context<'_, P>, _index: usize) -> Option<FreeByType> {
         None
     }
 

@@ -17,7 +17,7 @@ use crate::memmap::frame::{FrameTable, FrameTablePlan};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock};
 use crate::request::{RangeRequest, Request};
-use crate::stat::{Census, CpuEvents, Events, NumaEvents, Violation, ZoneStats};
+use crate::stat::{Census, CpuEvents, Events, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 use crate::zone::{Zone, ZoneGuard};
 
@@ -368,6 +368,10 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
 
     fn numa_events(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents> {
         self.numa_of(context, index)
+    }
+
+    fn free_by_type(&self, _context: Context<'_, P>, index: usize) -> Option<FreeByType> {
+        self.count_by_type(index)
     }
 
     fn events(&self, context: Context<'_, P>) -> Events {
