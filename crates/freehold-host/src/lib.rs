@@ -21,6 +21,7 @@
 //! | owned memory that frees itself | [`Arena`], [`Pages`] |
 //! | bare frame numbers on real memory | [`FrameArena`] |
 //! | your own memory and metadata | [`Host`] with [`freehold::PageAllocator`] |
+//! | what an allocator knows of itself, as text or for Prometheus | [`Snapshot`] |
 //! | the machine's CPUs and nodes | [`Topology`], [`allowed_cpus`], [`bind_current_thread`] |
 //!
 //! The crate runs on Linux. It works without glibc, without NUMA and without `/sys`, and then says
@@ -39,6 +40,7 @@ mod pages;
 mod plan;
 mod platform;
 mod rseq;
+mod stat;
 mod topology;
 
 use freehold::PageAllocator;
@@ -51,6 +53,7 @@ pub use error::HostError;
 pub use frames::{FrameArena, Placement};
 pub use pages::Pages;
 pub use platform::{Host, SpinThenYield};
+pub use stat::{Snapshot, ZoneSnapshot};
 pub use topology::{Node, Topology};
 
 /// The allocator on this machine, so that nobody has to type a platform.

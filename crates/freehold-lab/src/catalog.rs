@@ -173,7 +173,7 @@ pub(crate) fn host_settings(workload: WorkloadName) -> &'static [SettingTable] {
 }
 
 /// The settings of a workload on simulated machines; `None` if it runs on the host only.
-pub(crate) fn sim_settings(workload: WorkloadName) -> Option<&'static [SettingTable]> {
+pub(crate) fn sim_settings(workload: WorkloadName) -> &'static [SettingTable] {
     with_workload!(workload, W => W::SIM_SETTINGS)
 }
 
@@ -224,8 +224,7 @@ mod tests {
     fn no_two_settings_of_a_run_have_one_name() {
         for &workload in WorkloadName::value_variants() {
             for &design in DesignName::value_variants() {
-                let sim = sim_settings(workload).unwrap_or_default();
-                for of_machine in [host_settings(workload), sim] {
+                for of_machine in [host_settings(workload), sim_settings(workload)] {
                     let tables = of_machine.iter().map(|(_, table)| *table);
                     let all = tables.chain([design_settings(design)]).flatten();
                     let mut names: Vec<_> = all.map(|setting| setting.name).collect();

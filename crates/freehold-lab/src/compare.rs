@@ -20,8 +20,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let designs = chosen_designs(&args.design);
     let any_on_host = !args.no_host && designs.iter().any(|design| runs_on_host(*design));
     let of_host = any_on_host.then(|| tables(&designs, host_settings(workload)));
-    let of_sim = sim_settings(workload).filter(|_| !args.no_sim);
-    let mut notes = Vec::from_iter(on_sim_only(args, &designs, of_sim.is_some())?);
+    let of_sim = (!args.no_sim).then(|| sim_settings(workload));
+    let mut notes = Vec::from_iter(on_sim_only(args, &designs)?);
     let of_sim = of_sim.map(|of_workload| tables(&designs, of_workload));
     let known = [of_host.as_deref(), of_sim.as_deref()].into_iter().flatten().flatten();
     let given = Assignments::parse(&args.settings, &known.copied().collect::<Vec<_>>())?;
@@ -59,13 +59,6 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
             notes.push(format!("Settings {part}: {settings}."));
         }
     }
-    if sim.is_none() && !args.no_sim {
-        let only = format!("{} runs on the host only", name_of(&workload));
-        if host.is_none() {
-            return Err(UsageError(format!("{only}: omit --no-host")).into());
-        }
-        notes.push(format!("{only}."));
-    }
     // One after the other, since simulated cells would disturb what is measured on the host.
     let simulated = sim.map_or(Ok(Vec::new()), |cells| cells.run())?;
     let mut results = host.map_or(Ok(Vec::new()), |cells| cells.run())?;
@@ -86,24 +79,15 @@ fn runs_on_host(design: SimDesign) -> bool {
 }
 
 /// What there is to say of a design that only simulated machines have, if one was chosen.
-fn on_sim_only(
-    args: &CompareArgs,
-    designs: &[SimDesign],
-    simulated: bool,
-) -> Result<Option<String>> {
+fn on_sim_only(args: &CompareArgs, designs: &[SimDesign]) -> Result<Option<String>> {
     let Some(design) = designs.iter().find(|design| !runs_on_host(**design)) else {
         return Ok(None);
     };
     let only = format!("{} runs on simulated machines only", name_of(design));
-    let refusal = match simulated {
-        true => return Ok((!args.no_host).then(|| format!("{only}."))),
-        false if args.no_sim => format!("{only}: omit --no-sim"),
-        false => {
-            let workload = name_of(&args.workload);
-            format!("{only}, {workload} on the host only: choose another design or workload")
-        }
-    };
-    Err(UsageError(refusal).into())
+    if args.no_sim {
+        return Err(UsageError(format!("{only}: omit --no-sim")).into());
+    }
+    Ok((!args.no_host).then(|| format!("{only}.")))
 }
 
 /// The values that one setting takes in turn.

@@ -15,6 +15,7 @@ use freehold::{
 /// The calls of [`PageAllocator`] that workloads make, under the same names.
 pub(crate) trait Frames {
     fn alloc(&self, request: Request) -> Result<Pfn, Error>;
+    fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error>;
     fn alloc_compacting(&self, request: Request, owner: &dyn Migrate) -> Result<Pfn, Error>;
     fn alloc_range(&self, request: RangeRequest, owner: &dyn Migrate) -> Result<Pfn, Error>;
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error>;
@@ -35,6 +36,10 @@ where
 {
     fn alloc(&self, request: Request) -> Result<Pfn, Error> {
         (**self).alloc(request)
+    }
+
+    fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error> {
+        (**self).alloc_bulk(request, out)
     }
 
     fn alloc_compacting(&self, request: Request, owner: &dyn Migrate) -> Result<Pfn, Error> {

@@ -2,8 +2,7 @@
 
 use anyhow::Result;
 
-use crate::UsageError;
-use crate::catalog::{host_settings, name_of, sim_settings, with_workload};
+use crate::catalog::{host_settings, sim_settings, with_workload};
 use crate::cli::{RunArgs, chosen_designs};
 use crate::machine::Machine;
 use crate::matrix::{Matrix, tables};
@@ -18,10 +17,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let designs = chosen_designs(&args.design);
     let of_workload = match &args.machine {
         Machine::Host => host_settings(workload),
-        Machine::Sim(_) => sim_settings(workload).ok_or_else(|| {
-            let workload = name_of(&workload);
-            UsageError(format!("{workload} runs on the host only: omit --machine"))
-        })?,
+        Machine::Sim(_) => sim_settings(workload),
     };
     let assignments = Assignments::parse(&args.settings, &tables(&designs, of_workload))?;
     let (designs, cpus, assignments) = (&designs, &args.cpus, &assignments);

@@ -53,11 +53,15 @@ impl Assignments {
         self.0.iter().any(|(of, _)| of == name)
     }
 
+    /// What a setting was given last, if anything.
+    pub(crate) fn last(&self, name: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(of, _)| of == name).map(|(_, value)| value.as_str())
+    }
+
     /// The values that were given for a setting of a table, or their defaults.
     pub(crate) fn value<'a>(&'a self, table: &'static [Setting], name: &str) -> &'a str {
-        let given = self.0.iter().rev().find(|(of, _)| of == name);
         let default = || find(table, name).map_or("", |setting| setting.default);
-        given.map_or_else(default, |(_, value)| value.as_str())
+        self.last(name).unwrap_or_else(default)
     }
 
     /// The value of a setting, as `parse` understands it.

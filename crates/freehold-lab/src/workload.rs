@@ -32,8 +32,8 @@ pub(crate) struct Brief {
 pub(crate) trait Workload {
     /// The settings on the host.
     const HOST_SETTINGS: &'static [SettingTable];
-    /// The settings on simulated machines; `None` if the workload runs on the host only.
-    const SIM_SETTINGS: Option<&'static [SettingTable]>;
+    /// The settings on simulated machines.
+    const SIM_SETTINGS: &'static [SettingTable];
 
     /// How the workload is cut down so that all designs can be compared while one waits.
     const BRIEF: Brief = Brief { on_host: &[], on_sim: &[] };

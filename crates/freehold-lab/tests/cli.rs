@@ -82,22 +82,14 @@ fn compare_shows_both_machines() {
 }
 
 #[test]
-fn compare_goes_on_without_a_simulation_that_the_workload_lacks() {
-    let small = ["--set", "rounds=1", "--set", "round_frames=500"];
-    let output = freehold(&[&["compare", "bulk"][..], &small].concat());
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success());
-    assert!(stdout.contains("bulk runs on the host only."), "{stdout}");
-    assert!(stdout.contains("Ranking on host") && !stdout.contains("simulated"), "{stdout}");
-}
-
-#[test]
 fn bulk_reports_every_step() {
     let arguments = ["run", "bulk", "--cpus", "1", "--json"];
     let small = ["--set", "rounds=2", "--set", "round_frames=500"];
     let document = json(&freehold(&[&arguments[..], &small].concat()));
     let specific = &document["results"][0]["workload_specific"];
-    let steps = specific["steps"].as_array().unwrap();
+    let variants = specific["variants"].as_array().unwrap();
+    assert_eq!((variants.len(), &variants[0]["name"]), (1, &"".into()), "freehold has no choice");
+    let steps = variants[0]["steps"].as_array().unwrap();
     let sizes: Vec<_> = steps.iter().map(|step| step["step"].as_u64().unwrap()).collect();
     assert_eq!(sizes, [1, 2, 3, 4, 8, 16, 32, 64, 128]);
     for step in steps {
@@ -107,6 +99,36 @@ fn bulk_reports_every_step() {
             assert!(0.0 < min && min <= median && median <= max, "{step}");
         }
     }
+}
+
+#[test]
+fn bulk_compares_what_protects_lists_and_counters() {
+    let names = |machine: &[&str], settings: &[&str]| {
+        let arguments = ["run", "bulk", "--cpus", "1", "--design", "zone-lock", "--json"];
+        let settings = settings.iter().flat_map(|setting| ["--set", setting]);
+        let arguments: Vec<_> = arguments.into_iter().chain(settings).collect();
+        let document = json(&freehold(&[&arguments[..], machine].concat()));
+        let specific = document["results"][0]["workload_specific"].clone();
+        let variants = specific["variants"].as_array().unwrap().clone();
+        let name = |variant: &serde_json::Value| variant["name"].as_str().unwrap().to_owned();
+        (variants.iter().map(name).collect::<Vec<_>>(), variants)
+    };
+    let small = ["rounds=1", "round_frames=500"];
+    let all = [
+        "locking=irq counters=exact",
+        "locking=irq counters=relaxed",
+        "locking=local counters=exact",
+        "locking=local counters=relaxed",
+    ];
+    assert_eq!(names(&[], &small).0, all);
+    let (simulated, variants) = names(&["--machine", "uma-2"], &["step_frames=256"]);
+    assert_eq!(simulated, all);
+    let share = |nth: usize| variants[nth]["irq_off"]["share"].as_f64().unwrap();
+    assert!(share(0) > share(1) && share(1) > share(3), "{variants:?}");
+    let single = |nth: usize| variants[nth]["steps"][0]["single_ns"]["median"].as_f64().unwrap();
+    assert!(single(0) > single(3), "interrupts cost time to disable");
+    let rt = names(&[], &["rounds=1", "round_frames=500", "locking=rt"]).0;
+    assert_eq!(rt, ["locking=rt counters=relaxed"]);
 }
 
 #[test]

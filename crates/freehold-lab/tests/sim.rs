@@ -118,13 +118,6 @@ fn too_little_memory_or_too_few_cpus_end_in_advice() {
 }
 
 #[test]
-fn the_host_only_workload_says_so() {
-    let output = freehold(&["run", "bulk", "--machine", "uma-2"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("runs on the host only"));
-}
-
-#[test]
 fn a_comparison_ranks_and_explains_and_repeats() {
     let arguments = ["compare", "page-fault", "--machine", "uma-4", "--no-host", "--json"];
     let small = ["--set", "task_bytes=1MiB", "--set", "pcp=fixed"];

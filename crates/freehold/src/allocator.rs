@@ -7,7 +7,7 @@ use crate::error::{BulkFreeError, Error};
 use crate::memmap::region::{Carver, Layout, LayoutBuilder, Metadata};
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
-use crate::stat::{Census, Events, Violation, ZoneStats};
+use crate::stat::{Census, Events, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::topology::{Topology, TopologyPlan};
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
@@ -20,6 +20,14 @@ pub struct PageAllocator<P: Platform, D: Design<P>> {
     platform: P,
     topology: Topology,
     design: D,
+}
+
+/// How many blocks a modest bulk allocation is about.
+#[derive(Clone, Copy)]
+struct Wanted {
+    blocks: usize,
+    /// For how many a zone must have room above its watermark to be asked at all.
+    spare: usize,
 }
 
 /// Where all tables lie.
@@ -130,6 +138,89 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     pub fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error> {
         let (request, zones) = self.resolve(request)?;
         Ok(self.design.alloc_bulk(self.context(), zones, request, out))
+    }
+
+    /// Fills the empty slots of `slots` with blocks of one kind; returns how many slots from the
+    /// front on are full then, those that were full before included. What is in a full slot stays.
+    ///
+    /// This is the kernel's bulk allocation into an array. It is quick or modest: it takes what the
+    /// running CPU and the preferred node have to spare at once, and if that is nothing, or if one
+    /// block alone is wanted, it makes one ordinary allocation into the first empty slot. So fewer
+    /// slots may be full than memory allows, and callers that need all of them call again.
+    /// [`PageAllocator::alloc_bulk`] does not give up as long as there is memory.
+    ///
+    /// Deviations: any order will do; and there is no accounting to groups, which would make one
+    /// allocation of many.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::alloc`] about the request itself; running out of memory is none.
+    pub fn alloc_into_slots(
+        &self,
+        request: Request,
+        slots: &mut [Option<Pfn>],
+    ) -> Result<usize, Error> {
+        let (request, zones) = self.resolve(request)?;
+        let blocks = slots.iter().filter(|slot| slot.is_none()).count();
+        // As the kernel has it, there must be enough for all slots, full ones included.
+        let wanted = Wanted { blocks, spare: slots.len() };
+        let mut empty = slots.iter_mut().filter(|slot| slot.is_none());
+        self.alloc_modestly(zones, request, wanted, |block| {
+            if let Some(slot) = empty.next() {
+                *slot = Some(block);
+            }
+        });
+        Ok(slots.iter().take_while(|slot| slot.is_some()).count())
+    }
+
+    /// Appends up to `count` blocks of one kind to `list`; returns how many were added. Quick or
+    /// modest as [`PageAllocator::alloc_into_slots`]: the kernel's bulk allocation to a list.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::alloc`] about the request itself; running out of memory is none.
+    pub fn alloc_onto_list(
+        &self,
+        request: Request,
+        count: usize,
+        list: &mut impl Extend<Pfn>,
+    ) -> Result<usize, Error> {
+        let (request, zones) = self.resolve(request)?;
+        let mut added = 0;
+        self.alloc_modestly(zones, request, Wanted { blocks: count, spare: count }, |block| {
+            list.extend([block]);
+            added += 1;
+        });
+        Ok(added)
+    }
+
+    /// Hands blocks to `put` as long as some are wanted and can be had quickly; if there were none
+    /// of these, one that cannot.
+    fn alloc_modestly(
+        &self,
+        zones: &[u16],
+        request: Request,
+        wanted: Wanted,
+        mut put: impl FnMut(Pfn),
+    ) {
+        const CHUNK_BLOCKS: usize = 64;
+        let (mut chunk, mut count) = ([Pfn::default(); CHUNK_BLOCKS], 0);
+        while wanted.blocks > 1 && count < wanted.blocks {
+            let chunk = &mut chunk[..CHUNK_BLOCKS.min(wanted.blocks - count)];
+            let spare = wanted.spare - count;
+            let got = self.design.alloc_quickly(self.context(), zones, request, spare, chunk);
+            chunk[..got].iter().for_each(|&block| put(block));
+            count += got;
+            if got < chunk.len() {
+                break;
+            }
+        }
+        if count == 0
+            && wanted.blocks > 0
+            && let Ok(block) = self.design.alloc(self.context(), zones, request)
+        {
+            put(block);
+        }
     }
 
     /// Frees the block of `order` at `pfn`: an allocation, or an aligned part of one. What is left
@@ -285,6 +376,21 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// The state of every zone.
     pub fn zones(&self) -> impl Iterator<Item = ZoneStats> + '_ {
         (0..).map_while(|index| self.design.zone_stats(self.context(), index))
+    }
+
+    /// Where the frames of the zone at `index` of [`PageAllocator::zones`] were wanted. `None` if
+    /// there is no such zone, or the design does not count: `freehold` does not.
+    pub fn numa_events(&self, index: usize) -> Option<NumaEvents> {
+        self.design.numa_events(self.context(), index)
+    }
+
+    /// The free blocks of the zone at `index` of [`PageAllocator::zones`] by migratetype, counted
+    /// without a lock: exact if no call is under way. `None` if there is no such zone, or the
+    /// design has no free blocks by type: `freehold` has not.
+    ///
+    /// Cost: visits every block of the zone.
+    pub fn free_by_type(&self, index: usize) -> Option<FreeByType> {
+        self.design.free_by_type(self.context(), index)
     }
 
     /// What has happened since the allocator was built. Exact whenever no call is under way.

@@ -20,6 +20,7 @@ pub struct Request {
     pub(crate) migratetype: MigrateType,
     pub(crate) node: Option<NodeId>,
     pub(crate) only_node: bool,
+    pub(crate) interleaved: bool,
     pub(crate) zone_limit: ZoneKind,
     pub(crate) watermark: Watermark,
 }
@@ -39,6 +40,7 @@ impl Request {
             migratetype: MigrateType::Movable,
             node: None,
             only_node: false,
+            interleaved: false,
             zone_limit: ZoneKind::Movable,
             watermark: Watermark::Min,
         }
@@ -52,6 +54,12 @@ impl Request {
     /// Prefers this node to the one of the CPU that asks; others follow by distance.
     pub const fn node(self, node: NodeId) -> Self {
         Request { node: Some(node), ..self }
+    }
+
+    /// As [`Request::node`], for a node that interleaving has chosen: counted in
+    /// [`NumaEvents::interleave_hit`](crate::NumaEvents::interleave_hit) if it comes from there.
+    pub const fn interleaved(self, node: NodeId) -> Self {
+        Request { node: Some(node), interleaved: true, ..self }
     }
 
     /// Refuses frames of other nodes.

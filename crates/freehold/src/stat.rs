@@ -3,10 +3,17 @@
 
 use core::fmt;
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use crate::buddy::ORDERS;
-use crate::platform::{Platform, SharedCell};
+use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{FrameCount, MigrateType, NodeId, Pfn, ZoneKind};
 use crate::zone::watermark::Marks;
+
+pub use numa::NumaEvents;
+pub(crate) use numa::NumaExceptions;
+
+mod numa;
 
 /// The state of one zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +38,15 @@ pub struct ZoneStats {
     pub claims: u64,
     /// Chunks taken from a pageblock of another migratetype.
     pub steals: u64,
+}
+
+/// The free blocks of one zone by migratetype, without those that CPUs keep and isolated ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FreeByType {
+    /// By migratetype and order.
+    pub blocks: [[u64; ORDERS]; MigrateType::COUNT],
+    /// Pageblocks by migratetype, isolated ones left out.
+    pub pageblocks: [u64; MigrateType::COUNT],
 }
 
 /// What has happened since the allocator was built. Frame counts, unless the name says otherwise.
@@ -90,8 +106,9 @@ impl Events {
     }
 }
 
-/// The counters of one CPU for one zone, on cache lines of their own. Guarded by the lock of that
-/// CPU's pages.
+/// The counters of one CPU for one zone, on cache lines of their own. The cells are guarded by the
+/// lock of that CPU's pages. What goes past those pages is counted in words, for nothing guards
+/// them: another thread may take itself to be on this CPU.
 #[repr(C, align(64))]
 pub(crate) struct CpuEvents<P: Platform> {
     freed: P::LocalCell<u64>,
@@ -99,6 +116,8 @@ pub(crate) struct CpuEvents<P: Platform> {
     refilled: P::LocalCell<u64>,
     drains: P::LocalCell<u64>,
     drained: P::LocalCell<u64>,
+    allocated_directly: P::U64,
+    freed_directly: P::U64,
 }
 
 impl<P: Platform> CpuEvents<P> {
@@ -110,6 +129,8 @@ impl<P: Platform> CpuEvents<P> {
             refilled: zero(),
             drains: zero(),
             drained: zero(),
+            allocated_directly: P::U64::new(0),
+            freed_directly: P::U64::new(0),
         }
     }
 
@@ -128,14 +149,32 @@ impl<P: Platform> CpuEvents<P> {
         self.drained.set(self.drained.get() + frames.get());
     }
 
+    // Relaxed below: counters that order nothing.
+
+    /// Counts frames that were handed out past the CPU's lists.
+    pub(crate) fn note_direct_alloc(&self, frames: FrameCount) {
+        self.allocated_directly.fetch_add(frames.get(), Relaxed);
+    }
+
+    /// Counts frames that were taken back past the CPU's lists.
+    pub(crate) fn note_direct_free(&self, frames: FrameCount) {
+        self.freed_directly.fetch_add(frames.get(), Relaxed);
+    }
+
     /// The events, for a CPU that has `listed` frames on its lists. What it allocated needs no
     /// counter on the fast path: it is what came onto the lists less what left them otherwise.
     pub(crate) fn get(&self, listed: u32) -> Events {
         let frames = |cell: &P::LocalCell<u64>| FrameCount::new(cell.get());
+        let directly = |word: &P::U64| FrameCount::new(word.load(Relaxed));
+        let (allocated_directly, freed_directly) =
+            (directly(&self.allocated_directly), directly(&self.freed_directly));
         let came = self.refilled.get() + self.freed.get();
+        let from_lists = FrameCount::new(came - self.drained.get() - u64::from(listed));
         Events {
-            allocated: FrameCount::new(came - self.drained.get() - u64::from(listed)),
-            freed: frames(&self.freed),
+            allocated: from_lists + allocated_directly,
+            freed: frames(&self.freed) + freed_directly,
+            allocated_directly,
+            freed_directly,
             refills: self.refills.get(),
             refilled: frames(&self.refilled),
             drains: self.drains.get(),

@@ -89,7 +89,8 @@ fn owned<P: Platform + Default, const FRAMES: usize>(
     remote: Remote,
 ) -> (Arc<Machine<P, BlockOwner<P>>>, [Pfn; FRAMES]) {
     let own = OwnerOptions { remote };
-    let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 512, high: 1024, own };
+    let settings =
+        ZonedSettings { pcp: Pcp::Fixed, batch: 512, high: 1024, own, ..Default::default() };
     let machine = build::<P, BlockOwner<P>>(512, cpus, &settings);
     let mut frames = [Pfn::default(); FRAMES];
     assert_eq!(machine.alloc_bulk(frame(), &mut frames), Ok(FRAMES));
@@ -263,7 +264,7 @@ fn clustered<P: Platform + Default, const HELD: usize>(
     frames: u64,
 ) -> (Arc<Machine<P, Cluster<P>>>, [Pfn; HELD]) {
     let own = ClusterOptions::default();
-    let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 2, high: 2, own };
+    let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 2, high: 2, own, ..Default::default() };
     let machine = build::<P, Cluster<P>>(frames, 2, &settings);
     let all: Vec<_> = (0..frames).map(|_| machine.alloc(frame()).expect("free")).collect();
     let (held, back) = all.split_at(HELD);

@@ -11,6 +11,7 @@ use freehold::{
 use freehold_sim::{CpuHandle, SimFrames};
 
 use super::Stage;
+use super::flow::Flow;
 use super::ledger::{Block, Ledger};
 use super::tally::Tally;
 
@@ -18,6 +19,7 @@ use super::tally::Tally;
 pub(super) struct World<D: Design<P>, P: Stage> {
     pub(super) frames: SimFrames<D, P>,
     pub(super) ledger: RefCell<Ledger>,
+    pub(super) flow: Flow,
     pub(super) tally: RefCell<Tally>,
     /// Memory that somebody has yet to add.
     pub(super) late: RefCell<Option<MemoryRange>>,
@@ -29,7 +31,8 @@ pub(super) struct World<D: Design<P>, P: Stage> {
 impl<D: Design<P>, P: Stage> World<D, P> {
     /// Frees a block that has been struck out of the ledger.
     fn free_block(&self, block: Block) {
-        let freed = self.frames.free(block.pfn, block.order);
+        let frames = block.order.frames().get();
+        let freed = self.flow.freeing(frames, || self.frames.free(block.pfn, block.order));
         assert_eq!(freed, Ok(()), "freeing {block:?}");
     }
 
@@ -71,7 +74,7 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
 
     fn step(&mut self) {
         self.world.tally.borrow_mut().operations += 1;
-        match self.rng.u8(..105) {
+        match self.rng.u8(..109) {
             0..35 => self.alloc(),
             35..55 => self.free(),
             55..62 => self.free_part(),
@@ -86,6 +89,7 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
             98..101 => self.compact(),
             101..103 => self.range(),
             103 => self.offline(),
+            104..107 => self.probe(),
             _ => self.validate(),
         }
     }
@@ -119,7 +123,9 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
     fn alloc(&mut self) {
         let order = self.order();
         let (request, limit) = self.request(order);
-        match self.world.frames.alloc(request) {
+        let World { frames, flow, .. } = &*self.world;
+        let got = |result: &Result<_, _>| if result.is_ok() { order.frames().get() } else { 0 };
+        match flow.allocating(order.frames().get(), || frames.alloc(request), got) {
             Ok(pfn) => self.take(Block { pfn, order }, limit),
             Err(Error::OutOfMemory | Error::BelowWatermark) => {
                 self.world.tally.borrow_mut().refusals += 1;
@@ -176,9 +182,32 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
     fn alloc_bulk(&mut self) {
         let order = Order::new(self.rng.u8(..=2));
         let (request, limit) = self.request(order);
-        let mut blocks = vec![Pfn::default(); self.rng.usize(1..=80)];
-        let count = self.world.frames.alloc_bulk(request, &mut blocks);
-        for &pfn in &blocks[..count.expect("the request is in order")] {
+        let wanted = self.rng.usize(1..=80);
+        let way = self.rng.u8(..4);
+        let World { frames, flow, .. } = &*self.world;
+        let got = |blocks: &Vec<Pfn>| (blocks.len() as u64) << order.get();
+        let call = || match way {
+            0 => {
+                let mut slots = vec![None; wanted];
+                let full = frames.alloc_into_slots(request, &mut slots);
+                let blocks: Vec<_> = slots.into_iter().flatten().collect();
+                assert_eq!(full, Ok(blocks.len()), "slots are filled from the front");
+                blocks
+            }
+            1 => {
+                let mut list = Vec::new();
+                let added = frames.alloc_onto_list(request, wanted, &mut list);
+                assert_eq!(added, Ok(list.len()));
+                list
+            }
+            _ => {
+                let mut blocks = vec![Pfn::default(); wanted];
+                let count = frames.alloc_bulk(request, &mut blocks);
+                blocks.truncate(count.expect("the request is in order"));
+                blocks
+            }
+        };
+        for pfn in flow.allocating((wanted as u64) << order.get(), call, got) {
             self.take(Block { pfn, order }, limit);
         }
     }
@@ -197,7 +226,9 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
             self.world.ledger.borrow_mut().strike(block);
         }
         let frames: Vec<_> = bulk.iter().map(|block| block.pfn).collect();
-        let freed = self.world.frames.free_bulk(&frames, order);
+        let World { frames: allocator, flow, .. } = &*self.world;
+        let count = (frames.len() as u64) << order.get();
+        let freed = flow.freeing(count, || allocator.free_bulk(&frames, order));
         assert_eq!(freed, Ok(()), "freeing {bulk:?} in bulk");
     }
 
@@ -235,8 +266,13 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
         let mut hoarded = Vec::new();
         let mut frames = [Pfn::default(); 64];
         loop {
-            let count = self.world.frames.alloc_bulk(request, &mut frames);
-            let got = &frames[..count.expect("the request is in order")];
+            let World { frames: allocator, flow, .. } = &*self.world;
+            let count = flow.allocating(
+                frames.len() as u64,
+                || allocator.alloc_bulk(request, &mut frames).expect("the request is in order"),
+                |&count| count as u64,
+            );
+            let got = &frames[..count];
             if got.is_empty() {
                 break;
             }
@@ -258,6 +294,26 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
             assert_eq!(self.world.frames.add_memory(range), Ok(()), "adding {range:?}");
             assert_eq!(self.world.frames.add_memory(range), Err(Error::RangeOverlaps));
         }
+    }
+
+    /// Reads the counters while others work: they show no more than calls under way can explain.
+    ///
+    /// `freehold` promises that only while none are: it derives what was allocated from what its
+    /// pageblocks hold, one after the other, while frames move between them.
+    fn probe(&self) {
+        if D::NAME == "freehold" {
+            return;
+        }
+        let World { frames, flow, tally, .. } = &*self.world;
+        let mark = flow.mark();
+        let events = frames.events();
+        let Some((least, most)) = flow.bounds_since(&mark) else { return };
+        let used = events.allocated.get().cast_signed() - events.freed.get().cast_signed();
+        assert!(
+            (least..=most).contains(&used),
+            "counters show {used} frames in use, of {least} to {most} that may be: {events:?}"
+        );
+        tally.borrow_mut().probes += 1;
     }
 
     fn validate(&self) {

@@ -17,6 +17,7 @@ use crate::sim::parallel::run_all;
 
 mod actor;
 mod canary;
+mod flow;
 mod ledger;
 mod movers;
 mod play;

@@ -51,12 +51,15 @@ impl<D: Design<P>, P: Stage> Actor<'_, D, P> {
     pub(super) fn compact(&mut self) {
         let mover = self.mover();
         if self.rng.u8(..4) == 0 {
-            self.world.frames.compact(&mover);
+            self.world.flow.moving(|| self.world.frames.compact(&mover));
             return;
         }
         let order = Order::new(self.rng.u8(1..=Order::BUDDY_MAX.get()));
         let (request, limit) = self.request(order);
-        match self.world.frames.alloc_compacting(request, &mover) {
+        let World { frames, flow, .. } = &*self.world;
+        let (asked, call) = (order.frames().get(), || frames.alloc_compacting(request, &mover));
+        let got = |result: &Result<_, _>| if result.is_ok() { asked } else { 0 };
+        match flow.moving(|| flow.allocating(asked, call, got)) {
             Ok(pfn) => self.take(Block { pfn, order }, limit),
             Err(Error::OutOfMemory | Error::BelowWatermark) => {
                 self.world.tally.borrow_mut().refusals += 1;
@@ -73,7 +76,10 @@ impl<D: Design<P>, P: Stage> Actor<'_, D, P> {
         let align = FrameCount::new(1 << self.rng.u8(0..=10));
         let request = RangeRequest::new(frames).align(align);
         let world = Rc::clone(&self.world);
-        match world.frames.alloc_range(request, &mover) {
+        let flow = &world.flow;
+        let call = || world.frames.alloc_range(request, &mover);
+        let got = |result: &Result<_, _>| if result.is_ok() { frames.get() } else { 0 };
+        match flow.moving(|| flow.allocating(frames.get(), call, got)) {
             Ok(first) => {
                 assert_eq!(first.get() % align.get(), 0, "{request:?} was given {first}");
                 world.tally.borrow_mut().ranges += 1;
@@ -87,7 +93,8 @@ impl<D: Design<P>, P: Stage> Actor<'_, D, P> {
                     for &block in &blocks {
                         world.ledger.borrow_mut().strike(block);
                     }
-                    assert_eq!(world.frames.free_range(first, frames), Ok(()));
+                    let call = || world.frames.free_range(first, frames);
+                    assert_eq!(flow.freeing(frames.get(), call), Ok(()));
                 }
             }
             Err(Error::OutOfMemory | Error::BelowWatermark | Error::RangeBusy) => {
@@ -96,7 +103,8 @@ impl<D: Design<P>, P: Stage> Actor<'_, D, P> {
             Err(error) => panic!("allocating {request:?}: {error}"),
         }
         let refused = |request, error| {
-            assert_eq!(world.frames.alloc_range(request, &mover), Err(error), "{request:?}");
+            let got = flow.moving(|| world.frames.alloc_range(request, &mover));
+            assert_eq!(got, Err(error), "{request:?}");
         };
         refused(RangeRequest::new(FrameCount::ZERO), Error::BadRange);
         refused(request.align(FrameCount::new(3)), Error::BadAlignment);

@@ -4,11 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
-use freehold::{Design, Error, Immovable, MigrateType, Order, Request, Watermark};
+use freehold::{Design, Error, Immovable, MigrateType, NumaEvents, Order, Request, Watermark};
 use freehold_sim::{Faults, Machine, SimFrames};
 
 use super::Stage;
 use super::actor::{Actor, World};
+use super::flow::Flow;
 use super::ledger::{Block, Ledger};
 use super::scenario::Scenario;
 use super::tally::Tally;
@@ -31,6 +32,7 @@ pub(super) fn play<D: Design<P> + 'static, P: Stage>(scenario: &Scenario) -> Res
     let world = Rc::new(World {
         frames,
         ledger: RefCell::new(Ledger::new(ranges)),
+        flow: Flow::default(),
         tally: RefCell::new(Tally::default()),
         late: RefCell::new(scenario.late),
         nodes: scenario.spec.nodes() as u16,
@@ -42,6 +44,7 @@ pub(super) fn play<D: Design<P> + 'static, P: Stage>(scenario: &Scenario) -> Res
         drama.work(round)?;
         drama.fight()?;
         drama.world.frames.validate().with_context(|| format!("after round {round}"))?;
+        drama.count().with_context(|| format!("after round {round}"))?;
     }
     drama.end()?;
     let tally = *drama.world.tally.borrow();
@@ -134,6 +137,28 @@ impl<D: Design<P> + 'static, P: Stage> Drama<'_, D, P> {
         Ok(())
     }
 
+    /// Nothing is under way: all counters are exact.
+    fn count(&self) -> Result<()> {
+        let World { frames, ledger, .. } = &*self.world;
+        let (events, used) = (frames.events(), ledger.borrow().used());
+        ensure!(
+            events.allocated == events.freed + used,
+            "{used} are in use, but the counters say {events:?}"
+        );
+        let mut numa = NumaEvents::default();
+        for of_zone in (0..).map_while(|zone| frames.numa_events(zone)) {
+            numa.add(&of_zone);
+        }
+        let NumaEvents { hit, miss, foreign, local, other, interleave_hit } = numa;
+        let counted = frames.numa_events(0).is_none()
+            || hit + miss == events.allocated
+                && local + other == events.allocated
+                && miss == foreign
+                && interleave_hit <= hit;
+        ensure!(counted, "{} were allocated, but of NUMA there are {numa:?}", events.allocated);
+        Ok(())
+    }
+
     /// No more failures: everything comes back, and the memory is whole again.
     fn end(&mut self) -> Result<()> {
         self.machine.set_faults(Faults::default());
@@ -165,8 +190,6 @@ impl<D: Design<P> + 'static, P: Stage> Drama<'_, D, P> {
             world.ledger.borrow().largest_blocks(),
         );
         ensure!(whole == blocks, "{whole} of {blocks} largest blocks are whole at the end");
-        let events = world.frames.events();
-        ensure!(events.allocated == events.freed, "events do not add up: {events:?}");
-        Ok(())
+        self.count()
     }
 }

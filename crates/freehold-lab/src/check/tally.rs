@@ -13,6 +13,8 @@ pub(super) struct Tally {
     pub(super) refusals: u64,
     /// Full checks of the books while other CPUs worked.
     pub(super) validations: u64,
+    /// Looks at the counters while other CPUs worked.
+    pub(super) probes: u64,
     /// CPUs that went away in the middle.
     pub(super) departures: u64,
     /// Blocks that several CPUs freed at once.
@@ -29,6 +31,7 @@ impl Tally {
         self.allocations += other.allocations;
         self.refusals += other.refusals;
         self.validations += other.validations;
+        self.probes += other.probes;
         self.departures += other.departures;
         self.fights += other.fights;
         self.moves += other.moves;
@@ -40,12 +43,13 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} operations, {} allocations, {} refused, {} checks in the middle, {} CPUs gone, {} \
-             racing frees, {} blocks moved, {} ranges.",
+            "{} operations, {} allocations, {} refused, {} checks in the middle, {} looks at \
+             counters, {} CPUs gone, {} racing frees, {} blocks moved, {} ranges.",
             self.operations,
             self.allocations,
             self.refusals,
             self.validations,
+            self.probes,
             self.departures,
             self.fights,
             self.moves,

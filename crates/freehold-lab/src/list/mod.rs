@@ -80,8 +80,7 @@ fn print_settings(json: bool) -> Result<()> {
     let mut rows: Vec<ListedSetting> =
         of_designs.flat_map(|(of, table)| listed(of, table)).collect();
     for &workload in WorkloadName::value_variants() {
-        let sim = sim_settings(workload).unwrap_or_default();
-        for (of, table) in host_settings(workload).iter().chain(sim) {
+        for (of, table) in host_settings(workload).iter().chain(sim_settings(workload)) {
             // Tables that both kinds of machines or several workloads have are listed once.
             if !rows.iter().any(|row| row.of == *of) {
                 rows.extend(listed((*of).to_owned(), table));

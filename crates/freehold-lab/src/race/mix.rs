@@ -79,6 +79,9 @@ mod tests {
             *self.asked.lock().unwrap().entry((request.order(), *kind)).or_default() += 1;
             self.arena.allocator().alloc(request)
         }
+        fn alloc_bulk(&self, _: Request, _: &mut [Pfn]) -> Result<usize, Error> {
+            unreachable!("the workload allocates block by block")
+        }
         fn alloc_compacting(&self, _: Request, _: &dyn Migrate) -> Result<Pfn, Error> {
             unreachable!("the workload does not compact")
         }

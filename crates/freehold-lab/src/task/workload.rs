@@ -168,11 +168,11 @@ pub(super) fn finish<W: TaskWorkload>(
 
 impl<W: TaskWorkload> Workload for W {
     const HOST_SETTINGS: &'static [SettingTable] = &[W::SETTINGS];
-    const SIM_SETTINGS: Option<&'static [SettingTable]> = Some(if W::SETS_MEMORY {
+    const SIM_SETTINGS: &'static [SettingTable] = if W::SETS_MEMORY {
         &[W::SETTINGS, ("simulated machines", FRAME_SETTINGS)]
     } else {
         &[W::SETTINGS, ("simulated machines", FRAME_SETTINGS), ("simulated memory", NODE_SETTINGS)]
-    });
+    };
     const BRIEF: Brief = W::BRIEF;
     const TELLING: &'static [Telling] = W::TELLING;
 

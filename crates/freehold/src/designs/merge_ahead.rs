@@ -110,7 +110,7 @@ impl<P: Platform> Policy<P> for Ahead {
             }
         }
         let (mut drained, mut available) = (FrameCount::ZERO, FrameCount::ZERO);
-        let guard = design.lock_zone(platform, pages.zone);
+        let guard = design.lock_zone_of(platform, pages);
         for order in Order::ZERO.to(Order::PAGEBLOCK) {
             while let Some(block) = ready[order.index()].pop_front(&design.frames) {
                 available += design.give(&guard, block, order, pages.zone);

@@ -11,16 +11,17 @@ use crate::error::{BulkFreeError, Error};
 use crate::memmap::region::{Carver, LayoutBuilder};
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
-use crate::stat::{Census, Events, Violation, ZoneStats};
+use crate::stat::{Census, Events, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::topology::Topology;
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
 pub use block_owner::BlockOwner;
+pub use bookkeeping::{Counters, Locking};
 pub use cluster::Cluster;
 pub use freehold::{Freehold, FreeholdSettings, Pick, Tenure};
 pub use lazy_merge::LazyMerge;
 pub use merge_ahead::MergeAhead;
-pub use skeleton::{OwnSettings, Pcp, ZonedSettings};
+pub use skeleton::{Level, OwnSettings, Pcp, ZonedSettings};
 pub use zone_lock::ZoneLock;
 
 pub mod block_owner;
@@ -30,6 +31,7 @@ pub mod lazy_merge;
 pub mod merge_ahead;
 pub mod zone_lock;
 
+mod bookkeeping;
 mod pcp;
 mod pcp_tuning;
 mod skeleton;
@@ -87,6 +89,19 @@ pub trait Design<P: Platform>: Sized {
         out: &mut [Pfn],
     ) -> usize;
 
+    /// Allocates blocks into `out` as far as they can be had without ado from the preferred node,
+    /// and only if that has `spare` blocks more than it keeps back; returns how many.
+    fn alloc_quickly(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+        _spare: usize,
+        out: &mut [Pfn],
+    ) -> usize {
+        self.alloc_bulk(context, zones, request.only_node(), out)
+    }
+
     /// Frees a block, or part of one.
     fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error>;
 
@@ -141,6 +156,16 @@ pub trait Design<P: Platform>: Sized {
 
     /// What the design knows of the zone at `index`, if there is one.
     fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats>;
+
+    /// Where the frames of the zone at `index` were wanted, if there is one and the design counts.
+    fn numa_events(&self, _context: Context<'_, P>, _index: usize) -> Option<NumaEvents> {
+        None
+    }
+
+    /// The free blocks of the zone at `index` by migratetype, if there is one and they have types.
+    fn free_by_type(&self, _context: Context<'_, P>, _index: usize) -> Option<FreeByType> {
+        None
+    }
 
     /// What has happened so far.
     fn events(&self, context: Context<'_, P>) -> Events;

@@ -4,6 +4,7 @@
 //! After Linux 6.12 (`struct per_cpu_pages`): a lock that is tried and never waited for on the
 //! fast paths, and lists by order and migratetype.
 
+use super::bookkeeping::Bookkeeping;
 use super::pcp_tuning::PcpMode;
 use crate::memmap::list::ListHead;
 use crate::platform::{LockClass, Platform, RawLock, SharedCell};
@@ -80,25 +81,41 @@ impl<P: Platform> PerCpuPages<P> {
         }
     }
 
-    /// Waits for the lock: for drains and reports, from any CPU.
-    pub(crate) fn lock<'a>(&'a self, platform: &'a P) -> PcpGuard<'a, P> {
+    /// Waits for the lock: for drains and reports, from any CPU. Interrupts stay on while it waits.
+    pub(crate) fn lock<'a>(&'a self, platform: &'a P, books: Bookkeeping) -> PcpGuard<'a, P> {
         platform.pin();
         self.lock.lock();
-        PcpGuard { pcp: self, platform }
+        PcpGuard { pcp: self, platform, irq: books.enter_lists(platform) }
     }
 
-    /// A guard for a lock that the caller took with [`PerCpuPages::lock`] and then forgot.
+    /// Waits for the lock and leaves interrupts as they are: for checks.
+    pub(crate) fn lock_for_check<'a>(&'a self, platform: &'a P) -> PcpGuard<'a, P> {
+        platform.pin();
+        self.lock.lock();
+        self.adopt(platform)
+    }
+
+    /// A guard for a lock that the caller took with [`PerCpuPages::lock_for_check`] and then
+    /// forgot.
     pub(crate) fn adopt<'a>(&'a self, platform: &'a P) -> PcpGuard<'a, P> {
-        PcpGuard { pcp: self, platform }
+        PcpGuard { pcp: self, platform, irq: None }
     }
 
     /// Takes the lock if it is free. The caller has pinned itself; the guard unpins, and so does
     /// a failure.
     #[inline]
-    pub(crate) fn try_lock_pinned<'a>(&'a self, platform: &'a P) -> Option<PcpGuard<'a, P>> {
+    pub(crate) fn try_lock_pinned<'a>(
+        &'a self,
+        platform: &'a P,
+        books: Bookkeeping,
+    ) -> Option<PcpGuard<'a, P>> {
+        let irq = books.enter_lists(platform);
         if self.lock.try_lock() {
-            Some(PcpGuard { pcp: self, platform })
+            Some(PcpGuard { pcp: self, platform, irq })
         } else {
+            if let Some(irq) = irq {
+                platform.irq_restore(irq);
+            }
             platform.unpin();
             None
         }
@@ -109,6 +126,34 @@ impl<P: Platform> PerCpuPages<P> {
 pub(crate) struct PcpGuard<'a, P: Platform> {
     pcp: &'a PerCpuPages<P>,
     platform: &'a P,
+    /// What interrupts go back to, if they were disabled together with the lock.
+    irq: Option<P::IrqState>,
+}
+
+impl<P: Platform> PcpGuard<'_, P> {
+    /// Whether interrupts were disabled together with the lock.
+    #[inline]
+    pub(crate) fn has_irqs_off(&self) -> bool {
+        self.irq.is_some()
+    }
+
+    /// Enables interrupts again, if they were disabled together with the lock, which stays held. An
+    /// interrupt that wants these lists meanwhile finds them locked and does without.
+    #[inline]
+    pub(crate) fn irqs_on(&mut self) {
+        if let Some(irq) = self.irq.take() {
+            self.platform.irq_restore(irq);
+        }
+    }
+
+    /// Lets interrupts in that have waited, if they are off together with the lock.
+    pub(crate) fn let_irqs_in(&self) {
+        if let Some(irq) = self.irq {
+            self.platform.irq_restore(irq);
+            // The same state again: whatever it was then, interrupts may now be as they were.
+            let _ = self.platform.irq_save();
+        }
+    }
 }
 
 impl<P: Platform> core::ops::Deref for PcpGuard<'_, P> {
@@ -123,6 +168,9 @@ impl<P: Platform> Drop for PcpGuard<'_, P> {
     #[inline]
     fn drop(&mut self) {
         self.pcp.lock.unlock();
+        if let Some(irq) = self.irq {
+            self.platform.irq_restore(irq);
+        }
         self.platform.unpin();
     }
 }
@@ -130,6 +178,16 @@ impl<P: Platform> Drop for PcpGuard<'_, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_lock_is_on_the_line_of_what_it_guards_first() {
+        use crate::testing::TestPlatform;
+        use core::mem::offset_of;
+
+        type Of = PerCpuPages<TestPlatform>;
+        assert!(offset_of!(Of, lock) < 64 && offset_of!(Of, count) < 64);
+        assert_eq!(align_of::<Of>(), 64);
+    }
 
     #[test]
     fn every_list_has_one_order() {

@@ -44,6 +44,14 @@ impl PcpMode {
         }
     }
 
+    /// Frames that move at a time to or from the zone of a CPU's lists.
+    pub(crate) fn batch_of<P: Platform>(&self, pcp: &PerCpuPages<P>) -> u32 {
+        match *self {
+            PcpMode::Fixed { batch, .. } => batch,
+            PcpMode::Auto => pcp.batch.get(),
+        }
+    }
+
     /// Whether a drain takes from all lists in turn, rather than from one after the other.
     pub(crate) fn drains_in_turn(&self) -> bool {
         matches!(self, PcpMode::Fixed { .. })

@@ -34,7 +34,16 @@ pub(crate) struct Workbench<Y: Policy<TestPlatform>> {
 
 /// Settings with lists of constant size.
 pub(crate) fn fixed<O>(own: O, batch: u32, high: u32) -> ZonedSettings<O> {
-    ZonedSettings { pcp: Pcp::Fixed, batch, high, own }
+    let of = ZonedSettings::<()>::default();
+    ZonedSettings {
+        pcp: Pcp::Fixed,
+        batch,
+        high,
+        locking: of.locking,
+        counters: of.counters,
+        level: of.level,
+        own,
+    }
 }
 
 impl<Y: Policy<TestPlatform>> Workbench<Y> {
@@ -93,6 +102,7 @@ impl<Y: Policy<TestPlatform>> Workbench<Y> {
     /// Lets the policy take so many frames off a CPU's lists; returns how many it took.
     pub(crate) fn drain(&self, cpu: usize, wanted: u32, just_used: usize) -> u64 {
         let pages = self.pages(cpu);
+        Y::begin_drain(&self.design, &TestPlatform, &pages);
         let drained = Y::drain(&self.design, &TestPlatform, &pages, wanted, just_used).get();
         pages.pcp.count.set(pages.pcp.count.get() - drained as u32);
         drained

@@ -7,14 +7,15 @@ use crate::memmap::block::{BlockType, pageblocks};
 use crate::memmap::frame::FrameIndex;
 use crate::memmap::list::End;
 use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
-use crate::stat::Events;
 use crate::units::{FrameCount, MigrateType, NodeId, Order, ZoneKind};
 use compaction::CompactionState;
 use fallback::{Fallbacks, Mode};
+use folded::LevelOfCpu;
 use watermark::{Watermark, Watermarks};
 
 pub(crate) mod compaction;
 pub(crate) mod fallback;
+pub(crate) mod folded;
 pub(crate) mod watermark;
 
 /// The record of a zone. Fields that belong together in use share cache lines, and others do not:
@@ -42,9 +43,6 @@ struct Locked<P: Platform> {
     lock: P::Lock,
     claims: P::Cell<u64>,
     steals: P::Cell<u64>,
-    /// Frames that were handed out or taken back past the per-CPU lists.
-    allocated_directly: P::Cell<u64>,
-    freed_directly: P::Cell<u64>,
     /// Free frames in isolated pageblocks.
     isolated: P::Cell<u64>,
     /// Counts up whenever pageblocks in use may have changed their type. Written under the zone
@@ -56,7 +54,8 @@ struct Locked<P: Platform> {
 /// How full the zone is: written at every refill and drain, read by every allocation.
 #[repr(C, align(64))]
 struct Level<P: Platform> {
-    /// Frames on the free lists, but for isolated ones. Written under the zone lock.
+    /// Frames on the free lists, but for isolated ones and what CPUs have not yet told. Written
+    /// under the zone lock.
     free: P::U64,
     /// Whether the zone was seen below its high watermark (Linux's `ZONE_BELOW_HIGH`): a hint for
     /// the per-CPU lists to shrink.
@@ -73,8 +72,6 @@ impl<P: Platform> Zone<P> {
                 lock: P::Lock::new(LockClass::Zone),
                 claims: P::Cell::new(0),
                 steals: P::Cell::new(0),
-                allocated_directly: P::Cell::new(0),
-                freed_directly: P::Cell::new(0),
                 isolated: P::Cell::new(0),
                 retypes: P::U32::new(0),
                 compaction: CompactionState::new(),
@@ -116,10 +113,17 @@ impl<P: Platform> Zone<P> {
         FrameCount::new(self.setup.managed.load(Relaxed))
     }
 
-    /// How many frames are on the free lists. Frames on per-CPU lists do not count.
+    /// How many frames are on the free lists, as all read it: without what CPUs have not yet told.
+    /// Frames on per-CPU lists do not count.
     #[inline]
     pub(crate) fn free(&self) -> FrameCount {
-        FrameCount::new(self.level.free.load(Relaxed))
+        FrameCount::new(self.level_word().cast_signed().max(0).cast_unsigned())
+    }
+
+    /// The word itself, which may be below zero while CPUs have not told all.
+    #[inline]
+    pub(crate) fn level_word(&self) -> u64 {
+        self.level.free.load(Relaxed)
     }
 
     /// Free blocks by order, without isolated ones.
@@ -127,14 +131,22 @@ impl<P: Platform> Zone<P> {
         core::array::from_fn(|order| self.locked.lists.blocks(Order::new(order as u8)))
     }
 
-    /// Whether a block of `order` can be taken without going below the mark of `class`.
+    /// Whether a block of `order` can be taken without going below the mark of `class`. `level` is
+    /// asked for the level, to be compared with so many frames.
     #[inline]
-    pub(crate) fn watermark_ok(&self, order: Order, class: Watermark, limit: ZoneKind) -> bool {
+    pub(crate) fn watermark_ok(
+        &self,
+        order: Order,
+        class: Watermark,
+        limit: ZoneKind,
+        level: impl FnOnce(u64) -> FrameCount,
+    ) -> bool {
         let Some(floor) = self.setup.watermarks.floor(class, limit) else {
             return self.locked.lists.can_serve(order);
         };
         // As Linux counts it: a block of many frames may not take the level below the mark.
-        let above = self.level.free.load(Relaxed).saturating_sub(order.frames().get() - 1);
+        let others = order.frames().get() - 1;
+        let above = level(floor + others).get().saturating_sub(others);
         above > floor && (order == Order::ZERO || self.locked.lists.can_serve(order))
     }
 
@@ -150,26 +162,27 @@ impl<P: Platform> Zone<P> {
     }
 
     /// Notes, after frames came back, that the zone may be above its high watermark again.
-    pub(crate) fn note_drained(&self) {
+    pub(crate) fn note_drained(&self, level: impl FnOnce(u64) -> FrameCount) {
         if self.is_below_high()
-            && self.watermark_ok(Order::ZERO, Watermark::High, ZoneKind::Movable)
+            && self.watermark_ok(Order::ZERO, Watermark::High, ZoneKind::Movable, level)
         {
             self.level.below_high.store(0, Relaxed);
         }
     }
 
-    /// Takes the zone lock, with interrupts off. `beside` is what the design keeps beside the free
-    /// lists.
+    /// Takes the zone lock. `irq` is what interrupts go back to when it is dropped, if the caller
+    /// has disabled them for it; `level` is through whom changes of the level go; `beside` is what the design keeps beside the free lists.
     pub(crate) fn lock<'a, B: Beside<P>>(
         &'a self,
         platform: &'a P,
+        irq: Option<P::IrqState>,
         tables: Tables<'a, P>,
+        level: Option<LevelOfCpu<'a, P>>,
         beside: B,
     ) -> ZoneGuard<'a, P, B> {
-        let irq = platform.irq_save();
         self.locked.lock.lock();
         let buddy = Buddy { lists: &self.locked.lists, tables, beside };
-        ZoneGuard { zone: self, platform, irq, buddy }
+        ZoneGuard { zone: self, platform, irq, level, buddy }
     }
 }
 
@@ -177,7 +190,8 @@ impl<P: Platform> Zone<P> {
 pub(crate) struct ZoneGuard<'a, P: Platform, B> {
     zone: &'a Zone<P>,
     platform: &'a P,
-    irq: P::IrqState,
+    irq: Option<P::IrqState>,
+    level: Option<LevelOfCpu<'a, P>>,
     pub(crate) buddy: Buddy<'a, P, B>,
 }
 
@@ -273,38 +287,35 @@ impl<P: Platform, B: Beside<P>> ZoneGuard<'_, P, B> {
 
     /// Books frames that were put on the free lists.
     pub(crate) fn add_free(&self, frames: FrameCount) {
-        let level = &self.zone.level.free;
-        level.store(level.load(Relaxed) + frames.get(), Relaxed);
+        self.change_level(frames.get().cast_signed());
     }
 
     /// Books frames that were taken off the free lists.
     pub(crate) fn sub_free(&self, frames: FrameCount) {
-        let level = &self.zone.level.free;
-        level.store(level.load(Relaxed) - frames.get(), Relaxed);
+        self.change_level(-frames.get().cast_signed());
     }
 
-    /// Counts frames that were handed out past the per-CPU lists.
-    pub(crate) fn note_direct_alloc(&self, frames: FrameCount) {
-        let counter = &self.zone.locked.allocated_directly;
-        counter.set(counter.get() + frames.get());
+    #[inline]
+    fn change_level(&self, change: i64) {
+        let change = match &self.level {
+            None => change,
+            Some(cpu) => cpu.add(change),
+        };
+        if change != 0 || self.level.is_none() {
+            let level = &self.zone.level.free;
+            level.store(level.load(Relaxed).wrapping_add_signed(change), Relaxed);
+        }
     }
 
-    /// Counts frames that were taken back past the per-CPU lists.
-    pub(crate) fn note_direct_free(&self, frames: FrameCount) {
-        let counter = &self.zone.locked.freed_directly;
-        counter.set(counter.get() + frames.get());
-    }
-
-    /// What was handed out and taken back past the per-CPU lists.
-    pub(crate) fn direct_events(&self) -> Events {
-        let allocated = FrameCount::new(self.zone.locked.allocated_directly.get());
-        let freed = FrameCount::new(self.zone.locked.freed_directly.get());
-        Events {
-            allocated,
-            freed,
-            allocated_directly: allocated,
-            freed_directly: freed,
-            ..self.compaction().events()
+    /// Drops the lock, and lets interrupts in only after `count` has counted what was done under
+    /// it.
+    pub(crate) fn unlock_and_count(mut self, count: impl FnOnce()) {
+        let irq = self.irq.take();
+        let platform = self.platform;
+        drop(self);
+        count();
+        if let Some(irq) = irq {
+            platform.irq_restore(irq);
         }
     }
 
@@ -344,6 +355,8 @@ impl<P: Platform, B: Beside<P>> ZoneGuard<'_, P, B> {
 impl<P: Platform, B> Drop for ZoneGuard<'_, P, B> {
     fn drop(&mut self) {
         self.zone.locked.lock.unlock();
-        self.platform.irq_restore(self.irq);
+        if let Some(irq) = self.irq {
+            self.platform.irq_restore(irq);
+        }
     }
 }

@@ -48,7 +48,8 @@ pub(crate) fn movable_together(design: &str) -> u64 {
 /// Every combination of the settings that only this design has, the default first.
 pub(crate) fn variants<S: Settings>() -> Vec<S> {
     let mut variants = vec![S::default()];
-    let of_its_own = |name| !["pcp", "batch", "high"].contains(&name);
+    let common = ["pcp", "batch", "high", "locking", "counters", "level"];
+    let of_its_own = |name| !common.contains(&name);
     for setting in S::TABLE.iter().filter(|setting| of_its_own(setting.name)) {
         let others = setting.values.split('|').filter(|&value| value != setting.default);
         let changed: Vec<_> = others
@@ -57,6 +58,13 @@ pub(crate) fn variants<S: Settings>() -> Vec<S> {
             })
             .collect();
         variants.extend(changed);
+    }
+    // These not with each of them: what they change is the same for all.
+    if S::TABLE.iter().any(|setting| setting.name == "locking") {
+        let irq = with(&S::default(), "locking", "irq");
+        let exact = with(&S::default(), "counters", "exact");
+        let folded = with(&S::default(), "level", "folded");
+        variants.extend([with(&irq, "counters", "exact"), irq, exact, folded]);
     }
     variants
 }

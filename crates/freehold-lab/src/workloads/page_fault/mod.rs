@@ -54,12 +54,12 @@ pub(crate) struct PageFault;
 impl Workload for PageFault {
     const HOST_SETTINGS: &'static [SettingTable] =
         &[("page-fault", SETTINGS), ("page-fault, host", host::SETTINGS)];
-    const SIM_SETTINGS: Option<&'static [SettingTable]> = Some(&[
+    const SIM_SETTINGS: &'static [SettingTable] = &[
         ("page-fault", SETTINGS),
         ("page-fault, simulated", sim::SETTINGS),
         ("simulated machines", memory::FRAME_SETTINGS),
         ("simulated memory", memory::NODE_SETTINGS),
-    ]);
+    ];
 
     const BRIEF: Brief = Brief { on_host: BRIEF_ON_HOST, on_sim: BRIEF_ON_SIM };
 
@@ -156,11 +156,23 @@ fn print_sim(results: &[RunResult]) -> Result<()> {
         ]);
     }
     out!("{table}");
+    let mut table = Table::new(["design", "cpus", "interrupts off", "longest ns"]).numbers_from(1);
+    for result in results {
+        let Some(simulated) = &result.simulated else { continue };
+        table.row([
+            result.design.clone(),
+            result.cpus.to_string(),
+            percent(simulated.irq_off.share),
+            format!("{:.0}", simulated.irq_off.ns_max),
+        ]);
+    }
+    out!("{table}");
     let machine = results.first().map_or("", |result| result.machine.as_str());
     out!(
         "Simulated on {machine}: a prediction. lock wait: share of all CPU time; zone lock, LRU \
          lock: for these,\nthe former also by path. scaling: faults/s as a multiple of those of \
-         one CPU, if that was run."
+         one CPU, if that was run. interrupts off: share of all CPU time, waiting for locks \
+         included."
     );
     Ok(())
 }

@@ -9,11 +9,28 @@ use crate::memmap::list::{End, ListHead};
 use crate::platform::Platform;
 use crate::units::{FrameCount, MigrateType, Order};
 
+/// Blocks that a walk over a CPU's lists has passed. Interrupts that have waited are let in every
+/// few of them.
+#[derive(Default)]
+pub(super) struct Passed(u32);
+
+impl Passed {
+    const BETWEEN_IRQS: u32 = 64;
+
+    pub(super) fn one<P: Platform>(&mut self, pages: &Local<'_, P>) {
+        self.0 += 1;
+        if self.0.is_multiple_of(Self::BETWEEN_IRQS) {
+            pages.pcp.let_irqs_in();
+        }
+    }
+}
+
 type Local<'a, P> = LocalPages<'a, P, Owners<P>>;
 
 /// Merges what the CPU's lists hold of its own blocks, order by order from the lowest, without the
 /// zone lock.
-fn merge<P: Platform>(design: &BlockOwner<P>, pages: &Local<'_, P>) {
+pub(super) fn merge<P: Platform>(design: &BlockOwner<P>, pages: &Local<'_, P>) {
+    let mut passed = Passed::default();
     for order in Order::ZERO.to(Order::PAGEBLOCK).take(Order::PAGEBLOCK.index()) {
         for migratetype in MigrateType::ALL {
             let mut next = pages.pcp.lists[list_index(order, migratetype)].first();
@@ -25,6 +42,7 @@ fn merge<P: Platform>(design: &BlockOwner<P>, pages: &Local<'_, P>) {
                     }
                     unite(design, pages, block, buddy, order);
                 }
+                passed.one(pages);
             }
         }
     }
@@ -78,9 +96,8 @@ pub(super) fn drain<P: Platform>(
     pages: &Local<'_, P>,
     wanted: u32,
 ) -> FrameCount {
-    merge(design, pages);
     let (mut drained, mut available) = (FrameCount::ZERO, FrameCount::ZERO);
-    let guard = design.lock_zone(platform, pages.zone);
+    let guard = design.lock_zone_of(platform, pages);
     for order in Order::ZERO.to(Order::PAGEBLOCK).rev() {
         for migratetype in MigrateType::ALL {
             let list = &pages.pcp.lists[list_index(order, migratetype)];

@@ -185,7 +185,7 @@ impl<P: Platform> Policy<P> for Owners<P> {
         migratetype: MigrateType,
         wanted: u32,
     ) -> FrameCount {
-        design.absorb(pages);
+        design.absorb(platform, pages);
         let mut enough = order.to(Order::PAGEBLOCK).map(|order| list_index(order, migratetype));
         if enough.any(|list| !pages.pcp.lists[list].is_empty()) {
             return FrameCount::ZERO;
@@ -236,7 +236,7 @@ impl<P: Platform> Policy<P> for Owners<P> {
     }
 
     fn absorb(design: &Skeleton<P, Self>, pages: &LocalPages<'_, P, Self>) -> FrameCount {
-        let mut absorbed = FrameCount::ZERO;
+        let (mut absorbed, mut passed) = (FrameCount::ZERO, drain::Passed::default());
         for block in pages.own.take_all(&design.frames) {
             let order = design.frames.state(block).order().unwrap_or_default();
             // An isolated block has its former type here; the zone will know better.
@@ -246,6 +246,7 @@ impl<P: Platform> Policy<P> for Owners<P> {
             let list = &pages.pcp.lists[list_index(order, migratetype)];
             list.push(&design.frames, block, End::Front);
             absorbed += order.frames();
+            passed.one(pages);
         }
         absorbed
     }
@@ -256,6 +257,11 @@ impl<P: Platform> Policy<P> for Owners<P> {
         pages.own.iter(frames).map(|block| order(block).frames()).sum()
     }
 
+    fn begin_drain(design: &Skeleton<P, Self>, platform: &P, pages: &LocalPages<'_, P, Self>) {
+        design.absorb(platform, pages);
+        drain::merge(design, pages);
+    }
+
     fn drain(
         design: &Skeleton<P, Self>,
         platform: &P,
@@ -263,7 +269,6 @@ impl<P: Platform> Policy<P> for Owners<P> {
         wanted: u32,
         _just_used: usize,
     ) -> FrameCount {
-        design.absorb(pages);
         drain::drain(design, platform, pages, wanted)
     }
 

@@ -33,7 +33,7 @@ pub(super) fn refill<P: Platform>(
     migratetype: MigrateType,
     wanted: FrameCount,
 ) -> FrameCount {
-    let guard = design.lock_zone(platform, pages.zone);
+    let guard = design.lock_zone_of(platform, pages);
     let mut refill =
         Refill { design, guard: &guard, pages, migratetype, wanted: wanted.get(), taken: 0 };
     refill.recover_partial_blocks(order);

@@ -250,7 +250,7 @@ fn refill_by_clusters<P: Platform>(
     wanted: u32,
 ) -> u32 {
     let (frames, of) = (&design.frames, BlockType::of(migratetype));
-    let guard = design.lock_zone(platform, pages.zone);
+    let guard = design.lock_zone_of(platform, pages);
     if !Clustered::puts_off_merging(design, pages.zone) {
         return 0;
     }
@@ -334,7 +334,7 @@ fn drain_as_cluster<P: Platform>(
             first = before;
         }
     }
-    let guard = design.lock_zone(platform, pages.zone);
+    let guard = design.lock_zone_of(platform, pages);
     let unchanged = design.zone(pages.zone).retypes() == retypes;
     if !unchanged || !Clustered::puts_off_merging(design, pages.zone) {
         return false;

@@ -8,6 +8,7 @@ use crate::memmap::block::ZoneIndex;
 use crate::memmap::frame::{FrameIndex, FrameState};
 use crate::platform::{Platform, SharedCell};
 use crate::request::Request;
+use crate::stat::CpuEvents;
 use crate::units::{FrameCount, MigrateType, Order, Pfn};
 use crate::zone::fallback::Mode;
 use crate::zone::watermark::Watermark;
@@ -62,7 +63,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     fn could_ignore_watermarks(&self, zones: &[u16], request: &Request) -> bool {
         self.usable(zones, request).any(|zone| {
             let limit = request.effective_limit();
-            self.zone(zone).watermark_ok(request.order, Watermark::Ignore, limit)
+            self.watermark_ok(zone, request.order, Watermark::Ignore, limit)
         })
     }
 
@@ -86,23 +87,27 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         request: &Request,
         class: Watermark,
     ) -> Option<FrameIndex> {
-        self.usable(zones, request)
-            .filter(|&zone| self.may_take(zone, request, class))
-            .find_map(|zone| self.alloc_in(context, zone, request.order, request.migratetype))
+        self.usable(zones, request).filter(|&zone| self.may_take(zone, request, class)).find_map(
+            |zone| {
+                let block = self.alloc_in(context, zone, request.order, request.migratetype)?;
+                self.note_numa(context, zones, request, zone, request.order.frames());
+                Some(block)
+            },
+        )
     }
 
     /// Whether the zone's level allows the request, noting when the level is seen to be low.
     #[inline(always)]
     pub(super) fn may_take(&self, zone: ZoneIndex, request: &Request, class: Watermark) -> bool {
-        let zone = self.zone(zone);
+        let of = self.zone(zone);
         let limit = request.effective_limit();
-        if self.mode == PcpMode::Auto && !zone.is_below_high() {
-            if zone.watermark_ok(request.order, Watermark::High, limit) {
+        if self.mode == PcpMode::Auto && !of.is_below_high() {
+            if self.watermark_ok(zone, request.order, Watermark::High, limit) {
                 return true;
             }
-            zone.note_below_high();
+            of.note_below_high();
         }
-        zone.watermark_ok(request.order, class, limit)
+        self.watermark_ok(zone, request.order, class, limit)
     }
 
     fn alloc_in(
@@ -118,7 +123,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         {
             return Some(frame);
         }
-        self.alloc_directly(context.platform, zone, order, migratetype)
+        self.alloc_directly(context, zone, order, migratetype)
     }
 
     /// Takes a block off a CPU's lists, refilling them first if they have none.
@@ -168,7 +173,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
         pcp.count.set(pcp.count.get() + taken.get() as u32);
         pcp.expire.set(super::drain::EXPIRE_TICKS);
-        events.note_refill(taken);
+        self.books.count(platform, || events.note_refill(taken));
     }
 
     /// Takes a block from the zone, past the per-CPU lists: they do not keep its order, or their
@@ -176,16 +181,17 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     #[cold]
     fn alloc_directly(
         &self,
-        platform: &P,
+        context: Context<'_, P>,
         zone: ZoneIndex,
         order: Order,
         migratetype: MigrateType,
     ) -> Option<FrameIndex> {
-        let guard = self.lock_zone(platform, zone);
+        let guard = self.lock_zone(context.platform, zone);
         let block = guard.take(order, migratetype, &mut Mode::default())?;
         self.frames.set_state(block, FrameState::allocated(order, migratetype));
         guard.sub_free(order.frames());
-        guard.note_direct_alloc(order.frames());
+        let count = |events: &CpuEvents<P>| events.note_direct_alloc(order.frames());
+        self.unlock_and_count(context, zone, guard, count);
         Some(block)
     }
 }

@@ -42,7 +42,12 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             }
             let before = count;
             for zone in self.usable(zones, &request) {
-                count += self.fill_from(context, zone, &request, class, &mut out[count..]);
+                let filled = self.fill_from(context, zone, &request, class, &mut out[count..]);
+                count += filled;
+                if filled > 0 {
+                    let frames = FrameCount::new((filled as u64) << request.order.get());
+                    self.note_numa(context, zones, &request, zone, frames);
+                }
                 if count == out.len() {
                     return count;
                 }
@@ -88,16 +93,12 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         if Y::list(&self.mode, order, migratetype).is_some()
             && let Some(pages) = self.try_lock_here(context, zone)
         {
-            let mut count = self.take_many_listed(&pages, order, migratetype, out);
-            if count == 0 {
-                self.refill(context.platform, &pages, order, migratetype);
-                count = self.take_many_listed(&pages, order, migratetype, out);
-            }
+            let count = self.take_or_refill(context, &pages, request, out);
             if count > 0 {
                 return count;
             }
         }
-        self.take_many_directly(context.platform, zone, request, class, out)
+        self.take_many_directly(context, zone, request, class, out)
     }
 
     fn take_many_listed(
@@ -121,17 +122,75 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         count
     }
 
+    /// Fills `out` from the lists that this CPU has of the best zone of the preferred node that
+    /// stays above its low watermark with `spare` blocks less, refilling them as needed. Stops where
+    /// the lists are locked or the zone has no more.
+    pub(super) fn alloc_blocks_quickly(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &Request,
+        spare: usize,
+        out: &mut [Pfn],
+    ) -> usize {
+        let Request { order, migratetype, node, .. } = *request;
+        let has_to_spare = |&zone: &ZoneIndex| {
+            let marks = self.zone(zone).watermarks();
+            let class = first_class(request.watermark);
+            let floor = marks.floor(class, request.effective_limit()).unwrap_or(0);
+            let enough = floor + ((spare as u64) << order.get());
+            self.level_against(zone, enough).get() > enough
+        };
+        let near = zones.iter().map(|&zone| ZoneIndex(zone));
+        let mut near = near.take_while(|&zone| Some(self.zone(zone).node()) == node);
+        let Some(zone) = near.find(has_to_spare) else { return 0 };
+        if Y::list(&self.mode, order, migratetype).is_none() {
+            return 0;
+        }
+        let mut count = 0;
+        while count < out.len() {
+            let Some(pages) = self.try_lock_here(context, zone) else { break };
+            let end = out.len().min(count + CHUNK_BLOCKS);
+            let taken = self.take_or_refill(context, &pages, request, &mut out[count..end]);
+            if taken == 0 {
+                break;
+            }
+            count += taken;
+        }
+        let frames = FrameCount::new((count as u64) << order.get());
+        self.note_numa(context, zones, request, zone, frames);
+        count
+    }
+
+    /// Takes blocks off the lists, which are refilled first if they have none.
+    fn take_or_refill(
+        &self,
+        context: Context<'_, P>,
+        pages: &LocalPages<'_, P, Y>,
+        request: &Request,
+        out: &mut [Pfn],
+    ) -> usize {
+        let Request { order, migratetype, .. } = *request;
+        match self.take_many_listed(pages, order, migratetype, out) {
+            0 => {
+                self.refill(context.platform, pages, order, migratetype);
+                self.take_many_listed(pages, order, migratetype, out)
+            }
+            count => count,
+        }
+    }
+
     /// Takes blocks from the zone, each as a request of its own would, under one hold of the lock.
     fn take_many_directly(
         &self,
-        platform: &P,
+        context: Context<'_, P>,
         zone: ZoneIndex,
         request: &Request,
         class: Watermark,
         out: &mut [Pfn],
     ) -> usize {
         let Request { order, migratetype, .. } = *request;
-        let guard = self.lock_zone(platform, zone);
+        let guard = self.lock_zone(context.platform, zone);
         let (mut mode, mut count) = (Mode::default(), 0);
         for slot in out {
             if !self.may_take(zone, request, class) {
@@ -143,7 +202,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             *slot = self.frames.pfn_of(block);
             count += 1;
         }
-        guard.note_direct_alloc(FrameCount::new((count as u64) << order.get()));
+        let frames = FrameCount::new((count as u64) << order.get());
+        self.unlock_and_count(context, zone, guard, |events| events.note_direct_alloc(frames));
         count
     }
 
@@ -185,7 +245,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                         });
                         let list_of = &pages.pcp.lists[list];
                         let freed = list_of.push_front_many(&self.frames, blocks);
-                        self.note_pushed(platform, &pages, list, order, freed);
+                        self.note_pushed(platform, pages, list, order, freed);
                         return;
                     }
                 }
@@ -201,7 +261,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let mut claimed = [first; CHUNK_BLOCKS];
         let blocks = core::iter::once(first).chain(run);
         let count = claimed.iter_mut().zip(blocks).map(|(slot, block)| *slot = block).count();
-        self.free_directly(platform, zone, &claimed[..count], order);
+        self.free_directly(context, zone, &claimed[..count], order);
     }
 }
 

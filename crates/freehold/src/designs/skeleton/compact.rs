@@ -58,6 +58,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             match outcome {
                 Outcome::Captured(block) => {
                     state.note_allocation(order);
+                    drop(guard);
+                    self.note_numa(context, zones, &request, zone, order.frames());
                     return Ok(self.frames.pfn_of(block));
                 }
                 Outcome::Success => {
@@ -112,7 +114,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 
     fn serves(&self, zone: ZoneIndex, request: &Request) -> bool {
         let limit = request.effective_limit();
-        self.zone(zone).watermark_ok(request.order, request.watermark, limit)
+        self.watermark_ok(zone, request.order, request.watermark, limit)
     }
 
     /// Whether compaction can help: there is memory to work with, and fragmentation is to blame.
@@ -120,12 +122,12 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let Request { order, .. } = *request;
         let costly = order > COSTLY_ORDER;
         let class = if costly { Watermark::Low } else { Watermark::Min };
-        let zone = self.zone(zone);
-        let floor = zone.watermarks().floor(class, request.effective_limit()).unwrap_or(0);
-        if zone.free().get() <= floor + 2 * order.frames().get() {
+        let floor = self.zone(zone).watermarks().floor(class, request.effective_limit());
+        let enough = floor.unwrap_or(0) + 2 * order.frames().get();
+        if self.level_against(zone, enough).get() <= enough {
             return false;
         }
-        !costly || is_to_blame(&zone.free_blocks(), order)
+        !costly || is_to_blame(&self.zone(zone).free_blocks(), order)
     }
 
     /// Compacts all zones as far as it goes.

@@ -11,27 +11,51 @@ use crate::units::{CpuId, FrameCount, MigrateType, Order};
 /// After so many quiet ticks, a CPU gives back what it keeps of another node's zone.
 pub(super) const EXPIRE_TICKS: u32 = 3;
 
-/// A CPU's lists are emptied so many frames at a time, and the locks dropped in between, so that
-/// nobody waits for a whole list.
-const DRAIN_CHUNK_FRAMES: u32 = 2048;
-
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    /// Returns at least `frames` frames to the zone, or all that there are. `just_used` is the list
-    /// that a block was put on last.
+    /// Returns at least `frames` frames to the zone, or all that there are, a batch at a time. All
+    /// locks are dropped in between, so that neither they nor interrupts wait for a whole list; who
+    /// then finds the lists locked leaves them to whoever has them. `just_used` is the list that a
+    /// block was put on last.
     #[cold]
     pub(super) fn drain_pages(
+        &self,
+        platform: &P,
+        pages: LocalPages<'_, P, Y>,
+        frames: u32,
+        just_used: usize,
+    ) {
+        let (cpu, zone) = (pages.cpu, pages.zone);
+        Y::begin_drain(self, platform, &pages);
+        let mut left = frames;
+        let mut locked = Some(pages);
+        while let Some(pages) = locked {
+            let drained = self.drain_batch(platform, &pages, left, just_used);
+            drop(pages);
+            left = left.saturating_sub(drained.get() as u32);
+            if left == 0 || drained == FrameCount::ZERO {
+                break;
+            }
+            platform.pin();
+            locked = self.try_lock_pinned(platform, cpu, zone);
+        }
+    }
+
+    /// Returns a batch of frames to the zone, or so many, or all that there are; returns how many.
+    fn drain_batch(
         &self,
         platform: &P,
         pages: &LocalPages<'_, P, Y>,
         frames: u32,
         just_used: usize,
-    ) {
+    ) -> FrameCount {
         let LocalPages { pcp, events, zone, .. } = pages;
-        let drained = Y::drain(self, platform, pages, frames.min(pcp.count.get()), just_used);
+        let wanted = frames.min(self.mode.batch_of(pcp).max(1)).min(pcp.count.get());
+        let drained = Y::drain(self, platform, pages, wanted, just_used);
         pcp.count.set(pcp.count.get() - drained.get() as u32);
         pcp.expire.set(EXPIRE_TICKS);
-        events.note_drain(drained);
-        self.zone(*zone).note_drained();
+        self.books.count(platform, || events.note_drain(drained));
+        self.zone(*zone).note_drained(|enough| self.level_against(*zone, enough));
+        drained
     }
 
     /// Empties all lists of one CPU.
@@ -39,21 +63,22 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         for zone in self.zone_indexes() {
             loop {
                 let pages = self.lock_pcp(platform, cpu, zone);
-                self.absorb(&pages);
-                if pages.pcp.count.get() == 0 {
+                self.absorb(platform, &pages);
+                let count = pages.pcp.count.get();
+                if count == 0 {
                     break;
                 }
-                self.drain_pages(platform, &pages, DRAIN_CHUNK_FRAMES, 0);
+                self.drain_pages(platform, pages, count, 0);
             }
         }
     }
 
     /// Moves what is on a CPU's queue to its lists.
-    pub(crate) fn absorb(&self, pages: &LocalPages<'_, P, Y>) {
+    pub(crate) fn absorb(&self, platform: &P, pages: &LocalPages<'_, P, Y>) {
         let frames = Y::absorb(self, pages);
         if frames > FrameCount::ZERO {
             pages.pcp.count.set(pages.pcp.count.get() + frames.get() as u32);
-            pages.events.note_free(frames);
+            self.books.count(platform, || pages.events.note_free(frames));
         }
     }
 
@@ -70,21 +95,14 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let cpu = context.topology.fold(cpu);
         for zone in self.zone_indexes() {
             let pages = self.lock_pcp(context.platform, cpu, zone);
-            self.absorb(&pages);
+            self.absorb(context.platform, &pages);
             let mut excess = self.mode.decay(&pages.pcp);
             let batch = pages.pcp.batch.get();
             if self.zone(zone).node() != home && has_expired(&pages) {
                 excess = excess.max(batch);
             }
-            drop(pages);
-            // A batch at a time, with the locks dropped in between.
-            while excess > 0 {
-                let pages = self.lock_pcp(context.platform, cpu, zone);
-                if pages.pcp.count.get() == 0 {
-                    break;
-                }
-                self.drain_pages(context.platform, &pages, excess.min(batch), 0);
-                excess = excess.saturating_sub(batch);
+            if excess > 0 {
+                self.drain_pages(context.platform, pages, excess, 0);
             }
         }
     }
@@ -112,7 +130,7 @@ pub(crate) fn drain_lists<P: Platform, Y: Policy<P>>(
     mut each: impl FnMut(FrameIndex),
 ) -> FrameCount {
     let (mut drained, mut available) = (FrameCount::ZERO, FrameCount::ZERO);
-    let guard = design.lock_zone(platform, pages.zone);
+    let guard = design.lock_zone_of(platform, pages);
     for_each_victim(design, pages, wanted, just_used, |block, order| {
         each(block);
         available += design.give(&guard, block, order, pages.zone);

@@ -107,7 +107,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                         let mark = Y::mark(self, &pages, frame, order, of);
                         self.frames.set_state(frame, mark);
                         pages.pcp.lists[list].push(&self.frames, frame, End::Front);
-                        self.note_pushed(platform, &pages, list, order, 1);
+                        self.note_pushed(platform, pages, list, order, 1);
                         return;
                     }
                 }
@@ -118,7 +118,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 }
             }
         }
-        self.free_directly(platform, zone, &[frame], order);
+        self.free_directly(context, zone, &[frame], order);
     }
 
     /// Books blocks that were put on a CPU's list, and drains the lists if they have become too
@@ -127,17 +127,27 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     pub(super) fn note_pushed(
         &self,
         platform: &P,
-        pages: &LocalPages<'_, P, Y>,
+        mut pages: LocalPages<'_, P, Y>,
         list: usize,
         order: Order,
         blocks: usize,
     ) {
-        let LocalPages { pcp, events, zone, .. } = pages;
+        let LocalPages { pcp, events, zone, .. } = &pages;
         let frames = (blocks as u32) << order.get();
         pcp.count.set(pcp.count.get() + frames);
-        events.note_free(FrameCount::new(u64::from(frames)));
+        let freed = FrameCount::new(u64::from(frames));
+        if !self.books.counts_late() {
+            self.books.count(platform, || events.note_free(freed));
+        }
         let below_high = || self.zone(*zone).is_below_high();
-        if let Some(frames) = self.mode.note_free(pcp, order, blocks, below_high) {
+        let excess = self.mode.note_free(pcp, order, blocks, below_high);
+        if self.books.counts_late() {
+            if excess.is_none() {
+                pages.pcp.irqs_on();
+            }
+            pages.events.note_free(freed);
+        }
+        if let Some(frames) = excess {
             self.drain_pages(platform, pages, frames, list);
         }
     }
@@ -146,16 +156,17 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     #[cold]
     pub(super) fn free_directly(
         &self,
-        platform: &P,
+        context: Context<'_, P>,
         zone: ZoneIndex,
         blocks: &[FrameIndex],
         order: Order,
     ) {
-        let guard = self.lock_zone(platform, zone);
+        let guard = self.lock_zone(context.platform, zone);
         for &block in blocks {
             guard.add_free(self.give(&guard, block, order, zone));
-            guard.note_direct_free(order.frames());
         }
+        let frames = FrameCount::new((blocks.len() as u64) << order.get());
+        self.unlock_and_count(context, zone, guard, |events| events.note_direct_free(frames));
     }
 
     /// Frees a block to its zone in the way of the design; returns by how many frames the level

@@ -43,7 +43,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let span = Span { first, end: FrameIndex(first.0 + frames.get() as u32) };
         let zone = self.blocks.zone(first).ok_or(Error::ForeignFrame)?;
         self.claim_span(context.platform, zone, span)?;
-        self.give_span(context.platform, zone, span);
+        self.give_span(context, zone, span);
         Ok(())
     }
 
@@ -167,19 +167,21 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// Frees a range of claimed blocks, with the lock dropped in between.
-    fn give_span(&self, platform: &P, zone: ZoneIndex, span: Span) {
+    fn give_span(&self, context: Context<'_, P>, zone: ZoneIndex, span: Span) {
         let mut at = span.first;
         while at < span.end {
-            let guard = self.lock_zone(platform, zone);
+            let mut freed = FrameCount::ZERO;
+            let guard = self.lock_zone(context.platform, zone);
             for _ in 0..CHUNK_BLOCKS {
                 if at >= span.end {
                     break;
                 }
                 let order = self.frames.state(at).order().unwrap_or(Order::ZERO);
                 guard.add_free(self.give(&guard, at, order, zone));
-                guard.note_direct_free(order.frames());
+                freed += order.frames();
                 at = at.after(order);
             }
+            self.unlock_and_count(context, zone, guard, |events| events.note_direct_free(freed));
         }
     }
 }

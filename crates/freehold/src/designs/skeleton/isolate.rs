@@ -141,7 +141,7 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
         state: FrameState,
         owner: &dyn Migrate,
     ) -> Result<Result<(), MigrateError>, Obstacle> {
-        let (design, platform) = (self.design, self.context.platform);
+        let (design, context) = (self.design, self.context);
         let order = state.order().unwrap_or(Order::ZERO);
         let from = at.head(order);
         let target = Target::new(self, from, order);
@@ -155,8 +155,8 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
             // Moved, as the owner says, but not given up: whoever freed it meanwhile had no right.
             return Ok(Err(MigrateError::Busy));
         }
-        design.free_directly(platform, self.zone, &[from], order);
-        let guard = design.lock_zone(platform, self.zone);
+        design.free_directly(context, self.zone, &[from], order);
+        let guard = design.lock_zone(context.platform, self.zone);
         guard.compaction().note_migrated(order.frames());
         Ok(Ok(()))
     }
@@ -172,11 +172,13 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
             let state = FrameState::allocated(order, MigrateType::Unmovable);
             self.design.frames.set_state(at, state);
             guard.add_isolated(-(order.frames().get() as i64));
-            guard.note_direct_alloc(order.frames());
             at = at.after(order);
             if at == end {
                 guard.compaction().note_range();
             }
+            self.design.unlock_and_count(self.context, self.zone, guard, |events| {
+                events.note_direct_alloc(order.frames());
+            });
         }
     }
 }
@@ -231,7 +233,7 @@ impl<P: Platform, Y: Policy<P>> Drop for Target<'_, P, Y> {
             // An error means that the owner has freed what it was not given; then that is done.
             if let Ok(block) = self.design.claim(platform, pfn, self.order) {
                 let (zone, _) = self.design.blocks.of_used(block);
-                self.design.free_directly(platform, zone, &[block], self.order);
+                self.design.free_directly(self.context, zone, &[block], self.order);
             }
         }
     }

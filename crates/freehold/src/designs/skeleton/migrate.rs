@@ -281,7 +281,8 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             let order = state.order().unwrap_or(Order::ZERO);
             if self.is_target(state) {
                 // As Linux counts it: one such block stays above the mark.
-                if zone.free() <= min + order.frames() {
+                let enough = min + order.frames();
+                if self.design.level_against(self.zone, enough.get()) <= enough {
                     return false;
                 }
                 guard.buddy.remove_any(self.free_at);
@@ -304,19 +305,18 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             }
         }
         self.left_blocks = 0;
-        self.book(&guard);
-    }
-
-    fn book(&mut self, guard: &ZoneGuard<'_, P, Y::Beside<'_>>) {
         let taken_back = core::mem::take(&mut self.taken_back);
-        guard.note_direct_alloc(core::mem::take(&mut self.handed_out));
-        guard.note_direct_free(taken_back);
         guard.compaction().note_migrated(taken_back);
+        let handed_out = core::mem::take(&mut self.handed_out);
+        self.design.unlock_and_count(self.context, self.zone, guard, |events| {
+            events.note_direct_alloc(handed_out);
+            events.note_direct_free(taken_back);
+        });
     }
 
     /// Takes the free block that `part` has become a part of, if it serves the request.
     fn capture(
-        &self,
+        &mut self,
         guard: &ZoneGuard<'_, P, Y::Beside<'_>>,
         part: FrameIndex,
     ) -> Option<FrameIndex> {
@@ -325,14 +325,14 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         let mut larger = order.to(Order::BUDDY_MAX);
         let from = larger.find(|&from| frames.state(part.head(from)).is(Tag::Buddy, from))?;
         let limit = self.request?.effective_limit();
-        let allowed = self.design.zone(self.zone).watermark_ok(order, watermark, limit);
+        let allowed = self.design.watermark_ok(self.zone, order, watermark, limit);
         let block = part.head(from);
         if !allowed || !guard.capture(block, from, order, migratetype) {
             return None;
         }
         frames.set_state(block, FrameState::allocated(order, migratetype));
         guard.sub_free(order.frames());
-        guard.note_direct_alloc(order.frames());
+        self.handed_out += order.frames();
         Some(block)
     }
 

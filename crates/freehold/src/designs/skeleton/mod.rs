@@ -7,6 +7,7 @@
 use crate::buddy::Tables;
 use crate::compact::{Compaction, Migrate};
 use crate::config::{Config, MemoryRange};
+use crate::designs::bookkeeping::{Bookkeeping, Counters};
 use crate::designs::pcp::{PcpGuard, PerCpuPages};
 use crate::designs::pcp_tuning::PcpMode;
 use crate::designs::{Context, Design};
@@ -16,7 +17,7 @@ use crate::memmap::frame::{FrameTable, FrameTablePlan};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock};
 use crate::request::{RangeRequest, Request};
-use crate::stat::{Census, CpuEvents, Events, Violation, ZoneStats};
+use crate::stat::{Census, CpuEvents, Events, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 use crate::zone::{Zone, ZoneGuard};
 
@@ -33,6 +34,7 @@ mod policy;
 mod range;
 mod report;
 mod settings;
+mod stat;
 mod validate;
 mod walk;
 
@@ -41,6 +43,7 @@ pub use policy::OwnSettings;
 pub(crate) use policy::refill_one_by_one;
 pub(super) use policy::{NoneOfItsOwn, Policy, Route};
 pub use settings::{Pcp, ZonedSettings};
+pub use stat::Level;
 
 /// A design with one lock a zone.
 pub struct Skeleton<P: Platform, Y: Policy<P>> {
@@ -50,7 +53,11 @@ pub struct Skeleton<P: Platform, Y: Policy<P>> {
     /// What each CPU keeps of each zone: all zones of CPU 0, then all of CPU 1, and so on.
     cpus: Table<PerCpu<P, Y>>,
     hotplug: Table<Hotplug<P>>,
+    /// In the order of `cpus`.
+    stats: Table<stat::CpuStat<P>>,
+    level: Level,
     pub(crate) mode: PcpMode,
+    pub(crate) books: Bookkeeping,
     pub(crate) policy: Y,
 }
 
@@ -76,7 +83,10 @@ pub struct SkeletonPlan<P: Platform, Y: Policy<P>> {
     cpus: TablePlan<PerCpu<P, Y>>,
     policy: Y::Plan,
     frames: FrameTablePlan<P>,
+    stats: TablePlan<stat::CpuStat<P>>,
+    level: Level,
     mode: PcpMode,
+    books: Bookkeeping,
 }
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
@@ -90,8 +100,49 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         platform: &'a P,
         zone: ZoneIndex,
     ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
+        self.lock_zone_after(platform, self.books.enter_zone(platform), zone)
+    }
+
+    /// Takes the lock of the zone that a CPU's locked pages are of.
+    pub(crate) fn lock_zone_of<'a>(
+        &'a self,
+        platform: &'a P,
+        pages: &LocalPages<'_, P, Y>,
+    ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
+        let already = pages.pcp.has_irqs_off();
+        let irq = if already { None } else { self.books.enter_zone(platform) };
+        self.lock_zone_after(platform, irq, pages.zone)
+    }
+
+    fn lock_zone_after<'a>(
+        &'a self,
+        platform: &'a P,
+        irq: Option<P::IrqState>,
+        zone: ZoneIndex,
+    ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
         let tables = Tables { frames: &self.frames, blocks: &self.blocks };
-        self.zone(zone).lock(platform, tables, Y::beside(self, platform, zone))
+        let level = self.level_here(platform, zone);
+        self.zone(zone).lock(platform, irq, tables, level, Y::beside(self, platform, zone))
+    }
+
+    /// Drops a zone lock and counts what was done under it past the lists of any CPU: with
+    /// interrupts still off, if counts are to be exact.
+    fn unlock_and_count(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        guard: ZoneGuard<'_, P, Y::Beside<'_>>,
+        count: impl FnOnce(&CpuEvents<P>),
+    ) {
+        let cpu = context.topology.fold(context.platform.cpu());
+        let count = || count(&self.per_cpu(cpu, zone).events);
+        match self.books.counters {
+            Counters::Exact => guard.unlock_and_count(count),
+            Counters::Relaxed => {
+                drop(guard);
+                count();
+            }
+        }
     }
 
     #[inline(always)]
@@ -120,7 +171,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         zone: ZoneIndex,
     ) -> Option<LocalPages<'a, P, Y>> {
         let PerCpu { pages, events, own } = self.per_cpu(cpu, zone);
-        let pcp = pages.try_lock_pinned(platform)?;
+        let pcp = pages.try_lock_pinned(platform, self.books)?;
         Some(LocalPages { pcp, events, own, zone, cpu })
     }
 
@@ -132,7 +183,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         zone: ZoneIndex,
     ) -> LocalPages<'a, P, Y> {
         let PerCpu { pages, events, own } = self.per_cpu(cpu, zone);
-        LocalPages { pcp: pages.lock(platform), events, own, zone, cpu }
+        LocalPages { pcp: pages.lock(platform, self.books), events, own, zone, cpu }
     }
 
     pub(crate) fn zone_indexes(&self) -> impl Iterator<Item = ZoneIndex> + use<P, Y> {
@@ -164,12 +215,15 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
         let per_cpus = config.cpu_nodes.len() * zones;
         Ok(SkeletonPlan {
             mode: settings.mode()?,
+            books: settings.bookkeeping(),
             zones: layout.table(SectionKind::Zones, zones)?,
             hotplug: layout.table(SectionKind::Zones, 1)?,
             blocks: BlockTablePlan::new(config, layout)?,
             cpus: layout.table(SectionKind::PerCpu, per_cpus)?,
             policy: Y::plan(config, settings, layout)?,
             frames: FrameTablePlan::new(config, layout)?,
+            stats: layout.table(SectionKind::PerCpu, per_cpus)?,
+            level: settings.level,
         })
     }
 
@@ -198,7 +252,10 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
             }),
             policy: Y::carve(plan.policy, config, settings, carver),
             frames: FrameTable::carve(&plan.frames, carver),
+            stats: carver.table(plan.stats, |_| stat::CpuStat::new()),
+            level: plan.level,
             mode: plan.mode,
+            books: plan.books,
         }
     }
 
@@ -224,6 +281,17 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
         out: &mut [Pfn],
     ) -> usize {
         self.alloc_blocks(context, zones, request, out)
+    }
+
+    fn alloc_quickly(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+        spare: usize,
+        out: &mut [Pfn],
+    ) -> usize {
+        self.alloc_blocks_quickly(context, zones, &request, spare, out)
     }
 
     #[inline]
@@ -298,11 +366,45 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
         self.stats_of(context, index)
     }
 
+    fn numa_events(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents> {
+        self.numa_of(context, index)
+    }
+
+    fn free_by_type(&self, _context: Context<'_, P>, index: usize) -> Option<FreeByType> {
+        self.count_by_type(index)
+    }
+
     fn events(&self, context: Context<'_, P>) -> Events {
         self.sum_events(context)
     }
 
     fn validate(&self, context: Context<'_, P>) -> Result<Census, Violation> {
         self.check_books(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::mem::offset_of;
+
+    use super::*;
+    use crate::designs::zone_lock::Baseline;
+    use crate::testing::TestPlatform;
+
+    #[test]
+    fn lists_and_statistics_are_on_lines_of_their_own() {
+        type Of = PerCpu<TestPlatform, Baseline>;
+        let line_of = |offset: usize| offset / 64;
+        let (pages, events) = (offset_of!(Of, pages), offset_of!(Of, events));
+        let (pages_end, events_end) = (
+            pages + size_of::<PerCpuPages<TestPlatform>>(),
+            events + size_of::<CpuEvents<TestPlatform>>(),
+        );
+        assert!(
+            line_of(pages_end - 1) < line_of(events) || line_of(events_end - 1) < line_of(pages)
+        );
+        // Nor does a CPU share its lines with the next one.
+        assert_eq!((align_of::<Of>(), size_of::<Of>() % 64), (64, 0));
+        assert_eq!(size_of::<CpuEvents<TestPlatform>>(), 64, "one line of statistics");
     }
 }

@@ -160,6 +160,9 @@ pub trait Policy<P: Platform>: Sized {
         FrameCount::ZERO
     }
 
+    /// Prepares a CPU's lists for a drain in several steps.
+    fn begin_drain(_design: &Skeleton<P, Self>, _platform: &P, _pages: &LocalPages<'_, P, Self>) {}
+
     /// Returns at least `wanted` frames, of which there are so many, from a CPU's lists to the
     /// zone; returns how many. `just_used` is the list that a block was put on last.
     fn drain(
@@ -205,7 +208,9 @@ pub trait Policy<P: Platform>: Sized {
     fn retire(_design: &Skeleton<P, Self>, _platform: &P, _cpu: usize, _zone: ZoneIndex) {}
 }
 
-/// Takes blocks from the zone one by one, under one hold of its lock, to the back of a list.
+/// Takes blocks from the zone one by one to the back of a list. After each batch the zone lock is
+/// dropped and interrupts are let in, so that a large refill holds up nobody for longer than a
+/// small one.
 pub(crate) fn refill_one_by_one<P: Platform, Y: Policy<P>>(
     design: &Skeleton<P, Y>,
     platform: &P,
@@ -214,17 +219,30 @@ pub(crate) fn refill_one_by_one<P: Platform, Y: Policy<P>>(
     migratetype: MigrateType,
     wanted: u32,
 ) -> FrameCount {
-    let (mut mode, mut taken) = (Mode::default(), FrameCount::ZERO);
+    let mut taken = FrameCount::ZERO;
     let of = BlockType::of(migratetype);
     let list = &pages.pcp.lists[list_index(order, migratetype)];
-    let guard = design.lock_zone(platform, pages.zone);
-    for _ in 0..wanted {
-        let Some(block) = guard.take(order, migratetype, &mut mode) else { break };
-        design.frames.set_state(block, Y::mark(design, pages, block, order, of));
-        list.push(&design.frames, block, End::Back);
-        taken += order.frames();
+    let batch = design.mode.batch_of(&pages.pcp).max(1);
+    let mut left = wanted;
+    while left > 0 {
+        if left < wanted {
+            pages.pcp.let_irqs_in();
+        }
+        let guard = design.lock_zone_of(platform, pages);
+        let (mut mode, mut of_batch) = (Mode::default(), FrameCount::ZERO);
+        for _ in 0..left.min(batch) {
+            let Some(block) = guard.take(order, migratetype, &mut mode) else {
+                left = 0;
+                break;
+            };
+            design.frames.set_state(block, Y::mark(design, pages, block, order, of));
+            list.push(&design.frames, block, End::Back);
+            of_batch += order.frames();
+        }
+        guard.sub_free(of_batch);
+        taken += of_batch;
+        left = left.saturating_sub(batch);
     }
-    guard.sub_free(taken);
     taken
 }
 

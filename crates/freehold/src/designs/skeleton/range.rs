@@ -55,7 +55,11 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                         passed
                     }
                     Place::Promising => match self.try_place(context, zone, first, end, owner) {
-                        Ok(()) => return Ok(self.frames.pfn_of(first)),
+                        Ok(()) => {
+                            let near = &request.near;
+                            self.note_numa(context, zones, near, zone, request.frames);
+                            return Ok(self.frames.pfn_of(first));
+                        }
                         Err(obstacle) => {
                             is_busy = true;
                             if obstacle.error != Error::RangeBusy {
@@ -106,10 +110,10 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     fn check_level(&self, zones: &[u16], request: &RangeRequest) -> Result<(), Error> {
         let limit = request.near.effective_limit();
         let (mut free, mut spare) = (0, 0);
-        for zone in zones.iter().map(|&zone| self.zone(ZoneIndex(zone))) {
-            let level = zone.free().get();
+        for zone in zones.iter().map(|&zone| ZoneIndex(zone)) {
+            let level = self.exact_level(zone).get();
             free += level;
-            let floor = zone.watermarks().floor(Watermark::Min, limit).unwrap_or(0);
+            let floor = self.zone(zone).watermarks().floor(Watermark::Min, limit).unwrap_or(0);
             spare += level.saturating_sub(floor);
         }
         let wanted = request.frames.get();

@@ -3,9 +3,10 @@
 use super::{Policy, Skeleton};
 use crate::designs::Context;
 use crate::memmap::block::ZoneIndex;
+use crate::memmap::frame::{FrameIndex, Tag};
 use crate::platform::{Platform, SharedCell};
-use crate::stat::{Events, ZoneStats};
-use crate::units::FrameCount;
+use crate::stat::{Events, FreeByType, ZoneStats};
+use crate::units::{FrameCount, Order};
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// The state of the zone at `index`.
@@ -27,7 +28,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             node: zone.node(),
             kind: zone.kind(),
             managed: zone.managed(),
-            free: zone.free(),
+            free: self.exact_level(index),
             per_cpu,
             isolated: guard.isolated(),
             free_blocks: zone.free_blocks(),
@@ -35,6 +36,33 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             claims: fallbacks.claims,
             steals: fallbacks.steals,
         })
+    }
+
+    /// The free blocks of the zone at `index` by migratetype, as their marks say at the moment.
+    pub(super) fn count_by_type(&self, index: usize) -> Option<FreeByType> {
+        if index >= self.zones.len() {
+            return None;
+        }
+        let mut counts = FreeByType::default();
+        let mut next = FrameIndex(0);
+        for pageblock in self.pageblocks_of(ZoneIndex(index as u16)) {
+            if let Some(migratetype) = self.blocks.block_type(pageblock).migratetype() {
+                counts.pageblocks[migratetype.index()] += 1;
+            }
+            // The block before may reach into this pageblock.
+            next = next.max(pageblock);
+            while next < pageblock.after(Order::PAGEBLOCK) {
+                let state = self.frames.state(next);
+                let order = state.order().unwrap_or(Order::ZERO);
+                if state.tag() == Tag::Buddy
+                    && let Some(migratetype) = state.block_type().migratetype()
+                {
+                    counts.blocks[migratetype.index()][order.index()] += 1;
+                }
+                next = next.after(order);
+            }
+        }
+        Some(counts)
     }
 
     /// The events of all CPUs and zones.
@@ -48,7 +76,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 // Freed, though their CPU has not seen them yet.
                 events.freed += Y::queued(self, &pages);
             }
-            events.add(&self.lock_zone(context.platform, zone).direct_events());
+            events.add(&self.lock_zone(context.platform, zone).compaction().events());
         }
         events
     }

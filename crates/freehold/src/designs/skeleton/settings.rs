@@ -3,7 +3,9 @@
 use core::fmt;
 
 use super::policy::OwnSettings;
+use super::stat::Level;
 use crate::Error;
+use crate::designs::bookkeeping::{Bookkeeping, Counters, Locking};
 use crate::designs::pcp_tuning::PcpMode;
 use crate::designs::{Setting, SettingError, Settings};
 
@@ -16,6 +18,12 @@ pub struct ZonedSettings<O> {
     pub batch: u32,
     /// Frames that a CPU keeps when the lists are fixed.
     pub high: u32,
+    /// What is off while a CPU's lists are worked on: nothing, unless told otherwise.
+    pub locking: Locking,
+    /// How events are counted: relaxed, unless told otherwise.
+    pub counters: Counters,
+    /// How the level of free frames of a zone is kept: exactly, unless told otherwise.
+    pub level: Level,
     /// What only this design can be told.
     pub own: O,
 }
@@ -31,7 +39,15 @@ pub enum Pcp {
 
 impl<O: Default> Default for ZonedSettings<O> {
     fn default() -> Self {
-        ZonedSettings { pcp: Pcp::Auto, batch: 31, high: 186, own: O::default() }
+        ZonedSettings {
+            pcp: Pcp::Auto,
+            batch: 31,
+            high: 186,
+            locking: Locking::Local,
+            counters: Counters::Relaxed,
+            level: Level::Exact,
+            own: O::default(),
+        }
     }
 }
 
@@ -39,7 +55,7 @@ impl<O: Default> Default for ZonedSettings<O> {
 const FRAMES_MAX: u32 = 1 << 20;
 
 /// The settings that all designs of the skeleton have.
-const COMMON: [Setting; 3] = [
+const COMMON: [Setting; 6] = [
     Setting {
         name: "pcp",
         values: "fixed|auto",
@@ -57,6 +73,24 @@ const COMMON: [Setting; 3] = [
         values: "batch..=1048576",
         default: "186",
         meaning: "frames a CPU keeps of one zone when pcp=fixed",
+    },
+    Setting {
+        name: "locking",
+        values: "irq|local|rt",
+        default: "local",
+        meaning: "interrupts off over list and zone lock, over the zone lock alone, or never",
+    },
+    Setting {
+        name: "counters",
+        values: "exact|relaxed",
+        default: "relaxed",
+        meaning: "events counted with interrupts off, or in plain words of each CPU",
+    },
+    Setting {
+        name: "level",
+        values: "exact|folded",
+        default: "exact",
+        meaning: "free frames of a zone in one word, or with a small difference for each CPU",
     },
 ];
 
@@ -90,6 +124,35 @@ impl<O: OwnSettings> ZonedSettings<O> {
     }
 }
 
+impl<O> ZonedSettings<O> {
+    /// What protects lists and counters.
+    pub(crate) fn bookkeeping(&self) -> Bookkeeping {
+        Bookkeeping { locking: self.locking, counters: self.counters }
+    }
+}
+
+/// The words for each way of locking.
+const LOCKING: [(&str, Locking); 3] =
+    [("irq", Locking::Irq), ("local", Locking::Local), ("rt", Locking::Rt)];
+
+/// The words for each way of counting.
+const COUNTERS: [(&str, Counters); 2] =
+    [("exact", Counters::Exact), ("relaxed", Counters::Relaxed)];
+
+/// The words for each way of keeping the level.
+const LEVEL: [(&str, Level); 2] = [("exact", Level::Exact), ("folded", Level::Folded)];
+
+/// What a word stands for.
+fn meaning<T: Copy>(words: &[(&str, T)], value: &str) -> Result<T, SettingError> {
+    let word = words.iter().find(|(word, _)| *word == value);
+    word.map(|(_, meaning)| *meaning).ok_or(SettingError::BadValue)
+}
+
+/// The word for something.
+fn word<T: PartialEq>(words: &[(&'static str, T)], meaning: T) -> &'static str {
+    words.iter().find(|(_, of)| *of == meaning).map_or("", |(word, _)| word)
+}
+
 impl<O: OwnSettings> Settings for ZonedSettings<O> {
     const TABLE: &'static [Setting] = Self::ALL.split_at(COMMON.len() + O::TABLE.len()).0;
 
@@ -104,6 +167,9 @@ impl<O: OwnSettings> Settings for ZonedSettings<O> {
             ("pcp", _) => return Err(SettingError::BadValue),
             ("batch", _) => self.batch = frames()?,
             ("high", _) => self.high = frames()?,
+            ("locking", _) => self.locking = meaning(&LOCKING, value)?,
+            ("counters", _) => self.counters = meaning(&COUNTERS, value)?,
+            ("level", _) => self.level = meaning(&LEVEL, value)?,
             _ => return self.own.set(name, value),
         }
         Ok(())
@@ -112,8 +178,11 @@ impl<O: OwnSettings> Settings for ZonedSettings<O> {
     fn contradiction(&self) -> Option<&'static str> {
         let ZonedSettings { pcp, batch, high, .. } = *self;
         let bad = batch == 0 || high < batch || high > FRAMES_MAX;
-        (pcp == Pcp::Fixed && bad)
-            .then_some("with pcp=fixed, batch must be at least 1 and high from batch to 1048576")
+        if pcp == Pcp::Fixed && bad {
+            return Some("with pcp=fixed, batch must be at least 1 and high from batch to 1048576");
+        }
+        let both = (self.locking, self.counters) == (Locking::Rt, Counters::Exact);
+        both.then_some("locking=rt never disables interrupts, which counters=exact needs")
     }
 
     fn for_each(&self, each: &mut dyn FnMut(&'static str, &dyn fmt::Display)) {
@@ -124,6 +193,17 @@ impl<O: OwnSettings> Settings for ZonedSettings<O> {
                 each("batch", &self.batch);
                 each("high", &self.high);
             }
+        }
+        // Named only if they are not as ever, so that what was run before they came keeps its hash.
+        let ever = ZonedSettings::<O>::default();
+        if self.locking != ever.locking {
+            each("locking", &word(&LOCKING, self.locking));
+        }
+        if self.counters != ever.counters {
+            each("counters", &word(&COUNTERS, self.counters));
+        }
+        if self.level != ever.level {
+            each("level", &word(&LEVEL, self.level));
         }
         self.own.for_each(each);
     }
@@ -144,6 +224,21 @@ mod tests {
         assert_eq!(settings.set("pcp", "big"), Err(SettingError::BadValue));
         assert_eq!(settings.set("batch", "0"), Err(SettingError::BadValue));
         assert_eq!(settings.set("colour", "red"), Err(SettingError::UnknownName));
+    }
+
+    #[test]
+    fn exact_counters_need_interrupts_to_disable() {
+        let mut settings = ZoneLockSettings::default();
+        settings.set("locking", "rt").unwrap();
+        assert_eq!(settings.contradiction(), None);
+        settings.set("counters", "exact").unwrap();
+        assert!(settings.contradiction().is_some_and(|words| words.contains("locking=rt")));
+        assert_eq!(settings.mode(), Err(Error::BadSetting));
+        settings.set("locking", "irq").unwrap();
+        let mut shown = 0;
+        settings.for_each(&mut |_, _| shown += 1);
+        assert_eq!((settings.contradiction(), shown), (None, 3));
+        assert_eq!(settings.set("locking", "off"), Err(SettingError::BadValue));
     }
 
     #[test]

@@ -1,0 +1,351 @@
+//! What an allocator knows of itself, for people and for those who watch over machines: text in the
+//! manner of `/proc/buddyinfo`, `/proc/zoneinfo`, `/proc/pagetypeinfo` and `/proc/vmstat`, and the
+//! text format of Prometheus.
+//!
+//! The format of Prometheus is a line for each number, so no library is asked for it.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+use freehold::platform::Platform;
+use freehold::{
+    Design, Events, FrameCount, MigrateType, NumaEvents, Order, PageAllocator, ZoneStats,
+};
+
+/// The state of an allocator at one moment, in plain numbers. Frames, unless the name says
+/// otherwise.
+///
+/// ```
+/// use freehold_host::{Arena, Snapshot};
+///
+/// let arena = Arena::builder().bytes(64 << 20).build()?;
+/// let snapshot = Snapshot::of(arena.allocator());
+/// print!("{}", snapshot.buddyinfo());
+/// print!("{}", snapshot.prometheus()); // What an endpoint for Prometheus answers.
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Snapshot {
+    /// The zones, in the allocator's order.
+    pub zones: Vec<ZoneSnapshot>,
+    /// What has happened so far, by name.
+    pub events: BTreeMap<String, u64>,
+}
+
+/// The state of one zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct ZoneSnapshot {
+    /// The number of its node.
+    pub node: u64,
+    /// Its class, such as `Normal`.
+    pub kind: String,
+    /// Frames that the zone was given.
+    pub managed: u64,
+    /// Frames on its free lists.
+    pub free: u64,
+    /// Free frames that CPUs keep to themselves.
+    pub per_cpu: u64,
+    /// Free frames in pageblocks that are being emptied.
+    pub isolated: u64,
+    /// The watermarks: minimum, low, high.
+    pub marks: [u64; 3],
+    /// Free blocks by order.
+    pub free_blocks: Vec<u64>,
+    /// Free blocks by migratetype and order, where the design has such.
+    pub free_by_type: Option<Vec<Vec<u64>>>,
+    /// Pageblocks by migratetype, where the design has such.
+    pub pageblocks: Option<Vec<u64>>,
+    /// Pageblocks that changed their migratetype for want of free blocks of another.
+    pub claims: u64,
+    /// Chunks taken from a pageblock of another migratetype.
+    pub steals: u64,
+    /// Where frames were wanted, by name, where the design counts.
+    pub numa: Option<BTreeMap<String, u64>>,
+}
+
+impl Snapshot {
+    /// The state of an allocator now. Exact if no call is under way.
+    ///
+    /// Cost: visits every free block, and takes the lock of each CPU's lists for a moment.
+    pub fn of<P: Platform, D: Design<P>>(allocator: &PageAllocator<P, D>) -> Self {
+        let zones = allocator.zones().enumerate().map(|(index, zone)| {
+            let types = allocator.free_by_type(index);
+            ZoneSnapshot {
+                free_by_type: types.map(|types| types.blocks.map(Vec::from).to_vec()),
+                pageblocks: types.map(|types| types.pageblocks.to_vec()),
+                numa: allocator.numa_events(index).map(numa_by_name),
+                ..ZoneSnapshot::of(&zone)
+            }
+        });
+        Snapshot { zones: zones.collect(), events: events_by_name(&allocator.events()) }
+    }
+
+    /// Free blocks by order, as `/proc/buddyinfo` has them.
+    pub fn buddyinfo(&self) -> String {
+        lines(&self.zones, |zone, text| {
+            write!(text, "{}", zone.heading())?;
+            zone.free_blocks.iter().try_for_each(|count| write!(text, " {count:6}"))?;
+            writeln!(text)
+        })
+    }
+
+    /// Levels and watermarks, as `/proc/zoneinfo` has them.
+    pub fn zoneinfo(&self) -> String {
+        lines(&self.zones, |zone, text| {
+            let [min, low, high] = zone.marks;
+            writeln!(text, "{}", zone.heading())?;
+            writeln!(text, "  pages free     {}", zone.free)?;
+            let rest = [
+                ("min", min),
+                ("low", low),
+                ("high", high),
+                ("managed", zone.managed),
+                ("per-cpu", zone.per_cpu),
+                ("isolated", zone.isolated),
+            ];
+            rest.iter().try_for_each(|(name, count)| writeln!(text, "        {name:8} {count}"))?;
+            let numa = zone.numa.iter().flatten();
+            numa.into_iter().try_for_each(|(name, count)| writeln!(text, "      {name} {count}"))
+        })
+    }
+
+    /// Free blocks by migratetype and order, and pageblocks by migratetype, as
+    /// `/proc/pagetypeinfo` has them. Zones of designs without free blocks by type are left out.
+    pub fn pagetypeinfo(&self) -> String {
+        let head = format!(
+            "Page block order: {}\nPages per block:  {}\n\nFree blocks by migratetype and order\n",
+            Order::PAGEBLOCK.get(),
+            Order::PAGEBLOCK.frames().get(),
+        );
+        let free = lines(&self.zones, |zone, text| {
+            for (blocks, of) in zone.free_by_type.iter().flatten().zip(MigrateType::ALL) {
+                write!(text, "{}, type {:>11}", zone.heading(), type_name(of))?;
+                blocks.iter().try_for_each(|count| write!(text, " {count:6}"))?;
+                writeln!(text)?;
+            }
+            Ok(())
+        });
+        let names = MigrateType::ALL.map(|of| format!(" {:>12}", type_name(of))).concat();
+        let blocks = lines(&self.zones, |zone, text| {
+            let Some(pageblocks) = &zone.pageblocks else { return Ok(()) };
+            write!(text, "{}", zone.heading())?;
+            pageblocks.iter().try_for_each(|count| write!(text, " {count:12}"))?;
+            writeln!(text)
+        });
+        format!("{head}{free}\nNumber of blocks type {names}\n{blocks}")
+    }
+
+    /// Sums over all zones and events, as `/proc/vmstat` has them.
+    pub fn vmstat(&self) -> String {
+        let mut sums = vec![
+            ("nr_free_pages".to_owned(), self.sum(|zone| zone.free)),
+            ("nr_pcp_pages".to_owned(), self.sum(|zone| zone.per_cpu)),
+            ("nr_isolated_pages".to_owned(), self.sum(|zone| zone.isolated)),
+            ("nr_managed_pages".to_owned(), self.sum(|zone| zone.managed)),
+            ("pageblock_claim".to_owned(), self.sum(|zone| zone.claims)),
+            ("pageblock_steal".to_owned(), self.sum(|zone| zone.steals)),
+        ];
+        let mut numa = BTreeMap::<&str, u64>::new();
+        for (name, count) in self.zones.iter().filter_map(|zone| zone.numa.as_ref()).flatten() {
+            *numa.entry(name).or_default() += count;
+        }
+        sums.extend(numa.into_iter().map(|(name, count)| (name.to_owned(), count)));
+        sums.extend(self.events.clone());
+        sums.iter().map(|(name, count)| format!("{name} {count}\n")).collect()
+    }
+
+    fn sum(&self, of: impl Fn(&ZoneSnapshot) -> u64) -> u64 {
+        self.zones.iter().map(of).sum()
+    }
+
+    /// Everything in the text format of Prometheus, version 0.0.4: what an embedder's endpoint for
+    /// `/metrics` answers, with the content type `text/plain; version=0.0.4`.
+    pub fn prometheus(&self) -> String {
+        type Of = fn(&ZoneSnapshot) -> u64;
+        let gauges: [(&str, &str, Of); 7] = [
+            ("free_frames", "Frames on the free lists of the zone.", |zone| zone.free),
+            ("per_cpu_frames", "Free frames that CPUs keep.", |zone| zone.per_cpu),
+            ("isolated_frames", "Free frames being emptied around.", |zone| zone.isolated),
+            ("managed_frames", "Frames of the zone.", |zone| zone.managed),
+            ("min_watermark_frames", "The minimum watermark.", |zone| zone.marks[0]),
+            ("low_watermark_frames", "The low watermark.", |zone| zone.marks[1]),
+            ("high_watermark_frames", "The high watermark.", |zone| zone.marks[2]),
+        ];
+        let counters: [(&str, &str, Of); 2] = [
+            ("claims_total", "Pageblocks that changed their type.", |zone| zone.claims),
+            ("steals_total", "Chunks of pageblocks of another type.", |zone| zone.steals),
+        ];
+        let mut text = String::new();
+        let labelled =
+            |zone: &ZoneSnapshot| format!("node=\"{}\",zone=\"{}\"", zone.node, zone.kind);
+        for (metrics, kind) in [(&gauges[..], "gauge"), (&counters[..], "counter")] {
+            for (name, help, of) in metrics {
+                let values = self.zones.iter().map(|zone| (labelled(zone), of(zone)));
+                metric(&mut text, &format!("zone_{name}"), kind, help, values);
+            }
+        }
+        let blocks = self.zones.iter().flat_map(|zone| {
+            let orders = zone.free_blocks.iter().enumerate();
+            orders.map(move |(order, &count)| {
+                (format!("{},order=\"{order}\"", labelled(zone)), count)
+            })
+        });
+        metric(&mut text, "zone_free_blocks", "gauge", "Free blocks by order.", blocks);
+        for name in NUMA {
+            let of = |zone: &ZoneSnapshot| zone.numa.as_ref()?.get(name).copied();
+            let values: Vec<_> = self
+                .zones
+                .iter()
+                .filter_map(|zone| of(zone).map(|count| (labelled(zone), count)))
+                .collect();
+            if !values.is_empty() {
+                let help = "Frames by where they were wanted and where they came from.";
+                metric(&mut text, &format!("{name}_frames_total"), "counter", help, values);
+            }
+        }
+        for (name, &count) in &self.events {
+            let values = [(String::new(), count)];
+            metric(&mut text, &format!("{name}_total"), "counter", "Since the start.", values);
+        }
+        text
+    }
+}
+
+/// The names of NUMA events, those of Linux.
+const NUMA: [&str; 6] =
+    ["numa_hit", "numa_miss", "numa_foreign", "numa_local", "numa_other", "numa_interleave"];
+
+fn numa_by_name(events: NumaEvents) -> BTreeMap<String, u64> {
+    let NumaEvents { hit, miss, foreign, local, other, interleave_hit } = events;
+    let counts = [hit, miss, foreign, local, other, interleave_hit].map(FrameCount::get);
+    NUMA.map(str::to_owned).into_iter().zip(counts).collect()
+}
+
+/// Events by name: those of Linux where it has the same.
+fn events_by_name(events: &Events) -> BTreeMap<String, u64> {
+    let counts = [
+        ("pgalloc", events.allocated.get()),
+        ("pgfree", events.freed.get()),
+        ("pgalloc_direct", events.allocated_directly.get()),
+        ("pgfree_direct", events.freed_directly.get()),
+        ("pcp_refill", events.refills),
+        ("pcp_refill_pages", events.refilled.get()),
+        ("pcp_drain", events.drains),
+        ("pcp_drain_pages", events.drained.get()),
+        ("compact_zone", events.compactions),
+        ("pgmigrate_success", events.migrated.get()),
+        ("alloc_contig_range", events.ranges),
+        ("double_free_late", events.double_frees_late.get()),
+    ];
+    counts.map(|(name, count)| (name.to_owned(), count)).into_iter().collect()
+}
+
+impl ZoneSnapshot {
+    fn of(zone: &ZoneStats) -> Self {
+        ZoneSnapshot {
+            node: zone.node.index() as u64,
+            kind: format!("{:?}", zone.kind),
+            managed: zone.managed.get(),
+            free: zone.free.get(),
+            per_cpu: zone.per_cpu.get(),
+            isolated: zone.isolated.get(),
+            marks: [zone.marks.min, zone.marks.low, zone.marks.high].map(FrameCount::get),
+            free_blocks: zone.free_blocks.to_vec(),
+            claims: zone.claims,
+            steals: zone.steals,
+            ..ZoneSnapshot::default()
+        }
+    }
+
+    fn heading(&self) -> String {
+        format!("Node {}, zone {:>8}", self.node, self.kind)
+    }
+}
+
+fn type_name(of: MigrateType) -> String {
+    format!("{of:?}")
+}
+
+/// The text that `write` makes of all zones.
+fn lines(
+    zones: &[ZoneSnapshot],
+    write: impl Fn(&ZoneSnapshot, &mut String) -> fmt::Result,
+) -> String {
+    let mut text = String::new();
+    zones.iter().try_for_each(|zone| write(zone, &mut text)).expect("a string takes all text");
+    text
+}
+
+/// Appends one metric and its values, each behind its labels.
+fn metric(
+    text: &mut String,
+    name: &str,
+    kind: &str,
+    help: &str,
+    values: impl IntoIterator<Item = (String, u64)>,
+) {
+    *text += &format!("# HELP freehold_{name} {help}\n# TYPE freehold_{name} {kind}\n");
+    for (labels, value) in values {
+        let labels = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
+        *text += &format!("freehold_{name}{labels} {value}\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ArenaBuilder, Host};
+    use freehold::Request;
+    use freehold::designs::{Freehold, ZoneLock};
+
+    #[test]
+    fn all_views_tell_the_same() {
+        let arena = ArenaBuilder::<ZoneLock<Host>>::new().bytes(64 << 20).build_frames().unwrap();
+        let allocator = arena.allocator();
+        (0..100).for_each(|_| assert!(allocator.alloc(Request::default()).is_ok()));
+        let snapshot = Snapshot::of(allocator);
+        let zone = &snapshot.zones[0];
+        let by_order = |blocks: &[u64]| -> u64 {
+            blocks.iter().enumerate().map(|(order, count)| count << order).sum()
+        };
+        let free: u64 = snapshot.zones.iter().map(|zone| zone.free).sum();
+        assert_eq!(by_order(&zone.free_blocks), zone.free);
+        let by_type = zone.free_by_type.as_ref().unwrap();
+        assert_eq!(by_type.iter().map(|blocks| by_order(blocks)).sum::<u64>(), zone.free);
+        assert!(snapshot.buddyinfo().starts_with("Node 0, zone   Normal"));
+        assert!(snapshot.zoneinfo().contains(&format!("pages free     {}\n", zone.free)));
+        assert!(snapshot.pagetypeinfo().contains("type     Movable"));
+        let vmstat = snapshot.vmstat();
+        for line in [format!("nr_free_pages {free}"), "pgalloc 100".into(), "numa_hit 100".into()] {
+            assert!(vmstat.lines().any(|of| of == line), "{line}: {vmstat}");
+        }
+        let metrics = snapshot.prometheus();
+        let line = format!("freehold_zone_free_frames{{node=\"0\",zone=\"Normal\"}} {}", zone.free);
+        assert!(metrics.lines().any(|of| of == line), "{metrics}");
+    }
+
+    #[test]
+    fn every_line_for_prometheus_is_well_formed() {
+        let arena = ArenaBuilder::<Freehold<Host>>::new().bytes(64 << 20).build_frames().unwrap();
+        let metrics = Snapshot::of(arena.allocator()).prometheus();
+        let (mut declared, mut seen) = (Vec::new(), Vec::new());
+        for line in metrics.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert!(["gauge", "counter"].contains(&kind), "{line}");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+                assert!(!declared.contains(&name), "{name} is declared twice");
+                declared.push(name);
+            } else if !line.starts_with("# HELP ") {
+                let (series, value) = line.rsplit_once(' ').unwrap();
+                let name = series.split('{').next().unwrap();
+                assert_eq!(declared.last(), Some(&name), "values follow their declaration");
+                assert!(value.parse::<u64>().is_ok() && !seen.contains(&series), "{line}");
+                seen.push(series);
+            }
+        }
+        assert!(declared.len() > 10);
+    }
+}

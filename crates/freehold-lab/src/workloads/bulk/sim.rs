@@ -1,0 +1,134 @@
+//! On a simulated machine: one machine for each choice, and on each the steps one after the other,
+//! on every CPU at once.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use anyhow::{Result, anyhow};
+use freehold::{Error, Order, Pfn, Request, Setting};
+use freehold_sim::{CpuHandle, Machine, Path, Report, Spec};
+use serde_json::json;
+
+use super::{STEPS, Times, WAYS, Way, sum_up, variants};
+use crate::books::check_all_back;
+use crate::cell::{Measured, SimCell};
+use crate::frames::Frames;
+use crate::report::document::Work;
+use crate::settings::Assignments;
+use crate::sim::memory::MemoryPlan;
+use crate::sim::result::{details, standard_fields};
+
+/// The settings of the workload on simulated machines.
+pub(super) const SETTINGS: &[Setting] = &[Setting {
+    name: "step_frames",
+    values: "128..=1000000",
+    default: "2048",
+    meaning: "frames that each task allocates and frees for one step, after as many to warm up",
+}];
+
+/// Memory of each node: enough for batches of the usual size.
+const NODE_BYTES: u64 = 1 << 30;
+
+/// The memory of the machine.
+pub(super) fn memory(spec: &Spec, given: &Assignments) -> Result<MemoryPlan> {
+    MemoryPlan::exactly(spec, given, NODE_BYTES * spec.nodes() as u64, "step_frames")
+}
+
+/// Runs one cell on simulated machines.
+pub(super) fn run(cell: &SimCell<'_>) -> Result<Measured> {
+    let step_frames = cell.assignments.number(SETTINGS, "step_frames", 128..=1_000_000)?;
+    let (mut of_variants, mut elapsed_ns, mut last) = (Vec::new(), 0.0, None);
+    let variants = variants(cell.assignments, cell.design.settings())?;
+    for variant in &variants {
+        let cell = SimCell { assignments: &variant.assignments, ..*cell };
+        let (samples, report) = run_variant(&cell, step_frames)?;
+        of_variants.push(json!({
+            "name": variant.name,
+            "steps": serde_json::to_value(sum_up(&samples))?,
+            "irq_off": {"share": report.irq_off.share, "ns_max": report.irq_off.ns_max},
+        }));
+        elapsed_ns += report.elapsed_ns;
+        last = Some(report);
+    }
+    // The last choice is the design as it is by default.
+    let report = last.ok_or_else(|| anyhow!("there is nothing to run"))?;
+    let per_step = STEPS.iter().map(|step| (step_frames / step * step) as u64).sum::<u64>();
+    let count = per_step * (2 * WAYS.len() * cell.cpus * variants.len()) as u64;
+    let mut specific = details(&report)?;
+    specific.insert("variants".to_owned(), json!(of_variants));
+    specific.insert("step_frames".to_owned(), json!(step_frames));
+    let simulated = Some(standard_fields(&report));
+    let work = Work::of("frames", count, elapsed_ns / 1e9);
+    Ok(Measured { work, simulated, fragmentation: None, specific })
+}
+
+/// What the tasks share.
+struct Shared {
+    frames: Rc<dyn Frames>,
+    times: RefCell<Vec<Times>>,
+    error: Cell<Option<Error>>,
+}
+
+fn run_variant(cell: &SimCell<'_>, step_frames: usize) -> Result<(Vec<Times>, Report)> {
+    let plan = memory(cell.spec, cell.assignments)?;
+    let mut machine = Machine::new(cell.spec, cell.seed)?;
+    let frames = plan.build(&mut machine, cell)?;
+    let barrier = machine.barrier(cell.cpus);
+    let times = RefCell::new(vec![Times::default(); cell.cpus]);
+    let shared = Rc::new(Shared { frames: Rc::clone(&frames), times, error: Cell::new(None) });
+    for cpu in 0..cell.cpus {
+        let shared = Rc::clone(&shared);
+        machine.spawn(cpu, move |handle| {
+            for (at, step) in STEPS.into_iter().enumerate() {
+                for way in WAYS {
+                    handle.wait(barrier);
+                    let loops = step_frames / step;
+                    let result = repeat(handle, &*shared.frames, way, step, loops)
+                        .and_then(|_| repeat(handle, &*shared.frames, way, step, loops));
+                    match result {
+                        Ok(ns) => shared.times.borrow_mut()[cpu][at][way as usize] = ns,
+                        Err(error) => shared.error.set(Some(error)),
+                    }
+                }
+            }
+        });
+    }
+    let report = machine.run()?;
+    if let Some(error) = shared.error.get() {
+        return Err(anyhow!(error).context("a task could not go on"));
+    }
+    check_all_back(&*frames, plan.frames())?;
+    let samples = shared.times.borrow().clone();
+    Ok((samples, report))
+}
+
+/// Allocates and frees `step` frames so many times; returns the time of one frame in ns.
+fn repeat(
+    handle: &CpuHandle,
+    frames: &dyn Frames,
+    way: Way,
+    step: usize,
+    loops: usize,
+) -> Result<f64, Error> {
+    let mut held = vec![Pfn::default(); step];
+    let began = handle.now_ps();
+    for _ in 0..loops {
+        handle.on_path(Path::Alloc, || match way {
+            Way::Single => held.iter_mut().try_for_each(|frame| {
+                *frame = frames.alloc(Request::default())?;
+                Ok(())
+            }),
+            Way::Array | Way::Bulk => match frames.alloc_bulk(Request::default(), &mut held)? {
+                count if count == step => Ok(()),
+                _ => Err(Error::OutOfMemory),
+            },
+        })?;
+        handle.on_path(Path::Free, || match way {
+            Way::Single | Way::Array => {
+                held.iter().try_for_each(|&frame| frames.free(frame, Order::ZERO))
+            }
+            Way::Bulk => frames.free_bulk(&held, Order::ZERO).map_err(|error| error.error),
+        })?;
+    }
+    Ok((handle.now_ps() - began) as f64 / 1e3 / (loops * step) as f64)
+}

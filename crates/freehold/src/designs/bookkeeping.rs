@@ -1,0 +1,71 @@
+//! What protects a CPU's lists and its counters from interrupts.
+//!
+//! After Mel Gorman, "Use local_lock for pcp protection and reduce stat overhead", v3 of April
+//! 2021: before it, interrupts were off over list, statistics and zone lock together; after it,
+//! statistics need no protection, and what protects the lists is named, so that a preemptible
+//! kernel can use something cheaper.
+
+use crate::platform::Platform;
+
+/// What is off while a CPU's lists are worked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locking {
+    /// Interrupts are off over list, statistics and zone lock together: the kernel before the
+    /// series.
+    Irq,
+    /// The lists have a lock of their own; interrupts are off only while a zone lock is held.
+    Local,
+    /// As `Local`, but a zone lock leaves interrupts on too: it only keeps its holder on its CPU,
+    /// as in a kernel whose interrupt handlers are threads (PREEMPT_RT).
+    Rt,
+}
+
+/// How events are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counters {
+    /// With interrupts off.
+    Exact,
+    /// In words of the CPU, without protection from interrupts.
+    Relaxed,
+}
+
+/// Both choices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bookkeeping {
+    pub(crate) locking: Locking,
+    pub(crate) counters: Counters,
+}
+
+impl Bookkeeping {
+    /// Begins work on a CPU's lists.
+    #[inline(always)]
+    pub(crate) fn enter_lists<P: Platform>(self, platform: &P) -> Option<P::IrqState> {
+        (self.locking == Locking::Irq).then(|| platform.irq_save())
+    }
+
+    /// Begins work under a zone lock, outside of work on a CPU's lists.
+    #[inline]
+    pub(crate) fn enter_zone<P: Platform>(self, platform: &P) -> Option<P::IrqState> {
+        (self.locking != Locking::Rt).then(|| platform.irq_save())
+    }
+
+    /// Whether what happened to a CPU's lists is counted only after interrupts are back on.
+    #[inline(always)]
+    pub(crate) fn counts_late(self) -> bool {
+        self == Bookkeeping { locking: Locking::Irq, counters: Counters::Relaxed }
+    }
+
+    /// Counts something, with interrupts off if that is wished and they are not yet. The caller has
+    /// a CPU's lists locked.
+    #[inline(always)]
+    pub(crate) fn count<P: Platform>(self, platform: &P, count: impl FnOnce()) {
+        let exactly = Bookkeeping { locking: Locking::Local, counters: Counters::Exact };
+        if self == exactly {
+            let irq = platform.irq_save();
+            count();
+            platform.irq_restore(irq);
+        } else {
+            count();
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Whether frames came from the node that was wanted.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::platform::{Platform, Word};
+use crate::units::FrameCount;
+
+/// Where the frames that were handed out of one zone were wanted, and by whom: Linux's NUMA events.
+/// All are counted in frames, a block of many as many times, where Linux counts calls.
+///
+/// Exact whenever no call is under way. While calls are, each CPU may be behind by what its last
+/// call took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NumaEvents {
+    /// Came from this zone, whose node was the one preferred.
+    pub hit: FrameCount,
+    /// Came from this zone, though another node was preferred.
+    pub miss: FrameCount,
+    /// Were preferred from this zone, and came from another node.
+    pub foreign: FrameCount,
+    /// Came from this zone to a CPU of its node.
+    pub local: FrameCount,
+    /// Came from this zone to a CPU of another node.
+    pub other: FrameCount,
+    /// Came from this zone because interleaving chose its node.
+    pub interleave_hit: FrameCount,
+}
+
+impl NumaEvents {
+    /// What was taken and not missed was hit. The two are not seen at one moment, and a CPU that
+    /// takes itself for another counts them in two places, so only their sums tell.
+    pub(crate) fn count_hits(&mut self) {
+        let taken = self.local + self.other;
+        self.hit = FrameCount::new(taken.get().saturating_sub(self.miss.get()));
+    }
+
+    /// Adds the events of another zone to these.
+    pub fn add(&mut self, zone: &NumaEvents) {
+        self.hit += zone.hit;
+        self.miss += zone.miss;
+        self.foreign += zone.foreign;
+        self.local += zone.local;
+        self.other += zone.other;
+        self.interleave_hit += zone.interleave_hit;
+    }
+}
+
+/// What one CPU counts of them for one zone: the exceptions. Everything else follows from what the
+/// CPU took from the zone, which is known anyway, so an allocation that went well counts nothing.
+/// Words, for nothing guards them.
+pub(crate) struct NumaExceptions<P: Platform> {
+    miss: P::U64,
+    foreign: P::U64,
+    interleave_hit: P::U64,
+}
+
+impl<P: Platform> NumaExceptions<P> {
+    pub(crate) fn new() -> Self {
+        let zero = || P::U64::new(0);
+        NumaExceptions { miss: zero(), foreign: zero(), interleave_hit: zero() }
+    }
+
+    // Relaxed below: counters that order nothing.
+
+    pub(crate) fn note_miss(&self, frames: FrameCount) {
+        self.miss.fetch_add(frames.get(), Relaxed);
+    }
+
+    pub(crate) fn note_foreign(&self, frames: FrameCount) {
+        self.foreign.fetch_add(frames.get(), Relaxed);
+    }
+
+    pub(crate) fn note_interleave_hit(&self, frames: FrameCount) {
+        self.interleave_hit.fetch_add(frames.get(), Relaxed);
+    }
+
+    /// Adds up the events of a CPU that took so many frames from the zone, and is near it or not.
+    /// Hits are for [`NumaEvents::count_hits`], once all CPUs have been added.
+    pub(crate) fn add_to(&self, events: &mut NumaEvents, taken: FrameCount, is_near: bool) {
+        let frames = |word: &P::U64| FrameCount::new(word.load(Relaxed));
+        events.miss += frames(&self.miss);
+        events.foreign += frames(&self.foreign);
+        events.interleave_hit += frames(&self.interleave_hit);
+        *if is_near { &mut events.local } else { &mut events.other } += taken;
+    }
+}
