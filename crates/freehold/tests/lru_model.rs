@@ -324,7 +324,7 @@ fn run(lock: LruLock, batch: u32, calls: &[Call]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
     fn every_call_does_what_the_model_says(

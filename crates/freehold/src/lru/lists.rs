@@ -96,10 +96,15 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// As [`Lru::mark_accessed`], or [`Error::TooManyReferences`] if it was done too often.
     pub fn pin(&self, pfn: Pfn) -> Result<(), Error> {
         let frame = self.frames.index_of(pfn)?;
-        let (_, after) = self.frames.change(frame, State::pin)?;
+        // The first pin needs a reference for the batch, or does nothing.
+        let pin = |state: State| match state.pin()? {
+            pinned if pinned.pins() == 1 => pinned.get(),
+            pinned => Ok(pinned),
+        };
+        let (_, after) = self.frames.change(frame, pin)?;
         if after.pins() == 1 {
             self.groups.pin(after.slot());
-            return self.push_held(Batch::Pin, pfn);
+            self.push(Batch::Pin, frame);
         }
         Ok(())
     }
@@ -111,10 +116,15 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// As [`Lru::mark_accessed`], or [`Error::NotPinned`].
     pub fn unpin(&self, pfn: Pfn) -> Result<(), Error> {
         let frame = self.frames.index_of(pfn)?;
-        let (_, after) = self.frames.change(frame, State::unpin)?;
+        // The last one needs a reference for the batch, or does nothing.
+        let unpin = |state: State| match state.unpin()? {
+            unpinned if unpinned.pins() == 0 => unpinned.get(),
+            unpinned => Ok(unpinned),
+        };
+        let (_, after) = self.frames.change(frame, unpin)?;
         if after.pins() == 0 {
             self.groups.unpin(after.slot());
-            return self.push_held(Batch::Pin, pfn);
+            self.push(Batch::Pin, frame);
         }
         Ok(())
     }
