@@ -44,7 +44,7 @@ const ACCOUNTING: &str = "derived: one atomic and three accesses of the private 
 const UNMAP: &str = "derived: one atomic and four accesses of the private cache, at this machine's \
     figures; the order of Linux's zap_pte_range";
 
-const CALIBRATED: &str = "fitted, with the other two figures of this table, to the one published \
+const CALIBRATED: &str = "fitted, with the other figure of this table, to the one published \
     point of this machine: docs/simulated-machine.md, Calibration";
 const CALIBRATED_SCALED: &str = "derived: the cycles of skylake-2s at this machine's clock";
 
@@ -52,8 +52,7 @@ const CALIBRATED_SCALED: &str = "derived: the cycles of skylake-2s at this machi
 const SKYLAKE_GHZ: f64 = 2.5;
 
 /// The fitted figures of skylake-2s.
-const FITTED: [(Key, f64); 3] =
-    [(Key::FaultRestNs, 660.0), (Key::UnmapRestNs, 280.0), (Key::LruInsertNs, 117.0)];
+const FITTED: [(Key, f64); 2] = [(Key::FaultRestNs, 660.0), (Key::UnmapRestNs, 280.0)];
 
 /// Gives a machine the fitted figures of skylake-2s, at its own clock.
 fn scale_fitted(spec: &mut Spec, ghz: f64) {

@@ -1,6 +1,6 @@
 //! Memory groups: who is charged for a frame, and how much each may have.
 //!
-//! Groups form a tree, and a frame counts in its group and in all those above. A group lives in a
+//! Groups form a tree, and a frame counts in its group and in those above, up to the root. A group lives in a
 //! slot. When it is removed, its frames keep the number of the slot, which from then on stands for
 //! the parent; the slot is free again once no frame has its number.
 
@@ -198,7 +198,12 @@ impl<P: Platform> Groups<P> {
 
     /// The frames charged to a slot and below.
     pub(super) fn charged(&self, slot: u16) -> FrameCount {
-        FrameCount::new(self.state(slot).charged())
+        let own = self.state(slot).charged();
+        if slot != 0 {
+            return FrameCount::new(own);
+        }
+        let tops = (1..self.slots.len() as u16).filter(|&slot| self.parent(slot) == 0);
+        FrameCount::new(own + tops.map(|slot| self.state(slot).charged()).sum::<u64>())
     }
 
     pub(super) fn limit(&self, slot: u16) -> Option<FrameCount> {
@@ -207,59 +212,74 @@ impl<P: Platform> Groups<P> {
         (limit != u64::MAX).then(|| FrameCount::new(limit))
     }
 
-    /// Charges frames to a group and to all above it.
+    /// Charges frames to a group and to those above it, but for the root: that has no limit, and
+    /// would be a counter that all CPUs share.
     pub(super) fn charge(&self, group: GroupId, frames: u32) -> Result<(), Refused> {
         let slot = group.slot;
-        let refused = |slot| move |error| Refused { error, slot };
-        self.slot_of(group).map_err(refused(slot))?;
-        self.charge_one(slot, frames, |state| state.check(group)).map_err(refused(slot))?;
+        if usize::from(slot) >= self.slots.len() {
+            return Err(Refused { error: Error::UnknownGroup, slot });
+        }
+        self.charge_one(slot, frames, |state| state.is_live(group))?;
         // From here on the slot has frames, so neither it nor those above can be freed.
-        for above in self.chain(slot).skip(1) {
-            if let Err(error) = self.charge_one(above, frames, Ok) {
+        for above in self.above(slot) {
+            if let Err(refused) = self.charge_one(above, frames, |_| true) {
                 self.uncharge_below(slot, frames, above);
-                return Err(Refused { error, slot: above });
+                return Err(refused);
             }
         }
         Ok(())
     }
 
+    /// Adds first and looks then, as Linux's page counters do: a compare-exchange would have to be
+    /// tried again and again where many CPUs share the counter. Whoever looks meanwhile may see
+    /// frames that are about to be taken off again, and be refused for them.
     fn charge_one(
         &self,
         slot: u16,
         frames: u32,
-        check: impl Fn(GroupState) -> Result<GroupState, Error>,
-    ) -> Result<(), Error> {
-        self.change(slot, |state| {
-            let charged = check(state)?.charged() + u64::from(frames);
-            // Relaxed: as in `limit`.
-            if charged > self.get(slot).limit.load(Relaxed) {
-                return Err(Error::GroupLimit);
-            }
-            Ok(state.0 + u64::from(frames))
-        })
+        is_right: impl Fn(GroupState) -> bool,
+    ) -> Result<(), Refused> {
+        let record = self.get(slot);
+        // Acquire: who charges a group sees its parent and its limit. Release: as in `uncharge_one`.
+        let before = GroupState(record.state.fetch_add(u64::from(frames), AcqRel));
+        let charged = before.charged() + u64::from(frames);
+        let error = if !is_right(before) {
+            Error::UnknownGroup
+        // Relaxed: as in `limit`.
+        } else if charged > record.limit.load(Relaxed) {
+            Error::GroupLimit
+        } else {
+            return Ok(());
+        };
+        self.uncharge_one(slot, frames);
+        Err(Refused { error, slot })
+    }
+
+    /// The slots above one, but for the root, which is not charged for what is below it.
+    fn above(&self, slot: u16) -> impl Iterator<Item = u16> + '_ {
+        self.chain(slot).skip(1).take_while(|&above| above != 0)
     }
 
     /// Takes back what was charged to a slot and to all above.
     pub(super) fn uncharge(&self, slot: u16, frames: u32) {
-        for above in self.chain(slot).skip(1) {
-            self.uncharge_one(above, frames);
+        self.uncharge_below(slot, frames, 0);
+    }
+
+    /// Takes back what was charged to a slot and to those between it and `above`.
+    fn uncharge_below(&self, slot: u16, frames: u32, above: u16) {
+        for between in self.above(slot).take_while(|&slot| slot != above) {
+            self.uncharge_one(between, frames);
         }
         // Last, since until then the slot has frames, and its chain does not change.
         self.uncharge_one(slot, frames);
     }
 
-    /// Takes back what was charged to a slot and to those between it and `above`.
-    fn uncharge_below(&self, slot: u16, frames: u32, above: u16) {
-        for between in self.chain(slot).skip(1).take_while(|&slot| slot != above) {
-            self.uncharge_one(between, frames);
-        }
-        self.uncharge_one(slot, frames);
-    }
-
     fn uncharge_one(&self, slot: u16, frames: u32) {
-        debug_assert!(self.state(slot).charged() >= u64::from(frames), "frames were charged");
-        // Release: as in `change`; adding the negative takes the frames off the lowest bits.
-        self.get(slot).state.fetch_add(u64::from(frames).wrapping_neg(), AcqRel);
+        // Release: who finds that a slot has no frames left comes after whoever took the last one
+        // away. Adding the negative takes the frames off the lowest bits.
+        let negative = u64::from(frames).wrapping_neg();
+        let before = GroupState(self.get(slot).state.fetch_add(negative, AcqRel));
+        debug_assert!(before.charged() >= u64::from(frames), "frames were charged");
     }
 
     /// Counts a frame of this slot as locked in memory.
@@ -322,23 +342,31 @@ impl<P: Platform> TreeGuard<'_, P> {
         &self,
         parent: GroupId,
         limit: Option<FrameCount>,
-        ready: impl FnOnce(u16),
+        ready: impl Fn(u16),
     ) -> Result<GroupId, Error> {
         let groups = self.groups;
         groups.slot_of(parent)?;
-        let slot = self.free_slot().ok_or(Error::TooManyGroups)?;
-        let record = groups.get(slot);
-        // Another generation than those who knew the slot's last group have.
-        let generation = groups.state(slot).generation().wrapping_add(1);
-        // Release: pairs with the acquire in `Groups::parent`. The slot has neither group nor
-        // frames, so nobody looks at it.
-        record.parent.store(u32::from(parent.slot), Release);
-        // Relaxed: published by the word below.
-        record.limit.store(limit.map_or(u64::MAX, FrameCount::get), Relaxed);
-        ready(slot);
-        // Release: publishes all of the above to whoever learns the group's name.
-        record.state.store(LIVE | u64::from(generation) << GENERATION_SHIFT, Release);
-        Ok(GroupId { slot, generation })
+        loop {
+            let slot = self.free_slot().ok_or(Error::TooManyGroups)?;
+            let record = groups.get(slot);
+            // Without frames: somebody may just try to charge a group that is no more, which they
+            // take back. Then the exchange below fails.
+            let before = GroupState(groups.state(slot).0 & !CHARGED);
+            // Another generation than those who knew the slot's last group have.
+            let generation = before.generation().wrapping_add(1);
+            // Release: pairs with the acquire in `Groups::parent`. The slot has neither group nor
+            // frames, so nobody looks at it.
+            record.parent.store(u32::from(parent.slot), Release);
+            // Relaxed: published by the word below.
+            record.limit.store(limit.map_or(u64::MAX, FrameCount::get), Relaxed);
+            ready(slot);
+            let after = LIVE | u64::from(generation) << GENERATION_SHIFT;
+            // Release: publishes all of the above to whoever learns the group's name. Acquire: the
+            // slot is given out after all that was done with its last group.
+            if record.state.compare_exchange(before.0, after, AcqRel, Relaxed).is_ok() {
+                return Ok(GroupId { slot, generation });
+            }
+        }
     }
 
     /// A slot that is not taken, and through which no chain of one that is taken leads.
@@ -402,7 +430,7 @@ impl<P: Platform> TreeGuard<'_, P> {
 
     /// Counts frames of a slot, there and in those above.
     pub(super) fn count(&self, slot: u16, frames: u32, pinned: bool) {
-        for above in self.groups.chain(slot) {
+        for above in core::iter::once(slot).chain(self.groups.above(slot)) {
             let found = &self.groups.get(above).found;
             found.set(found.get() + u64::from(frames));
         }
