@@ -109,6 +109,8 @@ pub enum LockClass {
     LruBatch,
     /// The lock over the tree of memory groups.
     LruGroups,
+    /// A lock of whoever uses the library, such as the owner of cached content.
+    Owner,
 }
 
 impl LockClass {
@@ -123,6 +125,7 @@ impl LockClass {
             LockClass::Lru => "lru_lock",
             LockClass::LruBatch => "lru_batch_lock",
             LockClass::LruGroups => "lru_groups_lock",
+            LockClass::Owner => "owner_lock",
         }
     }
 }
