@@ -162,7 +162,11 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = CHECK_HELP)]
 pub(crate) struct CheckArgs {
-    /// The design to check.
+    /// What to check.
+    #[arg(long, value_name = "SUBJECT", default_value = "allocator")]
+    pub(crate) subject: Subject,
+
+    /// The design to check, or to check the subject on.
     #[arg(long, value_name = "DESIGN", default_value = "freehold")]
     pub(crate) design: DesignName,
 
@@ -199,8 +203,18 @@ reported with the command that replays it, and the exit code is 1.
 Examples:
   freehold check                      seeds 0 to 999
   freehold check --seed 42            what a failure said to replay
+  freehold check --subject lru        a cache under reclaim, moves between groups, compaction
   freehold check --failures preempt   lock holders are preempted for long, nothing else
   freehold check --canary             with a bug planted: fails";
+
+/// What random schedules are played on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Subject {
+    /// The page allocator.
+    Allocator,
+    /// The LRU, in a page cache of several groups on the page allocator.
+    Lru,
+}
 
 /// A kind of failure that can be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

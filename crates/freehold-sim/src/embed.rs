@@ -1,9 +1,11 @@
-//! An allocator on a simulated machine: its metadata in a region, labelled and at home on nodes.
+//! An allocator or an LRU on a simulated machine: its metadata in a region, labelled and at home
+//! on nodes.
 
-#![expect(unsafe_code, reason = "lends a region to an allocator as its metadata")]
+#![expect(unsafe_code, reason = "lends a region to an allocator, or an LRU, as its metadata")]
 
 use std::ops::{Deref, Range};
 
+use freehold::lru::{Lru, LruSettings, Owner};
 use freehold::platform::Platform;
 use freehold::{
     Config, Design, Error, Layout, Metadata, NodeId, Order, PageAllocator, Section, SectionKind,
@@ -39,14 +41,7 @@ impl<D: Design<P>, P: Platform> SimFrames<D, P> {
         settings: &D::Settings,
     ) -> Result<Self, Error> {
         let layout = PageAllocator::<P, D>::layout(config, settings)?;
-        let region = machine.map_region(layout.size(), layout.align());
-        for section in layout.sections() {
-            let kind = machine.kind(section.kind.name());
-            machine.label(&region, whole(&section), kind);
-            for (offsets, node) in homes(config, &layout, &section) {
-                machine.home(&region, offsets, Home::Node(node));
-            }
-        }
+        let region = map(machine, config, &layout);
         // SAFETY: The region is new, nobody else gets to see it, and this value keeps it until the
         // allocator is gone: see the order of the fields.
         let metadata = unsafe { Metadata::from_raw_parts(region.as_ptr(), region.len()) };
@@ -69,6 +64,63 @@ impl<D: Design<P>, P: Platform> std::fmt::Debug for SimFrames<D, P> {
     }
 }
 
+/// An LRU on a simulated machine, with its metadata in a region of its own.
+pub struct SimLru<O: Owner, P: Platform = Sim> {
+    // Dropped in this order, as in `SimFrames`.
+    lru: Lru<P, O>,
+    /// Keeps the metadata alive.
+    _region: Region,
+}
+
+impl<O: Owner, P: Platform> SimLru<O, P> {
+    /// Builds an LRU on `machine`, outside virtual time and at no cost.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lru::layout`] and [`Lru::new`].
+    pub fn new(
+        machine: &mut Machine,
+        platform: P,
+        config: &Config<'_>,
+        settings: &LruSettings,
+        owner: O,
+    ) -> Result<Self, Error> {
+        let layout = Lru::<P, O>::layout(config, settings)?;
+        let region = map(machine, config, &layout);
+        // SAFETY: As in `SimFrames::new`.
+        let metadata = unsafe { Metadata::from_raw_parts(region.as_ptr(), region.len()) };
+        let lru = Lru::new(platform, config, settings, metadata, owner)?;
+        Ok(SimLru { lru, _region: region })
+    }
+}
+
+impl<O: Owner, P: Platform> Deref for SimLru<O, P> {
+    type Target = Lru<P, O>;
+
+    fn deref(&self) -> &Lru<P, O> {
+        &self.lru
+    }
+}
+
+impl<O: Owner, P: Platform> std::fmt::Debug for SimLru<O, P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SimLru")
+    }
+}
+
+/// Maps a region for metadata, with its sections labelled and at home where they belong.
+fn map(machine: &mut Machine, config: &Config<'_>, layout: &Layout) -> Region {
+    let region = machine.map_region(layout.size(), layout.align());
+    for section in layout.sections() {
+        let kind = machine.kind(section.kind.name());
+        machine.label(&region, whole(&section), kind);
+        for (offsets, node) in homes(config, layout, &section) {
+            machine.home(&region, offsets, Home::Node(node));
+        }
+    }
+    region
+}
+
 fn whole(section: &Section) -> Range<usize> {
     section.offset_bytes..section.offset_bytes + section.len_bytes
 }
@@ -81,13 +133,13 @@ fn homes(config: &Config<'_>, layout: &Layout, section: &Section) -> Vec<(Range<
     };
     let count = section.len_bytes.checked_div(section.stride_bytes).unwrap_or(0);
     match section.kind {
-        SectionKind::Frames => of_ranges(config, layout, Order::ZERO)
+        SectionKind::Frames | SectionKind::LruFrames => of_ranges(config, layout, Order::ZERO)
             .map(|(range, node)| (records(range), node))
             .collect(),
         SectionKind::Blocks => of_ranges(config, layout, Order::PAGEBLOCK)
             .map(|(range, node)| (records(range), node))
             .collect(),
-        SectionKind::PerCpu => {
+        SectionKind::PerCpu | SectionKind::LruPerCpu => {
             // All records of CPU 0, then all of CPU 1, and so on.
             let each = count / config.cpu_nodes.len();
             let cpus = config.cpu_nodes.iter().enumerate();
@@ -98,6 +150,16 @@ fn homes(config: &Config<'_>, layout: &Layout, section: &Section) -> Vec<(Range<
             let nodes = zone_nodes(config);
             let nodes = nodes.into_iter().chain(std::iter::repeat(NodeId::new(0)));
             (0..count).zip(nodes).map(|(zone, node)| (records(zone..zone + 1), node)).collect()
+        }
+        // Those of a node side by side.
+        SectionKind::Lruvecs => {
+            let of_ranges = config.ranges.iter().map(|range| range.node);
+            let of_zones = config.spare_zones.iter().map(|zone| zone.0);
+            let all = of_ranges.chain(of_zones).chain(config.cpu_nodes.iter().copied());
+            let nodes = all.map(|node| node.index() + 1).max().unwrap_or(1);
+            let each = count / nodes;
+            let part = |node| (records(node * each..(node + 1) * each), NodeId::new(node as u16));
+            (0..nodes).map(part).collect()
         }
         _ => vec![(whole(section), NodeId::new(0))],
     }

@@ -43,7 +43,7 @@ mod state;
 pub use account::Path;
 pub use costless::{Costless, CostlessLock};
 pub use cpu::{Barrier, CpuHandle, WorkLock};
-pub use embed::SimFrames;
+pub use embed::{SimFrames, SimLru};
 pub use fault::{Departure, Faults, Stop};
 pub use machine::{Machine, RunError};
 pub use platform::{Sim, SimCell, SimLocalCell, SimLock, SimWord};

@@ -50,6 +50,26 @@ pub enum Error {
     MetadataTooSmall,
     /// A setting's value is out of its range, for example a batch of zero.
     BadSetting,
+    /// The frame was added to the LRU already.
+    AlreadyAdded,
+    /// The frame is not in the LRU, or nobody refers to it any more.
+    NotAdded,
+    /// Somebody else has isolated the frame, or it is on its way to a list.
+    FrameBusy,
+    /// The frame is not locked in memory.
+    NotPinned,
+    /// The frame has as many references or pins as can be counted.
+    TooManyReferences,
+    /// There is no such group, or not any more.
+    UnknownGroup,
+    /// The group has readers, has groups below, or is the root.
+    GroupInUse,
+    /// The group, or one above it, has all the frames that it may have.
+    GroupLimit,
+    /// The group has more frames locked in memory than the limit allows.
+    LimitBelowPinned,
+    /// There are as many groups as the settings allow.
+    TooManyGroups,
 }
 
 impl fmt::Display for Error {
@@ -79,6 +99,16 @@ impl fmt::Display for Error {
             Error::BadDistances => "the distance table is not nodes x nodes",
             Error::MetadataTooSmall => "the metadata buffer is too small or misaligned",
             Error::BadSetting => "a setting is out of its range",
+            Error::AlreadyAdded => "the frame was added to the LRU already",
+            Error::NotAdded => "the frame is not in the LRU, or nobody refers to it any more",
+            Error::FrameBusy => "the frame is isolated, or on its way to a list",
+            Error::NotPinned => "the frame is not locked in memory",
+            Error::TooManyReferences => "the frame has too many references or pins",
+            Error::UnknownGroup => "there is no such group",
+            Error::GroupInUse => "the group has readers or groups below it, or is the root",
+            Error::GroupLimit => "the group has all the frames that it may have",
+            Error::LimitBelowPinned => "more frames than that are locked in memory",
+            Error::TooManyGroups => "there are as many groups as the settings allow",
         })
     }
 }

@@ -82,6 +82,7 @@ pub use units::{CpuId, FrameCount, MigrateType, NodeId, Order, Pfn, ZoneKind};
 pub use zone::watermark::{Marks, Watermark};
 
 pub mod designs;
+pub mod lru;
 pub mod platform;
 
 mod allocator;

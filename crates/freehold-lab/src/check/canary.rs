@@ -1,4 +1,4 @@
-//! A platform with a bug: its compare-exchange of 32-bit words reads and writes in two steps, so
+//! A platform with a bug: its compare-exchange reads and writes in two steps, so
 //! that two CPUs can both win. A checker that does not find it finds nothing.
 
 use std::sync::atomic::Ordering;
@@ -19,44 +19,44 @@ impl Stage for Canary {
 
 /// A word whose compare-exchange is none.
 #[repr(transparent)]
-pub(super) struct CanaryWord(SimWord<u32>);
+pub(super) struct CanaryWord<T: Scalar>(SimWord<T>);
 
-impl Word<u32> for CanaryWord {
-    fn new(value: u32) -> Self {
+impl<T: Scalar> Word<T> for CanaryWord<T> {
+    fn new(value: T) -> Self {
         CanaryWord(Word::new(value))
     }
 
-    fn load(&self, order: Ordering) -> u32 {
+    fn load(&self, order: Ordering) -> T {
         self.0.load(order)
     }
 
-    fn store(&self, value: u32, order: Ordering) {
+    fn store(&self, value: T, order: Ordering) {
         self.0.store(value, order);
     }
 
-    fn swap(&self, value: u32, order: Ordering) -> u32 {
+    fn swap(&self, value: T, order: Ordering) -> T {
         self.0.swap(value, order)
     }
 
-    fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
+    fn fetch_add(&self, value: T, order: Ordering) -> T {
         self.0.fetch_add(value, order)
     }
 
-    fn fetch_or(&self, bits: u32, order: Ordering) -> u32 {
+    fn fetch_or(&self, bits: T, order: Ordering) -> T {
         self.0.fetch_or(bits, order)
     }
 
-    fn fetch_and(&self, bits: u32, order: Ordering) -> u32 {
+    fn fetch_and(&self, bits: T, order: Ordering) -> T {
         self.0.fetch_and(bits, order)
     }
 
     fn compare_exchange(
         &self,
-        current: u32,
-        new: u32,
+        current: T,
+        new: T,
         success: Ordering,
         failure: Ordering,
-    ) -> Result<u32, u32> {
+    ) -> Result<T, T> {
         let held = self.0.load(failure);
         if held != current {
             return Err(held);
@@ -68,8 +68,8 @@ impl Word<u32> for CanaryWord {
 }
 
 impl Platform for Canary {
-    type U32 = CanaryWord;
-    type U64 = SimWord<u64>;
+    type U32 = CanaryWord<u32>;
+    type U64 = CanaryWord<u64>;
     type Cell<T: Scalar> = SimCell<T>;
     type LocalCell<T: Scalar> = SimLocalCell<T>;
     type Lock = SimLock;

@@ -1,8 +1,8 @@
 //! `freehold check`: random schedules on small simulated machines, by the seed.
 //!
 //! A seed picks machine, memory, settings, failures, schedule and work. The frames that the work
-//! holds are kept in a ledger beside the allocator, which is checked at every step; at the end the
-//! failures stop, all CPUs drain, and every frame has to be back.
+//! holds are kept in a ledger beside the allocator, or beside the LRU, which is checked at every
+//! step; at the end the failures stop, all CPUs drain, and every frame has to be back.
 
 use anyhow::{Result, bail};
 use freehold::platform::Platform;
@@ -10,7 +10,7 @@ use freehold_sim::Sim;
 use serde::Serialize;
 
 use crate::catalog::{name_of, with_design};
-use crate::cli::CheckArgs;
+use crate::cli::{CheckArgs, Subject};
 use crate::report::out;
 use crate::report::progress::Progress;
 use crate::sim::parallel::run_all;
@@ -19,6 +19,7 @@ mod actor;
 mod canary;
 mod flow;
 mod ledger;
+mod lru;
 mod movers;
 mod play;
 mod scenario;
@@ -26,7 +27,7 @@ mod tally;
 
 use canary::Canary;
 use scenario::Scenario;
-use tally::Tally;
+use tally::Count;
 
 /// A platform to check a design on: the simulated machine, or one with a bug planted in it.
 trait Stage: Platform + Copy + 'static {
@@ -39,17 +40,28 @@ impl Stage for Sim {
 
 /// The document of `freehold check --json`.
 #[derive(Serialize)]
-struct Document {
+struct Document<T> {
     schema: &'static str,
+    subject: String,
     design: String,
     seeds: u64,
     first_seed: u64,
     #[serde(flatten)]
-    tally: Tally,
+    tally: T,
 }
 
 /// Plays all seeds, and fails with the first one that fails and the command that replays it.
 pub(crate) fn check(args: &CheckArgs) -> Result<()> {
+    match args.subject {
+        Subject::Allocator => check_subject(args, play_allocator),
+        Subject::Lru => check_subject(args, play_lru),
+    }
+}
+
+fn check_subject<T: Count>(
+    args: &CheckArgs,
+    play: impl Fn(&CheckArgs, &Scenario) -> Result<T> + Sync,
+) -> Result<()> {
     let (first, count) = match args.seed {
         Some(seed) => (seed, 1),
         None => (args.first_seed, args.seeds),
@@ -64,14 +76,14 @@ pub(crate) fn check(args: &CheckArgs) -> Result<()> {
     /// More than the largest scenario takes.
     const SCENARIO_BYTES: u64 = 64 << 20;
     let outcomes = run_all(&seeds, SCENARIO_BYTES, |&seed| {
-        let outcome = play_seed(args, seed);
+        let outcome = play(args, &Scenario::draw(seed, &args.failures));
         progress.step();
         Ok(outcome)
     })?;
     progress.finish();
 
-    let design = name_of(&args.design);
-    let mut tally = Tally::default();
+    let (subject, design) = (name_of(&args.subject), name_of(&args.design));
+    let mut tally = T::default();
     for (seed, outcome) in seeds.iter().zip(outcomes) {
         match outcome {
             Ok(of_seed) => tally.add(&of_seed),
@@ -84,13 +96,17 @@ pub(crate) fn check(args: &CheckArgs) -> Result<()> {
             }
         }
     }
-    let document =
-        Document { schema: "freehold.check/1", design, seeds: count, first_seed: first, tally };
+    let schema = "freehold.check/1";
+    let document = Document { schema, subject, design, seeds: count, first_seed: first, tally };
     if args.json {
         out!("{}", serde_json::to_string_pretty(&document)?);
     } else {
         let Document { design, tally, .. } = document;
-        out!("{design}: {count} seeds from {first}, no failure.\n{tally}");
+        let subject = match args.subject {
+            Subject::Allocator => design,
+            Subject::Lru => format!("lru on {design}"),
+        };
+        out!("{subject}: {count} seeds from {first}, no failure.\n{tally}");
     }
     Ok(())
 }
@@ -98,6 +114,9 @@ pub(crate) fn check(args: &CheckArgs) -> Result<()> {
 /// The command that plays a seed again as `args` had it played.
 fn replay(args: &CheckArgs, seed: u64) -> String {
     let mut command = format!("freehold check --seed {seed} --design {}", name_of(&args.design));
+    if args.subject != Subject::Allocator {
+        command += &format!(" --subject {}", name_of(&args.subject));
+    }
     if !args.failures.is_empty() {
         let names: Vec<_> = args.failures.iter().map(name_of).collect();
         command += &format!(" --failures {}", names.join(","));
@@ -108,11 +127,18 @@ fn replay(args: &CheckArgs, seed: u64) -> String {
     command
 }
 
-fn play_seed(args: &CheckArgs, seed: u64) -> Result<Tally> {
-    let scenario = Scenario::draw(seed, &args.failures);
+fn play_allocator(args: &CheckArgs, scenario: &Scenario) -> Result<tally::Tally> {
     if args.canary {
-        with_design!(args.design, Canary, D => play::play::<D, Canary>(&scenario))
+        with_design!(args.design, Canary, D => play::play::<D, Canary>(scenario))
     } else {
-        with_design!(args.design, Sim, D => play::play::<D, Sim>(&scenario))
+        with_design!(args.design, Sim, D => play::play::<D, Sim>(scenario))
+    }
+}
+
+fn play_lru(args: &CheckArgs, scenario: &Scenario) -> Result<lru::LruTally> {
+    if args.canary {
+        with_design!(args.design, Canary, D => lru::play::<D, Canary>(scenario))
+    } else {
+        with_design!(args.design, Sim, D => lru::play::<D, Sim>(scenario))
     }
 }

@@ -5,6 +5,12 @@ use std::fmt;
 use serde::Serialize;
 
 /// What was done, over one seed or many.
+pub(super) trait Count: Default + Serialize + fmt::Display + Send {
+    /// Adds what another seed did.
+    fn add(&mut self, other: &Self);
+}
+
+/// What was done to an allocator.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Tally {
     pub(super) operations: u64,
@@ -25,8 +31,8 @@ pub(super) struct Tally {
     pub(super) ranges: u64,
 }
 
-impl Tally {
-    pub(super) fn add(&mut self, other: &Tally) {
+impl Count for Tally {
+    fn add(&mut self, other: &Tally) {
         self.operations += other.operations;
         self.allocations += other.allocations;
         self.refusals += other.refusals;

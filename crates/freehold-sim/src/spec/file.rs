@@ -6,7 +6,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::presets::nearest;
+use super::near::nearest;
 use super::{BadSpec, Figure, Key, Spec, UnknownMachine, check_value, preset};
 
 /// Why a machine file was refused. Displays as `file:line: what is wrong`.

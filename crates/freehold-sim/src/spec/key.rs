@@ -145,7 +145,8 @@ keys! {
     PageTableNs = "workload"."page_table_ns", Ns, 0 ..= 1000000,
         "Setting one page-table entry and the reverse mapping.";
     AccountingNs = "workload"."accounting_ns", Ns, 0 ..= 1000000,
-        "Charging one frame to its process and its memory group, or taking the charge back.";
+        "Charging one frame to its process and its memory group, or taking the charge back, where no \
+         LRU does.";
     UnmapNs = "workload"."unmap_ns", Ns, 0 ..= 1000000,
         "Removing one frame from a page table and the reverse mapping, in a run of many.";
 
@@ -153,8 +154,6 @@ keys! {
         "What else a page fault takes, beyond what is published: fitted to the calibration point.";
     UnmapRestNs = "calibrated"."unmap_rest_ns", Ns, 0 ..= 1000000,
         "What else unmapping a frame takes: fitted to the calibration point.";
-    LruInsertNs = "calibrated"."lru_insert_ns", Ns, 0 ..= 1000000,
-        "Putting one frame on an LRU list while the list's lock is held: fitted likewise.";
 }
 
 impl Key {

@@ -3,6 +3,7 @@
 mod costs;
 mod file;
 mod key;
+mod near;
 mod presets;
 
 use std::borrow::Cow;

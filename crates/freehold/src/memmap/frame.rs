@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::memmap::block::BlockType;
+use crate::memmap::list::{LinkTable, Links};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, StridedTable, TablePlan};
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{FrameCount, MigrateType, Order, Pfn};
@@ -270,6 +271,16 @@ impl<P: Platform> FrameTable<P> {
         // out anew in the meantime; it must see what the last holder of the frame's links wrote.
         // Relaxed on failure: nothing is touched then.
         state.compare_exchange(current.0, new.0, Acquire, Relaxed).is_ok()
+    }
+}
+
+impl<P: Platform> LinkTable for FrameTable<P> {
+    type Cell = P::Cell<u32>;
+
+    #[inline(always)]
+    fn links(&self, block: FrameIndex) -> Links<'_, P::Cell<u32>> {
+        let record = self.record(block);
+        Links { next: &record.next, prev: &record.prev }
     }
 }
 

@@ -1,11 +1,26 @@
 //! Doubly linked lists of blocks, linked through the records of their head frames, as in Linux:
 //! unlinking a block writes to both its neighbours' records.
 
-use crate::memmap::frame::{FrameIndex, FrameTable};
-use crate::platform::{Platform, SharedCell};
+use crate::memmap::frame::FrameIndex;
+use crate::platform::SharedCell;
 
 /// The link that ends a list. The frame table never has that many records.
 pub(super) const NIL: u32 = u32::MAX;
+
+/// A table with a record for each frame, through which blocks are linked.
+pub(crate) trait LinkTable {
+    /// What holds a link.
+    type Cell: SharedCell<u32>;
+
+    /// The links of the block whose head is `block`.
+    fn links(&self, block: FrameIndex) -> Links<'_, Self::Cell>;
+}
+
+/// The links in one record. Guarded by the lock of the list that the block is on.
+pub(crate) struct Links<'a, C> {
+    pub(crate) next: &'a C,
+    pub(crate) prev: &'a C,
+}
 
 /// The ends of a list. `C` is the platform's cell or, for the lists of one CPU, its local cell.
 /// Guarded, like the links, by the lock of whoever owns the list.
@@ -54,15 +69,15 @@ impl<C: SharedCell<u32>> ListHead<C> {
 
     /// Links `block` at one end. It must be on no list.
     #[inline]
-    pub(crate) fn push<P: Platform>(&self, frames: &FrameTable<P>, block: FrameIndex, end: End) {
-        let record = frames.record(block);
+    pub(crate) fn push<T: LinkTable>(&self, frames: &T, block: FrameIndex, end: End) {
+        let record = frames.links(block);
         match end {
             End::Front => {
                 let next = self.first.get();
                 record.next.set(next);
                 record.prev.set(NIL);
                 match decode(next) {
-                    Some(next) => frames.record(next).prev.set(block.0),
+                    Some(next) => frames.links(next).prev.set(block.0),
                     None => self.last.set(block.0),
                 }
                 self.first.set(block.0);
@@ -72,7 +87,7 @@ impl<C: SharedCell<u32>> ListHead<C> {
                 record.prev.set(prev);
                 record.next.set(NIL);
                 match decode(prev) {
-                    Some(prev) => frames.record(prev).next.set(block.0),
+                    Some(prev) => frames.links(prev).next.set(block.0),
                     None => self.first.set(block.0),
                 }
                 self.last.set(block.0);
@@ -82,33 +97,33 @@ impl<C: SharedCell<u32>> ListHead<C> {
 
     /// Unlinks `block`, which must be on this list.
     #[inline]
-    pub(crate) fn remove<P: Platform>(&self, frames: &FrameTable<P>, block: FrameIndex) {
-        let record = frames.record(block);
+    pub(crate) fn remove<T: LinkTable>(&self, frames: &T, block: FrameIndex) {
+        let record = frames.links(block);
         let (next, prev) = (record.next.get(), record.prev.get());
         match decode(prev) {
-            Some(prev) => frames.record(prev).next.set(next),
+            Some(prev) => frames.links(prev).next.set(next),
             None => self.first.set(next),
         }
         match decode(next) {
-            Some(next) => frames.record(next).prev.set(prev),
+            Some(next) => frames.links(next).prev.set(prev),
             None => self.last.set(prev),
         }
     }
 
     /// Unlinks the block at the front and returns it.
     #[inline]
-    pub(crate) fn pop_front<P: Platform>(&self, frames: &FrameTable<P>) -> Option<FrameIndex> {
+    pub(crate) fn pop_front<T: LinkTable>(&self, frames: &T) -> Option<FrameIndex> {
         let block = self.first()?;
-        self.set_first(frames, decode(frames.record(block).next.get()));
+        self.set_first(frames, decode(frames.links(block).next.get()));
         Some(block)
     }
 
     /// Unlinks up to `count` blocks at the front and calls `each` with them; returns how many there
     /// were. Cheaper than one by one: the ends are written once.
     #[inline]
-    pub(crate) fn pop_front_many<P: Platform>(
+    pub(crate) fn pop_front_many<T: LinkTable>(
         &self,
-        frames: &FrameTable<P>,
+        frames: &T,
         count: usize,
         mut each: impl FnMut(FrameIndex),
     ) -> usize {
@@ -116,7 +131,7 @@ impl<C: SharedCell<u32>> ListHead<C> {
         while let Some(block) = first
             && popped < count
         {
-            first = decode(frames.record(block).next.get());
+            first = decode(frames.links(block).next.get());
             each(block);
             popped += 1;
         }
@@ -129,16 +144,16 @@ impl<C: SharedCell<u32>> ListHead<C> {
     /// Links blocks at the front, the last one foremost; returns how many there were. Cheaper than
     /// one by one: the ends are written once.
     #[inline]
-    pub(crate) fn push_front_many<P: Platform>(
+    pub(crate) fn push_front_many<T: LinkTable>(
         &self,
-        frames: &FrameTable<P>,
+        frames: &T,
         blocks: impl Iterator<Item = FrameIndex>,
     ) -> usize {
         let (mut first, mut pushed) = (self.first.get(), 0);
         for block in blocks {
-            frames.record(block).next.set(first);
+            frames.links(block).next.set(first);
             match decode(first) {
-                Some(next) => frames.record(next).prev.set(block.0),
+                Some(next) => frames.links(next).prev.set(block.0),
                 None => self.last.set(block.0),
             }
             first = block.0;
@@ -147,52 +162,67 @@ impl<C: SharedCell<u32>> ListHead<C> {
         if let Some(block) = decode(first)
             && pushed > 0
         {
-            frames.record(block).prev.set(NIL);
+            frames.links(block).prev.set(NIL);
             self.first.set(first);
         }
         pushed
     }
 
     /// Cuts off the front of the list up to `last`, as a chain of blocks that link to each other.
-    pub(crate) fn cut_front<P: Platform>(&self, frames: &FrameTable<P>, last: FrameIndex) {
-        self.set_first(frames, decode(frames.record(last).next.get()));
-        frames.record(last).next.set(NIL);
+    pub(crate) fn cut_front<T: LinkTable>(&self, frames: &T, last: FrameIndex) {
+        self.set_first(frames, decode(frames.links(last).next.get()));
+        frames.links(last).next.set(NIL);
     }
 
     /// Cuts off the back of the list from `first`, as a chain of blocks that link to each other.
-    pub(crate) fn cut_back<P: Platform>(&self, frames: &FrameTable<P>, first: FrameIndex) {
-        let last = frames.record(first).prev.get();
+    pub(crate) fn cut_back<T: LinkTable>(&self, frames: &T, first: FrameIndex) {
+        let last = frames.links(first).prev.get();
         match decode(last) {
-            Some(last) => frames.record(last).next.set(NIL),
+            Some(last) => frames.links(last).next.set(NIL),
             None => self.first.set(NIL),
         }
         self.last.set(last);
-        frames.record(first).prev.set(NIL);
+        frames.links(first).prev.set(NIL);
     }
 
     /// Links a chain, from `first` to `last`, before the front.
-    pub(crate) fn splice_front<P: Platform>(
+    pub(crate) fn splice_front<T: LinkTable>(
         &self,
-        frames: &FrameTable<P>,
+        frames: &T,
         first: FrameIndex,
         last: FrameIndex,
     ) {
         let front = self.first.get();
-        frames.record(last).next.set(front);
+        frames.links(last).next.set(front);
         match decode(front) {
-            Some(front) => frames.record(front).prev.set(last.0),
+            Some(front) => frames.links(front).prev.set(last.0),
             None => self.last.set(last.0),
         }
         self.first.set(first.0);
     }
 
+    /// Moves all blocks of `other` behind the last one, in their order.
+    pub(crate) fn append<T: LinkTable>(&self, frames: &T, other: &Self) {
+        let (Some(first), Some(last)) = (other.first(), other.last()) else { return };
+        match self.last() {
+            Some(back) => {
+                frames.links(back).next.set(first.0);
+                frames.links(first).prev.set(back.0);
+            }
+            None => self.first.set(first.0),
+        }
+        self.last.set(last.0);
+        other.first.set(NIL);
+        other.last.set(NIL);
+    }
+
     /// Makes `first` the block at the front, cutting off those before it.
     #[inline(always)]
-    fn set_first<P: Platform>(&self, frames: &FrameTable<P>, first: Option<FrameIndex>) {
+    fn set_first<T: LinkTable>(&self, frames: &T, first: Option<FrameIndex>) {
         match first {
             Some(first) => {
                 self.first.set(first.0);
-                frames.record(first).prev.set(NIL);
+                frames.links(first).prev.set(NIL);
             }
             None => {
                 self.first.set(NIL);
@@ -202,27 +232,21 @@ impl<C: SharedCell<u32>> ListHead<C> {
     }
 
     /// The blocks from front to back.
-    pub(crate) fn iter<'a, P: Platform>(
+    pub(crate) fn iter<'a, T: LinkTable>(
         &self,
-        frames: &'a FrameTable<P>,
+        frames: &'a T,
     ) -> impl Iterator<Item = FrameIndex> + 'a {
         core::iter::successors(self.first(), |&block| Self::behind(frames, block))
     }
 
     /// The block behind `block` on the list or chain that it is on.
-    pub(crate) fn behind<P: Platform>(
-        frames: &FrameTable<P>,
-        block: FrameIndex,
-    ) -> Option<FrameIndex> {
-        decode(frames.record(block).next.get())
+    pub(crate) fn behind<T: LinkTable>(frames: &T, block: FrameIndex) -> Option<FrameIndex> {
+        decode(frames.links(block).next.get())
     }
 
     /// The block before `block` on the list that it is on.
-    pub(crate) fn before<P: Platform>(
-        frames: &FrameTable<P>,
-        block: FrameIndex,
-    ) -> Option<FrameIndex> {
-        decode(frames.record(block).prev.get())
+    pub(crate) fn before<T: LinkTable>(frames: &T, block: FrameIndex) -> Option<FrameIndex> {
+        decode(frames.links(block).prev.get())
     }
 }
 
@@ -232,8 +256,9 @@ mod tests {
 
     use super::*;
     use crate::config::{Config, MemoryRange};
-    use crate::memmap::frame::FrameTablePlan;
+    use crate::memmap::frame::{FrameTable, FrameTablePlan};
     use crate::memmap::region::{Carver, LayoutBuilder, Metadata};
+    use crate::platform::Platform;
     use crate::testing::TestPlatform;
     use crate::units::{FrameCount, NodeId, Pfn};
     use core::mem::MaybeUninit;
@@ -298,6 +323,20 @@ mod tests {
         assert_eq!(list.pop_front_many(&frames, 0, |_| panic!("none was asked for")), 0);
         assert_eq!(list.pop_front_many(&frames, 9, |_| ()), 3);
         assert!(list.is_empty() && list.last().is_none());
+    }
+
+    #[test]
+    fn a_list_is_appended_to_another() {
+        let (frames, list, other) = (frames(), Head::new(), Head::new());
+        list.append(&frames, &other);
+        assert!(list.is_empty());
+        other.push_front_many(&frames, (1..=3).map(FrameIndex));
+        list.append(&frames, &other);
+        assert!(other.is_empty() && other.last().is_none());
+        assert_eq!(blocks(&list, &frames), [3, 2, 1]);
+        other.push(&frames, FrameIndex(9), End::Back);
+        list.append(&frames, &other);
+        assert_eq!(blocks(&list, &frames), [3, 2, 1, 9]);
     }
 
     #[test]

@@ -40,6 +40,14 @@ pub enum SectionKind {
     Clusters,
     /// Bitmaps of frames, and of pageblocks.
     Bitmaps,
+    /// One record of the LRU for each frame.
+    LruFrames,
+    /// The LRU's lists of each group and node, those of a node side by side.
+    Lruvecs,
+    /// Memory groups.
+    LruGroups,
+    /// The LRU's batches of each CPU.
+    LruPerCpu,
 }
 
 impl SectionKind {
@@ -53,6 +61,10 @@ impl SectionKind {
             SectionKind::Frames => "frames",
             SectionKind::Clusters => "clusters",
             SectionKind::Bitmaps => "bitmaps",
+            SectionKind::LruFrames => "lru_frames",
+            SectionKind::Lruvecs => "lruvecs",
+            SectionKind::LruGroups => "lru_groups",
+            SectionKind::LruPerCpu => "lru_per_cpu",
         }
     }
 }

@@ -103,6 +103,14 @@ pub enum LockClass {
     Compaction,
     /// The lock that memory is added under.
     Hotplug,
+    /// The lock over lists of recently used frames: of a node, or of one group on it.
+    Lru,
+    /// The lock of one CPU's batches of frames on their way to such lists.
+    LruBatch,
+    /// The lock over the tree of memory groups.
+    LruGroups,
+    /// A lock of whoever uses the library, such as the owner of cached content.
+    Owner,
 }
 
 impl LockClass {
@@ -114,6 +122,10 @@ impl LockClass {
             LockClass::Slot => "slot_lock",
             LockClass::Compaction => "compaction_lock",
             LockClass::Hotplug => "hotplug_lock",
+            LockClass::Lru => "lru_lock",
+            LockClass::LruBatch => "lru_batch_lock",
+            LockClass::LruGroups => "lru_groups_lock",
+            LockClass::Owner => "owner_lock",
         }
     }
 }

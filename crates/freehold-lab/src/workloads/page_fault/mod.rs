@@ -22,6 +22,7 @@ use crate::sim::memory::{self, MemoryPlan};
 use crate::workload::{Brief, SettingTable, Workload};
 
 mod host;
+mod pages;
 mod sim;
 
 /// The settings of the workload on every machine.
@@ -72,7 +73,9 @@ impl Workload for PageFault {
     }
 
     fn host_bytes(spec: &Spec, given: &Assignments) -> Result<u64> {
-        Ok(MemoryPlan::new(spec, given)?.host_bytes())
+        // The LRU's records of 16 bytes, and a directory entry of 24 for each line of them.
+        let plan = MemoryPlan::new(spec, given)?;
+        Ok(plan.host_bytes() + plan.frames().get() * (16 + 24 / 4))
     }
 
     fn run_on_sim(cell: &SimCell<'_>) -> Result<Measured> {

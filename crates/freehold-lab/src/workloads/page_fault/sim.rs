@@ -4,9 +4,9 @@
 //! one pass to warm up, and then so many while time is taken. Under a lock that serves in order
 //! they stay together. For comparison they can be spread evenly over a pass instead.
 //!
-//! Work outside the allocator is charged by the machine's table. The insertion into the lists of
-//! recently used pages is modelled as Linux 4.16 does it: a per-CPU batch of 15 pages goes on the
-//! node's list under one lock for the node.
+//! Work outside the allocator is charged by the machine's table, but for the lists of recently used
+//! pages and the memory groups: these are the library's (`lru`), so a fault charges its group and
+//! puts its page into a batch, and an unmapping takes pages off their lists in batches.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,9 +14,10 @@ use std::rc::Rc;
 use anyhow::{Result, anyhow, ensure};
 use bytesize::ByteSize;
 use freehold::{CpuId, Error, Order, Pfn, Request, Setting};
-use freehold_sim::{CpuHandle, Key, Machine, Path, Spec, WorkLock};
+use freehold_sim::{CpuHandle, Key, Machine, Path};
 use serde_json::json;
 
+use super::pages::{PageLists, Pages};
 use super::task_frames;
 use crate::books::check_all_back;
 use crate::cell::{Measured, SimCell};
@@ -49,21 +50,30 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "lru",
-        values: "node|off",
+        values: "node|group|off",
         default: "node",
-        meaning: "insert pages into LRU lists under one lock a node, or into none",
+        meaning: "keep pages on LRU lists under one lock a node, or one a group on a node",
+    },
+    Setting {
+        name: "lru_batch",
+        values: "1..=31",
+        default: "15",
+        meaning: "pages that a CPU collects for one hold of the LRU lock (Linux 4.16: 15, 6.12: 31)",
+    },
+    Setting {
+        name: "groups",
+        values: "tasks|one",
+        default: "tasks",
+        meaning: "memory groups that pages are charged to: one for each task, or one for all",
     },
 ];
-
-/// How many pages Linux collects for one hold of the LRU lock (`PAGEVEC_SIZE`).
-const LRU_BATCH: u32 = 15;
 
 struct Options {
     task_frames: usize,
     passes: usize,
     together: bool,
     fault: Fault,
-    lru: bool,
+    lists: Option<PageLists>,
 }
 
 /// What a fault is besides an allocation.
@@ -84,7 +94,7 @@ impl Options {
             passes: given.number(SETTINGS, "passes", 1..=1000)?,
             together: given.word(SETTINGS, "start", &[("together", true), ("spread", false)])?,
             fault: given.word(SETTINGS, "fault", &FAULTS)?,
-            lru: given.word(SETTINGS, "lru", &[("node", true), ("off", false)])?,
+            lists: PageLists::parse(given, SETTINGS)?,
         })
     }
 
@@ -109,13 +119,15 @@ pub(super) fn run(cell: &SimCell<'_>) -> Result<Measured> {
     let mut machine = Machine::new(cell.spec, cell.seed)?;
     let frames = plan.build(&mut machine, cell)?;
     let start = machine.barrier(cell.cpus);
-    let lru = options.lru && options.fault == Fault::Whole;
-    let lru = lru.then(|| Lru::new(&mut machine, cell.spec));
+    let lists = options.lists.filter(|_| options.fault == Fault::Whole);
+    let config = plan.config();
+    let pages =
+        lists.map(|lists| Pages::new(&mut machine, &config, lists, cell.cpus)).transpose()?;
     let shared = Rc::new(Shared {
         frames: Rc::clone(&frames),
         plan: Rc::clone(&plan),
         fault: options.fault,
-        lru,
+        pages,
         rates: RefCell::new(vec![0.0; cell.cpus]),
         left: RefCell::new(Vec::new()),
         error: Cell::new(None),
@@ -125,7 +137,7 @@ pub(super) fn run(cell: &SimCell<'_>) -> Result<Measured> {
         let begin = options.phase_of(cpu);
         let ops = options.task_frames * options.passes;
         machine.spawn(cpu, move |handle| {
-            let mut task = Task::new(handle, &shared, options.task_frames);
+            let mut task = Task::new(handle, &shared, cpu, options.task_frames);
             let warmed = task.warm_up(begin);
             handle.start_measuring(start);
             let began_ns = handle.now_ns();
@@ -142,7 +154,11 @@ pub(super) fn run(cell: &SimCell<'_>) -> Result<Measured> {
         return Err(anyhow!(error).context("a task could not go on"));
     }
     // Outside virtual time: what the tasks still hold goes back.
-    for &pfn in shared.left.borrow().iter() {
+    let left = match &shared.pages {
+        Some(pages) => pages.unmap_all(&shared.left.borrow())?,
+        None => shared.left.take(),
+    };
+    for pfn in left {
         frames.free(pfn, Order::ZERO)?;
     }
     check_all_back(&*frames, plan.frames())?;
@@ -189,26 +205,12 @@ enum Phase {
     Emptying(usize),
 }
 
-/// The LRU lists of all nodes.
-struct Lru {
-    locks: Vec<WorkLock>,
-    hold_ns: u64,
-}
-
-impl Lru {
-    fn new(machine: &mut Machine, spec: &Spec) -> Self {
-        let nodes = (0..spec.nodes()).map(|node| freehold::NodeId::new(node as u16));
-        let hold_ns = (f64::from(LRU_BATCH) * spec.get(Key::LruInsertNs)).round() as u64;
-        Lru { locks: nodes.map(|node| machine.lock("lru_lock", node)).collect(), hold_ns }
-    }
-}
-
 /// What the tasks share.
 struct Shared {
     frames: Rc<dyn Frames>,
     plan: Rc<MemoryPlan>,
     fault: Fault,
-    lru: Option<Lru>,
+    pages: Option<Pages>,
     /// Faults a second of virtual time, by task.
     rates: RefCell<Vec<f64>>,
     /// What the tasks hold at the end.
@@ -219,19 +221,18 @@ struct Shared {
 struct Task<'a> {
     handle: &'a CpuHandle,
     shared: &'a Shared,
+    number: usize,
     task_frames: usize,
     /// The frames of the mapping, in the order of their addresses.
     held: Vec<Pfn>,
     /// How many of them, from the front, have been given back.
     freed: usize,
-    /// Pages that wait for a full batch to go on an LRU list.
-    batched: u32,
 }
 
 impl<'a> Task<'a> {
-    fn new(handle: &'a CpuHandle, shared: &'a Shared, task_frames: usize) -> Self {
+    fn new(handle: &'a CpuHandle, shared: &'a Shared, number: usize, task_frames: usize) -> Self {
         let held = Vec::with_capacity(task_frames);
-        Task { handle, shared, task_frames, held, freed: 0, batched: 0 }
+        Task { handle, shared, number, task_frames, held, freed: 0 }
     }
 
     /// Comes to the point at which the task begins.
@@ -243,8 +244,9 @@ impl<'a> Task<'a> {
         for _ in 0..faults {
             self.fault()?;
         }
-        for _ in 0..frees {
-            self.unmap()?;
+        let mut left = frees;
+        while left > 0 {
+            left -= self.unmap(left)?;
         }
         Ok(())
     }
@@ -258,8 +260,7 @@ impl<'a> Task<'a> {
                 faults += 1;
             }
             while self.freed < self.held.len() && frees < ops {
-                self.unmap()?;
-                frees += 1;
+                frees += self.unmap(ops - frees)?;
             }
             if self.freed == self.held.len() {
                 self.held.clear();
@@ -280,28 +281,37 @@ impl<'a> Task<'a> {
             Fault::Touch => handle.touch_frame(pfn, node),
             Fault::Nothing => {}
         }
-        self.charge(&[Key::AccountingNs, Key::PageTableNs]);
-        if let Some(lru) = &shared.lru {
-            self.batched += 1;
-            if self.batched == LRU_BATCH {
-                self.batched = 0;
-                let lock = lru.locks[handle.node().index()];
-                handle.lock(lock);
-                handle.compute_ns(lru.hold_ns);
-                handle.unlock(lock);
-            }
+        self.charge(&[Key::PageTableNs]);
+        match &shared.pages {
+            Some(pages) => pages.map(pfn, self.number)?,
+            None => self.charge(&[Key::AccountingNs]),
         }
         self.held.push(pfn);
         Ok(())
     }
 
-    fn unmap(&mut self) -> Result<(), Error> {
+    /// Unmaps some pages, and at most so many; returns how many they were.
+    fn unmap(&mut self, most: usize) -> Result<usize, Error> {
         let (handle, shared) = (self.handle, self.shared);
-        let pfn = self.held[self.freed];
-        self.charge(&[Key::UnmapNs, Key::UnmapRestNs, Key::AccountingNs]);
-        handle.timed(Path::Free, || shared.frames.free(pfn, Order::ZERO))?;
-        self.freed += 1;
-        Ok(())
+        let batch = shared.pages.as_ref().map_or(1, |_| Pages::UNMAPPED_MAX);
+        let pages = &self.held[self.freed..];
+        let pages = &pages[..batch.min(most).min(pages.len())];
+        for _ in pages {
+            self.charge(&[Key::UnmapNs, Key::UnmapRestNs]);
+        }
+        let unlisted = match &shared.pages {
+            Some(lists) => lists.unmap(pages)?,
+            None => {
+                self.charge(&[Key::AccountingNs]);
+                pages.to_vec()
+            }
+        };
+        for pfn in unlisted {
+            handle.timed(Path::Free, || shared.frames.free(pfn, Order::ZERO))?;
+        }
+        let count = pages.len();
+        self.freed += count;
+        Ok(count)
     }
 
     /// Does work outside the allocator.

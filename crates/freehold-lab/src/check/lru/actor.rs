@@ -1,0 +1,301 @@
+//! What one CPU does in a round: operations drawn from the seed, each checked at once.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use anyhow::{Result, ensure};
+use fastrand::Rng;
+use freehold::lru::{GroupId, Kind, Scope};
+use freehold::{Design, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
+use freehold_sim::{CpuHandle, SimFrames, SimLru};
+
+use super::super::Stage;
+use super::LruTally;
+use super::shelf::Shelf;
+
+/// What all CPUs of a scenario share.
+pub(super) struct World<D: Design<P>, P: Stage> {
+    pub(super) frames: Rc<SimFrames<D, P>>,
+    pub(super) cache: SimLru<Shelf<D, P>, P>,
+    pub(super) groups: RefCell<Vec<GroupId>>,
+    /// Memory that somebody has yet to add.
+    pub(super) late: RefCell<Option<MemoryRange>>,
+    pub(super) tally: Rc<RefCell<LruTally>>,
+    /// How many blocks there are: more than memory holds.
+    pub(super) blocks: u64,
+}
+
+impl<D: Design<P>, P: Stage> World<D, P> {
+    /// Checks the books at a time when no CPU runs.
+    pub(super) fn check(&self) -> Result<()> {
+        let census = self.cache.validate()?;
+        let shelf = self.cache.owner();
+        ensure!(
+            census.used.get() == shelf.stamped() as u64,
+            "{} in the LRU, {} were handed out",
+            census.used,
+            shelf.stamped()
+        );
+        // The others were dropped from the index while a batch still has them.
+        let unlisted = shelf.stamped() - shelf.indexed();
+        ensure!(census.batched.get() >= unlisted as u64, "{unlisted} frames are lost");
+        self.frames.validate()?;
+        Ok(())
+    }
+}
+
+/// One CPU, and the references that it holds.
+pub(super) struct Actor<'a, D: Design<P>, P: Stage> {
+    handle: &'a CpuHandle,
+    world: Rc<World<D, P>>,
+    rng: Rng,
+    held: Vec<(u64, Pfn)>,
+}
+
+impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
+    pub(super) fn new(handle: &'a CpuHandle, world: Rc<World<D, P>>, seed: u64) -> Self {
+        Actor { handle, world, rng: Rng::with_seed(seed), held: Vec::new() }
+    }
+
+    /// Does so many operations, or fewer if the CPU goes away, and puts its references.
+    pub(super) fn work(mut self, operations: usize) {
+        for _ in 0..operations {
+            if self.handle.is_leaving() {
+                self.world.tally.borrow_mut().departures += 1;
+                break;
+            }
+            self.world.tally.borrow_mut().operations += 1;
+            self.step();
+        }
+        while self.put() {}
+    }
+
+    fn step(&mut self) {
+        match self.rng.u8(..100) {
+            0..40 => self.read(),
+            40..55 => _ = self.put(),
+            55..62 => self.remove(),
+            62..72 => self.isolate(),
+            72..78 => self.pin(),
+            78..84 => self.reclaim(),
+            84..86 => self.world.cache.drain_all(),
+            86..88 => _ = self.world.frames.compact(&*self.world.cache),
+            88..94 => self.regroup(),
+            94..96 => self.visit(),
+            96 => self.add_memory(),
+            _ => self.misuse(),
+        }
+    }
+
+    fn block(&mut self) -> u64 {
+        // Some blocks are read more often than others.
+        let span = if self.rng.bool() { self.world.blocks } else { self.world.blocks / 8 + 1 };
+        self.rng.u64(..span)
+    }
+
+    fn group(&mut self) -> GroupId {
+        let groups = self.world.groups.borrow();
+        let nth = self.rng.usize(..=groups.len());
+        groups.get(nth).copied().unwrap_or(GroupId::ROOT)
+    }
+
+    /// Looks a block up and takes a reference.
+    fn find(&self, block: u64) -> Option<Pfn> {
+        let cache = &self.world.cache;
+        let locked = cache.owner().lock();
+        let frame = locked.index().find(block)?;
+        let got = cache.get(frame);
+        assert_eq!(got, Ok(()), "{frame} is in the index, whose lock is held");
+        Some(frame)
+    }
+
+    fn read(&mut self) {
+        let block = self.block();
+        self.world.tally.borrow_mut().reads += 1;
+        let found = self.find(block);
+        self.world.tally.borrow_mut().hits += u64::from(found.is_some());
+        let Some(frame) = found.or_else(|| self.fill(block)) else { return };
+        let cache = &self.world.cache;
+        cache.mark_accessed(frame).expect("a reference is held");
+        match self.rng.u8(..8) {
+            0 => cache.activate(frame).expect("a reference is held"),
+            1 => cache.deactivate(frame).expect("a reference is held"),
+            2 => cache.rotate(frame).expect("a reference is held"),
+            _ => {}
+        }
+        self.held.push((block, frame));
+    }
+
+    /// Reads a block in; returns its frame, with a reference.
+    fn fill(&mut self, block: u64) -> Option<Pfn> {
+        let world = Rc::clone(&self.world);
+        let (cache, shelf) = (&world.cache, world.cache.owner());
+        let frame = cache.alloc_reclaiming(&world.frames, Request::default()).ok()?;
+        shelf.stamp(frame, block);
+        let kind = if block.is_multiple_of(3) { Kind::Anon } else { Kind::File };
+        let group = self.group();
+        let added = match self.rng.bool() {
+            true => cache.add(frame, group, kind),
+            false => cache.add_reclaiming(frame, group, kind),
+        };
+        match added {
+            Ok(()) => {}
+            Err(Error::GroupLimit | Error::UnknownGroup | Error::ForeignFrame) => {
+                shelf.unstamp(frame);
+                world.frames.free(frame, Order::ZERO).expect("it was just allocated");
+                return None;
+            }
+            Err(error) => panic!("adding {frame}: {error}"),
+        }
+        let locked = shelf.lock();
+        let other = locked.index().find(block);
+        if other.is_some() {
+            drop(locked);
+            // Somebody else read the block first.
+            cache.put(frame).expect("a reference is held");
+            return self.find(block);
+        }
+        cache.get(frame).expect("a reference is held");
+        locked.index().enter(block, frame);
+        Some(frame)
+    }
+
+    /// Puts a reference, after a look at what is in the frame; says whether there was one.
+    fn put(&mut self) -> bool {
+        if self.held.is_empty() {
+            return false;
+        }
+        let (block, frame) = self.held.swap_remove(self.rng.usize(..self.held.len()));
+        let there = self.world.cache.owner().block_in(frame);
+        assert_eq!(there, Some(block), "{frame} was given away while a reference is held");
+        self.world.cache.put(frame).expect("a reference is held");
+        true
+    }
+
+    /// Removes a block from the index.
+    fn remove(&mut self) {
+        let block = self.block();
+        let world = &self.world;
+        let removed = {
+            let locked = world.cache.owner().lock();
+            let removed = locked.index().remove(block);
+            removed
+        };
+        if let Some(frame) = removed {
+            world.cache.put_bulk(&[frame]).expect("the index had a reference");
+        }
+    }
+
+    /// Isolates a frame, and moves it to another group now and then.
+    fn isolate(&mut self) {
+        let world = Rc::clone(&self.world);
+        let frame = {
+            let locked = world.cache.owner().lock();
+            let found = locked.index().find(self.rng.u64(..world.blocks / 8 + 1));
+            found
+        };
+        let Some(frame) = frame else { return };
+        let mut isolated = match world.cache.isolate(frame) {
+            Ok(isolated) => isolated,
+            Err(Error::FrameBusy | Error::NotAdded) => return,
+            Err(error) => panic!("isolating {frame}: {error}"),
+        };
+        world.tally.borrow_mut().isolated += 1;
+        let there = world.cache.owner().block_in(frame);
+        assert!(there.is_some(), "{frame} is isolated, and nobody has it");
+        match isolated.move_to(self.group()) {
+            Ok(()) => world.tally.borrow_mut().regrouped += 1,
+            Err(Error::GroupLimit | Error::UnknownGroup) => {}
+            Err(error) => panic!("moving {frame}: {error}"),
+        }
+        assert_eq!(world.cache.owner().block_in(frame), there, "{frame} changed while isolated");
+    }
+
+    fn pin(&mut self) {
+        let block = self.block();
+        let Some(frame) = self.find(block) else { return };
+        let cache = &self.world.cache;
+        cache.pin(frame).expect("a reference is held");
+        self.world.tally.borrow_mut().pins += 1;
+        if self.rng.bool() {
+            cache.drain_all();
+        }
+        assert_eq!(cache.owner().block_in(frame), Some(block), "{frame} went while pinned");
+        cache.unpin(frame).expect("it was pinned");
+        cache.put(frame).expect("a reference is held");
+    }
+
+    fn reclaim(&mut self) {
+        let scope = match self.rng.u8(..3) {
+            0 => Scope::All,
+            1 => Scope::Node(NodeId::new(0)),
+            _ => Scope::Group(self.group()),
+        };
+        let count = FrameCount::new(self.rng.u64(1..60));
+        match self.world.cache.reclaim(scope, count) {
+            Ok(done) => assert!(done.reclaimed <= count.get(), "{done:?} of {count}"),
+            Err(error) => assert_eq!(error, Error::UnknownGroup),
+        }
+        if self.rng.u8(..4) == 0 {
+            self.world.cache.balance(&self.world.frames);
+        }
+    }
+
+    /// Makes a group, removes one, or changes its limit.
+    fn regroup(&mut self) {
+        let (world, group) = (Rc::clone(&self.world), self.group());
+        let limit = Some(FrameCount::new(self.rng.u64(1..world.blocks)));
+        match self.rng.u8(..4) {
+            0..2 => match world.cache.create_group(group, limit) {
+                Ok(made) => {
+                    world.groups.borrow_mut().push(made);
+                    world.tally.borrow_mut().groups_made += 1;
+                }
+                Err(error) => {
+                    assert!(matches!(error, Error::TooManyGroups | Error::UnknownGroup));
+                }
+            },
+            2 => match world.cache.remove_group(group) {
+                Ok(()) => {
+                    world.groups.borrow_mut().retain(|&other| other != group);
+                    world.tally.borrow_mut().groups_removed += 1;
+                }
+                Err(error) => {
+                    assert!(matches!(error, Error::GroupInUse | Error::UnknownGroup));
+                }
+            },
+            _ => match world.cache.set_limit(group, limit) {
+                Ok(()) => {}
+                Err(Error::GroupInUse | Error::UnknownGroup | Error::LimitBelowPinned) => {}
+                Err(error) => panic!("setting a limit: {error}"),
+            },
+        }
+    }
+
+    /// A group that somebody has entered cannot be removed.
+    fn visit(&mut self) {
+        let group = self.group();
+        let Ok(visit) = self.world.cache.enter(group) else { return };
+        assert_eq!(self.world.cache.remove_group(group), Err(Error::GroupInUse));
+        drop(visit);
+    }
+
+    fn add_memory(&mut self) {
+        let late = self.world.late.borrow_mut().take();
+        if let Some(range) = late {
+            self.world.frames.add_memory(range).expect("there is room for it");
+            self.world.cache.add_memory(range).expect("there is room for it");
+        }
+    }
+
+    /// Calls that are refused.
+    fn misuse(&mut self) {
+        let cache = &self.world.cache;
+        if let Some(&(block, frame)) = self.held.first() {
+            assert_eq!(cache.add(frame, GroupId::ROOT, Kind::File), Err(Error::AlreadyAdded));
+            assert_eq!(cache.owner().block_in(frame), Some(block));
+        }
+        assert_eq!(cache.get(Pfn::new(1 << 50)), Err(Error::ForeignFrame));
+        assert_eq!(cache.remove_group(GroupId::ROOT), Err(Error::GroupInUse));
+    }
+}

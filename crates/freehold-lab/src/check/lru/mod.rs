@@ -1,0 +1,154 @@
+//! Scenarios for the LRU: a page cache of several groups, whose frames are read, reclaimed, moved
+//! between groups and by compaction, pinned and dropped, while groups come and go.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+
+use anyhow::{Context, Result, ensure};
+use fastrand::Rng;
+use freehold::Design;
+use freehold::lru::{LruLock, LruSettings};
+use freehold_sim::{Faults, Machine, SimFrames, SimLru};
+use serde::Serialize;
+
+use super::Stage;
+use super::scenario::Scenario;
+use super::tally::Count;
+use actor::{Actor, World};
+use shelf::Shelf;
+
+mod actor;
+mod shelf;
+
+/// What was done to an LRU.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct LruTally {
+    operations: u64,
+    /// Blocks that were looked up.
+    reads: u64,
+    /// Of these, blocks that were in the cache.
+    hits: u64,
+    /// Frames that were handed back.
+    released: u64,
+    /// Frames that reclaim took.
+    reclaimed: u64,
+    /// Frames that were isolated.
+    isolated: u64,
+    /// Of these, frames that went to another group.
+    regrouped: u64,
+    /// Frames whose content was moved by compaction.
+    moves: u64,
+    /// Groups that were made.
+    groups_made: u64,
+    /// Groups that were removed.
+    groups_removed: u64,
+    /// Times that a frame was pinned.
+    pins: u64,
+    /// CPUs that went away in the middle.
+    departures: u64,
+}
+
+impl Count for LruTally {
+    fn add(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.reads += other.reads;
+        self.hits += other.hits;
+        self.released += other.released;
+        self.reclaimed += other.reclaimed;
+        self.isolated += other.isolated;
+        self.regrouped += other.regrouped;
+        self.moves += other.moves;
+        self.groups_made += other.groups_made;
+        self.groups_removed += other.groups_removed;
+        self.pins += other.pins;
+        self.departures += other.departures;
+    }
+}
+
+impl fmt::Display for LruTally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} operations, {} reads, {} hits, {} frames reclaimed, {} released, {} isolated, {} \
+             to another group, {} moved, {} pinned, {} groups made, {} removed, {} CPUs gone.",
+            self.operations,
+            self.reads,
+            self.hits,
+            self.reclaimed,
+            self.released,
+            self.isolated,
+            self.regrouped,
+            self.moves,
+            self.pins,
+            self.groups_made,
+            self.groups_removed,
+            self.departures
+        )
+    }
+}
+
+/// Settings of the LRU, drawn from the seed.
+fn settings(seed: u64) -> LruSettings {
+    let mut rng = Rng::with_seed(seed ^ 0x0001_1705);
+    LruSettings {
+        lock: if rng.bool() { LruLock::Group } else { LruLock::Node },
+        groups: rng.u32(2..=8),
+        batch: [1, 2, 15, 31][rng.usize(..4)],
+        swappiness: [0, 60, 100, 200][rng.usize(..4)],
+    }
+}
+
+/// Plays a scenario to its end.
+pub(super) fn play<D: Design<P> + 'static, P: Stage>(scenario: &Scenario) -> Result<LruTally> {
+    let mut machine = Machine::new(&scenario.spec, scenario.seed)?;
+    let config = scenario.config();
+    let wrong = || format!("the scenario itself is wrong: {scenario}");
+    let of_design = scenario.settings::<D::Settings>();
+    let frames = SimFrames::<D, P>::new(&mut machine, P::HERE, &config, &of_design);
+    let frames = Rc::new(frames.with_context(wrong)?);
+    let tally = Rc::new(RefCell::new(LruTally::default()));
+    let shelf = Shelf::new(Rc::clone(&frames), Rc::clone(&tally));
+    let settings = settings(scenario.seed);
+    let cache = SimLru::new(&mut machine, P::HERE, &config, &settings, shelf);
+    let cache = cache.with_context(wrong)?;
+    let managed: u64 = scenario.ranges.iter().map(|range| range.frames.get()).sum();
+    let world = Rc::new(World {
+        frames,
+        cache,
+        groups: RefCell::default(),
+        late: RefCell::new(scenario.late),
+        tally,
+        blocks: managed + managed / 2,
+    });
+    for round in 0..scenario.rounds {
+        machine.set_schedule(scenario.schedule);
+        machine.set_faults(scenario.faults.clone());
+        for cpu in 0..scenario.spec.cpus() {
+            let world = Rc::clone(&world);
+            let seed = scenario.seed ^ ((round * scenario.spec.cpus() + cpu + 1) as u64) << 40;
+            let operations = scenario.operations;
+            machine.spawn(cpu, move |handle| Actor::new(handle, world, seed).work(operations));
+        }
+        machine.run()?;
+        world.check().with_context(|| format!("after round {round}"))?;
+    }
+    machine.set_faults(Faults::default());
+    end(&world)?;
+    let tally = *world.tally.borrow();
+    Ok(tally)
+}
+
+/// Nobody reads any more: every frame comes back.
+fn end<D: Design<P>, P: Stage>(world: &World<D, P>) -> Result<()> {
+    let left = world.cache.owner().take_all();
+    world.cache.put_bulk(&left).context("at the end")?;
+    world.cache.drain_all();
+    let census = world.cache.validate().context("at the end")?;
+    ensure!(census.used.get() == 0, "{} are in use at the end", census.used);
+    ensure!(census.stocked.get() == 0, "{} are charged ahead at the end", census.stocked);
+    world.frames.drain_all();
+    let census = world.frames.validate().context("at the end")?;
+    ensure!(census.allocated.get() == 0, "{} did not come back", census.allocated);
+    Ok(())
+}

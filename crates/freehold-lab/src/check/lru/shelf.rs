@@ -1,0 +1,168 @@
+//! The owner of the cached blocks, and the ledger: which block is in which frame.
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use freehold::lru::{Claim, Owner, Verdict};
+use freehold::platform::{LockClass, RawLock};
+use freehold::{Design, MigrateError, Order, Pfn};
+use freehold_sim::SimFrames;
+
+use super::super::Stage;
+use super::LruTally;
+
+/// Which block is where, and the other way round.
+#[derive(Default)]
+pub(super) struct Index {
+    frames: BTreeMap<u64, Pfn>,
+    blocks: BTreeMap<Pfn, u64>,
+}
+
+impl Index {
+    pub(super) fn find(&self, block: u64) -> Option<Pfn> {
+        self.frames.get(&block).copied()
+    }
+
+    pub(super) fn enter(&mut self, block: u64, frame: Pfn) {
+        let before = (self.frames.insert(block, frame), self.blocks.insert(frame, block));
+        assert_eq!(before, (None, None), "the work itself entered block {block} or {frame} twice");
+    }
+
+    pub(super) fn remove(&mut self, block: u64) -> Option<Pfn> {
+        let frame = self.frames.remove(&block)?;
+        self.blocks.remove(&frame);
+        Some(frame)
+    }
+}
+
+/// The owner. What it knows of a frame that is not in the index is who has it: a frame is stamped
+/// when it is allocated and loses its stamp when it is handed back.
+pub(super) struct Shelf<D: Design<P>, P: Stage> {
+    frames: Rc<SimFrames<D, P>>,
+    /// Guards the index, while other CPUs may run.
+    lock: P::Lock,
+    index: RefCell<Index>,
+    stamps: RefCell<BTreeMap<Pfn, u64>>,
+    tally: Rc<RefCell<LruTally>>,
+    /// Counts questions, some of which are answered otherwise than others.
+    asked: Cell<u64>,
+}
+
+/// The index, with its lock held.
+pub(super) struct Locked<'a, D: Design<P>, P: Stage>(&'a Shelf<D, P>);
+
+impl<D: Design<P>, P: Stage> Locked<'_, D, P> {
+    pub(super) fn index(&self) -> RefMut<'_, Index> {
+        self.0.index.borrow_mut()
+    }
+}
+
+impl<D: Design<P>, P: Stage> Drop for Locked<'_, D, P> {
+    fn drop(&mut self) {
+        self.0.lock.unlock();
+    }
+}
+
+impl<D: Design<P>, P: Stage> Shelf<D, P> {
+    pub(super) fn new(frames: Rc<SimFrames<D, P>>, tally: Rc<RefCell<LruTally>>) -> Self {
+        Shelf {
+            frames,
+            lock: P::Lock::new(LockClass::Owner),
+            index: RefCell::default(),
+            stamps: RefCell::default(),
+            tally,
+            asked: Cell::new(0),
+        }
+    }
+
+    pub(super) fn lock(&self) -> Locked<'_, D, P> {
+        self.lock.lock();
+        Locked(self)
+    }
+
+    /// Stamps a frame that was allocated for a block.
+    pub(super) fn stamp(&self, frame: Pfn, block: u64) {
+        let before = self.stamps.borrow_mut().insert(frame, block);
+        assert_eq!(before, None, "{frame} was handed out while a block is in it");
+    }
+
+    /// Takes the stamp of a frame that goes back.
+    pub(super) fn unstamp(&self, frame: Pfn) {
+        let before = self.stamps.borrow_mut().remove(&frame);
+        assert!(before.is_some(), "{frame} was released, and nobody had it");
+    }
+
+    /// The block that is in a frame.
+    pub(super) fn block_in(&self, frame: Pfn) -> Option<u64> {
+        self.stamps.borrow().get(&frame).copied()
+    }
+
+    /// Frames that were handed out and have not come back.
+    pub(super) fn stamped(&self) -> usize {
+        self.stamps.borrow().len()
+    }
+
+    /// Frames in the index.
+    pub(super) fn indexed(&self) -> usize {
+        self.index.borrow().frames.len()
+    }
+
+    /// Empties the index.
+    pub(super) fn take_all(&self) -> Vec<Pfn> {
+        self.index.take().frames.into_values().collect()
+    }
+}
+
+impl<D: Design<P>, P: Stage> Owner for Shelf<D, P> {
+    fn reclaim(&self, frame: Pfn) -> Verdict {
+        assert!(self.block_in(frame).is_some(), "{frame} is to be reclaimed, and nobody has it");
+        self.asked.set(self.asked.get() + 1);
+        match self.asked.get() % 13 {
+            0 => Verdict::Keep,
+            1 => Verdict::Activate,
+            2 => Verdict::Failed,
+            3 | 4 => Verdict::Written,
+            _ => Verdict::Drop,
+        }
+    }
+
+    fn forget(&self, frame: Pfn, claim: Claim<'_>) {
+        let locked = self.lock();
+        let block = locked.index().blocks.get(&frame).copied();
+        if let Some(block) = block
+            && claim.take()
+        {
+            locked.index().remove(block);
+            self.tally.borrow_mut().reclaimed += 1;
+        }
+    }
+
+    fn release(&self, frames: &[Pfn]) {
+        for &frame in frames {
+            self.unstamp(frame);
+            let indexed = self.index.borrow().blocks.contains_key(&frame);
+            assert!(!indexed, "{frame} was released while it is in the index");
+        }
+        self.tally.borrow_mut().released += frames.len() as u64;
+        self.frames.free_bulk(frames, Order::ZERO).expect("the frames came from there");
+    }
+
+    fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
+        let locked = self.lock();
+        let block = locked.index().blocks.get(&from).copied().ok_or(MigrateError::Busy)?;
+        if !claim.take() {
+            return Err(MigrateError::Busy);
+        }
+        self.asked.set(self.asked.get() + 1);
+        if self.asked.get().is_multiple_of(7) {
+            return Err(MigrateError::Failed);
+        }
+        locked.index().remove(block);
+        locked.index().enter(block, to);
+        self.unstamp(from);
+        self.stamp(to, block);
+        self.tally.borrow_mut().moves += 1;
+        Ok(())
+    }
+}

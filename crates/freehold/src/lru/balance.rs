@@ -1,0 +1,119 @@
+//! How much of each list reclaim looks at. After Linux 6.12's `get_scan_count` and
+//! `inactive_is_low`.
+
+use super::Kind;
+use super::vec::List;
+
+/// The priority that reclaim begins with: it looks at one frame in 2 to the power of it.
+pub(super) const PRIORITY: u32 = 12;
+
+/// What is known of an lruvec.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Level {
+    /// Frames on each list.
+    pub(super) sizes: [u32; List::COUNT],
+    /// What reclaim from each kind has cost of late.
+    pub(super) costs: [u64; Kind::COUNT],
+}
+
+impl Level {
+    fn size(&self, kind: Kind, active: bool) -> u64 {
+        u64::from(self.sizes[List::of(kind, active) as usize])
+    }
+
+    /// Whether so many frames of a kind are active that some should be deactivated. Frames that
+    /// are used twice stay while the inactive list is long enough for them to be used twice on it.
+    pub(super) fn inactive_is_low(&self, kind: Kind) -> bool {
+        const FRAMES_PER_GIB: u64 = 1 << 18;
+        let (inactive, active) = (self.size(kind, false), self.size(kind, true));
+        let ratio = (10 * ((inactive + active) / FRAMES_PER_GIB)).isqrt().max(1);
+        inactive * ratio < active
+    }
+
+    /// How many frames of each list to look at: its share by size, weighed by the user's preference
+    /// and by what reclaim from its kind has cost of late.
+    pub(super) fn targets(&self, swappiness: u32, priority: u32) -> [u64; List::COUNT] {
+        let mut targets = [0; List::COUNT];
+        let weights = self.weights(swappiness);
+        let all = weights.iter().sum::<u64>().max(1);
+        for kind in Kind::ALL {
+            for active in [false, true] {
+                let list = List::of(kind, active);
+                let frames = self.size(kind, active) >> priority;
+                // In the last round everything counts, as long as the user allows it at all.
+                targets[list as usize] = match weights[kind as usize] {
+                    0 => 0,
+                    _ if priority == 0 => frames,
+                    weight => frames * weight / all,
+                };
+            }
+        }
+        targets
+    }
+
+    /// What part of the looking each kind bears.
+    fn weights(&self, swappiness: u32) -> [u64; Kind::COUNT] {
+        let frames = |kind| self.size(kind, false) + self.size(kind, true);
+        let swappiness = u64::from(swappiness);
+        // With frames of one kind only there is nothing to weigh.
+        if frames(Kind::File) == 0 || frames(Kind::Anon) == 0 || swappiness == 0 {
+            let anon = u64::from(swappiness > 0);
+            return [anon, 1];
+        }
+        let total = self.costs.iter().sum::<u64>();
+        let [anon, file] = self.costs.map(|cost| total + cost + 1);
+        let sum = anon + file;
+        [swappiness * sum / anon, (200 - swappiness) * sum / file]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn level(sizes: [u32; 4], costs: [u64; 2]) -> Level {
+        let [a, b, c, d] = sizes;
+        Level { sizes: [a, b, c, d, 1000], costs }
+    }
+
+    #[test]
+    fn at_one_hundred_and_no_cost_both_kinds_bear_alike() {
+        let level = level([4096, 0, 4096, 4096], [0, 0]);
+        assert_eq!(level.targets(100, 2), [512, 0, 512, 512, 0]);
+    }
+
+    #[test]
+    fn what_costs_more_is_looked_at_less() {
+        let targets = |costs| level([8192, 0, 8192, 0], costs).targets(100, 1);
+        let [anon, _, file, ..] = targets([1000, 0]);
+        assert!(anon < file && anon > 0, "{anon} {file}");
+        let [anon, _, file, ..] = targets([0, 1000]);
+        assert!(anon > file && file > 0, "{anon} {file}");
+    }
+
+    #[test]
+    fn swappiness_leans_to_either_side() {
+        let targets = |swappiness, priority| {
+            let targets = level([1024, 0, 1024, 0], [5, 5]).targets(swappiness, priority);
+            [targets[0], targets[2]]
+        };
+        assert_eq!((targets(0, 1), targets(0, 0)), ([0, 512], [0, 1024]));
+        assert_eq!((targets(200, 1), targets(200, 0)), ([512, 0], [1024, 0]));
+        assert_eq!(targets(60, 0), [1024, 1024], "in the last round both are looked at");
+    }
+
+    #[test]
+    fn anonymous_frames_alone_are_looked_at_in_full() {
+        assert_eq!(level([64, 0, 0, 0], [0, 0]).targets(60, 0), [64, 0, 0, 0, 0]);
+        assert_eq!(level([64, 0, 0, 0], [0, 0]).targets(0, 0), [0; 5]);
+    }
+
+    #[test]
+    fn larger_lists_may_be_more_active() {
+        let low =
+            |inactive, active| level([0, 0, inactive, active], [0, 0]).inactive_is_low(Kind::File);
+        assert!(low(49, 50) && !low(50, 50));
+        // A GiB: three active ones for each that is not.
+        assert!(!low(80_000, 200_000) && low(60_000, 210_000));
+    }
+}

@@ -1,0 +1,227 @@
+//! What each CPU keeps to itself: batches of frames on their way to a list, so that the lock of an
+//! lruvec is taken once for many, and a stock of frames charged ahead, so that the counters that
+//! all CPUs share are.
+
+use super::frame::Motion;
+use super::group::GroupId;
+use crate::Error;
+use crate::memmap::frame::FrameIndex;
+use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use crate::platform::{LockClass, Platform, RawLock, SharedCell};
+
+/// The most frames in a batch (Linux 6.12's `PAGEVEC_SIZE`).
+pub const BATCH_MAX: usize = 31;
+
+/// How many frames are charged ahead at a time. A CPU that has twice as many returns half.
+pub(super) const STOCK: u32 = 32;
+
+/// Stands for a stock of no group.
+const NOBODY: u32 = u32::MAX;
+
+/// What is to be done with the frames of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Batch {
+    /// They are new, and on no list yet.
+    Add = 0,
+    Activate = 1,
+    Deactivate = 2,
+    Rotate = 3,
+    /// They were locked in memory, or are not any more: the list depends on which.
+    Pin = 4,
+}
+
+impl Batch {
+    const COUNT: usize = 5;
+
+    pub(super) const ALL: [Self; Self::COUNT] =
+        [Self::Add, Self::Activate, Self::Deactivate, Self::Rotate, Self::Pin];
+
+    /// Where the frames go.
+    pub(super) const fn motion(self) -> Motion {
+        match self {
+            Batch::Add | Batch::Pin => Motion::Keep,
+            Batch::Activate => Motion::Activate,
+            Batch::Deactivate => Motion::Deactivate,
+            Batch::Rotate => Motion::Rotate,
+        }
+    }
+}
+
+/// Frames that were taken out of a batch, or off a list.
+#[derive(Clone, Copy)]
+pub(super) struct Few {
+    frames: [u32; BATCH_MAX],
+    len: usize,
+}
+
+impl Few {
+    pub(super) const fn new() -> Self {
+        Few { frames: [0; BATCH_MAX], len: 0 }
+    }
+
+    pub(super) fn push(&mut self, frame: FrameIndex) {
+        self.frames[self.len] = frame.0;
+        self.len += 1;
+    }
+
+    pub(super) fn pop(&mut self) -> Option<FrameIndex> {
+        self.len = self.len.checked_sub(1)?;
+        Some(FrameIndex(self.frames[self.len]))
+    }
+
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = FrameIndex> + '_ {
+        self.frames[..self.len].iter().map(|&frame| FrameIndex(frame))
+    }
+}
+
+/// What one CPU keeps. Everything is guarded by `lock`.
+#[repr(C, align(64))]
+struct PerCpu<P: Platform> {
+    lock: P::Lock,
+    /// The group whose frames are charged ahead.
+    stocked: P::LocalCell<u32>,
+    /// How many.
+    stock: P::LocalCell<u32>,
+    lens: [P::LocalCell<u32>; Batch::COUNT],
+    batches: [[P::LocalCell<u32>; BATCH_MAX]; Batch::COUNT],
+}
+
+/// What all CPUs keep.
+pub(super) struct Cpus<P: Platform> {
+    table: Table<PerCpu<P>>,
+    batch: u32,
+}
+
+/// Where it will lie.
+pub(super) struct CpusPlan<P: Platform>(TablePlan<PerCpu<P>>);
+
+impl<P: Platform> CpusPlan<P> {
+    pub(super) fn new(cpus: usize, layout: &mut LayoutBuilder) -> Result<Self, Error> {
+        Ok(CpusPlan(layout.table(SectionKind::LruPerCpu, cpus)?))
+    }
+}
+
+impl<P: Platform> Cpus<P> {
+    pub(super) fn carve(plan: &CpusPlan<P>, batch: u32, carver: &mut Carver) -> Self {
+        let zero = || P::LocalCell::new(0);
+        let table = carver.table(plan.0, |_| PerCpu {
+            lock: P::Lock::new(LockClass::LruBatch),
+            stocked: P::LocalCell::new(NOBODY),
+            stock: zero(),
+            lens: core::array::from_fn(|_| zero()),
+            batches: core::array::from_fn(|_| core::array::from_fn(|_| zero())),
+        });
+        Cpus { table, batch }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// What the running CPU keeps, locked.
+    pub(super) fn here<'a>(&'a self, platform: &'a P) -> CpuGuard<'a, P> {
+        let cpu = platform.pin().index();
+        // Nearly always in range, and a comparison is cheaper than a division.
+        let cpu = if cpu < self.len() { cpu } else { cpu % self.len() };
+        self.locked(platform, cpu)
+    }
+
+    /// What some CPU keeps, locked.
+    pub(super) fn of<'a>(&'a self, platform: &'a P, cpu: usize) -> CpuGuard<'a, P> {
+        platform.pin();
+        self.locked(platform, cpu)
+    }
+
+    fn locked<'a>(&'a self, platform: &'a P, cpu: usize) -> CpuGuard<'a, P> {
+        let cpu = self.table.get(cpu);
+        cpu.lock.lock();
+        CpuGuard { cpu, platform, batch: self.batch }
+    }
+}
+
+/// What one CPU keeps, locked. Unlocks and unpins when dropped.
+pub(super) struct CpuGuard<'a, P: Platform> {
+    cpu: &'a PerCpu<P>,
+    platform: &'a P,
+    batch: u32,
+}
+
+impl<P: Platform> CpuGuard<'_, P> {
+    /// Puts a frame into a batch. If that is full now, its frames are taken out.
+    pub(super) fn push(&self, batch: Batch, frame: FrameIndex) -> Option<Few> {
+        let len = self.cpu.lens[batch as usize].get();
+        self.cpu.batches[batch as usize][len as usize].set(frame.0);
+        self.cpu.lens[batch as usize].set(len + 1);
+        (len + 1 >= self.batch).then(|| self.take(batch))
+    }
+
+    /// Takes all frames out of a batch.
+    pub(super) fn take(&self, batch: Batch) -> Few {
+        let mut few = Few::new();
+        let len = self.cpu.lens[batch as usize].get();
+        for cell in &self.cpu.batches[batch as usize][..len as usize] {
+            few.push(FrameIndex(cell.get()));
+        }
+        if len > 0 {
+            self.cpu.lens[batch as usize].set(0);
+        }
+        few
+    }
+
+    /// How many frames are in a batch.
+    pub(super) fn len(&self, batch: Batch) -> u32 {
+        self.cpu.lens[batch as usize].get()
+    }
+
+    /// Takes a frame that was charged to this group ahead; says whether there was one.
+    pub(super) fn take_stock(&self, group: GroupId) -> bool {
+        let stock = self.cpu.stock.get();
+        if stock == 0 || self.cpu.stocked.get() != group.bits() {
+            return false;
+        }
+        self.cpu.stock.set(stock - 1);
+        true
+    }
+
+    /// Keeps frames that were charged to this group; returns the slot and number of those that
+    /// were kept before.
+    pub(super) fn set_stock(&self, group: GroupId, frames: u32) -> (u16, u32) {
+        let before = self.stock();
+        self.cpu.stocked.set(group.bits());
+        self.cpu.stock.set(frames);
+        before
+    }
+
+    /// Gives the stock up; returns its slot and number.
+    pub(super) fn drain_stock(&self) -> (u16, u32) {
+        let before = self.stock();
+        self.cpu.stocked.set(NOBODY);
+        self.cpu.stock.set(0);
+        before
+    }
+
+    /// The slot whose frames are charged ahead, and how many they are.
+    pub(super) fn stock(&self) -> (u16, u32) {
+        (GroupId::from_bits(self.cpu.stocked.get()).slot(), self.cpu.stock.get())
+    }
+
+    /// Takes frames of a slot back into stock; returns how many are to be uncharged. A stock
+    /// outlives no group, since all are given up when one is removed.
+    pub(super) fn restock(&self, slot: u16, frames: u32) -> u32 {
+        let (stocked, stock) = self.stock();
+        if stocked != slot {
+            return frames;
+        }
+        let all = stock + frames;
+        let kept = if all > 2 * STOCK { STOCK } else { all };
+        self.cpu.stock.set(kept);
+        all - kept
+    }
+}
+
+impl<P: Platform> Drop for CpuGuard<'_, P> {
+    fn drop(&mut self) {
+        self.cpu.lock.unlock();
+        self.platform.unpin();
+    }
+}

@@ -1,0 +1,454 @@
+//! Memory groups: who is charged for a frame, and how much each may have.
+//!
+//! Groups form a tree, and a frame counts in its group and in those above, up to the root. A group lives in a
+//! slot. When it is removed, its frames keep the number of the slot, which from then on stands for
+//! the parent; the slot is free again once no frame has its number.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::Error;
+use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
+use crate::units::FrameCount;
+
+/// The name of a group. Once the group is removed, it names nothing any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GroupId {
+    slot: u16,
+    generation: u16,
+}
+
+impl GroupId {
+    /// The group above all others. It has no limit and cannot be removed.
+    pub const ROOT: Self = GroupId { slot: 0, generation: 0 };
+
+    pub(super) const fn slot(self) -> u16 {
+        self.slot
+    }
+
+    pub(super) const fn bits(self) -> u32 {
+        (self.generation as u32) << 16 | self.slot as u32
+    }
+
+    pub(super) const fn from_bits(bits: u32) -> Self {
+        GroupId { slot: bits as u16, generation: (bits >> 16) as u16 }
+    }
+}
+
+/// The most slots: numbers below `u16::MAX`, which stands for none.
+pub(super) const SLOTS_MAX: usize = u16::MAX as usize;
+
+const CHARGED: u64 = u32::MAX as u64;
+const READER: u64 = 1 << 32;
+const READERS: u64 = 0x7fff * READER;
+const LIVE: u64 = 1 << 47;
+const GENERATION_SHIFT: u32 = 48;
+
+/// The word of a slot: from the lowest bit 32 bits of frames charged, 15 of readers, whether the
+/// slot has a group that was not removed, and 16 bits that differ from group to group.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct GroupState(u64);
+
+impl GroupState {
+    fn is_live(self, id: GroupId) -> bool {
+        self.0 & LIVE != 0 && self.generation() == id.generation
+    }
+
+    fn generation(self) -> u16 {
+        (self.0 >> GENERATION_SHIFT) as u16
+    }
+
+    fn charged(self) -> u64 {
+        self.0 & CHARGED
+    }
+
+    fn check(self, id: GroupId) -> Result<Self, Error> {
+        if self.is_live(id) { Ok(self) } else { Err(Error::UnknownGroup) }
+    }
+}
+
+/// A group, on a line of its own: its counters are shared by all CPUs.
+#[repr(C, align(64))]
+struct Slot<P: Platform> {
+    /// A [`GroupState`].
+    state: P::U64,
+    /// The most frames that may be charged.
+    limit: P::U64,
+    /// Frames charged to this group itself that are locked in memory. May be off by those that are
+    /// being locked or moved right now.
+    pinned: P::U64,
+    /// The slot of the parent. Does not change while the slot is taken.
+    parent: P::U32,
+    /// Frames that a check of the books has found, and those of them that are locked in memory.
+    /// Guarded by the lock over the tree.
+    found: P::Cell<u64>,
+    found_pinned: P::Cell<u64>,
+}
+
+/// The lock over the tree.
+#[repr(C, align(64))]
+struct Tree<P: Platform> {
+    lock: P::Lock,
+}
+
+/// All groups.
+pub(super) struct Groups<P: Platform> {
+    slots: Table<Slot<P>>,
+    tree: Table<Tree<P>>,
+}
+
+/// Where the groups will lie.
+pub(super) struct GroupsPlan<P: Platform> {
+    slots: TablePlan<Slot<P>>,
+    tree: TablePlan<Tree<P>>,
+}
+
+/// A charge that was refused, and the slot whose limit is in the way, if it is a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) error: Error,
+    pub(super) slot: u16,
+}
+
+impl<P: Platform> GroupsPlan<P> {
+    pub(super) fn new(slots: usize, layout: &mut LayoutBuilder) -> Result<Self, Error> {
+        let kind = SectionKind::LruGroups;
+        Ok(GroupsPlan { slots: layout.table(kind, slots)?, tree: layout.table(kind, 1)? })
+    }
+}
+
+impl<P: Platform> Groups<P> {
+    /// The root group and free slots.
+    pub(super) fn carve(plan: &GroupsPlan<P>, carver: &mut Carver) -> Self {
+        let slots = carver.table(plan.slots, |slot| Slot {
+            state: P::U64::new(if slot == 0 { LIVE } else { 0 }),
+            limit: P::U64::new(u64::MAX),
+            pinned: P::U64::new(0),
+            parent: P::U32::new(0),
+            found: P::Cell::new(0),
+            found_pinned: P::Cell::new(0),
+        });
+        let tree = carver.table(plan.tree, |_| Tree { lock: P::Lock::new(LockClass::LruGroups) });
+        Groups { slots, tree }
+    }
+
+    fn get(&self, slot: u16) -> &Slot<P> {
+        self.slots.get(usize::from(slot))
+    }
+
+    fn state(&self, slot: u16) -> GroupState {
+        // Acquire: what was written before the group became what it is.
+        GroupState(self.get(slot).state.load(Acquire))
+    }
+
+    /// Changes the word of a slot in one step.
+    fn change(
+        &self,
+        slot: u16,
+        change: impl Fn(GroupState) -> Result<u64, Error>,
+    ) -> Result<(), Error> {
+        let word = &self.get(slot).state;
+        // Relaxed: the exchange fails if this was old.
+        let mut before = word.load(Relaxed);
+        loop {
+            let after = change(GroupState(before))?;
+            // Acquire: who charges a group sees its parent and its limit. Release: who finds that
+            // a slot has no frames left comes after whoever took the last one away.
+            match word.compare_exchange(before, after, AcqRel, Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(found) => before = found,
+            }
+        }
+    }
+
+    /// The slot of the parent of a slot that is taken: one that has frames, or a group.
+    pub(super) fn parent(&self, slot: u16) -> u16 {
+        // Acquire: pairs with the release in `create`.
+        self.get(slot).parent.load(Acquire) as u16
+    }
+
+    /// The slots from this one up to the root.
+    pub(super) fn chain(&self, slot: u16) -> impl Iterator<Item = u16> + '_ {
+        core::iter::successors(Some(slot), |&slot| (slot != 0).then(|| self.parent(slot)))
+    }
+
+    /// Whether a slot is `above`, or below it. A hint where the slot is not known to be taken.
+    pub(super) fn is_below(&self, slot: u16, above: u16) -> bool {
+        // No chain is longer than there are slots; one that is being changed might seem to be.
+        self.chain(slot).take(self.slots.len()).any(|slot| slot == above)
+    }
+
+    /// The slots that have a group that was not removed.
+    pub(super) fn live(&self) -> impl Iterator<Item = u16> + '_ {
+        let slots = 0..self.slots.len() as u16;
+        slots.filter(|&slot| self.state(slot).0 & LIVE != 0)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The slot of a group.
+    pub(super) fn slot_of(&self, group: GroupId) -> Result<u16, Error> {
+        if usize::from(group.slot) >= self.slots.len() {
+            return Err(Error::UnknownGroup);
+        }
+        self.state(group.slot).check(group).map(|_| group.slot)
+    }
+
+    /// The frames charged to a slot and below.
+    pub(super) fn charged(&self, slot: u16) -> FrameCount {
+        let own = self.state(slot).charged();
+        if slot != 0 {
+            return FrameCount::new(own);
+        }
+        let tops = (1..self.slots.len() as u16).filter(|&slot| self.parent(slot) == 0);
+        FrameCount::new(own + tops.map(|slot| self.state(slot).charged()).sum::<u64>())
+    }
+
+    pub(super) fn limit(&self, slot: u16) -> Option<FrameCount> {
+        // Relaxed: a level that a charge is compared with as of a moment ago.
+        let limit = self.get(slot).limit.load(Relaxed);
+        (limit != u64::MAX).then(|| FrameCount::new(limit))
+    }
+
+    /// Charges frames to a group and to those above it, but for the root: that has no limit, and
+    /// would be a counter that all CPUs share.
+    pub(super) fn charge(&self, group: GroupId, frames: u32) -> Result<(), Refused> {
+        let slot = group.slot;
+        if usize::from(slot) >= self.slots.len() {
+            return Err(Refused { error: Error::UnknownGroup, slot });
+        }
+        self.charge_one(slot, frames, |state| state.is_live(group))?;
+        // From here on the slot has frames, so neither it nor those above can be freed.
+        for above in self.above(slot) {
+            if let Err(refused) = self.charge_one(above, frames, |_| true) {
+                self.uncharge_below(slot, frames, above);
+                return Err(refused);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds first and looks then, as Linux's page counters do: a compare-exchange would have to be
+    /// tried again and again where many CPUs share the counter. Whoever looks meanwhile may see
+    /// frames that are about to be taken off again, and be refused for them.
+    fn charge_one(
+        &self,
+        slot: u16,
+        frames: u32,
+        is_right: impl Fn(GroupState) -> bool,
+    ) -> Result<(), Refused> {
+        let record = self.get(slot);
+        // Acquire: who charges a group sees its parent and its limit. Release: as in `uncharge_one`.
+        let before = GroupState(record.state.fetch_add(u64::from(frames), AcqRel));
+        let charged = before.charged() + u64::from(frames);
+        let error = if !is_right(before) {
+            Error::UnknownGroup
+        // Relaxed: as in `limit`.
+        } else if charged > record.limit.load(Relaxed) {
+            Error::GroupLimit
+        } else {
+            return Ok(());
+        };
+        self.uncharge_one(slot, frames);
+        Err(Refused { error, slot })
+    }
+
+    /// The slots above one, but for the root, which is not charged for what is below it.
+    fn above(&self, slot: u16) -> impl Iterator<Item = u16> + '_ {
+        self.chain(slot).skip(1).take_while(|&above| above != 0)
+    }
+
+    /// Takes back what was charged to a slot and to all above.
+    pub(super) fn uncharge(&self, slot: u16, frames: u32) {
+        self.uncharge_below(slot, frames, 0);
+    }
+
+    /// Takes back what was charged to a slot and to those between it and `above`.
+    fn uncharge_below(&self, slot: u16, frames: u32, above: u16) {
+        for between in self.above(slot).take_while(|&slot| slot != above) {
+            self.uncharge_one(between, frames);
+        }
+        // Last, since until then the slot has frames, and its chain does not change.
+        self.uncharge_one(slot, frames);
+    }
+
+    fn uncharge_one(&self, slot: u16, frames: u32) {
+        // Release: who finds that a slot has no frames left comes after whoever took the last one
+        // away. Adding the negative takes the frames off the lowest bits.
+        let negative = u64::from(frames).wrapping_neg();
+        let before = GroupState(self.get(slot).state.fetch_add(negative, AcqRel));
+        debug_assert!(before.charged() >= u64::from(frames), "frames were charged");
+    }
+
+    /// Counts a frame of this slot as locked in memory.
+    pub(super) fn pin(&self, slot: u16) {
+        // Relaxed: a count.
+        self.get(slot).pinned.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a frame of this slot as locked in memory no more.
+    pub(super) fn unpin(&self, slot: u16) {
+        // Relaxed: a count. Adding the negative takes one off.
+        self.get(slot).pinned.fetch_add(1u64.wrapping_neg(), Relaxed);
+    }
+
+    /// Frames locked in memory of a slot and those below.
+    pub(super) fn pinned(&self, slot: u16) -> FrameCount {
+        let below = (0..self.slots.len() as u16).filter(|&other| {
+            // Relaxed: as above. Most slots have none, and their chain need not be followed.
+            self.get(other).pinned.load(Relaxed) != 0 && self.is_below(other, slot)
+        });
+        let sum =
+            below.fold(0u64, |sum, below| sum.wrapping_add(self.get(below).pinned.load(Relaxed)));
+        // Below zero for a moment if somebody has just moved a frame that another is locking.
+        FrameCount::new(if sum > u64::MAX / 2 { 0 } else { sum })
+    }
+
+    /// Enters a group as a reader.
+    pub(super) fn enter(&self, group: GroupId) -> Result<(), Error> {
+        self.slot_of(group)?;
+        self.change(group.slot, |state| match state.check(group)?.0 & READERS {
+            READERS => Err(Error::TooManyReferences),
+            _ => Ok(state.0 + READER),
+        })
+    }
+
+    /// Leaves a group that was entered.
+    pub(super) fn leave(&self, group: GroupId) {
+        // Release: who removes the group comes after what its readers did. Adding the negative
+        // takes one reader off.
+        self.get(group.slot).state.fetch_add(READER.wrapping_neg(), AcqRel);
+    }
+
+    /// Takes the lock over the tree.
+    pub(super) fn tree<'a>(&'a self, platform: &'a P) -> TreeGuard<'a, P> {
+        platform.pin();
+        self.tree.get(0).lock.lock();
+        TreeGuard { groups: self, platform }
+    }
+}
+
+/// The lock over the tree of groups, held.
+pub(super) struct TreeGuard<'a, P: Platform> {
+    groups: &'a Groups<P>,
+    platform: &'a P,
+}
+
+impl<P: Platform> TreeGuard<'_, P> {
+    /// Makes a group in a free slot. `ready` is called with the slot before anybody can know of it.
+    pub(super) fn create(
+        &self,
+        parent: GroupId,
+        limit: Option<FrameCount>,
+        ready: impl Fn(u16),
+    ) -> Result<GroupId, Error> {
+        let groups = self.groups;
+        groups.slot_of(parent)?;
+        loop {
+            let slot = self.free_slot().ok_or(Error::TooManyGroups)?;
+            let record = groups.get(slot);
+            // Without frames: somebody may just try to charge a group that is no more, which they
+            // take back. Then the exchange below fails.
+            let before = GroupState(groups.state(slot).0 & !CHARGED);
+            // Another generation than those who knew the slot's last group have.
+            let generation = before.generation().wrapping_add(1);
+            // Release: pairs with the acquire in `Groups::parent`. The slot has neither group nor
+            // frames, so nobody looks at it.
+            record.parent.store(u32::from(parent.slot), Release);
+            // Relaxed: published by the word below.
+            record.limit.store(limit.map_or(u64::MAX, FrameCount::get), Relaxed);
+            ready(slot);
+            let after = LIVE | u64::from(generation) << GENERATION_SHIFT;
+            // Release: publishes all of the above to whoever learns the group's name. Acquire: the
+            // slot is given out after all that was done with its last group.
+            if record.state.compare_exchange(before.0, after, AcqRel, Relaxed).is_ok() {
+                return Ok(GroupId { slot, generation });
+            }
+        }
+    }
+
+    /// A slot that is not taken, and through which no chain of one that is taken leads.
+    ///
+    /// A slot above one that has frames may have none for a moment, since a charge reaches the
+    /// slots above later and leaves them earlier. Its parent must not change then either.
+    fn free_slot(&self) -> Option<u16> {
+        let groups = self.groups;
+        let slots = 0..groups.slots.len() as u16;
+        let is_taken = |slot| {
+            let state = groups.state(slot);
+            state.0 & LIVE != 0 || state.charged() != 0
+        };
+        let is_above = |slot| {
+            let mut others = slots.clone().filter(|&other| is_taken(other));
+            others.any(|other| groups.is_below(other, slot))
+        };
+        slots.clone().find(|&slot| !is_taken(slot) && !is_above(slot))
+    }
+
+    /// Ends a group that nobody reads and that has no groups below; returns its parent's slot.
+    pub(super) fn end(&self, group: GroupId) -> Result<u16, Error> {
+        let groups = self.groups;
+        groups.slot_of(group)?;
+        let has_child = |slot| slot != group.slot && groups.parent(slot) == group.slot;
+        if group == GroupId::ROOT || groups.live().any(has_child) {
+            return Err(Error::GroupInUse);
+        }
+        groups.change(group.slot, |state| match state.check(group)?.0 & READERS {
+            0 => Ok(state.0 & !LIVE),
+            _ => Err(Error::GroupInUse),
+        })?;
+        Ok(groups.parent(group.slot))
+    }
+
+    /// Sets the most frames that a group may have.
+    pub(super) fn set_limit(&self, group: GroupId, limit: Option<FrameCount>) -> Result<(), Error> {
+        let groups = self.groups;
+        groups.slot_of(group)?;
+        if group == GroupId::ROOT {
+            return Err(Error::GroupInUse);
+        }
+        if limit.is_some_and(|limit| limit < groups.pinned(group.slot)) {
+            return Err(Error::LimitBelowPinned);
+        }
+        // Relaxed: as in `Groups::limit`.
+        groups.get(group.slot).limit.store(limit.map_or(u64::MAX, FrameCount::get), Relaxed);
+        Ok(())
+    }
+}
+
+/// For checks of the books, while no other call is under way.
+impl<P: Platform> TreeGuard<'_, P> {
+    /// Begins to count frames.
+    pub(super) fn clear_counts(&self) {
+        for slot in self.groups.slots.iter() {
+            slot.found.set(0);
+            slot.found_pinned.set(0);
+        }
+    }
+
+    /// Counts frames of a slot, there and in those above.
+    pub(super) fn count(&self, slot: u16, frames: u32, pinned: bool) {
+        for above in core::iter::once(slot).chain(self.groups.above(slot)) {
+            let found = &self.groups.get(above).found;
+            found.set(found.get() + u64::from(frames));
+        }
+        let found = &self.groups.get(slot).found_pinned;
+        found.set(found.get() + u64::from(pinned));
+    }
+
+    /// Whether the frames of a slot, and those locked in memory, are as many as were counted.
+    pub(super) fn counts_agree(&self, slot: u16) -> (bool, bool) {
+        let record = self.groups.get(slot);
+        let charged = self.groups.state(slot).charged() == record.found.get();
+        (charged, record.pinned.load(Relaxed) == record.found_pinned.get())
+    }
+}
+
+impl<P: Platform> Drop for TreeGuard<'_, P> {
+    fn drop(&mut self) {
+        self.groups.tree.get(0).lock.unlock();
+        self.platform.unpin();
+    }
+}

@@ -1,0 +1,99 @@
+//! Isolation: a frame off its list and in the hands of one caller.
+
+use core::fmt;
+
+use super::cpu::Few;
+use super::frame::{Motion, State};
+use super::group::GroupId;
+use super::{Lru, Owner};
+use crate::Error;
+use crate::memmap::frame::FrameIndex;
+use crate::platform::Platform;
+use crate::units::Pfn;
+
+/// A frame that the holder has taken off its list, with a reference of its own. Nobody else takes
+/// it off a list or moves it to another group meanwhile. When dropped, it goes back on a list.
+pub struct Isolated<'a, P: Platform, O: Owner> {
+    lru: &'a Lru<P, O>,
+    frame: FrameIndex,
+}
+
+impl<P: Platform, O: Owner> Lru<P, O> {
+    /// Takes a frame off its list.
+    ///
+    /// The protocol, in two steps. First one compare-exchange takes a reference, unless there is
+    /// none, and clears the LRU mark, unless it is clear. Whoever succeeds owns the isolation: the
+    /// frame's group and the list that it is linked to do not change any more, and a last reference
+    /// that somebody gives up cannot be the last. Then the lock of the lruvec is taken, and the
+    /// frame unlinked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::FrameBusy`] if somebody else has isolated the frame, or if it waits in a batch to
+    /// be listed. [`Error::NotAdded`] if nobody refers to it. [`Error::ForeignFrame`] or
+    /// [`Error::TooManyReferences`].
+    pub fn isolate(&self, pfn: Pfn) -> Result<Isolated<'_, P, O>, Error> {
+        let frame = self.frames.index_of(pfn)?;
+        let (before, _) = self.frames.change(frame, State::isolate)?;
+        self.relock(None, before).unlink(&self.frames, frame, before);
+        Ok(Isolated { lru: self, frame })
+    }
+}
+
+impl<P: Platform, O: Owner> Isolated<'_, P, O> {
+    /// The frame.
+    pub fn pfn(&self) -> Pfn {
+        self.lru.frames.pfn_of(self.frame)
+    }
+
+    /// Moves the frame to another group, which is charged for it instead.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownGroup`], or [`Error::GroupLimit`] if that group may have no more. The frame
+    /// stays where it is.
+    pub fn move_to(&mut self, group: GroupId) -> Result<(), Error> {
+        let lru = self.lru;
+        lru.charge(group).map_err(|refused| refused.error)?;
+        let before = lru.frames.state(self.frame).slot();
+        // The mark is clear and the reference is ours, so nobody else looks at the group.
+        let after = lru.frames.update(self.frame, |state| state.in_slot(group.slot()));
+        if after.pins() > 0 {
+            // Whoever locks or unlocks the frame counts it in the group that they find it in.
+            lru.groups.unpin(before);
+            lru.groups.pin(group.slot());
+        }
+        lru.uncharge(before, 1);
+        Ok(())
+    }
+}
+
+impl<'a, P: Platform, O: Owner> Isolated<'a, P, O> {
+    /// A frame that the caller has off its list, with a reference.
+    pub(super) fn adopt(lru: &'a Lru<P, O>, frame: FrameIndex) -> Self {
+        Isolated { lru, frame }
+    }
+
+    /// The frame, as one that the caller has off its list, with a reference.
+    pub(super) fn into_frame(self) -> FrameIndex {
+        let frame = self.frame;
+        core::mem::forget(self);
+        frame
+    }
+}
+
+impl<P: Platform, O: Owner> fmt::Debug for Isolated<'_, P, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Isolated").field(&self.pfn()).finish()
+    }
+}
+
+impl<P: Platform, O: Owner> Drop for Isolated<'_, P, O> {
+    fn drop(&mut self) {
+        let (lru, mut gone) = (self.lru, Few::new());
+        let lock = lru.relock(None, lru.frames.state(self.frame));
+        lru.put_back(&lock, self.frame, Motion::Keep, &mut gone);
+        drop(lock);
+        lru.release_few(&gone);
+    }
+}

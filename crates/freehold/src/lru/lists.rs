@@ -1,0 +1,281 @@
+//! How frames come to the lists: charged to a group, in batches of each CPU.
+
+use super::cpu::{Batch, Few, STOCK};
+use super::frame::{Motion, State};
+use super::group::{GroupId, Refused};
+use super::vec::VecGuard;
+use super::{Kind, Lru, Owner};
+use crate::Error;
+use crate::memmap::frame::FrameIndex;
+use crate::platform::Platform;
+use crate::units::{CpuId, Pfn};
+
+impl<P: Platform, O: Owner> Lru<P, O> {
+    /// Adds a frame that nobody uses: charges it to a group, and puts it at the front of an
+    /// inactive list by and by. The caller holds the one reference to it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::GroupLimit`] if the group, or one above it, may have no more:
+    /// [`Lru::add_reclaiming`] makes room. [`Error::UnknownGroup`], [`Error::AlreadyAdded`] or
+    /// [`Error::ForeignFrame`].
+    pub fn add(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), Error> {
+        self.try_add(pfn, group, kind).map_err(|refused| refused.error)
+    }
+
+    pub(super) fn try_add(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), Refused> {
+        let refuse = |error| Refused { error, slot: group.slot() };
+        let frame = self.frames.index_of(pfn).map_err(refuse)?;
+        if self.frames.state(frame).is_used() {
+            return Err(refuse(Error::AlreadyAdded));
+        }
+        self.charge(group)?;
+        // The reference of the caller, and that of the batch.
+        let added = self.frames.change(frame, |state| match state.is_used() {
+            true => Err(Error::AlreadyAdded),
+            false => Ok(state.added(group.slot(), kind, 2)),
+        });
+        if let Err(error) = added {
+            self.uncharge(group.slot(), 1);
+            return Err(refuse(error));
+        }
+        self.push(Batch::Add, frame);
+        Ok(())
+    }
+
+    /// Notes that a frame was used. Of a frame's uses, the second moves it to the active list, so
+    /// that content that is used once does not push out content that is used again and again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotAdded`] if nobody holds a reference, which the caller should.
+    /// [`Error::ForeignFrame`].
+    pub fn mark_accessed(&self, pfn: Pfn) -> Result<(), Error> {
+        let frame = self.frames.index_of(pfn)?;
+        let used = |state: State| match state.refs() {
+            0 => Err(Error::NotAdded),
+            _ => Ok(state.accessed()),
+        };
+        let (before, _) = self.frames.change(frame, used)?;
+        if before.awaits_activation() { self.activate(pfn) } else { Ok(()) }
+    }
+
+    /// Moves a frame to the front of the active list by and by.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lru::mark_accessed`].
+    pub fn activate(&self, pfn: Pfn) -> Result<(), Error> {
+        self.push_held(Batch::Activate, pfn)
+    }
+
+    /// Moves a frame to the front of the inactive list by and by.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lru::mark_accessed`].
+    pub fn deactivate(&self, pfn: Pfn) -> Result<(), Error> {
+        self.push_held(Batch::Deactivate, pfn)
+    }
+
+    /// Moves a frame to the back of the inactive list by and by, to be reclaimed next: its content
+    /// has just been written, for example.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lru::mark_accessed`].
+    pub fn rotate(&self, pfn: Pfn) -> Result<(), Error> {
+        self.push_held(Batch::Rotate, pfn)
+    }
+
+    /// Locks a frame in memory: it moves to the unevictable list by and by, and no reclaim takes it
+    /// from now on. May be done several times.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lru::mark_accessed`], or [`Error::TooManyReferences`] if it was done too often.
+    pub fn pin(&self, pfn: Pfn) -> Result<(), Error> {
+        let frame = self.frames.index_of(pfn)?;
+        // The first pin needs a reference for the batch, or does nothing.
+        let pin = |state: State| match state.pin()? {
+            pinned if pinned.pins() == 1 => pinned.get(),
+            pinned => Ok(pinned),
+        };
+        let (_, after) = self.frames.change(frame, pin)?;
+        if after.pins() == 1 {
+            self.groups.pin(after.slot());
+            self.push(Batch::Pin, frame);
+        }
+        Ok(())
+    }
+
+    /// Undoes one [`Lru::pin`]. With the last one the frame goes back to where it can be reclaimed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lru::mark_accessed`], or [`Error::NotPinned`].
+    pub fn unpin(&self, pfn: Pfn) -> Result<(), Error> {
+        let frame = self.frames.index_of(pfn)?;
+        // The last one needs a reference for the batch, or does nothing.
+        let unpin = |state: State| match state.unpin()? {
+            unpinned if unpinned.pins() == 0 => unpinned.get(),
+            unpinned => Ok(unpinned),
+        };
+        let (_, after) = self.frames.change(frame, unpin)?;
+        if after.pins() == 0 {
+            self.groups.unpin(after.slot());
+            self.push(Batch::Pin, frame);
+        }
+        Ok(())
+    }
+
+    /// Puts all frames that wait in a CPU's batches on their lists, and gives up what the CPU has
+    /// charged ahead.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownCpu`].
+    pub fn drain(&self, cpu: CpuId) -> Result<(), Error> {
+        if cpu.index() >= self.cpus.len() {
+            return Err(Error::UnknownCpu);
+        }
+        self.drain_cpu(cpu.index());
+        Ok(())
+    }
+
+    /// As [`Lru::drain`], for all CPUs.
+    pub fn drain_all(&self) {
+        (0..self.cpus.len()).for_each(|cpu| self.drain_cpu(cpu));
+    }
+
+    /// Puts all frames that wait in the running CPU's batches on their lists.
+    pub(super) fn settle_here(&self) {
+        for batch in Batch::ALL {
+            let few = self.cpus.here(&self.platform).take(batch);
+            self.settle(batch, &few);
+        }
+    }
+
+    fn drain_cpu(&self, cpu: usize) {
+        for batch in Batch::ALL {
+            let few = self.cpus.of(&self.platform, cpu).take(batch);
+            self.settle(batch, &few);
+        }
+        let (slot, stock) = self.cpus.of(&self.platform, cpu).drain_stock();
+        if stock > 0 {
+            self.groups.uncharge(slot, stock);
+        }
+    }
+
+    /// Gives up what CPUs have charged ahead, for one group or for all.
+    pub(super) fn drain_stocks(&self, slot: Option<u16>) {
+        for cpu in 0..self.cpus.len() {
+            let guard = self.cpus.of(&self.platform, cpu);
+            if slot.is_none_or(|slot| guard.stock().0 == slot) {
+                let (slot, stock) = guard.drain_stock();
+                drop(guard);
+                if stock > 0 {
+                    self.groups.uncharge(slot, stock);
+                }
+            }
+        }
+    }
+
+    /// Charges one frame to a group, from what the CPU has charged ahead if it can.
+    pub(super) fn charge(&self, group: GroupId) -> Result<(), Refused> {
+        {
+            let cpu = self.cpus.here(&self.platform);
+            if cpu.take_stock(group) {
+                return Ok(());
+            }
+            // Under the CPU's lock, so that a stock that outlives its group is found by whoever
+            // removes that.
+            if self.groups.charge(group, STOCK).is_ok() {
+                let (slot, stock) = cpu.set_stock(group, STOCK - 1);
+                drop(cpu);
+                if stock > 0 {
+                    self.groups.uncharge(slot, stock);
+                }
+                return Ok(());
+            }
+        }
+        match self.groups.charge(group, 1) {
+            Err(Refused { error: Error::GroupLimit, .. }) => {
+                // What other CPUs have charged ahead is not used yet.
+                self.drain_stocks(None);
+                self.groups.charge(group, 1)
+            }
+            charged => charged,
+        }
+    }
+
+    /// Takes frames back that were charged to a slot.
+    pub(super) fn uncharge(&self, slot: u16, frames: u32) {
+        let over = self.cpus.here(&self.platform).restock(slot, frames);
+        if over > 0 {
+            self.groups.uncharge(slot, over);
+        }
+    }
+
+    /// Puts a frame to which somebody holds a reference into a batch, with a reference of its own.
+    fn push_held(&self, batch: Batch, pfn: Pfn) -> Result<(), Error> {
+        let frame = self.frames.index_of(pfn)?;
+        self.frames.change(frame, State::get)?;
+        self.push(batch, frame);
+        Ok(())
+    }
+
+    /// Puts a frame into a batch, which takes over a reference of the caller's.
+    fn push(&self, batch: Batch, frame: FrameIndex) {
+        let full = self.cpus.here(&self.platform).push(batch, frame);
+        if let Some(few) = full {
+            self.settle(batch, &few);
+        }
+    }
+
+    /// Puts the frames of a batch on their lists, and gives up its references.
+    fn settle(&self, batch: Batch, few: &Few) {
+        let (mut lock, mut gone, mut left) = (None, Few::new(), Few::new());
+        for frame in few.iter() {
+            if batch == Batch::Add {
+                // On no list and without a mark: nobody else moves the frame.
+                let guard = self.relock(lock.take(), self.frames.state(frame));
+                self.put_back(&guard, frame, Motion::Keep, &mut gone);
+                lock = Some(guard);
+                continue;
+            }
+            match self.frames.change(frame, State::isolate_held) {
+                Ok((before, _)) => {
+                    let guard = self.relock(lock.take(), before);
+                    guard.unlink(&self.frames, frame, before);
+                    self.put_back(&guard, frame, batch.motion(), &mut gone);
+                    lock = Some(guard);
+                }
+                // Somebody else has it off its list: they put it back as its marks say.
+                Err(_) => left.push(frame),
+            }
+        }
+        drop(lock);
+        self.release_few(&gone);
+        self.put_few(&left);
+    }
+
+    /// Puts a frame that the caller has off its list on one, and gives the caller's reference up.
+    /// If that was the last, the frame comes to `gone` instead, to be released without the lock.
+    pub(super) fn put_back(
+        &self,
+        lock: &VecGuard<'_, P>,
+        frame: FrameIndex,
+        motion: Motion,
+        gone: &mut Few,
+    ) {
+        // One step sets the mark and drops the reference. Were the reference dropped first, a
+        // racing last put would see no mark and release a frame that is about to be listed.
+        let after = self.frames.update(frame, |state| state.put_back(motion));
+        if after.refs() == 0 {
+            gone.push(frame);
+        } else {
+            lock.link(&self.frames, frame, after, motion);
+        }
+    }
+}

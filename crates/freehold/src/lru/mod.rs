@@ -1,0 +1,364 @@
+//! Which frames were used of late, by group, so that those that were not can be reclaimed.
+//!
+//! Whoever caches content in page frames, for one tenant or for hundreds, has to know which frames
+//! to give up when memory runs short, and whose they are. The [`Lru`] keeps that: references,
+//! lists by use, groups with limits, and reclaim, which asks the [`Owner`] of the content.
+//!
+//! It is apart from the allocator, with a table of its own in a buffer of its own, so that whoever
+//! needs no reclaim pays nothing. Frames are what is added to it, by number, wherever they come
+//! from.
+//!
+//! * Lists lie in lruvecs, one for each group and node. Their lock is a setting: one for all groups
+//!   of a node, as Linux had it up to 5.10, or one for each group on each node, as since then.
+//! * Frames go on lists, and from one to another, in batches of each CPU.
+//! * Whoever wants to work on a frame alone isolates it. Linux's protocol has three steps: take a
+//!   reference, clear the LRU mark by an atomic test-and-clear, lock the lruvec. Here the first two
+//!   are one compare-exchange, since one word holds both.
+//!
+//! The page `docs/lru.md` has the protocols, and where they differ from Linux's.
+//!
+//! # Example
+//!
+//! A cache of fixed blocks for two tenants, each of which may have so much of it and no more:
+//!
+//! ```
+//! # use core::mem::MaybeUninit;
+//! # use core::sync::atomic::{AtomicU32, AtomicU64};
+//! # use freehold::platform::{Platform, Scalar, native::{NativeCell, SpinLock}};
+//! # use freehold::{CpuId, Layout, Metadata, designs::Freehold};
+//! # struct Kernel;
+//! # impl Platform for Kernel {
+//! #     type U32 = AtomicU32;
+//! #     type U64 = AtomicU64;
+//! #     type Cell<T: Scalar> = NativeCell<T>;
+//! #     type LocalCell<T: Scalar> = NativeCell<T>;
+//! #     type Lock = SpinLock;
+//! #     type IrqState = ();
+//! #     fn cpu(&self) -> CpuId { CpuId::new(0) }
+//! #     fn pin(&self) -> CpuId { self.cpu() }
+//! #     fn unpin(&self) {}
+//! #     fn irq_save(&self) {}
+//! #     fn irq_restore(&self, _state: ()) {}
+//! # }
+//! # #[repr(align(64))]
+//! # #[derive(Clone)]
+//! # struct Line([MaybeUninit<u8>; 64]);
+//! # fn buffer(layout: &Layout) -> Metadata {
+//! #     let lines = vec![Line([MaybeUninit::uninit(); 64]); layout.size() / 64];
+//! #     let base = std::ptr::NonNull::from(lines.leak()).cast();
+//! #     // SAFETY: the leaked lines are used for nothing else.
+//! #     unsafe { Metadata::from_raw_parts(base, layout.size()) }
+//! # }
+//! use std::{collections::HashMap, sync::Mutex};
+//! use freehold::lru::{Claim, GroupId, Kind, Lru, LruSettings, Owner, Verdict};
+//! use freehold::{Config, Error, FrameCount, MemoryRange, NodeId};
+//! use freehold::{Order, PageAllocator, Pfn, Request};
+//!
+//! type Frames = PageAllocator<Kernel, Freehold<Kernel>>; // `Kernel` as on the crate's front page
+//! type Block = (&'static str, u64); // whose, and which
+//!
+//! /// Which block is where, and the other way round.
+//! #[derive(Default)]
+//! struct Index { frames: HashMap<Block, Pfn>, blocks: HashMap<Pfn, Block> }
+//!
+//! struct Blocks<'a> { frames: &'a Frames, index: Mutex<Index> }
+//!
+//! impl Owner for Blocks<'_> {
+//!     fn reclaim(&self, _frame: Pfn) -> Verdict {
+//!         Verdict::Drop // blocks are never written here, so they can be read again
+//!     }
+//!     fn forget(&self, frame: Pfn, claim: Claim<'_>) {
+//!         let index = &mut *self.index.lock().unwrap();
+//!         if index.blocks.contains_key(&frame) && claim.take() {
+//!             let block = index.blocks.remove(&frame);
+//!             block.map(|block| index.frames.remove(&block));
+//!         }
+//!     }
+//!     fn release(&self, frames: &[Pfn]) {
+//!         self.frames.free_bulk(frames, Order::ZERO).expect("the frames were ours");
+//!     }
+//! }
+//!
+//! /// Reads a block through the cache; says whether it was there.
+//! fn read(cache: &Lru<Kernel, Blocks>, tenant: GroupId, block: Block) -> Result<bool, Error> {
+//!     let Blocks { frames, index } = cache.owner();
+//!     // Under the lock, so that nobody reclaims the frame before the reference is taken.
+//!     let find = |index: &Index| index.frames.get(&block).map(|&at| cache.get(at).map(|()| at));
+//!     let found = find(&index.lock().unwrap()).transpose()?;
+//!     let frame = match found {
+//!         Some(frame) => frame,
+//!         None => {
+//!             let frame = cache.alloc_reclaiming(frames, Request::default())?;
+//!             // Read the block into the frame here.
+//!             if let Err(error) = cache.add_reclaiming(frame, tenant, Kind::File) {
+//!                 frames.free(frame, Order::ZERO)?;
+//!                 return Err(error);
+//!             }
+//!             cache.get(frame)?; // a reference for the reader, beside that of the index
+//!             let index = &mut *index.lock().unwrap();
+//!             index.frames.insert(block, frame);
+//!             index.blocks.insert(frame, block);
+//!             frame
+//!         }
+//!     };
+//!     // Copy the block out of the frame here.
+//!     cache.mark_accessed(frame)?;
+//!     cache.put(frame)?;
+//!     Ok(found.is_some())
+//! }
+//!
+//! let memory = [MemoryRange::new(Pfn::new(0), FrameCount::new(4096))];
+//! let cpus = [NodeId::new(0)];
+//! let config = Config::new(&memory, &cpus);
+//! let settings = LruSettings::default();
+//! let metadata = buffer(&Frames::layout(&config, &Default::default())?);
+//! let frames = Frames::new(Kernel, &config, &Default::default(), metadata)?;
+//! let metadata = buffer(&Lru::<Kernel, Blocks>::layout(&config, &settings)?);
+//! let blocks = Blocks { frames: &frames, index: Default::default() };
+//! let cache = Lru::new(Kernel, &config, &settings, metadata, blocks)?;
+//!
+//! let [small, large] = [100, 500].map(|most| {
+//!     cache.create_group(GroupId::ROOT, Some(FrameCount::new(most))).expect("room for both")
+//! });
+//! for block in 0..400 {
+//!     read(&cache, large, ("large", block))?;
+//! }
+//! for block in 0..10_000 {
+//!     read(&cache, small, ("small", block))?;
+//! }
+//! assert!(read(&cache, large, ("large", 0))?, "no tenant pushes out what another has cached");
+//! assert!(!read(&cache, small, ("small", 0))?, "its own old blocks make room for new ones");
+//! assert!(cache.group_stats(small)?.charged <= FrameCount::new(100));
+//! # Ok::<(), freehold::Error>(())
+//! ```
+
+use core::num::NonZeroU32;
+
+use crate::Error;
+use crate::config::{Config, MemoryRange};
+use crate::memmap::region::{Carver, Layout, LayoutBuilder, Metadata};
+use crate::platform::Platform;
+use crate::units::{NodeId, Pfn};
+
+pub use cpu::BATCH_MAX;
+pub use group::GroupId;
+pub use isolate::Isolated;
+pub use owner::{Claim, Owner, Verdict};
+pub use reclaim::{Reclaimed, Scope};
+pub use tenants::{GroupStats, Visit};
+pub use validate::{LruCensus, LruRule, LruViolation};
+pub use vec::List;
+
+mod balance;
+mod cpu;
+mod frame;
+mod group;
+mod isolate;
+mod lists;
+mod migrate;
+mod owner;
+mod pressure;
+mod reclaim;
+mod refs;
+mod tenants;
+mod validate;
+mod vec;
+
+/// What is in a frame: which of the two pairs of lists it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Memory of processes, which has to be written somewhere before it can be dropped.
+    Anon = 0,
+    /// Content of files, which can be read again.
+    File = 1,
+}
+
+impl Kind {
+    /// How many there are.
+    pub const COUNT: usize = 2;
+
+    /// Both kinds.
+    pub const ALL: [Self; Self::COUNT] = [Self::Anon, Self::File];
+}
+
+/// What a lock over lists covers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LruLock {
+    /// All groups on a node, as in Linux up to 5.10.
+    Node,
+    /// One group on a node, as in Linux since 5.11.
+    #[default]
+    Group,
+}
+
+/// What can be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LruSettings {
+    /// What a lock over lists covers.
+    pub lock: LruLock,
+    /// The most groups that there are at a time, the root included: 1 to 65535. A removed group
+    /// counts as long as any of its frames is still in use.
+    pub groups: u32,
+    /// How many frames a CPU collects before it takes a lock for them: 1 to [`BATCH_MAX`].
+    pub batch: u32,
+    /// How much reclaim leans towards anonymous frames, from 0 (files only) over 100 (both alike)
+    /// to 200.
+    pub swappiness: u32,
+}
+
+impl Default for LruSettings {
+    fn default() -> Self {
+        LruSettings { lock: LruLock::Group, groups: 64, batch: BATCH_MAX as u32, swappiness: 60 }
+    }
+}
+
+impl LruSettings {
+    fn check(&self) -> Result<(), Error> {
+        let groups = 1..=group::SLOTS_MAX as u32;
+        let batch = 1..=BATCH_MAX as u32;
+        match groups.contains(&self.groups) && batch.contains(&self.batch) && self.swappiness <= 200
+        {
+            true => Ok(()),
+            false => Err(Error::BadSetting),
+        }
+    }
+}
+
+/// References, lists, groups and reclaim for the frames of a machine, whose contents belong to `O`.
+pub struct Lru<P: Platform, O: Owner> {
+    platform: P,
+    owner: O,
+    frames: frame::FrameTable<P>,
+    vecs: vec::Lruvecs<P>,
+    groups: group::Groups<P>,
+    cpus: cpu::Cpus<P>,
+    hands: reclaim::Hands<P>,
+    swappiness: u32,
+}
+
+/// Where the tables will lie.
+struct Plan<P: Platform> {
+    frames: frame::FrameTablePlan<P>,
+    vecs: vec::LruvecsPlan<P>,
+    groups: group::GroupsPlan<P>,
+    cpus: cpu::CpusPlan<P>,
+    hands: reclaim::HandsPlan<P>,
+    layout: Layout,
+}
+
+impl<P: Platform> Plan<P> {
+    fn new(config: &Config<'_>, settings: &LruSettings) -> Result<Self, Error> {
+        config.check()?;
+        settings.check()?;
+        let (nodes, slots) = (config.nodes(), settings.groups as usize);
+        if nodes > frame::NODES_MAX {
+            return Err(Error::BadTopology);
+        }
+        let (first, _) = config.span_of_blocks()?;
+        let mut builder = LayoutBuilder::new(first);
+        Ok(Plan {
+            frames: frame::FrameTablePlan::new(config, &mut builder)?,
+            vecs: vec::LruvecsPlan::new(nodes, slots, &mut builder)?,
+            groups: group::GroupsPlan::new(slots, &mut builder)?,
+            cpus: cpu::CpusPlan::new(config.cpu_nodes.len(), &mut builder)?,
+            hands: reclaim::HandsPlan::new(nodes, &mut builder)?,
+            layout: builder.finish(),
+        })
+    }
+}
+
+impl<P: Platform, O: Owner> Lru<P, O> {
+    /// How much metadata is needed, and what lies where in it. The configuration may be the one of
+    /// the allocator that the frames come from.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadSetting`], [`Error::SpanTooLarge`], or what is wrong with the configuration.
+    pub fn layout(config: &Config<'_>, settings: &LruSettings) -> Result<Layout, Error> {
+        Plan::<P>::new(config, settings).map(|plan| plan.layout)
+    }
+
+    /// An LRU of frames that nobody uses yet, with one group: the root.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lru::layout`], and [`Error::MetadataTooSmall`].
+    pub fn new(
+        platform: P,
+        config: &Config<'_>,
+        settings: &LruSettings,
+        metadata: Metadata,
+        owner: O,
+    ) -> Result<Self, Error> {
+        let plan = Plan::<P>::new(config, settings)?;
+        let mut carver = Carver::new(metadata, &plan.layout)?;
+        let lru = Lru {
+            platform,
+            owner,
+            frames: frame::FrameTable::carve(&plan.frames, &mut carver),
+            vecs: vec::Lruvecs::carve(&plan.vecs, settings.lock, &mut carver),
+            groups: group::Groups::carve(&plan.groups, &mut carver),
+            cpus: cpu::Cpus::carve(&plan.cpus, settings.batch, &mut carver),
+            hands: reclaim::Hands::carve(&plan.hands, &mut carver),
+            swappiness: settings.swappiness,
+        };
+        config.ranges.iter().try_for_each(|range| lru.add_memory(*range))?;
+        Ok(lru)
+    }
+
+    /// The owner of the contents.
+    pub fn owner(&self) -> &O {
+        &self.owner
+    }
+
+    /// The machine that the LRU runs on.
+    pub fn platform(&self) -> &P {
+        &self.platform
+    }
+
+    /// Makes frames known, within the span that the metadata was laid out for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownNode`], [`Error::BadRange`], [`Error::OutsideSpan`] or
+    /// [`Error::RangeOverlaps`].
+    pub fn add_memory(&self, range: MemoryRange) -> Result<(), Error> {
+        if range.node.index() >= self.vecs.nodes() {
+            return Err(Error::UnknownNode);
+        }
+        let _tree = self.groups.tree(&self.platform);
+        self.frames.add_memory(&range)
+    }
+
+    /// What is known of a frame, as of a moment ago.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForeignFrame`], or [`Error::NotAdded`].
+    pub fn frame_stats(&self, pfn: Pfn) -> Result<FrameStats, Error> {
+        let state = self.frames.state(self.frames.index_of(pfn)?);
+        if !state.is_used() {
+            return Err(Error::NotAdded);
+        }
+        Ok(FrameStats {
+            references: NonZeroU32::new(state.refs()),
+            pins: state.pins(),
+            node: NodeId::new(state.node() as u16),
+            list: state.is_listed().then(|| state.list()),
+        })
+    }
+}
+
+/// What is known of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameStats {
+    /// References, with those of batches that the frame waits in; `None` while it is being
+    /// reclaimed, moved or released.
+    pub references: Option<NonZeroU32>,
+    /// How often it is locked in memory.
+    pub pins: u32,
+    /// The node that it is near to.
+    pub node: NodeId,
+    /// The list that it is on; `None` while it is on its way to one, or isolated.
+    pub list: Option<List>,
+}

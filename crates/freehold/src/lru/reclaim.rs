@@ -1,0 +1,365 @@
+//! Reclaim: gives frames up that were not used of late, as far as their owner agrees.
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::balance::{Level, PRIORITY};
+use super::cpu::{BATCH_MAX, Few};
+use super::frame::{Motion, State};
+use super::group::GroupId;
+use super::owner::{Claim, Verdict};
+use super::vec::{List, Place};
+use super::{Kind, Lru, Owner};
+use crate::Error;
+use crate::memmap::frame::FrameIndex;
+use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use crate::platform::{Platform, Word};
+use crate::units::{FrameCount, NodeId};
+
+/// What a frame that is written back costs, in frames that are put back in vain (Linux's
+/// `SWAP_CLUSTER_MAX`).
+const WRITE_COST: u64 = 32;
+
+/// Where frames are to be reclaimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Everywhere.
+    All,
+    /// On one node.
+    Node(NodeId),
+    /// In a group and those below it.
+    Group(GroupId),
+}
+
+/// What a reclaim has done, in frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclaimed {
+    /// Inactive frames that were looked at.
+    pub scanned: u64,
+    /// Of these, frames that were given back to their owner.
+    pub reclaimed: u64,
+    /// Frames that the owner wrote back for that.
+    pub written: u64,
+    /// Frames that stay because they are in use, or because the owner wants to keep them.
+    pub kept: u64,
+    /// Frames that stay because they could not be written back.
+    pub failed: u64,
+    /// Active frames that were moved to an inactive list.
+    pub deactivated: u64,
+}
+
+impl Reclaimed {
+    /// The frames that are free now.
+    pub fn frames(&self) -> FrameCount {
+        FrameCount::new(self.reclaimed)
+    }
+
+    /// Adds what another reclaim has done.
+    pub(super) fn add(&mut self, other: &Reclaimed) {
+        self.scanned += other.scanned;
+        self.reclaimed += other.reclaimed;
+        self.written += other.written;
+        self.kept += other.kept;
+        self.failed += other.failed;
+        self.deactivated += other.deactivated;
+    }
+}
+
+/// Where reclaim goes on, by node, so that all groups get their turn.
+pub(super) struct Hands<P: Platform>(Table<Hand<P>>);
+
+/// The slot that reclaim on one node begins with next.
+#[repr(C, align(64))]
+struct Hand<P: Platform> {
+    slot: P::U32,
+}
+
+/// Where the hands will lie.
+pub(super) struct HandsPlan<P: Platform>(TablePlan<Hand<P>>);
+
+impl<P: Platform> HandsPlan<P> {
+    pub(super) fn new(nodes: usize, layout: &mut LayoutBuilder) -> Result<Self, Error> {
+        Ok(HandsPlan(layout.table(SectionKind::LruGroups, nodes)?))
+    }
+}
+
+impl<P: Platform> Hands<P> {
+    pub(super) fn carve(plan: &HandsPlan<P>, carver: &mut Carver) -> Self {
+        Hands(carver.table(plan.0, |_| Hand { slot: P::U32::new(0) }))
+    }
+
+    /// The place to begin at, which moves on by one.
+    fn advance(&self, node: usize) -> usize {
+        // Relaxed: any place is right.
+        self.0.get(node).slot.fetch_add(1, Relaxed) as usize
+    }
+}
+
+impl<P: Platform, O: Owner> Lru<P, O> {
+    /// Reclaims frames until there are so many, or nothing more can be had: first those that wait
+    /// longest on inactive lists, a small part of each group, then larger and larger parts. Frames
+    /// that wait in batches are put on their lists if the others do not suffice.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownGroup`] or [`Error::UnknownNode`].
+    pub fn reclaim(&self, scope: Scope, frames: FrameCount) -> Result<Reclaimed, Error> {
+        let nodes = 0..self.vecs.nodes();
+        match scope {
+            Scope::All => Ok(self.reclaim_below(0, nodes, frames.get())),
+            Scope::Node(node) if !nodes.contains(&node.index()) => Err(Error::UnknownNode),
+            Scope::Node(node) => {
+                Ok(self.reclaim_below(0, node.index()..node.index() + 1, frames.get()))
+            }
+            Scope::Group(group) => {
+                Ok(self.reclaim_below(self.groups.slot_of(group)?, nodes, frames.get()))
+            }
+        }
+    }
+
+    /// Reclaims from the group in a slot and those below.
+    pub(super) fn reclaim_below(
+        &self,
+        above: u16,
+        nodes: core::ops::Range<usize>,
+        wanted: u64,
+    ) -> Reclaimed {
+        let mut done = Reclaimed::default();
+        // As Linux does: what the CPU has just added is looked at like the rest.
+        self.settle_here();
+        for drained in [false, true] {
+            for priority in (0..=PRIORITY).rev() {
+                for node in nodes.clone() {
+                    let (begin, slots) = (self.hands.advance(node), self.groups.len());
+                    for nth in 0..slots {
+                        let slot = ((begin + nth) % slots) as u16;
+                        if done.reclaimed >= wanted {
+                            return done;
+                        }
+                        let place = Place { slot, node };
+                        // Most slots are free; those have no frames.
+                        if self.has_frames(place, priority) && self.groups.is_below(slot, above) {
+                            self.shrink(place, priority, wanted, &mut done);
+                        }
+                    }
+                }
+            }
+            if !drained {
+                self.drain_all();
+            }
+        }
+        done
+    }
+
+    /// Whether a round of this priority would look at any frame.
+    fn has_frames(&self, place: Place, priority: u32) -> bool {
+        let evictable = &List::ALL[..List::Unevictable as usize];
+        evictable.iter().any(|&list| self.vecs.size(place, list) >> priority > 0)
+    }
+
+    fn level(&self, place: Place) -> Level {
+        let lock = self.vecs.lock_at(&self.platform, place);
+        Level { sizes: List::ALL.map(|list| lock.size(list)), costs: lock.costs() }
+    }
+
+    /// Looks at the part of an lruvec that is due at this priority.
+    fn shrink(&self, place: Place, priority: u32, wanted: u64, done: &mut Reclaimed) {
+        let level = self.level(place);
+        let mut targets = level.targets(self.swappiness, priority);
+        let mut chunk = |list: List, most: u64| {
+            let chunk = targets[list as usize].min(most);
+            targets[list as usize] -= chunk;
+            chunk as usize
+        };
+        loop {
+            let mut looked = 0;
+            for kind in Kind::ALL {
+                let (active, inactive) = (List::of(kind, true), List::of(kind, false));
+                let due = chunk(active, BATCH_MAX as u64);
+                if due > 0 && self.level(place).inactive_is_low(kind) {
+                    done.deactivated += self.age(place, active, due);
+                }
+                let missing = wanted.saturating_sub(done.reclaimed);
+                let due_inactive = chunk(inactive, missing.min(BATCH_MAX as u64));
+                if due_inactive > 0 {
+                    done.add(&self.evict(place, inactive, due_inactive));
+                }
+                looked += due + due_inactive;
+            }
+            if looked == 0 || done.reclaimed >= wanted {
+                return;
+            }
+        }
+    }
+
+    /// Isolates up to `count` of the frames that have been on a list for longest. Frames that
+    /// somebody else is taking off go to the other end.
+    fn take(&self, place: Place, list: List, count: usize) -> Few {
+        let (lock, mut few) = (self.vecs.lock_at(&self.platform, place), Few::new());
+        for _ in 0..count {
+            let Some(frame) = lock.oldest(list) else { break };
+            match self.frames.change(frame, State::isolate) {
+                Ok((before, _)) => {
+                    lock.unlink(&self.frames, frame, before);
+                    few.push(frame);
+                }
+                Err(_) => lock.rotate(&self.frames, frame, list),
+            }
+        }
+        few
+    }
+
+    /// Moves frames from an active list to the inactive one, but for those that were used since
+    /// they came there: they get another turn. Returns how many were moved.
+    fn age(&self, place: Place, list: List, count: usize) -> u64 {
+        let few = self.take(place, list, count);
+        let (mut lock, mut gone, mut moved) = (None, Few::new(), 0);
+        let (mut rotated, mut kind) = (0, Kind::File);
+        for frame in few.iter() {
+            let state = self.frames.state(frame);
+            kind = state.kind();
+            let motion = match state.is_referenced() {
+                true => Motion::Keep,
+                false => Motion::Deactivate,
+            };
+            if motion == Motion::Keep {
+                self.frames.update(frame, State::unreferenced);
+                rotated += 1;
+            } else {
+                moved += 1;
+            }
+            // All frames came from one lruvec, so the lock is taken once.
+            let guard = self.relock(lock.take(), state);
+            self.put_back(&guard, frame, motion, &mut gone);
+            lock = Some(guard);
+        }
+        drop(lock);
+        self.release_few(&gone);
+        self.note_cost(place, kind, rotated);
+        moved
+    }
+
+    /// Asks the owner to give up frames of an inactive list.
+    fn evict(&self, place: Place, list: List, count: usize) -> Reclaimed {
+        let mut batch = Eviction::new(self, self.take(place, list, count));
+        let kind = if list == List::InactiveAnon { Kind::Anon } else { Kind::File };
+        while let Some(frame) = batch.next() {
+            batch.decide(frame);
+        }
+        let done = batch.done;
+        drop(batch);
+        self.note_cost(place, kind, WRITE_COST * done.written + done.scanned - done.reclaimed);
+        done
+    }
+
+    /// Enters what reclaim has cost, in the group and in those above, each under its own lock.
+    fn note_cost(&self, place: Place, kind: Kind, cost: u64) {
+        if cost > 0 {
+            for slot in self.groups.chain(place.slot).take(self.groups.len()) {
+                let at = Place { slot, ..place };
+                self.vecs.lock_at(&self.platform, at).note_cost(kind, cost);
+            }
+        }
+    }
+}
+
+/// Isolated frames whose fate is being decided. Whatever happens, a panic of the owner included,
+/// those that were not given up go back on their lists.
+struct Eviction<'a, P: Platform, O: Owner> {
+    lru: &'a Lru<P, O>,
+    undecided: Few,
+    /// The frame that the owner has been given a claim to, and is about to remove.
+    frozen: Cell<Option<FrameIndex>>,
+    keep: Few,
+    activate: Few,
+    /// Frames to be given back, which are frozen.
+    gone: Few,
+    done: Reclaimed,
+}
+
+impl<'a, P: Platform, O: Owner> Eviction<'a, P, O> {
+    fn new(lru: &'a Lru<P, O>, undecided: Few) -> Self {
+        let (keep, activate, gone) = (Few::new(), Few::new(), Few::new());
+        Eviction {
+            lru,
+            undecided,
+            frozen: Cell::new(None),
+            keep,
+            activate,
+            gone,
+            done: Reclaimed::default(),
+        }
+    }
+
+    /// The next frame to decide on. Until that is done, it counts among those that are kept.
+    fn next(&mut self) -> Option<FrameIndex> {
+        let frame = self.undecided.pop()?;
+        self.keep.push(frame);
+        Some(frame)
+    }
+
+    fn decide(&mut self, frame: FrameIndex) {
+        let (lru, pfn) = (self.lru, self.lru.frames.pfn_of(frame));
+        self.done.scanned += 1;
+        let can_go = |state: State| match state.pins() {
+            0 => state.freeze(),
+            _ => Err(Error::FrameBusy),
+        };
+        // A look, to spare the owner questions about frames that are in use.
+        if can_go(lru.frames.state(frame)).is_err() {
+            self.done.kept += 1;
+            return;
+        }
+        match lru.owner.reclaim(pfn) {
+            Verdict::Drop => {}
+            Verdict::Written => self.done.written += 1,
+            Verdict::Keep => return self.done.kept += 1,
+            Verdict::Failed => return self.done.failed += 1,
+            Verdict::Activate => {
+                self.done.kept += 1;
+                self.keep.pop();
+                return self.activate.push(frame);
+            }
+        }
+        let frozen = &self.frozen;
+        let mut freeze = || {
+            let is_unused = lru.frames.change(frame, can_go).is_ok();
+            frozen.set(is_unused.then_some(frame));
+            is_unused
+        };
+        lru.owner.forget(pfn, Claim(&mut freeze));
+        if self.frozen.take().is_some() {
+            self.keep.pop();
+            self.gone.push(frame);
+            self.done.reclaimed += 1;
+        } else {
+            self.done.kept += 1;
+        }
+    }
+
+    /// Puts isolated frames back. They came from one lruvec, so its lock is taken once.
+    fn put_back(&self, few: &Few, motion: Motion) {
+        let (lru, mut lock, mut gone) = (self.lru, None, Few::new());
+        // Those that waited longest were decided on last, and go back first, behind the others.
+        for frame in few.iter().rev() {
+            let guard = lru.relock(lock.take(), lru.frames.state(frame));
+            lru.put_back(&guard, frame, motion, &mut gone);
+            lock = Some(guard);
+        }
+        drop(lock);
+        lru.release_few(&gone);
+    }
+}
+
+impl<P: Platform, O: Owner> Drop for Eviction<'_, P, O> {
+    fn drop(&mut self) {
+        // Only a panic leaves a frame frozen here. The owner may still have it in the index.
+        if let Some(frame) = self.frozen.take() {
+            self.lru.frames.update(frame, State::thaw);
+        }
+        self.put_back(&self.undecided, Motion::Keep);
+        self.put_back(&self.keep, Motion::Keep);
+        self.put_back(&self.activate, Motion::Activate);
+        self.lru.release_few(&self.gone);
+    }
+}

@@ -1,0 +1,126 @@
+//! Groups as users see them: made and removed, limited, entered, looked at.
+
+use super::group::{GroupId, Groups};
+use super::vec::{List, Place};
+use super::{Lru, Owner};
+use crate::Error;
+use crate::platform::Platform;
+use crate::units::FrameCount;
+
+/// The state of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupStats {
+    /// Frames charged to the group and to those below, with what CPUs have charged ahead.
+    pub charged: FrameCount,
+    /// The most that may be charged.
+    pub limit: Option<FrameCount>,
+    /// Of the frames charged, those that are locked in memory.
+    pub pinned: FrameCount,
+    /// Frames on each list of the group itself, over all nodes, by [`List`].
+    pub listed: [FrameCount; List::COUNT],
+}
+
+impl<P: Platform, O: Owner> Lru<P, O> {
+    /// Makes a group below `parent` that may have so many frames, itself and those below it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownGroup`] for the parent, or [`Error::TooManyGroups`].
+    pub fn create_group(
+        &self,
+        parent: GroupId,
+        limit: Option<FrameCount>,
+    ) -> Result<GroupId, Error> {
+        let tree = self.groups.tree(&self.platform);
+        let create = || {
+            tree.create(parent, limit, |slot| {
+                (0..self.vecs.nodes()).for_each(|node| self.vecs.open(Place { slot, node }));
+            })
+        };
+        match create() {
+            Err(Error::TooManyGroups) => {
+                // What CPUs have charged ahead may be all that is left of a group.
+                self.drain_stocks(None);
+                create()
+            }
+            done => done,
+        }
+    }
+
+    /// Removes a group. Its frames go to its parent.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownGroup`], or [`Error::GroupInUse`] if somebody has [entered](Lru::enter) it,
+    /// if it has groups below, or if it is the root.
+    pub fn remove_group(&self, group: GroupId) -> Result<(), Error> {
+        let tree = self.groups.tree(&self.platform);
+        let parent = tree.end(group)?;
+        self.drain_stocks(Some(group.slot()));
+        for node in 0..self.vecs.nodes() {
+            let place = |slot| Place { slot, node };
+            self.vecs.join(&self.platform, &self.frames, place(group.slot()), place(parent));
+        }
+        Ok(())
+    }
+
+    /// Sets how many frames a group may have. It may have more at the moment: then it is charged
+    /// nothing until enough have been [reclaimed](Lru::reclaim).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownGroup`], [`Error::LimitBelowPinned`] if more than that are locked in memory,
+    /// or [`Error::GroupInUse`] for the root, which has no limit.
+    pub fn set_limit(&self, group: GroupId, limit: Option<FrameCount>) -> Result<(), Error> {
+        self.groups.tree(&self.platform).set_limit(group, limit)
+    }
+
+    /// Enters a group as a reader: it cannot be removed until the visit is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownGroup`].
+    pub fn enter(&self, group: GroupId) -> Result<Visit<'_, P>, Error> {
+        self.groups.enter(group)?;
+        Ok(Visit { groups: &self.groups, group })
+    }
+
+    /// The state of a group. Exact whenever no call is under way.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownGroup`].
+    pub fn group_stats(&self, group: GroupId) -> Result<GroupStats, Error> {
+        let slot = self.groups.slot_of(group)?;
+        let size = |list| {
+            let nodes = 0..self.vecs.nodes();
+            let sizes = nodes.map(|node| self.vecs.size(Place { slot, node }, list));
+            FrameCount::new(sizes.map(u64::from).sum())
+        };
+        Ok(GroupStats {
+            charged: self.groups.charged(slot),
+            limit: self.groups.limit(slot),
+            pinned: self.groups.pinned(slot),
+            listed: List::ALL.map(size),
+        })
+    }
+}
+
+/// A stay in a group, which keeps it from being removed. Made by [`Lru::enter`].
+pub struct Visit<'a, P: Platform> {
+    groups: &'a Groups<P>,
+    group: GroupId,
+}
+
+impl<P: Platform> Visit<'_, P> {
+    /// The group.
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+}
+
+impl<P: Platform> Drop for Visit<'_, P> {
+    fn drop(&mut self) {
+        self.groups.leave(self.group);
+    }
+}

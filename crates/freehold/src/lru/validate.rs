@@ -1,0 +1,155 @@
+//! A check of every list and of all books.
+
+use core::fmt;
+
+use super::cpu::Batch;
+use super::vec::{List, Place};
+use super::{Lru, Owner};
+use crate::memmap::list::LinkTable;
+use crate::platform::{Platform, SharedCell};
+use crate::units::{FrameCount, Pfn};
+
+/// Where every frame is, as a check of the books found it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LruCensus {
+    /// Frames that were added and not released.
+    pub used: FrameCount,
+    /// Of these, frames on each kind of list, by [`List`].
+    pub listed: [FrameCount; List::COUNT],
+    /// Of these, frames on no list: in a batch for the first time, or isolated.
+    pub unlisted: FrameCount,
+    /// Frames that wait in batches.
+    pub batched: FrameCount,
+    /// Frames that CPUs have charged ahead.
+    pub stocked: FrameCount,
+}
+
+/// What is wrong with the books: a defect of the LRU, or of whoever writes to its metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LruViolation {
+    /// The invariant that does not hold.
+    pub rule: LruRule,
+    /// The frame at which it was seen not to; for counters, the number of the group's slot.
+    pub at: Pfn,
+}
+
+/// An invariant of the books.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LruRule {
+    /// The links of a list agree in both directions, and it ends.
+    LinksAgree,
+    /// A frame is on the list that its marks name, in its group and on its node.
+    ListMatchesMarks,
+    /// The size of a list is what it holds.
+    SizeCounted,
+    /// A frame with the LRU mark is on a list.
+    MarkedIsListed,
+    /// A frame that was added has a reference.
+    UsedIsReferenced,
+    /// A group is charged for its frames, for those below, and for what is charged ahead.
+    ChargeCounted,
+    /// A group counts its frames that are locked in memory.
+    PinsCounted,
+    /// A group that was removed has no lists.
+    RemovedHasNoLists,
+}
+
+impl fmt::Display for LruViolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rule = match self.rule {
+            LruRule::LinksAgree => "the links of a list disagree",
+            LruRule::ListMatchesMarks => "a frame is on the wrong list",
+            LruRule::SizeCounted => "the size of a list is wrong",
+            LruRule::MarkedIsListed => "a frame has the LRU mark and is on no list",
+            LruRule::UsedIsReferenced => "a frame is in use and has no reference",
+            LruRule::ChargeCounted => "the charge of a group is wrong",
+            LruRule::PinsCounted => "a group's count of frames locked in memory is wrong",
+            LruRule::RemovedHasNoLists => "a group that was removed has lists",
+        };
+        write!(f, "{rule}, seen at {}", self.at)
+    }
+}
+
+impl core::error::Error for LruViolation {}
+
+impl<P: Platform, O: Owner> Lru<P, O> {
+    /// Checks every invariant of the books and says where the frames are.
+    ///
+    /// Only while no other call is under way, not even on another CPU: what is on its way would be
+    /// taken for a violation. Frames may wait in batches and be isolated. Cost: visits every frame.
+    ///
+    /// # Errors
+    ///
+    /// The first [`LruViolation`] found.
+    pub fn validate(&self) -> Result<LruCensus, LruViolation> {
+        let tree = self.groups.tree(&self.platform);
+        let mut census = LruCensus::default();
+        for node in 0..self.vecs.nodes() {
+            for slot in 0..self.groups.len() as u16 {
+                self.check_lists(Place { slot, node }, &mut census)?;
+            }
+        }
+        tree.clear_counts();
+        for frame in self.frames.iter() {
+            let (state, at) = (self.frames.state(frame), self.frames.pfn_of(frame));
+            if !state.is_used() {
+                continue;
+            }
+            expect(state.refs() > 0, LruRule::UsedIsReferenced, at)?;
+            census.used += FrameCount::new(1);
+            census.unlisted += FrameCount::new(u64::from(!state.is_listed()));
+            tree.count(state.slot(), 1, state.pins() > 0);
+        }
+        let listed: FrameCount = census.listed.iter().copied().sum();
+        let marked = census.used.get() - census.unlisted.get();
+        expect(listed.get() == marked, LruRule::MarkedIsListed, Pfn::new(0))?;
+        for cpu in 0..self.cpus.len() {
+            let cpu = self.cpus.of(&self.platform, cpu);
+            let batched = Batch::ALL.map(|batch| u64::from(cpu.len(batch)));
+            census.batched += FrameCount::new(batched.iter().sum());
+            let (slot, stock) = cpu.stock();
+            if stock > 0 {
+                census.stocked += FrameCount::new(u64::from(stock));
+                tree.count(slot, stock, false);
+            }
+        }
+        for slot in 0..self.groups.len() as u16 {
+            let (charged, pinned) = tree.counts_agree(slot);
+            let at = Pfn::new(u64::from(slot));
+            expect(charged, LruRule::ChargeCounted, at)?;
+            expect(pinned, LruRule::PinsCounted, at)?;
+        }
+        Ok(census)
+    }
+
+    fn check_lists(&self, place: Place, census: &mut LruCensus) -> Result<(), LruViolation> {
+        let lock = self.vecs.lock_at(&self.platform, place);
+        let removed = self.vecs.is_forwarded(place);
+        for list in List::ALL {
+            let (mut before, mut count) = (None, 0);
+            for frame in lock.frames(&self.frames, list) {
+                let (state, at) = (self.frames.state(frame), self.frames.pfn_of(frame));
+                expect(!removed, LruRule::RemovedHasNoLists, at)?;
+                let links_back = self.frames.links(frame).prev.get();
+                let is_behind = before.map_or(u32::MAX, |before| before);
+                let ends = count <= lock.size(list);
+                expect(links_back == is_behind && ends, LruRule::LinksAgree, at)?;
+                let home = Place { slot: state.slot(), node: state.node() };
+                let home = self.vecs.resolve(home, |slot| self.groups.parent(slot));
+                let fits = state.is_listed() && state.list() == list && home == place;
+                expect(fits, LruRule::ListMatchesMarks, at)?;
+                before = Some(frame.0);
+                count += 1;
+            }
+            let at = Pfn::new(u64::from(place.slot));
+            expect(count == lock.size(list), LruRule::SizeCounted, at)?;
+            census.listed[list as usize] += FrameCount::new(u64::from(count));
+        }
+        Ok(())
+    }
+}
+
+fn expect(holds: bool, rule: LruRule, at: Pfn) -> Result<(), LruViolation> {
+    if holds { Ok(()) } else { Err(LruViolation { rule, at }) }
+}

@@ -1,0 +1,319 @@
+//! Lruvecs: the lists of one group on one node, and the lock over them.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::frame::{FrameTable, Motion, State};
+use super::{Kind, LruLock};
+use crate::Error;
+use crate::memmap::frame::FrameIndex;
+use crate::memmap::list::{End, ListHead};
+use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
+
+/// The lists of an lruvec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum List {
+    /// Anonymous frames, not used of late.
+    InactiveAnon = 0,
+    /// Anonymous frames in use.
+    ActiveAnon = 1,
+    /// Frames of files, not used of late or once only.
+    InactiveFile = 2,
+    /// Frames of files that were used twice.
+    ActiveFile = 3,
+    /// Frames that are locked in memory.
+    Unevictable = 4,
+}
+
+impl List {
+    /// How many there are.
+    pub const COUNT: usize = 5;
+
+    /// All lists.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::InactiveAnon,
+        Self::ActiveAnon,
+        Self::InactiveFile,
+        Self::ActiveFile,
+        Self::Unevictable,
+    ];
+
+    /// The list for frames of a kind that are in use, or are not.
+    pub(super) const fn of(kind: Kind, active: bool) -> Self {
+        match (kind, active) {
+            (Kind::Anon, false) => List::InactiveAnon,
+            (Kind::Anon, true) => List::ActiveAnon,
+            (Kind::File, false) => List::InactiveFile,
+            (Kind::File, true) => List::ActiveFile,
+        }
+    }
+
+    /// The name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            List::InactiveAnon => "inactive_anon",
+            List::ActiveAnon => "active_anon",
+            List::InactiveFile => "inactive_file",
+            List::ActiveFile => "active_file",
+            List::Unevictable => "unevictable",
+        }
+    }
+}
+
+/// The lists of one group on one node.
+#[repr(C, align(64))]
+pub(super) struct Lruvec<P: Platform> {
+    lists: [ListHead<P::Cell<u32>>; List::COUNT],
+    /// What reclaim from each kind has cost of late: frames written, and frames put back in vain.
+    costs: [P::Cell<u64>; Kind::COUNT],
+    /// Guards lists, links and costs of this lruvec or, with one lock a node, of all on the node.
+    lock: P::Lock,
+    /// Whether the group was removed and its lists were joined to those of the parent. Written
+    /// under this lruvec's lock and the parent's.
+    forwarded: P::U32,
+    /// How many frames are on each list. Written under the lock, read without as a hint.
+    sizes: [P::U32; List::COUNT],
+}
+
+/// The place of an lruvec: its group's slot and its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) slot: u16,
+    pub(super) node: usize,
+}
+
+/// All lruvecs, those of a node side by side.
+pub(super) struct Lruvecs<P: Platform> {
+    table: Table<Lruvec<P>>,
+    slots: usize,
+    lock: LruLock,
+}
+
+/// Where the lruvecs will lie.
+pub(super) struct LruvecsPlan<P: Platform> {
+    table: TablePlan<Lruvec<P>>,
+    slots: usize,
+}
+
+impl<P: Platform> LruvecsPlan<P> {
+    pub(super) fn new(
+        nodes: usize,
+        slots: usize,
+        layout: &mut LayoutBuilder,
+    ) -> Result<Self, Error> {
+        let len = nodes.checked_mul(slots).ok_or(Error::SpanTooLarge)?;
+        Ok(LruvecsPlan { table: layout.table(SectionKind::Lruvecs, len)?, slots })
+    }
+}
+
+impl<P: Platform> Lruvecs<P> {
+    pub(super) fn carve(plan: &LruvecsPlan<P>, lock: LruLock, carver: &mut Carver) -> Self {
+        let table = carver.table(plan.table, |_| Lruvec {
+            lists: core::array::from_fn(|_| ListHead::new()),
+            costs: core::array::from_fn(|_| P::Cell::new(0)),
+            lock: P::Lock::new(LockClass::Lru),
+            forwarded: P::U32::new(0),
+            sizes: core::array::from_fn(|_| P::U32::new(0)),
+        });
+        Lruvecs { table, slots: plan.slots, lock }
+    }
+
+    pub(super) fn nodes(&self) -> usize {
+        self.table.len() / self.slots
+    }
+
+    fn get(&self, place: Place) -> &Lruvec<P> {
+        self.table.get(place.node * self.slots + usize::from(place.slot))
+    }
+
+    /// The lock over an lruvec: its own, or that of the root group on its node.
+    fn lock_of(&self, place: Place) -> &P::Lock {
+        let slot = if self.lock == LruLock::Node { 0 } else { place.slot };
+        &self.get(Place { slot, ..place }).lock
+    }
+
+    /// How many frames a list had a moment ago.
+    pub(super) fn size(&self, place: Place, list: List) -> u32 {
+        // Relaxed: a hint, on which no other memory depends.
+        self.get(place).sizes[list as usize].load(Relaxed)
+    }
+
+    /// The lruvec that holds the frames of `place`: its own or, since its group was removed, that
+    /// of the nearest group above that was not. A hint until its lock is held.
+    pub(super) fn resolve(&self, mut place: Place, parent: impl Fn(u16) -> u16) -> Place {
+        // Acquire: the parent was written before the lists were joined.
+        while self.get(place).forwarded.load(Acquire) != 0 {
+            place.slot = parent(place.slot);
+        }
+        place
+    }
+
+    /// Locks the lruvec that holds the frames of `place`.
+    pub(super) fn lock<'a>(
+        &'a self,
+        platform: &'a P,
+        place: Place,
+        parent: impl Fn(u16) -> u16,
+    ) -> VecGuard<'a, P> {
+        loop {
+            let at = self.resolve(place, &parent);
+            let guard = self.lock_at(platform, at);
+            // The lists may have been joined to the parent's before the lock was taken. While it
+            // is held they cannot be.
+            if self.get(at).forwarded.load(Acquire) == 0 {
+                return guard;
+            }
+        }
+    }
+
+    /// Locks just this lruvec.
+    pub(super) fn lock_at<'a>(&'a self, platform: &'a P, at: Place) -> VecGuard<'a, P> {
+        let irq = platform.irq_save();
+        self.lock_of(at).lock();
+        VecGuard { vecs: self, platform, at, irq }
+    }
+
+    /// The relock helper: keeps a lock that covers the lruvec of `place`, or trades it for one
+    /// that does.
+    pub(super) fn relock<'a>(
+        &'a self,
+        platform: &'a P,
+        held: Option<VecGuard<'a, P>>,
+        place: Place,
+        parent: impl Fn(u16) -> u16,
+    ) -> VecGuard<'a, P> {
+        if let Some(mut guard) = held {
+            // If the lock that is held covers `at`, nobody can have joined that to its parent since
+            // it was resolved.
+            let at = self.resolve(place, &parent);
+            if core::ptr::eq(self.lock_of(at), self.lock_of(guard.at)) {
+                guard.at = at;
+                return guard;
+            }
+        }
+        self.lock(platform, place, parent)
+    }
+
+    /// Joins the lists of a group that is being removed to its parent's, under both locks.
+    pub(super) fn join(&self, platform: &P, frames: &FrameTable<P>, from: Place, to: Place) {
+        // Locks are taken from a group to those above it; nobody else holds two.
+        let guard = self.lock_at(platform, from);
+        let above = (self.lock == LruLock::Group).then(|| self.lock_at(platform, to));
+        let (child, parent) = (self.get(from), self.get(to));
+        for list in List::ALL.map(|list| list as usize) {
+            // The frames were last used by nobody who is still there: they go behind the others.
+            parent.lists[list].append(frames, &child.lists[list]);
+            let joined = child.sizes[list].swap(0, Relaxed);
+            parent.sizes[list].fetch_add(joined, Relaxed);
+        }
+        for (cost, more) in parent.costs.iter().zip(&child.costs) {
+            cost.set(cost.get() + more.get());
+            more.set(0);
+        }
+        // Release: who sees the mark without the lock finds the parent that was written before.
+        child.forwarded.store(1, Release);
+        drop(above);
+        drop(guard);
+    }
+
+    /// Makes the lruvec of a free slot ready for a new group.
+    pub(super) fn open(&self, at: Place) {
+        // Release: as in `join`, for the new parent.
+        self.get(at).forwarded.store(0, Release);
+    }
+
+    /// Whether the lists of an lruvec were joined to the parent's.
+    pub(super) fn is_forwarded(&self, at: Place) -> bool {
+        self.get(at).forwarded.load(Acquire) != 0
+    }
+}
+
+/// A lock over lruvecs, held, and the lruvec for which it was taken. Unlocks when dropped.
+pub(super) struct VecGuard<'a, P: Platform> {
+    vecs: &'a Lruvecs<P>,
+    platform: &'a P,
+    at: Place,
+    irq: P::IrqState,
+}
+
+impl<P: Platform> VecGuard<'_, P> {
+    fn vec(&self) -> &Lruvec<P> {
+        self.vecs.get(self.at)
+    }
+
+    /// Links a frame by the marks that it has now.
+    pub(super) fn link(
+        &self,
+        frames: &FrameTable<P>,
+        frame: FrameIndex,
+        state: State,
+        motion: Motion,
+    ) {
+        let list = state.list() as usize;
+        self.vec().lists[list].push(frames, frame, motion.end());
+        self.resize(list, 1);
+    }
+
+    /// Unlinks a frame from the list that its marks named when its LRU mark was cleared.
+    pub(super) fn unlink(&self, frames: &FrameTable<P>, frame: FrameIndex, state: State) {
+        let list = state.list() as usize;
+        self.vec().lists[list].remove(frames, frame);
+        self.resize(list, u32::MAX);
+    }
+
+    fn resize(&self, list: usize, by: u32) {
+        let size = &self.vec().sizes[list];
+        // Relaxed: only holders of the lock write; others read a hint.
+        size.store(size.load(Relaxed).wrapping_add(by), Relaxed);
+    }
+
+    /// The frame that has been on a list for longest.
+    pub(super) fn oldest(&self, list: List) -> Option<FrameIndex> {
+        self.vec().lists[list as usize].last()
+    }
+
+    /// Moves a frame that somebody else is taking off the list out of the way.
+    pub(super) fn rotate(&self, frames: &FrameTable<P>, frame: FrameIndex, list: List) {
+        let list = &self.vec().lists[list as usize];
+        list.remove(frames, frame);
+        list.push(frames, frame, End::Front);
+    }
+
+    /// How many frames are on a list.
+    pub(super) fn size(&self, list: List) -> u32 {
+        self.vecs.size(self.at, list)
+    }
+
+    /// The frames of a list, first to last.
+    pub(super) fn frames<'f>(
+        &self,
+        frames: &'f FrameTable<P>,
+        list: List,
+    ) -> impl Iterator<Item = FrameIndex> + 'f {
+        self.vec().lists[list as usize].iter(frames)
+    }
+
+    /// What reclaim from each kind has cost of late.
+    pub(super) fn costs(&self) -> [u64; Kind::COUNT] {
+        Kind::ALL.map(|kind| self.vec().costs[kind as usize].get())
+    }
+
+    /// Enters what reclaim has cost. Old costs count less and less: once all of it exceeds a
+    /// quarter of the frames, it is halved (Linux's `lru_note_cost`).
+    pub(super) fn note_cost(&self, kind: Kind, cost: u64) {
+        let costs = &self.vec().costs;
+        costs[kind as usize].set(costs[kind as usize].get() + cost);
+        let evictable = &List::ALL[..List::Unevictable as usize];
+        let frames: u64 = evictable.iter().map(|&list| u64::from(self.size(list))).sum();
+        if costs.iter().map(SharedCell::get).sum::<u64>() > frames / 4 {
+            costs.iter().for_each(|cost| cost.set(cost.get() / 2));
+        }
+    }
+}
+
+impl<P: Platform> Drop for VecGuard<'_, P> {
+    fn drop(&mut self) {
+        self.vecs.lock_of(self.at).unlock();
+        self.platform.irq_restore(self.irq);
+    }
+}

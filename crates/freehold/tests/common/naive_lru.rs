@@ -1,0 +1,237 @@
+//! A naive model of the LRU: what each call should say, and which list each frame should be on.
+//!
+//! It knows no batches: it predicts an LRU whose batches hold one frame.
+
+use std::collections::BTreeMap;
+
+use freehold::Error;
+use freehold::lru::{Kind, List};
+
+/// A frame in use.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    pub(crate) group: usize,
+    pub(crate) kind: Kind,
+    pub(crate) refs: u32,
+    pub(crate) pins: u32,
+    pub(crate) active: bool,
+    pub(crate) referenced: bool,
+    pub(crate) isolated: bool,
+    /// Whether it was pinned when it last came to a list.
+    pub(crate) unevictable: bool,
+}
+
+impl Frame {
+    pub(crate) fn list(&self) -> Option<List> {
+        if self.isolated {
+            return None;
+        }
+        Some(match (self.unevictable, self.kind, self.active) {
+            (true, ..) => List::Unevictable,
+            (_, Kind::Anon, false) => List::InactiveAnon,
+            (_, Kind::Anon, true) => List::ActiveAnon,
+            (_, Kind::File, false) => List::InactiveFile,
+            (_, Kind::File, true) => List::ActiveFile,
+        })
+    }
+
+    fn put_back(&mut self) {
+        self.isolated = false;
+        self.unevictable = self.pins > 0;
+        self.active &= !self.unevictable;
+    }
+
+    fn go(&mut self, active: bool) {
+        if !self.isolated {
+            self.active = active;
+            self.referenced = false;
+            self.put_back();
+        }
+    }
+}
+
+/// A group. Removed ones stay, for their frames count in them until they are gone.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) parent: usize,
+    pub(crate) live: bool,
+    pub(crate) readers: u32,
+    pub(crate) limit: Option<u64>,
+}
+
+pub(crate) struct Naive {
+    pub(crate) frames: BTreeMap<u64, Frame>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) memory: u64,
+    pub(crate) slots: usize,
+}
+
+impl Naive {
+    pub(crate) fn new(memory: u64, slots: usize) -> Self {
+        let root = Group { parent: 0, live: true, readers: 0, limit: None };
+        Naive { frames: BTreeMap::new(), groups: vec![root], memory, slots }
+    }
+
+    fn chain(&self, group: usize) -> impl Iterator<Item = usize> + '_ {
+        let above = |&group: &usize| (group != 0).then(|| self.groups[group].parent);
+        std::iter::successors(Some(group), above)
+    }
+
+    /// The group that holds the frames of this one.
+    pub(crate) fn holder(&self, group: usize) -> usize {
+        self.chain(group).find(|&group| self.groups[group].live).expect("the root is live")
+    }
+
+    pub(crate) fn is_below(&self, group: usize, above: usize) -> bool {
+        self.chain(group).any(|group| group == above)
+    }
+
+    fn below(&self, group: usize) -> impl Iterator<Item = &Frame> + '_ {
+        self.frames.values().filter(move |frame| self.is_below(frame.group, group))
+    }
+
+    pub(crate) fn charged(&self, group: usize) -> u64 {
+        self.below(group).count() as u64
+    }
+
+    pub(crate) fn pinned(&self, group: usize) -> u64 {
+        self.below(group).filter(|frame| frame.pins > 0).count() as u64
+    }
+
+    pub(crate) fn live(&self, group: usize) -> Result<(), Error> {
+        let live = self.groups.get(group).is_some_and(|group| group.live);
+        if live { Ok(()) } else { Err(Error::UnknownGroup) }
+    }
+
+    fn check_charge(&self, group: usize) -> Result<(), Error> {
+        self.live(group)?;
+        let full = |&above: &usize| {
+            self.groups[above].limit.is_some_and(|limit| self.charged(above) >= limit)
+        };
+        if self.chain(group).any(|group| full(&group)) { Err(Error::GroupLimit) } else { Ok(()) }
+    }
+
+    fn used(&mut self, pfn: u64) -> Result<&mut Frame, Error> {
+        if pfn >= self.memory {
+            return Err(Error::ForeignFrame);
+        }
+        self.frames.get_mut(&pfn).ok_or(Error::NotAdded)
+    }
+
+    pub(crate) fn add(&mut self, pfn: u64, group: usize, kind: Kind) -> Result<(), Error> {
+        match self.used(pfn) {
+            Ok(_) => return Err(Error::AlreadyAdded),
+            Err(Error::NotAdded) => self.check_charge(group)?,
+            Err(error) => return Err(error),
+        }
+        let (refs, pins) = (1, 0);
+        let (active, referenced, isolated, unevictable) = (false, false, false, false);
+        let frame = Frame { group, kind, refs, pins, active, referenced, isolated, unevictable };
+        self.frames.insert(pfn, frame);
+        Ok(())
+    }
+
+    pub(crate) fn get(&mut self, pfn: u64) -> Result<(), Error> {
+        self.used(pfn).map(|frame| frame.refs += 1)
+    }
+
+    /// Says whether it was the last reference.
+    pub(crate) fn put(&mut self, pfn: u64) -> Result<bool, Error> {
+        let frame = self.used(pfn)?;
+        frame.refs -= 1;
+        let last = frame.refs == 0;
+        if last {
+            self.frames.remove(&pfn);
+        }
+        Ok(last)
+    }
+
+    pub(crate) fn mark_accessed(&mut self, pfn: u64) -> Result<(), Error> {
+        let frame = self.used(pfn)?;
+        if frame.active || frame.unevictable || !frame.referenced {
+            frame.referenced = true;
+        } else if frame.isolated {
+            (frame.active, frame.referenced) = (true, false);
+        } else {
+            frame.go(true);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn go(&mut self, pfn: u64, active: bool) -> Result<(), Error> {
+        self.used(pfn).map(|frame| frame.go(active))
+    }
+
+    pub(crate) fn pin(&mut self, pfn: u64) -> Result<(), Error> {
+        let frame = self.used(pfn)?;
+        frame.pins += 1;
+        if frame.pins == 1 && !frame.isolated {
+            frame.put_back();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn unpin(&mut self, pfn: u64) -> Result<(), Error> {
+        let frame = self.used(pfn)?;
+        frame.pins = frame.pins.checked_sub(1).ok_or(Error::NotPinned)?;
+        if frame.pins == 0 && !frame.isolated {
+            frame.put_back();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn isolate(&mut self, pfn: u64) -> Result<(), Error> {
+        let frame = self.used(pfn)?;
+        if frame.isolated {
+            return Err(Error::FrameBusy);
+        }
+        frame.isolated = true;
+        frame.refs += 1;
+        Ok(())
+    }
+
+    /// Says whether the reference of the isolation was the last one.
+    pub(crate) fn put_back(&mut self, pfn: u64) -> bool {
+        self.used(pfn).expect("it is isolated").put_back();
+        self.put(pfn).expect("it is isolated")
+    }
+
+    pub(crate) fn move_to(&mut self, pfn: u64, group: usize) -> Result<(), Error> {
+        self.check_charge(group)?;
+        self.used(pfn)?.group = group;
+        Ok(())
+    }
+
+    pub(crate) fn create(&mut self, parent: usize, limit: Option<u64>) -> Result<(), Error> {
+        self.live(parent)?;
+        let taken = |&group: &usize| self.groups[group].live || self.charged(group) > 0;
+        if (0..self.groups.len()).filter(taken).count() == self.slots {
+            return Err(Error::TooManyGroups);
+        }
+        self.groups.push(Group { parent, live: true, readers: 0, limit });
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, group: usize) -> Result<(), Error> {
+        self.live(group)?;
+        let has_child = |other: &Group| other.live && other.parent == group;
+        let below = self.groups.iter().skip(1).any(has_child);
+        if group == 0 || below || self.groups[group].readers > 0 {
+            return Err(Error::GroupInUse);
+        }
+        self.groups[group].live = false;
+        Ok(())
+    }
+
+    pub(crate) fn set_limit(&mut self, group: usize, limit: Option<u64>) -> Result<(), Error> {
+        self.live(group)?;
+        if group == 0 {
+            return Err(Error::GroupInUse);
+        }
+        if limit.is_some_and(|limit| limit < self.pinned(group)) {
+            return Err(Error::LimitBelowPinned);
+        }
+        self.groups[group].limit = limit;
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! An owner of frames whose answers a test chooses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard};
+
+use freehold::lru::{Claim, Owner, Verdict};
+use freehold::{MigrateError, Pfn};
+
+/// An index of frames by number, and what has become of frames.
+#[derive(Default)]
+pub(crate) struct Shelf {
+    state: Mutex<Contents>,
+}
+
+#[derive(Default)]
+pub(crate) struct Contents {
+    /// The frames in the index, with what is in them.
+    pub(crate) index: BTreeMap<Pfn, u64>,
+    /// Frames whose content has to be written back.
+    pub(crate) dirty: BTreeSet<Pfn>,
+    /// What the owner says of a frame, where it says something special.
+    pub(crate) verdicts: BTreeMap<Pfn, Verdict>,
+    /// Frames that were handed back, in order.
+    pub(crate) released: Vec<Pfn>,
+    /// A frame at which the owner panics.
+    pub(crate) panics_at: Option<Pfn>,
+    /// Frames that the owner was asked for, in order.
+    pub(crate) asked: Vec<Pfn>,
+}
+
+impl Shelf {
+    pub(crate) fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The frames handed back since this was last asked, in the order of their numbers.
+    pub(crate) fn take_released(&self) -> Vec<u64> {
+        let mut released: Vec<_> = self.contents().released.drain(..).map(Pfn::get).collect();
+        released.sort_unstable();
+        released
+    }
+}
+
+impl Owner for Shelf {
+    fn reclaim(&self, frame: Pfn) -> Verdict {
+        let mut contents = self.contents();
+        contents.asked.push(frame);
+        if contents.panics_at == Some(frame) {
+            drop(contents);
+            panic!("the owner panics, as it was told to");
+        }
+        match contents.verdicts.get(&frame).copied() {
+            Some(verdict) => verdict,
+            None if contents.dirty.remove(&frame) => Verdict::Written,
+            None => Verdict::Drop,
+        }
+    }
+
+    fn forget(&self, frame: Pfn, claim: Claim<'_>) {
+        let mut contents = self.contents();
+        let can_go = contents.index.contains_key(&frame) && !contents.dirty.contains(&frame);
+        if can_go && claim.take() {
+            contents.index.remove(&frame);
+        }
+    }
+
+    fn release(&self, frames: &[Pfn]) {
+        self.contents().released.extend(frames);
+    }
+
+    fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
+        let mut contents = self.contents();
+        let Some(&content) = contents.index.get(&from) else { return Err(MigrateError::Busy) };
+        if !claim.take() {
+            return Err(MigrateError::Busy);
+        }
+        if contents.verdicts.get(&from) == Some(&Verdict::Failed) {
+            return Err(MigrateError::Failed);
+        }
+        contents.index.remove(&from);
+        contents.index.insert(to, content);
+        Ok(())
+    }
+}
