@@ -1,6 +1,7 @@
 //! What a workload is run on, and what it answers.
 
 use freehold::CpuId;
+use freehold_host::Snapshot;
 use freehold_sim::Spec;
 use serde_json::{Map, Value};
 
@@ -31,5 +32,7 @@ pub(crate) struct Measured {
     pub(crate) work: Work,
     pub(crate) simulated: Option<Simulated>,
     pub(crate) fragmentation: Option<Fragmentation>,
+    /// What the allocator knew before the tasks gave back what they held.
+    pub(crate) state: Snapshot,
     pub(crate) specific: Map<String, Value>,
 }

@@ -43,6 +43,8 @@ Results go to stdout, progress to stderr if that is a terminal. NO_COLOR is resp
 pub(crate) enum Command {
     /// Run a workload and report what it cost.
     Run(RunArgs),
+    /// Show what an allocator knows of itself, from a run or from kept results.
+    Stat(StatArgs),
     /// Compare designs on this machine and on a simulated one.
     Compare(CompareArgs),
     /// Check a design under random schedules and failures.
@@ -65,6 +67,17 @@ pub(crate) struct RunArgs {
     /// The workload (see `freehold list workloads`).
     pub(crate) workload: WorkloadName,
 
+    #[command(flatten)]
+    pub(crate) cells: CellArgs,
+
+    /// Print one JSON document instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What a workload is run on.
+#[derive(Debug, Args)]
+pub(crate) struct CellArgs {
     /// The designs to run, separated by commas; `all` for every one but free-lunch.
     #[arg(long, value_name = "DESIGN", value_delimiter = ',', default_value = "freehold")]
     pub(crate) design: Vec<DesignChoice>,
@@ -87,10 +100,54 @@ pub(crate) struct RunArgs {
     /// Change a setting of the design or the workload (see `freehold list settings`).
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) settings: Vec<String>,
+}
 
-    /// Print one JSON document instead of a table.
-    #[arg(long)]
-    pub(crate) json: bool,
+impl CellArgs {
+    /// Whether any of them was given otherwise than by default.
+    pub(crate) fn are_given(&self) -> bool {
+        !self.settings.is_empty() || !self.cpus.is_empty() || !matches!(self.machine, Machine::Host)
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = STAT_HELP)]
+pub(crate) struct StatArgs {
+    /// A workload, which is run; or a document of `freehold run --json`: a file, or - for standard
+    /// input.
+    pub(crate) source: String,
+
+    #[command(flatten)]
+    pub(crate) cells: CellArgs,
+
+    /// What to show, separated by commas.
+    #[arg(long, value_name = "VIEW", value_delimiter = ',')]
+    #[arg(default_value = "buddyinfo,zoneinfo,pagetypeinfo,vmstat")]
+    pub(crate) show: Vec<View>,
+}
+
+const STAT_HELP: &str = "\
+The state is that of the moment when the tasks have done their work and not yet given back what they
+hold; of page-fault on the host, one in the middle of the work.
+
+Examples:
+  freehold stat build --design zone-lock --machine uma-4
+  freehold stat page-fault --show vmstat
+  freehold run thp-mix --json | freehold stat - --show buddyinfo,pagetypeinfo
+  freehold stat purge --machine desktop --show prometheus";
+
+/// A way to show the state of an allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum View {
+    /// Free blocks by order, as in /proc/buddyinfo.
+    Buddyinfo,
+    /// Levels and watermarks of zones, as in /proc/zoneinfo.
+    Zoneinfo,
+    /// Free blocks by migratetype and order, as in /proc/pagetypeinfo.
+    Pagetypeinfo,
+    /// Sums and events, as in /proc/vmstat.
+    Vmstat,
+    /// Everything, in the text format of Prometheus.
+    Prometheus,
 }
 
 const RUN_HELP: &str = "\

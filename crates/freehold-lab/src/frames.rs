@@ -11,8 +11,9 @@ use freehold::{
     BulkFreeError, Census, Design, Error, Events, FrameCount, Migrate, Order, PageAllocator, Pfn,
     RangeRequest, Request, Violation, ZoneStats,
 };
+use freehold_host::Snapshot;
 
-/// The calls of [`PageAllocator`] that workloads make, under the same names.
+/// The calls of [`PageAllocator`] that workloads make, under the same names, and its state.
 pub(crate) trait Frames {
     fn alloc(&self, request: Request) -> Result<Pfn, Error>;
     fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error>;
@@ -24,6 +25,7 @@ pub(crate) trait Frames {
     fn drain_all(&self);
     fn zones(&self) -> Vec<ZoneStats>;
     fn events(&self) -> Events;
+    fn snapshot(&self) -> Snapshot;
     fn validate(&self) -> Result<Census, Violation>;
 }
 
@@ -72,6 +74,10 @@ where
 
     fn events(&self) -> Events {
         (**self).events()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::of(self)
     }
 
     fn validate(&self) -> Result<Census, Violation> {

@@ -19,6 +19,7 @@ mod report;
 mod run;
 mod settings;
 mod sim;
+mod stat;
 mod task;
 mod workload;
 mod workloads;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     let outcome = match &cli.command {
         cli::Command::Run(args) => run::run(args),
+        cli::Command::Stat(args) => stat::stat(args),
         cli::Command::Compare(args) => compare::compare(args),
         cli::Command::Check(args) => check::check(args),
         cli::Command::Race(args) => race::race(args),

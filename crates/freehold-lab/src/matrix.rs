@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use freehold::{Design, Setting};
+use freehold_host::Snapshot;
 use freehold_sim::{Sim, Spec};
 use serde_json::Value;
 
@@ -131,7 +132,8 @@ impl HostCells<'_> {
         let design = SimDesign::Real(cell.design);
         let shown = shown_of(design, cell.assignments)?;
         let measured = with_workload!(self.workload, W => W::run_on_host(cell, progress)?);
-        Ok(result(self.workload, design, HOST, cell.cpus.len(), shown, measured))
+        let (result, state) = result(self.workload, design, HOST, cell.cpus.len(), shown, measured);
+        Ok(RunResult { state: Some(state), ..result })
     }
 }
 
@@ -162,12 +164,14 @@ impl SimCells<'_> {
         let shown = shown_of(cell.design, cell.assignments)?;
         let measured = with_workload!(self.workload, W => W::run_on_sim(cell)?);
         let name = cell.spec.name();
-        let mut result = result(self.workload, cell.design, name, cell.cpus, shown, measured);
+        let (mut result, state) =
+            result(self.workload, cell.design, name, cell.cpus, shown, measured);
         result.seed = Some(cell.seed);
         let hash = hash(&result)?;
         if let Some(simulated) = &mut result.simulated {
             simulated.result_hash = hash;
         }
+        result.state = Some(state);
         Ok(result)
     }
 }
@@ -180,6 +184,7 @@ fn shown_of(design: SimDesign, given: &Assignments) -> Result<BTreeMap<String, V
     })
 }
 
+/// A result, and the state of its allocator, which is no part of what is hashed.
 fn result(
     workload: WorkloadName,
     design: SimDesign,
@@ -187,8 +192,8 @@ fn result(
     cpus: usize,
     settings: BTreeMap<String, Value>,
     measured: Measured,
-) -> RunResult {
-    RunResult {
+) -> (RunResult, Snapshot) {
+    let result = RunResult {
         workload: name_of(&workload),
         design: name_of(&design),
         machine: machine.to_owned(),
@@ -199,5 +204,7 @@ fn result(
         simulated: measured.simulated,
         fragmentation: measured.fragmentation,
         workload_specific: measured.specific,
-    }
+        state: None,
+    };
+    (result, measured.state)
 }

@@ -2,18 +2,28 @@
 
 use anyhow::Result;
 
-use crate::catalog::{host_settings, sim_settings, with_workload};
-use crate::cli::{RunArgs, chosen_designs};
+use crate::catalog::{WorkloadName, host_settings, sim_settings, with_workload};
+use crate::cli::{CellArgs, RunArgs, chosen_designs};
 use crate::machine::Machine;
 use crate::matrix::{Matrix, tables};
-use crate::report::document::{Document, SCHEMA};
+use crate::report::document::{Document, RunResult, SCHEMA};
 use crate::report::out;
 use crate::settings::Assignments;
 use crate::workload::Workload;
 
 /// Runs all cells and prints what they say.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
-    let workload = args.workload;
+    let results = results_of(args.workload, &args.cells)?;
+    if args.json {
+        let document = Document { schema: SCHEMA, results };
+        out!("{}", serde_json::to_string_pretty(&document)?);
+        return Ok(());
+    }
+    with_workload!(args.workload, W => W::print(&results, &args.cells.machine))
+}
+
+/// Runs all cells.
+pub(crate) fn results_of(workload: WorkloadName, args: &CellArgs) -> Result<Vec<RunResult>> {
     let designs = chosen_designs(&args.design);
     let of_workload = match &args.machine {
         Machine::Host => host_settings(workload),
@@ -22,14 +32,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let assignments = Assignments::parse(&args.settings, &tables(&designs, of_workload))?;
     let (designs, cpus, assignments) = (&designs, &args.cpus, &assignments);
     let matrix = Matrix { workload, designs, cpus, seed: args.seed, assignments };
-    let results = match &args.machine {
-        Machine::Host => matrix.on_host()?.run()?,
-        Machine::Sim(spec) => matrix.on_sim(spec)?.run()?,
-    };
-    if args.json {
-        let document = Document { schema: SCHEMA, results };
-        out!("{}", serde_json::to_string_pretty(&document)?);
-        return Ok(());
+    match &args.machine {
+        Machine::Host => matrix.on_host()?.run(),
+        Machine::Sim(spec) => matrix.on_sim(spec)?.run(),
     }
-    with_workload!(workload, W => W::print(&results, &args.machine))
 }

@@ -165,3 +165,46 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     assert!(output.status.success(), "{output:?}");
     assert!(output.stderr.is_empty(), "{output:?}");
 }
+
+#[test]
+fn stat_shows_a_run_and_what_was_kept_of_it() {
+    let arguments = ["run", "page-fault", "--cpus", "1", "--design", "zone-lock", "--json"];
+    let machine = ["--machine", "uma-2", "--set", "task_bytes=2MiB", "--set", "node_memory=64MiB"];
+    let output = freehold(&[&arguments[..], &machine].concat());
+    assert!(output.status.success());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kept.json");
+    std::fs::write(&file, &output.stdout).unwrap();
+    let text = |arguments: &[&str]| {
+        let output = freehold(arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let kept = text(&["stat", file.to_str().unwrap()]);
+    let run = ["stat", "page-fault", "--cpus", "1", "--design", "zone-lock"];
+    assert_eq!(text(&[&run[..], &machine].concat()), kept, "one seed, one state");
+    for part in [
+        "zone-lock, page-fault on uma-2 with 1 CPU, before its tasks gave all back:",
+        "\nbuddyinfo\nNode 0, zone   Normal ",
+        "  pages free     ",
+        "\nPages per block:  512\n",
+        "\npgalloc 1024\n",
+        "\nnuma_hit 1024\n",
+        "\nnuma_miss 0\n",
+    ] {
+        assert!(kept.contains(part), "{part}: {kept}");
+    }
+    let metrics = text(&["stat", file.to_str().unwrap(), "--show", "prometheus"]);
+    assert!(metrics.contains("# TYPE freehold_pgalloc_total counter\nfreehold_pgalloc_total 1024"));
+
+    let refused = |arguments: &[&str]| {
+        let output = freehold(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(refused(&["stat", "no-such-thing"]).contains("is no workload, and cannot be read"));
+    let file = file.to_str().unwrap();
+    assert!(refused(&["stat", file, "--cpus", "2"]).contains("in the document already"));
+    let both = ["stat", file, "--show", "prometheus,vmstat"];
+    assert!(refused(&both).contains("choose one design"));
+}

@@ -56,7 +56,7 @@ mod tests {
         BulkFreeError, Census, Error, Events, FrameCount, Migrate, Pfn, RangeRequest, Request,
         Violation, ZoneStats,
     };
-    use freehold_host::{ArenaBuilder, FrameArena, Host};
+    use freehold_host::{ArenaBuilder, FrameArena, Host, Snapshot};
 
     use super::*;
     use crate::frames::Frames;
@@ -105,6 +105,9 @@ mod tests {
         }
         fn events(&self) -> Events {
             self.arena.allocator().events()
+        }
+        fn snapshot(&self) -> Snapshot {
+            Snapshot::of(self.arena.allocator())
         }
         fn validate(&self) -> Result<Census, Violation> {
             self.arena.allocator().validate()

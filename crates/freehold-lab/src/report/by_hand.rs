@@ -56,5 +56,6 @@ fn result(design: &str, per_second: f64, workload_specific: Map<String, Value>) 
         simulated: None,
         fragmentation: None,
         workload_specific,
+        state: None,
     }
 }

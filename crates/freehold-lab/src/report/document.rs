@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use freehold_host::Snapshot;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -33,6 +34,9 @@ pub(crate) struct RunResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fragmentation: Option<Fragmentation>,
     pub(crate) workload_specific: Map<String, Value>,
+    /// What the allocator knew before the tasks gave back what they held. No part of the hash.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) state: Option<Snapshot>,
 }
 
 /// What only a simulated machine can tell.

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use anyhow::Result;
 use bytesize::ByteSize;
 use freehold::{FrameCount, Setting};
+use freehold_host::Snapshot;
 use freehold_sim::Spec;
 use serde_json::{Map, Value, json};
 
@@ -141,6 +142,7 @@ pub(super) struct Finished {
     findings: Findings,
     calls: AllCalls,
     fragmentation: Fragmentation,
+    state: Snapshot,
 }
 
 /// Ends a run in which no task has failed: looks at the free memory, takes back what the tasks
@@ -151,6 +153,7 @@ pub(super) fn finish<W: TaskWorkload>(
     managed: FrameCount,
     returned: Vec<Returned<W::Outcome>>,
 ) -> Result<Finished> {
+    let state = allocator.snapshot();
     let before_drain = free_memory(allocator);
     allocator.drain_all();
     let fragmentation = Fragmentation { before_drain, after_drain: free_memory(allocator) };
@@ -163,7 +166,7 @@ pub(super) fn finish<W: TaskWorkload>(
         outcomes.extend(task.outcome);
     }
     check_all_back(allocator, managed)?;
-    Ok(Finished { findings: work.sum_up(&outcomes), calls, fragmentation })
+    Ok(Finished { findings: work.sum_up(&outcomes), calls, fragmentation, state })
 }
 
 impl<W: TaskWorkload> Workload for W {
@@ -231,7 +234,8 @@ fn measured<W: TaskWorkload>(
     let task_ns = work.seconds * 1e9 * tasks as f64;
     specific.insert("calls".to_owned(), json!(finished.calls));
     specific.insert("allocator_share".to_owned(), json!(finished.calls.total_ns() / task_ns));
-    Measured { work, simulated, fragmentation: Some(finished.fragmentation), specific }
+    let Finished { fragmentation, state, .. } = finished;
+    Measured { work, simulated, fragmentation: Some(fragmentation), state, specific }
 }
 
 /// A number of frames that a setting gives as a size in bytes.

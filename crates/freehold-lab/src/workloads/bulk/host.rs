@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use freehold::{CpuId, Order, PageAllocator, Pfn, Request, Setting, Settings};
-use freehold_host::{ArenaBuilder, FrameArena, Host};
+use freehold_host::{ArenaBuilder, FrameArena, Host, Snapshot};
 use serde_json::{Map, json};
 
 use super::{STEPS, Times, WAYS, Way, sum_up, variants};
@@ -101,6 +101,7 @@ pub(super) fn run<D: HostDesign>(cell: &HostCell<'_>, progress: &Progress) -> Re
     let start = Instant::now();
     let tasks = run_tasks(&arenas, &cell.cpus, &options, progress)?;
     let seconds = start.elapsed().as_secs_f64();
+    let state = Snapshot::of(arenas[arenas.len() - 1].allocator());
     for arena in &arenas {
         check_all_back(&arena.allocator(), arena.total_frames())?;
     }
@@ -118,7 +119,7 @@ pub(super) fn run<D: HostDesign>(cell: &HostCell<'_>, progress: &Progress) -> Re
     specific.insert("round_frames".to_owned(), json!(options.round_frames));
     specific.extend(yardstick.fields());
     let work = Work::of("frames", count, seconds);
-    Ok(Measured { work, simulated: None, fragmentation: None, specific })
+    Ok(Measured { work, simulated: None, fragmentation: None, state, specific })
 }
 
 /// The times of all choices, round by round, for each task.

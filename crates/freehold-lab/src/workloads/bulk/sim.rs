@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use anyhow::{Result, anyhow};
 use freehold::{Error, Order, Pfn, Request, Setting};
+use freehold_host::Snapshot;
 use freehold_sim::{CpuHandle, Machine, Path, Report, Spec};
 use serde_json::json;
 
@@ -41,17 +42,17 @@ pub(super) fn run(cell: &SimCell<'_>) -> Result<Measured> {
     let variants = variants(cell.assignments, cell.design.settings())?;
     for variant in &variants {
         let cell = SimCell { assignments: &variant.assignments, ..*cell };
-        let (samples, report) = run_variant(&cell, step_frames)?;
+        let (samples, report, state) = run_variant(&cell, step_frames)?;
         of_variants.push(json!({
             "name": variant.name,
             "steps": serde_json::to_value(sum_up(&samples))?,
             "irq_off": {"share": report.irq_off.share, "ns_max": report.irq_off.ns_max},
         }));
         elapsed_ns += report.elapsed_ns;
-        last = Some(report);
+        last = Some((report, state));
     }
     // The last choice is the design as it is by default.
-    let report = last.ok_or_else(|| anyhow!("there is nothing to run"))?;
+    let (report, state) = last.ok_or_else(|| anyhow!("there is nothing to run"))?;
     let per_step = STEPS.iter().map(|step| (step_frames / step * step) as u64).sum::<u64>();
     let count = per_step * (2 * WAYS.len() * cell.cpus * variants.len()) as u64;
     let mut specific = details(&report)?;
@@ -59,7 +60,7 @@ pub(super) fn run(cell: &SimCell<'_>) -> Result<Measured> {
     specific.insert("step_frames".to_owned(), json!(step_frames));
     let simulated = Some(standard_fields(&report));
     let work = Work::of("frames", count, elapsed_ns / 1e9);
-    Ok(Measured { work, simulated, fragmentation: None, specific })
+    Ok(Measured { work, simulated, fragmentation: None, state, specific })
 }
 
 /// What the tasks share.
@@ -69,7 +70,7 @@ struct Shared {
     error: Cell<Option<Error>>,
 }
 
-fn run_variant(cell: &SimCell<'_>, step_frames: usize) -> Result<(Vec<Times>, Report)> {
+fn run_variant(cell: &SimCell<'_>, step_frames: usize) -> Result<(Vec<Times>, Report, Snapshot)> {
     let plan = memory(cell.spec, cell.assignments)?;
     let mut machine = Machine::new(cell.spec, cell.seed)?;
     let frames = plan.build(&mut machine, cell)?;
@@ -97,9 +98,10 @@ fn run_variant(cell: &SimCell<'_>, step_frames: usize) -> Result<(Vec<Times>, Re
     if let Some(error) = shared.error.get() {
         return Err(anyhow!(error).context("a task could not go on"));
     }
+    let state = frames.snapshot();
     check_all_back(&*frames, plan.frames())?;
     let samples = shared.times.borrow().clone();
-    Ok((samples, report))
+    Ok((samples, report, state))
 }
 
 /// Allocates and frees `step` frames so many times; returns the time of one frame in ns.

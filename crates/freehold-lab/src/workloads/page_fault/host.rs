@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use freehold::{CpuId, Order, Pfn, Request, Setting};
-use freehold_host::{ArenaBuilder, FrameArena, Host};
+use freehold_host::{ArenaBuilder, FrameArena, Host, Snapshot};
 use serde_json::{Map, json};
 
 use super::task_frames;
@@ -81,7 +81,7 @@ fn run_on<D: HostDesign>(cell: &HostCell<'_>, progress: &Progress) -> Result<Mea
     let arena = arena_for::<D>(cell, &options)?;
     let yardstick = Yardstick::measure(&arena, cell.cpus[0])?;
     progress.step();
-    let samples = sample(&arena, &cell.cpus, &options, progress)?;
+    let (samples, state) = sample(&arena, &cell.cpus, &options, progress)?;
     check_all_back(&arena.allocator(), arena.total_frames())?;
 
     let cpus = cell.cpus.len() as f64;
@@ -107,7 +107,7 @@ fn run_on<D: HostDesign>(cell: &HostCell<'_>, progress: &Progress) -> Result<Mea
         seconds: samples.seconds,
         per_second: touched.median,
     };
-    Ok(Measured { work, simulated: None, fragmentation: None, specific })
+    Ok(Measured { work, simulated: None, fragmentation: None, state, specific })
 }
 
 fn arena_for<D: HostDesign>(cell: &HostCell<'_>, options: &Options) -> Result<FrameArena<D>> {
@@ -156,7 +156,7 @@ fn sample<D: HostDesign>(
     cpus: &[CpuId],
     options: &Options,
     progress: &Progress,
-) -> Result<Samples> {
+) -> Result<(Samples, Snapshot)> {
     let shared = Shared {
         arena,
         task_frames: options.task_frames,
@@ -177,8 +177,10 @@ fn sample<D: HostDesign>(
             });
         }
         let samples = take_samples(&shared, options, progress);
+        // While the tasks go on.
+        let state = Snapshot::of(arena.allocator());
         shared.stop.store(true, Relaxed);
-        samples
+        (samples, state)
     });
     match shared.error.into_inner().expect("no task panics") {
         Some(error) => Err(error),

@@ -153,6 +153,7 @@ pub(super) fn run(cell: &SimCell<'_>) -> Result<Measured> {
     if let Some(error) = shared.error.get() {
         return Err(anyhow!(error).context("a task could not go on"));
     }
+    let state = frames.snapshot();
     // Outside virtual time: what the tasks still hold goes back.
     let left = match &shared.pages {
         Some(pages) => pages.unmap_all(&shared.left.borrow())?,
@@ -175,7 +176,7 @@ pub(super) fn run(cell: &SimCell<'_>) -> Result<Measured> {
     let books = json!({"allocated": events.allocated.get(), "freed": events.freed.get()});
     specific.insert("books".to_owned(), books);
     let simulated = Some(standard_fields(&report));
-    Ok(Measured { work, simulated, fragmentation: None, specific })
+    Ok(Measured { work, simulated, fragmentation: None, state, specific })
 }
 
 fn check_room(cell: &SimCell<'_>, plan: &MemoryPlan, task_frames: usize) -> Result<()> {
