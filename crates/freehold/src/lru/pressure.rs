@@ -34,7 +34,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 done => return done.map_err(|refused| refused.error),
             }
         }
-        // What was reclaimed last may not have been tried for yet.
+        // What was reclaimed last may not have been tried for yet, or other CPUs have charged ahead
+        // what is missing.
         self.add(pfn, group, kind)
     }
 
