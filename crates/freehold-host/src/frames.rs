@@ -7,7 +7,9 @@ use std::io;
 use std::sync::Mutex;
 
 use freehold::designs::Freehold;
-use freehold::{Config, Design, FrameCount, MemoryRange, Metadata, Order, PageAllocator, Pfn};
+use freehold::{
+    Config, Design, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn,
+};
 
 use crate::mapping::Mapping;
 use crate::plan::{FRAME_BYTES, PART_ALIGN_BYTES, Part, Plan, growth};
@@ -51,6 +53,7 @@ pub struct FrameArena<D: Design<Host> = Freehold<Host>> {
     metadata: Mapping,
     memory: Mapping,
     parts: Mutex<Vec<Part>>,
+    cpu_nodes: Vec<NodeId>,
     placement: Placement,
 }
 
@@ -85,7 +88,8 @@ impl<D: Design<Host>> FrameArena<D> {
         // the allocator is gone: it is dropped after it, both here and as a field.
         let lent = unsafe { Metadata::from_raw_parts(metadata.base(), metadata.bytes()) };
         let allocator = PageAllocator::new(Host::new(), &config, settings, lent)?;
-        Ok(FrameArena { allocator, metadata, memory, parts: Mutex::new(plan.parts), placement })
+        let (parts, cpu_nodes) = (Mutex::new(plan.parts), plan.cpu_nodes);
+        Ok(FrameArena { allocator, metadata, memory, parts, cpu_nodes, placement })
     }
 
     /// The allocator's front door.
@@ -144,6 +148,44 @@ impl<D: Design<Host>> FrameArena<D> {
                 self.word(to, word).store(self.word(from, word).load(Relaxed), Relaxed);
             }
         }
+    }
+
+    /// Fills a frame. Relaxed, as [`FrameArena::copy_block`].
+    ///
+    /// # Panics
+    ///
+    /// If the frame lies beyond the arena's capacity.
+    pub fn write_frame(&self, pfn: Pfn, content: &[u8; FRAME_BYTES]) {
+        for (index, bytes) in content.as_chunks::<WORD_BYTES>().0.iter().enumerate() {
+            if index == 0 {
+                // The bytes of the first word are bytes in every access.
+                for (index, &byte) in bytes.iter().enumerate() {
+                    self.byte(pfn, index).store(byte, Relaxed);
+                }
+            } else {
+                self.word(pfn, index).store(u64::from_ne_bytes(*bytes), Relaxed);
+            }
+        }
+    }
+
+    /// Copies what is in a frame. Relaxed, as [`FrameArena::copy_block`].
+    ///
+    /// # Panics
+    ///
+    /// If the frame lies beyond the arena's capacity.
+    pub fn read_frame(&self, pfn: Pfn, content: &mut [u8; FRAME_BYTES]) {
+        for (index, bytes) in content.as_chunks_mut::<WORD_BYTES>().0.iter_mut().enumerate() {
+            *bytes = match index {
+                0 => core::array::from_fn(|index| self.byte(pfn, index).load(Relaxed)),
+                _ => self.word(pfn, index).load(Relaxed).to_ne_bytes(),
+            };
+        }
+    }
+
+    /// The memory that the arena manages now, node by node, and the node of each CPU.
+    pub(crate) fn shape(&self) -> (Vec<MemoryRange>, &[NodeId]) {
+        let parts = self.parts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        (parts.iter().map(|part| range(part, part.start, part.frames)).collect(), &self.cpu_nodes)
     }
 
     /// Gives the memory of a block back to the machine. The block stays usable and reads as zero.

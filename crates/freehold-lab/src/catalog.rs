@@ -90,6 +90,8 @@ pub(crate) enum WorkloadName {
     HighOrder,
     /// Contiguous ranges of 2 MiB and 1 GiB in memory that is half in use.
     Contig,
+    /// Files larger than their share of a page cache, two readers each (lru-file-readtwice).
+    ReadTwice,
 }
 
 /// The benches of a race.
@@ -150,11 +152,11 @@ macro_rules! with_workload {
         use $crate::workloads::{
             build::Build, bulk::Bulk, contig::Contig, cross_cpu::CrossCpu,
             high_order::HighOrder, page_fault::PageFault, parallel_free::ParallelFree,
-            purge::Purge, thp_mix::ThpMix,
+            purge::Purge, read_twice::ReadTwice, thp_mix::ThpMix,
         };
         $crate::catalog::with_workload!(@each $name, $workload => $body;
             PageFault, Bulk, ParallelFree, Purge, CrossCpu, Build, ThpMix, HighOrder,
-            Contig)
+            Contig, ReadTwice)
     }};
     (@each $name:expr, $workload:ident => $body:expr; $($type:ident),*) => {
         match $name {

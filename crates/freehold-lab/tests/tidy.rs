@@ -8,6 +8,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/freehold/src/memmap/region.rs",
     "crates/freehold/src/memmap/region/tests.rs",
     "crates/freehold-host/src/frames.rs",
+    "crates/freehold-host/src/lru.rs",
     "crates/freehold-host/src/mapping.rs",
     "crates/freehold-host/src/pages.rs",
     "crates/freehold-host/src/rseq.rs",

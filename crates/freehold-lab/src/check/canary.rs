@@ -1,4 +1,4 @@
-//! A platform with a bug: its compare-exchange reads and writes in two steps, so
+//! Platforms with a bug: their compare-exchange reads and writes in two steps, so
 //! that two CPUs can both win. A checker that does not find it finds nothing.
 
 use std::sync::atomic::Ordering;
@@ -9,13 +9,13 @@ use freehold_sim::{Sim, SimCell, SimLocalCell, SimLock, SimWord};
 
 use super::Stage;
 
-/// The simulated machine, but for [`CanaryWord`].
+/// The simulated machine, but for words of 32 bits: those by which allocators claim blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Canary;
 
-impl Stage for Canary {
-    const HERE: Self = Canary;
-}
+/// The simulated machine, but for words of 64 bits: those that hold what the LRU knows of a frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LruCanary;
 
 /// A word whose compare-exchange is none.
 #[repr(transparent)]
@@ -67,31 +67,41 @@ impl<T: Scalar> Word<T> for CanaryWord<T> {
     }
 }
 
-impl Platform for Canary {
-    type U32 = CanaryWord<u32>;
-    type U64 = CanaryWord<u64>;
-    type Cell<T: Scalar> = SimCell<T>;
-    type LocalCell<T: Scalar> = SimLocalCell<T>;
-    type Lock = SimLock;
-    type IrqState = bool;
+macro_rules! stage {
+    ($canary:ident: $u32:ty, $u64:ty) => {
+        impl Stage for $canary {
+            const HERE: Self = $canary;
+        }
 
-    fn cpu(&self) -> CpuId {
-        Sim.cpu()
-    }
+        impl Platform for $canary {
+            type U32 = $u32;
+            type U64 = $u64;
+            type Cell<T: Scalar> = SimCell<T>;
+            type LocalCell<T: Scalar> = SimLocalCell<T>;
+            type Lock = SimLock;
+            type IrqState = bool;
 
-    fn pin(&self) -> CpuId {
-        Sim.pin()
-    }
+            fn cpu(&self) -> CpuId {
+                Sim.cpu()
+            }
 
-    fn unpin(&self) {
-        Sim.unpin();
-    }
+            fn pin(&self) -> CpuId {
+                Sim.pin()
+            }
 
-    fn irq_save(&self) -> bool {
-        Sim.irq_save()
-    }
+            fn unpin(&self) {
+                Sim.unpin();
+            }
 
-    fn irq_restore(&self, were_off: bool) {
-        Sim.irq_restore(were_off);
-    }
+            fn irq_save(&self) -> bool {
+                Sim.irq_save()
+            }
+
+            fn irq_restore(&self, were_off: bool) {
+                Sim.irq_restore(were_off);
+            }
+        }
+    };
 }
+stage!(Canary: CanaryWord<u32>, SimWord<u64>);
+stage!(LruCanary: SimWord<u32>, CanaryWord<u64>);

@@ -25,7 +25,7 @@ mod play;
 mod scenario;
 mod tally;
 
-use canary::Canary;
+use canary::{Canary, LruCanary};
 use scenario::Scenario;
 use tally::Count;
 
@@ -137,7 +137,7 @@ fn play_allocator(args: &CheckArgs, scenario: &Scenario) -> Result<tally::Tally>
 
 fn play_lru(args: &CheckArgs, scenario: &Scenario) -> Result<lru::LruTally> {
     if args.canary {
-        with_design!(args.design, Canary, D => lru::play::<D, Canary>(scenario))
+        with_design!(args.design, Sim, D => lru::play::<D, LruCanary>(scenario))
     } else {
         with_design!(args.design, Sim, D => lru::play::<D, Sim>(scenario))
     }

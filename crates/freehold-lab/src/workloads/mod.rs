@@ -8,4 +8,5 @@ pub(crate) mod high_order;
 pub(crate) mod page_fault;
 pub(crate) mod parallel_free;
 pub(crate) mod purge;
+pub(crate) mod read_twice;
 pub(crate) mod thp_mix;

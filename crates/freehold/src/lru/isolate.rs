@@ -54,7 +54,12 @@ impl<P: Platform, O: Owner> Isolated<'_, P, O> {
     /// stays where it is.
     pub fn move_to(&mut self, group: GroupId) -> Result<(), Error> {
         let lru = self.lru;
-        lru.charge(group).map_err(|refused| refused.error)?;
+        let charged = lru.charge(group).or_else(|_| {
+            // What other CPUs have charged ahead may be all that is in the way.
+            lru.drain_stocks(None);
+            lru.charge(group)
+        });
+        charged.map_err(|refused| refused.error)?;
         let before = lru.frames.state(self.frame).slot();
         // The mark is clear and the reference is ours, so nobody else looks at the group.
         let after = lru.frames.update(self.frame, |state| state.in_slot(group.slot()));

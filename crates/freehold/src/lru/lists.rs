@@ -20,9 +20,18 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// [`Lru::add_reclaiming`] makes room. [`Error::UnknownGroup`], [`Error::AlreadyAdded`] or
     /// [`Error::ForeignFrame`].
     pub fn add(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), Error> {
-        self.try_add(pfn, group, kind).map_err(|refused| refused.error)
+        let added = match self.try_add(pfn, group, kind) {
+            Err(Refused { error: Error::GroupLimit, .. }) => {
+                // What other CPUs have charged ahead is not used yet.
+                self.drain_stocks(None);
+                self.try_add(pfn, group, kind)
+            }
+            added => added,
+        };
+        added.map_err(|refused| refused.error)
     }
 
+    /// As [`Lru::add`], with what other CPUs have charged ahead counted as used.
     pub(super) fn try_add(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), Refused> {
         let refuse = |error| Refused { error, slot: group.slot() };
         let frame = self.frames.index_of(pfn).map_err(refuse)?;
@@ -199,14 +208,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 return Ok(());
             }
         }
-        match self.groups.charge(group, 1) {
-            Err(Refused { error: Error::GroupLimit, .. }) => {
-                // What other CPUs have charged ahead is not used yet.
-                self.drain_stocks(None);
-                self.groups.charge(group, 1)
-            }
-            charged => charged,
-        }
+        self.groups.charge(group, 1)
     }
 
     /// Takes frames back that were charged to a slot.

@@ -225,6 +225,9 @@ impl LruSettings {
 }
 
 /// References, lists, groups and reclaim for the frames of a machine, whose contents belong to `O`.
+///
+/// All methods may be called from any CPU at any time, but not from interrupt handlers: they wait
+/// for the lock of a CPU's batches.
 pub struct Lru<P: Platform, O: Owner> {
     platform: P,
     owner: O,

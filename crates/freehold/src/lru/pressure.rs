@@ -34,7 +34,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 done => return done.map_err(|refused| refused.error),
             }
         }
-        // What was reclaimed last may not have been tried for yet.
+        // What was reclaimed last may not have been tried for yet, or other CPUs have charged ahead
+        // what is missing.
         self.add(pfn, group, kind)
     }
 
@@ -55,13 +56,18 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             Order::ZERO => frames.alloc(request),
             _ => frames.alloc_compacting(request, self),
         };
+        // Frames of other nodes are of no use to a request that is for one node only.
+        let nodes = match request.node {
+            Some(node) if request.only_node => node.index()..node.index() + 1,
+            _ => 0..self.vecs.nodes(),
+        };
         let mut outcome = frames.alloc(request);
         for _ in 0..ROUNDS {
             if !matches!(outcome, Err(Error::OutOfMemory | Error::BelowWatermark)) {
                 break;
             }
             let wanted = request.order().frames().get().max(BATCH_MAX as u64);
-            let reclaimed = self.reclaim_below(0, 0..self.vecs.nodes(), wanted).reclaimed;
+            let reclaimed = self.reclaim_below(0, nodes.clone(), wanted).reclaimed;
             frames.drain_all();
             outcome = attempt();
             if reclaimed == 0 {

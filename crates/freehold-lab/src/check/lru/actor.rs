@@ -7,16 +7,19 @@ use anyhow::{Result, ensure};
 use fastrand::Rng;
 use freehold::lru::{GroupId, Kind, Scope};
 use freehold::{Design, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
-use freehold_sim::{CpuHandle, SimFrames, SimLru};
+use freehold_sim::{CpuHandle, Sim, SimFrames, SimLru};
 
 use super::super::Stage;
 use super::LruTally;
 use super::shelf::Shelf;
 
+/// How many blocks are read often.
+const OFTEN: u64 = 40;
+
 /// What all CPUs of a scenario share.
-pub(super) struct World<D: Design<P>, P: Stage> {
-    pub(super) frames: Rc<SimFrames<D, P>>,
-    pub(super) cache: SimLru<Shelf<D, P>, P>,
+pub(super) struct World<D: Design<Sim>, P: Stage> {
+    pub(super) frames: Rc<SimFrames<D>>,
+    pub(super) cache: SimLru<Shelf<D>, P>,
     pub(super) groups: RefCell<Vec<GroupId>>,
     /// Memory that somebody has yet to add.
     pub(super) late: RefCell<Option<MemoryRange>>,
@@ -25,7 +28,7 @@ pub(super) struct World<D: Design<P>, P: Stage> {
     pub(super) blocks: u64,
 }
 
-impl<D: Design<P>, P: Stage> World<D, P> {
+impl<D: Design<Sim>, P: Stage> World<D, P> {
     /// Checks the books at a time when no CPU runs.
     pub(super) fn check(&self) -> Result<()> {
         let census = self.cache.validate()?;
@@ -45,14 +48,14 @@ impl<D: Design<P>, P: Stage> World<D, P> {
 }
 
 /// One CPU, and the references that it holds.
-pub(super) struct Actor<'a, D: Design<P>, P: Stage> {
+pub(super) struct Actor<'a, D: Design<Sim>, P: Stage> {
     handle: &'a CpuHandle,
     world: Rc<World<D, P>>,
     rng: Rng,
     held: Vec<(u64, Pfn)>,
 }
 
-impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
+impl<'a, D: Design<Sim>, P: Stage> Actor<'a, D, P> {
     pub(super) fn new(handle: &'a CpuHandle, world: Rc<World<D, P>>, seed: u64) -> Self {
         Actor { handle, world, rng: Rng::with_seed(seed), held: Vec::new() }
     }
@@ -88,8 +91,8 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
     }
 
     fn block(&mut self) -> u64 {
-        // Some blocks are read more often than others.
-        let span = if self.rng.bool() { self.world.blocks } else { self.world.blocks / 8 + 1 };
+        // Few blocks are read often, so that CPUs meet, and many others push them out.
+        let span = if self.rng.bool() { self.world.blocks } else { OFTEN };
         self.rng.u64(..span)
     }
 
@@ -191,7 +194,7 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
         let world = Rc::clone(&self.world);
         let frame = {
             let locked = world.cache.owner().lock();
-            let found = locked.index().find(self.rng.u64(..world.blocks / 8 + 1));
+            let found = locked.index().find(self.rng.u64(..OFTEN));
             found
         };
         let Some(frame) = frame else { return };

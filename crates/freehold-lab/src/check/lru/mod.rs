@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use freehold::Design;
 use freehold::lru::{LruLock, LruSettings};
-use freehold_sim::{Faults, Machine, SimFrames, SimLru};
+use freehold_sim::{Faults, Machine, Sim, SimFrames, SimLru};
 use serde::Serialize;
 
 use super::Stage;
@@ -99,13 +99,13 @@ fn settings(seed: u64) -> LruSettings {
     }
 }
 
-/// Plays a scenario to its end.
-pub(super) fn play<D: Design<P> + 'static, P: Stage>(scenario: &Scenario) -> Result<LruTally> {
+/// Plays a scenario to its end. The LRU runs on `P`, and the allocator beneath it is sound.
+pub(super) fn play<D: Design<Sim> + 'static, P: Stage>(scenario: &Scenario) -> Result<LruTally> {
     let mut machine = Machine::new(&scenario.spec, scenario.seed)?;
     let config = scenario.config();
     let wrong = || format!("the scenario itself is wrong: {scenario}");
     let of_design = scenario.settings::<D::Settings>();
-    let frames = SimFrames::<D, P>::new(&mut machine, P::HERE, &config, &of_design);
+    let frames = SimFrames::<D>::new(&mut machine, Sim, &config, &of_design);
     let frames = Rc::new(frames.with_context(wrong)?);
     let tally = Rc::new(RefCell::new(LruTally::default()));
     let shelf = Shelf::new(Rc::clone(&frames), Rc::clone(&tally));
@@ -140,7 +140,7 @@ pub(super) fn play<D: Design<P> + 'static, P: Stage>(scenario: &Scenario) -> Res
 }
 
 /// Nobody reads any more: every frame comes back.
-fn end<D: Design<P>, P: Stage>(world: &World<D, P>) -> Result<()> {
+fn end<D: Design<Sim>, P: Stage>(world: &World<D, P>) -> Result<()> {
     let left = world.cache.owner().take_all();
     world.cache.put_bulk(&left).context("at the end")?;
     world.cache.drain_all();

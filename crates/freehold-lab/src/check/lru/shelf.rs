@@ -7,9 +7,8 @@ use std::rc::Rc;
 use freehold::lru::{Claim, Owner, Verdict};
 use freehold::platform::{LockClass, RawLock};
 use freehold::{Design, MigrateError, Order, Pfn};
-use freehold_sim::SimFrames;
+use freehold_sim::{Sim, SimFrames, SimLock};
 
-use super::super::Stage;
 use super::LruTally;
 
 /// Which block is where, and the other way round.
@@ -38,10 +37,10 @@ impl Index {
 
 /// The owner. What it knows of a frame that is not in the index is who has it: a frame is stamped
 /// when it is allocated and loses its stamp when it is handed back.
-pub(super) struct Shelf<D: Design<P>, P: Stage> {
-    frames: Rc<SimFrames<D, P>>,
+pub(super) struct Shelf<D: Design<Sim>> {
+    frames: Rc<SimFrames<D>>,
     /// Guards the index, while other CPUs may run.
-    lock: P::Lock,
+    lock: SimLock,
     index: RefCell<Index>,
     stamps: RefCell<BTreeMap<Pfn, u64>>,
     tally: Rc<RefCell<LruTally>>,
@@ -50,25 +49,25 @@ pub(super) struct Shelf<D: Design<P>, P: Stage> {
 }
 
 /// The index, with its lock held.
-pub(super) struct Locked<'a, D: Design<P>, P: Stage>(&'a Shelf<D, P>);
+pub(super) struct Locked<'a, D: Design<Sim>>(&'a Shelf<D>);
 
-impl<D: Design<P>, P: Stage> Locked<'_, D, P> {
+impl<D: Design<Sim>> Locked<'_, D> {
     pub(super) fn index(&self) -> RefMut<'_, Index> {
         self.0.index.borrow_mut()
     }
 }
 
-impl<D: Design<P>, P: Stage> Drop for Locked<'_, D, P> {
+impl<D: Design<Sim>> Drop for Locked<'_, D> {
     fn drop(&mut self) {
         self.0.lock.unlock();
     }
 }
 
-impl<D: Design<P>, P: Stage> Shelf<D, P> {
-    pub(super) fn new(frames: Rc<SimFrames<D, P>>, tally: Rc<RefCell<LruTally>>) -> Self {
+impl<D: Design<Sim>> Shelf<D> {
+    pub(super) fn new(frames: Rc<SimFrames<D>>, tally: Rc<RefCell<LruTally>>) -> Self {
         Shelf {
             frames,
-            lock: P::Lock::new(LockClass::Owner),
+            lock: SimLock::new(LockClass::Owner),
             index: RefCell::default(),
             stamps: RefCell::default(),
             tally,
@@ -76,7 +75,7 @@ impl<D: Design<P>, P: Stage> Shelf<D, P> {
         }
     }
 
-    pub(super) fn lock(&self) -> Locked<'_, D, P> {
+    pub(super) fn lock(&self) -> Locked<'_, D> {
         self.lock.lock();
         Locked(self)
     }
@@ -114,7 +113,7 @@ impl<D: Design<P>, P: Stage> Shelf<D, P> {
     }
 }
 
-impl<D: Design<P>, P: Stage> Owner for Shelf<D, P> {
+impl<D: Design<Sim>> Owner for Shelf<D> {
     fn reclaim(&self, frame: Pfn) -> Verdict {
         assert!(self.block_in(frame).is_some(), "{frame} is to be reclaimed, and nobody has it");
         self.asked.set(self.asked.get() + 1);

@@ -1,0 +1,55 @@
+//! An LRU for the frames of an arena.
+#![expect(unsafe_code, reason = "lends the LRU its metadata")]
+
+use core::fmt;
+use core::ops::Deref;
+
+use freehold::lru::{Lru, LruSettings, Owner};
+use freehold::{Config, Design, Metadata};
+
+use crate::mapping::Mapping;
+use crate::{FrameArena, Host, HostError};
+
+/// An LRU that owns its metadata.
+///
+/// It knows the frames that its arena had when it was made, by the same numbers. It does not keep
+/// the arena: the owner of the contents does, by which frames go back.
+pub struct HostLru<O: Owner> {
+    // Fields are dropped in this order: the LRU goes before the metadata that it uses.
+    lru: Lru<Host, O>,
+    metadata: Mapping,
+}
+
+impl<D: Design<Host>> FrameArena<D> {
+    /// Makes an LRU for the frames of this arena, whose contents belong to `owner`.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Allocator`] if the settings are out of range, or what the machine refused.
+    pub fn lru<O: Owner>(&self, settings: &LruSettings, owner: O) -> Result<HostLru<O>, HostError> {
+        let (ranges, cpu_nodes) = self.shape();
+        let config = Config::new(&ranges, cpu_nodes);
+        let layout = Lru::<Host, O>::layout(&config, settings)?;
+        let metadata = Mapping::reserve(layout.size(), layout.align())?;
+        // SAFETY: The mapping is new, so nobody else uses its memory. It stays mapped until after
+        // the LRU is gone: it is dropped after it, both here and as a field.
+        let lent = unsafe { Metadata::from_raw_parts(metadata.base(), metadata.bytes()) };
+        let lru = Lru::new(Host::new(), &config, settings, lent, owner)?;
+        Ok(HostLru { lru, metadata })
+    }
+}
+
+impl<O: Owner> Deref for HostLru<O> {
+    type Target = Lru<Host, O>;
+
+    #[inline]
+    fn deref(&self) -> &Lru<Host, O> {
+        &self.lru
+    }
+}
+
+impl<O: Owner> fmt::Debug for HostLru<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostLru").field("metadata", &self.metadata).finish_non_exhaustive()
+    }
+}

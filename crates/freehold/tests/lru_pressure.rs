@@ -1,0 +1,141 @@
+//! The LRU and the page allocator when memory runs short: allocation that reclaims, that compacts
+//! through isolation, and upkeep by watermark.
+
+mod common;
+#[path = "common/machine.rs"]
+mod machine;
+#[path = "common/lru.rs"]
+mod room;
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use common::{TestPlatform, run_on};
+use freehold::designs::ZoneLock;
+use freehold::lru::{Claim, GroupId, Kind, LruSettings, Owner, Verdict};
+use freehold::{
+    Config, Error, FrameCount, MemoryRange, MigrateError, NodeId, Order, PageAllocator, Pfn,
+    Request,
+};
+use machine::{Machine, fixed};
+use room::Room;
+
+const FRAMES: u64 = 2048;
+
+type Frames = PageAllocator<TestPlatform, ZoneLock<TestPlatform>>;
+
+/// Frames that hold something that can be dropped, unless it is told to keep them.
+struct Cache<'a> {
+    frames: &'a Frames,
+    index: Mutex<BTreeSet<Pfn>>,
+    keeps: bool,
+}
+
+impl Owner for Cache<'_> {
+    fn reclaim(&self, _frame: Pfn) -> Verdict {
+        if self.keeps { Verdict::Keep } else { Verdict::Drop }
+    }
+
+    fn forget(&self, frame: Pfn, claim: Claim<'_>) {
+        let mut index = self.index.lock().unwrap();
+        if index.contains(&frame) && claim.take() {
+            index.remove(&frame);
+        }
+    }
+
+    fn release(&self, frames: &[Pfn]) {
+        self.frames.free_bulk(frames, Order::ZERO).expect("the frames were ours");
+    }
+
+    fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
+        let mut index = self.index.lock().unwrap();
+        if !index.contains(&from) || !claim.take() {
+            return Err(MigrateError::Busy);
+        }
+        index.remove(&from);
+        index.insert(to);
+        Ok(())
+    }
+}
+
+/// Runs `test` on a machine whose memory is cached to the last frame that can be had, all of it in
+/// the batches and on the lists of CPU 1.
+fn full(keeps: bool, test: impl FnOnce(&Frames, &Room<TestPlatform, Cache<'_>>)) {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(FRAMES))];
+    let cpus = [NodeId::new(0); 2];
+    let config = Config::new(&ranges, &cpus);
+    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
+    let owner = Cache { frames: &frames, index: Mutex::default(), keeps };
+    let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
+    run_on(1);
+    while let Ok(frame) = frames.alloc(Request::default()) {
+        lru.add(frame, GroupId::ROOT, Kind::File).expect("it is new");
+        lru.owner().index.lock().unwrap().insert(frame);
+    }
+    run_on(0);
+    test(&frames, &lru);
+    lru.drain_all();
+    let census = lru.check();
+    assert_eq!(census.used.get(), lru.owner().index.lock().unwrap().len() as u64);
+    frames.validate().expect("the allocator's books are right");
+}
+
+#[test]
+fn an_allocation_reclaims() {
+    full(false, |frames, lru| {
+        for _ in 0..FRAMES / 2 {
+            lru.alloc_reclaiming(frames, Request::default()).expect("something can be dropped");
+        }
+    });
+}
+
+#[test]
+fn a_high_order_reclaims_and_compacts() {
+    full(false, |frames, lru| {
+        let block = lru.alloc_reclaiming(frames, Request::new(Order::new(6)));
+        block.expect("something can be dropped, and something moved");
+    });
+}
+
+#[test]
+fn content_moves_through_the_lru() {
+    full(false, |frames, lru| {
+        // Every other frame goes, so that no two that are free lie side by side.
+        lru.drain_all();
+        for frame in (0..FRAMES).step_by(2).map(Pfn::new) {
+            if lru.owner().index.lock().unwrap().remove(&frame) {
+                lru.put(frame).expect("the index had a reference");
+            }
+        }
+        frames.drain_all();
+        let held = lru.owner().index.lock().unwrap().len();
+        let moved = frames.compact(&**lru).migrated;
+        assert!(moved.get() > 100, "{moved}");
+        assert_eq!(lru.owner().index.lock().unwrap().len(), held, "moved, and not dropped");
+        frames.alloc(Request::new(Order::PAGEBLOCK)).expect("free memory lies together");
+    });
+}
+
+#[test]
+fn an_allocation_fails_when_nothing_can_be_dropped() {
+    full(true, |frames, lru| {
+        let refused = lru.alloc_reclaiming(frames, Request::default());
+        assert!(matches!(refused, Err(Error::OutOfMemory | Error::BelowWatermark)), "{refused:?}");
+        let too_large = lru.alloc_reclaiming(frames, Request::new(Order::new(11)));
+        assert_eq!(too_large, Err(Error::OrderTooLarge));
+        assert_eq!(lru.balance(frames).reclaimed, 0);
+    });
+}
+
+#[test]
+fn upkeep_goes_from_the_low_watermark_to_the_high_one() {
+    full(false, |frames, lru| {
+        let zone = || frames.zones().next().expect("one zone");
+        frames.drain_all();
+        assert!(zone().free < zone().marks.low);
+        let done = lru.balance(frames);
+        assert!(done.reclaimed > 0 && zone().free >= zone().marks.high, "{done:?}");
+        assert!(zone().free.get() < zone().marks.high.get() + 64, "and not much beyond");
+        assert_eq!(lru.balance(frames), Default::default(), "nothing is to be done any more");
+    });
+}
