@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use freehold::lru::GroupId;
 use freehold::{Order, Pfn, Request};
-use freehold_host::{ArenaBuilder, FrameArena, Host, HostLru};
+use freehold_host::{ArenaBuilder, FrameArena, Host, HostLru, Snapshot};
 use serde_json::json;
 
 use super::cache::{Files, Ground, finish, make_groups, read, settings};
@@ -139,13 +139,14 @@ fn run_on<D: HostDesign>(cell: &HostCell<'_>) -> Result<Measured> {
     if let Some(error) = error.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error.context("a reader could not go on"));
     }
+    let state = Snapshot::of(arena.allocator());
     finish(&lru)?;
     check_all_back(&arena.allocator(), arena.total_frames())?;
     let (per_second, count) = (rates.iter().sum(), 2 * options.file_blocks * cpus as u64);
     let work = Work { unit: "reads", count, seconds: count as f64 / per_second, per_second };
     let mut specific = fields(&options, cpus, shared.hits.load(Relaxed), count);
     specific.insert("read_ns".to_owned(), json!(cpus as f64 * 1e9 / per_second));
-    Ok(Measured { work, simulated: None, fragmentation: None, specific })
+    Ok(Measured { work, simulated: None, fragmentation: None, state, specific })
 }
 
 /// Reads the two files of one CPU, in turns.

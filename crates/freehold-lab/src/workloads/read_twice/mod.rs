@@ -131,8 +131,8 @@ pub(crate) struct ReadTwice;
 
 impl Workload for ReadTwice {
     const HOST_SETTINGS: &'static [SettingTable] = &[("read-twice", SETTINGS)];
-    const SIM_SETTINGS: Option<&'static [SettingTable]> =
-        Some(&[("read-twice", SETTINGS), ("simulated machines", memory::FRAME_SETTINGS)]);
+    const SIM_SETTINGS: &'static [SettingTable] =
+        &[("read-twice", SETTINGS), ("simulated machines", memory::FRAME_SETTINGS)];
 
     fn steps(_given: &Assignments) -> Result<u64> {
         Ok(1)

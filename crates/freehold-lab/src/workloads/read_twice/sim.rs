@@ -147,6 +147,7 @@ pub(super) fn run(cell: &SimCell<'_>) -> Result<Measured> {
     if let Some(error) = shared.error.borrow_mut().take() {
         return Err(error.context("a reader could not go on"));
     }
+    let state = shared.frames.snapshot();
     finish(&shared.lru)?;
     check_all_back(&*shared.frames, shared.plan.frames())?;
 
@@ -158,5 +159,5 @@ pub(super) fn run(cell: &SimCell<'_>) -> Result<Measured> {
     specific.insert("read_ns".to_owned(), json!(cell.cpus as f64 * 1e9 / per_second));
     specific.insert("frame_bytes".to_owned(), json!(shared.plan.frame_bytes()));
     let simulated = Some(standard_fields(&report));
-    Ok(Measured { work, simulated, fragmentation: None, specific })
+    Ok(Measured { work, simulated, fragmentation: None, state, specific })
 }
