@@ -20,8 +20,8 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use freehold::designs::Pcp;
 use freehold::designs::zone_lock::{ZoneLock, ZoneLockSettings};
+use freehold::designs::{Counters, Level, Locking, Pcp};
 use freehold::platform::{LockClass, Platform, RawLock, SharedCell, Word};
 use freehold::{
     Config, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn, Request,
@@ -36,8 +36,20 @@ use common::TestPlatform;
 const MARGIN: f64 = 0.01;
 const MARGIN_OTHER_COMPILER: f64 = 0.15;
 
-const PATHS: [&str; 6] =
-    ["pair_auto", "pair_fixed", "pair_order_3", "bulk_64", "seam_generic", "seam_by_hand"];
+const PATHS: [&str; 12] = [
+    "pair_auto",
+    "pair_fixed",
+    "pair_order_3",
+    "pair_irq_exact",
+    "pair_irq_relaxed",
+    "pair_local_exact",
+    "pair_rt_relaxed",
+    "pair_folded",
+    "bulk_64",
+    "slots_64",
+    "seam_generic",
+    "seam_by_hand",
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
@@ -62,10 +74,19 @@ fn main() -> ExitCode {
 /// Walks a hot path so many times.
 fn walk(name: &str, count: u64) {
     match name {
-        "pair_auto" => pairs(Pcp::Auto, Order::ZERO, count),
-        "pair_fixed" => pairs(Pcp::Fixed, Order::ZERO, count),
-        "pair_order_3" => pairs(Pcp::Auto, Order::new(3), count),
+        "pair_auto" => pairs(of(Pcp::Auto), Order::ZERO, count),
+        "pair_fixed" => pairs(of(Pcp::Fixed), Order::ZERO, count),
+        "pair_order_3" => pairs(of(Pcp::Auto), Order::new(3), count),
+        "pair_irq_exact" => pairs(with(Locking::Irq, Counters::Exact), Order::ZERO, count),
+        "pair_irq_relaxed" => pairs(with(Locking::Irq, Counters::Relaxed), Order::ZERO, count),
+        "pair_local_exact" => pairs(with(Locking::Local, Counters::Exact), Order::ZERO, count),
+        "pair_rt_relaxed" => pairs(with(Locking::Rt, Counters::Relaxed), Order::ZERO, count),
+        "pair_folded" => {
+            let settings = ZoneLockSettings { level: Level::Folded, ..of(Pcp::Auto) };
+            pairs(settings, Order::ZERO, count);
+        }
         "bulk_64" => bulks(count),
+        "slots_64" => slots(count),
         "seam_generic" => {
             let slot = Slot::<TestPlatform>::new();
             (0..count).for_each(|_| black_box(&slot).step());
@@ -80,21 +101,30 @@ fn walk(name: &str, count: u64) {
 
 type Frames = PageAllocator<TestPlatform, ZoneLock<TestPlatform>>;
 
+/// Settings that differ from the default in the per-CPU lists.
+fn of(pcp: Pcp) -> ZoneLockSettings {
+    ZoneLockSettings { pcp, ..ZoneLockSettings::default() }
+}
+
+/// Settings that differ from the default in what protects lists and counters.
+fn with(locking: Locking, counters: Counters) -> ZoneLockSettings {
+    ZoneLockSettings { locking, counters, ..ZoneLockSettings::default() }
+}
+
 /// An allocator of 1 GiB for one CPU, in leaked metadata.
-fn allocator(pcp: Pcp) -> Frames {
+fn allocator(settings: &ZoneLockSettings) -> Frames {
     let memory = [MemoryRange::new(Pfn::new(0), FrameCount::new(262_144))];
     let cpus = [NodeId::new(0)];
     let config = Config::new(&memory, &cpus);
-    let settings = ZoneLockSettings { pcp, ..ZoneLockSettings::default() };
-    let layout = Frames::layout(&config, &settings).expect("the configuration is sound");
+    let layout = Frames::layout(&config, settings).expect("the configuration is sound");
     let buffer = vec![core::mem::MaybeUninit::uninit(); layout.size() + layout.align()].leak();
     let skip = buffer.as_ptr().align_offset(layout.align());
     let metadata = Metadata::from_static(&mut buffer[skip..]);
-    Frames::new(TestPlatform, &config, &settings, metadata).expect("the metadata fits")
+    Frames::new(TestPlatform, &config, settings, metadata).expect("the metadata fits")
 }
 
-fn pairs(pcp: Pcp, order: Order, count: u64) {
-    let frames = allocator(pcp);
+fn pairs(settings: ZoneLockSettings, order: Order, count: u64) {
+    let frames = allocator(&settings);
     let request = Request::new(order);
     for _ in 0..count {
         let pfn = frames.alloc(black_box(request)).expect("there is memory");
@@ -103,11 +133,23 @@ fn pairs(pcp: Pcp, order: Order, count: u64) {
 }
 
 fn bulks(count: u64) {
-    let frames = allocator(Pcp::Auto);
+    let frames = allocator(&ZoneLockSettings::default());
     let mut blocks = [Pfn::default(); 64];
     for _ in 0..count {
         let got = frames.alloc_bulk(Request::default(), &mut blocks).expect("sound");
         frames.free_bulk(black_box(&blocks[..got]), Order::ZERO).expect("they are ours");
+    }
+}
+
+fn slots(count: u64) {
+    let frames = allocator(&ZoneLockSettings::default());
+    for _ in 0..count {
+        let mut slots = [None; 64];
+        let full = frames.alloc_into_slots(Request::default(), black_box(&mut slots));
+        assert_eq!(full, Ok(64));
+        for pfn in slots.into_iter().flatten() {
+            frames.free(pfn, Order::ZERO).expect("it is ours");
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! How many frames have been handed out and taken back, as whoever calls the allocator sees it: what
-//! its counters are held to while calls are under way.
+//! How many frames have been handed out and taken back, as whoever calls the allocator sees it:
+//! what its counters are held to while calls are under way.
 
 use std::cell::Cell;
 

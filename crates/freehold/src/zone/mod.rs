@@ -171,7 +171,8 @@ impl<P: Platform> Zone<P> {
     }
 
     /// Takes the zone lock. `irq` is what interrupts go back to when it is dropped, if the caller
-    /// has disabled them for it; `level` is through whom changes of the level go; `beside` is what the design keeps beside the free lists.
+    /// has disabled them for it; `level` is through whom changes of the level go; `beside` is what
+    /// the design keeps beside the free lists.
     pub(crate) fn lock<'a, B: Beside<P>>(
         &'a self,
         platform: &'a P,

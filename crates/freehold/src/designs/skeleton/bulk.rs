@@ -123,8 +123,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// Fills `out` from the lists that this CPU has of the best zone of the preferred node that
-    /// stays above its low watermark with `spare` blocks less, refilling them as needed. Stops where
-    /// the lists are locked or the zone has no more.
+    /// stays above its low watermark with `spare` blocks less, refilling them as needed. Stops
+    /// where the lists are locked or the zone has no more.
     pub(super) fn alloc_blocks_quickly(
         &self,
         context: Context<'_, P>,
