@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::cpu::Few;
 use super::frame::{Motion, State};
-use super::group::GroupId;
+use super::group::{GroupId, Refused};
 use super::{Lru, Owner};
 use crate::Error;
 use crate::memmap::frame::FrameIndex;
@@ -54,11 +54,14 @@ impl<P: Platform, O: Owner> Isolated<'_, P, O> {
     /// stays where it is.
     pub fn move_to(&mut self, group: GroupId) -> Result<(), Error> {
         let lru = self.lru;
-        let charged = lru.charge(group).or_else(|_| {
-            // What other CPUs have charged ahead may be all that is in the way.
-            lru.drain_stocks(None);
-            lru.charge(group)
-        });
+        let charged = match lru.charge(group) {
+            Err(Refused { error: Error::GroupLimit, .. }) => {
+                // What other CPUs have charged ahead is not used yet.
+                lru.drain_stocks(None);
+                lru.charge(group)
+            }
+            charged => charged,
+        };
         charged.map_err(|refused| refused.error)?;
         let before = lru.frames.state(self.frame).slot();
         // The mark is clear and the reference is ours, so nobody else looks at the group.
