@@ -189,7 +189,7 @@ mod tests {
         let error = |arguments: &[&str]| parse(arguments).unwrap_err().to_string();
         assert!(error(&["pcp"]).contains("NAME=VALUE"));
         assert!(error(&["bacth=3"]).contains("did you mean 'batch'?"));
-        assert!(error(&["colour=red"]).contains("there are pcp, batch, high"));
+        assert!(error(&["tint=red"]).contains("there are pcp, batch, high"));
         let assignments = parse(&["pcp=big"]).unwrap();
         let error = assignments.of_design::<ZoneLockSettings>().unwrap_err().to_string();
         assert!(error.contains("fixed|auto"), "{error}");
