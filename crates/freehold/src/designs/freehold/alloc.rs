@@ -8,11 +8,11 @@ use crate::designs::{Context, Design};
 use crate::memmap::block::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
-use crate::units::{Order, Pfn};
+use crate::units::{MigrateType, Order, Pfn};
 use crate::zone::watermark::Watermark;
 
 /// So often an allocation that found nothing looks for what others had in hand.
-const LOOKS: usize = 16;
+const LOOKS: usize = 256;
 
 impl<P: Platform> Freehold<P> {
     /// The common case: the running CPU's slot in the best zone has a free frame at hand. Whether
@@ -210,7 +210,8 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Has slots give up pageblocks one by one until one of them serves the request, in a zone that
-    /// is not below what slots may keep.
+    /// is not below what slots may keep. The one that a slot takes such frames from at the moment it
+    /// shares, or else CPUs would take it from each other where there are fewer than CPUs.
     fn alloc_from_others(
         &self,
         context: Context<'_, P>,
@@ -226,7 +227,7 @@ impl<P: Platform> Freehold<P> {
             loop {
                 let guard = self.try_lock(context, cpu % cpus, zone)?;
                 if !self.give_one(&guard, request.migratetype) {
-                    return None;
+                    return self.alloc_held(&guard, request);
                 }
                 drop(guard);
                 if self.allows(zone, request, class)
@@ -238,15 +239,16 @@ impl<P: Platform> Freehold<P> {
         })
     }
 
-    /// Has a slot give up one pageblock, best one of a type; says whether it had one.
-    fn give_one(&self, guard: &SlotGuard<'_, P>, migratetype: crate::units::MigrateType) -> bool {
+    /// Has a slot give up one pageblock, best one of a type but for the current one of that; says
+    /// whether it had one.
+    fn give_one(&self, guard: &SlotGuard<'_, P>, migratetype: MigrateType) -> bool {
         self.take_pending(guard);
         if let Some(block) = guard.slot.spare() {
             guard.slot.set_spare(None);
             self.part_with_whole(guard, block);
             return true;
         }
-        let Some(block) = guard.slot.any_listed_of(migratetype) else { return false };
+        let Some(block) = guard.slot.any_but_current(migratetype) else { return false };
         guard.slot.unlist(&self.blocks, block);
         self.let_go(guard, block);
         true

@@ -31,10 +31,11 @@ impl<P: Platform> Freehold<P> {
 
     /// Has all slots of a zone give up their free frames, if they may have any.
     pub(super) fn drain_zone(&self, context: Context<'_, P>, zone: ZoneIndex) {
-        if self.zone(zone).take_kept() {
+        if self.zone(zone).begin_drain() {
             for cpu in 0..self.cpus() {
                 self.drain_slot(context, cpu, zone);
             }
+            self.zone(zone).end_drain();
         }
     }
 

@@ -282,15 +282,23 @@ impl<P: Platform> Slot<P> {
     /// All pageblocks that are on a shelf or current, one after the other as long as the caller
     /// takes each away.
     pub(super) fn any_listed(&self) -> Option<BlockIndex> {
-        let shelved = self.rest.shelves.iter().find_map(|[first, _]| decode(first.get()));
-        shelved.or_else(|| MigrateType::ALL.into_iter().find_map(|of| self.current_block(of)))
+        self.any_shelved().or_else(|| self.any_current(|_| true))
     }
 
-    /// A pageblock that is on a shelf or current, one of a type if there is one.
-    pub(super) fn any_listed_of(&self, migratetype: MigrateType) -> Option<BlockIndex> {
+    /// A pageblock that is on a shelf, one of a type if there is one, or current for another type.
+    pub(super) fn any_but_current(&self, migratetype: MigrateType) -> Option<BlockIndex> {
         let shelved = [Fill::Plenty, Fill::Scarce].into_iter();
         let shelved = shelved.filter_map(|fill| self.first(migratetype, fill)).next();
-        shelved.or_else(|| self.current_block(migratetype)).or_else(|| self.any_listed())
+        shelved.or_else(|| self.any_shelved()).or_else(|| self.any_current(|of| of != migratetype))
+    }
+
+    fn any_shelved(&self) -> Option<BlockIndex> {
+        self.rest.shelves.iter().find_map(|[first, _]| decode(first.get()))
+    }
+
+    fn any_current(&self, wanted: impl Fn(MigrateType) -> bool) -> Option<BlockIndex> {
+        let mut types = MigrateType::ALL.into_iter().filter(|&of| wanted(of));
+        types.find_map(|of| self.current_block(of))
     }
 
     /// Takes a listed pageblock out of its place. It stays listed.

@@ -13,6 +13,11 @@ use crate::zone::watermark::{Watermark, Watermarks};
 /// So many pageblocks a CPU let slots keep some for content that cannot move.
 const PAGEBLOCKS_MIN: u64 = 32;
 
+/// Slots may hold free frames.
+const KEPT: u32 = 1;
+/// One who makes slots give up their free frames.
+const DRAIN: u32 = 2;
+
 /// The record of a zone.
 #[repr(C)]
 pub(super) struct Zone<P: Platform> {
@@ -40,7 +45,7 @@ struct Setup<P: Platform> {
 struct Level<P: Platform> {
     /// Free frames of pageblocks that nobody holds.
     free: P::U64,
-    /// Whether slots may hold free frames.
+    /// [`KEPT`], if slots may hold free frames, and [`DRAIN`] for each who makes them give those up.
     kept: P::U32,
 }
 
@@ -149,19 +154,30 @@ impl<P: Platform> Zone<P> {
 
     /// Notes that a slot may come to hold free frames.
     pub(super) fn note_kept(&self) {
-        if self.level.kept.load(Relaxed) == 0 {
-            self.level.kept.store(1, Relaxed);
+        if self.level.kept.load(Relaxed) & KEPT == 0 {
+            self.level.kept.fetch_or(KEPT, Relaxed);
         }
     }
 
-    /// Whether slots may hold free frames.
+    /// Whether slots may hold free frames, or somebody is just making them give those up.
     pub(super) fn may_be_kept(&self) -> bool {
         self.level.kept.load(Relaxed) != 0
     }
 
-    /// Whether slots may hold free frames; from now on, they do not until it is noted again.
-    pub(super) fn take_kept(&self) -> bool {
-        self.level.kept.swap(0, AcqRel) != 0
+    /// Begins to make slots give up their free frames, if they may hold any; says whether. From now
+    /// on they do not, until it is noted again.
+    pub(super) fn begin_drain(&self) -> bool {
+        self.level.kept.fetch_add(DRAIN, Relaxed);
+        let kept = self.level.kept.fetch_and(!KEPT, AcqRel) & KEPT != 0;
+        if !kept {
+            self.end_drain();
+        }
+        kept
+    }
+
+    /// Ends what [`Zone::begin_drain`] began.
+    pub(super) fn end_drain(&self) {
+        self.level.kept.fetch_add(DRAIN.wrapping_neg(), Relaxed);
     }
 
     /// Whether so many frames can be taken without going below the mark of `class`.
