@@ -36,7 +36,7 @@ use common::TestPlatform;
 const MARGIN: f64 = 0.01;
 const MARGIN_OTHER_COMPILER: f64 = 0.15;
 
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 11] = [
     "pair_auto",
     "pair_fixed",
     "pair_order_3",
@@ -46,7 +46,6 @@ const PATHS: [&str; 12] = [
     "pair_rt_relaxed",
     "pair_folded",
     "bulk_64",
-    "slots_64",
     "seam_generic",
     "seam_by_hand",
 ];
@@ -86,7 +85,6 @@ fn walk(name: &str, count: u64) {
             pairs(settings, Order::ZERO, count);
         }
         "bulk_64" => bulks(count),
-        "slots_64" => slots(count),
         "seam_generic" => {
             let slot = Slot::<TestPlatform>::new();
             (0..count).for_each(|_| black_box(&slot).step());
@@ -138,18 +136,6 @@ fn bulks(count: u64) {
     for _ in 0..count {
         let got = frames.alloc_bulk(Request::default(), &mut blocks).expect("sound");
         frames.free_bulk(black_box(&blocks[..got]), Order::ZERO).expect("they are ours");
-    }
-}
-
-fn slots(count: u64) {
-    let frames = allocator(&ZoneLockSettings::default());
-    for _ in 0..count {
-        let mut slots = [None; 64];
-        let full = frames.alloc_into_slots(Request::default(), black_box(&mut slots));
-        assert_eq!(full, Ok(64));
-        for pfn in slots.into_iter().flatten() {
-            frames.free(pfn, Order::ZERO).expect("it is ours");
-        }
     }
 }
 

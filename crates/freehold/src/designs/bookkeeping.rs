@@ -49,6 +49,12 @@ impl Bookkeeping {
         (self.locking != Locking::Rt).then(|| platform.irq_save())
     }
 
+    /// Begins work under a zone lock in the midst of work on a CPU's lists.
+    #[inline]
+    pub(crate) fn enter_zone_from_lists<P: Platform>(self, platform: &P) -> Option<P::IrqState> {
+        (self.locking == Locking::Local).then(|| platform.irq_save())
+    }
+
     /// Whether what happened to a CPU's lists is counted only after interrupts are back on.
     #[inline(always)]
     pub(crate) fn counts_late(self) -> bool {

@@ -131,18 +131,19 @@ pub(crate) struct PcpGuard<'a, P: Platform> {
 }
 
 impl<P: Platform> PcpGuard<'_, P> {
-    /// Whether interrupts were disabled together with the lock.
-    #[inline]
-    pub(crate) fn has_irqs_off(&self) -> bool {
-        self.irq.is_some()
-    }
-
     /// Enables interrupts again, if they were disabled together with the lock, which stays held. An
     /// interrupt that wants these lists meanwhile finds them locked and does without.
     #[inline]
     pub(crate) fn irqs_on(&mut self) {
         if let Some(irq) = self.irq.take() {
             self.platform.irq_restore(irq);
+        }
+    }
+
+    /// Ends what [`PcpGuard::irqs_on`] began, if it did.
+    pub(crate) fn irqs_as_before(&mut self, books: Bookkeeping) {
+        if self.irq.is_none() {
+            self.irq = books.enter_lists(self.platform);
         }
     }
 

@@ -174,7 +174,7 @@ fn print_sim(results: &[RunResult]) -> Result<()> {
     out!(
         "Simulated on {machine}: a prediction. lock wait: share of all CPU time; zone lock, LRU \
          lock: for these,\nthe former also by path. scaling: faults/s as a multiple of those of \
-         one CPU, if that was run. interrupts off: share of all CPU time, waiting for locks \
+         one CPU, if that was run.\ninterrupts off: share of all CPU time, waiting for locks \
          included."
     );
     Ok(())

@@ -238,14 +238,17 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             let here = context.topology.fold(platform.pin());
             match Y::route(self, here, first) {
                 Route::Lists(cpu) => {
-                    if let Some(pages) = self.try_lock_pinned(platform, cpu, zone) {
+                    if let Some(mut pages) = self.try_lock_pinned(platform, cpu, zone) {
                         let blocks = core::iter::once(first).chain(run).inspect(|&block| {
                             let mark = Y::mark(self, &pages, block, order, of);
                             self.frames.set_state(block, mark);
                         });
                         let list_of = &pages.pcp.lists[list];
                         let freed = list_of.push_front_many(&self.frames, blocks);
-                        self.note_pushed(platform, pages, list, order, freed);
+                        let excess = self.note_pushed(platform, &mut pages, order, freed);
+                        if let Some(excess) = excess {
+                            self.drain_pages(platform, pages, excess, list);
+                        }
                         return;
                     }
                 }

@@ -20,10 +20,11 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     pub(super) fn drain_pages(
         &self,
         platform: &P,
-        pages: LocalPages<'_, P, Y>,
+        mut pages: LocalPages<'_, P, Y>,
         frames: u32,
         just_used: usize,
     ) {
+        pages.pcp.irqs_as_before(self.books);
         let (cpu, zone) = (pages.cpu, pages.zone);
         Y::begin_drain(self, platform, &pages);
         let mut left = frames;

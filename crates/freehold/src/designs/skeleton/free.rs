@@ -103,11 +103,13 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             let here = context.topology.fold(platform.pin());
             match Y::route(self, here, frame) {
                 Route::Lists(cpu) => {
-                    if let Some(pages) = self.try_lock_pinned(platform, cpu, zone) {
+                    if let Some(mut pages) = self.try_lock_pinned(platform, cpu, zone) {
                         let mark = Y::mark(self, &pages, frame, order, of);
                         self.frames.set_state(frame, mark);
                         pages.pcp.lists[list].push(&self.frames, frame, End::Front);
-                        self.note_pushed(platform, pages, list, order, 1);
+                        if let Some(excess) = self.note_pushed(platform, &mut pages, order, 1) {
+                            self.drain_pages(platform, pages, excess, list);
+                        }
                         return;
                     }
                 }
@@ -121,35 +123,26 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.free_directly(context, zone, &[frame], order);
     }
 
-    /// Books blocks that were put on a CPU's list, and drains the lists if they have become too
-    /// long.
-    #[inline]
+    /// Books blocks that were put on a CPU's list; returns how many frames to drain if the lists
+    /// have become too long.
+    #[inline(always)]
     pub(super) fn note_pushed(
         &self,
         platform: &P,
-        mut pages: LocalPages<'_, P, Y>,
-        list: usize,
+        pages: &mut LocalPages<'_, P, Y>,
         order: Order,
         blocks: usize,
-    ) {
-        let LocalPages { pcp, events, zone, .. } = &pages;
+    ) -> Option<u32> {
+        let LocalPages { pcp, events, zone, .. } = pages;
         let frames = (blocks as u32) << order.get();
         pcp.count.set(pcp.count.get() + frames);
         let freed = FrameCount::new(u64::from(frames));
-        if !self.books.counts_late() {
-            self.books.count(platform, || events.note_free(freed));
-        }
-        let below_high = || self.zone(*zone).is_below_high();
-        let excess = self.mode.note_free(pcp, order, blocks, below_high);
         if self.books.counts_late() {
-            if excess.is_none() {
-                pages.pcp.irqs_on();
-            }
-            pages.events.note_free(freed);
+            pcp.irqs_on();
         }
-        if let Some(frames) = excess {
-            self.drain_pages(platform, pages, frames, list);
-        }
+        self.books.count(platform, || events.note_free(freed));
+        let below_high = || self.zone(*zone).is_below_high();
+        self.mode.note_free(pcp, order, blocks, below_high)
     }
 
     /// Frees claimed blocks to their zone, past the per-CPU lists.

@@ -109,9 +109,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         platform: &'a P,
         pages: &LocalPages<'_, P, Y>,
     ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
-        let already = pages.pcp.has_irqs_off();
-        let irq = if already { None } else { self.books.enter_zone(platform) };
-        self.lock_zone_after(platform, irq, pages.zone)
+        self.lock_zone_after(platform, self.books.enter_zone_from_lists(platform), pages.zone)
     }
 
     fn lock_zone_after<'a>(
