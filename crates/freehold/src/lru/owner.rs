@@ -43,8 +43,8 @@ pub trait Owner {
     ///
     /// # Errors
     ///
-    /// [`MigrateError`] if nothing has moved; the entry is that of `from`, even if the claim was
-    /// given.
+    /// [`MigrateError`] if nothing has moved. An owner had better find out before it takes the
+    /// claim: once that was given, `from` cannot be looked up until this has returned.
     fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
         let _ = (from, to, claim);
         Err(MigrateError::Failed)
