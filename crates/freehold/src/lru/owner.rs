@@ -18,8 +18,8 @@ use crate::units::Pfn;
 /// * [`Owner::forget`] and [`Owner::migrate`] take their [`Claim`], and change the entry if they
 ///   get it.
 ///
-/// An index without a lock works too: then a lookup takes a reference, which fails while the frame is
-/// being reclaimed, and looks at the entry again.
+/// An index without a lock works too: then a lookup takes a reference, which fails while the frame
+/// is being reclaimed, and looks at the entry again.
 ///
 /// The LRU holds no lock when it asks, so the owner may call it, and other CPUs go on. A panic of
 /// the owner counts as a refusal: every frame is put back while the stack unwinds.
