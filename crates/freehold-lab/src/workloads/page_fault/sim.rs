@@ -300,7 +300,7 @@ impl<'a> Task<'a> {
             self.charge(&[Key::UnmapNs, Key::UnmapRestNs]);
         }
         let unlisted = match &shared.pages {
-            Some(lists) => lists.unmap(pages)?,
+            Some(lists) => lists.unmap(pages, self.number)?,
             None => {
                 self.charge(&[Key::AccountingNs]);
                 pages.to_vec()
