@@ -108,3 +108,16 @@ fn an_arena_can_be_opened() {
     assert_eq!(frames.load_byte(pfn), 9);
     frames.allocator().free(pfn, order).unwrap();
 }
+
+#[test]
+fn a_frame_keeps_what_is_written_to_it() {
+    let arena = Arena::builder().bytes(4 << 20).build_frames().unwrap();
+    let frame = arena.allocator().alloc(Request::default()).unwrap();
+    let content = core::array::from_fn(|index| (index * 7 % 251) as u8);
+    arena.write_frame(frame, &content);
+    let mut found = [0; 4096];
+    arena.read_frame(frame, &mut found);
+    assert_eq!(found, content);
+    assert_eq!(arena.load_byte(frame), content[0]);
+    arena.allocator().free(frame, Order::ZERO).unwrap();
+}

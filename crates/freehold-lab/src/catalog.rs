@@ -90,7 +90,7 @@ pub(crate) enum WorkloadName {
     HighOrder,
     /// Contiguous ranges of 2 MiB and 1 GiB in memory that is half in use.
     Contig,
-    /// Files larger than their share of a page cache, two readers each (lru-file-readtwice).
+    /// Files beyond their share of a page cache, two readers each (lru-file-readtwice).
     ReadTwice,
 }
 

@@ -32,7 +32,7 @@ fn lock_wait(result: &Value) -> f64 {
 #[test]
 fn a_lock_a_group_keeps_tasks_apart() {
     let faults = |lru, groups| {
-        let sets = ["task_bytes=1MiB", "node_memory=64MiB", "fault=whole", lru, groups];
+        let sets = ["task_bytes=1MiB", "node_memory=256MiB", "fault=whole", lru, groups];
         let sets = sets.map(|set| ["--set", set]).concat();
         result(&[&["run", "page-fault", "--machine", "uma-48"], &sets[..]].concat())
     };

@@ -145,8 +145,7 @@ keys! {
     PageTableNs = "workload"."page_table_ns", Ns, 0 ..= 1000000,
         "Setting one page-table entry and the reverse mapping.";
     AccountingNs = "workload"."accounting_ns", Ns, 0 ..= 1000000,
-        "Charging one frame to its process and its memory group, or taking the charge back, where no \
-         LRU does.";
+        "Charging one frame, or taking the charge back, where no LRU of the library does.";
     UnmapNs = "workload"."unmap_ns", Ns, 0 ..= 1000000,
         "Removing one frame from a page table and the reverse mapping, in a run of many.";
 

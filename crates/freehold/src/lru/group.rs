@@ -1,8 +1,8 @@
 //! Memory groups: who is charged for a frame, and how much each may have.
 //!
-//! Groups form a tree, and a frame counts in its group and in those above, up to the root. A group lives in a
-//! slot. When it is removed, its frames keep the number of the slot, which from then on stands for
-//! the parent; the slot is free again once no frame has its number.
+//! Groups form a tree, and a frame counts in its group and in those above, up to the root. A group
+//! lives in a slot. When it is removed, its frames keep the number of the slot, which from then on
+//! stands for the parent; the slot is free again once no frame has its number.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -240,7 +240,7 @@ impl<P: Platform> Groups<P> {
         is_right: impl Fn(GroupState) -> bool,
     ) -> Result<(), Refused> {
         let record = self.get(slot);
-        // Acquire: who charges a group sees its parent and its limit. Release: as in `uncharge_one`.
+        // Acquire: who charges a group sees its parent and limit. Release: as in `uncharge_one`.
         let before = GroupState(record.state.fetch_add(u64::from(frames), AcqRel));
         let charged = before.charged() + u64::from(frames);
         let error = if !is_right(before) {

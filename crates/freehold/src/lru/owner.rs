@@ -18,8 +18,8 @@ use crate::units::Pfn;
 /// * [`Owner::forget`] and [`Owner::migrate`] take their [`Claim`], and change the entry if they
 ///   get it.
 ///
-/// An index without a lock works too: then a lookup takes a reference, which fails while the frame is
-/// being reclaimed, and looks at the entry again.
+/// An index without a lock works too: then a lookup takes a reference, which fails while the frame
+/// is being reclaimed, and looks at the entry again.
 ///
 /// The LRU holds no lock when it asks, so the owner may call it, and other CPUs go on. A panic of
 /// the owner counts as a refusal: every frame is put back while the stack unwinds.
@@ -43,8 +43,8 @@ pub trait Owner {
     ///
     /// # Errors
     ///
-    /// [`MigrateError`] if nothing has moved; the entry is that of `from`, even if the claim was
-    /// given.
+    /// [`MigrateError`] if nothing has moved. An owner had better find out before it takes the
+    /// claim: once that was given, `from` cannot be looked up until this has returned.
     fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
         let _ = (from, to, claim);
         Err(MigrateError::Failed)

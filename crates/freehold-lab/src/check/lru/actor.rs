@@ -181,8 +181,7 @@ impl<'a, D: Design<Sim>, P: Stage> Actor<'a, D, P> {
         let world = &self.world;
         let removed = {
             let locked = world.cache.owner().lock();
-            let removed = locked.index().remove(block);
-            removed
+            locked.index().remove(block)
         };
         if let Some(frame) = removed {
             world.cache.put_bulk(&[frame]).expect("the index had a reference");
@@ -194,8 +193,7 @@ impl<'a, D: Design<Sim>, P: Stage> Actor<'a, D, P> {
         let world = Rc::clone(&self.world);
         let frame = {
             let locked = world.cache.owner().lock();
-            let found = locked.index().find(self.rng.u64(..OFTEN));
-            found
+            locked.index().find(self.rng.u64(..OFTEN))
         };
         let Some(frame) = frame else { return };
         let mut isolated = match world.cache.isolate(frame) {

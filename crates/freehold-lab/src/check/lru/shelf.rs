@@ -150,12 +150,13 @@ impl<D: Design<Sim>> Owner for Shelf<D> {
     fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
         let locked = self.lock();
         let block = locked.index().blocks.get(&from).copied().ok_or(MigrateError::Busy)?;
-        if !claim.take() {
-            return Err(MigrateError::Busy);
-        }
+        // Before the claim, since with it there is no way back while the lock is held.
         self.asked.set(self.asked.get() + 1);
         if self.asked.get().is_multiple_of(7) {
             return Err(MigrateError::Failed);
+        }
+        if !claim.take() {
+            return Err(MigrateError::Busy);
         }
         locked.index().remove(block);
         locked.index().enter(block, to);

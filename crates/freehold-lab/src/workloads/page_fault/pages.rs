@@ -5,6 +5,7 @@ use std::cell::RefCell;
 
 use anyhow::{Result, ensure};
 use freehold::lru::{BATCH_MAX, Claim, GroupId, Kind, LruLock, LruSettings, Owner, Verdict};
+use freehold::platform::Platform;
 use freehold::{Config, Error, Pfn, Setting};
 use freehold_sim::{Machine, Sim, SimLru};
 
@@ -35,9 +36,8 @@ pub(super) struct Pages {
     groups: Vec<GroupId>,
 }
 
-/// Pages that are on no list any more, until the task that unmapped them frees them.
-#[derive(Default)]
-struct Unmapped(RefCell<Vec<Pfn>>);
+/// Pages that are on no list any more, by the CPU that took them off, until its task frees them.
+struct Unmapped(RefCell<Vec<Vec<Pfn>>>);
 
 /// There is enough memory, so nobody reclaims.
 impl Owner for Unmapped {
@@ -48,7 +48,7 @@ impl Owner for Unmapped {
     fn forget(&self, _frame: Pfn, _claim: Claim<'_>) {}
 
     fn release(&self, frames: &[Pfn]) {
-        self.0.borrow_mut().extend(frames);
+        self.0.borrow_mut()[Sim.cpu().index()].extend(frames);
     }
 }
 
@@ -65,7 +65,8 @@ impl Pages {
         let PageLists { lock, batch, group_each } = lists;
         let groups = 1 + if group_each { tasks } else { 1 };
         let settings = LruSettings { lock, batch, groups: groups as u32, ..LruSettings::default() };
-        let lru = SimLru::new(machine, Sim, config, &settings, Unmapped::default())?;
+        let unmapped = Unmapped(RefCell::new(vec![Vec::new(); tasks]));
+        let lru = SimLru::new(machine, Sim, config, &settings, unmapped)?;
         let groups: Result<Vec<_>, _> =
             (1..groups).map(|_| lru.create_group(GroupId::ROOT, None)).collect();
         Ok(Pages { lru, groups: groups? })
@@ -76,20 +77,19 @@ impl Pages {
         self.lru.add(pfn, self.groups[task % self.groups.len()], Kind::Anon)
     }
 
-    /// Takes pages off their lists, or out of the hands of a batch; returns those that can be freed
-    /// now. No other CPU comes in between the last page's release and the return.
-    pub(super) fn unmap(&self, pages: &[Pfn]) -> Result<Vec<Pfn>, Error> {
+    /// Takes pages off their lists; returns those that the task can free now. A page that waits in
+    /// a batch is on no list yet: it is among those of a later call.
+    pub(super) fn unmap(&self, pages: &[Pfn], task: usize) -> Result<Vec<Pfn>, Error> {
         self.lru.put_bulk(pages).map_err(|stopped| stopped.error)?;
-        Ok(self.lru.owner().0.take())
+        Ok(std::mem::take(&mut self.lru.owner().0.borrow_mut()[task]))
     }
 
     /// Takes all pages that are left off their lists, at a time when no task runs; returns them.
     pub(super) fn unmap_all(&self, pages: &[Pfn]) -> Result<Vec<Pfn>> {
         self.lru.drain_all();
-        let mut unmapped = self.lru.owner().0.take();
         self.lru.put_bulk(pages)?;
-        unmapped.extend(self.lru.owner().0.take());
         self.lru.drain_all();
+        let unmapped = self.lru.owner().0.take().concat();
         let census = self.lru.validate()?;
         ensure!(census.used.get() == 0, "{} are on lists, and nobody has mapped them", census.used);
         Ok(unmapped)

@@ -58,7 +58,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "lru_batch",
         values: "1..=31",
         default: "15",
-        meaning: "pages that a CPU collects for one hold of the LRU lock (Linux 4.16: 15, 6.12: 31)",
+        meaning: "pages collected for one hold of the LRU lock (Linux 4.16: 15, 6.12: 31)",
     },
     Setting {
         name: "groups",
@@ -301,7 +301,7 @@ impl<'a> Task<'a> {
             self.charge(&[Key::UnmapNs, Key::UnmapRestNs]);
         }
         let unlisted = match &shared.pages {
-            Some(lists) => lists.unmap(pages)?,
+            Some(lists) => lists.unmap(pages, self.number)?,
             None => {
                 self.charge(&[Key::AccountingNs]);
                 pages.to_vec()

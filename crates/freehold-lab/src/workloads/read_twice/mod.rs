@@ -53,7 +53,7 @@ const SETTINGS: &[Setting] = &[
         name: "lru_batch",
         values: "1..=31",
         default: "31",
-        meaning: "frames that a CPU collects for one hold of the LRU lock (Linux 6.12: 31)",
+        meaning: "frames collected for one hold of the LRU lock (Linux 6.12: 31)",
     },
     Setting {
         name: "groups",
