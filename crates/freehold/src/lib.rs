@@ -67,8 +67,6 @@
 
 #[cfg(test)]
 extern crate self as freehold;
-#[cfg(test)]
-extern crate std;
 
 pub use allocator::PageAllocator;
 pub use compact::{Compaction, Immovable, Migrate, MigrateError};

@@ -3,6 +3,8 @@
 //!
 //! The platform has three deliberate defects to choose from, for tests of the tests.
 
+extern crate std;
+
 use core::cell::Cell;
 
 use freehold::CpuId;

@@ -210,8 +210,8 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Has slots give up pageblocks one by one until one of them serves the request, in a zone that
-    /// is not below what slots may keep. The one that a slot takes such frames from at the moment it
-    /// shares, or else CPUs would take it from each other where there are fewer than CPUs.
+    /// is not below what slots may keep. The one that a slot takes such frames from at the moment is
+    /// shared, if it may be, or else CPUs would take it from each other where there are fewer.
     fn alloc_from_others(
         &self,
         context: Context<'_, P>,
@@ -222,12 +222,14 @@ impl<P: Platform> Freehold<P> {
         if !self.zone(zone).may_keep(0, request) {
             return None;
         }
+        // As for what the running CPU's slot holds.
+        let may_share = class == Watermark::Low && request.watermark != Watermark::Low;
         let (here, cpus) = (context.topology.fold(context.platform.cpu()), self.cpus());
         (here..here + cpus).find_map(|cpu| {
             loop {
                 let guard = self.try_lock(context, cpu % cpus, zone)?;
-                if !self.give_one(&guard, request.migratetype) {
-                    return self.alloc_held(&guard, request);
+                if !self.give_one(&guard, request.migratetype, !may_share) {
+                    return may_share.then(|| self.alloc_held(&guard, request)).flatten();
                 }
                 drop(guard);
                 if self.allows(zone, request, class)
@@ -239,16 +241,23 @@ impl<P: Platform> Freehold<P> {
         })
     }
 
-    /// Has a slot give up one pageblock, best one of a type but for the current one of that; says
-    /// whether it had one.
-    fn give_one(&self, guard: &SlotGuard<'_, P>, migratetype: MigrateType) -> bool {
+    /// Has a slot give up one pageblock, best one of a type, the current one of that at last if at
+    /// all; says whether it had one.
+    fn give_one(
+        &self,
+        guard: &SlotGuard<'_, P>,
+        migratetype: MigrateType,
+        with_current: bool,
+    ) -> bool {
         self.take_pending(guard);
         if let Some(block) = guard.slot.spare() {
             guard.slot.set_spare(None);
             self.part_with_whole(guard, block);
             return true;
         }
-        let Some(block) = guard.slot.any_but_current(migratetype) else { return false };
+        let current = || with_current.then(|| guard.slot.current_block(migratetype)).flatten();
+        let block = guard.slot.any_but_current(migratetype).or_else(current);
+        let Some(block) = block else { return false };
         guard.slot.unlist(&self.blocks, block);
         self.let_go(guard, block);
         true
