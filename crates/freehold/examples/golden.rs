@@ -20,11 +20,12 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use freehold::designs::zone_lock::{ZoneLock, ZoneLockSettings};
-use freehold::designs::{Counters, Level, Locking, Pcp};
+use freehold::designs::zone_lock::ZoneLockSettings;
+use freehold::designs::{self, Counters, Level, Locking, Pcp};
 use freehold::platform::{LockClass, Platform, RawLock, SharedCell, Word};
 use freehold::{
-    Config, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn, Request,
+    Config, CpuId, Design, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn,
+    Request,
 };
 
 #[path = "../tests/common/mod.rs"]
@@ -36,7 +37,7 @@ use common::TestPlatform;
 const MARGIN: f64 = 0.01;
 const MARGIN_OTHER_COMPILER: f64 = 0.15;
 
-const PATHS: [&str; 11] = [
+const PATHS: [&str; 16] = [
     "pair_auto",
     "pair_fixed",
     "pair_order_3",
@@ -46,6 +47,11 @@ const PATHS: [&str; 11] = [
     "pair_rt_relaxed",
     "pair_folded",
     "bulk_64",
+    "freehold_pair",
+    "freehold_tenure",
+    "freehold_order_3",
+    "freehold_order_9",
+    "freehold_bulk_64",
     "seam_generic",
     "seam_by_hand",
 ];
@@ -73,18 +79,31 @@ fn main() -> ExitCode {
 /// Walks a hot path so many times.
 fn walk(name: &str, count: u64) {
     match name {
-        "pair_auto" => pairs(of(Pcp::Auto), Order::ZERO, count),
-        "pair_fixed" => pairs(of(Pcp::Fixed), Order::ZERO, count),
-        "pair_order_3" => pairs(of(Pcp::Auto), Order::new(3), count),
-        "pair_irq_exact" => pairs(with(Locking::Irq, Counters::Exact), Order::ZERO, count),
-        "pair_irq_relaxed" => pairs(with(Locking::Irq, Counters::Relaxed), Order::ZERO, count),
-        "pair_local_exact" => pairs(with(Locking::Local, Counters::Exact), Order::ZERO, count),
-        "pair_rt_relaxed" => pairs(with(Locking::Rt, Counters::Relaxed), Order::ZERO, count),
+        "pair_auto" => pairs::<ZoneLock>(of(Pcp::Auto), Order::ZERO, count),
+        "pair_fixed" => pairs::<ZoneLock>(of(Pcp::Fixed), Order::ZERO, count),
+        "pair_order_3" => pairs::<ZoneLock>(of(Pcp::Auto), Order::new(3), count),
+        "pair_irq_exact" => {
+            pairs::<ZoneLock>(with(Locking::Irq, Counters::Exact), Order::ZERO, count)
+        }
+        "pair_irq_relaxed" => {
+            pairs::<ZoneLock>(with(Locking::Irq, Counters::Relaxed), Order::ZERO, count)
+        }
+        "pair_local_exact" => {
+            pairs::<ZoneLock>(with(Locking::Local, Counters::Exact), Order::ZERO, count)
+        }
+        "pair_rt_relaxed" => {
+            pairs::<ZoneLock>(with(Locking::Rt, Counters::Relaxed), Order::ZERO, count)
+        }
         "pair_folded" => {
             let settings = ZoneLockSettings { level: Level::Folded, ..of(Pcp::Auto) };
-            pairs(settings, Order::ZERO, count);
+            pairs::<ZoneLock>(settings, Order::ZERO, count);
         }
-        "bulk_64" => bulks(count),
+        "bulk_64" => bulks::<ZoneLock>(count),
+        "freehold_pair" => pairs::<Freehold>(Default::default(), Order::ZERO, count),
+        "freehold_tenure" => tenure_pairs(count),
+        "freehold_order_3" => pairs::<Freehold>(Default::default(), Order::new(3), count),
+        "freehold_order_9" => pairs::<Freehold>(Default::default(), Order::PAGEBLOCK, count),
+        "freehold_bulk_64" => bulks::<Freehold>(count),
         "seam_generic" => {
             let slot = Slot::<TestPlatform>::new();
             (0..count).for_each(|_| black_box(&slot).step());
@@ -97,7 +116,9 @@ fn walk(name: &str, count: u64) {
     }
 }
 
-type Frames = PageAllocator<TestPlatform, ZoneLock<TestPlatform>>;
+type ZoneLock = designs::ZoneLock<TestPlatform>;
+type Freehold = designs::Freehold<TestPlatform>;
+type Frames<D> = PageAllocator<TestPlatform, D>;
 
 /// Settings that differ from the default in the per-CPU lists.
 fn of(pcp: Pcp) -> ZoneLockSettings {
@@ -110,19 +131,19 @@ fn with(locking: Locking, counters: Counters) -> ZoneLockSettings {
 }
 
 /// An allocator of 1 GiB for one CPU, in leaked metadata.
-fn allocator(settings: &ZoneLockSettings) -> Frames {
+fn allocator<D: Design<TestPlatform>>(settings: &D::Settings) -> Frames<D> {
     let memory = [MemoryRange::new(Pfn::new(0), FrameCount::new(262_144))];
     let cpus = [NodeId::new(0)];
     let config = Config::new(&memory, &cpus);
-    let layout = Frames::layout(&config, settings).expect("the configuration is sound");
+    let layout = Frames::<D>::layout(&config, settings).expect("the configuration is sound");
     let buffer = vec![core::mem::MaybeUninit::uninit(); layout.size() + layout.align()].leak();
     let skip = buffer.as_ptr().align_offset(layout.align());
     let metadata = Metadata::from_static(&mut buffer[skip..]);
     Frames::new(TestPlatform, &config, settings, metadata).expect("the metadata fits")
 }
 
-fn pairs(settings: ZoneLockSettings, order: Order, count: u64) {
-    let frames = allocator(&settings);
+fn pairs<D: Design<TestPlatform>>(settings: D::Settings, order: Order, count: u64) {
+    let frames = allocator::<D>(&settings);
     let request = Request::new(order);
     for _ in 0..count {
         let pfn = frames.alloc(black_box(request)).expect("there is memory");
@@ -130,8 +151,17 @@ fn pairs(settings: ZoneLockSettings, order: Order, count: u64) {
     }
 }
 
-fn bulks(count: u64) {
-    let frames = allocator(&ZoneLockSettings::default());
+fn tenure_pairs(count: u64) {
+    let frames = allocator::<Freehold>(&Default::default());
+    let tenure = frames.tenure(CpuId::new(0)).expect("nobody else has it");
+    for _ in 0..count {
+        let pfn = tenure.alloc(black_box(Request::default())).expect("there is memory");
+        tenure.free(black_box(pfn), Order::ZERO).expect("it is ours");
+    }
+}
+
+fn bulks<D: Design<TestPlatform>>(count: u64) {
+    let frames = allocator::<D>(&Default::default());
     let mut blocks = [Pfn::default(); 64];
     for _ in 0..count {
         let got = frames.alloc_bulk(Request::default(), &mut blocks).expect("sound");

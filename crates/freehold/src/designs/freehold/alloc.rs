@@ -210,8 +210,8 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Has slots give up pageblocks one by one until one of them serves the request, in a zone that
-    /// is not below what slots may keep. The one that a slot takes such frames from at the moment is
-    /// shared, if it may be, or else CPUs would take it from each other where there are fewer.
+    /// is not below what slots may keep. The one that a slot takes such frames from at the moment
+    /// is shared, if it may be, or else CPUs would take it from each other where there are fewer.
     fn alloc_from_others(
         &self,
         context: Context<'_, P>,

@@ -45,7 +45,8 @@ struct Setup<P: Platform> {
 struct Level<P: Platform> {
     /// Free frames of pageblocks that nobody holds.
     free: P::U64,
-    /// [`KEPT`], if slots may hold free frames, and [`DRAIN`] for each who makes them give those up.
+    /// [`KEPT`], if slots may hold free frames, and [`DRAIN`] for each who makes them give these
+    /// up.
     kept: P::U32,
 }
 
