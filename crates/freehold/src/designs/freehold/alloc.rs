@@ -46,7 +46,7 @@ impl<P: Platform> Freehold<P> {
     /// pool.
     #[inline(never)]
     fn take_larger_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
-        let Request { order, migratetype, .. } = *request;
+        let Request { order, .. } = *request;
         let cpu = context.topology.fold(context.platform.cpu());
         let zone = context.topology.best_zone(cpu, request.effective_limit())?;
         let held = self.try_lock(context, cpu, zone).and_then(|guard| {
@@ -54,10 +54,7 @@ impl<P: Platform> Freehold<P> {
                 let may = order == Order::PAGEBLOCK;
                 return may.then(|| self.take_spare(&guard, request)).flatten();
             }
-            let block = guard.slot.current_block(migratetype)?;
-            let run = self.blocks.find_run(block, order)?;
-            self.blocks.take_run(run);
-            Some(run.frame())
+            self.take_run_of_own(&guard, request).map(Run::frame)
         });
         let frame = held.or_else(|| {
             let is_huge = (Order::PAGEBLOCK..=Self::ORDER_MAX).contains(&order);
