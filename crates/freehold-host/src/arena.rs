@@ -11,7 +11,7 @@ use freehold::{
 
 use crate::mapping::page_bytes;
 use crate::plan::FRAME_BYTES;
-use crate::{ArenaBuilder, FrameArena, Host, HostError, Pages, Placement};
+use crate::{ArenaBuilder, FrameArena, Host, HostError, Pages, Placement, Snapshot};
 
 /// A page allocator with its memory: reserves address space, spreads it over the machine's memory
 /// nodes, and hands out [`Pages`] that free themselves.
@@ -153,6 +153,11 @@ impl<D: Design<Host>> Arena<D> {
     /// What has happened since the arena was built. Exact whenever no call is under way.
     pub fn events(&self) -> Events {
         self.frames.allocator().events()
+    }
+
+    /// What the allocator knows of itself, for people and for those who watch over machines.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::of(self.frames.allocator())
     }
 
     /// Checks every invariant of the allocator's books and says where the frames are. Visits every

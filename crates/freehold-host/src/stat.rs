@@ -16,10 +16,10 @@ use freehold::{
 /// otherwise.
 ///
 /// ```
-/// use freehold_host::{Arena, Snapshot};
+/// use freehold_host::Arena;
 ///
 /// let arena = Arena::builder().bytes(64 << 20).build()?;
-/// let snapshot = Snapshot::of(arena.allocator());
+/// let snapshot = arena.snapshot();
 /// print!("{}", snapshot.buddyinfo());
 /// print!("{}", snapshot.prometheus()); // What an endpoint for Prometheus answers.
 /// # Ok::<(), Box<dyn std::error::Error>>(())
