@@ -259,14 +259,10 @@ impl<'a, P: Platform> Compactor<'a, P> {
         let Compactor { design, context, .. } = *self;
         FALLBACKS[MigrateType::Movable.index()].into_iter().find_map(|of| {
             let tree = design.zone(self.zone).partial(of);
-            let mut partial =
-                design.forest.around(tree, 0).map(|bit| design.block_at(self.zone, bit));
-            partial.find_map(|block| {
-                let is_fit = design.blocks.find_run(block, order).is_some() && design.hold(block);
-                is_fit.then_some(())?;
-                let target = Target::in_block(design, context, block, order);
-                design.release(block);
-                target
+            let partial = design.forest.around(tree, 0).map(|bit| design.block_at(self.zone, bit));
+            let mut fit = partial.filter(|&block| design.blocks.find_run(block, order).is_some());
+            fit.find_map(|block| {
+                design.while_held(block, || Target::in_block(design, context, block, order))
             })
         })
     }

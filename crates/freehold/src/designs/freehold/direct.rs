@@ -91,12 +91,7 @@ impl<P: Platform> Freehold<P> {
 
     /// Takes a block out of a pageblock, if nobody holds that.
     fn take_in(&self, block: BlockIndex, request: &Request) -> Option<Run> {
-        if !self.hold(block) {
-            return None;
-        }
-        let run = self.take_run_directly(block, request);
-        self.release(block);
-        run
+        self.while_held(block, || self.take_run_directly(block, request))
     }
 
     /// Takes a block out of a pageblock that the caller holds as a walker. If that is of another

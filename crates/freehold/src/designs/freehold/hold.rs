@@ -77,6 +77,20 @@ impl<P: Platform> Freehold<P> {
         self.blocks.try_hold(block, Holder::Walker).is_ok()
     }
 
+    /// Acts on a pageblock as its holder, if nobody else holds it.
+    pub(super) fn while_held<R>(
+        &self,
+        block: BlockIndex,
+        act: impl FnOnce() -> Option<R>,
+    ) -> Option<R> {
+        if !self.hold(block) {
+            return None;
+        }
+        let result = act();
+        self.release(block);
+        result
+    }
+
     /// Puts a whole pageblock, which the caller holds and whose frames are in the level, into the
     /// pool.
     pub(super) fn give_whole(&self, block: BlockIndex) {
