@@ -2,10 +2,9 @@
 
 use std::process::{Command, Output};
 
-fn freehold(arguments: &[&str]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_freehold")).args(arguments).output();
-    output.expect("the binary starts")
-}
+use common::{freehold, stdout};
+
+mod common;
 
 fn json(output: &Output) -> serde_json::Value {
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -175,11 +174,7 @@ fn stat_shows_a_run_and_what_was_kept_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("kept.json");
     std::fs::write(&file, &output.stdout).unwrap();
-    let text = |arguments: &[&str]| {
-        let output = freehold(arguments);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let text = |arguments: &[&str]| stdout(freehold(arguments));
     let kept = text(&["stat", file.to_str().unwrap()]);
     let run = ["stat", "page-fault", "--cpus", "1", "--design", "zone-lock"];
     assert_eq!(text(&[&run[..], &machine].concat()), kept, "one seed, one state");

@@ -1,18 +1,9 @@
 //! The LRU in the lab: page faults and files on its lists, and seeds.
 
-use std::process::{Command, Output};
-
+use common::{freehold, stdout};
 use serde_json::Value;
 
-fn freehold(arguments: &[&str]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_freehold")).args(arguments).output();
-    output.expect("the binary starts")
-}
-
-fn stdout(output: Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
+mod common;
 
 /// The only result of a run, and that it is the same a second time where it is simulated.
 fn result(arguments: &[&str]) -> Value {

@@ -1,19 +1,10 @@
 //! Simulated runs as a user types them: the same bytes for the same seed, books that every seed
 //! agrees on, machines from files, and the checker with and without a planted bug.
 
-use std::process::{Command, Output};
-
+use common::{freehold, stdout};
 use serde_json::{Value, json};
 
-fn freehold(arguments: &[&str]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_freehold")).args(arguments).output();
-    output.expect("the binary starts")
-}
-
-fn stdout(output: Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
+mod common;
 
 /// A run of `page-fault` on 16 CPUs of two sockets, small enough for a test.
 fn run(seed: &str, more: &[&str]) -> String {

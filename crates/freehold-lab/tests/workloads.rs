@@ -1,9 +1,12 @@
 //! The workloads that are written once for every machine: each runs on the host and on a simulated
 //! machine, where one seed gives the same bytes.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
+use common::{freehold, stdout};
 use serde_json::Value;
+
+mod common;
 
 /// Every such workload, small enough for a test.
 const WORKLOADS: &[(&str, &[&str])] = &[
@@ -18,16 +21,6 @@ const WORKLOADS: &[(&str, &[&str])] = &[
 
 /// Those of them that leave the memory of a simulated machine open.
 const OF_ANY_MEMORY: [&str; 3] = ["parallel-free", "purge", "cross-cpu"];
-
-fn freehold(arguments: &[&str]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_freehold")).args(arguments).output();
-    output.expect("the binary starts")
-}
-
-fn stdout(output: Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
 
 fn run(workload: &str, settings: &[&str], more: &[&str]) -> Output {
     let settings = settings.iter().flat_map(|setting| ["--set", setting]);

@@ -13,6 +13,7 @@ use freehold_sim::{CpuHandle, SimFrames};
 use super::Stage;
 use super::flow::Flow;
 use super::ledger::{Block, Ledger};
+use super::round::goes_away;
 use super::tally::Tally;
 
 /// What all CPUs of a scenario share.
@@ -62,12 +63,8 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
 
     /// Does so many operations, or fewer if the CPU goes away. What it holds is left to others.
     pub(super) fn work(mut self, operations: usize) {
-        for _ in 0..operations {
-            if self.handle.is_leaving() {
-                self.world.tally.borrow_mut().departures += 1;
-                break;
-            }
-            self.step();
+        if goes_away(self.handle, operations, || self.step()) {
+            self.world.tally.borrow_mut().departures += 1;
         }
         self.world.ledger.borrow_mut().pool.append(&mut self.held);
     }

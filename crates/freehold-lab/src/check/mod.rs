@@ -22,6 +22,7 @@ mod ledger;
 mod lru;
 mod movers;
 mod play;
+mod round;
 mod scenario;
 mod tally;
 

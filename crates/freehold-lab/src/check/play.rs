@@ -17,13 +17,9 @@ use super::tally::Tally;
 /// Blocks that all CPUs free at once after each round.
 const FIGHTS: usize = 6;
 
-/// Many times what the longest round takes: a list that runs in a circle is walked for ever.
-const PATIENCE_ACCESSES: u64 = 200_000_000;
-
 /// Plays a scenario to its end.
 pub(super) fn play<D: Design<P> + 'static, P: Stage>(scenario: &Scenario) -> Result<Tally> {
-    let mut machine = Machine::new(&scenario.spec, scenario.seed)?;
-    machine.set_patience(PATIENCE_ACCESSES);
+    let mut machine = scenario.machine()?;
     let settings = scenario.settings::<D::Settings>();
     let config = scenario.config();
     let frames = SimFrames::<D, P>::new(&mut machine, P::HERE, &config, &settings)
@@ -64,18 +60,10 @@ impl<D: Design<P> + 'static, P: Stage> Drama<'_, D, P> {
 
     /// All CPUs work, and fail, as the seed has it.
     fn work(&mut self, round: usize) -> Result<()> {
-        self.machine.set_schedule(self.scenario.schedule);
-        self.machine.set_faults(self.scenario.faults.clone());
-        for cpu in 0..self.cpus() {
-            let world = Rc::clone(&self.world);
-            let seed = self.scenario.seed ^ ((round * self.cpus() + cpu + 1) as u64) << 40;
-            let operations = self.scenario.operations;
-            self.machine.spawn(cpu, move |handle| {
-                Actor::new(handle, world, seed).work(operations);
-            });
-        }
-        self.machine.run()?;
-        Ok(())
+        let (world, operations) = (Rc::clone(&self.world), self.scenario.operations);
+        self.scenario.play_round(&mut self.machine, round, move |handle, seed| {
+            Actor::new(handle, Rc::clone(&world), seed).work(operations);
+        })
     }
 
     /// All CPUs free the same blocks at once: each block is freed exactly once.

@@ -10,6 +10,7 @@ use freehold::{Design, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Reque
 use freehold_sim::{CpuHandle, Sim, SimFrames, SimLru};
 
 use super::super::Stage;
+use super::super::round::goes_away;
 use super::LruTally;
 use super::shelf::Shelf;
 
@@ -62,18 +63,14 @@ impl<'a, D: Design<Sim>, P: Stage> Actor<'a, D, P> {
 
     /// Does so many operations, or fewer if the CPU goes away, and puts its references.
     pub(super) fn work(mut self, operations: usize) {
-        for _ in 0..operations {
-            if self.handle.is_leaving() {
-                self.world.tally.borrow_mut().departures += 1;
-                break;
-            }
-            self.world.tally.borrow_mut().operations += 1;
-            self.step();
+        if goes_away(self.handle, operations, || self.step()) {
+            self.world.tally.borrow_mut().departures += 1;
         }
         while self.put() {}
     }
 
     fn step(&mut self) {
+        self.world.tally.borrow_mut().operations += 1;
         match self.rng.u8(..100) {
             0..40 => self.read(),
             40..55 => _ = self.put(),

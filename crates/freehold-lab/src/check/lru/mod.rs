@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use freehold::Design;
 use freehold::lru::{LruLock, LruSettings};
-use freehold_sim::{Faults, Machine, Sim, SimFrames, SimLru};
+use freehold_sim::{Faults, Sim, SimFrames, SimLru};
 use serde::Serialize;
 
 use super::Stage;
@@ -101,7 +101,7 @@ fn settings(seed: u64) -> LruSettings {
 
 /// Plays a scenario to its end. The LRU runs on `P`, and the allocator beneath it is sound.
 pub(super) fn play<D: Design<Sim> + 'static, P: Stage>(scenario: &Scenario) -> Result<LruTally> {
-    let mut machine = Machine::new(&scenario.spec, scenario.seed)?;
+    let mut machine = scenario.machine()?;
     let config = scenario.config();
     let wrong = || format!("the scenario itself is wrong: {scenario}");
     let of_design = scenario.settings::<D::Settings>();
@@ -122,15 +122,10 @@ pub(super) fn play<D: Design<Sim> + 'static, P: Stage>(scenario: &Scenario) -> R
         blocks: managed + managed / 2,
     });
     for round in 0..scenario.rounds {
-        machine.set_schedule(scenario.schedule);
-        machine.set_faults(scenario.faults.clone());
-        for cpu in 0..scenario.spec.cpus() {
-            let world = Rc::clone(&world);
-            let seed = scenario.seed ^ ((round * scenario.spec.cpus() + cpu + 1) as u64) << 40;
-            let operations = scenario.operations;
-            machine.spawn(cpu, move |handle| Actor::new(handle, world, seed).work(operations));
-        }
-        machine.run()?;
+        let (shared, operations) = (Rc::clone(&world), scenario.operations);
+        scenario.play_round(&mut machine, round, move |handle, seed| {
+            Actor::new(handle, Rc::clone(&shared), seed).work(operations);
+        })?;
         world.check().with_context(|| format!("after round {round}"))?;
     }
     machine.set_faults(Faults::default());

@@ -1,0 +1,48 @@
+//! A round of a scenario: all CPUs work, and fail, as the seed has it.
+
+use anyhow::Result;
+use freehold_sim::{CpuHandle, Machine};
+
+use super::scenario::Scenario;
+
+/// Many times what the longest round takes: a list that runs in a circle is walked for ever.
+const PATIENCE_ACCESSES: u64 = 200_000_000;
+
+impl Scenario {
+    /// The machine of the scenario. It notices if a run never ends.
+    pub(super) fn machine(&self) -> Result<Machine> {
+        let mut machine = Machine::new(&self.spec, self.seed)?;
+        machine.set_patience(PATIENCE_ACCESSES);
+        Ok(machine)
+    }
+
+    /// Plays a round: `work` is what each CPU does, with a seed of its own.
+    pub(super) fn play_round(
+        &self,
+        machine: &mut Machine,
+        round: usize,
+        work: impl Fn(&CpuHandle, u64) + Clone + 'static,
+    ) -> Result<()> {
+        machine.set_schedule(self.schedule);
+        machine.set_faults(self.faults.clone());
+        let cpus = self.spec.cpus();
+        for cpu in 0..cpus {
+            let work = work.clone();
+            let seed = self.seed ^ ((round * cpus + cpu + 1) as u64) << 40;
+            machine.spawn(cpu, move |handle| work(handle, seed));
+        }
+        machine.run()?;
+        Ok(())
+    }
+}
+
+/// Does so many operations, or fewer if the CPU goes away; says whether it does.
+pub(super) fn goes_away(handle: &CpuHandle, operations: usize, mut step: impl FnMut()) -> bool {
+    for _ in 0..operations {
+        if handle.is_leaving() {
+            return true;
+        }
+        step();
+    }
+    false
+}
