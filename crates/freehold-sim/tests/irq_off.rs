@@ -1,5 +1,5 @@
 //! How long interrupts are off, by design and by what protects its lists: a refill or a drain holds
-//! them up for one batch, however many frames it moves.
+//! them up for `batch << batch_scale` frames, however many it moves.
 
 use std::rc::Rc;
 
@@ -19,33 +19,35 @@ struct IrqOff {
     ns_max: f64,
 }
 
-/// Allocates so many frames one by one and frees them in an order that merges late; then drains.
-fn run<D, O>(frames: usize, locking: Locking, counters: Counters) -> IrqOff
+/// Allocates so many frames one by one on each of the first CPUs of two and frees them in an order
+/// that merges late; then drains.
+fn run<D, O>(cpus: usize, frames: usize, settings: &ZonedSettings<O>) -> IrqOff
 where
     O: OwnSettings,
     D: Design<Sim, Settings = ZonedSettings<O>> + 'static,
 {
     let mut machine = Machine::new(&preset("uma-2").unwrap(), 1).unwrap();
     let memory = [MemoryRange::new(Pfn::new(0), FrameCount::new(1 << 18))];
-    let cpus = [NodeId::new(0); 2];
-    let config = Config { frame_bytes: 64, ..Config::new(&memory, &cpus) };
-    let settings = ZonedSettings { pcp: Pcp::Auto, locking, counters, ..Default::default() };
-    let allocator = Rc::new(SimFrames::<D>::new(&mut machine, Sim, &config, &settings).unwrap());
-    let checked = Rc::clone(&allocator);
-    machine.spawn(0, move |handle| {
-        let mut held: Vec<_> = (0..frames)
-            .map(|_| handle.on_path(Path::Alloc, || allocator.alloc(Request::default())).unwrap())
-            .collect();
-        // Far from each other, as after a while of use.
-        held.sort_unstable_by_key(|pfn| pfn.get().wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        for pfn in held {
-            handle.on_path(Path::Free, || allocator.free(pfn, Order::ZERO)).unwrap();
-        }
-        handle.on_path(Path::Free, || allocator.drain_all());
-    });
+    let nodes = [NodeId::new(0); 2];
+    let config = Config { frame_bytes: 64, ..Config::new(&memory, &nodes) };
+    let allocator = Rc::new(SimFrames::<D>::new(&mut machine, Sim, &config, settings).unwrap());
+    for cpu in 0..cpus {
+        let allocator = Rc::clone(&allocator);
+        machine.spawn(cpu, move |handle| {
+            let alloc = || allocator.alloc(Request::default());
+            let mut held: Vec<_> =
+                (0..frames).map(|_| handle.on_path(Path::Alloc, alloc).unwrap()).collect();
+            // Far from each other, as after a while of use.
+            held.sort_unstable_by_key(|pfn| pfn.get().wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            for pfn in held {
+                handle.on_path(Path::Free, || allocator.free(pfn, Order::ZERO)).unwrap();
+            }
+            handle.on_path(Path::Free, || allocator.drain_all());
+        });
+    }
     let report = machine.run().unwrap();
     let off = report.irq_off;
-    assert_eq!(checked.validate().unwrap().free, FrameCount::new(1 << 18));
+    assert_eq!(allocator.validate().unwrap().free, FrameCount::new(1 << 18));
     IrqOff { sections: off.sections, ns: off.share * report.time.all_ns, ns_max: off.ns_max }
 }
 
@@ -56,21 +58,38 @@ const BATCH_FRAMES: f64 = 63.0;
 /// as often as there are orders now and then.
 const FRAME_NS_MAX: f64 = 250.0;
 
+/// The same if other CPUs were the last to write those records.
+const SHARED_FRAME_NS_MAX: f64 = 500.0;
+
+/// Whoever waits for the zone lock does so with interrupts off, once for everybody else. With
+/// `irq`, they wait for whoever drains their lists from afar as well, and that one for the zone
+/// lock, so there the bound is for lists that nobody else works on.
 fn stays_within_the_bound<D, O>(locking: Locking)
 where
     O: OwnSettings,
     D: Design<Sim, Settings = ZonedSettings<O>> + 'static,
 {
-    for frames in [500, 30_000, 120_000] {
-        let off = run::<D, O>(frames, locking, Counters::Relaxed);
+    let all = [(1, 500), (1, 30_000), (1, 120_000), (2, 60_000)];
+    let cases = if locking == Locking::Irq { &all[..3] } else { &all };
+    for (batch_scale, &(cpus, frames)) in
+        [0, 5].iter().flat_map(|of| cases.iter().map(|it| (*of, it)))
+    {
+        let settings = ZonedSettings { pcp: Pcp::Auto, locking, batch_scale, ..Default::default() };
+        let off = run::<D, O>(cpus, frames, &settings);
         assert!(off.sections > 0);
-        let bound = BATCH_FRAMES * FRAME_NS_MAX;
-        assert!(off.ns_max <= bound, "{frames} frames, {locking:?}: {} ns", off.ns_max);
+        let frame_ns_max = if cpus > 1 { SHARED_FRAME_NS_MAX } else { FRAME_NS_MAX };
+        let hold_ns_max = BATCH_FRAMES * f64::from(1 << batch_scale) * frame_ns_max;
+        assert!(
+            off.ns_max <= hold_ns_max * cpus as f64,
+            "{}: {frames} frames on each of {cpus}, {locking:?}, scale {batch_scale}: {} ns",
+            D::NAME,
+            off.ns_max
+        );
     }
 }
 
 #[test]
-fn a_refill_or_a_drain_disables_interrupts_for_one_batch() {
+fn a_hold_of_the_zone_lock_is_bounded_however_many_frames_move() {
     for locking in [Locking::Irq, Locking::Local] {
         stays_within_the_bound::<ZoneLock<Sim>, _>(locking);
         stays_within_the_bound::<LazyMerge<Sim>, _>(locking);
@@ -82,7 +101,10 @@ fn a_refill_or_a_drain_disables_interrupts_for_one_batch() {
 
 #[test]
 fn each_protection_disables_interrupts_less_than_the_one_before() {
-    let of = |locking, counters| run::<ZoneLock<Sim>, _>(4000, locking, counters);
+    let of = |locking, counters| {
+        let settings = ZonedSettings { locking, counters, ..Default::default() };
+        run::<ZoneLock<Sim>, _>(1, 4000, &settings)
+    };
     let ns = |locking, counters| of(locking, counters).ns;
     let irq_exact = ns(Locking::Irq, Counters::Exact);
     let irq = ns(Locking::Irq, Counters::Relaxed);

@@ -34,7 +34,9 @@ pub(crate) const fn list_order(index: usize) -> Order {
 pub(crate) const fn is_kept(mode: &PcpMode, order: Order) -> bool {
     match mode {
         PcpMode::Fixed { .. } => order.get() == 0,
-        PcpMode::Auto => order.get() <= COSTLY_ORDER.get() || order.get() == Order::PAGEBLOCK.get(),
+        PcpMode::Auto { .. } => {
+            order.get() <= COSTLY_ORDER.get() || order.get() == Order::PAGEBLOCK.get()
+        }
     }
 }
 
@@ -199,7 +201,7 @@ mod tests {
         }
         assert_eq!(LISTS, 30);
         let kept = |mode| Order::ZERO.to(Order::BUDDY_MAX).filter(move |&at| is_kept(mode, at));
-        assert!(kept(&PcpMode::Auto).map(Order::get).eq([0, 1, 2, 3, 9]));
+        assert!(kept(&PcpMode::Auto { batch_scale: 5 }).map(Order::get).eq([0, 1, 2, 3, 9]));
         assert!(kept(&PcpMode::Fixed { batch: 1, high: 1 }).map(Order::get).eq([0]));
     }
 }

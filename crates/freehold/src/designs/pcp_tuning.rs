@@ -9,10 +9,6 @@ use super::pcp::{COSTLY_ORDER, PerCpuPages};
 use crate::platform::{Platform, SharedCell};
 use crate::units::{FrameCount, Order};
 
-/// The most powers of two by which a refill or drain exceeds a batch
-/// (`CONFIG_PCP_BATCH_SCALE_MAX`).
-const BATCH_SCALE_MAX: u32 = 5;
-
 /// How the per-CPU lists are sized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PcpMode {
@@ -24,7 +20,11 @@ pub enum PcpMode {
         high: u32,
     },
     /// Tuned to the size of the zone and to the course of events, as in Linux 6.12.
-    Auto,
+    Auto {
+        /// The most powers of two by which what moves at a time exceeds a batch
+        /// (`CONFIG_PCP_BATCH_SCALE_MAX`).
+        batch_scale: u32,
+    },
 }
 
 /// The bounds within which a CPU's lists of one zone are tuned.
@@ -40,15 +40,15 @@ impl PcpMode {
     pub(crate) fn batch(&self, managed: FrameCount) -> u32 {
         match *self {
             PcpMode::Fixed { batch, .. } => batch,
-            PcpMode::Auto => batch_for(managed),
+            PcpMode::Auto { .. } => batch_for(managed),
         }
     }
 
-    /// Frames that move at a time to or from the zone of a CPU's lists.
-    pub(crate) fn batch_of<P: Platform>(&self, pcp: &PerCpuPages<P>) -> u32 {
+    /// The most frames that move under one hold of the zone lock.
+    pub(crate) fn hold_frames_max<P: Platform>(&self, pcp: &PerCpuPages<P>) -> u32 {
         match *self {
-            PcpMode::Fixed { batch, .. } => batch,
-            PcpMode::Auto => pcp.batch.get(),
+            PcpMode::Fixed { batch, .. } => batch.max(1),
+            PcpMode::Auto { batch_scale } => pcp.batch.get().max(1) << batch_scale,
         }
     }
 
@@ -62,7 +62,7 @@ impl PcpMode {
     pub(crate) fn limits(&self, managed: FrameCount, low: FrameCount, cpus: usize) -> Limits {
         match *self {
             PcpMode::Fixed { batch, high } => Limits { batch, high_min: high, high_max: high },
-            PcpMode::Auto => {
+            PcpMode::Auto { .. } => {
                 let batch = batch_for(managed);
                 let share = |frames: u64| {
                     let share = frames / (cpus.max(1) as u64);
@@ -83,9 +83,7 @@ impl PcpMode {
         below_high: bool,
     ) -> u32 {
         let batch = pcp.batch.get();
-        if let PcpMode::Fixed { .. } = self {
-            return batch;
-        }
+        let PcpMode::Auto { batch_scale } = *self else { return batch };
         let (high_min, high_max) = (pcp.high_min.get(), pcp.high_max.get());
         let mut high = pcp.high.get();
         let mut count = if order == Order::ZERO { batch << pcp.alloc_factor.get() } else { batch };
@@ -96,7 +94,7 @@ impl PcpMode {
         if order == Order::ZERO {
             let most = high.saturating_sub(pcp.count.get()).saturating_sub(batch).max(batch);
             // Allocations that go on without frees double the refill.
-            if count <= most && pcp.alloc_factor.get() < BATCH_SCALE_MAX {
+            if count <= most && pcp.alloc_factor.get() < batch_scale {
                 pcp.alloc_factor.set(pcp.alloc_factor.get() + 1);
             }
             count = count.min(most);
@@ -107,7 +105,7 @@ impl PcpMode {
     /// Notes that so many blocks were allocated.
     #[inline]
     pub(crate) fn note_alloc<P: Platform>(&self, pcp: &PerCpuPages<P>, blocks: usize) {
-        if let PcpMode::Auto = self {
+        if let PcpMode::Auto { .. } = self {
             pcp.free_count.set(halve(pcp.free_count.get(), blocks));
         }
     }
@@ -127,17 +125,19 @@ impl PcpMode {
                 let count = pcp.count.get();
                 (count >= high).then(|| batch.max(count - high + 1))
             }
-            PcpMode::Auto => tune_free(pcp, order, blocks, below_high),
+            PcpMode::Auto { .. } => {
+                tune_free(pcp, order, blocks, self.hold_frames_max(pcp), below_high)
+            }
         }
     }
 
     /// Lowers the high mark of a CPU that has been quiet; returns how many frames exceed it.
     pub(crate) fn decay<P: Platform>(&self, pcp: &PerCpuPages<P>) -> u32 {
         let (count, high, high_min) = (pcp.count.get(), pcp.high.get(), pcp.high_min.get());
-        if let PcpMode::Auto = self
+        if let PcpMode::Auto { .. } = self
             && high > high_min
         {
-            let most = pcp.batch.get() << BATCH_SCALE_MAX;
+            let most = self.hold_frames_max(pcp);
             pcp.high.set(count.saturating_sub(most).max(high - (high >> 3)).max(high_min));
         }
         count.saturating_sub(pcp.high.get())
@@ -155,6 +155,7 @@ fn tune_free<P: Platform>(
     pcp: &PerCpuPages<P>,
     order: Order,
     blocks: usize,
+    most: u32,
     below_high: impl FnOnce() -> bool,
 ) -> Option<u32> {
     pcp.alloc_factor.set(halve(pcp.alloc_factor.get(), blocks));
@@ -167,11 +168,10 @@ fn tune_free<P: Platform>(
         && pcp.freed_high_order.get() != 0
         && count >= batch;
     pcp.freed_high_order.set(u32::from(small_block));
-    let most = batch << BATCH_SCALE_MAX;
     if pcp.free_count.get() < most {
         pcp.free_count.set(pcp.free_count.get() + ((blocks as u32) << order.get()));
     }
-    let high = tune_high(pcp, batch, count, run_of_blocks, below_high);
+    let high = tune_high(pcp, most, count, run_of_blocks, below_high);
     if count < high {
         return None;
     }
@@ -190,14 +190,15 @@ fn tune_free<P: Platform>(
 #[inline]
 fn tune_high<P: Platform>(
     pcp: &PerCpuPages<P>,
-    batch: u32,
+    most: u32,
     count: u32,
     run_of_blocks: bool,
     below_high: impl FnOnce() -> bool,
 ) -> u32 {
+    let batch = pcp.batch.get();
     let (high_min, high_max, high) = (pcp.high_min.get(), pcp.high_max.get(), pcp.high.get());
     if run_of_blocks {
-        pcp.high.set(high.saturating_sub(batch << BATCH_SCALE_MAX).max(high_min));
+        pcp.high.set(high.saturating_sub(most).max(high_min));
         return 0;
     }
     if high_min == high_max {
@@ -231,6 +232,8 @@ mod tests {
 
     const GIB: u64 = 1 << 18;
 
+    const AUTO: PcpMode = PcpMode::Auto { batch_scale: 5 };
+
     fn pages(limits: Limits) -> PerCpuPages<TestPlatform> {
         let pcp: PerCpuPages<TestPlatform> = PerCpuPages::new();
         pcp.batch.set(limits.batch);
@@ -241,7 +244,7 @@ mod tests {
     }
 
     fn auto_limits() -> Limits {
-        PcpMode::Auto.limits(FrameCount::new(16 * GIB), FrameCount::new(16 * 1024), 8)
+        AUTO.limits(FrameCount::new(16 * GIB), FrameCount::new(16 * 1024), 8)
     }
 
     #[test]
@@ -265,25 +268,34 @@ mod tests {
     #[test]
     fn refills_double_while_only_allocations_come() {
         let pcp = pages(auto_limits());
-        let refills: [u32; 7] =
-            core::array::from_fn(|_| PcpMode::Auto.refill(&pcp, Order::ZERO, false));
+        let refills: [u32; 7] = core::array::from_fn(|_| AUTO.refill(&pcp, Order::ZERO, false));
         assert_eq!(refills, [63, 126, 252, 504, 1008, 2016, 2016]);
         // 2048 + 63 * (1 + 2 + 4 + 8 + 16 + 32 + 32)
         assert_eq!(pcp.high.get(), 2048 + 63 * 95);
     }
 
     #[test]
+    fn the_scale_bounds_what_moves_at_a_time() {
+        let pcp = pages(auto_limits());
+        assert_eq!(AUTO.hold_frames_max(&pcp), 2016);
+        let small = PcpMode::Auto { batch_scale: 0 };
+        assert_eq!(small.hold_frames_max(&pcp), 63);
+        let refills: [u32; 3] = core::array::from_fn(|_| small.refill(&pcp, Order::ZERO, false));
+        assert_eq!(refills, [63; 3]);
+    }
+
+    #[test]
     fn a_zone_that_runs_low_gets_no_larger_lists() {
         let pcp = pages(auto_limits());
-        PcpMode::Auto.refill(&pcp, Order::ZERO, true);
+        AUTO.refill(&pcp, Order::ZERO, true);
         assert_eq!(pcp.high.get(), 2048);
     }
 
     #[test]
     fn larger_blocks_come_in_smaller_numbers() {
         let pcp = pages(auto_limits());
-        assert_eq!(PcpMode::Auto.refill(&pcp, Order::new(3), false), 7);
-        assert_eq!(PcpMode::Auto.refill(&pcp, Order::PAGEBLOCK, false), 2);
+        assert_eq!(AUTO.refill(&pcp, Order::new(3), false), 7);
+        assert_eq!(AUTO.refill(&pcp, Order::PAGEBLOCK, false), 2);
     }
 
     #[test]
@@ -292,7 +304,7 @@ mod tests {
         let mut drained = None;
         for count in 1..=2048 {
             pcp.count.set(count);
-            drained = PcpMode::Auto.note_free(&pcp, Order::ZERO, 1, || false);
+            drained = AUTO.note_free(&pcp, Order::ZERO, 1, || false);
             assert!(drained.is_none() || count == 2048, "{count}");
         }
         // free_count stops at 2016; one batch stays.
@@ -306,7 +318,7 @@ mod tests {
         let mut drained = None;
         for blocks in 1..=9 {
             pcp.count.set(blocks * 8);
-            drained = PcpMode::Auto.note_free(&pcp, Order::new(3), 1, || false);
+            drained = AUTO.note_free(&pcp, Order::new(3), 1, || false);
         }
         // Eight blocks make free_count 64, which is at least a batch when the ninth comes.
         assert_eq!(drained, Some(72));
@@ -317,9 +329,9 @@ mod tests {
         let pcp = pages(auto_limits());
         pcp.high.set(8000);
         pcp.count.set(8000);
-        assert_eq!(PcpMode::Auto.decay(&pcp), 1000);
+        assert_eq!(AUTO.decay(&pcp), 1000);
         pcp.count.set(0);
-        assert_eq!(PcpMode::Auto.decay(&pcp), 0);
+        assert_eq!(AUTO.decay(&pcp), 0);
         assert_eq!(pcp.high.get(), 7000 - 875);
     }
 

@@ -39,6 +39,7 @@ pub(crate) fn fixed<O>(own: O, batch: u32, high: u32) -> ZonedSettings<O> {
         pcp: Pcp::Fixed,
         batch,
         high,
+        batch_scale: of.batch_scale,
         locking: of.locking,
         counters: of.counters,
         level: of.level,

@@ -191,7 +191,7 @@ impl<P: Platform> Policy<P> for Owners<P> {
             return FrameCount::ZERO;
         }
         let wanted = match design.mode {
-            PcpMode::Auto => u64::from(wanted) << order.get(),
+            PcpMode::Auto { .. } => u64::from(wanted) << order.get(),
             // A batch is meant in single frames.
             PcpMode::Fixed { .. } => u64::from(wanted).max(order.frames().get()),
         };

@@ -101,7 +101,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     pub(super) fn may_take(&self, zone: ZoneIndex, request: &Request, class: Watermark) -> bool {
         let of = self.zone(zone);
         let limit = request.effective_limit();
-        if self.mode == PcpMode::Auto && !of.is_below_high() {
+        if matches!(self.mode, PcpMode::Auto { .. }) && !of.is_below_high() {
             if self.watermark_ok(zone, request.order, Watermark::High, limit) {
                 return true;
             }

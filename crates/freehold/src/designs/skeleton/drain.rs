@@ -12,10 +12,10 @@ use crate::units::{CpuId, FrameCount, MigrateType, Order};
 pub(super) const EXPIRE_TICKS: u32 = 3;
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    /// Returns at least `frames` frames to the zone, or all that there are, a batch at a time. All
-    /// locks are dropped in between, so that neither they nor interrupts wait for a whole list; who
-    /// then finds the lists locked leaves them to whoever has them. `just_used` is the list that a
-    /// block was put on last.
+    /// Returns at least `frames` frames to the zone, or all that there are, so many at a time as
+    /// one hold of the zone lock may move. All locks are dropped in between, so that neither they
+    /// nor interrupts wait for a whole list; who then finds the lists locked leaves them to whoever
+    /// has them. `just_used` is the list that a block was put on last.
     #[cold]
     pub(super) fn drain_pages(
         &self,
@@ -30,7 +30,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let mut left = frames;
         let mut locked = Some(pages);
         while let Some(pages) = locked {
-            let drained = self.drain_batch(platform, &pages, left, just_used);
+            let drained = self.drain_once(platform, &pages, left, just_used);
             drop(pages);
             left = left.saturating_sub(drained.get() as u32);
             if left == 0 || drained == FrameCount::ZERO {
@@ -41,8 +41,9 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
     }
 
-    /// Returns a batch of frames to the zone, or so many, or all that there are; returns how many.
-    fn drain_batch(
+    /// Returns so many frames to the zone, or all that there are, or as many as one hold of the
+    /// zone lock may move; returns how many.
+    fn drain_once(
         &self,
         platform: &P,
         pages: &LocalPages<'_, P, Y>,
@@ -50,7 +51,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         just_used: usize,
     ) -> FrameCount {
         let LocalPages { pcp, events, zone, .. } = pages;
-        let wanted = frames.min(self.mode.batch_of(pcp).max(1)).min(pcp.count.get());
+        let wanted = frames.min(self.mode.hold_frames_max(pcp)).min(pcp.count.get());
         let drained = Y::drain(self, platform, pages, wanted, just_used);
         pcp.count.set(pcp.count.get() - drained.get() as u32);
         pcp.expire.set(EXPIRE_TICKS);
@@ -160,7 +161,7 @@ pub(crate) fn for_each_victim<P: Platform, Y: Policy<P>>(
     };
     match design.mode {
         // As in Linux 6.12: the list used last first, each list until it is empty.
-        PcpMode::Auto => {
+        PcpMode::Auto { .. } => {
             for list in (just_used..LISTS).chain(0..just_used) {
                 while left > 0 {
                     match take_last(list) {

@@ -208,9 +208,9 @@ pub trait Policy<P: Platform>: Sized {
     fn retire(_design: &Skeleton<P, Self>, _platform: &P, _cpu: usize, _zone: ZoneIndex) {}
 }
 
-/// Takes blocks from the zone one by one to the back of a list. After each batch the zone lock is
-/// dropped and interrupts are let in, so that a large refill holds up nobody for longer than a
-/// small one.
+/// Takes blocks from the zone one by one to the back of a list. After as many frames as one hold
+/// may move the zone lock is dropped and interrupts are let in, so that a large refill holds up
+/// nobody for longer than a small one.
 pub(crate) fn refill_one_by_one<P: Platform, Y: Policy<P>>(
     design: &Skeleton<P, Y>,
     platform: &P,
@@ -222,7 +222,7 @@ pub(crate) fn refill_one_by_one<P: Platform, Y: Policy<P>>(
     let mut taken = FrameCount::ZERO;
     let of = BlockType::of(migratetype);
     let list = &pages.pcp.lists[list_index(order, migratetype)];
-    let batch = design.mode.batch_of(&pages.pcp).max(1);
+    let most = (design.mode.hold_frames_max(&pages.pcp) >> order.get()).max(1);
     let mut left = wanted;
     while left > 0 {
         if left < wanted {
@@ -230,7 +230,7 @@ pub(crate) fn refill_one_by_one<P: Platform, Y: Policy<P>>(
         }
         let guard = design.lock_zone_of(platform, pages);
         let (mut mode, mut of_batch) = (Mode::default(), FrameCount::ZERO);
-        for _ in 0..left.min(batch) {
+        for _ in 0..left.min(most) {
             let Some(block) = guard.take(order, migratetype, &mut mode) else {
                 left = 0;
                 break;
@@ -241,7 +241,7 @@ pub(crate) fn refill_one_by_one<P: Platform, Y: Policy<P>>(
         }
         guard.sub_free(of_batch);
         taken += of_batch;
-        left = left.saturating_sub(batch);
+        left = left.saturating_sub(most);
     }
     taken
 }

@@ -18,6 +18,10 @@ pub struct ZonedSettings<O> {
     pub batch: u32,
     /// Frames that a CPU keeps when the lists are fixed.
     pub high: u32,
+    /// The most powers of two by which a refill, a drain and a hold of the zone lock exceed a
+    /// batch when the lists are tuned: more is faster, less lets others and interrupts wait for
+    /// less long. 0 to 6.
+    pub batch_scale: u32,
     /// What is off while a CPU's lists are worked on: nothing, unless told otherwise.
     pub locking: Locking,
     /// How events are counted: relaxed, unless told otherwise.
@@ -43,6 +47,7 @@ impl<O: Default> Default for ZonedSettings<O> {
             pcp: Pcp::Auto,
             batch: 31,
             high: 186,
+            batch_scale: 5,
             locking: Locking::Local,
             counters: Counters::Relaxed,
             level: Level::Exact,
@@ -54,8 +59,11 @@ impl<O: Default> Default for ZonedSettings<O> {
 /// The largest value of `batch` and `high`: 4 GiB of frames on one CPU's lists.
 const FRAMES_MAX: u32 = 1 << 20;
 
+/// The largest `batch_scale`, as of `CONFIG_PCP_BATCH_SCALE_MAX`.
+const BATCH_SCALE_MAX: u32 = 6;
+
 /// The settings that all designs of the skeleton have.
-const COMMON: [Setting; 6] = [
+const COMMON: [Setting; 7] = [
     Setting {
         name: "pcp",
         values: "fixed|auto",
@@ -73,6 +81,12 @@ const COMMON: [Setting; 6] = [
         values: "batch..=1048576",
         default: "186",
         meaning: "frames a CPU keeps of one zone when pcp=fixed",
+    },
+    Setting {
+        name: "batch_scale",
+        values: "0..=6",
+        default: "5",
+        meaning: "at most batch << batch_scale frames a hold of the zone lock when pcp=auto",
     },
     Setting {
         name: "locking",
@@ -115,10 +129,10 @@ impl<O: OwnSettings> ZonedSettings<O> {
     ///
     /// [`Error::BadSetting`] if the settings contradict each other.
     pub(crate) fn mode(&self) -> Result<PcpMode, Error> {
-        let ZonedSettings { pcp, batch, high, .. } = *self;
+        let ZonedSettings { pcp, batch, high, batch_scale, .. } = *self;
         match pcp {
             _ if self.contradiction().is_some() => Err(Error::BadSetting),
-            Pcp::Auto => Ok(PcpMode::Auto),
+            Pcp::Auto => Ok(PcpMode::Auto { batch_scale }),
             Pcp::Fixed => Ok(PcpMode::Fixed { batch, high }),
         }
     }
@@ -167,6 +181,10 @@ impl<O: OwnSettings> Settings for ZonedSettings<O> {
             ("pcp", _) => return Err(SettingError::BadValue),
             ("batch", _) => self.batch = frames()?,
             ("high", _) => self.high = frames()?,
+            ("batch_scale", _) => match value.parse() {
+                Ok(scale @ 0..=BATCH_SCALE_MAX) => self.batch_scale = scale,
+                _ => return Err(SettingError::BadValue),
+            },
             ("locking", _) => self.locking = meaning(&LOCKING, value)?,
             ("counters", _) => self.counters = meaning(&COUNTERS, value)?,
             ("level", _) => self.level = meaning(&LEVEL, value)?,
@@ -176,7 +194,10 @@ impl<O: OwnSettings> Settings for ZonedSettings<O> {
     }
 
     fn contradiction(&self) -> Option<&'static str> {
-        let ZonedSettings { pcp, batch, high, .. } = *self;
+        let ZonedSettings { pcp, batch, high, batch_scale, .. } = *self;
+        if pcp == Pcp::Auto && batch_scale > BATCH_SCALE_MAX {
+            return Some("with pcp=auto, batch_scale must be from 0 to 6");
+        }
         let bad = batch == 0 || high < batch || high > FRAMES_MAX;
         if pcp == Pcp::Fixed && bad {
             return Some("with pcp=fixed, batch must be at least 1 and high from batch to 1048576");
@@ -196,6 +217,9 @@ impl<O: OwnSettings> Settings for ZonedSettings<O> {
         }
         // Named only if they are not as ever, so that what was run before they came keeps its hash.
         let ever = ZonedSettings::<O>::default();
+        if self.pcp == Pcp::Auto && self.batch_scale != ever.batch_scale {
+            each("batch_scale", &self.batch_scale);
+        }
         if self.locking != ever.locking {
             each("locking", &word(&LOCKING, self.locking));
         }
@@ -224,6 +248,16 @@ mod tests {
         assert_eq!(settings.set("pcp", "big"), Err(SettingError::BadValue));
         assert_eq!(settings.set("batch", "0"), Err(SettingError::BadValue));
         assert_eq!(settings.set("colour", "red"), Err(SettingError::UnknownName));
+    }
+
+    #[test]
+    fn the_scale_of_a_batch_is_bounded() {
+        let mut settings = ZoneLockSettings::default();
+        assert_eq!(settings.set("batch_scale", "7"), Err(SettingError::BadValue));
+        assert_eq!(settings.set("batch_scale", "0"), Ok(()));
+        assert_eq!(settings.mode(), Ok(PcpMode::Auto { batch_scale: 0 }));
+        settings.batch_scale = 7;
+        assert_eq!(settings.mode(), Err(Error::BadSetting));
     }
 
     #[test]
