@@ -180,12 +180,14 @@ impl<P: Platform> Policy<P> for Clustered<P> {
         wanted: u32,
         just_used: usize,
     ) -> FrameCount {
-        if let Some(migratetype) = single_type(design, pages, wanted, just_used)
-            && drain_as_cluster(design, platform, pages, migratetype, wanted)
+        let batch = pages.pcp.batch.get();
+        if wanted >= batch
+            && let Some(migratetype) = single_type(design, pages, just_used)
+            && drain_as_cluster(design, platform, pages, migratetype, batch)
         {
             count_one(&pages.own.single_type[migratetype.index()]);
             count_one(&pages.own.clustered);
-            return FrameCount::new(u64::from(wanted));
+            return FrameCount::new(u64::from(batch));
         }
         let mut types = [false; BlockType::COUNT];
         let drained = drain_lists(design, platform, pages, wanted, just_used, |block| {
@@ -287,12 +289,11 @@ fn refill_by_clusters<P: Platform>(
     taken
 }
 
-/// The migratetype of the next `wanted` frames to go back, if they are single frames of one type,
-/// a batch of them, and the setting wants them as a cluster.
+/// The migratetype of the next batch of frames to go back, if they are single frames of one type,
+/// and the setting wants them as a cluster.
 fn single_type<P: Platform>(
     design: &Skeleton<P, Clustered<P>>,
     pages: &LocalPages<'_, P, Clustered<P>>,
-    wanted: u32,
     just_used: usize,
 ) -> Option<MigrateType> {
     let migratetype = *MigrateType::ALL.get(just_used)?;
@@ -305,7 +306,7 @@ fn single_type<P: Platform>(
     // The lists of fixed size are drained in turn, tuned ones one after the other.
     let alone = design.mode.drains_in_turn() && others().all(|of| pages.pcp.lists[of].is_empty())
         || !design.mode.drains_in_turn();
-    (wished && alone && wanted > 1 && wanted == pages.pcp.batch.get()).then_some(migratetype)
+    (wished && alone && pages.pcp.batch.get() > 1).then_some(migratetype)
 }
 
 /// Puts the oldest `wanted` frames of a list on the zone's list as one cluster; says whether it
