@@ -213,7 +213,7 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
     /// Frees one frame to the front of its list without looking at its buddy, and marks it so.
     pub(crate) fn free_unmerged(&self, frame: FrameIndex) {
         let of = self.tables.blocks.block_type(frame);
-        self.tables.blocks.set_unmerged(frame, true);
+        self.tables.blocks.note_unmerged(frame);
         let state = FrameState::head(Tag::Buddy, Order::ZERO, of).unmerged();
         self.insert_as(frame, state, Order::ZERO, of, End::Front);
     }

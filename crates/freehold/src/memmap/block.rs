@@ -75,7 +75,7 @@ pub(crate) struct BlockRecord<P: Platform> {
     /// The upper half is the zone of the block's frames, or [`NO_ZONE`]: written once, before the
     /// frames become available. The lowest two bits are its type, the next two the migratetype that
     /// it had before it was isolated: written under the zone lock; a free reads them without, as a
-    /// hint that is checked again under the lock. Bit 8 is [`UNMERGED`].
+    /// hint that is checked again under the lock. Bits 8 and 9 are [`UNMERGED`] and [`LATELY`].
     kind: P::U32,
     /// The CPU that owns the block plus one, or 0. Written under the zone lock; read without, as a
     /// hint that is checked again under the lock of the owner's lists.
@@ -90,6 +90,9 @@ const FORMER_SHIFT: u32 = 2;
 
 /// Whether free frames of the block may have been left unmerged.
 const UNMERGED: u32 = 1 << 8;
+
+/// Whether some were since the last merge of the block began.
+const LATELY: u32 = 1 << 9;
 
 const fn pack(zone: u16, of: BlockType, former: MigrateType) -> u32 {
     (zone as u32) << 16 | of as u32 | (former as u32) << FORMER_SHIFT
@@ -186,7 +189,7 @@ impl<P: Platform> BlockTable<P> {
     fn set_type(&self, frame: FrameIndex, of: BlockType, former: MigrateType) {
         let kind = &self.record(frame).kind;
         // Relaxed: as in `get`.
-        let unmerged = kind.load(Relaxed) & UNMERGED;
+        let unmerged = kind.load(Relaxed) & (UNMERGED | LATELY);
         kind.store(pack(self.get(frame).0, of, former) | unmerged, Relaxed);
     }
 
@@ -197,13 +200,29 @@ impl<P: Platform> BlockTable<P> {
         self.record(frame).kind.load(Relaxed) & UNMERGED != 0
     }
 
-    /// Notes whether free frames of the block of `frame` were left unmerged. The caller holds the
-    /// zone lock.
-    pub(crate) fn set_unmerged(&self, frame: FrameIndex, unmerged: bool) {
+    /// Notes that free frames of the block of `frame` were left unmerged. The caller holds the zone
+    /// lock.
+    pub(crate) fn note_unmerged(&self, frame: FrameIndex) {
+        self.update(frame, |kind| kind | UNMERGED | LATELY);
+    }
+
+    /// Notes that all that was left unmerged in the block of `frame` is going to be merged. The
+    /// caller holds the zone lock.
+    pub(crate) fn begin_merge(&self, frame: FrameIndex) {
+        self.update(frame, |kind| kind & !LATELY);
+    }
+
+    /// Notes that it has been. Only then does the block count as merged, so that nobody else passes
+    /// it by meanwhile; and not at all if more was left since. The caller holds the zone lock.
+    pub(crate) fn end_merge(&self, frame: FrameIndex) {
+        self.update(frame, |kind| if kind & LATELY == 0 { kind & !UNMERGED } else { kind });
+    }
+
+    fn update(&self, frame: FrameIndex, change: impl FnOnce(u32) -> u32) {
         let kind = &self.record(frame).kind;
         // Relaxed: as in `get`. Written only if it changes, since neighbours share the line.
         let old = kind.load(Relaxed);
-        let new = if unmerged { old | UNMERGED } else { old & !UNMERGED };
+        let new = change(old);
         if new != old {
             kind.store(new, Relaxed);
         }

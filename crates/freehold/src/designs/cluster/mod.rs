@@ -346,7 +346,7 @@ fn drain_as_cluster<P: Platform>(
     while let Some(frame) = next {
         let state = FrameState::head(Tag::Buddy, Order::ZERO, of).unmerged();
         frames.set_state(frame, state);
-        design.blocks.set_unmerged(frame, true);
+        design.blocks.note_unmerged(frame);
         ZoneClusters::set_of_frame(frames, frame, Some(cluster));
         next = ListHead::<P::Cell<u32>>::behind(frames, frame);
     }

@@ -41,17 +41,20 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     ) -> Result<Pfn, Error> {
         let from = |class| self.alloc_from(context, zones, &request, class);
         let frame = from(first_class(request.watermark)).or_else(|| from(request.watermark));
-        let frame = frame.or_else(|| {
-            if !Self::may_merge_late(&request) {
-                return None;
+        let after_merges = || {
+            loop {
+                let has_one = self.merge_zones_late(context, zones, &request, 1);
+                let frame = from(request.watermark);
+                if frame.is_some() || !has_one {
+                    return frame;
+                }
             }
-            self.merge_zones_late(context, zones, &request, 1);
-            from(request.watermark)
-        });
+        };
+        let may_merge = Self::may_merge_late(&request);
+        let frame = frame.or_else(|| if may_merge { after_merges() } else { None });
         let frame = frame.or_else(|| {
             self.drain_all_cpus(context);
-            self.merge_zones_late(context, zones, &request, 1);
-            from(request.watermark)
+            after_merges()
         });
         match frame {
             Some(frame) => Ok(self.frames.pfn_of(frame)),

@@ -39,14 +39,15 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// Where merging is put off, merges what lies in the zones, until one has `wanted` blocks for a
-    /// request.
+    /// request; says whether one has. If they are gone when they are looked for, somebody else has
+    /// got them.
     pub(super) fn merge_zones_late(
         &self,
         context: Context<'_, P>,
         zones: &[u16],
         request: &Request,
         wanted: usize,
-    ) {
+    ) -> bool {
         if Self::may_merge_late(request) {
             for zone in self.usable(zones, request) {
                 let _walk = Walk::new(self, context.platform, zone);
@@ -60,11 +61,12 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                     if self.merge_late(context.platform, zone, pageblock) > FrameCount::ZERO
                         && enough()
                     {
-                        return;
+                        return true;
                     }
                 }
             }
         }
+        false
     }
 
     /// Whether merging late can help a request.
@@ -83,9 +85,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         if !self.blocks.has_unmerged(pageblock) {
             return FrameCount::ZERO;
         }
-        // Cleared first: whatever is left unmerged from now on sets it again.
         let guard = self.lock_zone(platform, zone);
-        self.blocks.set_unmerged(pageblock, false);
+        self.blocks.begin_merge(pageblock);
         drop(guard);
         let (mut merged, end) = (0, pageblock.after(Order::PAGEBLOCK).0);
         let is_unmerged = |frame| {
@@ -103,6 +104,9 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             let guard = self.lock_zone(platform, zone);
             merged += window.filter(|&frame| guard.buddy.merge_late(FrameIndex(frame))).count();
         }
+        let guard = self.lock_zone(platform, zone);
+        self.blocks.end_merge(pageblock);
+        drop(guard);
         FrameCount::new(merged as u64)
     }
 }
