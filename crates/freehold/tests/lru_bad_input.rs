@@ -280,7 +280,8 @@ fn bad_calls_leave_no_trace() {
     assert_eq!(books(&lru, &groups), books(&twin, &groups));
     let emptied = |lru: &Small| {
         let done = lru.reclaim(Scope::All, FrameCount::new(60)).expect("there is a root");
-        (done, lru.owner().contents().asked.clone(), lru.owner().contents().released.clone())
+        let contents = lru.owner().contents();
+        (done, contents.asked.clone(), contents.released.clone())
     };
     let (ours, theirs) = (emptied(&lru), emptied(&twin));
     assert!(ours.0.reclaimed > 50, "{ours:?}");
