@@ -1,5 +1,5 @@
-//! The LRU and an allocator beneath it under shuttle: more threads and longer programs than loom can
-//! explore, under random schedules and under schedules with a few preemptions at random places.
+//! The LRU and an allocator beneath it under shuttle: more threads and longer programs than loom
+//! can explore, under random schedules and under schedules with a few preemptions (PCT).
 //!
 //! Seeds are fixed, so every run is the same; `FREEHOLD_SEED` and `FREEHOLD_SCHEDULES` choose other
 //! seeds and more schedules. A failing schedule is printed, for `shuttle::replay`.
@@ -46,17 +46,17 @@ fn everything_at_once<const ATOMIC: bool>(schedules: usize, lock: LruLock, threa
 
 #[test]
 fn four_threads_with_a_lock_a_group() {
-    everything_at_once::<true>(150, LruLock::Group, 4);
+    everything_at_once::<true>(100, LruLock::Group, 4);
 }
 
 #[test]
 fn six_threads_with_a_lock_a_group() {
-    everything_at_once::<true>(150, LruLock::Group, 6);
+    everything_at_once::<true>(100, LruLock::Group, 6);
 }
 
 #[test]
 fn five_threads_with_a_lock_a_node() {
-    everything_at_once::<true>(150, LruLock::Node, 5);
+    everything_at_once::<true>(100, LruLock::Node, 5);
 }
 
 // A data race or an invariant that it broke, whichever a schedule shows first.
