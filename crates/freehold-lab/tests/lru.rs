@@ -74,6 +74,31 @@ fn seeds_of_the_lru_are_played_and_replayed() {
     assert!(document["released"].as_u64().unwrap() > 0, "{one}");
 }
 
+/// What the books are checked against is that all of this happens, and all at once.
+#[test]
+fn seeds_of_the_lru_leave_nothing_out() {
+    let check = ["check", "--subject", "lru", "--seeds", "60", "--json"];
+    let document: Value = serde_json::from_str(&stdout(freehold(&check))).unwrap();
+    for count in [
+        "reads",
+        "hits",
+        "reclaimed",
+        "released",
+        "isolated",
+        "busy",
+        "regrouped",
+        "moves",
+        "pins",
+        "groups_made",
+        "groups_removed",
+        "inherited",
+        "departures",
+    ] {
+        assert_ne!(document[count].as_u64(), Some(0), "{count}: {document}");
+        assert!(document[count].is_u64(), "{count}: {document}");
+    }
+}
+
 #[test]
 fn a_bug_planted_in_the_lru_is_found() {
     let planted = ["check", "--subject", "lru", "--canary", "--seeds", "20"];

@@ -347,6 +347,24 @@ fn twice_read_content_survives_a_stream_of_once_read() {
     lru.check();
 }
 
+/// So few that no round but the last looks at any of them.
+#[test]
+fn a_few_frames_that_are_all_in_use_can_still_be_had() {
+    for frames in 1..9 {
+        let lru = lru();
+        let group = lru.create_group(GroupId::ROOT, Some(count(frames))).expect("a slot is free");
+        fill(&lru, 0..frames, group, Kind::File);
+        (0..frames).for_each(|frame| lru.activate(pfn(frame)).expect("it is in use"));
+        lru.drain_all();
+        (0..frames).for_each(|frame| lru.mark_accessed(pfn(frame)).expect("it is in use"));
+        assert_eq!(listed(&lru, group)[List::ActiveFile as usize], frames);
+        let added = lru.add_reclaiming(pfn(20), group, Kind::File);
+        assert_eq!(added, Ok(()), "of {frames}");
+        assert_eq!(reclaim(&lru, Scope::Group(group), frames).reclaimed, frames - 1);
+        lru.check();
+    }
+}
+
 #[test]
 fn a_refusal_loses_nothing() {
     let lru = lru();

@@ -15,7 +15,7 @@ use freehold::designs::ZoneLock;
 use freehold::lru::{Claim, GroupId, Kind, LruSettings, Owner, Verdict};
 use freehold::{
     Config, Error, FrameCount, MemoryRange, MigrateError, NodeId, Order, PageAllocator, Pfn,
-    Request,
+    Request, Watermark, ZoneKind,
 };
 use machine::{Machine, fixed};
 use room::Room;
@@ -137,5 +137,61 @@ fn upkeep_goes_from_the_low_watermark_to_the_high_one() {
         assert!(done.reclaimed > 0 && zone().free >= zone().marks.high, "{done:?}");
         assert!(zone().free.get() < zone().marks.high.get() + 64, "and not much beyond");
         assert_eq!(lru.balance(frames), Default::default(), "nothing is to be done any more");
+    });
+}
+
+/// All frames of a zone for devices are with a driver. That is no reason to give content up in a
+/// zone that has memory to spare.
+#[test]
+fn upkeep_leaves_a_node_alone_that_has_a_zone_with_room() {
+    let devices = MemoryRange::new(Pfn::new(0), FrameCount::new(FRAMES)).in_zone(ZoneKind::Dma32);
+    let ordinary = MemoryRange::new(Pfn::new(FRAMES), FrameCount::new(FRAMES));
+    let ranges = [devices, ordinary];
+    let cpus = [NodeId::new(0)];
+    let config = Config::new(&ranges, &cpus);
+    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
+    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false };
+    let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
+    let add = || {
+        let frame = frames.alloc(Request::default()).ok()?;
+        lru.add(frame, GroupId::ROOT, Kind::File).expect("it is new");
+        lru.owner().index.lock().unwrap().insert(frame);
+        Some(frame)
+    };
+    let of_devices = Request::default().zone_limit(ZoneKind::Dma32).watermark(Watermark::Ignore);
+    while frames.alloc(of_devices).is_ok() {}
+    (0..FRAMES / 2).for_each(|_| _ = add().expect("half of the zone"));
+    frames.drain_all();
+    assert!(frames.zones().any(|zone| zone.free < zone.marks.low));
+    assert_eq!(lru.balance(&frames), Default::default());
+    // It is short once both zones are.
+    while add().is_some() {}
+    frames.drain_all();
+    let ordinary = || frames.zones().find(|zone| zone.kind == ZoneKind::Normal).expect("it is");
+    assert!(ordinary().free < ordinary().marks.low);
+    lru.balance(&frames);
+    assert!(ordinary().free >= ordinary().marks.high);
+    assert!(ordinary().free.get() < ordinary().marks.high.get() + 64, "and not much beyond");
+}
+
+/// The last free frame waits in a batch of another CPU: its user has given it up.
+#[test]
+fn an_allocation_finds_the_frame_that_a_batch_hides() {
+    full(true, |frames, lru| {
+        let request = Request::default().watermark(Watermark::Ignore);
+        run_on(1);
+        lru.drain_all();
+        while let Ok(frame) = frames.alloc(request) {
+            lru.add(frame, GroupId::ROOT, Kind::Anon).expect("it is new");
+            lru.owner().index.lock().unwrap().insert(frame);
+        }
+        lru.drain_all();
+        let frame = *lru.owner().index.lock().unwrap().first().expect("memory is full");
+        lru.activate(frame).expect("it is in use");
+        lru.owner().index.lock().unwrap().remove(&frame);
+        lru.put(frame).expect("the index had a reference");
+        run_on(0);
+        assert_eq!(frames.alloc(request), Err(Error::OutOfMemory), "the batch has it");
+        assert_eq!(lru.alloc_reclaiming(frames, request), Ok(frame));
     });
 }

@@ -11,8 +11,8 @@ mod designs;
 mod machine;
 #[path = "common/shuttle_platform.rs"]
 mod shuttle_platform;
-
-use std::str::FromStr;
+#[path = "common/shuttle_runs.rs"]
+mod shuttle_runs;
 
 use designs::{fixed, is_lazy, variants};
 use freehold::designs::{Design, Freehold, FreeholdSettings, ZoneLock};
@@ -23,36 +23,16 @@ use freehold::{
 };
 use machine::Machine;
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use shuttle::sync::{Arc, Mutex};
-use shuttle::{Runner, thread};
+use shuttle::thread;
 use shuttle_platform::{ShuttlePlatform, run_on};
+use shuttle_runs::explore;
 
 /// What a design must be so that threads can share it, and its settings with them.
 trait Testable: Design<ShuttlePlatform, Settings: Send + Sync> + Send + Sync + 'static {}
 
 impl<D: Design<ShuttlePlatform, Settings: Send + Sync> + Send + Sync + 'static> Testable for D {}
-
-fn from_env<T: FromStr>(name: &str, default: T) -> T {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
-}
-
-/// Runs `program` under random schedules, and under as many with few preemptions.
-fn explore(schedules: usize, program: impl Fn() + Clone + Send + Sync + 'static) {
-    let seed = from_env("FREEHOLD_SEED", 0x5eed);
-    let schedules = from_env("FREEHOLD_SCHEDULES", schedules);
-    run(RandomScheduler::new_from_seed(seed, schedules), program.clone());
-    run(PctScheduler::new_from_seed(seed, 4, schedules), program);
-}
-
-fn run(scheduler: impl Scheduler + 'static, program: impl Fn() + Send + Sync + 'static) {
-    let mut config = shuttle::Config::new();
-    // Bulk calls have arrays on the stack.
-    config.stack_size = 256 << 10;
-    config.silence_warnings = true;
-    Runner::new(scheduler, config).run(program);
-}
 
 fn range(start: u64, frames: u64) -> MemoryRange {
     MemoryRange::new(Pfn::new(start), FrameCount::new(frames))

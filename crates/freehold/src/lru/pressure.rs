@@ -1,13 +1,15 @@
 //! When memory runs short: allocation that reclaims, upkeep by watermark, and room in a group.
 
+use core::ops::RangeInclusive;
+
 use super::group::{GroupId, Refused};
 use super::{BATCH_MAX, Kind, Lru, Owner, Reclaimed, Scope};
-use crate::Error;
 use crate::allocator::PageAllocator;
 use crate::designs::Design;
 use crate::platform::Platform;
 use crate::request::Request;
-use crate::units::{FrameCount, Order, Pfn};
+use crate::units::{FrameCount, NodeId, Order, Pfn, ZoneKind};
+use crate::{Error, Marks};
 
 /// How often a request that fails after reclaim found something is tried again: others may take
 /// what was reclaimed.
@@ -77,33 +79,46 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         outcome
     }
 
-    /// Reclaims on each node that has a zone below its low watermark, until all its zones are at
-    /// their high ones or nothing more can be had: what a kernel's `kswapd` does. To be called now
-    /// and then, or when an allocation was refused.
+    /// Reclaims on each node that is short of memory, until it is not or nothing more can be had:
+    /// what a kernel's `kswapd` does. To be called now and then, or when an allocation was refused.
+    ///
+    /// A node is short if all zones that serve ordinary requests are below their low watermarks,
+    /// until one of them is at its high one. So nobody's frames are given up for a zone of devices
+    /// that is full of what no reclaim can move.
     pub fn balance<Q: Platform, D: Design<Q>>(&self, frames: &PageAllocator<Q, D>) -> Reclaimed {
         let mut done = Reclaimed::default();
-        for zone in frames.zones().filter(|zone| zone.free < zone.marks.low) {
-            let short = |frames: &PageAllocator<Q, D>| {
-                let same = |it: &crate::ZoneStats| (it.node, it.kind) == (zone.node, zone.kind);
-                frames
-                    .zones()
-                    .find(same)
-                    .map_or(0, |now| now.marks.high.get().saturating_sub(now.free.get()))
+        for node in (0..self.vecs.nodes()).map(|node| NodeId::new(node as u16)) {
+            let missing = |mark: fn(&Marks) -> FrameCount| missing(frames, node, mark);
+            let mut wanted = match missing(|marks| marks.low) {
+                0 => 0,
+                _ => missing(|marks| marks.high),
             };
-            loop {
-                let wanted = short(frames);
-                if wanted == 0 {
-                    break;
-                }
-                let scope = Scope::Node(zone.node);
+            while wanted > 0 {
+                let scope = Scope::Node(node);
                 let round = self.reclaim(scope, FrameCount::new(wanted)).unwrap_or_default();
                 frames.drain_all();
                 done.add(&round);
-                if round.reclaimed == 0 {
-                    break;
-                }
+                let left = missing(|marks| marks.high);
+                // What is reclaimed elsewhere on the node is of no use.
+                wanted = if round.reclaimed > 0 && left < wanted { left } else { 0 };
             }
         }
         done
     }
+}
+
+/// How many free frames a node lacks until one of the zones that serve ordinary requests is at this
+/// mark. Movable memory counts where there is no other.
+fn missing<Q: Platform, D: Design<Q>>(
+    frames: &PageAllocator<Q, D>,
+    node: NodeId,
+    mark: fn(&Marks) -> FrameCount,
+) -> u64 {
+    let lacks = |kinds: RangeInclusive<ZoneKind>| {
+        let zones = frames.zones().filter(|zone| zone.node == node && zone.managed.get() > 0);
+        let zones = zones.filter(|zone| kinds.contains(&zone.kind));
+        zones.map(|zone| mark(&zone.marks).get().saturating_sub(zone.free.get())).min()
+    };
+    let ordinary = lacks(ZoneKind::Dma..=ZoneKind::Normal);
+    ordinary.or_else(|| lacks(ZoneKind::Movable..=ZoneKind::Movable)).unwrap_or(0)
 }

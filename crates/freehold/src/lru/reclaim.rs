@@ -20,6 +20,11 @@ use crate::units::{FrameCount, NodeId};
 /// `SWAP_CLUSTER_MAX`).
 const WRITE_COST: u64 = 32;
 
+/// The most passes over all priorities. Few frames that are all active and were used of late need
+/// three: one takes the mark of use, one deactivates, one reclaims. Owners that activate what they
+/// are asked for would have it go on for ever.
+const PASSES: usize = 4;
+
 /// Where frames are to be reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -127,7 +132,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let mut done = Reclaimed::default();
         // As Linux does: what the CPU has just added is looked at like the rest.
         self.settle_here();
-        for drained in [false, true] {
+        for pass in 0..PASSES {
+            let before = (done.reclaimed, done.deactivated);
             for priority in (0..=PRIORITY).rev() {
                 for node in nodes.clone() {
                     let (begin, slots) = (self.hands.advance(node), self.groups.len());
@@ -144,8 +150,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                     }
                 }
             }
-            if !drained {
-                self.drain_all();
+            match pass {
+                0 => self.drain_all(),
+                _ if (done.reclaimed, done.deactivated) == before => break,
+                // What the last round has deactivated can be had in the next pass.
+                _ => {}
             }
         }
         done

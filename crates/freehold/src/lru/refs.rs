@@ -42,7 +42,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 
     /// Gives a reference to each of many frames up, taking each lock once for frames that follow
-    /// each other in one group on one node.
+    /// each other and lie under it.
     ///
     /// # Errors
     ///
@@ -105,16 +105,15 @@ struct Last<'a, P: Platform, O: Owner> {
     lru: &'a Lru<P, O>,
     lock: Option<VecGuard<'a, P>>,
     pfns: [Pfn; BATCH_MAX],
+    /// The slots that they are yet to be uncharged from.
+    slots: [u16; BATCH_MAX],
     len: usize,
-    /// Frames of one group that are yet to be uncharged.
-    slot: u16,
-    charged: u32,
 }
 
 impl<'a, P: Platform, O: Owner> Last<'a, P, O> {
     fn new(lru: &'a Lru<P, O>) -> Self {
         let pfns = [Pfn::new(0); BATCH_MAX];
-        Last { lru, lock: None, pfns, len: 0, slot: 0, charged: 0 }
+        Last { lru, lock: None, pfns, slots: [0; BATCH_MAX], len: 0 }
     }
 
     /// Takes in a frame whose last reference left it in `state`.
@@ -128,11 +127,10 @@ impl<'a, P: Platform, O: Owner> Last<'a, P, O> {
         if state.pins() > 0 {
             lru.groups.unpin(state.slot());
         }
-        if self.len == BATCH_MAX || (self.charged > 0 && state.slot() != self.slot) {
+        if self.len == BATCH_MAX {
             self.flush();
         }
-        self.slot = state.slot();
-        self.charged += 1;
+        self.slots[self.len] = state.slot();
         self.pfns[self.len] = lru.frames.pfn_of(frame);
         self.len += 1;
         lru.frames.set(frame, state.released());
@@ -140,10 +138,11 @@ impl<'a, P: Platform, O: Owner> Last<'a, P, O> {
 
     fn flush(&mut self) {
         self.lock = None;
-        if self.len > 0 {
-            let (charged, len) =
-                (core::mem::take(&mut self.charged), core::mem::take(&mut self.len));
-            self.lru.uncharge(self.slot, charged);
+        let len = core::mem::take(&mut self.len);
+        for same in self.slots[..len].chunk_by(|slot, next| slot == next) {
+            self.lru.uncharge(same[0], same.len() as u32);
+        }
+        if len > 0 {
             self.lru.owner.release(&self.pfns[..len]);
         }
     }

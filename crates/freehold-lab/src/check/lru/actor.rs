@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use anyhow::{Result, ensure};
+use anyhow::ensure;
 use fastrand::Rng;
 use freehold::lru::{GroupId, Kind, Scope};
 use freehold::{Design, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
@@ -31,7 +31,7 @@ pub(super) struct World<D: Design<Sim>, P: Stage> {
 
 impl<D: Design<Sim>, P: Stage> World<D, P> {
     /// Checks the books at a time when no CPU runs.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> anyhow::Result<()> {
         let census = self.cache.validate()?;
         let shelf = self.cache.owner();
         ensure!(
@@ -195,7 +195,8 @@ impl<'a, D: Design<Sim>, P: Stage> Actor<'a, D, P> {
         let Some(frame) = frame else { return };
         let mut isolated = match world.cache.isolate(frame) {
             Ok(isolated) => isolated,
-            Err(Error::FrameBusy | Error::NotAdded) => return,
+            Err(Error::FrameBusy) => return world.tally.borrow_mut().busy += 1,
+            Err(Error::NotAdded) => return,
             Err(error) => panic!("isolating {frame}: {error}"),
         };
         world.tally.borrow_mut().isolated += 1;
@@ -253,10 +254,11 @@ impl<'a, D: Design<Sim>, P: Stage> Actor<'a, D, P> {
                     assert!(matches!(error, Error::TooManyGroups | Error::UnknownGroup));
                 }
             },
-            2 => match world.cache.remove_group(group) {
-                Ok(()) => {
+            2 => match self.remove_group(group) {
+                Ok(frames) => {
                     world.groups.borrow_mut().retain(|&other| other != group);
                     world.tally.borrow_mut().groups_removed += 1;
+                    world.tally.borrow_mut().inherited += frames;
                 }
                 Err(error) => {
                     assert!(matches!(error, Error::GroupInUse | Error::UnknownGroup));
@@ -268,6 +270,13 @@ impl<'a, D: Design<Sim>, P: Stage> Actor<'a, D, P> {
                 Err(error) => panic!("setting a limit: {error}"),
             },
         }
+    }
+
+    /// Removes a group; returns how many frames were on its lists just before.
+    fn remove_group(&self, group: GroupId) -> Result<u64, Error> {
+        let stats = self.world.cache.group_stats(group)?;
+        self.world.cache.remove_group(group)?;
+        Ok(stats.listed.iter().map(|frames| frames.get()).sum())
     }
 
     /// A group that somebody has entered cannot be removed.

@@ -37,12 +37,16 @@ pub(super) struct LruTally {
     isolated: u64,
     /// Of these, frames that went to another group.
     regrouped: u64,
+    /// Frames that were not isolated, since somebody else had them off their list, or a batch had.
+    busy: u64,
     /// Frames whose content was moved by compaction.
     moves: u64,
     /// Groups that were made.
     groups_made: u64,
     /// Groups that were removed.
     groups_removed: u64,
+    /// Frames that went to the parent of a group that was removed.
+    inherited: u64,
     /// Times that a frame was pinned.
     pins: u64,
     /// CPUs that went away in the middle.
@@ -58,9 +62,11 @@ impl Count for LruTally {
         self.reclaimed += other.reclaimed;
         self.isolated += other.isolated;
         self.regrouped += other.regrouped;
+        self.busy += other.busy;
         self.moves += other.moves;
         self.groups_made += other.groups_made;
         self.groups_removed += other.groups_removed;
+        self.inherited += other.inherited;
         self.pins += other.pins;
         self.departures += other.departures;
     }
@@ -71,18 +77,21 @@ impl fmt::Display for LruTally {
         write!(
             f,
             "{} operations, {} reads, {} hits, {} frames reclaimed, {} released, {} isolated, {} \
-             to another group, {} moved, {} pinned, {} groups made, {} removed, {} CPUs gone.",
+             found busy,\n{} to another group, {} moved by compaction, {} pinned, {} groups made, \
+             {} removed with\n{} frames, {} CPUs gone.",
             self.operations,
             self.reads,
             self.hits,
             self.reclaimed,
             self.released,
             self.isolated,
+            self.busy,
             self.regrouped,
             self.moves,
             self.pins,
             self.groups_made,
             self.groups_removed,
+            self.inherited,
             self.departures
         )
     }
