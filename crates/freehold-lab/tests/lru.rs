@@ -55,6 +55,10 @@ fn files_are_read_twice_on_every_machine() {
             assert!(lock_wait(&result) >= 0.0);
         }
     }
+    // The readers of all files want the only frame of each.
+    let tiny = ["read-twice", "--machine", "uma-4", "--set", "share_bytes=4KiB"];
+    let tiny = result(&[&["run"], &tiny[..], &["--set", "file_bytes=256KiB"]].concat());
+    assert!(tiny["work"]["count"].as_u64().unwrap() > 0);
     let on_host = read(&["--cpus", "1"]);
     assert_eq!(on_host["work"]["count"], 2 * 64);
     let table =

@@ -127,7 +127,11 @@ pub(super) fn read<P: Platform, F: Fn(&[Pfn])>(
         hit = false;
         let frame = ground.alloc()?;
         ground.fill(frame, block)?;
-        lru.add_reclaiming(frame, group, Kind::File)?;
+        while let Err(error) = lru.add_reclaiming(frame, group, Kind::File) {
+            anyhow::ensure!(error == Error::GroupLimit, error);
+            // Other readers are in all frames that the group may have.
+            ground.pause();
+        }
         lru.get(frame)?;
         if files.enter(block, frame) {
             break frame;
