@@ -15,6 +15,8 @@ pub(super) struct Flow {
     movers: Cell<u64>,
     /// How many such calls have begun.
     moves: Cell<u64>,
+    /// Frames that content was to be moved to: allocated for that, and freed if it did not come.
+    targets: Cell<u64>,
 }
 
 /// How things stand when a probe begins.
@@ -59,6 +61,16 @@ impl Flow {
         let result = call();
         add(&self.movers, -1);
         result
+    }
+
+    /// Notes that a call which may move content has asked its owner to move so many frames.
+    pub(super) fn note_target(&self, frames: u64) {
+        add(&self.targets, frames as i64);
+    }
+
+    /// Frames that were allocated since the beginning, if no call is under way.
+    pub(super) fn allocated(&self) -> u64 {
+        self.allocated.get() + self.targets.get()
     }
 
     /// Begins a probe.

@@ -21,6 +21,7 @@ struct Mover<D: Design<P>, P: Stage> {
 
 impl<D: Design<P>, P: Stage> Migrate for Mover<D, P> {
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
+        self.world.flow.note_target(order.frames().get());
         match self.rng.borrow_mut().u8(..16) {
             0 => return Err(MigrateError::Busy),
             1 => return Err(MigrateError::Failed),
