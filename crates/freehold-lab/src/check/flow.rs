@@ -2,6 +2,7 @@
 //! what its counters are held to while calls are under way.
 
 use std::cell::Cell;
+use std::ops::RangeInclusive;
 
 /// Frames that calls have moved, and those that calls under way may have moved.
 #[derive(Debug, Default)]
@@ -15,8 +16,9 @@ pub(super) struct Flow {
     movers: Cell<u64>,
     /// How many such calls have begun.
     moves: Cell<u64>,
-    /// Frames that content was to be moved to: allocated for that, and freed if it did not come.
-    targets: Cell<u64>,
+    /// Frames whose content was moved, or whose owner would not or could not.
+    moved: Cell<u64>,
+    unmoved: Cell<u64>,
 }
 
 /// How things stand when a probe begins.
@@ -63,14 +65,17 @@ impl Flow {
         result
     }
 
-    /// Notes that a call which may move content has asked its owner to move so many frames.
-    pub(super) fn note_target(&self, frames: u64) {
-        add(&self.targets, frames as i64);
+    /// Notes that a call which may move content has asked the owner of so many frames to, and
+    /// whether he did.
+    pub(super) fn note_move(&self, frames: u64, moved: bool) {
+        add(if moved { &self.moved } else { &self.unmoved }, frames as i64);
     }
 
-    /// Frames that were allocated since the beginning, if no call is under way.
-    pub(super) fn allocated(&self) -> u64 {
-        self.allocated.get() + self.targets.get()
+    /// How many frames counters may show as allocated since the beginning, if no call is under way.
+    /// What was taken for content that did not move may count, or not.
+    pub(super) fn allocated(&self) -> RangeInclusive<u64> {
+        let least = self.allocated.get() + self.moved.get();
+        least..=least + self.unmoved.get()
     }
 
     /// Begins a probe.

@@ -21,7 +21,14 @@ struct Mover<D: Design<P>, P: Stage> {
 
 impl<D: Design<P>, P: Stage> Migrate for Mover<D, P> {
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
-        self.world.flow.note_target(order.frames().get());
+        let moved = self.try_move(from, to, order);
+        self.world.flow.note_move(order.frames().get(), moved.is_ok());
+        moved
+    }
+}
+
+impl<D: Design<P>, P: Stage> Mover<D, P> {
+    fn try_move(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
         match self.rng.borrow_mut().u8(..16) {
             0 => return Err(MigrateError::Busy),
             1 => return Err(MigrateError::Failed),
