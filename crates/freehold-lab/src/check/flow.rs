@@ -16,9 +16,8 @@ pub(super) struct Flow {
     movers: Cell<u64>,
     /// How many such calls have begun.
     moves: Cell<u64>,
-    /// Frames whose content was moved, or whose owner would not or could not.
+    /// Frames whose content was moved.
     moved: Cell<u64>,
-    unmoved: Cell<u64>,
 }
 
 /// How things stand when a probe begins.
@@ -65,17 +64,16 @@ impl Flow {
         result
     }
 
-    /// Notes that a call which may move content has asked the owner of so many frames to, and
-    /// whether he did.
-    pub(super) fn note_move(&self, frames: u64, moved: bool) {
-        add(if moved { &self.moved } else { &self.unmoved }, frames as i64);
+    /// Notes that the content of so many frames was moved.
+    pub(super) fn note_move(&self, frames: u64) {
+        add(&self.moved, frames as i64);
     }
 
     /// How many frames counters may show as allocated since the beginning, if no call is under way.
-    /// What was taken for content that did not move may count, or not.
+    /// What was taken for content that did not move in the end may count, or not.
     pub(super) fn allocated(&self) -> RangeInclusive<u64> {
         let least = self.allocated.get() + self.moved.get();
-        least..=least + self.unmoved.get()
+        least..=if self.moves.get() == 0 { least } else { u64::MAX }
     }
 
     /// Begins a probe.

@@ -21,14 +21,6 @@ struct Mover<D: Design<P>, P: Stage> {
 
 impl<D: Design<P>, P: Stage> Migrate for Mover<D, P> {
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
-        let moved = self.try_move(from, to, order);
-        self.world.flow.note_move(order.frames().get(), moved.is_ok());
-        moved
-    }
-}
-
-impl<D: Design<P>, P: Stage> Mover<D, P> {
-    fn try_move(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
         match self.rng.borrow_mut().u8(..16) {
             0 => return Err(MigrateError::Busy),
             1 => return Err(MigrateError::Failed),
@@ -45,6 +37,7 @@ impl<D: Design<P>, P: Stage> Mover<D, P> {
         ledger.strike(held);
         ledger.pool[place] = moved;
         self.world.tally.borrow_mut().moves += 1;
+        self.world.flow.note_move(order.frames().get());
         Ok(())
     }
 }

@@ -134,7 +134,7 @@ impl<D: Design<P> + 'static, P: Stage> Drama<'_, D, P> {
         let (events, used) = (frames.events(), ledger.borrow().used());
         ensure!(
             flow.allocated().contains(&events.allocated.get()),
-            "{:?} frames were allocated, but the counters say {events:?}",
+            "of frames allocated, {:?} are possible, but the counters say {events:?}",
             flow.allocated()
         );
         ensure!(

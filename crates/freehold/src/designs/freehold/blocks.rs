@@ -365,6 +365,11 @@ impl<P: Platform> Blocks<P> {
         self.maps.get::<REMOTE>(word).fetch_or(mask, AcqRel)
     }
 
+    /// Undoes [`Blocks::free_remotely`]; returns those that had not been harvested.
+    pub(super) fn take_back(&self, word: usize, mask: u64) -> u64 {
+        self.maps.get::<REMOTE>(word).fetch_and(!mask, AcqRel)
+    }
+
     /// Moves frames that others have freed to the free ones. The caller holds the pageblock.
     ///
     /// With `last`, it is the last look before the caller no longer cares for the pageblock, and so

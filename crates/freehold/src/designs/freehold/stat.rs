@@ -99,6 +99,7 @@ impl<P: Platform> Freehold<P> {
 
     /// Counts for a CPU where frames came from, if it was not the best zone for the request, whose
     /// node is filled in.
+    #[inline]
     pub(super) fn note_numa(
         &self,
         cpu: usize,
@@ -107,7 +108,23 @@ impl<P: Platform> Freehold<P> {
         from: ZoneIndex,
         frames: FrameCount,
     ) {
-        let Some(preferred) = zones.first().map(|&zone| ZoneIndex(zone)) else { return };
+        if let Some(&preferred) = zones.first()
+            && (preferred != from.0 || request.interleaved)
+        {
+            self.note_exception(cpu, ZoneIndex(preferred), request, from, frames);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_exception(
+        &self,
+        cpu: usize,
+        preferred: ZoneIndex,
+        request: &Request,
+        from: ZoneIndex,
+        frames: FrameCount,
+    ) {
         let place = |zone| (self.zone(zone).node(), &self.slot(cpu, zone).stat().numa);
         let interleaved_to = request.node.filter(|_| request.interleaved);
         NumaExceptions::note(place(preferred), place(from), interleaved_to, frames);
