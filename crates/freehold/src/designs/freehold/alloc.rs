@@ -54,14 +54,12 @@ impl<P: Platform> Freehold<P> {
         let cpu = self.cpu_here(context);
         let zone = context.topology.best_zone(cpu, request.effective_limit())?;
         let held = self.try_lock(context, cpu, zone).and_then(|guard| {
-            let frame = if order >= Order::PAGEBLOCK {
-                let may = order == Order::PAGEBLOCK;
-                may.then(|| self.take_spare(&guard, request)).flatten()?
-            } else {
-                self.take_run_of_own(&guard, request)?.frame()
+            let frame = match order {
+                Order::PAGEBLOCK => self.take_spare(&guard, request),
+                _ if order > Order::PAGEBLOCK => None,
+                _ => self.take_run_of_own(&guard, request).map(Run::frame),
             };
-            guard.slot.note_alloc(order.frames().get());
-            Some(frame)
+            frame.inspect(|_| guard.slot.note_alloc(order.frames().get()))
         });
         let frame = held.or_else(|| {
             let is_huge = (Order::PAGEBLOCK..=Self::ORDER_MAX).contains(&order);
