@@ -80,6 +80,7 @@ impl<P: Platform> Freehold<P> {
                 .update(block, |state| state.used(Use::Split, Order::ZERO).held_by(Holder::Walker));
         } else if !self.hold(block) {
             // Its holder will find them, as if somebody had freed them.
+            zone.note_added(frames);
             zone.add_managed(u64::from(frames));
             part.words().for_each(|(word, mask)| self.blocks.add_freed(word, mask));
             self.notify(block);

@@ -57,6 +57,8 @@ struct Counters<P: Platform> {
     doubles: P::U64,
     claims: P::U64,
     steals: P::U64,
+    /// Frames that were added to pageblocks which slots held.
+    added: P::U64,
 }
 
 /// What a zone remembers of compaction, and the lock that guards it.
@@ -81,7 +83,13 @@ impl<P: Platform> Zone<P> {
         Zone {
             setup: Setup { node, kind, first_block, pool, partial, managed, watermarks },
             level: Level { free: zero(), kept: P::U32::new(0) },
-            counts: Counters { freed: zero(), doubles: zero(), claims: zero(), steals: zero() },
+            counts: Counters {
+                freed: zero(),
+                doubles: zero(),
+                claims: zero(),
+                steals: zero(),
+                added: zero(),
+            },
             compaction: Compaction {
                 lock: P::Lock::new(LockClass::Compaction),
                 state: CompactionState::new(),
@@ -211,6 +219,10 @@ impl<P: Platform> Zone<P> {
         self.counts.steals.fetch_add(1, Relaxed);
     }
 
+    pub(super) fn note_added(&self, frames: u32) {
+        self.counts.added.fetch_add(u64::from(frames), Relaxed);
+    }
+
     pub(super) fn claims(&self) -> u64 {
         self.counts.claims.load(Relaxed)
     }
@@ -219,11 +231,13 @@ impl<P: Platform> Zone<P> {
         self.counts.steals.load(Relaxed)
     }
 
-    /// What was found in pageblocks that no slot held, and what compaction did.
+    /// What was found in pageblocks that no slot held, what was added to those that slots held,
+    /// and what compaction did.
     pub(super) fn events(&self) -> Events {
         let frames = |word: &P::U64| FrameCount::new(word.load(Relaxed));
-        let Counters { freed, doubles, .. } = &self.counts;
+        let Counters { freed, doubles, added, .. } = &self.counts;
         Events {
+            refilled: frames(added),
             freed_directly: frames(freed),
             double_frees_late: frames(doubles),
             ..self.with_compaction(CompactionState::events)
