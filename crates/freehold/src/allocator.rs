@@ -379,21 +379,25 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     }
 
     /// Where the frames of the zone at `index` of [`PageAllocator::zones`] were wanted. `None` if
-    /// there is no such zone, or the design does not count: `freehold` does not.
+    /// there is no such zone.
     pub fn numa_events(&self, index: usize) -> Option<NumaEvents> {
         self.design.numa_events(self.context(), index)
     }
 
     /// The free blocks of the zone at `index` of [`PageAllocator::zones`] by migratetype, counted
-    /// without a lock: exact if no call is under way. `None` if there is no such zone, or the
-    /// design has no free blocks by type: `freehold` has not.
+    /// without a lock: exact if no call is under way. `None` if there is no such zone.
     ///
     /// Cost: visits every block of the zone.
     pub fn free_by_type(&self, index: usize) -> Option<FreeByType> {
         self.design.free_by_type(self.context(), index)
     }
 
-    /// What has happened since the allocator was built. Exact whenever no call is under way.
+    /// What has happened since the allocator was built. Exact whenever no call is under way; while
+    /// calls are, frames handed out, frames taken back and the difference of the two each lack at
+    /// most what these calls do.
+    ///
+    /// Cost: takes the lock of each CPU's lists for a moment, or with `freehold` of its slots, and
+    /// visits every pageblock there.
     pub fn events(&self) -> Events {
         self.design.events(self.context())
     }

@@ -68,6 +68,46 @@ fn one_thread_at_a_time() {
 }
 
 #[test]
+fn what_is_taken_counts_for_whose_slots_are_held_and_for_who_borrows() {
+    let ranges = [0, 1].map(|node| {
+        let start = Pfn::new(u64::from(node) * 2048);
+        MemoryRange::new(start, FrameCount::new(2048)).on_node(NodeId::new(node))
+    });
+    let cpus = [0, 1].map(NodeId::new);
+    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
+    let frames = Frames::new(TestPlatform, &config, &Default::default());
+    run_on(0);
+    let numa = |zone| {
+        let events = frames.numa_events(zone).expect("there is such a zone");
+        [events.hit, events.miss, events.foreign, events.local, events.other].map(FrameCount::get)
+    };
+    let tenure = frames.tenure(CPU).unwrap();
+    for order in [0, 0, 2, 9].map(Order::new) {
+        tenure.alloc(Request::new(order)).unwrap();
+    }
+    assert_eq!(numa(0), [518, 0, 0, 518, 0]);
+    // CPU 0 cannot use its own slots meanwhile, and takes from those of CPU 1.
+    for order in [0, 3].map(Order::new) {
+        frames.alloc(Request::new(order)).unwrap();
+    }
+    assert_eq!(numa(0), [527, 0, 0, 527, 0]);
+    // CPU 1 takes from the same slots.
+    run_on(1);
+    frames.alloc(Request::default().node(NodeId::new(0))).unwrap();
+    assert_eq!(numa(0), [528, 0, 0, 527, 1]);
+    // The holder uses up what is near to it and not in CPU 1's slots, and goes on elsewhere.
+    run_on(0);
+    let full = (0..2048).map(|_| tenure.alloc(Request::default())).all(|pfn| pfn.is_ok());
+    assert!(full, "node 1 has room");
+    let (near, far) = (numa(0)[0], numa(1)[1]);
+    assert!(near > 528 && far > 0 && near + far == 2048 + 528, "{near} near, {far} far");
+    assert_eq!((numa(0), numa(1)), ([near, 0, far, near - 1, 1], [0, far, 0, 0, far]));
+    assert_eq!(frames.events().allocated.get(), near + far);
+    assert_eq!(frames.events().freed, FrameCount::ZERO);
+    drop(tenure);
+}
+
+#[test]
 fn who_drains_asks_and_does_not_wait() {
     let frames = machine(4096, 2);
     let tenure = frames.tenure(CPU).unwrap();

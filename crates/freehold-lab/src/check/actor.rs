@@ -294,13 +294,7 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
     }
 
     /// Reads the counters while others work: they show no more than calls under way can explain.
-    ///
-    /// `freehold` promises that only while none are: it derives what was allocated from what its
-    /// pageblocks hold, one after the other, while frames move between them.
     fn probe(&self) {
-        if D::NAME == "freehold" {
-            return;
-        }
         let World { frames, flow, tally, .. } = &*self.world;
         let mark = flow.mark();
         let events = frames.events();

@@ -2,6 +2,7 @@
 //! what its counters are held to while calls are under way.
 
 use std::cell::Cell;
+use std::ops::RangeInclusive;
 
 /// Frames that calls have moved, and those that calls under way may have moved.
 #[derive(Debug, Default)]
@@ -15,6 +16,8 @@ pub(super) struct Flow {
     movers: Cell<u64>,
     /// How many such calls have begun.
     moves: Cell<u64>,
+    /// Frames whose content was moved.
+    moved: Cell<u64>,
 }
 
 /// How things stand when a probe begins.
@@ -59,6 +62,18 @@ impl Flow {
         let result = call();
         add(&self.movers, -1);
         result
+    }
+
+    /// Notes that the content of so many frames was moved.
+    pub(super) fn note_move(&self, frames: u64) {
+        add(&self.moved, frames as i64);
+    }
+
+    /// How many frames counters may show as allocated since the beginning, if no call is under way.
+    /// What was taken for content that did not move in the end may count, or not.
+    pub(super) fn allocated(&self) -> RangeInclusive<u64> {
+        let least = self.allocated.get() + self.moved.get();
+        least..=if self.moves.get() == 0 { least } else { u64::MAX }
     }
 
     /// Begins a probe.

@@ -37,6 +37,7 @@ impl<D: Design<P>, P: Stage> Migrate for Mover<D, P> {
         ledger.strike(held);
         ledger.pool[place] = moved;
         self.world.tally.borrow_mut().moves += 1;
+        self.world.flow.note_move(order.frames().get());
         Ok(())
     }
 }

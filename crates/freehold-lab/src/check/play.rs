@@ -77,7 +77,9 @@ impl<D: Design<P> + 'static, P: Stage> Drama<'_, D, P> {
                 let request = Request::new(order)
                     .migratetype(MigrateType::ALL[nth % MigrateType::COUNT])
                     .watermark(Watermark::Ignore);
-                let pfn = frames.alloc(request).ok()?;
+                let asked = order.frames().get();
+                let got = |pfn: &Option<_>| if pfn.is_some() { asked } else { 0 };
+                let pfn = world.flow.allocating(asked, || frames.alloc(request).ok(), got)?;
                 Some((Block { pfn, order }, Rc::new(Cell::new(0))))
             })
             .collect();
@@ -110,6 +112,7 @@ impl<D: Design<P> + 'static, P: Stage> Drama<'_, D, P> {
                 "{block:?}, freed by several CPUs at once, was freed {freed} times"
             );
             passed += freed - 1;
+            world.flow.freeing(block.order.frames().get(), || ());
         }
         ensure!(passed == found_late, "{passed} double frees passed, {found_late} were found");
         self.world.tally.borrow_mut().fights += prizes.len() as u64;
@@ -127,8 +130,13 @@ impl<D: Design<P> + 'static, P: Stage> Drama<'_, D, P> {
 
     /// Nothing is under way: all counters are exact.
     fn count(&self) -> Result<()> {
-        let World { frames, ledger, .. } = &*self.world;
+        let World { frames, ledger, flow, .. } = &*self.world;
         let (events, used) = (frames.events(), ledger.borrow().used());
+        ensure!(
+            flow.allocated().contains(&events.allocated.get()),
+            "of frames allocated, {:?} are possible, but the counters say {events:?}",
+            flow.allocated()
+        );
         ensure!(
             events.allocated == events.freed + used,
             "{used} are in use, but the counters say {events:?}"
@@ -138,11 +146,10 @@ impl<D: Design<P> + 'static, P: Stage> Drama<'_, D, P> {
             numa.add(&of_zone);
         }
         let NumaEvents { hit, miss, foreign, local, other, interleave_hit } = numa;
-        let counted = frames.numa_events(0).is_none()
-            || hit + miss == events.allocated
-                && local + other == events.allocated
-                && miss == foreign
-                && interleave_hit <= hit;
+        let counted = hit + miss == events.allocated
+            && local + other == events.allocated
+            && miss == foreign
+            && interleave_hit <= hit;
         ensure!(counted, "{} were allocated, but of NUMA there are {numa:?}", events.allocated);
         Ok(())
     }

@@ -157,15 +157,11 @@ pub trait Design<P: Platform>: Sized {
     /// What the design knows of the zone at `index`, if there is one.
     fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats>;
 
-    /// Where the frames of the zone at `index` were wanted, if there is one and the design counts.
-    fn numa_events(&self, _context: Context<'_, P>, _index: usize) -> Option<NumaEvents> {
-        None
-    }
+    /// Where the frames of the zone at `index` were wanted, if there is one.
+    fn numa_events(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents>;
 
-    /// The free blocks of the zone at `index` by migratetype, if there is one and they have types.
-    fn free_by_type(&self, _context: Context<'_, P>, _index: usize) -> Option<FreeByType> {
-        None
-    }
+    /// The free blocks of the zone at `index` by migratetype, if there is one.
+    fn free_by_type(&self, context: Context<'_, P>, index: usize) -> Option<FreeByType>;
 
     /// What has happened so far.
     fn events(&self, context: Context<'_, P>) -> Events;

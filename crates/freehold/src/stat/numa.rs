@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{Platform, Word};
-use crate::units::FrameCount;
+use crate::units::{FrameCount, NodeId};
 
 /// Where the frames that were handed out of one zone were wanted, and by whom: Linux's NUMA events.
 /// All are counted in frames, a block of many as many times, where Linux counts calls.
@@ -58,6 +58,23 @@ impl<P: Platform> NumaExceptions<P> {
     pub(crate) fn new() -> Self {
         let zero = || P::U64::new(0);
         NumaExceptions { miss: zero(), foreign: zero(), interleave_hit: zero() }
+    }
+
+    /// Counts frames that came from one zone where another was preferred, each of these with its
+    /// node, or which interleaving had come from the node that it chose.
+    pub(crate) fn note(
+        (preferred, wanted): (NodeId, &Self),
+        (node, from): (NodeId, &Self),
+        interleaved_to: Option<NodeId>,
+        frames: FrameCount,
+    ) {
+        if node != preferred {
+            from.note_miss(frames);
+            wanted.note_foreign(frames);
+        }
+        if interleaved_to == Some(node) {
+            from.note_interleave_hit(frames);
+        }
     }
 
     // Relaxed below: counters that order nothing.

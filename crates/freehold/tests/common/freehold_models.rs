@@ -109,3 +109,9 @@ pub(crate) fn check_held<P: Platform>(machine: &Frames<P>, held: u64) {
     let events = machine.events();
     assert_eq!(events.allocated.get(), events.freed.get() + held);
 }
+
+// Not every binary makes use of everything here.
+const _: () = {
+    let _: u64 = ALL;
+    let _: fn(usize) -> Arc<Frames<Sound>> = aside;
+};

@@ -1,6 +1,7 @@
 //! Allocation: from the slot of the running CPU, or of another, or past all slots.
 
 use super::Freehold;
+use super::blocks::BlockIndex;
 use super::guard::SlotGuard;
 use super::runs::Run;
 use crate::Error;
@@ -35,6 +36,9 @@ impl<P: Platform> Freehold<P> {
                 return None;
             }
             let frame = self.take_current(slot, request.migratetype);
+            if frame.is_some() {
+                slot.note_alloc(1);
+            }
             home.unlock();
             frame
         });
@@ -47,14 +51,15 @@ impl<P: Platform> Freehold<P> {
     #[inline(never)]
     fn take_larger_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
         let Request { order, .. } = *request;
-        let cpu = context.topology.fold(context.platform.cpu());
+        let cpu = self.cpu_here(context);
         let zone = context.topology.best_zone(cpu, request.effective_limit())?;
         let held = self.try_lock(context, cpu, zone).and_then(|guard| {
-            if order >= Order::PAGEBLOCK {
-                let may = order == Order::PAGEBLOCK;
-                return may.then(|| self.take_spare(&guard, request)).flatten();
-            }
-            self.take_run_of_own(&guard, request).map(Run::frame)
+            let frame = match order {
+                Order::PAGEBLOCK => self.take_spare(&guard, request),
+                _ if order > Order::PAGEBLOCK => None,
+                _ => self.take_run_of_own(&guard, request).map(Run::frame),
+            };
+            frame.inspect(|_| guard.slot.note_alloc(order.frames().get()))
         });
         let frame = held.or_else(|| {
             let is_huge = (Order::PAGEBLOCK..=Self::ORDER_MAX).contains(&order);
@@ -73,7 +78,7 @@ impl<P: Platform> Freehold<P> {
         zones: &[u16],
         request: &Request,
     ) -> Result<u32, Error> {
-        let zones = || self.usable(zones, request);
+        let (all, zones) = (zones, || self.usable(zones, request));
         let class = match request.watermark {
             Watermark::High => Watermark::High,
             _ => Watermark::Low,
@@ -95,6 +100,10 @@ impl<P: Platform> Freehold<P> {
             zones().find_map(|zone| self.alloc_from_others(context, zone, request, class))
         });
         let frame = frame.or_else(|| self.alloc_at_last(context, zones, request));
+        if let Some(frame) = frame {
+            let from = self.blocks.zone(BlockIndex::of_frame(frame));
+            self.note_numa(self.cpu_here(context), all, request, from, request.order.frames());
+        }
         frame.ok_or_else(|| match zones().any(|zone| self.has_run(zone, request.order)) {
             true => Error::BelowWatermark,
             false => Error::OutOfMemory,
@@ -133,6 +142,7 @@ impl<P: Platform> Freehold<P> {
         let cpu = context.topology.fold(context.platform.pin());
         let guard = self.try_lock_pinned(context.platform, cpu, zone)?;
         self.alloc_held(&guard, request)
+            .inspect(|_| self.note_taken(context, &guard, request.order))
     }
 
     /// Takes a block out of what a slot holds already.
@@ -171,7 +181,10 @@ impl<P: Platform> Freehold<P> {
 
     /// Takes a block of a zone whose level allows it.
     fn alloc_in(&self, context: Context<'_, P>, zone: ZoneIndex, request: &Request) -> Option<u32> {
-        let held = self.lock_some(context, zone).and_then(|guard| self.alloc_with(&guard, request));
+        let held = self.lock_some(context, zone).and_then(|guard| {
+            self.alloc_with(&guard, request)
+                .inspect(|_| self.note_taken(context, &guard, request.order))
+        });
         held.or_else(|| self.alloc_past_slots(context, zone, request))
     }
 
@@ -226,7 +239,8 @@ impl<P: Platform> Freehold<P> {
             loop {
                 let guard = self.try_lock(context, cpu % cpus, zone)?;
                 if !self.give_one(&guard, request.migratetype, !may_share) {
-                    return may_share.then(|| self.alloc_held(&guard, request)).flatten();
+                    let shared = may_share.then(|| self.alloc_held(&guard, request)).flatten();
+                    return shared.inspect(|_| self.note_taken(context, &guard, request.order));
                 }
                 drop(guard);
                 if self.allows(zone, request, class)

@@ -365,6 +365,11 @@ impl<P: Platform> Blocks<P> {
         self.maps.get::<REMOTE>(word).fetch_or(mask, AcqRel)
     }
 
+    /// Undoes [`Blocks::free_remotely`]; returns those that had not been harvested.
+    pub(super) fn take_back(&self, word: usize, mask: u64) -> u64 {
+        self.maps.get::<REMOTE>(word).fetch_and(!mask, AcqRel)
+    }
+
     /// Moves frames that others have freed to the free ones. The caller holds the pageblock.
     ///
     /// With `last`, it is the last look before the caller no longer cares for the pageblock, and so
@@ -418,9 +423,10 @@ impl<P: Platform> Blocks<P> {
 
     /// Makes frames of a word memory, which are free then. The caller holds the pageblock.
     pub(super) fn add_free(&self, word: usize, mask: u64) {
+        // No frame looks as if it were in use meanwhile: as freed by others at first, then as both.
         self.maps.get::<TAILS>(word).fetch_and(!mask, AcqRel);
-        self.maps.get::<REMOTE>(word).fetch_and(!mask, AcqRel);
         self.set_free(word, self.free(word) | mask);
+        self.maps.get::<REMOTE>(word).fetch_and(!mask, AcqRel);
     }
 
     /// Makes frames of a word memory, as if somebody had freed them there.

@@ -8,7 +8,7 @@ use crate::error::BulkFreeError;
 use crate::memmap::block::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
-use crate::units::{Order, Pfn};
+use crate::units::{FrameCount, Order, Pfn};
 use crate::zone::watermark::Watermark;
 
 /// So many frames are taken under one hold of a slot's lock.
@@ -82,6 +82,8 @@ impl<P: Platform> Freehold<P> {
             count += (free.count_ones() - left.count_ones()) as usize;
             self.blocks.set_free(word as usize, left);
         }
+        guard.slot.note_alloc(count as u64);
+        self.note_numa(cpu, zones, request, zone, FrameCount::new(count as u64));
         count
     }
 

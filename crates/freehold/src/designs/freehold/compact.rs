@@ -60,7 +60,11 @@ impl<P: Platform> Freehold<P> {
                 Outcome::Unsuitable => {}
             });
             match outcome {
-                Outcome::Captured(frame) => return Ok(self.blocks.pfn_of(frame)),
+                Outcome::Captured(frame) => {
+                    let cpu = self.cpu_here(context);
+                    self.note_numa(cpu, zones, request, index, order.frames());
+                    return Ok(self.blocks.pfn_of(frame));
+                }
                 Outcome::Success => break,
                 Outcome::Complete | Outcome::Unsuitable => {}
             }
@@ -126,7 +130,7 @@ impl<P: Platform> Freehold<P> {
         if zone.level() <= floor + 2 * order.frames().get() {
             return false;
         }
-        !costly || is_to_blame(&self.stats_of(index).free_blocks, order)
+        !costly || is_to_blame(&self.free_blocks(index), order)
     }
 
     /// Compacts all zones as far as it goes.

@@ -10,7 +10,7 @@
 //! left for small ones.
 
 use super::Freehold;
-use super::blocks::{BlockIndex, FRAMES};
+use super::blocks::BlockIndex;
 use super::isolate::Isolation;
 use super::migrate::Target;
 use super::range::Place;
@@ -169,7 +169,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
             && zone.may_take(0, request.watermark, request.effective_limit())
         {
             isolation.hand_out(block, Order::PAGEBLOCK, request.migratetype);
-            zone.note_direct_alloc(FRAMES);
+            design.note_direct_alloc(self.context, self.zone, Order::PAGEBLOCK.frames());
             self.captured = Some(block.frame());
         }
     }
@@ -202,6 +202,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         // What is left in it shall remain movable.
         let may_claim = blocks.next_used(Span::of(block, 1)).is_none();
         self.design.take_found(run, request, may_claim);
+        self.design.note_direct_alloc(self.context, self.zone, request.order.frames());
         Some(run.frame())
     }
 

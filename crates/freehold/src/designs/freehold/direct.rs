@@ -34,7 +34,7 @@ impl<P: Platform> Freehold<P> {
         request: &Request,
     ) -> Option<u32> {
         let Request { migratetype, .. } = *request;
-        let cpu = context.topology.fold(context.platform.cpu());
+        let cpu = self.cpu_here(context);
         let start = |tree: &Tree| self.start(tree, cpu, migratetype);
         let own = self.zone(zone).partial(migratetype);
         // What cannot move should not spread to another pageblock because somebody else has just
@@ -64,7 +64,10 @@ impl<P: Platform> Freehold<P> {
                 }
             })
         });
-        run.map(Run::frame)
+        run.map(|run| {
+            self.note_direct_alloc(context, zone, run.order.frames());
+            run.frame()
+        })
     }
 
     fn take_partial(
@@ -108,7 +111,7 @@ impl<P: Platform> Freehold<P> {
     /// Takes a free run out of a pageblock that the caller holds as a walker. If that is of another
     /// type, it may be claimed for this one, or else it is stolen from.
     pub(super) fn take_found(&self, run: Run, request: &Request, may_claim: bool) {
-        let Request { order, migratetype, .. } = *request;
+        let migratetype = request.migratetype;
         let block = BlockIndex::of_frame(run.frame());
         let zone = self.zone(self.blocks.zone(block));
         let of = self.blocks.state(block).migratetype();
@@ -124,9 +127,7 @@ impl<P: Platform> Freehold<P> {
             self.blocks.fix(run);
         }
         self.blocks.take_run(run);
-        let frames = order.frames().get() as u32;
-        zone.sub_free(frames);
-        zone.note_direct_alloc(frames);
+        zone.sub_free(run.order.frames().get() as u32);
     }
 
     /// Whether a zone has a free block of an order that nobody holds.

@@ -14,7 +14,7 @@ use crate::compact::{Migrate, MigrateError};
 use crate::designs::Context;
 use crate::memmap::block::ZoneIndex;
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order};
+use crate::units::{FrameCount, MigrateType, Order};
 
 /// How often a block that is on its way from one place to another, or whose owner is busy, is
 /// looked at again.
@@ -117,20 +117,21 @@ impl<P: Platform> Isolation<'_, P> {
     }
 
     /// Hands out the frames of a span, all of which are free, in the largest blocks that fit.
-    pub(super) fn take(mut self, span: Span, migratetype: MigrateType) {
+    pub(super) fn take(mut self, context: Context<'_, P>, span: Span, migratetype: MigrateType) {
+        let zone = self.design.blocks.zone(BlockIndex::of_frame(span.first));
+        let frames = FrameCount::new(u64::from(span.end - span.first));
+        self.design.note_direct_alloc(context, zone, frames);
         let mut at = span.first;
         while at < span.end {
             let order = largest_block::<P>(self.design.blocks.pfn_of(at), span.end - at);
-            let (block, frames) = (BlockIndex::of_frame(at), order.frames().get() as u32);
             if order >= Order::PAGEBLOCK {
-                self.hand_out(block, order, migratetype);
+                self.hand_out(BlockIndex::of_frame(at), order, migratetype);
             } else {
                 let run = Run::at(at, order);
                 self.design.blocks.fix(run);
                 self.design.blocks.take_run(run);
             }
-            self.design.zone(self.design.blocks.zone(block)).note_direct_alloc(frames);
-            at += frames;
+            at += order.frames().get() as u32;
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Freehold;
 use super::blocks::BlockIndex;
-use super::guard::{Home, SlotGuard};
+use super::guard::SlotGuard;
 use super::runs::{Run, WORD_FRAMES};
 use super::slot::Fill;
 use super::state::{Holder, State, Use};
@@ -62,7 +62,7 @@ impl<P: Platform> Freehold<P> {
             && let Some(home) = self.homes.try_get(cpu)
             && home.try_lock()
         {
-            let outcome = self.free_at_home(home, cpu, word, mask);
+            let outcome = self.free_at_home(cpu, word, mask);
             if outcome == AtHome::Unusual {
                 // Unlocks and unpins.
                 let guard = self.guard(context.platform, cpu, self.blocks.zone(block));
@@ -83,13 +83,7 @@ impl<P: Platform> Freehold<P> {
 
     /// Frees frames of a pageblock that a slot of a CPU holds, whose lock the caller has.
     #[inline(always)]
-    pub(super) fn free_at_home(
-        &self,
-        home: &Home<P>,
-        cpu: usize,
-        word: usize,
-        mask: u64,
-    ) -> AtHome {
+    pub(super) fn free_at_home(&self, cpu: usize, word: usize, mask: u64) -> AtHome {
         // Who holds it changes under the lock only.
         let state = self.blocks.state(BlockIndex::of_word(word));
         if !state.is_split_of(cpu) {
@@ -100,7 +94,6 @@ impl<P: Platform> Freehold<P> {
             return AtHome::DoubleFree;
         }
         self.blocks.set_free(word, free | mask);
-        home.note_freed(mask.count_ones());
         match state.is_listed() && (free | mask != !0 || state.is_current()) {
             true => AtHome::Done,
             false => AtHome::Unusual,
@@ -158,13 +151,21 @@ impl<P: Platform> Freehold<P> {
         if before & mask != mask {
             self.notify(block);
         }
-        if before & mask != 0 {
+        if before & mask != 0 || self.take_back_from_whole(block, word, mask) {
             return Err(Error::DoubleFree);
         }
         if free | before | mask == !0 {
             self.finish(context, block);
         }
         Ok(())
+    }
+
+    /// Undoes a free of frames that somebody else has freed at the same time, as is plain from
+    /// their pageblock's having become whole before. Says whether they were such, and were not
+    /// found to be yet.
+    fn take_back_from_whole(&self, block: BlockIndex, word: usize, mask: u64) -> bool {
+        self.blocks.state(block).used_for() == Use::Whole
+            && self.blocks.take_back(word, mask) & mask != 0
     }
 
     /// Frees frames of a pageblock that nobody holds by making the running CPU's slot its holder,
@@ -191,7 +192,7 @@ impl<P: Platform> Freehold<P> {
         // It was held by nobody and is not listed yet, so whoever had it last may rely on us.
         self.gather_last(&guard, block);
         self.shelve(&guard, block);
-        match self.free_at_home(guard.home, cpu, word, mask) {
+        match self.free_at_home(cpu, word, mask) {
             AtHome::Done => Ok(true),
             AtHome::Unusual => {
                 self.settle(&guard, block);

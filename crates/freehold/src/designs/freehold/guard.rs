@@ -6,7 +6,7 @@ use super::Freehold;
 use super::slot::Slot;
 use crate::designs::Context;
 use crate::memmap::block::ZoneIndex;
-use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
+use crate::platform::{LockClass, Platform, RawLock, Word};
 use crate::units::ZoneKind;
 
 /// What a CPU needs for every call: the lock over all its slots, and which slot to take from.
@@ -20,24 +20,12 @@ pub(super) struct Home<P: Platform> {
     pub(super) tenure: P::U32,
     /// By zone limit, the place of the slot in the zone that is best; or none. Never changes.
     best: [u32; ZoneKind::COUNT],
-    /// Frames that were freed into pageblocks of the slots. Guarded by the lock.
-    freed: P::LocalCell<u64>,
-    /// Frames that this CPU took and gave past all slots, in whole pageblocks.
-    huge_allocated: P::U64,
-    huge_freed: P::U64,
 }
 
 impl<P: Platform> Home<P> {
     /// A CPU whose best slots are at these places.
     pub(super) fn new(best: [u32; ZoneKind::COUNT]) -> Self {
-        Home {
-            lock: P::Lock::new(LockClass::Slot),
-            tenure: P::U32::new(VACANT),
-            best,
-            freed: P::LocalCell::new(0),
-            huge_allocated: P::U64::new(0),
-            huge_freed: P::U64::new(0),
-        }
+        Home { lock: P::Lock::new(LockClass::Slot), tenure: P::U32::new(VACANT), best }
     }
 
     /// Takes the lock if it is free.
@@ -55,33 +43,6 @@ impl<P: Platform> Home<P> {
     #[inline(always)]
     pub(super) fn best(&self, limit: ZoneKind) -> usize {
         self.best[limit.index()] as usize
-    }
-
-    /// Counts frames that were freed. The caller has the lock.
-    #[inline(always)]
-    pub(super) fn note_freed(&self, frames: u32) {
-        self.freed.set(self.freed.get() + u64::from(frames));
-    }
-
-    /// Counts frames that were taken past all slots.
-    pub(super) fn note_huge_alloc(&self, frames: u32) {
-        // Relaxed: a count, which nothing depends on; as below.
-        self.huge_allocated.fetch_add(u64::from(frames), Relaxed);
-    }
-
-    /// Counts frames that were given back past all slots.
-    pub(super) fn note_huge_free(&self, frames: u32) {
-        self.huge_freed.fetch_add(u64::from(frames), Relaxed);
-    }
-
-    /// What was handed out and taken back past all slots.
-    pub(super) fn huge(&self) -> [u64; 2] {
-        [self.huge_allocated.load(Relaxed), self.huge_freed.load(Relaxed)]
-    }
-
-    /// Frames that were freed so far. The caller has the lock, or gets along with an old count.
-    pub(super) fn freed(&self) -> u64 {
-        self.freed.get()
     }
 }
 

@@ -236,7 +236,6 @@ impl<P: Platform> Freehold<P> {
     }
 
     fn note_harvest(&self, guard: &SlotGuard<'_, P>, found: Harvest) {
-        guard.home.note_freed(found.frames);
         if found.doubles > 0 {
             guard.slot.note_doubles(found.doubles);
         }

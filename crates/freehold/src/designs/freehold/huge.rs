@@ -43,7 +43,7 @@ impl<P: Platform> Freehold<P> {
         request: &Request,
     ) -> Option<u32> {
         let Request { order, migratetype, .. } = *request;
-        let cpu = context.topology.fold(context.platform.cpu());
+        let cpu = self.cpu_here(context);
         let block = if order == Order::PAGEBLOCK {
             self.take_whole(zone, cpu, migratetype)?
         } else {
@@ -54,9 +54,8 @@ impl<P: Platform> Freehold<P> {
                 }
             }
         };
-        let (zone, frames) = (self.zone(zone), order.frames().get() as u32);
-        zone.sub_free(frames);
-        self.homes.get(cpu).note_huge_alloc(frames);
+        self.zone(zone).sub_free(order.frames().get() as u32);
+        self.note_direct_alloc(context, zone, order.frames());
         self.hand_out(block, order, migratetype);
         Some(block.frame())
     }
@@ -73,6 +72,11 @@ impl<P: Platform> Freehold<P> {
     fn number(&self, block: BlockIndex) -> u64 {
         let first = self.blocks.pfn_of(0).get() >> Order::PAGEBLOCK.get();
         first.wrapping_add_signed(i64::from(block.0.cast_signed()))
+    }
+
+    /// Whether a pageblock is the lower one of two that make up a block of the next order.
+    pub(super) fn is_lower_buddy(&self, block: BlockIndex) -> bool {
+        self.number(block).is_multiple_of(2)
     }
 
     /// The lowest aligned block of whole pageblocks in the pool.
@@ -166,7 +170,6 @@ impl<P: Platform> Freehold<P> {
             Err(now) if now.is_isolated() => return Ok(false),
             Err(_) => return Err(Error::DoubleFree),
         }
-        guard.home.note_freed(FRAMES);
         guard.slot.set_spare(Some(block));
         zone.note_kept();
         Ok(true)
@@ -299,10 +302,9 @@ impl<P: Platform> Freehold<P> {
 
     /// Takes back a block that its user has given up.
     fn take_back(&self, context: Context<'_, P>, head: BlockIndex, order: Order) {
-        let cpu = context.topology.fold(context.platform.cpu());
-        let zone = self.zone(self.blocks.zone(head));
-        let frames = order.frames().get() as u32;
-        self.homes.get(cpu).note_huge_free(frames);
+        let index = self.blocks.zone(head);
+        let zone = self.zone(index);
+        self.note_direct_free(context, index, order.frames());
         // The head last: whoever finds another one finds its head as well.
         for nth in (0..blocks_in(order)).rev() {
             let block = BlockIndex(head.0 + nth);

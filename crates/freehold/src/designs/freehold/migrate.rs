@@ -45,10 +45,10 @@ impl<'a, P: Platform> Target<'a, P> {
         order: Order,
     ) -> Option<Self> {
         let run = design.blocks.find_run(block, order)?;
-        let (zone, frames) = (design.zone(design.blocks.zone(block)), order.frames().get() as u32);
+        let zone = design.blocks.zone(block);
         design.blocks.take_run(run);
-        zone.sub_free(frames);
-        zone.note_direct_alloc(frames);
+        design.zone(zone).sub_free(order.frames().get() as u32);
+        design.note_direct_alloc(context, zone, order.frames());
         Some(Target { design, context, frame: run.frame(), order, kept: false })
     }
 

@@ -31,7 +31,7 @@ use crate::memmap::block::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock};
 use crate::request::{RangeRequest, Request};
-use crate::stat::{Census, Events, Violation, ZoneStats};
+use crate::stat::{Census, Events, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::topology::zonelist;
 use crate::units::{CpuId, FrameCount, MigrateType, Order, Pfn, ZoneKind};
 
@@ -66,6 +66,7 @@ mod runs;
 mod settings;
 mod slot;
 mod span;
+mod stat;
 mod state;
 mod tenure;
 mod tree;
@@ -323,6 +324,14 @@ impl<P: Platform> Design<P> for Freehold<P> {
 
     fn zone_stats(&self, _context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
         (index < self.zones.len()).then(|| self.stats_of(ZoneIndex(index as u16)))
+    }
+
+    fn numa_events(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents> {
+        self.numa_of(context, index)
+    }
+
+    fn free_by_type(&self, _context: Context<'_, P>, index: usize) -> Option<FreeByType> {
+        (index < self.zones.len()).then(|| self.count_by_type(ZoneIndex(index as u16)))
     }
 
     fn events(&self, context: Context<'_, P>) -> Events {

@@ -21,9 +21,10 @@ impl Run {
 }
 
 impl<P: Platform> Blocks<P> {
-    /// Frames of a word that users hold.
+    /// Frames of a word that users hold. A frame that is free all the while is not among them,
+    /// whoever gathers it meanwhile.
     pub(super) fn used(&self, word: usize) -> u64 {
-        !(self.free(word) | self.remote(word))
+        !self.free_or_remote(word)
     }
 
     /// The first frame of a span that a user holds.

@@ -62,7 +62,9 @@ impl<P: Platform> Freehold<P> {
                     }
                     Place::Promising => match self.empty_place(context, zone, span, owner) {
                         Ok(isolation) => {
-                            isolation.take(span, MigrateType::Unmovable);
+                            isolation.take(context, span, MigrateType::Unmovable);
+                            let (cpu, near) = (self.cpu_here(context), &request.near);
+                            self.note_numa(cpu, zones, near, zone, request.frames);
                             self.zone(zone).with_compaction(CompactionState::note_range);
                             return Ok(self.blocks.pfn_of(span.first));
                         }
@@ -98,7 +100,7 @@ impl<P: Platform> Freehold<P> {
             if let Place::Promising = self.survey(zone, span, Some(order))
                 && let Ok(isolation) = self.empty_place(context, zone, span, owner)
             {
-                isolation.take(span, migratetype);
+                isolation.take(context, span, migratetype);
                 return Some(span.first);
             }
             next = self.first_place(&places, span.end);

@@ -1,16 +1,14 @@
 //! What the design says about itself. All of it visits every pageblock.
 
 use super::Freehold;
-use super::blocks::BlockIndex;
+use super::blocks::{BlockIndex, FRAMES};
 use super::runs::{WORD_ORDER, starts};
-use super::slot::Counts;
 use super::state::{Holder, Use};
-use super::zone::Zone;
 use crate::buddy::ORDERS;
 use crate::designs::Context;
 use crate::memmap::block::ZoneIndex;
 use crate::platform::Platform;
-use crate::stat::{Events, ZoneStats};
+use crate::stat::{Events, FreeByType, ZoneStats};
 use crate::units::{FrameCount, Order};
 
 impl<P: Platform> Freehold<P> {
@@ -22,25 +20,16 @@ impl<P: Platform> Freehold<P> {
     /// The state of a zone.
     pub(super) fn stats_of(&self, index: ZoneIndex) -> ZoneStats {
         let zone = self.zone(index);
-        let (mut per_cpu, mut isolated, mut free_blocks) = (0, 0, [0; ORDERS]);
+        let (mut per_cpu, mut isolated) = (0, 0);
         for block in self.blocks_of(index) {
             let state = self.blocks.state(block);
+            let free = || self.blocks.count_free(block) + self.blocks.count_remote(block);
             match (state.used_for(), state.holder()) {
-                (Use::Split | Use::Whole, Holder::Cpu(_)) => {
-                    per_cpu += self.blocks.count_free(block) + self.blocks.count_remote(block);
-                }
-                (Use::Split, _) if state.is_isolated() => {
-                    isolated += self.blocks.count_free(block) + self.blocks.count_remote(block);
-                }
-                (Use::Whole, Holder::Nobody) => free_blocks[Order::PAGEBLOCK.index()] += 1,
-                (Use::Split, Holder::Nobody) => self.count_runs(block, &mut free_blocks),
+                (Use::Split | Use::Whole, Holder::Cpu(_)) => per_cpu += free(),
+                (Use::Split, _) if state.is_isolated() => isolated += free(),
                 _ => {}
             }
         }
-        // The pool may change between one look and the other.
-        let pairs = self.count_pairs(index).min(free_blocks[Order::PAGEBLOCK.index()] / 2);
-        free_blocks[Order::PAGEBLOCK.index()] -= 2 * pairs;
-        free_blocks[Order::BUDDY_MAX.index()] += pairs;
         ZoneStats {
             node: zone.node(),
             kind: zone.kind(),
@@ -48,11 +37,48 @@ impl<P: Platform> Freehold<P> {
             free: FrameCount::new(zone.level()),
             per_cpu: FrameCount::new(u64::from(per_cpu)),
             isolated: FrameCount::new(u64::from(isolated)),
-            free_blocks,
+            free_blocks: self.free_blocks(index),
             marks: zone.watermarks().get(),
             claims: zone.claims(),
             steals: zone.steals(),
         }
+    }
+
+    /// The free blocks of a zone by order.
+    pub(super) fn free_blocks(&self, zone: ZoneIndex) -> [u64; ORDERS] {
+        let by_type = self.count_by_type(zone).blocks;
+        core::array::from_fn(|order| by_type.iter().map(|counts| counts[order]).sum())
+    }
+
+    /// The free blocks of a zone in pageblocks that nobody holds, each as large as can be, by the
+    /// type of the pageblock that they begin in.
+    pub(super) fn count_by_type(&self, zone: ZoneIndex) -> FreeByType {
+        let mut counts = FreeByType::default();
+        // The upper one of two buddies, if the lower one is whole, and the type of that.
+        let mut upper: Option<(BlockIndex, usize)> = None;
+        for block in self.blocks_of(zone) {
+            let state = self.blocks.state(block);
+            let of = state.migratetype().index();
+            if !state.is_isolated() {
+                counts.pageblocks[of] += 1;
+            }
+            match (state.used_for(), state.holder()) {
+                (Use::Whole, Holder::Nobody) => match upper {
+                    Some((buddy, of)) if buddy == block => {
+                        counts.blocks[of][Order::PAGEBLOCK.index()] -= 1;
+                        counts.blocks[of][Order::BUDDY_MAX.index()] += 1;
+                    }
+                    _ => {
+                        counts.blocks[of][Order::PAGEBLOCK.index()] += 1;
+                        let buddy = BlockIndex(block.0 + 1);
+                        upper = self.is_lower_buddy(block).then_some((buddy, of));
+                    }
+                },
+                (Use::Split, Holder::Nobody) => self.count_runs(block, &mut counts.blocks[of]),
+                _ => {}
+            }
+        }
+        counts
     }
 
     /// Counts the free blocks of a pageblock that is not whole, each as large as can be.
@@ -69,75 +95,37 @@ impl<P: Platform> Freehold<P> {
         count_largest(full, Order::PAGEBLOCK.get() - WORD_ORDER, WORD_ORDER, counts);
     }
 
-    /// How many pairs of buddies are whole and held by nobody.
-    fn count_pairs(&self, zone: ZoneIndex) -> u64 {
-        let pool = self.zone(zone).pool();
-        let words = 0..pool.bits().div_ceil(64);
-        let pairs = |word| u64::from(starts(self.forest.members(pool, word), 1).count_ones());
-        words.map(pairs).sum()
-    }
-
     /// The events of all CPUs and zones.
+    ///
+    /// Nobody counts what is freed. What is in use is read off the bitmaps, each frame at some
+    /// moment of the look, and that pageblocks change hands meanwhile makes no difference to it.
+    /// So what was handed out less what was freed lacks at most what calls under way do, and so
+    /// does each of the two.
     pub(super) fn sum_events(&self, context: Context<'_, P>) -> Events {
-        let (mut events, mut slots) = (Events::default(), Counts::default());
-        let mut freed = 0;
-        // The counters before the bitmaps, so that what is harvested meanwhile does not count
-        // twice.
-        for cpu in 0..self.cpus() {
-            // One lock for the slots of all zones. Who holds it for long goes on counting
-            // meanwhile.
-            let _guard = self.lock_if_vacant(context, cpu, ZoneIndex(0));
-            for zone in self.zone_indexes() {
-                slots.add(&self.slot(cpu, zone).counts());
-            }
-            let home = self.homes.get(cpu);
-            freed += home.freed();
-            let [allocated, freed] = home.huge().map(FrameCount::new);
-            events.add(&Events {
-                allocated,
-                allocated_directly: allocated,
-                freed_directly: freed,
-                ..Events::default()
-            });
-        }
+        // Before what was handed out, so that of this nothing is missing that is in use.
+        let used: u64 = self.blocks.all().map(|block| u64::from(self.count_used(block))).sum();
+        let mut events = Events::default();
         for zone in self.zone_indexes() {
             events.add(&self.zone(zone).events());
         }
-        let (mut free, mut remote) = (0, 0);
-        for block in self.blocks.all() {
-            if let Holder::Cpu(_) = self.blocks.state(block).holder() {
-                free += u64::from(self.blocks.count_free(block));
-                remote += u64::from(self.blocks.count_remote(block));
-            }
+        for cpu in 0..self.cpus() {
+            self.while_steady(context, cpu, || {
+                self.zone_indexes().for_each(|zone| events.add(&self.slot(cpu, zone).events()));
+            });
         }
-        // After the bitmaps: who adds frames to a held pageblock counts them first.
-        let added: u64 = self.zones.iter().map(Zone::added).sum();
-        let Counts { refills, refilled, drains, drained, doubles } = slots;
-        // What was handed out is what came less what went otherwise and what is left.
-        let allocated = (refilled + freed).saturating_sub(drained + free);
-        // What was added to held pageblocks looks as if somebody had freed it there.
-        let freed = (freed + remote + events.freed_directly.get()).saturating_sub(added);
-        events.add(&Events {
-            allocated: FrameCount::new(allocated),
-            freed: FrameCount::new(freed),
-            refills,
-            refilled: FrameCount::new(refilled + added),
-            drains,
-            drained: FrameCount::new(drained),
-            double_frees_late: FrameCount::new(doubles),
-            ..Events::default()
-        });
+        // A frame may have been taken and not yet counted.
+        events.freed = FrameCount::new(events.allocated.get().saturating_sub(used));
         events
     }
-}
 
-impl Counts {
-    fn add(&mut self, other: &Counts) {
-        self.refills += other.refills;
-        self.refilled += other.refilled;
-        self.drains += other.drains;
-        self.drained += other.drained;
-        self.doubles += other.doubles;
+    /// How many frames of a pageblock users hold.
+    fn count_used(&self, block: BlockIndex) -> u32 {
+        match self.blocks.state(block).used_for() {
+            Use::Absent | Use::Whole => 0,
+            Use::Huge | Use::HugeTail => FRAMES,
+            // If it was handed out whole since this look at its state, then it was free before.
+            Use::Split => block.words().map(|word| self.blocks.used(word).count_ones()).sum(),
+        }
     }
 }
 

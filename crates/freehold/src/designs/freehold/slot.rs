@@ -8,9 +8,11 @@
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use super::blocks::{BlockIndex, Blocks, NIL};
+use super::stat::CpuStat;
 use super::state::State;
 use crate::platform::{Platform, SharedCell, Word};
-use crate::units::MigrateType;
+use crate::stat::Events;
+use crate::units::{FrameCount, MigrateType};
 
 /// The word that no bitmap has: there is no current pageblock.
 pub(super) const NO_WORD: u32 = u32::MAX;
@@ -37,17 +39,20 @@ const GOLDEN: u32 = 0x9e37_79b9;
 /// The shelves of a slot: two a type.
 const SHELVES: usize = 2 * MigrateType::COUNT;
 
-/// The slot. The first cache line is what every allocation and free touches.
+/// The slot. The first cache line is what every allocation touches.
 #[repr(C, align(64))]
 pub(super) struct Slot<P: Platform> {
     /// The word of the current pageblock to take from next, by type.
     current: [P::LocalCell<u32>; MigrateType::COUNT],
     /// State of the generator that picks frames, if they are picked at random.
     random: P::LocalCell<u64>,
+    /// Frames that the slot's CPU took out of it, or whoever holds it for long.
+    allocated: P::LocalCell<u64>,
     /// How many stacks of pending pageblocks there are, a power of two. Never changes.
     stacks: u32,
     rest: Rest<P>,
     shared: Shared<P>,
+    stat: CpuStat<P>,
 }
 
 /// What is touched when a pageblock comes or goes.
@@ -76,16 +81,6 @@ struct Shared<P: Platform> {
 /// How many stacks of pending pageblocks a slot has, if there are as many CPUs.
 const STACKS_MAX: usize = 16;
 
-/// What a slot has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) refills: u64,
-    pub(super) refilled: u64,
-    pub(super) drains: u64,
-    pub(super) drained: u64,
-    pub(super) doubles: u64,
-}
-
 impl<P: Platform> Slot<P> {
     /// The slot of one of so many CPUs.
     pub(super) fn new(seed: u64, cpus: usize) -> Self {
@@ -94,6 +89,7 @@ impl<P: Platform> Slot<P> {
             current: core::array::from_fn(|_| P::LocalCell::new(NO_WORD)),
             // Never 0, where the generator would stay.
             random: P::LocalCell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            allocated: zero(),
             stacks: cpus.next_power_of_two().min(STACKS_MAX) as u32,
             rest: Rest {
                 shelves: core::array::from_fn(|_| [P::LocalCell::new(NIL), P::LocalCell::new(NIL)]),
@@ -105,6 +101,7 @@ impl<P: Platform> Slot<P> {
                 doubles: zero(),
             },
             shared: Shared { pending: core::array::from_fn(|_| P::U32::new(NIL)) },
+            stat: CpuStat::new(),
         }
     }
 
@@ -125,6 +122,11 @@ impl<P: Platform> Slot<P> {
                 Err(now) => first = now,
             }
         }
+    }
+
+    /// What the slot's CPU did past it.
+    pub(super) fn stat(&self) -> &CpuStat<P> {
+        &self.stat
     }
 
     /// The stacks of pending pageblocks.
@@ -195,6 +197,12 @@ impl<P: Platform> Slot<P> {
         number
     }
 
+    /// Counts frames that the slot's CPU took out of it.
+    #[inline(always)]
+    pub(super) fn note_alloc(&self, frames: u64) {
+        self.allocated.set(self.allocated.get() + frames);
+    }
+
     /// Counts free frames that came with a pageblock.
     pub(super) fn note_refill(&self, frames: u32) {
         let Rest { refills, refilled, .. } = &self.rest;
@@ -215,15 +223,22 @@ impl<P: Platform> Slot<P> {
         doubles.set(doubles.get() + u64::from(frames));
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    /// What was counted here and in the slot's [`CpuStat`]; but for frames freed, which nobody
+    /// counts.
+    pub(super) fn events(&self) -> Events {
         let Rest { refills, refilled, drains, drained, doubles, .. } = &self.rest;
-        Counts {
+        let frames = |cell: &P::LocalCell<u64>| FrameCount::new(cell.get());
+        let mut events = Events {
+            allocated: frames(&self.allocated),
             refills: refills.get(),
-            refilled: refilled.get(),
+            refilled: frames(refilled),
             drains: drains.get(),
-            drained: drained.get(),
-            doubles: doubles.get(),
-        }
+            drained: frames(drained),
+            double_frees_late: frames(doubles),
+            ..Events::default()
+        };
+        self.stat.add_to(&mut events);
+        events
     }
 
     /// Puts a pageblock of a type at the back of a shelf, and notes that it is listed.

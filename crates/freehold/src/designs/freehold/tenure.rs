@@ -95,8 +95,10 @@ impl<P: Platform> Tenure<'_, P> {
         if plain && may_use_up(&request) {
             let design = self.allocator.design();
             let slot = design.slots.try_get(self.home().best(request.effective_limit()));
-            let frame = slot.and_then(|slot| design.take_current(slot, request.migratetype));
-            if let Some(frame) = frame {
+            if let Some(slot) = slot
+                && let Some(frame) = design.take_current(slot, request.migratetype)
+            {
+                slot.note_alloc(1);
                 return Ok(design.pfn_of(frame));
             }
         }
@@ -110,8 +112,12 @@ impl<P: Platform> Tenure<'_, P> {
         let (context, design) = (self.allocator.context(), self.allocator.design());
         let (resolved, zones) = self.allocator.resolve(request)?;
         let best = design.usable(zones, &resolved).next().filter(|_| may_use_up(&request));
-        let held = best.and_then(|zone| design.alloc_with(&self.guard(zone), &resolved));
-        if let Some(frame) = held {
+        if let Some(zone) = best
+            && let Some(frame) = design.alloc_with(&self.guard(zone), &resolved)
+        {
+            let frames = resolved.order.frames();
+            design.slot(self.cpu, zone).note_alloc(frames.get());
+            design.note_numa(self.cpu, zones, &resolved, zone, frames);
             return Ok(design.pfn_of(frame));
         }
         design.alloc_slowly(context, zones, &resolved).map(|frame| design.pfn_of(frame)).or_else(
@@ -134,7 +140,7 @@ impl<P: Platform> Tenure<'_, P> {
         let Some(frame) = design.blocks.index_of(pfn) else { return Err(Error::ForeignFrame) };
         let (word, mask) = ((frame / WORD_FRAMES) as usize, 1 << (frame % WORD_FRAMES));
         if order == Order::ZERO && design.blocks.are_single(word, mask) {
-            match design.free_at_home(self.home(), self.cpu, word, mask) {
+            match design.free_at_home(self.cpu, word, mask) {
                 AtHome::Done => return Ok(()),
                 AtHome::DoubleFree => return Err(Error::DoubleFree),
                 AtHome::Unusual => {

@@ -53,7 +53,6 @@ struct Level<P: Platform> {
 /// Written by what goes past the slots.
 #[repr(C, align(64))]
 struct Counters<P: Platform> {
-    allocated: P::U64,
     freed: P::U64,
     doubles: P::U64,
     claims: P::U64,
@@ -85,7 +84,6 @@ impl<P: Platform> Zone<P> {
             setup: Setup { node, kind, first_block, pool, partial, managed, watermarks },
             level: Level { free: zero(), kept: P::U32::new(0) },
             counts: Counters {
-                allocated: zero(),
                 freed: zero(),
                 doubles: zero(),
                 claims: zero(),
@@ -202,10 +200,7 @@ impl<P: Platform> Zone<P> {
         migratetype == MigrateType::Movable || pageblocks >= PAGEBLOCKS_MIN * cpus as u64
     }
 
-    pub(super) fn note_direct_alloc(&self, frames: u32) {
-        self.counts.allocated.fetch_add(u64::from(frames), Relaxed);
-    }
-
+    /// Counts frames that others had freed and that were found in a pageblock which no slot held.
     pub(super) fn note_direct_free(&self, frames: u32) {
         self.counts.freed.fetch_add(u64::from(frames), Relaxed);
     }
@@ -236,19 +231,13 @@ impl<P: Platform> Zone<P> {
         self.counts.steals.load(Relaxed)
     }
 
-    /// Frames that were added to pageblocks which slots held.
-    pub(super) fn added(&self) -> u64 {
-        self.counts.added.load(Relaxed)
-    }
-
-    /// What was handed out and taken back past the slots, the latter not yet among all that was,
+    /// What was found in pageblocks that no slot held, what was added to those that slots held,
     /// and what compaction did.
     pub(super) fn events(&self) -> Events {
         let frames = |word: &P::U64| FrameCount::new(word.load(Relaxed));
-        let Counters { allocated, freed, doubles, .. } = &self.counts;
+        let Counters { freed, doubles, added, .. } = &self.counts;
         Events {
-            allocated: frames(allocated),
-            allocated_directly: frames(allocated),
+            refilled: frames(added),
             freed_directly: frames(freed),
             double_frees_late: frames(doubles),
             ..self.with_compaction(CompactionState::events)
