@@ -53,16 +53,16 @@ pub struct ZoneSnapshot {
     pub marks: [u64; 3],
     /// Free blocks by order.
     pub free_blocks: Vec<u64>,
-    /// Free blocks by migratetype and order, where the design has such.
-    pub free_by_type: Option<Vec<Vec<u64>>>,
-    /// Pageblocks by migratetype, where the design has such.
-    pub pageblocks: Option<Vec<u64>>,
+    /// Free blocks by migratetype and order.
+    pub free_by_type: Vec<Vec<u64>>,
+    /// Pageblocks by migratetype.
+    pub pageblocks: Vec<u64>,
     /// Pageblocks that changed their migratetype for want of free blocks of another.
     pub claims: u64,
     /// Chunks taken from a pageblock of another migratetype.
     pub steals: u64,
-    /// Where frames were wanted, by name, where the design counts.
-    pub numa: Option<BTreeMap<String, u64>>,
+    /// Where frames were wanted, by name.
+    pub numa: BTreeMap<String, u64>,
 }
 
 impl Snapshot {
@@ -70,14 +70,14 @@ impl Snapshot {
     ///
     /// Cost: visits every free block, and takes the lock of each CPU's lists for a moment.
     pub fn of<P: Platform, D: Design<P>>(allocator: &PageAllocator<P, D>) -> Self {
-        let zones = allocator.zones().enumerate().map(|(index, zone)| {
-            let types = allocator.free_by_type(index);
-            ZoneSnapshot {
-                free_by_type: types.map(|types| types.blocks.map(Vec::from).to_vec()),
-                pageblocks: types.map(|types| types.pageblocks.to_vec()),
-                numa: allocator.numa_events(index).map(numa_by_name),
+        let zones = allocator.zones().enumerate().filter_map(|(index, zone)| {
+            let types = allocator.free_by_type(index)?;
+            Some(ZoneSnapshot {
+                free_by_type: types.blocks.map(Vec::from).to_vec(),
+                pageblocks: types.pageblocks.to_vec(),
+                numa: numa_by_name(allocator.numa_events(index)?),
                 ..ZoneSnapshot::of(&zone)
-            }
+            })
         });
         Snapshot { zones: zones.collect(), events: events_by_name(&allocator.events()) }
     }
@@ -106,13 +106,13 @@ impl Snapshot {
                 ("isolated", zone.isolated),
             ];
             rest.iter().try_for_each(|(name, count)| writeln!(text, "        {name:8} {count}"))?;
-            let numa = zone.numa.iter().flatten();
-            numa.into_iter().try_for_each(|(name, count)| writeln!(text, "      {name} {count}"))
+            let mut numa = zone.numa.iter();
+            numa.try_for_each(|(name, count)| writeln!(text, "      {name} {count}"))
         })
     }
 
     /// Free blocks by migratetype and order, and pageblocks by migratetype, as
-    /// `/proc/pagetypeinfo` has them. Zones of designs without free blocks by type are left out.
+    /// `/proc/pagetypeinfo` has them.
     pub fn pagetypeinfo(&self) -> String {
         let head = format!(
             "Page block order: {}\nPages per block:  {}\n\nFree blocks by migratetype and order\n",
@@ -120,7 +120,7 @@ impl Snapshot {
             Order::PAGEBLOCK.frames().get(),
         );
         let free = lines(&self.zones, |zone, text| {
-            for (blocks, of) in zone.free_by_type.iter().flatten().zip(MigrateType::ALL) {
+            for (blocks, of) in zone.free_by_type.iter().zip(MigrateType::ALL) {
                 write!(text, "{}, type {:>11}", zone.heading(), type_name(of))?;
                 blocks.iter().try_for_each(|count| write!(text, " {count:6}"))?;
                 writeln!(text)?;
@@ -129,9 +129,8 @@ impl Snapshot {
         });
         let names = MigrateType::ALL.map(|of| format!(" {:>12}", type_name(of))).concat();
         let blocks = lines(&self.zones, |zone, text| {
-            let Some(pageblocks) = &zone.pageblocks else { return Ok(()) };
             write!(text, "{}", zone.heading())?;
-            pageblocks.iter().try_for_each(|count| write!(text, " {count:12}"))?;
+            zone.pageblocks.iter().try_for_each(|count| write!(text, " {count:12}"))?;
             writeln!(text)
         });
         format!("{head}{free}\nNumber of blocks type {names}\n{blocks}")
@@ -148,7 +147,7 @@ impl Snapshot {
             ("pageblock_steal".to_owned(), self.sum(|zone| zone.steals)),
         ];
         let mut numa = BTreeMap::<&str, u64>::new();
-        for (name, count) in self.zones.iter().filter_map(|zone| zone.numa.as_ref()).flatten() {
+        for (name, count) in self.zones.iter().flat_map(|zone| &zone.numa) {
             *numa.entry(name).or_default() += count;
         }
         sums.extend(numa.into_iter().map(|(name, count)| (name.to_owned(), count)));
@@ -194,16 +193,10 @@ impl Snapshot {
         });
         metric(&mut text, "zone_free_blocks", "gauge", "Free blocks by order.", blocks);
         for name in NUMA {
-            let of = |zone: &ZoneSnapshot| zone.numa.as_ref()?.get(name).copied();
-            let values: Vec<_> = self
-                .zones
-                .iter()
-                .filter_map(|zone| of(zone).map(|count| (labelled(zone), count)))
-                .collect();
-            if !values.is_empty() {
-                let help = "Frames by where they were wanted and where they came from.";
-                metric(&mut text, &format!("{name}_frames_total"), "counter", help, values);
-            }
+            let of = |zone: &ZoneSnapshot| Some((labelled(zone), *zone.numa.get(name)?));
+            let values = self.zones.iter().filter_map(of);
+            let help = "Frames by where they were wanted and where they came from.";
+            metric(&mut text, &format!("{name}_frames_total"), "counter", help, values);
         }
         for (name, &count) in &self.events {
             let values = [(String::new(), count)];
@@ -312,8 +305,7 @@ mod tests {
         };
         let free: u64 = snapshot.zones.iter().map(|zone| zone.free).sum();
         assert_eq!(by_order(&zone.free_blocks), zone.free);
-        let by_type = zone.free_by_type.as_ref().unwrap();
-        assert_eq!(by_type.iter().map(|blocks| by_order(blocks)).sum::<u64>(), zone.free);
+        assert_eq!(zone.free_by_type.iter().map(|blocks| by_order(blocks)).sum::<u64>(), zone.free);
         assert!(snapshot.buddyinfo().starts_with("Node 0, zone   Normal"));
         assert!(snapshot.zoneinfo().contains(&format!("pages free     {}\n", zone.free)));
         assert!(snapshot.pagetypeinfo().contains("type     Movable"));

@@ -68,32 +68,23 @@ impl<P: Platform> NumaExceptions<P> {
         interleaved_to: Option<NodeId>,
         frames: FrameCount,
     ) {
+        // Relaxed: counters that order nothing.
+        let count = |word: &P::U64| {
+            word.fetch_add(frames.get(), Relaxed);
+        };
         if node != preferred {
-            from.note_miss(frames);
-            wanted.note_foreign(frames);
+            count(&from.miss);
+            count(&wanted.foreign);
         }
         if interleaved_to == Some(node) {
-            from.note_interleave_hit(frames);
+            count(&from.interleave_hit);
         }
-    }
-
-    // Relaxed below: counters that order nothing.
-
-    pub(crate) fn note_miss(&self, frames: FrameCount) {
-        self.miss.fetch_add(frames.get(), Relaxed);
-    }
-
-    pub(crate) fn note_foreign(&self, frames: FrameCount) {
-        self.foreign.fetch_add(frames.get(), Relaxed);
-    }
-
-    pub(crate) fn note_interleave_hit(&self, frames: FrameCount) {
-        self.interleave_hit.fetch_add(frames.get(), Relaxed);
     }
 
     /// Adds up the events of a CPU that took so many frames from the zone, and is near it or not.
     /// Hits are for [`NumaEvents::count_hits`], once all CPUs have been added.
     pub(crate) fn add_to(&self, events: &mut NumaEvents, taken: FrameCount, is_near: bool) {
+        // Relaxed: as in `note`.
         let frames = |word: &P::U64| FrameCount::new(word.load(Relaxed));
         events.miss += frames(&self.miss);
         events.foreign += frames(&self.foreign);

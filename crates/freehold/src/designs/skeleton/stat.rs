@@ -113,19 +113,13 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         frames: FrameCount,
     ) {
         let Some(preferred) = zones.first().map(|&zone| ZoneIndex(zone)) else { return };
-        let node = self.zone(from).node();
-        if node == self.zone(preferred).node() && !request.interleaved {
+        if self.zone(from).node() == self.zone(preferred).node() && !request.interleaved {
             return;
         }
         let cpu = context.topology.fold(context.platform.cpu());
-        let of = |zone| &self.stat_of(cpu, zone).numa;
-        if node != self.zone(preferred).node() {
-            of(from).note_miss(frames);
-            of(preferred).note_foreign(frames);
-        }
-        if request.interleaved && request.node == Some(node) {
-            of(from).note_interleave_hit(frames);
-        }
+        let place = |zone| (self.zone(zone).node(), &self.stat_of(cpu, zone).numa);
+        let interleaved_to = request.node.filter(|_| request.interleaved);
+        NumaExceptions::note(place(preferred), place(from), interleaved_to, frames);
     }
 
     /// The NUMA events of the zone at `index`.
