@@ -345,6 +345,26 @@ mod tests {
     }
 
     #[test]
+    fn isolated_pageblocks_that_are_freed_together_come_and_go_each_by_itself() {
+        let bench: Workbench<Baseline> = Workbench::new(1024, &fixed(Default::default(), 1, 1));
+        let (first, second) = (FrameIndex(0), FrameIndex(512));
+        let all = Order::BUDDY_MAX;
+        let taken = bench.lock().buddy.take_smallest(all, MigrateType::Movable);
+        bench.lock().sub_free(all.frames());
+        assert_eq!(taken, Some(first));
+        assert!(bench.lock().isolate(first) && bench.lock().isolate(second));
+        assert_eq!(bench.lock().give(first, all, None), FrameCount::ZERO);
+        bench.lock().release(first);
+        assert!(bench.lock().isolate(first));
+        bench.lock().release(second);
+        assert_eq!((bench.level(), bench.lock().isolated().get()), (512, 512));
+        bench.lock().release(first);
+        assert_eq!((bench.level(), bench.lock().isolated().get()), (1024, 0));
+        assert_eq!(bench.in_zone(10, BlockType::Movable), [0]);
+        bench.check();
+    }
+
+    #[test]
     fn what_is_freed_to_an_isolated_pageblock_stays_there() {
         let bench: Workbench<Baseline> = Workbench::new(512, &fixed(Default::default(), 1, 1));
         bench.alloc_frames(2);

@@ -235,12 +235,10 @@ impl<P: Platform> BlockTable<P> {
         self.set_type(frame, of, former);
     }
 
-    /// Whether some but not all blocks of the block of `order` at `head` are isolated. The caller
-    /// holds the zone lock.
-    pub(crate) fn is_partly_isolated(&self, head: FrameIndex, order: Order) -> bool {
-        let is_isolated = |frame| self.block_type(frame) == BlockType::Isolated;
-        let first = is_isolated(head);
-        pageblocks(head, order).any(|frame| is_isolated(frame) != first)
+    /// Whether any block of the block of `order` at `head` is isolated. The caller holds the zone
+    /// lock.
+    pub(crate) fn has_isolated(&self, head: FrameIndex, order: Order) -> bool {
+        pageblocks(head, order).any(|frame| self.block_type(frame) == BlockType::Isolated)
     }
 
     /// The CPU that owns the block that `frame` lies in.

@@ -222,8 +222,9 @@ impl<P: Platform, B: Beside<P>> ZoneGuard<'_, P, B> {
     /// Frees a block, merging it; returns the frames by which the level rises, which the caller
     /// books with [`ZoneGuard::add_free`]. Those of an isolated pageblock are booked here.
     pub(crate) fn give(&self, block: FrameIndex, order: Order, end: Option<End>) -> FrameCount {
-        if order > Order::PAGEBLOCK && self.buddy.tables.blocks.is_partly_isolated(block, order) {
-            // What is isolated goes elsewhere than the rest.
+        if order > Order::PAGEBLOCK && self.buddy.tables.blocks.has_isolated(block, order) {
+            // What is isolated goes elsewhere than the rest, and each pageblock by itself: they may
+            // be released one after the other.
             let parts = pageblocks(block, order);
             return parts.map(|part| self.give(part, Order::PAGEBLOCK, end)).sum();
         }
