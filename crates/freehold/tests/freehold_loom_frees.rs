@@ -45,6 +45,23 @@ fn two_frees_of_one_frame_at_home_and_remotely() {
     free_one_frame_twice([1, 0]);
 }
 
+/// The same with the last frame of a pageblock that is in use: the free at home makes it whole, and
+/// from then on nobody harvests it.
+#[test]
+fn the_last_frame_of_a_pageblock_is_freed_at_home_and_remotely() {
+    explore(2, || {
+        let machine = aside::<Sound>(2);
+        (0..BLOCK).filter(|&frame| frame != 7).for_each(|frame| free(&machine, frame));
+        let other = on_cpu(&machine, 1, |machine| machine.free(Pfn::new(7), Order::ZERO));
+        run_on(0);
+        let outcomes = [machine.free(Pfn::new(7), Order::ZERO), join(other)];
+        let freed = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;
+        assert!(freed > 0, "{outcomes:?}");
+        assert_eq!(machine.events().double_frees_late.get(), freed - 1);
+        check_held(&machine, BLOCK);
+    });
+}
+
 /// A second free of a frame that was freed before, while the holder harvests it: one place or the
 /// other says that it is free.
 #[test]

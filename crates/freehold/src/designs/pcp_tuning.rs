@@ -47,8 +47,8 @@ impl PcpMode {
     /// The most frames that move under one hold of the zone lock.
     pub(crate) fn hold_frames_max<P: Platform>(&self, pcp: &PerCpuPages<P>) -> u32 {
         match *self {
-            PcpMode::Fixed { batch, .. } => batch.max(1),
-            PcpMode::Auto { batch_scale } => pcp.batch.get().max(1) << batch_scale,
+            PcpMode::Fixed { batch, .. } => batch,
+            PcpMode::Auto { batch_scale } => pcp.batch.get() << batch_scale,
         }
     }
 
@@ -125,9 +125,7 @@ impl PcpMode {
                 let count = pcp.count.get();
                 (count >= high).then(|| batch.max(count - high + 1))
             }
-            PcpMode::Auto { .. } => {
-                tune_free(pcp, order, blocks, self.hold_frames_max(pcp), below_high)
-            }
+            PcpMode::Auto { batch_scale } => tune_free(pcp, order, blocks, batch_scale, below_high),
         }
     }
 
@@ -155,7 +153,7 @@ fn tune_free<P: Platform>(
     pcp: &PerCpuPages<P>,
     order: Order,
     blocks: usize,
-    most: u32,
+    batch_scale: u32,
     below_high: impl FnOnce() -> bool,
 ) -> Option<u32> {
     pcp.alloc_factor.set(halve(pcp.alloc_factor.get(), blocks));
@@ -168,6 +166,7 @@ fn tune_free<P: Platform>(
         && pcp.freed_high_order.get() != 0
         && count >= batch;
     pcp.freed_high_order.set(u32::from(small_block));
+    let most = batch << batch_scale;
     if pcp.free_count.get() < most {
         pcp.free_count.set(pcp.free_count.get() + ((blocks as u32) << order.get()));
     }

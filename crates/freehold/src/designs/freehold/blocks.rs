@@ -406,6 +406,16 @@ impl<P: Platform> Blocks<P> {
         })
     }
 
+    /// Forgets what others have freed of a pageblock that has just been marked as whole: such
+    /// frames were freed twice at the same time. Returns how many. A read-modify-write of every
+    /// word, as the last look of `harvest`: whoever frees such a frame after it sees the mark.
+    pub(super) fn forget_remote(&self, block: BlockIndex) -> u32 {
+        // Acquire and release: as in `harvest`.
+        let forget = |word| self.maps.get::<REMOTE>(word).swap(0, AcqRel);
+        // To count is dear without an instruction for it, and there is next to never any.
+        block.words().map(forget).filter(|&freed| freed != 0).map(u64::count_ones).sum()
+    }
+
     /// How many frames of a pageblock are free, without those that others have freed.
     pub(super) fn count_free(&self, block: BlockIndex) -> u32 {
         block.words().map(|word| self.free(word).count_ones()).sum()

@@ -95,10 +95,14 @@ impl<P: Platform> Freehold<P> {
     /// pool.
     pub(super) fn give_whole(&self, block: BlockIndex) {
         self.blocks.unfix_all(block);
-        self.blocks.update(block, |state| {
+        let before = self.blocks.update(block, |state| {
             state.used(Use::Whole, Order::ZERO).held_by(Holder::Nobody).listed(false)
         });
-        self.forest.insert(self.zone(self.blocks.zone(block)).pool(), self.bit(block));
+        let zone = self.zone(self.blocks.zone(block));
+        if before.used_for() == Use::Split {
+            zone.note_doubles(self.blocks.forget_remote(block));
+        }
+        self.forest.insert(zone.pool(), self.bit(block));
     }
 
     /// Where a CPU begins to look for pageblocks of a tree: for movable content in a stretch of its
@@ -274,6 +278,7 @@ impl<P: Platform> Freehold<P> {
         }
         self.blocks.unfix_all(block);
         self.blocks.update(block, |state| state.used(Use::Whole, Order::ZERO).listed(false));
+        guard.slot.note_doubles(self.blocks.forget_remote(block));
         guard.slot.set_spare(Some(block));
         self.zone(guard.zone).note_kept();
     }
