@@ -118,9 +118,6 @@ impl<P: Platform> Isolation<'_, P> {
 
     /// Hands out the frames of a span, all of which are free, in the largest blocks that fit.
     pub(super) fn take(mut self, context: Context<'_, P>, span: Span, migratetype: MigrateType) {
-        let zone = self.design.blocks.zone(BlockIndex::of_frame(span.first));
-        let frames = FrameCount::new(u64::from(span.end - span.first));
-        self.design.note_direct_alloc(context, zone, frames);
         let mut at = span.first;
         while at < span.end {
             let order = largest_block::<P>(self.design.blocks.pfn_of(at), span.end - at);
@@ -133,5 +130,8 @@ impl<P: Platform> Isolation<'_, P> {
             }
             at += order.frames().get() as u32;
         }
+        let zone = self.design.blocks.zone(BlockIndex::of_frame(span.first));
+        let frames = FrameCount::new(u64::from(span.end - span.first));
+        self.design.note_direct_alloc(context, zone, frames);
     }
 }

@@ -55,8 +55,8 @@ impl<P: Platform> Freehold<P> {
             }
         };
         self.zone(zone).sub_free(order.frames().get() as u32);
-        self.note_direct_alloc(context, zone, order.frames());
         self.hand_out(block, order, migratetype);
+        self.note_direct_alloc(context, zone, order.frames());
         Some(block.frame())
     }
 

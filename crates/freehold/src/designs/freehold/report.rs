@@ -100,10 +100,8 @@ impl<P: Platform> Freehold<P> {
     /// Nobody counts what is freed. What is in use is read off the bitmaps, each frame at some
     /// moment of the look, and that pageblocks change hands meanwhile makes no difference to it.
     /// So what was handed out less what was freed lacks at most what calls under way do, and so
-    /// does each of the two.
+    /// does each of the two; neither is ever ahead of the truth.
     pub(super) fn sum_events(&self, context: Context<'_, P>) -> Events {
-        // Before what was handed out, so that of this nothing is missing that is in use.
-        let used: u64 = self.blocks.all().map(|block| u64::from(self.count_used(block))).sum();
         let mut events = Events::default();
         for zone in self.zone_indexes() {
             events.add(&self.zone(zone).events());
@@ -113,7 +111,9 @@ impl<P: Platform> Freehold<P> {
                 self.zone_indexes().for_each(|zone| events.add(&self.slot(cpu, zone).events()));
             });
         }
-        // A frame may have been taken and not yet counted.
+        // After what was handed out: of that, only what is not in use any more has been freed.
+        let used: u64 = self.blocks.all().map(|block| u64::from(self.count_used(block))).sum();
+        // More may have been handed out since.
         events.freed = FrameCount::new(events.allocated.get().saturating_sub(used));
         events
     }

@@ -8,7 +8,7 @@
 //! Of where frames were wanted, only the exceptions are counted: what was taken and not missed was
 //! hit, and who took it tells whether it was near.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::Freehold;
 use super::guard::SlotGuard;
@@ -42,11 +42,11 @@ impl<P: Platform> CpuStat<P> {
         }
     }
 
-    // Relaxed below: counts that order nothing.
-
     /// Adds what was counted here to the events of a slot.
     pub(super) fn add_to(&self, events: &mut Events) {
-        let frames = |word: &P::U64| FrameCount::new(word.load(Relaxed));
+        // Acquire: pairs with the release of who counted the frames, so that a look at the bitmaps
+        // that follows sees that they are in use, or have been.
+        let frames = |word: &P::U64| FrameCount::new(word.load(Acquire));
         let directly = frames(&self.allocated_directly);
         events.allocated += frames(&self.borrowed) + directly;
         events.allocated_directly += directly;
@@ -71,11 +71,12 @@ impl<P: Platform> Freehold<P> {
         if guard.cpu == here {
             guard.slot.note_alloc(frames);
         } else {
-            self.slot(here, guard.zone).stat().borrowed.fetch_add(frames, Relaxed);
+            // Release: as in `note_direct_alloc`.
+            self.slot(here, guard.zone).stat().borrowed.fetch_add(frames, Release);
         }
     }
 
-    /// Counts frames that were taken past all slots.
+    /// Counts frames that have been taken past all slots.
     pub(super) fn note_direct_alloc(
         &self,
         context: Context<'_, P>,
@@ -83,7 +84,8 @@ impl<P: Platform> Freehold<P> {
         frames: FrameCount,
     ) {
         let stat = self.slot(self.cpu_here(context), zone).stat();
-        stat.allocated_directly.fetch_add(frames.get(), Relaxed);
+        // Release: whoever sees the count sees that the frames are in use; see `CpuStat::add_to`.
+        stat.allocated_directly.fetch_add(frames.get(), Release);
     }
 
     /// Counts frames that were given back past all slots.
@@ -94,6 +96,7 @@ impl<P: Platform> Freehold<P> {
         frames: FrameCount,
     ) {
         let stat = self.slot(self.cpu_here(context), zone).stat();
+        // Relaxed: a count that orders nothing.
         stat.freed_directly.fetch_add(frames.get(), Relaxed);
     }
 
