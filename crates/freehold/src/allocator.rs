@@ -230,8 +230,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     ///
     /// [`Error::DoubleFree`], [`Error::ForeignFrame`], [`Error::Misaligned`],
     /// [`Error::WrongOrder`], [`Error::OrderTooLarge`]; nothing has changed then. Of two frees of
-    /// one block that race, exactly one succeeds; with the design `freehold`, two of a single frame
-    /// may both, which is counted once it is found
+    /// one block that race, exactly one succeeds; with the design `freehold`, both may if one is of
+    /// a single frame, which is counted once it is found
     /// ([`Events::double_frees_late`](crate::Events::double_frees_late)).
     #[inline]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{Platform, Word};
+use crate::request::Request;
 use crate::units::{FrameCount, NodeId};
 
 /// Where the frames that were handed out of one zone were wanted, and by whom: Linux's NUMA events.
@@ -61,11 +62,12 @@ impl<P: Platform> NumaExceptions<P> {
     }
 
     /// Counts frames that came from one zone where another was preferred, each of these with its
-    /// node, or which interleaving had come from the node that it chose.
+    /// node, or which interleaving had come from the node that it chose: the request's, which is
+    /// filled in.
     pub(crate) fn note(
+        request: &Request,
         (preferred, wanted): (NodeId, &Self),
         (node, from): (NodeId, &Self),
-        interleaved_to: Option<NodeId>,
         frames: FrameCount,
     ) {
         // Relaxed: counters that order nothing.
@@ -76,7 +78,7 @@ impl<P: Platform> NumaExceptions<P> {
             count(&from.miss);
             count(&wanted.foreign);
         }
-        if interleaved_to == Some(node) {
+        if request.interleaved && request.node == Some(node) {
             count(&from.interleave_hit);
         }
     }

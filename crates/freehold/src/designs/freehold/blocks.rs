@@ -365,11 +365,6 @@ impl<P: Platform> Blocks<P> {
         self.maps.get::<REMOTE>(word).fetch_or(mask, AcqRel)
     }
 
-    /// Undoes [`Blocks::free_remotely`]; returns those that had not been harvested.
-    pub(super) fn take_back(&self, word: usize, mask: u64) -> u64 {
-        self.maps.get::<REMOTE>(word).fetch_and(!mask, AcqRel)
-    }
-
     /// Moves frames that others have freed to the free ones. The caller holds the pageblock.
     ///
     /// With `last`, it is the last look before the caller no longer cares for the pageblock, and so
@@ -406,14 +401,15 @@ impl<P: Platform> Blocks<P> {
         })
     }
 
-    /// Forgets what others have freed of a pageblock that has just been marked as whole: such
-    /// frames were freed twice at the same time. Returns how many. A read-modify-write of every
-    /// word, as the last look of `harvest`: whoever frees such a frame after it sees the mark.
+    /// Forgets what others have freed of a whole pageblock that the caller has for itself alone;
+    /// returns how many frames that were.
     pub(super) fn forget_remote(&self, block: BlockIndex) -> u32 {
-        // Acquire and release: as in `harvest`.
-        let forget = |word| self.maps.get::<REMOTE>(word).swap(0, AcqRel);
-        // To count is dear without an instruction for it, and there is next to never any.
-        block.words().map(forget).filter(|&freed| freed != 0).map(u64::count_ones).sum()
+        let forget = |word| match self.remote(word) {
+            0 => 0,
+            // Acquire and release: as in `harvest`.
+            _ => self.maps.get::<REMOTE>(word).swap(0, AcqRel).count_ones(),
+        };
+        block.words().map(forget).sum()
     }
 
     /// How many frames of a pageblock are free, without those that others have freed.

@@ -151,21 +151,13 @@ impl<P: Platform> Freehold<P> {
         if before & mask != mask {
             self.notify(block);
         }
-        if before & mask != 0 || self.take_back_from_whole(block, word, mask) {
+        if before & mask != 0 {
             return Err(Error::DoubleFree);
         }
         if free | before | mask == !0 {
             self.finish(context, block);
         }
         Ok(())
-    }
-
-    /// Undoes a free of frames that somebody else has freed at the same time, as is plain from
-    /// their pageblock's having become whole before. Says whether they were such, and were not
-    /// found to be yet.
-    fn take_back_from_whole(&self, block: BlockIndex, word: usize, mask: u64) -> bool {
-        self.blocks.state(block).used_for() == Use::Whole
-            && self.blocks.take_back(word, mask) & mask != 0
     }
 
     /// Frees frames of a pageblock that nobody holds by making the running CPU's slot its holder,

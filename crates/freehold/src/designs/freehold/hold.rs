@@ -94,15 +94,23 @@ impl<P: Platform> Freehold<P> {
     /// Puts a whole pageblock, which the caller holds and whose frames are in the level, into the
     /// pool.
     pub(super) fn give_whole(&self, block: BlockIndex) {
+        self.mark_whole(block, Holder::Nobody);
+        self.forest.insert(self.zone(self.blocks.zone(block)).pool(), self.bit(block));
+    }
+
+    /// Marks a pageblock that the caller holds as whole, and as held by `holder` from now on.
+    fn mark_whole(&self, block: BlockIndex, holder: Holder) {
         self.blocks.unfix_all(block);
-        let before = self.blocks.update(block, |state| {
-            state.used(Use::Whole, Order::ZERO).held_by(Holder::Nobody).listed(false)
+        self.blocks.update(block, |state| {
+            state.used(Use::Whole, Order::ZERO).held_by(holder).listed(false)
         });
-        let zone = self.zone(self.blocks.zone(block));
-        if before.used_for() == Use::Split {
-            zone.note_doubles(self.blocks.forget_remote(block));
-        }
-        self.forest.insert(zone.pool(), self.bit(block));
+    }
+
+    /// Forgets what others have freed of a whole pageblock that the caller has for itself alone,
+    /// and is about to use frame by frame: its frames were free already, so these were freed twice
+    /// at the same time. Left alone, they would be free while in use.
+    pub(super) fn forget_doubles(&self, block: BlockIndex) {
+        self.zone(self.blocks.zone(block)).note_doubles(self.blocks.forget_remote(block));
     }
 
     /// Where a CPU begins to look for pageblocks of a tree: for movable content in a stretch of its
@@ -137,6 +145,7 @@ impl<P: Platform> Freehold<P> {
         if let Holder::Cpu(_) = holder {
             self.set_fixed_for(block, migratetype);
         }
+        self.forget_doubles(block);
         self.blocks.update(block, |state| {
             let state = state.used(Use::Split, Order::ZERO).of_type(migratetype);
             state.held_by(holder).listed(false)
@@ -276,9 +285,7 @@ impl<P: Platform> Freehold<P> {
         if guard.slot.spare().is_some() {
             return self.part_with_whole(guard, block);
         }
-        self.blocks.unfix_all(block);
-        self.blocks.update(block, |state| state.used(Use::Whole, Order::ZERO).listed(false));
-        guard.slot.note_doubles(self.blocks.forget_remote(block));
+        self.mark_whole(block, Holder::Cpu(guard.cpu));
         guard.slot.set_spare(Some(block));
         self.zone(guard.zone).note_kept();
     }

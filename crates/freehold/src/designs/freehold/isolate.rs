@@ -77,6 +77,7 @@ impl<P: Platform> Freehold<P> {
     /// uses it next decides for what.
     fn begin_use(&self, block: BlockIndex) {
         self.blocks.unfix_all(block);
+        self.forget_doubles(block);
         self.blocks.update(block, |state| {
             let state = state.used(Use::Split, Order::ZERO).of_type(MigrateType::Movable);
             state.held_by(Holder::Walker).listed(false)

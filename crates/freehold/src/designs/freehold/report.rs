@@ -25,7 +25,8 @@ impl<P: Platform> Freehold<P> {
             let state = self.blocks.state(block);
             let free = || self.blocks.count_free(block) + self.blocks.count_remote(block);
             match (state.used_for(), state.holder()) {
-                (Use::Split | Use::Whole, Holder::Cpu(_)) => per_cpu += free(),
+                (Use::Whole, Holder::Cpu(_)) => per_cpu += FRAMES,
+                (Use::Split, Holder::Cpu(_)) => per_cpu += free(),
                 (Use::Split, _) if state.is_isolated() => isolated += free(),
                 _ => {}
             }
@@ -112,9 +113,13 @@ impl<P: Platform> Freehold<P> {
             });
         }
         // After what was handed out: of that, only what is not in use any more has been freed.
-        let used: u64 = self.blocks.all().map(|block| u64::from(self.count_used(block))).sum();
+        let count = |count: fn(&Self, BlockIndex) -> u32| {
+            FrameCount::new(self.blocks.all().map(|block| u64::from(count(self, block))).sum())
+        };
+        let used = count(Self::count_used);
         // More may have been handed out since.
-        events.freed = FrameCount::new(events.allocated.get().saturating_sub(used));
+        events.freed = FrameCount::new(events.allocated.get().saturating_sub(used.get()));
+        events.double_frees_late += count(Self::count_doubles);
         events
     }
 
@@ -125,6 +130,15 @@ impl<P: Platform> Freehold<P> {
             Use::Huge | Use::HugeTail => FRAMES,
             // If it was handed out whole since this look at its state, then it was free before.
             Use::Split => block.words().map(|word| self.blocks.used(word).count_ones()).sum(),
+        }
+    }
+
+    /// How many frames of a pageblock that is not in use frame by frame were freed once more, and
+    /// will be forgotten when it is.
+    fn count_doubles(&self, block: BlockIndex) -> u32 {
+        match self.blocks.state(block).used_for() {
+            Use::Split => 0,
+            _ => self.blocks.count_remote(block),
         }
     }
 }

@@ -129,8 +129,7 @@ impl<P: Platform> Freehold<P> {
         frames: FrameCount,
     ) {
         let place = |zone| (self.zone(zone).node(), &self.slot(cpu, zone).stat().numa);
-        let interleaved_to = request.node.filter(|_| request.interleaved);
-        NumaExceptions::note(place(preferred), place(from), interleaved_to, frames);
+        NumaExceptions::note(request, place(preferred), place(from), frames);
     }
 
     /// The NUMA events of the zone at `index`.

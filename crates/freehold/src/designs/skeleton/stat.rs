@@ -118,8 +118,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
         let cpu = context.topology.fold(context.platform.cpu());
         let place = |zone| (self.zone(zone).node(), &self.stat_of(cpu, zone).numa);
-        let interleaved_to = request.node.filter(|_| request.interleaved);
-        NumaExceptions::note(place(preferred), place(from), interleaved_to, frames);
+        NumaExceptions::note(request, place(preferred), place(from), frames);
     }
 
     /// The NUMA events of the zone at `index`.
