@@ -40,6 +40,24 @@ fn a_lock_a_group_keeps_tasks_apart() {
 }
 
 #[test]
+fn pages_are_listed_on_the_host() {
+    let small = ["task_bytes=1MiB", "samples=2", "sample_ms=20"];
+    let faults = |lru, groups| {
+        let sets = [&small[..], &[lru, groups]].concat();
+        let sets: Vec<_> = sets.iter().flat_map(|&set| ["--set", set]).collect();
+        result(&[&["run", "page-fault"], &sets[..]].concat())
+    };
+    for lru in ["lru=node", "lru=group"] {
+        for groups in ["groups=tasks", "groups=one"] {
+            let specific = &faults(lru, groups)["workload_specific"];
+            assert!(specific["lru_ns"].as_f64().unwrap() != 0.0, "{lru} {groups}: {specific}");
+        }
+    }
+    let off = &faults("lru=off", "groups=tasks")["workload_specific"];
+    assert_eq!(off["lru_ns"], 0.0);
+}
+
+#[test]
 fn files_are_read_twice_on_every_machine() {
     let small = ["--set", "file_bytes=256KiB", "--set", "share_bytes=64KiB"];
     let read = |more: &[&str]| result(&[&["run", "read-twice"], &small[..], more].concat());

@@ -13,6 +13,8 @@ use freehold::{CpuId, Order, Pfn, Request, Setting};
 use freehold_host::{ArenaBuilder, FrameArena, Host, Snapshot};
 use serde_json::{Map, json};
 
+use super::host_pages::Pages;
+use super::lists::{self, PageLists};
 use super::task_frames;
 use crate::books::check_all_back;
 use crate::catalog::with_design;
@@ -32,7 +34,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "samples",
         values: "1..=1000",
         default: "5",
-        meaning: "samples taken with memory touched, and as many without",
+        meaning: "samples taken of whole faults, and as many of each part that is left out",
     },
     Setting {
         name: "sample_ms",
@@ -53,6 +55,7 @@ struct Options {
     samples: usize,
     sample: Duration,
     huge_pages: bool,
+    lists: Option<PageLists>,
 }
 
 impl Options {
@@ -62,13 +65,34 @@ impl Options {
             samples: given.number(SETTINGS, "samples", 1..=1000)?,
             sample: Duration::from_millis(given.number(SETTINGS, "sample_ms", 1..=60_000)? as u64),
             huge_pages: given.word(SETTINGS, "huge_pages", &[("on", true), ("off", false)])?,
+            lists: PageLists::parse(given, lists::ON_HOST)?,
         })
     }
+
+    /// What samples are taken of, in turn.
+    fn parts(&self) -> &'static [Part] {
+        match self.lists {
+            Some(_) => &[Part::Whole, Part::Unlisted, Part::Untouched],
+            None => &[Part::Whole, Part::Untouched],
+        }
+    }
+}
+
+/// What of a fault is done in a sample.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// All of it.
+    Whole,
+    /// The memory is allocated and written to.
+    Unlisted,
+    /// The memory is allocated.
+    Untouched,
 }
 
 /// How many steps of progress a cell has.
 pub(super) fn steps(given: &Assignments) -> Result<u64> {
-    Ok(2 * Options::parse(given)?.samples as u64 + 2)
+    let options = Options::parse(given)?;
+    Ok((options.parts().len() * options.samples) as u64 + 2)
 }
 
 /// Runs one cell on the real machine.
@@ -85,19 +109,21 @@ fn run_on<D: HostDesign>(cell: &HostCell<'_>, progress: &Progress) -> Result<Mea
     check_all_back(&arena.allocator(), arena.total_frames())?;
 
     let cpus = cell.cpus.len() as f64;
-    let touched = Summary::of(&samples.touched);
-    let untouched = Summary::of(&samples.untouched);
+    let whole = Summary::of(&samples.whole);
     // Every CPU does one thing after the other, so a CPU second divided by the faults of a CPU is
     // the time of a fault.
-    let fault_ns = cpus * 1e9 / touched.median;
-    let allocator_ns = cpus * 1e9 / untouched.median;
+    let ns = |summary: &Summary| cpus * 1e9 / summary.median;
+    let (fault_ns, allocator_ns) = (ns(&whole), ns(&Summary::of(&samples.untouched)));
+    let unlisted = options.lists.map(|_| ns(&Summary::of(&samples.unlisted)));
+    let unlisted_ns = unlisted.unwrap_or(fault_ns);
     let mut specific = Map::from_iter([
         ("fault_ns".to_owned(), json!(fault_ns)),
         ("allocator_ns".to_owned(), json!(allocator_ns)),
         ("allocator_lock_pairs".to_owned(), json!(allocator_ns / yardstick.lock_pair_ns.median)),
-        ("touch_ns".to_owned(), json!(fault_ns - allocator_ns)),
-        ("samples_per_second".to_owned(), json!(samples.touched)),
-        ("spread".to_owned(), json!(touched.spread())),
+        ("touch_ns".to_owned(), json!(unlisted_ns - allocator_ns)),
+        ("lru_ns".to_owned(), json!(fault_ns - unlisted_ns)),
+        ("samples_per_second".to_owned(), json!(samples.whole)),
+        ("spread".to_owned(), json!(whole.spread())),
         ("task_bytes".to_owned(), json!(options.task_frames as u64 * FRAME_BYTES)),
     ]);
     specific.extend(yardstick.fields());
@@ -105,7 +131,7 @@ fn run_on<D: HostDesign>(cell: &HostCell<'_>, progress: &Progress) -> Result<Mea
         unit: "faults",
         count: samples.faults,
         seconds: samples.seconds,
-        per_second: touched.median,
+        per_second: whole.median,
     };
     Ok(Measured { work, simulated: None, fragmentation: None, state, specific })
 }
@@ -126,11 +152,14 @@ fn arena_for<D: HostDesign>(cell: &HostCell<'_>, options: &Options) -> Result<Fr
 /// What the tasks share.
 struct Shared<'a, D: HostDesign> {
     arena: &'a FrameArena<D>,
+    pages: Option<Pages<'a, D>>,
     task_frames: usize,
     start: Barrier,
     stop: AtomicBool,
     /// Whether the tasks write to the memory that they allocate.
     touch: AtomicBool,
+    /// Whether they put it on lists.
+    list: AtomicBool,
     counters: Vec<Counter>,
     error: Mutex<Option<anyhow::Error>>,
 }
@@ -145,7 +174,8 @@ struct Counter {
 
 #[derive(Default)]
 struct Samples {
-    touched: Vec<f64>,
+    whole: Vec<f64>,
+    unlisted: Vec<f64>,
     untouched: Vec<f64>,
     faults: u64,
     seconds: f64,
@@ -159,10 +189,12 @@ fn sample<D: HostDesign>(
 ) -> Result<(Samples, Snapshot)> {
     let shared = Shared {
         arena,
+        pages: options.lists.map(|lists| Pages::new(arena, lists, cpus.len())).transpose()?,
         task_frames: options.task_frames,
         start: Barrier::new(cpus.len()),
         stop: AtomicBool::new(false),
         touch: AtomicBool::new(true),
+        list: AtomicBool::new(true),
         counters: cpus.iter().map(|_| Counter::default()).collect(),
         error: Mutex::new(None),
     };
@@ -182,10 +214,11 @@ fn sample<D: HostDesign>(
         shared.stop.store(true, Relaxed);
         (samples, state)
     });
-    match shared.error.into_inner().expect("no task panics") {
-        Some(error) => Err(error),
-        None => Ok(samples),
+    if let Some(error) = shared.error.into_inner().expect("no task panics") {
+        return Err(error);
     }
+    shared.pages.map_or(Ok(()), Pages::finish)?;
+    Ok(samples)
 }
 
 fn run_task<D: HostDesign>(shared: &Shared<'_, D>, task: usize, cpu: CpuId) -> Result<()> {
@@ -193,12 +226,17 @@ fn run_task<D: HostDesign>(shared: &Shared<'_, D>, task: usize, cpu: CpuId) -> R
     let bound = bind(cpu);
     shared.start.wait();
     bound?;
+    let allocator = shared.arena.allocator();
     let mut held = Vec::with_capacity(shared.task_frames);
     while !shared.stop.load(Relaxed) {
-        let outcome = pass(shared, &shared.counters[task], &mut held);
-        for pfn in held.drain(..) {
-            shared.arena.allocator().free(pfn, Order::ZERO)?;
+        let touch = shared.touch.load(Relaxed);
+        let pages = shared.pages.as_ref().filter(|_| shared.list.load(Relaxed));
+        let outcome = pass(shared, task, touch, pages, &mut held);
+        match pages {
+            Some(pages) => pages.unmap(&held)?,
+            None => held.iter().try_for_each(|&pfn| allocator.free(pfn, Order::ZERO))?,
         }
+        held.clear();
         outcome?;
     }
     Ok(())
@@ -207,12 +245,14 @@ fn run_task<D: HostDesign>(shared: &Shared<'_, D>, task: usize, cpu: CpuId) -> R
 /// Faults in a task's memory once.
 fn pass<D: HostDesign>(
     shared: &Shared<'_, D>,
-    counter: &Counter,
+    task: usize,
+    touch: bool,
+    pages: Option<&Pages<'_, D>>,
     held: &mut Vec<Pfn>,
 ) -> Result<()> {
     /// A fault is counted with the others of its batch, so that counting costs next to nothing.
     const BATCH: usize = 64;
-    let touch = shared.touch.load(Relaxed);
+    let counter = &shared.counters[task];
     counter.passes.fetch_add(1, Relaxed);
     while held.len() < shared.task_frames {
         let batch = BATCH.min(shared.task_frames - held.len());
@@ -220,6 +260,9 @@ fn pass<D: HostDesign>(
             let pfn = shared.arena.allocator().alloc(Request::default())?;
             if touch {
                 shared.arena.store_byte(pfn, 1);
+            }
+            if let Some(pages) = pages {
+                pages.map(pfn, task)?;
             }
             held.push(pfn);
         }
@@ -229,39 +272,43 @@ fn pass<D: HostDesign>(
     Ok(())
 }
 
-/// Alternates between samples with memory touched and without.
+/// Takes samples of all parts, in turn.
 fn take_samples<D: HostDesign>(
     shared: &Shared<'_, D>,
     options: &Options,
     progress: &Progress,
 ) -> Samples {
     let mut samples = Samples::default();
-    settle(shared, true);
+    settle(shared, Part::Whole);
     thread::sleep(options.sample);
     progress.step();
     for _ in 0..options.samples {
-        for touch in [true, false] {
-            settle(shared, touch);
+        for &part in options.parts() {
+            settle(shared, part);
             let (start, before) = (Instant::now(), faults(shared));
             thread::sleep(options.sample);
             let (seconds, count) = (start.elapsed().as_secs_f64(), faults(shared) - before);
             progress.step();
-            if touch {
-                samples.touched.push(count as f64 / seconds);
-                samples.faults += count;
-                samples.seconds += seconds;
-            } else {
-                samples.untouched.push(count as f64 / seconds);
+            let per_second = count as f64 / seconds;
+            match part {
+                Part::Whole => {
+                    samples.whole.push(per_second);
+                    samples.faults += count;
+                    samples.seconds += seconds;
+                }
+                Part::Unlisted => samples.unlisted.push(per_second),
+                Part::Untouched => samples.untouched.push(per_second),
             }
         }
     }
     samples
 }
 
-/// Switches touching on or off, and waits until every task has begun a pass that knows it.
-fn settle<D: HostDesign>(shared: &Shared<'_, D>, touch: bool) {
+/// Says what is to be done, and waits until every task has begun a pass that knows it.
+fn settle<D: HostDesign>(shared: &Shared<'_, D>, part: Part) {
     let passes = || shared.counters.iter().map(|counter| counter.passes.load(Relaxed));
-    shared.touch.store(touch, Relaxed);
+    shared.touch.store(part != Part::Untouched, Relaxed);
+    shared.list.store(part == Part::Whole, Relaxed);
     let before: Vec<_> = passes().collect();
     let settled = || passes().zip(&before).all(|(now, before)| now >= before + 2);
     while !shared.stop.load(Relaxed) && !settled() {

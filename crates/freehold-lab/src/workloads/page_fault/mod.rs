@@ -22,8 +22,10 @@ use crate::sim::memory::{self, MemoryPlan};
 use crate::workload::{Brief, SettingTable, Workload};
 
 mod host;
-mod pages;
+mod host_pages;
+mod lists;
 mod sim;
+mod sim_pages;
 
 /// The settings of the workload on every machine.
 const SETTINGS: &[Setting] = &[Setting {
@@ -53,11 +55,15 @@ fn task_frames(given: &Assignments) -> Result<usize> {
 pub(crate) struct PageFault;
 
 impl Workload for PageFault {
-    const HOST_SETTINGS: &'static [SettingTable] =
-        &[("page-fault", SETTINGS), ("page-fault, host", host::SETTINGS)];
+    const HOST_SETTINGS: &'static [SettingTable] = &[
+        ("page-fault", SETTINGS),
+        ("page-fault, host", host::SETTINGS),
+        ("page-fault LRU, host", lists::ON_HOST),
+    ];
     const SIM_SETTINGS: &'static [SettingTable] = &[
         ("page-fault", SETTINGS),
         ("page-fault, simulated", sim::SETTINGS),
+        ("page-fault LRU, simulated", lists::ON_SIM),
         ("simulated machines", memory::FRAME_SETTINGS),
         ("simulated memory", memory::NODE_SETTINGS),
     ];
@@ -92,8 +98,16 @@ impl Workload for PageFault {
 
 /// Prints results of the host.
 fn print_host(results: &[RunResult]) -> Result<()> {
-    let headings =
-        ["design", "cpus", "faults/s", "spread", "ns/fault", "allocator ns", "lock pairs"];
+    let headings = [
+        "design",
+        "cpus",
+        "faults/s",
+        "spread",
+        "ns/fault",
+        "LRU ns",
+        "allocator ns",
+        "lock pairs",
+    ];
     let mut table = Table::new(headings).numbers_from(1);
     for result in results {
         let number = |name: &str| number(result.workload_specific.get(name));
@@ -103,6 +117,10 @@ fn print_host(results: &[RunResult]) -> Result<()> {
             format!("{:.0}", result.work.per_second),
             format!("{:.1} %", number("spread") * 100.0),
             format!("{:.1}", number("fault_ns")),
+            match number("lru_ns") {
+                0.0 => "-".to_owned(),
+                lru_ns => format!("{lru_ns:.1}"),
+            },
             format!("{:.1}", number("allocator_ns")),
             format!("{:.1}", number("allocator_lock_pairs")),
         ]);
@@ -110,8 +128,8 @@ fn print_host(results: &[RunResult]) -> Result<()> {
     out!("{table}");
     out!(
         "Measured on this host. allocator ns: allocation and free of a frame without touching it, \
-         also in\nuncontended lock pairs of this run. spread: largest less smallest sample, of \
-         the median."
+         also in\nuncontended lock pairs of this run. LRU ns: what the lists cost, with \
+         lru=node|group.\nspread: largest less smallest sample, of the median."
     );
     Ok(())
 }

@@ -17,7 +17,8 @@ use freehold::{CpuId, Error, Order, Pfn, Request, Setting};
 use freehold_sim::{CpuHandle, Key, Machine, Path};
 use serde_json::json;
 
-use super::pages::{PageLists, Pages};
+use super::lists::{self, PageLists};
+use super::sim_pages::Pages;
 use super::task_frames;
 use crate::books::check_all_back;
 use crate::cell::{Measured, SimCell};
@@ -48,24 +49,6 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: "whole",
         meaning: "what a fault is beside its allocation: all of it, one touch, or nothing",
     },
-    Setting {
-        name: "lru",
-        values: "node|group|off",
-        default: "node",
-        meaning: "keep pages on LRU lists under one lock a node, or one a group on a node",
-    },
-    Setting {
-        name: "lru_batch",
-        values: "1..=31",
-        default: "15",
-        meaning: "pages collected for one hold of the LRU lock (Linux 4.16: 15, 6.12: 31)",
-    },
-    Setting {
-        name: "groups",
-        values: "tasks|one",
-        default: "tasks",
-        meaning: "memory groups that pages are charged to: one for each task, or one for all",
-    },
 ];
 
 struct Options {
@@ -94,7 +77,7 @@ impl Options {
             passes: given.number(SETTINGS, "passes", 1..=1000)?,
             together: given.word(SETTINGS, "start", &[("together", true), ("spread", false)])?,
             fault: given.word(SETTINGS, "fault", &FAULTS)?,
-            lists: PageLists::parse(given, SETTINGS)?,
+            lists: PageLists::parse(given, lists::ON_SIM)?,
         })
     }
 
@@ -294,7 +277,7 @@ impl<'a> Task<'a> {
     /// Unmaps some pages, and at most so many; returns how many they were.
     fn unmap(&mut self, most: usize) -> Result<usize, Error> {
         let (handle, shared) = (self.handle, self.shared);
-        let batch = shared.pages.as_ref().map_or(1, |_| Pages::UNMAPPED_MAX);
+        let batch = shared.pages.as_ref().map_or(1, |_| PageLists::UNMAPPED_MAX);
         let pages = &self.held[self.freed..];
         let pages = &pages[..batch.min(most).min(pages.len())];
         for _ in pages {

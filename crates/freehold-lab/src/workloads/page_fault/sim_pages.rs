@@ -4,31 +4,12 @@
 use std::cell::RefCell;
 
 use anyhow::{Result, ensure};
-use freehold::lru::{BATCH_MAX, Claim, GroupId, Kind, LruLock, LruSettings, Owner, Verdict};
+use freehold::lru::{Claim, GroupId, Kind, Owner, Verdict};
 use freehold::platform::Platform;
-use freehold::{Config, Error, Pfn, Setting};
+use freehold::{Config, Error, Pfn};
 use freehold_sim::{Machine, Sim, SimLru};
 
-use crate::settings::Assignments;
-
-/// How pages are kept.
-#[derive(Clone, Copy)]
-pub(super) struct PageLists {
-    lock: LruLock,
-    batch: u32,
-    group_each: bool,
-}
-
-impl PageLists {
-    /// What the settings say; `None` for no lists.
-    pub(super) fn parse(given: &Assignments, table: &'static [Setting]) -> Result<Option<Self>> {
-        let locks = [("node", Some(LruLock::Node)), ("group", Some(LruLock::Group)), ("off", None)];
-        let lock = given.word(table, "lru", &locks)?;
-        let batch = given.number(table, "lru_batch", 1..=BATCH_MAX)? as u32;
-        let group_each = given.word(table, "groups", &[("tasks", true), ("one", false)])?;
-        Ok(lock.map(|lock| PageLists { lock, batch, group_each }))
-    }
-}
+use super::lists::PageLists;
 
 /// The lists, and the groups of the tasks.
 pub(super) struct Pages {
@@ -53,23 +34,16 @@ impl Owner for Unmapped {
 }
 
 impl Pages {
-    /// How many pages are unmapped at a time: the library hands back as many at once.
-    pub(super) const UNMAPPED_MAX: usize = BATCH_MAX;
-
     pub(super) fn new(
         machine: &mut Machine,
         config: &Config<'_>,
         lists: PageLists,
         tasks: usize,
     ) -> Result<Self> {
-        let PageLists { lock, batch, group_each } = lists;
-        let groups = 1 + if group_each { tasks } else { 1 };
-        let settings = LruSettings { lock, batch, groups: groups as u32, ..LruSettings::default() };
         let unmapped = Unmapped(RefCell::new(vec![Vec::new(); tasks]));
-        let lru = SimLru::new(machine, Sim, config, &settings, unmapped)?;
-        let groups: Result<Vec<_>, _> =
-            (1..groups).map(|_| lru.create_group(GroupId::ROOT, None)).collect();
-        Ok(Pages { lru, groups: groups? })
+        let lru = SimLru::new(machine, Sim, config, &lists.settings(tasks), unmapped)?;
+        let groups = lists.make_groups(&lru, tasks)?;
+        Ok(Pages { lru, groups })
     }
 
     /// Charges a task for a page, and puts it into a batch.
