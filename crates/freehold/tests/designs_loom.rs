@@ -368,6 +368,40 @@ fn a_drain_as_a_cluster_meets_a_conversion() {
     });
 }
 
+/// A frame is freed a second time while its CPU merges it without the zone lock: it is not taken
+/// for a part of the block before it. The machine has frames 0 to 3 in a user's hands.
+fn a_frame_is_freed_again_while_it_is_merged<D>(machine: fn() -> Arc<Machine<Sound, D>>)
+where
+    D: Design<Sound> + Send + Sync + 'static,
+{
+    explore(2, move || {
+        let machine = machine();
+        free(&machine, Pfn::new(2));
+        free(&machine, Pfn::new(3));
+        let other = on_cpu(&machine, 1, |machine| machine.free(Pfn::new(3), Order::ZERO));
+        machine.drain(CpuId::new(0)).expect("the CPU exists");
+        assert_eq!(other.join().expect("well"), Err(Error::DoubleFree));
+        free(&machine, Pfn::new(0));
+        free(&machine, Pfn::new(1));
+        check_whole(&machine);
+    });
+}
+
+#[test]
+fn a_frame_is_freed_again_while_it_is_merged_ahead() {
+    a_frame_is_freed_again_while_it_is_merged(|| {
+        let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 4, high: 8, ..Default::default() };
+        let machine = build::<Sound, MergeAhead<Sound>>(4, 2, &settings);
+        assert_eq!(machine.alloc_bulk(frame(), &mut [Pfn::default(); 4]), Ok(4));
+        machine
+    });
+}
+
+#[test]
+fn a_frame_is_freed_again_while_its_owner_merges_it() {
+    a_frame_is_freed_again_while_it_is_merged(|| owned::<Sound, 4>(2, Remote::TryLock).0);
+}
+
 /// A CPU merges its own frames without the zone lock, while the buddy of one of them is on another
 /// CPU's list or on its way there: it recognises its own by their marks and touches no others.
 #[test]

@@ -161,7 +161,7 @@ impl<P: Platform, Y: Policy<P>> Compactor<'_, P, Y> {
             let state = self.design.frames.state(at);
             let order = state.order().unwrap_or(Order::ZERO);
             if is_movable(state) && order < self.order {
-                self.migrate(at, state, order);
+                self.migrate(at, order);
             }
             at = at.after(order);
         }

@@ -54,7 +54,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let zone = self.blocks.zone(frame).ok_or(Error::ForeignFrame)?;
         // One split at a time: under the zone lock, a head that is claimed is being freed.
         let _guard = self.lock_zone(platform, zone);
-        let (head, state) = self.head_of(frame).ok_or(Error::ForeignFrame)?;
+        let (head, state) = self.head_of(frame)?;
         let (Tag::Allocated, Some(of)) = (state.tag(), state.order()) else {
             return Err(Error::DoubleFree);
         };
@@ -77,19 +77,28 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         Ok(part)
     }
 
-    /// The head of the block that `frame` lies in, and its state. `None` for a hole.
-    pub(super) fn head_of(&self, frame: FrameIndex) -> Option<(FrameIndex, FrameState)> {
+    /// The head of the block that `frame` lies in, and its state. The caller holds the zone lock,
+    /// or wants a hint.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForeignFrame`] for a hole. [`Error::DoubleFree`] for a frame that a CPU is just
+    /// merging on its lists, for which it needs no zone lock: it is free.
+    pub(super) fn head_of(&self, frame: FrameIndex) -> Result<(FrameIndex, FrameState), Error> {
         // The frames between a head and `frame` are tails, so the first mark found going up the
-        // aligned candidates is the head's.
-        Order::ZERO.to(Order::BUDDY_MAX).find_map(|order| {
-            let head = frame.head(order);
-            let state = self.frames.state(head);
-            match state.tag() {
-                Tag::Tail => None,
-                Tag::Hole => Some(None),
-                _ => Some(Some((head, state))),
+        // aligned candidates is the head's; unless the head has no mark at the moment, in which
+        // case it is that of a block which ends before.
+        let candidates = Order::ZERO.to(Order::BUDDY_MAX).map(|order| frame.head(order));
+        let mut marked = candidates.map(|head| (head, self.frames.state(head)));
+        let found = marked.find(|(_, state)| state.tag() != Tag::Tail);
+        let (head, state) = found.ok_or(Error::DoubleFree)?;
+        match state.tag() {
+            _ if head.after(state.order().unwrap_or(Order::ZERO)) <= frame => {
+                Err(Error::DoubleFree)
             }
-        })?
+            Tag::Hole => Err(Error::ForeignFrame),
+            _ => Ok((head, state)),
+        }
     }
 
     /// Puts a claimed block on a list of the CPU that it belongs to, or of the zone.

@@ -70,7 +70,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     fn inner(&self, platform: &P, zone: ZoneIndex, span: Span) -> Result<Span, Error> {
         let _guard = self.lock_zone(platform, zone);
         let bounds = |frame| {
-            let (head, state) = self.head_of(frame).ok_or(Error::ForeignFrame)?;
+            let (head, state) = self.head_of(frame)?;
             let order = state.order().filter(|_| state.tag() == Tag::Allocated);
             Ok((head, head.after(order.ok_or(Error::DoubleFree)?)))
         };
@@ -112,7 +112,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         // One split at a time, as in a free of a part.
         let _guard = self.lock_zone(platform, zone);
         let claim = |frame| {
-            let (head, state) = self.head_of(frame).ok_or(Error::ForeignFrame)?;
+            let (head, state) = self.head_of(frame)?;
             if self.blocks.zone(head) != Some(zone) {
                 return Err(Error::BadRange);
             }

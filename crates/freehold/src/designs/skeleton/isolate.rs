@@ -116,14 +116,10 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
             if at >= end {
                 break;
             }
-            let Some((head, state)) = self.design.head_of(at) else {
+            let Ok((head, state)) = self.design.head_of(at) else {
                 return (at, Met::Elsewhere);
             };
             match (state.tag(), state.block_type()) {
-                // A CPU may be merging on its lists, so that the head that was found is another's.
-                _ if head.after(state.order().unwrap_or(Order::ZERO)) <= at => {
-                    return (at, Met::Elsewhere);
-                }
                 (Tag::Buddy, BlockType::Isolated) => {
                     at = head.after(state.order().unwrap_or(Order::ZERO));
                 }
@@ -151,7 +147,7 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
             return Ok(Err(error));
         }
         target.keep();
-        if !design.frames.claim(from, state, state.retag(Tag::Claimed)) {
+        if design.claim(context.platform, from_pfn, order).is_err() {
             // Moved, as the owner says, but not given up: whoever freed it meanwhile had no right.
             return Ok(Err(MigrateError::Busy));
         }

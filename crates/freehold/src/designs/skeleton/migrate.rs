@@ -148,7 +148,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
     }
 
     /// Has the content of an allocated block moved to a free one further up, if its owner will.
-    pub(super) fn migrate(&mut self, from: FrameIndex, state: FrameState, order: Order) {
+    pub(super) fn migrate(&mut self, from: FrameIndex, order: Order) {
         let to = self.target(order).or_else(|| {
             // What was left behind so far may do, or lift the level above the watermark.
             self.settle();
@@ -165,7 +165,8 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             Ok(()) => {
                 self.in_flight = None;
                 self.handed_out += order.frames();
-                if frames.claim(from, state, state.retag(Tag::Claimed)) {
+                // What the owner moved may be another block than the one that was found.
+                if self.design.claim(self.context.platform, frames.pfn_of(from), order).is_ok() {
                     self.left.push(frames, from);
                     self.left_blocks += 1;
                     self.taken_back += order.frames();

@@ -155,12 +155,12 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             let isolated = self.blocks.block_type(at) == BlockType::Isolated;
             let (next, fixed) = match self.head_of(at) {
                 _ if isolated => (at.head(Order::PAGEBLOCK).after(Order::PAGEBLOCK), true),
-                Some((head, state)) => {
+                Ok((head, state)) => {
                     let movable = state.block_type() == BlockType::of(MigrateType::Movable);
                     let next = head.after(state.order().unwrap_or(Order::ZERO));
                     (next, state.tag() == Tag::Allocated && !movable)
                 }
-                None => (at.after(Order::ZERO), false),
+                Err(_) => (at.after(Order::ZERO), false),
             };
             if fixed && known {
                 return Place::Immovable(next);
