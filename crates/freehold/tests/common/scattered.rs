@@ -1,0 +1,48 @@
+//! Memory full of holes: what compaction is for.
+
+use freehold::designs::Design;
+use freehold::{Config, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
+
+use super::common::TestPlatform;
+use super::machine::Machine;
+use super::owner::{Owner, Random};
+
+pub(crate) const PAGEBLOCK: u64 = 512;
+pub(crate) const PAGEBLOCKS: u64 = 16;
+pub(crate) const SPAN: u64 = PAGEBLOCKS * PAGEBLOCK;
+pub(crate) const CPUS: [NodeId; 2] = [NodeId::new(0); 2];
+
+pub(crate) fn machine<D: Design<TestPlatform>>(min_free: u64) -> Machine<TestPlatform, D> {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(SPAN))];
+    let min_free = Some(FrameCount::new(min_free));
+    let config = Config { min_free, ..Config::new(&ranges, &CPUS) };
+    Machine::new(TestPlatform, &config, &D::Settings::default())
+}
+
+/// Fills all memory with movable blocks of these orders, in turn by chance, then frees blocks by
+/// chance until only so many percent are in use.
+pub(crate) fn scatter<D: Design<TestPlatform>>(
+    machine: &Machine<TestPlatform, D>,
+    random: &mut Random,
+    orders: &[u8],
+    percent: u64,
+) -> Owner {
+    let owner = Owner::new(SPAN as usize, SPAN);
+    let mut used = 0;
+    for slot in 0..owner.slots() {
+        let order = Order::new(orders[random.below(orders.len())]);
+        if owner.alloc(machine, slot, Request::new(order)).is_ok() {
+            used += order.frames().get();
+        }
+    }
+    assert!(used > SPAN * 9 / 10, "memory was full");
+    while used * 100 > SPAN * percent {
+        let slot = random.below(owner.slots());
+        if let Some((_, order)) = owner.block(slot) {
+            owner.free(machine, slot);
+            used -= order.frames().get();
+        }
+    }
+    machine.drain_all();
+    owner
+}
