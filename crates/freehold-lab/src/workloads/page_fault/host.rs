@@ -3,7 +3,7 @@
 //! The first passes touch memory that the operating system has not backed yet; the warm-up takes
 //! that cost out of the samples.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -79,7 +79,7 @@ impl Options {
 }
 
 /// What of a fault is done in a sample.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Part {
     /// All of it.
     Whole,
@@ -112,10 +112,9 @@ fn run_on<D: HostDesign>(cell: &HostCell<'_>, progress: &Progress) -> Result<Mea
     let whole = Summary::of(&samples.whole);
     // Every CPU does one thing after the other, so a CPU second divided by the faults of a CPU is
     // the time of a fault.
-    let ns = |summary: &Summary| cpus * 1e9 / summary.median;
-    let (fault_ns, allocator_ns) = (ns(&whole), ns(&Summary::of(&samples.untouched)));
-    let unlisted = options.lists.map(|_| ns(&Summary::of(&samples.unlisted)));
-    let unlisted_ns = unlisted.unwrap_or(fault_ns);
+    let ns = |samples: &[f64]| cpus * 1e9 / Summary::of(samples).median;
+    let (fault_ns, allocator_ns) = (ns(&samples.whole), ns(&samples.untouched));
+    let unlisted_ns = options.lists.map_or(fault_ns, |_| ns(&samples.unlisted));
     let mut specific = Map::from_iter([
         ("fault_ns".to_owned(), json!(fault_ns)),
         ("allocator_ns".to_owned(), json!(allocator_ns)),
@@ -156,10 +155,8 @@ struct Shared<'a, D: HostDesign> {
     task_frames: usize,
     start: Barrier,
     stop: AtomicBool,
-    /// Whether the tasks write to the memory that they allocate.
-    touch: AtomicBool,
-    /// Whether they put it on lists.
-    list: AtomicBool,
+    /// The [`Part`] that is done at the moment.
+    part: AtomicU8,
     counters: Vec<Counter>,
     error: Mutex<Option<anyhow::Error>>,
 }
@@ -193,8 +190,7 @@ fn sample<D: HostDesign>(
         task_frames: options.task_frames,
         start: Barrier::new(cpus.len()),
         stop: AtomicBool::new(false),
-        touch: AtomicBool::new(true),
-        list: AtomicBool::new(true),
+        part: AtomicU8::new(Part::Whole as u8),
         counters: cpus.iter().map(|_| Counter::default()).collect(),
         error: Mutex::new(None),
     };
@@ -229,8 +225,9 @@ fn run_task<D: HostDesign>(shared: &Shared<'_, D>, task: usize, cpu: CpuId) -> R
     let allocator = shared.arena.allocator();
     let mut held = Vec::with_capacity(shared.task_frames);
     while !shared.stop.load(Relaxed) {
-        let touch = shared.touch.load(Relaxed);
-        let pages = shared.pages.as_ref().filter(|_| shared.list.load(Relaxed));
+        let part = shared.part.load(Relaxed);
+        let touch = part != Part::Untouched as u8;
+        let pages = shared.pages.as_ref().filter(|_| part == Part::Whole as u8);
         let outcome = pass(shared, task, touch, pages, &mut held);
         match pages {
             Some(pages) => pages.unmap(&held)?,
@@ -307,8 +304,7 @@ fn take_samples<D: HostDesign>(
 /// Says what is to be done, and waits until every task has begun a pass that knows it.
 fn settle<D: HostDesign>(shared: &Shared<'_, D>, part: Part) {
     let passes = || shared.counters.iter().map(|counter| counter.passes.load(Relaxed));
-    shared.touch.store(part != Part::Untouched, Relaxed);
-    shared.list.store(part == Part::Whole, Relaxed);
+    shared.part.store(part as u8, Relaxed);
     let before: Vec<_> = passes().collect();
     let settled = || passes().zip(&before).all(|(now, before)| now >= before + 2);
     while !shared.stop.load(Relaxed) && !settled() {

@@ -1,18 +1,19 @@
 //! The pages of the tasks on the real machine: charged to groups and kept on lists by the library's
 //! LRU.
 
-use anyhow::{Result, ensure};
-use freehold::lru::{Claim, GroupId, Kind, Owner, Verdict};
+use anyhow::Result;
+use freehold::lru::{Claim, Kind, Owner, Verdict};
 use freehold::{Error, Order, Pfn};
 use freehold_host::{FrameArena, HostLru};
 
-use super::lists::PageLists;
+use super::lists::{Groups, PageLists};
+use crate::books::check_none_listed;
 use crate::host::HostDesign;
 
 /// The lists of pages, and the groups of the tasks.
 pub(super) struct Pages<'a, D: HostDesign> {
     lru: HostLru<Unmapped<'a, D>>,
-    groups: Vec<GroupId>,
+    groups: Groups,
 }
 
 /// Frees pages that are on no list any more.
@@ -41,7 +42,7 @@ impl<'a, D: HostDesign> Pages<'a, D> {
 
     /// Charges a task for a page, and puts it into a batch.
     pub(super) fn map(&self, pfn: Pfn, task: usize) -> Result<(), Error> {
-        self.lru.add(pfn, self.groups[task % self.groups.len()], Kind::Anon)
+        self.lru.add(pfn, self.groups.of(task), Kind::Anon)
     }
 
     /// Takes pages off their lists and frees them. One that waits in a batch is on no list yet, and
@@ -55,9 +56,6 @@ impl<'a, D: HostDesign> Pages<'a, D> {
 
     /// Checks that nothing is left.
     pub(super) fn finish(self) -> Result<()> {
-        self.lru.drain_all();
-        let census = self.lru.validate()?;
-        ensure!(census.used.get() == 0, "{} are on lists, and nobody has mapped them", census.used);
-        Ok(())
+        check_none_listed(&self.lru)
     }
 }

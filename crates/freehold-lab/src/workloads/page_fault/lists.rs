@@ -66,16 +66,27 @@ impl PageLists {
         LruSettings { lock, batch, groups, ..LruSettings::default() }
     }
 
-    /// Makes the groups of so many tasks, which take them in turns.
+    /// Makes the groups of so many tasks.
     pub(super) fn make_groups<P: Platform, O: Owner>(
         self,
         lru: &Lru<P, O>,
         tasks: usize,
-    ) -> Result<Vec<GroupId>, Error> {
-        (0..self.count_groups(tasks)).map(|_| lru.create_group(GroupId::ROOT, None)).collect()
+    ) -> Result<Groups, Error> {
+        let make = |_| lru.create_group(GroupId::ROOT, None);
+        (0..self.count_groups(tasks)).map(make).collect::<Result<_, _>>().map(Groups)
     }
 
     fn count_groups(self, tasks: usize) -> usize {
         if self.group_each { tasks } else { 1 }
+    }
+}
+
+/// The groups of the tasks, which take them in turns.
+pub(super) struct Groups(Vec<GroupId>);
+
+impl Groups {
+    /// The group of a task.
+    pub(super) fn of(&self, task: usize) -> GroupId {
+        self.0[task % self.0.len()]
     }
 }

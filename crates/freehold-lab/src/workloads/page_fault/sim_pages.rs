@@ -3,18 +3,19 @@
 
 use std::cell::RefCell;
 
-use anyhow::{Result, ensure};
-use freehold::lru::{Claim, GroupId, Kind, Owner, Verdict};
+use anyhow::Result;
+use freehold::lru::{Claim, Kind, Owner, Verdict};
 use freehold::platform::Platform;
 use freehold::{Config, Error, Pfn};
 use freehold_sim::{Machine, Sim, SimLru};
 
-use super::lists::PageLists;
+use super::lists::{Groups, PageLists};
+use crate::books::check_none_listed;
 
 /// The lists, and the groups of the tasks.
 pub(super) struct Pages {
     lru: SimLru<Unmapped>,
-    groups: Vec<GroupId>,
+    groups: Groups,
 }
 
 /// Pages that are on no list any more, by the CPU that took them off, until its task frees them.
@@ -48,7 +49,7 @@ impl Pages {
 
     /// Charges a task for a page, and puts it into a batch.
     pub(super) fn map(&self, pfn: Pfn, task: usize) -> Result<(), Error> {
-        self.lru.add(pfn, self.groups[task % self.groups.len()], Kind::Anon)
+        self.lru.add(pfn, self.groups.of(task), Kind::Anon)
     }
 
     /// Takes pages off their lists; returns those that the task can free now. A page that waits in
@@ -62,10 +63,7 @@ impl Pages {
     pub(super) fn unmap_all(&self, pages: &[Pfn]) -> Result<Vec<Pfn>> {
         self.lru.drain_all();
         self.lru.put_bulk(pages)?;
-        self.lru.drain_all();
-        let unmapped = self.lru.owner().0.take().concat();
-        let census = self.lru.validate()?;
-        ensure!(census.used.get() == 0, "{} are on lists, and nobody has mapped them", census.used);
-        Ok(unmapped)
+        check_none_listed(&self.lru)?;
+        Ok(self.lru.owner().0.take().concat())
     }
 }

@@ -11,6 +11,7 @@ use freehold::platform::Platform;
 use freehold::{Error, FrameCount, Pfn};
 
 use super::Options;
+use crate::books::check_none_listed;
 
 /// The index. A block is a number over all files, one file after the other.
 pub(super) struct Files<F> {
@@ -148,10 +149,7 @@ pub(super) fn read<P: Platform, F: Fn(&[Pfn])>(
 /// Drops everything, and checks that nothing is left.
 pub(super) fn finish<P: Platform, F: Fn(&[Pfn])>(lru: &Lru<P, Files<F>>) -> anyhow::Result<()> {
     lru.put_bulk(&lru.owner().take_all())?;
-    lru.drain_all();
-    let census = lru.validate()?;
-    anyhow::ensure!(census.used.get() == 0, "{} are in use, and in no file", census.used);
-    Ok(())
+    check_none_listed(lru)
 }
 
 /// The locks by their names on the command line.

@@ -106,11 +106,16 @@ impl<P: Platform> Freehold<P> {
         });
     }
 
-    /// Forgets what others have freed of a whole pageblock that the caller has for itself alone,
-    /// and is about to use frame by frame: its frames were free already, so these were freed twice
-    /// at the same time. Left alone, they would be free while in use.
-    pub(super) fn forget_doubles(&self, block: BlockIndex) {
+    /// Marks a whole pageblock that the caller has for itself alone as in use frame by frame, for
+    /// content of a type, and as held by `holder`. What others have freed of it is forgotten: its
+    /// frames were free already, so these were freed twice at the same time. Left alone, they would
+    /// be free while in use.
+    pub(super) fn mark_split(&self, block: BlockIndex, holder: Holder, migratetype: MigrateType) {
         self.zone(self.blocks.zone(block)).note_doubles(self.blocks.forget_remote(block));
+        self.blocks.update(block, |state| {
+            let state = state.used(Use::Split, Order::ZERO).of_type(migratetype);
+            state.held_by(holder).listed(false)
+        });
     }
 
     /// Where a CPU begins to look for pageblocks of a tree: for movable content in a stretch of its
@@ -145,11 +150,7 @@ impl<P: Platform> Freehold<P> {
         if let Holder::Cpu(_) = holder {
             self.set_fixed_for(block, migratetype);
         }
-        self.forget_doubles(block);
-        self.blocks.update(block, |state| {
-            let state = state.used(Use::Split, Order::ZERO).of_type(migratetype);
-            state.held_by(holder).listed(false)
-        });
+        self.mark_split(block, holder, migratetype);
     }
 
     /// Notes that all of a pageblock may come to hold content of a type: a slot takes frames

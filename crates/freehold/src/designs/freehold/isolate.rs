@@ -77,11 +77,7 @@ impl<P: Platform> Freehold<P> {
     /// uses it next decides for what.
     fn begin_use(&self, block: BlockIndex) {
         self.blocks.unfix_all(block);
-        self.forget_doubles(block);
-        self.blocks.update(block, |state| {
-            let state = state.used(Use::Split, Order::ZERO).of_type(MigrateType::Movable);
-            state.held_by(Holder::Walker).listed(false)
-        });
+        self.mark_split(block, Holder::Walker, MigrateType::Movable);
     }
 
     /// Takes a pageblock out of circulation; says whether that went well. If it was handed out

@@ -113,32 +113,27 @@ impl<P: Platform> Freehold<P> {
             });
         }
         // After what was handed out: of that, only what is not in use any more has been freed.
-        let count = |count: fn(&Self, BlockIndex) -> u32| {
-            FrameCount::new(self.blocks.all().map(|block| u64::from(count(self, block))).sum())
-        };
-        let used = count(Self::count_used);
+        let (mut used, mut doubles) = (0, 0);
+        for block in self.blocks.all() {
+            let (of_block, twice) = self.count_used(block);
+            used += u64::from(of_block);
+            doubles += u64::from(twice);
+        }
         // More may have been handed out since.
-        events.freed = FrameCount::new(events.allocated.get().saturating_sub(used.get()));
-        events.double_frees_late += count(Self::count_doubles);
+        events.freed = FrameCount::new(events.allocated.get().saturating_sub(used));
+        events.double_frees_late += FrameCount::new(doubles);
         events
     }
 
-    /// How many frames of a pageblock users hold.
-    fn count_used(&self, block: BlockIndex) -> u32 {
+    /// How many frames of a pageblock users hold, and how many were freed twice and will be
+    /// forgotten when it is in use frame by frame.
+    fn count_used(&self, block: BlockIndex) -> (u32, u32) {
         match self.blocks.state(block).used_for() {
-            Use::Absent | Use::Whole => 0,
-            Use::Huge | Use::HugeTail => FRAMES,
+            Use::Absent => (0, 0),
+            Use::Whole => (0, self.blocks.count_remote(block)),
+            Use::Huge | Use::HugeTail => (FRAMES, self.blocks.count_remote(block)),
             // If it was handed out whole since this look at its state, then it was free before.
-            Use::Split => block.words().map(|word| self.blocks.used(word).count_ones()).sum(),
-        }
-    }
-
-    /// How many frames of a pageblock that is not in use frame by frame were freed once more, and
-    /// will be forgotten when it is.
-    fn count_doubles(&self, block: BlockIndex) -> u32 {
-        match self.blocks.state(block).used_for() {
-            Use::Split => 0,
-            _ => self.blocks.count_remote(block),
+            Use::Split => (block.words().map(|word| self.blocks.used(word).count_ones()).sum(), 0),
         }
     }
 }
