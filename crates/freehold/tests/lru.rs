@@ -312,6 +312,27 @@ fn what_other_cpus_have_charged_ahead_is_not_in_the_way() {
 }
 
 #[test]
+fn a_lowered_limit_holds_whatever_cpus_have_charged_ahead() {
+    let lru = lru();
+    let parent = lru.create_group(ROOT, None).unwrap();
+    let child = lru.create_group(parent, None).unwrap();
+    for (frame, lowered) in [(0, child), (2, parent)] {
+        for cpu in 0..2 {
+            run_on(cpu);
+            lru.add(pfn(frame + u64::from(cpu)), child, Kind::File).unwrap();
+        }
+        lru.set_limit(lowered, Some(count(frame + 1))).unwrap();
+        for cpu in 0..2 {
+            run_on(cpu);
+            assert_eq!(lru.add(pfn(frame + 2), child, Kind::File), Err(Error::GroupLimit));
+        }
+        lru.set_limit(lowered, None).unwrap();
+    }
+    run_on(0);
+    lru.check();
+}
+
+#[test]
 fn reclaim_takes_what_waited_longest_and_leaves_what_is_active() {
     let lru = lru();
     fill(&lru, 0..100, ROOT, Kind::File);

@@ -1,7 +1,7 @@
 //! Random lists of calls on random machines, against a naive model that predicts every outcome.
 //!
-//! A failing case is shrunk and printed with its machine and its calls. `PROPTEST_CASES` asks
-//! for more cases than usual.
+//! A failing case is shrunk and printed with its machine and its calls. The cases are the same on
+//! every run; `PROPTEST_CASES` asks for more, `PROPTEST_RNG_SEED` for others.
 
 mod common;
 #[macro_use]

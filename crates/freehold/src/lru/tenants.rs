@@ -65,14 +65,20 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 
     /// Sets how many frames a group may have. It may have more at the moment: then it is charged
-    /// nothing until enough have been [reclaimed](Lru::reclaim).
+    /// nothing until enough have been [reclaimed](Lru::reclaim). Cost: takes the lock of every CPU's
+    /// batches.
     ///
     /// # Errors
     ///
     /// [`Error::UnknownGroup`], [`Error::LimitBelowPinned`] if more than that are locked in memory,
     /// or [`Error::GroupInUse`] for the root, which has no limit.
     pub fn set_limit(&self, group: GroupId, limit: Option<FrameCount>) -> Result<(), Error> {
-        self.groups.tree(&self.platform).set_limit(group, limit)
+        self.groups.tree(&self.platform).set_limit(group, limit)?;
+        // What was charged ahead under the old limit, to the group or below it, would be handed out
+        // whatever the new one is. A CPU charges ahead under its lock, which each drain takes: it
+        // does so before, and is drained, or after, and sees the new limit.
+        self.drain_stocks(None);
+        Ok(())
     }
 
     /// Enters a group as a reader: it cannot be removed until the visit is dropped.
