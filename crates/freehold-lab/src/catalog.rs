@@ -1,73 +1,9 @@
-//! The names that a user can choose from, each in one place.
-
-use std::sync::LazyLock;
+//! The names of workloads, benches and peers that a user can choose from, each in one place.
 
 use clap::ValueEnum;
-use clap::builder::PossibleValue;
-use freehold::{Design, Setting, Settings};
-use freehold_sim::Sim;
 
 use crate::report::columns::Telling;
 use crate::workload::{Brief, SettingTable, Workload};
-
-/// The designs, by the names that they have everywhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DesignName {
-    /// The baseline: a buddy system under one lock a zone, per-CPU lists in front (Linux 6.12).
-    ZoneLock,
-    /// Frees merge later: by compaction, or when a high order is wanted (Aaron Lu 2018).
-    LazyMerge,
-    /// Also refills by whole clusters of free frames (Aaron Lu 2018).
-    Cluster,
-    /// Per-CPU lists pair buddies before they take the zone lock (Zi Yan 2026).
-    MergeAhead,
-    /// CPUs own pageblocks, whose frames go home to them (Johannes Weiner 2026).
-    BlockOwner,
-    /// CPUs hold pageblocks whose frames are bits; no lock over a zone (Freehold's own).
-    Freehold,
-}
-
-/// What can hand out frames on simulated machines: the designs, and what exists only there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SimDesign {
-    Real(DesignName),
-    /// The decisions of `zone-lock` at no cost.
-    FreeLunch,
-}
-
-impl ValueEnum for SimDesign {
-    fn value_variants<'a>() -> &'a [Self] {
-        static ALL: LazyLock<Vec<SimDesign>> = LazyLock::new(|| {
-            let real = DesignName::value_variants().iter().copied().map(SimDesign::Real);
-            real.chain([SimDesign::FreeLunch]).collect()
-        });
-        &ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        match self {
-            SimDesign::Real(design) => design.to_possible_value(),
-            SimDesign::FreeLunch => Some(PossibleValue::new("free-lunch").help(
-                "A reference, on simulated machines only: what zone-lock decides, at no cost",
-            )),
-        }
-    }
-}
-
-impl SimDesign {
-    /// The design, if it runs on the host too.
-    pub(crate) fn real(self) -> Option<DesignName> {
-        match self {
-            SimDesign::Real(design) => Some(design),
-            SimDesign::FreeLunch => None,
-        }
-    }
-
-    /// Its settings.
-    pub(crate) fn settings(self) -> &'static [Setting] {
-        self.real().map_or(&[], design_settings)
-    }
-}
 
 /// The workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -189,37 +125,10 @@ pub(crate) fn telling(workload: WorkloadName) -> &'static [Telling] {
     with_workload!(workload, W => W::TELLING)
 }
 
-/// The settings of a design.
-pub(crate) fn design_settings(design: DesignName) -> &'static [Setting] {
-    with_design!(design, Sim, D => <D as Design<Sim>>::Settings::TABLE)
-}
-
-/// Runs an expression with `$design` standing for the design type that a name means.
-macro_rules! with_design {
-    (@match $name:expr, $platform:ty, $design:ident => $body:expr,
-        $($variant:ident: $type:ident),*) => {
-        match $name {
-            $($crate::catalog::DesignName::$variant => {
-                type $design = freehold::designs::$type<$platform>;
-                $body
-            })*
-        }
-    };
-    ($name:expr, $platform:ty, $design:ident => $body:expr) => {
-        $crate::catalog::with_design!(@match $name, $platform, $design => $body,
-            ZoneLock: ZoneLock,
-            LazyMerge: LazyMerge,
-            Cluster: Cluster,
-            MergeAhead: MergeAhead,
-            BlockOwner: BlockOwner,
-            Freehold: Freehold)
-    };
-}
-pub(crate) use with_design;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::designs::{DesignName, design_settings};
 
     /// `--set NAME=VALUE` names no owner, so a name may have only one in a run.
     #[test]

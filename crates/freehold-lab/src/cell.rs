@@ -5,7 +5,7 @@ use freehold_host::Snapshot;
 use freehold_sim::Spec;
 use serde_json::{Map, Value};
 
-use crate::catalog::{DesignName, SimDesign};
+use crate::designs::{DesignName, SimDesign};
 use crate::fragmentation::Fragmentation;
 use crate::report::document::{Simulated, Work};
 use crate::settings::Assignments;

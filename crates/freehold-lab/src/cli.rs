@@ -8,7 +8,8 @@ use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use freehold_sim::Spec;
 
-use crate::catalog::{BenchName, DesignName, SimDesign, WorkloadName};
+use crate::catalog::{BenchName, WorkloadName};
+use crate::designs::{DesignName, SimDesign};
 use crate::machine::{Machine, parse_simulated};
 use crate::race::contestant::ContestantChoice;
 use crate::race::probe;

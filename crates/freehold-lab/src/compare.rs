@@ -3,8 +3,9 @@
 use anyhow::Result;
 
 use crate::UsageError;
-use crate::catalog::{DesignName, SimDesign, brief, host_settings, name_of, sim_settings, telling};
+use crate::catalog::{brief, host_settings, name_of, sim_settings, telling};
 use crate::cli::{CompareArgs, chosen_designs};
+use crate::designs::{DesignName, SimDesign};
 use crate::matrix::{HostCells, Matrix, SimCells, tables};
 use crate::report::comparison::Comparison;
 use crate::report::out;

@@ -8,6 +8,7 @@ mod cell;
 mod check;
 mod cli;
 mod compare;
+mod designs;
 mod fragmentation;
 mod frames;
 mod host;

@@ -10,8 +10,9 @@ use freehold_sim::{Sim, Spec};
 use serde_json::Value;
 
 use crate::UsageError;
-use crate::catalog::{SimDesign, WorkloadName, name_of, with_design, with_workload};
+use crate::catalog::{WorkloadName, name_of, with_workload};
 use crate::cell::{HostCell, Measured, SimCell};
+use crate::designs::{SimDesign, with_design};
 use crate::host::tasks;
 use crate::machine::HOST;
 use crate::report::document::{RunResult, cpus_in_words};

@@ -9,8 +9,9 @@ use freehold::platform::Platform;
 use freehold_sim::Sim;
 use serde::Serialize;
 
-use crate::catalog::{name_of, with_design};
+use crate::catalog::name_of;
 use crate::cli::{CheckArgs, Subject};
+use crate::designs::with_design;
 use crate::report::out;
 use crate::report::progress::Progress;
 use crate::sim::parallel::run_all;

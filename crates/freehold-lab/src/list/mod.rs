@@ -6,10 +6,10 @@ use freehold::Setting;
 use serde::Serialize;
 
 use crate::catalog::{
-    BenchName, DesignName, PeerName, SimDesign, WorkloadName, describe, design_settings,
-    host_settings, name_of, sim_settings,
+    BenchName, PeerName, WorkloadName, describe, host_settings, name_of, sim_settings,
 };
 use crate::cli::{ListArgs, ListWhat};
+use crate::designs::{DesignName, SimDesign, design_settings};
 use crate::report::out;
 use crate::report::table::Table;
 

@@ -13,7 +13,8 @@ use super::design::DesignPeer;
 use super::entrant::{Entered, Entrant};
 use super::referee::Failure;
 use super::tenure::TenurePeer;
-use crate::catalog::{BenchName, DesignName, PeerName, name_of, with_design};
+use crate::catalog::{BenchName, PeerName, name_of};
+use crate::designs::{DesignName, with_design};
 
 /// A contestant that has a name on the command line, or all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use anyhow::Result;
 
 use super::document::RunResult;
 use super::out;
-use super::reasons::{most_waited_for, percent as in_percent, wait_share};
 use super::table::Table;
+use super::waits::{most_waited_for, percent as in_percent, wait_share};
 use crate::machine::Machine;
 
 /// One column of a table of results.

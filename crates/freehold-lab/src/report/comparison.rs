@@ -4,8 +4,9 @@ use serde::Serialize;
 
 use super::columns::Telling;
 use super::document::{RunResult, cpus_in_words};
-use super::reasons::{most_waited_for, percent, reasons, wait_share};
+use super::reasons::reasons;
 use super::table::{Table, WIDTH};
+use super::waits::{most_waited_for, percent, wait_share};
 
 /// The version of the format.
 const SCHEMA: &str = "freehold.compare/1";

@@ -9,6 +9,7 @@ pub(crate) mod progress;
 pub(crate) mod reasons;
 pub(crate) mod summary;
 pub(crate) mod table;
+pub(crate) mod waits;
 
 use std::fmt;
 use std::io::{self, Write};

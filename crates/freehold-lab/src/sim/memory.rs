@@ -8,8 +8,8 @@ use freehold::designs::ZoneLock;
 use freehold::{Config, CpuId, FrameCount, MemoryRange, NodeId, Order, Pfn, Setting};
 use freehold_sim::{Costless, Key, Machine, Sim, SimFrames, Spec};
 
-use crate::catalog::{SimDesign, with_design};
 use crate::cell::SimCell;
+use crate::designs::{SimDesign, with_design};
 use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
 use crate::settings::Assignments;

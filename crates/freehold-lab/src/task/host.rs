@@ -12,11 +12,11 @@ use freehold_host::{ArenaBuilder, FrameArena, Host};
 use freehold_sim::{Key, Path};
 
 use super::calls::Meter;
-use super::ring::HostRing;
-use super::workload::{self, Finished, Returned, RingPlan, TaskWorkload, finish};
+use super::ring::{HostRing, RingPlan};
+use super::workload::{self, Finished, Returned, TaskWorkload, finish};
 use super::{Block, Place, Task, abandoned};
-use crate::catalog::with_design;
 use crate::cell::HostCell;
+use crate::designs::with_design;
 use crate::frames::Frames;
 use crate::host::tasks::bind;
 use crate::host::yardstick::clock_ns;

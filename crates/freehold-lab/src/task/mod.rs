@@ -8,7 +8,8 @@ mod calls;
 mod host;
 pub(crate) mod owners;
 pub(crate) mod population;
-mod ring;
+pub(crate) mod ring;
+mod run;
 mod sim;
 pub(crate) mod workload;
 

@@ -11,7 +11,16 @@ use freehold::platform::Word;
 use freehold::{NodeId, Pfn};
 use freehold_sim::{CpuHandle, Home, Machine, Region, WorkLock};
 
-use super::workload::RingPlan;
+/// A bounded ring that frames are handed over in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingPlan {
+    /// How many frames it holds.
+    pub(crate) frames: usize,
+    /// How many tasks send into it.
+    pub(crate) senders: usize,
+    /// The task that receives.
+    pub(crate) receiver: usize,
+}
 
 /// A ring on the host.
 pub(super) struct HostRing {

@@ -12,7 +12,8 @@ use serde_json::Map;
 use crate::UsageError;
 use crate::report::columns::{Column, Telling, number, percent};
 use crate::report::document::Work;
-use crate::task::workload::{Auto, Findings, Memory, RingPlan, Setup, TaskWorkload};
+use crate::task::ring::RingPlan;
+use crate::task::workload::{Auto, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Task};
 use crate::workload::{Brief, SettingTable};
 

@@ -2,7 +2,7 @@
 //! `inactive_is_low`.
 
 use super::Kind;
-use super::vec::List;
+use super::kind::List;
 
 /// The priority that reclaim begins with: it looks at one frame in 2 to the power of it.
 pub(super) const PRIORITY: u32 = 12;

@@ -7,14 +7,14 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use super::Kind;
+use super::kind::{Kind, List};
+use crate::Error;
 use crate::config::{Config, MemoryRange};
 use crate::memmap::frame::FrameIndex;
 use crate::memmap::list::{End, LinkTable, Links};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{FrameCount, NodeId, Pfn};
-use crate::{Error, lru::vec::List};
 
 const REFS: u64 = (1 << 20) - 1;
 const PIN_SHIFT: u32 = 20;

@@ -143,17 +143,18 @@ use crate::units::{NodeId, Pfn};
 pub use cpu::BATCH_MAX;
 pub use group::GroupId;
 pub use isolate::Isolated;
+pub use kind::{Kind, List};
 pub use owner::{Claim, Owner, Verdict};
 pub use reclaim::{Reclaimed, Scope};
 pub use tenants::{GroupStats, Visit};
 pub use validate::{LruCensus, LruRule, LruViolation};
-pub use vec::List;
 
 mod balance;
 mod cpu;
 mod frame;
 mod group;
 mod isolate;
+mod kind;
 mod lists;
 mod migrate;
 mod owner;
@@ -163,23 +164,6 @@ mod refs;
 mod tenants;
 mod validate;
 mod vec;
-
-/// What is in a frame: which of the two pairs of lists it belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Memory of processes, which has to be written somewhere before it can be dropped.
-    Anon = 0,
-    /// Content of files, which can be read again.
-    File = 1,
-}
-
-impl Kind {
-    /// How many there are.
-    pub const COUNT: usize = 2;
-
-    /// Both kinds.
-    pub const ALL: [Self; Self::COUNT] = [Self::Anon, Self::File];
-}
 
 /// What a lock over lists covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! Groups as users see them: made and removed, limited, entered, looked at.
 
 use super::group::{GroupId, Groups};
-use super::vec::{List, Place};
+use super::kind::List;
+use super::vec::Place;
 use super::{Lru, Owner};
 use crate::Error;
 use crate::platform::Platform;

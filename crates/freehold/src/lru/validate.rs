@@ -3,7 +3,8 @@
 use core::fmt;
 
 use super::cpu::Batch;
-use super::vec::{List, Place};
+use super::kind::List;
+use super::vec::Place;
 use super::{Lru, Owner};
 use crate::memmap::list::LinkTable;
 use crate::platform::{Platform, SharedCell};

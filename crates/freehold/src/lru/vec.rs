@@ -2,63 +2,14 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use super::LruLock;
 use super::frame::{FrameTable, Motion, State};
-use super::{Kind, LruLock};
+use super::kind::{Kind, List};
 use crate::Error;
 use crate::memmap::frame::FrameIndex;
 use crate::memmap::list::{End, ListHead};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
-
-/// The lists of an lruvec.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum List {
-    /// Anonymous frames, not used of late.
-    InactiveAnon = 0,
-    /// Anonymous frames in use.
-    ActiveAnon = 1,
-    /// Frames of files, not used of late or once only.
-    InactiveFile = 2,
-    /// Frames of files that were used twice.
-    ActiveFile = 3,
-    /// Frames that are locked in memory.
-    Unevictable = 4,
-}
-
-impl List {
-    /// How many there are.
-    pub const COUNT: usize = 5;
-
-    /// All lists.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::InactiveAnon,
-        Self::ActiveAnon,
-        Self::InactiveFile,
-        Self::ActiveFile,
-        Self::Unevictable,
-    ];
-
-    /// The list for frames of a kind that are in use, or are not.
-    pub(super) const fn of(kind: Kind, active: bool) -> Self {
-        match (kind, active) {
-            (Kind::Anon, false) => List::InactiveAnon,
-            (Kind::Anon, true) => List::ActiveAnon,
-            (Kind::File, false) => List::InactiveFile,
-            (Kind::File, true) => List::ActiveFile,
-        }
-    }
-
-    /// The name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            List::InactiveAnon => "inactive_anon",
-            List::ActiveAnon => "active_anon",
-            List::InactiveFile => "inactive_file",
-            List::ActiveFile => "active_file",
-            List::Unevictable => "unevictable",
-        }
-    }
-}
 
 /// The lists of one group on one node.
 #[repr(C, align(64))]

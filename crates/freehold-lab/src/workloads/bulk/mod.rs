@@ -15,15 +15,15 @@ use freehold_sim::Spec;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::catalog::with_design;
 use crate::cell::{HostCell, Measured, SimCell};
+use crate::designs::with_design;
 use crate::machine::Machine;
 use crate::report::document::{RunResult, cpus_in_words, number};
 use crate::report::out;
 use crate::report::progress::Progress;
-use crate::report::reasons::percent;
 use crate::report::summary::Summary;
 use crate::report::table::Table;
+use crate::report::waits::percent;
 use crate::settings::Assignments;
 use crate::sim::memory;
 use crate::workload::{Brief, SettingTable, Workload};

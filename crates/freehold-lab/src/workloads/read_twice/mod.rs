@@ -19,7 +19,7 @@ use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::{Column, number, percent, print_columns};
 use crate::report::document::RunResult;
 use crate::report::progress::Progress;
-use crate::report::reasons::percent as in_percent;
+use crate::report::waits::percent as in_percent;
 use crate::settings::Assignments;
 use crate::sim::memory;
 use crate::task::workload::frames_of;

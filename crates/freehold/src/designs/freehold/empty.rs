@@ -5,9 +5,8 @@
 use super::blocks::BlockIndex;
 use super::isolate::Isolation;
 use super::migrate::Target;
-use super::range::largest_block;
 use super::runs::Run;
-use super::span::Span;
+use super::span::{Span, largest_block};
 use super::state::Use;
 use crate::Error;
 use crate::compact::{Migrate, MigrateError};

@@ -2,8 +2,7 @@
 
 use super::Freehold;
 use super::blocks::BlockIndex;
-use super::range::largest_block;
-use super::span::Span;
+use super::span::{Span, largest_block};
 use super::state::Use;
 use crate::Error;
 use crate::designs::Context;

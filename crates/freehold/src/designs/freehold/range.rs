@@ -12,7 +12,7 @@ use super::span::Span;
 use super::state::Use;
 use crate::Error;
 use crate::compact::Migrate;
-use crate::designs::{Context, Design};
+use crate::designs::Context;
 use crate::memmap::block::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
@@ -216,11 +216,4 @@ fn skip(obstacle: u32, request: &RangeRequest) -> u32 {
         true => obstacle + 1,
         false => Span::of(BlockIndex::of_frame(obstacle), 1).end,
     }
-}
-
-/// The largest block that begins at a frame and ends before another one.
-pub(super) fn largest_block<P: Platform>(pfn: Pfn, frames: u32) -> Order {
-    let largest = Freehold::<P>::ORDER_MAX.get();
-    let aligned = pfn.get().trailing_zeros().min(u32::from(largest));
-    Order::new(aligned.min(frames.ilog2()) as u8)
 }

@@ -1,7 +1,11 @@
 //! Frames that lie side by side.
 
+use super::Freehold;
 use super::blocks::{BlockIndex, FRAMES};
 use super::runs::WORD_FRAMES;
+use crate::designs::Design;
+use crate::platform::Platform;
+use crate::units::{Order, Pfn};
 
 /// Frames from the first one to behind the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,4 +40,11 @@ impl Span {
             (word as usize, below(self.end) & !below(self.first))
         })
     }
+}
+
+/// The largest block that begins at a frame and ends before another one.
+pub(super) fn largest_block<P: Platform>(pfn: Pfn, frames: u32) -> Order {
+    let largest = Freehold::<P>::ORDER_MAX.get();
+    let aligned = pfn.get().trailing_zeros().min(u32::from(largest));
+    Order::new(aligned.min(frames.ilog2()) as u8)
 }

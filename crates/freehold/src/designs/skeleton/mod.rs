@@ -39,10 +39,10 @@ mod validate;
 mod walk;
 
 pub(crate) use drain::{drain_lists, for_each_victim};
-pub use policy::OwnSettings;
 pub(crate) use policy::refill_one_by_one;
-pub(super) use policy::{NoneOfItsOwn, Policy, Route};
-pub use settings::{Pcp, ZonedSettings};
+pub(super) use policy::{Policy, Route};
+pub(super) use settings::NoneOfItsOwn;
+pub use settings::{OwnSettings, Pcp, ZonedSettings};
 pub use stat::Level;
 
 /// A design with one lock a zone.

@@ -1,16 +1,13 @@
 //! What makes one design of the skeleton differ from another.
 
-use core::fmt;
-
 use super::drain::drain_lists;
-use super::settings::ZonedSettings;
+use super::settings::{OwnSettings, ZonedSettings};
 use super::{LocalPages, Skeleton};
 use crate::Error;
 use crate::buddy::{Beside, FreeLists};
 use crate::config::Config;
 use crate::designs::pcp::{is_kept, list_index};
 use crate::designs::pcp_tuning::PcpMode;
-use crate::designs::{Setting, SettingError};
 use crate::memmap::block::{BlockType, ZoneIndex};
 use crate::memmap::frame::{FrameIndex, FrameState, Tag};
 use crate::memmap::list::End;
@@ -244,30 +241,4 @@ pub(crate) fn refill_one_by_one<P: Platform, Y: Policy<P>>(
         left = left.saturating_sub(most);
     }
     taken
-}
-
-/// The settings that only one design has.
-pub trait OwnSettings: Default + Clone + fmt::Debug {
-    /// The settings that there are.
-    const TABLE: &'static [Setting];
-
-    /// Sets one by its name.
-    fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError>;
-
-    /// Calls `each` with the name and value of every setting.
-    fn for_each(&self, each: &mut dyn FnMut(&'static str, &dyn fmt::Display));
-}
-
-/// A design without settings of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NoneOfItsOwn;
-
-impl OwnSettings for NoneOfItsOwn {
-    const TABLE: &'static [Setting] = &[];
-
-    fn set(&mut self, _name: &str, _value: &str) -> Result<(), SettingError> {
-        Err(SettingError::UnknownName)
-    }
-
-    fn for_each(&self, _each: &mut dyn FnMut(&'static str, &dyn fmt::Display)) {}
 }

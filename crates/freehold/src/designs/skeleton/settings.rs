@@ -2,7 +2,6 @@
 
 use core::fmt;
 
-use super::policy::OwnSettings;
 use super::stat::Level;
 use crate::Error;
 use crate::designs::bookkeeping::{Bookkeeping, Counters, Locking};
@@ -30,6 +29,32 @@ pub struct ZonedSettings<O> {
     pub level: Level,
     /// What only this design can be told.
     pub own: O,
+}
+
+/// The settings that only one design has.
+pub trait OwnSettings: Default + Clone + fmt::Debug {
+    /// The settings that there are.
+    const TABLE: &'static [Setting];
+
+    /// Sets one by its name.
+    fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError>;
+
+    /// Calls `each` with the name and value of every setting.
+    fn for_each(&self, each: &mut dyn FnMut(&'static str, &dyn fmt::Display));
+}
+
+/// A design without settings of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoneOfItsOwn;
+
+impl OwnSettings for NoneOfItsOwn {
+    const TABLE: &'static [Setting] = &[];
+
+    fn set(&mut self, _name: &str, _value: &str) -> Result<(), SettingError> {
+        Err(SettingError::UnknownName)
+    }
+
+    fn for_each(&self, _each: &mut dyn FnMut(&'static str, &dyn fmt::Display)) {}
 }
 
 /// Whether the per-CPU lists are tuned.

@@ -1,0 +1,38 @@
+//! What part of the time went into waiting for locks, and for which.
+
+use super::document::Simulated;
+
+/// Waiting by class of lock as a share of all CPU time, the largest first.
+pub(super) fn waits_by_class(simulated: &Simulated) -> Vec<(&str, f64)> {
+    // Beside the classes stand classes with a path, such as `zone_lock.alloc`.
+    let classes = simulated.time_share.iter().filter(|(name, _)| !name.contains('.'));
+    let mut classes: Vec<_> = classes.map(|(name, share)| (name.as_str(), *share)).collect();
+    classes.sort_by(|one, other| other.1.total_cmp(&one.1));
+    classes
+}
+
+/// The class of locks that is waited for most, and how much; a dash if none is.
+pub(crate) fn most_waited_for(simulated: &Simulated) -> String {
+    match waits_by_class(simulated).first() {
+        Some((class, share)) if *share > 0.0 => {
+            format!("{} {}", lock_in_words(class), percent(*share))
+        }
+        _ => "-".to_owned(),
+    }
+}
+
+/// Waiting for all locks as a share of all CPU time.
+pub(crate) fn wait_share(simulated: &Simulated) -> f64 {
+    // A plain sum of no shares would be -0, and be printed so.
+    waits_by_class(simulated).iter().fold(0.0, |sum, (_, share)| sum + share)
+}
+
+/// A share as a percentage.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// The name of a class of locks as people write it.
+pub(super) fn lock_in_words(class: &str) -> String {
+    class.replace('_', " ")
+}
