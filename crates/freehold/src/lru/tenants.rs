@@ -66,8 +66,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 
     /// Sets how many frames a group may have. It may have more at the moment: then it is charged
-    /// nothing until enough have been [reclaimed](Lru::reclaim). Cost: takes the lock of every CPU's
-    /// batches.
+    /// nothing until enough have been [reclaimed](Lru::reclaim).
+    ///
+    /// Cost: takes the lock of every CPU's batches.
     ///
     /// # Errors
     ///
