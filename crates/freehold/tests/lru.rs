@@ -276,6 +276,17 @@ fn the_frames_of_a_removed_group_go_to_its_parent() {
 }
 
 #[test]
+fn a_frame_that_only_waits_in_a_batch_keeps_no_slot() {
+    let lru = build(LruSettings { groups: 2, ..LruSettings::default() });
+    let group = lru.create_group(ROOT, None).unwrap();
+    lru.add(pfn(0), group, Kind::File).unwrap();
+    lru.put(pfn(0)).unwrap();
+    lru.remove_group(group).unwrap();
+    lru.create_group(ROOT, None).unwrap();
+    assert_eq!(lru.owner().take_released(), [0]);
+}
+
+#[test]
 fn a_limit_holds_for_the_group_and_those_below() {
     let lru = lru();
     let parent = lru.create_group(ROOT, Some(count(10))).unwrap();

@@ -14,8 +14,8 @@ use common::{TestPlatform, run_on};
 use freehold::designs::ZoneLock;
 use freehold::lru::{Claim, GroupId, Kind, LruSettings, Owner, Verdict};
 use freehold::{
-    Config, Error, FrameCount, MemoryRange, MigrateError, NodeId, Order, PageAllocator, Pfn,
-    Request, Watermark, ZoneKind,
+    Config, Error, FrameCount, MemoryRange, MigrateError, MigrateType, NodeId, Order,
+    PageAllocator, Pfn, Request, Watermark, ZoneKind, ZoneStats,
 };
 use machine::{Machine, fixed};
 use room::Room;
@@ -144,34 +144,151 @@ fn upkeep_goes_from_the_low_watermark_to_the_high_one() {
 /// zone that has memory to spare.
 #[test]
 fn upkeep_leaves_a_node_alone_that_has_a_zone_with_room() {
-    let devices = MemoryRange::new(Pfn::new(0), FrameCount::new(FRAMES)).in_zone(ZoneKind::Dma32);
-    let ordinary = MemoryRange::new(Pfn::new(FRAMES), FrameCount::new(FRAMES));
-    let ranges = [devices, ordinary];
-    let cpus = [NodeId::new(0)];
+    of_two_zones(ZoneKind::Dma32, ZoneKind::Normal, |frames, lru| {
+        let of_devices = Request::default().zone_limit(ZoneKind::Dma32);
+        while frames.alloc(of_devices.watermark(Watermark::Ignore)).is_ok() {}
+        (0..FRAMES / 2).for_each(|_| _ = cache(frames, lru, Request::default()).expect("half"));
+        frames.drain_all();
+        assert!(frames.zones().any(|zone| zone.free < zone.marks.low));
+        assert_eq!(lru.balance(frames), Default::default());
+        // It is short once both zones are.
+        while cache(frames, lru, Request::default()).is_some() {}
+        frames.drain_all();
+        let ordinary = || zone(frames, ZoneKind::Normal);
+        assert!(ordinary().free < ordinary().marks.low);
+        lru.balance(frames);
+        assert!(ordinary().free >= ordinary().marks.high);
+        assert!(ordinary().free.get() < ordinary().marks.high.get() + 64, "and not much beyond");
+    });
+}
+
+/// Runs `test` on a machine with as much memory in one zone as in another.
+fn of_two_zones(
+    low: ZoneKind,
+    high: ZoneKind,
+    test: impl FnOnce(&Frames, &Room<TestPlatform, Cache<'_>>),
+) {
+    let range = |start| MemoryRange::new(Pfn::new(start), FrameCount::new(FRAMES));
+    let ranges = [range(0).in_zone(low), range(FRAMES).in_zone(high)];
+    let cpus = [NodeId::new(0); 2];
     let config = Config::new(&ranges, &cpus);
     let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
     let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false };
     let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
-    let add = || {
-        let frame = frames.alloc(Request::default()).ok()?;
+    run_on(0);
+    test(&frames, &lru);
+}
+
+/// Caches something in a frame, if there is one.
+fn cache(frames: &Frames, lru: &Room<TestPlatform, Cache<'_>>, request: Request) -> Option<Pfn> {
+    let frame = frames.alloc(request).ok()?;
+    lru.add(frame, GroupId::ROOT, Kind::File).expect("it is new");
+    lru.owner().index.lock().unwrap().insert(frame);
+    Some(frame)
+}
+
+/// Fills both zones to the last frame. What is in the higher one was used less lately.
+fn fill(frames: &Frames, lru: &Room<TestPlatform, Cache<'_>>, low: ZoneKind) {
+    let request = Request::default().watermark(Watermark::Ignore);
+    let mut of_low = Vec::new();
+    while let Ok(frame) = frames.alloc(request.zone_limit(low)) {
+        of_low.push(frame);
+    }
+    while cache(frames, lru, request).is_some() {}
+    for frame in of_low {
         lru.add(frame, GroupId::ROOT, Kind::File).expect("it is new");
         lru.owner().index.lock().unwrap().insert(frame);
-        Some(frame)
+    }
+    lru.drain_all();
+    frames.drain_all();
+}
+
+fn zone(frames: &Frames, kind: ZoneKind) -> ZoneStats {
+    frames.zones().find(|zone| zone.kind == kind).expect("the machine has it")
+}
+
+fn cached_from(lru: &Room<TestPlatform, Cache<'_>>, first: u64) -> usize {
+    lru.owner().index.lock().unwrap().range(Pfn::new(first)..).count()
+}
+
+#[test]
+fn an_allocation_gives_up_only_what_is_of_use_to_it() {
+    of_two_zones(ZoneKind::Dma32, ZoneKind::Normal, |frames, lru| {
+        fill(frames, lru, ZoneKind::Dma32);
+        let before = cached_from(lru, FRAMES);
+        let request = Request::default().zone_limit(ZoneKind::Dma32).watermark(Watermark::Ignore);
+        lru.alloc_reclaiming(frames, request).expect("something can be dropped");
+        assert_eq!(cached_from(lru, FRAMES), before);
+    });
+    of_two_zones(ZoneKind::Normal, ZoneKind::Movable, |frames, lru| {
+        fill(frames, lru, ZoneKind::Normal);
+        let before = cached_from(lru, FRAMES);
+        let request = Request::default().migratetype(MigrateType::Unmovable);
+        lru.alloc_reclaiming(frames, request).expect("something can be dropped");
+        assert_eq!(cached_from(lru, FRAMES), before);
+    });
+}
+
+#[test]
+fn upkeep_gives_up_only_what_is_of_use() {
+    of_two_zones(ZoneKind::Normal, ZoneKind::Movable, |frames, lru| {
+        fill(frames, lru, ZoneKind::Normal);
+        let before = cached_from(lru, FRAMES);
+        lru.balance(frames);
+        let normal = zone(frames, ZoneKind::Normal);
+        assert!(normal.free >= normal.marks.high);
+        assert_eq!(cached_from(lru, FRAMES), before);
+    });
+}
+
+#[test]
+fn an_allocation_reclaims_from_far_below_the_watermark() {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(8 * FRAMES))];
+    let cpus = [NodeId::new(0)];
+    let config = Config { min_free: Some(FrameCount::new(FRAMES)), ..Config::new(&ranges, &cpus) };
+    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
+    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false };
+    let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
+    run_on(0);
+    while cache(&frames, &lru, Request::default().watermark(Watermark::Ignore)).is_some() {}
+    lru.alloc_reclaiming(&frames, Request::default()).expect("something can be dropped");
+    assert!(cached_from(&lru, 0) as u64 > 4 * FRAMES, "and not all of it was");
+}
+
+/// The LRU may know of fewer nodes than the allocator has.
+#[test]
+fn a_node_without_frames_to_give_is_refused() {
+    let range = |start, node| {
+        MemoryRange::new(Pfn::new(start), FrameCount::new(FRAMES)).on_node(NodeId::new(node))
     };
-    let of_devices = Request::default().zone_limit(ZoneKind::Dma32).watermark(Watermark::Ignore);
-    while frames.alloc(of_devices).is_ok() {}
-    (0..FRAMES / 2).for_each(|_| _ = add().expect("half of the zone"));
-    frames.drain_all();
-    assert!(frames.zones().any(|zone| zone.free < zone.marks.low));
-    assert_eq!(lru.balance(&frames), Default::default());
-    // It is short once both zones are.
-    while add().is_some() {}
-    frames.drain_all();
-    let ordinary = || frames.zones().find(|zone| zone.kind == ZoneKind::Normal).expect("it is");
-    assert!(ordinary().free < ordinary().marks.low);
-    lru.balance(&frames);
-    assert!(ordinary().free >= ordinary().marks.high);
-    assert!(ordinary().free.get() < ordinary().marks.high.get() + 64, "and not much beyond");
+    let (ranges, cpus) = ([range(0, 0), range(FRAMES, 1)], [NodeId::new(0), NodeId::new(1)]);
+    let config = Config::new(&ranges, &cpus);
+    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
+    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false };
+    let of_one = Config::new(&ranges[..1], &cpus[..1]);
+    let lru = Room::new(TestPlatform, &of_one, &LruSettings::default(), owner);
+    run_on(0);
+    let request = Request::default().node(NodeId::new(1)).only_node();
+    while frames.alloc(request).is_ok() {}
+    assert!(lru.alloc_reclaiming(&frames, request).is_err());
+}
+
+/// The last frame of a zone waits in a batch of another CPU, while others can be dropped.
+#[test]
+fn an_allocation_finds_the_frame_that_a_batch_hides_among_others() {
+    of_two_zones(ZoneKind::Dma32, ZoneKind::Normal, |frames, lru| {
+        let request = Request::default().zone_limit(ZoneKind::Dma32).watermark(Watermark::Ignore);
+        let frame = cache(frames, lru, request).expect("memory is free");
+        while frames.alloc(request).is_ok() {}
+        lru.drain_all();
+        while cache(frames, lru, Request::default()).is_some() {}
+        run_on(1);
+        lru.activate(frame).expect("it is in use");
+        lru.owner().index.lock().unwrap().remove(&frame);
+        lru.put(frame).expect("the index had a reference");
+        run_on(0);
+        assert_eq!(lru.alloc_reclaiming(frames, request), Ok(frame));
+    });
 }
 
 /// The last free frame waits in a batch of another CPU: its user has given it up.

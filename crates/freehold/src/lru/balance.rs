@@ -40,11 +40,10 @@ impl Level {
             for active in [false, true] {
                 let list = List::of(kind, active);
                 let frames = self.size(kind, active) >> priority;
-                // In the last round everything counts, as long as the user allows it at all.
+                // In the last round everything counts, unless the user wants one kind only.
                 targets[list as usize] = match weights[kind as usize] {
-                    0 => 0,
-                    _ if priority == 0 => frames,
-                    weight => frames * weight / all,
+                    weight if priority > 0 || swappiness == 0 => frames * weight / all,
+                    _ => frames,
                 };
             }
         }
@@ -98,7 +97,7 @@ mod tests {
             [targets[0], targets[2]]
         };
         assert_eq!((targets(0, 1), targets(0, 0)), ([0, 512], [0, 1024]));
-        assert_eq!((targets(200, 1), targets(200, 0)), ([512, 0], [1024, 0]));
+        assert_eq!((targets(200, 1), targets(200, 0)), ([512, 0], [1024, 1024]));
         assert_eq!(targets(60, 0), [1024, 1024], "in the last round both are looked at");
     }
 

@@ -14,7 +14,7 @@ use crate::memmap::frame::FrameIndex;
 use crate::memmap::list::{End, LinkTable, Links};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{Platform, SharedCell, Word};
-use crate::units::{FrameCount, NodeId, Pfn};
+use crate::units::{FrameCount, NodeId, Pfn, ZoneKind};
 
 const REFS: u64 = (1 << 20) - 1;
 const PIN_SHIFT: u32 = 20;
@@ -31,8 +31,12 @@ const REFERENCED: u64 = 1 << 34;
 const USED: u64 = 1 << 35;
 /// The frame is no memory.
 const HOLE: u64 = 1 << 36;
+const ZONE_SHIFT: u32 = 37;
+const ZONE: u64 = 7 << ZONE_SHIFT;
 const NODE_SHIFT: u32 = 40;
 const NODE: u64 = 0xff << NODE_SHIFT;
+/// Where the frame is, whatever becomes of it.
+const HOME: u64 = NODE | ZONE;
 const SLOT_SHIFT: u32 = 48;
 
 /// More nodes than any machine has; keeps node numbers within 8 bits.
@@ -65,24 +69,24 @@ impl State {
     const HOLE: Self = State(HOLE);
 
     /// A frame that nobody uses.
-    fn unused(node: NodeId) -> Self {
-        State((node.index() as u64) << NODE_SHIFT)
+    fn unused(node: NodeId, zone: ZoneKind) -> Self {
+        State((node.index() as u64) << NODE_SHIFT | (zone as u64) << ZONE_SHIFT)
     }
 
     /// The same frame, used by nobody.
     pub(super) fn released(self) -> Self {
-        State(self.0 & NODE)
+        State(self.0 & HOME)
     }
 
     /// The same frame, added to the group in `slot` with so many references.
     pub(super) fn added(self, slot: u16, kind: Kind, refs: u32) -> Self {
         let file = if kind == Kind::File { FILE } else { 0 };
-        State(self.0 & NODE | USED | file | u64::from(slot) << SLOT_SHIFT | u64::from(refs))
+        State(self.0 & HOME | USED | file | u64::from(slot) << SLOT_SHIFT | u64::from(refs))
     }
 
-    /// The frame `to` with all that this one is, but for the node.
+    /// The frame `to` with all that this one is, but for where it is.
     pub(super) fn moved_to(self, to: State) -> Self {
-        State(self.0 & !NODE | to.0 & NODE)
+        State(self.0 & !HOME | to.0 & HOME)
     }
 
     pub(super) const fn is_hole(self) -> bool {
@@ -119,6 +123,11 @@ impl State {
 
     pub(super) const fn node(self) -> usize {
         ((self.0 & NODE) >> NODE_SHIFT) as usize
+    }
+
+    /// Whether the frame is of a zone of this kind, or of a lower one.
+    pub(super) const fn is_within(self, highest: ZoneKind) -> bool {
+        (self.0 & ZONE) >> ZONE_SHIFT <= highest as u64
     }
 
     pub(super) const fn slot(self) -> u16 {
@@ -306,7 +315,7 @@ impl<P: Platform> FrameTable<P> {
         if !frames().all(|frame| self.state(frame).is_hole()) {
             return Err(Error::RangeOverlaps);
         }
-        frames().for_each(|frame| self.set(frame, State::unused(range.node)));
+        frames().for_each(|frame| self.set(frame, State::unused(range.node, range.zone)));
         Ok(())
     }
 
@@ -401,7 +410,7 @@ mod tests {
     use super::*;
 
     fn added() -> State {
-        State::unused(NodeId::new(3)).added(513, Kind::File, 2)
+        State::unused(NodeId::new(3), ZoneKind::Normal).added(513, Kind::File, 2)
     }
 
     #[test]
@@ -411,7 +420,7 @@ mod tests {
         assert_eq!((state.kind(), state.list()), (Kind::File, List::InactiveFile));
         assert!(state.is_used() && !state.is_listed() && !state.is_hole());
         assert_eq!(state.in_slot(7).slot(), 7);
-        assert_eq!(state.released(), State::unused(NodeId::new(3)));
+        assert_eq!(state.released(), State::unused(NodeId::new(3), ZoneKind::Normal));
         let pinned = state.pin().unwrap();
         assert_eq!((pinned.pins(), pinned.refs(), pinned.slot()), (1, 2, 513));
         assert_eq!((pinned.unpin().unwrap(), state.unpin()), (state, Err(Error::NotPinned)));

@@ -11,7 +11,8 @@ use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan
 use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
 use crate::units::FrameCount;
 
-/// The name of a group. Once the group is removed, it names nothing any more.
+/// The name of a group. Once the group is removed, it names nothing any more, until 65,536 groups
+/// more have been made in its place: names are not to be kept for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupId {
     slot: u16,

@@ -50,8 +50,9 @@ impl<P: Platform, O: Owner> Isolated<'_, P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownGroup`], or [`Error::GroupLimit`] if that group may have no more. The frame
-    /// stays where it is.
+    /// [`Error::UnknownGroup`], or [`Error::GroupLimit`] if that group or one above it may have no
+    /// more: the frame is charged there before it is taken off where it was, so it may be in its
+    /// own way, and [as with `add`](Lru::add) others may. The frame stays where it is.
     pub fn move_to(&mut self, group: GroupId) -> Result<(), Error> {
         let lru = self.lru;
         let charged = match lru.charge(group) {

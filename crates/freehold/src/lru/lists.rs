@@ -17,8 +17,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// # Errors
     ///
     /// [`Error::GroupLimit`] if the group, or one above it, may have no more:
-    /// [`Lru::add_reclaiming`] makes room. [`Error::UnknownGroup`], [`Error::AlreadyAdded`] or
-    /// [`Error::ForeignFrame`].
+    /// [`Lru::add_reclaiming`] makes room. Near the limit what other CPUs charge at the same time,
+    /// up to 32 frames each, may count as well, even if they take it back. [`Error::UnknownGroup`],
+    /// [`Error::AlreadyAdded`] or [`Error::ForeignFrame`].
     pub fn add(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), Error> {
         let added = match self.try_add(pfn, group, kind) {
             Err(Refused { error: Error::GroupLimit, .. }) => {
@@ -58,7 +59,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// # Errors
     ///
     /// [`Error::NotAdded`] if nobody holds a reference, which the caller should.
-    /// [`Error::ForeignFrame`].
+    /// [`Error::ForeignFrame`], or [`Error::TooManyReferences`] if there is none left for the batch.
     pub fn mark_accessed(&self, pfn: Pfn) -> Result<(), Error> {
         let frame = self.frames.index_of(pfn)?;
         let used = |state: State| match state.refs() {
@@ -69,7 +70,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         if before.awaits_activation() { self.activate(pfn) } else { Ok(()) }
     }
 
-    /// Moves a frame to the front of the active list by and by.
+    /// Moves a frame to the front of the active list by and by. A frame that is on no list when its
+    /// turn comes, since somebody has isolated it or it still waits to be added, stays as it is; so
+    /// it is with [`Lru::deactivate`] and [`Lru::rotate`].
     ///
     /// # Errors
     ///
@@ -258,8 +261,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             }
         }
         drop(lock);
-        self.release_few(&gone);
-        self.put_few(&left);
+        self.finish_few(&gone, &left);
     }
 
     /// Puts a frame that the caller has off its list on one, and gives the caller's reference up.

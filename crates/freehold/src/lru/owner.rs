@@ -19,7 +19,9 @@ use crate::units::Pfn;
 ///   get it.
 ///
 /// An index without a lock works too: then a lookup takes a reference, which fails while the frame
-/// is being reclaimed, and looks at the entry again.
+/// is being reclaimed, and looks at the entry again. The owner of such an index must not fail to
+/// [migrate](Owner::migrate) once it has the claim: a reader with an old entry may have taken a
+/// reference to the new place by then.
 ///
 /// The LRU holds no lock when it asks, so the owner may call it, and other CPUs go on. A panic of
 /// the owner counts as a refusal: every frame is put back while the stack unwinds.

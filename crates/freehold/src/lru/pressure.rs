@@ -1,15 +1,14 @@
 //! When memory runs short: allocation that reclaims, upkeep by watermark, and room in a group.
 
-use core::ops::RangeInclusive;
-
 use super::group::{GroupId, Refused};
-use super::{BATCH_MAX, Kind, Lru, Owner, Reclaimed, Scope};
+use super::reclaim::Hunt;
+use super::{BATCH_MAX, Kind, Lru, Owner, Reclaimed};
 use crate::allocator::PageAllocator;
 use crate::designs::Design;
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{FrameCount, NodeId, Order, Pfn, ZoneKind};
-use crate::{Error, Marks};
+use crate::{Error, Marks, ZoneStats};
 
 /// How often a request that fails after reclaim found something is tried again: others may take
 /// what was reclaimed.
@@ -26,10 +25,14 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         for _ in 0..ROUNDS {
             match self.try_add(pfn, group, kind) {
                 Err(Refused { error: Error::GroupLimit, slot }) => {
-                    // As many as Linux takes, but from a small group no more than a part.
+                    // As many as Linux takes, but from a small group no more than a part; and what
+                    // it has beyond a limit that was lowered.
                     let limit = self.groups.limit(slot).map_or(0, FrameCount::get);
-                    let wanted = (limit / 16).clamp(1, BATCH_MAX as u64);
-                    if self.reclaim_below(slot, 0..self.vecs.nodes(), wanted).reclaimed == 0 {
+                    let excess = (self.groups.charged(slot).get() + 1).saturating_sub(limit);
+                    let wanted = (limit / 16).clamp(1, BATCH_MAX as u64).max(excess);
+                    let (nodes, zone) = (0..self.vecs.nodes(), ZoneKind::Movable);
+                    let hunt = Hunt { above: slot, nodes, zone, wanted };
+                    if self.hunt(&hunt).reclaimed == 0 {
                         break;
                     }
                 }
@@ -58,20 +61,28 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             Order::ZERO => frames.alloc(request),
             _ => frames.alloc_compacting(request, self),
         };
-        // Frames of other nodes are of no use to a request that is for one node only.
-        let nodes = match request.node {
-            Some(node) if request.only_node => node.index()..node.index() + 1,
-            _ => 0..self.vecs.nodes(),
+        // Frames of other nodes are of no use to a request that is for one node only, and those of
+        // zones that it may not use to none.
+        let (nodes, zone) = (self.vecs.nodes(), request.effective_limit());
+        let nodes = match request.node.map(NodeId::index) {
+            Some(node) if request.only_node => node.min(nodes)..(node + 1).min(nodes),
+            _ => 0..nodes,
         };
+        let wanted = request.order().frames().get().max(BATCH_MAX as u64);
+        let mut hunt = Hunt { above: 0, nodes, zone, wanted };
         let mut outcome = frames.alloc(request);
         for _ in 0..ROUNDS {
             if !matches!(outcome, Err(Error::OutOfMemory | Error::BelowWatermark)) {
                 break;
             }
-            let wanted = request.order().frames().get().max(BATCH_MAX as u64);
-            let reclaimed = self.reclaim_below(0, nodes.clone(), wanted).reclaimed;
+            let reclaimed = self.hunt(&hunt).reclaimed;
+            self.drain_all();
             frames.drain_all();
             outcome = attempt();
+            if outcome == Err(Error::BelowWatermark) {
+                // The level may be far below the mark.
+                hunt.wanted *= 2;
+            }
             if reclaimed == 0 {
                 break;
             }
@@ -84,18 +95,20 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// A node is short if all zones that serve ordinary requests are below their low watermarks,
     /// until one of them is at its high one. So nobody's frames are given up for a zone of devices
-    /// that is full of what no reclaim can move.
+    /// that is full of what no reclaim can move, and none that lie in movable memory, unless the
+    /// node has no other.
     pub fn balance<Q: Platform, D: Design<Q>>(&self, frames: &PageAllocator<Q, D>) -> Reclaimed {
         let mut done = Reclaimed::default();
         for node in (0..self.vecs.nodes()).map(|node| NodeId::new(node as u16)) {
-            let missing = |mark: fn(&Marks) -> FrameCount| missing(frames, node, mark);
+            let zone = highest_ordinary(frames, node);
+            let missing = |mark: fn(&Marks) -> FrameCount| missing(frames, node, zone, mark);
             let mut wanted = match missing(|marks| marks.low) {
                 0 => 0,
                 _ => missing(|marks| marks.high),
             };
             while wanted > 0 {
-                let scope = Scope::Node(node);
-                let round = self.reclaim(scope, FrameCount::new(wanted)).unwrap_or_default();
+                let nodes = node.index()..node.index() + 1;
+                let round = self.hunt(&Hunt { above: 0, nodes, zone, wanted });
                 frames.drain_all();
                 done.add(&round);
                 let left = missing(|marks| marks.high);
@@ -107,18 +120,32 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 }
 
-/// How many free frames a node lacks until one of the zones that serve ordinary requests is at this
-/// mark. Movable memory counts where there is no other.
+/// The memory of a node that a mark is looked at for.
+fn zones_of<Q: Platform, D: Design<Q>>(
+    frames: &PageAllocator<Q, D>,
+    node: NodeId,
+) -> impl Iterator<Item = ZoneStats> {
+    frames.zones().filter(move |zone| zone.node == node && zone.managed.get() > 0)
+}
+
+/// The highest kind of zone of a node that serves ordinary requests. Movable memory counts where
+/// there is no other.
+fn highest_ordinary<Q: Platform, D: Design<Q>>(
+    frames: &PageAllocator<Q, D>,
+    node: NodeId,
+) -> ZoneKind {
+    let has_ordinary = zones_of(frames, node).any(|zone| zone.kind <= ZoneKind::Normal);
+    if has_ordinary { ZoneKind::Normal } else { ZoneKind::Movable }
+}
+
+/// How many free frames a node lacks until one of the zones up to this kind is at this mark.
 fn missing<Q: Platform, D: Design<Q>>(
     frames: &PageAllocator<Q, D>,
     node: NodeId,
+    highest: ZoneKind,
     mark: fn(&Marks) -> FrameCount,
 ) -> u64 {
-    let lacks = |kinds: RangeInclusive<ZoneKind>| {
-        let zones = frames.zones().filter(|zone| zone.node == node && zone.managed.get() > 0);
-        let zones = zones.filter(|zone| kinds.contains(&zone.kind));
-        zones.map(|zone| mark(&zone.marks).get().saturating_sub(zone.free.get())).min()
-    };
-    let ordinary = lacks(ZoneKind::Dma..=ZoneKind::Normal);
-    ordinary.or_else(|| lacks(ZoneKind::Movable..=ZoneKind::Movable)).unwrap_or(0)
+    let zones = zones_of(frames, node).filter(|zone| zone.kind <= highest);
+    let lacks = zones.map(|zone| mark(&zone.marks).get().saturating_sub(zone.free.get()));
+    lacks.min().unwrap_or(0)
 }

@@ -1,6 +1,7 @@
 //! Reclaim: gives frames up that were not used of late, as far as their owner agrees.
 
 use core::cell::Cell;
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::balance::{Level, PRIORITY};
@@ -15,13 +16,13 @@ use crate::Error;
 use crate::memmap::frame::FrameIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{Platform, Word};
-use crate::units::{FrameCount, NodeId};
+use crate::units::{FrameCount, NodeId, ZoneKind};
 
 /// What a frame that is written back costs, in frames that are put back in vain (Linux's
 /// `SWAP_CLUSTER_MAX`).
 const WRITE_COST: u64 = 32;
 
-/// The most passes over all priorities. Few frames that are all active and were used of late need
+/// The most passes over all priorities. Frames that are all active and were used of late need
 /// three: one takes the mark of use, one deactivates, one reclaims. Owners that activate what they
 /// are asked for would have it go on for ever.
 const PASSES: usize = 4;
@@ -71,6 +72,33 @@ impl Reclaimed {
     }
 }
 
+/// What a reclaim is after.
+#[derive(Clone, Debug)]
+pub(super) struct Hunt {
+    /// The slot of the group whose frames it may take, with those of the groups below.
+    pub(super) above: u16,
+    pub(super) nodes: Range<usize>,
+    /// Frames of zones of a higher kind are of no use (Linux's `reclaim_idx`).
+    pub(super) zone: ZoneKind,
+    /// How many frames.
+    pub(super) wanted: u64,
+}
+
+/// How far a reclaim has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    done: Reclaimed,
+    /// Active frames whose mark of use was taken: they can be had later.
+    unmarked: u64,
+}
+
+impl Progress {
+    /// What there is more of after every pass that was not in vain.
+    fn gains(&self) -> u64 {
+        self.done.reclaimed + self.done.deactivated + self.unmarked
+    }
+}
+
 /// Where reclaim goes on, by node, so that all groups get their turn.
 pub(super) struct Hands<P: Platform>(Table<Hand<P>>);
 
@@ -94,71 +122,77 @@ impl<P: Platform> Hands<P> {
         Hands(carver.table(plan.0, |_| Hand { slot: P::U32::new(0) }))
     }
 
-    /// The place to begin at, which moves on by one.
-    fn advance(&self, node: usize) -> usize {
+    /// Moves the place to begin at on by one.
+    fn advance(&self, node: usize) {
         // Relaxed: any place is right.
-        self.0.get(node).slot.fetch_add(1, Relaxed) as usize
+        self.0.get(node).slot.fetch_add(1, Relaxed);
+    }
+
+    /// The place to begin at.
+    fn at(&self, node: usize) -> usize {
+        // Relaxed: as in `advance`.
+        self.0.get(node).slot.load(Relaxed) as usize
     }
 }
 
 impl<P: Platform, O: Owner> Lru<P, O> {
     /// Reclaims frames until there are so many, or nothing more can be had: first those that wait
     /// longest on inactive lists, a small part of each group, then larger and larger parts. Frames
-    /// that wait in batches are put on their lists if the others do not suffice.
+    /// that wait in batches are put on their lists if the others do not suffice. Groups take turns.
+    ///
+    /// Cost: beside the frames looked at, a look at each slot for a group, on each node, up to 13
+    /// times.
     ///
     /// # Errors
     ///
     /// [`Error::UnknownGroup`] or [`Error::UnknownNode`].
     pub fn reclaim(&self, scope: Scope, frames: FrameCount) -> Result<Reclaimed, Error> {
-        let nodes = 0..self.vecs.nodes();
+        let (mut above, mut nodes) = (0, 0..self.vecs.nodes());
         match scope {
-            Scope::All => Ok(self.reclaim_below(0, nodes, frames.get())),
-            Scope::Node(node) if !nodes.contains(&node.index()) => Err(Error::UnknownNode),
-            Scope::Node(node) => {
-                Ok(self.reclaim_below(0, node.index()..node.index() + 1, frames.get()))
-            }
-            Scope::Group(group) => {
-                Ok(self.reclaim_below(self.groups.slot_of(group)?, nodes, frames.get()))
-            }
+            Scope::All => {}
+            Scope::Node(node) if !nodes.contains(&node.index()) => return Err(Error::UnknownNode),
+            Scope::Node(node) => nodes = node.index()..node.index() + 1,
+            Scope::Group(group) => above = self.groups.slot_of(group)?,
         }
+        let (zone, wanted) = (ZoneKind::Movable, frames.get());
+        Ok(self.hunt(&Hunt { above, nodes, zone, wanted }))
     }
 
-    /// Reclaims from the group in a slot and those below.
-    pub(super) fn reclaim_below(
-        &self,
-        above: u16,
-        nodes: core::ops::Range<usize>,
-        wanted: u64,
-    ) -> Reclaimed {
-        let mut done = Reclaimed::default();
+    /// Reclaims what is hunted for.
+    pub(super) fn hunt(&self, hunt: &Hunt) -> Reclaimed {
+        let mut progress = Progress::default();
         // As Linux does: what the CPU has just added is looked at like the rest.
         self.settle_here();
+        hunt.nodes.clone().for_each(|node| self.hands.advance(node));
         for pass in 0..PASSES {
-            let before = (done.reclaimed, done.deactivated);
+            let before = progress.gains();
             for priority in (0..=PRIORITY).rev() {
-                for node in nodes.clone() {
-                    let (begin, slots) = (self.hands.advance(node), self.groups.len());
+                for node in hunt.nodes.clone() {
+                    let (begin, slots) = (self.hands.at(node), self.groups.len());
                     for nth in 0..slots {
                         let slot = ((begin + nth) % slots) as u16;
-                        if done.reclaimed >= wanted {
-                            return done;
+                        if progress.done.reclaimed >= hunt.wanted {
+                            return progress.done;
                         }
                         let place = Place { slot, node };
                         // Most slots are free; those have no frames.
-                        if self.has_frames(place, priority) && self.groups.is_below(slot, above) {
-                            self.shrink(place, priority, wanted, &mut done);
+                        if self.has_frames(place, priority)
+                            && self.groups.is_below(slot, hunt.above)
+                        {
+                            let targets = self.level(place).targets(self.swappiness, priority);
+                            self.shrink(place, targets, hunt, pass, &mut progress);
                         }
                     }
                 }
             }
             match pass {
                 0 => self.drain_all(),
-                _ if (done.reclaimed, done.deactivated) == before => break,
+                _ if progress.gains() == before => break,
                 // What the last round has deactivated can be had in the next pass.
                 _ => {}
             }
         }
-        done
+        progress.done
     }
 
     /// Whether a round of this priority would look at any frame.
@@ -172,10 +206,16 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         Level { sizes: List::ALL.map(|list| lock.size(list)), costs: lock.costs() }
     }
 
-    /// Looks at the part of an lruvec that is due at this priority.
-    fn shrink(&self, place: Place, priority: u32, wanted: u64, done: &mut Reclaimed) {
-        let level = self.level(place);
-        let mut targets = level.targets(self.swappiness, priority);
+    /// Looks at so many frames of each list of an lruvec. From the second pass on, inactive frames
+    /// that stay shield no active ones (Linux's `force_deactivate`).
+    fn shrink(
+        &self,
+        place: Place,
+        mut targets: [u64; List::COUNT],
+        hunt: &Hunt,
+        pass: usize,
+        progress: &mut Progress,
+    ) {
         let mut chunk = |list: List, most: u64| {
             let chunk = targets[list as usize].min(most);
             targets[list as usize] -= chunk;
@@ -186,29 +226,35 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             for kind in Kind::ALL {
                 let (active, inactive) = (List::of(kind, true), List::of(kind, false));
                 let due = chunk(active, BATCH_MAX as u64);
-                if due > 0 && self.level(place).inactive_is_low(kind) {
-                    done.deactivated += self.age(place, active, due);
+                if due > 0 && (pass > 0 || self.level(place).inactive_is_low(kind)) {
+                    let few = self.take(place, active, hunt.zone, due);
+                    self.age(place, &few, progress);
                 }
-                let missing = wanted.saturating_sub(done.reclaimed);
+                let missing = hunt.wanted.saturating_sub(progress.done.reclaimed);
                 let due_inactive = chunk(inactive, missing.min(BATCH_MAX as u64));
                 if due_inactive > 0 {
-                    done.add(&self.evict(place, inactive, due_inactive));
+                    let few = self.take(place, inactive, hunt.zone, due_inactive);
+                    progress.done.add(&self.evict(place, kind, few));
                 }
                 looked += due + due_inactive;
             }
-            if looked == 0 || done.reclaimed >= wanted {
+            if looked == 0 || progress.done.reclaimed >= hunt.wanted {
                 return;
             }
         }
     }
 
     /// Isolates up to `count` of the frames that have been on a list for longest. Frames that
-    /// somebody else is taking off go to the other end.
-    fn take(&self, place: Place, list: List, count: usize) -> Few {
+    /// somebody else is taking off go to the other end, and so do those that are of no use.
+    fn take(&self, place: Place, list: List, zone: ZoneKind, count: usize) -> Few {
         let (lock, mut few) = (self.vecs.lock_at(&self.platform, place), Few::new());
+        let isolate = |state: State| match state.is_within(zone) {
+            true => state.isolate(),
+            false => Err(Error::FrameBusy),
+        };
         for _ in 0..count {
             let Some(frame) = lock.oldest(list) else { break };
-            match self.frames.change(frame, State::isolate) {
+            match self.frames.change(frame, isolate) {
                 Ok((before, _)) => {
                     lock.unlink(&self.frames, frame, before);
                     few.push(frame);
@@ -219,12 +265,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         few
     }
 
-    /// Moves frames from an active list to the inactive one, but for those that were used since
-    /// they came there: they get another turn. Returns how many were moved.
-    fn age(&self, place: Place, list: List, count: usize) -> u64 {
-        let few = self.take(place, list, count);
-        let (mut lock, mut gone, mut moved) = (None, Few::new(), 0);
-        let (mut rotated, mut kind) = (0, Kind::File);
+    /// Moves frames off an active list to the inactive one, but for those that were used since they
+    /// came there: they get another turn.
+    fn age(&self, place: Place, few: &Few, progress: &mut Progress) {
+        let (mut lock, mut gone, mut rotated) = (None, Few::new(), 0);
+        let mut kind = Kind::File;
         for frame in few.iter() {
             let state = self.frames.state(frame);
             kind = state.kind();
@@ -236,7 +281,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 self.frames.update(frame, State::unreferenced);
                 rotated += 1;
             } else {
-                moved += 1;
+                progress.done.deactivated += 1;
             }
             // All frames came from one lruvec, so the lock is taken once.
             let guard = self.relock(lock.take(), state);
@@ -244,15 +289,14 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             lock = Some(guard);
         }
         drop(lock);
-        self.release_few(&gone);
+        progress.unmarked += rotated;
         self.note_cost(place, kind, rotated);
-        moved
+        self.release_few(&gone);
     }
 
     /// Asks the owner to give up frames of an inactive list.
-    fn evict(&self, place: Place, list: List, count: usize) -> Reclaimed {
-        let mut batch = Eviction::new(self, self.take(place, list, count));
-        let kind = if list == List::InactiveAnon { Kind::Anon } else { Kind::File };
+    fn evict(&self, place: Place, kind: Kind, few: Few) -> Reclaimed {
+        let mut batch = Eviction::new(self, few);
         while let Some(frame) = batch.next() {
             batch.decide(frame);
         }
@@ -348,16 +392,15 @@ impl<'a, P: Platform, O: Owner> Eviction<'a, P, O> {
     }
 
     /// Puts isolated frames back. They came from one lruvec, so its lock is taken once.
-    fn put_back(&self, few: &Few, motion: Motion) {
-        let (lru, mut lock, mut gone) = (self.lru, None, Few::new());
+    fn put_back(&self, few: &Few, motion: Motion, gone: &mut Few) {
+        let (lru, mut lock) = (self.lru, None);
         // Those that waited longest were decided on last, and go back first, behind the others.
         for frame in few.iter().rev() {
             let guard = lru.relock(lock.take(), lru.frames.state(frame));
-            lru.put_back(&guard, frame, motion, &mut gone);
+            lru.put_back(&guard, frame, motion, gone);
             lock = Some(guard);
         }
         drop(lock);
-        lru.release_few(&gone);
     }
 }
 
@@ -367,9 +410,11 @@ impl<P: Platform, O: Owner> Drop for Eviction<'_, P, O> {
         if let Some(frame) = self.frozen.take() {
             self.lru.frames.update(frame, State::thaw);
         }
-        self.put_back(&self.undecided, Motion::Keep);
-        self.put_back(&self.keep, Motion::Keep);
-        self.put_back(&self.activate, Motion::Activate);
-        self.lru.release_few(&self.gone);
+        // The owner is told last: it may panic. No more frames than were taken.
+        let mut gone = self.gone;
+        self.put_back(&self.undecided, Motion::Keep, &mut gone);
+        self.put_back(&self.keep, Motion::Keep, &mut gone);
+        self.put_back(&self.activate, Motion::Activate, &mut gone);
+        self.lru.release_few(&gone);
     }
 }

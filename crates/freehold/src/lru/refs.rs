@@ -64,10 +64,14 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         Ok(())
     }
 
-    /// Gives up references that batches held. No lock is held.
-    pub(super) fn put_few(&self, few: &Few) {
+    /// Hands back frames that are on no list and have no references, and gives up references that
+    /// batches held; no more than a batch in all. No lock is held.
+    ///
+    /// Both in one go: the owner, who is told last, may panic, and nothing may be left undone then.
+    pub(super) fn finish_few(&self, gone: &Few, held: &Few) {
         let mut last = Last::new(self);
-        for frame in few.iter() {
+        gone.iter().for_each(|frame| last.push(frame, self.frames.state(frame)));
+        for frame in held.iter() {
             let after = self.frames.change(frame, State::put).map(|(_, after)| after);
             if let Ok(after) = after
                 && after.refs() == 0
@@ -79,8 +83,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 
     /// Hands back frames that are on no list and have no references. No lock is held.
     pub(super) fn release_few(&self, few: &Few) {
-        let mut last = Last::new(self);
-        few.iter().for_each(|frame| last.push(frame, self.frames.state(frame)));
+        self.finish_few(few, &Few::new());
     }
 
     /// The lock over the lruvec of a frame whose group cannot change: the caller has cleared its
@@ -127,13 +130,14 @@ impl<'a, P: Platform, O: Owner> Last<'a, P, O> {
         if state.pins() > 0 {
             lru.groups.unpin(state.slot());
         }
-        if self.len == BATCH_MAX {
-            self.flush();
-        }
         self.slots[self.len] = state.slot();
         self.pfns[self.len] = lru.frames.pfn_of(frame);
         self.len += 1;
         lru.frames.set(frame, state.released());
+        // At once, not before the next one: the owner may panic, and that one would be lost.
+        if self.len == BATCH_MAX {
+            self.flush();
+        }
     }
 
     fn flush(&mut self) {

@@ -26,22 +26,23 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownGroup`] for the parent, or [`Error::TooManyGroups`].
+    /// [`Error::UnknownGroup`] for the parent, or [`Error::TooManyGroups`], also if all that is free
+    /// is a slot that other CPUs are just charging or giving back.
     pub fn create_group(
         &self,
         parent: GroupId,
         limit: Option<FrameCount>,
     ) -> Result<GroupId, Error> {
-        let tree = self.groups.tree(&self.platform);
         let create = || {
-            tree.create(parent, limit, |slot| {
+            self.groups.tree(&self.platform).create(parent, limit, |slot| {
                 (0..self.vecs.nodes()).for_each(|node| self.vecs.open(Place { slot, node }));
             })
         };
         match create() {
             Err(Error::TooManyGroups) => {
-                // What CPUs have charged ahead may be all that is left of a group.
-                self.drain_stocks(None);
+                // What CPUs have charged ahead, or frames that only wait in a batch to be given
+                // back, may be all that is left of a group.
+                self.drain_all();
                 create()
             }
             done => done,
@@ -87,7 +88,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownGroup`].
+    /// [`Error::UnknownGroup`], or [`Error::TooManyReferences`] at the 32,768th reader.
     pub fn enter(&self, group: GroupId) -> Result<Visit<'_, P>, Error> {
         self.groups.enter(group)?;
         Ok(Visit { groups: &self.groups, group })

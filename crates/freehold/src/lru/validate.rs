@@ -19,7 +19,7 @@ pub struct LruCensus {
     pub listed: [FrameCount; List::COUNT],
     /// Of these, frames on no list: in a batch for the first time, or isolated.
     pub unlisted: FrameCount,
-    /// Frames that wait in batches.
+    /// Frames that wait in batches, each once for every batch that it waits in.
     pub batched: FrameCount,
     /// Frames that CPUs have charged ahead.
     pub stocked: FrameCount,
