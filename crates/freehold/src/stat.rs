@@ -34,7 +34,8 @@ pub struct ZoneStats {
     pub free_blocks: [u64; ORDERS],
     /// The watermarks and reserves.
     pub marks: Marks,
-    /// Pageblocks that changed their migratetype for want of free blocks of another.
+    /// How often pageblocks changed their migratetype for want of free blocks of another: one, or
+    /// all of a larger block.
     pub claims: u64,
     /// Chunks taken from a pageblock of another migratetype.
     pub steals: u64,
@@ -52,7 +53,8 @@ pub struct FreeByType {
 /// What has happened since the allocator was built. Frame counts, unless the name says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// Frames handed out.
+    /// Frames handed out. An attempt at a range books those that content was to move to, even if it
+    /// was refused.
     pub allocated: FrameCount,
     /// Frames taken back.
     pub freed: FrameCount,

@@ -96,11 +96,9 @@ pub trait Design<P: Platform>: Sized {
         context: Context<'_, P>,
         zones: &[u16],
         request: Request,
-        _spare: usize,
+        spare: usize,
         out: &mut [Pfn],
-    ) -> usize {
-        self.alloc_bulk(context, zones, request.only_node(), out)
-    }
+    ) -> usize;
 
     /// Frees a block, or part of one.
     fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error>;

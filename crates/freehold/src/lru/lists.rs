@@ -59,7 +59,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// # Errors
     ///
     /// [`Error::NotAdded`] if nobody holds a reference, which the caller should.
-    /// [`Error::ForeignFrame`], or [`Error::TooManyReferences`] if there is none left for the batch.
+    /// [`Error::ForeignFrame`], or [`Error::TooManyReferences`] if none is left for the batch.
     pub fn mark_accessed(&self, pfn: Pfn) -> Result<(), Error> {
         let frame = self.frames.index_of(pfn)?;
         let used = |state: State| match state.refs() {

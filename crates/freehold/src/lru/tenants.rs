@@ -26,8 +26,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownGroup`] for the parent, or [`Error::TooManyGroups`], also if all that is free
-    /// is a slot that other CPUs are just charging or giving back.
+    /// [`Error::UnknownGroup`] for the parent, or [`Error::TooManyGroups`], also if the only slot
+    /// that is free is just being charged or given back by other CPUs.
     pub fn create_group(
         &self,
         parent: GroupId,

@@ -13,7 +13,8 @@ use crate::units::{FrameCount, NodeId};
 /// call took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NumaEvents {
-    /// Came from this zone, whose node was the one preferred.
+    /// Came from this zone, whose node was the one preferred, or the nearest to that which has
+    /// memory of the kind wanted.
     pub hit: FrameCount,
     /// Came from this zone, though another node was preferred.
     pub miss: FrameCount,

@@ -32,7 +32,7 @@ pub(crate) enum Mode {
 /// How often a zone fell back to other types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fallbacks {
-    /// Pageblocks that changed their type.
+    /// Free blocks whose pageblocks changed their type.
     pub claims: u64,
     /// Chunks taken from pageblocks of another type.
     pub steals: u64,

@@ -28,6 +28,14 @@ impl<P: Platform> Difference<P> {
         i64::from(self.0.load(Relaxed).cast_signed())
     }
 
+    /// Takes the changes, to add them to the sum. The caller holds the lock.
+    pub(crate) fn take(&self) -> i64 {
+        let changes = self.get();
+        // Relaxed: as in `get`.
+        self.0.store(0, Relaxed);
+        changes
+    }
+
     /// Adds a change; returns what is to be added to the sum now, if anything. The caller holds the
     /// lock.
     pub(crate) fn add(&self, change: i64, threshold: u64) -> i64 {

@@ -171,19 +171,17 @@ impl<P: Platform> Zone<P> {
     }
 
     /// Takes the zone lock. `irq` is what interrupts go back to when it is dropped, if the caller
-    /// has disabled them for it; `level` is through whom changes of the level go; `beside` is what
-    /// the design keeps beside the free lists.
+    /// has disabled them for it; `beside` is what the design keeps beside the free lists.
     pub(crate) fn lock<'a, B: Beside<P>>(
         &'a self,
         platform: &'a P,
         irq: Option<P::IrqState>,
         tables: Tables<'a, P>,
-        level: Option<LevelOfCpu<'a, P>>,
         beside: B,
     ) -> ZoneGuard<'a, P, B> {
         self.locked.lock.lock();
         let buddy = Buddy { lists: &self.locked.lists, tables, beside };
-        ZoneGuard { zone: self, platform, irq, level, buddy }
+        ZoneGuard { zone: self, platform, irq, level: None, buddy }
     }
 }
 
@@ -196,7 +194,13 @@ pub(crate) struct ZoneGuard<'a, P: Platform, B> {
     pub(crate) buddy: Buddy<'a, P, B>,
 }
 
-impl<P: Platform, B: Beside<P>> ZoneGuard<'_, P, B> {
+impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
+    /// The same, with that through whom changes of the level go.
+    pub(crate) fn through(mut self, level: Option<LevelOfCpu<'a, P>>) -> Self {
+        self.level = level;
+        self
+    }
+
     /// Takes a block for `migratetype`, falling back to other types. Its head is unmarked.
     pub(crate) fn take(
         &self,
@@ -299,14 +303,20 @@ impl<P: Platform, B: Beside<P>> ZoneGuard<'_, P, B> {
 
     #[inline]
     fn change_level(&self, change: i64) {
-        let change = match &self.level {
+        let told = match &self.level {
             None => change,
             Some(cpu) => cpu.add(change),
         };
-        if change != 0 || self.level.is_none() {
-            let level = &self.zone.level.free;
-            level.store(level.load(Relaxed).wrapping_add_signed(change), Relaxed);
+        if told != 0 || self.level.is_none() {
+            self.tell(told);
         }
+    }
+
+    /// Adds changes to the word that all read, which CPUs had kept to themselves.
+    #[inline]
+    pub(crate) fn tell(&self, changes: i64) {
+        let level = &self.zone.level.free;
+        level.store(level.load(Relaxed).wrapping_add_signed(changes), Relaxed);
     }
 
     /// Drops the lock, and lets interrupts in only after `count` has counted what was done under

@@ -89,10 +89,7 @@ impl<P: Platform> Freehold<P> {
             let may_use_own = class == Watermark::Low
                 && request.watermark != Watermark::Low
                 && (nth == 0 || self.zone(zone).may_keep(0, request));
-            let fetched = match self.allows(zone, request, class) {
-                true => self.alloc_in(context, zone, request),
-                false => None,
-            };
+            let fetched = self.alloc_near(context, zone, request, class);
             let own = || self.alloc_own(context, zone, request);
             fetched.or_else(|| may_use_own.then(own).flatten())
         });
@@ -108,6 +105,18 @@ impl<P: Platform> Freehold<P> {
             true => Error::BelowWatermark,
             false => Error::OutOfMemory,
         })
+    }
+
+    /// Takes a block of a zone unless that takes it below the mark of `class`, without asking other
+    /// CPUs for anything.
+    pub(super) fn alloc_near(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        request: &Request,
+        class: Watermark,
+    ) -> Option<u32> {
+        self.allows(zone, request, class).then(|| self.alloc_in(context, zone, request)).flatten()
     }
 
     /// Takes a block after all CPUs have given back what they keep. Others may have in hand just

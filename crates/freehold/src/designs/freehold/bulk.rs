@@ -38,6 +38,53 @@ impl<P: Platform> Freehold<P> {
         count
     }
 
+    /// Allocates blocks from the best zone that stays above its low watermark with `spare` blocks
+    /// less, until `out` is full or that zone has no more at hand; returns how many.
+    pub(super) fn alloc_many_quickly(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &Request,
+        spare: usize,
+        out: &mut [Pfn],
+    ) -> usize {
+        let class = match request.watermark {
+            Watermark::High => Watermark::High,
+            _ => Watermark::Low,
+        };
+        let frames = (spare as u64).saturating_mul(request.order.frames().get());
+        let has_to_spare =
+            |zone: ZoneIndex| self.zone(zone).may_take(frames, class, request.effective_limit());
+        let Some(zone) = self.usable(zones, request).find(|&zone| has_to_spare(zone)) else {
+            return 0;
+        };
+        // Of one node, so it makes no difference to what is counted.
+        let behind = zones.iter().position(|&other| ZoneIndex(other) == zone).unwrap_or(0);
+        let mut count = 0;
+        while count < out.len() {
+            let words = match request.order {
+                Order::ZERO => {
+                    self.alloc_words(context, &zones[behind..], request, &mut out[count..])
+                }
+                _ => 0,
+            };
+            count += words;
+            if words == 0 {
+                let Some(frame) = self.alloc_near(context, zone, request, class) else { break };
+                self.note_numa(
+                    self.cpu_here(context),
+                    zones,
+                    request,
+                    zone,
+                    request.order.frames(),
+                );
+                out[count] = self.blocks.pfn_of(frame);
+                count += 1;
+            }
+        }
+        count
+    }
+
     /// Takes single frames out of the running CPU's slot in the best zone, which may fetch more
     /// pageblocks for that; returns how many.
     fn alloc_words(

@@ -256,6 +256,17 @@ impl<P: Platform> Design<P> for Freehold<P> {
         self.alloc_many(context, zones, &request, out)
     }
 
+    fn alloc_quickly(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+        spare: usize,
+        out: &mut [Pfn],
+    ) -> usize {
+        self.alloc_many_quickly(context, zones, &request.only_node(), spare, out)
+    }
+
     #[inline]
     fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
         self.free_block(context, pfn, order)

@@ -18,8 +18,8 @@ const CHUNK_BLOCKS: usize = 64;
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Fills `out`: zone by zone, first down to the low watermark, then as deep as the request may
     /// dip, then after merging what was left unmerged, then after all CPUs have given back what
-    /// they keep. The last is repeated until it yields nothing, since a refill may bring this CPU
-    /// more than the level lets it hand out at once.
+    /// they keep. The last is repeated until it yields nothing, since the last refill of a round
+    /// brings this CPU more than the level lets it hand out.
     pub(super) fn alloc_blocks(
         &self,
         context: Context<'_, P>,
@@ -67,10 +67,10 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         class: Watermark,
         out: &mut [Pfn],
     ) -> usize {
-        let mut count = 0;
-        while count < out.len() && self.may_take(zone, request, class) {
+        let (mut count, may_take) = (0, || self.may_take(zone, request, class));
+        while count < out.len() && may_take() {
             let end = out.len().min(count + CHUNK_BLOCKS);
-            let filled = self.fill_chunk(context, zone, request, class, &mut out[count..end]);
+            let filled = self.fill_chunk(context, zone, request, may_take, &mut out[count..end]);
             if filled == 0 {
                 break;
             }
@@ -80,25 +80,25 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// Fills as much of a chunk as the CPU's list and one refill will give; failing that, takes
-    /// blocks from the zone.
+    /// blocks from the zone. The level allows one block.
     fn fill_chunk(
         &self,
         context: Context<'_, P>,
         zone: ZoneIndex,
         request: &Request,
-        class: Watermark,
+        may_take: impl Fn() -> bool,
         out: &mut [Pfn],
     ) -> usize {
         let Request { order, migratetype, .. } = *request;
         if Y::list(&self.mode, order, migratetype).is_some()
             && let Some(pages) = self.try_lock_here(context, zone)
         {
-            let count = self.take_or_refill(context, &pages, request, out);
+            let count = self.take_or_refill(context, &pages, request, &may_take, out);
             if count > 0 {
                 return count;
             }
         }
-        self.take_many_directly(context, zone, request, class, out)
+        self.take_many_directly(context, zone, request, may_take, out)
     }
 
     fn take_many_listed(
@@ -138,7 +138,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             let marks = self.zone(zone).watermarks();
             let class = first_class(request.watermark);
             let floor = marks.floor(class, request.effective_limit()).unwrap_or(0);
-            let enough = floor + ((spare as u64) << order.get());
+            let spare = (spare as u64).saturating_mul(order.frames().get());
+            let enough = floor.saturating_add(spare);
             self.level_against(zone, enough).get() > enough
         };
         let near = zones.iter().map(|&zone| ZoneIndex(zone));
@@ -151,7 +152,9 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         while count < out.len() {
             let Some(pages) = self.try_lock_here(context, zone) else { break };
             let end = out.len().min(count + CHUNK_BLOCKS);
-            let taken = self.take_or_refill(context, &pages, request, &mut out[count..end]);
+            // There is enough for all, as was looked at once.
+            let out = &mut out[count..end];
+            let taken = self.take_or_refill(context, &pages, request, || true, out);
             if taken == 0 {
                 break;
             }
@@ -162,19 +165,22 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         count
     }
 
-    /// Takes blocks off the lists, which are refilled first if they have none.
+    /// Takes blocks off the lists, which are refilled first if they have none. If that took the
+    /// zone to where the request may not dip, it has one block, as it would have alone.
     fn take_or_refill(
         &self,
         context: Context<'_, P>,
         pages: &LocalPages<'_, P, Y>,
         request: &Request,
+        may_take: impl Fn() -> bool,
         out: &mut [Pfn],
     ) -> usize {
         let Request { order, migratetype, .. } = *request;
         match self.take_many_listed(pages, order, migratetype, out) {
             0 => {
                 self.refill(context.platform, pages, order, migratetype);
-                self.take_many_listed(pages, order, migratetype, out)
+                let blocks = if may_take() { out.len() } else { 1 };
+                self.take_many_listed(pages, order, migratetype, &mut out[..blocks])
             }
             count => count,
         }
@@ -186,14 +192,14 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         context: Context<'_, P>,
         zone: ZoneIndex,
         request: &Request,
-        class: Watermark,
+        may_take: impl Fn() -> bool,
         out: &mut [Pfn],
     ) -> usize {
         let Request { order, migratetype, .. } = *request;
         let guard = self.lock_zone(context.platform, zone);
         let (mut mode, mut count) = (Mode::default(), 0);
         for slot in out {
-            if !self.may_take(zone, request, class) {
+            if !may_take() {
                 break;
             }
             let Some(block) = guard.take(order, migratetype, &mut mode) else { break };

@@ -48,6 +48,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.check_unused(first, end, zone)?;
         self.free_new(context.platform, zone, first, end);
         self.update_marks(context.topology, hotplug.0.min_free);
+        self.tell_levels(context.platform);
         self.update_limits(context);
         Ok(())
     }

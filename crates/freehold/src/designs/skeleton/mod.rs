@@ -119,8 +119,10 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         zone: ZoneIndex,
     ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
         let tables = Tables { frames: &self.frames, blocks: &self.blocks };
-        let level = self.level_here(platform, zone);
-        self.zone(zone).lock(platform, irq, tables, level, Y::beside(self, platform, zone))
+        let guard = self.zone(zone).lock(platform, irq, tables, Y::beside(self, platform, zone));
+        // Under the lock: how far the CPU may be behind depends on marks that change, and whoever
+        // has changed them takes the lock before he relies on it.
+        guard.through(self.level_here(platform, zone))
     }
 
     /// Drops a zone lock and counts what was done under it past the lists of any CPU: with

@@ -63,6 +63,20 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
     }
 
+    /// Has all CPUs tell what they kept to themselves, since the marks have changed, and with them
+    /// how much that may be.
+    pub(super) fn tell_levels(&self, platform: &P) {
+        if self.level == Level::Exact {
+            return;
+        }
+        for zone in self.zone_indexes() {
+            let guard = self.lock_zone(platform, zone);
+            let changes =
+                (0..self.cpus_of_tables()).map(|cpu| self.stat_of(cpu, zone).level.take());
+            guard.tell(changes.sum());
+        }
+    }
+
     /// The level of a zone, exactly. Exact whenever no call is under way, and if the caller holds
     /// the zone lock.
     pub(super) fn exact_level(&self, zone: ZoneIndex) -> FrameCount {
@@ -86,7 +100,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     fn safe_level(&self, zone: ZoneIndex, level: FrameCount, enough: u64) -> FrameCount {
         let (of, cpus) = (self.zone(zone), self.cpus_of_tables());
         let drift = folded::drift_max(of.managed(), &of.watermarks().get(), cpus);
-        if level.get() <= enough + drift { self.exact_level(zone) } else { level }
+        if level.get() <= enough.saturating_add(drift) { self.exact_level(zone) } else { level }
     }
 
     /// Whether a block of `order` can be taken without going below the mark of `class`.
