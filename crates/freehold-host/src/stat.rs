@@ -39,7 +39,7 @@ pub struct Snapshot {
 pub struct ZoneSnapshot {
     /// The number of its node.
     pub node: u64,
-    /// Its class, such as `Normal`.
+    /// Its class, by the name that `/proc` has for it, such as `DMA32`.
     pub kind: String,
     /// Frames that the zone was given.
     pub managed: u64,
@@ -85,9 +85,8 @@ impl Snapshot {
     /// Free blocks by order, as `/proc/buddyinfo` has them.
     pub fn buddyinfo(&self) -> String {
         lines(&self.zones, |zone, text| {
-            write!(text, "{}", zone.heading())?;
-            zone.free_blocks.iter().try_for_each(|count| write!(text, " {count:6}"))?;
-            writeln!(text)
+            write!(text, "{} ", zone.heading())?;
+            row(&zone.free_blocks, 6, text)
         })
     }
 
@@ -106,34 +105,38 @@ impl Snapshot {
                 ("isolated", zone.isolated),
             ];
             rest.iter().try_for_each(|(name, count)| writeln!(text, "        {name:8} {count}"))?;
-            let mut numa = zone.numa.iter();
-            numa.try_for_each(|(name, count)| writeln!(text, "      {name} {count}"))
+            let mut numa = NUMA.iter().filter_map(|&name| Some((name, zone.numa.get(name)?)));
+            numa.try_for_each(|(name, count)| writeln!(text, "      {name:12} {count}"))
         })
     }
 
     /// Free blocks by migratetype and order, and pageblocks by migratetype, as
     /// `/proc/pagetypeinfo` has them.
     pub fn pagetypeinfo(&self) -> String {
+        let orders = self.zones.iter().flat_map(|zone| &zone.free_by_type).map(Vec::len).max();
+        let orders =
+            (0..orders.unwrap_or(0)).map(|order| format!("{order:6} ")).collect::<String>();
         let head = format!(
-            "Page block order: {}\nPages per block:  {}\n\nFree blocks by migratetype and order\n",
+            "Page block order: {}\nPages per block:  {}\n\n{:43} {orders}\n",
             Order::PAGEBLOCK.get(),
             Order::PAGEBLOCK.frames().get(),
+            "Free pages count per migrate type at order",
         );
         let free = lines(&self.zones, |zone, text| {
             for (blocks, of) in zone.free_by_type.iter().zip(MigrateType::ALL) {
-                write!(text, "{}, type {:>11}", zone.heading(), type_name(of))?;
-                blocks.iter().try_for_each(|count| write!(text, " {count:6}"))?;
-                writeln!(text)?;
+                // Linux gives the number of the node four columns here, and nowhere else.
+                let ZoneSnapshot { node, kind, .. } = zone;
+                write!(text, "Node {node:4}, zone {kind:>8}, type {:>12} ", type_name(of))?;
+                row(blocks, 6, text)?;
             }
             Ok(())
         });
-        let names = MigrateType::ALL.map(|of| format!(" {:>12}", type_name(of))).concat();
+        let names = MigrateType::ALL.map(|of| format!("{:>12} ", type_name(of))).concat();
         let blocks = lines(&self.zones, |zone, text| {
-            write!(text, "{}", zone.heading())?;
-            zone.pageblocks.iter().try_for_each(|count| write!(text, " {count:12}"))?;
-            writeln!(text)
+            write!(text, "{} ", zone.heading())?;
+            row(&zone.pageblocks, 12, text)
         });
-        format!("{head}{free}\nNumber of blocks type {names}\n{blocks}")
+        format!("{head}{free}\n{:23}{names}\n{blocks}", "Number of blocks type ")
     }
 
     /// Sums over all zones and events, as `/proc/vmstat` has them.
@@ -146,11 +149,10 @@ impl Snapshot {
             ("pageblock_claim".to_owned(), self.sum(|zone| zone.claims)),
             ("pageblock_steal".to_owned(), self.sum(|zone| zone.steals)),
         ];
-        let mut numa = BTreeMap::<&str, u64>::new();
-        for (name, count) in self.zones.iter().flat_map(|zone| &zone.numa) {
-            *numa.entry(name).or_default() += count;
-        }
-        sums.extend(numa.into_iter().map(|(name, count)| (name.to_owned(), count)));
+        sums.extend(NUMA.map(|name| {
+            let of = |zone: &ZoneSnapshot| zone.numa.get(name).copied().unwrap_or(0);
+            (name.to_owned(), self.sum(of))
+        }));
         sums.extend(self.events.clone());
         sums.iter().map(|(name, count)| format!("{name} {count}\n")).collect()
     }
@@ -206,13 +208,13 @@ impl Snapshot {
     }
 }
 
-/// The names of NUMA events, those of Linux.
+/// The names of NUMA events, those of Linux in its order.
 const NUMA: [&str; 6] =
-    ["numa_hit", "numa_miss", "numa_foreign", "numa_local", "numa_other", "numa_interleave"];
+    ["numa_hit", "numa_miss", "numa_foreign", "numa_interleave", "numa_local", "numa_other"];
 
 fn numa_by_name(events: NumaEvents) -> BTreeMap<String, u64> {
     let NumaEvents { hit, miss, foreign, local, other, interleave_hit } = events;
-    let counts = [hit, miss, foreign, local, other, interleave_hit].map(FrameCount::get);
+    let counts = [hit, miss, foreign, interleave_hit, local, other].map(FrameCount::get);
     NUMA.map(str::to_owned).into_iter().zip(counts).collect()
 }
 
@@ -239,7 +241,7 @@ impl ZoneSnapshot {
     fn of(zone: &ZoneStats) -> Self {
         ZoneSnapshot {
             node: zone.node.index() as u64,
-            kind: format!("{:?}", zone.kind),
+            kind: zone.kind.name().to_owned(),
             managed: zone.managed.get(),
             free: zone.free.get(),
             per_cpu: zone.per_cpu.get(),
@@ -259,6 +261,12 @@ impl ZoneSnapshot {
 
 fn type_name(of: MigrateType) -> String {
     format!("{of:?}")
+}
+
+/// Ends a line with counts in columns, each followed by a space, as Linux has them.
+fn row(counts: &[u64], width: usize, text: &mut String) -> fmt::Result {
+    counts.iter().try_for_each(|count| write!(text, "{count:width$} "))?;
+    writeln!(text)
 }
 
 /// The text that `write` makes of all zones.
@@ -290,8 +298,8 @@ fn metric(
 mod tests {
     use super::*;
     use crate::{ArenaBuilder, Host};
-    use freehold::Request;
     use freehold::designs::{Freehold, ZoneLock};
+    use freehold::{Request, ZoneKind};
 
     #[test]
     fn all_views_tell_the_same() {
@@ -308,7 +316,6 @@ mod tests {
         assert_eq!(zone.free_by_type.iter().map(|blocks| by_order(blocks)).sum::<u64>(), zone.free);
         assert!(snapshot.buddyinfo().starts_with("Node 0, zone   Normal"));
         assert!(snapshot.zoneinfo().contains(&format!("pages free     {}\n", zone.free)));
-        assert!(snapshot.pagetypeinfo().contains("type     Movable"));
         let vmstat = snapshot.vmstat();
         for line in [format!("nr_free_pages {free}"), "pgalloc 100".into(), "numa_hit 100".into()] {
             assert!(vmstat.lines().any(|of| of == line), "{line}: {vmstat}");
@@ -316,6 +323,69 @@ mod tests {
         let metrics = snapshot.prometheus();
         let line = format!("freehold_zone_free_frames{{node=\"0\",zone=\"Normal\"}} {}", zone.free);
         assert!(metrics.lines().any(|of| of == line), "{metrics}");
+    }
+
+    /// As Linux 6.18 prints it, as far as there is the same here. A `$` marks a space that ends a
+    /// line.
+    #[test]
+    fn text_is_as_proc_has_it() {
+        let arena = ArenaBuilder::<Freehold<Host>>::new().bytes(64 << 20).build_frames().unwrap();
+        let mut stats = arena.allocator().zones().next().unwrap();
+        let mut zone = |kind| {
+            stats.kind = kind;
+            let mut zone = ZoneSnapshot::of(&stats);
+            (zone.managed, zone.free, zone.per_cpu, zone.marks) = (3840, 3840, 0, [10, 13, 16]);
+            zone.free_blocks = vec![0, 17, 1024];
+            zone.free_by_type = vec![vec![0, 0, 1], vec![0, 17, 1023], vec![0; 3]];
+            zone.pageblocks = vec![1, 7, 0];
+            zone.numa = NUMA.map(|name| (name.to_owned(), name.len() as u64)).into();
+            zone
+        };
+        let zones = vec![zone(ZoneKind::Dma), zone(ZoneKind::Dma32)];
+        let snapshot = Snapshot { zones, ..Snapshot::default() };
+        let with_ends = |text: String| text.replace(" \n", " $\n");
+        let buddyinfo = "\
+Node 0, zone      DMA      0     17   1024 $
+Node 0, zone    DMA32      0     17   1024 $
+";
+        assert_eq!(with_ends(snapshot.buddyinfo()), buddyinfo);
+        let pagetypeinfo = "\
+Page block order: 9
+Pages per block:  512
+
+Free pages count per migrate type at order       0      1      2 $
+Node    0, zone      DMA, type    Unmovable      0      0      1 $
+Node    0, zone      DMA, type      Movable      0     17   1023 $
+Node    0, zone      DMA, type  Reclaimable      0      0      0 $
+Node    0, zone    DMA32, type    Unmovable      0      0      1 $
+Node    0, zone    DMA32, type      Movable      0     17   1023 $
+Node    0, zone    DMA32, type  Reclaimable      0      0      0 $
+
+Number of blocks type     Unmovable      Movable  Reclaimable $
+Node 0, zone      DMA            1            7            0 $
+Node 0, zone    DMA32            1            7            0 $
+";
+        assert_eq!(with_ends(snapshot.pagetypeinfo()), pagetypeinfo);
+        let zoneinfo = "\
+Node 0, zone      DMA
+  pages free     3840
+        min      10
+        low      13
+        high     16
+        managed  3840
+        per-cpu  0
+        isolated 0
+      numa_hit     8
+      numa_miss    9
+      numa_foreign 12
+      numa_interleave 15
+      numa_local   10
+      numa_other   10
+Node 0, zone    DMA32
+";
+        assert!(snapshot.zoneinfo().starts_with(zoneinfo), "{}", snapshot.zoneinfo());
+        let numa = "numa_hit 16\nnuma_miss 18\nnuma_foreign 24\nnuma_interleave 30\n";
+        assert!(snapshot.vmstat().contains(numa), "{}", snapshot.vmstat());
     }
 
     #[test]
