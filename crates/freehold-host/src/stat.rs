@@ -29,7 +29,7 @@ use freehold::{
 pub struct Snapshot {
     /// The zones, in the allocator's order.
     pub zones: Vec<ZoneSnapshot>,
-    /// What has happened so far, by name.
+    /// What has happened so far, by name: letters, digits, `_` and `:`, as Prometheus has it.
     pub events: BTreeMap<String, u64>,
 }
 
@@ -158,7 +158,8 @@ impl Snapshot {
     }
 
     fn sum(&self, of: impl Fn(&ZoneSnapshot) -> u64) -> u64 {
-        self.zones.iter().map(of).sum()
+        // What was kept in a file can be any numbers.
+        self.zones.iter().map(of).fold(0, u64::saturating_add)
     }
 
     /// Everything in the text format of Prometheus, version 0.0.4: what an embedder's endpoint for
@@ -179,21 +180,35 @@ impl Snapshot {
             ("steals_total", "Chunks of pageblocks of another type.", |zone| zone.steals),
         ];
         let mut text = String::new();
-        let labelled =
-            |zone: &ZoneSnapshot| format!("node=\"{}\",zone=\"{}\"", zone.node, zone.kind);
+        let labelled = |zone: &ZoneSnapshot| {
+            format!("node=\"{}\",zone=\"{}\"", zone.node, escaped(&zone.kind))
+        };
+        let by_order = |labels: String, blocks: &[u64]| -> Vec<(String, u64)> {
+            let orders = blocks.iter().enumerate();
+            orders.map(|(order, &count)| (format!("{labels},order=\"{order}\""), count)).collect()
+        };
+        let of_type =
+            |zone: &ZoneSnapshot, of| format!("{},type=\"{}\"", labelled(zone), type_name(of));
         for (metrics, kind) in [(&gauges[..], "gauge"), (&counters[..], "counter")] {
             for (name, help, of) in metrics {
                 let values = self.zones.iter().map(|zone| (labelled(zone), of(zone)));
                 metric(&mut text, &format!("zone_{name}"), kind, help, values);
             }
         }
-        let blocks = self.zones.iter().flat_map(|zone| {
-            let orders = zone.free_blocks.iter().enumerate();
-            orders.map(move |(order, &count)| {
-                (format!("{},order=\"{order}\"", labelled(zone)), count)
-            })
-        });
+        let zones = self.zones.iter();
+        let blocks = zones.clone().flat_map(|zone| by_order(labelled(zone), &zone.free_blocks));
         metric(&mut text, "zone_free_blocks", "gauge", "Free blocks by order.", blocks);
+        let blocks = zones.clone().flat_map(|zone| {
+            let types = zone.free_by_type.iter().zip(MigrateType::ALL);
+            types.flat_map(move |(blocks, of)| by_order(of_type(zone, of), blocks))
+        });
+        let help = "Free blocks by migratetype and order.";
+        metric(&mut text, "zone_free_blocks_by_type", "gauge", help, blocks);
+        let blocks = zones.flat_map(|zone| {
+            let types = zone.pageblocks.iter().zip(MigrateType::ALL);
+            types.map(move |(&count, of)| (of_type(zone, of), count))
+        });
+        metric(&mut text, "zone_pageblocks", "gauge", "Pageblocks by migratetype.", blocks);
         for name in NUMA {
             let of = |zone: &ZoneSnapshot| Some((labelled(zone), *zone.numa.get(name)?));
             let values = self.zones.iter().filter_map(of);
@@ -261,6 +276,11 @@ impl ZoneSnapshot {
 
 fn type_name(of: MigrateType) -> String {
     format!("{of:?}")
+}
+
+/// The value of a label for Prometheus, between its quotes.
+fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
 }
 
 /// Ends a line with counts in columns, each followed by a space, as Linux has them.
@@ -409,5 +429,39 @@ Node 0, zone    DMA32
             }
         }
         assert!(declared.len() > 10);
+    }
+
+    #[test]
+    fn sums_end_at_the_largest_number() {
+        let zone = ZoneSnapshot {
+            free: u64::MAX,
+            numa: BTreeMap::from([("numa_hit".to_owned(), u64::MAX)]),
+            ..ZoneSnapshot::default()
+        };
+        let vmstat = Snapshot { zones: vec![zone; 2], ..Snapshot::default() }.vmstat();
+        let line = |name| format!("{name} {}\n", u64::MAX);
+        assert!(vmstat.starts_with(&line("nr_free_pages")), "{vmstat}");
+        assert!(vmstat.contains(&line("numa_hit")), "{vmstat}");
+    }
+
+    #[test]
+    fn prometheus_has_blocks_by_type_and_escapes_names() {
+        let zone = ZoneSnapshot {
+            kind: "a\"b\\c\nd".to_owned(),
+            free_by_type: vec![vec![1, 2], vec![3, 4], vec![5, 6]],
+            pageblocks: vec![7, 8, 9],
+            ..ZoneSnapshot::default()
+        };
+        let metrics = Snapshot { zones: vec![zone], ..Snapshot::default() }.prometheus();
+        let zone = r#"node="0",zone="a\"b\\c\nd""#;
+        for (name, labels, value) in [
+            ("free_frames", "", 0),
+            ("free_blocks_by_type", r#",type="Unmovable",order="1""#, 2),
+            ("free_blocks_by_type", r#",type="Reclaimable",order="0""#, 5),
+            ("pageblocks", r#",type="Movable""#, 8),
+        ] {
+            let line = format!("freehold_zone_{name}{{{zone}{labels}}} {value}");
+            assert!(metrics.lines().any(|of| of == line), "{line}: {metrics}");
+        }
     }
 }
