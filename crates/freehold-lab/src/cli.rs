@@ -76,21 +76,23 @@ pub(crate) struct RunArgs {
     pub(crate) json: bool,
 }
 
-/// What a workload is run on.
+/// What a workload is run on. The defaults are not clap's, so that what was given can be told from
+/// what was not.
 #[derive(Debug, Args)]
 pub(crate) struct CellArgs {
-    /// The designs to run, separated by commas; `all` for every one but free-lunch.
-    #[arg(long, value_name = "DESIGN", value_delimiter = ',', default_value = "freehold")]
+    /// The designs to run, separated by commas; `all` for every one but free-lunch. Default:
+    /// freehold.
+    #[arg(long, value_name = "DESIGN", value_delimiter = ',')]
     pub(crate) design: Vec<DesignChoice>,
 
     /// The machine to run on: `host`, a simulated one (see `freehold list machines`), or a .toml
-    /// file that describes one.
-    #[arg(long, value_name = "MACHINE", default_value = "host", value_parser = Machine::parse)]
-    pub(crate) machine: Machine,
+    /// file that describes one. Default: host.
+    #[arg(long, value_name = "MACHINE", value_parser = Machine::parse)]
+    pub(crate) machine: Option<Machine>,
 
-    /// The seed of a simulated machine's schedule. One seed, one result, byte for byte.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
+    /// The seed of a simulated schedule. One seed, one result, byte for byte. Default: 1.
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
 
     /// How many CPUs to use, one task on each; several counts, separated by commas, are run one
     /// after the other. Default: all.
@@ -104,17 +106,35 @@ pub(crate) struct CellArgs {
 }
 
 impl CellArgs {
-    /// Whether any of them was given otherwise than by default.
-    pub(crate) fn are_given(&self) -> bool {
-        !self.settings.is_empty() || !self.cpus.is_empty() || !matches!(self.machine, Machine::Host)
+    /// The designs to run, each once.
+    pub(crate) fn designs(&self) -> Vec<SimDesign> {
+        const DEFAULT: &[DesignChoice] =
+            &[DesignChoice::One(SimDesign::Real(DesignName::Freehold))];
+        chosen_designs(if self.design.is_empty() { DEFAULT } else { &self.design })
+    }
+
+    /// The machine to run on.
+    pub(crate) fn machine(&self) -> &Machine {
+        self.machine.as_ref().unwrap_or(&Machine::Host)
+    }
+
+    /// The first of the arguments given that only make sense for a run.
+    pub(crate) fn given_for_a_run(&self) -> Option<&'static str> {
+        let given = [
+            ("--machine", self.machine.is_some()),
+            ("--seed", self.seed.is_some()),
+            ("--cpus", !self.cpus.is_empty()),
+            ("--set", !self.settings.is_empty()),
+        ];
+        given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
     }
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = STAT_HELP)]
 pub(crate) struct StatArgs {
-    /// A workload, which is run; or a document of `freehold run --json`: a file, or - for standard
-    /// input.
+    /// A workload, which is run; or a document of `freehold run --json`, a file or - for standard
+    /// input, of which --design chooses results.
     pub(crate) source: String,
 
     #[command(flatten)]
@@ -134,6 +154,7 @@ Examples:
   freehold stat build --design zone-lock --machine uma-4
   freehold stat page-fault --show vmstat
   freehold run thp-mix --json | freehold stat - --show buddyinfo,pagetypeinfo
+  freehold stat kept.json --design zone-lock --show prometheus
   freehold stat purge --machine desktop --show prometheus";
 
 /// A way to show the state of an allocator.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::catalog::{WorkloadName, host_settings, sim_settings, with_workload};
-use crate::cli::{CellArgs, RunArgs, chosen_designs};
+use crate::cli::{CellArgs, RunArgs};
 use crate::machine::Machine;
 use crate::matrix::{Matrix, tables};
 use crate::report::document::{Document, RunResult, SCHEMA};
@@ -19,20 +19,20 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         out!("{}", serde_json::to_string_pretty(&document)?);
         return Ok(());
     }
-    with_workload!(args.workload, W => W::print(&results, &args.cells.machine))
+    with_workload!(args.workload, W => W::print(&results, args.cells.machine()))
 }
 
 /// Runs all cells.
 pub(crate) fn results_of(workload: WorkloadName, args: &CellArgs) -> Result<Vec<RunResult>> {
-    let designs = chosen_designs(&args.design);
-    let of_workload = match &args.machine {
+    let (designs, machine) = (args.designs(), args.machine());
+    let of_workload = match machine {
         Machine::Host => host_settings(workload),
         Machine::Sim(_) => sim_settings(workload),
     };
     let assignments = Assignments::parse(&args.settings, &tables(&designs, of_workload))?;
     let (designs, cpus, assignments) = (&designs, &args.cpus, &assignments);
-    let matrix = Matrix { workload, designs, cpus, seed: args.seed, assignments };
-    match &args.machine {
+    let matrix = Matrix { workload, designs, cpus, seed: args.seed.unwrap_or(1), assignments };
+    match machine {
         Machine::Host => matrix.on_host()?.run(),
         Machine::Sim(spec) => matrix.on_sim(spec)?.run(),
     }

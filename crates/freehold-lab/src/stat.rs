@@ -3,7 +3,7 @@
 
 use std::io::Read;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use freehold_host::Snapshot;
 use serde::Deserialize;
@@ -11,9 +11,15 @@ use serde::Deserialize;
 use crate::UsageError;
 use crate::catalog::{WorkloadName, name_of};
 use crate::cli::{StatArgs, View};
-use crate::report::document::{RunResult, cpus_in_words};
+use crate::report::document::{RunResult, SCHEMA, cpus_in_words};
 use crate::report::out;
 use crate::run::results_of;
+
+/// What a document says of itself first.
+#[derive(Deserialize)]
+struct Head {
+    schema: String,
+}
 
 /// What is read of the document of `freehold run --json`.
 #[derive(Deserialize)]
@@ -21,39 +27,71 @@ struct Kept {
     results: Vec<KeptResult>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct KeptResult {
     workload: String,
     design: String,
     machine: String,
     cpus: u32,
-    state: Option<Snapshot>,
+    state: Snapshot,
 }
 
 impl From<RunResult> for KeptResult {
     fn from(result: RunResult) -> Self {
         let RunResult { workload, design, machine, cpus, state, .. } = result;
+        let state = state.expect("what was run has the state of its allocator");
         KeptResult { workload, design, machine, cpus, state }
+    }
+}
+
+impl KeptResult {
+    /// Refuses names that would give orders to a terminal, or that Prometheus would not take.
+    fn check(&self) -> Result<()> {
+        let zones = self.state.zones.iter().map(|zone| &zone.kind);
+        let mut names = [&self.workload, &self.design, &self.machine].into_iter().chain(zones);
+        if let Some(name) = names.find(|name| name.contains(char::is_control)) {
+            bail!("the name {name:?} has control characters: run it again");
+        }
+        let is_plain = |name: &str| {
+            let mut characters = name.chars();
+            !name.is_empty() && characters.all(|of| of.is_ascii_alphanumeric() || "_:".contains(of))
+        };
+        if let Some(name) = self.state.events.keys().find(|name| !is_plain(name)) {
+            bail!("the event {name:?} is not of letters, digits, `_` and `:`: run it again");
+        }
+        Ok(())
+    }
+
+    fn design_and_cpus(&self) -> String {
+        format!("{} with {}", self.design, cpus_in_words(self.cpus as usize))
     }
 }
 
 /// Prints the state of the allocator of every result.
 pub(crate) fn stat(args: &StatArgs) -> Result<()> {
-    let results = match WorkloadName::from_str(&args.source, false) {
+    let prometheus = args.show.contains(&View::Prometheus);
+    if prometheus && args.show.len() > 1 {
+        let message = "--show prometheus: choose nothing else to show with it";
+        return Err(UsageError(message.to_owned()).into());
+    }
+    let results: Vec<KeptResult> = match WorkloadName::from_str(&args.source, false) {
         Ok(workload) => {
             let results = results_of(workload, &args.cells)?;
             results.into_iter().map(KeptResult::from).collect()
         }
         Err(_) => kept(args)?,
     };
-    let prometheus = args.show.contains(&View::Prometheus);
-    if prometheus && (results.len() > 1 || args.show.len() > 1) {
-        let message = "--show prometheus: choose one design, one number of CPUs and nothing else";
-        return Err(UsageError(message.to_owned()).into());
+    if prometheus && results.len() > 1 {
+        let there: Vec<_> = results.iter().map(KeptResult::design_and_cpus).collect();
+        let message = format!(
+            "--show prometheus: of several results ({}) choose one design with --design, which is \
+             run with one number of CPUs",
+            there.join(", "),
+        );
+        return Err(UsageError(message).into());
     }
     for result in results {
         let KeptResult { workload, design, machine, cpus, state } = result;
-        let state = state.context("the document has no state of an allocator: run it again")?;
         if prometheus {
             print(&state.prometheus())?;
             continue;
@@ -80,11 +118,11 @@ fn print(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// The results of a document.
+/// The results of a document that `--design` chooses.
 fn kept(args: &StatArgs) -> Result<Vec<KeptResult>> {
     let source = &args.source;
-    if args.cells.are_given() {
-        let message = format!("{source}: what was run is in the document already");
+    if let Some(name) = args.cells.given_for_a_run() {
+        let message = format!("{source}: what was run is in the document already: omit {name}");
         return Err(UsageError(message).into());
     }
     let text = match source.as_str() {
@@ -97,7 +135,99 @@ fn kept(args: &StatArgs) -> Result<Vec<KeptResult>> {
             UsageError(format!("{path} is no workload, and cannot be read as a file: {error}"))
         })?,
     };
-    let kept: Kept = serde_json::from_str(&text)
-        .with_context(|| format!("{source} is no document of freehold run --json"))?;
-    Ok(kept.results)
+    let results = read(&text).with_context(|| source.clone())?;
+    if args.cells.design.is_empty() {
+        return Ok(results);
+    }
+    let designs: Vec<_> = args.cells.designs().iter().map(name_of).collect();
+    let (chosen, others): (Vec<_>, Vec<_>) =
+        results.into_iter().partition(|result| designs.contains(&result.design));
+    if chosen.is_empty() {
+        let mut there: Vec<_> = others.into_iter().map(|result| result.design).collect();
+        there.dedup();
+        let (designs, there) = (designs.join(", "), there.join(", "));
+        let message = format!("--design: {source} has no result of {designs}; there are {there}");
+        return Err(UsageError(message).into());
+    }
+    Ok(chosen)
+}
+
+/// The results of a document that is this text.
+fn read(text: &str) -> Result<Vec<KeptResult>> {
+    let Head { schema } =
+        serde_json::from_str(text).context("this is no document of freehold run --json")?;
+    if schema != SCHEMA {
+        bail!("its schema is {schema:?}: give a document of freehold run --json, {SCHEMA:?}");
+    }
+    let Kept { results } = serde_json::from_str(text)
+        .context("results do not say what freehold run --json says now: run it again")?;
+    if results.is_empty() {
+        bail!("the document has no results: run it again");
+    }
+    for (index, result) in results.iter().enumerate() {
+        result.check().with_context(|| format!("results[{index}]"))?;
+    }
+    Ok(results)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn document() -> Value {
+        let zone = json!({
+            "node": 0, "kind": "Normal", "managed": 1, "free": 1, "per_cpu": 0, "isolated": 0,
+            "marks": [0, 0, 0], "free_blocks": [1], "free_by_type": [[0], [1], [0]],
+            "pageblocks": [0, 1, 0], "claims": 0, "steals": 0, "numa": {},
+        });
+        let state = json!({"zones": [zone], "events": {"pgalloc": 1}});
+        let result = json!({
+            "workload": "bulk", "design": "freehold", "machine": "host", "cpus": 1, "state": state,
+        });
+        json!({"schema": SCHEMA, "results": [result]})
+    }
+
+    /// What is wrong with the document if `value` stands at `place`.
+    fn refused(place: &str, value: Value) -> String {
+        let mut document = document();
+        *document.pointer_mut(place).expect("the document has the place") = value;
+        format!("{:#}", read(&document.to_string()).expect_err(place))
+    }
+
+    #[test]
+    fn a_document_is_read_if_it_is_one() {
+        let results = read(&document().to_string()).unwrap();
+        assert_eq!(results[0].design_and_cpus(), "freehold with 1 CPU");
+        let other = refused("/schema", json!("freehold.race/1"));
+        assert!(other.contains("its schema is \"freehold.race/1\": give a document of"), "{other}");
+        let none = refused("/results", json!([]));
+        assert_eq!(none, "the document has no results: run it again");
+        let stateless = refused("/results/0", json!({"workload": "bulk"}));
+        assert!(
+            stateless.contains("run it again: missing field `design` at line 1"),
+            "{stateless}"
+        );
+        for text in ["", "{}", "[1]"] {
+            let error = format!("{:#}", read(text).unwrap_err());
+            assert!(error.starts_with("this is no document of freehold run --json: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_that_would_do_harm_are_refused() {
+        for place in ["workload", "design", "machine", "state/zones/0/kind"] {
+            let error = refused(&format!("/results/0/{place}"), json!("a\u{1b}[2Jb"));
+            let right =
+                r#"results[0]: the name "a\u{1b}[2Jb" has control characters: run it again"#;
+            assert_eq!(error, right, "{place}");
+        }
+        for name in ["", "a b", "a\nb", "a{b}", "\u{e4}"] {
+            let error = refused("/results/0/state/events", json!({name: 1}));
+            assert!(
+                error.starts_with(&format!("results[0]: the event {name:?} is not")),
+                "{error}"
+            );
+        }
+    }
 }

@@ -201,5 +201,33 @@ fn stat_shows_a_run_and_what_was_kept_of_it() {
     let file = file.to_str().unwrap();
     assert!(refused(&["stat", file, "--cpus", "2"]).contains("in the document already"));
     let both = ["stat", file, "--show", "prometheus,vmstat"];
-    assert!(refused(&both).contains("choose one design"));
+    assert!(refused(&both).contains("choose nothing else"));
+    for given in [["--seed", "1"], ["--machine", "host"]] {
+        let error = refused(&[&["stat", file][..], &given].concat());
+        assert!(error.contains(&format!("already: omit {}", given[0])), "{error}");
+    }
+    let other = refused(&["stat", file, "--design", "cluster,freehold"]);
+    assert!(other.contains("no result of cluster, freehold; there are zone-lock"), "{other}");
+}
+
+#[test]
+fn one_design_of_a_kept_document_goes_to_prometheus() {
+    let arguments = ["run", "page-fault", "--cpus", "1", "--design", "freehold,zone-lock"];
+    let machine = ["--machine", "uma-2", "--set", "task_bytes=2MiB", "--set", "node_memory=64MiB"];
+    let output = freehold(&[&arguments[..], &machine, &["--json"]].concat());
+    assert!(output.status.success());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kept.json");
+    std::fs::write(&file, &output.stdout).unwrap();
+    let shown = ["stat", file.to_str().unwrap(), "--show", "prometheus"];
+    let output = freehold(&shown);
+    assert_eq!(output.status.code(), Some(2));
+    let advice = "(freehold with 1 CPU, zone-lock with 1 CPU) choose one design with --design";
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains(advice), "{stderr}");
+    let metrics = stdout(freehold(&[&shown[..], &["--design", "zone-lock"]].concat()));
+    let run = ["stat", "page-fault", "--cpus", "1", "--design", "zone-lock"];
+    let of_run = freehold(&[&run[..], &machine, &["--show", "prometheus"]].concat());
+    assert_eq!(metrics, stdout(of_run));
+    assert!(metrics.contains("freehold_pgalloc_total 1024\n"), "{metrics}");
 }
