@@ -16,9 +16,10 @@ use crate::units::{CpuId, FrameCount, Order, Pfn};
 /// All methods take `&self` and may be called from any CPU at any time, but for one case: a handler
 /// of interrupts that has interrupted a call on its CPU would wait for ever for a lock which that
 /// call holds, if memory is short or if it looks at counters. With the settings `locking=irq` and
-/// `counters=exact` of the designs that have them, none can. Frames are numbers: the allocator never
-/// touches the memory that they stand for, so a mistake in using it can confuse its books, but is
-/// never undefined behaviour.
+/// `counters=exact` of the designs that have them, none can.
+///
+/// Frames are numbers: the allocator never touches the memory that they stand for, so a mistake in
+/// using it can confuse its books, but is never undefined behaviour.
 pub struct PageAllocator<P: Platform, D: Design<P>> {
     platform: P,
     topology: Topology,
