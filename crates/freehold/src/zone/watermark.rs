@@ -27,6 +27,18 @@ pub enum Watermark {
     Ignore,
 }
 
+impl Watermark {
+    /// The class of the first round: everybody leaves the low watermark alone while another zone
+    /// can serve.
+    #[inline]
+    pub(crate) const fn at_first(self) -> Self {
+        match self {
+            Watermark::High => Watermark::High,
+            _ => Watermark::Low,
+        }
+    }
+}
+
 /// The marks of one zone, in frames. Written under the hotplug lock; read by everybody.
 pub(crate) struct Watermarks<P: Platform> {
     min: P::U64,

@@ -79,10 +79,7 @@ impl<P: Platform> Freehold<P> {
         request: &Request,
     ) -> Result<u32, Error> {
         let (all, zones) = (zones, || self.usable(zones, request));
-        let class = match request.watermark {
-            Watermark::High => Watermark::High,
-            _ => Watermark::Low,
-        };
+        let class = request.watermark.at_first();
         let frame = zones().enumerate().find_map(|(nth, zone)| {
             // What a slot holds is there to be used up first. In zones that the request would
             // rather not use, it may be reserved for those who have no other.

@@ -48,10 +48,7 @@ impl<P: Platform> Freehold<P> {
         spare: usize,
         out: &mut [Pfn],
     ) -> usize {
-        let class = match request.watermark {
-            Watermark::High => Watermark::High,
-            _ => Watermark::Low,
-        };
+        let class = request.watermark.at_first();
         let frames = (spare as u64).saturating_mul(request.order.frames().get());
         let has_to_spare =
             |zone: ZoneIndex| self.zone(zone).may_take(frames, class, request.effective_limit());

@@ -22,7 +22,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         Y::list(&self.mode, order, migratetype)?;
         let cpu = context.topology.fold(context.platform.cpu());
         let zone = context.topology.best_zone(cpu, request.effective_limit())?;
-        if !self.may_take(zone, request, first_class(request.watermark)) {
+        if !self.may_take(zone, request, request.watermark.at_first()) {
             return None;
         }
         let pages = self.try_lock_here(context, zone)?;
@@ -40,7 +40,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         request: Request,
     ) -> Result<Pfn, Error> {
         let from = |class| self.alloc_from(context, zones, &request, class);
-        let frame = from(first_class(request.watermark)).or_else(|| from(request.watermark));
+        let frame = from(request.watermark.at_first()).or_else(|| from(request.watermark));
         let after_merges = || {
             loop {
                 let has_one = self.merge_zones_late(context, zones, &request, 1);
@@ -196,15 +196,5 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let count = |events: &CpuEvents<P>| events.note_direct_alloc(order.frames());
         self.unlock_and_count(context, zone, guard, count);
         Some(block)
-    }
-}
-
-/// The class of the first round: everybody leaves the low watermark alone while another zone can
-/// serve.
-#[inline]
-pub(super) const fn first_class(class: Watermark) -> Watermark {
-    match class {
-        Watermark::High => Watermark::High,
-        _ => Watermark::Low,
     }
 }

@@ -1,6 +1,5 @@
 //! Many blocks in one call: the locks are taken once for many.
 
-use super::alloc::first_class;
 use super::{LocalPages, Policy, Route, Skeleton};
 use crate::designs::Context;
 use crate::error::{BulkFreeError, Error};
@@ -31,7 +30,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let drains_from = if Self::may_merge_late(&request) { 3 } else { 2 };
         loop {
             let class = match round {
-                0 => first_class(request.watermark),
+                0 => request.watermark.at_first(),
                 _ => request.watermark,
             };
             if round >= drains_from {
@@ -136,7 +135,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let Request { order, migratetype, node, .. } = *request;
         let has_to_spare = |&zone: &ZoneIndex| {
             let marks = self.zone(zone).watermarks();
-            let class = first_class(request.watermark);
+            let class = request.watermark.at_first();
             let floor = marks.floor(class, request.effective_limit()).unwrap_or(0);
             let spare = (spare as u64).saturating_mul(order.frames().get());
             let enough = floor.saturating_add(spare);
