@@ -54,9 +54,9 @@ pub(crate) enum BenchName {
 /// The contestants of a race that are no design, or not one behind the front door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PeerName {
-    /// The design freehold, with a Tenure for each thread: it holds its slots and takes no lock.
-    #[value(name = "freehold-tenure")]
-    Tenure,
+    /// The design freehold, with a Lease for each thread: it holds its slots and takes no lock.
+    #[value(name = "freehold-lease")]
+    Lease,
     /// The crate of that name: a buddy system in trees, under a spin lock as its users have it.
     #[value(name = "buddy_system_allocator")]
     BuddySystem,

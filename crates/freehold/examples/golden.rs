@@ -48,7 +48,7 @@ const PATHS: [&str; 16] = [
     "pair_folded",
     "bulk_64",
     "freehold_pair",
-    "freehold_tenure",
+    "freehold_lease",
     "freehold_order_3",
     "freehold_order_9",
     "freehold_bulk_64",
@@ -100,7 +100,7 @@ fn walk(name: &str, count: u64) {
         }
         "bulk_64" => bulks::<ZoneLock>(count),
         "freehold_pair" => pairs::<Freehold>(Default::default(), Order::ZERO, count),
-        "freehold_tenure" => tenure_pairs(count),
+        "freehold_lease" => lease_pairs(count),
         "freehold_order_3" => pairs::<Freehold>(Default::default(), Order::new(3), count),
         "freehold_order_9" => pairs::<Freehold>(Default::default(), Order::PAGEBLOCK, count),
         "freehold_bulk_64" => bulks::<Freehold>(count),
@@ -151,12 +151,12 @@ fn pairs<D: Design<TestPlatform>>(settings: D::Settings, order: Order, count: u6
     }
 }
 
-fn tenure_pairs(count: u64) {
+fn lease_pairs(count: u64) {
     let frames = allocator::<Freehold>(&Default::default());
-    let tenure = frames.tenure(CpuId::new(0)).expect("nobody else has it");
+    let lease = frames.lease(CpuId::new(0)).expect("nobody else has it");
     for _ in 0..count {
-        let pfn = tenure.alloc(black_box(Request::default())).expect("there is memory");
-        tenure.free(black_box(pfn), Order::ZERO).expect("it is ours");
+        let pfn = lease.alloc(black_box(Request::default())).expect("there is memory");
+        lease.free(black_box(pfn), Order::ZERO).expect("it is ours");
     }
 }
 

@@ -18,8 +18,8 @@ pub enum Error {
     UnknownZone,
     /// There is no CPU with this number.
     UnknownCpu,
-    /// Another thread has tenure of the CPU's slots.
-    Tenured,
+    /// Another thread has a lease of the CPU's slots.
+    Leased,
     /// The frame number is not a multiple of the block's size.
     Misaligned,
     /// The frame is not managed by this allocator.
@@ -81,7 +81,7 @@ impl fmt::Display for Error {
             Error::UnknownNode => "there is no such node",
             Error::UnknownZone => "the node has no zone that the request may use",
             Error::UnknownCpu => "there is no such CPU",
-            Error::Tenured => "another thread has tenure of the CPU's slots",
+            Error::Leased => "another thread has a lease of the CPU's slots",
             Error::Misaligned => "the frame number is not a multiple of the block size",
             Error::ForeignFrame => "the frame is not managed by this allocator",
             Error::DoubleFree => "the frame is free already",

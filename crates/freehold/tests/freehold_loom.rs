@@ -319,38 +319,38 @@ fn pageblocks_come_to_the_pool_and_leave_it() {
     });
 }
 
-/// The holder of a tenure looks whether it has been asked to give back, and ends it, while another
+/// The holder of a lease looks whether it has been asked to give back, and ends it, while another
 /// CPU drains the slot. Whoever comes first, nothing is lost.
 #[test]
-fn a_tenure_ends_while_another_cpu_drains() {
+fn a_lease_ends_while_another_cpu_drains() {
     explore(2, || {
         let machine = build::<Sound>(2);
-        let tenure = machine.tenure(CpuId::new(0)).expect("nobody has it");
-        let held = tenure.alloc(frame()).expect("memory is free");
+        let lease = machine.lease(CpuId::new(0)).expect("nobody has it");
+        let held = lease.alloc(frame()).expect("memory is free");
         let other = on_cpu(&machine, 1, |machine| machine.drain(CpuId::new(0)));
-        tenure.give_back_if_asked();
-        tenure.free(held, Order::ZERO).expect("it is held");
-        drop(tenure);
+        lease.give_back_if_asked();
+        lease.free(held, Order::ZERO).expect("it is held");
+        drop(lease);
         join(other).expect("the CPU exists");
         check_held(&machine, 0);
     });
 }
 
-/// The holder of a tenure gives back while another CPU frees a frame of one of its pageblocks,
+/// The holder of a lease gives back while another CPU frees a frame of one of its pageblocks,
 /// which is aside, and drains.
 #[test]
-fn a_tenure_is_given_back_while_another_cpu_frees() {
+fn a_lease_is_given_back_while_another_cpu_frees() {
     explore(2, || {
         let machine = build::<Sound>(2);
-        let tenure = machine.tenure(CpuId::new(0)).expect("nobody has it");
-        (0..=BLOCK).for_each(|nth| assert_eq!(tenure.alloc(frame()), Ok(Pfn::new(nth))));
+        let lease = machine.lease(CpuId::new(0)).expect("nobody has it");
+        (0..=BLOCK).for_each(|nth| assert_eq!(lease.alloc(frame()), Ok(Pfn::new(nth))));
         let other = on_cpu(&machine, 1, |machine| {
             free(machine, 7);
             machine.drain(CpuId::new(0)).expect("the CPU exists");
         });
-        tenure.give_back_if_asked();
-        tenure.give_back();
-        drop(tenure);
+        lease.give_back_if_asked();
+        lease.give_back();
+        drop(lease);
         join(other);
         check_held(&machine, BLOCK);
     });

@@ -11,8 +11,8 @@ use freehold_peers::{BitmapLarge, BitmapSmall, Buddy, Jemalloc, Kernel, Mimalloc
 use super::crew::Crew;
 use super::design::DesignPeer;
 use super::entrant::{Entered, Entrant};
+use super::lease::LeasePeer;
 use super::referee::Failure;
-use super::tenure::TenurePeer;
 use crate::catalog::{BenchName, PeerName, name_of};
 use crate::designs::{DesignName, with_design};
 
@@ -135,12 +135,12 @@ impl<'p> Contestant<'p> {
             Contestant::Design(design) => with_design!(design, Host, D => {
                 enter(DesignPeer::<D>::new(frames)?, stake)
             }),
-            Contestant::Peer(PeerName::Tenure)
+            Contestant::Peer(PeerName::Lease)
                 if stake.bench == BenchName::Churn && stake.threads > 1 =>
             {
                 Start::Skips("where memory is nearly full, a thread that waits keeps some".into())
             }
-            Contestant::Peer(PeerName::Tenure) => match TenurePeer::new(frames, stake.threads)? {
+            Contestant::Peer(PeerName::Lease) => match LeasePeer::new(frames, stake.threads)? {
                 Some(peer) => enter(peer, stake),
                 None => Start::Skips("it has one thread a CPU".to_owned()),
             },

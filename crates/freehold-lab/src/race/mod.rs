@@ -11,13 +11,13 @@ mod crew;
 mod design;
 mod entrant;
 mod heat;
+mod lease;
 mod manner;
 mod mix;
 pub(crate) mod probe;
 mod referee;
 mod results;
 mod table;
-mod tenure;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;

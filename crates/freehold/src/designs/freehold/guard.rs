@@ -16,8 +16,8 @@ use crate::units::ZoneKind;
 #[repr(C, align(64))]
 pub(super) struct Home<P: Platform> {
     lock: P::Lock,
-    /// Whether somebody has the lock for long, and whether others want frames back: see `tenure`.
-    pub(super) tenure: P::U32,
+    /// Whether somebody has the lock for long, and whether others want frames back: see `lease`.
+    pub(super) lease: P::U32,
     /// By zone limit, the place of the slot in the zone that is best; or none. Never changes.
     best: [u32; ZoneKind::COUNT],
 }
@@ -25,7 +25,7 @@ pub(super) struct Home<P: Platform> {
 impl<P: Platform> Home<P> {
     /// A CPU whose best slots are at these places.
     pub(super) fn new(best: [u32; ZoneKind::COUNT]) -> Self {
-        Home { lock: P::Lock::new(LockClass::Slot), tenure: P::U32::new(VACANT), best }
+        Home { lock: P::Lock::new(LockClass::Slot), lease: P::U32::new(VACANT), best }
     }
 
     /// Takes the lock if it is free.
@@ -129,7 +129,7 @@ impl<P: Platform> Freehold<P> {
         loop {
             let guard = self.try_lock(context, cpu, zone);
             // Relaxed: a hint that does not go away while it matters.
-            if guard.is_some() || self.homes.get(cpu).tenure.load(Relaxed) != VACANT {
+            if guard.is_some() || self.homes.get(cpu).lease.load(Relaxed) != VACANT {
                 return guard;
             }
             context.platform.relax();
@@ -146,10 +146,10 @@ impl<P: Platform> Freehold<P> {
     ) -> Option<SlotGuard<'a, P>> {
         let guard = self.lock_if_vacant(context, cpu, zone);
         if guard.is_none() {
-            // Relaxed: a request, which nothing depends on. It fails if the tenure has ended, or
+            // Relaxed: a request, which nothing depends on. It fails if the lease has ended, or
             // the holder has been asked already.
-            let tenure = &self.homes.get(cpu).tenure;
-            let _asked = tenure.compare_exchange(HELD, ASKED, Relaxed, Relaxed);
+            let lease = &self.homes.get(cpu).lease;
+            let _asked = lease.compare_exchange(HELD, ASKED, Relaxed, Relaxed);
         }
         guard
     }

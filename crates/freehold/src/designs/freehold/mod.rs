@@ -56,6 +56,7 @@ mod guard;
 mod hold;
 mod huge;
 mod isolate;
+mod lease;
 mod memory;
 mod migrate;
 mod parts;
@@ -68,13 +69,12 @@ mod slot;
 mod span;
 mod stat;
 mod state;
-mod tenure;
 mod tree;
 mod validate;
 mod zone;
 
+pub use lease::Lease;
 pub use settings::{FreeholdSettings, Pick};
-pub use tenure::Tenure;
 
 /// The design.
 pub struct Freehold<P: Platform> {

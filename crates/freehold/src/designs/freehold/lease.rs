@@ -26,7 +26,7 @@ use crate::zone::watermark::Watermark;
 ///
 /// When others run out of memory, or somebody drains the CPU, the holder is asked to give back what
 /// it does not need. It does so the next time that it has to look for more frames, or when it calls
-/// [`Tenure::give_back_if_asked`]. One that does neither keeps what it has, and nothing else
+/// [`Lease::give_back_if_asked`]. One that does neither keeps what it has, and nothing else
 /// depends on it: what others free is not lost, and whoever drains does not wait.
 ///
 /// ```
@@ -34,12 +34,12 @@ use crate::zone::watermark::Watermark;
 /// # use freehold::platform::Platform;
 /// # use freehold::{CpuId, Error, Order, PageAllocator, Request};
 /// fn work<P: Platform>(frames: &PageAllocator<P, Freehold<P>>) -> Result<(), Error> {
-///     let tenure = frames.tenure(CpuId::new(0))?;
-///     let frame = tenure.alloc(Request::default())?;
-///     tenure.free(frame, Order::ZERO)
+///     let lease = frames.lease(CpuId::new(0))?;
+///     let frame = lease.alloc(Request::default())?;
+///     lease.free(frame, Order::ZERO)
 /// }
 /// ```
-pub struct Tenure<'a, P: Platform> {
+pub struct Lease<'a, P: Platform> {
     allocator: &'a PageAllocator<P, Freehold<P>>,
     cpu: usize,
     /// May go from thread to thread, but not be used by two at once.
@@ -54,26 +54,26 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownCpu`]; [`Error::Tenured`] if somebody else has them.
-    pub fn tenure(&self, cpu: CpuId) -> Result<Tenure<'_, P>, Error> {
+    /// [`Error::UnknownCpu`]; [`Error::Leased`] if somebody else has them.
+    pub fn lease(&self, cpu: CpuId) -> Result<Lease<'_, P>, Error> {
         let context = self.context();
         if cpu.index() >= context.topology.cpus() {
             return Err(Error::UnknownCpu);
         }
         let home = self.design().homes.get(cpu.index());
         while !home.try_lock() {
-            if home.tenure.load(Relaxed) != VACANT {
-                return Err(Error::Tenured);
+            if home.lease.load(Relaxed) != VACANT {
+                return Err(Error::Leased);
             }
             context.platform.relax();
         }
         // Relaxed: only tells others not to wait for the lock, which is taken.
-        home.tenure.store(HELD, Relaxed);
-        Ok(Tenure { allocator: self, cpu: cpu.index(), one_thread: PhantomData })
+        home.lease.store(HELD, Relaxed);
+        Ok(Lease { allocator: self, cpu: cpu.index(), one_thread: PhantomData })
     }
 }
 
-impl<P: Platform> Tenure<'_, P> {
+impl<P: Platform> Lease<'_, P> {
     fn home(&self) -> &Home<P> {
         self.allocator.design().homes.get(self.cpu)
     }
@@ -164,7 +164,7 @@ impl<P: Platform> Tenure<'_, P> {
     /// Whether others would like to have frames back.
     pub fn is_asked(&self) -> bool {
         // Relaxed: a request, which nothing depends on.
-        self.home().tenure.load(Relaxed) == ASKED
+        self.home().lease.load(Relaxed) == ASKED
     }
 
     /// Gives back all free frames of the slots if others have asked for that. A thread that has
@@ -178,7 +178,7 @@ impl<P: Platform> Tenure<'_, P> {
     /// Gives back all free frames of the slots.
     pub fn give_back(&self) {
         // Relaxed: whoever asks from now on may be told again.
-        self.home().tenure.store(HELD, Relaxed);
+        self.home().lease.store(HELD, Relaxed);
         for zone in self.allocator.design().zone_indexes() {
             self.allocator.design().drain_held(&self.guard(zone));
         }
@@ -191,11 +191,11 @@ fn may_use_up(request: &Request) -> bool {
     !matches!(request.watermark, Watermark::High | Watermark::Low)
 }
 
-impl<P: Platform> Drop for Tenure<'_, P> {
+impl<P: Platform> Drop for Lease<'_, P> {
     fn drop(&mut self) {
         // Relaxed: before the lock is free, or else the next holder's mark might be overwritten.
         // Releasing the lock hands the slots on.
-        self.home().tenure.store(VACANT, Relaxed);
+        self.home().lease.store(VACANT, Relaxed);
         self.home().unlock();
     }
 }

@@ -1,7 +1,7 @@
 //! The design `freehold` as users with a thread a CPU have it: each thread holds its slots, and
 //! takes no lock.
 
-use freehold::designs::{Freehold, Tenure};
+use freehold::designs::{Freehold, Lease};
 use freehold::{CpuId, Error, MigrateType, Order, Pfn, Request};
 use freehold_host::Host;
 use freehold_peers::{Peer, Refused, Seat};
@@ -9,28 +9,28 @@ use freehold_peers::{Peer, Refused, Seat};
 use super::design::DesignPeer;
 
 /// An arena whose every thread holds the slots of a CPU.
-pub(super) struct TenurePeer(DesignPeer<Freehold<Host>>);
+pub(super) struct LeasePeer(DesignPeer<Freehold<Host>>);
 
-impl TenurePeer {
+impl LeasePeer {
     /// An arena of so many frames; `None` if it has fewer CPUs than there are threads.
     pub(super) fn new(frames: u64, threads: usize) -> anyhow::Result<Option<Self>> {
-        let peer = TenurePeer(DesignPeer::new(frames)?);
-        let enough = (0..threads).all(|thread| peer.tenure(thread).is_ok());
+        let peer = LeasePeer(DesignPeer::new(frames)?);
+        let enough = (0..threads).all(|thread| peer.lease(thread).is_ok());
         Ok(enough.then_some(peer))
     }
 
-    fn tenure(&self, thread: usize) -> Result<Tenure<'_, Host>, Error> {
-        self.0.allocator().tenure(CpuId::new(thread as u32))
+    fn lease(&self, thread: usize) -> Result<Lease<'_, Host>, Error> {
+        self.0.allocator().lease(CpuId::new(thread as u32))
     }
 }
 
-impl Peer for TenurePeer {
+impl Peer for LeasePeer {
     type Block = Pfn;
-    type Seat<'a> = TenureSeat<'a>;
+    type Seat<'a> = LeaseSeat<'a>;
 
-    fn sit(&self, thread: usize) -> TenureSeat<'_> {
-        let tenure = self.tenure(thread);
-        TenureSeat(tenure.expect("there is a CPU for each thread, and each sits once at a time"))
+    fn sit(&self, thread: usize) -> LeaseSeat<'_> {
+        let lease = self.lease(thread);
+        LeaseSeat(lease.expect("there is a CPU for each thread, and each sits once at a time"))
     }
 
     fn first_frame(block: &Pfn) -> u64 {
@@ -51,9 +51,9 @@ impl Peer for TenurePeer {
 }
 
 /// The slots of one CPU.
-pub(super) struct TenureSeat<'a>(Tenure<'a, Host>);
+pub(super) struct LeaseSeat<'a>(Lease<'a, Host>);
 
-impl Seat for TenureSeat<'_> {
+impl Seat for LeaseSeat<'_> {
     type Block = Pfn;
 
     #[inline]
