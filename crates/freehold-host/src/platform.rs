@@ -71,9 +71,9 @@ impl Platform for Host {
         self.cpu_source.current()
     }
 
-    #[inline]
+    #[inline(always)]
     fn pin(&self) -> CpuId {
-        self.cpu()
+        self.cpu_source.quick()
     }
 
     #[inline]

@@ -96,11 +96,11 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
 
     /// The request with its node filled in, and the zones that it may use, if it makes sense.
     pub(crate) fn resolve(&self, request: Request) -> Result<(Request, &[u16]), Error> {
-        if request.order > D::ORDER_MAX {
+        if request.order() > D::ORDER_MAX {
             return Err(Error::OrderTooLarge);
         }
         let near = || self.topology.node_of(self.platform.cpu());
-        let node = request.node.unwrap_or_else(near);
+        let node = request.preferred_node().unwrap_or_else(near);
         let zones = self.topology.zonelist(node, request.effective_limit())?;
         Ok((request.node(node), zones))
     }
@@ -116,9 +116,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// [`Error::UnknownZone`].
     #[inline(always)]
     pub fn alloc(&self, request: Request) -> Result<Pfn, Error> {
-        if request.node.is_none()
-            && !request.only_node
-            && let Some(pfn) = self.design.alloc_at_hand(self.context(), &request)
+        if request.is_anywhere()
+            && let Some(pfn) = self.design.alloc_at_hand(self.context(), request)
         {
             return Ok(pfn);
         }

@@ -1,5 +1,7 @@
 //! What a user asks for.
 
+use core::fmt;
+
 use crate::units::{FrameCount, MigrateType, NodeId, Order, Pfn, ZoneKind};
 use crate::zone::watermark::Watermark;
 
@@ -14,16 +16,29 @@ use crate::zone::watermark::Watermark;
 /// # assert_eq!(frame.order(), Order::ZERO);
 /// # assert_eq!(huge.order(), Order::new(9));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
-    pub(crate) order: Order,
-    pub(crate) migratetype: MigrateType,
-    pub(crate) node: Option<NodeId>,
-    pub(crate) only_node: bool,
-    pub(crate) interleaved: bool,
-    pub(crate) zone_limit: ZoneKind,
-    pub(crate) watermark: Watermark,
-}
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Request(u64);
+
+// A request is one word, so that it is handed on in a register, and whether it is ordinary is one
+// comparison. From the lowest bit: 8 bits of migratetype, 8 of the highest kind of zone that it may
+// really use, 8 of order, 8 of flags, 16 of node, 8 of the zone limit asked for, 8 of watermark.
+const LIMIT_SHIFT: u32 = 8;
+const ORDER_SHIFT: u32 = 16;
+const NODE_SHIFT: u32 = 32;
+const ASKED_LIMIT_SHIFT: u32 = 48;
+const WATERMARK_SHIFT: u32 = 56;
+
+/// A node is given.
+const GIVEN: u64 = 1 << 24;
+/// Other nodes than that are refused.
+const ONLY: u64 = 1 << 25;
+/// The node was chosen by interleaving.
+const INTERLEAVED: u64 = 1 << 26;
+/// The request must not dip below the low watermark.
+const SPARING: u64 = 1 << 27;
+
+/// What an ordinary request has none of: an order, and flags.
+const EXTRAORDINARY: u64 = 0xffff << ORDER_SHIFT;
 
 impl Default for Request {
     fn default() -> Self {
@@ -35,60 +50,153 @@ impl Request {
     /// A block of `order` for movable content, near the CPU that asks, from any zone, down to the
     /// minimum watermark.
     pub const fn new(order: Order) -> Self {
-        Request {
-            order,
-            migratetype: MigrateType::Movable,
-            node: None,
-            only_node: false,
-            interleaved: false,
-            zone_limit: ZoneKind::Movable,
-            watermark: Watermark::Min,
-        }
+        let order = Request((order.get() as u64) << ORDER_SHIFT);
+        order
+            .migratetype(MigrateType::Movable)
+            .zone_limit(ZoneKind::Movable)
+            .watermark(Watermark::Min)
+    }
+
+    /// With other bits in one of the fields.
+    const fn with(self, shift: u32, bits: u32, value: u64) -> Self {
+        Request(self.0 & !(((1 << bits) - 1) << shift) | value << shift)
     }
 
     /// What the content can do. Only movable content is given frames of a movable zone.
+    #[must_use]
     pub const fn migratetype(self, migratetype: MigrateType) -> Self {
-        Request { migratetype, ..self }
+        self.with(0, 8, migratetype as u64).limited()
     }
 
     /// Prefers this node to the one of the CPU that asks; others follow by distance.
+    #[must_use]
     pub const fn node(self, node: NodeId) -> Self {
-        Request { node: Some(node), ..self }
+        Request(self.0 | GIVEN).with(NODE_SHIFT, 16, node.index() as u64)
     }
 
     /// As [`Request::node`], for a node that interleaving has chosen: counted in
     /// [`NumaEvents::interleave_hit`](crate::NumaEvents::interleave_hit) if it comes from there.
+    #[must_use]
     pub const fn interleaved(self, node: NodeId) -> Self {
-        Request { node: Some(node), interleaved: true, ..self }
+        Request(self.0 | INTERLEAVED).node(node)
     }
 
     /// Refuses frames of other nodes.
+    #[must_use]
     pub const fn only_node(self) -> Self {
-        Request { only_node: true, ..self }
+        Request(self.0 | ONLY)
     }
 
     /// The highest kind of zone that will do: `Dma32` for a 32-bit device.
+    #[must_use]
     pub const fn zone_limit(self, zone_limit: ZoneKind) -> Self {
-        Request { zone_limit, ..self }
+        self.with(ASKED_LIMIT_SHIFT, 8, zone_limit as u64).limited()
     }
 
     /// How deep the request may dip into the reserves.
+    #[must_use]
     pub const fn watermark(self, watermark: Watermark) -> Self {
-        Request { watermark, ..self }
+        let sparing = matches!(watermark, Watermark::High | Watermark::Low);
+        let rest = Request(if sparing { self.0 | SPARING } else { self.0 & !SPARING });
+        rest.with(WATERMARK_SHIFT, 8, watermark as u64)
+    }
+
+    /// With the limit on zones that follows from the content and what was asked for.
+    const fn limited(self) -> Self {
+        const NORMAL: u64 = ZoneKind::Normal as u64;
+        let asked = self.0 >> ASKED_LIMIT_SHIFT & 0xff;
+        let is_movable = self.0 & 0xff == MigrateType::Movable as u64;
+        let limit = if is_movable || asked < NORMAL { asked } else { NORMAL };
+        self.with(LIMIT_SHIFT, 8, limit)
     }
 
     /// The order asked for.
+    #[inline]
     pub const fn order(&self) -> Order {
-        self.order
+        Order::new((self.0 >> ORDER_SHIFT) as u8)
+    }
+
+    /// What the content can do.
+    #[inline]
+    pub(crate) const fn content(&self) -> MigrateType {
+        MigrateType::ALL[(self.0 & 0xff) as usize]
+    }
+
+    /// The place of the content's type in tables that have room for four.
+    #[inline]
+    pub(crate) const fn content_index(&self) -> usize {
+        self.0 as usize & 3
+    }
+
+    /// How deep it may dip.
+    #[inline]
+    pub(crate) const fn depth(&self) -> Watermark {
+        Watermark::ALL[(self.0 >> WATERMARK_SHIFT) as usize % Watermark::ALL.len()]
     }
 
     /// The highest kind of zone that the request may really use.
     #[inline]
-    pub(crate) fn effective_limit(&self) -> ZoneKind {
-        match self.migratetype {
-            MigrateType::Movable => self.zone_limit,
-            _ => self.zone_limit.min(ZoneKind::Normal),
+    pub(crate) const fn effective_limit(&self) -> ZoneKind {
+        ZoneKind::ALL[self.limit_index()]
+    }
+
+    /// The place of that kind in tables by kind.
+    #[inline]
+    pub(crate) const fn limit_index(&self) -> usize {
+        (self.0 >> LIMIT_SHIFT & 0xff) as usize % ZoneKind::COUNT
+    }
+
+    /// Whether it is for a single frame, prefers no node, and may dip below the low watermark.
+    #[inline]
+    pub(crate) const fn is_ordinary(&self) -> bool {
+        self.0 & EXTRAORDINARY == 0
+    }
+
+    /// Whether it may dip below the low watermark.
+    #[inline]
+    pub(crate) const fn is_unsparing(&self) -> bool {
+        self.0 & SPARING == 0
+    }
+
+    /// Whether nothing is said of nodes: the running CPU's is preferred.
+    #[inline]
+    pub(crate) const fn is_anywhere(&self) -> bool {
+        self.0 & (GIVEN | ONLY) == 0
+    }
+
+    /// The node that is preferred, if one is given.
+    #[inline]
+    pub(crate) const fn preferred_node(&self) -> Option<NodeId> {
+        if self.0 & GIVEN == 0 {
+            return None;
         }
+        Some(NodeId::new((self.0 >> NODE_SHIFT) as u16))
+    }
+
+    /// Whether other nodes than the preferred one are refused.
+    #[inline]
+    pub(crate) const fn is_only_node(&self) -> bool {
+        self.0 & ONLY != 0
+    }
+
+    /// Whether the preferred node was chosen by interleaving.
+    #[inline]
+    pub(crate) const fn is_interleaved(&self) -> bool {
+        self.0 & INTERLEAVED != 0
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("order", &self.order())
+            .field("migratetype", &self.content())
+            .field("node", &self.preferred_node())
+            .field("only_node", &self.is_only_node())
+            .field("interleaved", &self.is_interleaved())
+            .field("zone_limit", &self.effective_limit())
+            .field("watermark", &self.depth())
+            .finish()
     }
 }
 
@@ -144,5 +252,57 @@ impl RangeRequest {
     /// How many frames are asked for.
     pub const fn frames(&self) -> FrameCount {
         self.frames
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_as_it_was_set_last() {
+        let plain = Request::default();
+        assert!(plain.is_ordinary() && plain.is_anywhere() && plain.is_unsparing());
+        assert_eq!((plain.content(), plain.depth()), (MigrateType::Movable, Watermark::Min));
+        let request = Request::new(Order::new(9))
+            .node(NodeId::new(7))
+            .node(NodeId::new(u16::MAX))
+            .only_node()
+            .watermark(Watermark::Low)
+            .migratetype(MigrateType::Reclaimable);
+        assert_eq!((request.order(), request.content()), (Order::new(9), MigrateType::Reclaimable));
+        assert_eq!(request.preferred_node(), Some(NodeId::new(u16::MAX)));
+        assert!(request.is_only_node() && !request.is_interleaved() && !request.is_unsparing());
+        assert_eq!(request.watermark(Watermark::Ignore).depth(), Watermark::Ignore);
+        assert!(request.watermark(Watermark::Min).is_unsparing() && !request.is_ordinary());
+        assert!(Request::default().interleaved(NodeId::new(1)).is_interleaved());
+    }
+
+    #[test]
+    fn only_movable_content_may_use_a_movable_zone() {
+        let limits = |limit| {
+            MigrateType::ALL.map(|of| {
+                let (one, other) = (Request::default().migratetype(of), Request::default());
+                let limit_first = other.zone_limit(limit).migratetype(of).effective_limit();
+                assert_eq!(one.zone_limit(limit).effective_limit(), limit_first);
+                limit_first
+            })
+        };
+        use ZoneKind::{Dma, Movable, Normal};
+        assert_eq!(limits(Movable), [Normal, Movable, Normal]);
+        assert_eq!((limits(Normal), limits(Dma)), ([Normal; 3], [Dma; 3]));
+    }
+
+    #[test]
+    fn what_is_extraordinary_is_not_ordinary() {
+        let plain = Request::default();
+        let others = [
+            Request::new(Order::new(1)),
+            plain.node(NodeId::new(0)),
+            plain.only_node(),
+            plain.watermark(Watermark::High),
+        ];
+        assert!(others.iter().all(|request| !request.is_ordinary()));
+        assert!(plain.migratetype(MigrateType::Unmovable).zone_limit(ZoneKind::Dma).is_ordinary());
     }
 }

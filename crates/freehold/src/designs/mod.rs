@@ -74,7 +74,7 @@ pub trait Design<P: Platform>: Sized {
 
     /// Allocates a block that the running CPU has at hand, from the zone that is best for it: the
     /// fast path, for requests that any node may serve.
-    fn alloc_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn>;
+    fn alloc_at_hand(&self, context: Context<'_, P>, request: Request) -> Option<Pfn>;
 
     /// Allocates a block from the first of `zones` that will give one.
     fn alloc(&self, context: Context<'_, P>, zones: &[u16], request: Request)
@@ -181,6 +181,14 @@ impl<P: Platform> Clone for Context<'_, P> {
 }
 
 impl<P: Platform> Copy for Context<'_, P> {}
+
+impl<P: Platform> Context<'_, P> {
+    /// Pins the caller; returns its CPU, in the range of those that there are.
+    pub(crate) fn pin(self) -> usize {
+        self.platform.pin();
+        self.topology.fold(self.platform.cpu())
+    }
+}
 
 /// The settings of a design, by name, for tools that learn them at run time.
 pub trait Settings: Default + Clone + fmt::Debug {

@@ -64,8 +64,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         // Frames of other nodes are of no use to a request that is for one node only, and those of
         // zones that it may not use to none.
         let (nodes, zone) = (self.vecs.nodes(), request.effective_limit());
-        let nodes = match request.node.map(NodeId::index) {
-            Some(node) if request.only_node => node.min(nodes)..(node + 1).min(nodes),
+        let nodes = match request.preferred_node().map(NodeId::index) {
+            Some(node) if request.is_only_node() => node.min(nodes)..(node + 1).min(nodes),
             _ => 0..nodes,
         };
         let wanted = request.order().frames().get().max(BATCH_MAX as u64);

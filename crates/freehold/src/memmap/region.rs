@@ -379,7 +379,7 @@ impl<T> Table<T> {
     /// The record at `index`, if there is one.
     #[inline(always)]
     pub(crate) fn try_get(&self, index: usize) -> Option<&T> {
-        (index < self.0.len).then(|| self.0.get_at(index, size_of::<T>()))
+        if index < self.0.len { Some(self.0.get_at(index, size_of::<T>())) } else { None }
     }
 
     /// All records in order.
@@ -405,49 +405,41 @@ impl<T> Table<T> {
     }
 }
 
-/// Several tables of the same length one behind the other: whoever has looked into one of them at
-/// an index need not check it for the others.
+/// Two tables of the same length: whoever has looked into one of them at an index need not check it
+/// for the other.
 #[derive(Debug)]
-pub(crate) struct Planes<T, const N: usize> {
-    table: Table<T>,
-    /// How many records each has.
-    len: usize,
+pub(crate) struct Twins<A, B> {
+    first: Table<A>,
+    second: Table<B>,
 }
 
-impl<T, const N: usize> Planes<T, N> {
-    /// Planes out of a table that has so many records for each.
-    ///
+impl<A, B> Twins<A, B> {
     /// # Panics
     ///
-    /// If the table has another length than all planes together.
-    pub(crate) fn new(table: Table<T>, len: usize) -> Self {
-        assert!(len.checked_mul(N) == Some(table.len()), "the planes make up the table");
-        Planes { table, len }
+    /// If the tables differ in length.
+    pub(crate) fn new(first: Table<A>, second: Table<B>) -> Self {
+        assert!(first.len() == second.len(), "twins are of the same length");
+        Twins { first, second }
     }
 
-    /// The record at `index` of a plane, if there is one.
     #[inline(always)]
-    pub(crate) fn try_get<const PLANE: usize>(&self, index: usize) -> Option<&T> {
-        const { assert!(PLANE < N, "there is such a plane") };
-        // SAFETY: the planes make up the table (checked by `new`), so `PLANE * len + index` is
-        // below its length if the index is below that of a plane, and the record lies within the
-        // table, is initialised, and only shared references to it exist.
-        (index < self.len).then(|| unsafe {
-            self.table.0.record(PLANE * self.len + index, size_of::<T>()).as_ref()
-        })
+    pub(crate) const fn first(&self) -> &Table<A> {
+        &self.first
     }
 
-    /// The record at `index` of a plane.
-    ///
-    /// # Panics
-    ///
-    /// If there is none.
     #[inline(always)]
-    pub(crate) fn get<const PLANE: usize>(&self, index: usize) -> &T {
-        match self.try_get::<PLANE>(index) {
-            Some(record) => record,
-            None => no_such_record(index, self.len),
-        }
+    pub(crate) const fn second(&self) -> &Table<B> {
+        &self.second
+    }
+
+    /// The records at `index`, if there are such.
+    #[inline(always)]
+    pub(crate) fn try_get(&self, index: usize) -> Option<(&A, &B)> {
+        let first = self.first.try_get(index)?;
+        // SAFETY: the tables are of the same length (checked by `new`), so the record lies within
+        // the second one as well, is initialised, and only shared references to it exist.
+        let second = unsafe { self.second.0.record(index, size_of::<B>()).as_ref() };
+        Some((first, second))
     }
 }
 

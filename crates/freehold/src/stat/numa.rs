@@ -79,7 +79,7 @@ impl<P: Platform> NumaExceptions<P> {
             count(&from.miss);
             count(&wanted.foreign);
         }
-        if request.interleaved && request.node == Some(node) {
+        if request.is_interleaved() && request.preferred_node() == Some(node) {
             count(&from.interleave_hit);
         }
     }

@@ -28,6 +28,10 @@ pub enum Watermark {
 }
 
 impl Watermark {
+    /// All classes, from the one that leaves most.
+    pub(crate) const ALL: [Self; 6] =
+        [Self::High, Self::Low, Self::Min, Self::MinHalf, Self::Atomic, Self::Ignore];
+
     /// The class of the first round: everybody leaves the low watermark alone while another zone
     /// can serve.
     #[inline]

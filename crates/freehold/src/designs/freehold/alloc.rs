@@ -1,74 +1,22 @@
-//! Allocation: from the slot of the running CPU, or of another, or past all slots.
+//! Allocation of what is not at hand: from the slot of the running CPU, or of another, or past all
+//! slots.
 
 use super::Freehold;
 use super::blocks::BlockIndex;
 use super::guard::SlotGuard;
-use super::runs::Run;
+use super::slot::For;
 use crate::Error;
-use crate::designs::{Context, Design};
+use crate::designs::Context;
 use crate::memmap::block::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
-use crate::units::{MigrateType, Order, Pfn};
+use crate::units::{MigrateType, Order};
 use crate::zone::watermark::Watermark;
 
 /// So often an allocation that found nothing looks for what others had in hand.
 const LOOKS: usize = 256;
 
 impl<P: Platform> Freehold<P> {
-    /// The common case: the running CPU's slot in the best zone has a free frame at hand. Whether
-    /// the zone is low need not be looked at: then the slot has none.
-    #[inline(always)]
-    pub(super) fn take_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
-        if matches!(request.watermark, Watermark::High | Watermark::Low) {
-            return None;
-        }
-        if request.order != Order::ZERO {
-            return self.take_larger_at_hand(context, request);
-        }
-        // A number that is no CPU's is folded by the slow path.
-        let home = self.homes.try_get(context.platform.pin().index());
-        let frame = home.and_then(|home| {
-            // Before the lock is taken: what comes between that and its release is what the next
-            // locked step waits for.
-            let slot = self.slots.try_get(home.best(request.effective_limit()))?;
-            if !home.try_lock() {
-                return None;
-            }
-            let frame = self.take_current(slot, request.migratetype);
-            if frame.is_some() {
-                slot.note_alloc(1);
-            }
-            home.unlock();
-            frame
-        });
-        context.platform.unpin();
-        frame.map(|frame| self.blocks.pfn_of(frame))
-    }
-
-    /// Takes a block of more than one frame that the slot has at hand, or whole pageblocks from the
-    /// pool.
-    #[inline(never)]
-    fn take_larger_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
-        let Request { order, .. } = *request;
-        let cpu = self.cpu_here(context);
-        let zone = context.topology.best_zone(cpu, request.effective_limit())?;
-        let held = self.try_lock(context, cpu, zone).and_then(|guard| {
-            let frame = match order {
-                Order::PAGEBLOCK => self.take_spare(&guard, request),
-                _ if order > Order::PAGEBLOCK => None,
-                _ => self.take_run_of_own(&guard, request).map(Run::frame),
-            };
-            frame.inspect(|_| guard.slot.note_alloc(order.frames().get()))
-        });
-        let frame = held.or_else(|| {
-            let is_huge = (Order::PAGEBLOCK..=Self::ORDER_MAX).contains(&order);
-            let from_pool = is_huge && self.allows(zone, request, Watermark::Low);
-            from_pool.then(|| self.take_huge(context, zone, request)).flatten()
-        });
-        frame.map(|frame| self.blocks.pfn_of(frame))
-    }
-
     /// First from what the running CPU holds of the best zone, and from any zone above its low
     /// watermark; then from what other CPUs hold of zones that are just there; and at last, after
     /// all CPUs have given back what they keep, as deep as the request may dip.
@@ -79,12 +27,12 @@ impl<P: Platform> Freehold<P> {
         request: &Request,
     ) -> Result<u32, Error> {
         let (all, zones) = (zones, || self.usable(zones, request));
-        let class = request.watermark.at_first();
+        let class = request.depth().at_first();
         let frame = zones().enumerate().find_map(|(nth, zone)| {
             // What a slot holds is there to be used up first. In zones that the request would
             // rather not use, it may be reserved for those who have no other.
             let may_use_own = class == Watermark::Low
-                && request.watermark != Watermark::Low
+                && request.depth() != Watermark::Low
                 && (nth == 0 || self.zone(zone).may_keep(0, request));
             let fetched = self.alloc_near(context, zone, request, class);
             let own = || self.alloc_own(context, zone, request);
@@ -96,9 +44,9 @@ impl<P: Platform> Freehold<P> {
         let frame = frame.or_else(|| self.alloc_at_last(context, zones, request));
         if let Some(frame) = frame {
             let from = self.blocks.zone(BlockIndex::of_frame(frame));
-            self.note_numa(self.cpu_here(context), all, request, from, request.order.frames());
+            self.note_numa(self.cpu_here(context), all, request, from, request.order().frames());
         }
-        frame.ok_or_else(|| match zones().any(|zone| self.has_run(zone, request.order)) {
+        frame.ok_or_else(|| match zones().any(|zone| self.has_run(zone, request.order())) {
             true => Error::BelowWatermark,
             false => Error::OutOfMemory,
         })
@@ -126,9 +74,10 @@ impl<P: Platform> Freehold<P> {
     ) -> Option<u32> {
         for _ in 0..LOOKS {
             zones().for_each(|zone| self.drain_zone(context, zone));
-            let allowed = || zones().filter(|&zone| self.allows(zone, request, request.watermark));
+            let allowed = || zones().filter(|&zone| self.allows(zone, request, request.depth()));
             let frame = allowed().find_map(|zone| self.alloc_in(context, zone, request));
-            let is_free = |zone| request.order == Order::ZERO || self.has_run(zone, request.order);
+            let is_free =
+                |zone| request.order() == Order::ZERO || self.has_run(zone, request.order());
             let is_kept = |zone| self.zone(zone).may_be_kept();
             if frame.is_some() || !(allowed().any(is_free) || zones().any(is_kept)) {
                 return frame;
@@ -145,25 +94,28 @@ impl<P: Platform> Freehold<P> {
         zone: ZoneIndex,
         request: &Request,
     ) -> Option<u32> {
-        let cpu = context.topology.fold(context.platform.pin());
+        let cpu = context.pin();
         let guard = self.try_lock_pinned(context.platform, cpu, zone)?;
         self.alloc_held(&guard, request)
-            .inspect(|_| self.note_taken(context, &guard, request.order))
+            .inspect(|_| self.note_taken(context, &guard, request.order()))
     }
 
     /// Takes a block out of what a slot holds already.
     fn alloc_held(&self, guard: &SlotGuard<'_, P>, request: &Request) -> Option<u32> {
-        let Request { order, migratetype, .. } = *request;
+        let (order, migratetype) = (request.order(), request.content());
         match order {
-            Order::ZERO => self.take_current(guard.slot, migratetype).or_else(|| {
+            Order::ZERO => self.take_current(&guard.slot, migratetype).or_else(|| {
                 if !self.refill_from_own(guard, migratetype) {
                     return None;
                 }
-                self.take_current(guard.slot, migratetype)
+                self.take_current(&guard.slot, migratetype)
             }),
-            Order::PAGEBLOCK => self.take_spare(guard, request),
+            Order::PAGEBLOCK => self.take_spare(&guard.slot, request),
             _ if order > Order::PAGEBLOCK => None,
-            _ => self.take_run_of_own(guard, request).map(Run::frame),
+            _ => {
+                let own = self.take_run_of_own(guard, request);
+                own.or_else(|| self.take_run_of_singles(guard, request))
+            }
         }
     }
 
@@ -173,15 +125,15 @@ impl<P: Platform> Freehold<P> {
         zones: &'a [u16],
         request: &'a Request,
     ) -> impl Iterator<Item = ZoneIndex> + 'a {
-        zones
-            .iter()
-            .map(|&zone| ZoneIndex(zone))
-            .filter(|&zone| !request.only_node || request.node == Some(self.zone(zone).node()))
+        zones.iter().map(|&zone| ZoneIndex(zone)).filter(|&zone| {
+            let node = self.zone(zone).node();
+            !request.is_only_node() || request.preferred_node() == Some(node)
+        })
     }
 
     /// Whether the level of a zone lets a request go as deep as `class`.
-    fn allows(&self, zone: ZoneIndex, request: &Request, class: Watermark) -> bool {
-        let frames = request.order.frames().get();
+    pub(super) fn allows(&self, zone: ZoneIndex, request: &Request, class: Watermark) -> bool {
+        let frames = request.order().frames().get();
         self.zone(zone).may_take(frames, class, request.effective_limit())
     }
 
@@ -189,25 +141,30 @@ impl<P: Platform> Freehold<P> {
     fn alloc_in(&self, context: Context<'_, P>, zone: ZoneIndex, request: &Request) -> Option<u32> {
         let held = self.lock_some(context, zone).and_then(|guard| {
             self.alloc_with(&guard, request)
-                .inspect(|_| self.note_taken(context, &guard, request.order))
+                .inspect(|_| self.note_taken(context, &guard, request.order()))
         });
         held.or_else(|| self.alloc_past_slots(context, zone, request))
     }
 
     /// Takes a block out of what a slot holds, which may fetch a pageblock for it.
     pub(super) fn alloc_with(&self, guard: &SlotGuard<'_, P>, request: &Request) -> Option<u32> {
-        let Request { order, migratetype, .. } = *request;
+        let (order, migratetype) = (request.order(), request.content());
         match order {
-            Order::ZERO => self.take_current(guard.slot, migratetype).or_else(|| {
+            Order::ZERO => self.take_current(&guard.slot, migratetype).or_else(|| {
                 if !self.refill(guard, request) {
                     return None;
                 }
-                self.take_current(guard.slot, migratetype)
+                self.take_current(&guard.slot, migratetype)
             }),
-            _ if order >= Order::PAGEBLOCK => self.alloc_held(guard, request),
+            Order::PAGEBLOCK => self.take_spare(&guard.slot, request).or_else(|| {
+                self.fetch_spares(guard, request);
+                self.take_spare(&guard.slot, request)
+            }),
+            _ if order > Order::PAGEBLOCK => None,
             _ => {
-                let held = self.alloc_held(guard, request);
-                held.or_else(|| self.take_fresh_run(guard, request).map(Run::frame))
+                let own = self.take_run_of_own(guard, request);
+                let own = own.or_else(|| self.take_fresh_run(guard, request));
+                own.or_else(|| self.take_run_of_singles(guard, request))
             }
         }
     }
@@ -219,7 +176,7 @@ impl<P: Platform> Freehold<P> {
         zone: ZoneIndex,
         request: &Request,
     ) -> Option<u32> {
-        match request.order < Order::PAGEBLOCK {
+        match request.order() < Order::PAGEBLOCK {
             true => self.take_direct(context, zone, request),
             false => self.take_huge(context, zone, request),
         }
@@ -239,14 +196,14 @@ impl<P: Platform> Freehold<P> {
             return None;
         }
         // As for what the running CPU's slot holds.
-        let may_share = class == Watermark::Low && request.watermark != Watermark::Low;
+        let may_share = class == Watermark::Low && request.depth() != Watermark::Low;
         let (here, cpus) = (context.topology.fold(context.platform.cpu()), self.cpus());
         (here..here + cpus).find_map(|cpu| {
             loop {
                 let guard = self.try_lock(context, cpu % cpus, zone)?;
-                if !self.give_one(&guard, request.migratetype, !may_share) {
+                if !self.give_one(&guard, request.content(), !may_share) {
                     let shared = may_share.then(|| self.alloc_held(&guard, request)).flatten();
-                    return shared.inspect(|_| self.note_taken(context, &guard, request.order));
+                    return shared.inspect(|_| self.note_taken(context, &guard, request.order()));
                 }
                 drop(guard);
                 if self.allows(zone, request, class)
@@ -267,12 +224,12 @@ impl<P: Platform> Freehold<P> {
         with_current: bool,
     ) -> bool {
         self.take_pending(guard);
-        if let Some(block) = guard.slot.spare() {
-            guard.slot.set_spare(None);
+        if let Some(block) = guard.slot.pop_spare() {
             self.part_with_whole(guard, block);
             return true;
         }
-        let current = || with_current.then(|| guard.slot.current_block(migratetype)).flatten();
+        let current =
+            || with_current.then(|| guard.slot.current_block(For::Singles, migratetype)).flatten();
         let block = guard.slot.any_but_current(migratetype).or_else(current);
         let Some(block) = block else { return false };
         guard.slot.unlist(&self.blocks, block);

@@ -21,12 +21,15 @@ use super::state::{Holder, State};
 use crate::Error;
 use crate::config::Config;
 use crate::memmap::block::ZoneIndex;
-use crate::memmap::region::{Carver, LayoutBuilder, Planes, SectionKind, Table, TablePlan};
+use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, TablePlan, Twins};
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{Order, Pfn};
 
 mod fixed;
+mod spot;
 mod tails;
+
+pub(super) use spot::Spot;
 
 /// Words of a bitmap for one pageblock.
 pub(super) const WORDS: usize = 1 << (Order::PAGEBLOCK.get() - WORD_ORDER);
@@ -75,6 +78,10 @@ impl BlockIndex {
     }
 }
 
+/// The bitmaps of one pageblock, a cache line each, side by side.
+#[repr(C, align(64))]
+struct Maps<P: Platform>([[P::U64; WORDS]; MAPS]);
+
 /// What is known of a pageblock besides its bitmaps: half a cache line.
 #[repr(C, align(32))]
 struct Record<P: Platform> {
@@ -92,23 +99,29 @@ struct Record<P: Platform> {
     fixed: P::U64,
 }
 
-/// The bitmaps, one plane each. A pageblock takes up one cache line of every plane.
+/// How many bitmaps a pageblock has.
+const MAPS: usize = 3;
 const FREE: usize = 0;
 const TAILS: usize = 1;
 const REMOTE: usize = 2;
 
 /// The tables.
 pub(super) struct Blocks<P: Platform> {
-    records: Table<Record<P>>,
-    maps: Planes<P::U64, 3>,
+    twins: Twins<Record<P>, Maps<P>>,
     first: Pfn,
+}
+
+impl<P: Platform> Maps<P> {
+    #[inline(always)]
+    fn word<const MAP: usize>(&self, word: usize) -> &P::U64 {
+        &self.0[MAP][word % WORDS]
+    }
 }
 
 /// Where the tables will lie.
 pub(super) struct BlocksPlan<P: Platform> {
     records: TablePlan<Record<P>>,
-    maps: TablePlan<P::U64>,
-    words: usize,
+    maps: TablePlan<Maps<P>>,
     first: Pfn,
 }
 
@@ -129,8 +142,7 @@ impl<P: Platform> Blocks<P> {
         let (first, frames) = config.span_of_blocks()?;
         let blocks = (frames.get() >> Order::PAGEBLOCK.get()) as usize;
         Ok(BlocksPlan {
-            maps: layout.table(SectionKind::Bitmaps, 3 * blocks * WORDS)?,
-            words: blocks * WORDS,
+            maps: layout.table(SectionKind::Bitmaps, blocks)?,
             records: layout.table(SectionKind::Blocks, blocks)?,
             first,
         })
@@ -138,28 +150,30 @@ impl<P: Platform> Blocks<P> {
 
     pub(super) fn carve(plan: &BlocksPlan<P>, carver: &mut Carver) -> Self {
         // No frame is memory yet.
-        let maps = carver.table(plan.maps, |index| {
-            let is_free = index < plan.words * (FREE + 1);
-            P::U64::new(if is_free { 0 } else { !0 })
+        let word = |map| P::U64::new(if map == FREE { 0 } else { !0 });
+        let maps = carver.table(plan.maps, |_| {
+            Maps(core::array::from_fn(|map| core::array::from_fn(|_| word(map))))
         });
-        Blocks {
-            maps: Planes::new(maps, plan.words),
-            records: carver.table(plan.records, |_| Record {
-                state: P::U32::new(State::ABSENT.0),
-                zone: P::U32::new(NO_ZONE),
-                pending: P::U32::new(NIL),
-                next: P::LocalCell::new(NIL),
-                prev: P::LocalCell::new(NIL),
-                shelf: P::LocalCell::new(NIL),
-                fixed: P::U64::new(0),
-            }),
-            first: plan.first,
-        }
+        let records = carver.table(plan.records, |_| Record {
+            state: P::U32::new(State::ABSENT.0),
+            zone: P::U32::new(NO_ZONE),
+            pending: P::U32::new(NIL),
+            next: P::LocalCell::new(NIL),
+            prev: P::LocalCell::new(NIL),
+            shelf: P::LocalCell::new(NIL),
+            fixed: P::U64::new(0),
+        });
+        Blocks { twins: Twins::new(records, maps), first: plan.first }
+    }
+
+    #[inline(always)]
+    fn map<const MAP: usize>(&self, word: usize) -> &P::U64 {
+        self.twins.second().get(word / WORDS).word::<MAP>(word)
     }
 
     /// How many pageblocks the tables span.
     pub(super) fn len(&self) -> usize {
-        self.records.len()
+        self.twins.first().len()
     }
 
     /// How many frames the tables span.
@@ -188,28 +202,28 @@ impl<P: Platform> Blocks<P> {
     #[inline(always)]
     pub(super) fn zone(&self, block: BlockIndex) -> ZoneIndex {
         // Relaxed: written once, before the pageblock's frames became available.
-        ZoneIndex(self.records.get(block.index()).zone.load(Relaxed) as u16)
+        ZoneIndex(self.twins.first().get(block.index()).zone.load(Relaxed) as u16)
     }
 
     /// The zone of a pageblock, if it has memory. The caller holds the hotplug lock, or wants a
     /// hint.
     pub(super) fn zone_if_any(&self, block: BlockIndex) -> Option<ZoneIndex> {
         // Relaxed: as in `zone`.
-        let zone = self.records.get(block.index()).zone.load(Relaxed);
+        let zone = self.twins.first().get(block.index()).zone.load(Relaxed);
         (zone != NO_ZONE).then_some(ZoneIndex(zone as u16))
     }
 
     /// Gives a pageblock to a zone. The caller holds the hotplug lock.
     pub(super) fn set_zone(&self, block: BlockIndex, zone: ZoneIndex) {
         // Relaxed: as in `zone`.
-        self.records.get(block.index()).zone.store(u32::from(zone.0), Relaxed);
+        self.twins.first().get(block.index()).zone.store(u32::from(zone.0), Relaxed);
     }
 
     /// The state of a pageblock. Of what its holder decides, it is a hint to everybody else.
     #[inline(always)]
     pub(super) fn state(&self, block: BlockIndex) -> State {
         // Acquire: who sees a state sees what its writer did to the pageblock before.
-        State(self.records.get(block.index()).state.load(Acquire))
+        State(self.twins.first().get(block.index()).state.load(Acquire))
     }
 
     /// Changes the state of a pageblock, if `change` wants to; returns the state before, or what
@@ -219,7 +233,7 @@ impl<P: Platform> Blocks<P> {
         block: BlockIndex,
         change: impl Fn(State) -> Option<State>,
     ) -> Result<State, State> {
-        let state = &self.records.get(block.index()).state;
+        let state = &self.twins.first().get(block.index()).state;
         let mut before = self.state(block);
         loop {
             let Some(after) = change(before) else { return Err(before) };
@@ -245,7 +259,7 @@ impl<P: Platform> Blocks<P> {
         } else {
             // Release: as in `update`. Nobody else changes the state: only of a pageblock in use
             // frame by frame do others say that it is pending.
-            self.records.get(block.index()).state.store(change(before).0, Release);
+            self.twins.first().get(block.index()).state.store(change(before).0, Release);
         }
     }
 
@@ -260,64 +274,57 @@ impl<P: Platform> Blocks<P> {
     /// The link of a pending pageblock. The caller took the stack.
     pub(super) fn pending(&self, block: BlockIndex) -> u32 {
         // Relaxed: taking the stack acquired it.
-        self.records.get(block.index()).pending.load(Relaxed)
+        self.twins.first().get(block.index()).pending.load(Relaxed)
     }
 
     /// Writes the link of a pageblock whose mark of being pending the caller has set.
     pub(super) fn set_pending(&self, block: BlockIndex, next: u32) {
         // Relaxed: pushing the pageblock releases it.
-        self.records.get(block.index()).pending.store(next, Relaxed);
+        self.twins.first().get(block.index()).pending.store(next, Relaxed);
     }
 
     // Links, and what else is known of a pageblock, are for its holder alone.
 
     /// The neighbours on the shelf, and the shelf.
     pub(super) fn links(&self, block: BlockIndex) -> (u32, u32, u32) {
-        let Record { prev, next, shelf, .. } = self.records.get(block.index());
+        let Record { prev, next, shelf, .. } = self.twins.first().get(block.index());
         (prev.get(), next.get(), shelf.get())
     }
 
     pub(super) fn link(&self, block: BlockIndex, prev: u32, next: u32, shelf: u32) {
-        let record = self.records.get(block.index());
+        let record = self.twins.first().get(block.index());
         record.prev.set(prev);
         record.next.set(next);
         record.shelf.set(shelf);
     }
 
     pub(super) fn set_prev(&self, block: BlockIndex, prev: u32) {
-        self.records.get(block.index()).prev.set(prev);
+        self.twins.first().get(block.index()).prev.set(prev);
     }
 
     pub(super) fn set_next(&self, block: BlockIndex, next: u32) {
-        self.records.get(block.index()).next.set(next);
-    }
-
-    /// As [`Blocks::free`], if there is such a word.
-    #[inline(always)]
-    pub(super) fn try_free(&self, word: usize) -> Option<u64> {
-        // Relaxed: as in `free`.
-        self.maps.try_get::<FREE>(word).map(|free| free.load(Relaxed))
+        self.twins.first().get(block.index()).next.set(next);
     }
 
     /// The free frames of a word, as its holder left them.
     #[inline(always)]
     pub(super) fn free(&self, word: usize) -> u64 {
         // Relaxed: exact for the holder; for others a hint that finds mistakes.
-        self.maps.get::<FREE>(word).load(Relaxed)
+        self.map::<FREE>(word).load(Relaxed)
     }
 
     /// Writes the free frames of a word. The caller holds the pageblock.
     #[inline(always)]
     pub(super) fn set_free(&self, word: usize, free: u64) {
         // Relaxed: the next holder is ordered behind by the lock or the state.
-        self.maps.get::<FREE>(word).store(free, Relaxed);
+        self.map::<FREE>(word).store(free, Relaxed);
     }
 
     /// Frames of a word that others have freed, and those that are no memory.
     #[inline(always)]
     pub(super) fn remote(&self, word: usize) -> u64 {
         // Acquire: who reuses a frame is ordered behind whoever freed it.
-        self.maps.get::<REMOTE>(word).load(Acquire)
+        self.map::<REMOTE>(word).load(Acquire)
     }
 
     /// The free frames of a word, wherever that is noted.
@@ -334,20 +341,14 @@ impl<P: Platform> Blocks<P> {
     #[inline(always)]
     pub(super) fn tails(&self, word: usize) -> u64 {
         // Relaxed: exact for whoever holds the allocation.
-        self.maps.get::<TAILS>(word).load(Relaxed)
+        self.map::<TAILS>(word).load(Relaxed)
     }
 
-    /// Whether frames of a word are allocations of their own, none part of a larger one.
+    /// Whether frames of a word are allocations of their own, none part of a larger one. The word
+    /// behind need not be looked at: see [`tails`].
     #[inline(always)]
     pub(super) fn are_single(&self, word: usize, mask: u64) -> bool {
         self.tails(word) & (mask | mask << 1) == 0
-            && (mask >> (WORD_FRAMES - 1) == 0 || self.is_last_single(word))
-    }
-
-    /// Whether the frame behind a word does not belong to the allocation of the last one in it.
-    #[cold]
-    fn is_last_single(&self, word: usize) -> bool {
-        word % WORDS == WORDS - 1 || self.tails(word + 1) & 1 == 0
     }
 
     /// Frames of a word that are no memory.
@@ -362,7 +363,7 @@ impl<P: Platform> Blocks<P> {
         // Release: whoever harvests the frames is ordered behind what was done with them. Acquire:
         // pairs with `harvest`, so that a look at the state that follows is not older than the
         // last harvest; see `notify`.
-        self.maps.get::<REMOTE>(word).fetch_or(mask, AcqRel)
+        self.map::<REMOTE>(word).fetch_or(mask, AcqRel)
     }
 
     /// Moves frames that others have freed to the free ones. The caller holds the pageblock.
@@ -374,7 +375,7 @@ impl<P: Platform> Blocks<P> {
         let mut found = Harvest::default();
         for word in block.words() {
             let remote = match last {
-                true => self.maps.get::<REMOTE>(word).fetch_or(0, AcqRel),
+                true => self.map::<REMOTE>(word).fetch_or(0, AcqRel),
                 false => self.remote(word),
             };
             let freed = remote & !self.tails(word);
@@ -383,7 +384,7 @@ impl<P: Platform> Blocks<P> {
                 // First free, then no longer freed: who frees once more finds one or the other,
                 // unless both happen at the same time.
                 self.set_free(word, free | freed);
-                self.maps.get::<REMOTE>(word).fetch_and(!freed, AcqRel);
+                self.map::<REMOTE>(word).fetch_and(!freed, AcqRel);
                 found.frames += (freed & !free).count_ones();
                 found.doubles += (freed & free).count_ones();
             }
@@ -396,7 +397,7 @@ impl<P: Platform> Blocks<P> {
     pub(super) fn has_remote(&self, block: BlockIndex) -> bool {
         block.words().fold(false, |found, word| {
             // Acquire and release: as in `harvest`.
-            let remote = self.maps.get::<REMOTE>(word).fetch_or(0, AcqRel);
+            let remote = self.map::<REMOTE>(word).fetch_or(0, AcqRel);
             found | (remote & !self.tails(word) != 0)
         })
     }
@@ -407,7 +408,7 @@ impl<P: Platform> Blocks<P> {
         let forget = |word| match self.remote(word) {
             0 => 0,
             // Acquire and release: as in `harvest`.
-            _ => self.maps.get::<REMOTE>(word).swap(0, AcqRel).count_ones(),
+            _ => self.map::<REMOTE>(word).swap(0, AcqRel).count_ones(),
         };
         block.words().map(forget).sum()
     }
@@ -430,17 +431,17 @@ impl<P: Platform> Blocks<P> {
     /// Makes frames of a word memory, which are free then. The caller holds the pageblock.
     pub(super) fn add_free(&self, word: usize, mask: u64) {
         // No frame looks as if it were in use meanwhile: as freed by others at first, then as both.
-        self.maps.get::<TAILS>(word).fetch_and(!mask, AcqRel);
+        self.map::<TAILS>(word).fetch_and(!mask, AcqRel);
         self.set_free(word, self.free(word) | mask);
-        self.maps.get::<REMOTE>(word).fetch_and(!mask, AcqRel);
+        self.map::<REMOTE>(word).fetch_and(!mask, AcqRel);
     }
 
     /// Makes frames of a word memory, as if somebody had freed them there.
     pub(super) fn add_freed(&self, word: usize, mask: u64) {
         // What marks them as freed is set already. The second step changes nothing, but is ordered
         // against the last look of the holder as that of a remote free is.
-        self.maps.get::<TAILS>(word).fetch_and(!mask, AcqRel);
-        self.maps.get::<REMOTE>(word).fetch_or(0, AcqRel);
+        self.map::<TAILS>(word).fetch_and(!mask, AcqRel);
+        self.map::<REMOTE>(word).fetch_or(0, AcqRel);
     }
 
     /// Whether all frames of a pageblock are free.

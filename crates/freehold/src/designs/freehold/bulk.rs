@@ -1,8 +1,11 @@
 //! Many blocks in one call: a whole word of frames at a time.
 
 use super::Freehold;
-use super::blocks::BlockIndex;
+use super::blocks::{BlockIndex, Spot};
+use super::guard::SlotGuard;
 use super::runs::WORD_FRAMES;
+use super::slot::For;
+use super::state::State;
 use crate::designs::Context;
 use crate::error::BulkFreeError;
 use crate::memmap::block::ZoneIndex;
@@ -25,7 +28,7 @@ impl<P: Platform> Freehold<P> {
     ) -> usize {
         let mut count = 0;
         while count < out.len() {
-            if request.order == Order::ZERO {
+            if request.order() == Order::ZERO {
                 count += self.alloc_words(context, zones, request, &mut out[count..]);
             }
             if count < out.len() {
@@ -48,8 +51,8 @@ impl<P: Platform> Freehold<P> {
         spare: usize,
         out: &mut [Pfn],
     ) -> usize {
-        let class = request.watermark.at_first();
-        let frames = (spare as u64).saturating_mul(request.order.frames().get());
+        let class = request.depth().at_first();
+        let frames = (spare as u64).saturating_mul(request.order().frames().get());
         let has_to_spare =
             |zone: ZoneIndex| self.zone(zone).may_take(frames, class, request.effective_limit());
         let Some(zone) = self.usable(zones, request).find(|&zone| has_to_spare(zone)) else {
@@ -59,7 +62,7 @@ impl<P: Platform> Freehold<P> {
         let behind = zones.iter().position(|&other| ZoneIndex(other) == zone).unwrap_or(0);
         let mut count = 0;
         while count < out.len() {
-            let words = match request.order {
+            let words = match request.order() {
                 Order::ZERO => {
                     self.alloc_words(context, &zones[behind..], request, &mut out[count..])
                 }
@@ -73,7 +76,7 @@ impl<P: Platform> Freehold<P> {
                     zones,
                     request,
                     zone,
-                    request.order.frames(),
+                    request.order().frames(),
                 );
                 out[count] = self.blocks.pfn_of(frame);
                 count += 1;
@@ -91,43 +94,55 @@ impl<P: Platform> Freehold<P> {
         request: &Request,
         out: &mut [Pfn],
     ) -> usize {
-        let Some(zone) = self.usable(zones, request).next() else { return 0 };
-        let may_take = |zone: ZoneIndex| {
-            let urgent = !matches!(request.watermark, Watermark::High | Watermark::Low);
-            urgent && self.zone(zone).may_take(1, Watermark::Low, request.effective_limit())
-        };
-        if !may_take(zone) {
-            return 0;
-        }
-        let cpu = context.topology.fold(context.platform.pin());
+        let Some(zone) = self.may_take_words(zones, request) else { return 0 };
+        let cpu = context.pin();
         let Some(guard) = self.try_lock_pinned(context.platform, cpu, zone) else { return 0 };
-        let out = match out.len() {
-            len @ 0..=HOLD_FRAMES => &mut out[..len],
-            _ => &mut out[..HOLD_FRAMES],
-        };
+        self.take_words(&guard, zones, request, out)
+    }
+
+    /// The zone that single frames are taken from by words, if any is: the best one.
+    pub(super) fn may_take_words(&self, zones: &[u16], request: &Request) -> Option<ZoneIndex> {
+        let zone = self.usable(zones, request).next()?;
+        let limit = request.effective_limit();
+        let may = request.order() == Order::ZERO
+            && request.is_unsparing()
+            && self.zone(zone).may_take(1, Watermark::Low, limit);
+        may.then_some(zone)
+    }
+
+    /// Takes single frames out of a slot; returns how many.
+    pub(super) fn take_words(
+        &self,
+        guard: &SlotGuard<'_, P>,
+        zones: &[u16],
+        request: &Request,
+        out: &mut [Pfn],
+    ) -> usize {
+        let most = out.len().min(HOLD_FRAMES);
+        let (out, hot) = (&mut out[..most], guard.slot.hot);
         let mut count = 0;
         while count < out.len() {
-            let word = guard.slot.current(request.migratetype);
-            let free = self.blocks.try_free(word as usize).unwrap_or(0);
-            if free == 0 {
-                if !self.refill(&guard, request) {
+            let word = hot.current(For::Singles, request.content_index());
+            let spot = self.blocks.spot_of_word(word);
+            let free = spot.as_ref().map_or(0, Spot::free);
+            let Some(spot) = spot.filter(|_| free != 0) else {
+                if !self.refill(guard, request) {
                     break;
                 }
                 continue;
-            }
+            };
             if self.picks_at_random {
-                let frame = self.take_current(guard.slot, request.migratetype);
+                let frame = self.take_current(&guard.slot, request.content());
                 out[count] = self.blocks.pfn_of(frame.expect("the word has a free frame"));
                 count += 1;
                 continue;
             }
-            let first = self.blocks.pfn_of(word * WORD_FRAMES).get();
-            let left = fill(&mut out[count..], free, first);
+            let left = fill(&mut out[count..], free, self.blocks.pfn_of(spot.frame()).get());
             count += (free.count_ones() - left.count_ones()) as usize;
-            self.blocks.set_free(word as usize, left);
+            spot.set_free(left);
         }
-        guard.slot.note_alloc(count as u64);
-        self.note_numa(cpu, zones, request, zone, FrameCount::new(count as u64));
+        hot.note_alloc(count as u64);
+        self.note_numa(guard.cpu, zones, request, guard.zone, FrameCount::new(count as u64));
         count
     }
 
@@ -157,11 +172,28 @@ impl<P: Platform> Freehold<P> {
     /// Frees the first few frames if they lie in one word and are allocations of their own, all of
     /// them at once; returns how many.
     fn free_word(&self, context: Context<'_, P>, frames: &[Pfn]) -> usize {
-        let Some(first) = self.blocks.index_of(frames[0]) else { return 0 };
+        let Some(run) = self.word_of(frames) else { return 0 };
+        let words = run.word..run.word + 1;
+        match self.free_in_words(context, run.state, words, run.mask) {
+            Ok(()) => run.count,
+            Err(_) => 0,
+        }
+    }
+
+    /// The first few frames, if they lie in one word, are allocations of their own, and none is
+    /// free.
+    pub(super) fn word_of(&self, frames: &[Pfn]) -> Option<WordOfFrames> {
+        let first = self.blocks.index_of(frames[0])?;
         let word = first / WORD_FRAMES;
         let base = self.blocks.pfn_of(word * WORD_FRAMES).get();
-        let (mut mask, mut count) = (0_u64, 0);
-        for pfn in frames {
+        // Most often they come as they were handed out: side by side.
+        let room = (WORD_FRAMES - first % WORD_FRAMES) as usize;
+        let mut count = run_len(&frames[..frames.len().min(room)]);
+        let mut mask = match count {
+            0 => 0,
+            run => low(run as u32) << (first % WORD_FRAMES),
+        };
+        for pfn in &frames[count..] {
             let bit = pfn.get().wrapping_sub(base);
             if bit >= u64::from(WORD_FRAMES) || mask >> bit & 1 == 1 {
                 break;
@@ -170,35 +202,62 @@ impl<P: Platform> Freehold<P> {
             count += 1;
         }
         let word = word as usize;
-        // The state first: see `free_block`.
+        // The state first: see `free_single_at_hand`.
         let state = self.blocks.state(BlockIndex::of_word(word));
         let free = self.blocks.free_or_remote(word);
-        if !state.is_split() || !self.blocks.are_single(word, mask) || mask & free != 0 {
-            return 0;
-        }
-        match self.free_single(context, state, word, mask) {
-            Ok(()) => count,
-            Err(_) => 0,
-        }
+        let single = state.is_split() && self.blocks.are_single(word, mask) && mask & free == 0;
+        single.then_some(WordOfFrames { word, mask, count, state })
     }
+}
+
+/// Frames of one word.
+pub(super) struct WordOfFrames {
+    pub(super) word: usize,
+    pub(super) mask: u64,
+    pub(super) count: usize,
+    /// The state of the pageblock: in use frame by frame.
+    pub(super) state: State,
+}
+
+/// A run of fewer free frames is handed out frame by frame.
+const RUN_MIN: u32 = 8;
+
+/// The lowest bits of a word, 1 to 64 of them.
+const fn low(bits: u32) -> u64 {
+    !0 >> (WORD_FRAMES - bits)
 }
 
 /// Writes the numbers of the frames of a word into `out`, lowest first, until it is full; returns
 /// the frames that are left.
 fn fill(out: &mut [Pfn], free: u64, first: u64) -> u64 {
-    if free == !0 && out.len() >= WORD_FRAMES as usize {
-        for (nth, pfn) in out[..WORD_FRAMES as usize].iter_mut().enumerate() {
-            *pfn = Pfn::new(first + nth as u64);
+    let (mut left, mut out) = (free, out);
+    while left != 0 && !out.is_empty() {
+        let bit = left.trailing_zeros();
+        let room = out.len().min(WORD_FRAMES as usize) as u32;
+        let run = (!(left >> bit)).trailing_zeros().min(room);
+        let run = if run < RUN_MIN { 1 } else { run };
+        let (now, later) = out.split_at_mut(run as usize);
+        for (nth, pfn) in now.iter_mut().enumerate() {
+            *pfn = Pfn::new(first + u64::from(bit) + nth as u64);
         }
-        return 0;
-    }
-    let mut left = free;
-    for pfn in out {
-        if left == 0 {
-            break;
-        }
-        *pfn = Pfn::new(first + u64::from(left.trailing_zeros()));
-        left &= left - 1;
+        left &= !(low(run) << bit);
+        out = later;
     }
     left
+}
+
+/// How many of the first frames lie side by side, in this order.
+fn run_len(frames: &[Pfn]) -> usize {
+    const STEP: usize = 8;
+    let (first, mut len) = (frames[0].get(), 0);
+    // Without a branch within a step, so that it takes a few vector instructions.
+    for step in frames.chunks_exact(STEP) {
+        let expected = first.wrapping_add(len as u64);
+        let differs = |(nth, pfn): (usize, &Pfn)| pfn.get() ^ expected.wrapping_add(nth as u64);
+        if step.iter().enumerate().map(differs).fold(0, |all, one| all | one) != 0 {
+            break;
+        }
+        len += STEP;
+    }
+    len
 }

@@ -43,7 +43,7 @@ impl<P: Platform> Freehold<P> {
             Ok(frame) => return Ok(self.blocks.pfn_of(frame)),
             Err(error) => error,
         };
-        let order = request.order;
+        let order = request.order();
         if order == Order::ZERO {
             return Err(error);
         }
@@ -82,10 +82,10 @@ impl<P: Platform> Freehold<P> {
         request: &Request,
         owner: &dyn Migrate,
     ) -> Outcome {
-        let (zone, order) = (self.zone(index), request.order);
+        let (zone, order) = (self.zone(index), request.order());
         let limit = request.effective_limit();
         let serves = |order: Order| {
-            zone.may_take(request.order.frames().get(), request.watermark, limit)
+            zone.may_take(request.order().frames().get(), request.depth(), limit)
                 && self.has_run(index, order)
         };
         if serves(order) {
@@ -122,7 +122,7 @@ impl<P: Platform> Freehold<P> {
 
     /// Whether compaction can help: there is memory to work with, and fragmentation is to blame.
     fn is_suitable(&self, index: ZoneIndex, request: &Request) -> bool {
-        let Request { order, .. } = *request;
+        let order = request.order();
         let costly = order > COSTLY_ORDER;
         let class = if costly { Watermark::Low } else { Watermark::Min };
         let zone = self.zone(index);

@@ -70,7 +70,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
             context,
             zone,
             owner,
-            order: request.map_or(Order::PAGEBLOCK, |request| request.order),
+            order: request.map_or(Order::PAGEBLOCK, |request| request.order()),
             request,
             captured: None,
             next: BlockIndex(0),
@@ -128,7 +128,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
             let worthwhile = || match self.request {
                 None => true,
                 Some(_) if blocks.is_all_fixed(block) => false,
-                Some(request) if request.order < Order::PAGEBLOCK => true,
+                Some(request) if request.order() < Order::PAGEBLOCK => true,
                 Some(_) => {
                     let place = self.design.survey(self.zone, Span::of(block, 1), Some(self.order));
                     matches!(place, Place::Promising)
@@ -166,9 +166,9 @@ impl<'a, P: Platform> Compactor<'a, P> {
         design.collect(block);
         if let Some(request) = self.request
             && design.blocks.is_whole(block)
-            && zone.may_take(0, request.watermark, request.effective_limit())
+            && zone.may_take(0, request.depth(), request.effective_limit())
         {
-            isolation.hand_out(block, Order::PAGEBLOCK, request.migratetype);
+            isolation.hand_out(block, Order::PAGEBLOCK, request.content());
             design.note_direct_alloc(self.context, self.zone, Order::PAGEBLOCK.frames());
             self.captured = Some(block.frame());
         }
@@ -194,15 +194,15 @@ impl<'a, P: Platform> Compactor<'a, P> {
     /// Takes a block for the request out of a pageblock that we hold, if there is one.
     fn capture_in(&self, block: BlockIndex) -> Option<u32> {
         let request = self.request?;
-        let (frames, limit) = (request.order.frames().get(), request.effective_limit());
+        let (frames, limit) = (request.order().frames().get(), request.effective_limit());
         let zone = self.design.zone(self.zone);
-        let allowed = zone.may_take(frames, request.watermark, limit);
+        let allowed = zone.may_take(frames, request.depth(), limit);
         let blocks = &self.design.blocks;
-        let run = blocks.find_run(block, request.order).filter(|_| allowed)?;
+        let run = blocks.find_run(block, request.order()).filter(|_| allowed)?;
         // What is left in it shall remain movable.
         let may_claim = blocks.next_used(Span::of(block, 1)).is_none();
         self.design.take_found(run, request, may_claim);
-        self.design.note_direct_alloc(self.context, self.zone, request.order.frames());
+        self.design.note_direct_alloc(self.context, self.zone, request.order().frames());
         Some(run.frame())
     }
 

@@ -33,13 +33,13 @@ impl<P: Platform> Freehold<P> {
         zone: ZoneIndex,
         request: &Request,
     ) -> Option<u32> {
-        let Request { migratetype, .. } = *request;
+        let migratetype = request.content();
         let cpu = self.cpu_here(context);
         let start = |tree: &Tree| self.start(tree, cpu, migratetype);
         let own = self.zone(zone).partial(migratetype);
         // What cannot move should not spread to another pageblock because somebody else has just
         // this one in hand.
-        let is_shared = migratetype != MigrateType::Movable && request.order == Order::ZERO;
+        let is_shared = migratetype != MigrateType::Movable && request.order() == Order::ZERO;
         let looks = if is_shared { LOOKS } else { 1 };
         let run = (0..looks).find_map(|look| {
             if look > 0 {
@@ -85,7 +85,7 @@ impl<P: Platform> Freehold<P> {
     /// free frames, so that more such content finds room in it.
     fn take_emptiest(&self, zone: ZoneIndex, tree: &Tree, request: &Request) -> Option<Run> {
         let blocks = self.forest.around(tree, 0).map(|bit| self.block_at(zone, bit));
-        let fit = blocks.filter(|&block| self.blocks.find_run(block, request.order).is_some());
+        let fit = blocks.filter(|&block| self.blocks.find_run(block, request.order()).is_some());
         let emptiest = fit.take(CLAIM_LOOKS).max_by_key(|&block| self.blocks.count_free(block))?;
         let run = self.take_in(emptiest, request);
         // Others may have been faster.
@@ -102,7 +102,7 @@ impl<P: Platform> Freehold<P> {
     /// however full it is: one such frame spoils it for larger blocks anyway, and so the next ones
     /// come here as well. Movable content claims nothing; it would take the place of the others.
     fn take_run_directly(&self, block: BlockIndex, request: &Request) -> Option<Run> {
-        let run = self.blocks.find_run(block, request.order)?;
+        let run = self.blocks.find_run(block, request.order())?;
         let may_claim = self.blocks.state(block).migratetype() == MigrateType::Movable;
         self.take_found(run, request, may_claim);
         Some(run)
@@ -111,7 +111,7 @@ impl<P: Platform> Freehold<P> {
     /// Takes a free run out of a pageblock that the caller holds as a walker. If that is of another
     /// type, it may be claimed for this one, or else it is stolen from.
     pub(super) fn take_found(&self, run: Run, request: &Request, may_claim: bool) {
-        let migratetype = request.migratetype;
+        let migratetype = request.content();
         let block = BlockIndex::of_frame(run.frame());
         let zone = self.zone(self.blocks.zone(block));
         let of = self.blocks.state(block).migratetype();

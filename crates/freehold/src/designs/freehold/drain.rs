@@ -23,10 +23,7 @@ impl<P: Platform> Freehold<P> {
             guard.slot.unlist(&self.blocks, block);
             self.let_go(guard, block);
         }
-        if let Some(block) = guard.slot.spare() {
-            guard.slot.set_spare(None);
-            self.part_with_whole(guard, block);
-        }
+        self.part_with_spares(guard, usize::MAX);
     }
 
     /// Has all slots of a zone give up their free frames, if they may have any.
@@ -59,10 +56,7 @@ impl<P: Platform> Freehold<P> {
         for zone in self.zone_indexes() {
             let Some(guard) = self.try_lock(context, cpu, zone) else { continue };
             self.take_pending(&guard);
-            if let Some(block) = guard.slot.spare() {
-                guard.slot.set_spare(None);
-                self.part_with_whole(&guard, block);
-            }
+            self.part_with_spares(&guard, usize::MAX);
         }
     }
 }

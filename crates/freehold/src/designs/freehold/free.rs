@@ -1,9 +1,11 @@
 //! Freeing: at home, into the bitmap of the running CPU's own pageblock, or remotely.
 
+use core::ops::Range;
+
 use super::Freehold;
-use super::blocks::BlockIndex;
+use super::blocks::{BlockIndex, Spot};
 use super::guard::SlotGuard;
-use super::runs::{Run, WORD_FRAMES};
+use super::runs::{Run, WORD_FRAMES, WORD_ORDER};
 use super::slot::Fill;
 use super::state::{Holder, State, Use};
 use crate::Error;
@@ -34,55 +36,175 @@ impl<P: Platform> Freehold<P> {
         pfn: Pfn,
         order: Order,
     ) -> Result<(), Error> {
+        let done = match order {
+            Order::ZERO => self.free_single_at_hand(context, pfn),
+            _ => self.free_larger_at_hand(context, pfn, order),
+        };
+        if done {
+            return Ok(());
+        }
+        self.free_slowly(context, pfn, order)
+    }
+
+    /// Frees a single frame, in the common cases: of a pageblock that a slot has listed, the running
+    /// CPU's or another one's. Says whether that was so; if not, nothing has changed.
+    #[inline(always)]
+    fn free_single_at_hand(&self, context: Context<'_, P>, pfn: Pfn) -> bool {
+        let cpu = context.platform.pin().index();
+        let mut freed = false;
+        if let Some(spot) = self.blocks.spot_of(pfn) {
+            let state = spot.state();
+            // A number that is no CPU's is nobody's home.
+            if state.is_listed_of(cpu)
+                && let Some(home) = self.homes.try_get(cpu)
+            {
+                // The state before the marks: those of a pageblock in use frame by frame say what
+                // they mean, and while a frame of it is held, it stays in use so. All are looked at
+                // before the lock is taken, so that the caches fetch them at the same time.
+                if spot.is_single_in_use() && home.try_lock() {
+                    freed = spot.state() == state && spot.try_free_here(state, spot.mask(0));
+                    home.unlock();
+                }
+            } else if state.is_cared_for() {
+                freed = self.free_remotely_at_hand(context, &spot);
+            }
+        }
+        context.platform.unpin();
+        freed
+    }
+
+    /// Frees a single frame of a pageblock whose holder will look at what others free, if it is
+    /// one.
+    #[inline(always)]
+    fn free_remotely_at_hand(&self, context: Context<'_, P>, spot: &Spot<'_, P>) -> bool {
+        let (remote, mask) = (spot.remote(), spot.mask(0));
+        if !spot.is_single_in_use() || !spot.try_free_remotely(remote, mask) {
+            return false;
+        }
+        // The step first, then the look: see `hold`.
+        if !spot.state().is_cared_for() {
+            self.notify(spot.block());
+        }
+        if spot.free() | remote | mask == !0 {
+            self.finish(context, spot.block());
+        }
+        true
+    }
+
+    /// Frees a block of more than one frame, in the common cases. Says whether that was so; if not,
+    /// nothing has changed.
+    #[inline(never)]
+    fn free_larger_at_hand(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> bool {
+        if order == Order::PAGEBLOCK {
+            return self.free_pageblock_at_hand(context, pfn);
+        }
+        let Some(spot) = self.blocks.spot_of(pfn) else { return false };
+        let Some((state, mask)) = self.claim_in_word(&spot, pfn, order) else { return false };
+        let cpu = context.platform.pin().index();
+        if state.is_listed_of(cpu)
+            && let Some(home) = self.homes.try_get(cpu)
+            && home.try_lock()
+        {
+            let freed = spot.state() == state && spot.try_free_here(state, mask);
+            home.unlock();
+            if freed {
+                context.platform.unpin();
+                return true;
+            }
+        }
+        context.platform.unpin();
+        let word = (spot.frame() / WORD_FRAMES) as usize;
+        // Claimed, so no other free of it succeeds.
+        self.free_in_words(context, state, word..word + 1, mask).is_ok()
+    }
+
+    /// Claims a block of at most a word, if it is an allocation in a pageblock in use frame by
+    /// frame; returns the state that this was seen in, and its bits. If not, nothing has changed.
+    #[inline(always)]
+    pub(super) fn claim_in_word(
+        &self,
+        spot: &Spot<'_, P>,
+        pfn: Pfn,
+        order: Order,
+    ) -> Option<(State, u64)> {
+        if order.get() > WORD_ORDER || !pfn.is_aligned(order) {
+            return None;
+        }
+        let (state, mask) = (spot.state(), spot.mask(order.get()));
+        let is_free = (spot.remote() | spot.free()) & mask != 0;
+        (state.is_split() && !is_free && spot.try_claim(mask)).then_some((state, mask))
+    }
+
+    #[inline(never)]
+    fn free_slowly(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
         let frame = self.blocks.index_of(pfn).ok_or(Error::ForeignFrame)?;
         let (word, mask) = ((frame / WORD_FRAMES) as usize, 1 << (frame % WORD_FRAMES));
-        // The state before the marks: those of a pageblock in use frame by frame say what they
-        // mean, and while a frame of it is held, it stays in use so.
+        // The state before the marks, as above.
         let state = self.blocks.state(BlockIndex::of_word(word));
         if order == Order::ZERO && state.is_split() && self.blocks.are_single(word, mask) {
-            return self.free_single(context, state, word, mask);
+            return self.free_in_words(context, state, word..word + 1, mask);
         }
         self.free_any(context, pfn, frame, order)
     }
 
-    /// Frees frames of one word that are allocations of their own, in a pageblock that was seen in
-    /// this state before: in use frame by frame.
-    #[inline(always)]
-    pub(super) fn free_single(
+    /// Frees frames of words, the same of each, which their user has for himself: allocations of
+    /// their own, or claimed. The pageblock was seen in this state before: in use frame by frame.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DoubleFree`] at the first word of which one of the frames is free.
+    pub(super) fn free_in_words(
         &self,
         context: Context<'_, P>,
         state: State,
-        word: usize,
+        words: Range<usize>,
         mask: u64,
     ) -> Result<(), Error> {
-        let block = BlockIndex::of_word(word);
+        let block = BlockIndex::of_word(words.start);
         let cpu = context.platform.pin().index();
         // A number that is no CPU's is nobody's home.
         if state.is_split_of(cpu)
             && let Some(home) = self.homes.try_get(cpu)
             && home.try_lock()
         {
-            let outcome = self.free_at_home(cpu, word, mask);
-            if outcome == AtHome::Unusual {
-                // Unlocks and unpins.
-                let guard = self.guard(context.platform, cpu, self.blocks.zone(block));
-                self.settle(&guard, block);
-                return Ok(());
+            // Unlocks and unpins.
+            let guard = self.guard_of(context.platform, home, cpu, self.blocks.zone(block));
+            if let Some(result) = self.free_held(&guard, words.clone(), mask) {
+                return result;
             }
-            home.unlock();
+        } else {
             context.platform.unpin();
-            return match outcome {
-                AtHome::DoubleFree => Err(Error::DoubleFree),
-                AtHome::NotHeld => self.free_elsewhere(context, word, mask),
-                _ => Ok(()),
-            };
         }
-        context.platform.unpin();
-        self.free_elsewhere(context, word, mask)
+        words.into_iter().try_for_each(|word| self.free_elsewhere(context, word, mask))
+    }
+
+    /// As `free_in_words`, in a slot; nothing if that does not hold the pageblock.
+    pub(super) fn free_held(
+        &self,
+        guard: &SlotGuard<'_, P>,
+        words: Range<usize>,
+        mask: u64,
+    ) -> Option<Result<(), Error>> {
+        let block = BlockIndex::of_word(words.start);
+        let (mut unusual, mut result) = (false, Ok(()));
+        for word in words {
+            match self.free_at_home(guard.cpu, word, mask) {
+                AtHome::Done => {}
+                AtHome::Unusual => unusual = true,
+                AtHome::NotHeld => return None,
+                AtHome::DoubleFree => {
+                    result = Err(Error::DoubleFree);
+                    break;
+                }
+            }
+        }
+        if unusual {
+            self.settle(guard, block);
+        }
+        Some(result)
     }
 
     /// Frees frames of a pageblock that a slot of a CPU holds, whose lock the caller has.
-    #[inline(always)]
     pub(super) fn free_at_home(&self, cpu: usize, word: usize, mask: u64) -> AtHome {
         // Who holds it changes under the lock only.
         let state = self.blocks.state(BlockIndex::of_word(word));
@@ -104,7 +226,7 @@ impl<P: Platform> Freehold<P> {
     /// whole now.
     #[cold]
     #[inline(never)]
-    pub(super) fn settle(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
+    fn settle(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
         if !self.blocks.state(block).is_listed() {
             self.list_freed(guard, block);
         } else {
@@ -184,15 +306,10 @@ impl<P: Platform> Freehold<P> {
         // It was held by nobody and is not listed yet, so whoever had it last may rely on us.
         self.gather_last(&guard, block);
         self.shelve(&guard, block);
-        match self.free_at_home(cpu, word, mask) {
-            AtHome::Done => Ok(true),
-            AtHome::Unusual => {
-                self.settle(&guard, block);
-                Ok(true)
-            }
-            // If it is not held any more, it was whole.
-            AtHome::DoubleFree | AtHome::NotHeld => Err(Error::DoubleFree),
-        }
+        // If it is not held any more, it was whole.
+        self.free_held(&guard, word..word + 1, mask)
+            .unwrap_or(Err(Error::DoubleFree))
+            .map(|()| true)
     }
 
     /// Takes a pageblock out of use that others have freed entirely, if its holder has no use for
@@ -258,6 +375,6 @@ impl<P: Platform> Freehold<P> {
         let run = Run::at(frame, order);
         self.blocks.claim(run)?;
         let state = self.blocks.state(BlockIndex::of_frame(frame));
-        run.words().try_for_each(|word| self.free_single(context, state, word, run.mask()))
+        self.free_in_words(context, state, run.words(), run.mask())
     }
 }

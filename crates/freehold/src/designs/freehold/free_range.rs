@@ -80,7 +80,7 @@ impl<P: Platform> Freehold<P> {
                 for (word, mask) in (Span { end, ..span }).words() {
                     self.blocks.cut(word, mask);
                     self.blocks.unfix(word, mask);
-                    self.free_single(context, state, word, mask)?;
+                    self.free_in_words(context, state, word..word + 1, mask)?;
                 }
                 Ok(end)
             }

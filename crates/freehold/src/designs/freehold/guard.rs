@@ -3,29 +3,55 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Freehold;
-use super::slot::Slot;
+use super::slot::{Hot, Slot};
 use crate::designs::Context;
 use crate::memmap::block::ZoneIndex;
 use crate::platform::{LockClass, Platform, RawLock, Word};
+use crate::request::Request;
 use crate::units::ZoneKind;
 
 /// What a CPU needs for every call: the lock over all its slots, and which slot to take from.
 ///
 /// One lock for all zones: its address is known from the CPU alone, so that a free need not wait
 /// until it knows the zone of the frame. And what a CPU holds of other zones is rarely touched.
+/// With it lies what every allocation touches of the slot in the zone that is best for the CPU.
 #[repr(C, align(64))]
 pub(super) struct Home<P: Platform> {
     lock: P::Lock,
     /// Whether somebody has the lock for long, and whether others want frames back: see `lease`.
     pub(super) lease: P::U32,
-    /// By zone limit, the place of the slot in the zone that is best; or none. Never changes.
-    best: [u32; ZoneKind::COUNT],
+    /// By zone limit, the zone that is best, or [`NO_ZONE`]. Never changes.
+    best: [u16; ZoneKind::COUNT],
+    /// The zone whose slot has its hot part here: the best one for movable content. Never changes.
+    zone: ZoneIndex,
+    pub(super) hot: Hot<P>,
 }
 
+/// The number that no zone has.
+const NO_ZONE: u16 = u16::MAX;
+
 impl<P: Platform> Home<P> {
-    /// A CPU whose best slots are at these places.
-    pub(super) fn new(best: [u32; ZoneKind::COUNT]) -> Self {
-        Home { lock: P::Lock::new(LockClass::Slot), lease: P::U32::new(VACANT), best }
+    /// A CPU for which these zones are best, by zone limit.
+    pub(super) fn new(best: [Option<ZoneIndex>; ZoneKind::COUNT], hot: Hot<P>) -> Self {
+        Home {
+            lock: P::Lock::new(LockClass::Slot),
+            lease: P::U32::new(VACANT),
+            best: best.map(|zone| zone.map_or(NO_ZONE, |zone| zone.0)),
+            zone: best[ZoneKind::Movable.index()].unwrap_or(ZoneIndex(0)),
+            hot,
+        }
+    }
+
+    /// The zone that a request is served from first: a number that no zone has, if there is none.
+    #[inline(always)]
+    pub(super) fn best(&self, request: &Request) -> ZoneIndex {
+        ZoneIndex(self.best[request.limit_index()])
+    }
+
+    /// The hot part of the CPU's slot in a zone, if it lies here.
+    #[inline(always)]
+    pub(super) fn hot_of(&self, zone: ZoneIndex) -> Option<&Hot<P>> {
+        if zone == self.zone { Some(&self.hot) } else { None }
     }
 
     /// Takes the lock if it is free.
@@ -38,18 +64,12 @@ impl<P: Platform> Home<P> {
     pub(super) fn unlock(&self) {
         self.lock.unlock();
     }
-
-    /// The place of the slot that requests with this limit are served from.
-    #[inline(always)]
-    pub(super) fn best(&self, limit: ZoneKind) -> usize {
-        self.best[limit.index()] as usize
-    }
 }
 
 /// The slot of a CPU in a zone, locked. Unlocks and unpins when dropped.
 pub(super) struct SlotGuard<'a, P: Platform> {
     pub(super) home: &'a Home<P>,
-    pub(super) slot: &'a Slot<P>,
+    pub(super) slot: Slot<'a, P>,
     pub(super) cpu: usize,
     pub(super) zone: ZoneIndex,
     pub(super) platform: &'a P,
@@ -79,7 +99,19 @@ impl<P: Platform> Freehold<P> {
         cpu: usize,
         zone: ZoneIndex,
     ) -> SlotGuard<'a, P> {
-        SlotGuard { home: self.homes.get(cpu), slot: self.slot(cpu, zone), cpu, zone, platform }
+        self.guard_of(platform, self.home(cpu), cpu, zone)
+    }
+
+    /// The same, where the CPU's home is known already.
+    #[inline(always)]
+    pub(super) fn guard_of<'a>(
+        &'a self,
+        platform: &'a P,
+        home: &'a Home<P>,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> SlotGuard<'a, P> {
+        SlotGuard { home, slot: self.slot_of(home, cpu, zone), cpu, zone, platform }
     }
 
     /// Takes the lock of a CPU's slot if it is free. The caller has pinned itself; the guard
@@ -91,8 +123,9 @@ impl<P: Platform> Freehold<P> {
         cpu: usize,
         zone: ZoneIndex,
     ) -> Option<SlotGuard<'a, P>> {
-        if self.homes.get(cpu).try_lock() {
-            return Some(self.guard(platform, cpu, zone));
+        let home = self.home(cpu);
+        if home.try_lock() {
+            return Some(self.guard_of(platform, home, cpu, zone));
         }
         platform.unpin();
         None
@@ -129,7 +162,7 @@ impl<P: Platform> Freehold<P> {
         loop {
             let guard = self.try_lock(context, cpu, zone);
             // Relaxed: a hint that does not go away while it matters.
-            if guard.is_some() || self.homes.get(cpu).lease.load(Relaxed) != VACANT {
+            if guard.is_some() || self.home(cpu).lease.load(Relaxed) != VACANT {
                 return guard;
             }
             context.platform.relax();
@@ -148,7 +181,7 @@ impl<P: Platform> Freehold<P> {
         if guard.is_none() {
             // Relaxed: a request, which nothing depends on. It fails if the lease has ended, or
             // the holder has been asked already.
-            let lease = &self.homes.get(cpu).lease;
+            let lease = &self.home(cpu).lease;
             let _asked = lease.compare_exchange(HELD, ASKED, Relaxed, Relaxed);
         }
         guard

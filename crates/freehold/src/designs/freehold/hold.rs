@@ -99,7 +99,7 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Marks a pageblock that the caller holds as whole, and as held by `holder` from now on.
-    fn mark_whole(&self, block: BlockIndex, holder: Holder) {
+    pub(super) fn mark_whole(&self, block: BlockIndex, holder: Holder) {
         self.blocks.unfix_all(block);
         self.blocks.update(block, |state| {
             state.used(Use::Whole, Order::ZERO).held_by(holder).listed(false)
@@ -278,17 +278,6 @@ impl<P: Platform> Freehold<P> {
             self.blocks.update(block, |state| state.listed(true));
         }
         !found
-    }
-
-    /// Keeps a whole pageblock of a slot in reserve, or gives it to the pool if there is one
-    /// already. It is in no place of the slot.
-    pub(super) fn keep_whole(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
-        if guard.slot.spare().is_some() {
-            return self.part_with_whole(guard, block);
-        }
-        self.mark_whole(block, Holder::Cpu(guard.cpu));
-        guard.slot.set_spare(Some(block));
-        self.zone(guard.zone).note_kept();
     }
 
     /// Gives a whole pageblock of a slot, which is in none of its places, to the pool.

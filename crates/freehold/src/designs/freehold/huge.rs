@@ -2,7 +2,6 @@
 
 use super::Freehold;
 use super::blocks::{BlockIndex, FRAMES};
-use super::guard::SlotGuard;
 use super::runs::starts;
 use super::state::{Holder, State, Use};
 use crate::Error;
@@ -11,7 +10,6 @@ use crate::memmap::block::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Order};
-use crate::zone::watermark::Watermark;
 
 /// The order of as many pageblocks as a word of the pool has bits, counted in pageblocks.
 const WORD_ORDER: u8 = 6;
@@ -27,14 +25,6 @@ pub(super) const fn blocks_in(order: Order) -> u32 {
 }
 
 impl<P: Platform> Freehold<P> {
-    /// Takes the whole pageblock that a slot has in reserve.
-    pub(super) fn take_spare(&self, guard: &SlotGuard<'_, P>, request: &Request) -> Option<u32> {
-        let block = guard.slot.spare()?;
-        guard.slot.set_spare(None);
-        self.hand_out(block, Order::PAGEBLOCK, request.migratetype);
-        Some(block.frame())
-    }
-
     /// Takes a block of whole pageblocks out of the pool.
     pub(super) fn take_huge(
         &self,
@@ -42,7 +32,7 @@ impl<P: Platform> Freehold<P> {
         zone: ZoneIndex,
         request: &Request,
     ) -> Option<u32> {
-        let Request { order, migratetype, .. } = *request;
+        let (order, migratetype) = (request.order(), request.content());
         let cpu = self.cpu_here(context);
         let block = if order == Order::PAGEBLOCK {
             self.take_whole(zone, cpu, migratetype)?
@@ -62,7 +52,7 @@ impl<P: Platform> Freehold<P> {
 
     /// Counts a pageblock that changes its type.
     #[cold]
-    fn note_claim(&self, block: BlockIndex) {
+    pub(super) fn note_claim_of(&self, block: BlockIndex) {
         self.zone(self.blocks.zone(block)).note_claim();
     }
 
@@ -131,7 +121,7 @@ impl<P: Platform> Freehold<P> {
         for nth in (0..blocks_in(order)).rev() {
             let block = BlockIndex(block.0 + nth);
             if self.blocks.state(block).migratetype() != migratetype {
-                self.note_claim(block);
+                self.note_claim_of(block);
             }
             let used_for = if nth == 0 { Use::Huge } else { Use::HugeTail };
             self.blocks.replace(block, |state| {
@@ -139,40 +129,6 @@ impl<P: Platform> Freehold<P> {
                 state.held_by(Holder::Nobody).isolated(false)
             });
         }
-    }
-
-    /// Frees a pageblock that was handed out by itself into the reserve of the running CPU's slot,
-    /// if that has none and the zone can spare it; says whether that was so.
-    #[inline]
-    pub(super) fn free_into_reserve(
-        &self,
-        context: Context<'_, P>,
-        block: BlockIndex,
-    ) -> Result<bool, Error> {
-        let index = self.blocks.zone(block);
-        let zone = self.zone(index);
-        let cpu = context.topology.fold(context.platform.pin());
-        let Some(guard) = self.try_lock_pinned(context.platform, cpu, index) else {
-            return Ok(false);
-        };
-        if guard.slot.spare().is_some() || !zone.may_take(0, Watermark::Low, zone.kind()) {
-            return Ok(false);
-        }
-        // Of those who free it, or parts of it, at the same time, one goes first.
-        let taken = self.blocks.try_update(block, |now| {
-            let same = now.used_for() == Use::Huge && now.order() == Order::PAGEBLOCK;
-            let whole = now.used(Use::Whole, Order::ZERO).held_by(Holder::Cpu(cpu));
-            let free = same && now.holder() == Holder::Nobody && !now.is_isolated();
-            free.then_some(whole)
-        });
-        match taken {
-            Ok(_) => {}
-            Err(now) if now.is_isolated() => return Ok(false),
-            Err(_) => return Err(Error::DoubleFree),
-        }
-        guard.slot.set_spare(Some(block));
-        zone.note_kept();
-        Ok(true)
     }
 
     /// Frees a block of whole pageblocks, or part of one, in which `block` lies.

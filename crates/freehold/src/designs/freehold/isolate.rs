@@ -55,8 +55,8 @@ impl<P: Platform> Freehold<P> {
     fn seize_from(&self, context: Context<'_, P>, cpu: usize, block: BlockIndex) -> bool {
         let zone = self.blocks.zone(block);
         let Some(guard) = self.lock(context, cpu, zone) else { return false };
-        if guard.slot.spare() == Some(block) {
-            guard.slot.set_spare(None);
+        if guard.slot.spares().any(|spare| spare == block) {
+            guard.slot.remove_spares(|_, spare| spare == block);
             guard.slot.note_drain(FRAMES);
             self.zone(zone).add_free(FRAMES);
             self.begin_use(block);

@@ -6,16 +6,17 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Freehold;
-use super::free::AtHome;
+use super::blocks::{BlockIndex, Spot};
 use super::guard::{ASKED, HELD, Home, SlotGuard, VACANT};
 use super::runs::WORD_FRAMES;
-use crate::Error;
+use super::slot::For;
+use super::state::State;
 use crate::allocator::PageAllocator;
+use crate::error::{BulkFreeError, Error};
 use crate::memmap::block::ZoneIndex;
 use crate::platform::{Platform, Word};
 use crate::request::Request;
 use crate::units::{CpuId, Order, Pfn};
-use crate::zone::watermark::Watermark;
 
 /// The right to the slots of one CPU, for one thread, for as long as it lives: for programs with a
 /// thread a core, or a thread that is about to allocate much.
@@ -41,6 +42,7 @@ use crate::zone::watermark::Watermark;
 /// ```
 pub struct Lease<'a, P: Platform> {
     allocator: &'a PageAllocator<P, Freehold<P>>,
+    home: &'a Home<P>,
     cpu: usize,
     /// May go from thread to thread, but not be used by two at once.
     one_thread: PhantomData<Cell<()>>,
@@ -60,7 +62,7 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
         if cpu.index() >= context.topology.cpus() {
             return Err(Error::UnknownCpu);
         }
-        let home = self.design().homes.get(cpu.index());
+        let home = self.design().home(cpu.index());
         while !home.try_lock() {
             if home.lease.load(Relaxed) != VACANT {
                 return Err(Error::Leased);
@@ -69,15 +71,11 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
         }
         // Relaxed: only tells others not to wait for the lock, which is taken.
         home.lease.store(HELD, Relaxed);
-        Ok(Lease { allocator: self, cpu: cpu.index(), one_thread: PhantomData })
+        Ok(Lease { allocator: self, home, cpu: cpu.index(), one_thread: PhantomData })
     }
 }
 
 impl<P: Platform> Lease<'_, P> {
-    fn home(&self) -> &Home<P> {
-        self.allocator.design().homes.get(self.cpu)
-    }
-
     /// What the functions of the design want to see: the slot in a zone, locked. It stays locked.
     fn guard(&self, zone: ZoneIndex) -> ManuallyDrop<SlotGuard<'_, P>> {
         let platform = self.allocator.platform();
@@ -91,31 +89,54 @@ impl<P: Platform> Lease<'_, P> {
     /// Those of [`PageAllocator::alloc`].
     #[inline(always)]
     pub fn alloc(&self, request: Request) -> Result<Pfn, Error> {
-        let plain = request.order == Order::ZERO && request.node.is_none() && !request.only_node;
-        if plain && may_use_up(&request) {
-            let design = self.allocator.design();
-            let slot = design.slots.try_get(self.home().best(request.effective_limit()));
-            if let Some(slot) = slot
-                && let Some(frame) = design.take_current(slot, request.migratetype)
-            {
-                slot.note_alloc(1);
-                return Ok(design.pfn_of(frame));
-            }
+        let design = self.allocator.design();
+        if request.is_ordinary()
+            && let Some(hot) = self.home.hot_of(self.home.best(&request))
+            && let word = hot.current(For::Singles, request.content_index())
+            && let Some(spot) = design.blocks.spot_of_word(word)
+            && let Some(frame) = design.take_single(hot, request.content_index(), word, &spot)
+        {
+            hot.note_alloc(1);
+            return Ok(design.pfn_of(frame));
+        }
+        self.alloc_behind(request)
+    }
+
+    #[inline(never)]
+    fn alloc_behind(&self, request: Request) -> Result<Pfn, Error> {
+        self.give_back_if_asked();
+        if request.is_anywhere()
+            && request.is_unsparing()
+            && let Some(pfn) = self.alloc_own(&request)
+        {
+            return Ok(pfn);
         }
         self.alloc_slowly(request)
+    }
+
+    /// Allocates a block from what the slot in the best zone holds, or fetches for it.
+    fn alloc_own(&self, request: &Request) -> Option<Pfn> {
+        let design = self.allocator.design();
+        let zone = self.home.best(request);
+        design.zones.try_get(zone.index())?;
+        let guard = self.guard(zone);
+        let frame = design
+            .take_block(&guard.slot, request)
+            .or_else(|| design.alloc_with(&guard, request))?;
+        guard.slot.note_alloc(request.order().frames().get());
+        Some(design.pfn_of(frame))
     }
 
     #[cold]
     #[inline(never)]
     fn alloc_slowly(&self, request: Request) -> Result<Pfn, Error> {
-        self.give_back_if_asked();
         let (context, design) = (self.allocator.context(), self.allocator.design());
         let (resolved, zones) = self.allocator.resolve(request)?;
-        let best = design.usable(zones, &resolved).next().filter(|_| may_use_up(&request));
+        let best = design.usable(zones, &resolved).next().filter(|_| request.is_unsparing());
         if let Some(zone) = best
             && let Some(frame) = design.alloc_with(&self.guard(zone), &resolved)
         {
-            let frames = resolved.order.frames();
+            let frames = resolved.order().frames();
             design.slot(self.cpu, zone).note_alloc(frames.get());
             design.note_numa(self.cpu, zones, &resolved, zone, frames);
             return Ok(design.pfn_of(frame));
@@ -129,6 +150,33 @@ impl<P: Platform> Lease<'_, P> {
         )
     }
 
+    /// Allocates blocks of one kind into `out`, as [`PageAllocator::alloc_bulk`] does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::alloc_bulk`].
+    pub fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error> {
+        self.give_back_if_asked();
+        let design = self.allocator.design();
+        let (resolved, zones) = self.allocator.resolve(request)?;
+        let mut count = 0;
+        if let Some(zone) = design.may_take_words(zones, &resolved) {
+            while count < out.len() {
+                let guard = self.guard(zone);
+                match design.take_words(&guard, zones, &resolved, &mut out[count..]) {
+                    0 => break,
+                    words => count += words,
+                }
+            }
+        }
+        while count < out.len() {
+            let Ok(pfn) = self.alloc(request) else { break };
+            out[count] = pfn;
+            count += 1;
+        }
+        Ok(count)
+    }
+
     /// Frees a block, or part of one, as [`PageAllocator::free`] does.
     ///
     /// # Errors
@@ -136,35 +184,98 @@ impl<P: Platform> Lease<'_, P> {
     /// Those of [`PageAllocator::free`].
     #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+        if order == Order::ZERO
+            && let Some(spot) = self.allocator.design().blocks.spot_of(pfn)
+        {
+            let state = spot.state();
+            if state.is_listed_of(self.cpu)
+                && spot.is_single_in_use()
+                && spot.try_free_here(state, spot.mask(0))
+            {
+                return Ok(());
+            }
+        }
+        self.free_slowly(pfn, order)
+    }
+
+    #[inline(never)]
+    fn free_slowly(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
         let design = self.allocator.design();
-        let Some(frame) = design.blocks.index_of(pfn) else { return Err(Error::ForeignFrame) };
-        let (word, mask) = ((frame / WORD_FRAMES) as usize, 1 << (frame % WORD_FRAMES));
-        if order == Order::ZERO && design.blocks.are_single(word, mask) {
-            match design.free_at_home(self.cpu, word, mask) {
-                AtHome::Done => return Ok(()),
-                AtHome::DoubleFree => return Err(Error::DoubleFree),
-                AtHome::Unusual => {
-                    self.settle(word);
+        if let Some(spot) = design.blocks.spot_of(pfn) {
+            let state = spot.state();
+            if order == Order::PAGEBLOCK && state.is_lone_pageblock() && pfn.is_aligned(order) {
+                let guard = self.guard(spot.zone());
+                if design.try_stash(guard.slot, self.cpu, &spot, state)
+                    || design.stash(&guard, spot.block())?
+                {
                     return Ok(());
                 }
-                AtHome::NotHeld => {}
+            }
+            if state.is_split_of(self.cpu) {
+                let claimed = match order {
+                    Order::ZERO => spot.is_single_in_use().then(|| (state, spot.mask(0))),
+                    _ => design.claim_in_word(&spot, pfn, order),
+                };
+                if let Some((state, mask)) = claimed {
+                    if state.is_listed()
+                        && spot.remote() & mask == 0
+                        && spot.try_free_here(state, mask)
+                    {
+                        return Ok(());
+                    }
+                    return self.free_words(&spot, state, mask);
+                }
             }
         }
         self.allocator.free(pfn, order)
     }
 
+    /// Frees frames of a word that are allocations of their own, or claimed.
     #[cold]
     #[inline(never)]
-    fn settle(&self, word: usize) {
+    fn free_words(&self, spot: &Spot<'_, P>, state: State, mask: u64) -> Result<(), Error> {
         let design = self.allocator.design();
-        let block = super::blocks::BlockIndex::of_word(word);
-        design.settle(&self.guard(design.blocks.zone(block)), block);
+        let word = (spot.frame() / WORD_FRAMES) as usize;
+        let words = word..word + 1;
+        match design.free_held(&self.guard(spot.zone()), words.clone(), mask) {
+            Some(result) => result,
+            None => design.free_in_words(self.allocator.context(), state, words, mask),
+        }
+    }
+
+    /// Frees blocks of one order, as [`PageAllocator::free_bulk`] does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::free_bulk`].
+    pub fn free_bulk(&self, blocks: &[Pfn], order: Order) -> Result<(), BulkFreeError> {
+        let design = self.allocator.design();
+        let mut freed = 0;
+        while let Some(&first) = blocks.get(freed) {
+            let run = match order {
+                Order::ZERO => design.word_of(&blocks[freed..]).filter(|run| {
+                    let words = run.word..run.word + 1;
+                    let zone = design.blocks.zone(BlockIndex::of_word(run.word));
+                    run.state.is_split_of(self.cpu)
+                        && design.free_held(&self.guard(zone), words, run.mask) == Some(Ok(()))
+                }),
+                _ => None,
+            };
+            match run {
+                Some(run) => freed += run.count,
+                None => {
+                    self.free(first, order).map_err(|error| BulkFreeError { freed, error })?;
+                    freed += 1;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether others would like to have frames back.
     pub fn is_asked(&self) -> bool {
         // Relaxed: a request, which nothing depends on.
-        self.home().lease.load(Relaxed) == ASKED
+        self.home.lease.load(Relaxed) == ASKED
     }
 
     /// Gives back all free frames of the slots if others have asked for that. A thread that has
@@ -178,24 +289,18 @@ impl<P: Platform> Lease<'_, P> {
     /// Gives back all free frames of the slots.
     pub fn give_back(&self) {
         // Relaxed: whoever asks from now on may be told again.
-        self.home().lease.store(HELD, Relaxed);
+        self.home.lease.store(HELD, Relaxed);
         for zone in self.allocator.design().zone_indexes() {
             self.allocator.design().drain_held(&self.guard(zone));
         }
     }
 }
 
-/// Whether a request may be served from what the slot holds, however low the zone is.
-#[inline(always)]
-fn may_use_up(request: &Request) -> bool {
-    !matches!(request.watermark, Watermark::High | Watermark::Low)
-}
-
 impl<P: Platform> Drop for Lease<'_, P> {
     fn drop(&mut self) {
         // Relaxed: before the lock is free, or else the next holder's mark might be overwritten.
         // Releasing the lock hands the slots on.
-        self.home().lease.store(VACANT, Relaxed);
-        self.home().unlock();
+        self.home.lease.store(VACANT, Relaxed);
+        self.home.unlock();
     }
 }

@@ -104,6 +104,7 @@ impl<P: Platform> Freehold<P> {
                 None => FrameCount::ZERO,
             });
             let size = ZoneSize { kind: zone.kind(), managed: managed(zone) };
+            zone.set_spares_max(self.cpus());
             zone.watermarks().set(&watermark::marks(size, min_free, lowmem, of_node));
         }
     }

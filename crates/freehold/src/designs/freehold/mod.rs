@@ -37,12 +37,13 @@ use crate::units::{CpuId, FrameCount, MigrateType, Order, Pfn, ZoneKind};
 
 use blocks::{Blocks, BlocksPlan, FRAMES};
 use guard::Home;
-use slot::Slot;
+use slot::{Cold, Hot, Slot};
 use state::CPUS_MAX;
 use tree::{Forest, ForestPlan, Tree};
 use zone::{Zone, ZoneTrees};
 
 mod alloc;
+mod at_hand;
 mod blocks;
 mod bulk;
 mod compact;
@@ -67,6 +68,7 @@ mod runs;
 mod settings;
 mod slot;
 mod span;
+mod spares;
 mod stat;
 mod state;
 mod tree;
@@ -83,7 +85,7 @@ pub struct Freehold<P: Platform> {
     /// One for each CPU.
     homes: Table<Home<P>>,
     /// All zones of CPU 0, then all of CPU 1, and so on.
-    slots: Table<Slot<P>>,
+    slots: Table<Cold<P>>,
     forest: Forest<P>,
     hotplug: Table<Hotplug<P>>,
     /// Whether frames are picked at random.
@@ -102,7 +104,7 @@ pub struct FreeholdPlan<P: Platform> {
     zones: TablePlan<Zone<P>>,
     hotplug: TablePlan<Hotplug<P>>,
     homes: TablePlan<Home<P>>,
-    slots: TablePlan<Slot<P>>,
+    slots: TablePlan<Cold<P>>,
     forest: ForestPlan<P>,
     blocks: BlocksPlan<P>,
     picks_at_random: bool,
@@ -130,17 +132,14 @@ fn spans<'a>(config: &'a Config<'a>) -> Result<impl Iterator<Item = (u32, usize)
     }))
 }
 
-/// By zone limit, the place of the slot that a CPU takes from first; or none.
-fn best_slots(config: &Config<'_>, cpu: usize) -> [u32; ZoneKind::COUNT] {
-    let zones = config.zones().count();
+/// What a CPU needs for every call: by zone limit, which of its slots it takes from first.
+fn home_of<P: Platform>(config: &Config<'_>, cpu: usize) -> Home<P> {
     let (from, nodes) = (config.cpu_nodes[cpu], config.nodes());
-    ZoneKind::ALL.map(|limit| match zonelist(config, nodes, from, limit).next() {
-        Some(best) => {
-            let zone = config.zones().position(|zone| zone == best).unwrap_or(0);
-            (cpu * zones + zone) as u32
-        }
-        None => u32::MAX,
-    })
+    let best = ZoneKind::ALL.map(|limit| {
+        let best = zonelist(config, nodes, from, limit).next()?;
+        config.zones().position(|zone| zone == best).map(|zone| ZoneIndex(zone as u16))
+    });
+    Home::new(best, Hot::new())
 }
 
 /// The trees of a zone: the pool, and one a type.
@@ -153,8 +152,18 @@ impl<P: Platform> Freehold<P> {
     }
 
     #[inline(always)]
-    fn slot(&self, cpu: usize, zone: ZoneIndex) -> &Slot<P> {
-        self.slots.get(cpu * self.zones.len() + zone.index())
+    fn home(&self, cpu: usize) -> &Home<P> {
+        self.homes.get(cpu)
+    }
+
+    fn slot(&self, cpu: usize, zone: ZoneIndex) -> Slot<'_, P> {
+        self.slot_of(self.home(cpu), cpu, zone)
+    }
+
+    #[inline(always)]
+    fn slot_of<'a>(&'a self, home: &'a Home<P>, cpu: usize, zone: ZoneIndex) -> Slot<'a, P> {
+        let cold = self.slots.get(cpu * self.zones.len() + zone.index());
+        Slot::new(home.hot_of(zone).unwrap_or(&cold.hot), cold)
     }
 
     fn zone_indexes(&self) -> impl Iterator<Item = ZoneIndex> + use<P> {
@@ -223,9 +232,9 @@ impl<P: Platform> Design<P> for Freehold<P> {
                 lock: P::Lock::new(LockClass::Hotplug),
                 min_free: config.min_free,
             }),
-            homes: carver.table(plan.homes, |cpu| Home::new(best_slots(config, cpu))),
+            homes: carver.table(plan.homes, |cpu| home_of(config, cpu)),
             slots: carver
-                .table(plan.slots, |index| Slot::new(index as u64 + 1, config.cpu_nodes.len())),
+                .table(plan.slots, |index| Cold::new(index as u64 + 1, config.cpu_nodes.len())),
             forest: Forest::carve(&plan.forest, carver),
             blocks: Blocks::carve(&plan.blocks, carver),
             picks_at_random: plan.picks_at_random,
@@ -233,7 +242,7 @@ impl<P: Platform> Design<P> for Freehold<P> {
     }
 
     #[inline(always)]
-    fn alloc_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
+    fn alloc_at_hand(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
         self.take_at_hand(context, request)
     }
 

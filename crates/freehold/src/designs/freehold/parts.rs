@@ -79,9 +79,6 @@ impl<P: Platform> Blocks<P> {
     /// and behind them.
     pub(super) fn cut(&self, word: usize, mask: u64) {
         self.unjoin(word, 0, mask | mask << 1);
-        let behind = word + 1;
-        if mask >> (WORD_FRAMES - 1) == 1 && behind < BlockIndex::of_word(word).words().end {
-            self.unjoin(behind, 0, 1);
-        }
+        self.begin_behind(word);
     }
 }

@@ -93,7 +93,7 @@ impl<P: Platform> Freehold<P> {
         request: &Request,
         owner: &dyn Migrate,
     ) -> Option<u32> {
-        let Request { order, migratetype, .. } = *request;
+        let (order, migratetype) = (request.order(), request.content());
         let places = RangeRequest::new(order.frames()).align(order.frames());
         let mut next = self.first_place(&places, 0);
         while let Some(span) = next {

@@ -3,8 +3,8 @@
 use super::Freehold;
 use super::blocks::{BlockIndex, FRAMES};
 use super::guard::SlotGuard;
-use super::runs::{Run, WORD_FRAMES};
-use super::slot::{Fill, NO_WORD, SCARCE_MAX, SCARCE_MIN, Slot};
+use super::runs::Run;
+use super::slot::{Fill, For, NO_WORD, SCARCE_MAX, SCARCE_MIN, Slot};
 use super::state::{Holder, State};
 use crate::platform::Platform;
 use crate::request::Request;
@@ -15,23 +15,26 @@ const LOOKS: usize = 8;
 
 impl<P: Platform> Freehold<P> {
     /// Takes a frame of the current word, if it has one. The caller has the lock of the slot.
-    #[inline(always)]
-    pub(super) fn take_current(&self, slot: &Slot<P>, migratetype: MigrateType) -> Option<u32> {
+    pub(super) fn take_current(&self, slot: &Slot<'_, P>, migratetype: MigrateType) -> Option<u32> {
         // There is no pageblock where `NO_WORD` would lie.
-        let word = slot.current(migratetype);
-        let free = self.blocks.try_free(word as usize).filter(|&free| free != 0)?;
-        let bit = match self.picks_at_random {
-            false => free.trailing_zeros(),
-            true => pick(free, slot.random()),
-        };
-        self.blocks.set_free(word as usize, free & !(1 << bit));
-        Some(word * WORD_FRAMES + bit)
+        let word = slot.hot.current(For::Singles, migratetype.index());
+        let spot = self.blocks.spot_of_word(word)?;
+        if !self.picks_at_random {
+            return self.take_single(slot.hot, migratetype.index(), word, &spot);
+        }
+        let free = spot.free();
+        if free == 0 {
+            return None;
+        }
+        let bit = pick(free, slot.random());
+        spot.set_free(free & !(1 << bit));
+        Some(spot.frame() + bit)
     }
 
     /// Makes a word with free frames the current one, wherever it must be taken from; says whether
     /// there was one.
     pub(super) fn refill(&self, guard: &SlotGuard<'_, P>, request: &Request) -> bool {
-        let Request { migratetype, .. } = *request;
+        let migratetype = request.content();
         self.refill_from_best(guard, migratetype)
             || self.fresh_block(guard, request).is_some_and(|block| {
                 self.set_current(guard, block, migratetype) //
@@ -64,10 +67,24 @@ impl<P: Platform> Freehold<P> {
         let spare = may_split.then(|| self.split_spare(guard, migratetype)).flatten();
         spare.is_some_and(|block| self.set_current(guard, block, migratetype))
             || self.refill_from_shelf(guard, migratetype, Fill::Scarce, 1, usize::MAX)
+            || self.refill_from_runs(guard, migratetype)
+    }
+
+    /// Takes single frames from the pageblock that larger blocks were taken from so far.
+    fn refill_from_runs(&self, guard: &SlotGuard<'_, P>, migratetype: MigrateType) -> bool {
+        let Some(block) = guard.slot.current_block(For::Runs, migratetype) else { return false };
+        guard.slot.hot.set_current(For::Runs, migratetype, NO_WORD);
+        self.gather(guard, block);
+        if self.set_current(guard, block, migratetype) {
+            return true;
+        }
+        !self.put_aside(guard, block) && self.set_current(guard, block, migratetype)
     }
 
     fn refill_from_current(&self, guard: &SlotGuard<'_, P>, migratetype: MigrateType) -> bool {
-        let Some(block) = guard.slot.current_block(migratetype) else { return false };
+        let Some(block) = guard.slot.current_block(For::Singles, migratetype) else {
+            return false;
+        };
         if self.set_current(guard, block, migratetype) {
             return true;
         }
@@ -75,7 +92,7 @@ impl<P: Platform> Freehold<P> {
         if self.set_current(guard, block, migratetype) {
             return true;
         }
-        guard.slot.set_current(migratetype, NO_WORD);
+        guard.slot.hot.set_current(For::Singles, migratetype, NO_WORD);
         !self.put_aside(guard, block) && self.set_current(guard, block, migratetype)
     }
 
@@ -89,12 +106,17 @@ impl<P: Platform> Freehold<P> {
     ) -> bool {
         let word = block.words().find(|&word| self.blocks.free(word) != 0);
         let Some(word) = word else { return false };
-        guard.slot.set_current(migratetype, word as u32);
+        guard.slot.hot.set_current(For::Singles, migratetype, word as u32);
+        self.note_current(guard, block);
+        true
+    }
+
+    /// Marks a pageblock as current.
+    fn note_current(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
         if !self.blocks.state(block).is_current() {
             self.blocks.update(block, State::current);
             self.zone(guard.zone).note_kept();
         }
-        true
     }
 
     /// Makes a pageblock of a shelf with at least `least` free frames the current one, if one of
@@ -137,8 +159,7 @@ impl<P: Platform> Freehold<P> {
         guard: &SlotGuard<'_, P>,
         migratetype: MigrateType,
     ) -> Option<BlockIndex> {
-        let block = guard.slot.spare()?;
-        guard.slot.set_spare(None);
+        let block = guard.slot.pop_spare()?;
         self.split(block, Holder::Cpu(guard.cpu), migratetype);
         Some(block)
     }
@@ -150,14 +171,14 @@ impl<P: Platform> Freehold<P> {
         if !self.may_fetch(guard, request) {
             return None;
         }
-        let partial = self.adoptable(guard, request.migratetype);
-        partial.or_else(|| self.fresh_whole(guard, request.migratetype))
+        let partial = self.adoptable(guard, request.content());
+        partial.or_else(|| self.fresh_whole(guard, request.content()))
     }
 
     /// Whether the zone can spare a pageblock for the slot.
     fn may_fetch(&self, guard: &SlotGuard<'_, P>, request: &Request) -> bool {
         let zone = self.zone(guard.zone);
-        zone.may_keep(FRAMES, request) && zone.may_keep_for(request.migratetype, self.cpus())
+        zone.may_keep(FRAMES, request) && zone.may_keep_for(request.content(), self.cpus())
     }
 
     /// As `fresh_block`, but one of the pool. The zone can spare it.
@@ -197,24 +218,45 @@ impl<P: Platform> Freehold<P> {
         &self,
         guard: &SlotGuard<'_, P>,
         request: &Request,
-    ) -> Option<Run> {
-        let Request { order, migratetype, .. } = *request;
-        let take = |block| self.take_run_in(block, order);
+    ) -> Option<u32> {
+        let (order, migratetype) = (request.order(), request.content());
+        let current = guard.slot.current_block(For::Runs, migratetype);
+        if let Some(run) = current.and_then(|block| self.take_run_in(block, order)) {
+            guard.slot.hot.set_current(For::Runs, migratetype, run.word);
+            return Some(run.frame());
+        }
+        if let Some(block) = current {
+            self.gather(guard, block);
+        }
         self.take_pending(guard);
-        let current = guard.slot.current_block(migratetype);
-        let run = current.and_then(take).or_else(|| {
+        let has_run = |block: &BlockIndex| self.blocks.find_run(*block, order).is_some();
+        let shelved = current.filter(has_run).or_else(|| {
             [Fill::Plenty, Fill::Scarce].into_iter().find_map(|fill| {
-                let shelf = guard.slot.on_shelf(&self.blocks, migratetype, fill);
-                shelf.take(LOOKS).find_map(take)
+                guard.slot.on_shelf(&self.blocks, migratetype, fill).take(LOOKS).find(has_run)
             })
         });
-        run.or_else(|| {
-            if !self.zone(guard.zone).may_keep_for(migratetype, self.cpus()) {
-                return None;
+        if let Some(block) = shelved {
+            if current != shelved {
+                guard.slot.unshelve(&self.blocks, block);
             }
-            let block = self.split_spare(guard, migratetype)?;
-            self.take_and_shelve(guard, block, order)
-        })
+            return self.take_run_as_current(guard, block, request);
+        }
+        if !self.zone(guard.zone).may_keep_for(migratetype, self.cpus()) {
+            return None;
+        }
+        let block = self.split_spare(guard, migratetype)?;
+        self.take_run_as_current(guard, block, request)
+    }
+
+    /// Takes a block of more than one frame out of the pageblock that single frames of the type are
+    /// taken from, and which goes on serving those.
+    pub(super) fn take_run_of_singles(
+        &self,
+        guard: &SlotGuard<'_, P>,
+        request: &Request,
+    ) -> Option<u32> {
+        let block = guard.slot.current_block(For::Singles, request.content())?;
+        self.take_run_in(block, request.order()).map(Run::frame)
     }
 
     /// Takes a block of more than one frame out of a pageblock of the pool, which the slot keeps.
@@ -222,23 +264,36 @@ impl<P: Platform> Freehold<P> {
         &self,
         guard: &SlotGuard<'_, P>,
         request: &Request,
-    ) -> Option<Run> {
+    ) -> Option<u32> {
         if !self.may_fetch(guard, request) {
             return None;
         }
-        let block = self.fresh_whole(guard, request.migratetype)?;
-        self.take_and_shelve(guard, block, request.order)
+        let block = self.fresh_whole(guard, request.content())?;
+        self.take_run_as_current(guard, block, request)
     }
 
-    fn take_and_shelve(
+    /// Takes a block of more than one frame out of a pageblock of the slot that has one, and has
+    /// the next ones be taken from there. It is in no place of the slot, unless it is the current
+    /// one already.
+    fn take_run_as_current(
         &self,
         guard: &SlotGuard<'_, P>,
         block: BlockIndex,
-        order: Order,
-    ) -> Option<Run> {
+        request: &Request,
+    ) -> Option<u32> {
+        let (order, migratetype) = (request.order(), request.content());
+        let before = guard.slot.current_block(For::Runs, migratetype);
+        if let Some(before) = before.filter(|&before| before != block) {
+            self.blocks.update(before, |state| state.listed(true));
+            if self.blocks.count_free(before) > 0 || !self.put_aside(guard, before) {
+                self.shelve(guard, before);
+            }
+        }
         let run = self.take_run_in(block, order);
-        self.shelve(guard, block);
-        run
+        let word = run.map_or(block.words().start as u32, |run| run.word);
+        guard.slot.hot.set_current(For::Runs, migratetype, word);
+        self.note_current(guard, block);
+        run.map(Run::frame)
     }
 
     fn take_run_in(&self, block: BlockIndex, order: Order) -> Option<Run> {

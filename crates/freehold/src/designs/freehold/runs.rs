@@ -1,5 +1,7 @@
 //! Aligned runs of set bits: what a block of frames is in a bitmap.
 
+use core::ops::Range;
+
 use crate::units::Order;
 
 /// Frames that one word of a bitmap stands for.
@@ -8,8 +10,9 @@ pub(super) const WORD_FRAMES: u32 = u64::BITS;
 /// The order of the frames that one word stands for.
 pub(super) const WORD_ORDER: u8 = 6;
 
-/// By order: the places in a word at which a block may begin.
-const PLACES: [u64; WORD_ORDER as usize + 1] = [
+/// By order: the places in a word at which a block may begin. One more, so that there are as many
+/// as an index of three bits has values.
+const PLACES: [u64; WORD_ORDER as usize + 2] = [
     !0,
     0x5555_5555_5555_5555,
     0x1111_1111_1111_1111,
@@ -17,21 +20,38 @@ const PLACES: [u64; WORD_ORDER as usize + 1] = [
     0x0001_0001_0001_0001,
     0x0000_0001_0000_0001,
     1,
+    0,
 ];
 
 /// The bits of a block of `order`, at most [`WORD_ORDER`], that begins at bit 0.
-const fn ones(order: u8) -> u64 {
+pub(super) const fn ones(order: u8) -> u64 {
     if order >= WORD_ORDER { !0 } else { (1 << (1 << order)) - 1 }
 }
 
 /// The places at which aligned runs of `2^order` set bits begin, for orders up to [`WORD_ORDER`].
+#[inline(always)]
 pub(super) const fn starts(word: u64, order: u8) -> u64 {
-    let (mut starts, mut step) = (word, 0);
-    while step < order {
-        starts &= starts >> (1 << step);
-        step += 1;
+    let mut starts = word;
+    // Step by step, for a loop of so few is not unrolled.
+    if order > 0 {
+        starts &= starts >> 1;
     }
-    starts & PLACES[order as usize]
+    if order > 1 {
+        starts &= starts >> 2;
+    }
+    if order > 2 {
+        starts &= starts >> 4;
+    }
+    if order > 3 {
+        starts &= starts >> 8;
+    }
+    if order > 4 {
+        starts &= starts >> 16;
+    }
+    if order > 5 {
+        starts &= starts >> 32;
+    }
+    starts & PLACES[order as usize % PLACES.len()]
 }
 
 /// A block of frames within one pageblock: the words that it lies in, and its bits in each.
@@ -69,7 +89,7 @@ impl Run {
     }
 
     /// Its words.
-    pub(super) fn words(self) -> impl DoubleEndedIterator<Item = usize> {
+    pub(super) fn words(self) -> Range<usize> {
         let first = self.word as usize;
         first..first + self.len() as usize
     }

@@ -1,9 +1,10 @@
 //! A slot: what one CPU holds of one zone. The lock over all slots of a CPU is tried, and if
 //! somebody has it, the caller goes elsewhere: a holder that is preempted stalls nobody.
 //!
-//! The pageblocks of a slot are current, one a type, from which frames are taken; on a shelf, where
-//! frames are known to be free; or aside, which costs nothing: whoever frees a frame of such a one
-//! puts it on a shelf, if he has the lock, or else on the stack of pending ones.
+//! The pageblocks of a slot are current: for each type one that single frames are taken from, and one
+//! for larger blocks; on a shelf, where frames are known to be free; or aside, which costs nothing:
+//! a free of a frame of such a one puts it on a shelf, under the lock, or else on the stack of
+//! pending ones. Besides, a slot has whole pageblocks in reserve.
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
@@ -36,18 +37,58 @@ pub(super) const SCARCE_MIN: u32 = 16;
 /// 2^32 by the golden ratio: spreads numbers that lie close together (Knuth, volume 3, 6.4).
 const GOLDEN: u32 = 0x9e37_79b9;
 
+/// What is taken from a current pageblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum For {
+    /// Single frames.
+    Singles,
+    /// Blocks of more than one frame: they would find the words that single frames are taken from
+    /// torn.
+    Runs,
+}
+
+impl For {
+    pub(super) const ALL: [Self; 2] = [For::Singles, For::Runs];
+}
+
+/// Migratetypes, with room for a fourth: then an index of two bits needs no check.
+const TYPES: usize = 4;
+
+/// So many whole pageblocks a slot keeps at most.
+pub(super) const SPARES_MAX: usize = 16;
+
 /// The shelves of a slot: two a type.
 const SHELVES: usize = 2 * MigrateType::COUNT;
 
-/// The slot. The first cache line is what every allocation touches.
-#[repr(C, align(64))]
-pub(super) struct Slot<P: Platform> {
-    /// The word of the current pageblock to take from next, by type.
-    current: [P::LocalCell<u32>; MigrateType::COUNT],
-    /// State of the generator that picks frames, if they are picked at random.
-    random: P::LocalCell<u64>,
-    /// Frames that the slot's CPU took out of it, or whoever holds it for long.
+/// The slot, in two places.
+pub(super) struct Slot<'a, P: Platform> {
+    pub(super) hot: &'a Hot<P>,
+    cold: &'a Cold<P>,
+}
+
+impl<P: Platform> Clone for Slot<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for Slot<'_, P> {}
+
+/// What every allocation touches.
+#[repr(C)]
+pub(super) struct Hot<P: Platform> {
+    /// The word of a current pageblock to take from next, by what is taken and by type. Written
+    /// under the lock; what others read is a hint.
+    current: [[P::U32; TYPES]; For::ALL.len()],
+    /// Frames that the slot's CPU took out of it, or the holder of a lease.
     allocated: P::LocalCell<u64>,
+}
+
+/// The rest.
+#[repr(C, align(64))]
+pub(super) struct Cold<P: Platform> {
+    /// The hot part, if it does not lie with the lock.
+    pub(super) hot: Hot<P>,
     /// How many stacks of pending pageblocks there are, a power of two. Never changes.
     stacks: u32,
     rest: Rest<P>,
@@ -60,8 +101,11 @@ pub(super) struct Slot<P: Platform> {
 struct Rest<P: Platform> {
     /// The first pageblock of each shelf, and the last.
     shelves: [[P::LocalCell<u32>; 2]; SHELVES],
-    /// A whole pageblock in reserve.
-    spare: P::LocalCell<u32>,
+    /// Whole pageblocks in reserve, and how many: the last one goes first.
+    spares: [P::LocalCell<u32>; SPARES_MAX],
+    spare_count: P::LocalCell<u32>,
+    /// State of the generator that picks frames, if they are picked at random.
+    random: P::LocalCell<u64>,
     refills: P::LocalCell<u64>,
     refilled: P::LocalCell<u64>,
     drains: P::LocalCell<u64>,
@@ -81,19 +125,48 @@ struct Shared<P: Platform> {
 /// How many stacks of pending pageblocks a slot has, if there are as many CPUs.
 const STACKS_MAX: usize = 16;
 
-impl<P: Platform> Slot<P> {
-    /// The slot of one of so many CPUs.
+impl<P: Platform> Hot<P> {
+    pub(super) fn new() -> Self {
+        Hot {
+            current: core::array::from_fn(|_| core::array::from_fn(|_| P::U32::new(NO_WORD))),
+            allocated: P::LocalCell::new(0),
+        }
+    }
+
+    /// The word to take from next: exact under the lock.
+    #[inline(always)]
+    pub(super) fn current(&self, what: For, type_index: usize) -> u32 {
+        // Relaxed: what it leads to is looked at under the lock.
+        self.current[what as usize][type_index % TYPES].load(Relaxed)
+    }
+
+    /// For the holder of the lock.
+    #[inline(always)]
+    pub(super) fn set_current(&self, what: For, migratetype: MigrateType, word: u32) {
+        // Relaxed: as above.
+        self.current[what as usize][migratetype.index()].store(word, Relaxed);
+    }
+
+    /// Counts frames that the slot's CPU took out of it. For whoever holds the lock.
+    #[inline(always)]
+    pub(super) fn note_alloc(&self, frames: u64) {
+        self.allocated.set(self.allocated.get() + frames);
+    }
+}
+
+impl<P: Platform> Cold<P> {
+    /// The rest of the slot of one of so many CPUs.
     pub(super) fn new(seed: u64, cpus: usize) -> Self {
         let zero = || P::LocalCell::new(0);
-        Slot {
-            current: core::array::from_fn(|_| P::LocalCell::new(NO_WORD)),
-            // Never 0, where the generator would stay.
-            random: P::LocalCell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
-            allocated: zero(),
+        Cold {
+            hot: Hot::new(),
             stacks: cpus.next_power_of_two().min(STACKS_MAX) as u32,
             rest: Rest {
                 shelves: core::array::from_fn(|_| [P::LocalCell::new(NIL), P::LocalCell::new(NIL)]),
-                spare: P::LocalCell::new(NIL),
+                spares: core::array::from_fn(|_| P::LocalCell::new(NIL)),
+                spare_count: P::LocalCell::new(0),
+                // Never 0, where the generator would stay.
+                random: P::LocalCell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
                 refills: zero(),
                 refilled: zero(),
                 drains: zero(),
@@ -104,13 +177,20 @@ impl<P: Platform> Slot<P> {
             stat: CpuStat::new(),
         }
     }
+}
+
+impl<'a, P: Platform> Slot<'a, P> {
+    #[inline(always)]
+    pub(super) fn new(hot: &'a Hot<P>, cold: &'a Cold<P>) -> Self {
+        Slot { hot, cold }
+    }
 
     /// Says that others have freed frames of a pageblock, whose mark [`State::PENDING`] the caller
     /// has set and so may write its link.
     pub(super) fn push_pending(&self, blocks: &Blocks<P>, block: BlockIndex) {
         // Neighbours are often freed at the same time: they go to different stacks.
-        let stack = block.0.wrapping_mul(GOLDEN) >> 16 & (self.stacks - 1);
-        let pending = &self.shared.pending[stack as usize];
+        let stack = block.0.wrapping_mul(GOLDEN) >> 16 & (self.cold.stacks - 1);
+        let pending = &self.cold.shared.pending[stack as usize];
         // Relaxed: the link is only followed by whoever takes the stack.
         let mut first = pending.load(Relaxed);
         loop {
@@ -125,18 +205,18 @@ impl<P: Platform> Slot<P> {
     }
 
     /// What the slot's CPU did past it.
-    pub(super) fn stat(&self) -> &CpuStat<P> {
-        &self.stat
+    pub(super) fn stat(&self) -> &'a CpuStat<P> {
+        &self.cold.stat
     }
 
     /// The stacks of pending pageblocks.
-    pub(super) fn stacks(&self) -> impl Iterator<Item = PendingStack> + use<P> {
-        (0..self.stacks as usize).map(PendingStack)
+    pub(super) fn stacks(&self) -> impl Iterator<Item = PendingStack> + use<'a, P> {
+        (0..self.cold.stacks as usize).map(PendingStack)
     }
 
     /// Whether pageblocks are pending on a stack: a hint.
     pub(super) fn has_pending(&self, stack: PendingStack) -> bool {
-        self.shared.pending[stack.0].load(Relaxed) != NIL
+        self.cold.shared.pending[stack.0].load(Relaxed) != NIL
     }
 
     /// Takes all pageblocks of a stack; the caller follows their links, each before it clears the
@@ -145,7 +225,7 @@ impl<P: Platform> Slot<P> {
         // Acquire: pairs with the release in `push_pending`, of all who pushed: their steps on the
         // stack are one chain of read-modify-writes. Release: who pushes from now on sees what the
         // caller did before.
-        decode(self.shared.pending[stack.0].swap(NIL, AcqRel))
+        decode(self.cold.shared.pending[stack.0].swap(NIL, AcqRel))
     }
 }
 
@@ -159,77 +239,102 @@ pub(super) const fn decode(link: u32) -> Option<BlockIndex> {
 }
 
 // What follows is for whoever holds the lock.
-impl<P: Platform> Slot<P> {
-    /// The word to take frames of a type from next.
-    #[inline(always)]
-    pub(super) fn current(&self, migratetype: MigrateType) -> u32 {
-        self.current[migratetype.index()].get()
-    }
-
-    #[inline(always)]
-    pub(super) fn set_current(&self, migratetype: MigrateType, word: u32) {
-        self.current[migratetype.index()].set(word);
-    }
-
+impl<P: Platform> Slot<'_, P> {
     /// The pageblock that frames of a type are taken from.
-    pub(super) fn current_block(&self, migratetype: MigrateType) -> Option<BlockIndex> {
-        let word = self.current(migratetype);
+    pub(super) fn current_block(&self, what: For, migratetype: MigrateType) -> Option<BlockIndex> {
+        let word = self.hot.current(what, migratetype.index());
         (word != NO_WORD).then(|| BlockIndex::of_word(word as usize))
     }
 
-    /// The whole pageblock in reserve.
-    pub(super) fn spare(&self) -> Option<BlockIndex> {
-        decode(self.rest.spare.get())
+    /// How many whole pageblocks are in reserve.
+    #[inline(always)]
+    pub(super) fn spare_count(&self) -> usize {
+        self.cold.rest.spare_count.get() as usize
     }
 
-    pub(super) fn set_spare(&self, spare: Option<BlockIndex>) {
-        self.rest.spare.set(spare.map_or(NIL, |block| block.0));
+    /// The whole pageblocks in reserve, the one that goes last first.
+    pub(super) fn spares(&self) -> impl Iterator<Item = BlockIndex> {
+        let spares = &self.cold.rest.spares;
+        spares.iter().take(self.spare_count()).map(|spare| BlockIndex(spare.get()))
+    }
+
+    /// Takes a whole pageblock out of the reserve.
+    #[inline(always)]
+    pub(super) fn pop_spare(&self) -> Option<BlockIndex> {
+        let rest = self.spare_count().checked_sub(1)?;
+        let spare = self.cold.rest.spares.get(rest)?;
+        self.cold.rest.spare_count.set(rest as u32);
+        Some(BlockIndex(spare.get()))
+    }
+
+    /// Puts a whole pageblock into the reserve; says whether there was room.
+    #[inline(always)]
+    pub(super) fn push_spare(&self, block: BlockIndex) -> bool {
+        let count = self.spare_count();
+        let Some(place) = self.cold.rest.spares.get(count) else { return false };
+        place.set(block.0);
+        self.cold.rest.spare_count.set(count as u32 + 1);
+        true
+    }
+
+    /// Takes those out of the reserve that are wanted, by place and pageblock: what would be used
+    /// last has place 0.
+    pub(super) fn remove_spares(&self, mut wanted: impl FnMut(usize, BlockIndex) -> bool) {
+        let (mut kept, spares) = (0, &self.cold.rest.spares);
+        for (place, spare) in spares.iter().enumerate().take(self.spare_count()) {
+            let block = spare.get();
+            if !wanted(place, BlockIndex(block)) {
+                spares[kept].set(block);
+                kept += 1;
+            }
+        }
+        self.cold.rest.spare_count.set(kept as u32);
     }
 
     /// The next number of a xorshift generator (Marsaglia 2003): not for secrets, but enough to
     /// make neighbours unlikely.
     pub(super) fn random(&self) -> u64 {
-        let mut number = self.random.get();
+        let mut number = self.cold.rest.random.get();
         number ^= number << 13;
         number ^= number >> 7;
         number ^= number << 17;
-        self.random.set(number);
+        self.cold.rest.random.set(number);
         number
     }
 
     /// Counts frames that the slot's CPU took out of it.
     #[inline(always)]
     pub(super) fn note_alloc(&self, frames: u64) {
-        self.allocated.set(self.allocated.get() + frames);
+        self.hot.note_alloc(frames);
     }
 
     /// Counts free frames that came with a pageblock.
     pub(super) fn note_refill(&self, frames: u32) {
-        let Rest { refills, refilled, .. } = &self.rest;
+        let Rest { refills, refilled, .. } = &self.cold.rest;
         refills.set(refills.get() + 1);
         refilled.set(refilled.get() + u64::from(frames));
     }
 
     /// Counts free frames that left with a pageblock.
     pub(super) fn note_drain(&self, frames: u32) {
-        let Rest { drains, drained, .. } = &self.rest;
+        let Rest { drains, drained, .. } = &self.cold.rest;
         drains.set(drains.get() + 1);
         drained.set(drained.get() + u64::from(frames));
     }
 
     /// Counts frames that were found to have been freed twice at the same time.
     pub(super) fn note_doubles(&self, frames: u32) {
-        let doubles = &self.rest.doubles;
+        let doubles = &self.cold.rest.doubles;
         doubles.set(doubles.get() + u64::from(frames));
     }
 
     /// What was counted here and in the slot's [`CpuStat`]; but for frames freed, which nobody
     /// counts.
     pub(super) fn events(&self) -> Events {
-        let Rest { refills, refilled, drains, drained, doubles, .. } = &self.rest;
+        let Rest { refills, refilled, drains, drained, doubles, .. } = &self.cold.rest;
         let frames = |cell: &P::LocalCell<u64>| FrameCount::new(cell.get());
         let mut events = Events {
-            allocated: frames(&self.allocated),
+            allocated: frames(&self.hot.allocated),
             refills: refills.get(),
             refilled: frames(refilled),
             drains: drains.get(),
@@ -237,7 +342,7 @@ impl<P: Platform> Slot<P> {
             double_frees_late: frames(doubles),
             ..Events::default()
         };
-        self.stat.add_to(&mut events);
+        self.cold.stat.add_to(&mut events);
         events
     }
 
@@ -250,7 +355,7 @@ impl<P: Platform> Slot<P> {
         fill: Fill,
     ) {
         let index = shelf_index(migratetype, fill);
-        let [first, last] = &self.rest.shelves[index];
+        let [first, last] = &self.cold.rest.shelves[index];
         blocks.link(block, last.get(), NIL, index as u32);
         match decode(last.get()) {
             Some(last) => blocks.set_next(last, block.0),
@@ -265,7 +370,7 @@ impl<P: Platform> Slot<P> {
     /// Takes a pageblock off its shelf. It stays listed.
     pub(super) fn unshelve(&self, blocks: &Blocks<P>, block: BlockIndex) {
         let (prev, next, shelf) = blocks.links(block);
-        let [first, last] = &self.rest.shelves[shelf as usize];
+        let [first, last] = &self.cold.rest.shelves[shelf as usize];
         match decode(prev) {
             Some(prev) => blocks.set_next(prev, next),
             None => first.set(next),
@@ -279,16 +384,16 @@ impl<P: Platform> Slot<P> {
 
     /// The first pageblock on a shelf.
     pub(super) fn first(&self, migratetype: MigrateType, fill: Fill) -> Option<BlockIndex> {
-        decode(self.rest.shelves[shelf_index(migratetype, fill)][0].get())
+        decode(self.cold.rest.shelves[shelf_index(migratetype, fill)][0].get())
     }
 
     /// The pageblocks on a shelf, from the front.
-    pub(super) fn on_shelf<'a>(
-        &'a self,
-        blocks: &'a Blocks<P>,
+    pub(super) fn on_shelf<'b>(
+        &'b self,
+        blocks: &'b Blocks<P>,
         migratetype: MigrateType,
         fill: Fill,
-    ) -> impl Iterator<Item = BlockIndex> + 'a {
+    ) -> impl Iterator<Item = BlockIndex> + 'b {
         core::iter::successors(self.first(migratetype, fill), |&block| {
             decode(blocks.links(block).1)
         })
@@ -297,31 +402,39 @@ impl<P: Platform> Slot<P> {
     /// All pageblocks that are on a shelf or current, one after the other as long as the caller
     /// takes each away.
     pub(super) fn any_listed(&self) -> Option<BlockIndex> {
-        self.any_shelved().or_else(|| self.any_current(|_| true))
+        self.any_shelved().or_else(|| self.any_current(|_, _| true))
     }
 
-    /// A pageblock that is on a shelf, one of a type if there is one, or current for another type.
+    /// A pageblock that is on a shelf, one of a type if there is one, or a current one other than
+    /// that which single frames of the type are taken from.
     pub(super) fn any_but_current(&self, migratetype: MigrateType) -> Option<BlockIndex> {
         let shelved = [Fill::Plenty, Fill::Scarce].into_iter();
         let shelved = shelved.filter_map(|fill| self.first(migratetype, fill)).next();
-        shelved.or_else(|| self.any_shelved()).or_else(|| self.any_current(|of| of != migratetype))
+        let is_other = |what, of| what != For::Singles || of != migratetype;
+        shelved.or_else(|| self.any_shelved()).or_else(|| self.any_current(is_other))
     }
 
     fn any_shelved(&self) -> Option<BlockIndex> {
-        self.rest.shelves.iter().find_map(|[first, _]| decode(first.get()))
+        self.cold.rest.shelves.iter().find_map(|[first, _]| decode(first.get()))
     }
 
-    fn any_current(&self, wanted: impl Fn(MigrateType) -> bool) -> Option<BlockIndex> {
-        let mut types = MigrateType::ALL.into_iter().filter(|&of| wanted(of));
-        types.find_map(|of| self.current_block(of))
+    fn any_current(&self, wanted: impl Fn(For, MigrateType) -> bool) -> Option<BlockIndex> {
+        For::ALL.into_iter().find_map(|what| {
+            let mut types = MigrateType::ALL.into_iter().filter(|&of| wanted(what, of));
+            types.find_map(|of| self.current_block(what, of))
+        })
     }
 
     /// Takes a listed pageblock out of its place. It stays listed.
     pub(super) fn unlist(&self, blocks: &Blocks<P>, block: BlockIndex) {
         let state = blocks.state(block);
-        match state.is_current() {
-            true => self.set_current(state.migratetype(), NO_WORD),
-            false => self.unshelve(blocks, block),
+        if !state.is_current() {
+            return self.unshelve(blocks, block);
+        }
+        let of = state.migratetype();
+        let is_there = |&what: &For| self.current_block(what, of) == Some(block);
+        if let Some(what) = For::ALL.into_iter().find(is_there) {
+            self.hot.set_current(what, of, NO_WORD);
         }
     }
 }

@@ -112,7 +112,7 @@ impl<P: Platform> Freehold<P> {
         frames: FrameCount,
     ) {
         if let Some(&preferred) = zones.first()
-            && (preferred != from.0 || request.interleaved)
+            && (preferred != from.0 || request.is_interleaved())
         {
             self.note_exception(cpu, ZoneIndex(preferred), request, from, frames);
         }

@@ -110,6 +110,29 @@ impl State {
         self.0 & (HOLDER | 7 << USE_SHIFT) == (cpu as u32 + 1) | (Use::Split as u32) << USE_SHIFT
     }
 
+    /// Whether it was handed out by itself, and that is all there is to say of it.
+    #[inline(always)]
+    pub(super) const fn is_lone_pageblock(self) -> bool {
+        let lone = State::new(Use::Huge, MigrateType::Unmovable).used(Use::Huge, Order::PAGEBLOCK);
+        self.0 & !(3 << TYPE_SHIFT) == lone.0
+    }
+
+    /// As `is_split_of`, and listed.
+    #[inline(always)]
+    pub(super) const fn is_listed_of(self, cpu: usize) -> bool {
+        const MASK: u32 = HOLDER | 7 << USE_SHIFT | State::LISTED;
+        const LISTED_OF: u32 = (Use::Split as u32) << USE_SHIFT | State::LISTED;
+        // A number that is no CPU's is found out when its home is looked up.
+        self.0 & MASK == (cpu as u32).wrapping_add(LISTED_OF + 1)
+    }
+
+    /// Whether it is in use frame by frame, and what others free of it will be looked at without
+    /// further notice.
+    #[inline(always)]
+    pub(super) const fn is_cared_for(self) -> bool {
+        self.is_split() && self.0 & (State::LISTED | State::PENDING) != 0
+    }
+
     #[inline(always)]
     pub(super) const fn is_listed(self) -> bool {
         self.0 & State::LISTED != 0
@@ -181,6 +204,8 @@ mod tests {
             State::new(Use::Split, MigrateType::Reclaimable).held_by(Holder::Cpu(111)).listed(true);
         assert_eq!((state.used_for(), state.migratetype()), (Use::Split, MigrateType::Reclaimable));
         assert!(state.is_listed() && !state.is_pending() && state.is_split_of(111));
+        assert!(state.is_listed_of(111) && !state.is_listed_of(110) && state.is_cared_for());
+        assert!(!state.listed(false).is_listed_of(111) && !state.listed(false).is_cared_for());
         assert!(!state.is_split_of(110) && !state.held_by(Holder::Walker).is_split_of(111));
         let huge = state.used(Use::Huge, Order::new(18)).of_type(MigrateType::Unmovable);
         assert_eq!((huge.order(), huge.holder()), (Order::new(18), Holder::Cpu(111)));
@@ -189,6 +214,9 @@ mod tests {
             huge.held_by(Holder::Nobody).listed(false).migratetype(),
             MigrateType::Unmovable
         );
+        let lone = State::new(Use::Whole, MigrateType::Movable).used(Use::Huge, Order::PAGEBLOCK);
+        assert!(lone.is_lone_pageblock() && !lone.pending().is_lone_pageblock());
+        assert!(!huge.is_lone_pageblock() && !lone.isolated(true).is_lone_pageblock());
         let isolated = huge.isolated(true);
         assert_eq!((isolated.order(), isolated.is_isolated()), (Order::new(18), true));
         assert!(isolated.used(Use::Split, Order::ZERO).is_isolated() && !huge.is_isolated());

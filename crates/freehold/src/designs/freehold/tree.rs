@@ -70,7 +70,14 @@ impl Tree {
 
     /// Where a CPU begins to look, so that CPUs keep out of each other's way.
     pub(super) const fn stretch(&self, cpu: usize, cpus: usize) -> usize {
-        self.bits / cpus * cpu
+        // Where there are enough, of whole cache lines, or at least of whole words.
+        let share = self.bits / cpus;
+        let unit = match share {
+            0..BITS => 1,
+            BITS..512 => BITS,
+            _ => LINE * BITS,
+        };
+        share / unit * unit * cpu
     }
 
     /// How many bits the lowest level has.

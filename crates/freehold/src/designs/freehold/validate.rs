@@ -5,7 +5,7 @@
 
 use super::Freehold;
 use super::blocks::BlockIndex;
-use super::slot::{Fill, shelf_of};
+use super::slot::{Fill, For, shelf_of};
 use super::state::{Holder, Use};
 use crate::designs::Context;
 use crate::memmap::block::ZoneIndex;
@@ -70,12 +70,14 @@ impl<P: Platform> Freehold<P> {
             state.is_split_of(cpu) && state.is_listed() && self.blocks.zone(block) == zone
         };
         for migratetype in MigrateType::ALL {
-            if let Some(block) = guard.slot.current_block(migratetype)
-                && !(is_ours(block)
-                    && self.blocks.state(block).is_current()
-                    && self.blocks.state(block).migratetype() == migratetype)
-            {
-                return broken(Rule::ListMatchesMark, block);
+            for what in For::ALL {
+                if let Some(block) = guard.slot.current_block(what, migratetype)
+                    && !(is_ours(block)
+                        && self.blocks.state(block).is_current()
+                        && self.blocks.state(block).migratetype() == migratetype)
+                {
+                    return broken(Rule::ListMatchesMark, block);
+                }
             }
             for fill in [Fill::Scarce, Fill::Plenty] {
                 let mut before = None;
@@ -96,7 +98,7 @@ impl<P: Platform> Freehold<P> {
                 }
             }
         }
-        if let Some(block) = guard.slot.spare() {
+        for block in guard.slot.spares() {
             let state = self.blocks.state(block);
             let is_spare = state.used_for() == Use::Whole && state.holder() == Holder::Cpu(cpu);
             if !is_spare || !self.blocks.is_whole(block) {

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
+use super::slot::SPARES_MAX;
 use super::tree::Tree;
 use crate::platform::{LockClass, Platform, RawLock, Word};
 use crate::request::Request;
@@ -12,6 +13,10 @@ use crate::zone::watermark::{Watermark, Watermarks};
 
 /// So many pageblocks a CPU let slots keep some for content that cannot move.
 const PAGEBLOCKS_MIN: u64 = 32;
+
+/// One pageblock of so many may lie in the reserves of slots, all of them together: as much of a
+/// zone as Linux lets all its per-CPU lists hold (`zone_highsize`, 6.12).
+const SPARES_SHARE: u64 = 8;
 
 /// Slots may hold free frames.
 const KEPT: u32 = 1;
@@ -37,6 +42,8 @@ struct Setup<P: Platform> {
     pool: Tree,
     partial: [Tree; MigrateType::COUNT],
     managed: P::U64,
+    /// So many whole pageblocks each slot may keep; 0 or 1 for one.
+    spares_max: P::U32,
     watermarks: Watermarks<P>,
 }
 
@@ -81,7 +88,16 @@ impl<P: Platform> Zone<P> {
         let ZoneTrees { first_block, pool, partial } = trees;
         let (managed, watermarks) = (zero(), Watermarks::new());
         Zone {
-            setup: Setup { node, kind, first_block, pool, partial, managed, watermarks },
+            setup: Setup {
+                node,
+                kind,
+                first_block,
+                pool,
+                partial,
+                managed,
+                spares_max: P::U32::new(0),
+                watermarks,
+            },
             level: Level { free: zero(), kept: P::U32::new(0) },
             counts: Counters {
                 freed: zero(),
@@ -132,6 +148,18 @@ impl<P: Platform> Zone<P> {
 
     pub(super) fn add_managed(&self, frames: u64) {
         self.setup.managed.fetch_add(frames, Relaxed);
+    }
+
+    /// How many whole pageblocks a slot may have in reserve. It may have one if this is 0.
+    #[inline]
+    pub(super) fn spares_max(&self) -> u32 {
+        self.setup.spares_max.load(Relaxed)
+    }
+
+    pub(super) fn set_spares_max(&self, cpus: usize) {
+        let pageblocks = self.managed() >> Order::PAGEBLOCK.get();
+        let most = (pageblocks / (SPARES_SHARE * cpus as u64)).min(SPARES_MAX as u64);
+        self.setup.spares_max.store(most as u32, Relaxed);
     }
 
     /// Free frames of pageblocks that nobody holds. Of those that come and go at this moment, each
@@ -191,6 +219,20 @@ impl<P: Platform> Zone<P> {
     #[inline]
     pub(super) fn may_keep(&self, frames: u32, request: &Request) -> bool {
         self.may_take(u64::from(frames), Watermark::Low, request.effective_limit())
+    }
+
+    /// As `may_keep`, and takes the frames out of the level: of several who come at the same time,
+    /// no more succeed than the zone can spare.
+    pub(super) fn try_keep(&self, frames: u32, request: &Request) -> bool {
+        let limit = request.effective_limit();
+        let floor = self.setup.watermarks.floor(Watermark::Low, limit).unwrap_or(0);
+        let before = self.level.free.fetch_add(u64::from(frames).wrapping_neg(), Relaxed);
+        let level = if before > u64::MAX / 2 { 0 } else { before };
+        let may = level >= floor.saturating_add(u64::from(frames));
+        if !may {
+            self.add_free(frames);
+        }
+        may
     }
 
     /// Whether a slot may keep pageblocks for a type. Pageblocks with content that cannot move

@@ -18,11 +18,11 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// it on a list.
     #[inline(always)]
     pub(super) fn take_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
-        let Request { order, migratetype, .. } = *request;
+        let (order, migratetype) = (request.order(), request.content());
         Y::list(&self.mode, order, migratetype)?;
         let cpu = context.topology.fold(context.platform.cpu());
         let zone = context.topology.best_zone(cpu, request.effective_limit())?;
-        if !self.may_take(zone, request, request.watermark.at_first()) {
+        if !self.may_take(zone, request, request.depth().at_first()) {
             return None;
         }
         let pages = self.try_lock_here(context, zone)?;
@@ -40,11 +40,11 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         request: Request,
     ) -> Result<Pfn, Error> {
         let from = |class| self.alloc_from(context, zones, &request, class);
-        let frame = from(request.watermark.at_first()).or_else(|| from(request.watermark));
+        let frame = from(request.depth().at_first()).or_else(|| from(request.depth()));
         let after_merges = || {
             loop {
                 let has_one = self.merge_zones_late(context, zones, &request, 1);
-                let frame = from(request.watermark);
+                let frame = from(request.depth());
                 if frame.is_some() || !has_one {
                     return frame;
                 }
@@ -66,7 +66,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     fn could_ignore_watermarks(&self, zones: &[u16], request: &Request) -> bool {
         self.usable(zones, request).any(|zone| {
             let limit = request.effective_limit();
-            self.watermark_ok(zone, request.order, Watermark::Ignore, limit)
+            self.watermark_ok(zone, request.order(), Watermark::Ignore, limit)
         })
     }
 
@@ -77,10 +77,10 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         zones: &'a [u16],
         request: &'a Request,
     ) -> impl Iterator<Item = ZoneIndex> + 'a {
-        zones
-            .iter()
-            .map(|&zone| ZoneIndex(zone))
-            .filter(|&zone| !request.only_node || request.node == Some(self.zone(zone).node()))
+        zones.iter().map(|&zone| ZoneIndex(zone)).filter(|&zone| {
+            let node = self.zone(zone).node();
+            !request.is_only_node() || request.preferred_node() == Some(node)
+        })
     }
 
     fn alloc_from(
@@ -92,8 +92,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     ) -> Option<FrameIndex> {
         self.usable(zones, request).filter(|&zone| self.may_take(zone, request, class)).find_map(
             |zone| {
-                let block = self.alloc_in(context, zone, request.order, request.migratetype)?;
-                self.note_numa(context, zones, request, zone, request.order.frames());
+                let block = self.alloc_in(context, zone, request.order(), request.content())?;
+                self.note_numa(context, zones, request, zone, request.order().frames());
                 Some(block)
             },
         )
@@ -105,12 +105,12 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let of = self.zone(zone);
         let limit = request.effective_limit();
         if matches!(self.mode, PcpMode::Auto { .. }) && !of.is_below_high() {
-            if self.watermark_ok(zone, request.order, Watermark::High, limit) {
+            if self.watermark_ok(zone, request.order(), Watermark::High, limit) {
                 return true;
             }
             of.note_below_high();
         }
-        self.watermark_ok(zone, request.order, class, limit)
+        self.watermark_ok(zone, request.order(), class, limit)
     }
 
     fn alloc_in(

@@ -30,8 +30,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let drains_from = if Self::may_merge_late(&request) { 3 } else { 2 };
         loop {
             let class = match round {
-                0 => request.watermark.at_first(),
-                _ => request.watermark,
+                0 => request.depth().at_first(),
+                _ => request.depth(),
             };
             if round >= drains_from {
                 self.drain_all_cpus(context);
@@ -44,7 +44,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 let filled = self.fill_from(context, zone, &request, class, &mut out[count..]);
                 count += filled;
                 if filled > 0 {
-                    let frames = FrameCount::new((filled as u64) << request.order.get());
+                    let frames = FrameCount::new((filled as u64) << request.order().get());
                     self.note_numa(context, zones, &request, zone, frames);
                 }
                 if count == out.len() {
@@ -88,7 +88,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         may_take: impl Fn() -> bool,
         out: &mut [Pfn],
     ) -> usize {
-        let Request { order, migratetype, .. } = *request;
+        let (order, migratetype) = (request.order(), request.content());
         if Y::list(&self.mode, order, migratetype).is_some()
             && let Some(pages) = self.try_lock_here(context, zone)
         {
@@ -132,17 +132,18 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         spare: usize,
         out: &mut [Pfn],
     ) -> usize {
-        let Request { order, migratetype, node, .. } = *request;
+        let (order, migratetype) = (request.order(), request.content());
         let has_to_spare = |&zone: &ZoneIndex| {
             let marks = self.zone(zone).watermarks();
-            let class = request.watermark.at_first();
+            let class = request.depth().at_first();
             let floor = marks.floor(class, request.effective_limit()).unwrap_or(0);
             let spare = (spare as u64).saturating_mul(order.frames().get());
             let enough = floor.saturating_add(spare);
             self.level_against(zone, enough).get() > enough
         };
         let near = zones.iter().map(|&zone| ZoneIndex(zone));
-        let mut near = near.take_while(|&zone| Some(self.zone(zone).node()) == node);
+        let mut near =
+            near.take_while(|&zone| Some(self.zone(zone).node()) == request.preferred_node());
         let Some(zone) = near.find(has_to_spare) else { return 0 };
         if Y::list(&self.mode, order, migratetype).is_none() {
             return 0;
@@ -174,7 +175,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         may_take: impl Fn() -> bool,
         out: &mut [Pfn],
     ) -> usize {
-        let Request { order, migratetype, .. } = *request;
+        let (order, migratetype) = (request.order(), request.content());
         match self.take_many_listed(pages, order, migratetype, out) {
             0 => {
                 self.refill(context.platform, pages, order, migratetype);
@@ -194,7 +195,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         may_take: impl Fn() -> bool,
         out: &mut [Pfn],
     ) -> usize {
-        let Request { order, migratetype, .. } = *request;
+        let (order, migratetype) = (request.order(), request.content());
         let guard = self.lock_zone(context.platform, zone);
         let (mut mode, mut count) = (Mode::default(), 0);
         for slot in out {

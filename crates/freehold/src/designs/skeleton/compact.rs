@@ -44,11 +44,11 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             Ok(pfn) => return Ok(pfn),
             Err(error) => error,
         };
-        if request.order == Order::ZERO {
+        if request.order() == Order::ZERO {
             return Err(error);
         }
         for zone in self.usable(zones, &request) {
-            let order = request.order;
+            let order = request.order();
             if self.lock_zone(context.platform, zone).compaction().is_deferred(order) {
                 continue;
             }
@@ -73,7 +73,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let pfn = self.alloc_slowly(context, zones, request)?;
         if let Some(zone) = self.frames.index_of(pfn).and_then(|block| self.blocks.zone(block)) {
             let guard = self.lock_zone(context.platform, zone);
-            guard.compaction().note_allocation(request.order);
+            guard.compaction().note_allocation(request.order());
         }
         Ok(pfn)
     }
@@ -114,12 +114,12 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 
     fn serves(&self, zone: ZoneIndex, request: &Request) -> bool {
         let limit = request.effective_limit();
-        self.watermark_ok(zone, request.order, request.watermark, limit)
+        self.watermark_ok(zone, request.order(), request.depth(), limit)
     }
 
     /// Whether compaction can help: there is memory to work with, and fragmentation is to blame.
     fn is_suitable(&self, zone: ZoneIndex, request: &Request) -> bool {
-        let Request { order, .. } = *request;
+        let order = request.order();
         let costly = order > COSTLY_ORDER;
         let class = if costly { Watermark::Low } else { Watermark::Min };
         let floor = self.zone(zone).watermarks().floor(class, request.effective_limit());

@@ -111,7 +111,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             context,
             zone,
             owner,
-            order: request.map_or(Order::PAGEBLOCK, |request| request.order),
+            order: request.map_or(Order::PAGEBLOCK, |request| request.order()),
             request,
             captured: None,
             free_at: at.free,
@@ -321,7 +321,8 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         guard: &ZoneGuard<'_, P, Y::Beside<'_>>,
         part: FrameIndex,
     ) -> Option<FrameIndex> {
-        let Request { order, migratetype, watermark, .. } = *self.request?;
+        let (order, migratetype, watermark) =
+            (self.request?.order(), self.request?.content(), self.request?.depth());
         let frames = &self.design.frames;
         let mut larger = order.to(Order::BUDDY_MAX);
         let from = larger.find(|&from| frames.state(part.head(from)).is(Tag::Buddy, from))?;

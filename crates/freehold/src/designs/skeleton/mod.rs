@@ -260,8 +260,8 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
     }
 
     #[inline(always)]
-    fn alloc_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
-        self.take_at_hand(context, request)
+    fn alloc_at_hand(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
+        self.take_at_hand(context, &request)
     }
 
     fn alloc(

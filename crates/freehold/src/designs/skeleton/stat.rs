@@ -127,7 +127,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         frames: FrameCount,
     ) {
         let Some(preferred) = zones.first().map(|&zone| ZoneIndex(zone)) else { return };
-        if self.zone(from).node() == self.zone(preferred).node() && !request.interleaved {
+        if self.zone(from).node() == self.zone(preferred).node() && !request.is_interleaved() {
             return;
         }
         let cpu = context.topology.fold(context.platform.cpu());

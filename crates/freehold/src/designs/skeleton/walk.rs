@@ -54,8 +54,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 let enough = || {
                     let (blocks, limit) =
                         (self.zone(zone).free_blocks(), request.effective_limit());
-                    blocks_of(&blocks, request.order) >= wanted as u64
-                        && self.watermark_ok(zone, request.order, request.watermark, limit)
+                    blocks_of(&blocks, request.order()) >= wanted as u64
+                        && self.watermark_ok(zone, request.order(), request.depth(), limit)
                 };
                 for pageblock in self.pageblocks_of(zone) {
                     if self.merge_late(context.platform, zone, pageblock) > FrameCount::ZERO
@@ -71,7 +71,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 
     /// Whether merging late can help a request.
     pub(super) fn may_merge_late(request: &Request) -> bool {
-        Y::MERGES_LATE && request.order > Order::ZERO
+        Y::MERGES_LATE && request.order() > Order::ZERO
     }
 
     /// Merges frames of a pageblock that were left unmerged; returns how many. Looks without the

@@ -34,7 +34,7 @@ fn marks(word: usize, wanted: impl Fn(u64) -> bool) -> u64 {
 // read-modify-writes, since a user who gives frames back takes marks off without holding it.
 impl<P: Platform> Blocks<P> {
     fn fixed_marks(&self, block: BlockIndex) -> &P::U64 {
-        &self.records.get(block.index()).fixed
+        &self.twins.first().get(block.index()).fixed
     }
 
     /// Frames of a word that may hold content that cannot move, if somebody uses them.

@@ -1,11 +1,15 @@
-//! Which frames belong to the same allocation: how blocks are joined, and claimed by whoever frees
+//! Which frames belong to the same allocation: how blocks are joined, and claimed by those who free
 //! them or parts of them.
+//!
+//! An allocation that goes on behind a word has all of that word: blocks of more than a word begin
+//! with one, and when a part of a word is claimed, what was behind the word begins an allocation of
+//! its own. No block that can still be freed as one is torn by that: it would have all of the word.
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{BlockIndex, Blocks, FRAMES, TAILS};
+use super::{BlockIndex, Blocks, TAILS, WORDS};
 use crate::Error;
-use crate::designs::freehold::runs::{Run, WORD_FRAMES};
+use crate::designs::freehold::runs::Run;
 use crate::platform::{Platform, Word};
 
 impl<P: Platform> Blocks<P> {
@@ -14,10 +18,14 @@ impl<P: Platform> Blocks<P> {
     pub(in super::super) fn join(&self, run: Run) {
         let mut inner = run.mask() & !(1 << run.bit);
         for word in run.words() {
-            if inner != 0 {
-                // Relaxed: whoever frees it got it from whoever allocated it. An atomic step,
-                // since others may change marks of other frames.
-                self.maps.get::<TAILS>(word).fetch_or(inner, Relaxed);
+            let tails = self.map::<TAILS>(word);
+            // Relaxed: whoever frees it got it from whoever allocated it.
+            if run.mask() == !0 {
+                // All of the word is one block: no other marks in it can change meanwhile.
+                tails.store(inner, Relaxed);
+            } else if inner != 0 {
+                // An atomic step, since others may change marks of other frames.
+                tails.fetch_or(inner, Relaxed);
             }
             inner = run.mask();
         }
@@ -27,7 +35,7 @@ impl<P: Platform> Blocks<P> {
     pub(in super::super) fn join_all(&self, block: BlockIndex) {
         for (nth, word) in block.words().enumerate() {
             // Relaxed: as in `join`.
-            self.maps.get::<TAILS>(word).fetch_or(if nth == 0 { !1 } else { !0 }, Relaxed);
+            self.map::<TAILS>(word).fetch_or(if nth == 0 { !1 } else { !0 }, Relaxed);
         }
     }
 
@@ -47,22 +55,28 @@ impl<P: Platform> Blocks<P> {
                 // Of two that race, whoever has the first word goes on, so this is rare.
                 for word in first..word {
                     let cleared = if word == first { !(1 << run.bit) } else { !0 };
-                    self.maps.get::<TAILS>(word).fetch_or(cleared, Relaxed);
+                    self.map::<TAILS>(word).fetch_or(cleared, Relaxed);
                 }
                 return Err(Error::WrongOrder);
             }
         }
-        let behind = run.frame() + run.order.frames().get() as u32;
-        if !behind.is_multiple_of(FRAMES) && behind.is_multiple_of(WORD_FRAMES) {
-            self.unjoin(behind as usize / WORD_FRAMES as usize, 0, 1);
-        }
+        self.begin_behind(run.word as usize + run.words().count() - 1);
         Ok(())
+    }
+
+    /// Has an allocation begin behind a word, if none does there. Some frames of the word have just
+    /// been claimed.
+    pub(in super::super) fn begin_behind(&self, word: usize) {
+        let behind = word + 1;
+        if !behind.is_multiple_of(WORDS) && self.tails(behind) & 1 == 1 {
+            self.unjoin(behind, 0, 1);
+        }
     }
 
     /// Clears marks of a word if all of `needed` are set; says whether they were. Marks of frames
     /// that are no memory do not count.
     pub(in super::super) fn unjoin(&self, word: usize, needed: u64, clear: u64) -> bool {
-        let (tails, holes) = (self.maps.get::<TAILS>(word), self.holes(word));
+        let (tails, holes) = (self.map::<TAILS>(word), self.holes(word));
         let clear = clear & !holes;
         let mut before = self.tails(word);
         while before & !holes & needed == needed {

@@ -1,0 +1,183 @@
+//! A word of a pageblock, looked up once: what the fast paths go by.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use super::{BlockIndex, Blocks, FRAMES, FREE, Maps, REMOTE, Record, TAILS, WORDS};
+use crate::designs::freehold::runs::{WORD_FRAMES, ones};
+use crate::designs::freehold::state::State;
+use crate::memmap::block::ZoneIndex;
+use crate::platform::{Platform, Word};
+use crate::units::Pfn;
+
+/// A frame, the record of its pageblock, and the bitmaps of that: one comparison with the length of
+/// the tables serves for all that is read and written of them.
+///
+/// Orderings are those of the functions of the same names of [`Blocks`].
+pub(in super::super) struct Spot<'a, P: Platform> {
+    record: &'a Record<P>,
+    maps: &'a Maps<P>,
+    /// The place of the frame.
+    frame: u32,
+}
+
+impl<P: Platform> Blocks<P> {
+    /// Looks up a frame, if the tables span it.
+    #[inline(always)]
+    pub(in super::super) fn spot_of(&self, pfn: Pfn) -> Option<Spot<'_, P>> {
+        let offset = pfn.get().wrapping_sub(self.first.get());
+        let (record, maps) = self.twins.try_get((offset / u64::from(FRAMES)) as usize)?;
+        // The tables span fewer than 2^32 frames.
+        Some(Spot { record, maps, frame: offset as u32 })
+    }
+
+    /// Looks up the first frame of a word, if there is one.
+    #[inline(always)]
+    pub(in super::super) fn spot_of_word(&self, word: u32) -> Option<Spot<'_, P>> {
+        let (record, maps) = self.twins.try_get(word as usize / WORDS)?;
+        Some(Spot { record, maps, frame: word.wrapping_mul(WORD_FRAMES) })
+    }
+
+    /// Looks up the first frame of a pageblock, if there is one.
+    #[inline(always)]
+    pub(in super::super) fn spot_of_block(&self, block: BlockIndex) -> Option<Spot<'_, P>> {
+        self.spot_of_word(block.0.wrapping_mul(WORDS as u32))
+    }
+}
+
+impl<P: Platform> Spot<'_, P> {
+    #[inline(always)]
+    fn word<const MAP: usize>(&self) -> &P::U64 {
+        self.maps.word::<MAP>((self.frame / WORD_FRAMES) as usize)
+    }
+
+    /// The place of the frame.
+    #[inline(always)]
+    pub(in super::super) fn frame(&self) -> u32 {
+        self.frame
+    }
+
+    /// The pageblock.
+    #[inline(always)]
+    pub(in super::super) fn block(&self) -> BlockIndex {
+        BlockIndex::of_frame(self.frame)
+    }
+
+    /// The bits of a block of `order`, at most that of a word, that begins at the frame.
+    #[inline(always)]
+    pub(in super::super) fn mask(&self, order: u8) -> u64 {
+        ones(order) << (self.frame % WORD_FRAMES)
+    }
+
+    #[inline(always)]
+    pub(in super::super) fn zone(&self) -> ZoneIndex {
+        ZoneIndex(self.record.zone.load(Relaxed) as u16)
+    }
+
+    #[inline(always)]
+    pub(in super::super) fn state(&self) -> State {
+        State(self.record.state.load(Acquire))
+    }
+
+    /// Changes the state if it is as it was; says whether.
+    #[inline(always)]
+    pub(in super::super) fn try_change(&self, before: State, after: State) -> bool {
+        self.record.state.compare_exchange(before.0, after.0, AcqRel, Relaxed).is_ok()
+    }
+
+    /// As [`Blocks::replace`], where the pageblock is not pending.
+    #[inline(always)]
+    pub(in super::super) fn set_state(&self, state: State) {
+        self.record.state.store(state.0, Release);
+    }
+
+    #[inline(always)]
+    pub(in super::super) fn free(&self) -> u64 {
+        self.word::<FREE>().load(Relaxed)
+    }
+
+    #[inline(always)]
+    pub(in super::super) fn set_free(&self, free: u64) {
+        self.word::<FREE>().store(free, Relaxed);
+    }
+
+    #[inline(always)]
+    pub(in super::super) fn remote(&self) -> u64 {
+        self.word::<REMOTE>().load(Acquire)
+    }
+
+    /// Frees frames of the word that others hold, if what was freed so is still as it was seen;
+    /// says whether.
+    #[inline(always)]
+    pub(in super::super) fn try_free_remotely(&self, seen: u64, mask: u64) -> bool {
+        self.word::<REMOTE>().compare_exchange(seen, seen | mask, AcqRel, Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    fn tails(&self) -> u64 {
+        self.word::<TAILS>().load(Relaxed)
+    }
+
+    /// Whether the frame is an allocation of its own, and not free as far as can be seen: a hint
+    /// to all but the holder.
+    #[inline(always)]
+    pub(in super::super) fn is_single_in_use(&self) -> bool {
+        let tails = self.tails();
+        // What was freed remotely before what is free: see `Blocks::free_or_remote`.
+        let not_so = tails | tails >> 1 | self.remote() | self.free();
+        not_so >> (self.frame % WORD_FRAMES) & 1 == 0
+    }
+
+    /// Claims a block of one word as [`Blocks::claim`] does, if it is an allocation and no part of
+    /// a larger one; says whether it was.
+    #[inline(always)]
+    pub(in super::super) fn try_claim(&self, mask: u64) -> bool {
+        let (tails, inner) = (self.tails(), mask & (mask << 1));
+        // A block that is all of the word may go on behind it; others cannot: see `tails`.
+        let is_exact =
+            tails & (mask | mask << 1) == inner && (mask != !0 || !self.goes_on_behind());
+        is_exact
+            && self
+                .word::<TAILS>()
+                // Relaxed: as in `Blocks::unjoin`.
+                .compare_exchange(tails, tails & !inner, Relaxed, Relaxed)
+                .is_ok()
+    }
+
+    /// Whether an allocation goes on behind the word.
+    fn goes_on_behind(&self) -> bool {
+        let behind = (self.frame / WORD_FRAMES) as usize + 1;
+        // Relaxed: as for `Blocks::tails`.
+        !behind.is_multiple_of(WORDS) && self.maps.word::<TAILS>(behind).load(Relaxed) & 1 == 1
+    }
+
+    /// Takes free frames of the word, which make up a block. The caller holds the pageblock, and
+    /// has seen `free`.
+    #[inline(always)]
+    pub(in super::super) fn take(&self, free: u64, mask: u64) {
+        self.set_free(free & !mask);
+        let (tails, inner) = (self.word::<TAILS>(), mask & (mask << 1));
+        match mask {
+            // Relaxed: as in `Blocks::join`. All of the word is one block, so no other marks in it
+            // can change at the same time.
+            u64::MAX => tails.store(inner, Relaxed),
+            _ => {
+                tails.fetch_or(inner, Relaxed);
+            }
+        }
+    }
+
+    /// Frees frames of the word, which their user has claimed, in the bitmap of a pageblock that a
+    /// slot has listed, whose lock the caller has: `state` is that of the pageblock. Says whether
+    /// that was all there is to do; otherwise a frame is free already, or the pageblock may become
+    /// whole, and nothing has changed.
+    #[inline(always)]
+    pub(in super::super) fn try_free_here(&self, state: State, mask: u64) -> bool {
+        let free = self.free();
+        let after = free | mask;
+        let usual = free & mask == 0 && (after != !0 || state.is_current());
+        if usual {
+            self.set_free(after);
+        }
+        usual
+    }
+}
