@@ -10,7 +10,7 @@ use core::cell::Cell;
 use freehold::CpuId;
 use freehold::platform::{LockClass, Platform, RawLock, Scalar, SharedCell, Word};
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use loom::sync::atomic::Ordering::{self, Acquire, Relaxed, Release, SeqCst};
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 loom::thread_local! {
@@ -31,6 +31,15 @@ const fn ordering<const ACQUIRES: bool>(order: Ordering) -> Ordering {
     if ACQUIRES { order } else { Relaxed }
 }
 
+/// Loom takes sequentially consistent accesses for acquiring and releasing ones. What is said of
+/// two words, each of which is changed by one thread and then the other one read, holds if there is
+/// a fence between the two: behind a change and before a read.
+fn fence_if_total<const ACQUIRES: bool>(order: Ordering) {
+    if ACQUIRES && order == SeqCst {
+        loom::sync::atomic::fence(SeqCst);
+    }
+}
+
 macro_rules! words {
     ($($atomic:ident: $int:ty),*) => {$(
         impl<const ATOMIC: bool, const ACQUIRES: bool> LoomWord<$atomic, ATOMIC, ACQUIRES> {
@@ -42,7 +51,9 @@ macro_rules! words {
                 after: impl Fn($int) -> $int,
             ) -> $int {
                 if ATOMIC {
-                    return in_one(&self.0, ordering::<ACQUIRES>(order));
+                    let before = in_one(&self.0, ordering::<ACQUIRES>(order));
+                    fence_if_total::<ACQUIRES>(order);
+                    return before;
                 }
                 let before = self.0.load(Relaxed);
                 self.0.store(after(before), Relaxed);
@@ -57,6 +68,7 @@ macro_rules! words {
                 LoomWord($atomic::new(value))
             }
             fn load(&self, order: Ordering) -> $int {
+                fence_if_total::<ACQUIRES>(order);
                 self.0.load(ordering::<ACQUIRES>(order))
             }
             fn store(&self, value: $int, order: Ordering) {
@@ -78,9 +90,14 @@ macro_rules! words {
             fn compare_exchange(
                 &self, current: $int, new: $int, success: Ordering, failure: Ordering,
             ) -> Result<$int, $int> {
-                let [success, failure] = [success, failure].map(ordering::<ACQUIRES>);
                 if ATOMIC {
-                    return self.0.compare_exchange(current, new, success, failure);
+                    fence_if_total::<ACQUIRES>(failure);
+                    let [on_success, on_failure] = [success, failure].map(ordering::<ACQUIRES>);
+                    let result = self.0.compare_exchange(current, new, on_success, on_failure);
+                    if result.is_ok() {
+                        fence_if_total::<ACQUIRES>(success);
+                    }
+                    return result;
                 }
                 let value = self.0.load(Relaxed);
                 if value != current {

@@ -7,7 +7,7 @@ use core::num::NonZeroU64;
 
 use super::Freehold;
 use super::blocks::Spot;
-use super::runs::{WORD_ORDER, starts};
+use super::runs::{WORD_FRAMES, WORD_ORDER, starts};
 use super::slot::{For, Hot, Slot};
 use crate::designs::{Context, Design};
 use crate::platform::Platform;
@@ -111,11 +111,15 @@ impl<P: Platform> Freehold<P> {
         if order == Order::ZERO || order.get() > WORD_ORDER {
             return None;
         }
-        let spot =
-            self.blocks.spot_of_word(slot.hot.current(For::Runs, request.content_index()))?;
-        let free = spot.free();
-        let bit = NonZeroU64::new(starts(free, order.get()))?.trailing_zeros();
-        spot.take(free, spot.mask(order.get()) << bit);
+        let (order, type_index) = (order.get(), request.content_index());
+        let mut spot = self.blocks.spot_of_word(slot.hot.current(For::Runs, type_index))?;
+        let mut places = starts(spot.free(), order);
+        if places == 0 {
+            (spot, places) = spot.word_with_run(order)?;
+            slot.hot.set_current(For::Runs, type_index, spot.frame() / WORD_FRAMES);
+        }
+        let bit = places.trailing_zeros();
+        spot.take(spot.free(), spot.mask(order) << bit);
         Some(spot.frame() + bit)
     }
 

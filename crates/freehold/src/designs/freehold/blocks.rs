@@ -14,7 +14,7 @@
 //! Which frames are free is thus known from 3 bits a frame and half a cache line a pageblock, and
 //! neither free frames nor records of frames are ever touched.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use super::runs::{Run, WORD_FRAMES, WORD_ORDER, starts};
 use super::state::{Holder, State};
@@ -237,8 +237,10 @@ impl<P: Platform> Blocks<P> {
         let mut before = self.state(block);
         loop {
             let Some(after) = change(before) else { return Err(before) };
-            // Acquire: from the last holder. Release: for whoever sees the new state.
-            match state.compare_exchange(before.0, after.0, AcqRel, Acquire) {
+            // Acquire: from the last holder. Release: for whoever sees the new state. SeqCst: the
+            // change may say that the pageblock is no longer cared for, and a failure may be the
+            // look of one who has freed a frame; see `hold`.
+            match state.compare_exchange(before.0, after.0, SeqCst, SeqCst) {
                 Ok(_) => return Ok(before),
                 Err(now) => before = State(now),
             }
@@ -360,24 +362,25 @@ impl<P: Platform> Blocks<P> {
     /// Frees frames of a pageblock that others hold; returns those that had been freed already.
     #[inline]
     pub(super) fn free_remotely(&self, word: usize, mask: u64) -> u64 {
-        // Release: whoever harvests the frames is ordered behind what was done with them. Acquire:
-        // pairs with `harvest`, so that a look at the state that follows is not older than the
-        // last harvest; see `notify`.
-        self.map::<REMOTE>(word).fetch_or(mask, AcqRel)
+        // Release: whoever harvests the frames is ordered behind what was done with them. SeqCst:
+        // for the look at the state that follows; see `hold`.
+        self.map::<REMOTE>(word).fetch_or(mask, SeqCst)
     }
 
-    /// Moves frames that others have freed to the free ones. The caller holds the pageblock.
-    ///
-    /// With `last`, it is the last look before the caller no longer cares for the pageblock, and so
-    /// has to be a read-modify-write of every word: whoever frees a frame after it acquires from it
-    /// and sees the state that was written before.
-    pub(super) fn harvest(&self, block: BlockIndex, last: bool) -> Harvest {
+    /// The state of a pageblock, for the look that follows a step on a remote bitmap.
+    #[inline(always)]
+    pub(super) fn state_after_step(&self, block: BlockIndex) -> State {
+        // SeqCst: see `hold`.
+        State(self.twins.first().get(block.index()).state.load(SeqCst))
+    }
+
+    /// Moves frames that others have freed to the free ones. The caller holds the pageblock. If it
+    /// has just said in the state that it no longer cares for it, this is the last look.
+    pub(super) fn harvest(&self, block: BlockIndex) -> Harvest {
         let mut found = Harvest::default();
         for word in block.words() {
-            let remote = match last {
-                true => self.map::<REMOTE>(word).fetch_or(0, AcqRel),
-                false => self.remote(word),
-            };
+            // SeqCst: it may be the last look; see `hold`.
+            let remote = self.map::<REMOTE>(word).load(SeqCst);
             let freed = remote & !self.tails(word);
             if freed != 0 {
                 let free = self.free(word);
@@ -393,12 +396,12 @@ impl<P: Platform> Blocks<P> {
     }
 
     /// Whether others have freed frames of a pageblock that the caller has just given up: the last
-    /// look, for which see `harvest`.
+    /// look.
     pub(super) fn has_remote(&self, block: BlockIndex) -> bool {
-        block.words().fold(false, |found, word| {
-            // Acquire and release: as in `harvest`.
-            let remote = self.map::<REMOTE>(word).fetch_or(0, AcqRel);
-            found | (remote & !self.tails(word) != 0)
+        block.words().any(|word| {
+            // SeqCst: see `hold`.
+            let remote = self.map::<REMOTE>(word).load(SeqCst);
+            remote & !self.tails(word) != 0
         })
     }
 
@@ -407,7 +410,7 @@ impl<P: Platform> Blocks<P> {
     pub(super) fn forget_remote(&self, block: BlockIndex) -> u32 {
         let forget = |word| match self.remote(word) {
             0 => 0,
-            // Acquire and release: as in `harvest`.
+            // Acquire: from whoever freed them. Release: for whoever frees one of them once more.
             _ => self.map::<REMOTE>(word).swap(0, AcqRel).count_ones(),
         };
         block.words().map(forget).sum()
@@ -441,7 +444,7 @@ impl<P: Platform> Blocks<P> {
         // What marks them as freed is set already. The second step changes nothing, but is ordered
         // against the last look of the holder as that of a remote free is.
         self.map::<TAILS>(word).fetch_and(!mask, AcqRel);
-        self.map::<REMOTE>(word).fetch_or(0, AcqRel);
+        self.map::<REMOTE>(word).fetch_or(0, SeqCst);
     }
 
     /// Whether all frames of a pageblock are free.

@@ -82,7 +82,7 @@ impl<P: Platform> Freehold<P> {
             return false;
         }
         // The step first, then the look: see `hold`.
-        if !spot.state().is_cared_for() {
+        if !spot.state_after_step().is_cared_for() {
             self.notify(spot.block());
         }
         if spot.free() | remote | mask == !0 {
@@ -304,7 +304,7 @@ impl<P: Platform> Freehold<P> {
             return Ok(false);
         }
         // It was held by nobody and is not listed yet, so whoever had it last may rely on us.
-        self.gather_last(&guard, block);
+        self.gather(&guard, block);
         self.shelve(&guard, block);
         // If it is not held any more, it was whole.
         self.free_held(&guard, word..word + 1, mask)

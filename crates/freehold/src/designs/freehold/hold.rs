@@ -8,26 +8,30 @@
 //! danger is that this somebody has looked for the last time just before.
 //!
 //! Nobody cares for a pageblock in use frame by frame that is neither listed nor pending, nor held
-//! by a walker. Whoever makes it so says so in the state first, and then looks for the last time,
-//! by a read-modify-write of each word. There are four such steps: a walker gives the pageblock up
+//! by a walker. Whoever makes it so says so in the state first, and then looks at the words of the
+//! remote bitmap for the last time. There are four such steps: a walker gives the pageblock up
 //! ([`Freehold::release`]), a slot puts it aside ([`Freehold::put_aside`]), it ceases to be pending
-//! ([`Freehold::take_pending`]), and a slot adopts it for a free ([`Freehold::gather_last`] in
-//! `free_adopting`). Take any word, and the two steps on it, the freer's and the last look. Either
-//! the freer's comes first: then the last look finds the frame. Or the last look comes first: then
-//! the freer's step acquires from it, sees all that happened before, and so finds the state in
-//! which nobody cares, or a later one; and then it is the freer who says that the pageblock is
-//! pending, or becomes its holder.
+//! ([`Freehold::take_pending`]), and a slot adopts it for a free ([`Freehold::gather`] in
+//! `free_adopting`). A freer does the same the other way round: it sets its bits in a word first,
+//! and then looks at the state.
+//!
+//! All four, the change of the state, the last look, the freer's step and its look, are sequentially
+//! consistent, so there is one order of all of them. If the freer's step comes before the last look
+//! at its word, the last look finds the frame. If it comes after that, it comes after the change of
+//! the state too, and so does the freer's look, which then finds the state in which nobody cares, or
+//! a later one; and it is the freer who says that the pageblock is pending, or becomes its holder.
+//! (What takes this much is Dekker's pattern: two writes, each followed by a look at the other.
+//! Acquire and release would let both looks be too old.)
 //!
 //! A last look that finds a frame in a pageblock that somebody else holds by then has nothing left
 //! to do: a walker is yet to give it up, and a slot has adopted it, and will look once more, either
-//! at once or when it is no longer listed. A plain load would not do for the last look, even one
-//! that acquires: it and the freer's look at the state might both be too old.
+//! at once or when it is no longer listed.
 //!
 //! `tests/freehold_loom.rs` has models of all these steps, which fail without the last look; but
 //! for the adoption, where it matters only if somebody frees a frame twice at the same time.
 
 use super::Freehold;
-use super::blocks::{BlockIndex, FRAMES, Harvest};
+use super::blocks::{BlockIndex, FRAMES};
 use super::guard::SlotGuard;
 use super::slot::{Fill, PendingStack, SCARCE_MAX};
 use super::state::{Holder, Use};
@@ -49,7 +53,7 @@ impl<P: Platform> Freehold<P> {
     pub(super) fn release(&self, block: BlockIndex) {
         let (zone, bit) = (self.zone(self.blocks.zone(block)), self.bit(block));
         loop {
-            let found = self.blocks.harvest(block, false);
+            let found = self.blocks.harvest(block);
             zone.note_direct_free(found.frames);
             zone.note_doubles(found.doubles);
             zone.add_free(found.frames);
@@ -107,14 +111,18 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Marks a whole pageblock that the caller has for itself alone as in use frame by frame, for
-    /// content of a type, and as held by `holder`. What others have freed of it is forgotten: its
-    /// frames were free already, so these were freed twice at the same time. Left alone, they would
-    /// be free while in use.
+    /// content of a type, and as held by `holder`, which is about to take frames from it. What
+    /// others have freed of it is forgotten: its frames were free already, so these were freed twice
+    /// at the same time. Left alone, they would be free while in use.
     pub(super) fn mark_split(&self, block: BlockIndex, holder: Holder, migratetype: MigrateType) {
         self.zone(self.blocks.zone(block)).note_doubles(self.blocks.forget_remote(block));
-        self.blocks.update(block, |state| {
+        self.blocks.replace(block, |state| {
             let state = state.used(Use::Split, Order::ZERO).of_type(migratetype);
-            state.held_by(holder).listed(false)
+            let state = state.held_by(holder).listed(false);
+            match holder {
+                Holder::Cpu(_) => state.current(),
+                _ => state,
+            }
         });
     }
 
@@ -149,6 +157,7 @@ impl<P: Platform> Freehold<P> {
         }
         if let Holder::Cpu(_) = holder {
             self.set_fixed_for(block, migratetype);
+            self.zone(self.blocks.zone(block)).note_kept();
         }
         self.mark_split(block, holder, migratetype);
     }
@@ -163,7 +172,7 @@ impl<P: Platform> Freehold<P> {
 
     /// Sees to it that somebody will look at what was freed remotely in a pageblock.
     pub(super) fn notify(&self, block: BlockIndex) {
-        let mut state = self.blocks.state(block);
+        let mut state = self.blocks.state_after_step(block);
         loop {
             if !state.is_split() || state.is_listed() || state.is_pending() {
                 return;
@@ -172,7 +181,7 @@ impl<P: Platform> Freehold<P> {
                 // It will look when it gives the pageblock up.
                 Holder::Walker => return,
                 Holder::Nobody if self.hold(block) => return self.release(block),
-                Holder::Nobody => state = self.blocks.state(block),
+                Holder::Nobody => state = self.blocks.state_after_step(block),
                 Holder::Cpu(cpu) => {
                     let pending = |now: super::state::State| (now == state).then(|| now.pending());
                     match self.blocks.try_update(block, pending) {
@@ -215,7 +224,7 @@ impl<P: Platform> Freehold<P> {
                 continue;
             }
             // It is aside now: this may be the last look.
-            self.gather_last(guard, block);
+            self.gather(guard, block);
             self.shelve(guard, block);
         }
     }
@@ -236,23 +245,14 @@ impl<P: Platform> Freehold<P> {
         self.notify(block);
     }
 
-    /// Harvests a pageblock of a slot that somebody will look at again.
-    pub(super) fn gather(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
-        self.note_harvest(guard, self.blocks.harvest(block, false));
-    }
-
-    /// Harvests a pageblock of a slot that is neither listed nor pending any more, so that nobody
-    /// may look at it again; says whether it found frames.
-    pub(super) fn gather_last(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) -> bool {
-        let found = self.blocks.harvest(block, true);
-        self.note_harvest(guard, found);
-        found.frames > 0
-    }
-
-    fn note_harvest(&self, guard: &SlotGuard<'_, P>, found: Harvest) {
+    /// Harvests a pageblock of a slot; says whether it found frames. If it is neither listed nor
+    /// pending any more, this is the last look.
+    pub(super) fn gather(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) -> bool {
+        let found = self.blocks.harvest(block);
         if found.doubles > 0 {
             guard.slot.note_doubles(found.doubles);
         }
+        found.frames > 0
     }
 
     /// Puts a pageblock of a slot where it belongs, by its free frames, if it has any. It is not
@@ -273,7 +273,7 @@ impl<P: Platform> Freehold<P> {
     /// last. If it has some again, it is listed.
     pub(super) fn put_aside(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) -> bool {
         self.blocks.update(block, |state| state.listed(false));
-        let found = self.gather_last(guard, block);
+        let found = self.gather(guard, block);
         if found {
             self.blocks.update(block, |state| state.listed(true));
         }

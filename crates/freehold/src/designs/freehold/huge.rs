@@ -242,7 +242,7 @@ impl<P: Platform> Freehold<P> {
     /// belong to one allocation. If it is isolated, it is held from now on.
     fn end_part(&self, block: BlockIndex) {
         // What was freed twice just before it was handed out would look like no memory.
-        let found = self.blocks.harvest(block, false);
+        let found = self.blocks.harvest(block);
         self.zone(self.blocks.zone(block)).note_doubles(found.doubles);
         for word in block.words() {
             self.blocks.set_free(word, 0);

@@ -111,7 +111,7 @@ impl<P: Platform> Freehold<P> {
 
     /// Harvests an isolated pageblock in use frame by frame.
     pub(super) fn collect(&self, block: BlockIndex) {
-        let found = self.blocks.harvest(block, false);
+        let found = self.blocks.harvest(block);
         let zone = self.zone(self.blocks.zone(block));
         zone.note_direct_free(found.frames);
         zone.note_doubles(found.doubles);

@@ -73,7 +73,7 @@ impl<P: Platform> Freehold<P> {
     /// Takes single frames from the pageblock that larger blocks were taken from so far.
     fn refill_from_runs(&self, guard: &SlotGuard<'_, P>, migratetype: MigrateType) -> bool {
         let Some(block) = guard.slot.current_block(For::Runs, migratetype) else { return false };
-        guard.slot.hot.set_current(For::Runs, migratetype, NO_WORD);
+        guard.slot.hot.set_current(For::Runs, migratetype.index(), NO_WORD);
         self.gather(guard, block);
         if self.set_current(guard, block, migratetype) {
             return true;
@@ -92,7 +92,7 @@ impl<P: Platform> Freehold<P> {
         if self.set_current(guard, block, migratetype) {
             return true;
         }
-        guard.slot.hot.set_current(For::Singles, migratetype, NO_WORD);
+        guard.slot.hot.set_current(For::Singles, migratetype.index(), NO_WORD);
         !self.put_aside(guard, block) && self.set_current(guard, block, migratetype)
     }
 
@@ -106,7 +106,7 @@ impl<P: Platform> Freehold<P> {
     ) -> bool {
         let word = block.words().find(|&word| self.blocks.free(word) != 0);
         let Some(word) = word else { return false };
-        guard.slot.hot.set_current(For::Singles, migratetype, word as u32);
+        guard.slot.hot.set_current(For::Singles, migratetype.index(), word as u32);
         self.note_current(guard, block);
         true
     }
@@ -222,7 +222,7 @@ impl<P: Platform> Freehold<P> {
         let (order, migratetype) = (request.order(), request.content());
         let current = guard.slot.current_block(For::Runs, migratetype);
         if let Some(run) = current.and_then(|block| self.take_run_in(block, order)) {
-            guard.slot.hot.set_current(For::Runs, migratetype, run.word);
+            guard.slot.hot.set_current(For::Runs, migratetype.index(), run.word);
             return Some(run.frame());
         }
         if let Some(block) = current {
@@ -291,7 +291,7 @@ impl<P: Platform> Freehold<P> {
         }
         let run = self.take_run_in(block, order);
         let word = run.map_or(block.words().start as u32, |run| run.word);
-        guard.slot.hot.set_current(For::Runs, migratetype, word);
+        guard.slot.hot.set_current(For::Runs, migratetype.index(), word);
         self.note_current(guard, block);
         run.map(Run::frame)
     }

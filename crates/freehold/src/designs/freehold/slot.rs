@@ -142,9 +142,9 @@ impl<P: Platform> Hot<P> {
 
     /// For the holder of the lock.
     #[inline(always)]
-    pub(super) fn set_current(&self, what: For, migratetype: MigrateType, word: u32) {
+    pub(super) fn set_current(&self, what: For, type_index: usize, word: u32) {
         // Relaxed: as above.
-        self.current[what as usize][migratetype.index()].store(word, Relaxed);
+        self.current[what as usize][type_index % TYPES].store(word, Relaxed);
     }
 
     /// Counts frames that the slot's CPU took out of it. For whoever holds the lock.
@@ -434,7 +434,7 @@ impl<P: Platform> Slot<'_, P> {
         let of = state.migratetype();
         let is_there = |&what: &For| self.current_block(what, of) == Some(block);
         if let Some(what) = For::ALL.into_iter().find(is_there) {
-            self.hot.set_current(what, of, NO_WORD);
+            self.hot.set_current(what, of.index(), NO_WORD);
         }
     }
 }

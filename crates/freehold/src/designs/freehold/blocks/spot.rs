@@ -1,9 +1,9 @@
 //! A word of a pageblock, looked up once: what the fast paths go by.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use super::{BlockIndex, Blocks, FRAMES, FREE, Maps, REMOTE, Record, TAILS, WORDS};
-use crate::designs::freehold::runs::{WORD_FRAMES, ones};
+use crate::designs::freehold::runs::{WORD_FRAMES, ones, starts};
 use crate::designs::freehold::state::State;
 use crate::memmap::block::ZoneIndex;
 use crate::platform::{Platform, Word};
@@ -78,6 +78,12 @@ impl<P: Platform> Spot<'_, P> {
         State(self.record.state.load(Acquire))
     }
 
+    /// For the look that follows a step on the remote bitmap.
+    #[inline(always)]
+    pub(in super::super) fn state_after_step(&self) -> State {
+        State(self.record.state.load(SeqCst))
+    }
+
     /// Changes the state if it is as it was; says whether.
     #[inline(always)]
     pub(in super::super) fn try_change(&self, before: State, after: State) -> bool {
@@ -109,7 +115,20 @@ impl<P: Platform> Spot<'_, P> {
     /// says whether.
     #[inline(always)]
     pub(in super::super) fn try_free_remotely(&self, seen: u64, mask: u64) -> bool {
-        self.word::<REMOTE>().compare_exchange(seen, seen | mask, AcqRel, Relaxed).is_ok()
+        self.word::<REMOTE>().compare_exchange(seen, seen | mask, SeqCst, Relaxed).is_ok()
+    }
+
+    /// A word of the pageblock with a free block of `order`, at most that of a word, the lowest; and
+    /// the places of such blocks in it.
+    #[inline(always)]
+    pub(in super::super) fn word_with_run(&self, order: u8) -> Option<(Self, u64)> {
+        let block = self.frame & !(FRAMES - 1);
+        (0..WORDS).find_map(|word| {
+            // Relaxed: as for `Blocks::free`.
+            let places = starts(self.maps.word::<FREE>(word).load(Relaxed), order);
+            let frame = block + word as u32 * WORD_FRAMES;
+            (places != 0).then_some((Spot { frame, ..*self }, places))
+        })
     }
 
     #[inline(always)]
