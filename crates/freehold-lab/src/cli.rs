@@ -383,6 +383,12 @@ pub(crate) struct RaceArgs {
     #[arg(long, value_name = "N", default_value_t = 32768, value_parser = within(64..=1 << 22))]
     pub(crate) frames: usize,
 
+    /// How much memory contestants manage, as a multiple of what all threads hold; several
+    /// multiples, separated by commas, are raced one after the other.
+    #[arg(long, value_name = "X", value_delimiter = ',', default_value = "1.5,16")]
+    #[arg(value_parser = multiple_of_memory)]
+    pub(crate) memory: Vec<f64>,
+
     /// How many milliseconds a turn takes, in whole passes over the frames, of which there is at
     /// least one.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = within(0..=10_000))]
@@ -396,6 +402,15 @@ pub(crate) struct RaceArgs {
 /// Understands a number within a range.
 fn within(range: RangeInclusive<u64>) -> impl TypedValueParser<Value = usize> {
     clap::value_parser!(u64).range(range).map(|number| number as usize)
+}
+
+/// Understands how much memory there is to be, of which designs keep some back.
+fn multiple_of_memory(text: &str) -> Result<f64, String> {
+    const RANGE: RangeInclusive<f64> = 1.5..=1000.0;
+    let multiple: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    let (least, most) = (RANGE.start(), RANGE.end());
+    let problem = || format!("{text} is not in {least}..={most}");
+    RANGE.contains(&multiple).then_some(multiple).ok_or_else(problem)
 }
 
 const RACE_HELP: &str = "\

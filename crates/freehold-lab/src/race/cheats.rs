@@ -131,7 +131,7 @@ fn raced(cheat: Cheat, bench: BenchName, threads: usize) -> Result<(), Failure> 
     let crew = Crew::new(&cpus[..threads]).unwrap();
     // As one thread in the beginning, so that a stack for each thread is not found out by that.
     let entered = Entered::new(Stack::new(cheat), 1, &crew)?;
-    entered.run(&crew, Course { bench, threads, frames: 1024 }, 20, 0.0)?;
+    entered.run(&crew, Course { bench, threads, frames: 1024, memory: 1.5 }, 20, 0.0)?;
     entered.check_all_back(&crew)
 }
 
