@@ -375,7 +375,7 @@ pub(crate) struct RaceArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) threads: Vec<u32>,
 
-    /// How often everybody takes their turn.
+    /// How often every contestant takes its turn.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = within(1..=1000))]
     pub(crate) rounds: usize,
 
@@ -415,14 +415,15 @@ fn multiple_of_memory(text: &str) -> Result<f64, String> {
 
 const RACE_HELP: &str = "\
 Contestants take turns, round by round; figures are medians over the rounds, and ratios are taken
-within a round. Outside of what is timed, a referee sees to it that no frame is handed out twice,
-that none is made up, and that all come back. A contestant that fails is reported, and the exit code
-is 1.
+within a round: to freehold, and to the best peer, the fastest contestant of a row that is not one
+of Freehold's own. The last lines count the rows that freehold has won, tied and lost. Outside of
+what is timed, a referee sees to it that no frame is handed out twice, that none is made up, and
+that all come back. A contestant that fails is reported, and the exit code is 1.
 
 Examples:
-  freehold race                                all benches, all contestants: a minute
+  freehold race                                all benches, all contestants: five minutes
   freehold race pair fill --threads 2 --json   two benches, on two CPUs
-  freehold race bulk --contestants zone-lock,mimalloc
+  freehold race bulk --contestants zone-lock,mimalloc --memory 16
   freehold race --peer ./my_allocator.so       and an allocator of your own
   freehold race --rounds 1 --frames 512 --sample-ms 0
                                                to see that all works";

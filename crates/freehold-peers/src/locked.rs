@@ -120,9 +120,9 @@ impl<A: BitAlloc + Send + 'static> Peer for Bitmap<A> {
 
     fn note(&self) -> Option<&'static str> {
         Some(match A::CAP {
-            BitAlloc64K::CAP => "of type BitAlloc64K",
-            BitAlloc1M::CAP => "of type BitAlloc1M",
-            _ => "of type BitAlloc16M",
+            BitAlloc64K::CAP => "of type BitAlloc64K, with bits for 2^16 frames",
+            BitAlloc1M::CAP => "of type BitAlloc1M, with bits for 2^20 frames",
+            _ => "of type BitAlloc16M, with bits for 2^24 frames",
         })
     }
 }
@@ -190,8 +190,8 @@ mod tests {
     #[test]
     fn a_bitmap_says_its_type_and_takes_more_than_a_bit_a_frame() {
         let (small, large) = (Bitmap64K::new(1 << 16).unwrap(), Bitmap1M::new(1 << 20).unwrap());
-        assert_eq!(small.note(), Some("of type BitAlloc64K"));
-        assert_eq!(large.note(), Some("of type BitAlloc1M"));
+        assert_eq!(small.note(), Some("of type BitAlloc64K, with bits for 2^16 frames"));
+        assert_eq!(large.note(), Some("of type BitAlloc1M, with bits for 2^20 frames"));
         for (bytes, bits) in [(small.metadata_bytes(), 1 << 16), (large.metadata_bytes(), 1 << 20)]
         {
             let bytes = bytes.unwrap();

@@ -139,7 +139,7 @@ const SETS: [BenchName; 3] = [BenchName::Fill, BenchName::Random, BenchName::Bul
 
 #[test]
 fn an_honest_contestant_passes_every_bench() {
-    for bench in SETS.into_iter().chain([BenchName::Pair, BenchName::Churn]) {
+    for bench in SETS.into_iter().chain([BenchName::Pair, BenchName::Cold, BenchName::Churn]) {
         assert_eq!(raced(Cheat::Honest, bench, 1), Ok(()), "{bench:?}");
     }
 }
@@ -171,7 +171,7 @@ fn frames_that_two_threads_hold_are_found() {
         eprintln!("skipped: two threads need two CPUs");
         return;
     }
-    for bench in SETS.into_iter().chain([BenchName::Remote, BenchName::Churn]) {
+    for bench in SETS.into_iter().chain([BenchName::Cold, BenchName::Remote, BenchName::Churn]) {
         assert_eq!(raced(Cheat::Honest, bench, 2), Ok(()), "{bench:?}");
         let failure = raced(Cheat::SameForAll, bench, 2).unwrap_err();
         assert!(matches!(failure, Failure::Twice { .. }), "{bench:?}: {failure}");

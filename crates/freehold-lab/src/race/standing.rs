@@ -63,11 +63,11 @@ impl fmt::Display for Standing {
         write!(f, "{tied} tied within the spread, {} lost", lost.len())?;
         for (at, lost) in lost.iter().enumerate() {
             let Lost { bench, threads, memory, to, ratio } = lost;
-            f.write_str(if at == 0 { " (" } else { "; " })?;
-            write!(f, "{bench}, {}, memory {memory}x: ", threads_in_words(*threads))?;
+            f.write_str(if at == 0 { ":\n" } else { "\n" })?;
+            write!(f, "  {bench}, {}, memory {memory}x: ", threads_in_words(*threads))?;
             write!(f, "{ratio:.2} times {to}")?;
         }
-        f.write_str(if lost.is_empty() { "" } else { ")" })
+        Ok(())
     }
 }
 
@@ -96,9 +96,9 @@ mod tests {
         standing.count(&Summary::of(&[2.0]), || lost("bulk", 2.0));
         assert_eq!(
             standing.to_string(),
-            "freehold against the best peer: 2 rows won, 3 tied within the spread, 2 lost (huge, \
-             1 thread, memory 1.5x: 1.30 times mimalloc; bulk, 1 thread, memory 1.5x: 2.00 times \
-             mimalloc)"
+            "freehold against the best peer: 2 rows won, 3 tied within the spread, 2 lost:\n  \
+             huge, 1 thread, memory 1.5x: 1.30 times mimalloc\n  \
+             bulk, 1 thread, memory 1.5x: 2.00 times mimalloc"
         );
         assert_eq!(standing.clone().if_any(), Some(standing));
     }
