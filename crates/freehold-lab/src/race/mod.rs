@@ -184,3 +184,29 @@ fn courses(args: &RaceArgs, threads: &[u32], cpus_max: u32) -> (Vec<Course>, Vec
     }
     (courses, skipped)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::PeerName;
+    use crate::designs::DesignName;
+
+    #[test]
+    fn memory_is_needed_for_one_bench_at_a_time_and_for_what_mallocs_keep() {
+        let course = |bench, memory| Course { bench, threads: 1, frames: 32768, memory };
+        let fill = [course(BenchName::Fill, 1.5), course(BenchName::Fill, 16.0)];
+        let managed = 49152 + 524_288;
+        let zone_lock = Contestant::Design(DesignName::ZoneLock);
+        let metadata = managed * 32;
+        assert_eq!(bytes_needed(&fill, &[zone_lock]), metadata);
+        assert_eq!(bytes_needed(&fill[..1], &[zone_lock]), 49152 * 32);
+        let pair = course(BenchName::Pair, 1.5);
+        assert_eq!(bytes_needed(&[pair, fill[0], fill[1]], &[zone_lock]), metadata);
+        let buddy = Contestant::Peer(PeerName::BuddySystem);
+        assert_eq!(bytes_needed(&fill, &[zone_lock, buddy]), 2 * metadata);
+        // Another thread takes what this one gives back.
+        let remote = course(BenchName::Remote, 1.5);
+        let malloc = Contestant::Peer(PeerName::Mimalloc);
+        assert_eq!(bytes_needed(&[remote], &[malloc]), 65536 * 4096 + 98304 * 32);
+    }
+}
