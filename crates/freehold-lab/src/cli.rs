@@ -361,7 +361,7 @@ pub(crate) struct RaceArgs {
     #[arg(value_name = "BENCH")]
     pub(crate) benches: Vec<BenchName>,
 
-    /// Who races, separated by commas; `all` for all designs and peers.
+    /// The contestants, separated by commas; `all` for all designs and peers.
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "all")]
     pub(crate) contestants: Vec<ContestantChoice>,
 
@@ -461,6 +461,6 @@ pub(crate) enum ListWhat {
     Settings,
     /// What can be raced in.
     Benches,
-    /// Who races besides the designs.
+    /// The contestants of races besides the designs.
     Peers,
 }

@@ -1,4 +1,4 @@
-//! Who races, and how each is made ready for a heat.
+//! The contestants, and how each is made ready for a heat.
 
 use std::sync::LazyLock;
 
@@ -49,7 +49,7 @@ impl ValueEnum for ContestantChoice {
     }
 }
 
-/// One who races.
+/// One contestant.
 #[derive(Clone, Copy)]
 pub(super) enum Contestant<'p> {
     Design(DesignName),
@@ -57,7 +57,7 @@ pub(super) enum Contestant<'p> {
     Plugin(&'p Plugin),
 }
 
-/// Everyone who was chosen, once, in the order of the command line.
+/// Every contestant that was chosen, once, in the order of the command line.
 pub(super) fn chosen(choices: &[ContestantChoice]) -> Vec<Contestant<'static>> {
     let all = ContestantChoice::value_variants();
     let each = choices.iter().flat_map(|choice| match choice {

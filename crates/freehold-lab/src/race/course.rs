@@ -59,8 +59,8 @@ impl fmt::Display for Course {
 /// What each pass of each thread took, in ns a block. An entry of `get_ns` and the entry of
 /// `put_ns` at the same place belong to the same pass.
 ///
-/// Whoever shares the machine stops a pass now and then, for longer than it takes. The median knows
-/// nothing of that, where a sum would.
+/// Other load on the machine stops a pass now and then, for longer than the pass takes. A median
+/// does not see that, where a sum would.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Times {
     pub(super) get_ns: Vec<f64>,

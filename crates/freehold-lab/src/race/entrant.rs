@@ -99,7 +99,7 @@ impl<P: Peer> Entered<P> {
             self.book.release([(P::first_frame(&frame), Order::ZERO)].into_iter())?;
             seat.free(frame, Order::ZERO)?;
         }
-        // Who has a seat may keep some.
+        // A seat may keep some.
         drop(seat);
         self.peer.audit().map_err(Failure::Books)?;
         debug_assert!(count <= managed, "the book knows each frame once");

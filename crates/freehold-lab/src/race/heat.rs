@@ -91,8 +91,8 @@ impl<'p> Heat<'p> {
         Ok(heat)
     }
 
-    /// Warms everybody up, finds out how many passes fill `sample_ns`, and has the referee look
-    /// whether all frames come back.
+    /// Warms all contestants up, finds out how many passes fill `sample_ns`, and has the referee
+    /// look whether all frames come back.
     pub(super) fn warm_up(&mut self, crew: &Crew, sample_ns: f64, clock_ns: f64) {
         /// The first pass makes memory present, the second is like those that are measured.
         const PASSES: usize = 2;
@@ -109,7 +109,7 @@ impl<'p> Heat<'p> {
         }
     }
 
-    /// One round: everybody once.
+    /// One round: every contestant once.
     pub(super) fn round(&mut self, crew: &Crew, clock_ns: f64, mut each: impl FnMut(&str)) {
         self.yards.push(
             crew.alone(|| Yards { lock_pair_ns: lock_pair_ns(), vec_pair_ns: vec_pair_ns() }),
@@ -137,7 +137,7 @@ impl<'p> Heat<'p> {
 }
 
 impl State<'_> {
-    /// Goes on with a contestant unless it is out already; who fails is out.
+    /// Goes on with a contestant unless it is out already; one that fails is out.
     fn then(&mut self, work: impl FnOnce(&dyn Entrant) -> Result<(), Failure>) {
         if let State::Runs(entrant) = self
             && let Err(failure) = work(&**entrant)

@@ -155,7 +155,7 @@ fn metadata(rows: &[MetadataRow]) -> Table {
     table
 }
 
-/// What was left out, who has failed, and how freehold stands.
+/// What was left out, what has failed, and how freehold stands.
 fn findings(results: &Results) -> Vec<String> {
     let left_out = skips(&results.skipped).into_iter().map(|skip| format!("Left out: {skip}"));
     let failed = results.failed().map(|row| {
