@@ -35,6 +35,8 @@ pub(crate) enum WorkloadName {
 pub(crate) enum BenchName {
     /// Takes a frame and gives it back at once.
     Pair,
+    /// Single calls, before each of which the CPU's own caches are wiped.
+    Cold,
     /// Takes many frames, then gives them back in the same order.
     Fill,
     /// The same, giving them back in random order.
@@ -43,6 +45,8 @@ pub(crate) enum BenchName {
     Remote,
     /// As `fill`, 64 frames a call.
     Bulk,
+    /// As `fill`, with blocks of order 3: 32 KiB.
+    Order3,
     /// As `fill`, with blocks of order 9: 2 MiB.
     Huge,
     /// As `random`, with blocks of the orders and types that the workload `build` asks for.

@@ -361,7 +361,7 @@ pub(crate) struct RaceArgs {
     #[arg(value_name = "BENCH")]
     pub(crate) benches: Vec<BenchName>,
 
-    /// Who races, separated by commas; `all` for all designs and peers.
+    /// The contestants, separated by commas; `all` for all designs and peers.
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "all")]
     pub(crate) contestants: Vec<ContestantChoice>,
 
@@ -375,13 +375,19 @@ pub(crate) struct RaceArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) threads: Vec<u32>,
 
-    /// How often everybody takes their turn.
+    /// How often every contestant takes its turn.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = within(1..=1000))]
     pub(crate) rounds: usize,
 
     /// Frames that each thread takes before it gives them back.
     #[arg(long, value_name = "N", default_value_t = 32768, value_parser = within(64..=1 << 22))]
     pub(crate) frames: usize,
+
+    /// How much memory contestants manage, as a multiple of what all threads hold; several
+    /// multiples, separated by commas, are raced one after the other.
+    #[arg(long, value_name = "X", value_delimiter = ',', default_value = "1.5,16")]
+    #[arg(value_parser = multiple_of_memory)]
+    pub(crate) memory: Vec<f64>,
 
     /// How many milliseconds a turn takes, in whole passes over the frames, of which there is at
     /// least one.
@@ -398,16 +404,26 @@ fn within(range: RangeInclusive<u64>) -> impl TypedValueParser<Value = usize> {
     clap::value_parser!(u64).range(range).map(|number| number as usize)
 }
 
+/// Understands how much memory there is to be, of which designs keep some back.
+fn multiple_of_memory(text: &str) -> Result<f64, String> {
+    const RANGE: RangeInclusive<f64> = 1.5..=1000.0;
+    let multiple: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    let (least, most) = (RANGE.start(), RANGE.end());
+    let problem = || format!("{text} is not in {least}..={most}");
+    RANGE.contains(&multiple).then_some(multiple).ok_or_else(problem)
+}
+
 const RACE_HELP: &str = "\
 Contestants take turns, round by round; figures are medians over the rounds, and ratios are taken
-within a round. Outside of what is timed, a referee sees to it that no frame is handed out twice,
-that none is made up, and that all come back. A contestant that fails is reported, and the exit code
-is 1.
+within a round: to freehold, and to the best peer, the fastest contestant of a row that is not one
+of Freehold's own. The last lines count the rows that freehold has won, tied and lost. Outside of
+what is timed, a referee sees to it that no frame is handed out twice, that none is made up, and
+that all come back. A contestant that fails is reported, and the exit code is 1.
 
 Examples:
-  freehold race                                all benches, all contestants: a minute
+  freehold race                                all benches, all contestants: five minutes
   freehold race pair fill --threads 2 --json   two benches, on two CPUs
-  freehold race bulk --contestants zone-lock,mimalloc
+  freehold race bulk --contestants zone-lock,mimalloc --memory 16
   freehold race --peer ./my_allocator.so       and an allocator of your own
   freehold race --rounds 1 --frames 512 --sample-ms 0
                                                to see that all works";
@@ -445,6 +461,6 @@ pub(crate) enum ListWhat {
     Settings,
     /// What can be raced in.
     Benches,
-    /// Who races besides the designs.
+    /// The contestants of races besides the designs.
     Peers,
 }

@@ -10,7 +10,11 @@ use serde_json::Value;
 /// As little as there can be.
 const TINY: [&str; 6] = ["--rounds", "2", "--frames", "128", "--sample-ms", "0"];
 
-const BENCHES: [&str; 8] = ["pair", "fill", "random", "remote", "bulk", "huge", "mixed", "churn"];
+const BENCHES: [&str; 10] =
+    ["pair", "cold", "fill", "random", "remote", "bulk", "order3", "huge", "mixed", "churn"];
+
+/// The sizes of memory that are raced by default.
+const MEMORIES: [f64; 2] = [1.5, 16.0];
 
 fn race(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
@@ -66,6 +70,7 @@ fn check_row(row: &Value) {
     let bench = row["bench"].as_str().unwrap();
     assert!(BENCHES.contains(&bench), "{row}");
     assert!(row["threads"].as_u64().is_some_and(|threads| threads > 0), "{row}");
+    assert!(MEMORIES.contains(&row["memory"].as_f64().unwrap()), "{row}");
     assert_eq!(row["referee"], "ok", "{row}");
     let positive = |field: &str| row[field].as_f64().is_some_and(|number| number > 0.0);
     assert!(positive("pair_ns") && positive("lock_pairs"), "{row}");
@@ -75,10 +80,19 @@ fn check_row(row: &Value) {
         assert_eq!(positive(field), apart, "{field}: {row}");
         assert_eq!(row.get(field).is_some(), apart, "{field}: {row}");
     }
+    if apart {
+        let number = |field: &str| row[field].as_f64().unwrap();
+        let adds_up = |get: &str, put: &str, pair: &str| {
+            (number(get) + number(put) - number(pair)).abs() <= 1e-9 * number(pair)
+        };
+        assert!(adds_up("get_ns", "put_ns", "pair_ns"), "{row}");
+        assert!(adds_up("get_lock_pairs", "put_lock_pairs", "lock_pairs"), "{row}");
+    }
     let known = [
         "bench",
         "contestant",
         "threads",
+        "memory",
         "get_ns",
         "put_ns",
         "pair_ns",
@@ -87,8 +101,11 @@ fn check_row(row: &Value) {
         "lock_pairs",
         "ratio_to_freehold",
         "ratio_spread",
+        "best_peer",
+        "ratio_to_best_peer",
+        "best_peer_spread",
         "referee",
-        "note",
+        "notes",
     ];
     assert!(row.as_object().unwrap().keys().all(|key| known.contains(&key.as_str())), "{row}");
 }
@@ -100,7 +117,7 @@ fn the_document_is_as_its_schema_says() {
     assert!(output.status.success(), "{output:?}");
     assert!(output.stderr.is_empty(), "nothing but results: {output:?}");
     let document = document(&output);
-    assert_eq!(document["schema"], "freehold.race/1");
+    assert_eq!(document["schema"], "freehold.race/2");
     assert_eq!(document["machine"], "host");
     assert_eq!((&document["rounds"], &document["frames"]), (&2.into(), &128.into()));
     for yard in ["lock_pair_ns", "vec_pair_ns"] {
@@ -111,32 +128,130 @@ fn the_document_is_as_its_schema_says() {
         let of_bench = rows(&document).iter().filter(|row| row["bench"] == bench);
         let skipped = document["skipped"].as_array().unwrap();
         let skipped = skipped.iter().filter(|skip| skip["bench"] == bench);
-        let single_cpu = threads() == "1" && bench == "remote";
-        let expected = if single_cpu { 1 } else { 5 * threads().split(',').count() };
+        let heats = MEMORIES.len() * threads().split(',').count();
+        let expected = match bench {
+            "remote" if threads() == "1" => heats,
+            // With the larger memory it is left out as a whole.
+            "churn" => 6 * heats / 2,
+            _ => 5 * heats,
+        };
         assert_eq!(of_bench.count() + skipped.count(), expected, "{bench}: {document}");
     }
-    let note = |contestant: &str, bench: &str| {
+    let notes = |contestant: &str, bench: &str| {
         let is = |row: &&Value| row["contestant"] == contestant && row["bench"] == bench;
-        rows(&document).iter().find(is).unwrap()["note"].clone()
+        rows(&document).iter().find(is).unwrap()["notes"].clone()
     };
-    assert_eq!(note("mimalloc", "bulk"), "it has no bulk calls: 64 single ones");
-    assert_eq!(note("zone-lock", "bulk"), Value::Null);
-    assert_ne!(note("host-kernel", "fill"), Value::Null);
+    assert_eq!(notes("mimalloc", "bulk")[0], "it has no bulk calls: 64 single ones");
+    assert_eq!(notes("zone-lock", "bulk"), Value::Null);
+    let bitmap = notes("bitmap-allocator", "fill")[0].clone();
+    assert_eq!(bitmap, "of type BitAlloc64K, with bits for 2^16 frames");
+    assert_ne!(notes("host-kernel", "fill"), Value::Null);
+
+    let metadata = document["metadata"].as_array().unwrap();
+    let sizes = |contestant: &str| -> Vec<_> {
+        let of = metadata.iter().filter(|row| row["contestant"] == contestant);
+        of.map(|row| row["frame_metadata_bytes"].as_f64().unwrap()).collect()
+    };
+    assert!(sizes("zone-lock").iter().all(|bytes| (16.0..64.0).contains(bytes)), "{document}");
+    assert!(sizes("bitmap-allocator").iter().all(|bytes| (0.1..8.0).contains(bytes)), "{document}");
+    assert_eq!((sizes("zone-lock").len(), sizes("bitmap-allocator").len()), (2, 2));
+    assert_eq!((sizes("mimalloc"), sizes("buddy_system_allocator")), (vec![], vec![]));
+    assert!(document.get("standing").is_none(), "freehold takes no part: {document}");
+}
+
+#[test]
+fn freehold_stands_against_the_best_peer_of_each_row() {
+    let benches = ["fill", "cold", "order3"];
+    let contestants = "freehold,freehold-lease,zone-lock,mimalloc,host-kernel";
+    let options = ["--contestants", contestants, "--threads", "1", "--memory", "1.5", "--json"];
+    let document = document(&race(&[&benches[..], &options].concat()));
+    for bench in benches {
+        let of_bench: Vec<_> = rows(&document).iter().filter(|row| row["bench"] == bench).collect();
+        let pair_ns = |of: &Value| {
+            let row = of_bench.iter().find(|row| row["contestant"] == *of).unwrap();
+            row["pair_ns"].as_f64().unwrap()
+        };
+        let best = &of_bench[0]["best_peer"];
+        let least = pair_ns(&"mimalloc".into()).min(pair_ns(&"host-kernel".into()));
+        assert_eq!(pair_ns(best), least, "{document}");
+        for row in of_bench {
+            check_row(row);
+            assert_eq!(row["best_peer"], *best);
+            let is_best = row["contestant"] == *best;
+            assert_eq!(row["ratio_to_best_peer"] == 1.0, is_best, "{row}");
+            assert!(row["best_peer_spread"].as_f64().is_some_and(|spread| spread >= 0.0));
+        }
+    }
+    let standing = document["standing"].as_array().unwrap();
+    let of: Vec<_> = standing.iter().map(|of| (&of["contestant"], &of["against"])).collect();
+    let [lease, own] = [("freehold-lease", "freehold"), ("freehold", "the best peer")];
+    let expected = [lease, own].map(|(one, other)| (Value::from(one), Value::from(other)));
+    assert_eq!(of, expected.each_ref().map(|(one, other)| (one, other)));
+    for standing in standing {
+        let lost = standing["lost"].as_array().unwrap().len() as u64;
+        let all = standing["won"].as_u64().unwrap() + standing["tied"].as_u64().unwrap() + lost;
+        assert_eq!(all, 3, "a row each: {standing}");
+    }
+
+    // Without a peer there is none to stand against.
+    let options = ["fill", "--contestants", "freehold,zone-lock", "--threads", "1", "--json"];
+    let document = self::document(&race(&options));
+    assert!(document.get("standing").is_none(), "{document}");
+    assert!(rows(&document).iter().all(|row| row.get("best_peer").is_none()), "{document}");
 }
 
 #[test]
 fn the_table_fits_and_says_what_it_shows() {
-    let output = race(&["fill", "churn", "--contestants", "zone-lock,jemalloc", "--threads", "1"]);
+    let contestants = "freehold,zone-lock,bitmap-allocator,jemalloc";
+    let output = race(&["fill", "churn", "--contestants", contestants, "--threads", "1"]);
     let stdout = text(&output.stdout);
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert!(stdout.starts_with("Measured on this host: medians of 2 rounds"), "{stdout}");
     for part in [
         "zone-lock",
-        "Measured on this host: medians of 2 rounds",
+        "\nfill, 1 thread, memory 1.5x; best peer: ",
+        "\nfill, 1 thread, memory 16x; best peer: ",
+        "\nchurn, 1 thread, memory 1.5x; best peer: bitmap-allocator\n",
+        "* bitmap-allocator: of type BitAlloc64K",
+        "metadata, bytes a frame",
         "Left out: jemalloc in churn: it has no memory of its own that could be full",
+        "Left out: churn, 1 thread, memory 16x: it fills the memory",
     ] {
         assert!(stdout.contains(part), "{part}: {stdout}");
     }
+    let standing = stdout.rfind("\nfreehold against the best peer: ").expect(&stdout);
+    assert!(!stdout[standing..].contains("Left out"), "it comes last: {stdout}");
     assert!(stdout.lines().all(|line| line.chars().count() <= 100), "{stdout}");
+}
+
+#[test]
+fn two_peers_race_and_one_of_them_twice_is_a_mistake() {
+    // Libraries of their own, since other tests compile the same sources meanwhile.
+    let Some(stack) = compile("examples/peers/spinlock_stack.c", Some("TWO_PEERS")) else { return };
+    let Some(other) = compile(BAD, Some("NO_FAULT")) else { return };
+    let [stack, other] = [&stack, &other].map(|library| library.to_str().unwrap());
+    let options = ["fill", "--contestants", "zone-lock", "--threads", "1", "--memory", "1.5"];
+    let peers = ["--peer", stack, "--peer", other];
+    let output = race(&[&options[..], &peers, &["--json"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let document = document(&output);
+    let names: Vec<_> = rows(&document).iter().map(|row| row["contestant"].clone()).collect();
+    assert_eq!(names, ["zone-lock", "spinlock-stack", "bad"]);
+    rows(&document).iter().for_each(check_row);
+
+    let output = race(&[&options[..], &peers, &["--peer", stack]].concat());
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let reason = "there is another contestant named spinlock-stack";
+    assert!(text(&output.stderr).contains(reason), "{output:?}");
+}
+
+#[test]
+fn memory_that_makes_no_sense_is_refused() {
+    for memory in ["1", "1001", "much", "nan", "1.5,,16"] {
+        let output = race(&["fill", "--memory", memory]);
+        assert_eq!(output.status.code(), Some(2), "{memory}: {output:?}");
+        assert!(text(&output.stderr).contains("'--memory <X>'"), "{memory}: {output:?}");
+    }
 }
 
 #[test]
@@ -149,15 +264,24 @@ fn the_example_peer_races() {
     let document = document(&output);
     let own: Vec<_> =
         rows(&document).iter().filter(|row| row["contestant"] == "spinlock-stack").collect();
-    for bench in BENCHES.into_iter().filter(|bench| !["mixed", "remote"].contains(bench)) {
+    for bench in BENCHES.into_iter().filter(|bench| !["mixed", "remote", "order3"].contains(bench))
+    {
         let of_bench = own.iter().filter(|row| row["bench"] == bench);
-        assert_eq!(of_bench.count(), threads().split(',').count(), "{bench}");
+        let memories = if bench == "churn" { 1 } else { MEMORIES.len() };
+        assert_eq!(of_bench.count(), memories * threads().split(',').count(), "{bench}");
     }
     own.into_iter().for_each(check_row);
     // It has orders 0 and 9 only.
-    let left_out =
-        |skip: &Value| skip["contestant"] == "spinlock-stack" && skip["bench"] == "mixed";
-    assert!(document["skipped"].as_array().unwrap().iter().any(left_out), "{document}");
+    for (bench, reason) in [
+        ("mixed", "it lacks some of the orders asked for"),
+        ("order3", "it has no blocks of order 3"),
+    ] {
+        let left_out = |skip: &Value| {
+            let of_bench = skip["contestant"] == "spinlock-stack" && skip["bench"] == bench;
+            of_bench && skip["reason"] == reason
+        };
+        assert!(document["skipped"].as_array().unwrap().iter().any(left_out), "{document}");
+    }
 }
 
 const BAD: &str = "crates/freehold-lab/tests/peers/bad.c";
@@ -200,7 +324,7 @@ fn without_a_fault_the_same_peer_passes() {
     let output = race(&[&arguments[..], &["--json"]].concat());
     assert!(output.status.success(), "{output:?}");
     let document = document(&output);
-    assert_eq!(rows(&document).len(), 2, "{document}");
+    assert_eq!(rows(&document).len(), 2 * MEMORIES.len(), "{document}");
     rows(&document).iter().for_each(check_row);
 }
 

@@ -28,7 +28,7 @@ use freehold::{MigrateType, Order};
 
 pub use held::Held;
 pub use kernel::Kernel;
-pub use locked::{Bitmap, BitmapLarge, BitmapSmall, Buddy, LockedSeat};
+pub use locked::{Bitmap, Bitmap1M, Bitmap16M, Bitmap64K, Buddy, LockedSeat};
 pub use malloc::{Jemalloc, Malloc, Mimalloc};
 pub use plugin::{INTERFACE, Plugin, PluginBlock, PluginError, PluginPeer, PluginSeat};
 
@@ -69,6 +69,16 @@ pub trait Peer: Send + Sync {
     /// Whether it has bulk calls of its own.
     fn has_bulk(&self) -> bool {
         false
+    }
+
+    /// How much memory its metadata takes, in bytes; `None` if that is not known.
+    fn metadata_bytes(&self) -> Option<usize> {
+        None
+    }
+
+    /// What there is to say about how it was made, if anything.
+    fn note(&self) -> Option<&'static str> {
+        None
     }
 
     /// Checks its own books, when all blocks are back.

@@ -2,7 +2,9 @@
 //!
 //! Neither knows threads, so every call takes the lock, in rCore, zCore, ArceOS and here.
 
-use bitmap_allocator::{BitAlloc, BitAlloc1M, BitAlloc16M};
+use core::mem::size_of;
+
+use bitmap_allocator::{BitAlloc, BitAlloc1M, BitAlloc16M, BitAlloc64K};
 use buddy_system_allocator::LockedFrameAllocator;
 use freehold::{MigrateType, Order};
 use spin::Mutex;
@@ -35,11 +37,14 @@ pub struct Bitmap<A> {
     allocator: Box<Mutex<A>>,
 }
 
-/// With the type for 2^20 frames, which are 4 GiB.
-pub type BitmapSmall = Bitmap<BitAlloc1M>;
+/// With the type for 2^16 frames, which are 256 MiB.
+pub type Bitmap64K = Bitmap<BitAlloc64K>;
 
-/// With the type for 2^24 frames, which has one level more.
-pub type BitmapLarge = Bitmap<BitAlloc16M>;
+/// With the type for 2^20 frames, which has one level more.
+pub type Bitmap1M = Bitmap<BitAlloc1M>;
+
+/// With the type for 2^24 frames, which has two levels more.
+pub type Bitmap16M = Bitmap<BitAlloc16M>;
 
 impl<A: BitAlloc + Send + 'static> Bitmap<A> {
     /// Manages frames 0 and up; `None` if there are more than the type has bits.
@@ -107,6 +112,19 @@ impl<A: BitAlloc + Send + 'static> Peer for Bitmap<A> {
     fn managed_frames(&self) -> Option<u64> {
         Some(self.frames)
     }
+
+    /// The type has all bits that it can have, whether there are frames for them or not.
+    fn metadata_bytes(&self) -> Option<usize> {
+        Some(size_of::<Mutex<A>>())
+    }
+
+    fn note(&self) -> Option<&'static str> {
+        Some(match A::CAP {
+            BitAlloc64K::CAP => "of type BitAlloc64K, with bits for 2^16 frames",
+            BitAlloc1M::CAP => "of type BitAlloc1M, with bits for 2^20 frames",
+            _ => "of type BitAlloc16M, with bits for 2^24 frames",
+        })
+    }
 }
 
 impl<A: BitAlloc> Seat for LockedSeat<'_, Bitmap<A>> {
@@ -162,8 +180,23 @@ mod tests {
 
     #[test]
     fn the_bitmaps_serve_what_they_have_bits_for() {
-        all_frames_are_had_and_come_back(&BitmapSmall::new(2048).unwrap());
-        all_frames_are_had_and_come_back(&BitmapLarge::new(2048).unwrap());
-        assert!(BitmapSmall::new((1 << 20) + 1).is_none());
+        all_frames_are_had_and_come_back(&Bitmap64K::new(2048).unwrap());
+        all_frames_are_had_and_come_back(&Bitmap1M::new(2048).unwrap());
+        all_frames_are_had_and_come_back(&Bitmap16M::new(2048).unwrap());
+        assert!(Bitmap64K::new(1 << 16).is_some() && Bitmap64K::new((1 << 16) + 1).is_none());
+        assert!(Bitmap1M::new(1 << 20).is_some() && Bitmap1M::new((1 << 20) + 1).is_none());
+    }
+
+    #[test]
+    fn a_bitmap_says_its_type_and_takes_more_than_a_bit_a_frame() {
+        let (small, large) = (Bitmap64K::new(1 << 16).unwrap(), Bitmap1M::new(1 << 20).unwrap());
+        assert_eq!(small.note(), Some("of type BitAlloc64K, with bits for 2^16 frames"));
+        assert_eq!(large.note(), Some("of type BitAlloc1M, with bits for 2^20 frames"));
+        for (bytes, bits) in [(small.metadata_bytes(), 1 << 16), (large.metadata_bytes(), 1 << 20)]
+        {
+            let bytes = bytes.unwrap();
+            assert!((bits / 8 + 1..bits / 4).contains(&bytes), "{bytes}");
+        }
+        assert_eq!(Buddy::new(2048).metadata_bytes(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Who races, and how each is made ready for a heat.
+//! The contestants, and how each is made ready for a heat.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,9 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use freehold_host::Host;
-use freehold_peers::{BitmapLarge, BitmapSmall, Buddy, Jemalloc, Kernel, Mimalloc, Peer, Plugin};
+use freehold_peers::{
+    Bitmap1M, Bitmap16M, Bitmap64K, Buddy, Jemalloc, Kernel, Mimalloc, Peer, Plugin,
+};
 
 use super::crew::Crew;
 use super::design::DesignPeer;
@@ -47,7 +49,7 @@ impl ValueEnum for ContestantChoice {
     }
 }
 
-/// One who races.
+/// One contestant.
 #[derive(Clone, Copy)]
 pub(super) enum Contestant<'p> {
     Design(DesignName),
@@ -55,7 +57,7 @@ pub(super) enum Contestant<'p> {
     Plugin(&'p Plugin),
 }
 
-/// Everyone who was chosen, once, in the order of the command line.
+/// Every contestant that was chosen, once, in the order of the command line.
 pub(super) fn chosen(choices: &[ContestantChoice]) -> Vec<Contestant<'static>> {
     let all = ContestantChoice::value_variants();
     let each = choices.iter().flat_map(|choice| match choice {
@@ -111,17 +113,29 @@ impl<'p> Contestant<'p> {
         matches!(self, Contestant::Peer(PeerName::Mimalloc | PeerName::Jemalloc))
     }
 
-    /// What there is to say about its figures in a bench.
-    pub(super) fn note(self, bench: BenchName, entrant: &dyn Entrant) -> Option<&'static str> {
+    /// Whether it may write into all of the memory that it manages, as it likes.
+    pub(super) fn may_fill_memory(self) -> bool {
+        matches!(self, Contestant::Plugin(_))
+    }
+
+    /// Whether it is none of Freehold's own.
+    pub(super) fn is_peer(self) -> bool {
         match self {
-            Contestant::Peer(PeerName::HostKernel) => {
-                Some("it also maps, clears and unmaps what it hands out")
-            }
-            _ if bench == BenchName::Bulk && !entrant.has_bulk() => {
-                Some("it has no bulk calls: 64 single ones")
-            }
-            _ => None,
+            Contestant::Design(_) | Contestant::Peer(PeerName::Lease) => false,
+            Contestant::Peer(_) | Contestant::Plugin(_) => true,
         }
+    }
+
+    /// What there is to say about its figures in a bench.
+    pub(super) fn notes(self, bench: BenchName, entrant: &dyn Entrant) -> Vec<&'static str> {
+        let kernel = matches!(self, Contestant::Peer(PeerName::HostKernel));
+        let singly = bench == BenchName::Bulk && !entrant.has_bulk();
+        let notes = [
+            kernel.then_some("it also maps, clears and unmaps what it hands out"),
+            singly.then_some("it has no bulk calls: 64 single ones"),
+            entrant.note(),
+        ];
+        notes.into_iter().flatten().collect()
     }
 
     /// Makes it ready for a heat.
@@ -145,13 +159,7 @@ impl<'p> Contestant<'p> {
                 None => Start::Skips("it has one thread a CPU".to_owned()),
             },
             Contestant::Peer(PeerName::BuddySystem) => enter(Buddy::new(frames), stake),
-            Contestant::Peer(PeerName::BitmapAllocator) => match BitmapSmall::new(frames) {
-                Some(small) => enter(small, stake),
-                None => match BitmapLarge::new(frames) {
-                    Some(large) => enter(large, stake),
-                    None => Start::Skips(format!("it has no bitmap of {frames} frames")),
-                },
-            },
+            Contestant::Peer(PeerName::BitmapAllocator) => enter_bitmap(stake),
             Contestant::Peer(PeerName::Mimalloc) => enter(Mimalloc::new(), stake),
             Contestant::Peer(PeerName::Jemalloc) => enter(Jemalloc::new(), stake),
             Contestant::Peer(PeerName::HostKernel) => enter(Kernel::new(), stake),
@@ -162,6 +170,20 @@ impl<'p> Contestant<'p> {
             }
         };
         Ok(started)
+    }
+}
+
+/// Enters the smallest type of bitmap that has enough bits, as its users would.
+fn enter_bitmap<'p>(stake: Stake<'_>) -> Start<'p> {
+    let frames = stake.frames;
+    if let Some(bitmap) = Bitmap64K::new(frames) {
+        enter(bitmap, stake)
+    } else if let Some(bitmap) = Bitmap1M::new(frames) {
+        enter(bitmap, stake)
+    } else if let Some(bitmap) = Bitmap16M::new(frames) {
+        enter(bitmap, stake)
+    } else {
+        Start::Skips(format!("it has no bitmap of {frames} frames"))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Everything here is generic over the contestant, so that the clock runs for the contestant's own
 //! code, inlined into a loop.
 
+use std::fmt;
 use std::hint::black_box;
 use std::mem;
 use std::sync::{Mutex, PoisonError};
@@ -15,10 +16,15 @@ use freehold_peers::{Peer, Seat};
 use super::crew::Meeting;
 use super::manner::{Bulk, Manner, Mixed, Singles};
 use super::referee::{Blocks, Book, Failure};
-use crate::catalog::BenchName;
+use super::wipe::Wipe;
+use crate::catalog::{BenchName, name_of};
+use crate::report::document::threads_in_words;
 
 /// How full `churn` keeps memory, in percent of what a contestant can hand out.
 const CHURN_PERCENT: u64 = 95;
+
+/// How many frames `cold` takes in a pass. Wiping caches takes a thousand times as long as a call.
+const COLD_FRAMES: usize = 32;
 
 /// How much of what is done.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +34,8 @@ pub(super) struct Course {
     pub(super) threads: usize,
     /// Frames that each of them takes in a pass.
     pub(super) frames: usize,
+    /// How many times as much memory there is as all threads hold.
+    pub(super) memory: f64,
 }
 
 impl Course {
@@ -40,10 +48,19 @@ impl Course {
     }
 }
 
-/// What each pass of each thread took, in ns a block.
+impl fmt::Display for Course {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Course { bench, threads, memory, .. } = self;
+        let (bench, threads) = (name_of(bench), threads_in_words(*threads));
+        write!(f, "{bench}, {threads}, memory {memory}x")
+    }
+}
+
+/// What each pass of each thread took, in ns a block. An entry of `get_ns` and the entry of
+/// `put_ns` at the same place belong to the same pass.
 ///
-/// Whoever shares the machine stops a pass now and then, for longer than it takes. The median knows
-/// nothing of that, where a sum would.
+/// Other load on the machine stops a pass now and then, for longer than the pass takes. A median
+/// does not see that, where a sum would.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Times {
     pub(super) get_ns: Vec<f64>,
@@ -90,12 +107,13 @@ impl<'a, P: Peer> Field<'a, P> {
 
     /// Does the part of one thread.
     pub(super) fn run(&self, thread: usize) -> Result<Times, Failure> {
-        let Course { bench, threads, frames } = self.course;
+        let Course { bench, threads, frames, .. } = self.course;
         let frames = frames.min(P::HELD_FRAMES_MAX);
         let seat = self.peer.sit(thread);
         let mut runner = Runner { field: self, seat, thread, times: Times::default() };
         match bench {
             BenchName::Pair => runner.pairs(frames),
+            BenchName::Cold => runner.cold(frames.min(COLD_FRAMES)),
             BenchName::Fill => runner.sets(Singles::<0>(frames), Between::Nothing),
             BenchName::Random => runner.sets(Singles::<0>(frames), Between::Shuffle),
             BenchName::Remote => {
@@ -105,10 +123,8 @@ impl<'a, P: Peer> Field<'a, P> {
                 runner.sets(Singles::<0>(frames), Between::HandOver)
             }
             BenchName::Bulk => runner.sets(Bulk(frames), Between::Nothing),
-            BenchName::Huge => {
-                let blocks = frames >> Order::PAGEBLOCK.get();
-                runner.sets(Singles::<{ Order::PAGEBLOCK.get() }>(blocks.max(1)), Between::Nothing)
-            }
+            BenchName::Order3 => runner.blocks::<3>(frames),
+            BenchName::Huge => runner.blocks::<{ Order::PAGEBLOCK.get() }>(frames),
             BenchName::Mixed => runner.sets(Mixed::new(frames, thread as u64), Between::Shuffle),
             BenchName::Churn => runner.churn(frames),
         }?;
@@ -171,6 +187,44 @@ impl<P: Peer> Runner<'_, P> {
             manner.give(&mut self.seat, &mut blocks)?;
             let given_ns = self.since(start);
             enter(&mut self.times.put_ns, given_ns, put);
+        }
+        Ok(())
+    }
+
+    /// Sets of blocks of one order that hold so many frames together: one block at least.
+    fn blocks<const ORDER: u8>(&mut self, frames: usize) -> Result<(), Failure> {
+        let count = (frames >> ORDER).max(1);
+        self.sets(Singles::<ORDER>(count), Between::Nothing)
+    }
+
+    /// Takes frames and gives them back, with the caches wiped before each call. Only the calls are
+    /// timed.
+    fn cold(&mut self, count: usize) -> Result<(), Failure> {
+        let mut wipe = Wipe::new();
+        let mut begin = || {
+            wipe.wipe();
+            // What the clock itself needs is warm again.
+            black_box(Instant::now());
+            Instant::now()
+        };
+        let mut frames = Vec::with_capacity(count);
+        for _ in 0..self.field.passes {
+            let (mut taken_ns, mut given_ns) = (0.0, 0.0);
+            self.meet()?;
+            for _ in 0..count {
+                let start = begin();
+                let frame = black_box(self.frame()?);
+                taken_ns += self.since(start);
+                frames.push(frame);
+            }
+            self.show(&frames)?;
+            for frame in frames.drain(..) {
+                let start = begin();
+                self.seat.free(frame, Order::ZERO)?;
+                given_ns += self.since(start);
+            }
+            enter(&mut self.times.get_ns, taken_ns, count);
+            enter(&mut self.times.put_ns, given_ns, count);
         }
         Ok(())
     }

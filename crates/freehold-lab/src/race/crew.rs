@@ -60,7 +60,7 @@ impl Crew {
 }
 
 /// Where threads wait for each other: awake, since a thread that sleeps begins late. Fails when
-/// one of them does, so that nobody waits for one that never comes.
+/// one of them does, so that none waits for one that never comes.
 pub(super) struct Meeting {
     parties: usize,
     arrived: AtomicUsize,
@@ -74,7 +74,7 @@ impl Meeting {
         Meeting { parties, arrived: zero(), round: zero(), failed: AtomicBool::new(false) }
     }
 
-    /// Nobody is to wait any more.
+    /// No thread is to wait any more.
     pub(super) fn fail(&self) {
         // Relaxed: nothing else is told by it.
         self.failed.store(true, Relaxed);
@@ -89,8 +89,8 @@ impl Meeting {
         /// How often a waiter looks before it gives its CPU away.
         const SPINS: u32 = 1000;
         let round = self.round.load(Acquire);
-        // What each did before is seen by all after: the count passes it to the last who comes, and
-        // the round from there to the others.
+        // What each did before is seen by all after: the count passes it to the last that comes,
+        // and the round from there to the others.
         if self.arrived.fetch_add(1, AcqRel) + 1 == self.parties {
             // Relaxed: the round publishes it.
             self.arrived.store(0, Relaxed);

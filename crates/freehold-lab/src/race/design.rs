@@ -49,6 +49,10 @@ impl<D: HostDesign + Send + 'static> Peer for DesignPeer<D> {
         true
     }
 
+    fn metadata_bytes(&self) -> Option<usize> {
+        Some(self.arena.metadata_bytes())
+    }
+
     fn audit(&self) -> Result<(), String> {
         check_all_back(&self.arena.allocator(), self.arena.total_frames())
             .map_err(|error| format!("{error:#}"))

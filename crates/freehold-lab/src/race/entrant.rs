@@ -20,6 +20,12 @@ pub(super) trait Entrant: Sync {
     /// Whether the bench is done with bulk calls.
     fn has_bulk(&self) -> bool;
 
+    /// What the contestant says of how it was made.
+    fn note(&self) -> Option<&'static str>;
+
+    /// What its metadata takes, if that is known.
+    fn metadata(&self) -> Option<Metadata>;
+
     /// Does some passes of a course, with the referee's eye on it.
     ///
     /// # Errors
@@ -39,6 +45,13 @@ pub(super) trait Entrant: Sync {
     ///
     /// [`Failure::Lost`], and whatever else the referee sees.
     fn check_all_back(&self, crew: &Crew) -> Result<(), Failure>;
+}
+
+/// What a contestant's metadata takes for the frames that it manages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Metadata {
+    pub(super) managed_frames: u64,
+    pub(super) bytes: usize,
 }
 
 /// A peer that has entered.
@@ -86,7 +99,7 @@ impl<P: Peer> Entered<P> {
             self.book.release([(P::first_frame(&frame), Order::ZERO)].into_iter())?;
             seat.free(frame, Order::ZERO)?;
         }
-        // Who has a seat may keep some.
+        // A seat may keep some.
         drop(seat);
         self.peer.audit().map_err(Failure::Books)?;
         debug_assert!(count <= managed, "the book knows each frame once");
@@ -107,6 +120,9 @@ impl<P: Peer> Entrant for Entered<P> {
             orders.all(|order| self.peer.serves(Order::new(order)))
         };
         match bench {
+            BenchName::Order3 if !self.peer.serves(Order::new(3)) => {
+                Some("it has no blocks of order 3")
+            }
             BenchName::Huge if !self.peer.serves(Order::PAGEBLOCK) => {
                 Some("it has no blocks of order 9")
             }
@@ -122,6 +138,15 @@ impl<P: Peer> Entrant for Entered<P> {
 
     fn has_bulk(&self) -> bool {
         self.peer.has_bulk()
+    }
+
+    fn note(&self) -> Option<&'static str> {
+        self.peer.note()
+    }
+
+    fn metadata(&self) -> Option<Metadata> {
+        let managed_frames = self.peer.managed_frames()?;
+        Some(Metadata { managed_frames, bytes: self.peer.metadata_bytes()? })
     }
 
     fn run(

@@ -1,11 +1,12 @@
-//! A heat: one bench with so many threads, round by round, in which all contestants take turns.
+//! A heat: one bench with so many threads and so much memory, round by round, in which all
+//! contestants take turns.
 
 use anyhow::Result;
 
 use super::contestant::{Contestant, Stake, Start};
 use super::course::{Course, Times};
 use super::crew::Crew;
-use super::entrant::Entrant;
+use super::entrant::{Entrant, Metadata};
 use super::referee::Failure;
 use crate::catalog::BenchName;
 use crate::host::yardstick::{lock_pair_ns, vec_pair_ns};
@@ -13,7 +14,8 @@ use crate::host::yardstick::{lock_pair_ns, vec_pair_ns};
 /// A contestant in a heat.
 pub(super) struct Runner<'p> {
     pub(super) contestant: Contestant<'p>,
-    pub(super) note: Option<&'static str>,
+    pub(super) notes: Vec<&'static str>,
+    pub(super) metadata: Option<Metadata>,
     state: State<'p>,
     /// How many passes fill the time that one measurement may take.
     passes: usize,
@@ -24,6 +26,8 @@ pub(super) struct Runner<'p> {
 enum State<'p> {
     Runs(Box<dyn Entrant + 'p>),
     Fails(Failure),
+    /// It has come to the end, and its memory is gone.
+    Finished,
 }
 
 /// A contestant that a heat is not for.
@@ -39,7 +43,7 @@ pub(super) struct Yards {
     pub(super) vec_pair_ns: f64,
 }
 
-/// One bench with so many threads.
+/// One bench with so many threads and so much memory.
 pub(super) struct Heat<'p> {
     pub(super) course: Course,
     pub(super) runners: Vec<Runner<'p>>,
@@ -51,7 +55,7 @@ impl Runner<'_> {
     /// Why it is out, if it is.
     pub(super) fn failure(&self) -> Option<&Failure> {
         match &self.state {
-            State::Runs(_) => None,
+            State::Runs(_) | State::Finished => None,
             State::Fails(failure) => Some(failure),
         }
     }
@@ -69,24 +73,26 @@ impl<'p> Heat<'p> {
         let stake = Stake { bench, threads, frames: managed_frames(course), crew };
         let mut heat = Heat { course, runners: Vec::new(), skips: Vec::new(), yards: Vec::new() };
         for &contestant in contestants {
-            let (state, note) = match contestant.start(stake)? {
+            let (state, notes, metadata) = match contestant.start(stake)? {
                 Start::Runs(entrant) => {
-                    let note = contestant.note(bench, &*entrant);
-                    (State::Runs(entrant), note)
+                    let notes = contestant.notes(bench, &*entrant);
+                    let metadata = entrant.metadata();
+                    (State::Runs(entrant), notes, metadata)
                 }
-                Start::Fails(failure) => (State::Fails(failure), None),
+                Start::Fails(failure) => (State::Fails(failure), Vec::new(), None),
                 Start::Skips(reason) => {
                     heat.skips.push(Skip { contestant: contestant.name(), reason });
                     continue;
                 }
             };
-            heat.runners.push(Runner { contestant, note, state, passes: 1, rounds: Vec::new() });
+            let (passes, rounds) = (1, Vec::new());
+            heat.runners.push(Runner { contestant, notes, metadata, state, passes, rounds });
         }
         Ok(heat)
     }
 
-    /// Warms everybody up, finds out how many passes fill `sample_ns`, and has the referee look
-    /// whether all frames come back.
+    /// Warms all contestants up, finds out how many passes fill `sample_ns`, and has the referee
+    /// look whether all frames come back.
     pub(super) fn warm_up(&mut self, crew: &Crew, sample_ns: f64, clock_ns: f64) {
         /// The first pass makes memory present, the second is like those that are measured.
         const PASSES: usize = 2;
@@ -103,7 +109,7 @@ impl<'p> Heat<'p> {
         }
     }
 
-    /// One round: everybody once.
+    /// One round: every contestant once.
     pub(super) fn round(&mut self, crew: &Crew, clock_ns: f64, mut each: impl FnMut(&str)) {
         self.yards.push(
             crew.alone(|| Yards { lock_pair_ns: lock_pair_ns(), vec_pair_ns: vec_pair_ns() }),
@@ -119,16 +125,19 @@ impl<'p> Heat<'p> {
         }
     }
 
-    /// Looks once more whether all frames come back.
+    /// Looks once more whether all frames come back, and gives the contestants' memory back.
     pub(super) fn finish(&mut self, crew: &Crew) {
         for runner in &mut self.runners {
             runner.state.then(|entrant| entrant.check_all_back(crew));
+            if let State::Runs(_) = runner.state {
+                runner.state = State::Finished;
+            }
         }
     }
 }
 
 impl State<'_> {
-    /// Goes on with a contestant unless it is out already; who fails is out.
+    /// Goes on with a contestant unless it is out already; one that fails is out.
     fn then(&mut self, work: impl FnOnce(&dyn Entrant) -> Result<(), Failure>) {
         if let State::Runs(entrant) = self
             && let Err(failure) = work(&**entrant)
@@ -138,17 +147,34 @@ impl State<'_> {
     }
 }
 
-/// How many frames the contestants manage: half as much again as all threads hold, so that none
-/// runs out, and whole pageblocks.
-fn managed_frames(course: Course) -> u64 {
+/// How many frames the contestants manage: as many times as much as all threads hold as the course
+/// says, and whole pageblocks.
+pub(super) fn managed_frames(course: Course) -> u64 {
     /// Memory for what designs keep back and on per-CPU lists: 32 MiB.
     const FRAMES_MIN: u64 = 8192;
-    let held = (course.frames * course.parties()) as u64;
-    let frames = (held + held / 2).max(FRAMES_MIN);
+    let held = (course.frames * course.parties()) as f64;
+    let frames = ((held * course.memory).ceil() as u64).max(FRAMES_MIN);
     match course.bench {
         // Each thread takes one block at least, and others may be broken up.
         BenchName::Huge => frames.max(2048 * course.parties() as u64),
         _ => frames,
     }
     .next_multiple_of(512)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_a_multiple_of_what_all_threads_hold() {
+        let course = Course { bench: BenchName::Fill, threads: 2, frames: 32768, memory: 1.5 };
+        assert_eq!(managed_frames(course), 98304);
+        assert_eq!(managed_frames(Course { memory: 16.0, ..course }), 1 << 20);
+        let single = Course { bench: BenchName::Remote, threads: 1, ..course };
+        assert_eq!(managed_frames(single), 98304, "another thread takes part");
+        assert_eq!(managed_frames(Course { frames: 64, ..course }), 8192);
+        let (bench, threads) = (BenchName::Huge, 8);
+        assert_eq!(managed_frames(Course { bench, threads, frames: 64, ..course }), 16384);
+    }
 }

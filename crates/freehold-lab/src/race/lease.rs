@@ -45,6 +45,10 @@ impl Peer for LeasePeer {
         self.0.serves(order)
     }
 
+    fn metadata_bytes(&self) -> Option<usize> {
+        self.0.metadata_bytes()
+    }
+
     fn audit(&self) -> Result<(), String> {
         self.0.audit()
     }

@@ -17,7 +17,10 @@ mod mix;
 pub(crate) mod probe;
 mod referee;
 mod results;
+mod sample;
+mod standing;
 mod table;
+mod wipe;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -29,13 +32,12 @@ use crate::cli::RaceArgs;
 use crate::host::check_memory;
 use crate::host::tasks::{cpus_for, cpus_max};
 use crate::host::yardstick::clock_ns;
-use crate::report::document::threads_in_words;
 use crate::report::out;
 use crate::report::progress::Progress;
 use contestant::{Contestant, chosen};
 use course::Course;
 use crew::Crew;
-use heat::Heat;
+use heat::{Heat, managed_frames};
 use results::{Results, Skipped};
 
 /// How many threads are raced unless the user says otherwise, as far as there are CPUs.
@@ -53,68 +55,86 @@ pub(crate) fn race(args: &RaceArgs) -> Result<()> {
     };
     let most = threads.iter().copied().max().unwrap_or(1);
     cpus_for(most, "--threads")?;
-    let keep = contestants.iter().filter(|contestant| contestant.takes_memory()).count() as u64;
-    let bytes = keep * u64::from(most) * args.frames as u64 * FRAME_BYTES as u64;
-    check_memory(most as usize, bytes, "--threads or --frames, or leave mallocs out")?;
-
     let (courses, mut skipped) = courses(args, &threads, cpus_max);
-    // One thread's frames come from another CPU in one of the benches.
-    let crew = Crew::new(&cpus_for(most.max(2).min(cpus_max), "--threads")?)?;
-    let clock_ns = crew.alone(clock_ns);
-    let mut heats = Vec::new();
-    for course in courses {
-        heats.push(Heat::new(course, &contestants, &crew)?);
-    }
-    run(&mut heats, args, &crew, clock_ns);
-
-    for heat in &heats {
-        let Course { bench, threads, .. } = heat.course;
-        skipped.extend(heat.skips.iter().map(|skip| Skipped {
-            bench: name_of(&bench),
-            threads,
-            contestant: Some(skip.contestant.clone()),
-            reason: skip.reason.clone(),
-        }));
-    }
-    report(args, &heats, skipped)
-}
-
-fn run(heats: &mut [Heat<'_>], args: &RaceArgs, crew: &Crew, clock_ns: f64) {
-    let runners: usize = heats.iter().map(|heat| heat.runners.len()).sum();
-    let progress = Progress::new((heats.len() + runners * args.rounds) as u64);
-    for heat in heats.iter_mut() {
-        progress.say(format!("warming up {}", name_of(&heat.course.bench)));
-        heat.warm_up(crew, args.sample_ms as f64 * 1e6, clock_ns);
-        progress.step();
-    }
-    for _ in 0..args.rounds {
-        for heat in heats.iter_mut() {
-            let Course { bench, threads, .. } = heat.course;
-            let heading = format!("{} with {}", name_of(&bench), threads_in_words(threads));
-            heat.round(crew, clock_ns, |contestant| {
-                progress.say(format!("{heading}: {contestant}"));
-                progress.step();
-            });
-        }
-    }
-    for heat in heats.iter_mut() {
-        heat.finish(crew);
-    }
-    progress.finish();
-}
-
-fn report(args: &RaceArgs, heats: &[Heat<'_>], skipped: Vec<Skipped>) -> Result<()> {
-    if heats.is_empty() {
+    if courses.is_empty() {
         let reasons: Vec<_> = skipped.iter().map(|skip| skip.reason.as_str()).collect();
         bail!("there is nothing to race: {}", reasons.join("; "));
     }
+    let bytes = bytes_needed(&courses, &contestants);
+    let sizes = "--memory, --threads or --frames, or leave mallocs and plug-ins out";
+    check_memory(most as usize, bytes, sizes)?;
+
+    // One thread's frames come from another CPU in one of the benches.
+    let crew = Crew::new(&cpus_for(most.max(2).min(cpus_max), "--threads")?)?;
+    let heats = run(&courses, &contestants, args, &crew)?;
+    skipped.extend(heats.iter().flat_map(|heat| {
+        heat.skips.iter().map(|skip| Skipped {
+            contestant: Some(skip.contestant.clone()),
+            ..Skipped::of(heat.course, &skip.reason)
+        })
+    }));
+    report(args, &heats, skipped)
+}
+
+/// How much memory a race takes from the machine at most, in bytes.
+fn bytes_needed(courses: &[Course], contestants: &[Contestant<'_>]) -> u64 {
+    /// More than the metadata of any contestant takes a frame.
+    const METADATA_BYTES: u64 = 32;
+    const FRAME: u64 = FRAME_BYTES as u64;
+    // What a malloc has taken it keeps; all else goes back at the end of a bench.
+    let held = |course: &Course| (course.parties() * course.frames) as u64;
+    let mallocs = contestants.iter().filter(|contestant| contestant.takes_memory()).count() as u64;
+    let mallocs = mallocs * courses.iter().map(held).max().unwrap_or(0);
+    let of_bench = |courses: &[Course]| courses.iter().copied().map(managed_frames).sum::<u64>();
+    let managed = courses.chunk_by(|a, b| a.bench == b.bench).map(of_bench).max().unwrap_or(0);
+    let plugins = contestants.iter().filter(|contestant| contestant.may_fill_memory());
+    let plugins = plugins.count() as u64 * managed;
+    (mallocs + plugins) * FRAME + contestants.len() as u64 * managed * METADATA_BYTES
+}
+
+/// Runs bench after bench, the heats of each round by round.
+fn run<'p>(
+    courses: &[Course],
+    contestants: &[Contestant<'p>],
+    args: &RaceArgs,
+    crew: &Crew,
+) -> Result<Vec<Heat<'p>>> {
+    let clock_ns = crew.alone(clock_ns);
+    let progress = Progress::new((courses.len() * (1 + contestants.len() * args.rounds)) as u64);
+    let mut finished = Vec::new();
+    for of_bench in courses.chunk_by(|a, b| a.bench == b.bench) {
+        let mut heats = Vec::new();
+        for &course in of_bench {
+            progress.say(format!("warming up {course}"));
+            let mut heat = Heat::new(course, contestants, crew)?;
+            heat.warm_up(crew, args.sample_ms as f64 * 1e6, clock_ns);
+            let left_out = heat.skips.len() * args.rounds;
+            (0..=left_out).for_each(|_| progress.step());
+            heats.push(heat);
+        }
+        for _ in 0..args.rounds {
+            for heat in &mut heats {
+                let course = heat.course;
+                heat.round(crew, clock_ns, |contestant| {
+                    progress.say(format!("{course}: {contestant}"));
+                    progress.step();
+                });
+            }
+        }
+        heats.iter_mut().for_each(|heat| heat.finish(crew));
+        finished.append(&mut heats);
+    }
+    progress.finish();
+    Ok(finished)
+}
+
+fn report(args: &RaceArgs, heats: &[Heat<'_>], skipped: Vec<Skipped>) -> Result<()> {
     let results = Results::of(heats, args.rounds, args.frames, skipped);
     match args.json {
         true => out!("{}", serde_json::to_string_pretty(&results)?),
         false => table::print(&results)?,
     }
     let mut failed: Vec<_> = results.failed().map(|row| row.contestant.as_str()).collect();
-    failed.dedup();
     failed.sort_unstable();
     failed.dedup();
     if !failed.is_empty() {
@@ -140,25 +160,53 @@ fn load(args: &RaceArgs) -> Result<Vec<Plugin>> {
     Ok(plugins)
 }
 
-/// What is run, and what cannot be.
+/// What is run, bench by bench, and what cannot be.
 fn courses(args: &RaceArgs, threads: &[u32], cpus_max: u32) -> (Vec<Course>, Vec<Skipped>) {
     let all = BenchName::value_variants();
     let benches = if args.benches.is_empty() { all } else { &args.benches };
+    let least = args.memory.iter().copied().fold(f64::INFINITY, f64::min);
     let (mut courses, mut skipped) = (Vec::new(), Vec::new());
     for &bench in benches {
         for &threads in threads {
-            let course = Course { bench, threads: threads as usize, frames: args.frames };
-            if course.parties() > cpus_max as usize {
-                skipped.push(Skipped {
-                    bench: name_of(&bench),
-                    threads: course.threads,
-                    contestant: None,
-                    reason: "this process may use one CPU only".to_owned(),
-                });
-            } else {
-                courses.push(course);
+            for &memory in &args.memory {
+                let threads = threads as usize;
+                let course = Course { bench, threads, frames: args.frames, memory };
+                if course.parties() > cpus_max as usize {
+                    skipped.push(Skipped::of(course, "this process may use one CPU only"));
+                } else if bench == BenchName::Churn && memory > least {
+                    let reason = "it fills the memory, so it is run with the least only";
+                    skipped.push(Skipped::of(course, reason));
+                } else {
+                    courses.push(course);
+                }
             }
         }
     }
     (courses, skipped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::PeerName;
+    use crate::designs::DesignName;
+
+    #[test]
+    fn memory_is_needed_for_one_bench_at_a_time_and_for_what_mallocs_keep() {
+        let course = |bench, memory| Course { bench, threads: 1, frames: 32768, memory };
+        let fill = [course(BenchName::Fill, 1.5), course(BenchName::Fill, 16.0)];
+        let managed = 49152 + 524_288;
+        let zone_lock = Contestant::Design(DesignName::ZoneLock);
+        let metadata = managed * 32;
+        assert_eq!(bytes_needed(&fill, &[zone_lock]), metadata);
+        assert_eq!(bytes_needed(&fill[..1], &[zone_lock]), 49152 * 32);
+        let pair = course(BenchName::Pair, 1.5);
+        assert_eq!(bytes_needed(&[pair, fill[0], fill[1]], &[zone_lock]), metadata);
+        let buddy = Contestant::Peer(PeerName::BuddySystem);
+        assert_eq!(bytes_needed(&fill, &[zone_lock, buddy]), 2 * metadata);
+        // Another thread takes what this one gives back.
+        let remote = course(BenchName::Remote, 1.5);
+        let malloc = Contestant::Peer(PeerName::Mimalloc);
+        assert_eq!(bytes_needed(&[remote], &[malloc]), 65536 * 4096 + 98304 * 32);
+    }
 }

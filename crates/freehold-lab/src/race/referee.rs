@@ -2,7 +2,7 @@
 //! frames are had again in the end.
 //!
 //! It never looks while the clock runs. Between taking and giving back, all threads show what they
-//! hold, at one time; so it sees a frame that two of them hold, whoever got it when.
+//! hold, at one time; so it sees a frame that two of them hold, no matter when each got it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -77,8 +77,8 @@ pub(crate) trait Blocks: Iterator<Item = (u64, Order)> + Clone {}
 
 impl<I: Iterator<Item = (u64, Order)> + Clone> Blocks for I {}
 
-/// Who holds what: one bit a frame, in pages that come into being when they are needed, since
-/// frames of a malloc may lie anywhere.
+/// Which frames are held: one bit a frame, in pages that come into being when they are needed,
+/// since frames of a malloc may lie anywhere.
 pub(crate) struct Book {
     /// How many frames there are, from 0; `None` for all that have an address.
     managed: Option<u64>,
@@ -92,7 +92,7 @@ impl Book {
         Book { managed, aligned, pages: RwLock::default() }
     }
 
-    /// Enters blocks that somebody holds from now on, each by its first frame.
+    /// Enters blocks that are held from now on, each by its first frame.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl Book {
     ///
     /// # Errors
     ///
-    /// [`Failure::Twice`]: somebody has claimed and released them meanwhile.
+    /// [`Failure::Twice`]: another holder has claimed and released them meanwhile.
     pub(crate) fn release(&self, blocks: impl Blocks) -> Result<(), Failure> {
         self.each_frame(blocks, |word, bit| word.fetch_and(!bit, Relaxed) & bit != 0)
     }

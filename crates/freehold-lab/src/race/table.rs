@@ -2,79 +2,168 @@
 
 use anyhow::Result;
 
-use super::results::{OK, Results, Row, Skipped};
+use super::results::{MetadataRow, OK, Results, Row, Skipped};
 use crate::report::document::threads_in_words;
 use crate::report::out;
 use crate::report::table::{Table, WIDTH};
 
-/// Prints a table, and below it all that does not fit into one.
+/// Prints what was measured, a table, and below it all that does not fit into one.
 pub(super) fn print(results: &Results) -> Result<()> {
-    // Without the reference there is nothing to compare with.
-    let compared = results.results.iter().any(|row| row.ratio_to_freehold.is_some());
-    out!("{}", table(results, compared));
-    for line in legend(results, compared) {
-        out!("{}", textwrap::fill(&line, usize::from(WIDTH)));
+    let filled = |line: &str| textwrap::fill(line, usize::from(WIDTH));
+    out!("{}", filled(&heading(results)));
+    for line in rows(results) {
+        out!("{line}");
+    }
+    let shown = Shown::of(results);
+    for line in legend(results, shown) {
+        out!("{}", filled(&line));
+    }
+    if !results.metadata.is_empty() {
+        out!("{}", metadata(&results.metadata));
+    }
+    for line in findings(results) {
+        out!("{}", filled(&line));
     }
     Ok(())
 }
 
-fn table(results: &Results, compared: bool) -> Table {
-    let mut headings = vec!["bench", "threads", "contestant"];
-    headings.extend(["get ns", "put ns", "pair ns", "locks"]);
-    if compared {
-        headings.extend(["ratio", "spread"]);
-    }
-    headings.push("referee");
-    let mut table = Table::new(headings).numbers_from(3);
-    let mut last = None;
-    for row in &results.results {
-        // A heat's name stands in its first line.
-        let heat = Some((&row.bench, row.threads));
-        let [bench, threads] = match heat == last {
-            true => [String::new(), String::new()],
-            false => [row.bench.clone(), row.threads.to_string()],
-        };
-        last = heat;
-        let mark = if row.note.is_some() { "*" } else { "" };
-        let mut cells = vec![bench, threads, format!("{}{mark}", row.contestant)];
-        cells.extend([row.get_ns, row.put_ns, row.pair_ns].map(|ns| number(ns, "")));
-        cells.push(number(row.lock_pairs, ""));
-        if compared {
-            cells.push(number(row.ratio_to_freehold, "x"));
-            cells.push(row.ratio_spread.map_or("-".to_owned(), |of| format!("{:.0} %", of * 1e2)));
+/// What the figures are.
+fn heading(results: &Results) -> String {
+    let rounds = results.rounds;
+    let plural = if rounds == 1 { "" } else { "s" };
+    format!(
+        "Measured on this host: medians of {rounds} round{plural}, in ns for a frame (in order3, \
+         huge and mixed: a block) and thread."
+    )
+}
+
+/// What there is to compare with.
+#[derive(Clone, Copy)]
+struct Shown {
+    freehold: bool,
+    best_peer: bool,
+}
+
+impl Shown {
+    fn of(results: &Results) -> Self {
+        let any = |of: fn(&Row) -> Option<f64>| results.results.iter().any(|row| of(row).is_some());
+        Shown {
+            freehold: any(|row| row.ratio_to_freehold),
+            best_peer: any(|row| row.ratio_to_best_peer),
         }
-        cells.push(if row.referee == OK { OK } else { "FAILED" }.to_owned());
+    }
+}
+
+/// The lines of the table: those of a heat below a line that says which.
+fn rows(results: &Results) -> Vec<String> {
+    let text = table(results, Shown::of(results)).to_string();
+    let mut lines = text.lines().map(str::to_owned);
+    let mut all: Vec<_> = lines.by_ref().take(2).collect();
+    let mut last = None;
+    for (row, line) in results.results.iter().zip(lines) {
+        let heat = Some((&row.bench, row.threads, row.memory));
+        if heat != last {
+            last = heat;
+            all.push(title(row));
+        }
+        all.push(line);
+    }
+    all
+}
+
+/// Which heat a row belongs to.
+fn title(row: &Row) -> String {
+    let Row { bench, threads, memory, best_peer, .. } = row;
+    let threads = threads_in_words(*threads);
+    let best = best_peer.as_ref().map(|peer| format!("; best peer: {peer}"));
+    format!("{bench}, {threads}, memory {memory}x{}", best.unwrap_or_default())
+}
+
+fn table(results: &Results, shown: Shown) -> Table {
+    let mut headings = vec!["contestant", "get ns", "put ns", "pair ns", "locks"];
+    if shown.freehold {
+        headings.extend(["freehold", "spread"]);
+    }
+    if shown.best_peer {
+        headings.extend(["best peer", "spread"]);
+    }
+    let mut table = Table::new(headings).numbers_from(1);
+    for row in &results.results {
+        let mark = if row.notes.is_empty() { "" } else { "*" };
+        let mut cells = vec![format!("  {}{mark}", row.contestant)];
+        cells.extend([row.get_ns, row.put_ns].map(|ns| number(ns, "")));
+        cells.push(if row.referee == OK { number(row.pair_ns, "") } else { "FAILED".to_owned() });
+        cells.push(number(row.lock_pairs, ""));
+        let percent =
+            |of: Option<f64>| of.map_or("-".to_owned(), |of| format!("{:.0} %", of * 1e2));
+        if shown.freehold {
+            cells.extend([number(row.ratio_to_freehold, "x"), percent(row.ratio_spread)]);
+        }
+        if shown.best_peer {
+            cells.extend([number(row.ratio_to_best_peer, "x"), percent(row.best_peer_spread)]);
+        }
         table.row(cells);
     }
     table
 }
 
-/// What the table shows, and all that does not fit into it.
-fn legend(results: &Results, compared: bool) -> Vec<String> {
-    let Results { rounds, lock_pair_ns, vec_pair_ns, .. } = results;
-    let plural = if *rounds == 1 { "" } else { "s" };
-    let mut lines = vec![
-        format!(
-            "Measured on this host: medians of {rounds} round{plural}, in ns for a frame (in huge \
-             and mixed: a block) and thread."
-        ),
-        format!(
-            "pair: get and put. locks: a pair in uncontended lock/unlock pairs, which took \
-             {lock_pair_ns:.2} ns. A Vec pop and push took {vec_pair_ns:.2} ns."
-        ),
-    ];
-    if compared {
-        let ratio = "ratio: to freehold, taken round by round. spread: of the ratios, (max - min) \
-                     / median.";
-        lines.push(ratio.to_owned());
+/// What the columns of the table are.
+fn legend(results: &Results, shown: Shown) -> Vec<String> {
+    let Results { lock_pair_ns, vec_pair_ns, .. } = results;
+    let mut lines = vec![format!(
+        "memory: as a multiple of what all threads hold. pair: get and put. locks: a pair in \
+         uncontended lock/unlock pairs, which took {lock_pair_ns:.2} ns. A Vec pop and push took \
+         {vec_pair_ns:.2} ns."
+    )];
+    let to = [(shown.freehold, "freehold"), (shown.best_peer, "best peer")];
+    let to: Vec<_> =
+        to.into_iter().filter_map(|(is_shown, name)| is_shown.then_some(name)).collect();
+    if !to.is_empty() {
+        lines.push(format!(
+            "{}: how many times as long a pair takes as theirs, taken round by round. spread: of \
+             these ratios, (max - min) / median.",
+            to.join(", ")
+        ));
     }
     lines.extend(notes(&results.results).into_iter().map(|note| format!("* {note}")));
-    lines.extend(skips(&results.skipped).into_iter().map(|skip| format!("Left out: {skip}")));
-    lines.extend(results.failed().map(|row| {
-        let Row { contestant, bench, threads, referee, .. } = row;
-        format!("FAILED: {contestant} in {bench} with {}: {referee}", threads_in_words(*threads))
-    }));
     lines
+}
+
+/// What each contestant's metadata takes, by memory.
+fn metadata(rows: &[MetadataRow]) -> Table {
+    let mut memories: Vec<f64> = Vec::new();
+    let mut contestants: Vec<&str> = Vec::new();
+    for row in rows {
+        if !memories.contains(&row.memory) {
+            memories.push(row.memory);
+        }
+        if !contestants.contains(&&*row.contestant) {
+            contestants.push(&row.contestant);
+        }
+    }
+    let headings = memories.iter().map(|memory| format!("memory {memory}x"));
+    let headings = ["metadata, bytes a frame".to_owned()].into_iter().chain(headings);
+    let mut table = Table::new(headings).numbers_from(1);
+    for contestant in contestants {
+        let of = |&memory: &f64| {
+            let is = |row: &&MetadataRow| row.contestant == contestant && row.memory == memory;
+            number(rows.iter().find(is).map(|row| row.frame_metadata_bytes), "")
+        };
+        let cells = [format!("  {contestant}")].into_iter().chain(memories.iter().map(of));
+        table.row(cells);
+    }
+    table
+}
+
+/// What was left out, what has failed, and how freehold stands.
+fn findings(results: &Results) -> Vec<String> {
+    let left_out = skips(&results.skipped).into_iter().map(|skip| format!("Left out: {skip}"));
+    let failed = results.failed().map(|row| {
+        let Row { contestant, bench, threads, memory, referee, .. } = row;
+        let threads = threads_in_words(*threads);
+        format!("FAILED: {contestant} in {bench}, {threads}, memory {memory}x: {referee}")
+    });
+    left_out.chain(failed).chain(results.standing.iter().map(ToString::to_string)).collect()
 }
 
 /// A number with three digits, or more where it is large.
@@ -91,24 +180,28 @@ fn number(value: Option<f64>, unit: &str) -> String {
 fn notes(rows: &[Row]) -> Vec<String> {
     let mut notes: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in rows {
-        let Some(note) = row.note else { continue };
-        let who = row.contestant.as_str();
-        match notes.iter_mut().find(|(of, _)| *of == note) {
-            Some((_, all)) if all.contains(&who) => (),
-            Some((_, all)) => all.push(who),
-            None => notes.push((note, vec![who])),
+        for &note in &row.notes {
+            let who = row.contestant.as_str();
+            match notes.iter_mut().find(|(of, _)| *of == note) {
+                Some((_, all)) if all.contains(&who) => (),
+                Some((_, all)) => all.push(who),
+                None => notes.push((note, vec![who])),
+            }
         }
     }
     notes.into_iter().map(|(note, who)| format!("{}: {note}", who.join(", "))).collect()
 }
 
-/// One line for each bench and reason, whatever the number of threads.
+/// One line for each bench and reason, whatever the number of threads and the memory.
 fn skips(skipped: &[Skipped]) -> Vec<String> {
     let mut lines = Vec::new();
-    for Skipped { bench, threads, contestant, reason } in skipped {
+    for Skipped { bench, threads, memory, contestant, reason } in skipped {
         let line = match contestant {
             Some(contestant) => format!("{contestant} in {bench}: {reason}"),
-            None => format!("{bench} with {}: {reason}", threads_in_words(*threads)),
+            None => {
+                let threads = threads_in_words(*threads);
+                format!("{bench}, {threads}, memory {memory}x: {reason}")
+            }
         };
         if !lines.contains(&line) {
             lines.push(line);
@@ -121,7 +214,7 @@ fn skips(skipped: &[Skipped]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn results(row: Row) -> Results {
+    fn results(rows: Vec<Row>) -> Results {
         Results {
             schema: super::super::results::SCHEMA,
             machine: "host",
@@ -129,37 +222,86 @@ mod tests {
             frames: 64,
             lock_pair_ns: 5.0,
             vec_pair_ns: 1.0,
-            results: vec![row],
+            results: rows,
+            metadata: Vec::new(),
             skipped: Vec::new(),
+            standing: Vec::new(),
         }
+    }
+
+    fn row(contestant: &str, bench: &str, memory: f64) -> Row {
+        let (contestant, bench) = (contestant.to_owned(), bench.to_owned());
+        Row { contestant, bench, memory, threads: 1, referee: OK.to_owned(), ..Row::default() }
     }
 
     #[test]
     fn the_widest_row_fits() {
         let large = Some(123_456.7);
-        let results = results(Row {
-            bench: "random".to_owned(),
-            contestant: "buddy_system_allocator".to_owned(),
-            threads: 1024,
+        let results = results(vec![Row {
             get_ns: large,
             put_ns: large,
             pair_ns: large,
             lock_pairs: large,
             ratio_to_freehold: Some(12_345.6),
             ratio_spread: Some(1.23),
-            referee: "lost a frame".to_owned(),
-            note: Some("slow"),
-            ..Row::default()
-        });
-        let table = table(&results, true);
+            ratio_to_best_peer: large,
+            best_peer_spread: Some(1.23),
+            notes: vec!["slow"],
+            ..row("buddy_system_allocator", "random", 1.5)
+        }]);
+        let table = table(&results, Shown::of(&results));
         assert!(table.fits(), "{table}");
         assert!(table.to_string().contains(" 12346x"), "{table}");
-        let last = legend(&results, true).pop();
-        let last = last.expect("there are lines");
-        assert_eq!(
-            last,
-            "FAILED: buddy_system_allocator in random with 1024 threads: lost a frame"
-        );
+    }
+
+    #[test]
+    fn rows_stand_below_the_line_of_their_heat() {
+        let best_peer = Some("mimalloc".to_owned());
+        let with_peer = Row { best_peer, ..row("mimalloc", "fill", 16.0) };
+        let results = results(vec![
+            row("freehold", "fill", 1.5),
+            row("zone-lock", "fill", 1.5),
+            with_peer,
+            row("freehold", "pair", 16.0),
+        ]);
+        let lines = rows(&results);
+        let firsts = lines[2..].iter().map(|line| line.trim().split("   ").next().unwrap());
+        let expected = [
+            "fill, 1 thread, memory 1.5x",
+            "freehold",
+            "zone-lock",
+            "fill, 1 thread, memory 16x; best peer: mimalloc",
+            "mimalloc",
+            "pair, 1 thread, memory 16x",
+            "freehold",
+        ];
+        assert_eq!(firsts.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_failure_is_named_with_its_heat_and_reason() {
+        let failed = Row { referee: "lost a frame".to_owned(), ..row("bad", "random", 1.5) };
+        let results = results(vec![failed]);
+        assert!(rows(&results)[3].contains("FAILED"));
+        let expected = "FAILED: bad in random, 1 thread, memory 1.5x: lost a frame";
+        assert_eq!(findings(&results), [expected]);
+    }
+
+    #[test]
+    fn metadata_is_listed_by_memory() {
+        let of = |contestant: &str, memory, bytes| MetadataRow {
+            contestant: contestant.to_owned(),
+            memory,
+            managed_frames: 1000,
+            metadata_bytes: 0,
+            frame_metadata_bytes: bytes,
+        };
+        let rows = [of("a", 1.5, 16.0), of("b", 1.5, 0.5), of("a", 16.0, 8.0)];
+        let text = metadata(&rows).to_string();
+        let cells: Vec<Vec<_>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(text.starts_with(" metadata, bytes a frame"), "{text}");
+        assert_eq!((&cells[2], &cells[3]), (&vec!["a", "16.0", "8.00"], &vec!["b", "0.50", "-"]));
     }
 
     #[test]
@@ -171,16 +313,18 @@ mod tests {
 
     #[test]
     fn notes_and_skips_are_said_once() {
-        let row = |who: &str, note| Row { contestant: who.to_owned(), note, ..Row::default() };
-        let rows = [row("a", Some("slow")), row("b", None), row("c", Some("slow"))];
-        assert_eq!(notes(&[&rows[..], &rows[..]].concat()), ["a, c: slow"]);
+        let noted = |who: &str, notes| Row { notes, ..row(who, "fill", 1.5) };
+        let rows =
+            [noted("a", vec!["slow"]), noted("b", Vec::new()), noted("c", vec!["slow", "large"])];
+        assert_eq!(notes(&[&rows[..], &rows[..]].concat()), ["a, c: slow", "c: large"]);
         let skip = |threads, contestant: Option<&str>| Skipped {
             bench: "fill".to_owned(),
             threads,
+            memory: 16.0,
             contestant: contestant.map(str::to_owned),
             reason: "why".to_owned(),
         };
         let lines = skips(&[skip(1, Some("a")), skip(2, Some("a")), skip(2, None)]);
-        assert_eq!(lines, ["a in fill: why", "fill with 2 threads: why"]);
+        assert_eq!(lines, ["a in fill: why", "fill, 2 threads, memory 16x: why"]);
     }
 }
