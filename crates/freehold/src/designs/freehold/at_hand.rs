@@ -7,60 +7,87 @@ use core::num::NonZeroU64;
 
 use super::Freehold;
 use super::blocks::Spot;
-use super::runs::{WORD_FRAMES, WORD_ORDER, starts};
-use super::slot::{For, Hot, Slot};
+use super::runs::{WORD_FRAMES, WORD_ORDER};
+use super::slot::{For, Slot};
 use crate::designs::{Context, Design};
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{Order, Pfn};
 use crate::zone::watermark::Watermark;
 
+/// Whether a request prefers no node and may be served out of the word that blocks of more than one
+/// frame are taken from.
+#[inline(always)]
+pub(super) const fn is_run_at_hand(request: &Request) -> bool {
+    let order = request.order().get();
+    order > 0 && order <= WORD_ORDER && request.is_unsparing() && request.is_anywhere()
+}
+
 impl<P: Platform> Freehold<P> {
     /// Takes a block for a request that prefers no node.
     #[inline(always)]
     pub(super) fn take_at_hand(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
-        if !request.is_ordinary() {
-            return self.take_block_at_hand(context, request);
-        }
-        let platform = context.platform;
+        let taken = if request.is_ordinary() {
+            self.take_in_word::<false>(context, request)
+        } else if is_run_at_hand(&request) {
+            self.take_in_word::<true>(context, request)
+        } else {
+            None
+        };
+        taken.or_else(|| self.take_block_at_hand(context, request))
+    }
+
+    /// Takes a single frame, or a block of at most a word, out of the word that such are taken from.
+    #[inline(always)]
+    fn take_in_word<const RUN: bool>(
+        &self,
+        context: Context<'_, P>,
+        request: Request,
+    ) -> Option<Pfn> {
+        let (platform, what) = (context.platform, if RUN { For::Runs } else { For::Singles });
         let cpu = platform.pin().index();
+        let mut taken = None;
         // A number that is no CPU's is folded by the slow path.
         if let Some(home) = self.homes.try_get(cpu)
             && let Some(hot) = home.hot_of(home.best(&request))
         {
             // Looked up before the lock is taken: what comes between that and its release is what
             // the next locked step waits for.
-            let word = hot.current(For::Singles, request.content_index());
+            let word = hot.current(what, request.content_index());
             if let Some(spot) = self.blocks.spot_of_word(word)
                 && home.try_lock()
             {
-                if let Some(frame) = self.take_single(hot, request.content_index(), word, &spot) {
-                    hot.note_alloc(1);
-                    home.unlock();
-                    platform.unpin();
-                    return Some(self.blocks.pfn_of(frame));
+                if hot.current(what, request.content_index()) == word {
+                    taken = self.take_of::<RUN>(&spot, &request);
+                }
+                if taken.is_some() {
+                    hot.note_alloc(request.order().frames().get());
                 }
                 home.unlock();
             }
         }
         platform.unpin();
-        self.take_block_at_hand(context, request)
+        taken.map(|frame| self.blocks.pfn_of(frame))
     }
 
-    /// Takes the lowest frame of a word that was seen to be the current one, if it still is and has
-    /// one.
+    /// Takes the lowest frame of a word, or the lowest block of at most a word, if it has one. The
+    /// caller holds the pageblock.
     #[inline(always)]
-    pub(super) fn take_single(
+    pub(super) fn take_of<const RUN: bool>(
         &self,
-        hot: &Hot<P>,
-        type_index: usize,
-        word: u32,
         spot: &Spot<'_, P>,
+        request: &Request,
     ) -> Option<u32> {
-        let free = NonZeroU64::new(spot.free())?;
-        if self.picks_at_random || hot.current(For::Singles, type_index) != word {
-            return None;
+        match RUN {
+            false => self.take_single(spot),
+            true => spot.take_run(request.order().get()),
         }
+    }
+
+    /// Takes the lowest frame of a word, if it has one and frames are not picked at random.
+    #[inline(always)]
+    pub(super) fn take_single(&self, spot: &Spot<'_, P>) -> Option<u32> {
+        let free = NonZeroU64::new(spot.free()).filter(|_| !self.picks_at_random)?;
         spot.set_free(free.get() & (free.get() - 1));
         Some(spot.frame() + free.trailing_zeros())
     }
@@ -112,15 +139,12 @@ impl<P: Platform> Freehold<P> {
             return None;
         }
         let (order, type_index) = (order.get(), request.content_index());
-        let mut spot = self.blocks.spot_of_word(slot.hot.current(For::Runs, type_index))?;
-        let mut places = starts(spot.free(), order);
-        if places == 0 {
-            (spot, places) = spot.word_with_run(order)?;
+        let spot = self.blocks.spot_of_word(slot.hot.current(For::Runs, type_index))?;
+        spot.take_run(order).or_else(|| {
+            let spot = spot.word_with_run(order)?;
             slot.hot.set_current(For::Runs, type_index, spot.frame() / WORD_FRAMES);
-        }
-        let bit = places.trailing_zeros();
-        spot.take(spot.free(), spot.mask(order) << bit);
-        Some(spot.frame() + bit)
+            spot.take_run(order)
+        })
     }
 
     /// Takes whole pageblocks from the pool, if the best zone can spare them.

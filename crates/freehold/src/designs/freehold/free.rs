@@ -36,9 +36,10 @@ impl<P: Platform> Freehold<P> {
         pfn: Pfn,
         order: Order,
     ) -> Result<(), Error> {
-        let done = match order {
-            Order::ZERO => self.free_single_at_hand(context, pfn),
-            _ => self.free_larger_at_hand(context, pfn, order),
+        let done = match order.get() {
+            0 => self.free_single_at_hand(context, pfn),
+            1..=WORD_ORDER => self.free_run_at_hand(context, pfn, order),
+            _ => order == Order::PAGEBLOCK && self.free_pageblock_at_hand(context, pfn),
         };
         if done {
             return Ok(());
@@ -91,16 +92,19 @@ impl<P: Platform> Freehold<P> {
         true
     }
 
-    /// Frees a block of more than one frame, in the common cases. Says whether that was so; if not,
+    /// Frees a block of at most a word, in the common cases. Says whether that was so; if not,
     /// nothing has changed.
-    #[inline(never)]
-    fn free_larger_at_hand(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> bool {
-        if order == Order::PAGEBLOCK {
-            return self.free_pageblock_at_hand(context, pfn);
-        }
-        let Some(spot) = self.blocks.spot_of(pfn) else { return false };
-        let Some((state, mask)) = self.claim_in_word(&spot, pfn, order) else { return false };
+    #[inline(always)]
+    fn free_run_at_hand(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> bool {
         let cpu = context.platform.pin().index();
+        let claimed = self.blocks.spot_of(pfn).and_then(|spot| {
+            let (state, mask) = self.claim_in_word(&spot, pfn, order)?;
+            Some((spot, state, mask))
+        });
+        let Some((spot, state, mask)) = claimed else {
+            context.platform.unpin();
+            return false;
+        };
         if state.is_listed_of(cpu)
             && let Some(home) = self.homes.try_get(cpu)
             && home.try_lock()
@@ -153,6 +157,7 @@ impl<P: Platform> Freehold<P> {
     /// # Errors
     ///
     /// [`Error::DoubleFree`] at the first word of which one of the frames is free.
+    #[inline(never)]
     pub(super) fn free_in_words(
         &self,
         context: Context<'_, P>,

@@ -6,6 +6,7 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Freehold;
+use super::at_hand::is_run_at_hand;
 use super::blocks::{BlockIndex, Spot};
 use super::guard::{ASKED, HELD, Home, SlotGuard, VACANT};
 use super::runs::WORD_FRAMES;
@@ -89,17 +90,28 @@ impl<P: Platform> Lease<'_, P> {
     /// Those of [`PageAllocator::alloc`].
     #[inline(always)]
     pub fn alloc(&self, request: Request) -> Result<Pfn, Error> {
-        let design = self.allocator.design();
-        if request.is_ordinary()
-            && let Some(hot) = self.home.hot_of(self.home.best(&request))
-            && let word = hot.current(For::Singles, request.content_index())
-            && let Some(spot) = design.blocks.spot_of_word(word)
-            && let Some(frame) = design.take_single(hot, request.content_index(), word, &spot)
-        {
-            hot.note_alloc(1);
-            return Ok(design.pfn_of(frame));
+        let taken = if request.is_ordinary() {
+            self.take_in_word::<false>(request)
+        } else if is_run_at_hand(&request) {
+            self.take_in_word::<true>(request)
+        } else {
+            None
+        };
+        if let Some(pfn) = taken {
+            return Ok(pfn);
         }
         self.alloc_behind(request)
+    }
+
+    /// Takes a single frame, or a block of at most a word, out of the word that such are taken from.
+    #[inline(always)]
+    fn take_in_word<const RUN: bool>(&self, request: Request) -> Option<Pfn> {
+        let (design, what) = (self.allocator.design(), if RUN { For::Runs } else { For::Singles });
+        let hot = self.home.hot_of(self.home.best(&request))?;
+        let spot = design.blocks.spot_of_word(hot.current(what, request.content_index()))?;
+        let frame = design.take_of::<RUN>(&spot, &request)?;
+        hot.note_alloc(request.order().frames().get());
+        Some(design.pfn_of(frame))
     }
 
     #[inline(never)]

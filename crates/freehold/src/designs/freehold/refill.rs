@@ -20,7 +20,7 @@ impl<P: Platform> Freehold<P> {
         let word = slot.hot.current(For::Singles, migratetype.index());
         let spot = self.blocks.spot_of_word(word)?;
         if !self.picks_at_random {
-            return self.take_single(slot.hot, migratetype.index(), word, &spot);
+            return self.take_single(&spot);
         }
         let free = spot.free();
         if free == 0 {

@@ -146,7 +146,7 @@ impl<P: Platform> Freehold<P> {
     /// Frees a pageblock that was handed out by itself, in the common case: the reserve of the
     /// running CPU has some, and room for it. Says whether that was so; if not, nothing has
     /// changed.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn free_pageblock_at_hand(&self, context: Context<'_, P>, pfn: Pfn) -> bool {
         let Some(spot) = self.blocks.spot_of(pfn) else { return false };
         let state = spot.state();

@@ -1,5 +1,6 @@
 //! A word of a pageblock, looked up once: what the fast paths go by.
 
+use core::num::NonZeroU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use super::{BlockIndex, Blocks, FRAMES, FREE, Maps, REMOTE, Record, TAILS, WORDS};
@@ -19,6 +20,14 @@ pub(in super::super) struct Spot<'a, P: Platform> {
     /// The place of the frame.
     frame: u32,
 }
+
+impl<P: Platform> Clone for Spot<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for Spot<'_, P> {}
 
 impl<P: Platform> Blocks<P> {
     /// Looks up a frame, if the tables span it.
@@ -118,17 +127,12 @@ impl<P: Platform> Spot<'_, P> {
         self.word::<REMOTE>().compare_exchange(seen, seen | mask, SeqCst, Relaxed).is_ok()
     }
 
-    /// A word of the pageblock with a free block of `order`, at most that of a word, the lowest; and
-    /// the places of such blocks in it.
-    #[inline(always)]
-    pub(in super::super) fn word_with_run(&self, order: u8) -> Option<(Self, u64)> {
-        let block = self.frame & !(FRAMES - 1);
-        (0..WORDS).find_map(|word| {
-            // Relaxed: as for `Blocks::free`.
-            let places = starts(self.maps.word::<FREE>(word).load(Relaxed), order);
-            let frame = block + word as u32 * WORD_FRAMES;
-            (places != 0).then_some((Spot { frame, ..*self }, places))
-        })
+    /// The lowest word of the pageblock with a free block of `order`, at most that of a word.
+    pub(in super::super) fn word_with_run(&self, order: u8) -> Option<Self> {
+        let first = self.frame & !(FRAMES - 1);
+        let words =
+            (0..WORDS as u32).map(|word| Spot { frame: first + word * WORD_FRAMES, ..*self });
+        { words }.find(|word| starts(word.free(), order) != 0)
     }
 
     #[inline(always)]
@@ -169,10 +173,14 @@ impl<P: Platform> Spot<'_, P> {
         !behind.is_multiple_of(WORDS) && self.maps.word::<TAILS>(behind).load(Relaxed) & 1 == 1
     }
 
-    /// Takes free frames of the word, which make up a block. The caller holds the pageblock, and
-    /// has seen `free`.
+    /// Takes the lowest free block of the word of `order`, at least 1 and at most that of the word,
+    /// if it has one; returns its first frame. The caller holds the pageblock. The frame is the
+    /// first one of the word.
     #[inline(always)]
-    pub(in super::super) fn take(&self, free: u64, mask: u64) {
+    pub(in super::super) fn take_run(&self, order: u8) -> Option<u32> {
+        let free = self.free();
+        let bit = NonZeroU64::new(starts(free, order))?.trailing_zeros();
+        let mask = ones(order) << bit;
         self.set_free(free & !mask);
         let (tails, inner) = (self.word::<TAILS>(), mask & (mask << 1));
         match mask {
@@ -183,6 +191,7 @@ impl<P: Platform> Spot<'_, P> {
                 tails.fetch_or(inner, Relaxed);
             }
         }
+        Some(self.frame + bit)
     }
 
     /// Frees frames of the word, which their user has claimed, in the bitmap of a pageblock that a
