@@ -7,6 +7,7 @@ use core::num::NonZeroU64;
 
 use super::Freehold;
 use super::blocks::Spot;
+use super::guard::Home;
 use super::runs::{WORD_FRAMES, WORD_ORDER};
 use super::slot::{For, Slot};
 use crate::designs::{Context, Design};
@@ -21,6 +22,12 @@ use crate::zone::watermark::Watermark;
 pub(super) const fn is_run_at_hand(request: &Request) -> bool {
     let order = request.order().get();
     order > 0 && order <= WORD_ORDER && request.is_unsparing() && request.is_anywhere()
+}
+
+/// What a block of more than one frame, or a single frame, is taken from.
+#[inline(always)]
+pub(super) const fn what<const RUN: bool>() -> For {
+    if RUN { For::Runs } else { For::Singles }
 }
 
 impl<P: Platform> Freehold<P> {
@@ -44,9 +51,8 @@ impl<P: Platform> Freehold<P> {
         context: Context<'_, P>,
         request: Request,
     ) -> Option<Pfn> {
-        let (platform, what) = (context.platform, if RUN { For::Runs } else { For::Singles });
+        let (platform, what) = (context.platform, what::<RUN>());
         let cpu = platform.pin().index();
-        let mut taken = None;
         // A number that is no CPU's is folded by the slow path.
         if let Some(home) = self.homes.try_get(cpu)
             && let Some(hot) = home.hot_of(home.best(&request))
@@ -57,17 +63,19 @@ impl<P: Platform> Freehold<P> {
             if let Some(spot) = self.blocks.spot_of_word(word)
                 && home.try_lock()
             {
-                if hot.current(what, request.content_index()) == word {
-                    taken = self.take_of::<RUN>(&spot, &request);
-                }
-                if taken.is_some() {
+                if hot.current(what, request.content_index()) == word
+                    && let Some(frame) = self.take_of::<RUN>(&spot, &request)
+                {
                     hot.note_alloc(request.order().frames().get());
+                    home.unlock();
+                    platform.unpin();
+                    return Some(self.blocks.pfn_of(frame));
                 }
-                home.unlock();
+                return self.take_of_slot(platform, home, cpu, request);
             }
         }
         platform.unpin();
-        taken.map(|frame| self.blocks.pfn_of(frame))
+        None
     }
 
     /// Takes the lowest frame of a word, or the lowest block of at most a word, if it has one. The
@@ -92,59 +100,71 @@ impl<P: Platform> Freehold<P> {
         Some(spot.frame() + free.trailing_zeros())
     }
 
-    /// Takes a block that is not at hand as the next frame of the current word is: out of the
-    /// running CPU's slot, which may fetch pageblocks for it, or whole pageblocks from the pool.
+    /// Takes a block that is not at hand in a word: out of the running CPU's slot, which may fetch
+    /// pageblocks for it, or whole pageblocks from the pool.
     #[inline(never)]
     fn take_block_at_hand(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
         if !request.is_unsparing() {
             return None;
         }
-        let (platform, order) = (context.platform, request.order());
+        let platform = context.platform;
         let cpu = platform.pin().index();
         if let Some(home) = self.homes.try_get(cpu)
-            && let zone = home.best(&request)
-            && zone.index() < self.zones.len()
+            && home.best(&request).index() < self.zones.len()
             && home.try_lock()
         {
-            let slot = self.slot_of(home, cpu, zone);
-            if let Some(frame) = self.take_block(&slot, &request) {
-                slot.note_alloc(order.frames().get());
-                home.unlock();
-                platform.unpin();
-                return Some(self.blocks.pfn_of(frame));
-            }
-            // Unlocks and unpins.
-            let guard = self.guard_of(platform, home, cpu, zone);
-            if let Some(frame) = self.alloc_with(&guard, &request) {
-                guard.slot.note_alloc(order.frames().get());
-                return Some(self.blocks.pfn_of(frame));
+            if let Some(pfn) = self.take_of_slot(platform, home, cpu, request) {
+                return Some(pfn);
             }
         } else {
             platform.unpin();
         }
-        match (Order::PAGEBLOCK..=Self::ORDER_MAX).contains(&order) {
+        match (Order::PAGEBLOCK..=Self::ORDER_MAX).contains(&request.order()) {
             true => self.take_huge_at_hand(context, request),
             false => None,
         }
     }
 
+    /// Takes a block out of the slot of a CPU in the zone that is best, whose lock the caller has
+    /// taken. Releases it.
+    #[inline(never)]
+    fn take_of_slot(
+        &self,
+        platform: &P,
+        home: &Home<P>,
+        cpu: usize,
+        request: Request,
+    ) -> Option<Pfn> {
+        let guard = self.guard_of(platform, home, cpu, home.best(&request));
+        let frame = self.take_block(&guard.slot, &request);
+        let frame = frame.or_else(|| self.alloc_with(&guard, &request))?;
+        guard.slot.note_alloc(request.order().frames().get());
+        Some(self.blocks.pfn_of(frame))
+    }
+
     /// Takes a block out of what a slot has at hand for its order.
     #[inline(always)]
     pub(super) fn take_block(&self, slot: &Slot<'_, P>, request: &Request) -> Option<u32> {
-        let order = request.order();
-        if order == Order::PAGEBLOCK {
-            return self.take_spare(slot, request);
+        match request.order().get() {
+            0 => self.take_in_pageblock::<false>(slot, request),
+            1..=WORD_ORDER => self.take_in_pageblock::<true>(slot, request),
+            _ if request.order() == Order::PAGEBLOCK => self.take_spare(slot, request),
+            _ => None,
         }
-        if order == Order::ZERO || order.get() > WORD_ORDER {
-            return None;
-        }
-        let (order, type_index) = (order.get(), request.content_index());
-        let spot = self.blocks.spot_of_word(slot.hot.current(For::Runs, type_index))?;
-        spot.take_run(order).or_else(|| {
-            let spot = spot.word_with_run(order)?;
-            slot.hot.set_current(For::Runs, type_index, spot.frame() / WORD_FRAMES);
-            spot.take_run(order)
-        })
+    }
+
+    /// As `take_in_word`, out of any word of the pageblock.
+    #[inline(always)]
+    fn take_in_pageblock<const RUN: bool>(
+        &self,
+        slot: &Slot<'_, P>,
+        request: &Request,
+    ) -> Option<u32> {
+        let (what, type_index) = (what::<RUN>(), request.content_index());
+        let spot = self.blocks.spot_of_word(slot.hot.current(what, type_index))?;
+        let spot = spot.word_with_run(request.order().get())?;
+        slot.hot.set_current(what, type_index, spot.frame() / WORD_FRAMES);
+        self.take_of::<RUN>(&spot, request)
     }
 
     /// Takes whole pageblocks from the pool, if the best zone can spare them.

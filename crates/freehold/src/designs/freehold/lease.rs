@@ -6,11 +6,10 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Freehold;
-use super::at_hand::is_run_at_hand;
+use super::at_hand::{is_run_at_hand, what};
 use super::blocks::{BlockIndex, Spot};
 use super::guard::{ASKED, HELD, Home, SlotGuard, VACANT};
 use super::runs::WORD_FRAMES;
-use super::slot::For;
 use super::state::State;
 use crate::allocator::PageAllocator;
 use crate::error::{BulkFreeError, Error};
@@ -106,7 +105,7 @@ impl<P: Platform> Lease<'_, P> {
     /// Takes a single frame, or a block of at most a word, out of the word that such are taken from.
     #[inline(always)]
     fn take_in_word<const RUN: bool>(&self, request: Request) -> Option<Pfn> {
-        let (design, what) = (self.allocator.design(), if RUN { For::Runs } else { For::Singles });
+        let (design, what) = (self.allocator.design(), what::<RUN>());
         let hot = self.home.hot_of(self.home.best(&request))?;
         let spot = design.blocks.spot_of_word(hot.current(what, request.content_index()))?;
         let frame = design.take_of::<RUN>(&spot, &request)?;
