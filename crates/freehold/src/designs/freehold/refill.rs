@@ -225,6 +225,10 @@ impl<P: Platform> Freehold<P> {
             guard.slot.hot.set_current(For::Runs, migratetype.index(), run.word);
             return Some(run.frame());
         }
+        let is_roomy = self.zone(guard.zone).is_roomy(self.cpus());
+        if !is_roomy && let Some(frame) = self.take_run_of_singles(guard, request) {
+            return Some(frame);
+        }
         if let Some(block) = current {
             self.gather(guard, block);
         }
@@ -241,7 +245,7 @@ impl<P: Platform> Freehold<P> {
             }
             return self.take_run_as_current(guard, block, request);
         }
-        if !self.zone(guard.zone).may_keep_for(migratetype, self.cpus()) {
+        if migratetype != MigrateType::Movable && !is_roomy {
             return None;
         }
         let block = self.split_spare(guard, migratetype)?;

@@ -11,8 +11,8 @@ use crate::units::{FrameCount, MigrateType, NodeId, Order, ZoneKind};
 use crate::zone::compaction::CompactionState;
 use crate::zone::watermark::{Watermark, Watermarks};
 
-/// So many pageblocks a CPU let slots keep some for content that cannot move.
-const PAGEBLOCKS_MIN: u64 = 32;
+/// So many pageblocks for each CPU make a zone roomy.
+const ROOMY_PAGEBLOCKS: u64 = 32;
 
 /// One pageblock of so many may lie in the reserves of slots, all of them together: as much of a
 /// zone as Linux lets all its per-CPU lists hold (`zone_highsize`, 6.12).
@@ -238,8 +238,12 @@ impl<P: Platform> Zone<P> {
     /// Whether a slot may keep pageblocks for a type. Pageblocks with content that cannot move
     /// can never be emptied, so where there are few for each CPU, all share them.
     pub(super) fn may_keep_for(&self, migratetype: MigrateType, cpus: usize) -> bool {
-        let pageblocks = self.managed() >> Order::PAGEBLOCK.get();
-        migratetype == MigrateType::Movable || pageblocks >= PAGEBLOCKS_MIN * cpus as u64
+        migratetype == MigrateType::Movable || self.is_roomy(cpus)
+    }
+
+    /// Whether there are so many pageblocks for each CPU that it need not be sparing with them.
+    pub(super) fn is_roomy(&self, cpus: usize) -> bool {
+        self.managed() >> Order::PAGEBLOCK.get() >= ROOMY_PAGEBLOCKS * cpus as u64
     }
 
     /// Counts frames that others had freed and that were found in a pageblock which no slot held.
