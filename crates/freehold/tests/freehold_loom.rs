@@ -17,7 +17,7 @@ mod machine;
 
 use freehold::MigrateType::Unmovable;
 use freehold::platform::{Platform, SharedCell};
-use freehold::{CpuId, Error, Order, Pfn, Request, Watermark};
+use freehold::{CpuId, Error, FrameCount, Order, Pfn, Request, Watermark};
 use freehold_models::{
     ALL, BLOCK, Frames, Sound, aside, build, build_larger, build_of, check, check_held, current,
     explore, frame, free, join, on_cpu, range, take,
@@ -388,5 +388,42 @@ fn memory_is_added_while_a_pageblock_is_put_aside() {
         alloc(&machine);
         join(adder).expect("it is new");
         check_held(&machine, 9);
+    });
+}
+
+/// 32 pageblocks, of which two slots may have two each in reserve, and a low watermark of two and a
+/// half. CPU 0 has one in reserve and one handed out, CPU 1 one handed out; three are in the pool,
+/// or in the reserve, and what is left was taken before. Returns what CPU 0 has.
+fn low_with_a_reserve() -> (Arc<Frames<Sound>>, Pfn) {
+    let machine = build_of::<Sound>(&[range(0, 32 * BLOCK)], 2, 2 * BLOCK);
+    run_on(0);
+    let take = |order| machine.alloc(Request::new(Order::new(order))).expect("memory is free");
+    [13, 12, 10, 9].map(take);
+    let [a, b, c] = [9, 9, 9].map(take);
+    // The zone is low now, so the first one comes to the pool.
+    let put = |block| machine.free(block, Order::PAGEBLOCK).expect("it is held");
+    [a, b].map(put);
+    let kept = machine.validate().expect("the books are in order").per_cpu;
+    assert_eq!(kept, FrameCount::new(BLOCK), "one is in reserve");
+    run_on(1);
+    take(9);
+    run_on(0);
+    (machine, c)
+}
+
+/// A pageblock comes to a reserve that has one already, which looks at no watermark, while another
+/// CPU takes the zone below its low one: the reserve is found all the same.
+#[test]
+fn a_reserve_grows_while_another_cpu_drains() {
+    explore(2, || {
+        let (machine, held) = low_with_a_reserve();
+        let huge = Request::new(Order::PAGEBLOCK);
+        let taker = on_cpu(&machine, 1, move |machine| machine.alloc(huge));
+        machine.free(held, Order::PAGEBLOCK).expect("it is held");
+        join(taker).expect("memory is free");
+        run_on(1);
+        machine.alloc(huge).expect("as much is free above the minimum");
+        assert_eq!(machine.alloc(huge), Err(Error::BelowWatermark));
+        check(&machine);
     });
 }
