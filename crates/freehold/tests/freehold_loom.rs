@@ -82,9 +82,11 @@ fn a_remote_free_in_two_steps_is_caught() {
     remote_free_against_harvest::<Broken<false, true>>();
 }
 
-fn pushes_against_take<P: Platform + Default + Send + Sync>() {
+/// Two pageblocks come to the stacks of pending ones while their holder takes these.
+#[test]
+fn two_pageblocks_become_pending_while_the_holder_looks() {
     explore(2, || {
-        let machine = aside::<P>(3);
+        let machine = aside::<Sound>(3);
         let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
         let other = on_cpu(&machine, 2, |machine| free(machine, BLOCK + 3));
         run_on(1);
@@ -95,16 +97,27 @@ fn pushes_against_take<P: Platform + Default + Send + Sync>() {
     });
 }
 
-/// Two pageblocks come to the stack of pending ones while their holder takes it.
+fn push_against_drain<P: Platform + Default + Send + Sync>() {
+    explore(2, || {
+        let machine = aside::<P>(2);
+        let owner = on_cpu(&machine, 0, |machine| machine.drain(CpuId::new(0)));
+        run_on(1);
+        free(&machine, 7);
+        join(owner).expect("the CPU exists");
+        check_held(&machine, ALL - 1);
+    });
+}
+
+/// A pageblock comes to a stack of pending ones while its holder gives up all that it keeps.
 #[test]
-fn two_pageblocks_become_pending_while_the_holder_looks() {
-    pushes_against_take::<Sound>();
+fn a_pageblock_becomes_pending_while_the_holder_is_drained() {
+    push_against_drain::<Sound>();
 }
 
 #[test]
 #[should_panic]
 fn a_push_in_two_steps_is_caught() {
-    pushes_against_take::<Broken<false, true>>();
+    push_against_drain::<Broken<false, true>>();
 }
 
 /// A pageblock that is aside and still pending, though what was freed remotely has been used.
