@@ -5,6 +5,7 @@ use anyhow::Result;
 use super::results::{OK, Results, Row, Skipped};
 use crate::report::document::threads_in_words;
 use crate::report::out;
+use crate::report::profile::MEASURED;
 use crate::report::table::{Table, WIDTH};
 
 /// Prints a table, and below it all that does not fit into one.
@@ -55,8 +56,8 @@ fn legend(results: &Results, compared: bool) -> Vec<String> {
     let plural = if *rounds == 1 { "" } else { "s" };
     let mut lines = vec![
         format!(
-            "Measured on this host: medians of {rounds} round{plural}, in ns for a frame (in huge \
-             and mixed: a block) and thread."
+            "{MEASURED}: medians of {rounds} round{plural}, in ns for a frame (in huge and mixed: \
+             a block) and thread."
         ),
         format!(
             "pair: get and put. locks: a pair in uncontended lock/unlock pairs, which took \
@@ -125,6 +126,7 @@ mod tests {
         Results {
             schema: super::super::results::SCHEMA,
             machine: "host",
+            profile: "release",
             rounds: 1000,
             frames: 64,
             lock_pair_ns: 5.0,
