@@ -95,6 +95,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     }
 
     /// The request with its node filled in, and the zones that it may use, if it makes sense.
+    #[inline]
     pub(crate) fn resolve(&self, request: Request) -> Result<(Request, &[u16]), Error> {
         if request.order > D::ORDER_MAX {
             return Err(Error::OrderTooLarge);
@@ -139,6 +140,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// # Errors
     ///
     /// Those of [`PageAllocator::alloc`] about the request itself; running out of memory is none.
+    #[inline]
     pub fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error> {
         let (request, zones) = self.resolve(request)?;
         Ok(self.design.alloc_bulk(self.context(), zones, request, out))
