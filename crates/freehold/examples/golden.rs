@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --profile figures -p freehold --example golden            compare with golden.txt
-//! cargo run --profile figures -p freehold --example golden -- bless   write golden.txt anew
+//! cargo run --profile figures -p freehold --example golden -- bless   write it anew
 //! ```
 //!
 //! The counts of golden.txt are those of the profile `figures`: one codegen unit for a crate, so that
