@@ -95,7 +95,6 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     }
 
     /// The request with its node filled in, and the zones that it may use, if it makes sense.
-    #[inline]
     pub(crate) fn resolve(&self, request: Request) -> Result<(Request, &[u16]), Error> {
         if request.order > D::ORDER_MAX {
             return Err(Error::OrderTooLarge);

@@ -84,7 +84,6 @@ impl<P: Platform> PerCpuPages<P> {
     }
 
     /// Waits for the lock: for drains and reports, from any CPU. Interrupts stay on while it waits.
-    #[inline]
     pub(crate) fn lock<'a>(&'a self, platform: &'a P, books: Bookkeeping) -> PcpGuard<'a, P> {
         platform.pin();
         self.lock.lock();
@@ -144,7 +143,6 @@ impl<P: Platform> PcpGuard<'_, P> {
     }
 
     /// Ends what [`PcpGuard::irqs_on`] began, if it did.
-    #[inline]
     pub(crate) fn irqs_as_before(&mut self, books: Bookkeeping) {
         if self.irq.is_none() {
             self.irq = books.enter_lists(self.platform);
