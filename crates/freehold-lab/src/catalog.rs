@@ -66,12 +66,19 @@ pub(crate) enum PeerName {
     BuddySystem,
     /// The crate of that name: a tree of bitmaps, under a spin lock as its users have it.
     BitmapAllocator,
-    /// mimalloc, asked for memory of a frame's size and alignment.
+    /// mimalloc, asked for memory of a frame's size and alignment. Needs the feature `mallocs`.
     Mimalloc,
-    /// jemalloc, asked for memory of a frame's size and alignment.
+    /// jemalloc, asked for memory of a frame's size and alignment. Needs the feature `mallocs`.
     Jemalloc,
     /// The kernel of this host: mmap, one byte written in each frame, munmap.
     HostKernel,
+}
+
+impl PeerName {
+    /// Whether this program was built with the peer.
+    pub(crate) fn is_built_in(self) -> bool {
+        cfg!(feature = "mallocs") || !matches!(self, PeerName::Mimalloc | PeerName::Jemalloc)
+    }
 }
 
 /// The name and the description that the command line shows of a value.

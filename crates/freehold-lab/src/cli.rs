@@ -361,7 +361,7 @@ pub(crate) struct RaceArgs {
     #[arg(value_name = "BENCH")]
     pub(crate) benches: Vec<BenchName>,
 
-    /// The contestants, separated by commas; `all` for all designs and peers.
+    /// The contestants, separated by commas; `all` for all designs and all peers that are built in.
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "all")]
     pub(crate) contestants: Vec<ContestantChoice>,
 
@@ -423,7 +423,7 @@ that all come back. A contestant that fails is reported, and the exit code is 1.
 Examples:
   freehold race                                all benches, all contestants: five minutes
   freehold race pair fill --threads 2 --json   two benches, on two CPUs
-  freehold race bulk --contestants zone-lock,mimalloc --memory 16
+  freehold race bulk --contestants zone-lock,host-kernel --memory 16
   freehold race --peer ./my_allocator.so       and an allocator of your own
   freehold race --rounds 1 --frames 512 --sample-ms 0
                                                to see that all works";

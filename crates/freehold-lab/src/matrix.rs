@@ -16,6 +16,7 @@ use crate::designs::{SimDesign, with_design};
 use crate::host::tasks;
 use crate::machine::HOST;
 use crate::report::document::{RunResult, cpus_in_words};
+use crate::report::profile::PROFILE;
 use crate::report::progress::Progress;
 use crate::settings::{Assignments, shown};
 use crate::sim::parallel::run_all;
@@ -134,7 +135,7 @@ impl HostCells<'_> {
         let shown = shown_of(design, cell.assignments)?;
         let measured = with_workload!(self.workload, W => W::run_on_host(cell, progress)?);
         let (result, state) = result(self.workload, design, HOST, cell.cpus.len(), shown, measured);
-        Ok(RunResult { state: Some(state), ..result })
+        Ok(RunResult { profile: Some(PROFILE), state: Some(state), ..result })
     }
 }
 
@@ -199,6 +200,7 @@ fn result(
         design: name_of(&design),
         machine: machine.to_owned(),
         cpus: cpus as u32,
+        profile: None,
         seed: None,
         settings,
         work: measured.work,

@@ -7,7 +7,7 @@
 //! | peer | what it is asked for |
 //! |---|---|
 //! | [`Buddy`], [`Bitmap`] | numbers of frames, under the lock that users of these crates take |
-//! | [`Malloc`] | memory of a frame's size and alignment |
+//! | `Malloc`, with the feature `mallocs` | memory of a frame's size and alignment |
 //! | [`Kernel`] | mappings, touched once |
 //! | [`PluginPeer`] | what `include/freehold_peer.h` says, by a library loaded at run time |
 //!
@@ -18,6 +18,7 @@
 mod held;
 mod kernel;
 mod locked;
+#[cfg(feature = "mallocs")]
 mod malloc;
 mod memory;
 mod plugin;
@@ -29,6 +30,7 @@ use freehold::{MigrateType, Order};
 pub use held::Held;
 pub use kernel::Kernel;
 pub use locked::{Bitmap, Bitmap1M, Bitmap16M, Bitmap64K, Buddy, LockedSeat};
+#[cfg(feature = "mallocs")]
 pub use malloc::{Jemalloc, Malloc, Mimalloc};
 pub use plugin::{INTERFACE, Plugin, PluginBlock, PluginError, PluginPeer, PluginSeat};
 

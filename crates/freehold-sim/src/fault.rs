@@ -24,6 +24,16 @@ pub struct Departure {
     pub at_ns: u64,
 }
 
+/// Words whose compare-exchange is none: it reads and writes in two steps, so that two CPUs can
+/// both win.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Torn {
+    /// The size of the words.
+    pub bytes: usize,
+    /// The kind of data that they are in, by its name; `None` for all.
+    pub data: Option<&'static str>,
+}
+
 /// The failures of a run. The default has none.
 ///
 /// All draws come from the machine's seed, on a stream of their own: switching a failure on changes
@@ -42,6 +52,9 @@ pub struct Faults {
     pub cpu_hint_wrong_per_million: u32,
     /// CPUs that go away. A workload asks [`crate::CpuHandle::is_leaving`] where it can stop.
     pub departures: Vec<Departure>,
+    /// A bug to plant, which no machine has and no [`swarm`](Faults::swarm) draws: who looks for
+    /// bugs must find it.
+    pub torn: Option<Torn>,
 }
 
 impl Faults {
@@ -77,6 +90,7 @@ impl Faults {
             try_lock_refused_per_million,
             cpu_hint_wrong_per_million,
             departures,
+            torn: None,
         }
     }
 }

@@ -44,7 +44,7 @@ pub use account::Path;
 pub use costless::{Costless, CostlessLock};
 pub use cpu::{Barrier, CpuHandle, WorkLock};
 pub use embed::{SimFrames, SimLru};
-pub use fault::{Departure, Faults, Stop};
+pub use fault::{Departure, Faults, Stop, Torn};
 pub use machine::{Machine, RunError};
 pub use platform::{Sim, SimCell, SimLocalCell, SimLock, SimWord};
 pub use region::{Home, Kind, Region};

@@ -87,14 +87,19 @@ impl<T: Scalar> Word<T> for SimWord<T> {
         _success: Ordering,
         _failure: Ordering,
     ) -> Result<T, T> {
-        let word = self.turn(Op::Rmw);
-        let held = word.get();
-        if held == current {
-            word.set(new);
-            Ok(held)
-        } else {
-            Err(held)
+        let address = self.0.as_ptr() as usize;
+        let torn = crate::current::in_turn(address, |machine| {
+            machine.touch_to_exchange(address, size_of::<T>())
+        });
+        let held = self.0.get();
+        if held != current {
+            return Err(held);
         }
+        match torn {
+            Some(true) => self.store(new, Ordering::Relaxed),
+            _ => self.0.set(new),
+        }
+        Ok(held)
     }
 }
 

@@ -216,6 +216,23 @@ impl State {
         }
     }
 
+    /// As [`State::touch`], for a compare-exchange of so many bytes. Says whether it is torn: then
+    /// this was a read, and its write is an access of its own.
+    #[inline]
+    pub(crate) fn touch_to_exchange(&mut self, address: usize, bytes: usize) -> bool {
+        let torn = self.faults.faults.torn.is_some_and(|torn| {
+            let is_in = |name| self.line_of(address).is_some_and(|line| self.data_of(line) == name);
+            torn.bytes == bytes && torn.data.is_none_or(is_in)
+        });
+        self.touch(address, if torn { Op::Read } else { Op::Rmw });
+        torn
+    }
+
+    /// The kind of data in a line.
+    fn data_of(&self, line: usize) -> &str {
+        &self.kinds[self.hierarchy.lines[line].kind as usize]
+    }
+
     /// Charges the running CPU for an access of a line.
     #[inline]
     pub(crate) fn touch_line(&mut self, line: usize, op: Op) {

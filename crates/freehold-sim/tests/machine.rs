@@ -10,7 +10,7 @@ use common::Rows;
 use freehold::platform::{Platform, RawLock, Word};
 use freehold::{FrameCount, NodeId, Pfn};
 use freehold_sim::{
-    Departure, Faults, Key, Machine, Path, Report, RunError, Schedule, Sim, Stop, preset,
+    Departure, Faults, Key, Machine, Path, Report, RunError, Schedule, Sim, Stop, Torn, preset,
 };
 
 /// A mixture of everything that a machine does, on `cpus` CPUs.
@@ -209,6 +209,36 @@ fn a_cpu_leaves_at_its_time_and_the_others_go_on() {
     }
     machine.run().unwrap();
     assert_eq!(*rounds.borrow(), [10, 10, 5, 10]);
+}
+
+#[test]
+fn a_torn_compare_exchange_loses_updates() {
+    let lost = |torn| {
+        let mut machine = Machine::new(&preset("uma-2").unwrap(), 1).unwrap();
+        machine.set_schedule(Schedule::Random { switches_per_million: 300_000 });
+        machine.set_faults(Faults { torn, ..Faults::default() });
+        let rows = Rows::new(&mut machine, 1);
+        for cpu in 0..2 {
+            let rows = rows.clone();
+            machine.spawn(cpu, move |_| {
+                let word = &rows.get(0).words[0];
+                for _ in 0..100 {
+                    let mut held = word.load(Relaxed);
+                    while let Err(now) = word.compare_exchange(held, held + 1, Relaxed, Relaxed) {
+                        held = now;
+                    }
+                }
+            });
+        }
+        machine.run().unwrap();
+        200 - rows.get(0).words[0].load(Relaxed)
+    };
+    let bytes = size_of::<u64>();
+    assert_eq!(lost(None), 0);
+    assert!(lost(Some(Torn { bytes, data: None })) > 0);
+    assert!(lost(Some(Torn { bytes, data: Some("other") })) > 0);
+    assert_eq!(lost(Some(Torn { bytes, data: Some("lru_frames") })), 0);
+    assert_eq!(lost(Some(Torn { bytes: bytes / 2, data: None })), 0);
 }
 
 #[test]

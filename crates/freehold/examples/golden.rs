@@ -1,9 +1,12 @@
 //! Golden instruction counts of the hot paths, by valgrind's callgrind.
 //!
 //! ```text
-//! cargo run --release -p freehold --example golden            compare with golden.txt
-//! cargo run --release -p freehold --example golden -- bless   write golden.txt anew
+//! cargo run --profile figures -p freehold --example golden            compare with golden.txt
+//! cargo run --profile figures -p freehold --example golden -- bless   write it anew
 //! ```
+//!
+//! The counts of golden.txt are those of the profile `figures`: one codegen unit for a crate, so
+//! that what is inlined does not depend on how a crate is divided.
 //!
 //! Counts do not depend on what else the machine does, so they show a lost inlining or a needless
 //! load that timings hide. They do depend on the compiler: with another version than that of the

@@ -138,6 +138,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// # Errors
     ///
     /// Those of [`PageAllocator::alloc`] about the request itself; running out of memory is none.
+    #[inline]
     pub fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error> {
         let (request, zones) = self.resolve(request)?;
         Ok(self.design.alloc_bulk(self.context(), zones, request, out))

@@ -53,6 +53,7 @@ impl<P: Platform> FreeLists<P> {
 
     /// Whether a block of at least `order` is free. All three types can stand in for each other,
     /// so any list will do.
+    #[inline]
     pub(crate) fn can_serve(&self, order: Order) -> bool {
         order.to(Order::BUDDY_MAX).any(|order| self.blocks(order) != 0)
     }

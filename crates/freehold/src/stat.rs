@@ -146,6 +146,7 @@ impl<P: Platform> CpuEvents<P> {
         self.refilled.set(self.refilled.get() + frames.get());
     }
 
+    #[inline]
     pub(crate) fn note_drain(&self, frames: FrameCount) {
         self.drains.set(self.drains.get() + 1);
         self.drained.set(self.drained.get() + frames.get());

@@ -5,20 +5,19 @@ use std::rc::Rc;
 
 use fastrand::Rng;
 use freehold::{
-    CpuId, Design, Error, MemoryRange, MigrateType, NodeId, Order, Pfn, Request, Watermark,
-    ZoneKind,
+    CpuId, Error, MemoryRange, MigrateType, NodeId, Order, Pfn, Request, Watermark, ZoneKind,
 };
-use freehold_sim::{CpuHandle, SimFrames};
+use freehold_sim::CpuHandle;
 
-use super::Stage;
 use super::flow::Flow;
+use super::frames::CheckedFrames;
 use super::ledger::{Block, Ledger};
 use super::round::goes_away;
 use super::tally::Tally;
 
 /// What all CPUs of a scenario share.
-pub(super) struct World<D: Design<P>, P: Stage> {
-    pub(super) frames: SimFrames<D, P>,
+pub(super) struct World {
+    pub(super) frames: Rc<dyn CheckedFrames>,
     pub(super) ledger: RefCell<Ledger>,
     pub(super) flow: Flow,
     pub(super) tally: RefCell<Tally>,
@@ -29,7 +28,7 @@ pub(super) struct World<D: Design<P>, P: Stage> {
     pub(super) hogs: bool,
 }
 
-impl<D: Design<P>, P: Stage> World<D, P> {
+impl World {
     /// Frees a block that has been struck out of the ledger.
     fn free_block(&self, block: Block) {
         let frames = block.order.frames().get();
@@ -49,15 +48,15 @@ impl<D: Design<P>, P: Stage> World<D, P> {
 }
 
 /// One CPU and what it holds.
-pub(super) struct Actor<'a, D: Design<P>, P: Stage> {
+pub(super) struct Actor<'a> {
     handle: &'a CpuHandle,
-    pub(super) world: Rc<World<D, P>>,
+    pub(super) world: Rc<World>,
     pub(super) rng: Rng,
     pub(super) held: Vec<Block>,
 }
 
-impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
-    pub(super) fn new(handle: &'a CpuHandle, world: Rc<World<D, P>>, seed: u64) -> Self {
+impl<'a> Actor<'a> {
+    pub(super) fn new(handle: &'a CpuHandle, world: Rc<World>, seed: u64) -> Self {
         Actor { handle, world, rng: Rng::with_seed(seed), held: Vec::new() }
     }
 
@@ -250,7 +249,7 @@ impl<'a, D: Design<P>, P: Stage> Actor<'a, D, P> {
         let Some(block) = self.held.first() else { return };
         let larger = block.order.up();
         let refused = match block.pfn.is_aligned(larger) {
-            _ if larger > D::ORDER_MAX => Error::OrderTooLarge,
+            _ if larger > frames.order_max() => Error::OrderTooLarge,
             true => Error::WrongOrder,
             false => Error::Misaligned,
         };

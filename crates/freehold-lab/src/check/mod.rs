@@ -5,20 +5,19 @@
 //! step; at the end the failures stop, all CPUs drain, and every frame has to be back.
 
 use anyhow::{Result, bail};
-use freehold::platform::Platform;
-use freehold_sim::Sim;
+use freehold_sim::Torn;
 use serde::Serialize;
 
 use crate::catalog::name_of;
 use crate::cli::{CheckArgs, Subject};
-use crate::designs::with_design;
+use crate::designs::DesignName;
 use crate::report::out;
 use crate::report::progress::Progress;
 use crate::sim::parallel::run_all;
 
 mod actor;
-mod canary;
 mod flow;
+mod frames;
 mod ledger;
 mod lru;
 mod movers;
@@ -27,18 +26,8 @@ mod round;
 mod scenario;
 mod tally;
 
-use canary::{Canary, LruCanary};
 use scenario::Scenario;
 use tally::Count;
-
-/// A platform to check a design on: the simulated machine, or one with a bug planted in it.
-trait Stage: Platform + Copy + 'static {
-    const HERE: Self;
-}
-
-impl Stage for Sim {
-    const HERE: Self = Sim;
-}
 
 /// The document of `freehold check --json`.
 #[derive(Serialize)]
@@ -55,14 +44,14 @@ struct Document<T> {
 /// Plays all seeds, and fails with the first one that fails and the command that replays it.
 pub(crate) fn check(args: &CheckArgs) -> Result<()> {
     match args.subject {
-        Subject::Allocator => check_subject(args, play_allocator),
-        Subject::Lru => check_subject(args, play_lru),
+        Subject::Allocator => check_subject(args, play::play),
+        Subject::Lru => check_subject(args, lru::play),
     }
 }
 
 fn check_subject<T: Count>(
     args: &CheckArgs,
-    play: impl Fn(&CheckArgs, &Scenario) -> Result<T> + Sync,
+    play: fn(DesignName, &Scenario) -> Result<T>,
 ) -> Result<()> {
     let (first, count) = match args.seed {
         Some(seed) => (seed, 1),
@@ -78,7 +67,7 @@ fn check_subject<T: Count>(
     /// More than the largest scenario takes.
     const SCENARIO_BYTES: u64 = 64 << 20;
     let outcomes = run_all(&seeds, SCENARIO_BYTES, |&seed| {
-        let outcome = play(args, &Scenario::draw(seed, &args.failures));
+        let outcome = play(args.design, &scenario(args, seed));
         progress.step();
         Ok(outcome)
     })?;
@@ -90,7 +79,7 @@ fn check_subject<T: Count>(
         match outcome {
             Ok(of_seed) => tally.add(&of_seed),
             Err(error) => {
-                let scenario = Scenario::draw(*seed, &args.failures);
+                let scenario = scenario(args, *seed);
                 bail!(
                     "seed {seed} failed: {error:#}\nscenario: {scenario}\nreplay: {}",
                     replay(args, *seed)
@@ -129,18 +118,14 @@ fn replay(args: &CheckArgs, seed: u64) -> String {
     command
 }
 
-fn play_allocator(args: &CheckArgs, scenario: &Scenario) -> Result<tally::Tally> {
-    if args.canary {
-        with_design!(args.design, Canary, D => play::play::<D, Canary>(scenario))
-    } else {
-        with_design!(args.design, Sim, D => play::play::<D, Sim>(scenario))
-    }
-}
-
-fn play_lru(args: &CheckArgs, scenario: &Scenario) -> Result<lru::LruTally> {
-    if args.canary {
-        with_design!(args.design, Sim, D => lru::play::<D, LruCanary>(scenario))
-    } else {
-        with_design!(args.design, Sim, D => lru::play::<D, Sim>(scenario))
-    }
+/// The scenario of a seed, as `args` change it.
+fn scenario(args: &CheckArgs, seed: u64) -> Scenario {
+    let mut scenario = Scenario::draw(seed, &args.failures);
+    scenario.faults.torn = args.canary.then_some(match args.subject {
+        // Allocators claim blocks by words of 32 bits.
+        Subject::Allocator => Torn { bytes: 4, data: None },
+        // What the LRU knows of a frame is a word of 64 bits. The allocator beneath is sound.
+        Subject::Lru => Torn { bytes: 8, data: Some("lru_frames") },
+    });
+    scenario
 }

@@ -6,20 +6,19 @@ use std::rc::Rc;
 
 use fastrand::Rng;
 use freehold::{
-    CpuId, Design, Error, FrameCount, Migrate, MigrateError, Order, Pfn, RangeRequest, ZoneKind,
+    CpuId, Error, FrameCount, Migrate, MigrateError, Order, Pfn, RangeRequest, ZoneKind,
 };
 
-use super::Stage;
 use super::actor::{Actor, World};
 use super::ledger::Block;
 
 /// Moves blocks of the pool.
-struct Mover<D: Design<P>, P: Stage> {
-    world: Rc<World<D, P>>,
+struct Mover {
+    world: Rc<World>,
     rng: RefCell<Rng>,
 }
 
-impl<D: Design<P>, P: Stage> Migrate for Mover<D, P> {
+impl Migrate for Mover {
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
         match self.rng.borrow_mut().u8(..16) {
             0 => return Err(MigrateError::Busy),
@@ -42,8 +41,8 @@ impl<D: Design<P>, P: Stage> Migrate for Mover<D, P> {
     }
 }
 
-impl<D: Design<P>, P: Stage> Actor<'_, D, P> {
-    fn mover(&mut self) -> Mover<D, P> {
+impl Actor<'_> {
+    fn mover(&mut self) -> Mover {
         let rng = RefCell::new(Rng::with_seed(self.rng.u64(..)));
         Mover { world: Rc::clone(&self.world), rng }
     }

@@ -4,26 +4,24 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
-use freehold::{Design, Error, Immovable, MigrateType, NumaEvents, Order, Request, Watermark};
-use freehold_sim::{Faults, Machine, SimFrames};
+use freehold::{Error, Immovable, MigrateType, NumaEvents, Order, Request, Watermark};
+use freehold_sim::{Faults, Machine};
 
-use super::Stage;
 use super::actor::{Actor, World};
 use super::flow::Flow;
+use super::frames::set_up;
 use super::ledger::{Block, Ledger};
 use super::scenario::Scenario;
 use super::tally::Tally;
+use crate::designs::DesignName;
 
 /// Blocks that all CPUs free at once after each round.
 const FIGHTS: usize = 6;
 
 /// Plays a scenario to its end.
-pub(super) fn play<D: Design<P> + 'static, P: Stage>(scenario: &Scenario) -> Result<Tally> {
+pub(super) fn play(design: DesignName, scenario: &Scenario) -> Result<Tally> {
     let mut machine = scenario.machine()?;
-    let settings = scenario.settings::<D::Settings>();
-    let config = scenario.config();
-    let frames = SimFrames::<D, P>::new(&mut machine, P::HERE, &config, &settings)
-        .with_context(|| format!("the scenario itself is wrong: {scenario}"))?;
+    let frames = set_up(design, scenario, &mut machine)?;
     let ranges = scenario.ranges.iter().chain(&scenario.late).copied().collect();
     let world = Rc::new(World {
         frames,
@@ -47,13 +45,13 @@ pub(super) fn play<D: Design<P> + 'static, P: Stage>(scenario: &Scenario) -> Res
     Ok(tally)
 }
 
-struct Drama<'a, D: Design<P>, P: Stage> {
+struct Drama<'a> {
     scenario: &'a Scenario,
     machine: Machine,
-    world: Rc<World<D, P>>,
+    world: Rc<World>,
 }
 
-impl<D: Design<P> + 'static, P: Stage> Drama<'_, D, P> {
+impl Drama<'_> {
     fn cpus(&self) -> usize {
         self.scenario.spec.cpus()
     }
@@ -181,7 +179,7 @@ impl<D: Design<P> + 'static, P: Stage> Drama<'_, D, P> {
         ensure!(census.free == managed, "{} of {managed} came back", census.free);
         let largest = |zone: freehold::ZoneStats| zone.free_blocks[Order::BUDDY_MAX.index()];
         let (whole, blocks) = (
-            world.frames.zones().map(largest).sum::<u64>(),
+            world.frames.zones().into_iter().map(largest).sum::<u64>(),
             world.ledger.borrow().largest_blocks(),
         );
         ensure!(whole == blocks, "{whole} of {blocks} largest blocks are whole at the end");

@@ -84,6 +84,11 @@ impl Scenario {
         }
     }
 
+    /// What is said if the allocator or the LRU does not take it.
+    pub(super) fn wrong(&self) -> String {
+        format!("the scenario itself is wrong: {self}")
+    }
+
     /// Settings of a design, drawn from what its table says they can be.
     pub(super) fn settings<S: Settings>(&self) -> S {
         let mut rng = Rng::with_seed(self.seed ^ 0x5e77_1465);
@@ -140,6 +145,7 @@ fn set_failures(rng: &mut Rng, failures: &[Failure], cpus: usize) -> Faults {
         try_lock_refused_per_million: rate(Failure::TryLock),
         cpu_hint_wrong_per_million: rate(Failure::CpuHint),
         departures,
+        torn: None,
     }
 }
 

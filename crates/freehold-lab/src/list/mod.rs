@@ -42,6 +42,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
             print_named::<PeerName>(args.json)?;
             if !args.json {
                 out!("Every design races, too, and so does any library that --peer names.");
+                out!("The feature mallocs: cargo run --release --features mallocs -- race");
             }
             Ok(())
         }

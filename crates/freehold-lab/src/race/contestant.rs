@@ -6,15 +6,16 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use freehold_host::Host;
-use freehold_peers::{
-    Bitmap1M, Bitmap16M, Bitmap64K, Buddy, Jemalloc, Kernel, Mimalloc, Peer, Plugin,
-};
+use freehold_peers::{Bitmap1M, Bitmap16M, Bitmap64K, Buddy, Kernel, Peer, Plugin};
+#[cfg(feature = "mallocs")]
+use freehold_peers::{Jemalloc, Mimalloc};
 
 use super::crew::Crew;
 use super::design::DesignPeer;
 use super::entrant::{Entered, Entrant};
 use super::lease::LeasePeer;
 use super::referee::Failure;
+use crate::UsageError;
 use crate::catalog::{BenchName, PeerName, name_of};
 use crate::designs::{DesignName, with_design};
 
@@ -49,6 +50,12 @@ impl ValueEnum for ContestantChoice {
     }
 }
 
+impl ContestantChoice {
+    fn is_built_in(&self) -> bool {
+        !matches!(self, ContestantChoice::Peer(peer) if !peer.is_built_in())
+    }
+}
+
 /// One contestant.
 #[derive(Clone, Copy)]
 pub(super) enum Contestant<'p> {
@@ -58,14 +65,26 @@ pub(super) enum Contestant<'p> {
 }
 
 /// Every contestant that was chosen, once, in the order of the command line.
-pub(super) fn chosen(choices: &[ContestantChoice]) -> Vec<Contestant<'static>> {
+///
+/// # Errors
+///
+/// One was named that this program was built without.
+pub(super) fn chosen(choices: &[ContestantChoice]) -> Result<Vec<Contestant<'static>>> {
+    if let Some(missing) = choices.iter().find(|choice| !choice.is_built_in()) {
+        let name = name_of(missing);
+        let message = format!(
+            "--contestants {name}: this program was built without {name}: build it with \
+             --features mallocs, which needs a C compiler and make"
+        );
+        return Err(UsageError(message).into());
+    }
     let all = ContestantChoice::value_variants();
     let each = choices.iter().flat_map(|choice| match choice {
         ContestantChoice::All => all,
         one => std::slice::from_ref(one),
     });
     let mut chosen: Vec<ContestantChoice> = Vec::new();
-    for choice in each {
+    for choice in each.filter(|choice| choice.is_built_in()) {
         if !chosen.contains(choice) {
             chosen.push(*choice);
         }
@@ -75,7 +94,7 @@ pub(super) fn chosen(choices: &[ContestantChoice]) -> Vec<Contestant<'static>> {
         ContestantChoice::Design(design) => Some(Contestant::Design(design)),
         ContestantChoice::Peer(peer) => Some(Contestant::Peer(peer)),
     };
-    chosen.into_iter().filter_map(contestant).collect()
+    Ok(chosen.into_iter().filter_map(contestant).collect())
 }
 
 /// How a contestant begins a heat.
@@ -160,8 +179,14 @@ impl<'p> Contestant<'p> {
             },
             Contestant::Peer(PeerName::BuddySystem) => enter(Buddy::new(frames), stake),
             Contestant::Peer(PeerName::BitmapAllocator) => enter_bitmap(stake),
+            #[cfg(feature = "mallocs")]
             Contestant::Peer(PeerName::Mimalloc) => enter(Mimalloc::new(), stake),
+            #[cfg(feature = "mallocs")]
             Contestant::Peer(PeerName::Jemalloc) => enter(Jemalloc::new(), stake),
+            #[cfg(not(feature = "mallocs"))]
+            Contestant::Peer(PeerName::Mimalloc | PeerName::Jemalloc) => {
+                unreachable!("only what is built in is chosen")
+            }
             Contestant::Peer(PeerName::HostKernel) => enter(Kernel::new(), stake),
             Contestant::Plugin(plugin) => {
                 let peer = plugin.create(frames, stake.threads);

@@ -46,7 +46,7 @@ const THREADS: [u32; 2] = [1, 2];
 /// Runs all heats round by round and prints what they say.
 pub(crate) fn race(args: &RaceArgs) -> Result<()> {
     let plugins = load(args)?;
-    let mut contestants: Vec<Contestant<'_>> = chosen(&args.contestants);
+    let mut contestants: Vec<Contestant<'_>> = chosen(&args.contestants)?;
     contestants.extend(plugins.iter().map(Contestant::Plugin));
     let cpus_max = cpus_max()?;
     let threads: Vec<u32> = match args.threads.as_slice() {

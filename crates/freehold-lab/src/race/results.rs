@@ -23,6 +23,8 @@ pub(super) const OK: &str = "ok";
 pub(super) struct Results {
     pub(super) schema: &'static str,
     pub(super) machine: &'static str,
+    /// The cargo profile of this program.
+    pub(super) profile: &'static str,
     pub(super) rounds: usize,
     /// Frames that a thread takes in a pass.
     pub(super) frames: usize,
@@ -126,6 +128,7 @@ impl Results {
         Results {
             schema: SCHEMA,
             machine: crate::machine::HOST,
+            profile: crate::report::profile::PROFILE,
             rounds,
             frames,
             lock_pair_ns: yard(|yards| yards.lock_pair_ns),

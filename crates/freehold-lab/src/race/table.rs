@@ -5,6 +5,7 @@ use anyhow::Result;
 use super::results::{MetadataRow, OK, Results, Row, Skipped};
 use crate::report::document::threads_in_words;
 use crate::report::out;
+use crate::report::profile::MEASURED;
 use crate::report::table::{Table, WIDTH};
 
 /// Prints what was measured, a table, and below it all that does not fit into one.
@@ -32,8 +33,8 @@ fn heading(results: &Results) -> String {
     let rounds = results.rounds;
     let plural = if rounds == 1 { "" } else { "s" };
     format!(
-        "Measured on this host: medians of {rounds} round{plural}, in ns for a frame (in order3, \
-         huge and mixed: a block) and thread."
+        "{MEASURED}: medians of {rounds} round{plural}, in ns for a frame (in order3, huge and \
+         mixed: a block) and thread."
     )
 }
 
@@ -218,6 +219,7 @@ mod tests {
         Results {
             schema: super::super::results::SCHEMA,
             machine: "host",
+            profile: "release",
             rounds: 1000,
             frames: 64,
             lock_pair_ns: 5.0,

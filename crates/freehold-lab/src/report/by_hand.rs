@@ -50,6 +50,7 @@ fn result(design: &str, per_second: f64, workload_specific: Map<String, Value>) 
         design: design.to_owned(),
         machine: "host".to_owned(),
         cpus: 2,
+        profile: None,
         seed: None,
         settings: BTreeMap::new(),
         work: Work { unit: "faults", count: 1_000_000, seconds: 1.0, per_second },

@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use super::document::RunResult;
 use super::out;
+use super::profile::MEASURED;
 use super::table::Table;
 use super::waits::{most_waited_for, percent as in_percent, wait_share};
 use crate::machine::Machine;
@@ -57,7 +58,7 @@ pub(crate) fn print_columns(
     legend: &[&str],
 ) -> Result<()> {
     let (table, origin) = match machine {
-        Machine::Host => (table(results, columns, &[]), "Measured on this host.".to_owned()),
+        Machine::Host => (table(results, columns, &[]), format!("{MEASURED}.")),
         Machine::Sim(spec) => {
             let whole = table(results, columns, &LOCKS);
             let table = if whole.fits() { whole } else { table(results, columns, &LOCKS_IN_SHORT) };

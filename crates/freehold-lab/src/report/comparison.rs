@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::columns::Telling;
 use super::document::{RunResult, cpus_in_words};
+use super::profile::PROFILE;
 use super::reasons::reasons;
 use super::table::{Table, WIDTH};
 use super::waits::{most_waited_for, percent, wait_share};
@@ -178,7 +179,7 @@ fn kind(result: &RunResult) -> String {
     let cpus = cpus_in_words(result.cpus as usize);
     match result.simulated {
         Some(_) => format!("simulated with {cpus}, a prediction"),
-        None => format!("measured on this host with {cpus}"),
+        None => format!("measured on this host with {cpus} and profile {PROFILE}"),
     }
 }
 

@@ -25,6 +25,9 @@ pub(crate) struct RunResult {
     pub(crate) design: String,
     pub(crate) machine: String,
     pub(crate) cpus: u32,
+    /// The cargo profile of this program, where times are measured on the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) profile: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seed: Option<u64>,
     pub(crate) settings: BTreeMap<String, Value>,

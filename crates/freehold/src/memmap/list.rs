@@ -240,11 +240,13 @@ impl<C: SharedCell<u32>> ListHead<C> {
     }
 
     /// The block behind `block` on the list or chain that it is on.
+    #[inline]
     pub(crate) fn behind<T: LinkTable>(frames: &T, block: FrameIndex) -> Option<FrameIndex> {
         decode(frames.links(block).next.get())
     }
 
     /// The block before `block` on the list that it is on.
+    #[inline]
     pub(crate) fn before<T: LinkTable>(frames: &T, block: FrameIndex) -> Option<FrameIndex> {
         decode(frames.links(block).prev.get())
     }

@@ -14,11 +14,13 @@ pub(crate) struct Stack {
 impl Stack {
     pub(crate) const EMPTY: Self = Stack { top: NIL };
 
+    #[inline]
     pub(crate) fn push<P: Platform>(&mut self, frames: &FrameTable<P>, block: FrameIndex) {
         frames.record(block).next.set(self.top);
         self.top = block.0;
     }
 
+    #[inline]
     pub(crate) fn pop<P: Platform>(&mut self, frames: &FrameTable<P>) -> Option<FrameIndex> {
         let block = decode(self.top)?;
         self.top = frames.record(block).next.get();

@@ -88,6 +88,7 @@ impl<P: Platform> CompactionState<P> {
     }
 
     /// Notes that an allocation got its block.
+    #[inline]
     pub(crate) fn note_allocation(&self, order: Order) {
         self.considered.set(0);
         self.defer_shift.set(0);

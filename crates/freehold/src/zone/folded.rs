@@ -38,6 +38,7 @@ impl<P: Platform> Difference<P> {
 
     /// Adds a change; returns what is to be added to the sum now, if anything. The caller holds the
     /// lock.
+    #[inline]
     pub(crate) fn add(&self, change: i64, threshold: u64) -> i64 {
         let (threshold, sum) = (threshold.min(THRESHOLD_MAX).cast_signed(), self.get() + change);
         let (kept, told) = if sum.abs() <= threshold {
@@ -65,6 +66,7 @@ pub(crate) struct LevelOfCpu<'a, P: Platform> {
 impl<P: Platform> LevelOfCpu<'_, P> {
     /// Adds a change; returns what is to be added to the word that all read. The caller holds the
     /// zone lock.
+    #[inline]
     pub(super) fn add(&self, change: i64) -> i64 {
         self.difference.add(change, self.threshold)
     }

@@ -162,6 +162,7 @@ impl<P: Platform> Zone<P> {
     }
 
     /// Notes, after frames came back, that the zone may be above its high watermark again.
+    #[inline]
     pub(crate) fn note_drained(&self, level: impl FnOnce(u64) -> FrameCount) {
         if self.is_below_high()
             && self.watermark_ok(Order::ZERO, Watermark::High, ZoneKind::Movable, level)
@@ -202,6 +203,7 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
     }
 
     /// Takes a block for `migratetype`, falling back to other types. Its head is unmarked.
+    #[inline]
     pub(crate) fn take(
         &self,
         order: Order,
@@ -321,6 +323,7 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
 
     /// Drops the lock, and lets interrupts in only after `count` has counted what was done under
     /// it.
+    #[inline]
     pub(crate) fn unlock_and_count(mut self, count: impl FnOnce()) {
         let irq = self.irq.take();
         let platform = self.platform;
@@ -365,6 +368,7 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
 }
 
 impl<P: Platform, B> Drop for ZoneGuard<'_, P, B> {
+    #[inline]
     fn drop(&mut self) {
         self.zone.locked.lock.unlock();
         if let Some(irq) = self.irq {

@@ -85,6 +85,7 @@ impl<P: Platform> Watermarks<P> {
         }
     }
 
+    #[inline]
     pub(crate) fn get(&self) -> Marks {
         let count = |word: &P::U64| FrameCount::new(word.load(Relaxed));
         Marks {

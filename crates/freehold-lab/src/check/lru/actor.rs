@@ -6,21 +6,20 @@ use std::rc::Rc;
 use anyhow::ensure;
 use fastrand::Rng;
 use freehold::lru::{GroupId, Kind, Scope};
-use freehold::{Design, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
-use freehold_sim::{CpuHandle, Sim, SimFrames, SimLru};
+use freehold::{Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
+use freehold_sim::CpuHandle;
 
-use super::super::Stage;
+use super::super::frames::CheckedFrames;
 use super::super::round::goes_away;
-use super::LruTally;
-use super::shelf::Shelf;
+use super::{Cache, LruTally};
 
 /// How many blocks are read often.
 const OFTEN: u64 = 40;
 
 /// What all CPUs of a scenario share.
-pub(super) struct World<D: Design<Sim>, P: Stage> {
-    pub(super) frames: Rc<SimFrames<D>>,
-    pub(super) cache: SimLru<Shelf<D>, P>,
+pub(super) struct World {
+    pub(super) frames: Rc<dyn CheckedFrames>,
+    pub(super) cache: Cache,
     pub(super) groups: RefCell<Vec<GroupId>>,
     /// Memory that somebody has yet to add.
     pub(super) late: RefCell<Option<MemoryRange>>,
@@ -29,7 +28,7 @@ pub(super) struct World<D: Design<Sim>, P: Stage> {
     pub(super) blocks: u64,
 }
 
-impl<D: Design<Sim>, P: Stage> World<D, P> {
+impl World {
     /// Checks the books at a time when no CPU runs.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let census = self.cache.validate()?;
@@ -49,15 +48,15 @@ impl<D: Design<Sim>, P: Stage> World<D, P> {
 }
 
 /// One CPU, and the references that it holds.
-pub(super) struct Actor<'a, D: Design<Sim>, P: Stage> {
+pub(super) struct Actor<'a> {
     handle: &'a CpuHandle,
-    world: Rc<World<D, P>>,
+    world: Rc<World>,
     rng: Rng,
     held: Vec<(u64, Pfn)>,
 }
 
-impl<'a, D: Design<Sim>, P: Stage> Actor<'a, D, P> {
-    pub(super) fn new(handle: &'a CpuHandle, world: Rc<World<D, P>>, seed: u64) -> Self {
+impl<'a> Actor<'a> {
+    pub(super) fn new(handle: &'a CpuHandle, world: Rc<World>, seed: u64) -> Self {
         Actor { handle, world, rng: Rng::with_seed(seed), held: Vec::new() }
     }
 
@@ -130,7 +129,7 @@ impl<'a, D: Design<Sim>, P: Stage> Actor<'a, D, P> {
     fn fill(&mut self, block: u64) -> Option<Pfn> {
         let world = Rc::clone(&self.world);
         let (cache, shelf) = (&world.cache, world.cache.owner());
-        let frame = cache.alloc_reclaiming(&world.frames, Request::default()).ok()?;
+        let frame = world.frames.alloc_reclaiming(cache, Request::default()).ok()?;
         shelf.stamp(frame, block);
         let kind = if block.is_multiple_of(3) { Kind::Anon } else { Kind::File };
         let group = self.group();
@@ -236,7 +235,7 @@ impl<'a, D: Design<Sim>, P: Stage> Actor<'a, D, P> {
             Err(error) => assert_eq!(error, Error::UnknownGroup),
         }
         if self.rng.u8(..4) == 0 {
-            self.world.cache.balance(&self.world.frames);
+            self.world.frames.balance(&self.world.cache);
         }
     }
 

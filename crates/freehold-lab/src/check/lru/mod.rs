@@ -7,19 +7,22 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
-use freehold::Design;
 use freehold::lru::{LruLock, LruSettings};
-use freehold_sim::{Faults, Sim, SimFrames, SimLru};
+use freehold_sim::{Faults, Sim, SimLru};
 use serde::Serialize;
 
-use super::Stage;
+use super::frames::set_up;
 use super::scenario::Scenario;
 use super::tally::Count;
+use crate::designs::DesignName;
 use actor::{Actor, World};
 use shelf::Shelf;
 
 mod actor;
 mod shelf;
+
+/// The LRU under check.
+pub(super) type Cache = SimLru<Shelf>;
 
 /// What was done to an LRU.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -108,19 +111,15 @@ fn settings(seed: u64) -> LruSettings {
     }
 }
 
-/// Plays a scenario to its end. The LRU runs on `P`, and the allocator beneath it is sound.
-pub(super) fn play<D: Design<Sim> + 'static, P: Stage>(scenario: &Scenario) -> Result<LruTally> {
+/// Plays a scenario to its end.
+pub(super) fn play(design: DesignName, scenario: &Scenario) -> Result<LruTally> {
     let mut machine = scenario.machine()?;
-    let config = scenario.config();
-    let wrong = || format!("the scenario itself is wrong: {scenario}");
-    let of_design = scenario.settings::<D::Settings>();
-    let frames = SimFrames::<D>::new(&mut machine, Sim, &config, &of_design);
-    let frames = Rc::new(frames.with_context(wrong)?);
+    let frames = set_up(design, scenario, &mut machine)?;
     let tally = Rc::new(RefCell::new(LruTally::default()));
     let shelf = Shelf::new(Rc::clone(&frames), Rc::clone(&tally));
     let settings = settings(scenario.seed);
-    let cache = SimLru::new(&mut machine, P::HERE, &config, &settings, shelf);
-    let cache = cache.with_context(wrong)?;
+    let cache = SimLru::new(&mut machine, Sim, &scenario.config(), &settings, shelf);
+    let cache = cache.with_context(|| scenario.wrong())?;
     let managed: u64 = scenario.ranges.iter().map(|range| range.frames.get()).sum();
     let world = Rc::new(World {
         frames,
@@ -144,7 +143,7 @@ pub(super) fn play<D: Design<Sim> + 'static, P: Stage>(scenario: &Scenario) -> R
 }
 
 /// Nobody reads any more: every frame comes back.
-fn end<D: Design<Sim>, P: Stage>(world: &World<D, P>) -> Result<()> {
+fn end(world: &World) -> Result<()> {
     let left = world.cache.owner().take_all();
     world.cache.put_bulk(&left).context("at the end")?;
     world.cache.drain_all();

@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use freehold::lru::{Claim, Owner, Verdict};
 use freehold::platform::{LockClass, RawLock};
-use freehold::{Design, MigrateError, Order, Pfn};
-use freehold_sim::{Sim, SimFrames, SimLock};
+use freehold::{MigrateError, Order, Pfn};
+use freehold_sim::SimLock;
 
+use super::super::frames::CheckedFrames;
 use super::LruTally;
 
 /// Which block is where, and the other way round.
@@ -37,8 +38,8 @@ impl Index {
 
 /// The owner. What it knows of a frame that is not in the index is who has it: a frame is stamped
 /// when it is allocated and loses its stamp when it is handed back.
-pub(super) struct Shelf<D: Design<Sim>> {
-    frames: Rc<SimFrames<D>>,
+pub(in crate::check) struct Shelf {
+    frames: Rc<dyn CheckedFrames>,
     /// Guards the index, while other CPUs may run.
     lock: SimLock,
     index: RefCell<Index>,
@@ -49,22 +50,22 @@ pub(super) struct Shelf<D: Design<Sim>> {
 }
 
 /// The index, with its lock held.
-pub(super) struct Locked<'a, D: Design<Sim>>(&'a Shelf<D>);
+pub(super) struct Locked<'a>(&'a Shelf);
 
-impl<D: Design<Sim>> Locked<'_, D> {
+impl Locked<'_> {
     pub(super) fn index(&self) -> RefMut<'_, Index> {
         self.0.index.borrow_mut()
     }
 }
 
-impl<D: Design<Sim>> Drop for Locked<'_, D> {
+impl Drop for Locked<'_> {
     fn drop(&mut self) {
         self.0.lock.unlock();
     }
 }
 
-impl<D: Design<Sim>> Shelf<D> {
-    pub(super) fn new(frames: Rc<SimFrames<D>>, tally: Rc<RefCell<LruTally>>) -> Self {
+impl Shelf {
+    pub(super) fn new(frames: Rc<dyn CheckedFrames>, tally: Rc<RefCell<LruTally>>) -> Self {
         Shelf {
             frames,
             lock: SimLock::new(LockClass::Owner),
@@ -75,7 +76,7 @@ impl<D: Design<Sim>> Shelf<D> {
         }
     }
 
-    pub(super) fn lock(&self) -> Locked<'_, D> {
+    pub(super) fn lock(&self) -> Locked<'_> {
         self.lock.lock();
         Locked(self)
     }
@@ -113,7 +114,7 @@ impl<D: Design<Sim>> Shelf<D> {
     }
 }
 
-impl<D: Design<Sim>> Owner for Shelf<D> {
+impl Owner for Shelf {
     fn reclaim(&self, frame: Pfn) -> Verdict {
         assert!(self.block_in(frame).is_some(), "{frame} is to be reclaimed, and nobody has it");
         self.asked.set(self.asked.get() + 1);

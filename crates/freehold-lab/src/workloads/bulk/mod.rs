@@ -20,6 +20,7 @@ use crate::designs::with_design;
 use crate::machine::Machine;
 use crate::report::document::{RunResult, cpus_in_words, number};
 use crate::report::out;
+use crate::report::profile::MEASURED;
 use crate::report::progress::Progress;
 use crate::report::summary::Summary;
 use crate::report::table::Table;
@@ -200,8 +201,8 @@ fn print(results: &[RunResult], machine: &Machine) -> Result<()> {
     }
     match machine {
         Machine::Host => out!(
-            "Measured on this host, where a process has no interrupts to disable. single: one at a \
-             time.\narray: allocated in bulk, freed one at a time. bulk: both in bulk."
+            "{MEASURED}. A process there has no interrupts to disable.\nsingle: one at a time. \
+             array: allocated in bulk, freed one at a time. bulk: both in bulk."
         ),
         Machine::Sim(spec) => out!(
             "Simulated on {}: a prediction. single: one at a time. array: allocated in bulk, \

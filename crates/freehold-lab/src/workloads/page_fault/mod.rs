@@ -14,6 +14,7 @@ use crate::cell::{HostCell, Measured, SimCell};
 use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::document::{RunResult, number};
 use crate::report::out;
+use crate::report::profile::MEASURED;
 use crate::report::progress::Progress;
 use crate::report::table::Table;
 use crate::report::waits::{percent, wait_share};
@@ -127,9 +128,9 @@ fn print_host(results: &[RunResult]) -> Result<()> {
     }
     out!("{table}");
     out!(
-        "Measured on this host. allocator ns: allocation and free of a frame without touching it, \
-         also in\nuncontended lock pairs of this run. LRU ns: what the lists cost, with \
-         lru=node|group.\nspread: largest less smallest sample, of the median."
+        "{MEASURED}. allocator ns: allocation and free of a frame\nwithout touching it, also in \
+         uncontended lock pairs of this run. LRU ns: what the lists cost,\nwith lru=node|group. \
+         spread: largest less smallest sample, of the median."
     );
     Ok(())
 }

@@ -27,7 +27,7 @@
 //! to do: a walker is yet to give it up, and a slot has adopted it, and will look once more, either
 //! at once or when it is no longer listed.
 //!
-//! `tests/freehold_loom.rs` has models of all these steps, which fail without the last look; but
+//! `tests/models/freehold_loom.rs` has models of all these steps, which fail without the last look; but
 //! for the adoption, where it matters only if somebody frees a frame twice at the same time.
 
 use super::Freehold;

@@ -7,7 +7,7 @@
 //! A slot keeps whole pageblocks only while its zone is not low. A put into an empty reserve looks
 //! at the level and says that the slot keeps something; one into a reserve that has some looks at
 //! nothing, since who takes a zone below its low watermark has all slots of which that was said
-//! give up their frames first. `tests/freehold_loom.rs` has a model of that.
+//! give up their frames first. `tests/models/freehold_loom.rs` has a model of that.
 
 use super::Freehold;
 use super::blocks::{BlockIndex, FRAMES, Spot};

@@ -95,6 +95,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.zones.get(zone.index())
     }
 
+    #[inline]
     pub(crate) fn lock_zone<'a>(
         &'a self,
         platform: &'a P,
@@ -104,6 +105,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// Takes the lock of the zone that a CPU's locked pages are of.
+    #[inline]
     pub(crate) fn lock_zone_of<'a>(
         &'a self,
         platform: &'a P,
@@ -112,6 +114,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.lock_zone_after(platform, self.books.enter_zone_from_lists(platform), pages.zone)
     }
 
+    #[inline]
     fn lock_zone_after<'a>(
         &'a self,
         platform: &'a P,

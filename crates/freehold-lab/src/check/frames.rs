@@ -1,0 +1,108 @@
+//! The allocator under check, whatever its design, so that what plays a scenario is compiled once
+//! and only the allocators once for each design.
+
+use std::rc::Rc;
+
+use anyhow::{Context, Result};
+use freehold::{
+    Compaction, CpuId, Design, Error, MemoryRange, Migrate, NumaEvents, Order, Pfn, Request,
+};
+use freehold_sim::{Machine, Sim, SimFrames};
+
+use super::lru::Cache;
+use super::scenario::Scenario;
+use crate::designs::{DesignName, with_design};
+use crate::frames::Frames;
+
+/// The calls that checks make beside those of workloads, under the names that they have.
+pub(super) trait CheckedFrames: Frames {
+    fn order_max(&self) -> Order;
+    fn alloc_into_slots(&self, request: Request, slots: &mut [Option<Pfn>])
+    -> Result<usize, Error>;
+    fn alloc_onto_list(
+        &self,
+        request: Request,
+        count: usize,
+        list: &mut Vec<Pfn>,
+    ) -> Result<usize, Error>;
+    fn compact(&self, owner: &dyn Migrate) -> Compaction;
+    fn add_memory(&self, range: MemoryRange) -> Result<(), Error>;
+    fn drain(&self, cpu: CpuId) -> Result<(), Error>;
+    fn offline_cpu(&self, cpu: CpuId) -> Result<(), Error>;
+    fn tick(&self, cpu: CpuId) -> Result<(), Error>;
+    fn numa_events(&self, zone: usize) -> Option<NumaEvents>;
+
+    /// [`freehold::lru::Lru::alloc_reclaiming`] on these frames.
+    fn alloc_reclaiming(&self, cache: &Cache, request: Request) -> Result<Pfn, Error>;
+
+    /// [`freehold::lru::Lru::balance`] on these frames.
+    fn balance(&self, cache: &Cache);
+}
+
+/// Sets the allocator of a scenario up on `machine`.
+pub(super) fn set_up(
+    design: DesignName,
+    scenario: &Scenario,
+    machine: &mut Machine,
+) -> Result<Rc<dyn CheckedFrames>> {
+    with_design!(design, Sim, D => {
+        let settings = scenario.settings::<<D as Design<Sim>>::Settings>();
+        let frames = SimFrames::<D>::new(machine, Sim, &scenario.config(), &settings);
+        Ok(Rc::new(frames.with_context(|| scenario.wrong())?))
+    })
+}
+
+impl<D: Design<Sim>> CheckedFrames for SimFrames<D> {
+    fn order_max(&self) -> Order {
+        D::ORDER_MAX
+    }
+
+    fn alloc_into_slots(
+        &self,
+        request: Request,
+        slots: &mut [Option<Pfn>],
+    ) -> Result<usize, Error> {
+        (**self).alloc_into_slots(request, slots)
+    }
+
+    fn alloc_onto_list(
+        &self,
+        request: Request,
+        count: usize,
+        list: &mut Vec<Pfn>,
+    ) -> Result<usize, Error> {
+        (**self).alloc_onto_list(request, count, list)
+    }
+
+    fn compact(&self, owner: &dyn Migrate) -> Compaction {
+        (**self).compact(owner)
+    }
+
+    fn add_memory(&self, range: MemoryRange) -> Result<(), Error> {
+        (**self).add_memory(range)
+    }
+
+    fn drain(&self, cpu: CpuId) -> Result<(), Error> {
+        (**self).drain(cpu)
+    }
+
+    fn offline_cpu(&self, cpu: CpuId) -> Result<(), Error> {
+        (**self).offline_cpu(cpu)
+    }
+
+    fn tick(&self, cpu: CpuId) -> Result<(), Error> {
+        (**self).tick(cpu)
+    }
+
+    fn numa_events(&self, zone: usize) -> Option<NumaEvents> {
+        (**self).numa_events(zone)
+    }
+
+    fn alloc_reclaiming(&self, cache: &Cache, request: Request) -> Result<Pfn, Error> {
+        cache.alloc_reclaiming(self, request)
+    }
+
+    fn balance(&self, cache: &Cache) {
+        cache.balance(self);
+    }
+}

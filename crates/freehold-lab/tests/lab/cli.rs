@@ -1,0 +1,234 @@
+//! The command line as a user types it: what it prints, and its exit codes.
+
+use std::process::{Command, Output};
+
+use crate::common::{freehold, profile, stdout};
+
+fn json(output: &Output) -> serde_json::Value {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert_eq!(stderr, "", "nothing but results where there is no terminal");
+    serde_json::from_slice(&output.stdout).expect("one JSON document")
+}
+
+const SMALL: [&str; 6] =
+    ["--set", "task_bytes=2MiB", "--set", "samples=2", "--set", "sample_ms=20"];
+
+/// Help, lists, and mistakes: byte for byte.
+#[test]
+fn transcripts() {
+    trycmd::TestCases::new().case("tests/cmd/*.trycmd");
+}
+
+#[test]
+fn page_fault_reports_one_result_for_each_cell() {
+    let arguments = ["run", "page-fault", "--cpus", "1,1", "--json", "--design", "zone-lock"];
+    let fixed = ["--set", "pcp=fixed"];
+    let document = json(&freehold(&[&arguments[..], &fixed, &SMALL].concat()));
+    assert_eq!(document["schema"], "freehold.run/1");
+    let results = document["results"].as_array().unwrap();
+    assert_eq!(results.len(), 2);
+    let result = &results[0];
+    assert_eq!(result["workload"], "page-fault");
+    assert_eq!(result["design"], "zone-lock");
+    assert_eq!(result["machine"], "host");
+    assert_eq!(result["profile"], profile());
+    assert_eq!(result["cpus"], 1);
+    assert_eq!(result["settings"], serde_json::json!({"batch": 31, "high": 186, "pcp": "fixed"}));
+    assert_eq!(result["work"]["unit"], "faults");
+    assert!(result["work"]["count"].as_u64().unwrap() > 0);
+    assert!(result["work"]["per_second"].as_f64().unwrap() > 0.0);
+    let specific = &result["workload_specific"];
+    assert_eq!(specific["task_bytes"], 2 << 20);
+    assert_eq!(specific["samples_per_second"].as_array().unwrap().len(), 2);
+    for field in ["fault_ns", "allocator_ns", "allocator_lock_pairs"] {
+        assert!(specific[field].as_f64().unwrap() > 0.0, "{field}");
+    }
+    for field in ["time_share", "locks", "irq_off", "seed", "result_hash"] {
+        assert!(result.get(field).is_none(), "{field} does not apply on the host");
+    }
+}
+
+#[test]
+fn page_fault_prints_a_table() {
+    let output = freehold(&[&["run", "page-fault", "--cpus", "1"][..], &SMALL].concat());
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    assert!(stdout.contains("freehold"), "{stdout}");
+    let origin = format!("Measured on this host with profile {}. ", profile());
+    assert!(stdout.contains(&origin), "{stdout}");
+    assert!(stdout.lines().all(|line| line.chars().count() <= 100), "{stdout}");
+}
+
+#[test]
+fn compare_shows_both_machines() {
+    let arguments = ["compare", "page-fault", "--machine", "uma-2"];
+    let output = freehold(&[&arguments[..], &SMALL, &["--set", "node_memory=64MiB"]].concat());
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    for part in [
+        "host faults/s",
+        "uma-2 faults/s",
+        "Settings on the host: task_bytes=2MiB samples=2 sample_ms=20.",
+        "Settings of the simulation: task_bytes=2MiB node_memory=64MiB.",
+        "Ranking on host, measured on this host with ",
+        &format!(" and profile {}:", profile()),
+        "Ranking on uma-2, simulated with 2 CPUs, a prediction:",
+    ] {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+    assert!(stdout.lines().all(|line| line.chars().count() <= 100), "{stdout}");
+}
+
+#[test]
+fn bulk_reports_every_step() {
+    let arguments = ["run", "bulk", "--cpus", "1", "--json"];
+    let small = ["--set", "rounds=2", "--set", "round_frames=500"];
+    let document = json(&freehold(&[&arguments[..], &small].concat()));
+    let specific = &document["results"][0]["workload_specific"];
+    let variants = specific["variants"].as_array().unwrap();
+    assert_eq!((variants.len(), &variants[0]["name"]), (1, &"".into()), "freehold has no choice");
+    let steps = variants[0]["steps"].as_array().unwrap();
+    let sizes: Vec<_> = steps.iter().map(|step| step["step"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [1, 2, 3, 4, 8, 16, 32, 64, 128]);
+    for step in steps {
+        for way in ["single_ns", "array_ns", "bulk_ns", "gain"] {
+            let [min, median, max] =
+                ["min", "median", "max"].map(|field| step[way][field].as_f64().unwrap());
+            assert!(0.0 < min && min <= median && median <= max, "{step}");
+        }
+    }
+}
+
+#[test]
+fn bulk_compares_what_protects_lists_and_counters() {
+    let names = |machine: &[&str], settings: &[&str]| {
+        let arguments = ["run", "bulk", "--cpus", "1", "--design", "zone-lock", "--json"];
+        let settings = settings.iter().flat_map(|setting| ["--set", setting]);
+        let arguments: Vec<_> = arguments.into_iter().chain(settings).collect();
+        let document = json(&freehold(&[&arguments[..], machine].concat()));
+        let specific = document["results"][0]["workload_specific"].clone();
+        let variants = specific["variants"].as_array().unwrap().clone();
+        let name = |variant: &serde_json::Value| variant["name"].as_str().unwrap().to_owned();
+        (variants.iter().map(name).collect::<Vec<_>>(), variants)
+    };
+    let small = ["rounds=1", "round_frames=500"];
+    let all = [
+        "locking=irq counters=exact",
+        "locking=irq counters=relaxed",
+        "locking=local counters=exact",
+        "locking=local counters=relaxed",
+    ];
+    assert_eq!(names(&[], &small).0, all);
+    let (simulated, variants) = names(&["--machine", "uma-2"], &["step_frames=256"]);
+    assert_eq!(simulated, all);
+    let share = |nth: usize| variants[nth]["irq_off"]["share"].as_f64().unwrap();
+    assert!(share(0) > share(1) && share(1) > share(3), "{variants:?}");
+    let single = |nth: usize| variants[nth]["steps"][0]["single_ns"]["median"].as_f64().unwrap();
+    assert!(single(0) > single(3), "interrupts cost time to disable");
+    let rt = names(&[], &["rounds=1", "round_frames=500", "locking=rt"]).0;
+    assert_eq!(rt, ["locking=rt counters=relaxed"]);
+}
+
+#[test]
+fn more_memory_than_there_is_ends_in_advice() {
+    let output = freehold(&["run", "page-fault", "--cpus", "1", "--set", "task_bytes=1PiB"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("lower --cpus or --set task_bytes"), "{stderr}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn more_cpus_than_there_are_is_a_usage_error() {
+    let output = freehold(&["run", "bulk", "--cpus", "100000"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("CPUs of the host"), "{stderr}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    use std::io::Read;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_freehold"))
+        .args(["list", "machines", "--details"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Reads one byte and goes away.
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0]).unwrap();
+    drop(stdout);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn stat_shows_a_run_and_what_was_kept_of_it() {
+    let arguments = ["run", "page-fault", "--cpus", "1", "--design", "zone-lock", "--json"];
+    let machine = ["--machine", "uma-2", "--set", "task_bytes=2MiB", "--set", "node_memory=64MiB"];
+    let output = freehold(&[&arguments[..], &machine].concat());
+    assert!(output.status.success());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kept.json");
+    std::fs::write(&file, &output.stdout).unwrap();
+    let text = |arguments: &[&str]| stdout(freehold(arguments));
+    let kept = text(&["stat", file.to_str().unwrap()]);
+    let run = ["stat", "page-fault", "--cpus", "1", "--design", "zone-lock"];
+    assert_eq!(text(&[&run[..], &machine].concat()), kept, "one seed, one state");
+    for part in [
+        "zone-lock, page-fault on uma-2 with 1 CPU, before its tasks gave all back:",
+        "\nbuddyinfo\nNode 0, zone   Normal ",
+        "  pages free     ",
+        "\nPages per block:  512\n",
+        "\npgalloc 1024\n",
+        "\nnuma_hit 1024\n",
+        "\nnuma_miss 0\n",
+    ] {
+        assert!(kept.contains(part), "{part}: {kept}");
+    }
+    let metrics = text(&["stat", file.to_str().unwrap(), "--show", "prometheus"]);
+    assert!(metrics.contains("# TYPE freehold_pgalloc_total counter\nfreehold_pgalloc_total 1024"));
+
+    let refused = |arguments: &[&str]| {
+        let output = freehold(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(refused(&["stat", "no-such-thing"]).contains("is no workload, and cannot be read"));
+    let file = file.to_str().unwrap();
+    assert!(refused(&["stat", file, "--cpus", "2"]).contains("in the document already"));
+    let both = ["stat", file, "--show", "prometheus,vmstat"];
+    assert!(refused(&both).contains("choose nothing else"));
+    for given in [["--seed", "1"], ["--machine", "host"]] {
+        let error = refused(&[&["stat", file][..], &given].concat());
+        assert!(error.contains(&format!("already: omit {}", given[0])), "{error}");
+    }
+    let other = refused(&["stat", file, "--design", "cluster,freehold"]);
+    assert!(other.contains("no result of cluster, freehold; there are zone-lock"), "{other}");
+}
+
+#[test]
+fn one_design_of_a_kept_document_goes_to_prometheus() {
+    let arguments = ["run", "page-fault", "--cpus", "1", "--design", "freehold,zone-lock"];
+    let machine = ["--machine", "uma-2", "--set", "task_bytes=2MiB", "--set", "node_memory=64MiB"];
+    let output = freehold(&[&arguments[..], &machine, &["--json"]].concat());
+    assert!(output.status.success());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kept.json");
+    std::fs::write(&file, &output.stdout).unwrap();
+    let shown = ["stat", file.to_str().unwrap(), "--show", "prometheus"];
+    let output = freehold(&shown);
+    assert_eq!(output.status.code(), Some(2));
+    let advice = "(freehold with 1 CPU, zone-lock with 1 CPU) choose one design with --design";
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains(advice), "{stderr}");
+    let metrics = stdout(freehold(&[&shown[..], &["--design", "zone-lock"]].concat()));
+    let run = ["stat", "page-fault", "--cpus", "1", "--design", "zone-lock"];
+    let of_run = freehold(&[&run[..], &machine, &["--show", "prometheus"]].concat());
+    assert_eq!(metrics, stdout(of_run));
+    assert!(metrics.contains("freehold_pgalloc_total 1024\n"), "{metrics}");
+}

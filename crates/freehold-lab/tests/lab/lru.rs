@@ -1,0 +1,131 @@
+//! The LRU in the lab: page faults and files on its lists, and seeds.
+
+use crate::common::{freehold, stdout};
+use serde_json::Value;
+
+/// The only result of a run, and that it is the same a second time where it is simulated.
+fn result(arguments: &[&str]) -> Value {
+    let arguments = [arguments, &["--json"]].concat();
+    let text = stdout(freehold(&arguments));
+    if arguments.contains(&"--machine") {
+        assert_eq!(text, stdout(freehold(&arguments)), "one seed, one result");
+    }
+    let document: Value = serde_json::from_str(&text).unwrap();
+    document["results"][0].clone()
+}
+
+fn lock_wait(result: &Value) -> f64 {
+    result["time_share"]["lru_lock"].as_f64().unwrap()
+}
+
+#[test]
+fn a_lock_a_group_keeps_tasks_apart() {
+    let faults = |lru, groups| {
+        let sets = ["task_bytes=1MiB", "node_memory=256MiB", "fault=whole", lru, groups];
+        let sets = sets.map(|set| ["--set", set]).concat();
+        result(&[&["run", "page-fault", "--machine", "uma-48"], &sets[..]].concat())
+    };
+    let node = faults("lru=node", "groups=tasks");
+    let group = faults("lru=group", "groups=tasks");
+    let one = faults("lru=group", "groups=one");
+    assert!(lock_wait(&node) > 0.0 && lock_wait(&one) > 0.0, "they share a lock");
+    assert_eq!(lock_wait(&group), 0.0, "each has a lock");
+    let data = group["workload_specific"]["data"].as_array().unwrap();
+    assert!(data.iter().any(|of| of["data"] == "lru_frames"), "the lists are real: {data:?}");
+    let off = faults("lru=off", "groups=tasks");
+    let data = off["workload_specific"]["data"].as_array().unwrap();
+    assert!(data.iter().all(|of| of["data"] != "lru_frames"));
+}
+
+#[test]
+fn pages_are_listed_on_the_host() {
+    let small = ["task_bytes=1MiB", "samples=2", "sample_ms=20"];
+    let faults = |lru, groups| {
+        let sets = [&small[..], &[lru, groups]].concat();
+        let sets: Vec<_> = sets.iter().flat_map(|&set| ["--set", set]).collect();
+        result(&[&["run", "page-fault"], &sets[..]].concat())
+    };
+    for lru in ["lru=node", "lru=group"] {
+        for groups in ["groups=tasks", "groups=one"] {
+            let specific = &faults(lru, groups)["workload_specific"];
+            assert!(specific["lru_ns"].as_f64().unwrap() != 0.0, "{lru} {groups}: {specific}");
+        }
+    }
+    let off = &faults("lru=off", "groups=tasks")["workload_specific"];
+    assert_eq!(off["lru_ns"], 0.0);
+}
+
+#[test]
+fn files_are_read_twice_on_every_machine() {
+    let small = ["--set", "file_bytes=256KiB", "--set", "share_bytes=64KiB"];
+    let read = |more: &[&str]| result(&[&["run", "read-twice"], &small[..], more].concat());
+    for lru in ["lru=node", "lru=group"] {
+        for groups in ["groups=files", "groups=one"] {
+            let sets = ["--set", lru, "--set", groups];
+            let on = ["--machine", "uma-4"];
+            let result = read(&[&sets[..], &on].concat());
+            // Four files of 64 blocks, two readers each, and a quarter to warm up.
+            assert_eq!(result["work"]["count"], 2 * 4 * 48, "{lru} {groups}");
+            let hits = result["workload_specific"]["hit_share"].as_f64().unwrap();
+            assert!((0.2..0.8).contains(&hits), "half of the reads are second ones: {hits}");
+            assert!(lock_wait(&result) >= 0.0);
+        }
+    }
+    // The readers of all files want the only frame of each.
+    let tiny = ["read-twice", "--machine", "uma-4", "--set", "share_bytes=4KiB"];
+    let tiny = result(&[&["run"], &tiny[..], &["--set", "file_bytes=256KiB"]].concat());
+    assert!(tiny["work"]["count"].as_u64().unwrap() > 0);
+    let on_host = read(&["--cpus", "1"]);
+    assert_eq!(on_host["work"]["count"], 2 * 64);
+    let table =
+        stdout(freehold(&[&["run", "read-twice", "--machine", "uma-2"], &small[..]].concat()));
+    assert!(table.contains("LRU lock") && table.contains("a prediction"), "{table}");
+}
+
+#[test]
+fn seeds_of_the_lru_are_played_and_replayed() {
+    let text = stdout(freehold(&["check", "--subject", "lru", "--seeds", "30"]));
+    assert!(text.contains("lru on freehold: 30 seeds from 0, no failure"), "{text}");
+    let seed = ["check", "--subject", "lru", "--seed", "3", "--design", "zone-lock", "--json"];
+    let one = stdout(freehold(&seed));
+    assert_eq!(one, stdout(freehold(&seed)));
+    let document: Value = serde_json::from_str(&one).unwrap();
+    assert_eq!(document["subject"], "lru");
+    assert!(document["released"].as_u64().unwrap() > 0, "{one}");
+}
+
+/// What the books are checked against is that all of this happens, and all at once.
+#[test]
+fn seeds_of_the_lru_leave_nothing_out() {
+    let check = ["check", "--subject", "lru", "--seeds", "60", "--json"];
+    let document: Value = serde_json::from_str(&stdout(freehold(&check))).unwrap();
+    for count in [
+        "reads",
+        "hits",
+        "reclaimed",
+        "released",
+        "isolated",
+        "busy",
+        "regrouped",
+        "moves",
+        "pins",
+        "groups_made",
+        "groups_removed",
+        "inherited",
+        "departures",
+    ] {
+        assert_ne!(document[count].as_u64(), Some(0), "{count}: {document}");
+        assert!(document[count].is_u64(), "{count}: {document}");
+    }
+}
+
+#[test]
+fn a_bug_planted_in_the_lru_is_found() {
+    let planted = ["check", "--subject", "lru", "--canary", "--seeds", "20"];
+    let output = freehold(&planted);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let replay = stderr.lines().find_map(|line| line.strip_prefix("replay: freehold "));
+    let replay: Vec<_> = replay.expect("a command that replays").split(' ').collect();
+    assert_eq!(freehold(&replay).status.code(), Some(1), "{replay:?}");
+}

@@ -1,0 +1,10 @@
+//! The lab as its users see it, in one program: each test program is linked with all of its
+//! dependencies, and programs run one after the other.
+
+mod cli;
+mod common;
+mod lru;
+mod race;
+mod sim;
+mod tidy;
+mod workloads;

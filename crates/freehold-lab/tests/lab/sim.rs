@@ -1,0 +1,263 @@
+//! Simulated runs as a user types them: the same bytes for the same seed, books that every seed
+//! agrees on, machines from files, and the checker with and without a planted bug.
+
+use crate::common::{freehold, stdout};
+use serde_json::{Value, json};
+
+/// A run of `page-fault` on 16 CPUs of two sockets, small enough for a test.
+fn run(seed: &str, more: &[&str]) -> String {
+    let arguments = ["run", "page-fault", "--machine", "skylake-2s", "--cpus", "16,48", "--json"];
+    let small = ["--set", "task_bytes=4MiB", "--set", "node_memory=256MiB", "--seed", seed];
+    stdout(freehold(&[&arguments[..], &small, more].concat()))
+}
+
+fn results(document: &str) -> Vec<Value> {
+    let document: Value = serde_json::from_str(document).unwrap();
+    assert_eq!(document["schema"], "freehold.run/1");
+    document["results"].as_array().unwrap().clone()
+}
+
+#[test]
+fn one_seed_gives_the_same_bytes() {
+    assert_eq!(run("7", &[]), run("7", &[]));
+}
+
+#[test]
+fn another_seed_differs_in_schedule_but_not_in_books() {
+    let (one, other) = (run("1", &[]), run("2", &[]));
+    for (one, other) in results(&one).iter().zip(&results(&other)) {
+        assert_ne!(one["result_hash"], other["result_hash"]);
+        assert_ne!(one["work"]["per_second"], other["work"]["per_second"]);
+        assert_eq!(one["work"]["count"], other["work"]["count"]);
+        assert_eq!(one["workload_specific"]["books"], other["workload_specific"]["books"]);
+    }
+}
+
+#[test]
+fn a_simulated_result_says_where_the_time_went() {
+    let document = run("1", &["--design", "zone-lock", "--set", "pcp=fixed"]);
+    let results = results(&document);
+    let result = &results[1];
+    assert_eq!((&result["machine"], &result["cpus"]), (&"skylake-2s".into(), &48.into()));
+    assert_eq!((&result["seed"], &result["settings"]["pcp"]), (&1.into(), &"fixed".into()));
+    let share = |name: &str| result["time_share"][name].as_f64().unwrap();
+    let zone = share("zone_lock");
+    assert!(zone > 0.2, "48 CPUs contend for two zone locks: {zone}");
+    let parts: f64 =
+        ["alloc", "free", "other"].map(|path| share(&format!("zone_lock.{path}"))).iter().sum();
+    assert!((zone - parts).abs() < 1e-9);
+    let lock = |name: &str| {
+        let locks = result["locks"].as_array().unwrap();
+        locks.iter().find(|lock| lock["name"] == name).unwrap().clone()
+    };
+    assert_eq!(lock("zone_lock")["instances"], 2);
+    assert_eq!(lock("pcp_lock")["instances"], 48);
+    for field in ["acquisitions", "contended", "wait_ns", "hold_ns", "hold_ns_max"] {
+        assert!(lock("zone_lock")[field].as_f64().unwrap() > 0.0, "{field}");
+    }
+    let irq = &result["irq_off"];
+    assert!(irq["share"].as_f64().unwrap() > 0.0 && irq["ns_max"].as_f64().unwrap() > 0.0);
+    for path in ["alloc", "free"] {
+        let of = |field: &str| result["latency_ns"][path][field].as_u64().unwrap();
+        assert!(of("p50") <= of("p99") && of("p99") <= of("p999") && of("p999") <= of("max"));
+    }
+    let data = result["workload_specific"]["data"].as_array().unwrap();
+    let frames = data.iter().find(|data| data["data"] == "frames").unwrap();
+    assert!(frames["misses_under_lock"].as_u64().unwrap() > 0);
+    assert!(result.get("fragmentation").is_none());
+}
+
+#[test]
+fn a_table_fits_100_columns() {
+    let small = ["--set", "task_bytes=256KiB", "--set", "node_memory=64MiB"];
+    let arguments = ["run", "page-fault", "--machine", "uma-2", "--cpus", "1,2"];
+    let table = stdout(freehold(&[&arguments[..], &small].concat()));
+    assert!(table.contains("Simulated on uma-2: a prediction."), "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
+}
+
+#[test]
+fn a_machine_file_is_used_and_its_mistakes_are_named_by_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("slow.toml");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, "name = \"slow\"\nbase = \"uma-2\"\n[latency]\nllc_ns = 500\n").unwrap();
+    let small = ["--set", "task_bytes=256KiB", "--set", "node_memory=64MiB", "--json"];
+    let document =
+        stdout(freehold(&[&["run", "page-fault", "--machine", path][..], &small].concat()));
+    assert_eq!(results(&document)[0]["machine"], "slow");
+
+    std::fs::write(&file, "name = \"slow\"\nbase = \"uma-2\"\n[latency]\nllc_nz = 500\n").unwrap();
+    let output = freehold(&["run", "page-fault", "--machine", path]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("slow.toml:4:") && stderr.contains("llc_ns"), "{stderr}");
+}
+
+#[test]
+fn too_little_memory_or_too_few_cpus_end_in_advice() {
+    let output = freehold(&["run", "page-fault", "--machine", "desktop", "--cpus", "9"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("desktop has 8 CPUs"));
+    let arguments = ["run", "page-fault", "--machine", "desktop", "--set", "node_memory=256MiB"];
+    let output = freehold(&arguments);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("lower --cpus or --set task_bytes"), "{stderr}");
+}
+
+#[test]
+fn a_comparison_ranks_and_explains_and_repeats() {
+    let arguments = ["compare", "page-fault", "--machine", "uma-4", "--no-host", "--json"];
+    let small = ["--set", "task_bytes=1MiB", "--set", "pcp=fixed"];
+    let compare = || stdout(freehold(&[&arguments[..], &small].concat()));
+    let text = compare();
+    assert_eq!(text, compare());
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(document["schema"], "freehold.compare/1");
+    assert_eq!(document["baseline"], "zone-lock");
+    let designs: Value =
+        serde_json::from_str(&stdout(freehold(&["list", "designs", "--json"]))).unwrap();
+    let designs = designs.as_array().unwrap().iter();
+    let designs = designs.filter(|design| design["name"] != "free-lunch").count();
+    let results = document["results"].as_array().unwrap();
+    assert_eq!(results.len(), designs);
+    // Compare cuts the memory to a quarter of the 96 GiB that the machine has.
+    assert_eq!(results[0]["workload_specific"]["node_bytes"], 24_u64 << 30);
+    assert_eq!(results[0]["workload_specific"]["task_bytes"], 1 << 20);
+    assert_eq!(results[0]["cpus"], 4);
+    let ranking = document["ranking"].as_array().unwrap();
+    assert_eq!(ranking.len(), designs);
+    let baseline = ranking.iter().find(|ranked| ranked["design"] == "zone-lock").unwrap();
+    assert_eq!(baseline["machine"], "uma-4");
+    assert_eq!(baseline["ratio"], 1.0);
+    assert_eq!(baseline["per_second"], results[0]["work"]["per_second"]);
+    let reasons = baseline["reasons"].as_array().unwrap();
+    assert!(reasons[0].as_str().unwrap().contains("of the time for"), "{reasons:?}");
+}
+
+#[test]
+fn a_result_of_compare_is_that_of_run() {
+    let small = ["task_bytes=1MiB", "node_memory=64MiB", "pcp=auto"].map(|set| ["--set", set]);
+    let small = [&small.concat()[..], &["--json"]].concat();
+    let on = ["page-fault", "--machine", "uma-4", "--cpus", "2", "--design", "zone-lock"];
+    let of_run = stdout(freehold(&[&["run"][..], &on, &small].concat()));
+    let compared = stdout(freehold(&[&["compare", "--no-host"][..], &on, &small].concat()));
+    let compared: Value = serde_json::from_str(&compared).unwrap();
+    assert_eq!(compared["results"], Value::from(results(&of_run)));
+}
+
+#[test]
+fn a_varied_setting_makes_contestants() {
+    let on = ["compare", "page-fault", "--machine", "uma-4", "--no-host", "--json"];
+    let with = ["--design", "zone-lock,block-owner", "--vary", "remote=trylock,queue"];
+    let small = ["--set", "task_bytes=1MiB", "--set", "node_memory=64MiB"];
+    let compared = stdout(freehold(&[&on[..], &with, &small].concat()));
+    let compared: Value = serde_json::from_str(&compared).unwrap();
+    let ranking = compared["ranking"].as_array().unwrap();
+    let mut names: Vec<_> = ranking.iter().map(|of| of["contestant"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    let expected = ["block-owner remote=queue", "block-owner remote=trylock", "zone-lock"];
+    assert_eq!(names, expected, "a design without the setting takes part once");
+    assert_eq!(compared["baseline"], "zone-lock");
+}
+
+/// Without the locks of the workload not at all; where tasks queue for them anyway, who is first
+/// when may be worth a little.
+#[test]
+fn no_design_beats_the_free_lunch() {
+    let of_lru = ["lru_batch_lock", "lru_lock"];
+    for (lru, locks, luck) in [("lru=off", &[][..], 1.0), ("lru=node", &of_lru[..], 1.01)] {
+        let with = ["--design", "free-lunch,all", "--set", lru];
+        for of_cpus in [16, 48] {
+            let results = results(&run("1", &with));
+            let results: Vec<_> = results.iter().filter(|of| of["cpus"] == of_cpus).collect();
+            let per_second = |result: &Value| result["work"]["per_second"].as_f64().unwrap();
+            let (free, designs) = results.split_first().unwrap();
+            assert_eq!(free["design"], "free-lunch");
+            for design in designs {
+                assert!(
+                    per_second(free) * luck >= per_second(design),
+                    "{lru}, {}",
+                    design["design"]
+                );
+            }
+            let named = free["locks"].as_array().unwrap().iter().map(|lock| &lock["name"]);
+            assert!(named.eq(locks), "{lru}: {}", free["locks"]);
+            let specific = &free["workload_specific"];
+            let data = specific["data"].as_array().unwrap();
+            let is_metadata = |of: &&Value| {
+                let kind = of["data"].as_str().unwrap();
+                kind != "workload" && !kind.starts_with("lru")
+            };
+            assert!(!data.iter().any(|of| is_metadata(&of)), "no metadata: {data:?}");
+            let irq_off = free["irq_off"]["share"].as_f64().unwrap();
+            assert_eq!((irq_off > 0.0, &free["settings"]), (lru == "lru=node", &json!({})));
+            let paths = ["alloc", "free"].map(|path| specific["paths"][path].as_object().unwrap());
+            assert!(paths.into_iter().all(|path| path.values().all(|ns| *ns == 0.0)));
+            assert_eq!(specific["books"]["allocated"], specific["books"]["freed"]);
+        }
+    }
+}
+
+#[test]
+fn a_comparison_shows_where_a_design_does_not_run() {
+    let arguments = ["compare", "page-fault", "--machine", "uma-2", "--design"];
+    let small = ["--set", "task_bytes=1MiB", "--set", "node_memory=64MiB"];
+    let compare = |designs, more: &[&str]| {
+        stdout(freehold(&[&arguments[..], &[designs], &small, more].concat()))
+    };
+    let on_host = ["--set", "samples=1", "--set", "sample_ms=20"];
+    let text = compare("free-lunch,zone-lock", &on_host);
+    assert!(text.contains("free-lunch runs on simulated machines only."), "{text}");
+    let row = text.lines().find(|line| line.starts_with(" free-lunch ")).unwrap();
+    let cells: Vec<_> = row.split_whitespace().collect();
+    assert_eq!(cells[..3], ["free-lunch", "-", "-"], "{text}");
+    assert!(cells[3].parse::<u64>().unwrap() > 0 && cells[4].ends_with('x'), "{text}");
+    assert!(text.contains("Ranking on host") && text.contains("free-lunch, 1."), "{text}");
+    assert!(!compare("zone-lock", &on_host).contains("free-lunch"));
+    let alone = compare("free-lunch", &[]);
+    assert!(!alone.contains("host") && alone.contains("1. free-lunch: waits"), "{alone}");
+}
+
+#[test]
+fn every_figure_has_a_source() {
+    let document: Value =
+        serde_json::from_str(&stdout(freehold(&["list", "machines", "--details", "--json"])))
+            .unwrap();
+    let machines = document.as_array().unwrap();
+    assert_eq!(machines.len(), 8);
+    for machine in &machines[1..] {
+        for figure in machine["figures"].as_array().unwrap() {
+            assert!(figure["source"].as_str().unwrap().len() > 9, "{machine}: {figure}");
+        }
+    }
+    let table = stdout(freehold(&["list", "machines", "--details"]));
+    assert!(table.contains("workload.trap_ns"));
+    assert!(table.lines().all(|line| line.chars().count() <= 100));
+}
+
+#[test]
+fn seeds_are_played_and_replayed() {
+    let text = stdout(freehold(&["check", "--seeds", "20"]));
+    assert!(text.contains("20 seeds from 0, no failure"), "{text}");
+    let one = stdout(freehold(&["check", "--seed", "3", "--json"]));
+    assert_eq!(one, stdout(freehold(&["check", "--seed", "3", "--json"])));
+    let document: Value = serde_json::from_str(&one).unwrap();
+    assert_eq!(document["schema"], "freehold.check/1");
+    assert!(document["allocations"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_planted_bug_is_found_and_the_replay_command_replays_it() {
+    let planted = ["check", "--design", "zone-lock", "--canary", "--seeds", "60"];
+    let output = freehold(&[&planted[..], &["--failures", "preempt,leave"]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let replay = stderr.lines().find_map(|line| line.strip_prefix("replay: freehold "));
+    let replay: Vec<_> = replay.expect("a command that replays").split(' ').collect();
+    let again = freehold(&replay);
+    assert_eq!(again.status.code(), Some(1));
+    let seed = replay[2];
+    assert!(String::from_utf8_lossy(&again.stderr).contains(&format!("seed {seed} failed")));
+}

@@ -1,0 +1,198 @@
+//! The invariants of absence: what must not be in the source, and where.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Files that may contain `unsafe` code, by their paths from the root.
+const UNSAFE_FILES: &[&str] = &[
+    "crates/freehold/src/memmap/region.rs",
+    "crates/freehold/src/memmap/region/tests.rs",
+    "crates/freehold-host/src/frames.rs",
+    "crates/freehold-host/src/lru.rs",
+    "crates/freehold-host/src/mapping.rs",
+    "crates/freehold-host/src/pages.rs",
+    "crates/freehold-host/src/rseq.rs",
+    "crates/freehold-peers/src/held.rs",
+    "crates/freehold-peers/src/kernel.rs",
+    "crates/freehold-peers/src/malloc.rs",
+    "crates/freehold-peers/src/memory.rs",
+    "crates/freehold-peers/src/plugin/mod.rs",
+    "crates/freehold-peers/src/plugin/table.rs",
+    "crates/freehold-sim/src/coroutine.rs",
+    "crates/freehold-sim/src/embed.rs",
+    "crates/freehold-sim/src/prefetch.rs",
+    "crates/freehold-sim/src/region.rs",
+];
+
+/// One idea a file: longer ones hold two.
+const LINES_MAX: usize = 500;
+
+const COLUMNS_MAX: usize = 100;
+
+struct Source {
+    path: String,
+    text: String,
+}
+
+impl Source {
+    /// The lines of code, without comments, with their numbers.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.text
+            .lines()
+            .enumerate()
+            .map(|(number, line)| (number + 1, line.split("//").next().unwrap_or_default()))
+            .filter(|(_, line)| !line.trim().is_empty())
+    }
+
+    /// The lines of code outside unit tests, which stand at the end of a file, or in a file
+    /// `tests.rs` of their own.
+    fn product_code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let tests = self.text.lines().position(|line| line.starts_with("mod tests {"));
+        let all_tests = self.path.ends_with("/tests.rs");
+        let end = if all_tests { 0 } else { tests.unwrap_or(usize::MAX) };
+        self.code().filter(move |(number, _)| *number <= end)
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn collect(folder: &Path, sources: &mut Vec<Source>) {
+    for entry in fs::read_dir(folder).expect("the folder can be read") {
+        let path = entry.expect("the entry can be read").path();
+        if path.is_dir() {
+            collect(&path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).expect("the file is text");
+            let path = path.strip_prefix(root()).expect("below the root").display().to_string();
+            sources.push(Source { path, text });
+        }
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let mut sources = Vec::new();
+    collect(&root().join("crates"), &mut sources);
+    assert!(sources.len() > 30, "the sources were found");
+    sources
+}
+
+/// Fails with all offences at once.
+fn expect_none(offences: Vec<String>) {
+    assert!(offences.is_empty(), "\n{}", offences.join("\n"));
+}
+
+/// Lines of the product's code in `folder` that contain one of `words`.
+fn offences(folder: &str, words: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for source in sources().iter().filter(|source| source.path.starts_with(folder)) {
+        for (number, line) in source.product_code() {
+            for word in words.iter().filter(|word| line.contains(*word)) {
+                found.push(format!("{}:{number}: {word}", source.path));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn core_has_no_dependencies() {
+    let manifest = fs::read_to_string(root().join("crates/freehold/Cargo.toml")).unwrap();
+    assert!(!manifest.lines().any(|line| line.trim() == "[dependencies]"));
+    assert!(!manifest.contains("[build-dependencies]"));
+}
+
+#[test]
+fn core_has_no_std_no_heap_no_statics() {
+    let lib = fs::read_to_string(root().join("crates/freehold/src/lib.rs")).unwrap();
+    assert!(lib.lines().any(|line| line == "#![no_std]"));
+    let words = ["extern crate std", "extern crate alloc", "static ", "thread_local", "std::"];
+    // A lifetime is no static, and neither is a bound.
+    let found = offences("crates/freehold/src", &words);
+    let found = found.into_iter().filter(|offence| {
+        let (place, word) = offence.rsplit_once(": ").expect("made above");
+        word != "static " || {
+            let (path, number) = place.rsplit_once(':').expect("made above");
+            let text = fs::read_to_string(root().join(path)).unwrap();
+            let line = text.lines().nth(number.parse::<usize>().unwrap() - 1).unwrap();
+            line.trim_start().trim_start_matches("pub ").starts_with("static ")
+        }
+    });
+    expect_none(found.collect());
+}
+
+#[test]
+fn buddy_and_memmap_know_no_locks() {
+    let mut found = offences("crates/freehold/src/memmap", &["RawLock", ".lock()", "try_lock"]);
+    found.extend(offences("crates/freehold/src/buddy.rs", &["RawLock", ".lock()", "try_lock"]));
+    expect_none(found);
+}
+
+#[test]
+fn unsafe_code_is_confined_and_explained() {
+    let mut found = Vec::new();
+    for source in sources().iter().filter(|source| source.path.contains("/src/")) {
+        let named = UNSAFE_FILES.contains(&source.path.as_str());
+        let uses = |line: &str| {
+            ["unsafe {", "unsafe fn", "unsafe impl"].iter().any(|word| line.contains(word))
+        };
+        for (number, line) in source.code().filter(|(_, line)| uses(line)) {
+            if !named {
+                found.push(format!("{}:{number}: unsafe in an unnamed file: {line}", source.path));
+            }
+        }
+        let sites = source.code().filter(|(_, line)| uses(line)).count();
+        let reasons =
+            source.text.matches("SAFETY:").count() + source.text.matches("# Safety").count();
+        if sites > reasons {
+            found.push(format!("{}: {sites} unsafe sites, {reasons} reasons", source.path));
+        }
+    }
+    for file in UNSAFE_FILES {
+        let text = fs::read_to_string(root().join(file)).expect("a named file exists");
+        assert!(text.contains("unsafe"), "{file} is named, but has no unsafe code");
+    }
+    expect_none(found);
+}
+
+#[test]
+fn files_are_short_and_narrow() {
+    let mut found = Vec::new();
+    for source in sources() {
+        let lines = source.text.lines().count();
+        if lines > LINES_MAX {
+            found.push(format!("{}: {lines} lines", source.path));
+        }
+        for (number, line) in source.text.lines().enumerate() {
+            let columns = line.chars().count();
+            if columns > COLUMNS_MAX {
+                found.push(format!("{}:{}: {columns} columns", source.path, number + 1));
+            }
+        }
+    }
+    expect_none(found);
+}
+
+#[test]
+fn nothing_is_left_undone() {
+    let words = ["todo!(", "unimplemented!(", "dbg!(", "#[ignore", "TODO", "FIXME", "XXX"];
+    let mut found = Vec::new();
+    for source in sources().iter().filter(|source| !source.path.ends_with("tests/lab/tidy.rs")) {
+        for (number, line) in source.text.lines().enumerate() {
+            for word in words.iter().filter(|word| line.contains(*word)) {
+                found.push(format!("{}:{}: {word}", source.path, number + 1));
+            }
+        }
+    }
+    expect_none(found);
+}
+
+#[test]
+fn the_pages_that_the_readme_names_exist() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let links = readme.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let missing: Vec<_> =
+        links.filter(|link| !root().join(link).exists()).map(str::to_owned).collect();
+    expect_none(missing);
+}

@@ -1,0 +1,214 @@
+//! The workloads that are written once for every machine: each runs on the host and on a simulated
+//! machine, where one seed gives the same bytes.
+
+use std::process::Output;
+
+use crate::common::{freehold, profile, stdout};
+use serde_json::Value;
+
+/// Every such workload, small enough for a test.
+const WORKLOADS: &[(&str, &[&str])] = &[
+    ("parallel-free", &["task_region=2MiB", "batch_frames=64", "rounds=2"]),
+    ("purge", &["frames=3000", "live=100", "ring=256"]),
+    ("cross-cpu", &["frames=2000", "ring=64"]),
+    ("build", &["jobs=4", "job_allocs=400", "cache=1MiB", "task_memory=8MiB"]),
+    ("thp-mix", &["memory_mib=64", "time_ms=2"]),
+    ("contig", &["memory_mib=64", "ranges=20"]),
+    ("high-order", &["memory_mib=64", "delay_ms=1", "reclaim=64"]),
+];
+
+/// Those of them that leave the memory of a simulated machine open.
+const OF_ANY_MEMORY: [&str; 3] = ["parallel-free", "purge", "cross-cpu"];
+
+fn run(workload: &str, settings: &[&str], more: &[&str]) -> Output {
+    let settings = settings.iter().flat_map(|setting| ["--set", setting]);
+    let arguments: Vec<_> = ["run", workload].into_iter().chain(settings).collect();
+    freehold(&[&arguments, more].concat())
+}
+
+fn simulated(workload: &str, settings: &[&str], more: &[&str]) -> Output {
+    let machine = ["--machine", "uma-4"];
+    let memory = ["--set", "node_memory=256MiB"];
+    let memory = if OF_ANY_MEMORY.contains(&workload) { &memory[..] } else { &[] };
+    run(workload, settings, &[&machine, memory, more].concat())
+}
+
+fn results(document: &str) -> Vec<Value> {
+    let document: Value = serde_json::from_str(document).unwrap();
+    assert_eq!(document["schema"], "freehold.run/1");
+    document["results"].as_array().unwrap().clone()
+}
+
+/// The result of the only cell.
+fn result(document: &str) -> Value {
+    let results = results(document);
+    assert_eq!(results.len(), 1);
+    results[0].clone()
+}
+
+/// What holds for every result.
+fn check(workload: &str, result: &Value) {
+    assert_eq!(result["workload"], workload);
+    assert!(result["work"]["count"].as_u64().unwrap() > 0, "{workload}");
+    assert!(result["work"]["per_second"].as_f64().unwrap() > 0.0, "{workload}");
+    let specific = &result["workload_specific"];
+    assert!(specific["options"].is_object(), "{workload}");
+    for path in ["alloc", "free"] {
+        assert!(specific["calls"][path]["count"].is_u64(), "{workload}");
+    }
+    let share = specific["allocator_share"].as_f64().unwrap();
+    // On the host, calls that are as fast as the clock may seem to take no time.
+    assert!(share > 0.0 || share == 0.0 && result["machine"] == "host", "{workload}: {share}");
+    for when in ["before_drain", "after_drain"] {
+        let memory = &result["fragmentation"][when];
+        let blocks = memory["by_order"].as_array().unwrap();
+        let frames =
+            blocks.iter().enumerate().map(|(order, count)| count.as_u64().unwrap() << order);
+        assert_eq!(frames.sum::<u64>(), memory["free_frames"], "{workload}");
+        assert!(memory["per_cpu_frames"].is_u64() && memory["free_pageblocks"].is_u64());
+        let unusable = memory["unusable_index"].as_array().unwrap();
+        assert!(unusable.iter().is_sorted_by_key(|index| index.as_u64()), "{workload}: {memory}");
+        assert_eq!(memory["fragmentation_index"][0], -1000, "{workload}: single frames are there");
+    }
+    assert_eq!(result["fragmentation"]["after_drain"]["per_cpu_frames"], 0, "{workload}");
+}
+
+#[test]
+fn every_workload_runs_on_every_design_and_one_seed_gives_the_same_bytes() {
+    for (workload, settings) in WORKLOADS {
+        let seed = |seed| {
+            let all = ["--design", "all", "--json", "--seed", seed];
+            stdout(simulated(workload, settings, &all))
+        };
+        let document = seed("3");
+        assert_eq!(document, seed("3"), "{workload}");
+        for (one, other) in results(&document).iter().zip(&results(&seed("4"))) {
+            assert_ne!(one["result_hash"], other["result_hash"], "{workload}");
+            check(workload, one);
+            let locks = one["locks"].as_array().unwrap();
+            let its_lock = if one["design"] == "freehold" { "slot_lock" } else { "zone_lock" };
+            assert!(locks.iter().any(|lock| lock["name"] == its_lock), "{workload}");
+        }
+    }
+}
+
+#[test]
+fn every_workload_runs_on_the_free_lunch() {
+    for (workload, settings) in WORKLOADS {
+        let run = || stdout(simulated(workload, settings, &["--design", "free-lunch", "--json"]));
+        let document = run();
+        assert_eq!(document, run(), "{workload}");
+        let result = result(&document);
+        let specific = &result["workload_specific"];
+        assert!(result["work"]["per_second"].as_f64().unwrap() > 0.0, "{workload}");
+        let calls = &specific["calls"];
+        let all = ["alloc", "free"].map(|path| calls[path]["count"].as_u64().unwrap());
+        assert!(all.into_iter().sum::<u64>() > 0, "{workload}");
+        assert_eq!(calls["free"]["total_ns"], 0.0, "{workload}");
+        // Content that is moved for a large block is work of its owner.
+        let moves = ["thp-mix", "contig", "high-order"].contains(workload);
+        assert!(calls["alloc"]["total_ns"] == 0.0 || moves, "{workload}: {calls}");
+        let locks = result["locks"].as_array().unwrap();
+        // Rings between the tasks are the workload's own.
+        assert!(locks.iter().all(|lock| lock["name"] == "ring_lock"), "{workload}: {locks:?}");
+    }
+}
+
+#[test]
+fn every_workload_runs_on_the_host() {
+    for (workload, settings) in WORKLOADS {
+        let document = stdout(run(workload, settings, &["--cpus", "2", "--json"]));
+        let result = result(&document);
+        check(workload, &result);
+        assert!(result.get("locks").is_none(), "{workload}");
+    }
+}
+
+#[test]
+fn every_table_fits_100_columns_and_says_what_its_figures_are() {
+    for (workload, settings) in WORKLOADS {
+        for (table, origin) in [
+            (
+                run(workload, settings, &["--design", "all", "--cpus", "2"]),
+                format!("Measured on this host with profile {}.", profile()),
+            ),
+            (
+                simulated(workload, settings, &["--design", "all"]),
+                "Simulated on uma-4: a prediction.".to_owned(),
+            ),
+        ] {
+            let table = stdout(table);
+            assert!(table.contains("zone-lock") && table.contains(&origin), "{table}");
+            assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
+            // A line of headings, one below them, and one for each design: no cell is broken.
+            let names = table.lines().skip(2).map(|line| line.split_whitespace().next());
+            let designs =
+                ["zone-lock", "lazy-merge", "cluster", "merge-ahead", "block-owner", "freehold"];
+            assert!(names.take(6).eq(designs.map(Some)), "{table}");
+        }
+    }
+}
+
+#[test]
+fn what_is_allocated_is_freed_by_the_others() {
+    let of = |workload| WORKLOADS.iter().find(|(name, _)| *name == workload).unwrap().1;
+    let document = stdout(simulated("purge", of("purge"), &["--json", "--set", "freers=2"]));
+    let calls = &result(&document)["workload_specific"]["calls"];
+    assert_eq!(calls["free"]["count"], 2 * 3000, "two tasks send 3000 frames each");
+    let document = stdout(simulated("cross-cpu", of("cross-cpu"), &["--json"]));
+    let calls = &result(&document)["workload_specific"]["calls"];
+    assert_eq!((&calls["alloc"]["count"], &calls["free"]["count"]), (&4000.into(), &4000.into()));
+    let one_worker = ["task_region=2MiB", "mode=workers", "workers=1"];
+    let document = stdout(simulated("parallel-free", &one_worker, &["--json"]));
+    let specific = &result(&document)["workload_specific"];
+    assert_eq!((&specific["workers"]["tasks"], specific.get("exit")), (&1.into(), None));
+    assert_eq!(specific["calls"]["free"]["count"], 4 * 512);
+}
+
+#[test]
+fn content_is_moved_out_of_the_way_where_it_can_be() {
+    let contig = |unmovable| {
+        let settings = ["memory_mib=64", "ranges=8", "occupancy=30", unmovable];
+        let document = stdout(simulated("contig", &settings, &["--json"]));
+        result(&document)["workload_specific"]["mib_2"].clone()
+    };
+    let movable = contig("unmovable=0");
+    assert_eq!(movable["got"], 8, "{movable}");
+    assert!(movable["migrated"].as_u64().unwrap() > 8 * 50, "{movable}");
+    let mixed = contig("unmovable=300");
+    assert!(mixed["got"].as_u64().unwrap() < 8, "{mixed}");
+}
+
+#[test]
+fn more_workers_free_faster() {
+    let region = ["task_region=8MiB", "mode=workers", "batch_frames=64"];
+    let ns = |workers: &str| {
+        let document = stdout(simulated("parallel-free", &region, &["--json", "--set", workers]));
+        result(&document)["workload_specific"]["workers"]["ns"]["median"].as_f64().unwrap()
+    };
+    assert!(ns("workers=4") * 2.0 < ns("workers=1"), "in virtual time");
+}
+
+#[test]
+fn settings_that_contradict_the_cpus_are_usage_errors() {
+    let cases: [(&str, &[&str], &[&str], &str); 4] = [
+        ("purge", &[], &["--cpus", "1"], "raise --cpus to at least 2"),
+        ("purge", &["freers=4"], &["--machine", "uma-4"], "raise --cpus to at least 5"),
+        ("cross-cpu", &[], &["--machine", "uma-4", "--cpus", "3"], "--cpus 2"),
+        ("parallel-free", &["workers=3"], &["--cpus", "2"], "only 2 tasks"),
+    ];
+    for (workload, settings, more, advice) in cases {
+        let output = run(workload, settings, more);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(advice), "{stderr}");
+    }
+}
+
+#[test]
+fn a_workload_that_does_not_fit_ends_in_advice() {
+    let output = simulated("parallel-free", &["task_region=1GiB"], &[]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("lower --cpus or --set task_region"), "{stderr}");
+}

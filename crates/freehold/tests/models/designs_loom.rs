@@ -1,0 +1,417 @@
+//! What the designs do without the zone lock, under loom: queues of frames on their way home,
+//! owners that change meanwhile, and clusters that are cut off while others walk the frames.
+//!
+//! As in `seam_loom.rs`, all interleavings with a few preemptions, and all values that the memory
+//! orderings allow a load to see; `LOOM_MAX_PREEMPTIONS` looks further.
+//!
+//! Of several loads before a write, loom remembers the last only, and so would miss that the write
+//! could have come before the others. Therefore whoever writes is the thread that runs first.
+
+use crate::loom_platform::{LoomPlatform, run_on};
+use crate::machine::Machine;
+use freehold::MigrateType::Unmovable;
+use freehold::designs::block_owner::{OwnerOptions, Remote};
+use freehold::designs::cluster::ClusterOptions;
+use freehold::designs::{BlockOwner, Cluster, Design, MergeAhead, Pcp, ZonedSettings};
+use freehold::platform::Platform;
+use freehold::{
+    Census, Config, CpuId, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request,
+};
+use loom::sync::Arc;
+use loom::thread;
+
+type Sound = LoomPlatform;
+/// Where a compare-exchange may be a load and a store, or words may order nothing.
+type Broken<const ATOMIC: bool, const ACQUIRES: bool> = LoomPlatform<true, ATOMIC, ACQUIRES>;
+
+/// Explores `model` with up to so many preemptions.
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+    builder.max_branches = 100_000;
+    builder.check(model);
+}
+
+/// So many frames from the first on, and so many CPUs.
+fn build<P: Platform + Default, D: Design<P>>(
+    frames: u64,
+    cpus: usize,
+    settings: &D::Settings,
+) -> Arc<Machine<P, D>> {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(frames))];
+    let cpus = vec![NodeId::new(0); cpus];
+    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
+    Arc::new(Machine::new(P::default(), &config, settings))
+}
+
+/// Runs `other` on another CPU.
+fn on_cpu<P: Platform + Send + Sync, D: Design<P> + Send + Sync + 'static, R: 'static>(
+    machine: &Arc<Machine<P, D>>,
+    cpu: u32,
+    other: impl FnOnce(&Machine<P, D>) -> R + 'static,
+) -> thread::JoinHandle<R> {
+    let machine = Arc::clone(machine);
+    thread::spawn(move || {
+        run_on(cpu);
+        other(&machine)
+    })
+}
+
+fn check<P: Platform, D: Design<P>>(machine: &Machine<P, D>) -> Census {
+    machine.validate().unwrap_or_else(|violation| panic!("{violation}"))
+}
+
+/// Checks that after a drain nothing is held and nothing is lost.
+fn check_whole<P: Platform, D: Design<P>>(machine: &Machine<P, D>) {
+    machine.drain_all();
+    let census = check(machine);
+    assert_eq!((census.free, census.per_cpu), (census.managed, FrameCount::ZERO));
+    let events = machine.events();
+    assert_eq!(events.allocated, events.freed);
+}
+
+fn frame() -> Request {
+    Request::new(Order::ZERO)
+}
+
+fn free<P: Platform, D: Design<P>>(machine: &Machine<P, D>, frame: Pfn) {
+    machine.free(frame, Order::ZERO).expect("it is held");
+}
+
+/// One pageblock, which CPU 0 comes to own, and so many frames of it in a user's hands.
+fn owned<P: Platform + Default, const FRAMES: usize>(
+    cpus: usize,
+    remote: Remote,
+) -> (Arc<Machine<P, BlockOwner<P>>>, [Pfn; FRAMES]) {
+    let own = OwnerOptions { remote };
+    let settings =
+        ZonedSettings { pcp: Pcp::Fixed, batch: 512, high: 1024, own, ..Default::default() };
+    let machine = build::<P, BlockOwner<P>>(512, cpus, &settings);
+    let mut frames = [Pfn::default(); FRAMES];
+    assert_eq!(machine.alloc_bulk(frame(), &mut frames), Ok(FRAMES));
+    (machine, frames)
+}
+
+const QUEUE: Remote = Remote::Queue;
+
+fn push_against_take_all<const ATOMIC: bool, const ACQUIRES: bool>() {
+    explore(2, || {
+        let (machine, [frame]) = owned::<Broken<ATOMIC, ACQUIRES>, 1>(2, QUEUE);
+        let owner = on_cpu(&machine, 0, |machine| machine.drain(CpuId::new(0)));
+        run_on(1);
+        free(&machine, frame);
+        owner.join().expect("well").expect("the CPU exists");
+        check_whole(&machine);
+    });
+}
+
+/// A push publishes the link and the mark of its frame with a release, which the taking of the
+/// whole chain acquires: the owner finds frames that are whole, or finds them later.
+#[test]
+fn a_frame_is_queued_while_the_owner_absorbs() {
+    push_against_take_all::<true, true>();
+}
+
+/// The model above would notice a push or a taking that orders nothing.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_queue_that_orders_nothing_is_caught() {
+    push_against_take_all::<true, false>();
+}
+
+fn two_pushes_against_take_all<const ATOMIC: bool, const ACQUIRES: bool>() {
+    explore(1, || {
+        let (machine, [first, second]) = owned::<Broken<ATOMIC, ACQUIRES>, 2>(3, QUEUE);
+        let other = on_cpu(&machine, 2, move |machine| free(machine, second));
+        let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
+        run_on(1);
+        free(&machine, first);
+        other.join().expect("well");
+        owner.join().expect("well").expect("the CPU exists");
+        check_whole(&machine);
+    });
+}
+
+/// Two pushes and a taking: a push that fails looks again, and a push on top of another one
+/// continues its release, so that the whole chain is visible to whoever takes it.
+#[test]
+fn two_cpus_queue_frames_while_the_owner_absorbs() {
+    two_pushes_against_take_all::<true, true>();
+}
+
+/// The model above would notice a push that overwrites another one.
+#[test]
+#[should_panic]
+fn a_push_in_two_steps_is_caught() {
+    two_pushes_against_take_all::<false, true>();
+}
+
+/// Another CPU drains the owner's lists, and with them its queue, while frames still come: each is
+/// either taken along or stays for the next.
+#[test]
+fn a_queue_is_drained_by_another_cpu() {
+    explore(1, || {
+        let (machine, [first, second]) = owned::<Sound, 2>(3, QUEUE);
+        let drain = on_cpu(&machine, 2, |machine| machine.drain_all());
+        run_on(1);
+        free(&machine, first);
+        free(&machine, second);
+        drain.join().expect("well");
+        check_whole(&machine);
+    });
+}
+
+/// The queue is walked under the owner's lock while others push to it: by reports and by the check
+/// of the books, which read the chain with an acquire.
+#[test]
+fn a_queue_is_counted_while_it_grows() {
+    explore(3, || {
+        let (machine, [frame]) = owned::<Sound, 1>(2, QUEUE);
+        let counts = on_cpu(&machine, 0, |machine| {
+            let census = check(machine);
+            assert_eq!(census.free + census.per_cpu + census.allocated, census.managed);
+            assert!(machine.events().freed.get() <= 1);
+        });
+        run_on(1);
+        free(&machine, frame);
+        counts.join().expect("well");
+        assert_eq!(machine.zones().map(|zone| zone.per_cpu).sum::<FrameCount>().get(), 512);
+        check_whole(&machine);
+    });
+}
+
+/// A frame on a queue is free: the second of two frees of it is an error, whoever is first.
+#[test]
+fn of_two_frees_of_an_owned_frame_one_succeeds() {
+    for remote in [QUEUE, Remote::TryLock] {
+        explore(3, move || {
+            let (machine, [frame]) = owned::<Sound, _>(3, remote);
+            let other = on_cpu(&machine, 1, move |machine| machine.free(frame, Order::ZERO));
+            let mine = machine.free(frame, Order::ZERO);
+            let other = other.join().expect("well");
+            let expected = [Ok(()), Err(Error::DoubleFree)];
+            assert!([mine, other] == expected || [other, mine] == expected, "{mine:?}, {other:?}");
+            let refused = machine.free(frame, Order::ZERO);
+            assert_eq!(refused, Err(Error::DoubleFree));
+            check_whole(&machine);
+        });
+    }
+}
+
+/// The owner's ownership ends, by going offline, while a free that saw it is on its way: the frame
+/// comes to the former owner's lists or queue, where a later drain finds it, as an ordinary one.
+#[test]
+fn an_owner_goes_offline_while_a_frame_comes_home() {
+    for remote in [QUEUE, Remote::TryLock] {
+        explore(1, move || {
+            let (machine, [frame]) = owned::<Sound, _>(2, remote);
+            let owner = on_cpu(&machine, 0, |machine| machine.offline_cpu(CpuId::new(0)));
+            run_on(1);
+            free(&machine, frame);
+            owner.join().expect("well").expect("the CPU exists");
+            check_whole(&machine);
+        });
+    }
+}
+
+/// The zone completes the block, which ends its ownership, while another CPU frees the last frame
+/// but one; and a third CPU may take the whole block and own it next.
+#[test]
+fn a_block_changes_its_owner_while_a_frame_comes_home() {
+    for remote in [QUEUE, Remote::TryLock] {
+        explore(1, move || {
+            let (machine, [first, second]) = owned::<Sound, _>(3, remote);
+            let one = on_cpu(&machine, 1, move |machine| free(machine, first));
+            let two = on_cpu(&machine, 2, |machine| {
+                machine.alloc(frame()).map(|frame| free(machine, frame))
+            });
+            free(&machine, second);
+            machine.drain(CpuId::new(0)).expect("the CPU exists");
+            one.join().expect("well");
+            let _ = two.join().expect("well");
+            check_whole(&machine);
+        });
+    }
+}
+
+/// The block is claimed for another type, which ends its ownership, while a frame of it comes home.
+#[test]
+fn a_block_is_claimed_while_a_frame_comes_home() {
+    for remote in [QUEUE, Remote::TryLock] {
+        explore(3, move || {
+            let (machine, [frame]) = owned::<Sound, _>(2, remote);
+            // What the owner has not handed out goes to the zone, where the other type finds it.
+            machine.drain(CpuId::new(0)).expect("the CPU exists");
+            let other = on_cpu(&machine, 1, move |machine| {
+                machine.alloc(Request::new(Order::new(8)).migratetype(Unmovable))
+            });
+            free(&machine, frame);
+            let block = other.join().expect("well").expect("memory is free");
+            machine.free(block, Order::new(8)).expect("it is held");
+            check_whole(&machine);
+        });
+    }
+}
+
+/// Frames of one pageblock, single and unmerged in the zone, in clusters of up to two, and so many
+/// of them in a user's hands.
+fn clustered<P: Platform + Default, const HELD: usize>(
+    frames: u64,
+) -> (Arc<Machine<P, Cluster<P>>>, [Pfn; HELD]) {
+    let own = ClusterOptions::default();
+    let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 2, high: 2, own, ..Default::default() };
+    let machine = build::<P, Cluster<P>>(frames, 2, &settings);
+    let all: Vec<_> = (0..frames).map(|_| machine.alloc(frame()).expect("free")).collect();
+    let (held, back) = all.split_at(HELD);
+    back.iter().for_each(|&frame| free(&machine, frame));
+    machine.drain_all();
+    (machine, held.try_into().expect("as many as asked for"))
+}
+
+/// A refill cuts off a cluster and marks its frames after it has dropped the zone lock. A walk over
+/// the frames forbids new ones and waits for those under way, so that it sees no frame that looks
+/// free and is not. A check of the books then takes the locks of all lists, which would do as well.
+#[test]
+fn a_walk_waits_for_a_refill_in_progress() {
+    explore(3, || {
+        let (machine, []) = clustered::<Sound, 0>(4);
+        let walk = on_cpu(&machine, 1, |machine| {
+            let census = check(machine);
+            assert_eq!((census.free + census.per_cpu + census.allocated).get(), 4);
+        });
+        let block = machine.alloc(frame()).expect("memory is free");
+        walk.join().expect("well");
+        free(&machine, block);
+        check_whole(&machine);
+    });
+}
+
+/// Two walks and a refill: the refill may only cut clusters once the last walk has ended.
+#[test]
+fn two_walks_and_a_refill() {
+    explore(1, || {
+        let (machine, []) = clustered::<Sound, 0>(4);
+        let walk = on_cpu(&machine, 1, check);
+        let other = on_cpu(&machine, 0, |machine| machine.alloc(frame()).expect("memory is free"));
+        check(&machine);
+        walk.join().expect("well");
+        free(&machine, other.join().expect("well"));
+        check_whole(&machine);
+    });
+}
+
+/// A block is freed to the zone while a refill has the neighbouring frames on their way: what
+/// merges first waits until no mark is stale. Here the walk of a check makes that frees merge at
+/// once.
+#[test]
+fn a_merge_waits_for_a_refill_in_progress() {
+    explore(1, || {
+        let (machine, [held]) = clustered::<Sound, 1>(4);
+        let walk = on_cpu(&machine, 1, check);
+        let merge = on_cpu(&machine, 1, move |machine| {
+            free(machine, held);
+            machine.drain(CpuId::new(1)).expect("the CPU exists");
+        });
+        let block = machine.alloc(frame()).expect("memory is free");
+        walk.join().expect("well");
+        merge.join().expect("well");
+        free(&machine, block);
+        check_whole(&machine);
+    });
+}
+
+fn refill_against_a_conversion<const ATOMIC: bool, const ACQUIRES: bool>() {
+    explore(3, || {
+        let (machine, []) = clustered::<Broken<ATOMIC, ACQUIRES>, 0>(4);
+        let claim = on_cpu(&machine, 1, |machine| machine.alloc(frame().migratetype(Unmovable)));
+        let block = machine.alloc(frame());
+        for block in [claim.join().expect("well"), block].into_iter().flatten() {
+            free(&machine, block);
+        }
+        check_whole(&machine);
+    });
+}
+
+/// A request for another type takes over the pageblock, and with it all that looks free there,
+/// while a refill has frames of it on their way. It waits for the refill with the zone lock held,
+/// which the refill does not need any more. The end of a refill releases its marks, and the wait
+/// acquires them.
+#[test]
+fn a_conversion_waits_for_a_refill_in_progress() {
+    refill_against_a_conversion::<true, true>();
+}
+
+/// The model above would notice a wait that orders nothing.
+#[test]
+#[should_panic]
+fn a_wait_that_orders_nothing_is_caught() {
+    refill_against_a_conversion::<true, false>();
+}
+
+/// A drain of one type looks at the types of its frames before it locks the zone; if the pageblock
+/// changes its type meanwhile, it sees the count of changes move and goes the ordinary way.
+#[test]
+fn a_drain_as_a_cluster_meets_a_conversion() {
+    explore(2, || {
+        let (machine, held) = clustered::<Sound, 2>(4);
+        let other = on_cpu(&machine, 1, |machine| machine.alloc(frame().migratetype(Unmovable)));
+        held.iter().for_each(|&frame| free(&machine, frame));
+        if let Ok(frame) = other.join().expect("well") {
+            free(&machine, frame);
+        }
+        check_whole(&machine);
+    });
+}
+
+/// A frame is freed a second time while its CPU merges it without the zone lock: it is not taken
+/// for a part of the block before it. The machine has frames 0 to 3 in a user's hands.
+fn a_frame_is_freed_again_while_it_is_merged<D>(machine: fn() -> Arc<Machine<Sound, D>>)
+where
+    D: Design<Sound> + Send + Sync + 'static,
+{
+    explore(2, move || {
+        let machine = machine();
+        free(&machine, Pfn::new(2));
+        free(&machine, Pfn::new(3));
+        let other = on_cpu(&machine, 1, |machine| machine.free(Pfn::new(3), Order::ZERO));
+        machine.drain(CpuId::new(0)).expect("the CPU exists");
+        assert_eq!(other.join().expect("well"), Err(Error::DoubleFree));
+        free(&machine, Pfn::new(0));
+        free(&machine, Pfn::new(1));
+        check_whole(&machine);
+    });
+}
+
+#[test]
+fn a_frame_is_freed_again_while_it_is_merged_ahead() {
+    a_frame_is_freed_again_while_it_is_merged(|| {
+        let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 4, high: 8, ..Default::default() };
+        let machine = build::<Sound, MergeAhead<Sound>>(4, 2, &settings);
+        assert_eq!(machine.alloc_bulk(frame(), &mut [Pfn::default(); 4]), Ok(4));
+        machine
+    });
+}
+
+#[test]
+fn a_frame_is_freed_again_while_its_owner_merges_it() {
+    a_frame_is_freed_again_while_it_is_merged(|| owned::<Sound, 4>(2, Remote::TryLock).0);
+}
+
+/// A CPU merges its own frames without the zone lock, while the buddy of one of them is on another
+/// CPU's list or on its way there: it recognises its own by their marks and touches no others.
+#[test]
+fn frames_are_merged_ahead_beside_those_of_another_cpu() {
+    explore(1, || {
+        let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 2, high: 2, ..Default::default() };
+        let machine = build::<Sound, MergeAhead<Sound>>(4, 2, &settings);
+        let frames = [(); 4].map(|()| machine.alloc(frame()).expect("memory is free"));
+        let other = on_cpu(&machine, 1, move |machine| free(machine, frames[1]));
+        // The second of them makes the list too long.
+        free(&machine, frames[0]);
+        free(&machine, frames[2]);
+        other.join().expect("well");
+        free(&machine, frames[3]);
+        check_whole(&machine);
+        assert_eq!(machine.zones().next().expect("one zone").free_blocks[2], 1);
+    });
+}

@@ -1,0 +1,435 @@
+//! How pageblocks change hands in the design `freehold`, under loom: all interleavings with a few
+//! preemptions (nearly always two; each model says how many), and all values that the memory
+//! orderings allow a load to see; `LOOM_MAX_PREEMPTIONS` looks further.
+//!
+//! Every model runs the real allocator. Its pageblocks are brought into the state that matters
+//! before the threads start.
+//!
+//! Of several loads before a write, loom remembers the last only, and so would miss that the write
+//! could have come before the others. Therefore whoever writes is the thread that runs first.
+
+use crate::freehold_models::{
+    ALL, BLOCK, Frames, Sound, aside, build, build_larger, build_of, check, check_held, current,
+    explore, frame, free, join, on_cpu, range, take,
+};
+use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
+use freehold::MigrateType::Unmovable;
+use freehold::platform::{Platform, SharedCell};
+use freehold::{CpuId, Error, FrameCount, Order, Pfn, Request, Watermark};
+use loom::sync::Arc;
+
+/// Where a read-modify-write may be a load and a store, or words may order nothing.
+type Broken<const ATOMIC: bool, const ACQUIRES: bool> = LoomPlatform<true, ATOMIC, ACQUIRES>;
+
+fn alloc<P: Platform>(machine: &Frames<P>) -> u64 {
+    machine.alloc(frame()).expect("memory is free").get()
+}
+
+/// What somebody wrote into a frame: loom panics if two who had it are not ordered.
+#[derive(Clone)]
+struct Content(Arc<LoomCell<u64>>);
+
+impl Content {
+    fn new() -> Self {
+        Content(Arc::new(LoomCell::new(0)))
+    }
+
+    fn touch(&self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+fn remote_free_against_harvest<P: Platform + Default + Send + Sync>() {
+    explore(2, || {
+        let (machine, content) = (current::<P>(2), Content::new());
+        let theirs = content.clone();
+        let owner = on_cpu(&machine, 0, move |machine| {
+            if alloc(machine) == 7 {
+                theirs.touch();
+            }
+        });
+        run_on(1);
+        content.touch();
+        free(&machine, 7);
+        join(owner);
+        check_held(&machine, BLOCK);
+    });
+}
+
+/// The holder harvests its pageblock while a frame of it is freed, and puts it aside if it finds
+/// nothing. Either its last look finds the frame, or the freer sees that the pageblock is aside.
+#[test]
+fn a_frame_is_freed_while_the_holder_runs_dry() {
+    remote_free_against_harvest::<Sound>();
+}
+
+#[test]
+#[should_panic]
+fn a_harvest_that_orders_nothing_is_caught() {
+    remote_free_against_harvest::<Broken<true, false>>();
+}
+
+#[test]
+#[should_panic]
+fn a_remote_free_in_two_steps_is_caught() {
+    remote_free_against_harvest::<Broken<false, true>>();
+}
+
+/// Two pageblocks come to the stacks of pending ones while their holder takes these.
+#[test]
+fn two_pageblocks_become_pending_while_the_holder_looks() {
+    explore(2, || {
+        let machine = aside::<Sound>(3);
+        let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
+        let other = on_cpu(&machine, 2, |machine| free(machine, BLOCK + 3));
+        run_on(1);
+        free(&machine, 7);
+        join(owner).expect("the CPU exists");
+        join(other);
+        check_held(&machine, ALL - 2);
+    });
+}
+
+fn push_against_drain<P: Platform + Default + Send + Sync>() {
+    explore(2, || {
+        let machine = aside::<P>(2);
+        let owner = on_cpu(&machine, 0, |machine| machine.drain(CpuId::new(0)));
+        run_on(1);
+        free(&machine, 7);
+        join(owner).expect("the CPU exists");
+        check_held(&machine, ALL - 1);
+    });
+}
+
+/// A pageblock comes to a stack of pending ones while its holder gives up all that it keeps.
+#[test]
+fn a_pageblock_becomes_pending_while_the_holder_is_drained() {
+    push_against_drain::<Sound>();
+}
+
+#[test]
+#[should_panic]
+fn a_push_in_two_steps_is_caught() {
+    push_against_drain::<Broken<false, true>>();
+}
+
+/// A pageblock that is aside and still pending, though what was freed remotely has been used.
+fn aside_and_pending(cpus: usize) -> Arc<Frames<Sound>> {
+    let machine = aside::<Sound>(cpus);
+    run_on(1);
+    free(&machine, 7);
+    run_on(0);
+    // It comes to a shelf at home, and becomes current; so the holder need not look at the stack.
+    free(&machine, 8);
+    assert_eq!([alloc(&machine), alloc(&machine)], [7, 8]);
+    // Another one has a free frame, so it still need not look.
+    free(&machine, BLOCK);
+    assert_eq!(alloc(&machine), BLOCK);
+    machine
+}
+
+/// A frame of a pending pageblock is freed while the holder ceases to see it as pending. That look
+/// may be the last one, as it is not on a shelf.
+#[test]
+fn a_frame_is_freed_while_a_pageblock_ceases_to_be_pending() {
+    explore(3, || {
+        let machine = aside_and_pending(2);
+        let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
+        run_on(1);
+        free(&machine, 7);
+        join(owner).expect("the CPU exists");
+        check_held(&machine, ALL - 1);
+    });
+}
+
+/// Of four pageblocks, CPU 0 holds the second, aside, which is on the stack of CPU 1: that one had
+/// it before. All frames but those of another one are handed out.
+fn pending_elsewhere() -> Arc<Frames<Sound>> {
+    let (machine, first, next) = (build_larger(4, 3), BLOCK, 2 * BLOCK);
+    run_on(1);
+    take(&machine, 2 * BLOCK + 1);
+    run_on(2);
+    free(&machine, first);
+    // Two pageblocks come to a shelf. The one that becomes whole there goes to the reserve, so that
+    // the other one has what is asked for next, and the stack is not looked at.
+    run_on(1);
+    (first + 1..=next).rev().for_each(|frame| free(&machine, frame));
+    take(&machine, BLOCK);
+    let whole = machine.alloc(Request::new(Order::PAGEBLOCK));
+    assert_eq!(whole, Ok(Pfn::new(first)));
+    run_on(0);
+    machine.free(Pfn::new(first), Order::PAGEBLOCK).expect("it is held");
+    take(&machine, BLOCK + 1);
+    machine
+}
+
+/// A pageblock has come to another CPU while it was on the stack of the one that had it. Whoever
+/// takes that stack sees to it that it is looked at, even if the new holder has been drained by
+/// then.
+#[test]
+fn a_pageblock_is_pending_for_a_cpu_that_no_longer_holds_it() {
+    explore(2, || {
+        let machine = pending_elsewhere();
+        let former = on_cpu(&machine, 1, |machine| machine.tick(CpuId::new(1)));
+        let holder = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
+        run_on(2);
+        free(&machine, BLOCK);
+        join(former).expect("the CPU exists");
+        join(holder).expect("the CPU exists");
+        check_held(&machine, 3 * BLOCK);
+    });
+}
+
+/// Who drains all comes to the stack after the holder: the frame is found all the same.
+#[test]
+fn the_new_holder_is_drained_before_the_former_one() {
+    explore(0, || {
+        let machine = pending_elsewhere();
+        run_on(2);
+        free(&machine, BLOCK);
+        check_held(&machine, 3 * BLOCK);
+    });
+}
+
+/// CPU 1 has had all frames of its pageblock; of CPU 0's, one is handed out, which is returned.
+fn to_steal(cpus: usize) -> (Arc<Frames<Sound>>, u64) {
+    let machine = build(cpus);
+    run_on(1);
+    take(&machine, BLOCK);
+    run_on(0);
+    let frame = alloc(&machine);
+    (machine, frame)
+}
+
+/// An allocation makes another CPU's slot give up a pageblock while that CPU frees into it.
+#[test]
+fn a_pageblock_is_given_up_while_its_holder_frees() {
+    explore(1, || {
+        let ((machine, held), content) = (to_steal(2), Content::new());
+        let theirs = content.clone();
+        let thief = on_cpu(&machine, 1, move |machine| {
+            if alloc(machine) == held {
+                theirs.touch();
+            }
+        });
+        content.touch();
+        free(&machine, held);
+        join(thief);
+        check_held(&machine, BLOCK + 1);
+    });
+}
+
+/// The same while a third CPU frees into it.
+#[test]
+fn a_pageblock_is_given_up_while_another_cpu_frees() {
+    explore(1, || {
+        let ((machine, held), content) = (to_steal(3), Content::new());
+        let theirs = content.clone();
+        let thief = on_cpu(&machine, 1, move |machine| {
+            if alloc(machine) == held {
+                theirs.touch();
+            }
+        });
+        run_on(2);
+        content.touch();
+        free(&machine, held);
+        join(thief);
+        check_held(&machine, BLOCK + 1);
+    });
+}
+
+/// An allocation drains all slots while frames come to the stack of one of them: it finds them, or
+/// there were none yet.
+#[test]
+fn the_last_frame_is_freed_while_an_allocation_drains() {
+    explore(2, || {
+        let machine = aside::<Sound>(3);
+        let taker = on_cpu(&machine, 1, |machine| machine.alloc(frame()));
+        run_on(2);
+        free(&machine, 7);
+        let taken = join(taker);
+        if let Err(error) = taken {
+            assert_eq!(error, Error::OutOfMemory);
+            assert_eq!(alloc(&machine), 7, "it is free now");
+        }
+        check_held(&machine, ALL);
+    });
+}
+
+/// Both frames of a pageblock that nobody holds are freed at once: one CPU may become its holder,
+/// and the other one frees remotely.
+#[test]
+fn a_pageblock_is_adopted_while_another_cpu_frees() {
+    explore(2, || {
+        let machine = build::<Sound>(3);
+        take(&machine, BLOCK);
+        machine.drain_all();
+        let other = on_cpu(&machine, 1, |machine| free(machine, 8));
+        free(&machine, 7);
+        join(other);
+        check_held(&machine, BLOCK - 2);
+    });
+}
+
+/// A pageblock is given up while frames of it are freed: the last look finds them, or whoever frees
+/// them sees that nobody holds it.
+#[test]
+fn a_pageblock_is_let_go_while_another_cpu_frees() {
+    explore(2, || {
+        let machine = current::<Sound>(3);
+        let drain = on_cpu(&machine, 2, |machine| machine.drain(CpuId::new(0)));
+        run_on(1);
+        free(&machine, 7);
+        join(drain).expect("the CPU exists");
+        check_held(&machine, BLOCK - 1);
+    });
+}
+
+/// A slot looks for a movable pageblock while a fallback makes it an unmovable one.
+#[test]
+fn a_pageblock_is_adopted_while_its_type_changes() {
+    explore(2, || {
+        // So many CPUs that all look at A first.
+        let machine = build::<Sound>(3);
+        take(&machine, BLOCK + 1);
+        for frame in 1..BLOCK {
+            free(&machine, frame);
+        }
+        machine.drain_all();
+        let other = on_cpu(&machine, 1, |machine| machine.alloc(frame().migratetype(Unmovable)));
+        let first = alloc(&machine);
+        let second = join(other).expect("memory is free");
+        check(&machine);
+        assert_ne!(first, second.get());
+        check_held(&machine, 4);
+    });
+}
+
+/// Two CPUs take whole pageblocks out of the pool and give them back: none is lost, and none is in
+/// two hands.
+#[test]
+fn pageblocks_come_to_the_pool_and_leave_it() {
+    explore(2, || {
+        let machine = build::<Sound>(2);
+        let (both, one) = (Request::new(Order::new(10)), Request::new(Order::PAGEBLOCK));
+        let block = machine.alloc(both).expect("memory is free");
+        let other = on_cpu(&machine, 1, move |machine| {
+            if let Ok(block) = machine.alloc(one) {
+                machine.free(block, one.order()).expect("it is held");
+            }
+        });
+        machine.free(block, both.order()).expect("it is held");
+        join(other);
+        check_held(&machine, 0);
+        assert_eq!(machine.alloc(both), Ok(block));
+    });
+}
+
+/// The holder of a lease looks whether it has been asked to give back, and ends it, while another
+/// CPU drains the slot. Whoever comes first, nothing is lost.
+#[test]
+fn a_lease_ends_while_another_cpu_drains() {
+    explore(2, || {
+        let machine = build::<Sound>(2);
+        let lease = machine.lease(CpuId::new(0)).expect("nobody has it");
+        let held = lease.alloc(frame()).expect("memory is free");
+        let other = on_cpu(&machine, 1, |machine| machine.drain(CpuId::new(0)));
+        lease.give_back_if_asked();
+        lease.free(held, Order::ZERO).expect("it is held");
+        drop(lease);
+        join(other).expect("the CPU exists");
+        check_held(&machine, 0);
+    });
+}
+
+/// The holder of a lease gives back while another CPU frees a frame of one of its pageblocks,
+/// which is aside, and drains.
+#[test]
+fn a_lease_is_given_back_while_another_cpu_frees() {
+    explore(2, || {
+        let machine = build::<Sound>(2);
+        let lease = machine.lease(CpuId::new(0)).expect("nobody has it");
+        (0..=BLOCK).for_each(|nth| assert_eq!(lease.alloc(frame()), Ok(Pfn::new(nth))));
+        let other = on_cpu(&machine, 1, |machine| {
+            free(machine, 7);
+            machine.drain(CpuId::new(0)).expect("the CPU exists");
+        });
+        lease.give_back_if_asked();
+        lease.give_back();
+        drop(lease);
+        join(other);
+        check_held(&machine, BLOCK);
+    });
+}
+
+/// A pageblock becomes pending while memory has run out and an allocation drains all slots: that it
+/// is pending is noted where the next allocation looks, or this one has found it.
+#[test]
+fn a_pageblock_becomes_pending_while_an_allocation_drains() {
+    explore(1, || {
+        let machine = build_of::<Sound>(&[range(0, 4 * BLOCK)], 3, 8);
+        let all = |order| Request::new(Order::new(order)).watermark(Watermark::Ignore);
+        take(&machine, 3 * BLOCK);
+        machine.alloc(all(9)).expect("memory is free");
+        // Two of the three are aside. One has been pending, which is still noted.
+        run_on(1);
+        free(&machine, 7);
+        assert_eq!(machine.alloc(all(0)), Ok(Pfn::new(7)));
+        let other = on_cpu(&machine, 2, |machine| free(machine, BLOCK + 7));
+        let taken = machine.alloc(all(0));
+        join(other);
+        taken.or_else(|_| machine.alloc(all(0))).expect("a frame is free now");
+        check_held(&machine, 4 * BLOCK);
+    });
+}
+
+/// Memory comes to a pageblock that a slot holds while that one puts it aside: the holder finds the
+/// frames at last, or is told of them.
+#[test]
+fn memory_is_added_while_a_pageblock_is_put_aside() {
+    explore(1, || {
+        let machine = build_of::<Sound>(&[range(0, 8), range(BLOCK, BLOCK)], 2, 0);
+        take(&machine, 8);
+        let adder = on_cpu(&machine, 1, |machine| machine.add_memory(range(8, 8)));
+        alloc(&machine);
+        join(adder).expect("it is new");
+        check_held(&machine, 9);
+    });
+}
+
+/// 32 pageblocks, of which two slots may have two each in reserve, and a low watermark of two and a
+/// half. CPU 0 has one in reserve and one handed out, CPU 1 one handed out; three are in the pool,
+/// or in the reserve, and what is left was taken before. Returns what CPU 0 has.
+fn low_with_a_reserve() -> (Arc<Frames<Sound>>, Pfn) {
+    let machine = build_of::<Sound>(&[range(0, 32 * BLOCK)], 2, 2 * BLOCK);
+    run_on(0);
+    let take = |order| machine.alloc(Request::new(Order::new(order))).expect("memory is free");
+    [13, 12, 10, 9].map(take);
+    let [a, b, c] = [9, 9, 9].map(take);
+    // The zone is low now, so the first one comes to the pool.
+    let put = |block| machine.free(block, Order::PAGEBLOCK).expect("it is held");
+    [a, b].map(put);
+    let kept = machine.validate().expect("the books are in order").per_cpu;
+    assert_eq!(kept, FrameCount::new(BLOCK), "one is in reserve");
+    run_on(1);
+    take(9);
+    run_on(0);
+    (machine, c)
+}
+
+/// A pageblock comes to a reserve that has one already, which looks at no watermark, while another
+/// CPU takes the zone below its low one: the reserve is found all the same.
+#[test]
+fn a_reserve_grows_while_another_cpu_drains() {
+    explore(2, || {
+        let (machine, held) = low_with_a_reserve();
+        let huge = Request::new(Order::PAGEBLOCK);
+        let taker = on_cpu(&machine, 1, move |machine| machine.alloc(huge));
+        machine.free(held, Order::PAGEBLOCK).expect("it is held");
+        join(taker).expect("memory is free");
+        run_on(1);
+        machine.alloc(huge).expect("as much is free above the minimum");
+        assert_eq!(machine.alloc(huge), Err(Error::BelowWatermark));
+        check(&machine);
+    });
+}

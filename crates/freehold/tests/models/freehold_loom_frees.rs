@@ -1,0 +1,166 @@
+//! Frees that race in the design `freehold`, of one frame or of parts of one block, under loom: all
+//! interleavings with a few preemptions, and all values that the memory orderings allow a load to
+//! see; `LOOM_MAX_PREEMPTIONS` looks further.
+
+use crate::freehold_models::{
+    ALL, BLOCK, Frames, Sound, aside, build, check_held, current, explore, free, join, on_cpu, take,
+};
+use crate::loom_platform::run_on;
+use freehold::{CpuId, Error, FrameCount, Order, Pfn, Request};
+
+/// Two frees of one frame at once, on these CPUs, while CPU 0 holds the pageblock: one or both
+/// succeed, and the latter is counted when the frame is harvested.
+fn free_one_frame_twice(cpus: [u32; 2]) {
+    explore(2, move || {
+        let machine = current::<Sound>(3);
+        let other = on_cpu(&machine, cpus[1], |machine| machine.free(Pfn::new(7), Order::ZERO));
+        run_on(cpus[0]);
+        let mine = machine.free(Pfn::new(7), Order::ZERO);
+        let outcomes = [mine, join(other)];
+        let freed = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;
+        assert!(
+            freed > 0 && outcomes.iter().flat_map(|it| it.err()).all(|it| it == Error::DoubleFree)
+        );
+        assert_eq!(machine.free(Pfn::new(7), Order::ZERO), Err(Error::DoubleFree));
+        check_held(&machine, BLOCK - 1);
+        assert_eq!(machine.events().double_frees_late.get(), freed - 1);
+    });
+}
+
+#[test]
+fn of_two_remote_frees_of_one_frame_one_succeeds() {
+    free_one_frame_twice([1, 2]);
+}
+
+#[test]
+fn two_frees_of_one_frame_at_home_and_remotely() {
+    free_one_frame_twice([0, 1]);
+    free_one_frame_twice([1, 0]);
+}
+
+/// The same with the last frame of a pageblock that is in use: the free at home makes it whole, and
+/// from then on nobody harvests it. What was freed once too often is forgotten before its frames
+/// are handed out again.
+#[test]
+fn the_last_frame_of_a_pageblock_is_freed_at_home_and_remotely() {
+    explore(2, || {
+        let machine = aside::<Sound>(2);
+        (0..BLOCK).filter(|&frame| frame != 7).for_each(|frame| free(&machine, frame));
+        let other = on_cpu(&machine, 1, |machine| machine.free(Pfn::new(7), Order::ZERO));
+        run_on(0);
+        let outcomes = [machine.free(Pfn::new(7), Order::ZERO), join(other)];
+        let freed = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;
+        assert!(freed > 0, "{outcomes:?}");
+        assert_eq!(machine.events().double_frees_late.get(), freed - 1);
+        take(&machine, 8);
+        check_held(&machine, BLOCK + 8);
+        assert_eq!(machine.events().double_frees_late.get(), freed - 1);
+    });
+}
+
+/// A second free of a frame that was freed before, while the holder harvests it: one place or the
+/// other says that it is free.
+#[test]
+fn a_frame_is_freed_again_while_the_holder_harvests() {
+    explore(3, || {
+        let machine = aside::<Sound>(2);
+        let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
+        run_on(1);
+        free(&machine, 7);
+        assert_eq!(machine.free(Pfn::new(7), Order::ZERO), Err(Error::DoubleFree));
+        join(owner).expect("the CPU exists");
+        check_held(&machine, ALL - 1);
+    });
+}
+
+/// Two CPUs free these parts of one block at once. One of them succeeds; how many frames are free
+/// then?
+fn free_parts_at_once(order: u8, parts: [(u64, u8); 2]) {
+    explore(2, move || {
+        let machine = build::<Sound>(3);
+        let block = machine.alloc(Request::new(Order::new(order))).expect("memory is free");
+        let part = move |machine: &Frames<Sound>, (offset, order)| {
+            machine.free(block.offset(FrameCount::new(offset)), Order::new(order))
+        };
+        let other = on_cpu(&machine, 2, move |machine| part(machine, parts[1]));
+        run_on(1);
+        let mine = part(&machine, parts[0]);
+        let freed: Vec<_> = [mine, join(other)]
+            .iter()
+            .zip(parts)
+            .filter_map(|(outcome, (_, order))| outcome.is_ok().then_some(1 << order))
+            .collect();
+        assert_eq!(freed.len(), 1, "{mine:?}");
+        check_held(&machine, (1 << order) - freed[0]);
+    });
+}
+
+#[test]
+fn of_two_frees_of_one_block_one_succeeds() {
+    free_parts_at_once(1, [(0, 1); 2]);
+    free_parts_at_once(7, [(0, 7); 2]);
+}
+
+#[test]
+fn a_block_and_part_of_it_are_freed_at_once() {
+    free_parts_at_once(2, [(0, 2), (0, 1)]);
+    free_parts_at_once(2, [(2, 1), (0, 2)]);
+    free_parts_at_once(7, [(64, 6), (0, 7)]);
+}
+
+#[test]
+fn of_two_frees_of_one_pageblock_one_succeeds() {
+    free_parts_at_once(9, [(0, 9); 2]);
+    free_parts_at_once(10, [(0, 10); 2]);
+    free_parts_at_once(10, [(0, 10), (512, 9)]);
+}
+
+/// Two users of one block free parts of it that do not touch.
+fn free_apart(preemptions: usize, order: u8, parts: [(u64, u8); 2]) {
+    explore(preemptions, move || {
+        let machine = build::<Sound>(3);
+        let block = machine.alloc(Request::new(Order::new(order))).expect("memory is free");
+        let part = move |machine: &Frames<Sound>, (offset, order)| {
+            let part = block.offset(FrameCount::new(offset));
+            machine.free(part, Order::new(order)).expect("it is held");
+        };
+        let other = on_cpu(&machine, 2, move |machine| part(machine, parts[1]));
+        run_on(1);
+        part(&machine, parts[0]);
+        join(other);
+        let freed: u64 = parts.iter().map(|(_, order)| 1 << order).sum();
+        check_held(&machine, (1 << order) - freed);
+    });
+}
+
+#[test]
+fn parts_of_one_block_are_freed_at_once() {
+    free_apart(2, 2, [(0, 0), (1, 0)]);
+    free_apart(2, 7, [(0, 6), (64, 6)]);
+}
+
+#[test]
+fn parts_of_pageblocks_are_freed_at_once() {
+    free_apart(2, 10, [(0, 9), (512, 9)]);
+    free_apart(2, 10, [(0, 0), (512, 9)]);
+    free_apart(2, 10, [(512, 9), (0, 0)]);
+    // Who comes late may see many old states.
+    free_apart(0, 9, [(0, 0), (1, 0)]);
+}
+
+/// The same for many frames in one call, which looks at the bitmaps of a whole word at first.
+#[test]
+fn frames_of_a_pageblock_are_freed_together_while_another_one_is() {
+    explore(0, || {
+        let machine = build::<Sound>(3);
+        let block = machine.alloc(Request::new(Order::PAGEBLOCK)).expect("memory is free");
+        let frame = move |nth| block.offset(FrameCount::new(nth));
+        let other = on_cpu(&machine, 2, move |machine| {
+            machine.free_bulk(&[frame(1), frame(2), frame(3)], Order::ZERO)
+        });
+        run_on(1);
+        machine.free(frame(0), Order::ZERO).expect("it is held");
+        join(other).expect("they are held");
+        check_held(&machine, BLOCK - 4);
+    });
+}

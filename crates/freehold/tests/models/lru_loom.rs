@@ -1,0 +1,357 @@
+//! The LRU's protocols between CPUs under loom: all interleavings with up to three preemptions, and
+//! all values that the memory orderings allow a load to see.
+//!
+//! Each frame has a content, a cell without a lock: loom panics if two threads that nothing orders
+//! touch it. Whoever holds a reference reads it; whoever is handed the frame back writes it.
+//!
+//! `LOOM_MAX_PREEMPTIONS` looks further.
+
+use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
+use crate::room::Room;
+use freehold::lru::{Claim, GroupId, Kind, LruLock, LruSettings, Owner, Scope, Verdict};
+use freehold::platform::SharedCell;
+use freehold::{Config, Error, FrameCount, MemoryRange, Migrate, MigrateError, NodeId, Order, Pfn};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+const CPUS: [NodeId; 2] = [NodeId::new(0); 2];
+const ROOT: GroupId = GroupId::ROOT;
+const FRAME: Pfn = Pfn::new(0);
+const OTHER: Pfn = Pfn::new(1);
+
+/// An index of two frames, and their contents.
+struct Shelf {
+    index: Mutex<Vec<Pfn>>,
+    released: Mutex<Vec<Pfn>>,
+    contents: [LoomCell<u32>; 2],
+}
+
+impl Shelf {
+    fn new() -> Self {
+        let contents = [LoomCell::new(0), LoomCell::new(0)];
+        Shelf { index: Mutex::new(vec![]), released: Mutex::new(vec![]), contents }
+    }
+
+    fn content(&self, frame: Pfn) -> &LoomCell<u32> {
+        &self.contents[frame.get() as usize]
+    }
+
+    fn index(&self) -> loom::sync::MutexGuard<'_, Vec<Pfn>> {
+        self.index.lock().expect("no thread panics")
+    }
+
+    fn released(&self) -> usize {
+        self.released.lock().expect("no thread panics").len()
+    }
+}
+
+impl Owner for Shelf {
+    fn reclaim(&self, _frame: Pfn) -> Verdict {
+        Verdict::Drop
+    }
+
+    fn forget(&self, frame: Pfn, claim: Claim<'_>) {
+        let mut index = self.index();
+        if index.contains(&frame) && claim.take() {
+            index.retain(|&other| other != frame);
+        }
+    }
+
+    fn release(&self, frames: &[Pfn]) {
+        // Whoever frees a frame may clear it: nobody who had a reference reads any more.
+        frames.iter().for_each(|&frame| self.content(frame).set(u32::MAX));
+        self.released.lock().expect("no thread panics").extend(frames);
+    }
+
+    fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
+        let mut index = self.index();
+        if !index.contains(&from) || !claim.take() {
+            return Err(MigrateError::Busy);
+        }
+        self.content(to).set(self.content(from).get());
+        index.retain(|&other| other != from);
+        index.push(to);
+        Ok(())
+    }
+}
+
+type Lru<const O: bool, const A: bool, const Q: bool> = Room<LoomPlatform<O, A, Q>, Shelf>;
+type Sound = Lru<true, true, true>;
+
+/// Explores `model` with up to so many preemptions.
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+    builder.max_branches = 100_000;
+    builder.check(model);
+}
+
+/// Two frames and two CPUs, whose batches hold `batch` frames.
+fn build<const O: bool, const A: bool, const Q: bool>(
+    lock: LruLock,
+    batch: u32,
+) -> Arc<Lru<O, A, Q>> {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(2))];
+    let settings = LruSettings { lock, batch, groups: 3, ..LruSettings::default() };
+    Arc::new(Room::new(LoomPlatform, &Config::new(&ranges, &CPUS), &settings, Shelf::new()))
+}
+
+/// The same with a frame on a list, to which the index has the only reference.
+fn with_frame<const O: bool, const A: bool, const Q: bool>(
+    lock: LruLock,
+    group: impl FnOnce(&Lru<O, A, Q>) -> GroupId,
+) -> Arc<Lru<O, A, Q>> {
+    let lru = build::<O, A, Q>(lock, 1);
+    let group = group(&lru);
+    lru.add(FRAME, group, Kind::File).expect("it is new");
+    lru.owner().index().push(FRAME);
+    lru
+}
+
+/// Runs `other` on CPU 1 beside `mine` on CPU 0, and returns what both say.
+fn race<const O: bool, const A: bool, const Q: bool, R: 'static, S>(
+    lru: &Arc<Lru<O, A, Q>>,
+    mine: impl FnOnce(&Lru<O, A, Q>) -> S,
+    other: impl FnOnce(&Lru<O, A, Q>) -> R + 'static,
+) -> (S, R) {
+    let theirs = Arc::clone(lru);
+    let thread = thread::spawn(move || {
+        run_on(1);
+        other(&theirs)
+    });
+    let mine = mine(lru);
+    (mine, thread.join().expect("the other thread is well"))
+}
+
+/// Reads the content of a frame to which the caller has a reference.
+fn read<const O: bool, const A: bool, const Q: bool>(lru: &Lru<O, A, Q>, frame: Pfn) -> u32 {
+    lru.owner().content(frame).get()
+}
+
+fn isolate_against_release<const O: bool, const A: bool, const Q: bool>() {
+    explore(3, || {
+        let lru = with_frame::<O, A, Q>(LruLock::Group, |_| ROOT);
+        race(
+            &lru,
+            |lru| match lru.isolate(FRAME) {
+                Ok(isolated) => {
+                    assert_ne!(read(lru, FRAME), u32::MAX, "the frame was freed meanwhile");
+                    drop(isolated);
+                }
+                Err(error) => assert_eq!(error, Error::NotAdded),
+            },
+            |lru| {
+                read(lru, FRAME);
+                lru.put(FRAME).expect("the index has a reference");
+            },
+        );
+        assert_eq!(lru.owner().released(), 1);
+        lru.drain_all();
+        assert_eq!(lru.check().used, FrameCount::ZERO);
+    });
+}
+
+/// Somebody isolates a frame whose last reference is being given up.
+///
+/// Both are one compare-exchange on the word of the frame, so one comes first. If it is the put, it
+/// leaves no reference, and the isolation fails; the put saw the LRU mark in the word that it
+/// replaced, nobody can clear that without a reference, so it alone unlinks. If it is the
+/// isolation, the put is not the last, and whoever was isolating releases the frame in one step
+/// that either lists it with a reference left or drops the last: a mark set after the reference was
+/// dropped would leave a listed frame that is released. The put releases and the last one acquires:
+/// so what other holders did with the content comes before the frame is freed.
+#[test]
+fn isolation_races_with_release() {
+    isolate_against_release::<true, true, true>();
+}
+
+/// The check above would notice a reference and a mark that change in two steps.
+#[test]
+#[should_panic]
+fn a_word_that_changes_in_two_steps_is_caught() {
+    isolate_against_release::<true, false, true>();
+}
+
+/// The check above would notice a last put that does not see what others did before.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_put_that_acquires_nothing_is_caught() {
+    isolate_against_release::<true, true, false>();
+}
+
+/// And an lruvec lock that orders nothing.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn an_lruvec_lock_that_orders_nothing_is_caught() {
+    isolate_against_release::<false, true, true>();
+}
+
+/// A frame is moved to another group while somebody else isolates it.
+///
+/// The group changes only between the step that clears the LRU mark and the one that sets it, and
+/// the two isolations exclude each other by that mark. The put-back that sets it releases, and the
+/// next isolation acquires: so whoever succeeds reads the group that the frame is in, locks that
+/// group's lruvec, and finds the frame linked there.
+#[test]
+fn isolation_races_with_a_move() {
+    for lock in [LruLock::Node, LruLock::Group] {
+        explore(3, move || {
+            let lru: Arc<Sound> =
+                with_frame(lock, |lru| lru.create_group(ROOT, None).expect("a slot is free"));
+            let to = lru.create_group(ROOT, None).expect("a slot is free");
+            let (isolated, moved) = race(
+                &lru,
+                |lru| lru.isolate(FRAME).map(drop),
+                move |lru| lru.isolate(FRAME).map(|mut frame| frame.move_to(to)),
+            );
+            assert!(matches!(isolated, Ok(()) | Err(Error::FrameBusy)), "{isolated:?}");
+            let has_moved = moved == Ok(Ok(()));
+            assert!(has_moved || moved == Err(Error::FrameBusy), "{moved:?}");
+            lru.drain_all();
+            let census = lru.check();
+            let there = lru.group_stats(to).expect("it is there").charged.get();
+            assert_eq!((census.used.get(), there), (1, u64::from(has_moved)));
+        });
+    }
+}
+
+/// A frame goes from the batch of one CPU to a list while its only user gives it up.
+///
+/// The batch has a reference of its own, so either the put is not the last, or the batch's is: then
+/// it lists nothing. The batch sets the mark and drops its reference in one step.
+#[test]
+fn a_batch_races_with_release() {
+    explore(3, || {
+        let lru: Arc<Sound> = build(LruLock::Group, 2);
+        lru.add(FRAME, ROOT, Kind::Anon).expect("it is new");
+        race(
+            &lru,
+            |lru| lru.drain_all(),
+            |lru| lru.put(FRAME).expect("the caller has a reference"),
+        );
+        assert_eq!(lru.owner().released(), 1);
+        lru.drain_all();
+        assert_eq!(lru.check().used, FrameCount::ZERO);
+    });
+}
+
+/// A group is removed while one of its frames is isolated and put back.
+///
+/// The lists are joined under both locks, and a mark says so. Whoever wants an lruvec's lock looks
+/// at the mark again once they have it, so they link and unlink where the frame is.
+#[test]
+fn isolation_races_with_the_removal_of_the_group() {
+    for lock in [LruLock::Node, LruLock::Group] {
+        explore(2, move || {
+            let lru: Arc<Sound> =
+                with_frame(lock, |lru| lru.create_group(ROOT, None).expect("a slot is free"));
+            // The only other group.
+            let group = lru.create_group(ROOT, None).expect("a slot is free");
+            lru.isolate(FRAME).expect("it is listed").move_to(group).expect("there is no limit");
+            let (isolated, removed) =
+                race(&lru, |lru| lru.isolate(FRAME).map(drop), move |lru| lru.remove_group(group));
+            assert_eq!((isolated, removed), (Ok(()), Ok(())));
+            lru.drain_all();
+            assert_eq!(lru.check().used.get(), 1);
+        });
+    }
+}
+
+/// A frame is pinned while somebody puts it back.
+///
+/// Pins and the LRU mark are in one word. Either the pin comes first, and the put-back sees it; or
+/// the mark comes first, and the pin's batch sees that and moves the frame.
+#[test]
+fn a_pin_races_with_a_put_back() {
+    explore(3, || {
+        let lru: Arc<Sound> = with_frame(LruLock::Group, |_| ROOT);
+        let isolated = lru.isolate(FRAME).expect("it is listed");
+        race(&lru, |_| drop(isolated), |lru| lru.pin(FRAME).expect("the index has a reference"));
+        lru.drain_all();
+        assert_eq!(lru.check().listed.map(FrameCount::get), [0, 0, 0, 0, 1]);
+    });
+}
+
+/// A frame is reclaimed while somebody looks it up.
+///
+/// The claim and the lookup are both made under the lock of the owner's index: so the lookup finds
+/// no entry, or its reference keeps the claim from being given.
+#[test]
+fn reclaim_races_with_a_lookup() {
+    explore(2, || {
+        let lru: Arc<Sound> = with_frame(LruLock::Group, |_| ROOT);
+        let (reclaimed, found) = race(
+            &lru,
+            |lru| lru.reclaim(Scope::All, FrameCount::new(1)).expect("there is a root").reclaimed,
+            |lru| {
+                let index = lru.owner().index();
+                let found = index.contains(&FRAME);
+                if found {
+                    lru.get(FRAME).expect("it is in the index");
+                    drop(index);
+                    assert_ne!(read(lru, FRAME), u32::MAX, "the frame was freed meanwhile");
+                    lru.put(FRAME).expect("we have a reference");
+                }
+                found
+            },
+        );
+        assert!(found || reclaimed == 1);
+        assert_eq!(lru.owner().released() as u64, reclaimed);
+        lru.drain_all();
+        assert_eq!(lru.check().used.get(), 1 - reclaimed);
+    });
+}
+
+/// Content is migrated while somebody removes it from the index.
+#[test]
+fn migration_races_with_a_removal() {
+    explore(2, || {
+        let lru: Arc<Sound> = with_frame(LruLock::Group, |_| ROOT);
+        let (moved, ()) = race(
+            &lru,
+            |lru| lru.migrate(FRAME, OTHER, Order::ZERO),
+            |lru| {
+                let frame = lru.owner().index().pop().expect("it is in the index");
+                lru.put(frame).expect("the index had a reference");
+            },
+        );
+        assert!(matches!(moved, Ok(()) | Err(MigrateError::Busy)), "{moved:?}");
+        assert_eq!(lru.owner().released(), 1);
+        lru.drain_all();
+        assert_eq!(lru.check().used, FrameCount::ZERO);
+    });
+}
+
+/// Two add the same frame: one is told that it was added already, and charges nothing.
+#[test]
+fn a_frame_is_added_twice_at_once() {
+    explore(3, || {
+        let lru: Arc<Sound> = build(LruLock::Group, 1);
+        let add = |lru: &Sound| lru.add(FRAME, ROOT, Kind::File);
+        let (mine, theirs) = race(&lru, add, add);
+        assert_eq!(mine.is_ok(), theirs == Err(Error::AlreadyAdded), "{mine:?} {theirs:?}");
+        lru.drain_all();
+        let charged = lru.group_stats(ROOT).expect("the root is there").charged;
+        assert_eq!((lru.check().used, charged), (FrameCount::new(1), FrameCount::new(1)));
+    });
+}
+
+/// A group is removed while a frame is added to it: the add comes first, or fails.
+#[test]
+fn an_add_races_with_the_removal_of_the_group() {
+    explore(2, || {
+        let lru: Arc<Sound> = build(LruLock::Group, 1);
+        let group = lru.create_group(ROOT, None).expect("a slot is free");
+        let (removed, added) = race(
+            &lru,
+            move |lru| lru.remove_group(group),
+            move |lru| lru.add(FRAME, group, Kind::File),
+        );
+        assert_eq!(removed, Ok(()));
+        assert!(matches!(added, Ok(()) | Err(Error::UnknownGroup)), "{added:?}");
+        let census = lru.check();
+        assert_eq!(census.used.get(), u64::from(added.is_ok()));
+        let listed: u64 = census.listed.iter().map(|count| count.get()).sum();
+        assert_eq!(listed, census.used.get());
+    });
+}

@@ -1,0 +1,39 @@
+//! The protocols between CPUs under the model checkers loom and shuttle.
+//!
+//! One program: allocators are generic, so each test program would compile its own copies of them.
+
+#[macro_use]
+#[path = "../common/designs.rs"]
+mod designs;
+#[path = "../common/freehold_models.rs"]
+mod freehold_models;
+#[path = "../common/loom_platform.rs"]
+mod loom_platform;
+#[path = "../common/lru_cache.rs"]
+mod lru_cache;
+#[path = "../common/machine.rs"]
+mod machine;
+#[path = "../common/lru.rs"]
+mod room;
+#[path = "../common/shuttle_platform.rs"]
+mod shuttle_platform;
+#[path = "../common/shuttle_runs.rs"]
+mod shuttle_runs;
+
+mod designs_loom;
+mod freehold_loom;
+mod freehold_loom_events;
+mod freehold_loom_frees;
+mod lru_loom;
+mod lru_shuttle;
+mod seam_loom;
+mod seam_shuttle;
+
+/// What the threads of `lru_cache` are made of.
+mod threads {
+    pub(crate) use shuttle::sync::atomic::{AtomicU64, Ordering::SeqCst};
+    pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+    pub(crate) use shuttle::thread::{scope, yield_now};
+
+    pub(crate) use crate::shuttle_platform::run_on;
+}

@@ -1,0 +1,417 @@
+//! Every error, by a call that a user could make, and that nothing has changed after it.
+
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+use crate::common::TestPlatform;
+use crate::designs::fixed;
+use crate::machine::Machine;
+use freehold::designs::zone_lock::ZoneLockSettings;
+use freehold::designs::{Design, Pcp, ZoneLock};
+use freehold::{
+    BulkFreeError, Census, Config, CpuId, Error, Events, FrameCount, MemoryRange, Metadata,
+    MigrateType, NodeId, Order, PageAllocator, Pfn, Request, Watermark, ZoneKind, ZoneStats,
+};
+
+const CPUS: [NodeId; 2] = [NodeId::new(0), NodeId::new(1)];
+
+const fn range(start: u64, frames: u64) -> MemoryRange {
+    MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
+}
+
+/// A hole lies from 1024 to 2048, and no memory from 3000 on.
+const RANGES: [MemoryRange; 3] = [
+    range(0, 1024),
+    range(2048, 952).on_node(NodeId::new(1)),
+    range(4096, 1024).in_zone(ZoneKind::Dma32),
+];
+
+/// Lists that move four frames at a time.
+fn settings<D: Design<TestPlatform>>() -> D::Settings {
+    fixed(&D::Settings::default(), 4, 8)
+}
+
+fn machine<D: Design<TestPlatform>>() -> Machine<TestPlatform, D> {
+    let span = Some((Pfn::new(0), FrameCount::new(8192)));
+    let config = Config { span, ..Config::new(&RANGES, &CPUS) };
+    Machine::new(TestPlatform, &config, &settings::<D>())
+}
+
+fn books<D: Design<TestPlatform>>(
+    machine: &Machine<TestPlatform, D>,
+) -> (Events, Vec<ZoneStats>, Census) {
+    let census = machine.validate().expect("the books are right");
+    (machine.events(), machine.zones().collect(), census)
+}
+
+/// Checks that `call` fails with `error` and changes nothing.
+#[track_caller]
+fn refused<D: Design<TestPlatform>, T: std::fmt::Debug>(
+    machine: &Machine<TestPlatform, D>,
+    error: Error,
+    call: impl Fn(&Machine<TestPlatform, D>) -> Result<T, Error>,
+) {
+    let before = books(machine);
+    assert_eq!(call(machine).expect_err("the call is refused"), error);
+    assert_eq!(books(machine), before);
+}
+
+/// Checks that no allocator is built for `config`.
+#[track_caller]
+fn unbuildable<D: Design<TestPlatform>>(error: Error, config: &Config<'_>) {
+    let settings = D::Settings::default();
+    let layout = PageAllocator::<TestPlatform, D>::layout(config, &settings);
+    assert_eq!(layout.expect_err("the configuration is refused"), error);
+    let built = Machine::<TestPlatform, D>::try_new(TestPlatform, config, &settings);
+    assert_eq!(built.err(), Some(error));
+}
+
+/// Checks that the ranges of `config` are refused when they are added.
+#[track_caller]
+fn unaddable<D: Design<TestPlatform>>(error: Error, ranges: &[MemoryRange]) {
+    let config = Config::new(ranges, &CPUS);
+    let built = Machine::<TestPlatform, D>::try_new(TestPlatform, &config, &settings::<D>());
+    assert_eq!(built.err(), Some(error));
+}
+
+fn running_out_of_memory<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    // The zone of node 1 has less than a block of the largest order, and a hole behind it.
+    let request = Request::new(Order::BUDDY_MAX).node(NodeId::new(1)).only_node();
+    refused(&machine, Error::OutOfMemory, |machine| machine.alloc(request));
+    let request = request.watermark(Watermark::Ignore);
+    refused(&machine, Error::OutOfMemory, |machine| machine.alloc(request));
+    // For a bulk this is no error.
+    assert_eq!(machine.alloc_bulk(request, &mut [Pfn::default(); 3]), Ok(0));
+}
+
+fn running_into_a_watermark<D: Design<TestPlatform>>() {
+    let min_free = Some(FrameCount::new(1000));
+    let config = Config { min_free, ..Config::new(&RANGES[..1], &CPUS) };
+    let machine = Machine::<_, D>::new(TestPlatform, &config, &settings::<D>());
+    let request = Request::new(Order::new(5));
+    refused(&machine, Error::BelowWatermark, |machine| machine.alloc(request));
+    assert!(machine.alloc(request.watermark(Watermark::Ignore)).is_ok());
+}
+
+fn orders_too_large<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    for order in [D::ORDER_MAX.get() + 1, 32, 63, 64, 255].map(Order::new) {
+        let request = Request::new(order);
+        refused(&machine, Error::OrderTooLarge, |machine| machine.alloc(request));
+        refused(&machine, Error::OrderTooLarge, |machine| {
+            machine.alloc_bulk(request, &mut [Pfn::default(); 2])
+        });
+        refused(&machine, Error::OrderTooLarge, |machine| machine.free(Pfn::new(0), order));
+    }
+}
+
+fn unknown_nodes<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    for node in [2, 3, 1000, u16::MAX].map(NodeId::new) {
+        let request = Request::default().node(node);
+        refused(&machine, Error::UnknownNode, |machine| machine.alloc(request));
+        refused(&machine, Error::UnknownNode, |machine| machine.alloc_bulk(request, &mut []));
+        let range = range(6144, 10).on_node(node);
+        refused(&machine, Error::UnknownNode, |machine| machine.add_memory(range));
+    }
+}
+
+fn unknown_zones<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    let request = Request::default().zone_limit(ZoneKind::Dma);
+    refused(&machine, Error::UnknownZone, |machine| machine.alloc(request));
+    refused(&machine, Error::UnknownZone, |machine| machine.alloc_bulk(request, &mut []));
+    for zone in [ZoneKind::Dma, ZoneKind::Movable] {
+        let range = range(6144, 10).in_zone(zone);
+        refused(&machine, Error::UnknownZone, |machine| machine.add_memory(range));
+    }
+    // The kind exists, but on another node.
+    let range = range(6144, 10).on_node(NodeId::new(1)).in_zone(ZoneKind::Dma32);
+    refused(&machine, Error::UnknownZone, |machine| machine.add_memory(range));
+}
+
+fn unmovable_content_finds_no_zone_where_all_are_movable<D: Design<TestPlatform>>() {
+    let ranges = [range(0, 1024).in_zone(ZoneKind::Movable)];
+    let machine =
+        Machine::<_, D>::new(TestPlatform, &Config::new(&ranges, &CPUS), &settings::<D>());
+    let request = Request::default().migratetype(MigrateType::Unmovable);
+    refused(&machine, Error::UnknownZone, |machine| machine.alloc(request));
+    assert!(machine.alloc(Request::default()).is_ok());
+}
+
+fn unknown_cpus<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    for cpu in [2, 3, u32::MAX].map(CpuId::new) {
+        refused(&machine, Error::UnknownCpu, |machine| machine.drain(cpu));
+        refused(&machine, Error::UnknownCpu, |machine| machine.tick(cpu));
+    }
+}
+
+fn misaligned_frees<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    let block = machine.alloc(Request::new(Order::new(4))).expect("free");
+    for (offset, order) in [(1, 1), (2, 2), (1, 4), (8, 4)] {
+        let pfn = block.offset(FrameCount::new(offset));
+        let order = Order::new(order);
+        refused(&machine, Error::Misaligned, |machine| machine.free(pfn, order));
+    }
+}
+
+fn foreign_frees<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    // In a hole, in an unmanaged tail of a pageblock, behind all memory, outside the metadata.
+    for pfn in [1024, 2047, 3000, 3071, 7000, 8192, 1 << 40, u64::MAX].map(Pfn::new) {
+        refused(&machine, Error::ForeignFrame, |machine| machine.free(pfn, Order::ZERO));
+    }
+    let pfn = Pfn::new(1024);
+    refused(&machine, Error::ForeignFrame, |machine| machine.free(pfn, Order::BUDDY_MAX));
+}
+
+fn foreign_frees_below_the_first_frame<D: Design<TestPlatform>>() {
+    let ranges = [range(5000, 100)];
+    let machine =
+        Machine::<_, D>::new(TestPlatform, &Config::new(&ranges, &CPUS), &settings::<D>());
+    for pfn in [0, 4095, 4096, 4999, 5100, 6143, 6144].map(Pfn::new) {
+        refused(&machine, Error::ForeignFrame, |machine| machine.free(pfn, Order::ZERO));
+    }
+}
+
+fn double_frees<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    // Never handed out.
+    for order in [0, 3, 10].map(Order::new) {
+        refused(&machine, Error::DoubleFree, |machine| machine.free(Pfn::new(0), order));
+    }
+    // Free again, on a list of the CPU or on one of the zone.
+    for order in [0, 2, 9].map(Order::new) {
+        let block = machine.alloc(Request::new(order)).expect("free");
+        machine.free(block, order).expect("it is held");
+        refused(&machine, Error::DoubleFree, |machine| machine.free(block, order));
+        machine.drain_all();
+        refused(&machine, Error::DoubleFree, |machine| machine.free(block, order));
+    }
+    // A part that was freed before.
+    let block = machine.alloc(Request::new(Order::new(3))).expect("free");
+    let part = block.offset(FrameCount::new(4));
+    machine.free(part, Order::new(1)).expect("it is held");
+    refused(&machine, Error::DoubleFree, |machine| machine.free(part, Order::new(1)));
+    refused(&machine, Error::DoubleFree, |machine| machine.free(part, Order::ZERO));
+}
+
+fn frees_of_more_than_was_allocated<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    let block = machine.alloc(Request::new(Order::new(2))).expect("free");
+    for order in [3, 4, 10].map(Order::new) {
+        if block.is_aligned(order) {
+            refused(&machine, Error::WrongOrder, |machine| machine.free(block, order));
+        }
+    }
+    // The rest of an allocation that has lost a part.
+    machine.free(block, Order::ZERO).expect("it is held");
+    let rest = block.offset(FrameCount::new(2));
+    machine.free(block.offset(FrameCount::new(1)), Order::ZERO).expect("it is held");
+    refused(&machine, Error::DoubleFree, |machine| machine.free(block, Order::new(2)));
+    machine.free(rest, Order::new(1)).expect("it is held");
+}
+
+fn a_bulk_free_stops_at_the_first_bad_block<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    let mut blocks = [Pfn::default(); 200];
+    assert_eq!(machine.alloc_bulk(Request::default(), &mut blocks), Ok(200));
+    // At the front, within and at the border of a chunk, and at the end.
+    for bad in [0, 1, 63, 64, 65, 130, 199] {
+        let good = blocks[bad];
+        for (pfn, error) in [
+            (Pfn::new(1500), Error::ForeignFrame),
+            (Pfn::new(u64::MAX), Error::ForeignFrame),
+            (Pfn::new(2100), Error::DoubleFree),
+        ] {
+            blocks[bad] = pfn;
+            let freed = machine.free_bulk(&blocks, Order::ZERO);
+            assert_eq!(freed, Err(BulkFreeError { freed: bad, error }));
+            let census = machine.validate().expect("the books are right");
+            assert_eq!(census.allocated.get(), 200 - bad as u64);
+            assert_eq!(machine.alloc_bulk(Request::default(), &mut blocks[..bad]), Ok(bad));
+        }
+        blocks[bad] = good;
+    }
+    // The same block twice in one bulk.
+    blocks[150] = blocks[20];
+    let expected = BulkFreeError { freed: 150, error: Error::DoubleFree };
+    assert_eq!(machine.free_bulk(&blocks, Order::ZERO), Err(expected));
+    machine.validate().expect("the books are right");
+}
+
+fn bad_ranges<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    for range in [range(6144, 0), range(u64::MAX, 1), range(u64::MAX - 5, 10)] {
+        refused(&machine, Error::BadRange, |machine| machine.add_memory(range));
+    }
+    unbuildable::<D>(Error::BadRange, &Config::new(&[range(0, 0)], &CPUS));
+    unbuildable::<D>(Error::BadRange, &Config::new(&[range(0, 10), range(20, 0)], &CPUS));
+    unbuildable::<D>(Error::BadRange, &Config::new(&[range(0, 10), range(u64::MAX, 5)], &CPUS));
+    let span = Some((Pfn::new(u64::MAX), FrameCount::new(2)));
+    unbuildable::<D>(Error::BadRange, &Config { span, ..Config::new(&[range(0, 1)], &CPUS) });
+}
+
+fn overlapping_ranges<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    for range in [range(0, 1), range(1023, 2), range(1000, 1000), range(512, 10), range(0, 1024)] {
+        refused(&machine, Error::RangeOverlaps, |machine| machine.add_memory(range));
+    }
+    unaddable::<D>(Error::RangeOverlaps, &[range(0, 100), range(99, 10)]);
+    unaddable::<D>(Error::RangeOverlaps, &[range(100, 100), range(0, 101)]);
+    unaddable::<D>(Error::RangeOverlaps, &[range(0, 100), range(0, 100)]);
+}
+
+fn ranges_outside_the_span<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    for range in [range(8192, 1), range(8191, 2), range(1 << 50, 10), range(6144, 1 << 50)] {
+        refused(&machine, Error::OutsideSpan, |machine| machine.add_memory(range));
+    }
+    let span = Some((Pfn::new(1024), FrameCount::new(1024)));
+    for range in [range(1023, 1), range(1000, 100), range(2000, 49), range(4096, 1)] {
+        unbuildable::<D>(Error::OutsideSpan, &Config { span, ..Config::new(&[range], &CPUS) });
+    }
+}
+
+fn zones_that_share_a_pageblock<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    // The last pageblock of node 1 ends at 3072.
+    for range in [range(3071, 1), range(3000, 500)] {
+        refused(&machine, Error::SharedPageblock, |machine| machine.add_memory(range));
+    }
+    // A neighbour in the same zone is welcome.
+    let neighbour = range(3000, 72).on_node(NodeId::new(1));
+    assert_eq!(machine.add_memory(neighbour), Ok(()));
+    unaddable::<D>(
+        Error::SharedPageblock,
+        &[range(0, 100), range(200, 10).on_node(NodeId::new(1))],
+    );
+    unaddable::<D>(
+        Error::SharedPageblock,
+        &[range(0, 1000), range(1000, 1).in_zone(ZoneKind::Dma)],
+    );
+}
+
+fn spans_too_large<D: Design<TestPlatform>>() {
+    let too_large = [(0, 1 << 32), (0, 1 << 60), (1 << 62, (1 << 32) + 1), (u64::MAX - 9, 9)];
+    for (first, frames) in too_large {
+        let span = Some((Pfn::new(first), FrameCount::new(frames)));
+        let spare_zones = [(NodeId::new(0), ZoneKind::Normal)];
+        let config = Config { span, spare_zones: &spare_zones, ..Config::new(&[], &CPUS) };
+        unbuildable::<D>(Error::SpanTooLarge, &config);
+    }
+    unbuildable::<D>(Error::SpanTooLarge, &Config::new(&[range(0, 1), range(1 << 33, 1)], &CPUS));
+    // The largest span that links can name.
+    let span = Some((Pfn::new(0), FrameCount::new((1 << 32) - 1024)));
+    let config = Config { span, ..Config::new(&RANGES, &CPUS) };
+    assert!(PageAllocator::<TestPlatform, D>::layout(&config, &D::Settings::default()).is_ok());
+}
+
+fn records_of_frames_too_far_apart<D: Design<TestPlatform>>() {
+    if D::NAME == "freehold" {
+        return; // It has no such records.
+    }
+    for frame_bytes in [usize::MAX, usize::MAX - 14, isize::MAX as usize, usize::MAX / 1024] {
+        unbuildable::<D>(
+            Error::SpanTooLarge,
+            &Config { frame_bytes, ..Config::new(&RANGES, &CPUS) },
+        );
+    }
+}
+
+fn topologies_without_memory_or_cpus<D: Design<TestPlatform>>() {
+    unbuildable::<D>(Error::BadTopology, &Config::new(&RANGES, &[]));
+    unbuildable::<D>(Error::BadTopology, &Config::new(&[], &CPUS));
+    // Room for memory, but no zone that it could belong to.
+    let span = Some((Pfn::new(0), FrameCount::new(1024)));
+    unbuildable::<D>(Error::BadTopology, &Config { span, ..Config::new(&[], &CPUS) });
+}
+
+fn too_many_zones<D: Design<TestPlatform>>() {
+    let spare_zones: Vec<_> =
+        (0..1025u16).flat_map(|node| ZoneKind::ALL.map(|kind| (NodeId::new(node), kind))).collect();
+    unbuildable::<D>(
+        Error::BadTopology,
+        &Config { spare_zones: &spare_zones, ..Config::new(&RANGES, &CPUS) },
+    );
+}
+
+fn distance_tables_of_a_wrong_length<D: Design<TestPlatform>>() {
+    for len in [1, 3, 5, 9] {
+        let distances = vec![10; len];
+        unbuildable::<D>(
+            Error::BadDistances,
+            &Config { distances: &distances, ..Config::new(&RANGES, &CPUS) },
+        );
+    }
+}
+
+/// The settings that all designs have are checked in one place, so one design will do.
+#[test]
+fn settings_out_of_range() {
+    type Allocator = PageAllocator<TestPlatform, ZoneLock<TestPlatform>>;
+    for (batch, high) in [(0, 0), (0, 10), (2, 1), (1, 0), (1, (1 << 20) + 1), (u32::MAX, u32::MAX)]
+    {
+        let config = Config::new(&RANGES, &CPUS);
+        let settings = ZoneLockSettings { pcp: Pcp::Fixed, batch, high, ..Default::default() };
+        assert_eq!(Allocator::layout(&config, &settings).err(), Some(Error::BadSetting));
+        let built = Machine::<TestPlatform>::try_new(TestPlatform, &config, &settings);
+        assert_eq!(built.err(), Some(Error::BadSetting));
+        // They do not matter where they are not used.
+        let tuned = ZoneLockSettings { pcp: Pcp::Auto, ..settings };
+        assert!(Allocator::layout(&config, &tuned).is_ok());
+    }
+}
+
+fn metadata_too_small_or_misaligned<D: Design<TestPlatform>>() {
+    let config = Config::new(&RANGES, &CPUS);
+    let settings = D::Settings::default();
+    let size =
+        PageAllocator::<TestPlatform, D>::layout(&config, &settings).expect("in order").size();
+    let mut buffer = vec![MaybeUninit::<u8>::uninit(); size + 128];
+    let skip = buffer.as_ptr().align_offset(64);
+    let base: NonNull<u8> = NonNull::from(&mut buffer[skip..]).cast();
+    for (offset, len) in [(0, 0), (0, size - 1), (1, size), (8, size), (32, size)] {
+        let start = NonNull::new(base.as_ptr().wrapping_add(offset)).expect("within the buffer");
+        // SAFETY: the bytes lie within the buffer, which outlives the allocator, if any is built.
+        let metadata = unsafe { Metadata::from_raw_parts(start, len) };
+        let built = PageAllocator::<_, D>::new(TestPlatform, &config, &settings, metadata);
+        assert_eq!(built.err(), Some(Error::MetadataTooSmall), "{len} bytes at {offset}");
+    }
+    // Another aligned place will do.
+    let start = NonNull::new(base.as_ptr().wrapping_add(64)).expect("within the buffer");
+    // SAFETY: as above.
+    let metadata = unsafe { Metadata::from_raw_parts(start, size) };
+    let built =
+        PageAllocator::<_, D>::new(TestPlatform, &config, &settings, metadata).expect("in order");
+    built.validate().expect("the books are right");
+}
+
+test_designs!(TestPlatform: [
+    running_out_of_memory,
+    running_into_a_watermark,
+    orders_too_large,
+    unknown_nodes,
+    unknown_zones,
+    unmovable_content_finds_no_zone_where_all_are_movable,
+    unknown_cpus,
+    misaligned_frees,
+    foreign_frees,
+    foreign_frees_below_the_first_frame,
+    double_frees,
+    frees_of_more_than_was_allocated,
+    a_bulk_free_stops_at_the_first_bad_block,
+    bad_ranges,
+    overlapping_ranges,
+    ranges_outside_the_span,
+    zones_that_share_a_pageblock,
+    spans_too_large,
+    records_of_frames_too_far_apart,
+    topologies_without_memory_or_cpus,
+    too_many_zones,
+    distance_tables_of_a_wrong_length,
+    metadata_too_small_or_misaligned,
+]);

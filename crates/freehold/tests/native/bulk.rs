@@ -1,0 +1,153 @@
+//! Bulk allocation in the two ways of the kernel, into an array and onto a list, and in our own.
+
+use crate::common::{TestPlatform, run_on};
+use crate::machine::Machine;
+use freehold::designs::Design;
+use freehold::{
+    Config, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request, Watermark, ZoneKind,
+};
+
+const FRAMES: u64 = 4096;
+
+/// Two nodes of 16 MiB and a CPU near each, with so many frames kept back over all.
+fn machine<D: Design<TestPlatform>>(min_free: u64) -> Machine<TestPlatform, D> {
+    run_on(0);
+    let range = |node: u16| {
+        MemoryRange::new(Pfn::new(u64::from(node) * FRAMES), FrameCount::new(FRAMES))
+            .on_node(NodeId::new(node))
+            .in_zone(ZoneKind::Normal)
+    };
+    let (ranges, cpus) = ([range(0), range(1)], [NodeId::new(0), NodeId::new(1)]);
+    let min_free = Some(FrameCount::new(min_free));
+    let config = Config { min_free, ..Config::new(&ranges, &cpus) };
+    Machine::new(TestPlatform, &config, &D::Settings::default())
+}
+
+/// Makes `slots` hold what `full` says, with frames of the machine.
+fn slots<D: Design<TestPlatform>>(
+    machine: &Machine<TestPlatform, D>,
+    full: &[bool],
+) -> Vec<Option<Pfn>> {
+    let one = || machine.alloc(Request::default()).expect("there is memory");
+    full.iter().map(|&full| full.then(one)).collect()
+}
+
+/// Frees everything in the slots, which proves that no frame is there twice.
+fn free_all<D: Design<TestPlatform>>(
+    machine: &Machine<TestPlatform, D>,
+    slots: impl IntoIterator<Item = Option<Pfn>>,
+) {
+    slots.into_iter().flatten().for_each(|pfn| machine.free(pfn, Order::ZERO).unwrap());
+}
+
+fn only_empty_slots_are_filled<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(0);
+    for full in [0b0000_0000_u32, 0b0000_0111, 0b1010_0110, 0b1000_0000, 0b0111_1111] {
+        let full: Vec<_> = (0..8).map(|bit| full >> bit & 1 != 0).collect();
+        let mut slots = slots(&machine, &full);
+        let before = slots.clone();
+        assert_eq!(machine.alloc_into_slots(Request::default(), &mut slots), Ok(8));
+        for (before, after) in before.iter().zip(&slots) {
+            assert!(before.is_none() || before == after, "a full slot stays as it was");
+        }
+        free_all(&machine, slots);
+    }
+    machine.drain_all();
+    assert_eq!(machine.validate().unwrap().allocated, FrameCount::ZERO);
+}
+
+fn full_and_empty_arrays_need_nothing<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(0);
+    assert_eq!(machine.alloc_into_slots(Request::default(), &mut []), Ok(0));
+    assert_eq!(machine.alloc_onto_list(Request::default(), 0, &mut vec![]), Ok(0));
+    let mut slots = slots(&machine, &[true; 5]);
+    let events = machine.events();
+    assert_eq!(machine.alloc_into_slots(Request::default(), &mut slots), Ok(5));
+    assert_eq!(machine.events(), events);
+}
+
+fn a_list_grows_by_what_is_added<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(0);
+    let mut list = vec![machine.alloc(Request::default()).unwrap()];
+    assert_eq!(machine.alloc_onto_list(Request::default(), 300, &mut list), Ok(300));
+    assert_eq!(list.len(), 301);
+    let order = Order::new(3);
+    let mut blocks = Vec::new();
+    assert_eq!(machine.alloc_onto_list(Request::new(order), 9, &mut blocks), Ok(9));
+    list.iter().for_each(|&pfn| machine.free(pfn, Order::ZERO).unwrap());
+    blocks.iter().for_each(|&pfn| machine.free(pfn, order).unwrap());
+    machine.drain_all();
+    assert_eq!(machine.validate().unwrap().allocated, FrameCount::ZERO);
+}
+
+fn a_node_without_enough_to_spare_gives_one<D: Design<TestPlatform>>() {
+    // A quarter of all is kept back, and the rest of node 0 is in use but for 100 frames.
+    let machine = machine::<D>(2 * FRAMES / 4);
+    let low = machine.zones().next().unwrap().marks.low.get();
+    let own = Request::default().only_node().watermark(Watermark::Low);
+    let room = FRAMES - low - 100;
+    (0..room).for_each(|_| assert!(machine.alloc(own).is_ok()));
+    machine.drain_all();
+    let mut slots = [None; 200];
+    let filled = machine.alloc_into_slots(Request::default(), &mut slots).unwrap();
+    let full = slots.iter().flatten().count();
+    assert_eq!(filled, full);
+    // The rule is about all 200.
+    assert_eq!(filled, 1, "{}", D::NAME);
+    assert_eq!(machine.alloc_into_slots(Request::default(), &mut slots), Ok(2));
+    let mut few = [None; 60];
+    assert_eq!(machine.alloc_into_slots(Request::default(), &mut few), Ok(60));
+    // Ours goes on to other nodes and below the low watermark.
+    let mut all = [Pfn::default(); 200];
+    assert_eq!(machine.alloc_bulk(Request::default(), &mut all), Ok(200));
+}
+
+fn without_memory_what_is_there_is_counted<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(0);
+    let mut slots = slots(&machine, &[true, true, false, true, false]);
+    while machine.alloc(Request::default()).is_ok() {}
+    assert_eq!(machine.alloc_into_slots(Request::default(), &mut slots), Ok(2));
+    assert_eq!(machine.alloc_onto_list(Request::default(), 5, &mut vec![]), Ok(0));
+    let too_large = Request::new(Order::new(60));
+    assert_eq!(machine.alloc_into_slots(too_large, &mut slots), Err(Error::OrderTooLarge));
+}
+
+/// However large the blocks are, and however deep the request may dip.
+fn our_own_stops_where_single_requests_do<D: Design<TestPlatform>>() {
+    for order in [0, 1, 3, 5, 9].map(Order::new) {
+        for class in [Watermark::Min, Watermark::Low, Watermark::High] {
+            let request = Request::new(order).watermark(class);
+            let free = |exhaust: &dyn Fn(&Machine<TestPlatform, D>)| {
+                let machine = machine::<D>(1000);
+                exhaust(&machine);
+                machine.drain_all();
+                machine.zones().map(|zone| zone.free.get()).sum::<u64>()
+            };
+            let bulk = free(&|machine| {
+                let mut all = vec![Pfn::default(); 2 * FRAMES as usize];
+                machine.alloc_bulk(request, &mut all).expect("the request is right");
+            });
+            let single = free(&|machine| while machine.alloc(request).is_ok() {});
+            assert_eq!(bulk, single, "order {order}, {class:?}");
+        }
+    }
+}
+
+fn no_count_is_too_large<D: Design<TestPlatform>>() {
+    for (order, count) in [(0, usize::MAX), (0, usize::MAX - 5000), (9, 1 << 55), (3, 1 << 61)] {
+        let (machine, mut list) = (machine::<D>(1000), vec![]);
+        // Nobody has so much to spare.
+        let request = Request::new(Order::new(order));
+        assert_eq!(machine.alloc_onto_list(request, count, &mut list), Ok(1));
+    }
+}
+
+test_designs!(TestPlatform: [
+    only_empty_slots_are_filled,
+    full_and_empty_arrays_need_nothing,
+    a_list_grows_by_what_is_added,
+    a_node_without_enough_to_spare_gives_one,
+    without_memory_what_is_there_is_counted,
+    our_own_stops_where_single_requests_do,
+    no_count_is_too_large,
+]);

@@ -1,0 +1,111 @@
+//! Free blocks by type, as whoever looks at them counts them, against what else is known.
+
+use crate::common::{TestPlatform, run_on};
+use crate::machine::Machine;
+use freehold::designs::Design;
+use freehold::{Config, FrameCount, FreeByType, MemoryRange, MigrateType, NodeId, Order, Pfn};
+use freehold::{Request, ZoneKind};
+
+const FRAMES: u64 = 16 * 512;
+
+/// Two zones, the second one with half a pageblock at its end.
+fn machine<D: Design<TestPlatform>>() -> Machine<TestPlatform, D> {
+    run_on(0);
+    let ranges = [
+        MemoryRange::new(Pfn::new(512), FrameCount::new(FRAMES)),
+        MemoryRange::new(Pfn::new(512 + FRAMES), FrameCount::new(FRAMES + 256))
+            .in_zone(ZoneKind::Movable),
+    ];
+    let cpus = [NodeId::new(0); 2];
+    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
+    Machine::new(TestPlatform, &config, &D::Settings::default())
+}
+
+fn of_zone<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>, zone: usize) -> FreeByType {
+    machine.free_by_type(zone).expect("there is such a zone")
+}
+
+fn frames_of(blocks: &[u64]) -> u64 {
+    blocks.iter().enumerate().map(|(order, count)| count << order).sum()
+}
+
+/// What types have together is what the zone has, whose lists are all that is free.
+fn check<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>) {
+    machine.drain_all();
+    machine.validate().expect("the books are right");
+    for (index, zone) in machine.zones().enumerate() {
+        let FreeByType { blocks, pageblocks } = of_zone(machine, index);
+        let sum: Vec<u64> = (0..zone.free_blocks.len())
+            .map(|order| blocks.iter().map(|of_type| of_type[order]).sum())
+            .collect();
+        assert_eq!(sum, zone.free_blocks, "zone {index}");
+        let free = blocks.iter().map(|of_type| frames_of(of_type)).sum();
+        assert_eq!(FrameCount::new(free), zone.free, "zone {index}");
+        let whole = zone.managed.get().div_ceil(512);
+        assert_eq!(pageblocks.iter().sum::<u64>(), whole, "zone {index}");
+    }
+    assert_eq!(machine.free_by_type(2), None);
+}
+
+fn at_first_all_is_movable_and_in_the_largest_blocks<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    check(&machine);
+    // The zone begins with the upper half of a block of the largest order.
+    let FreeByType { blocks, pageblocks } = of_zone(&machine, 0);
+    let [unmovable, movable, reclaimable] = blocks;
+    assert_eq!((frames_of(&unmovable), frames_of(&reclaimable)), (0, 0));
+    let largest = (movable[Order::PAGEBLOCK.index()], movable[Order::BUDDY_MAX.index()]);
+    assert_eq!((largest, pageblocks), ((2, 7), [0, 16, 0]));
+    // And this one ends with half a pageblock.
+    assert_eq!(of_zone(&machine, 1).blocks[MigrateType::Movable.index()][8], 1);
+}
+
+fn a_type_has_what_it_was_given_and_does_not_use<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    // A pageblock or more for each of these types; movable content is in the other zone.
+    for migratetype in MigrateType::ALL {
+        machine.alloc(Request::default().migratetype(migratetype)).unwrap();
+    }
+    check(&machine);
+    let FreeByType { blocks, pageblocks } = of_zone(&machine, 0);
+    for of in MigrateType::ALL {
+        let taken = if of == MigrateType::Movable { 0 } else { 1 };
+        assert!((1..16).contains(&pageblocks[of.index()]), "{of:?}: {pageblocks:?}");
+        assert_eq!(frames_of(&blocks[of.index()]), pageblocks[of.index()] * 512 - taken, "{of:?}");
+    }
+    let movable = of_zone(&machine, 1).blocks[MigrateType::Movable.index()];
+    assert_eq!(frames_of(&movable), FRAMES + 256 - 1);
+}
+
+fn they_add_up_however_memory_is_used<D: Design<TestPlatform>>() {
+    let machine = machine::<D>();
+    let (mut random, mut held) = (0x9e37_79b9_u64, Vec::new());
+    for step in 0..4000 {
+        // A generator of Knuth's (MMIX), whose upper bits are the better ones.
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        let [cpu, order, of, what, which] =
+            [60, 50, 45, 40, 33].map(|bit| (random >> bit) as usize);
+        run_on(cpu as u32 % 2);
+        let order = Order::new(if order % 4 == 0 { (order / 4 % 11) as u8 } else { 0 });
+        if what % 5 < 3 {
+            let request = Request::new(order).migratetype(MigrateType::ALL[of % 3]);
+            held.extend(machine.alloc(request).map(|pfn| (pfn, order)));
+        } else if !held.is_empty() {
+            let (pfn, order) = held.swap_remove(which % held.len());
+            machine.free(pfn, order).unwrap();
+        }
+        if step % 200 == 0 {
+            check(&machine);
+        }
+    }
+    for (pfn, order) in held {
+        machine.free(pfn, order).unwrap();
+    }
+    check(&machine);
+}
+
+test_designs!(TestPlatform: [
+    at_first_all_is_movable_and_in_the_largest_blocks,
+    a_type_has_what_it_was_given_and_does_not_use,
+    they_add_up_however_memory_is_used,
+]);

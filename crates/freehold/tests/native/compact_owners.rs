@@ -1,0 +1,174 @@
+//! Compaction, whatever the owners of the content do while they are asked to move it.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::common::TestPlatform;
+use crate::machine::Machine;
+use crate::owner::{Owner, Picky, Random, check_books, settle};
+use crate::scattered::{PAGEBLOCK, SPAN, machine, scatter};
+use freehold::designs::Design;
+use freehold::{FrameCount, MigrateError, MigrateType, Order, Pfn, Request};
+
+test_designs!(TestPlatform: [
+    owners_may_call_the_allocator,
+    owners_may_free_the_target_before_they_answer,
+    what_the_owner_moved_may_be_another_block_by_then,
+    an_owner_that_does_not_tell_the_truth_harms_no_one_else,
+    a_panic_loses_nothing,
+]);
+
+fn owners_may_call_the_allocator<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(0);
+    let owner = scatter(&machine, &mut Random(11), &[0, 1], 50);
+    let held = owner.check();
+    let kept = RefCell::new(Vec::new());
+    let calling = |_: Pfn, to: Pfn, order: Order| {
+        let kind = MigrateType::ALL[kept.borrow().len() % 3];
+        let pfn = machine.alloc(Request::default().migratetype(kind)).expect("half is free");
+        assert!(pfn < to || pfn >= to.offset(order.frames()), "the target is nobody else's");
+        kept.borrow_mut().push(pfn);
+        if kept.borrow().len() > 50 {
+            machine.free(kept.borrow_mut().swap_remove(20), Order::ZERO).expect("it is held");
+        }
+        if kept.borrow().len() == 50 {
+            machine.drain_all();
+        }
+        Ok(())
+    };
+    machine.compact(&Picky(&owner, calling));
+    assert_eq!(owner.check(), held);
+    check_books(&*machine, held + kept.borrow().len() as u64);
+    assert_eq!(kept.borrow().len(), 50);
+}
+
+/// An owner that frees the target as soon as it has it.
+fn owners_may_free_the_target_before_they_answer<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(0);
+    let owner = scatter(&machine, &mut Random(12), &[0, 3], 50);
+    struct Frees<'a, D: Design<TestPlatform>>(&'a Owner, &'a Machine<TestPlatform, D>, Cell<u64>);
+    impl<D: Design<TestPlatform>> freehold::Migrate for Frees<'_, D> {
+        fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
+            self.0.migrate(from, to, order)?;
+            self.2.set(self.2.get() + 1);
+            if self.2.get().is_multiple_of(5) {
+                let slot =
+                    (0..self.0.slots()).find(|&slot| self.0.block(slot) == Some((to, order)));
+                self.0.free(self.1, slot.expect("it has just moved"));
+            }
+            Ok(())
+        }
+    }
+    let frees = Frees(&owner, &machine, Cell::new(0));
+    machine.compact(&frees);
+    assert!(frees.2.get() > 100);
+    check_books(&*machine, owner.check());
+}
+
+/// The block that was found has been freed, and its frame handed out again for content of another
+/// type, when its owner comes to move it.
+fn what_the_owner_moved_may_be_another_block_by_then<D: Design<TestPlatform>>() {
+    /// How often it was so, and how often the frame could not be had again.
+    struct Changes<'a, D: Design<TestPlatform>>(&'a Machine<TestPlatform, D>, Cell<[u64; 2]>);
+    impl<D: Design<TestPlatform>> freehold::Migrate for Changes<'_, D> {
+        fn migrate(&self, from: Pfn, _: Pfn, order: Order) -> Result<(), MigrateError> {
+            let (machine, [changed, gone]) = (self.0, self.1.get());
+            if changed + gone == 3 {
+                return Err(MigrateError::Busy);
+            }
+            machine.free(from, order).expect("it is held");
+            machine.drain_all();
+            let request = Request::new(order).migratetype(MigrateType::Unmovable);
+            let free: Vec<_> = std::iter::from_fn(|| machine.alloc(request).ok()).collect();
+            for &other in free.iter().filter(|&&pfn| pfn != from) {
+                machine.free(other, order).expect("it is held");
+            }
+            machine.drain_all();
+            if free.contains(&from) {
+                self.1.set([changed + 1, gone]);
+                return Ok(());
+            }
+            self.1.set([changed, gone + 1]);
+            Err(MigrateError::Busy)
+        }
+    }
+    let machine = machine::<D>(0);
+    let blocks: Vec<_> = (0..SPAN).map(|_| machine.alloc(Request::default()).unwrap()).collect();
+    blocks.iter().skip(SPAN as usize / 2).step_by(2).for_each(|&pfn| {
+        machine.free(pfn, Order::ZERO).expect("it is held");
+    });
+    machine.drain_all();
+    let changes = Changes(&machine, Cell::default());
+    let report = machine.compact(&changes);
+    let [changed, gone] = changes.1.get();
+    // In freehold, a frame of a pageblock that is being emptied is handed out to nobody.
+    assert!(changed == 3 || D::NAME == "freehold" && gone > 0, "{changed}, {gone}");
+    assert_eq!(report.failed, 0, "{report:?}");
+    settle(&*machine);
+    check_books(&*machine, SPAN * 3 / 4 - gone);
+}
+
+fn an_owner_that_does_not_tell_the_truth_harms_no_one_else<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(0);
+    let owner = scatter(&machine, &mut Random(13), &[0], 50);
+    let held = owner.check();
+    let stolen = RefCell::new(Vec::new());
+    // Says that nothing has moved, yet frees the target.
+    let liar = |_: Pfn, to: Pfn, order: Order| {
+        if stolen.borrow().len() < 10 {
+            machine.free(to, order).expect("it is allocated");
+            stolen.borrow_mut().push(to);
+            return Err(MigrateError::Failed);
+        }
+        Ok(())
+    };
+    machine.compact(&Picky(&owner, liar));
+    assert_eq!(owner.check(), held);
+    check_books(&*machine, held);
+    // Says that it has moved, but had freed the source.
+    struct Frees<'a, D: Design<TestPlatform>>(&'a Machine<TestPlatform, D>, RefCell<Vec<Pfn>>);
+    impl<D: Design<TestPlatform>> freehold::Migrate for Frees<'_, D> {
+        fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
+            if self.1.borrow().len() == 5 {
+                return Err(MigrateError::Busy);
+            }
+            self.0.free(from, order).expect("it is allocated");
+            self.1.borrow_mut().push(to);
+            Ok(())
+        }
+    }
+    let machine = self::machine::<D>(0);
+    let blocks: Vec<_> = (0..2000).map(|_| machine.alloc(Request::default()).unwrap()).collect();
+    for pfn in blocks.iter().step_by(2) {
+        machine.free(*pfn, Order::ZERO).unwrap();
+    }
+    machine.drain_all();
+    let frees = Frees(&machine, RefCell::default());
+    let report = machine.compact(&frees);
+    assert_eq!((report.failed, report.migrated), (5, FrameCount::ZERO));
+    check_books(&*machine, 1000);
+}
+
+fn a_panic_loses_nothing<D: Design<TestPlatform>>() {
+    for after in [0, 1, 31, 32, 100, 511] {
+        let machine = machine::<D>(0);
+        let owner = scatter(&machine, &mut Random(after), &[0, 1], 50);
+        let held = owner.check();
+        let left = Cell::new(after);
+        let panics = |_: Pfn, _: Pfn, _: Order| {
+            assert!(left.get() > 0, "enough is enough");
+            left.set(left.get() - 1);
+            Ok(())
+        };
+        let compact = || machine.compact(&Picky(&owner, panics));
+        catch_unwind(AssertUnwindSafe(compact)).expect_err("it panicked");
+        assert_eq!(owner.check(), held);
+        check_books(&*machine, held);
+        let request = Request::new(Order::PAGEBLOCK);
+        left.set(after);
+        let alloc = || machine.alloc_compacting(request, &Picky(&owner, panics));
+        let got = catch_unwind(AssertUnwindSafe(alloc)).ok().and_then(Result::ok);
+        assert_eq!(owner.check(), held);
+        check_books(&*machine, held + got.map_or(0, |_| PAGEBLOCK));
+    }
+}

@@ -1,0 +1,343 @@
+//! Random lists of calls of the LRU, against a naive model that predicts every outcome.
+//!
+//! A failing case is shrunk and printed with its calls. The cases are the same on every run;
+//! `PROPTEST_CASES` asks for more, `PROPTEST_RNG_SEED` for others.
+
+use std::collections::BTreeMap;
+
+use crate::common::{TestPlatform, run_on};
+use crate::naive_lru::{Frame, Naive};
+use crate::room::Room;
+use crate::shelf::Shelf;
+use freehold::lru::{BATCH_MAX, GroupId, Isolated, Kind, Lru, LruLock, LruSettings, Scope, Visit};
+use freehold::{Config, Error, FrameCount, MemoryRange, Migrate, NodeId, Order, Pfn};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// Frames of the machine; those above are foreign. Small, so that calls meet.
+const MEMORY: u64 = 12;
+const SLOTS: usize = 5;
+
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Add(u64, usize, bool),
+    Get(u64),
+    Put(u64),
+    Accessed(u64),
+    Activate(u64),
+    Deactivate(u64),
+    Rotate(u64),
+    Pin(u64),
+    Unpin(u64),
+    Isolate(u64),
+    /// Moves one of the isolated frames.
+    Move(usize, usize),
+    PutBack(usize),
+    Create(usize, Option<u64>),
+    Remove(usize),
+    Limit(usize, Option<u64>),
+    Enter(usize),
+    Leave,
+    Reclaim(Option<usize>, u64),
+    Migrate(u64, u64),
+    Drain,
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    use Call::*;
+    let pfn = || 0..MEMORY + 2;
+    // Names of groups that were never made are names that the model does not know either.
+    let group = || 0..6usize;
+    let limit = || prop::option::of(0..20u64);
+    prop_oneof![
+        8 => (pfn(), group(), any::<bool>()).prop_map(|(pfn, group, file)| Add(pfn, group, file)),
+        2 => pfn().prop_map(Get),
+        4 => pfn().prop_map(Put),
+        3 => pfn().prop_map(Accessed),
+        1 => pfn().prop_map(Activate),
+        1 => pfn().prop_map(Deactivate),
+        1 => pfn().prop_map(Rotate),
+        2 => pfn().prop_map(Pin),
+        2 => pfn().prop_map(Unpin),
+        3 => pfn().prop_map(Isolate),
+        2 => (0..4usize, group()).prop_map(|(nth, group)| Move(nth, group)),
+        2 => (0..4usize).prop_map(PutBack),
+        2 => (group(), limit()).prop_map(|(parent, limit)| Create(parent, limit)),
+        2 => group().prop_map(Remove),
+        3 => (group(), limit()).prop_map(|(group, limit)| Limit(group, limit)),
+        1 => group().prop_map(Enter),
+        1 => Just(Leave),
+        2 => (prop::option::of(group()), 1..10u64).prop_map(|(of, count)| Reclaim(of, count)),
+        2 => (pfn(), pfn()).prop_map(|(from, to)| Migrate(from, to)),
+        1 => Just(Drain),
+    ]
+}
+
+/// An LRU and its model.
+struct Pair<'a> {
+    lru: &'a Lru<TestPlatform, Shelf>,
+    naive: Naive,
+    /// The groups by their numbers in the model.
+    groups: Vec<GroupId>,
+    isolated: Vec<Isolated<'a, TestPlatform, Shelf>>,
+    visits: Vec<(usize, Visit<'a, TestPlatform>)>,
+    /// Whether batches hold one frame, so that the model knows every list.
+    exact: bool,
+}
+
+impl Pair<'_> {
+    /// The name of a group.
+    fn group(&self, number: usize) -> GroupId {
+        // Group 1 was removed before all else, and is as unknown as one that never was.
+        self.groups.get(number).copied().unwrap_or(self.groups[1])
+    }
+
+    /// Checks which frame the LRU has released, and takes it out of the index.
+    fn expect_released(&mut self, expected: Option<u64>) {
+        assert_eq!(self.lru.owner().take_released(), Vec::from_iter(expected));
+        if let Some(frame) = expected {
+            self.lru.owner().contents().index.remove(&Pfn::new(frame));
+        }
+    }
+
+    fn play(&mut self, call: Call) {
+        let (lru, naive) = (self.lru, &mut self.naive);
+        let pfn = Pfn::new;
+        match call {
+            Call::Add(frame, group, file) => {
+                let kind = if file { Kind::File } else { Kind::Anon };
+                let expected = naive.add(frame, group, kind);
+                let added = lru.add(pfn(frame), self.group(group), kind);
+                assert_eq!(added, expected);
+                if added.is_ok() {
+                    lru.owner().contents().index.insert(pfn(frame), frame);
+                }
+            }
+            Call::Get(frame) => assert_eq!(lru.get(pfn(frame)), naive.get(frame)),
+            // The reference of an isolation is not the caller's to put.
+            Call::Put(frame)
+                if naive.frames.get(&frame).is_some_and(|it| it.isolated && it.refs == 1) => {}
+            Call::Put(frame) => {
+                let expected = naive.put(frame);
+                assert_eq!(lru.put(pfn(frame)), expected.map(|_| ()));
+                self.settle();
+                let last = expected == Ok(true);
+                self.expect_released(last.then_some(frame));
+            }
+            Call::Accessed(frame) => {
+                assert_eq!(lru.mark_accessed(pfn(frame)), naive.mark_accessed(frame));
+            }
+            Call::Activate(frame) => assert_eq!(lru.activate(pfn(frame)), naive.go(frame, true)),
+            Call::Deactivate(frame) => {
+                assert_eq!(lru.deactivate(pfn(frame)), naive.go(frame, false));
+            }
+            Call::Rotate(frame) => assert_eq!(lru.rotate(pfn(frame)), naive.go(frame, false)),
+            Call::Pin(frame) => assert_eq!(lru.pin(pfn(frame)), naive.pin(frame)),
+            Call::Unpin(frame) => assert_eq!(lru.unpin(pfn(frame)), naive.unpin(frame)),
+            Call::Isolate(frame) => {
+                self.settle();
+                let isolated = self.lru.isolate(pfn(frame));
+                let expected = self.naive.isolate(frame);
+                assert_eq!(isolated.as_ref().err(), expected.as_ref().err());
+                self.isolated.extend(isolated);
+            }
+            Call::Move(nth, group) => {
+                let group_id = self.group(group);
+                let Some(isolated) = self.isolated.get_mut(nth) else { return };
+                let expected = self.naive.move_to(isolated.pfn().get(), group);
+                assert_eq!(isolated.move_to(group_id), expected);
+            }
+            Call::PutBack(nth) if nth < self.isolated.len() => {
+                let isolated = self.isolated.swap_remove(nth);
+                let frame = isolated.pfn().get();
+                let last = naive.put_back(frame);
+                drop(isolated);
+                self.settle();
+                self.expect_released(last.then_some(frame));
+            }
+            Call::PutBack(_) => {}
+            Call::Create(parent, limit) => {
+                let parent_id = self.group(parent);
+                let expected = self.naive.create(parent, limit);
+                let made = lru.create_group(parent_id, limit.map(FrameCount::new));
+                assert_eq!(made.as_ref().err(), expected.as_ref().err());
+                self.groups.extend(made);
+            }
+            Call::Remove(group) => {
+                let expected = naive.remove(group);
+                assert_eq!(lru.remove_group(self.group(group)), expected);
+            }
+            Call::Limit(group, limit) => {
+                let expected = naive.set_limit(group, limit);
+                assert_eq!(lru.set_limit(self.group(group), limit.map(FrameCount::new)), expected);
+            }
+            Call::Enter(group) => {
+                let expected = naive.live(group);
+                let visit = self.lru.enter(self.group(group));
+                assert_eq!(visit.as_ref().err(), expected.as_ref().err());
+                if let Ok(visit) = visit {
+                    self.naive.groups[group].readers += 1;
+                    self.visits.push((group, visit));
+                }
+            }
+            Call::Leave => {
+                if let Some((group, _)) = self.visits.pop() {
+                    self.naive.groups[group].readers -= 1;
+                }
+            }
+            Call::Reclaim(group, count) => self.reclaim(group, count),
+            Call::Migrate(from, to) => self.migrate(from, to),
+            Call::Drain => lru.drain_all(),
+        }
+    }
+
+    /// Where batches hold more than one frame, drains them, so that what is on its way arrives.
+    fn settle(&self) {
+        if !self.exact {
+            self.lru.drain_all();
+        }
+    }
+
+    /// How much reclaim takes is predicted, which of what can be spared is not.
+    fn reclaim(&mut self, group: Option<usize>, count: u64) {
+        let scope = group.map_or(Scope::All, |group| Scope::Group(self.group(group)));
+        self.settle();
+        let outcome = self.lru.reclaim(scope, FrameCount::new(count));
+        if let Some(Err(error)) = group.map(|group| self.naive.live(group)) {
+            assert_eq!(outcome, Err(error));
+            return;
+        }
+        let outcome = outcome.expect("the group exists");
+        let released = self.lru.owner().take_released();
+        let naive = &mut self.naive;
+        let can_go = |frame: &Frame| {
+            let spare = frame.refs == 1 && frame.pins == 0 && !frame.isolated;
+            spare && naive.is_below(frame.group, group.unwrap_or(0))
+        };
+        let spare = naive.frames.values().filter(|&frame| can_go(frame)).count() as u64;
+        assert_eq!(outcome.reclaimed, spare.min(count), "{outcome:?}");
+        assert_eq!(outcome.reclaimed, released.len() as u64);
+        assert!(released.iter().all(|pfn| naive.frames.get(pfn).is_some_and(can_go)));
+        released.iter().for_each(|pfn| _ = naive.frames.remove(pfn));
+        // Ageing moves frames to inactive lists: the model learns which.
+        for (&pfn, frame) in &mut self.naive.frames {
+            let list = self.lru.frame_stats(Pfn::new(pfn)).expect("it is in use").list;
+            if frame.active && list != frame.list() {
+                (frame.active, frame.referenced) = (false, false);
+            } else if frame.active && frame.referenced && !frame.isolated {
+                // Another turn costs the mark; one that had no turn has it still, as has one that
+                // nobody else can take off a list.
+                frame.referenced = false;
+                self.lru.activate(Pfn::new(pfn)).expect("it is in use");
+            }
+        }
+        self.settle();
+    }
+
+    fn migrate(&mut self, from: u64, to: u64) {
+        self.settle();
+        let moved = self.lru.migrate(Pfn::new(from), Pfn::new(to), Order::ZERO);
+        let naive = &mut self.naive;
+        let frame = naive.frames.get(&from);
+        let free = to < MEMORY && !naive.frames.contains_key(&to);
+        let can_move = frame.is_some_and(|frame| frame.refs == 1 && !frame.isolated) && free;
+        assert_eq!(moved.is_ok(), can_move, "{moved:?}");
+        if can_move {
+            let mut frame = naive.frames.remove(&from).expect("seen above");
+            frame.unevictable = frame.pins > 0;
+            naive.frames.insert(to, frame);
+        }
+    }
+
+    fn compare(&self) {
+        let census = self.lru.validate().unwrap_or_else(|violation| panic!("{violation}"));
+        assert_eq!(census.used.get(), self.naive.frames.len() as u64);
+        for (&pfn, frame) in &self.naive.frames {
+            let stats = self.lru.frame_stats(Pfn::new(pfn)).expect("it is in use");
+            assert_eq!(stats.pins, frame.pins, "{pfn}");
+            if self.exact {
+                assert_eq!(stats.references.map_or(0, |refs| refs.get()), frame.refs, "{pfn}");
+                assert_eq!(stats.list, frame.list(), "{pfn}: {frame:?}");
+            }
+        }
+        let mut listed = BTreeMap::new();
+        for frame in self.naive.frames.values().filter(|frame| !frame.isolated) {
+            *listed.entry(self.naive.holder(frame.group)).or_insert(0) += 1;
+        }
+        for (number, &group) in self.groups.iter().enumerate() {
+            let stats = self.lru.group_stats(group);
+            assert_eq!(stats.as_ref().err(), self.naive.live(number).as_ref().err());
+            let Ok(stats) = stats else { continue };
+            assert_eq!(stats.pinned.get(), self.naive.pinned(number));
+            assert!(stats.charged.get() >= self.naive.charged(number));
+            let on_lists: u64 = stats.listed.iter().map(|count| count.get()).sum();
+            if self.exact {
+                assert_eq!(on_lists, listed.get(&number).copied().unwrap_or(0));
+            }
+        }
+    }
+}
+
+fn run(lock: LruLock, batch: u32, calls: &[Call]) {
+    run_on(0);
+    let range = MemoryRange::new(Pfn::new(0), FrameCount::new(MEMORY));
+    let (ranges, cpus) = ([range], [NodeId::new(0); 2]);
+    let settings = LruSettings { lock, batch, groups: SLOTS as u32, ..LruSettings::default() };
+    let room = Room::new(TestPlatform, &Config::new(&ranges, &cpus), &settings, Shelf::default());
+    let mut pair = Pair {
+        lru: &room,
+        naive: Naive::new(MEMORY, SLOTS),
+        groups: vec![GroupId::ROOT],
+        isolated: vec![],
+        visits: vec![],
+        exact: batch == 1,
+    };
+    // So that there is always a name of a group that is no more.
+    let gone = room.create_group(GroupId::ROOT, None).expect("a slot is free");
+    room.remove_group(gone).expect("it is empty");
+    pair.groups.push(gone);
+    pair.naive.create(0, None).expect("a slot is free");
+    pair.naive.remove(1).expect("it is empty");
+    for (number, &call) in calls.iter().enumerate() {
+        run_on(number as u32 % 2);
+        pair.play(call);
+        if pair.exact {
+            pair.compare();
+        }
+    }
+    pair.settle();
+    pair.compare();
+    pair.visits.clear();
+    pair.isolated.clear();
+    room.drain_all();
+    for (&pfn, frame) in &pair.naive.frames {
+        let refs = frame.refs - u32::from(frame.isolated);
+        (0..refs).for_each(|_| room.put(Pfn::new(pfn)).expect("it is in use"));
+    }
+    room.drain_all();
+    let census = room.check();
+    assert_eq!((census.used.get(), census.stocked.get()), (0, 0), "everything is back");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_call_does_what_the_model_says(
+        lock in select(vec![LruLock::Node, LruLock::Group]),
+        batch in select(vec![1, 3, BATCH_MAX as u32]),
+        calls in prop::collection::vec(call(), 1..300),
+    ) {
+        run(lock, batch, &calls);
+    }
+}
+
+#[test]
+fn the_model_refuses_what_the_lru_refuses() {
+    let calls = [Call::Add(0, 0, true), Call::Add(0, 0, true), Call::Remove(0), Call::Put(MEMORY)];
+    run(LruLock::Group, 1, &calls);
+    let mut naive = Naive::new(MEMORY, SLOTS);
+    assert_eq!((naive.add(0, 0, Kind::File), naive.add(0, 0, Kind::File)), {
+        (Ok(()), Err(Error::AlreadyAdded))
+    });
+}

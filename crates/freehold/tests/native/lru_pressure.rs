@@ -1,0 +1,308 @@
+//! The LRU and the page allocator when memory runs short: allocation that reclaims, that compacts
+//! through isolation, and upkeep by watermark.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use crate::common::{TestPlatform, run_on};
+use crate::machine::{Machine, fixed};
+use crate::room::Room;
+use freehold::designs::ZoneLock;
+use freehold::lru::{Claim, GroupId, Kind, LruSettings, Owner, Verdict};
+use freehold::{
+    Config, Error, FrameCount, MemoryRange, MigrateError, MigrateType, NodeId, Order,
+    PageAllocator, Pfn, Request, Watermark, ZoneKind, ZoneStats,
+};
+
+const FRAMES: u64 = 2048;
+
+type Frames = PageAllocator<TestPlatform, ZoneLock<TestPlatform>>;
+
+/// Frames that hold something that can be dropped, unless it is told to keep them.
+struct Cache<'a> {
+    frames: &'a Frames,
+    index: Mutex<BTreeSet<Pfn>>,
+    keeps: bool,
+}
+
+impl Owner for Cache<'_> {
+    fn reclaim(&self, _frame: Pfn) -> Verdict {
+        if self.keeps { Verdict::Keep } else { Verdict::Drop }
+    }
+
+    fn forget(&self, frame: Pfn, claim: Claim<'_>) {
+        let mut index = self.index.lock().unwrap();
+        if index.contains(&frame) && claim.take() {
+            index.remove(&frame);
+        }
+    }
+
+    fn release(&self, frames: &[Pfn]) {
+        self.frames.free_bulk(frames, Order::ZERO).expect("the frames were ours");
+    }
+
+    fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
+        let mut index = self.index.lock().unwrap();
+        if !index.contains(&from) || !claim.take() {
+            return Err(MigrateError::Busy);
+        }
+        index.remove(&from);
+        index.insert(to);
+        Ok(())
+    }
+}
+
+/// Runs `test` on a machine whose memory is cached to the last frame that can be had, all of it in
+/// the batches and on the lists of CPU 1.
+fn full(keeps: bool, test: impl FnOnce(&Frames, &Room<TestPlatform, Cache<'_>>)) {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(FRAMES))];
+    let cpus = [NodeId::new(0); 2];
+    let config = Config::new(&ranges, &cpus);
+    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
+    let owner = Cache { frames: &frames, index: Mutex::default(), keeps };
+    let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
+    run_on(1);
+    while let Ok(frame) = frames.alloc(Request::default()) {
+        lru.add(frame, GroupId::ROOT, Kind::File).expect("it is new");
+        lru.owner().index.lock().unwrap().insert(frame);
+    }
+    run_on(0);
+    test(&frames, &lru);
+    lru.drain_all();
+    let census = lru.check();
+    assert_eq!(census.used.get(), lru.owner().index.lock().unwrap().len() as u64);
+    frames.validate().expect("the allocator's books are right");
+}
+
+#[test]
+fn an_allocation_reclaims() {
+    full(false, |frames, lru| {
+        for _ in 0..FRAMES / 2 {
+            lru.alloc_reclaiming(frames, Request::default()).expect("something can be dropped");
+        }
+    });
+}
+
+#[test]
+fn a_high_order_reclaims_and_compacts() {
+    full(false, |frames, lru| {
+        let block = lru.alloc_reclaiming(frames, Request::new(Order::new(6)));
+        block.expect("something can be dropped, and something moved");
+    });
+}
+
+#[test]
+fn content_moves_through_the_lru() {
+    full(false, |frames, lru| {
+        // Every other frame goes, so that no two that are free lie side by side.
+        lru.drain_all();
+        for frame in (0..FRAMES).step_by(2).map(Pfn::new) {
+            if lru.owner().index.lock().unwrap().remove(&frame) {
+                lru.put(frame).expect("the index had a reference");
+            }
+        }
+        frames.drain_all();
+        let held = lru.owner().index.lock().unwrap().len();
+        let moved = frames.compact(&**lru).migrated;
+        assert!(moved.get() > 100, "{moved}");
+        assert_eq!(lru.owner().index.lock().unwrap().len(), held, "moved, and not dropped");
+        frames.alloc(Request::new(Order::PAGEBLOCK)).expect("free memory lies together");
+    });
+}
+
+#[test]
+fn an_allocation_fails_when_nothing_can_be_dropped() {
+    full(true, |frames, lru| {
+        let refused = lru.alloc_reclaiming(frames, Request::default());
+        assert!(matches!(refused, Err(Error::OutOfMemory | Error::BelowWatermark)), "{refused:?}");
+        let too_large = lru.alloc_reclaiming(frames, Request::new(Order::new(11)));
+        assert_eq!(too_large, Err(Error::OrderTooLarge));
+        assert_eq!(lru.balance(frames).reclaimed, 0);
+    });
+}
+
+#[test]
+fn upkeep_goes_from_the_low_watermark_to_the_high_one() {
+    full(false, |frames, lru| {
+        let zone = || frames.zones().next().expect("one zone");
+        frames.drain_all();
+        assert!(zone().free < zone().marks.low);
+        let done = lru.balance(frames);
+        assert!(done.reclaimed > 0 && zone().free >= zone().marks.high, "{done:?}");
+        assert!(zone().free.get() < zone().marks.high.get() + 64, "and not much beyond");
+        assert_eq!(lru.balance(frames), Default::default(), "nothing is to be done any more");
+    });
+}
+
+/// All frames of a zone for devices are with a driver. That is no reason to give content up in a
+/// zone that has memory to spare.
+#[test]
+fn upkeep_leaves_a_node_alone_that_has_a_zone_with_room() {
+    of_two_zones(ZoneKind::Dma32, ZoneKind::Normal, |frames, lru| {
+        let of_devices = Request::default().zone_limit(ZoneKind::Dma32);
+        while frames.alloc(of_devices.watermark(Watermark::Ignore)).is_ok() {}
+        (0..FRAMES / 2).for_each(|_| _ = cache(frames, lru, Request::default()).expect("half"));
+        frames.drain_all();
+        assert!(frames.zones().any(|zone| zone.free < zone.marks.low));
+        assert_eq!(lru.balance(frames), Default::default());
+        // It is short once both zones are.
+        while cache(frames, lru, Request::default()).is_some() {}
+        frames.drain_all();
+        let ordinary = || zone(frames, ZoneKind::Normal);
+        assert!(ordinary().free < ordinary().marks.low);
+        lru.balance(frames);
+        assert!(ordinary().free >= ordinary().marks.high);
+        assert!(ordinary().free.get() < ordinary().marks.high.get() + 64, "and not much beyond");
+    });
+}
+
+/// Runs `test` on a machine with as much memory in one zone as in another.
+fn of_two_zones(
+    low: ZoneKind,
+    high: ZoneKind,
+    test: impl FnOnce(&Frames, &Room<TestPlatform, Cache<'_>>),
+) {
+    let range = |start| MemoryRange::new(Pfn::new(start), FrameCount::new(FRAMES));
+    let ranges = [range(0).in_zone(low), range(FRAMES).in_zone(high)];
+    let cpus = [NodeId::new(0); 2];
+    let config = Config::new(&ranges, &cpus);
+    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
+    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false };
+    let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
+    run_on(0);
+    test(&frames, &lru);
+}
+
+/// Caches something in a frame, if there is one.
+fn cache(frames: &Frames, lru: &Room<TestPlatform, Cache<'_>>, request: Request) -> Option<Pfn> {
+    let frame = frames.alloc(request).ok()?;
+    lru.add(frame, GroupId::ROOT, Kind::File).expect("it is new");
+    lru.owner().index.lock().unwrap().insert(frame);
+    Some(frame)
+}
+
+/// Fills both zones to the last frame. What is in the higher one was used less lately.
+fn fill(frames: &Frames, lru: &Room<TestPlatform, Cache<'_>>, low: ZoneKind) {
+    let request = Request::default().watermark(Watermark::Ignore);
+    let mut of_low = Vec::new();
+    while let Ok(frame) = frames.alloc(request.zone_limit(low)) {
+        of_low.push(frame);
+    }
+    while cache(frames, lru, request).is_some() {}
+    for frame in of_low {
+        lru.add(frame, GroupId::ROOT, Kind::File).expect("it is new");
+        lru.owner().index.lock().unwrap().insert(frame);
+    }
+    lru.drain_all();
+    frames.drain_all();
+}
+
+fn zone(frames: &Frames, kind: ZoneKind) -> ZoneStats {
+    frames.zones().find(|zone| zone.kind == kind).expect("the machine has it")
+}
+
+fn cached_from(lru: &Room<TestPlatform, Cache<'_>>, first: u64) -> usize {
+    lru.owner().index.lock().unwrap().range(Pfn::new(first)..).count()
+}
+
+#[test]
+fn an_allocation_gives_up_only_what_is_of_use_to_it() {
+    of_two_zones(ZoneKind::Dma32, ZoneKind::Normal, |frames, lru| {
+        fill(frames, lru, ZoneKind::Dma32);
+        let before = cached_from(lru, FRAMES);
+        let request = Request::default().zone_limit(ZoneKind::Dma32).watermark(Watermark::Ignore);
+        lru.alloc_reclaiming(frames, request).expect("something can be dropped");
+        assert_eq!(cached_from(lru, FRAMES), before);
+    });
+    of_two_zones(ZoneKind::Normal, ZoneKind::Movable, |frames, lru| {
+        fill(frames, lru, ZoneKind::Normal);
+        let before = cached_from(lru, FRAMES);
+        let request = Request::default().migratetype(MigrateType::Unmovable);
+        lru.alloc_reclaiming(frames, request).expect("something can be dropped");
+        assert_eq!(cached_from(lru, FRAMES), before);
+    });
+}
+
+#[test]
+fn upkeep_gives_up_only_what_is_of_use() {
+    of_two_zones(ZoneKind::Normal, ZoneKind::Movable, |frames, lru| {
+        fill(frames, lru, ZoneKind::Normal);
+        let before = cached_from(lru, FRAMES);
+        lru.balance(frames);
+        let normal = zone(frames, ZoneKind::Normal);
+        assert!(normal.free >= normal.marks.high);
+        assert_eq!(cached_from(lru, FRAMES), before);
+    });
+}
+
+#[test]
+fn an_allocation_reclaims_from_far_below_the_watermark() {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(8 * FRAMES))];
+    let cpus = [NodeId::new(0)];
+    let config = Config { min_free: Some(FrameCount::new(FRAMES)), ..Config::new(&ranges, &cpus) };
+    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
+    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false };
+    let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
+    run_on(0);
+    while cache(&frames, &lru, Request::default().watermark(Watermark::Ignore)).is_some() {}
+    lru.alloc_reclaiming(&frames, Request::default()).expect("something can be dropped");
+    assert!(cached_from(&lru, 0) as u64 > 4 * FRAMES, "and not all of it was");
+}
+
+/// The LRU may know of fewer nodes than the allocator has.
+#[test]
+fn a_node_without_frames_to_give_is_refused() {
+    let range = |start, node| {
+        MemoryRange::new(Pfn::new(start), FrameCount::new(FRAMES)).on_node(NodeId::new(node))
+    };
+    let (ranges, cpus) = ([range(0, 0), range(FRAMES, 1)], [NodeId::new(0), NodeId::new(1)]);
+    let config = Config::new(&ranges, &cpus);
+    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
+    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false };
+    let of_one = Config::new(&ranges[..1], &cpus[..1]);
+    let lru = Room::new(TestPlatform, &of_one, &LruSettings::default(), owner);
+    run_on(0);
+    let request = Request::default().node(NodeId::new(1)).only_node();
+    while frames.alloc(request).is_ok() {}
+    assert!(lru.alloc_reclaiming(&frames, request).is_err());
+}
+
+/// The last frame of a zone waits in a batch of another CPU, while others can be dropped.
+#[test]
+fn an_allocation_finds_the_frame_that_a_batch_hides_among_others() {
+    of_two_zones(ZoneKind::Dma32, ZoneKind::Normal, |frames, lru| {
+        let request = Request::default().zone_limit(ZoneKind::Dma32).watermark(Watermark::Ignore);
+        let frame = cache(frames, lru, request).expect("memory is free");
+        while frames.alloc(request).is_ok() {}
+        lru.drain_all();
+        while cache(frames, lru, Request::default()).is_some() {}
+        run_on(1);
+        lru.activate(frame).expect("it is in use");
+        lru.owner().index.lock().unwrap().remove(&frame);
+        lru.put(frame).expect("the index had a reference");
+        run_on(0);
+        assert_eq!(lru.alloc_reclaiming(frames, request), Ok(frame));
+    });
+}
+
+/// The last free frame waits in a batch of another CPU: its user has given it up.
+#[test]
+fn an_allocation_finds_the_frame_that_a_batch_hides() {
+    full(true, |frames, lru| {
+        let request = Request::default().watermark(Watermark::Ignore);
+        run_on(1);
+        lru.drain_all();
+        while let Ok(frame) = frames.alloc(request) {
+            lru.add(frame, GroupId::ROOT, Kind::Anon).expect("it is new");
+            lru.owner().index.lock().unwrap().insert(frame);
+        }
+        lru.drain_all();
+        let frame = *lru.owner().index.lock().unwrap().first().expect("memory is full");
+        lru.activate(frame).expect("it is in use");
+        lru.owner().index.lock().unwrap().remove(&frame);
+        lru.put(frame).expect("the index had a reference");
+        run_on(0);
+        assert_eq!(frames.alloc(request), Err(Error::OutOfMemory), "the batch has it");
+        assert_eq!(lru.alloc_reclaiming(frames, request), Ok(frame));
+    });
+}

@@ -1,0 +1,205 @@
+//! Reclaim gives what can be had, all of it, and whoever panics on the way loses nothing.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
+
+use crate::common::{TestPlatform, run_on};
+use crate::room::Room;
+use crate::shelf::Shelf;
+use freehold::lru::{Claim, GroupId, Kind, Lru, LruSettings, Owner, Reclaimed, Scope, Verdict};
+use freehold::{Config, FrameCount, MemoryRange, NodeId, Pfn};
+
+const ROOT: GroupId = GroupId::ROOT;
+
+fn pfn(number: u64) -> Pfn {
+    Pfn::new(number)
+}
+
+fn count(frames: u64) -> FrameCount {
+    FrameCount::new(frames)
+}
+
+/// 1000 frames and two CPUs.
+fn build<O: Owner>(settings: &LruSettings, owner: O) -> Room<TestPlatform, O> {
+    let ranges = [MemoryRange::new(pfn(0), count(1000))];
+    let cpus = [NodeId::new(0); 2];
+    run_on(0);
+    Room::new(TestPlatform, &Config::new(&ranges, &cpus), settings, owner)
+}
+
+fn lru() -> Room<TestPlatform, Shelf> {
+    build(&LruSettings::default(), Shelf::default())
+}
+
+/// Adds frames to a group, puts them into the owner's index, and drains.
+fn fill(
+    lru: &Room<TestPlatform, Shelf>,
+    frames: impl IntoIterator<Item = u64>,
+    group: GroupId,
+    kind: Kind,
+) {
+    for frame in frames {
+        lru.add(pfn(frame), group, kind).expect("the frame can be added");
+        lru.owner().contents().index.insert(pfn(frame), frame);
+    }
+    lru.drain_all();
+}
+
+fn reclaim<O: Owner>(lru: &Room<TestPlatform, O>, scope: Scope, frames: u64) -> Reclaimed {
+    lru.reclaim(scope, count(frames)).expect("the scope exists")
+}
+
+#[test]
+fn a_group_over_its_new_limit_shrinks_to_it() {
+    for limit in [0, 1, 10, 99] {
+        let lru = lru();
+        let group = lru.create_group(ROOT, None).unwrap();
+        fill(&lru, 0..100, group, Kind::File);
+        lru.set_limit(group, Some(count(limit))).unwrap();
+        let added = lru.add_reclaiming(pfn(500), group, Kind::File);
+        assert_eq!(added.is_ok(), limit > 0, "{limit}: {added:?}");
+        lru.drain_all();
+        let charged = lru.group_stats(group).unwrap().charged.get();
+        assert!((limit - limit / 16..=limit).contains(&charged), "{charged} of {limit}");
+        lru.check();
+    }
+}
+
+#[test]
+fn frames_in_use_do_not_shield_active_ones() {
+    let lru = lru();
+    let group = lru.create_group(ROOT, Some(count(20))).unwrap();
+    fill(&lru, 0..20, group, Kind::File);
+    (0..10).for_each(|frame| lru.get(pfn(frame)).unwrap());
+    (10..20).for_each(|frame| lru.activate(pfn(frame)).unwrap());
+    lru.drain_all();
+    assert_eq!(reclaim(&lru, Scope::Group(group), 10).reclaimed, 10);
+    assert_eq!(lru.owner().take_released(), Vec::from_iter(10..20));
+}
+
+#[test]
+fn all_frames_can_be_had_however_active() {
+    for used in [false, true] {
+        for frames in (1..80).chain([200, 999]) {
+            let lru = lru();
+            fill(&lru, 0..frames, ROOT, Kind::File);
+            (0..frames).for_each(|frame| lru.activate(pfn(frame)).unwrap());
+            lru.drain_all();
+            if used {
+                (0..frames).for_each(|frame| lru.mark_accessed(pfn(frame)).unwrap());
+            }
+            let done = reclaim(&lru, Scope::All, frames);
+            assert_eq!(done.reclaimed, frames, "{done:?}");
+        }
+    }
+}
+
+#[test]
+fn a_frame_in_use_again_and_again_can_be_had_from_the_batch_of_another_cpu() {
+    let lru = lru();
+    run_on(1);
+    lru.add(pfn(0), ROOT, Kind::File).unwrap();
+    lru.owner().contents().index.insert(pfn(0), 0);
+    (0..3).for_each(|_| lru.mark_accessed(pfn(0)).unwrap());
+    run_on(0);
+    assert_eq!(reclaim(&lru, Scope::All, 1).reclaimed, 1);
+}
+
+#[test]
+fn no_swappiness_but_none_keeps_a_kind_out_of_reach() {
+    for swappiness in [0, 1, 100, 199, 200] {
+        let lru = build(&LruSettings { swappiness, ..LruSettings::default() }, Shelf::default());
+        fill(&lru, 0..40, ROOT, Kind::Anon);
+        fill(&lru, 40..80, ROOT, Kind::File);
+        // One of each that nobody can have.
+        lru.get(pfn(0)).unwrap();
+        lru.get(pfn(40)).unwrap();
+        let spare = if swappiness == 0 { 39 } else { 78 };
+        assert_eq!(reclaim(&lru, Scope::All, 100).reclaimed, spare, "{swappiness}");
+    }
+}
+
+/// For as many groups as there are priorities too, or a part of them.
+#[test]
+fn groups_take_turns() {
+    for slots in [7, 12, 13, 14, 26, 39] {
+        let settings = LruSettings { groups: slots, ..LruSettings::default() };
+        let lru = build(&settings, Shelf::default());
+        let groups: Vec<_> = (1..slots).map(|_| lru.create_group(ROOT, None).unwrap()).collect();
+        let home = |frame: u64| groups[frame as usize % groups.len()];
+        (0..groups.len() as u64).for_each(|frame| fill(&lru, [frame], home(frame), Kind::File));
+        let mut turns = vec![0; groups.len()];
+        for _ in 0..2 * slots {
+            assert_eq!(reclaim(&lru, Scope::All, 1).reclaimed, 1);
+            let frame = lru.owner().take_released()[0];
+            turns[frame as usize] += 1;
+            fill(&lru, [frame], home(frame), Kind::File);
+        }
+        // The turn of the root, which has none, goes to the group behind it.
+        assert!(turns.iter().all(|turns| (2..=4).contains(turns)), "{slots}: {turns:?}");
+    }
+}
+
+/// An owner that gives frames back from within `reclaim`, and panics when it is handed the first.
+struct Nervous {
+    cache: OnceLock<&'static Lru<TestPlatform, Nervous>>,
+    panics: AtomicBool,
+    released: Mutex<Vec<Pfn>>,
+}
+
+impl Owner for Nervous {
+    fn reclaim(&self, frame: Pfn) -> Verdict {
+        match frame.get() {
+            8 => {
+                self.cache.get().unwrap().put(frame).unwrap();
+                Verdict::Keep
+            }
+            4..8 => Verdict::Activate,
+            _ => Verdict::Drop,
+        }
+    }
+
+    fn forget(&self, _frame: Pfn, claim: Claim<'_>) {
+        assert!(claim.take(), "nobody else refers to the frames");
+    }
+
+    fn release(&self, frames: &[Pfn]) {
+        self.released.lock().unwrap().extend(frames);
+        if self.panics.swap(false, Relaxed) {
+            panic!("the owner panics, as it is meant to");
+        }
+    }
+}
+
+/// Calls `step` on an LRU of 40 frames whose owner panics when it is handed some back, and checks
+/// that all frames are where they belong: on a list, or with the owner.
+fn panics_in(step: impl Fn(&Room<TestPlatform, Nervous>)) {
+    let (cache, panics, released) = (OnceLock::new(), AtomicBool::new(true), Mutex::default());
+    let owner = Nervous { cache, panics, released };
+    let lru: &'static _ = Box::leak(Box::new(build(&LruSettings::default(), owner)));
+    lru.owner().cache.set(lru).ok().expect("it is set once");
+    (0..40).for_each(|frame| lru.add(pfn(frame), ROOT, Kind::File).unwrap());
+    lru.drain_all();
+    assert!(catch_unwind(AssertUnwindSafe(|| step(lru))).is_err(), "the owner panics");
+    lru.drain_all();
+    let census = lru.check();
+    let released = lru.owner().released.lock().unwrap().len() as u64;
+    assert_eq!((census.used.get() + released, census.unlisted.get()), (40, 0));
+}
+
+#[test]
+fn an_owner_that_panics_when_handed_frames_loses_none() {
+    panics_in(|lru| _ = reclaim(lru, Scope::All, 10));
+    panics_in(|lru| {
+        let frames: Vec<_> = (0..40).map(pfn).collect();
+        _ = lru.put_bulk(&frames);
+    });
+    // The last references are those of a batch.
+    panics_in(|lru| {
+        (0..20).for_each(|frame| lru.activate(pfn(frame)).unwrap());
+        (0..10).for_each(|frame| lru.put(pfn(frame)).unwrap());
+        let _isolated = lru.isolate(pfn(15)).unwrap();
+        lru.drain_all();
+    });
+}

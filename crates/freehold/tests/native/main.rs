@@ -1,0 +1,59 @@
+//! What the library promises, on native storage: all designs, the LRU, and both under stress.
+//!
+//! One program: allocators are generic, so each test program would compile its own copies of them.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[macro_use]
+#[path = "../common/designs.rs"]
+mod designs;
+#[path = "../common/lru_cache.rs"]
+mod lru_cache;
+#[path = "../common/machine.rs"]
+mod machine;
+#[path = "../common/naive.rs"]
+mod naive;
+#[path = "../common/naive_lru.rs"]
+mod naive_lru;
+#[path = "../common/owner.rs"]
+mod owner;
+#[path = "../common/ranges.rs"]
+mod ranges;
+#[path = "../common/lru.rs"]
+mod room;
+#[path = "../common/scattered.rs"]
+mod scattered;
+#[path = "../common/shelf.rs"]
+mod shelf;
+
+mod bad_input;
+mod bulk;
+mod by_type;
+mod compact;
+mod compact_owners;
+mod exhaustive;
+mod fallback;
+mod freehold_design;
+mod lease;
+mod lru;
+mod lru_bad_input;
+mod lru_locks;
+mod lru_model;
+mod lru_pressure;
+mod lru_reclaim;
+mod lru_stress;
+mod model;
+mod numa;
+mod pressure;
+mod range;
+mod range_owners;
+mod stress;
+
+/// What the threads of `lru_cache` are made of.
+mod threads {
+    pub(crate) use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+    pub(crate) use std::sync::{Mutex, MutexGuard};
+    pub(crate) use std::thread::{scope, yield_now};
+
+    pub(crate) use crate::common::run_on;
+}

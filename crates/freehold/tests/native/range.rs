@@ -1,0 +1,331 @@
+//! Contiguous ranges: wherever one could lie, one is found; otherwise nothing changes.
+
+use crate::common::{TestPlatform, run_on};
+use crate::designs::movable_together;
+use crate::owner::{Owner, Random, check_books, settle};
+use crate::ranges::{ask, frames, machine, range, sprinkle, with};
+use freehold::designs::Design;
+use freehold::{Error, Immovable, NodeId, Order, Pfn, Request, ZoneKind};
+
+test_designs!(TestPlatform: [
+    ranges_of_all_sizes_and_alignments_come_from_the_lowest_frames,
+    requests_that_make_no_sense_are_refused,
+    ranges_leave_the_reserves_alone,
+    a_range_lies_where_the_lowest_could,
+    large_blocks_move_out_of_the_way,
+    ranges_are_freed_in_parts_or_at_once_but_not_twice,
+    frames_of_any_blocks_are_freed_side_by_side,
+    ranges_stay_within_a_zone_and_content_goes_to_no_higher_one,
+    gigabytes,
+]);
+
+const PAGEBLOCK: u64 = 512;
+
+fn ranges_of_all_sizes_and_alignments_come_from_the_lowest_frames<D: Design<TestPlatform>>() {
+    const FRAMES: u64 = 8 * PAGEBLOCK;
+    let machine = machine::<D>(FRAMES);
+    for align in (0..=12).map(|order| 1 << order) {
+        for count in [1, 2, 3, 31, 64, 511, 512, 513, 1024, 1500, 2048, 4095, 4096] {
+            // One frame in the way of whatever is not far from the bottom.
+            let stone = machine.alloc_range(ask(1).at(Pfn::new(5)), &Immovable).unwrap();
+            let lowest = if count <= 5 { 0 } else { align.max(6_u64.next_multiple_of(align)) };
+            let request = ask(count).align(frames(align));
+            let got = machine.alloc_range(request, &Immovable);
+            if lowest + count <= FRAMES {
+                assert_eq!(got, Ok(Pfn::new(lowest)), "{count} frames at a multiple of {align}");
+                check_books(&*machine, count + 1);
+                machine.free_range(Pfn::new(lowest), frames(count)).unwrap();
+            } else {
+                let error = if count == FRAMES { Error::OutOfMemory } else { Error::RangeBusy };
+                assert_eq!(got, Err(error), "{count} frames at a multiple of {align}");
+            }
+            machine.free(stone, Order::ZERO).unwrap();
+            settle(&*machine);
+            check_books(&*machine, 0);
+            let zone = machine.zones().next().unwrap();
+            assert_eq!(zone.free_blocks[10], FRAMES / 1024, "everything merges again");
+        }
+    }
+}
+
+fn requests_that_make_no_sense_are_refused<D: Design<TestPlatform>>() {
+    let ranges = [range(0, 2048), range(3072, 1000)];
+    let machine = with::<D>(&ranges, 0);
+    let try_for = |request| machine.alloc_range(request, &Immovable);
+    assert_eq!(try_for(ask(0)), Err(Error::BadRange));
+    for align in [0, 3, 6, 1000, u64::MAX] {
+        assert_eq!(try_for(ask(1).align(frames(align))), Err(Error::BadAlignment));
+    }
+    for count in [2049, 4096, 5000, 1 << 32, u64::MAX] {
+        assert_eq!(try_for(ask(count)), Err(Error::OutOfMemory), "{count}");
+    }
+    assert_eq!(try_for(ask(1).align(frames(1 << 63))), Ok(Pfn::new(0)));
+    assert_eq!(try_for(ask(1).align(frames(1 << 63))), Err(Error::RangeBusy));
+    machine.free_range(Pfn::new(0), frames(1)).unwrap();
+    let at = |pfn| ask(8).align(frames(8)).at(Pfn::new(pfn));
+    assert_eq!(try_for(at(4)), Err(Error::Misaligned));
+    assert_eq!(try_for(at(4096)), Err(Error::OutsideSpan));
+    assert_eq!(try_for(at(1 << 40)), Err(Error::OutsideSpan));
+    assert_eq!(try_for(at(2048)), Err(Error::ForeignFrame));
+    assert_eq!(try_for(ask(9).at(Pfn::new(2040))), Err(Error::ForeignFrame));
+    assert_eq!(try_for(ask(90).at(Pfn::new(4000))), Err(Error::ForeignFrame));
+    assert_eq!(try_for(ask(100).at(Pfn::new(4090))), Err(Error::OutsideSpan));
+    assert_eq!(try_for(ask(1).node(NodeId::new(9))), Err(Error::UnknownNode));
+    assert_eq!(try_for(ask(1).zone_limit(ZoneKind::Dma)), Err(Error::UnknownZone));
+    assert_eq!(try_for(ask(1).node(NodeId::new(1)).only_node()), Err(Error::OutOfMemory));
+    assert_eq!(try_for(at(3072)), Ok(Pfn::new(3072)));
+    assert_eq!(try_for(at(3072)), Err(Error::RangeBusy));
+    check_books(&*machine, 8);
+}
+
+fn ranges_leave_the_reserves_alone<D: Design<TestPlatform>>() {
+    let machine = with::<D>(&[range(0, 8192)], 200);
+    let request = ask(8192 - 200);
+    let pfn = machine.alloc_range(request, &Immovable).expect("just enough");
+    machine.free_range(pfn, frames(8192 - 200)).unwrap();
+    let error = machine.alloc_range(ask(8192 - 199), &Immovable);
+    assert_eq!(error, Err(Error::BelowWatermark));
+    let kept: Vec<_> = (0..4000).map(|_| machine.alloc(Request::default()).unwrap()).collect();
+    assert_eq!(machine.alloc_range(request, &Immovable), Err(Error::OutOfMemory));
+    check_books(&*machine, kept.len() as u64);
+}
+
+/// Whether the content of a place finds too little room outside the pageblocks that it touches.
+fn is_crowded(owner: &Owner, stones: &[u64], span: u64, first: u64, count: u64) -> bool {
+    let mut used: Vec<_> = (0..owner.slots()).filter_map(|slot| owner.block(slot)).collect();
+    let inside = used.iter().filter(|block| (first..first + count).contains(&block.0.get()));
+    let inside = inside.count() as u64;
+    used.extend(stones.iter().map(|&stone| (Pfn::new(stone), Order::ZERO)));
+    let touched =
+        first / PAGEBLOCK * PAGEBLOCK..(first + count).next_multiple_of(PAGEBLOCK).min(span);
+    let elsewhere = used.iter().filter(|block| !touched.contains(&block.0.get())).count() as u64;
+    inside > span - (touched.end - touched.start) - elsewhere
+}
+
+/// A range is found exactly where the lowest one could lie.
+fn finds<D: Design<TestPlatform>>() {
+    const FRAMES: u64 = 5 * PAGEBLOCK - 100;
+    for seed in 0..60 {
+        let random = &mut Random(seed);
+        let machine = with::<D>(&[range(0, FRAMES)], 0);
+        let counts = (random.below(FRAMES as usize / 2), random.below(6));
+        let (owner, mut stones) = sprinkle(&machine, FRAMES, random, counts);
+        let mut held = owner.check();
+        // Frames whose neighbours may be taken for stones.
+        let mut suspects = stones.clone();
+        for _ in 0..6 {
+            let (count, align) = (1 + random.below(1200) as u64, 1 << random.below(9));
+            let fixed = |first: u64| (first..first + count).any(|frame| stones.contains(&frame));
+            let places = || (0..FRAMES).step_by(align as usize);
+            let fits = |first: u64| first + count <= FRAMES;
+            let lowest = places().find(|&first| fits(first) && !fixed(first));
+            let suspected = |first: u64| {
+                let blocks = (0..owner.slots()).filter_map(|slot| owner.block(slot));
+                let together = movable_together(D::NAME);
+                let is_suspect = |frame: u64| {
+                    suspects.iter().any(|suspect| suspect / together == frame / together)
+                };
+                let mut inside =
+                    blocks.filter(|(pfn, _)| (first..first + count).contains(&pfn.get()));
+                together > 1 && inside.any(|(pfn, _)| is_suspect(pfn.get()))
+            };
+            let mut sure = places().filter(|&first| fits(first) && !fixed(first));
+            let sure = sure.find(|&first| !suspected(first));
+            let free = FRAMES - held - stones.len() as u64;
+            let crowded = [lowest, sure]
+                .into_iter()
+                .flatten()
+                .any(|first| is_crowded(&owner, &stones, FRAMES, first, count));
+            let got = machine.alloc_range(ask(count).align(frames(align)), &owner);
+            match (lowest, got) {
+                _ if free < count => assert_eq!(got, Err(Error::OutOfMemory)),
+                (None, got) => assert_eq!(got, Err(Error::RangeBusy)),
+                (Some(_), Err(error)) => {
+                    let full = crowded && error == Error::OutOfMemory;
+                    assert!(full || sure.is_none(), "seed {seed}: {error}");
+                }
+                (Some(lowest), Ok(pfn)) => {
+                    let last = sure.filter(|_| !crowded).unwrap_or(FRAMES);
+                    let places = lowest..=last;
+                    assert!(places.contains(&pfn.get()), "seed {seed}: {pfn} of {places:?}");
+                    assert!(!fixed(pfn.get()) && pfn.get().is_multiple_of(align));
+                    suspects.extend(pfn.get()..pfn.get() + count);
+                    if random.below(2) == 0 {
+                        machine.free_range(pfn, frames(count)).unwrap();
+                    } else {
+                        stones.extend(pfn.get()..pfn.get() + count);
+                    }
+                }
+            }
+            assert_eq!(owner.check(), held, "content has moved at most");
+            let slot = random.below(owner.slots());
+            owner.free(&*machine, slot);
+            held = owner.check();
+            check_books(&*machine, held + stones.len() as u64);
+        }
+        for slot in 0..owner.slots() {
+            owner.free(&*machine, slot);
+        }
+        stones.iter().for_each(|&pfn| machine.free(Pfn::new(pfn), Order::ZERO).unwrap());
+        settle(&*machine);
+        check_books(&*machine, 0);
+        let zone = machine.zones().next().unwrap();
+        assert_eq!(zone.free_blocks, [0, 0, 1, 1, 1, 0, 0, 1, 1, 0, 2], "all is merged");
+    }
+}
+
+fn a_range_lies_where_the_lowest_could<D: Design<TestPlatform>>() {
+    finds::<D>();
+}
+
+/// Blocks of all orders are in the way, some of them reaching beyond the range.
+fn large_blocks_move_out_of_the_way<D: Design<TestPlatform>>() {
+    const FRAMES: u64 = 16 * PAGEBLOCK;
+    for seed in 0..20 {
+        let random = &mut Random(seed);
+        let machine = machine::<D>(FRAMES);
+        let owner = Owner::new(40, FRAMES);
+        for slot in 0..40 {
+            let _full =
+                owner.alloc(&*machine, slot, Request::new(Order::new(random.below(11) as u8)));
+        }
+        for _ in 0..20 {
+            owner.free(&*machine, random.below(40));
+        }
+        let held = owner.check();
+        let (first, count) = (random.below(3000) as u64, 1 + random.below(1500) as u64);
+        let got = machine.alloc_range(ask(count).at(Pfn::new(first)), &owner);
+        assert_eq!(owner.check(), held);
+        match got {
+            Ok(pfn) => {
+                assert_eq!(pfn, Pfn::new(first));
+                check_books(&*machine, held + count);
+                machine.free_range(pfn, frames(count)).unwrap();
+            }
+            // There may be no free block as large as the one in the way.
+            Err(error) => assert!(matches!(error, Error::OutOfMemory), "{error}"),
+        }
+        check_books(&*machine, held);
+        for slot in 0..40 {
+            owner.free(&*machine, slot);
+        }
+        settle(&*machine);
+        assert_eq!(machine.zones().next().unwrap().free_blocks[10], FRAMES / 1024);
+    }
+}
+
+fn ranges_are_freed_in_parts_or_at_once_but_not_twice<D: Design<TestPlatform>>() {
+    let machine = machine::<D>(4096);
+    let take = || machine.alloc_range(ask(2000).at(Pfn::new(7)), &Immovable).unwrap();
+    let first = take();
+    let free = |from: u64, count| machine.free_range(Pfn::new(from), frames(count));
+    assert_eq!(free(7, 0), Err(Error::BadRange));
+    assert_eq!(free(6, 10), Err(Error::DoubleFree), "a free frame before it");
+    assert_eq!(free(2000, 8), Err(Error::DoubleFree), "a free frame behind it");
+    assert_eq!(free(0, 5000), Err(Error::ForeignFrame));
+    assert_eq!(free(1 << 40, 1), Err(Error::ForeignFrame));
+    check_books(&*machine, 2000);
+    // A part that reaches beyond no block, parts of blocks, and blocks by their orders.
+    assert_eq!(free(7, 1), Ok(()));
+    assert_eq!(free(7, 1), Err(Error::DoubleFree));
+    assert_eq!(free(600, 100), Ok(()));
+    assert_eq!(free(599, 102), Err(Error::DoubleFree));
+    check_books(&*machine, 1899);
+    assert_eq!(machine.free(Pfn::new(8), Order::new(3)), Ok(()));
+    assert_eq!(machine.free(Pfn::new(512), Order::new(6)), Ok(()));
+    assert_eq!(free(16, 496), Ok(()));
+    assert_eq!(free(576, 24), Ok(()));
+    assert_eq!(free(700, 1307), Ok(()));
+    check_books(&*machine, 0);
+    settle(&*machine);
+    assert_eq!(machine.zones().next().unwrap().free_blocks[10], 4);
+    take();
+    assert_eq!(free(first.get(), 2000), Ok(()));
+    assert_eq!(free(first.get(), 2000), Err(Error::DoubleFree));
+    check_books(&*machine, 0);
+}
+
+/// `free_range` against a table of frames, over blocks of all orders.
+fn frames_of_any_blocks_are_freed_side_by_side<D: Design<TestPlatform>>() {
+    const FRAMES: u64 = 4 * PAGEBLOCK;
+    for seed in 0..40 {
+        let random = &mut Random(seed);
+        let machine = machine::<D>(FRAMES);
+        let mut used = vec![false; FRAMES as usize];
+        for _ in 0..40 {
+            let order = Order::new(random.below(8) as u8);
+            if let Ok(pfn) = machine.alloc(Request::new(order)) {
+                let first = pfn.get() as usize;
+                used[first..first + (1 << order.get())].fill(true);
+            }
+        }
+        for _ in 0..60 {
+            let first = random.below(FRAMES as usize);
+            let count = 1 + random.below((FRAMES as usize - first).min(90));
+            let part = &mut used[first..first + count];
+            let expected = part.iter().all(|&used| used);
+            let got = machine.free_range(Pfn::new(first as u64), frames(count as u64));
+            assert_eq!(got.is_ok(), expected, "seed {seed}: {count} frames from {first}: {got:?}");
+            if expected {
+                part.fill(false);
+            }
+            check_books(&*machine, used.iter().filter(|&&used| used).count() as u64);
+        }
+    }
+}
+
+fn ranges_stay_within_a_zone_and_content_goes_to_no_higher_one<D: Design<TestPlatform>>() {
+    let ranges = [
+        range(0, 1024).in_zone(ZoneKind::Dma32),
+        range(1024, 1024),
+        range(2048, 1024).in_zone(ZoneKind::Movable),
+        range(3072, 2048).on_node(NodeId::new(1)),
+    ];
+    run_on(0);
+    let machine = with::<D>(&ranges, 0);
+    let get = |request| machine.alloc_range(request, &Immovable);
+    assert_eq!(get(ask(1500)), Ok(Pfn::new(3072)), "only node 1 has so much in one zone");
+    machine.free_range(Pfn::new(3072), frames(1500)).unwrap();
+    assert_eq!(get(ask(1500).only_node()), Err(Error::OutOfMemory));
+    assert_eq!(get(ask(100)), Ok(Pfn::new(1024)), "the least restricted zone first");
+    assert_eq!(get(ask(100).zone_limit(ZoneKind::Dma32)), Ok(Pfn::new(0)));
+    assert_eq!(get(ask(100).node(NodeId::new(1))), Ok(Pfn::new(3072)));
+    assert_eq!(get(ask(100).zone_limit(ZoneKind::Movable)), Ok(Pfn::new(1124)));
+    assert_eq!(get(ask(100).at(Pfn::new(2048))), Err(Error::OutOfMemory), "for movable content");
+    assert_eq!(get(ask(100).at(Pfn::new(1000))), Err(Error::OutOfMemory), "two zones");
+    // Movable content of the lower zone stays there or goes to lower ones.
+    let owner = Owner::new(500, 5120);
+    let request = Request::default().zone_limit(ZoneKind::Dma32);
+    for slot in 0..500 {
+        owner.alloc(&*machine, slot, request).unwrap();
+    }
+    let limit = ask(400).zone_limit(ZoneKind::Dma32);
+    let pfn = machine.alloc_range(limit, &owner).expect("there is room for it");
+    assert!(pfn.get() < 1024 && (0..500).all(|slot| owner.block(slot).unwrap().0 < Pfn::new(1024)));
+    owner.check();
+    check_books(&*machine, 500 + 400 + 400);
+}
+
+/// Two ranges of a GiB each, the content of the first of which gets in the way of the second.
+fn gigabytes<D: Design<TestPlatform>>() {
+    const GIB: u64 = 1 << 18;
+    let machine = machine::<D>(3 * GIB);
+    let request = ask(GIB).align(frames(GIB));
+    let owner = Owner::new(200, 3 * GIB);
+    for slot in 0..200 {
+        let order = Order::new((slot % 11) as u8);
+        owner.alloc(&*machine, slot, Request::new(order)).unwrap();
+    }
+    let held = owner.check();
+    let first = machine.alloc_range(request, &owner).unwrap();
+    let second = machine.alloc_range(request, &owner).unwrap();
+    assert_eq!((first, second), (Pfn::new(0), Pfn::new(GIB)));
+    assert!(machine.events().migrated.get() >= held, "all of it was in the first");
+    assert_eq!(machine.alloc_range(request, &owner), Err(Error::OutOfMemory));
+    assert_eq!(owner.check(), held);
+    check_books(&*machine, held + 2 * GIB);
+    machine.free_range(Pfn::new(GIB), frames(GIB)).unwrap();
+    assert_eq!(machine.free_range(Pfn::new(GIB), frames(GIB)), Err(Error::DoubleFree));
+    check_books(&*machine, held + GIB);
+    assert_eq!(machine.events().ranges, 2);
+}

@@ -1,0 +1,174 @@
+//! Ranges and those whose content is in the way: whatever they do, nothing is lost.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+
+use crate::common::{TestPlatform, run_on};
+use crate::machine::Machine;
+use crate::owner::{Finish, Owner, Picky, Random, check_books, settle};
+use crate::ranges::{CPUS, ask, frames, machine, range, sprinkle, with};
+use freehold::designs::Design;
+use freehold::{Config, Error, FrameCount, MigrateError, Order, Pfn, Request};
+
+test_designs!(TestPlatform: [
+    owners_that_refuse_or_panic_lose_nothing,
+    owners_may_call_the_allocator,
+    memory_may_be_added_beside_a_range_under_way,
+    ranges_are_taken_while_others_allocate_and_free,
+]);
+
+const PAGEBLOCK: u64 = 512;
+
+fn owners_that_refuse_or_panic_lose_nothing<D: Design<TestPlatform>>() {
+    const FRAMES: u64 = 6 * PAGEBLOCK;
+    for every in [1, 2, 5, 100] {
+        let machine = machine::<D>(FRAMES);
+        let counts = (FRAMES as usize / 3, 2);
+        let (owner, stones) = sprinkle(&machine, FRAMES, &mut Random(every), counts);
+        let (held, fixed) = (owner.check(), stones.len() as u64);
+        let calls = Cell::new(0_u64);
+        let refuse = |_: Pfn, _: Pfn, _: Order| {
+            calls.set(calls.get() + 1);
+            if calls.get().is_multiple_of(every) { Err(MigrateError::Failed) } else { Ok(()) }
+        };
+        let before = machine.zones().next();
+        let got = machine.alloc_range(ask(1024), &Picky(&owner, refuse));
+        assert!(got == Err(Error::RangeBusy) || every > 1, "{got:?}");
+        assert_eq!(owner.check(), held);
+        check_books(&*machine, held + fixed + got.map_or(0, |_| 1024));
+        if every == 1 {
+            settle(&*machine);
+            let zone = machine.zones().next();
+            assert_eq!(zone.map(|zone| zone.free), before.map(|zone| zone.free));
+        }
+        let panics = |_: Pfn, _: Pfn, _: Order| {
+            calls.set(calls.get() + 1);
+            assert!(!calls.get().is_multiple_of(37), "enough is enough");
+            Ok(())
+        };
+        let alloc = || machine.alloc_range(ask(700), &Picky(&owner, panics));
+        let more = catch_unwind(AssertUnwindSafe(alloc)).ok().and_then(Result::ok);
+        assert_eq!(owner.check(), held);
+        let ranges = got.map_or(0, |_| 1024) + more.map_or(0, |_| 700);
+        check_books(&*machine, held + fixed + ranges);
+    }
+}
+
+fn owners_may_call_the_allocator<D: Design<TestPlatform>>() {
+    const FRAMES: u64 = 8 * PAGEBLOCK;
+    let machine = machine::<D>(FRAMES);
+    let (owner, _) = sprinkle(&machine, FRAMES, &mut Random(9), (FRAMES as usize / 2, 0));
+    let held = owner.check();
+    let calls = Cell::new(0_u64);
+    let calling = |_: Pfn, _: Pfn, _: Order| {
+        let pfn = machine.alloc(Request::default()).expect("memory is free");
+        assert!(pfn >= Pfn::new(1500), "not in the range");
+        calls.set(calls.get() + 1);
+        if calls.get().is_multiple_of(50)
+            && let Ok(pfn) = machine.alloc_range(ask(10), &owner)
+        {
+            assert!(pfn >= Pfn::new(1500), "another range is under way there");
+            machine.free_range(pfn, frames(10)).unwrap();
+        }
+        machine.free(pfn, Order::ZERO).map_err(|_| MigrateError::Failed)
+    };
+    let request = ask(1500).at(Pfn::new(0));
+    let pfn = machine.alloc_range(request, &Picky(&owner, calling)).expect("content moves");
+    assert_eq!(owner.check(), held);
+    check_books(&*machine, held + 1500);
+    machine.free_range(pfn, frames(1500)).unwrap();
+    check_books(&*machine, held);
+}
+
+fn memory_may_be_added_beside_a_range_under_way<D: Design<TestPlatform>>() {
+    let ranges = [range(0, 700)];
+    let span = Some((Pfn::new(0), frames(4096)));
+    let config = Config { min_free: Some(FrameCount::ZERO), span, ..Config::new(&ranges, &CPUS) };
+    let machine = Machine::<TestPlatform, D>::new(TestPlatform, &config, &D::Settings::default());
+    machine.add_memory(range(2048, 1024)).unwrap();
+    let owner = Owner::new(600, 4096);
+    for slot in 0..600 {
+        owner.alloc(&*machine, slot, Request::default()).unwrap();
+    }
+    let added = Cell::new(false);
+    let adding = |_: Pfn, _: Pfn, _: Order| {
+        if !added.replace(true) {
+            machine.add_memory(range(700, 400)).expect("it is new");
+            let isolated: FrameCount = machine.zones().map(|zone| zone.isolated).sum();
+            assert!(isolated >= frames(1024 - 700), "{isolated}: new memory is isolated as well");
+        }
+        Ok(())
+    };
+    let pfn = machine.alloc_range(ask(650).at(Pfn::new(20)), &Picky(&owner, adding)).unwrap();
+    assert!(added.get());
+    check_books(&*machine, owner.check() + 650);
+    machine.free_range(pfn, frames(650)).unwrap();
+    check_books(&*machine, 600);
+}
+
+/// Threads allocate and free while others take ranges out of their way.
+fn ranges_are_taken_while_others_allocate_and_free<D: Design<TestPlatform>>()
+where
+    Machine<TestPlatform, D>: Sync,
+{
+    const FRAMES: u64 = 12 * PAGEBLOCK;
+    let machine = with::<D>(&[range(0, FRAMES)], 0);
+    let owner = Owner::new(4000, FRAMES);
+    let done = AtomicBool::new(false);
+    let got = thread::scope(|scope| {
+        let finish = Finish(&done);
+        for worker in 0..2_usize {
+            let (machine, owner, done) = (&machine, &owner, &done);
+            scope.spawn(move || {
+                run_on(worker as u32);
+                let random = &mut Random(worker as u64);
+                let mine = worker * 2000..(worker + 1) * 2000;
+                while !done.load(SeqCst) {
+                    let slot = mine.start + random.below(mine.len());
+                    if owner.block(slot).is_some() {
+                        owner.free(&**machine, slot);
+                    } else {
+                        let order = Order::new([0, 0, 0, 1, 3][random.below(5)]);
+                        let _full = owner.alloc(&**machine, slot, Request::new(order));
+                    }
+                }
+            });
+        }
+        let ranger = |seed: u64| {
+            let (machine, owner) = (&machine, &owner);
+            move || {
+                let random = &mut Random(seed);
+                let (mut ranges, mut got) = (Vec::new(), 0);
+                for _ in 0..1000 {
+                    let count = 1 + random.below(900) as u64;
+                    if let Ok(pfn) = machine.alloc_range(ask(count), owner) {
+                        ranges.push((pfn, frames(count)));
+                        got += 1;
+                    }
+                    if ranges.len() > 2 {
+                        let (pfn, count) = ranges.swap_remove(random.below(3));
+                        machine.free_range(pfn, count).expect("it is held");
+                    }
+                }
+                for (pfn, count) in ranges {
+                    machine.free_range(pfn, count).expect("it is held");
+                }
+                got
+            }
+        };
+        scope.spawn(|| {
+            while !done.load(SeqCst) {
+                machine.compact(&owner);
+                thread::yield_now();
+            }
+        });
+        let rangers = [scope.spawn(ranger(100)), scope.spawn(ranger(200))];
+        let got: usize = rangers.into_iter().map(|ranger| ranger.join().unwrap()).sum();
+        drop(finish);
+        got
+    });
+    assert!(got > 10, "{got} of 2000 ranges were found");
+    check_books(&*machine, owner.check());
+}

@@ -1,0 +1,443 @@
+//! Many threads on few CPUs, all calls at once: no frame is ever in two hands, and in the end
+//! everything is whole again.
+//!
+//! The seed of a run is printed when it fails; `FREEHOLD_SEED` makes the threads take the same
+//! decisions again, though the scheduler may not.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, mpsc};
+use std::thread;
+
+use crate::common::{TestPlatform, run_on};
+use crate::designs::{fixed, variants};
+use crate::machine::Machine;
+use crate::naive::Naive;
+use freehold::designs::Design;
+use freehold::{
+    Config, CpuId, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
+    Watermark, ZoneKind,
+};
+
+const SPAN: u64 = 10_240;
+const CPUS: [NodeId; 3] = [NodeId::new(0), NodeId::new(1), NodeId::new(0)];
+
+/// SplitMix64: small, and good enough to make decisions with.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}
+
+/// Prints the seed if the test panics.
+struct Seed(u64);
+
+impl Seed {
+    fn new() -> Self {
+        match std::env::var("FREEHOLD_SEED") {
+            Ok(seed) => Seed(seed.parse().expect("FREEHOLD_SEED is a number")),
+            Err(_) => Seed(RandomState::new().build_hasher().finish()),
+        }
+    }
+
+    fn random(&self, stream: u64) -> Random {
+        Random(self.0 ^ stream.wrapping_mul(0xd6e8_feb8_6659_fd93))
+    }
+}
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("to replay the decisions of this run: FREEHOLD_SEED={}", self.0);
+        }
+    }
+}
+
+fn range(start: u64, end: u64) -> MemoryRange {
+    MemoryRange::new(Pfn::new(start), FrameCount::new(end - start))
+}
+
+/// The memory of node 0 ends within a pageblock.
+fn ranges() -> [MemoryRange; 3] {
+    [
+        range(0, 1024).in_zone(ZoneKind::Dma32),
+        range(1024, 4400),
+        range(5120, 9000).on_node(NodeId::new(1)),
+    ]
+}
+
+/// What is added while the others run: the rest of a pageblock that is in use already, and more
+/// memory of the other node, piece by piece.
+fn additions() -> impl Iterator<Item = MemoryRange> {
+    let rest = (4400..4608).step_by(16).map(|start| range(start, start + 16));
+    let more = (9000..SPAN).step_by(40).map(|start| range(start, start + 40));
+    rest.chain(more.map(|range| range.on_node(NodeId::new(1))))
+}
+
+/// A machine, and who holds which frame as the threads see it.
+struct Shared<D: Design<TestPlatform> + Sync> {
+    machine: Machine<TestPlatform, D>,
+    /// One bit for each frame that a thread holds.
+    held: Vec<AtomicU64>,
+    /// Blocks on their way from one thread to another.
+    handed_over: Mutex<Vec<(Pfn, Order)>>,
+    allocated: AtomicU64,
+    freed: AtomicU64,
+}
+
+impl<D: Design<TestPlatform> + Sync> Shared<D> {
+    fn new(settings: &D::Settings) -> Self {
+        let ranges = ranges();
+        let config = Config {
+            span: Some((Pfn::new(0), FrameCount::new(SPAN))),
+            min_free: Some(FrameCount::new(200)),
+            ..Config::new(&ranges, &CPUS)
+        };
+        Shared {
+            machine: Machine::new(TestPlatform, &config, settings),
+            held: (0..SPAN.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            handed_over: Mutex::default(),
+            allocated: AtomicU64::new(0),
+            freed: AtomicU64::new(0),
+        }
+    }
+
+    /// Notes that a thread took or gave up a block, frame by frame.
+    fn mark(&self, block: Pfn, order: Order, holds: bool) {
+        for pfn in block.get()..block.offset(order.frames()).get() {
+            let (word, bit) = (&self.held[(pfn / 64) as usize], 1 << (pfn % 64));
+            let before =
+                if holds { word.fetch_or(bit, SeqCst) } else { word.fetch_and(!bit, SeqCst) };
+            assert_eq!(before & bit == 0, holds, "frame {pfn} is in two hands");
+        }
+        let count = if holds { &self.allocated } else { &self.freed };
+        count.fetch_add(order.frames().get(), SeqCst);
+    }
+
+    fn free(&self, block: Pfn, order: Order) {
+        self.mark(block, order, false);
+        self.machine.free(block, order).expect("the block is held");
+    }
+}
+
+/// One thread's part.
+struct Worker<'a, D: Design<TestPlatform> + Sync> {
+    shared: &'a Shared<D>,
+    random: Random,
+    held: Vec<(Pfn, Order)>,
+}
+
+impl<D: Design<TestPlatform> + Sync> Worker<'_, D> {
+    fn request(&mut self) -> Request {
+        let order = match self.random.below(20) {
+            0..=12 => 0,
+            13..=17 => 1 + self.random.below(3),
+            18 => 4 + self.random.below(5),
+            _ => 9 + self.random.below(2),
+        };
+        let request = Request::new(Order::new(order as u8))
+            .migratetype(MigrateType::ALL[self.random.below(3)]);
+        match self.random.below(8) {
+            0 => request.node(NodeId::new(self.random.below(2) as u16)),
+            1 => request.watermark(Watermark::Ignore),
+            2 => request.zone_limit(ZoneKind::Dma32),
+            _ => request,
+        }
+    }
+
+    fn take(&mut self, block: Pfn, order: Order) {
+        self.shared.mark(block, order, true);
+        self.held.push((block, order));
+    }
+
+    fn alloc(&mut self) {
+        let request = self.request();
+        match self.shared.machine.alloc(request) {
+            Ok(block) => self.take(block, request.order()),
+            Err(Error::OutOfMemory | Error::BelowWatermark) => self.free_many(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn alloc_many(&mut self) {
+        let (request, mut out) = (self.request(), [Pfn::default(); 100]);
+        let wanted = (self.random.below(out.len()) >> request.order().get()) + 1;
+        let got = self.shared.machine.alloc_bulk(request, &mut out[..wanted]);
+        for &block in &out[..got.expect("the request makes sense")] {
+            self.take(block, request.order());
+        }
+    }
+
+    fn pick(&mut self) -> Option<(Pfn, Order)> {
+        let len = self.held.len();
+        (len > 0).then(|| self.held.swap_remove(self.random.below(len)))
+    }
+
+    fn free(&mut self) {
+        if let Some((block, order)) = self.pick() {
+            self.shared.free(block, order);
+        }
+    }
+
+    /// Frees one frame of a block; the rest is held on in pieces.
+    fn free_part(&mut self) {
+        let Some((mut block, order)) = self.pick() else { return };
+        let part = block.offset(FrameCount::new(self.random.next() % order.frames().get()));
+        for half in (0..order.get()).rev().map(Order::new) {
+            let upper = block.offset(half.frames());
+            let (with_part, rest) = if part >= upper { (upper, block) } else { (block, upper) };
+            self.held.push((rest, half));
+            block = with_part;
+        }
+        self.shared.free(part, Order::ZERO);
+    }
+
+    fn free_many(&mut self) {
+        let Some((first, order)) = self.pick() else { return };
+        let mut blocks = vec![first];
+        self.held.retain(|&(block, of)| {
+            let goes = of == order && blocks.len() < 150;
+            if goes {
+                blocks.push(block);
+            }
+            !goes
+        });
+        for &block in &blocks {
+            self.shared.mark(block, order, false);
+        }
+        self.shared.machine.free_bulk(&blocks, order).expect("the blocks are held");
+    }
+
+    fn hand_over(&mut self) {
+        if let Some(block) = self.pick() {
+            self.shared.handed_over.lock().expect("nobody has panicked").push(block);
+        }
+    }
+
+    fn take_over(&mut self) {
+        let block = self.shared.handed_over.lock().expect("nobody has panicked").pop();
+        self.held.extend(block);
+    }
+
+    fn run(mut self, calls: usize) {
+        for _ in 0..calls {
+            match self.random.below(100) {
+                0..=39 => self.alloc(),
+                40..=41 => self.alloc_many(),
+                42..=74 => self.free(),
+                75..=79 => self.free_part(),
+                80..=82 => self.free_many(),
+                83..=88 => self.hand_over(),
+                89..=94 => self.take_over(),
+                95..=98 => run_on(self.random.below(CPUS.len() + 1) as u32),
+                _ => {
+                    // Never handed out, whatever goes on.
+                    let refused = self.shared.machine.free(Pfn::new(SPAN + 1), Order::ZERO);
+                    assert_eq!(refused, Err(Error::ForeignFrame));
+                }
+            }
+            if self.held.len() > 800 {
+                self.free_many();
+            }
+        }
+        while let Some((block, order)) = self.pick() {
+            self.shared.free(block, order);
+        }
+    }
+}
+
+/// Looks at the books and disturbs the CPUs until `done`.
+fn observe<D: Design<TestPlatform> + Sync>(
+    shared: &Shared<D>,
+    mut random: Random,
+    done: &AtomicBool,
+) {
+    while !done.load(SeqCst) {
+        let machine = &shared.machine;
+        let cpu = CpuId::new(random.below(CPUS.len()) as u32);
+        match random.below(6) {
+            0 => machine.drain_all(),
+            1 => machine.drain(cpu).expect("the CPU exists"),
+            2 => machine.tick(cpu).expect("the CPU exists"),
+            3 => assert_eq!(machine.zones().count(), 3),
+            4 => assert!(machine.events().freed.get() <= shared.freed.load(SeqCst)),
+            _ => {
+                let census = machine.validate().unwrap_or_else(|violation| panic!("{violation}"));
+                let places = census.free + census.per_cpu + census.allocated;
+                assert_eq!(places, census.managed);
+            }
+        }
+        thread::yield_now();
+    }
+}
+
+/// Checks that nothing is held and everything, additions included, is free and merged.
+fn check_whole<D: Design<TestPlatform> + Sync>(
+    shared: &Shared<D>,
+    additions: impl Iterator<Item = MemoryRange>,
+) {
+    let machine = &shared.machine;
+    machine.drain_all();
+    let census = machine.validate().unwrap_or_else(|violation| panic!("{violation}"));
+    assert_eq!(census.allocated, FrameCount::ZERO);
+    let ranges: Vec<_> = ranges().into_iter().chain(additions).collect();
+    let model = Naive::new(&Config::new(&ranges, &CPUS));
+    assert!(machine.zones().all(|zone| zone.free == zone.managed));
+    model.check_merged(machine);
+    let (events, freed) = (machine.events(), shared.freed.load(SeqCst));
+    assert_eq!(events.allocated.get(), shared.allocated.load(SeqCst));
+    assert_eq!((events.freed.get(), events.allocated.get()), (freed, freed));
+}
+
+/// Lets so many threads work on a machine with each of the settings that only the design has, as
+/// `lists` completes them.
+fn stress<D: Design<TestPlatform> + Sync>(
+    threads: u64,
+    lists: impl Fn(&D::Settings) -> D::Settings,
+    calls: usize,
+) {
+    for own in variants() {
+        stress_one::<D>(threads, &lists(&own), calls);
+    }
+}
+
+fn stress_one<D: Design<TestPlatform> + Sync>(threads: u64, settings: &D::Settings, calls: usize) {
+    let seed = Seed::new();
+    let shared = Shared::<D>::new(settings);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| observe(&shared, seed.random(threads), &done));
+        scope.spawn(|| {
+            for (nth, range) in additions().enumerate() {
+                // All through the run, as far as the workers get.
+                while shared.allocated.load(SeqCst) < nth as u64 * 20_000 && !done.load(SeqCst) {
+                    thread::yield_now();
+                }
+                shared.machine.add_memory(range).expect("the memory is new");
+            }
+        });
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let (shared, random) = (&shared, seed.random(thread));
+                scope.spawn(move || {
+                    run_on(thread as u32);
+                    Worker { shared, random, held: vec![] }.run(calls);
+                })
+            })
+            .collect();
+        let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        // The observer must end even if a worker did not do well.
+        done.store(true, SeqCst);
+        assert!(results.iter().all(Result::is_ok), "a worker has panicked");
+    });
+    for (block, order) in shared.handed_over.lock().expect("nobody has panicked").drain(..) {
+        shared.free(block, order);
+    }
+    check_whole(&shared, additions());
+}
+
+fn two_threads<D: Design<TestPlatform> + Sync>() {
+    stress::<D>(2, |own| fixed(own, 31, 186), 500_000);
+}
+
+fn three_threads_with_the_shortest_lists<D: Design<TestPlatform> + Sync>() {
+    stress::<D>(3, |own| fixed(own, 1, 1), 200_000);
+}
+
+fn three_threads_with_tuned_lists<D: Design<TestPlatform> + Sync>() {
+    stress::<D>(3, D::Settings::clone, 300_000);
+}
+
+fn three_threads_with_lists_that_hold_a_pageblock<D: Design<TestPlatform> + Sync>() {
+    stress::<D>(3, |own| fixed(own, 64, 1024), 200_000);
+}
+
+fn more_threads_than_cpus<D: Design<TestPlatform> + Sync>() {
+    stress::<D>(4, D::Settings::clone, 200_000);
+}
+
+fn of_two_racing_frees_exactly_one_succeeds<D: Design<TestPlatform> + Sync>() {
+    const ROUNDS: usize = 5_000;
+    let seed = Seed::new();
+    let shared = Shared::<D>::new(&fixed(&D::Settings::default(), 4, 16));
+    let mut random = seed.random(0);
+    // If one side panics, the other finds the channel closed, rather than wait for ever.
+    let (to_free, racing) = mpsc::channel::<(Pfn, Order)>();
+    let (answer, freed) = mpsc::channel();
+    let ready = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // One thread frees the whole block, the other a part of it, often the same whole.
+        let (machine, ready) = (&shared.machine, &ready);
+        scope.spawn(move || {
+            run_on(1);
+            for (part, order) in racing {
+                ready.store(true, SeqCst);
+                let freed = machine.free(part, order).map_or(0, |()| order.frames().get());
+                answer.send(freed).expect("the other thread waits");
+            }
+        });
+        // Closed when this is left, also by a panic.
+        let to_free = to_free;
+        let mut late = 0;
+        run_on(0);
+        for _ in 0..ROUNDS {
+            let order = Order::new(random.below(5) as u8);
+            let part = match random.below(3) {
+                0 => Order::new(random.below(usize::from(order.get()) + 1) as u8),
+                _ => order,
+            };
+            let block = shared.machine.alloc(Request::new(order)).expect("memory is free");
+            let parts = 1 << (order.get() - part.get());
+            let at = (random.next() % parts) << part.get();
+            to_free.send((block.offset(FrameCount::new(at)), part)).expect("the other waits");
+            // The two set out at the same time.
+            while !ready.swap(false, SeqCst) {
+                thread::yield_now();
+            }
+            let whole = shared.machine.free(block, order);
+            match (whole, freed.recv().expect("the other thread answers")) {
+                (Ok(()), 0) => {}
+                // Two frees of a single frame may both pass, if that is found and counted.
+                (Ok(()), 1) if part == Order::ZERO => {
+                    shared.machine.drain_all();
+                    late += 1;
+                    assert_eq!(shared.machine.events().double_frees_late.get(), late);
+                }
+                (Err(Error::DoubleFree | Error::WrongOrder), frames) if frames > 0 => {
+                    assert_eq!(frames, part.frames().get());
+                    // What the part has left over is still ours, frame by frame.
+                    for pfn in
+                        (0..order.frames().get()).filter(|pfn| !(at..at + frames).contains(pfn))
+                    {
+                        let pfn = block.offset(FrameCount::new(pfn));
+                        shared.machine.free(pfn, Order::ZERO).expect("the rest is held");
+                    }
+                }
+                outcome => panic!("{outcome:?} for {order} and a part of {part}"),
+            }
+        }
+    });
+    shared.machine.drain_all();
+    let census = shared.machine.validate().unwrap_or_else(|violation| panic!("{violation}"));
+    assert_eq!((census.allocated, census.free), (FrameCount::ZERO, census.managed));
+}
+
+test_designs!(TestPlatform: [
+    two_threads,
+    three_threads_with_the_shortest_lists,
+    three_threads_with_tuned_lists,
+    three_threads_with_lists_that_hold_a_pageblock,
+    more_threads_than_cpus,
+    of_two_racing_frees_exactly_one_succeeds,
+]);
