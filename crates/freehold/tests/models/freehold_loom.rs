@@ -404,11 +404,14 @@ fn low_with_a_reserve() -> (Arc<Frames<Sound>>, Pfn) {
     let machine = build_of::<Sound>(&[range(0, 32 * BLOCK)], 2, 2 * BLOCK);
     run_on(0);
     let take = |order| machine.alloc(Request::new(Order::new(order))).expect("memory is free");
-    [13, 12, 10, 9].map(take);
+    for order in [13, 12, 10, 9] {
+        take(order);
+    }
     let [a, b, c] = [9, 9, 9].map(take);
     // The zone is low now, so the first one comes to the pool.
     let put = |block| machine.free(block, Order::PAGEBLOCK).expect("it is held");
-    [a, b].map(put);
+    put(a);
+    put(b);
     let kept = machine.validate().expect("the books are in order").per_cpu;
     assert_eq!(kept, FrameCount::new(BLOCK), "one is in reserve");
     run_on(1);
