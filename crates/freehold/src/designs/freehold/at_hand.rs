@@ -113,6 +113,15 @@ impl<P: Platform> Freehold<P> {
             && home.best(&request).index() < self.zones.len()
             && home.try_lock()
         {
+            if request.order() == Order::PAGEBLOCK {
+                let slot = self.slot_of(home, cpu, home.best(&request));
+                if let Some(frame) = self.take_spare(&slot, &request) {
+                    slot.note_alloc(Order::PAGEBLOCK.frames().get());
+                    home.unlock();
+                    platform.unpin();
+                    return Some(self.blocks.pfn_of(frame));
+                }
+            }
             if let Some(pfn) = self.take_of_slot(platform, home, cpu, request) {
                 return Some(pfn);
             }

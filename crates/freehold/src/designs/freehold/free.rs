@@ -62,7 +62,7 @@ impl<P: Platform> Freehold<P> {
                 // The state before the marks: those of a pageblock in use frame by frame say what
                 // they mean, and while a frame of it is held, it stays in use so. All are looked at
                 // before the lock is taken, so that the caches fetch them at the same time.
-                if spot.is_single_in_use() && home.try_lock() {
+                if spot.is_single_in_use(spot.remote()) && home.try_lock() {
                     freed = spot.state() == state && spot.try_free_here(state, spot.mask(0));
                     home.unlock();
                 }
@@ -79,7 +79,7 @@ impl<P: Platform> Freehold<P> {
     #[inline(always)]
     fn free_remotely_at_hand(&self, context: Context<'_, P>, spot: &Spot<'_, P>) -> bool {
         let (remote, mask) = (spot.remote(), spot.mask(0));
-        if !spot.is_single_in_use() || !spot.try_free_remotely(remote, mask) {
+        if !spot.is_single_in_use(remote) || !spot.try_free_remotely(remote, mask) {
             return false;
         }
         // The step first, then the look: see `hold`.

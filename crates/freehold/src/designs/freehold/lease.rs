@@ -200,7 +200,7 @@ impl<P: Platform> Lease<'_, P> {
         {
             let state = spot.state();
             if state.is_listed_of(self.cpu)
-                && spot.is_single_in_use()
+                && spot.is_single_in_use(spot.remote())
                 && spot.try_free_here(state, spot.mask(0))
             {
                 return Ok(());
@@ -224,7 +224,9 @@ impl<P: Platform> Lease<'_, P> {
             }
             if state.is_split_of(self.cpu) {
                 let claimed = match order {
-                    Order::ZERO => spot.is_single_in_use().then(|| (state, spot.mask(0))),
+                    Order::ZERO => {
+                        spot.is_single_in_use(spot.remote()).then(|| (state, spot.mask(0)))
+                    }
                     _ => design.claim_in_word(&spot, pfn, order),
                 };
                 if let Some((state, mask)) = claimed {

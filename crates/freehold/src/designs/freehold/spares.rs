@@ -143,9 +143,8 @@ impl<P: Platform> Freehold<P> {
             && slot.push_spare(spot.block())
     }
 
-    /// Frees a pageblock that was handed out by itself, in the common case: the reserve of the
-    /// running CPU has some, and room for it. Says whether that was so; if not, nothing has
-    /// changed.
+    /// Frees a pageblock that was handed out by itself, in the common case: into the reserve of the
+    /// running CPU. Says whether that was so; if not, nothing has changed.
     #[inline(never)]
     pub(super) fn free_pageblock_at_hand(&self, context: Context<'_, P>, pfn: Pfn) -> bool {
         let Some(spot) = self.blocks.spot_of(pfn) else { return false };
@@ -153,16 +152,22 @@ impl<P: Platform> Freehold<P> {
         if !state.is_lone_pageblock() || !spot.frame().is_multiple_of(FRAMES) {
             return false;
         }
-        let cpu = context.platform.pin().index();
-        let mut freed = false;
+        let (platform, zone) = (context.platform, spot.zone());
+        let cpu = platform.pin().index();
         if let Some(home) = self.homes.try_get(cpu)
             && home.try_lock()
         {
-            freed = self.try_stash(self.slot_of(home, cpu, spot.zone()), cpu, &spot, state);
+            if !self.try_stash(self.slot_of(home, cpu, zone), cpu, &spot, state) {
+                // Unlocks and unpins.
+                let guard = self.guard_of(platform, home, cpu, zone);
+                return self.stash(&guard, spot.block()) == Ok(true);
+            }
             home.unlock();
+            platform.unpin();
+            return true;
         }
-        context.platform.unpin();
-        freed
+        platform.unpin();
+        false
     }
 
     /// Frees a pageblock that was handed out by itself into the reserve of the running CPU's slot,
@@ -181,6 +186,7 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// As `free_into_reserve`, into that of a slot.
+    #[inline(never)]
     pub(super) fn stash(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) -> Result<bool, Error> {
         let (zone, count) = (self.zone(guard.zone), guard.slot.spare_count());
         // A reserve that has some has not been drained, so the zone is not low.

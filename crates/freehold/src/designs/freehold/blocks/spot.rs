@@ -141,12 +141,12 @@ impl<P: Platform> Spot<'_, P> {
     }
 
     /// Whether the frame is an allocation of its own, and not free as far as can be seen: a hint
-    /// to all but the holder.
+    /// to all but the holder. What was freed remotely has been looked at before: see
+    /// [`Blocks::free_or_remote`].
     #[inline(always)]
-    pub(in super::super) fn is_single_in_use(&self) -> bool {
+    pub(in super::super) fn is_single_in_use(&self, remote: u64) -> bool {
         let tails = self.tails();
-        // What was freed remotely before what is free: see `Blocks::free_or_remote`.
-        let not_so = tails | tails >> 1 | self.remote() | self.free();
+        let not_so = tails | tails >> 1 | remote | self.free();
         not_so >> (self.frame % WORD_FRAMES) & 1 == 0
     }
 
