@@ -34,6 +34,7 @@ mod compact_owners;
 mod exhaustive;
 mod fallback;
 mod freehold_design;
+mod freehold_paths;
 mod lease;
 mod lru;
 mod lru_bad_input;

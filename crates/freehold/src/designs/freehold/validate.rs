@@ -114,8 +114,12 @@ impl<P: Platform> Freehold<P> {
         let in_pool = self.forest.contains(zone.pool(), self.bit(block));
         let in_tree = |of| self.forest.contains(zone.partial(of), self.bit(block));
         let in_trees = MigrateType::ALL.into_iter().filter(|&of| in_tree(of)).count();
-        let tails_unmarked =
-            || block.words().all(|word| self.blocks.free(word) & self.blocks.tails(word) == 0);
+        let tails_unmarked = || {
+            block.words().all(|word| {
+                let free = self.blocks.free_or_remote(word) & !self.blocks.holes(word);
+                free & self.blocks.tails(word) == 0 && self.blocks.ends_or_fills(word)
+            })
+        };
         match (state.used_for(), state.holder()) {
             (Use::Absent, _) => Some(Rule::ZoneOfBlock),
             (Use::Whole, Holder::Nobody) if !in_pool => Some(Rule::KeptBeside),

@@ -64,6 +64,14 @@ impl<P: Platform> Blocks<P> {
         Ok(())
     }
 
+    /// Whether what goes on behind a word has all of it, as it must.
+    pub(in super::super) fn ends_or_fills(&self, word: usize) -> bool {
+        let behind = word + 1;
+        let goes_on =
+            !behind.is_multiple_of(WORDS) && self.tails(behind) & !self.holes(behind) & 1 == 1;
+        !goes_on || self.tails(word) & !self.holes(word) | 1 == !0
+    }
+
     /// Has an allocation begin behind a word, if none does there. Some frames of the word have just
     /// been claimed.
     pub(in super::super) fn begin_behind(&self, word: usize) {

@@ -1,0 +1,187 @@
+//! The fast paths of the design `freehold`: what a slot keeps at hand, and that the quick ways come
+//! to the same as the slow ones.
+
+use std::collections::HashSet;
+
+use crate::common::{TestPlatform, run_on};
+use crate::machine::Machine;
+use freehold::designs::Freehold;
+use freehold::{
+    BulkFreeError, Config, CpuId, Error, Events, FrameCount, MemoryRange, NodeId, Order, Pfn,
+    Request,
+};
+
+type Frames = Machine<TestPlatform, Freehold<TestPlatform>>;
+
+const PAGEBLOCK: u64 = 512;
+
+/// So many pageblocks, without watermarks.
+fn machine(pageblocks: u64, cpus: usize) -> Frames {
+    run_on(0);
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(pageblocks * PAGEBLOCK))];
+    let cpus = vec![NodeId::new(0); cpus];
+    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
+    Machine::new(TestPlatform, &config, &Default::default())
+}
+
+fn kept(frames: &Frames) -> u64 {
+    frames.validate().expect("the books are right").per_cpu.get()
+}
+
+fn check_whole(frames: &Frames) {
+    frames.drain_all();
+    assert_eq!(kept(frames), 0);
+    assert!(frames.zones().all(|zone| zone.free == zone.managed));
+}
+
+/// How many pageblocks came to slots and left them.
+fn moves(events: Events) -> (u64, u64) {
+    (events.refills, events.drains)
+}
+
+#[test]
+fn a_block_that_comes_and_goes_moves_no_pageblock() {
+    for order in (0..=8).map(Order::new) {
+        let frames = machine(64, 1);
+        let pair = || {
+            let pfn = frames.alloc(Request::new(order)).expect("memory is free");
+            frames.free(pfn, order).expect("it is held");
+        };
+        pair();
+        let before = moves(frames.events());
+        (0..100).for_each(|_| pair());
+        assert_eq!(moves(frames.events()), before, "{order}");
+        assert_eq!(kept(&frames), PAGEBLOCK, "{order}: one pageblock serves all");
+        check_whole(&frames);
+    }
+}
+
+#[test]
+fn larger_blocks_and_single_frames_have_a_pageblock_each() {
+    let frames = machine(64, 1);
+    let singles: Vec<_> = (0..64).map(|_| frames.alloc(Request::default()).unwrap()).collect();
+    let runs: Vec<_> =
+        (0..32).map(|_| frames.alloc(Request::new(Order::new(3))).unwrap()).collect();
+    let of = |pfn: &Pfn| pfn.get() / PAGEBLOCK;
+    let [of_singles, of_runs] =
+        [&singles, &runs].map(|all| all.iter().map(of).collect::<HashSet<_>>());
+    assert_eq!((of_singles.len(), of_runs.len()), (1, 1));
+    assert!(of_singles.is_disjoint(&of_runs));
+    // Where pageblocks are few, both come out of one.
+    let frames = machine(16, 1);
+    let single = frames.alloc(Request::default()).unwrap();
+    let run = frames.alloc(Request::new(Order::new(3))).unwrap();
+    assert_eq!(of(&single), of(&run));
+}
+
+#[test]
+fn single_frames_come_out_of_what_larger_blocks_left() {
+    let frames = machine(32, 1);
+    let run = frames.alloc(Request::new(Order::new(3))).unwrap();
+    let mut all: Vec<_> = std::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
+    assert_eq!(all.len() as u64, 32 * PAGEBLOCK - 8);
+    all.drain(..).for_each(|pfn| frames.free(pfn, Order::ZERO).unwrap());
+    frames.free(run, Order::new(3)).unwrap();
+    check_whole(&frames);
+}
+
+#[test]
+fn a_reserve_and_the_pool_exchange_several_pageblocks_at_once() {
+    // An eighth of 64 for 2 CPUs: a reserve of 4, filled and emptied by 2.
+    let frames = machine(64, 2);
+    let huge = Request::new(Order::PAGEBLOCK);
+    let held: Vec<_> = (0..8).map(|_| frames.alloc(huge).unwrap()).collect();
+    assert_eq!(moves(frames.events()), (4, 0));
+    let is_next_to = |pair: &[Pfn]| pair[0].get() + PAGEBLOCK == pair[1].get();
+    assert!(held.chunks(2).all(is_next_to), "neighbours come together: {held:?}");
+    assert_eq!(kept(&frames), 0);
+    for (nth, &pfn) in (1..).zip(&held) {
+        frames.free(pfn, Order::PAGEBLOCK).unwrap();
+        assert_eq!(frames.free(pfn, Order::PAGEBLOCK), Err(Error::DoubleFree));
+        let in_reserve = [1, 2, 3, 4, 3, 4, 3, 4][nth - 1];
+        assert_eq!(kept(&frames), in_reserve * PAGEBLOCK, "after {nth}");
+    }
+    check_whole(&frames);
+    // Another CPU gets what the reserve of this one has.
+    (0..8).for_each(|_| {
+        frames.alloc(huge).unwrap();
+    });
+    frames.free(held[0], Order::PAGEBLOCK).expect("it is held again");
+    run_on(1);
+    let rest = std::iter::from_fn(|| frames.alloc(huge).ok()).count();
+    assert_eq!(rest, 64 - 8 + 1);
+}
+
+#[test]
+fn a_pageblock_with_a_frame_that_is_freed_twice_stays_out_of_the_reserve() {
+    let frames = machine(64, 1);
+    let pfn = frames.alloc(Request::new(Order::PAGEBLOCK)).unwrap();
+    frames.free(pfn, Order::ZERO).expect("part of it may be freed");
+    assert_eq!(frames.free(pfn, Order::PAGEBLOCK), Err(Error::DoubleFree));
+    for frame in 1..PAGEBLOCK {
+        frames.free(pfn.offset(FrameCount::new(frame)), Order::ZERO).unwrap();
+    }
+    check_whole(&frames);
+}
+
+/// What is left of a block of more than a word when part of a word has been freed begins anew
+/// behind the word: only so is a look at one word enough.
+#[test]
+fn blocks_that_go_on_behind_a_word_are_freed_in_any_parts() {
+    for order in [7, 8].map(Order::new) {
+        for first in [0, 1, 62, 63, 64, 65, 127] {
+            let frames = machine(16, 1);
+            let block = frames.alloc(Request::new(order)).unwrap();
+            let at = |frame: u64| block.offset(FrameCount::new(frame));
+            frames.free(at(first), Order::ZERO).unwrap();
+            frames.validate().expect("the marks are right");
+            assert!(frames.free(block, order).is_err(), "part of it is free");
+            // The other one of each pair that is left, then all larger blocks around it.
+            let (mut around, mut size) = (first, 1);
+            while size < order.frames().get() {
+                let other = around ^ size;
+                frames.free(at(other), Order::new(size.ilog2() as u8)).unwrap();
+                assert_eq!(frames.free(at(other), Order::ZERO), Err(Error::DoubleFree));
+                frames.validate().expect("the marks are right");
+                around &= !size;
+                size *= 2;
+            }
+            check_whole(&frames);
+        }
+        // From the front, frame by frame.
+        let frames = machine(16, 1);
+        let block = frames.alloc(Request::new(order)).unwrap();
+        for frame in 0..order.frames().get() {
+            frames.free(block.offset(FrameCount::new(frame)), Order::ZERO).unwrap();
+            frames.validate().expect("the marks are right");
+        }
+        check_whole(&frames);
+    }
+}
+
+#[test]
+fn bulk_calls_through_a_lease_come_to_the_same_as_without() {
+    let frames = machine(64, 2);
+    let lease = frames.lease(CpuId::new(0)).unwrap();
+    for (order, want) in [(0, 5000), (0, 63), (0, 1), (2, 100), (9, 7)] {
+        let order = Order::new(order);
+        let mut out = vec![Pfn::default(); want];
+        assert_eq!(lease.alloc_bulk(Request::new(order), &mut out), Ok(want), "{order}");
+        let distinct: HashSet<_> = out.iter().collect();
+        assert_eq!(distinct.len(), want);
+        assert_eq!(lease.free_bulk(&out, order), Ok(()));
+        let again = BulkFreeError { freed: 0, error: Error::DoubleFree };
+        assert_eq!(lease.free_bulk(&out, order), Err(again));
+    }
+    // All there is, of which one frame is freed twice in the middle.
+    let mut out = vec![Pfn::default(); 70_000];
+    let count = lease.alloc_bulk(Request::default(), &mut out).unwrap();
+    assert_eq!(count as u64, 64 * PAGEBLOCK);
+    out.truncate(count);
+    frames.free(out[1000], Order::ZERO).unwrap();
+    let twice = BulkFreeError { freed: 1000, error: Error::DoubleFree };
+    assert_eq!(lease.free_bulk(&out, Order::ZERO), Err(twice));
+    assert_eq!(lease.free_bulk(&out[1001..], Order::ZERO), Ok(()));
+    drop(lease);
+    check_whole(&frames);
+}
