@@ -119,7 +119,11 @@ impl Request {
     /// What the content can do.
     #[inline]
     pub(crate) const fn content(&self) -> MigrateType {
-        MigrateType::ALL[(self.0 & 0xff) as usize]
+        match self.0 as u8 {
+            0 => MigrateType::Unmovable,
+            2 => MigrateType::Reclaimable,
+            _ => MigrateType::Movable,
+        }
     }
 
     /// The place of the content's type in tables that have room for four.

@@ -9,7 +9,7 @@
 )]
 
 use core::marker::PhantomData;
-use core::mem::{MaybeUninit, needs_drop};
+use core::mem::{ManuallyDrop, MaybeUninit, needs_drop};
 use core::ptr::NonNull;
 
 use crate::Error;
@@ -254,7 +254,7 @@ impl Carver {
         init: impl FnMut(usize) -> T,
     ) -> Table<T> {
         assert!(plan.stride_bytes == size_of::<T>(), "the records lie side by side");
-        Table(self.strided_table(plan, init))
+        self.rows(plan, SideBySide, init)
     }
 
     /// Initialises a table with a stride of its own, record by record.
@@ -265,39 +265,86 @@ impl Carver {
     pub(crate) fn strided_table<T>(
         &mut self,
         plan: TablePlan<T>,
-        mut init: impl FnMut(usize) -> T,
+        init: impl FnMut(usize) -> T,
     ) -> StridedTable<T> {
+        let stride = Apart { stride_bytes: plan.stride_bytes };
+        self.rows(plan, stride, init)
+    }
+
+    /// `stride` is that of the plan.
+    fn rows<T, S: Stride>(
+        &mut self,
+        plan: TablePlan<T>,
+        stride: S,
+        mut init: impl FnMut(usize) -> T,
+    ) -> Rows<T, S> {
         let end_bytes = plan.offset_bytes + plan.stride_bytes * plan.len;
         assert!(plan.offset_bytes >= self.carved_bytes, "tables are carved in planned order");
         assert!(end_bytes <= self.metadata.len_bytes, "the plan fits the metadata");
         self.carved_bytes = end_bytes;
         // SAFETY: the offset lies within the metadata, by the assertion above.
         let base = unsafe { self.metadata.base.add(plan.offset_bytes) };
-        let TablePlan { stride_bytes, len, .. } = plan;
-        let table = StridedTable { base, stride_bytes, len, record: PhantomData };
+        let rows = Rows { base, len: plan.len, stride, record: PhantomData };
         for index in 0..plan.len {
             // SAFETY: the record lies within the table, whose bytes are exclusively ours: tables
             // never overlap (first assertion) and nobody else touches the metadata (contract of
             // `Metadata`). Offset and stride keep it aligned for `T`.
-            unsafe { table.record(index, stride_bytes).write(init(index)) };
+            unsafe { rows.record(index).write(init(index)) };
         }
-        table
+        rows
     }
 }
 
-/// A table of records in the metadata, each at `stride_bytes` from the last.
-#[derive(Debug)]
-pub(crate) struct StridedTable<T> {
-    base: NonNull<u8>,
+/// How far apart the records of a table are.
+pub(crate) trait Stride: Copy {
+    /// In bytes, if the records are of type `T`.
+    fn stride_bytes<T>(self) -> usize;
+}
+
+/// Records lie side by side: the stride is a constant, which saves a load and a multiplication on
+/// every hot path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SideBySide;
+
+impl Stride for SideBySide {
+    #[inline(always)]
+    fn stride_bytes<T>(self) -> usize {
+        size_of::<T>()
+    }
+}
+
+/// Records have a stride of their own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Apart {
     stride_bytes: usize,
+}
+
+impl Stride for Apart {
+    #[inline(always)]
+    fn stride_bytes<T>(self) -> usize {
+        self.stride_bytes
+    }
+}
+
+/// A table of records that lie side by side in the metadata.
+pub(crate) type Table<T> = Rows<T, SideBySide>;
+
+/// A table of records in the metadata that lie further apart than they are large.
+pub(crate) type StridedTable<T> = Rows<T, Apart>;
+
+/// A table of records in the metadata.
+#[derive(Debug)]
+pub(crate) struct Rows<T, S: Stride> {
+    base: NonNull<u8>,
     len: usize,
+    stride: S,
     record: PhantomData<T>,
 }
 
 // SAFETY: a table owns its records, so it may move to another thread if they may.
-unsafe impl<T: Send> Send for StridedTable<T> {}
+unsafe impl<T: Send, S: Stride> Send for Rows<T, S> {}
 // SAFETY: a shared table hands out shared records only, so it may be shared if they may.
-unsafe impl<T: Sync> Sync for StridedTable<T> {}
+unsafe impl<T: Sync, S: Stride> Sync for Rows<T, S> {}
 
 #[cold]
 #[inline(never)]
@@ -305,15 +352,14 @@ fn no_such_record(index: usize, len: usize) -> ! {
     panic!("record {index} of a table of {len}")
 }
 
-impl<T> StridedTable<T> {
-    /// The address of a record. `index` is below `len`, and `stride_bytes` is the table's, which
-    /// callers that know it pass as a constant.
+impl<T, S: Stride> Rows<T, S> {
+    /// The address of a record. `index` is below `len`.
     #[inline(always)]
-    fn record(&self, index: usize, stride_bytes: usize) -> NonNull<T> {
-        debug_assert!(index < self.len && stride_bytes == self.stride_bytes);
+    fn record(&self, index: usize) -> NonNull<T> {
+        debug_assert!(index < self.len);
         // SAFETY: `index` is below `len` at every call in this file, so the record lies within the
         // metadata.
-        unsafe { self.base.add(index * stride_bytes) }.cast()
+        unsafe { self.base.add(index * self.stride.stride_bytes::<T>()) }.cast()
     }
 
     /// How many records there are.
@@ -329,59 +375,36 @@ impl<T> StridedTable<T> {
     /// If there is none.
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> &T {
-        self.get_at(index, self.stride_bytes)
-    }
-
-    #[inline(always)]
-    fn get_at(&self, index: usize, stride_bytes: usize) -> &T {
-        if index >= self.len {
-            no_such_record(index, self.len);
+        match self.try_get(index) {
+            Some(record) => record,
+            None => no_such_record(index, self.len),
         }
-        // SAFETY: the record lies within the table (checked above), was initialised by `Carver`,
-        // and only shared references to it exist.
-        unsafe { self.record(index, stride_bytes).as_ref() }
-    }
-}
-
-impl<T> Drop for StridedTable<T> {
-    fn drop(&mut self) {
-        if needs_drop::<T>() {
-            for index in 0..self.len {
-                // SAFETY: the record is initialised, and `drop` holds the only access to it.
-                unsafe { self.record(index, self.stride_bytes).drop_in_place() };
-            }
-        }
-    }
-}
-
-/// A table of records that lie side by side in the metadata.
-#[derive(Debug)]
-pub(crate) struct Table<T>(StridedTable<T>);
-
-impl<T> Table<T> {
-    /// How many records there are.
-    #[inline]
-    pub(crate) const fn len(&self) -> usize {
-        self.0.len
-    }
-
-    /// The record at `index`.
-    ///
-    /// # Panics
-    ///
-    /// If there is none.
-    #[inline(always)]
-    pub(crate) fn get(&self, index: usize) -> &T {
-        // The stride as a constant saves a load and a multiplication on every hot path.
-        self.0.get_at(index, size_of::<T>())
     }
 
     /// The record at `index`, if there is one.
     #[inline(always)]
     pub(crate) fn try_get(&self, index: usize) -> Option<&T> {
-        if index < self.0.len { Some(self.0.get_at(index, size_of::<T>())) } else { None }
+        if index >= self.len {
+            return None;
+        }
+        // SAFETY: the record lies within the table (checked above), was initialised by `Carver`,
+        // and only shared references to it exist.
+        Some(unsafe { self.record(index).as_ref() })
     }
+}
 
+impl<T, S: Stride> Drop for Rows<T, S> {
+    fn drop(&mut self) {
+        if needs_drop::<T>() {
+            for index in 0..self.len {
+                // SAFETY: the record is initialised, and `drop` holds the only access to it.
+                unsafe { self.record(index).drop_in_place() };
+            }
+        }
+    }
+}
+
+impl<T> Table<T> {
     /// All records in order.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
         (0..self.len()).map(|index| self.get(index))
@@ -398,20 +421,25 @@ impl<T> Table<T> {
             no_such_record(start + len, self.len());
         }
         // SAFETY: `start` is at most `len`, so the address is within the table or at its end.
-        let first = unsafe { self.0.base.add(start * size_of::<T>()) }.cast::<T>();
+        let first = unsafe { self.base.add(start * size_of::<T>()) }.cast::<T>();
         // SAFETY: the records from `first` lie side by side within the table (`Carver::table`
         // checks the stride), are initialised, and only shared references to them exist.
         unsafe { core::slice::from_raw_parts(first.as_ptr(), len) }
     }
 }
 
-/// Two tables of the same length: whoever has looked into one of them at an index need not check it
-/// for the other.
+/// Two tables of the same length, which is noted and checked once for both.
 #[derive(Debug)]
 pub(crate) struct Twins<A, B> {
     first: Table<A>,
-    second: Table<B>,
+    /// The first record of the second table.
+    second: NonNull<B>,
 }
+
+// SAFETY: as for `Rows`, of both kinds of records.
+unsafe impl<A: Send, B: Send> Send for Twins<A, B> {}
+// SAFETY: as for `Rows`, of both kinds of records.
+unsafe impl<A: Sync, B: Sync> Sync for Twins<A, B> {}
 
 impl<A, B> Twins<A, B> {
     /// # Panics
@@ -419,17 +447,34 @@ impl<A, B> Twins<A, B> {
     /// If the tables differ in length.
     pub(crate) fn new(first: Table<A>, second: Table<B>) -> Self {
         assert!(first.len() == second.len(), "twins are of the same length");
-        Twins { first, second }
+        // From now on it is this that drops the records.
+        let second = ManuallyDrop::new(second);
+        Twins { first, second: second.base.cast() }
     }
 
+    /// How many records each table has.
+    #[inline(always)]
+    pub(crate) const fn len(&self) -> usize {
+        self.first.len()
+    }
+
+    /// The first table.
     #[inline(always)]
     pub(crate) const fn first(&self) -> &Table<A> {
         &self.first
     }
 
+    /// The record of the second table at `index`.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
     #[inline(always)]
-    pub(crate) const fn second(&self) -> &Table<B> {
-        &self.second
+    pub(crate) fn second(&self, index: usize) -> &B {
+        match self.try_get(index) {
+            Some((_, record)) => record,
+            None => no_such_record(index, self.len()),
+        }
     }
 
     /// The records at `index`, if there are such.
@@ -437,9 +482,24 @@ impl<A, B> Twins<A, B> {
     pub(crate) fn try_get(&self, index: usize) -> Option<(&A, &B)> {
         let first = self.first.try_get(index)?;
         // SAFETY: the tables are of the same length (checked by `new`), so the record lies within
-        // the second one as well, is initialised, and only shared references to it exist.
-        let second = unsafe { self.second.0.record(index, size_of::<B>()).as_ref() };
-        Some((first, second))
+        // the second one as well.
+        let second = unsafe { self.second.add(index) };
+        // SAFETY: it was initialised by `Carver`, and only shared references to it exist.
+        Some((first, unsafe { second.as_ref() }))
+    }
+}
+
+impl<A, B> Drop for Twins<A, B> {
+    fn drop(&mut self) {
+        if needs_drop::<B>() {
+            for index in 0..self.len() {
+                // SAFETY: as in `try_get`.
+                let record = unsafe { self.second.add(index) };
+                // SAFETY: the record is initialised, `drop` holds the only access to it, and the
+                // table that it came from does not drop it (see `new`).
+                unsafe { record.drop_in_place() };
+            }
+        }
     }
 }
 

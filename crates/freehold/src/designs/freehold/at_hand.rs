@@ -9,7 +9,7 @@ use super::Freehold;
 use super::blocks::Spot;
 use super::guard::Home;
 use super::runs::{WORD_FRAMES, WORD_ORDER};
-use super::slot::{For, Slot};
+use super::slot::{For, Hot, Slot};
 use crate::designs::{Context, Design};
 use crate::platform::Platform;
 use crate::request::Request;
@@ -64,7 +64,7 @@ impl<P: Platform> Freehold<P> {
                 && home.try_lock()
             {
                 if hot.current(what, request.content_index()) == word
-                    && let Some(frame) = self.take_of::<RUN>(&spot, &request)
+                    && let Some(frame) = hot.take_of::<RUN>(&spot, &request)
                 {
                     hot.note_alloc(request.order().frames().get());
                     home.unlock();
@@ -76,28 +76,6 @@ impl<P: Platform> Freehold<P> {
         }
         platform.unpin();
         None
-    }
-
-    /// Takes the lowest frame of a word, or the lowest block of at most a word, if it has one. The
-    /// caller holds the pageblock.
-    #[inline(always)]
-    pub(super) fn take_of<const RUN: bool>(
-        &self,
-        spot: &Spot<'_, P>,
-        request: &Request,
-    ) -> Option<u32> {
-        match RUN {
-            false => self.take_single(spot),
-            true => spot.take_run(request.order().get()),
-        }
-    }
-
-    /// Takes the lowest frame of a word, if it has one and frames are not picked at random.
-    #[inline(always)]
-    pub(super) fn take_single(&self, spot: &Spot<'_, P>) -> Option<u32> {
-        let free = NonZeroU64::new(spot.free()).filter(|_| !self.picks_at_random)?;
-        spot.set_free(free.get() & (free.get() - 1));
-        Some(spot.frame() + free.trailing_zeros())
     }
 
     /// Takes a block that is not at hand in a word: out of the running CPU's slot, which may fetch
@@ -173,7 +151,7 @@ impl<P: Platform> Freehold<P> {
         let spot = self.blocks.spot_of_word(slot.hot.current(what, type_index))?;
         let spot = spot.word_with_run(request.order().get())?;
         slot.hot.set_current(what, type_index, spot.frame() / WORD_FRAMES);
-        self.take_of::<RUN>(&spot, request)
+        slot.hot.take_of::<RUN>(&spot, request)
     }
 
     /// Takes whole pageblocks from the pool, if the best zone can spare them.
@@ -184,5 +162,29 @@ impl<P: Platform> Freehold<P> {
         let may_take = self.allows(zone, &request, Watermark::Low);
         let frame = may_take.then(|| self.take_huge(context, zone, &request)).flatten();
         frame.map(|frame| self.blocks.pfn_of(frame))
+    }
+}
+
+impl<P: Platform> Hot<P> {
+    /// Takes the lowest frame of a word, or the lowest block of at most a word, if it has one. The
+    /// caller holds the pageblock.
+    #[inline(always)]
+    pub(super) fn take_of<const RUN: bool>(
+        &self,
+        spot: &Spot<'_, P>,
+        request: &Request,
+    ) -> Option<u32> {
+        match RUN {
+            false => self.take_single(spot),
+            true => spot.take_run(request.order().get()),
+        }
+    }
+
+    /// Takes the lowest frame of a word, if it has one and frames are not picked at random.
+    #[inline(always)]
+    pub(super) fn take_single(&self, spot: &Spot<'_, P>) -> Option<u32> {
+        let free = NonZeroU64::new(spot.free()).filter(|_| !self.picks_at_random)?;
+        spot.set_free(free.get() & (free.get() - 1));
+        Some(spot.frame() + free.trailing_zeros())
     }
 }

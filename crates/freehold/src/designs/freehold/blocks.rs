@@ -105,7 +105,8 @@ const FREE: usize = 0;
 const TAILS: usize = 1;
 const REMOTE: usize = 2;
 
-/// The tables.
+/// The tables. The order of the fields is that in which the fast paths want them in one cache line.
+#[repr(C)]
 pub(super) struct Blocks<P: Platform> {
     twins: Twins<Record<P>, Maps<P>>,
     first: Pfn,
@@ -168,12 +169,12 @@ impl<P: Platform> Blocks<P> {
 
     #[inline(always)]
     fn map<const MAP: usize>(&self, word: usize) -> &P::U64 {
-        self.twins.second().get(word / WORDS).word::<MAP>(word)
+        self.twins.second(word / WORDS).word::<MAP>(word)
     }
 
     /// How many pageblocks the tables span.
     pub(super) fn len(&self) -> usize {
-        self.twins.first().len()
+        self.twins.len()
     }
 
     /// How many frames the tables span.

@@ -131,7 +131,7 @@ impl<P: Platform> Freehold<P> {
                 }
                 continue;
             };
-            if self.picks_at_random {
+            if hot.picks_at_random {
                 let frame = self.take_current(&guard.slot, request.content());
                 out[count] = self.blocks.pfn_of(frame.expect("the word has a free frame"));
                 count += 1;

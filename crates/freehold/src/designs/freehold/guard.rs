@@ -18,13 +18,13 @@ use crate::units::ZoneKind;
 #[repr(C, align(64))]
 pub(super) struct Home<P: Platform> {
     lock: P::Lock,
+    /// The zone whose slot has its hot part here: the best one for movable content. Never changes.
+    zone: ZoneIndex,
     /// Whether somebody has the lock for long, and whether others want frames back: see `lease`.
     pub(super) lease: P::U32,
     /// By zone limit, the zone that is best, or [`NO_ZONE`]. Never changes.
     best: [u16; ZoneKind::COUNT],
-    /// The zone whose slot has its hot part here: the best one for movable content. Never changes.
-    zone: ZoneIndex,
-    pub(super) hot: Hot<P>,
+    hot: Hot<P>,
 }
 
 /// The number that no zone has.
@@ -32,13 +32,13 @@ const NO_ZONE: u16 = u16::MAX;
 
 impl<P: Platform> Home<P> {
     /// A CPU for which these zones are best, by zone limit.
-    pub(super) fn new(best: [Option<ZoneIndex>; ZoneKind::COUNT], hot: Hot<P>) -> Self {
+    pub(super) fn new(best: [Option<ZoneIndex>; ZoneKind::COUNT], picks_at_random: bool) -> Self {
         Home {
             lock: P::Lock::new(LockClass::Slot),
+            zone: best[ZoneKind::Movable.index()].unwrap_or(ZoneIndex(0)),
             lease: P::U32::new(VACANT),
             best: best.map(|zone| zone.map_or(NO_ZONE, |zone| zone.0)),
-            zone: best[ZoneKind::Movable.index()].unwrap_or(ZoneIndex(0)),
-            hot,
+            hot: Hot::new(picks_at_random),
         }
     }
 
@@ -185,5 +185,16 @@ impl<P: Platform> Freehold<P> {
             let _asked = lease.compare_exchange(HELD, ASKED, Relaxed, Relaxed);
         }
         guard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestPlatform;
+
+    #[test]
+    fn all_that_an_allocation_needs_of_a_cpu_is_on_one_cache_line() {
+        assert_eq!(size_of::<Home<TestPlatform>>(), 64);
     }
 }

@@ -108,7 +108,7 @@ impl<P: Platform> Lease<'_, P> {
         let (design, what) = (self.allocator.design(), what::<RUN>());
         let hot = self.home.hot_of(self.home.best(&request))?;
         let spot = design.blocks.spot_of_word(hot.current(what, request.content_index()))?;
-        let frame = design.take_of::<RUN>(&spot, &request)?;
+        let frame = hot.take_of::<RUN>(&spot, &request)?;
         hot.note_alloc(request.order().frames().get());
         Some(design.pfn_of(frame))
     }

@@ -37,7 +37,7 @@ use crate::units::{CpuId, FrameCount, MigrateType, Order, Pfn, ZoneKind};
 
 use blocks::{Blocks, BlocksPlan, FRAMES};
 use guard::Home;
-use slot::{Cold, Hot, Slot};
+use slot::{Cold, Slot};
 use state::CPUS_MAX;
 use tree::{Forest, ForestPlan, Tree};
 use zone::{Zone, ZoneTrees};
@@ -78,18 +78,18 @@ mod zone;
 pub use lease::Lease;
 pub use settings::{FreeholdSettings, Pick};
 
-/// The design.
+/// The design. What the fast paths need comes first, and fits a cache line with what a platform
+/// needs to tell CPUs from each other.
+#[repr(C)]
 pub struct Freehold<P: Platform> {
     blocks: Blocks<P>,
-    zones: Table<Zone<P>>,
     /// One for each CPU.
     homes: Table<Home<P>>,
+    zones: Table<Zone<P>>,
     /// All zones of CPU 0, then all of CPU 1, and so on.
     slots: Table<Cold<P>>,
     forest: Forest<P>,
     hotplug: Table<Hotplug<P>>,
-    /// Whether frames are picked at random.
-    picks_at_random: bool,
 }
 
 /// What adding memory is done under: one addition at a time.
@@ -133,13 +133,13 @@ fn spans<'a>(config: &'a Config<'a>) -> Result<impl Iterator<Item = (u32, usize)
 }
 
 /// What a CPU needs for every call: by zone limit, which of its slots it takes from first.
-fn home_of<P: Platform>(config: &Config<'_>, cpu: usize) -> Home<P> {
+fn home_of<P: Platform>(config: &Config<'_>, cpu: usize, picks_at_random: bool) -> Home<P> {
     let (from, nodes) = (config.cpu_nodes[cpu], config.nodes());
     let best = ZoneKind::ALL.map(|limit| {
         let best = zonelist(config, nodes, from, limit).next()?;
         config.zones().position(|zone| zone == best).map(|zone| ZoneIndex(zone as u16))
     });
-    Home::new(best, Hot::new())
+    Home::new(best, picks_at_random)
 }
 
 /// The trees of a zone: the pool, and one a type.
@@ -232,12 +232,12 @@ impl<P: Platform> Design<P> for Freehold<P> {
                 lock: P::Lock::new(LockClass::Hotplug),
                 min_free: config.min_free,
             }),
-            homes: carver.table(plan.homes, |cpu| home_of(config, cpu)),
-            slots: carver
-                .table(plan.slots, |index| Cold::new(index as u64 + 1, config.cpu_nodes.len())),
+            homes: carver.table(plan.homes, |cpu| home_of(config, cpu, plan.picks_at_random)),
+            slots: carver.table(plan.slots, |index| {
+                Cold::new(index as u64 + 1, config.cpu_nodes.len(), plan.picks_at_random)
+            }),
             forest: Forest::carve(&plan.forest, carver),
             blocks: Blocks::carve(&plan.blocks, carver),
-            picks_at_random: plan.picks_at_random,
         }
     }
 
@@ -276,7 +276,7 @@ impl<P: Platform> Design<P> for Freehold<P> {
         self.alloc_many_quickly(context, zones, &request.only_node(), spare, out)
     }
 
-    #[inline]
+    #[inline(always)]
     fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
         self.free_block(context, pfn, order)
     }

@@ -19,8 +19,8 @@ impl<P: Platform> Freehold<P> {
         // There is no pageblock where `NO_WORD` would lie.
         let word = slot.hot.current(For::Singles, migratetype.index());
         let spot = self.blocks.spot_of_word(word)?;
-        if !self.picks_at_random {
-            return self.take_single(&spot);
+        if !slot.hot.picks_at_random {
+            return slot.hot.take_single(&spot);
         }
         let free = spot.free();
         if free == 0 {
