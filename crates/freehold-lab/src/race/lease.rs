@@ -45,6 +45,10 @@ impl Peer for LeasePeer {
         self.0.serves(order)
     }
 
+    fn has_bulk(&self) -> bool {
+        true
+    }
+
     fn metadata_bytes(&self) -> Option<usize> {
         self.0.metadata_bytes()
     }
@@ -68,5 +72,15 @@ impl Seat for LeaseSeat<'_> {
     #[inline]
     fn free(&mut self, block: Pfn, order: Order) -> Result<(), Refused> {
         self.0.free(block, order).map_err(|_| Refused)
+    }
+
+    #[inline]
+    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> usize {
+        self.0.alloc_bulk(Request::default(), out).unwrap_or(0)
+    }
+
+    #[inline]
+    fn free_bulk(&mut self, blocks: &mut [Pfn]) -> Result<(), Refused> {
+        self.0.free_bulk(blocks, Order::ZERO).map_err(|_| Refused)
     }
 }
