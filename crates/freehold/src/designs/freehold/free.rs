@@ -38,7 +38,10 @@ impl<P: Platform> Freehold<P> {
     ) -> Result<(), Error> {
         let done = match order.get() {
             0 => self.free_single_at_hand(context, pfn),
-            1..=WORD_ORDER => self.free_run_at_hand(context, pfn, order),
+            1..=WORD_ORDER => match self.free_run_at_hand(context, pfn, order) {
+                Some(result) => return result,
+                None => false,
+            },
             _ => order == Order::PAGEBLOCK && self.free_pageblock_at_hand(context, pfn),
         };
         if done {
@@ -77,7 +80,11 @@ impl<P: Platform> Freehold<P> {
     /// Frees a single frame of a pageblock whose holder will look at what others free, if it is
     /// one.
     #[inline(always)]
-    fn free_remotely_at_hand(&self, context: Context<'_, P>, spot: &Spot<'_, P>) -> bool {
+    pub(super) fn free_remotely_at_hand(
+        &self,
+        context: Context<'_, P>,
+        spot: &Spot<'_, P>,
+    ) -> bool {
         let (remote, mask) = (spot.remote(), spot.mask(0));
         if !spot.is_single_in_use(remote) || !spot.try_free_remotely(remote, mask) {
             return false;
@@ -92,19 +99,18 @@ impl<P: Platform> Freehold<P> {
         true
     }
 
-    /// Frees a block of at most a word, in the common cases. Says whether that was so; if not,
+    /// Frees a block of at most a word, if it is an allocation and no part of a larger one; if not,
     /// nothing has changed.
     #[inline(always)]
-    fn free_run_at_hand(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> bool {
+    fn free_run_at_hand(
+        &self,
+        context: Context<'_, P>,
+        pfn: Pfn,
+        order: Order,
+    ) -> Option<Result<(), Error>> {
+        let spot = self.blocks.spot_of(pfn)?;
+        let (state, mask) = self.claim_in_word(&spot, pfn, order)?;
         let cpu = context.platform.pin().index();
-        let claimed = self.blocks.spot_of(pfn).and_then(|spot| {
-            let (state, mask) = self.claim_in_word(&spot, pfn, order)?;
-            Some((spot, state, mask))
-        });
-        let Some((spot, state, mask)) = claimed else {
-            context.platform.unpin();
-            return false;
-        };
         if state.is_listed_of(cpu)
             && let Some(home) = self.homes.try_get(cpu)
             && home.try_lock()
@@ -113,13 +119,12 @@ impl<P: Platform> Freehold<P> {
             home.unlock();
             if freed {
                 context.platform.unpin();
-                return true;
+                return Some(Ok(()));
             }
         }
         context.platform.unpin();
         let word = (spot.frame() / WORD_FRAMES) as usize;
-        // Claimed, so no other free of it succeeds.
-        self.free_in_words(context, state, word..word + 1, mask).is_ok()
+        Some(self.free_in_words(context, state, word..word + 1, mask))
     }
 
     /// Claims a block of at most a word, if it is an allocation in a pageblock in use frame by

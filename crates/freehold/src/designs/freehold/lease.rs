@@ -195,14 +195,18 @@ impl<P: Platform> Lease<'_, P> {
     /// Those of [`PageAllocator::free`].
     #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+        let design = self.allocator.design();
         if order == Order::ZERO
-            && let Some(spot) = self.allocator.design().blocks.spot_of(pfn)
+            && let Some(spot) = design.blocks.spot_of(pfn)
         {
             let state = spot.state();
-            if state.is_listed_of(self.cpu)
-                && spot.is_single_in_use(spot.remote())
-                && spot.try_free_here(state, spot.mask(0))
-            {
+            let freed = if state.is_listed_of(self.cpu) {
+                spot.is_single_in_use(spot.remote()) && spot.try_free_here(state, spot.mask(0))
+            } else {
+                state.is_cared_for()
+                    && design.free_remotely_at_hand(self.allocator.context(), &spot)
+            };
+            if freed {
                 return Ok(());
             }
         }
