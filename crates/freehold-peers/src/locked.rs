@@ -84,13 +84,13 @@ impl Peer for Buddy {
 impl Seat for LockedSeat<'_, Buddy> {
     type Block = u64;
 
-    #[inline]
+    #[inline(always)]
     fn alloc(&mut self, order: Order, _: MigrateType) -> Option<u64> {
         let frame = self.0.allocator.lock().alloc(1 << order.get())?;
         Some(frame as u64)
     }
 
-    #[inline]
+    #[inline(always)]
     fn free(&mut self, block: u64, order: Order) -> Result<(), Refused> {
         self.0.allocator.lock().dealloc(block as usize, 1 << order.get());
         Ok(())
@@ -130,7 +130,7 @@ impl<A: BitAlloc + Send + 'static> Peer for Bitmap<A> {
 impl<A: BitAlloc> Seat for LockedSeat<'_, Bitmap<A>> {
     type Block = u64;
 
-    #[inline]
+    #[inline(always)]
     fn alloc(&mut self, order: Order, _: MigrateType) -> Option<u64> {
         let mut bits = self.0.allocator.lock();
         let frame = match order {
@@ -140,7 +140,7 @@ impl<A: BitAlloc> Seat for LockedSeat<'_, Bitmap<A>> {
         Some(frame? as u64)
     }
 
-    #[inline]
+    #[inline(always)]
     fn free(&mut self, block: u64, order: Order) -> Result<(), Refused> {
         let mut bits = self.0.allocator.lock();
         let freed = match order {

@@ -65,12 +65,12 @@ pub(super) struct DesignSeat<'a, D: HostDesign>(&'a PageAllocator<Host, D>);
 impl<D: HostDesign> Seat for DesignSeat<'_, D> {
     type Block = Pfn;
 
-    #[inline]
+    #[inline(always)]
     fn alloc(&mut self, order: Order, migratetype: MigrateType) -> Option<Pfn> {
         self.0.alloc(Request::new(order).migratetype(migratetype)).ok()
     }
 
-    #[inline]
+    #[inline(always)]
     fn free(&mut self, block: Pfn, order: Order) -> Result<(), Refused> {
         self.0.free(block, order).map_err(|_| Refused)
     }

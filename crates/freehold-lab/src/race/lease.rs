@@ -64,12 +64,12 @@ pub(super) struct LeaseSeat<'a>(Lease<'a, Host>);
 impl Seat for LeaseSeat<'_> {
     type Block = Pfn;
 
-    #[inline]
+    #[inline(always)]
     fn alloc(&mut self, order: Order, migratetype: MigrateType) -> Option<Pfn> {
         self.0.alloc(Request::new(order).migratetype(migratetype)).ok()
     }
 
-    #[inline]
+    #[inline(always)]
     fn free(&mut self, block: Pfn, order: Order) -> Result<(), Refused> {
         self.0.free(block, order).map_err(|_| Refused)
     }

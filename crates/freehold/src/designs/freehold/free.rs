@@ -36,15 +36,7 @@ impl<P: Platform> Freehold<P> {
         pfn: Pfn,
         order: Order,
     ) -> Result<(), Error> {
-        let done = match order.get() {
-            0 => self.free_single_at_hand(context, pfn),
-            1..=WORD_ORDER => match self.free_run_at_hand(context, pfn, order) {
-                Some(result) => return result,
-                None => false,
-            },
-            _ => order == Order::PAGEBLOCK && self.free_pageblock_at_hand(context, pfn),
-        };
-        if done {
+        if order == Order::ZERO && self.free_single_at_hand(context, pfn) {
             return Ok(());
         }
         self.free_slowly(context, pfn, order)
@@ -144,8 +136,17 @@ impl<P: Platform> Freehold<P> {
         (state.is_split() && !is_free && spot.try_claim(mask)).then_some((state, mask))
     }
 
+    /// Frees what is not a single frame at hand.
     #[inline(never)]
     fn free_slowly(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
+        if (1..=WORD_ORDER).contains(&order.get())
+            && let Some(result) = self.free_run_at_hand(context, pfn, order)
+        {
+            return result;
+        }
+        if order == Order::PAGEBLOCK && self.free_pageblock_at_hand(context, pfn) {
+            return Ok(());
+        }
         let frame = self.blocks.index_of(pfn).ok_or(Error::ForeignFrame)?;
         let (word, mask) = ((frame / WORD_FRAMES) as usize, 1 << (frame % WORD_FRAMES));
         // The state before the marks, as above.
