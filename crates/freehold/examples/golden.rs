@@ -25,7 +25,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use freehold::designs::zone_lock::ZoneLockSettings;
 use freehold::designs::{self, Counters, Level, Locking, Pcp};
-use freehold::platform::{LockClass, Platform, RawLock, SharedCell, Word};
+use freehold::platform::native::{NativeCell, SpinLock};
+use freehold::platform::{LockClass, Platform, RawLock, Scalar, SharedCell, Word};
 use freehold::{
     Config, CpuId, Design, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn,
     Request,
@@ -40,7 +41,7 @@ use common::TestPlatform;
 const MARGIN: f64 = 0.01;
 const MARGIN_OTHER_COMPILER: f64 = 0.15;
 
-const PATHS: [&str; 16] = [
+const PATHS: [&str; 21] = [
     "pair_auto",
     "pair_fixed",
     "pair_order_3",
@@ -50,7 +51,12 @@ const PATHS: [&str; 16] = [
     "pair_rt_relaxed",
     "pair_folded",
     "bulk_64",
+    "flagged_pair_auto",
+    "flagged_pair_irq_exact",
+    "flagged_pair_irq_relaxed",
+    "flagged_freehold_pair",
     "freehold_pair",
+    "freehold_constant_pair",
     "freehold_lease",
     "freehold_order_3",
     "freehold_order_9",
@@ -82,30 +88,48 @@ fn main() -> ExitCode {
 /// Walks a hot path so many times.
 fn walk(name: &str, count: u64) {
     match name {
-        "pair_auto" => pairs::<ZoneLock>(of(Pcp::Auto), Order::ZERO, count),
-        "pair_fixed" => pairs::<ZoneLock>(of(Pcp::Fixed), Order::ZERO, count),
-        "pair_order_3" => pairs::<ZoneLock>(of(Pcp::Auto), Order::new(3), count),
+        "pair_auto" => pairs::<TestPlatform, ZoneLock>(of(Pcp::Auto), Order::ZERO, count),
+        "pair_fixed" => pairs::<TestPlatform, ZoneLock>(of(Pcp::Fixed), Order::ZERO, count),
+        "pair_order_3" => pairs::<TestPlatform, ZoneLock>(of(Pcp::Auto), Order::new(3), count),
         "pair_irq_exact" => {
-            pairs::<ZoneLock>(with(Locking::Irq, Counters::Exact), Order::ZERO, count)
+            pairs::<TestPlatform, ZoneLock>(with(Locking::Irq, Counters::Exact), Order::ZERO, count)
         }
-        "pair_irq_relaxed" => {
-            pairs::<ZoneLock>(with(Locking::Irq, Counters::Relaxed), Order::ZERO, count)
-        }
-        "pair_local_exact" => {
-            pairs::<ZoneLock>(with(Locking::Local, Counters::Exact), Order::ZERO, count)
-        }
-        "pair_rt_relaxed" => {
-            pairs::<ZoneLock>(with(Locking::Rt, Counters::Relaxed), Order::ZERO, count)
-        }
+        "pair_irq_relaxed" => pairs::<TestPlatform, ZoneLock>(
+            with(Locking::Irq, Counters::Relaxed),
+            Order::ZERO,
+            count,
+        ),
+        "pair_local_exact" => pairs::<TestPlatform, ZoneLock>(
+            with(Locking::Local, Counters::Exact),
+            Order::ZERO,
+            count,
+        ),
+        "pair_rt_relaxed" => pairs::<TestPlatform, ZoneLock>(
+            with(Locking::Rt, Counters::Relaxed),
+            Order::ZERO,
+            count,
+        ),
         "pair_folded" => {
             let settings = ZoneLockSettings { level: Level::Folded, ..of(Pcp::Auto) };
-            pairs::<ZoneLock>(settings, Order::ZERO, count);
+            pairs::<TestPlatform, ZoneLock>(settings, Order::ZERO, count);
         }
         "bulk_64" => bulks::<ZoneLock>(count),
-        "freehold_pair" => pairs::<Freehold>(Default::default(), Order::ZERO, count),
+        "flagged_pair_auto" => flagged_pairs(Locking::Local, Counters::Exact, count),
+        "flagged_pair_irq_exact" => flagged_pairs(Locking::Irq, Counters::Exact, count),
+        "flagged_pair_irq_relaxed" => flagged_pairs(Locking::Irq, Counters::Relaxed, count),
+        "flagged_freehold_pair" => {
+            type Flagged = designs::Freehold<FlagPlatform>;
+            pairs::<FlagPlatform, Flagged>(Default::default(), Order::ZERO, count);
+        }
+        "freehold_constant_pair" => constant_pairs(count),
+        "freehold_pair" => pairs::<TestPlatform, Freehold>(Default::default(), Order::ZERO, count),
         "freehold_lease" => lease_pairs(count),
-        "freehold_order_3" => pairs::<Freehold>(Default::default(), Order::new(3), count),
-        "freehold_order_9" => pairs::<Freehold>(Default::default(), Order::PAGEBLOCK, count),
+        "freehold_order_3" => {
+            pairs::<TestPlatform, Freehold>(Default::default(), Order::new(3), count)
+        }
+        "freehold_order_9" => {
+            pairs::<TestPlatform, Freehold>(Default::default(), Order::PAGEBLOCK, count)
+        }
         "freehold_bulk_64" => bulks::<Freehold>(count),
         "seam_generic" => {
             let slot = Slot::<TestPlatform>::new();
@@ -121,7 +145,47 @@ fn walk(name: &str, count: u64) {
 
 type ZoneLock = designs::ZoneLock<TestPlatform>;
 type Freehold = designs::Freehold<TestPlatform>;
-type Frames<D> = PageAllocator<TestPlatform, D>;
+
+/// A platform on which pinning and interrupt states leave something to do: a count and a flag in
+/// memory, as a kernel has them. On a host both are nothing, and so is what they cost.
+#[derive(Default)]
+struct FlagPlatform {
+    pins: AtomicU32,
+    irqs_on: AtomicU32,
+}
+
+// Relaxed: one CPU's own.
+impl Platform for FlagPlatform {
+    type U32 = AtomicU32;
+    type U64 = AtomicU64;
+    type Cell<T: Scalar> = NativeCell<T>;
+    type LocalCell<T: Scalar> = NativeCell<T>;
+    type Lock = SpinLock;
+    type IrqState = u32;
+
+    fn cpu(&self) -> CpuId {
+        CpuId::new(0)
+    }
+
+    fn pin(&self) -> CpuId {
+        self.pins.store(self.pins.load(Relaxed) + 1, Relaxed);
+        self.cpu()
+    }
+
+    fn unpin(&self) {
+        self.pins.store(self.pins.load(Relaxed) - 1, Relaxed);
+    }
+
+    fn irq_save(&self) -> u32 {
+        let before = self.irqs_on.load(Relaxed);
+        self.irqs_on.store(0, Relaxed);
+        before
+    }
+
+    fn irq_restore(&self, state: u32) {
+        self.irqs_on.store(state, Relaxed);
+    }
+}
 
 /// Settings that differ from the default in the per-CPU lists.
 fn of(pcp: Pcp) -> ZoneLockSettings {
@@ -134,19 +198,19 @@ fn with(locking: Locking, counters: Counters) -> ZoneLockSettings {
 }
 
 /// An allocator of 1 GiB for one CPU, in leaked metadata.
-fn allocator<D: Design<TestPlatform>>(settings: &D::Settings) -> Frames<D> {
+fn allocator<P: Platform + Default, D: Design<P>>(settings: &D::Settings) -> PageAllocator<P, D> {
     let memory = [MemoryRange::new(Pfn::new(0), FrameCount::new(262_144))];
     let cpus = [NodeId::new(0)];
     let config = Config::new(&memory, &cpus);
-    let layout = Frames::<D>::layout(&config, settings).expect("the configuration is sound");
+    let layout = PageAllocator::<P, D>::layout(&config, settings).expect("all is sound");
     let buffer = vec![core::mem::MaybeUninit::uninit(); layout.size() + layout.align()].leak();
     let skip = buffer.as_ptr().align_offset(layout.align());
     let metadata = Metadata::from_static(&mut buffer[skip..]);
-    Frames::new(TestPlatform, &config, settings, metadata).expect("the metadata fits")
+    PageAllocator::new(P::default(), &config, settings, metadata).expect("the metadata fits")
 }
 
-fn pairs<D: Design<TestPlatform>>(settings: D::Settings, order: Order, count: u64) {
-    let frames = allocator::<D>(&settings);
+fn pairs<P: Platform + Default, D: Design<P>>(settings: D::Settings, order: Order, count: u64) {
+    let frames = allocator::<P, D>(&settings);
     let request = Request::new(order);
     for _ in 0..count {
         let pfn = frames.alloc(black_box(request)).expect("there is memory");
@@ -154,8 +218,22 @@ fn pairs<D: Design<TestPlatform>>(settings: D::Settings, order: Order, count: u6
     }
 }
 
+fn flagged_pairs(locking: Locking, counters: Counters, count: u64) {
+    type Flagged = designs::ZoneLock<FlagPlatform>;
+    pairs::<FlagPlatform, Flagged>(with(locking, counters), Order::ZERO, count);
+}
+
+/// The request is a constant, as it is in most callers.
+fn constant_pairs(count: u64) {
+    let frames = allocator::<TestPlatform, Freehold>(&Default::default());
+    for _ in 0..count {
+        let pfn = frames.alloc(Request::default()).expect("there is memory");
+        frames.free(black_box(pfn), Order::ZERO).expect("it is ours");
+    }
+}
+
 fn lease_pairs(count: u64) {
-    let frames = allocator::<Freehold>(&Default::default());
+    let frames = allocator::<TestPlatform, Freehold>(&Default::default());
     let lease = frames.lease(CpuId::new(0)).expect("nobody else has it");
     for _ in 0..count {
         let pfn = lease.alloc(black_box(Request::default())).expect("there is memory");
@@ -164,7 +242,7 @@ fn lease_pairs(count: u64) {
 }
 
 fn bulks<D: Design<TestPlatform>>(count: u64) {
-    let frames = allocator::<D>(&Default::default());
+    let frames = allocator::<TestPlatform, D>(&Default::default());
     let mut blocks = [Pfn::default(); 64];
     for _ in 0..count {
         let got = frames.alloc_bulk(Request::default(), &mut blocks).expect("sound");
@@ -295,7 +373,7 @@ fn compare() -> ExitCode {
         let ok = (found / expected - 1.0).abs() <= margin;
         passed &= ok;
         println!(
-            "{name:14} {found:8.1} golden {expected:8.1} {}",
+            "{name:24} {found:8.1} golden {expected:8.1} {}",
             if ok { "ok" } else { "DIFFERS" }
         );
     }

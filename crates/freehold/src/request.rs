@@ -119,11 +119,12 @@ impl Request {
     /// What the content can do.
     #[inline]
     pub(crate) const fn content(&self) -> MigrateType {
-        match self.0 as u8 {
-            0 => MigrateType::Unmovable,
-            2 => MigrateType::Reclaimable,
-            _ => MigrateType::Movable,
-        }
+        // As many as an index of two bits has values.
+        const TYPES: [MigrateType; 4] = {
+            let [first, second, third] = MigrateType::ALL;
+            [first, second, third, MigrateType::Movable]
+        };
+        TYPES[self.content_index()]
     }
 
     /// The place of the content's type in tables that have room for four.

@@ -34,6 +34,7 @@ impl Relax for Yield {
 }
 
 /// Native storage, and a CPU number that the test chooses.
+#[derive(Default)]
 pub(crate) struct TestPlatform;
 
 impl Platform for TestPlatform {
