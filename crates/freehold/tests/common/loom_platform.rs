@@ -31,9 +31,10 @@ const fn ordering<const ACQUIRES: bool>(order: Ordering) -> Ordering {
     if ACQUIRES { order } else { Relaxed }
 }
 
-/// Loom takes sequentially consistent accesses for acquiring and releasing ones. What is said of
-/// two words, each of which is changed by one thread and then the other one read, holds if there is
-/// a fence between the two: behind a change and before a read.
+/// Loom takes sequentially consistent accesses for acquiring and releasing ones. Of two threads that
+/// each change a word and then read the other's, one sees the other's change if there is a fence
+/// between the two steps: here before each read, or each change that may come to no more than one.
+/// None follows a change, so that a read which asks for less is found out.
 fn fence_if_total<const ACQUIRES: bool>(order: Ordering) {
     if ACQUIRES && order == SeqCst {
         loom::sync::atomic::fence(SeqCst);
@@ -51,9 +52,7 @@ macro_rules! words {
                 after: impl Fn($int) -> $int,
             ) -> $int {
                 if ATOMIC {
-                    let before = in_one(&self.0, ordering::<ACQUIRES>(order));
-                    fence_if_total::<ACQUIRES>(order);
-                    return before;
+                    return in_one(&self.0, ordering::<ACQUIRES>(order));
                 }
                 let before = self.0.load(Relaxed);
                 self.0.store(after(before), Relaxed);
@@ -92,12 +91,8 @@ macro_rules! words {
             ) -> Result<$int, $int> {
                 if ATOMIC {
                     fence_if_total::<ACQUIRES>(failure);
-                    let [on_success, on_failure] = [success, failure].map(ordering::<ACQUIRES>);
-                    let result = self.0.compare_exchange(current, new, on_success, on_failure);
-                    if result.is_ok() {
-                        fence_if_total::<ACQUIRES>(success);
-                    }
-                    return result;
+                    let [success, failure] = [success, failure].map(ordering::<ACQUIRES>);
+                    return self.0.compare_exchange(current, new, success, failure);
                 }
                 let value = self.0.load(Relaxed);
                 if value != current {
