@@ -57,7 +57,7 @@ impl<P: Platform> Freehold<P> {
                 // The state before the marks: those of a pageblock in use frame by frame say what
                 // they mean, and while a frame of it is held, it stays in use so. All are looked at
                 // before the lock is taken, so that the caches fetch them at the same time.
-                if spot.is_single_in_use(spot.remote()) && home.try_lock() {
+                if spot.is_single_in_use(spot.free_or_remote()) && home.try_lock() {
                     freed = spot.state() == state && spot.try_free_here(state, spot.mask(0));
                     home.unlock();
                 }
@@ -78,14 +78,16 @@ impl<P: Platform> Freehold<P> {
         spot: &Spot<'_, P>,
     ) -> bool {
         let (remote, mask) = (spot.remote(), spot.mask(0));
-        if !spot.is_single_in_use(remote) || !spot.try_free_remotely(remote, mask) {
+        // Looked at once: the holder writes there, and each look has the line come over.
+        let free = spot.free() | remote;
+        if !spot.is_single_in_use(free) || !spot.try_free_remotely(remote, mask) {
             return false;
         }
         // The step first, then the look: see `hold`.
         if !spot.state_after_step().is_cared_for() {
             self.notify(spot.block());
         }
-        if spot.free() | remote | mask == !0 {
+        if free | mask == !0 {
             self.finish(context, spot.block());
         }
         true
@@ -132,7 +134,7 @@ impl<P: Platform> Freehold<P> {
             return None;
         }
         let (state, mask) = (spot.state(), spot.mask(order.get()));
-        let is_free = (spot.remote() | spot.free()) & mask != 0;
+        let is_free = spot.free_or_remote() & mask != 0;
         (state.is_split() && !is_free && spot.try_claim(mask)).then_some((state, mask))
     }
 

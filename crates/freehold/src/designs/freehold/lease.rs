@@ -201,7 +201,8 @@ impl<P: Platform> Lease<'_, P> {
         {
             let state = spot.state();
             let freed = if state.is_listed_of(self.cpu) {
-                spot.is_single_in_use(spot.remote()) && spot.try_free_here(state, spot.mask(0))
+                spot.is_single_in_use(spot.free_or_remote())
+                    && spot.try_free_here(state, spot.mask(0))
             } else {
                 state.is_cared_for()
                     && design.free_remotely_at_hand(self.allocator.context(), &spot)
@@ -229,7 +230,7 @@ impl<P: Platform> Lease<'_, P> {
             if state.is_split_of(self.cpu) {
                 let claimed = match order {
                     Order::ZERO => {
-                        spot.is_single_in_use(spot.remote()).then(|| (state, spot.mask(0)))
+                        spot.is_single_in_use(spot.free_or_remote()).then(|| (state, spot.mask(0)))
                     }
                     _ => design.claim_in_word(&spot, pfn, order),
                 };

@@ -140,13 +140,18 @@ impl<P: Platform> Spot<'_, P> {
         self.word::<TAILS>().load(Relaxed)
     }
 
-    /// Whether the frame is an allocation of its own, and not free as far as can be seen: a hint
-    /// to all but the holder. What was freed remotely has been looked at before: see
-    /// [`Blocks::free_or_remote`].
+    /// The free frames of the word, wherever that is noted.
     #[inline(always)]
-    pub(in super::super) fn is_single_in_use(&self, remote: u64) -> bool {
+    pub(in super::super) fn free_or_remote(&self) -> u64 {
+        let remote = self.remote();
+        remote | self.free()
+    }
+
+    /// Whether the frame is an allocation of its own, and not among the free ones that were seen.
+    #[inline(always)]
+    pub(in super::super) fn is_single_in_use(&self, free: u64) -> bool {
         let tails = self.tails();
-        let not_so = tails | tails >> 1 | remote | self.free();
+        let not_so = tails | tails >> 1 | free;
         not_so >> (self.frame % WORD_FRAMES) & 1 == 0
     }
 
