@@ -14,6 +14,12 @@ use freehold::platform::{Platform, Scalar};
 
 std::thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
+    static RELAXED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How often this thread has waited for others.
+pub(crate) fn relaxed() -> u64 {
+    RELAXED.get()
 }
 
 /// Makes this thread run on `cpu` from now on.
@@ -22,7 +28,7 @@ pub(crate) fn run_on(cpu: u32) {
 }
 
 // Not every binary that includes this file has more than one CPU.
-const _: fn(u32) = run_on;
+const _: (fn(u32), fn() -> u64) = (run_on, relaxed);
 
 /// Waits for a lock by letting other threads run: tests have more threads than CPUs.
 pub(crate) struct Yield;
@@ -55,6 +61,7 @@ impl Platform for TestPlatform {
     fn unpin(&self) {}
 
     fn relax(&self) {
+        RELAXED.set(RELAXED.get() + 1);
         Yield::relax(0);
     }
 

@@ -312,6 +312,9 @@ impl<P: Platform> Drop for Lease<'_, P> {
         // Relaxed: before the lock is free, or else the next holder's mark might be overwritten.
         // Releasing the lock hands the slots on.
         self.home.lease.store(VACANT, Relaxed);
+        // Between the two: a drain that comes now finds the lock taken, no lease, and waits for it.
+        let design = self.allocator.design();
+        design.zone_indexes().for_each(|zone| design.zone(zone).note_left());
         self.home.unlock();
     }
 }
