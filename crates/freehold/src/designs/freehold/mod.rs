@@ -64,6 +64,7 @@ mod parts;
 mod range;
 mod refill;
 mod report;
+mod revocable;
 mod runs;
 mod settings;
 mod slot;
@@ -76,6 +77,7 @@ mod validate;
 mod zone;
 
 pub use lease::Lease;
+pub use revocable::{ParkedLease, RevocableLease};
 pub use settings::{FreeholdSettings, Pick};
 
 /// The design.
