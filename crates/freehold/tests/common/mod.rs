@@ -6,7 +6,7 @@
 extern crate std;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst, fence};
 
 use freehold::CpuId;
 use freehold::platform::native::{NativeCell, Relax, SpinLock};
@@ -63,6 +63,11 @@ impl Platform for TestPlatform {
     fn relax(&self) {
         RELAXED.set(RELAXED.get() + 1);
         Yield::relax(0);
+    }
+
+    fn heavy_barrier(&self) -> bool {
+        fence(SeqCst);
+        true
     }
 
     fn irq_save(&self) {}
