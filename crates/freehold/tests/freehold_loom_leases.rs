@@ -75,14 +75,15 @@ fn take_one(taken: Result<Pfn, Error>, contents: &Contents) -> u64 {
             1
         }
         Err(error) => {
-            assert_eq!(error, Error::OutOfMemory);
+            // What somebody else has in hand may be what is free.
+            assert!(matches!(error, Error::OutOfMemory | Error::BelowWatermark), "{error}");
             0
         }
     }
 }
 
 fn work_against_drain<P: Platform + Default + Send + Sync>(owner_first: bool) {
-    explore(2, move || {
+    explore(1, move || {
         let ((machine, parked), contents) = (one_frame_left::<P>(), Contents::new());
         let theirs = contents.clone();
         let owner = move |machine: &Frames<P>, contents: &Contents| {
@@ -194,7 +195,7 @@ fn two_owners_revoke_each_other() {
         let second = second.park();
         let work = |machine: &Frames<Sound>, parked| {
             let lease = resume(machine, parked);
-            (0..2).filter(|_| lease.alloc(frame()).is_ok()).count() as u64
+            u64::from(lease.alloc(frame()).is_ok()) + u64::from(lease.try_alloc(frame()).is_some())
         };
         let other = on_cpu(&machine, 1, move |machine| work(machine, second));
         run_on(0);
