@@ -25,7 +25,7 @@
 //! | the machine's CPUs and nodes | [`Topology`], [`allowed_cpus`], [`bind_current_thread`] |
 //!
 //! The crate runs on Linux. It works without glibc, without NUMA and without `/sys`, and then says
-//! what it does without. It has no statics and no thread-locals.
+//! what it does without. Only [`Leases`] need thread-locals.
 
 #![deny(unsafe_code)]
 
@@ -35,6 +35,7 @@ mod builder;
 mod cpulist;
 mod error;
 mod frames;
+mod leases;
 mod lru;
 mod mapping;
 mod pages;
@@ -52,6 +53,7 @@ pub use arena::Arena;
 pub use builder::ArenaBuilder;
 pub use error::HostError;
 pub use frames::{FrameArena, Placement};
+pub use leases::Leases;
 pub use lru::HostLru;
 pub use pages::Pages;
 pub use platform::{Host, SpinThenYield};

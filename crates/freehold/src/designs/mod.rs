@@ -43,7 +43,7 @@ pub(crate) mod tests;
 ///
 /// The designs of this crate are all that there are: the methods take types that only the crate
 /// can name.
-pub trait Design<P: Platform>: Sized {
+pub trait Design<P: Platform>: Sized + 'static {
     /// The name in reports and on the command line.
     const NAME: &'static str;
     /// The largest block that can be asked for.
