@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use freehold::designs::ZoneLock;
-use freehold::{Order, Pfn, Request};
+use freehold::{Order, Pfn, Request, Watermark};
 use freehold_host::{Arena, ArenaBuilder, FrameArena, Host, HostError, Leases};
 
 const MIB: usize = 1 << 20;
@@ -37,8 +37,13 @@ fn call_often(frames: &FrameArena) {
     (0..MANY).for_each(|_| call(frames));
 }
 
+/// A frame, the reserves included.
+fn request() -> Request {
+    Request::default().watermark(Watermark::Ignore)
+}
+
 fn take_all(frames: &FrameArena) -> Vec<Pfn> {
-    std::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect()
+    std::iter::from_fn(|| frames.alloc(request()).ok()).collect()
 }
 
 fn all_free(frames: &FrameArena) -> bool {
@@ -65,28 +70,31 @@ fn many_calls_get_a_lease_and_a_drain_takes_it_back() {
 #[test]
 fn what_an_idle_thread_keeps_is_there_for_all() {
     let Some(frames) = frames(16 * MIB) else { return };
-    let (idle, taken) = (Barrier::new(2), Barrier::new(2));
+    let frames = &frames;
     thread::scope(|scope| {
-        scope.spawn(|| {
-            call_often(&frames);
-            idle.wait();
-            taken.wait();
+        let ((to_thread, from_test), (to_test, from_thread)) = (channel(), channel());
+        scope.spawn(move || {
+            call_often(frames);
+            to_test.send(()).unwrap();
+            let () = from_test.recv().unwrap();
             // Nothing is left for it, until the others free what they have.
-            assert!(frames.alloc(Request::default()).is_err());
-            idle.wait();
-            call_often(&frames);
+            assert!(frames.alloc(request()).is_err());
+            to_test.send(()).unwrap();
+            let () = from_test.recv().unwrap();
+            call_often(frames);
         });
-        idle.wait();
+        from_thread.recv().unwrap();
         assert_eq!(frames.spare_leases(), 1, "it has a lease");
         let kept = frames.allocator().zones().next().unwrap().per_cpu.get();
         assert!(kept > 500, "and keeps {kept} frames");
-        let all = take_all(&frames);
+        let all = take_all(frames);
         assert_eq!(all.len() as u64, frames.total_frames().get(), "nothing is held back");
-        taken.wait();
-        idle.wait();
+        to_thread.send(()).unwrap();
+        from_thread.recv().unwrap();
         all.into_iter().for_each(|pfn| frames.free(pfn, Order::ZERO).unwrap());
+        to_thread.send(()).unwrap();
     });
-    assert!(all_free(&frames));
+    assert!(all_free(frames));
 }
 
 #[test]
@@ -107,7 +115,7 @@ fn a_thread_that_ends_leaves_its_lease_to_the_next() {
             counted.wait();
             // The end of a thread's closure, which a scope waits for, comes before its
             // destructors.
-            threads.map(|thread| thread.join().unwrap());
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         assert_eq!(frames.spare_leases(), 2, "both are back");
     }
@@ -239,7 +247,7 @@ fn owned_pages_use_the_lease_as_well() {
     let arena = builder(16 * MIB).build().unwrap();
     let mut pages: Vec<_> = (0..MANY)
         .filter_map(|nth| {
-            let mut page = arena.allocate(Order::ZERO).ok()?;
+            let mut page = arena.allocate_with(request()).ok()?;
             page[0] = nth as u8;
             Some(page)
         })
@@ -247,10 +255,11 @@ fn owned_pages_use_the_lease_as_well() {
     assert_eq!(pages.len(), 4096);
     assert!(pages.iter().enumerate().all(|(nth, page)| page[0] == nth as u8));
     pages.truncate(1000);
-    pages.extend((1000..4096).map(|_| arena.allocate(Order::ZERO).unwrap()));
-    assert!(arena.allocate(Order::ZERO).is_err());
+    pages.extend((1000..4096).map(|_| arena.allocate_with(request()).unwrap()));
+    assert!(arena.allocate_with(request()).is_err());
     drop(pages);
     arena.purge().unwrap();
+    arena.drain();
     let census = arena.validate().unwrap();
     assert_eq!(census.free, census.managed);
 }
