@@ -6,10 +6,11 @@
 
 use std::error::Error;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use freehold::{Order, Pfn, Request};
+use freehold::{CpuId, Order, Pfn, Request};
 use freehold_host::{Arena, FrameArena, Leases};
 
 const BYTES: usize = 256 << 20;
@@ -96,6 +97,35 @@ fn short_lived(frames: &FrameArena, threads: usize, calls: usize) -> f64 {
     spent.as_secs_f64() / (rounds * threads * pairs) as f64 * 1e9
 }
 
+/// Nanoseconds to renew a lease that was revoked, and to revoke one while another thread runs.
+fn take_back(frames: &FrameArena) -> Result<(f64, f64), Box<dyn Error>> {
+    const TIMES: u32 = 10_000;
+    let cpu = CpuId::new(0);
+    let mut lease = frames.allocator().lease_revocable(cpu)?;
+    let (mut renewing, mut revoking) = (Duration::ZERO, Duration::ZERO);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| -> Result<(), freehold::Error> {
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        for _ in 0..TIMES {
+            let began = Instant::now();
+            lease.renew();
+            let renewed = Instant::now();
+            let drained = frames.allocator().drain(cpu);
+            revoking += renewed.elapsed();
+            renewing += renewed - began;
+            drained.inspect_err(|_| done.store(true, Relaxed))?;
+        }
+        done.store(true, Relaxed);
+        Ok(())
+    })?;
+    let each = |time: Duration| time.as_secs_f64() * 1e9 / f64::from(TIMES);
+    Ok((each(renewing), each(revoking)))
+}
+
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]
@@ -123,6 +153,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     compare("one thread that lives long", |leases| long_lived(of(leases), 1, work));
     compare("threads that live long", |leases| long_lived(of(leases), threads, work));
     compare("the same, by the front door", |leases| long_lived(of(leases), threads, work_bare));
+    let (begin, revoke) = take_back(&off)?;
+    println!("to take slots again that others took: {begin:.0} ns; to take them: {revoke:.0} ns");
     for calls in CALLS_SHORT {
         let what = format!("threads of {calls} calls each");
         compare(&what, |leases| short_lived(of(leases), threads, calls));

@@ -98,6 +98,37 @@ fn what_an_idle_thread_keeps_is_there_for_all() {
 }
 
 #[test]
+fn a_child_process_takes_back_what_threads_have_that_it_lacks() {
+    let Some(frames) = frames(16 * MIB) else { return };
+    let frames = &frames;
+    let total = frames.total_frames().get();
+    thread::scope(|scope| {
+        let ((to_thread, from_test), (to_test, from_thread)) = (channel(), channel());
+        scope.spawn(move || {
+            call_often(frames);
+            to_test.send(()).unwrap();
+            let () = from_test.recv().unwrap();
+            assert_eq!(frames.spare_leases(), 1, "the parent has lost nothing");
+        });
+        from_thread.recv().unwrap();
+        // SAFETY: the child calls the allocator, which takes no lock that a thread of the parent may
+        // have: they all wait. Then it ends without any destructor.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let taken = (0..=total).take_while(|_| frames.alloc(request()).is_ok()).count() as u64;
+            // SAFETY: as above.
+            unsafe { libc::_exit(if taken == total { 0 } else { 1 }) };
+        }
+        let mut status = -1;
+        // SAFETY: the status is writable, and nobody else waits for this child.
+        let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!((ended, status), (child, 0), "the child got all frames");
+        to_thread.send(()).unwrap();
+    });
+    assert_eq!(take_all(frames).len() as u64, total);
+}
+
+#[test]
 fn a_thread_that_ends_leaves_its_lease_to_the_next() {
     let Some(frames) = frames(16 * MIB) else { return };
     for _ in 0..50 {
