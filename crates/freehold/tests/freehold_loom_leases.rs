@@ -133,7 +133,7 @@ fn two_revoke_at_once() {
         let others = [1, 2].map(|cpu| on_cpu(&machine, cpu, |machine| machine.drain(CPU)));
         run_on(2);
         let taken = work(&resume(&machine, parked), &contents);
-        others.map(|other| join(other).expect("the CPU exists"));
+        others.into_iter().for_each(|other| join(other).expect("the CPU exists"));
         check_held(&machine, ALL - 2 + taken);
     });
 }

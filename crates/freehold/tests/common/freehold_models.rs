@@ -113,6 +113,7 @@ pub(crate) fn check_held<P: Platform>(machine: &Frames<P>, held: u64) {
 // Not every binary makes use of everything here.
 const _: () = {
     let _: u64 = ALL;
-    let _: [fn(usize) -> Arc<Frames<Sound>>; 2] = [current, aside];
+    let _: fn(usize) -> Arc<Frames<Sound>> = aside;
+    let _: fn(usize) -> Arc<Frames<Sound>> = current;
     let _: fn(&Frames<Sound>, u64) = free;
 };

@@ -28,7 +28,8 @@ pub(crate) fn run_on(cpu: u32) {
 }
 
 // Not every binary that includes this file has more than one CPU.
-const _: (fn(u32), fn() -> u64) = (run_on, relaxed);
+const _: fn(u32) = run_on;
+const _: fn() -> u64 = relaxed;
 
 /// Waits for a lock by letting other threads run: tests have more threads than CPUs.
 pub(crate) struct Yield;
