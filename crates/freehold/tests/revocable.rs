@@ -288,7 +288,7 @@ fn owners_among_those_who_revoke() {
         });
         let ended = leases.map(|lease| lease.join());
         done.store(true, SeqCst);
-        ended.map(Result::unwrap);
+        ended.into_iter().for_each(Result::unwrap);
     });
     assert!(all_free(&frames));
 }
