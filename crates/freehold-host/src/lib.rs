@@ -20,6 +20,7 @@
 //! |---|---|
 //! | owned memory that frees itself | [`Arena`], [`Pages`] |
 //! | bare frame numbers on real memory | [`FrameArena`] |
+//! | threads that take no lock | [`ArenaBuilder::leases`] |
 //! | your own memory and metadata | [`Host`] with [`freehold::PageAllocator`] |
 //! | what an allocator knows of itself, as text or for Prometheus | [`Snapshot`] |
 //! | the machine's CPUs and nodes | [`Topology`], [`allowed_cpus`], [`bind_current_thread`] |
