@@ -106,8 +106,8 @@ impl<D: Design<Host>> FrameArena<D> {
         Ok(FrameArena { allocator, metadata, memory, parts, cpu_nodes, placement, leases })
     }
 
-    /// Allocates one block, as [`PageAllocator::alloc`] does; by the lease of the calling thread, if
-    /// it has one.
+    /// Allocates one block, as [`PageAllocator::alloc`] does; by the lease of the calling thread,
+    /// if it has one.
     ///
     /// # Errors
     ///

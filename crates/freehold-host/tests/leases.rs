@@ -111,8 +111,8 @@ fn a_child_process_takes_back_what_threads_have_that_it_lacks() {
             assert_eq!(frames.spare_leases(), 1, "the parent has lost nothing");
         });
         from_thread.recv().unwrap();
-        // SAFETY: the child calls the allocator, which takes no lock that a thread of the parent may
-        // have: they all wait. Then it ends without any destructor.
+        // SAFETY: the child calls the allocator, which takes no lock that a thread of the parent
+        // may have: they all wait. Then it ends without any destructor.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let taken = (0..=total).take_while(|_| frames.alloc(request()).is_ok()).count() as u64;

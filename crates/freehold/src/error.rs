@@ -20,8 +20,8 @@ pub enum Error {
     UnknownCpu,
     /// Another thread has a lease of the CPU's slots.
     Leased,
-    /// The machine has no barrier that makes all CPUs execute a fence, which leases need that others
-    /// can take back.
+    /// The machine has no barrier that makes all CPUs execute a fence, which leases need that
+    /// others can take back.
     NoBarrier,
     /// The frame number is not a multiple of the block's size.
     Misaligned,

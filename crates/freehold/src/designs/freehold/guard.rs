@@ -200,8 +200,8 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Takes the lock of a CPU's slot from a revocable lease, if that has it. Waits for an operation
-    /// of its owner that is under way.
+    /// Takes the lock of a CPU's slot from a revocable lease, if that has it. Waits for an
+    /// operation of its owner that is under way.
     #[cold]
     fn revoke<'a>(
         &'a self,
@@ -226,8 +226,8 @@ impl<P: Platform> Freehold<P> {
         Some(self.guard_of(platform, home, cpu, zone))
     }
 
-    /// Takes the lock of a CPU's slots for a lease that was `before` and is to be `after`. Waits for
-    /// a call on these slots that is under way; says whether there was no other lease.
+    /// Takes the lock of a CPU's slots for a lease that was `before` and is to be `after`. Waits
+    /// for a call on these slots that is under way; says whether there was no other lease.
     pub(super) fn begin_lease(
         &self,
         context: Context<'_, P>,

@@ -13,9 +13,9 @@
 //!
 //! It is Dekker's pattern: two writes, each followed by a look at what the other one wrote, with a
 //! barrier between. At least one of the two sees the other. If the owner sees `REVOKED`, it leaves
-//! the slots alone. If the other one sees that the owner is busy, it waits, as for a lock, until the
-//! operation has ended. So an operation never waits for anybody itself: two owners that wait for
-//! each other would do so for ever. What takes more than its own slots, the owner does by the
+//! the slots alone. If the other one sees that the owner is busy, it waits, as for a lock, until
+//! the operation has ended. So an operation never waits for anybody itself: two owners that wait
+//! for each other would do so for ever. What takes more than its own slots, the owner does by the
 //! ordinary way, when it is not busy.
 //!
 //! The word stays `REVOKED` until the owner ends the lease, or takes the lock again: until then
