@@ -11,7 +11,7 @@ use freehold::{
 
 use crate::mapping::page_bytes;
 use crate::plan::FRAME_BYTES;
-use crate::{ArenaBuilder, FrameArena, Host, HostError, Pages, Placement, Snapshot};
+use crate::{ArenaBuilder, FrameArena, Host, HostError, Leases, Pages, Placement, Snapshot};
 
 /// A page allocator with its memory: reserves address space, spreads it over the machine's memory
 /// nodes, and hands out [`Pages`] that free themselves.
@@ -83,7 +83,7 @@ impl<D: Design<Host>> Arena<D> {
     /// request names what the arena does not have. All memory of an arena is in normal zones.
     #[inline]
     pub fn allocate_with(&self, request: Request) -> Result<Pages<'_, D>, Error> {
-        let pfn = self.frames.allocator().alloc(request)?;
+        let pfn = self.frames.alloc(request)?;
         Ok(Pages::own(self, pfn, request.order()))
     }
 
@@ -178,6 +178,11 @@ impl<D: Design<Host>> Arena<D> {
     /// How much address space the allocator's metadata has, in bytes.
     pub fn metadata_bytes(&self) -> usize {
         self.frames.metadata_bytes()
+    }
+
+    /// Whether threads get leases by themselves. See [`FrameArena::leases`].
+    pub fn leases(&self) -> Leases {
+        self.frames.leases()
     }
 
     /// Where the memory comes from.

@@ -6,7 +6,7 @@ use freehold::Design;
 use freehold::designs::Freehold;
 
 use crate::plan::{Plan, Wishes};
-use crate::{Arena, FrameArena, Host, HostError, Topology};
+use crate::{Arena, FrameArena, Host, HostError, Leases, Topology};
 
 /// Collects what an arena should be; [`ArenaBuilder::build`] makes it.
 ///
@@ -27,6 +27,7 @@ pub struct ArenaBuilder<D: Design<Host> = Freehold<Host>> {
     nodes: Option<usize>,
     topology: Option<Topology>,
     settings: D::Settings,
+    leases: Leases,
 }
 
 impl<D: Design<Host>> ArenaBuilder<D> {
@@ -41,6 +42,7 @@ impl<D: Design<Host>> ArenaBuilder<D> {
             nodes: None,
             topology: None,
             settings: D::Settings::default(),
+            leases: Leases::Off,
         }
     }
 
@@ -107,6 +109,27 @@ impl<D: Design<Host>> ArenaBuilder<D> {
         self
     }
 
+    /// Whether the threads of the arena get leases by themselves. Default: [`Leases::Off`].
+    ///
+    /// With [`Leases::Auto`], a thread that has made some thousand calls gets slots of its own,
+    /// one for each CPU of the arena, as long as there are any. It allocates and frees there
+    /// without a locked step. What it keeps there is nobody's hostage: who runs out of memory, or
+    /// drains or purges the arena, takes it back from all threads, idle ones included, and those
+    /// go on as without a lease, and may get another one after as many calls. A thread that ends
+    /// leaves its slots to the next one. One that goes idle keeps them, though not what they hold.
+    ///
+    /// Costs metadata for twice the CPUs. What slots may keep is divided among all of them. CPUs
+    /// beyond [`ArenaBuilder::cpus`] share the slots that threads get, so leave that as it is.
+    ///
+    /// After a `fork`, the leases of threads that do not exist in the child are taken back as from
+    /// idle ones. Only if one was in the middle of a call when the process forked, who needs its
+    /// slots waits for ever, as for any lock.
+    #[must_use]
+    pub fn leases(mut self, leases: Leases) -> Self {
+        self.leases = leases;
+        self
+    }
+
     /// Makes an arena that hands out owned [`Pages`](crate::Pages).
     ///
     /// # Errors
@@ -133,8 +156,11 @@ impl<D: Design<Host>> ArenaBuilder<D> {
             cpus: self.cpus,
             nodes: self.nodes,
         };
-        let plan = Plan::new(&topology, wishes)?;
-        FrameArena::new(plan, self.huge_pages, self.frame_bytes, &self.settings)
+        let mut plan = Plan::new(&topology, wishes)?;
+        if self.leases == Leases::Auto {
+            plan.add_lease_homes()?;
+        }
+        FrameArena::new(plan, self.huge_pages, self.frame_bytes, &self.settings, self.leases)
     }
 }
 
@@ -155,6 +181,7 @@ impl<D: Design<Host>> fmt::Debug for ArenaBuilder<D> {
             .field("nodes", &self.nodes)
             .field("topology", &self.topology)
             .field("settings", &self.settings)
+            .field("leases", &self.leases)
             .finish()
     }
 }

@@ -8,12 +8,14 @@ use std::sync::Mutex;
 
 use freehold::designs::Freehold;
 use freehold::{
-    Config, Design, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn,
+    Config, Design, Error, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn,
+    Request,
 };
 
+use crate::leases::{Pool, with_leases};
 use crate::mapping::Mapping;
 use crate::plan::{FRAME_BYTES, PART_ALIGN_BYTES, Part, Plan, growth};
-use crate::{Host, HostError};
+use crate::{Host, HostError, Leases};
 
 /// The largest alignment of an arena, so that an arena of a few MiB wastes no address space.
 const BASE_ALIGN_MAX: usize = 1 << 30;
@@ -55,6 +57,7 @@ pub struct FrameArena<D: Design<Host> = Freehold<Host>> {
     parts: Mutex<Vec<Part>>,
     cpu_nodes: Vec<NodeId>,
     placement: Placement,
+    leases: Option<Pool>,
 }
 
 impl<D: Design<Host>> FrameArena<D> {
@@ -63,6 +66,7 @@ impl<D: Design<Host>> FrameArena<D> {
         huge_pages: bool,
         frame_bytes: usize,
         settings: &D::Settings,
+        leases: Leases,
     ) -> Result<Self, HostError> {
         let span = plan.span();
         let ranges: Vec<MemoryRange> =
@@ -89,10 +93,60 @@ impl<D: Design<Host>> FrameArena<D> {
         let lent = unsafe { Metadata::from_raw_parts(metadata.base(), metadata.bytes()) };
         let allocator = PageAllocator::new(Host::new(), &config, settings, lent)?;
         let (parts, cpu_nodes) = (Mutex::new(plan.parts), plan.cpu_nodes);
-        Ok(FrameArena { allocator, metadata, memory, parts, cpu_nodes, placement })
+        let leases = match (leases, with_leases(&allocator)) {
+            (Leases::Off, _) => None,
+            (Leases::Auto, Some(allocator)) => {
+                Pool::new(allocator, &cpu_nodes[..cpu_nodes.len() - plan.lease_homes])
+            }
+            (Leases::Auto, None) => {
+                let reason = format!("the design {} has none: choose `off`", D::NAME);
+                return Err(HostError::BadSetting { setting: "leases", reason });
+            }
+        };
+        Ok(FrameArena { allocator, metadata, memory, parts, cpu_nodes, placement, leases })
     }
 
-    /// The allocator's front door.
+    /// Allocates one block, as [`PageAllocator::alloc`] does; by the lease of the calling thread,
+    /// if it has one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::alloc`].
+    #[inline]
+    pub fn alloc(&self, request: Request) -> Result<Pfn, Error> {
+        if let (Some(leases), Some(allocator)) = (&self.leases, with_leases(&self.allocator)) {
+            return leases.alloc(allocator, request);
+        }
+        self.allocator.alloc(request)
+    }
+
+    /// Frees a block, or part of one, as [`PageAllocator::free`] does; by the lease of the calling
+    /// thread, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::free`].
+    #[inline]
+    pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+        if let (Some(leases), Some(allocator)) = (&self.leases, with_leases(&self.allocator)) {
+            return leases.free(allocator, pfn, order);
+        }
+        self.allocator.free(pfn, order)
+    }
+
+    /// Whether threads get leases by themselves: [`Leases::Off`] also where that was wished for,
+    /// and the machine has no `membarrier(2)`.
+    pub fn leases(&self) -> Leases {
+        if self.leases.is_some() { Leases::Auto } else { Leases::Off }
+    }
+
+    /// How many threads more could have a lease: as many as there are CPUs at first. 0 without
+    /// leases.
+    pub fn spare_leases(&self) -> usize {
+        self.leases.as_ref().map_or(0, Pool::spare_homes)
+    }
+
+    /// The allocator's front door. Calls here take no lease.
     #[inline]
     pub fn allocator(&self) -> &PageAllocator<Host, D> {
         &self.allocator

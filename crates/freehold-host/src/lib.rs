@@ -20,12 +20,13 @@
 //! |---|---|
 //! | owned memory that frees itself | [`Arena`], [`Pages`] |
 //! | bare frame numbers on real memory | [`FrameArena`] |
+//! | threads that take no lock | [`ArenaBuilder::leases`] |
 //! | your own memory and metadata | [`Host`] with [`freehold::PageAllocator`] |
 //! | what an allocator knows of itself, as text or for Prometheus | [`Snapshot`] |
 //! | the machine's CPUs and nodes | [`Topology`], [`allowed_cpus`], [`bind_current_thread`] |
 //!
 //! The crate runs on Linux. It works without glibc, without NUMA and without `/sys`, and then says
-//! what it does without. It has no statics and no thread-locals.
+//! what it does without. Only [`Leases`] need thread-locals.
 
 #![deny(unsafe_code)]
 
@@ -35,6 +36,7 @@ mod builder;
 mod cpulist;
 mod error;
 mod frames;
+mod leases;
 mod lru;
 mod mapping;
 mod pages;
@@ -52,6 +54,7 @@ pub use arena::Arena;
 pub use builder::ArenaBuilder;
 pub use error::HostError;
 pub use frames::{FrameArena, Placement};
+pub use leases::Leases;
 pub use lru::HostLru;
 pub use pages::Pages;
 pub use platform::{Host, SpinThenYield};

@@ -99,7 +99,7 @@ impl<D: Design<Host>> DerefMut for Pages<'_, D> {
 impl<D: Design<Host>> Drop for Pages<'_, D> {
     #[inline]
     fn drop(&mut self) {
-        let freed = self.arena.frames().allocator().free(self.pfn, self.order);
+        let freed = self.arena.frames().free(self.pfn, self.order);
         // Only a wrong promise to `from_raw` or a defect of the allocator leads here; the frames
         // are lost then, and panicking in a drop would turn a leak into an abort.
         debug_assert_eq!(freed, Ok(()), "freeing {:?}", (self.pfn, self.order));

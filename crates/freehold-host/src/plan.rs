@@ -40,6 +40,8 @@ pub(crate) struct Part {
 pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
     pub(crate) cpu_nodes: Vec<NodeId>,
+    /// So many of the CPUs, the last ones, are there for leases.
+    pub(crate) lease_homes: usize,
     pub(crate) distances: Vec<u8>,
 }
 
@@ -86,7 +88,22 @@ impl Plan {
             frames,
             capacity,
         });
-        Ok(Plan { parts: parts.collect(), cpu_nodes, distances })
+        Ok(Plan { parts: parts.collect(), cpu_nodes, lease_homes: 0, distances })
+    }
+
+    /// Adds a CPU of the same node for each that there is, for leases.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::BadSetting`] if these are too many.
+    pub(crate) fn add_lease_homes(&mut self) -> Result<(), HostError> {
+        self.lease_homes = self.cpu_nodes.len();
+        if 2 * self.lease_homes > CPU_COUNT_MAX {
+            let reason = format!("an arena with leases has at most {} CPUs", CPU_COUNT_MAX / 2);
+            return Err(HostError::BadSetting { setting: "leases", reason });
+        }
+        self.cpu_nodes.extend_from_within(..);
+        Ok(())
     }
 
     /// The frames of all parts, room to grow included. The first is frame 0.

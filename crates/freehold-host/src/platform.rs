@@ -1,10 +1,11 @@
 //! The machine that this process runs on, as the allocator sees it.
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst, compiler_fence};
 
 use freehold::CpuId;
 use freehold::platform::Platform;
 use freehold::platform::native::{NativeCell, Relax, SpinLock};
+use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::rseq::CpuSource;
 
@@ -82,6 +83,21 @@ impl Platform for Host {
     /// Gives the CPU away: in user space, whoever is waited for may have been preempted.
     fn relax(&self) {
         std::thread::yield_now();
+    }
+
+    /// Stops the compiler: the heavy half has the CPU execute a fence.
+    #[inline(always)]
+    fn light_barrier(&self) {
+        compiler_fence(SeqCst);
+    }
+
+    /// `membarrier(2)`: interrupts the CPUs that run threads of this process, about a microsecond
+    /// for each.
+    fn heavy_barrier(&self) -> bool {
+        let order = || membarrier(MembarrierCommand::PrivateExpedited).is_ok();
+        // A process has to register before its first one. Who knows whether this one has, for
+        // instance after a fork, asks the kernel.
+        order() || membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() && order()
     }
 
     #[inline]

@@ -20,6 +20,9 @@ pub enum Error {
     UnknownCpu,
     /// Another thread has a lease of the CPU's slots.
     Leased,
+    /// The machine has no barrier that makes all CPUs execute a fence, which leases need that
+    /// others can take back.
+    NoBarrier,
     /// The frame number is not a multiple of the block's size.
     Misaligned,
     /// The frame is not managed by this allocator.
@@ -82,6 +85,7 @@ impl fmt::Display for Error {
             Error::UnknownZone => "the node has no zone that the request may use",
             Error::UnknownCpu => "there is no such CPU",
             Error::Leased => "another thread has a lease of the CPU's slots",
+            Error::NoBarrier => "the machine has no barrier for leases that can be taken back",
             Error::Misaligned => "the frame number is not a multiple of the block size",
             Error::ForeignFrame => "the frame is not managed by this allocator",
             Error::DoubleFree => "the frame is free already",

@@ -18,7 +18,7 @@ use crate::units::{CpuId, FrameCount, Order, Pfn};
 pub use block_owner::BlockOwner;
 pub use bookkeeping::{Counters, Locking};
 pub use cluster::Cluster;
-pub use freehold::{Freehold, FreeholdSettings, Lease, Pick};
+pub use freehold::{Freehold, FreeholdSettings, Lease, ParkedLease, Pick, RevocableLease};
 pub use lazy_merge::LazyMerge;
 pub use merge_ahead::MergeAhead;
 pub use skeleton::{Level, OwnSettings, Pcp, ZonedSettings};
@@ -43,7 +43,7 @@ pub(crate) mod tests;
 ///
 /// The designs of this crate are all that there are: the methods take types that only the crate
 /// can name.
-pub trait Design<P: Platform>: Sized {
+pub trait Design<P: Platform>: Sized + 'static {
     /// The name in reports and on the command line.
     const NAME: &'static str;
     /// The largest block that can be asked for.

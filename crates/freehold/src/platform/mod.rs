@@ -183,6 +183,26 @@ pub trait Platform: 'static {
         core::hint::spin_loop();
     }
 
+    /// The light half of an asymmetric fence: between this and a [`Platform::heavy_barrier`] on
+    /// another CPU there is an order, as between two sequentially consistent fences. What comes
+    /// before the one that is first is visible behind the other one. Of two light ones, nothing is
+    /// said.
+    ///
+    /// Who runs often has the light half, and who runs rarely the heavy one, which makes all other
+    /// CPUs execute a full fence: then the light one need only stop the compiler. So do Linux's
+    /// `membarrier(2)` with `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, and the asymmetric fences of
+    /// folly. Default: a sequentially consistent fence.
+    fn light_barrier(&self) {
+        core::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// The heavy half; says whether the machine has one. If not, nothing is ordered, and there are
+    /// no leases that others can take back. Once it has said `true`, it never says `false` again.
+    /// Default: there is none.
+    fn heavy_barrier(&self) -> bool {
+        false
+    }
+
     /// Disables interrupts on this CPU, where the machine has any; returns the previous state.
     fn irq_save(&self) -> Self::IrqState;
 

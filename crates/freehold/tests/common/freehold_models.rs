@@ -114,4 +114,6 @@ pub(crate) fn check_held<P: Platform>(machine: &Frames<P>, held: u64) {
 const _: () = {
     let _: u64 = ALL;
     let _: fn(usize) -> Arc<Frames<Sound>> = aside;
+    let _: fn(usize) -> Arc<Frames<Sound>> = current;
+    let _: fn(&Frames<Sound>, u64) = free;
 };

@@ -1,7 +1,7 @@
 //! The allocator's seam on loom, which tries every interleaving of a small program and every value
 //! that a weakly ordered load may see.
 //!
-//! The platform has three deliberate defects to choose from, for tests of the tests.
+//! The platform has four deliberate defects to choose from, for tests of the tests.
 
 extern crate std;
 
@@ -157,16 +157,17 @@ impl<const ORDERED: bool> RawLock for LoomLock<ORDERED> {
     }
 }
 
-/// The platform.
+/// The platform. Without `FENCED`, its light barrier is none.
 #[derive(Default)]
 pub(crate) struct LoomPlatform<
     const ORDERED: bool = true,
     const ATOMIC: bool = true,
     const ACQUIRES: bool = true,
+    const FENCED: bool = true,
 >;
 
-impl<const ORDERED: bool, const ATOMIC: bool, const ACQUIRES: bool> Platform
-    for LoomPlatform<ORDERED, ATOMIC, ACQUIRES>
+impl<const ORDERED: bool, const ATOMIC: bool, const ACQUIRES: bool, const FENCED: bool> Platform
+    for LoomPlatform<ORDERED, ATOMIC, ACQUIRES, FENCED>
 {
     type U32 = LoomWord<AtomicU32, ATOMIC, ACQUIRES>;
     type U64 = LoomWord<AtomicU64, ATOMIC, ACQUIRES>;
@@ -188,6 +189,17 @@ impl<const ORDERED: bool, const ATOMIC: bool, const ACQUIRES: bool> Platform
     /// Without this, a model that waits for another thread would never end.
     fn relax(&self) {
         loom::thread::yield_now();
+    }
+
+    fn light_barrier(&self) {
+        if FENCED {
+            loom::sync::atomic::fence(SeqCst);
+        }
+    }
+
+    fn heavy_barrier(&self) -> bool {
+        loom::sync::atomic::fence(SeqCst);
+        true
     }
 
     fn irq_save(&self) {}

@@ -6,7 +6,7 @@
 extern crate std;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst, fence};
 
 use freehold::CpuId;
 use freehold::platform::native::{NativeCell, Relax, SpinLock};
@@ -14,6 +14,12 @@ use freehold::platform::{Platform, Scalar};
 
 std::thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
+    static RELAXED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How often this thread has waited for others.
+pub(crate) fn relaxed() -> u64 {
+    RELAXED.get()
 }
 
 /// Makes this thread run on `cpu` from now on.
@@ -23,6 +29,7 @@ pub(crate) fn run_on(cpu: u32) {
 
 // Not every binary that includes this file has more than one CPU.
 const _: fn(u32) = run_on;
+const _: fn() -> u64 = relaxed;
 
 /// Waits for a lock by letting other threads run: tests have more threads than CPUs.
 pub(crate) struct Yield;
@@ -56,7 +63,13 @@ impl Platform for TestPlatform {
     fn unpin(&self) {}
 
     fn relax(&self) {
+        RELAXED.set(RELAXED.get() + 1);
         Yield::relax(0);
+    }
+
+    fn heavy_barrier(&self) -> bool {
+        fence(SeqCst);
+        true
     }
 
     fn irq_save(&self) {}

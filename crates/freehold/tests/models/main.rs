@@ -24,6 +24,7 @@ mod designs_loom;
 mod freehold_loom;
 mod freehold_loom_events;
 mod freehold_loom_frees;
+mod freehold_loom_leases;
 mod lru_loom;
 mod lru_shuttle;
 mod seam_loom;

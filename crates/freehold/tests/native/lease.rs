@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use crate::common::{TestPlatform, run_on};
+use crate::common::{TestPlatform, relaxed, run_on};
 use crate::machine::Machine;
 use freehold::designs::Freehold;
 use freehold::{
@@ -162,6 +162,30 @@ fn what_a_holder_leaves_behind_is_found_when_memory_is_low() {
     // It was asked, and has not answered.
     drop(lease);
     assert_eq!(count(), 511);
+}
+
+#[test]
+fn who_fails_waits_for_no_lease() {
+    let frames = machine(4096, 4);
+    let leases = [1, 2, 3].map(|cpu| frames.lease(CpuId::new(cpu)).unwrap());
+    run_on(0);
+    let all: Vec<_> = std::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
+    assert_eq!(all.len(), 4096);
+    assert!(leases.iter().all(|lease| lease.is_asked()));
+    // One holds free frames, and does not answer.
+    frames.free(all[0], Order::ZERO).unwrap();
+    leases[0].give_back();
+    leases[0].alloc(Request::default()).unwrap();
+    for &pfn in &all[512..1024] {
+        leases[0].free(pfn, Order::ZERO).unwrap();
+    }
+    let before = relaxed();
+    for _ in 0..10 {
+        while frames.alloc(Request::default()).is_ok() {}
+        assert_eq!(frames.alloc(Request::new(Order::new(9))), Err(Error::OutOfMemory));
+    }
+    let waits = relaxed() - before;
+    assert!(waits <= 20, "{waits} waits for leases in 20 failures");
 }
 
 #[test]

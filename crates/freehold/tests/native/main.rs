@@ -48,6 +48,7 @@ mod numa;
 mod pressure;
 mod range;
 mod range_owners;
+mod revocable;
 mod stress;
 
 /// What the threads of `lru_cache` are made of.

@@ -104,11 +104,11 @@ impl<P: Platform> Freehold<P> {
     fn alloc_held(&self, guard: &SlotGuard<'_, P>, request: &Request) -> Option<u32> {
         let (order, migratetype) = (request.order(), request.content());
         match order {
-            Order::ZERO => self.take_current(&guard.slot, migratetype).or_else(|| {
+            Order::ZERO => self.take_current(guard, migratetype).or_else(|| {
                 if !self.refill_from_own(guard, migratetype) {
                     return None;
                 }
-                self.take_current(&guard.slot, migratetype)
+                self.take_current(guard, migratetype)
             }),
             Order::PAGEBLOCK => self.take_spare(&guard.slot, request),
             _ if order > Order::PAGEBLOCK => None,
@@ -150,11 +150,11 @@ impl<P: Platform> Freehold<P> {
     pub(super) fn alloc_with(&self, guard: &SlotGuard<'_, P>, request: &Request) -> Option<u32> {
         let (order, migratetype) = (request.order(), request.content());
         match order {
-            Order::ZERO => self.take_current(&guard.slot, migratetype).or_else(|| {
+            Order::ZERO => self.take_current(guard, migratetype).or_else(|| {
                 if !self.refill(guard, request) {
                     return None;
                 }
-                self.take_current(&guard.slot, migratetype)
+                self.take_current(guard, migratetype)
             }),
             Order::PAGEBLOCK => self.take_spare(&guard.slot, request).or_else(|| {
                 self.fetch_spares(guard, request);

@@ -7,9 +7,9 @@ use core::num::NonZeroU64;
 
 use super::Freehold;
 use super::blocks::Spot;
-use super::guard::Home;
+use super::guard::{Home, SlotGuard};
 use super::runs::{WORD_FRAMES, WORD_ORDER};
-use super::slot::{For, Hot, Slot};
+use super::slot::For;
 use crate::designs::{Context, Design};
 use crate::platform::Platform;
 use crate::request::Request;
@@ -64,7 +64,7 @@ impl<P: Platform> Freehold<P> {
                 && home.try_lock()
             {
                 if hot.current(what, request.content_index()) == word
-                    && let Some(frame) = hot.take_of::<RUN>(&spot, &request)
+                    && let Some(frame) = home.take_of::<RUN>(&spot, &request)
                 {
                     hot.note_alloc(request.order().frames().get());
                     home.unlock();
@@ -123,7 +123,7 @@ impl<P: Platform> Freehold<P> {
         request: Request,
     ) -> Option<Pfn> {
         let guard = self.guard_of(platform, home, cpu, home.best(&request));
-        let frame = self.take_block(&guard.slot, &request);
+        let frame = self.take_block(&guard, &request);
         let frame = frame.or_else(|| self.alloc_with(&guard, &request))?;
         guard.slot.note_alloc(request.order().frames().get());
         Some(self.blocks.pfn_of(frame))
@@ -131,11 +131,11 @@ impl<P: Platform> Freehold<P> {
 
     /// Takes a block out of what a slot has at hand for its order.
     #[inline(always)]
-    pub(super) fn take_block(&self, slot: &Slot<'_, P>, request: &Request) -> Option<u32> {
+    pub(super) fn take_block(&self, guard: &SlotGuard<'_, P>, request: &Request) -> Option<u32> {
         match request.order().get() {
-            0 => self.take_in_pageblock::<false>(slot, request),
-            1..=WORD_ORDER => self.take_in_pageblock::<true>(slot, request),
-            _ if request.order() == Order::PAGEBLOCK => self.take_spare(slot, request),
+            0 => self.take_in_pageblock::<false>(guard, request),
+            1..=WORD_ORDER => self.take_in_pageblock::<true>(guard, request),
+            _ if request.order() == Order::PAGEBLOCK => self.take_spare(&guard.slot, request),
             _ => None,
         }
     }
@@ -144,14 +144,14 @@ impl<P: Platform> Freehold<P> {
     #[inline(always)]
     fn take_in_pageblock<const RUN: bool>(
         &self,
-        slot: &Slot<'_, P>,
+        guard: &SlotGuard<'_, P>,
         request: &Request,
     ) -> Option<u32> {
         let (what, type_index) = (what::<RUN>(), request.content_index());
-        let spot = self.blocks.spot_of_word(slot.hot.current(what, type_index))?;
+        let spot = self.blocks.spot_of_word(guard.slot.hot.current(what, type_index))?;
         let spot = spot.word_with_run(request.order().get())?;
-        slot.hot.set_current(what, type_index, spot.frame() / WORD_FRAMES);
-        slot.hot.take_of::<RUN>(&spot, request)
+        guard.slot.hot.set_current(what, type_index, spot.frame() / WORD_FRAMES);
+        guard.home.take_of::<RUN>(&spot, request)
     }
 
     /// Takes whole pageblocks from the pool, if the best zone can spare them.
@@ -165,7 +165,7 @@ impl<P: Platform> Freehold<P> {
     }
 }
 
-impl<P: Platform> Hot<P> {
+impl<P: Platform> Home<P> {
     /// Takes the lowest frame of a word, or the lowest block of at most a word, if it has one. The
     /// caller holds the pageblock.
     #[inline(always)]

@@ -131,8 +131,8 @@ impl<P: Platform> Freehold<P> {
                 }
                 continue;
             };
-            if hot.picks_at_random {
-                let frame = self.take_current(&guard.slot, request.content());
+            if guard.home.picks_at_random {
+                let frame = self.take_current(guard, request.content());
                 out[count] = self.blocks.pfn_of(frame.expect("the word has a free frame"));
                 count += 1;
                 continue;

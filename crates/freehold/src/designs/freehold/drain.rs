@@ -7,12 +7,11 @@ use crate::memmap::block::ZoneIndex;
 use crate::platform::Platform;
 
 impl<P: Platform> Freehold<P> {
-    /// Has a slot give up all pageblocks with free frames. Somebody who holds it for long is asked
-    /// to do so.
+    /// Has a slot give up all pageblocks with free frames. The holder of a lease is asked to do so,
+    /// and not waited for: what it has does not count as kept until the lease ends.
     pub(super) fn drain_slot(&self, context: Context<'_, P>, cpu: usize, zone: ZoneIndex) {
-        match self.lock(context, cpu, zone) {
-            Some(guard) => self.drain_held(&guard),
-            None => self.zone(zone).note_kept(),
+        if let Some(guard) = self.lock(context, cpu, zone) {
+            self.drain_held(&guard);
         }
     }
 

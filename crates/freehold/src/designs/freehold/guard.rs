@@ -1,6 +1,6 @@
 //! Having the lock of a slot.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::Freehold;
 use super::slot::{Hot, Slot};
@@ -18,12 +18,16 @@ use crate::units::ZoneKind;
 #[repr(C, align(64))]
 pub(super) struct Home<P: Platform> {
     lock: P::Lock,
+    /// Whether frames are picked at random. Never changes.
+    pub(super) picks_at_random: bool,
     /// The zone whose slot has its hot part here: the best one for movable content. Never changes.
     zone: ZoneIndex,
-    /// Whether somebody has the lock for long, and whether others want frames back: see `lease`.
+    /// Whether a lease has the lock, and whether others want frames back: see `lease`.
     pub(super) lease: P::U32,
     /// By zone limit, the zone that is best, or [`NO_ZONE`]. Never changes.
     best: [u16; ZoneKind::COUNT],
+    /// Whether the owner of a revocable lease uses the slots at the moment. Written by it alone.
+    pub(super) busy: P::U32,
     hot: Hot<P>,
 }
 
@@ -38,7 +42,9 @@ impl<P: Platform> Home<P> {
             zone: best[ZoneKind::Movable.index()].unwrap_or(ZoneIndex(0)),
             lease: P::U32::new(VACANT),
             best: best.map(|zone| zone.map_or(NO_ZONE, |zone| zone.0)),
-            hot: Hot::new(picks_at_random),
+            picks_at_random,
+            busy: P::U32::new(0),
+            hot: Hot::new(),
         }
     }
 
@@ -83,12 +89,16 @@ impl<P: Platform> Drop for SlotGuard<'_, P> {
     }
 }
 
-/// Nobody holds the lock for long.
+/// There is no lease.
 pub(super) const VACANT: u32 = 0;
-/// Somebody does.
+/// A lease has the lock, which nobody can take from it.
 pub(super) const HELD: u32 = 1;
-/// Somebody does, and has been asked to give back what it does not need.
+/// It has, and its holder has been asked to give back what it does not need.
 pub(super) const ASKED: u32 = 2;
+/// A revocable lease has the lock: see `revocable`.
+pub(super) const REVOCABLE: u32 = 3;
+/// The lease has lost the lock, and its owner has yet to end it or to take the lock again.
+pub(super) const REVOKED: u32 = 4;
 
 impl<P: Platform> Freehold<P> {
     /// A guard for a lock that the caller took, having pinned itself. The fast paths lock and
@@ -152,7 +162,7 @@ impl<P: Platform> Freehold<P> {
         (here..here + cpus).find_map(|cpu| self.try_lock(context, cpu % cpus, zone))
     }
 
-    /// Waits for the lock of a CPU's slot, unless somebody holds it for long.
+    /// Waits for the lock of a CPU's slot, unless a lease has it.
     pub(super) fn lock_if_vacant<'a>(
         &'a self,
         context: Context<'a, P>,
@@ -162,29 +172,92 @@ impl<P: Platform> Freehold<P> {
         loop {
             let guard = self.try_lock(context, cpu, zone);
             // Relaxed: a hint that does not go away while it matters.
-            if guard.is_some() || self.home(cpu).lease.load(Relaxed) != VACANT {
+            let lease = || self.home(cpu).lease.load(Relaxed);
+            if guard.is_some() || matches!(lease(), HELD | ASKED | REVOCABLE) {
                 return guard;
             }
             context.platform.relax();
         }
     }
 
-    /// Waits for the lock of a CPU's slot. If somebody holds it for long, asks for what it does not
-    /// need, and gives up.
+    /// Waits for the lock of a CPU's slot. Takes it from a revocable lease; asks the holder of
+    /// another one for what it does not need, and gives up.
     pub(super) fn lock<'a>(
         &'a self,
         context: Context<'a, P>,
         cpu: usize,
         zone: ZoneIndex,
     ) -> Option<SlotGuard<'a, P>> {
-        let guard = self.lock_if_vacant(context, cpu, zone);
-        if guard.is_none() {
-            // Relaxed: a request, which nothing depends on. It fails if the lease has ended, or
-            // the holder has been asked already.
-            let lease = &self.home(cpu).lease;
-            let _asked = lease.compare_exchange(HELD, ASKED, Relaxed, Relaxed);
+        loop {
+            let guard = self.lock_if_vacant(context, cpu, zone);
+            let guard = guard.or_else(|| self.revoke(context, cpu, zone));
+            if guard.is_some() {
+                return guard;
+            }
+            // Relaxed: a request, which nothing depends on.
+            match self.home(cpu).lease.compare_exchange(HELD, ASKED, Relaxed, Relaxed) {
+                Ok(_) | Err(ASKED) => return None,
+                // The lease has ended, or there is another one.
+                Err(_) => {}
+            }
         }
-        guard
+    }
+
+    /// Takes the lock of a CPU's slot from a revocable lease, if that has it. Waits for an
+    /// operation of its owner that is under way.
+    #[cold]
+    fn revoke<'a>(
+        &'a self,
+        context: Context<'a, P>,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> Option<SlotGuard<'a, P>> {
+        let (home, platform) = (self.home(cpu), context.platform);
+        platform.pin();
+        // Acquire: the owner has not used the slots yet if this is all that it has published. Of
+        // several who come, one succeeds, and the others wait for the lock.
+        let revoked = home.lease.compare_exchange(REVOCABLE, REVOKED, Acquire, Relaxed);
+        if revoked.is_err() || !platform.heavy_barrier() {
+            platform.unpin();
+            return None;
+        }
+        // The owner says that it is busy, and then looks at the lease: one of us sees the other.
+        // Acquire: pairs with the release at the end of its last operation.
+        while home.busy.load(Acquire) != 0 {
+            platform.relax();
+        }
+        Some(self.guard_of(platform, home, cpu, zone))
+    }
+
+    /// Takes the lock of a CPU's slots for a lease that was `before` and is to be `after`. Waits
+    /// for a call on these slots that is under way; says whether there was no other lease.
+    pub(super) fn begin_lease(
+        &self,
+        context: Context<'_, P>,
+        home: &Home<P>,
+        (before, after): (u32, u32),
+    ) -> bool {
+        // Relaxed: looked at again once the lock is taken.
+        while home.lease.load(Relaxed) == before {
+            if home.try_lock() {
+                // Acquire: what the owner of the lease before this one wrote last, that it is not
+                // busy, comes before what this one writes. Release: see `revoke`.
+                let begun = home.lease.compare_exchange(before, after, AcqRel, Relaxed).is_ok();
+                if !begun {
+                    home.unlock();
+                }
+                return begun;
+            }
+            context.platform.relax();
+        }
+        false
+    }
+
+    /// Ends a lease that has the lock, and whose word says so by now.
+    pub(super) fn end_lease(&self, home: &Home<P>) {
+        // The lock last: a drain that sees this finds the lock taken, no lease, and waits for it.
+        self.zone_indexes().for_each(|zone| self.zone(zone).note_left());
+        home.unlock();
     }
 }
 

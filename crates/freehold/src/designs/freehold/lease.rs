@@ -41,9 +41,9 @@ use crate::units::{CpuId, Order, Pfn};
 /// }
 /// ```
 pub struct Lease<'a, P: Platform> {
-    allocator: &'a PageAllocator<P, Freehold<P>>,
-    home: &'a Home<P>,
-    cpu: usize,
+    pub(super) allocator: &'a PageAllocator<P, Freehold<P>>,
+    pub(super) home: &'a Home<P>,
+    pub(super) cpu: usize,
     /// May go from thread to thread, but not be used by two at once.
     one_thread: PhantomData<Cell<()>>,
 }
@@ -63,15 +63,22 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
             return Err(Error::UnknownCpu);
         }
         let home = self.design().home(cpu.index());
-        while !home.try_lock() {
-            if home.lease.load(Relaxed) != VACANT {
-                return Err(Error::Leased);
-            }
-            context.platform.relax();
+        match self.design().begin_lease(context, home, (VACANT, HELD)) {
+            true => Ok(Lease::over(self, home, cpu.index())),
+            false => Err(Error::Leased),
         }
-        // Relaxed: only tells others not to wait for the lock, which is taken.
-        home.lease.store(HELD, Relaxed);
-        Ok(Lease { allocator: self, home, cpu: cpu.index(), one_thread: PhantomData })
+    }
+}
+
+impl<'a, P: Platform> Lease<'a, P> {
+    /// The lease of slots whose lock the caller has.
+    #[inline(always)]
+    pub(super) fn over(
+        allocator: &'a PageAllocator<P, Freehold<P>>,
+        home: &'a Home<P>,
+        cpu: usize,
+    ) -> Self {
+        Lease { allocator, home, cpu, one_thread: PhantomData }
     }
 }
 
@@ -89,17 +96,22 @@ impl<P: Platform> Lease<'_, P> {
     /// Those of [`PageAllocator::alloc`].
     #[inline(always)]
     pub fn alloc(&self, request: Request) -> Result<Pfn, Error> {
-        let taken = if request.is_ordinary() {
+        if let Some(pfn) = self.alloc_at_hand(request) {
+            return Ok(pfn);
+        }
+        self.alloc_behind(request)
+    }
+
+    /// Takes a block that lies at hand in a word.
+    #[inline(always)]
+    pub(super) fn alloc_at_hand(&self, request: Request) -> Option<Pfn> {
+        if request.is_ordinary() {
             self.take_in_word::<false>(request)
         } else if is_run_at_hand(&request) {
             self.take_in_word::<true>(request)
         } else {
             None
-        };
-        if let Some(pfn) = taken {
-            return Ok(pfn);
         }
-        self.alloc_behind(request)
     }
 
     /// Takes a single frame, or a block of at most a word, out of the word that such are taken from.
@@ -108,7 +120,7 @@ impl<P: Platform> Lease<'_, P> {
         let (design, what) = (self.allocator.design(), what::<RUN>());
         let hot = self.home.hot_of(self.home.best(&request))?;
         let spot = design.blocks.spot_of_word(hot.current(what, request.content_index()))?;
-        let frame = hot.take_of::<RUN>(&spot, &request)?;
+        let frame = self.home.take_of::<RUN>(&spot, &request)?;
         hot.note_alloc(request.order().frames().get());
         Some(design.pfn_of(frame))
     }
@@ -116,24 +128,24 @@ impl<P: Platform> Lease<'_, P> {
     #[inline(never)]
     fn alloc_behind(&self, request: Request) -> Result<Pfn, Error> {
         self.give_back_if_asked();
-        if request.is_anywhere()
-            && request.is_unsparing()
-            && let Some(pfn) = self.alloc_own(&request)
-        {
+        if let Some(pfn) = self.alloc_own(&request) {
             return Ok(pfn);
         }
         self.alloc_slowly(request)
     }
 
-    /// Allocates a block from what the slot in the best zone holds, or fetches for it.
-    fn alloc_own(&self, request: &Request) -> Option<Pfn> {
+    /// Allocates a block from what the slot in the best zone holds, or fetches for it. Waits for
+    /// nobody.
+    pub(super) fn alloc_own(&self, request: &Request) -> Option<Pfn> {
+        if !request.is_anywhere() || !request.is_unsparing() {
+            return None;
+        }
         let design = self.allocator.design();
         let zone = self.home.best(request);
         design.zones.try_get(zone.index())?;
         let guard = self.guard(zone);
-        let frame = design
-            .take_block(&guard.slot, request)
-            .or_else(|| design.alloc_with(&guard, request))?;
+        let frame =
+            design.take_block(&guard, request).or_else(|| design.alloc_with(&guard, request))?;
         guard.slot.note_alloc(request.order().frames().get());
         Some(design.pfn_of(frame))
     }
@@ -195,57 +207,57 @@ impl<P: Platform> Lease<'_, P> {
     /// Those of [`PageAllocator::free`].
     #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+        if self.free_at_hand(pfn, order) {
+            return Ok(());
+        }
+        self.free_own(pfn, order).unwrap_or_else(|| self.allocator.free(pfn, order))
+    }
+
+    /// Frees a single frame of a pageblock that the slots have listed; says whether it was one.
+    #[inline(always)]
+    pub(super) fn free_at_hand(&self, pfn: Pfn, order: Order) -> bool {
         let design = self.allocator.design();
         if order == Order::ZERO
             && let Some(spot) = design.blocks.spot_of(pfn)
         {
             let state = spot.state();
-            let freed = if state.is_listed_of(self.cpu) {
-                spot.is_single_in_use(spot.free_or_remote())
-                    && spot.try_free_here(state, spot.mask(0))
-            } else {
-                state.is_cared_for()
-                    && design.free_remotely_at_hand(self.allocator.context(), &spot)
-            };
-            if freed {
-                return Ok(());
-            }
+            return state.is_listed_of(self.cpu)
+                && spot.is_single_in_use(spot.free_or_remote())
+                && spot.try_free_here(state, spot.mask(0));
         }
-        self.free_slowly(pfn, order)
+        false
     }
 
+    /// Frees a block of at most a word of a pageblock that the slots hold, or a whole pageblock
+    /// into their reserve; `None` if it is something else, which is left alone. Waits for nobody.
     #[inline(never)]
-    fn free_slowly(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+    pub(super) fn free_own(&self, pfn: Pfn, order: Order) -> Option<Result<(), Error>> {
         let design = self.allocator.design();
-        if let Some(spot) = design.blocks.spot_of(pfn) {
-            let state = spot.state();
-            if order == Order::PAGEBLOCK && state.is_lone_pageblock() && pfn.is_aligned(order) {
-                let guard = self.guard(spot.zone());
-                if design.try_stash(guard.slot, self.cpu, &spot, state)
-                    || design.stash(&guard, spot.block())?
-                {
-                    return Ok(());
-                }
+        let spot = design.blocks.spot_of(pfn)?;
+        let state = spot.state();
+        if order == Order::PAGEBLOCK && state.is_lone_pageblock() && pfn.is_aligned(order) {
+            let guard = self.guard(spot.zone());
+            if design.try_stash(guard.slot, self.cpu, &spot, state) {
+                return Some(Ok(()));
             }
-            if state.is_split_of(self.cpu) {
-                let claimed = match order {
-                    Order::ZERO => {
-                        spot.is_single_in_use(spot.free_or_remote()).then(|| (state, spot.mask(0)))
-                    }
-                    _ => design.claim_in_word(&spot, pfn, order),
-                };
-                if let Some((state, mask)) = claimed {
-                    if state.is_listed()
-                        && spot.remote() & mask == 0
-                        && spot.try_free_here(state, mask)
-                    {
-                        return Ok(());
-                    }
-                    return self.free_words(&spot, state, mask);
-                }
+            match design.stash(&guard, spot.block()) {
+                Ok(false) => {}
+                done => return Some(done.map(|_| ())),
             }
         }
-        self.allocator.free(pfn, order)
+        if !state.is_split_of(self.cpu) {
+            return None;
+        }
+        let (state, mask) = match order {
+            Order::ZERO => {
+                spot.is_single_in_use(spot.free_or_remote()).then(|| (state, spot.mask(0)))?
+            }
+            _ => design.claim_in_word(&spot, pfn, order)?,
+        };
+        if state.is_listed() && spot.remote() & mask == 0 && spot.try_free_here(state, mask) {
+            return Some(Ok(()));
+        }
+        Some(self.free_words(&spot, state, mask))
     }
 
     /// Frees frames of a word that are allocations of their own, or claimed.
@@ -319,6 +331,6 @@ impl<P: Platform> Drop for Lease<'_, P> {
         // Relaxed: before the lock is free, or else the next holder's mark might be overwritten.
         // Releasing the lock hands the slots on.
         self.home.lease.store(VACANT, Relaxed);
-        self.home.unlock();
+        self.allocator.design().end_lease(self.home);
     }
 }

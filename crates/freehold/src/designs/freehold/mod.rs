@@ -64,6 +64,7 @@ mod parts;
 mod range;
 mod refill;
 mod report;
+mod revocable;
 mod runs;
 mod settings;
 mod slot;
@@ -76,6 +77,7 @@ mod validate;
 mod zone;
 
 pub use lease::Lease;
+pub use revocable::{ParkedLease, RevocableLease};
 pub use settings::{FreeholdSettings, Pick};
 
 /// The design. What the fast paths need comes first, and fits a cache line with what a platform
@@ -233,9 +235,8 @@ impl<P: Platform> Design<P> for Freehold<P> {
                 min_free: config.min_free,
             }),
             homes: carver.table(plan.homes, |cpu| home_of(config, cpu, plan.picks_at_random)),
-            slots: carver.table(plan.slots, |index| {
-                Cold::new(index as u64 + 1, config.cpu_nodes.len(), plan.picks_at_random)
-            }),
+            slots: carver
+                .table(plan.slots, |index| Cold::new(index as u64 + 1, config.cpu_nodes.len())),
             forest: Forest::carve(&plan.forest, carver),
             blocks: Blocks::carve(&plan.blocks, carver),
         }

@@ -4,7 +4,7 @@ use super::Freehold;
 use super::blocks::{BlockIndex, FRAMES};
 use super::guard::SlotGuard;
 use super::runs::Run;
-use super::slot::{Fill, For, NO_WORD, SCARCE_MAX, SCARCE_MIN, Slot};
+use super::slot::{Fill, For, NO_WORD, SCARCE_MAX, SCARCE_MIN};
 use super::state::{Holder, State};
 use crate::platform::Platform;
 use crate::request::Request;
@@ -15,18 +15,22 @@ const LOOKS: usize = 8;
 
 impl<P: Platform> Freehold<P> {
     /// Takes a frame of the current word, if it has one. The caller has the lock of the slot.
-    pub(super) fn take_current(&self, slot: &Slot<'_, P>, migratetype: MigrateType) -> Option<u32> {
+    pub(super) fn take_current(
+        &self,
+        guard: &SlotGuard<'_, P>,
+        migratetype: MigrateType,
+    ) -> Option<u32> {
         // There is no pageblock where `NO_WORD` would lie.
-        let word = slot.hot.current(For::Singles, migratetype.index());
+        let word = guard.slot.hot.current(For::Singles, migratetype.index());
         let spot = self.blocks.spot_of_word(word)?;
-        if !slot.hot.picks_at_random {
-            return slot.hot.take_single(&spot);
+        if !guard.home.picks_at_random {
+            return guard.home.take_single(&spot);
         }
         let free = spot.free();
         if free == 0 {
             return None;
         }
-        let bit = pick(free, slot.random());
+        let bit = pick(free, guard.slot.random());
         spot.set_free(free & !(1 << bit));
         Some(spot.frame() + bit)
     }

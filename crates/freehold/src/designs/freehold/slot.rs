@@ -82,8 +82,6 @@ pub(super) struct Hot<P: Platform> {
     current: [[P::U32; TYPES]; For::ALL.len()],
     /// Frames that the slot's CPU took out of it, or the holder of a lease.
     allocated: P::LocalCell<u64>,
-    /// Whether frames are picked at random. Never changes.
-    pub(super) picks_at_random: bool,
 }
 
 /// The rest.
@@ -128,11 +126,10 @@ struct Shared<P: Platform> {
 const STACKS_MAX: usize = 16;
 
 impl<P: Platform> Hot<P> {
-    pub(super) fn new(picks_at_random: bool) -> Self {
+    pub(super) fn new() -> Self {
         Hot {
             current: core::array::from_fn(|_| core::array::from_fn(|_| P::U32::new(NO_WORD))),
             allocated: P::LocalCell::new(0),
-            picks_at_random,
         }
     }
 
@@ -159,10 +156,10 @@ impl<P: Platform> Hot<P> {
 
 impl<P: Platform> Cold<P> {
     /// The rest of the slot of one of so many CPUs.
-    pub(super) fn new(seed: u64, cpus: usize, picks_at_random: bool) -> Self {
+    pub(super) fn new(seed: u64, cpus: usize) -> Self {
         let zero = || P::LocalCell::new(0);
         Cold {
-            hot: Hot::new(picks_at_random),
+            hot: Hot::new(),
             stacks: cpus.next_power_of_two().min(STACKS_MAX) as u32,
             rest: Rest {
                 shelves: core::array::from_fn(|_| [P::LocalCell::new(NIL), P::LocalCell::new(NIL)]),

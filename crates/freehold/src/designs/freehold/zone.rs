@@ -1,6 +1,6 @@
 //! A zone without a lock: how full it is, and the pageblocks of it that nobody holds.
 
-use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use super::slot::SPARES_MAX;
 use super::tree::Tree;
@@ -184,6 +184,15 @@ impl<P: Platform> Zone<P> {
         if self.level.kept.load(Relaxed) & KEPT == 0 {
             self.level.kept.fetch_or(KEPT, Relaxed);
         }
+    }
+
+    /// Notes that slots which a lease has had may hold free frames. Whoever begins to drain after
+    /// this sees that the lease has ended.
+    pub(super) fn note_left(&self) {
+        // Release: pairs with the acquiring change in `begin_drain`, which makes the end of the
+        // lease visible. A change in any case: the mark that is there may just be cleared by a
+        // drain that has found the slots leased.
+        self.level.kept.fetch_or(KEPT, Release);
     }
 
     /// Whether slots may hold free frames, or somebody is just making them give those up.

@@ -31,7 +31,7 @@ pub enum Route {
 ///
 /// The methods take types that only the crate can name, so the designs of this crate are all that
 /// there are.
-pub trait Policy<P: Platform>: Sized {
+pub trait Policy<P: Platform>: Sized + 'static {
     /// The design's name.
     const NAME: &'static str;
     /// Whether pageblocks have owners.

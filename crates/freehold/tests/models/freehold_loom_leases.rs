@@ -1,0 +1,194 @@
+//! Leases that others take back, in the design `freehold`, under loom: see `freehold_loom.rs` for
+//! how such models are made.
+
+use crate::freehold_models::{
+    ALL, BLOCK, Frames, Sound, build, check_held, explore, frame, join, on_cpu, take,
+};
+use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
+use freehold::designs::{ParkedLease, RevocableLease};
+use freehold::platform::{Platform, SharedCell};
+use freehold::{CpuId, Error, Order, Pfn};
+use loom::sync::Arc;
+
+/// Where the owner of a lease may look whether it was revoked before others see that it is busy.
+type Unfenced = LoomPlatform<true, true, true, false>;
+
+const CPU: CpuId = CpuId::new(0);
+
+/// The frame that is free at first, and the one that the owner frees.
+const LAST: u64 = BLOCK - 1;
+const FREED: u64 = 7;
+
+/// What was written into the frames that change hands: loom panics if two who had one of them are
+/// not ordered.
+#[derive(Clone)]
+struct Contents(Arc<[LoomCell<u64>; 2]>);
+
+impl Contents {
+    fn new() -> Self {
+        Contents(Arc::new([0, 0].map(LoomCell::new)))
+    }
+
+    fn touch(&self, pfn: u64) {
+        let content = &self.0[usize::from(pfn == LAST)];
+        content.set(content.get() + 1);
+    }
+}
+
+/// A lease of CPU 0, through which one pageblock was taken but for the last frame. All other memory
+/// is handed out.
+fn one_frame_left<P: Platform + Default>() -> (Arc<Frames<P>>, ParkedLease) {
+    let machine = build::<P>(3);
+    let lease = machine.lease_revocable(CPU).expect("there is no other lease");
+    (0..LAST).for_each(|nth| assert_eq!(lease.alloc(frame()), Ok(Pfn::new(nth))));
+    let parked = lease.park();
+    run_on(1);
+    take(&machine, BLOCK);
+    (machine, parked)
+}
+
+fn resume<P: Platform>(machine: &Frames<P>, parked: ParkedLease) -> RevocableLease<'_, P> {
+    machine.resume(parked).expect("it is of this allocator")
+}
+
+/// Frees a frame and allocates one, by a lease; returns how many frames it holds then that were
+/// free at first, or were freed.
+fn work<P: Platform>(lease: &RevocableLease<'_, P>, contents: &Contents) -> u64 {
+    contents.touch(FREED);
+    lease.free(Pfn::new(FREED), Order::ZERO).expect("it is held");
+    take_one(lease.alloc(frame()), contents)
+}
+
+/// Writes into a frame, if there was one; returns how many.
+fn take_one(taken: Result<Pfn, Error>, contents: &Contents) -> u64 {
+    match taken {
+        Ok(pfn) => {
+            assert!([LAST, FREED].contains(&pfn.get()), "{pfn} is held by somebody else");
+            contents.touch(pfn.get());
+            1
+        }
+        Err(error) => {
+            // What somebody else has in hand may be what is free.
+            assert!(matches!(error, Error::OutOfMemory | Error::BelowWatermark), "{error}");
+            0
+        }
+    }
+}
+
+/// The owner of a lease frees a frame and allocates one while another CPU runs out of memory and
+/// takes what the lease has: nobody gets a frame that somebody else has, and none is lost.
+#[test]
+fn an_owner_works_while_another_cpu_runs_out() {
+    explore(1, || {
+        let ((machine, parked), contents) = (one_frame_left::<Sound>(), Contents::new());
+        let theirs = contents.clone();
+        let other = on_cpu(&machine, 1, move |machine| take_one(machine.alloc(frame()), &theirs));
+        run_on(2);
+        let taken = work(&resume(&machine, parked), &contents);
+        let taken = taken + join(other);
+        check_held(&machine, ALL - 2 + taken);
+    });
+}
+
+fn work_against_drain<P: Platform + Default + Send + Sync>() {
+    explore(2, || {
+        let ((machine, parked), contents) = (one_frame_left::<P>(), Contents::new());
+        let owner = on_cpu(&machine, 2, move |machine| {
+            let lease = resume(machine, parked);
+            contents.touch(FREED);
+            lease.free(Pfn::new(FREED), Order::ZERO).expect("it is held");
+            lease.try_alloc(frame()).map_or(0, |pfn| take_one(Ok(pfn), &contents))
+        });
+        run_on(1);
+        machine.drain(CPU).expect("the CPU exists");
+        let taken = join(owner);
+        check_held(&machine, ALL - 2 + taken);
+    });
+}
+
+/// The same against a drain, by who runs first.
+#[test]
+fn a_lease_is_revoked_while_its_owner_works() {
+    work_against_drain::<Sound>();
+}
+
+#[test]
+#[should_panic]
+fn an_owner_without_a_barrier_is_caught() {
+    work_against_drain::<Unfenced>();
+}
+
+/// Two CPUs take the slots from the lease at the same time, while its owner works.
+#[test]
+fn two_revoke_at_once() {
+    explore(1, || {
+        let ((machine, parked), contents) = (one_frame_left::<Sound>(), Contents::new());
+        let others = [1, 2].map(|cpu| on_cpu(&machine, cpu, |machine| machine.drain(CPU)));
+        run_on(2);
+        let taken = work(&resume(&machine, parked), &contents);
+        others.into_iter().for_each(|other| join(other).expect("the CPU exists"));
+        check_held(&machine, ALL - 2 + taken);
+    });
+}
+
+/// The owner ends its lease, or finds it revoked and takes the slots again, while another CPU
+/// drains them.
+#[test]
+fn a_lease_ends_and_is_renewed_while_another_cpu_drains() {
+    for renews in [false, true] {
+        explore(2, move || {
+            let ((machine, parked), contents) = (one_frame_left::<Sound>(), Contents::new());
+            let other = on_cpu(&machine, 1, |machine| machine.drain(CPU));
+            run_on(2);
+            let mut lease = resume(&machine, parked);
+            if renews {
+                lease.renew();
+            } else {
+                drop(lease);
+                lease = machine.lease_revocable(CPU).expect("there is no other lease");
+            }
+            let taken = work(&lease, &contents);
+            drop(lease);
+            join(other).expect("the CPU exists");
+            check_held(&machine, ALL - 2 + taken);
+        });
+    }
+}
+
+/// A lease is revoked and ended, and another thread has the next one of the same slots, while who
+/// revoked the first is still at work.
+#[test]
+fn the_next_lease_begins_while_the_last_one_is_revoked() {
+    explore(1, || {
+        let ((machine, parked), contents) = (one_frame_left::<Sound>(), Contents::new());
+        let theirs = contents.clone();
+        let drain = on_cpu(&machine, 1, |machine| machine.drain(CPU));
+        let next = on_cpu(&machine, 2, move |machine| {
+            let lease = machine.lease_revocable(CPU);
+            lease.map_or(0, |lease| take_one(lease.alloc(frame()), &theirs))
+        });
+        run_on(2);
+        let taken = work(&resume(&machine, parked), &contents);
+        join(drain).expect("the CPU exists");
+        let taken = taken + join(next);
+        check_held(&machine, ALL - 2 + taken);
+    });
+}
+
+/// Two owners run out of memory, and each takes what the other one has: neither waits for ever.
+#[test]
+fn two_owners_revoke_each_other() {
+    explore(1, || {
+        let (machine, parked) = one_frame_left::<Sound>();
+        let second = machine.lease_revocable(CpuId::new(1)).expect("there is no other lease");
+        let second = second.park();
+        let work = |machine: &Frames<Sound>, parked| {
+            u64::from(resume(machine, parked).alloc(frame()).is_ok())
+        };
+        let other = on_cpu(&machine, 1, move |machine| work(machine, second));
+        run_on(0);
+        let taken = work(&machine, parked) + join(other);
+        assert!(taken <= 1, "one frame is free");
+        check_held(&machine, ALL - 1 + taken);
+    });
+}
