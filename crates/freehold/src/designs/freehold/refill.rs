@@ -93,10 +93,19 @@ impl<P: Platform> Freehold<P> {
             return true;
         }
         self.gather(guard, block);
-        if self.set_current(guard, block, migratetype) {
+        let free = self.blocks.count_free(block);
+        // Where another CPU frees what this one takes, the faster this one looks the fewer frames
+        // it finds, and each look has a cache line come over. So it lets them gather.
+        let may_wait = free < SCARCE_MIN && self.zone(guard.zone).is_roomy(self.cpus());
+        if !may_wait && self.set_current(guard, block, migratetype) {
             return true;
         }
         guard.slot.hot.set_current(For::Singles, migratetype.index(), NO_WORD);
+        if free > 0 {
+            self.blocks.update(block, |state| state.listed(true));
+            self.shelve(guard, block);
+            return false;
+        }
         !self.put_aside(guard, block) && self.set_current(guard, block, migratetype)
     }
 
