@@ -143,7 +143,7 @@ fn the_document_is_as_its_schema_says() {
         let is = |row: &&Value| row["contestant"] == contestant && row["bench"] == bench;
         rows(&document).iter().find(is).unwrap()["notes"].clone()
     };
-    assert_eq!(notes("bitmap-allocator", "bulk")[1], "it has no bulk calls: 64 single ones");
+    assert_eq!(notes("bitmap-allocator", "bulk")[0], "it has no bulk calls: 64 single ones");
     assert_eq!(notes("zone-lock", "bulk"), Value::Null);
     let bitmap = notes("bitmap-allocator", "fill")[0].clone();
     assert_eq!(bitmap, "of type BitAlloc64K, with bits for 2^16 frames");
