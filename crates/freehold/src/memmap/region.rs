@@ -452,7 +452,6 @@ impl<A, B> Twins<A, B> {
         Twins { first, second: second.base.cast() }
     }
 
-    /// How many records each table has.
     #[inline(always)]
     pub(crate) const fn len(&self) -> usize {
         self.first.len()
@@ -464,17 +463,11 @@ impl<A, B> Twins<A, B> {
         &self.first
     }
 
-    /// The record of the second table at `index`.
-    ///
-    /// # Panics
-    ///
-    /// If there is none.
+    /// The record of the second table at `index`. Panics if there is none.
     #[inline(always)]
     pub(crate) fn second(&self, index: usize) -> &B {
-        match self.try_get(index) {
-            Some((_, record)) => record,
-            None => no_such_record(index, self.len()),
-        }
+        let record = self.try_get(index).map(|(_, record)| record);
+        record.unwrap_or_else(|| no_such_record(index, self.len()))
     }
 
     /// The records at `index`, if there are such.

@@ -31,10 +31,10 @@ const fn ordering<const ACQUIRES: bool>(order: Ordering) -> Ordering {
     if ACQUIRES { order } else { Relaxed }
 }
 
-/// Loom takes sequentially consistent accesses for acquiring and releasing ones. Of two threads that
-/// each change a word and then read the other's, one sees the other's change if there is a fence
-/// between the two steps: here before each read, or each change that may come to no more than one.
-/// None follows a change, so that a read which asks for less is found out.
+/// Loom takes sequentially consistent accesses for acquiring and releasing ones. Of two threads
+/// that each change a word and then read the other's, one sees the other's change if there is a
+/// fence between the two steps: here before each read, or each change that may come to no more than
+/// one. None follows a change, so that a read which asks for less is found out.
 fn fence_if_total<const ACQUIRES: bool>(order: Ordering) {
     if ACQUIRES && order == SeqCst {
         loom::sync::atomic::fence(SeqCst);

@@ -44,7 +44,8 @@ impl<P: Platform> Freehold<P> {
         taken.or_else(|| self.take_block_at_hand(context, request))
     }
 
-    /// Takes a single frame, or a block of at most a word, out of the word that such are taken from.
+    /// Takes a single frame, or a block of at most a word, out of the word that such are taken
+    /// from.
     #[inline(always)]
     fn take_in_word<const RUN: bool>(
         &self,

@@ -42,8 +42,8 @@ impl<P: Platform> Freehold<P> {
         self.free_slowly(context, pfn, order)
     }
 
-    /// Frees a single frame, in the common cases: of a pageblock that a slot has listed, the running
-    /// CPU's or another one's. Says whether that was so; if not, nothing has changed.
+    /// Frees a single frame, in the common cases: of a pageblock that a slot has listed, the
+    /// running CPU's or another one's. Says whether that was so; if not, nothing has changed.
     #[inline(always)]
     fn free_single_at_hand(&self, context: Context<'_, P>, pfn: Pfn) -> bool {
         let cpu = context.platform.pin().index();

@@ -15,20 +15,20 @@
 //! `free_adopting`). A freer does the same the other way round: it sets its bits in a word first,
 //! and then looks at the state.
 //!
-//! All four, the change of the state, the last look, the freer's step and its look, are sequentially
-//! consistent, so there is one order of all of them. If the freer's step comes before the last look
-//! at its word, the last look finds the frame. If it comes after that, it comes after the change of
-//! the state too, and so does the freer's look, which then finds the state in which nobody cares, or
-//! a later one; and it is the freer who says that the pageblock is pending, or becomes its holder.
-//! (What takes this much is Dekker's pattern: two writes, each followed by a look at the other.
-//! Acquire and release would let both looks be too old.)
+//! All four, the change of the state, the last look, the freer's step and its look, are
+//! sequentially consistent, so there is one order of all of them. If the freer's step comes before
+//! the last look at its word, the last look finds the frame. If it comes after that, it comes after
+//! the change of the state too, and so does the freer's look, which then finds the state in which
+//! nobody cares, or a later one; and it is the freer who says that the pageblock is pending, or
+//! becomes its holder. (What takes this much is Dekker's pattern: two writes, each followed by a
+//! look at the other. Acquire and release would let both looks be too old.)
 //!
 //! A last look that finds a frame in a pageblock that somebody else holds by then has nothing left
 //! to do: a walker is yet to give it up, and a slot has adopted it, and will look once more, either
 //! at once or when it is no longer listed.
 //!
-//! `tests/models/freehold_loom.rs` has models of all these steps, which fail without the last look; but
-//! for the adoption, where it matters only if somebody frees a frame twice at the same time.
+//! `tests/models/freehold_loom.rs` has models of all these steps, which fail without the last look;
+//! but for the adoption, where it matters only if somebody frees a frame twice at the same time.
 
 use super::Freehold;
 use super::blocks::{BlockIndex, FRAMES};
@@ -112,8 +112,8 @@ impl<P: Platform> Freehold<P> {
 
     /// Marks a whole pageblock that the caller has for itself alone as in use frame by frame, for
     /// content of a type, and as held by `holder`, which is about to take frames from it. What
-    /// others have freed of it is forgotten: its frames were free already, so these were freed twice
-    /// at the same time. Left alone, they would be free while in use.
+    /// others have freed of it is forgotten: its frames were free already, so these were freed
+    /// twice at the same time. Left alone, they would be free while in use.
     pub(super) fn mark_split(&self, block: BlockIndex, holder: Holder, migratetype: MigrateType) {
         self.zone(self.blocks.zone(block)).note_doubles(self.blocks.forget_remote(block));
         self.blocks.replace(block, |state| {

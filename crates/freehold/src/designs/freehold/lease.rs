@@ -114,7 +114,8 @@ impl<P: Platform> Lease<'_, P> {
         }
     }
 
-    /// Takes a single frame, or a block of at most a word, out of the word that such are taken from.
+    /// Takes a single frame, or a block of at most a word, out of the word that such are taken
+    /// from.
     #[inline(always)]
     fn take_in_word<const RUN: bool>(&self, request: Request) -> Option<Pfn> {
         let (design, what) = (self.allocator.design(), what::<RUN>());

@@ -1,10 +1,10 @@
 //! A slot: what one CPU holds of one zone. The lock over all slots of a CPU is tried, and if
 //! somebody has it, the caller goes elsewhere: a holder that is preempted stalls nobody.
 //!
-//! The pageblocks of a slot are current: for each type one that single frames are taken from, and one
-//! for larger blocks; on a shelf, where frames are known to be free; or aside, which costs nothing:
-//! a free of a frame of such a one puts it on a shelf, under the lock, or else on the stack of
-//! pending ones. Besides, a slot has whole pageblocks in reserve.
+//! The pageblocks of a slot are current: for each type one that single frames are taken from, and
+//! one for larger blocks; on a shelf, where frames are known to be free; or aside, which costs
+//! nothing: a free of a frame of such a one puts it on a shelf, under the lock, or else on the
+//! stack of pending ones. Besides, a slot has whole pageblocks in reserve.
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
