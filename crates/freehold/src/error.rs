@@ -10,6 +10,9 @@ pub enum Error {
     OutOfMemory,
     /// Free blocks exist, but a watermark or a lowmem reserve keeps them from this request.
     BelowWatermark,
+    /// Frames may be free, but a call under way has them in hand, and the request was told not to
+    /// wait: see [`Request::nowait`](crate::Request::nowait).
+    WouldWait,
     /// The order is larger than the design serves.
     OrderTooLarge,
     /// There is no node with this number.
@@ -80,6 +83,9 @@ impl fmt::Display for Error {
         f.write_str(match self {
             Error::OutOfMemory => "no free block of this size in any zone that the request may use",
             Error::BelowWatermark => "the free blocks left are reserved by a watermark",
+            Error::WouldWait => {
+                "another call has the free frames in hand, and this one may not wait"
+            }
             Error::OrderTooLarge => "the order is larger than this design serves",
             Error::UnknownNode => "there is no such node",
             Error::UnknownZone => "the node has no zone that the request may use",

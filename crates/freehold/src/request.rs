@@ -21,7 +21,8 @@ pub struct Request(u64);
 
 // A request is one word, so that it is handed on in a register, and whether it is ordinary is one
 // comparison. From the lowest bit: 8 bits of migratetype, 8 of the highest kind of zone that it may
-// really use, 8 of order, 8 of flags, 16 of node, 8 of the zone limit asked for, 8 of watermark.
+// really use, 8 of order, 8 of flags, 16 of node, 8 of the zone limit asked for, 7 of watermark, and
+// the flag that makes no difference to what is at hand.
 const LIMIT_SHIFT: u32 = 8;
 const ORDER_SHIFT: u32 = 16;
 const NODE_SHIFT: u32 = 32;
@@ -36,6 +37,9 @@ const ONLY: u64 = 1 << 25;
 const INTERLEAVED: u64 = 1 << 26;
 /// The request must not dip below the low watermark.
 const SPARING: u64 = 1 << 27;
+
+/// The request does not wait for other calls.
+const NOWAIT: u64 = 1 << 63;
 
 /// What an ordinary request has none of: an order, and flags.
 const EXTRAORDINARY: u64 = 0xffff << ORDER_SHIFT;
@@ -98,7 +102,16 @@ impl Request {
     pub const fn watermark(self, watermark: Watermark) -> Self {
         let sparing = matches!(watermark, Watermark::High | Watermark::Low);
         let rest = Request(if sparing { self.0 | SPARING } else { self.0 & !SPARING });
-        rest.with(WATERMARK_SHIFT, 8, watermark as u64)
+        rest.with(WATERMARK_SHIFT, 7, watermark as u64)
+    }
+
+    /// Never waits for another call that is under way, as an interrupt or signal handler must not:
+    /// the call that it has interrupted might be the one. Where frames may be free, but another
+    /// call has them in hand, the request fails with [`Error::WouldWait`](crate::Error::WouldWait).
+    /// After Linux's `GFP_NOWAIT`; which calls a handler may make is told in `docs/progress.md`.
+    #[must_use]
+    pub const fn nowait(self) -> Self {
+        Request(self.0 | NOWAIT)
     }
 
     /// With the limit on zones that follows from the content and what was asked for.
@@ -136,7 +149,13 @@ impl Request {
     /// How deep it may dip.
     #[inline]
     pub(crate) const fn depth(&self) -> Watermark {
-        Watermark::ALL[(self.0 >> WATERMARK_SHIFT) as usize % Watermark::ALL.len()]
+        Watermark::ALL[(self.0 >> WATERMARK_SHIFT & 0x7f) as usize % Watermark::ALL.len()]
+    }
+
+    /// Whether it may wait for other calls.
+    #[inline]
+    pub(crate) const fn may_wait(&self) -> bool {
+        self.0 & NOWAIT == 0
     }
 
     /// The highest kind of zone that the request may really use.
@@ -201,6 +220,7 @@ impl fmt::Debug for Request {
             .field("interleaved", &self.is_interleaved())
             .field("zone_limit", &self.effective_limit())
             .field("watermark", &self.depth())
+            .field("nowait", &!self.may_wait())
             .finish()
     }
 }
@@ -281,6 +301,8 @@ mod tests {
         assert_eq!(request.watermark(Watermark::Ignore).depth(), Watermark::Ignore);
         assert!(request.watermark(Watermark::Min).is_unsparing() && !request.is_ordinary());
         assert!(Request::default().interleaved(NodeId::new(1)).is_interleaved());
+        let nowait = Request::default().nowait().watermark(Watermark::High);
+        assert!(!nowait.may_wait() && nowait.depth() == Watermark::High && plain.may_wait());
     }
 
     #[test]
@@ -309,5 +331,6 @@ mod tests {
         ];
         assert!(others.iter().all(|request| !request.is_ordinary()));
         assert!(plain.migratetype(MigrateType::Unmovable).zone_limit(ZoneKind::Dma).is_ordinary());
+        assert!(plain.nowait().is_ordinary(), "or handlers would go the slow way");
     }
 }

@@ -25,6 +25,8 @@ mod room;
 mod scattered;
 #[path = "../common/shelf.rs"]
 mod shelf;
+#[path = "../common/steps.rs"]
+mod steps;
 
 mod bad_input;
 mod bulk;
@@ -49,6 +51,7 @@ mod pressure;
 mod range;
 mod range_owners;
 mod revocable;
+mod stop;
 mod stress;
 
 /// What the threads of `lru_cache` are made of.

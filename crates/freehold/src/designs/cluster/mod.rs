@@ -275,6 +275,8 @@ fn refill_by_clusters<P: Platform>(
     guard.buddy.lists.count(Order::ZERO, of, -i64::from(taken));
     guard.sub_free(FrameCount::new(u64::from(taken)));
     clusters.begin_progress();
+    // Off until the marks are written: who waits for that must not have interrupted it.
+    let irq = platform.irq_save();
     drop(guard);
 
     // The frames still look free to whoever walks frames, which waits until this is done.
@@ -286,6 +288,7 @@ fn refill_by_clusters<P: Platform>(
     }
     pages.pcp.lists[list_index(Order::ZERO, migratetype)].splice_front(frames, first, last);
     design.policy.table.of_zone(platform, pages.zone).end_progress();
+    platform.irq_restore(irq);
     taken
 }
 

@@ -13,8 +13,9 @@ use crate::request::Request;
 use crate::units::{MigrateType, Order};
 use crate::zone::watermark::Watermark;
 
-/// So often an allocation that found nothing looks for what others had in hand.
-const LOOKS: usize = 256;
+/// So often an allocation that found nothing looks again before it helps those who have frames in
+/// hand.
+const LOOKS: u32 = 64;
 
 impl<P: Platform> Freehold<P> {
     /// First from what the running CPU holds of the best zone, and from any zone above its low
@@ -41,15 +42,13 @@ impl<P: Platform> Freehold<P> {
         let frame = frame.or_else(|| {
             zones().find_map(|zone| self.alloc_from_others(context, zone, request, class))
         });
-        let frame = frame.or_else(|| self.alloc_at_last(context, zones, request));
-        if let Some(frame) = frame {
-            let from = self.blocks.zone(BlockIndex::of_frame(frame));
-            self.note_numa(self.cpu_here(context), all, request, from, request.order().frames());
-        }
-        frame.ok_or_else(|| match zones().any(|zone| self.has_run(zone, request.order())) {
-            true => Error::BelowWatermark,
-            false => Error::OutOfMemory,
-        })
+        let frame = match frame {
+            Some(frame) => frame,
+            None => self.alloc_at_last(context, zones, request)?,
+        };
+        let from = self.blocks.zone(BlockIndex::of_frame(frame));
+        self.note_numa(self.cpu_here(context), all, request, from, request.order().frames());
+        Ok(frame)
     }
 
     /// Takes a block of a zone unless that takes it below the mark of `class`, without asking other
@@ -65,26 +64,41 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Takes a block after all CPUs have given back what they keep. Others may have in hand just
-    /// then what is free, and so it looks again, but not for ever.
+    /// then what is free, and so it looks again until it has one, or knows that there is none: see
+    /// [`sections`](super::sections).
     fn alloc_at_last<Z: Iterator<Item = ZoneIndex>>(
         &self,
         context: Context<'_, P>,
         zones: impl Fn() -> Z,
         request: &Request,
-    ) -> Option<u32> {
-        for _ in 0..LOOKS {
-            zones().for_each(|zone| self.drain_zone(context, zone));
+    ) -> Result<u32, Error> {
+        for look in 1_u32.. {
+            // Now and then it does what others have begun, and may never end.
+            let helps = look.is_multiple_of(if request.may_wait() { LOOKS } else { 2 });
+            let may_be_kept = |zone: &ZoneIndex| helps || self.zone(*zone).may_be_kept();
+            let drains: u64 = zones()
+                .filter(may_be_kept)
+                .map(|zone| self.drain_zone(context, zone, request.may_wait()))
+                .fold(0, u64::wrapping_add);
+            if helps {
+                zones().for_each(|zone| self.take_unpushed(context, zone));
+            }
             let allowed = || zones().filter(|&zone| self.allows(zone, request, request.depth()));
-            let frame = allowed().find_map(|zone| self.alloc_in(context, zone, request));
-            let is_free =
-                |zone| request.order() == Order::ZERO || self.has_run(zone, request.order());
-            let is_kept = |zone| self.zone(zone).may_be_kept();
-            if frame.is_some() || !(allowed().any(is_free) || zones().any(is_kept)) {
-                return frame;
+            if let Some(frame) = allowed().find_map(|zone| self.alloc_in(context, zone, request)) {
+                return Ok(frame);
+            }
+            if self.is_short(&zones, request, helps.then_some(drains)) {
+                break;
+            }
+            if helps && !request.may_wait() {
+                return Err(Error::WouldWait);
             }
             context.platform.relax();
         }
-        None
+        match zones().any(|zone| self.has_run(zone, request.order())) {
+            true => Err(Error::BelowWatermark),
+            false => Err(Error::OutOfMemory),
+        }
     }
 
     /// Takes a block out of what the running CPU's slot holds already.

@@ -455,13 +455,30 @@ impl<P: Platform> Blocks<P> {
 
     /// A free run of `order` in a pageblock that the caller holds, the lowest.
     pub(super) fn find_run(&self, block: BlockIndex, order: Order) -> Option<Run> {
+        self.run_among(block, order, |word| self.free(word))
+    }
+
+    /// Whether a pageblock that others may hold has a free run of `order`.
+    pub(super) fn has_run(&self, block: BlockIndex, order: Order) -> bool {
+        // Acquire: the look that follows comes after this one; see `sections`.
+        let free = |word| self.map::<FREE>(word).load(Acquire);
+        self.run_among(block, order, free).is_some()
+    }
+
+    /// The lowest free run of `order` in a pageblock, of which these frames are free.
+    fn run_among(
+        &self,
+        block: BlockIndex,
+        order: Order,
+        free: impl Fn(usize) -> u64,
+    ) -> Option<Run> {
         let (in_word, step) = match order.get().checked_sub(WORD_ORDER) {
             None => (order.get(), 1),
             Some(up) => (WORD_ORDER, 1 << up),
         };
         block.words().step_by(step).find_map(|word| {
-            let starts = starts(self.free(word), in_word);
-            let rest = (word + 1..word + step).all(|word| self.free(word) == !0);
+            let starts = starts(free(word), in_word);
+            let rest = (word + 1..word + step).all(|word| free(word) == !0);
             let frame = word as u32 * WORD_FRAMES + starts.trailing_zeros();
             (starts != 0 && rest).then_some(Run::at(frame, order))
         })

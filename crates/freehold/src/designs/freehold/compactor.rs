@@ -178,13 +178,18 @@ impl<'a, P: Platform> Compactor<'a, P> {
     fn make_room(&mut self, block: BlockIndex) {
         let design = self.design;
         let mut at = block.frame();
-        while design.seize(self.context, block) {
+        loop {
+            let section = design.section(design.cpu_here(self.context), self.zone);
+            if !design.seize(self.context, block) {
+                return;
+            }
             self.captured = self.capture_in(block);
             let part = match self.captured {
                 None => design.blocks.next_movable(block, at, self.order),
                 Some(_) => None,
             };
             design.release(block);
+            drop(section);
             let Some(part) = part else { return };
             at = part.end();
             self.migrate(part);
@@ -234,11 +239,14 @@ impl<'a, P: Platform> Compactor<'a, P> {
                 return None;
             }
             let block = BlockIndex(self.free[order.index()].0 - 1);
-            if self.is_fit(block, order) && design.seize(context, block) {
-                let target = Target::in_block(design, context, block, order);
-                design.release(block);
-                if target.is_some() {
-                    return target;
+            if self.is_fit(block, order) {
+                let _section = design.section(design.cpu_here(context), self.zone);
+                if design.seize(context, block) {
+                    let target = Target::in_block(design, context, block, order);
+                    design.release(block);
+                    if target.is_some() {
+                        return target;
+                    }
                 }
             }
             self.free[order.index()] = block;
@@ -263,7 +271,8 @@ impl<'a, P: Platform> Compactor<'a, P> {
             let partial = design.forest.around(tree, 0).map(|bit| design.block_at(self.zone, bit));
             let mut fit = partial.filter(|&block| design.blocks.find_run(block, order).is_some());
             fit.find_map(|block| {
-                design.while_held(block, || Target::in_block(design, context, block, order))
+                let cpu = design.cpu_here(context);
+                design.while_held(cpu, block, || Target::in_block(design, context, block, order))
             })
         })
     }

@@ -35,20 +35,20 @@ impl<P: Platform> Freehold<P> {
     ) -> Option<u32> {
         let migratetype = request.content();
         let cpu = self.cpu_here(context);
-        let start = |tree: &Tree| self.start(tree, cpu, migratetype);
         let own = self.zone(zone).partial(migratetype);
         // What cannot move should not spread to another pageblock because somebody else has just
         // this one in hand.
         let is_shared = migratetype != MigrateType::Movable && request.order() == Order::ZERO;
-        let looks = if is_shared { LOOKS } else { 1 };
+        let looks = if is_shared && request.may_wait() { LOOKS } else { 1 };
         let run = (0..looks).find_map(|look| {
             if look > 0 {
                 self.forest.next(own, 0)?;
                 context.platform.relax();
             }
-            self.take_partial(zone, own, start(own), request)
+            self.take_partial(zone, cpu, own, request)
         });
         let run = run.or_else(|| {
+            let _section = self.section(cpu, zone);
             let block = self.take_whole(zone, cpu, migratetype)?;
             self.split(block, Holder::Walker, migratetype);
             let run = self.take_run_directly(block, request);
@@ -59,8 +59,8 @@ impl<P: Platform> Freehold<P> {
             FALLBACKS[migratetype.index()].into_iter().find_map(|other| {
                 let tree = self.zone(zone).partial(other);
                 match migratetype {
-                    MigrateType::Movable => self.take_partial(zone, tree, start(tree), request),
-                    _ => self.take_emptiest(zone, tree, request),
+                    MigrateType::Movable => self.take_partial(zone, cpu, tree, request),
+                    _ => self.take_emptiest(zone, cpu, tree, request),
                 }
             })
         });
@@ -73,28 +73,34 @@ impl<P: Platform> Freehold<P> {
     fn take_partial(
         &self,
         zone: ZoneIndex,
+        cpu: usize,
         tree: &Tree,
-        start: usize,
         request: &Request,
     ) -> Option<Run> {
-        let mut partial = self.forest.around(tree, start);
-        partial.find_map(|bit| self.take_in(self.block_at(zone, bit), request))
+        let mut partial = self.forest.around(tree, self.start(tree, cpu, request.content()));
+        partial.find_map(|bit| self.take_in(cpu, self.block_at(zone, bit), request))
     }
 
     /// As `take_partial`, for content that cannot move: of the first few, the pageblock with most
     /// free frames, so that more such content finds room in it.
-    fn take_emptiest(&self, zone: ZoneIndex, tree: &Tree, request: &Request) -> Option<Run> {
+    fn take_emptiest(
+        &self,
+        zone: ZoneIndex,
+        cpu: usize,
+        tree: &Tree,
+        request: &Request,
+    ) -> Option<Run> {
         let blocks = self.forest.around(tree, 0).map(|bit| self.block_at(zone, bit));
         let fit = blocks.filter(|&block| self.blocks.find_run(block, request.order()).is_some());
         let emptiest = fit.take(CLAIM_LOOKS).max_by_key(|&block| self.blocks.count_free(block))?;
-        let run = self.take_in(emptiest, request);
+        let run = self.take_in(cpu, emptiest, request);
         // Others may have been faster.
-        run.or_else(|| self.take_partial(zone, tree, 0, request))
+        run.or_else(|| self.take_partial(zone, cpu, tree, request))
     }
 
     /// Takes a block out of a pageblock, if nobody holds that.
-    fn take_in(&self, block: BlockIndex, request: &Request) -> Option<Run> {
-        self.while_held(block, || self.take_run_directly(block, request))
+    fn take_in(&self, cpu: usize, block: BlockIndex, request: &Request) -> Option<Run> {
+        self.while_held(cpu, block, || self.take_run_directly(block, request))
     }
 
     /// Takes a block out of a pageblock that the caller holds as a walker. If that is of another
@@ -130,7 +136,7 @@ impl<P: Platform> Freehold<P> {
         zone.sub_free(run.order.frames().get() as u32);
     }
 
-    /// Whether a zone has a free block of an order that nobody holds.
+    /// Whether a zone has a free block of an order in a pageblock that no slot holds.
     pub(super) fn has_run(&self, zone: ZoneIndex, order: Order) -> bool {
         if order >= Order::PAGEBLOCK {
             return self.find_whole(zone, order).is_some();
@@ -138,9 +144,9 @@ impl<P: Platform> Freehold<P> {
         let of = self.zone(zone);
         self.forest.next(of.pool(), 0).is_some()
             || MigrateType::ALL.into_iter().any(|migratetype| {
-                self.forest.around(of.partial(migratetype), 0).any(|bit| {
-                    self.blocks.find_run(self.block_at(zone, bit), order).is_some() //
-                })
+                self.forest
+                    .around(of.partial(migratetype), 0)
+                    .any(|bit| self.blocks.has_run(self.block_at(zone, bit), order))
             })
     }
 }

@@ -1,7 +1,7 @@
 //! Giving back what slots keep: for other CPUs, for large blocks, and when a CPU goes away.
 
 use super::Freehold;
-use super::guard::SlotGuard;
+use super::guard::{InUse, SlotGuard};
 use crate::designs::Context;
 use crate::memmap::block::ZoneIndex;
 use crate::platform::Platform;
@@ -25,14 +25,31 @@ impl<P: Platform> Freehold<P> {
         self.part_with_spares(guard, usize::MAX);
     }
 
-    /// Has all slots of a zone give up their free frames, if they may have any.
-    pub(super) fn drain_zone(&self, context: Context<'_, P>, zone: ZoneIndex) {
-        if self.zone(zone).begin_drain() {
-            for cpu in 0..self.cpus() {
-                self.drain_slot(context, cpu, zone);
+    /// Has the slots of a zone give up their free frames; those that no call uses at the moment. For
+    /// the others, it is noted that they may have some. A revocable lease is taken back if
+    /// `may_wait`: that waits for an operation of its owner. Returns how many drains of the zone
+    /// have begun.
+    pub(super) fn drain_zone(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        may_wait: bool,
+    ) -> u64 {
+        let of = self.zone(zone);
+        let begun = of.begin_drain();
+        let mut is_passed_over = false;
+        for cpu in 0..self.cpus() {
+            match self.lock_unless_used(context, cpu, zone, may_wait) {
+                Ok(guard) => self.drain_held(&guard),
+                Err(InUse::ByLease) => {}
+                Err(InUse::ByCall) => is_passed_over = true,
             }
-            self.zone(zone).end_drain();
         }
+        if is_passed_over {
+            of.mark_kept();
+        }
+        of.end_drain();
+        begun
     }
 
     /// Has the slots of a CPU give up all pageblocks, those without free frames as well.

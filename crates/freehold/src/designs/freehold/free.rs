@@ -85,7 +85,7 @@ impl<P: Platform> Freehold<P> {
         }
         // The step first, then the look: see `hold`.
         if !spot.state_after_step().is_cared_for() {
-            self.notify(spot.block());
+            self.notify(self.cpu_here(context), spot.block());
         }
         if free | mask == !0 {
             self.finish(context, spot.block());
@@ -255,8 +255,8 @@ impl<P: Platform> Freehold<P> {
             return self.let_go(guard, block);
         }
         let migratetype = self.blocks.state(block).migratetype();
-        guard.slot.shelve(&self.blocks, block, migratetype, Fill::Scarce);
         zone.note_kept();
+        guard.slot.shelve(&self.blocks, block, migratetype, Fill::Scarce);
         self.part_if_whole(guard, block);
     }
 
@@ -284,7 +284,7 @@ impl<P: Platform> Freehold<P> {
         }
         let before = self.blocks.free_remotely(word, mask);
         if before & mask != mask {
-            self.notify(block);
+            self.notify(self.cpu_here(context), block);
         }
         if before & mask != 0 {
             return Err(Error::DoubleFree);

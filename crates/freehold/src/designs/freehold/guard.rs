@@ -89,6 +89,15 @@ impl<P: Platform> Drop for SlotGuard<'_, P> {
     }
 }
 
+/// Who uses a slot whose lock is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InUse {
+    /// A call that is under way.
+    ByCall,
+    /// The holder of a lease, which has been asked to give back what it does not need.
+    ByLease,
+}
+
 /// There is no lease.
 pub(super) const VACANT: u32 = 0;
 /// A lease has the lock, which nobody can take from it.
@@ -194,13 +203,33 @@ impl<P: Platform> Freehold<P> {
             if guard.is_some() {
                 return guard;
             }
-            // Relaxed: a request, which nothing depends on.
-            match self.home(cpu).lease.compare_exchange(HELD, ASKED, Relaxed, Relaxed) {
-                Ok(_) | Err(ASKED) => return None,
-                // The lease has ended, or there is another one.
-                Err(_) => {}
+            if self.ask(cpu) {
+                return None;
             }
         }
+    }
+
+    /// As `lock`, but waits for no call that has the lock; and takes it from a revocable lease only
+    /// if `may_revoke`.
+    pub(super) fn lock_unless_used<'a>(
+        &'a self,
+        context: Context<'a, P>,
+        cpu: usize,
+        zone: ZoneIndex,
+        may_revoke: bool,
+    ) -> Result<SlotGuard<'a, P>, InUse> {
+        let guard = self.try_lock(context, cpu, zone);
+        let guard =
+            guard.or_else(|| if may_revoke { self.revoke(context, cpu, zone) } else { None });
+        guard.ok_or_else(|| if self.ask(cpu) { InUse::ByLease } else { InUse::ByCall })
+    }
+
+    /// Asks the holder of a lease that cannot be revoked for what it does not need; says whether
+    /// there is one.
+    fn ask(&self, cpu: usize) -> bool {
+        // Relaxed: a request, which nothing depends on.
+        let asked = self.home(cpu).lease.compare_exchange(HELD, ASKED, Relaxed, Relaxed);
+        matches!(asked, Ok(_) | Err(ASKED))
     }
 
     /// Takes the lock of a CPU's slot from a revocable lease, if that has it. Waits for an
@@ -256,7 +285,7 @@ impl<P: Platform> Freehold<P> {
     /// Ends a lease that has the lock, and whose word says so by now.
     pub(super) fn end_lease(&self, home: &Home<P>) {
         // The lock last: a drain that sees this finds the lock taken, no lease, and waits for it.
-        self.zone_indexes().for_each(|zone| self.zone(zone).note_left());
+        self.zone_indexes().for_each(|zone| self.zone(zone).mark_kept());
         home.unlock();
     }
 }

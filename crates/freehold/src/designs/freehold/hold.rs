@@ -49,7 +49,7 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Gives up a pageblock that the caller holds as a walker, and whose free frames are in the
-    /// level of the zone.
+    /// level of the zone. The caller is in a section.
     pub(super) fn release(&self, block: BlockIndex) {
         let (zone, bit) = (self.zone(self.blocks.zone(block)), self.bit(block));
         loop {
@@ -76,17 +76,19 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Becomes the holder of a pageblock that nobody holds, as a walker; says whether that went
-    /// well.
+    /// well. The caller is in a section.
     pub(super) fn hold(&self, block: BlockIndex) -> bool {
         self.blocks.try_hold(block, Holder::Walker).is_ok()
     }
 
-    /// Acts on a pageblock as its holder, if nobody else holds it.
+    /// Acts on a pageblock as its holder, if nobody else holds it. The call runs on a CPU.
     pub(super) fn while_held<R>(
         &self,
+        cpu: usize,
         block: BlockIndex,
         act: impl FnOnce() -> Option<R>,
     ) -> Option<R> {
+        let _section = self.section(cpu, self.blocks.zone(block));
         if !self.hold(block) {
             return None;
         }
@@ -157,7 +159,6 @@ impl<P: Platform> Freehold<P> {
         }
         if let Holder::Cpu(_) = holder {
             self.set_fixed_for(block, migratetype);
-            self.zone(self.blocks.zone(block)).note_kept();
         }
         self.mark_split(block, holder, migratetype);
     }
@@ -170,8 +171,11 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Sees to it that somebody will look at what was freed remotely in a pageblock.
-    pub(super) fn notify(&self, block: BlockIndex) {
+    /// Sees to it that somebody will look at what was freed remotely in a pageblock. The call runs
+    /// on a CPU.
+    pub(super) fn notify(&self, here: usize, block: BlockIndex) {
+        let zone = self.blocks.zone(block);
+        let _section = self.section(here, zone);
         let mut state = self.blocks.state_after_step(block);
         loop {
             if !state.is_split() || state.is_listed() || state.is_pending() {
@@ -186,7 +190,6 @@ impl<P: Platform> Freehold<P> {
                     let pending = |now: super::state::State| (now == state).then(|| now.pending());
                     match self.blocks.try_update(block, pending) {
                         Ok(_) => {
-                            let zone = self.blocks.zone(block);
                             self.slot(cpu, zone).push_pending(&self.blocks, block);
                             return self.zone(zone).note_kept();
                         }
@@ -242,7 +245,7 @@ impl<P: Platform> Freehold<P> {
                 }
             }
         }
-        self.notify(block);
+        self.notify(guard.cpu, block);
     }
 
     /// Harvests a pageblock of a slot; says whether it found frames. If it is neither listed nor
@@ -265,8 +268,8 @@ impl<P: Platform> Freehold<P> {
             _ => Fill::Plenty,
         };
         let migratetype = self.blocks.state(block).migratetype();
-        guard.slot.shelve(&self.blocks, block, migratetype, fill);
         self.zone(guard.zone).note_kept();
+        guard.slot.shelve(&self.blocks, block, migratetype, fill);
     }
 
     /// Puts a pageblock of a slot aside that has no free frames; says whether it still has none at
@@ -289,12 +292,13 @@ impl<P: Platform> Freehold<P> {
 
     /// Gives up a pageblock of a slot that is in none of its places.
     pub(super) fn let_go(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
+        let _section = self.section(guard.cpu, guard.zone);
         self.detach(guard, block);
         self.release(block);
     }
 
     /// Takes a pageblock that is in none of its places from a slot, as a walker. Its frames come to
-    /// the level.
+    /// the level. The caller is in a section.
     pub(super) fn detach(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
         self.gather(guard, block);
         let free = self.blocks.count_free(block);
@@ -312,6 +316,7 @@ impl<P: Platform> Freehold<P> {
         self.forest.remove(zone.partial(state.migratetype()), bit);
         let free = self.blocks.count_free(block);
         guard.slot.note_refill(free);
+        zone.note_kept();
         zone.sub_free(free);
         true
     }

@@ -14,6 +14,29 @@ use crate::units::{MigrateType, Order};
 /// The order of as many pageblocks as a word of the pool has bits, counted in pageblocks.
 const WORD_ORDER: u8 = 6;
 
+/// A block that was handed out and that the caller holds. Others who free parts of it wait, so its
+/// CPU runs nothing else until this is dropped: neither another thread nor an interrupt handler.
+struct HeldHuge<'a, P: Platform> {
+    head: BlockIndex,
+    state: State,
+    platform: &'a P,
+    irq: P::IrqState,
+}
+
+impl<'a, P: Platform> HeldHuge<'a, P> {
+    fn new(platform: &'a P, head: BlockIndex, state: State) -> Self {
+        platform.pin();
+        HeldHuge { head, state, platform, irq: platform.irq_save() }
+    }
+}
+
+impl<P: Platform> Drop for HeldHuge<'_, P> {
+    fn drop(&mut self) {
+        self.platform.irq_restore(self.irq);
+        self.platform.unpin();
+    }
+}
+
 /// How many pageblocks a block of `order` has, as a power of two.
 const fn order_in_blocks(order: Order) -> u8 {
     order.get() - Order::PAGEBLOCK.get()
@@ -34,6 +57,7 @@ impl<P: Platform> Freehold<P> {
     ) -> Option<u32> {
         let (order, migratetype) = (request.order(), request.content());
         let cpu = self.cpu_here(context);
+        let section = self.section(cpu, zone);
         let block = if order == Order::PAGEBLOCK {
             self.take_whole(zone, cpu, migratetype)?
         } else {
@@ -45,6 +69,7 @@ impl<P: Platform> Freehold<P> {
             }
         };
         self.zone(zone).sub_free(order.frames().get() as u32);
+        drop(section);
         self.hand_out(block, order, migratetype);
         self.note_direct_alloc(context, zone, order.frames());
         Some(block.frame())
@@ -148,9 +173,10 @@ impl<P: Platform> Freehold<P> {
         {
             return Ok(());
         }
-        let Some((head, state)) = self.hold_huge(context, block, order)? else {
+        let Some(held) = self.hold_huge(context, block, order)? else {
             return self.free_split(context, frame, order);
         };
+        let HeldHuge { head, state, .. } = held;
         if order == state.order() {
             self.take_back(context, head, order);
             return Ok(());
@@ -159,6 +185,7 @@ impl<P: Platform> Freehold<P> {
         if let Some(rest) = rest {
             self.end_part(rest);
         }
+        drop(held);
         if order < Order::PAGEBLOCK {
             return self.free_split(context, frame, order);
         }
@@ -169,12 +196,12 @@ impl<P: Platform> Freehold<P> {
     /// Becomes the holder of the block, of at least `order`, that a pageblock which was handed out
     /// lies in. Others may free other parts of it at the same time: while one breaks it up, the
     /// rest wait. `None` if the pageblock is in use frame by frame by then.
-    fn hold_huge(
+    fn hold_huge<'a>(
         &self,
-        context: Context<'_, P>,
+        context: Context<'a, P>,
         block: BlockIndex,
         order: Order,
-    ) -> Result<Option<(BlockIndex, State)>, Error> {
+    ) -> Result<Option<HeldHuge<'a, P>>, Error> {
         loop {
             match self.blocks.state(block).used_for() {
                 Use::Huge | Use::HugeTail => {}
@@ -187,9 +214,10 @@ impl<P: Platform> Freehold<P> {
                 if order > state.order() {
                     return Err(Error::WrongOrder);
                 }
-                let held = |now: State| (now == state).then_some(now.held_by(Holder::Walker));
-                if self.blocks.try_update(head, held).is_ok() {
-                    return Ok(Some((head, state)));
+                let held = HeldHuge::new(context.platform, head, state);
+                let hold = |now: State| (now == state).then_some(now.held_by(Holder::Walker));
+                if self.blocks.try_update(head, hold).is_ok() {
+                    return Ok(Some(held));
                 }
             }
             context.platform.relax();

@@ -21,7 +21,7 @@ const LOOKS: usize = 64;
 impl<P: Platform> Freehold<P> {
     /// Becomes the holder, as a walker, of a pageblock in use frame by frame, or of a whole one,
     /// which is then in use frame by frame; from whoever has it, unless that is for long. Says
-    /// whether that went well. Its free frames are in the level then.
+    /// whether that went well. Its free frames are in the level then. The caller is in a section.
     pub(super) fn seize(&self, context: Context<'_, P>, block: BlockIndex) -> bool {
         for _ in 0..LOOKS {
             let state = self.blocks.state(block);
@@ -84,6 +84,7 @@ impl<P: Platform> Freehold<P> {
     /// whole, it is in use still.
     pub(super) fn isolate(&self, context: Context<'_, P>, block: BlockIndex) -> bool {
         let is_huge = |state: State| matches!(state.used_for(), Use::Huge | Use::HugeTail);
+        let Some(zone) = self.blocks.zone_if_any(block) else { return false };
         for _ in 0..LOOKS {
             let mark = |state: State| {
                 (is_huge(state) && !state.is_isolated()).then_some(state.isolated(true))
@@ -91,8 +92,9 @@ impl<P: Platform> Freehold<P> {
             if self.blocks.try_update(block, mark).is_ok() {
                 return true;
             }
+            let section = self.section(self.cpu_here(context), zone);
             if self.seize(context, block) {
-                let zone = self.zone(self.blocks.zone(block));
+                let zone = self.zone(zone);
                 let tree = zone.partial(self.blocks.state(block).migratetype());
                 self.forest.remove(tree, self.bit(block));
                 self.blocks.update(block, |state| state.isolated(true));
@@ -100,6 +102,7 @@ impl<P: Platform> Freehold<P> {
                 self.collect(block);
                 return true;
             }
+            drop(section);
             let state = self.blocks.state(block);
             if state.is_isolated() || !is_huge(state) {
                 return false;
@@ -117,8 +120,8 @@ impl<P: Platform> Freehold<P> {
         zone.note_doubles(found.doubles);
     }
 
-    /// Puts an isolated pageblock back into circulation.
-    pub(super) fn end_isolation(&self, block: BlockIndex) {
+    /// Puts an isolated pageblock back into circulation. The call runs on a CPU.
+    fn end_isolation(&self, cpu: usize, block: BlockIndex) {
         let unmark = |state: State| match state.used_for() {
             Use::Huge | Use::HugeTail => Some(state.isolated(false)),
             _ => None,
@@ -127,7 +130,9 @@ impl<P: Platform> Freehold<P> {
             return;
         }
         self.blocks.review_fixed(block);
-        self.zone(self.blocks.zone(block)).add_free(self.blocks.count_free(block));
+        let zone = self.blocks.zone(block);
+        let _section = self.section(cpu, zone);
+        self.zone(zone).add_free(self.blocks.count_free(block));
         self.blocks.update(block, |state| state.isolated(false));
         self.release(block);
     }
@@ -136,6 +141,8 @@ impl<P: Platform> Freehold<P> {
 /// Adjacent pageblocks that are out of circulation until this is dropped.
 pub(super) struct Isolation<'a, P: Platform> {
     pub(super) design: &'a Freehold<P>,
+    /// The CPU that has isolated them.
+    cpu: usize,
     first: BlockIndex,
     end: BlockIndex,
 }
@@ -152,7 +159,8 @@ impl<'a, P: Platform> Isolation<'a, P> {
         span: Span,
     ) -> Result<Self, BlockIndex> {
         let first = BlockIndex::of_frame(span.first);
-        let mut isolation = Isolation { design, first, end: first };
+        let cpu = design.cpu_here(context);
+        let mut isolation = Isolation { design, cpu, first, end: first };
         for (block, _) in span.blocks() {
             if !design.isolate(context, block) {
                 return Err(block);
@@ -176,7 +184,7 @@ impl<'a, P: Platform> Isolation<'a, P> {
     /// Puts the pageblocks before this one back into circulation.
     fn end_before(&mut self, block: BlockIndex) {
         while self.first < block {
-            self.design.end_isolation(self.first);
+            self.design.end_isolation(self.cpu, self.first);
             self.first = BlockIndex(self.first.0 + 1);
         }
     }

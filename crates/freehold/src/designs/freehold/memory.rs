@@ -48,7 +48,7 @@ impl<P: Platform> Freehold<P> {
         let hotplug = HotplugGuard::new(self.hotplug.get(0));
         self.check_unused(span, zone)?;
         for (block, part) in span.blocks() {
-            self.add_part(zone, block, part);
+            self.add_part(self.cpu_here(context), zone, block, part);
         }
         self.update_marks(context.topology, hotplug.0.min_free);
         Ok(())
@@ -72,7 +72,8 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Adds frames of one pageblock.
-    fn add_part(&self, index: ZoneIndex, block: BlockIndex, part: Span) {
+    fn add_part(&self, cpu: usize, index: ZoneIndex, block: BlockIndex, part: Span) {
+        let _section = self.section(cpu, index);
         let (zone, frames) = (self.zone(index), part.end - part.first);
         if self.blocks.state(block).used_for() == Use::Absent {
             self.blocks.set_zone(block, index);
@@ -83,7 +84,7 @@ impl<P: Platform> Freehold<P> {
             zone.note_added(frames);
             zone.add_managed(u64::from(frames));
             part.words().for_each(|(word, mask)| self.blocks.add_freed(word, mask));
-            self.notify(block);
+            self.notify(cpu, block);
             return;
         }
         part.words().for_each(|(word, mask)| self.blocks.add_free(word, mask));

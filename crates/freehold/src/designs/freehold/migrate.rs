@@ -37,7 +37,7 @@ impl<'a, P: Platform> Target<'a, P> {
     }
 
     /// A block of less than a pageblock out of this one, unless that takes the zone below its
-    /// minimum watermark. The caller holds it as a walker.
+    /// minimum watermark. The caller holds it as a walker, in a section.
     pub(super) fn in_block(
         design: &'a Freehold<P>,
         context: Context<'a, P>,
@@ -94,7 +94,7 @@ impl<P: Platform> Freehold<P> {
         let freed = run.words().fold(0, |freed, word| {
             freed | self.blocks.free_remotely(word, run.mask()) & run.mask()
         });
-        self.notify(block);
+        self.notify(self.cpu_here(context), block);
         freed == 0
     }
 }

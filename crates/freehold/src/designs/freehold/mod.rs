@@ -66,6 +66,7 @@ mod refill;
 mod report;
 mod revocable;
 mod runs;
+mod sections;
 mod settings;
 mod slot;
 mod span;

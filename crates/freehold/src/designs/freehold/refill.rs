@@ -127,8 +127,8 @@ impl<P: Platform> Freehold<P> {
     /// Marks a pageblock as current.
     fn note_current(&self, guard: &SlotGuard<'_, P>, block: BlockIndex) {
         if !self.blocks.state(block).is_current() {
-            self.blocks.update(block, State::current);
             self.zone(guard.zone).note_kept();
+            self.blocks.update(block, State::current);
         }
     }
 
@@ -201,6 +201,7 @@ impl<P: Platform> Freehold<P> {
         migratetype: MigrateType,
     ) -> Option<BlockIndex> {
         let block = self.take_whole(guard.zone, guard.cpu, migratetype)?;
+        self.zone(guard.zone).note_kept();
         self.zone(guard.zone).sub_free(FRAMES);
         guard.slot.note_refill(FRAMES);
         self.split(block, Holder::Cpu(guard.cpu), migratetype);

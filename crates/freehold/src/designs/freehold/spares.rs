@@ -64,7 +64,11 @@ impl<P: Platform> Freehold<P> {
         let (word, behind) = (first / WORD_BLOCKS, !0 << (first % WORD_BLOCKS));
         let members = lowest(self.forest.members(pool, word) & behind, wanted);
         let frames = members.count_ones() * FRAMES;
-        if frames == 0 || !zone.try_keep(frames, request) {
+        if frames == 0 || !zone.may_keep(frames, request) {
+            return;
+        }
+        zone.note_kept();
+        if !zone.try_keep(frames, request) {
             return;
         }
         if !self.forest.remove_mask(pool, word, members) {
@@ -80,7 +84,6 @@ impl<P: Platform> Freehold<P> {
             self.blocks.replace(block, |state| state.held_by(Holder::Cpu(guard.cpu)));
             guard.slot.push_spare(block);
         }
-        zone.note_kept();
     }
 
     /// Keeps a whole pageblock of a slot, all of which was freed frame by frame, in reserve; or
@@ -89,9 +92,9 @@ impl<P: Platform> Freehold<P> {
         if guard.slot.spare_count() > 0 {
             return self.part_with_whole(guard, block);
         }
+        self.zone(guard.zone).note_kept();
         self.mark_whole(block, Holder::Cpu(guard.cpu));
         guard.slot.push_spare(block);
-        self.zone(guard.zone).note_kept();
     }
 
     /// Gives so many pageblocks of the reserve to the pool, or all: those that would be used last.
@@ -207,8 +210,8 @@ impl<P: Platform> Freehold<P> {
         if count >= zone.spares_max().max(1) as usize {
             self.part_with_spares(guard, count.div_ceil(2));
         }
-        guard.slot.push_spare(block);
         zone.note_kept();
+        guard.slot.push_spare(block);
         Ok(true)
     }
 }

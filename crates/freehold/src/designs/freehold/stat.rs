@@ -29,6 +29,8 @@ pub(super) struct CpuStat<P: Platform> {
     /// Frames that it took and gave back past all slots.
     allocated_directly: P::U64,
     freed_directly: P::U64,
+    /// How many of its calls are in a section, and how many such have ended: see `sections`.
+    sections: P::U64,
 }
 
 impl<P: Platform> CpuStat<P> {
@@ -39,7 +41,12 @@ impl<P: Platform> CpuStat<P> {
             borrowed: zero(),
             allocated_directly: zero(),
             freed_directly: zero(),
+            sections: zero(),
         }
+    }
+
+    pub(super) fn sections(&self) -> &P::U64 {
+        &self.sections
     }
 
     /// Adds what was counted here to the events of a slot.

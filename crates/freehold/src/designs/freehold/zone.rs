@@ -1,6 +1,6 @@
 //! A zone without a lock: how full it is, and the pageblocks of it that nobody holds.
 
-use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use super::slot::SPARES_MAX;
 use super::tree::Tree;
@@ -19,9 +19,9 @@ const ROOMY_PAGEBLOCKS: u64 = 32;
 const SPARES_SHARE: u64 = 8;
 
 /// Slots may hold free frames.
-const KEPT: u32 = 1;
-/// One who makes slots give up their free frames.
-const DRAIN: u32 = 2;
+const KEPT: u64 = 1;
+/// A drain that has begun: a call that makes slots give up their free frames.
+const DRAIN: u64 = 2;
 
 /// The record of a zone.
 #[repr(C)]
@@ -52,9 +52,10 @@ struct Setup<P: Platform> {
 struct Level<P: Platform> {
     /// Free frames of pageblocks that nobody holds.
     free: P::U64,
-    /// [`KEPT`], if slots may hold free frames, and [`DRAIN`] for each who makes them give these
-    /// up.
-    kept: P::U32,
+    /// [`KEPT`], if slots may hold free frames; and how many drains have begun, each [`DRAIN`].
+    kept: P::U64,
+    /// How many drains have ended.
+    drains_ended: P::U64,
 }
 
 /// Written by what goes past the slots.
@@ -98,7 +99,7 @@ impl<P: Platform> Zone<P> {
                 spares_max: P::U32::new(0),
                 watermarks,
             },
-            level: Level { free: zero(), kept: P::U32::new(0) },
+            level: Level { free: zero(), kept: zero(), drains_ended: zero() },
             counts: Counters {
                 freed: zero(),
                 doubles: zero(),
@@ -167,7 +168,8 @@ impl<P: Platform> Zone<P> {
     #[inline]
     pub(super) fn level(&self) -> u64 {
         // Between a give and its being counted, the level may be short of what was taken since.
-        let level = self.level.free.load(Relaxed);
+        // Acquire: of a level that a section has lowered, that section is seen; see `sections`.
+        let level = self.level.free.load(Acquire);
         if level > u64::MAX / 2 { 0 } else { level }
     }
 
@@ -175,45 +177,71 @@ impl<P: Platform> Zone<P> {
         self.level.free.fetch_add(u64::from(frames), Relaxed);
     }
 
+    /// Takes frames out of the level: in a section, or from the slot that `note_kept` was called
+    /// for before.
     pub(super) fn sub_free(&self, frames: u32) {
-        self.level.free.fetch_add(u64::from(frames).wrapping_neg(), Relaxed);
+        // Release: as in `level`.
+        self.level.free.fetch_add(u64::from(frames).wrapping_neg(), Release);
     }
 
-    /// Notes that a slot may come to hold free frames.
+    /// Notes that a slot may come to hold free frames. Comes before the step by which it does: see
+    /// [`sections`](super::sections).
     pub(super) fn note_kept(&self) {
+        // Relaxed: a drain that has cleared the mark and has passed the slot has had its lock, or
+        // its stack of pending pageblocks, before the caller, which therefore sees the mark gone.
         if self.level.kept.load(Relaxed) & KEPT == 0 {
-            self.level.kept.fetch_or(KEPT, Relaxed);
+            self.mark_kept();
         }
     }
 
-    /// Notes that slots which a lease has had may hold free frames. Whoever begins to drain after
-    /// this sees that the lease has ended.
-    pub(super) fn note_left(&self) {
-        // Release: pairs with the acquiring change in `begin_drain`, which makes the end of the
-        // lease visible. A change in any case: the mark that is there may just be cleared by a
-        // drain that has found the slots leased.
+    /// Notes that slots which a drain has passed over, or which a lease has had, may hold free
+    /// frames. A drain that begins after this sees why they were passed over, or that the lease
+    /// has ended.
+    pub(super) fn mark_kept(&self) {
+        // Release: pairs with the acquiring change in `begin_drain`. A change in any case: the mark
+        // that is there may just be cleared by a drain that has passed over the same slots.
         self.level.kept.fetch_or(KEPT, Release);
     }
 
-    /// Whether slots may hold free frames, or somebody is just making them give those up.
+    /// Whether slots may hold free frames: a hint.
     pub(super) fn may_be_kept(&self) -> bool {
-        self.level.kept.load(Relaxed) != 0
+        self.level.kept.load(Relaxed) & KEPT != 0
     }
 
-    /// Begins to make slots give up their free frames, if they may hold any; says whether. From now
-    /// on they do not, until it is noted again.
-    pub(super) fn begin_drain(&self) -> bool {
-        self.level.kept.fetch_add(DRAIN, Relaxed);
-        let kept = self.level.kept.fetch_and(!KEPT, AcqRel) & KEPT != 0;
-        if !kept {
-            self.end_drain();
+    /// How many drains have begun, unless slots may have come to hold free frames since the last
+    /// one began. As long as that number is the same, none has.
+    pub(super) fn drains_begun(&self) -> Option<u64> {
+        // SeqCst: one of the looks that `sections` describes, which have one order.
+        let kept = self.level.kept.load(SeqCst);
+        (kept & KEPT == 0).then_some(kept / DRAIN)
+    }
+
+    /// How many drains have ended.
+    pub(super) fn drains_ended(&self) -> u64 {
+        // SeqCst: as in `drains_begun`.
+        self.level.drains_ended.load(SeqCst)
+    }
+
+    /// Begins a drain, which makes all slots give up their free frames: after it they hold none,
+    /// unless that is noted again. Returns how many have begun.
+    pub(super) fn begin_drain(&self) -> u64 {
+        // Relaxed: only a first guess.
+        let mut before = self.level.kept.load(Relaxed);
+        loop {
+            let after = (before & !KEPT) + DRAIN;
+            // Acquire: from `mark_kept`. Release: for those who find the mark gone. SeqCst: as in
+            // `drains_begun`.
+            match self.level.kept.compare_exchange(before, after, SeqCst, Relaxed) {
+                Ok(_) => return after / DRAIN,
+                Err(now) => before = now,
+            }
         }
-        kept
     }
 
     /// Ends what [`Zone::begin_drain`] began.
     pub(super) fn end_drain(&self) {
-        self.level.kept.fetch_add(DRAIN.wrapping_neg(), Relaxed);
+        // SeqCst: as in `drains_begun`; after what the drain has added to the level.
+        self.level.drains_ended.fetch_add(1, SeqCst);
     }
 
     /// Whether so many frames can be taken without going below the mark of `class`.
@@ -230,12 +258,13 @@ impl<P: Platform> Zone<P> {
         self.may_take(u64::from(frames), Watermark::Low, request.effective_limit())
     }
 
-    /// As `may_keep`, and takes the frames out of the level: of several who come at the same time,
+    /// As `may_keep`, and takes the frames out of the level, as `sub_free` does: of several who come at the same time,
     /// no more succeed than the zone can spare.
     pub(super) fn try_keep(&self, frames: u32, request: &Request) -> bool {
         let limit = request.effective_limit();
         let floor = self.setup.watermarks.floor(Watermark::Low, limit).unwrap_or(0);
-        let before = self.level.free.fetch_add(u64::from(frames).wrapping_neg(), Relaxed);
+        // Release: as in `level`.
+        let before = self.level.free.fetch_add(u64::from(frames).wrapping_neg(), Release);
         let level = if before > u64::MAX / 2 { 0 } else { before };
         let may = level >= floor.saturating_add(u64::from(frames));
         if !may {

@@ -52,12 +52,20 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         };
         let may_merge = Self::may_merge_late(&request);
         let frame = frame.or_else(|| if may_merge { after_merges() } else { None });
+        let mut drained = true;
         let frame = frame.or_else(|| {
-            self.drain_all_cpus(context);
+            drained = match request.may_wait() {
+                true => {
+                    self.drain_all_cpus(context);
+                    true
+                }
+                false => self.try_drain_all_cpus(context),
+            };
             after_merges()
         });
         match frame {
             Some(frame) => Ok(self.frames.pfn_of(frame)),
+            None if !drained => Err(Error::WouldWait),
             None if self.could_ignore_watermarks(zones, &request) => Err(Error::BelowWatermark),
             None => Err(Error::OutOfMemory),
         }

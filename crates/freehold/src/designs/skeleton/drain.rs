@@ -75,6 +75,27 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
     }
 
+    /// Empties the lists of all CPUs whose locks are free; says whether all were. A call that has
+    /// such a lock may be the one that the caller has interrupted.
+    pub(super) fn try_drain_all_cpus(&self, context: Context<'_, P>) -> bool {
+        let mut all = true;
+        for cpu in 0..context.topology.cpus() {
+            for zone in self.zone_indexes() {
+                context.platform.pin();
+                let Some(pages) = self.try_lock_pinned(context.platform, cpu, zone) else {
+                    all = false;
+                    continue;
+                };
+                self.absorb(context.platform, &pages);
+                let count = pages.pcp.count.get();
+                if count > 0 {
+                    self.drain_pages(context.platform, pages, count, 0);
+                }
+            }
+        }
+        all
+    }
+
     /// Moves what is on a CPU's queue to its lists.
     pub(crate) fn absorb(&self, platform: &P, pages: &LocalPages<'_, P, Y>) {
         let frames = Y::absorb(self, pages);

@@ -1,0 +1,235 @@
+//! A platform that stops a call before any one of its steps, and has something else run there to
+//! its end: a call of another CPU, or an interrupt handler on the same one.
+//!
+//! One thread does all of it, so that each case can be repeated. A step is an access to a word, or
+//! one to a lock. What runs in between, and would wait for the call that is stopped, waits for
+//! ever; it is unwound, and that is what it came to.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use freehold::CpuId;
+use freehold::platform::native::NativeCell;
+use freehold::platform::{LockClass, Platform, RawLock, Scalar, Word};
+
+/// So many rounds of waiting are taken for ever. More than a call makes before it helps itself.
+const ROUNDS: u32 = 300;
+
+thread_local! {
+    static CPU: Cell<u32> = const { Cell::new(0) };
+    /// Steps until the stop, while a call is under way that is to be stopped.
+    static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
+    static MEANWHILE: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
+    /// Whether what runs is what runs in between.
+    static NESTED: Cell<bool> = const { Cell::new(false) };
+    static ROUND: Cell<u32> = const { Cell::new(0) };
+    /// Sections with interrupts off that the running call is in, and locks that it has.
+    static IRQS_OFF: Cell<u32> = const { Cell::new(0) };
+    static LOCKS: Cell<u32> = const { Cell::new(0) };
+}
+
+type Meanwhile = (Kind, Box<dyn FnOnce()>);
+
+/// Where the call stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Before the step, whatever it is.
+    Stop,
+    /// There, or at the next step before which interrupts are on.
+    Interrupt,
+}
+
+/// What unwinds a call that waits for ever.
+struct WaitsForEver;
+
+/// Makes the caller run on `cpu` from now on.
+pub(crate) fn run_on(cpu: u32) {
+    CPU.set(cpu);
+}
+
+/// How many locks the call has that runs, or is stopped.
+pub(crate) fn locks_held() -> u32 {
+    LOCKS.get()
+}
+
+/// Whether interrupts are off.
+pub(crate) fn irqs_are_off() -> bool {
+    IRQS_OFF.get() > 0
+}
+
+/// Runs `call`, and `meanwhile` before its step of this number, the first being 0. Says whether the
+/// call had so many.
+pub(crate) fn stop_at<R>(
+    step: u64,
+    kind: Kind,
+    meanwhile: impl FnOnce() + 'static,
+    call: impl FnOnce() -> R,
+) -> (R, bool) {
+    MEANWHILE.with_borrow_mut(|slot| *slot = Some((kind, Box::new(meanwhile))));
+    ROUND.set(0);
+    LEFT.set(Some(step));
+    let result = call();
+    LEFT.set(None);
+    let unused = MEANWHILE.with_borrow_mut(Option::take);
+    (result, unused.is_none())
+}
+
+/// The result of what runs in between, unless it waits for ever.
+pub(crate) fn unless_it_waits<R>(call: impl FnOnce() -> R) -> Option<R> {
+    ROUND.set(0);
+    let result = catch_unwind(AssertUnwindSafe(call));
+    result.map_or_else(
+        |panic: Box<dyn Any + Send>| match panic.is::<WaitsForEver>() {
+            true => None,
+            false => resume_unwind(panic),
+        },
+        Some,
+    )
+}
+
+fn step() {
+    match LEFT.get() {
+        None => {}
+        Some(0) => {
+            let may_stop = MEANWHILE.with_borrow(|slot| match slot {
+                Some((Kind::Interrupt, _)) => IRQS_OFF.get() == 0,
+                _ => true,
+            });
+            if may_stop && let Some((_, run)) = MEANWHILE.with_borrow_mut(Option::take) {
+                LEFT.set(None);
+                let before = (CPU.get(), IRQS_OFF.get(), LOCKS.get());
+                NESTED.set(true);
+                run();
+                NESTED.set(false);
+                ROUND.set(0);
+                CPU.set(before.0);
+                IRQS_OFF.set(before.1);
+                LOCKS.set(before.2);
+            }
+        }
+        Some(left) => LEFT.set(Some(left - 1)),
+    }
+}
+
+fn wait() {
+    ROUND.set(ROUND.get() + 1);
+    if ROUND.get() > ROUNDS {
+        assert!(NESTED.get(), "a call waits for ever, though all others have ended");
+        resume_unwind(Box::new(WaitsForEver));
+    }
+}
+
+/// An atomic.
+pub(crate) struct StepWord<A>(A);
+
+macro_rules! words {
+    ($($atomic:ident: $int:ty),*) => {$(
+        impl Word<$int> for StepWord<$atomic> {
+            fn new(value: $int) -> Self {
+                StepWord($atomic::new(value))
+            }
+            fn load(&self, order: Ordering) -> $int {
+                step();
+                self.0.load(order)
+            }
+            fn store(&self, value: $int, order: Ordering) {
+                step();
+                self.0.store(value, order);
+            }
+            fn swap(&self, value: $int, order: Ordering) -> $int {
+                step();
+                self.0.swap(value, order)
+            }
+            fn fetch_add(&self, value: $int, order: Ordering) -> $int {
+                step();
+                self.0.fetch_add(value, order)
+            }
+            fn fetch_or(&self, bits: $int, order: Ordering) -> $int {
+                step();
+                self.0.fetch_or(bits, order)
+            }
+            fn fetch_and(&self, bits: $int, order: Ordering) -> $int {
+                step();
+                self.0.fetch_and(bits, order)
+            }
+            fn compare_exchange(
+                &self, current: $int, new: $int, success: Ordering, failure: Ordering,
+            ) -> Result<$int, $int> {
+                step();
+                self.0.compare_exchange(current, new, success, failure)
+            }
+        }
+    )*};
+}
+words!(AtomicU32: u32, AtomicU64: u64);
+
+/// A lock that knows when it is waited for in vain.
+pub(crate) struct StepLock(AtomicBool);
+
+impl RawLock for StepLock {
+    fn new(_class: LockClass) -> Self {
+        StepLock(AtomicBool::new(false))
+    }
+
+    fn lock(&self) {
+        while !self.try_lock() {
+            wait();
+        }
+    }
+
+    fn try_lock(&self) -> bool {
+        step();
+        let taken = !self.0.swap(true, Ordering::SeqCst);
+        if taken {
+            LOCKS.set(LOCKS.get() + 1);
+        }
+        taken
+    }
+
+    fn unlock(&self) {
+        step();
+        LOCKS.set(LOCKS.get() - 1);
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// The platform.
+#[derive(Default)]
+pub(crate) struct StepPlatform;
+
+impl Platform for StepPlatform {
+    type U32 = StepWord<AtomicU32>;
+    type U64 = StepWord<AtomicU64>;
+    type Cell<T: Scalar> = NativeCell<T>;
+    type LocalCell<T: Scalar> = NativeCell<T>;
+    type Lock = StepLock;
+    type IrqState = ();
+
+    fn cpu(&self) -> CpuId {
+        CpuId::new(CPU.get())
+    }
+
+    fn pin(&self) -> CpuId {
+        self.cpu()
+    }
+
+    fn unpin(&self) {}
+
+    fn relax(&self) {
+        wait();
+    }
+
+    fn heavy_barrier(&self) -> bool {
+        true
+    }
+
+    fn irq_save(&self) {
+        IRQS_OFF.set(IRQS_OFF.get() + 1);
+    }
+
+    fn irq_restore(&self, (): ()) {
+        IRQS_OFF.set(IRQS_OFF.get() - 1);
+    }
+}
