@@ -20,9 +20,9 @@ use crate::zone::watermark::Watermark;
 pub struct Request(u64);
 
 // A request is one word, so that it is handed on in a register, and whether it is ordinary is one
-// comparison. From the lowest bit: 8 bits of migratetype, 8 of the highest kind of zone that it may
-// really use, 8 of order, 8 of flags, 16 of node, 8 of the zone limit asked for, 7 of watermark, and
-// the flag that makes no difference to what is at hand.
+// comparison. From the lowest bit: 7 bits of migratetype, the flag that makes no difference to what
+// is at hand, 8 bits of the highest kind of zone that it may really use, 8 of order, 8 of flags, 16
+// of node, 8 of the zone limit asked for, 8 of watermark.
 const LIMIT_SHIFT: u32 = 8;
 const ORDER_SHIFT: u32 = 16;
 const NODE_SHIFT: u32 = 32;
@@ -39,7 +39,7 @@ const INTERLEAVED: u64 = 1 << 26;
 const SPARING: u64 = 1 << 27;
 
 /// The request does not wait for other calls.
-const NOWAIT: u64 = 1 << 63;
+const NOWAIT: u64 = 1 << 7;
 
 /// What an ordinary request has none of: an order, and flags.
 const EXTRAORDINARY: u64 = 0xffff << ORDER_SHIFT;
@@ -69,7 +69,7 @@ impl Request {
     /// What the content can do. Only movable content is given frames of a movable zone.
     #[must_use]
     pub const fn migratetype(self, migratetype: MigrateType) -> Self {
-        self.with(0, 8, migratetype as u64).limited()
+        self.with(0, 7, migratetype as u64).limited()
     }
 
     /// Prefers this node to the one of the CPU that asks; others follow by distance.
@@ -102,7 +102,7 @@ impl Request {
     pub const fn watermark(self, watermark: Watermark) -> Self {
         let sparing = matches!(watermark, Watermark::High | Watermark::Low);
         let rest = Request(if sparing { self.0 | SPARING } else { self.0 & !SPARING });
-        rest.with(WATERMARK_SHIFT, 7, watermark as u64)
+        rest.with(WATERMARK_SHIFT, 8, watermark as u64)
     }
 
     /// Never waits for another call that is under way, as an interrupt or signal handler must not:
@@ -118,7 +118,7 @@ impl Request {
     const fn limited(self) -> Self {
         const NORMAL: u64 = ZoneKind::Normal as u64;
         let asked = self.0 >> ASKED_LIMIT_SHIFT & 0xff;
-        let is_movable = self.0 & 0xff == MigrateType::Movable as u64;
+        let is_movable = self.0 & 0x7f == MigrateType::Movable as u64;
         let limit = if is_movable || asked < NORMAL { asked } else { NORMAL };
         self.with(LIMIT_SHIFT, 8, limit)
     }
@@ -149,7 +149,7 @@ impl Request {
     /// How deep it may dip.
     #[inline]
     pub(crate) const fn depth(&self) -> Watermark {
-        Watermark::ALL[(self.0 >> WATERMARK_SHIFT & 0x7f) as usize % Watermark::ALL.len()]
+        Watermark::ALL[(self.0 >> WATERMARK_SHIFT) as usize % Watermark::ALL.len()]
     }
 
     /// Whether it may wait for other calls.
@@ -303,6 +303,8 @@ mod tests {
         assert!(Request::default().interleaved(NodeId::new(1)).is_interleaved());
         let nowait = Request::default().nowait().watermark(Watermark::High);
         assert!(!nowait.may_wait() && nowait.depth() == Watermark::High && plain.may_wait());
+        let nowait = nowait.migratetype(MigrateType::Unmovable);
+        assert!(!nowait.may_wait() && nowait.content() == MigrateType::Unmovable);
     }
 
     #[test]
