@@ -13,10 +13,9 @@ use crate::units::{CpuId, FrameCount, Order, Pfn};
 
 /// A page-frame allocator: design `D` on platform `P`.
 ///
-/// All methods take `&self` and may be called from any CPU at any time, but for one case: a handler
-/// of interrupts that has interrupted a call on its CPU would wait for ever for a lock which that
-/// call holds, if memory is short or if it looks at counters. With the settings `locking=irq` and
-/// `counters=exact` of the designs that have them, none can.
+/// All methods take `&self` and may be called from any CPU at any time, but for a handler of
+/// interrupts or signals, which must not wait for the call that it has interrupted: it may free,
+/// and allocate with [`Request::nowait`]. `docs/progress.md` tells what each call may wait for.
 ///
 /// Frames are numbers: the allocator never touches the memory that they stand for, so a mistake in
 /// using it can confuse its books, but is never undefined behaviour.
@@ -112,10 +111,19 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     ///
     /// The content of the frames is whatever was left in them.
     ///
+    /// It fails for want of memory only after even the frames that other CPUs keep have been
+    /// collected: with `freehold`, only if at some moment of the call there was no free block which
+    /// the request may have; with the other designs, if looks at its zones one after the other have
+    /// found none. Frames that a [`Lease`](crate::designs::Lease) holds, and those of pageblocks
+    /// that are being emptied for a range or by compaction, are promised to no request.
+    ///
+    /// Cost: nanoseconds for what is at hand. A call that fails looks at each CPU's books, and waits
+    /// for calls that have free frames in hand, unless it has [`Request::nowait`].
+    ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] or [`Error::BelowWatermark`], after even the frames that other CPUs
-    /// keep have been collected; [`Error::OrderTooLarge`], [`Error::UnknownNode`],
+    /// [`Error::OutOfMemory`] or [`Error::BelowWatermark`]; [`Error::WouldWait`] with
+    /// [`Request::nowait`]; [`Error::OrderTooLarge`], [`Error::UnknownNode`],
     /// [`Error::UnknownZone`].
     #[inline(always)]
     pub fn alloc(&self, request: Request) -> Result<Pfn, Error> {

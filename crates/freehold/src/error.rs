@@ -6,7 +6,8 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Error {
-    /// No zone that the request may use has a free block of this order, or room for this range.
+    /// No zone that the request may use has a free block of this order, or room for this range:
+    /// see [`PageAllocator::alloc`](crate::PageAllocator::alloc).
     OutOfMemory,
     /// Free blocks exist, but a watermark or a lowmem reserve keeps them from this request.
     BelowWatermark,
