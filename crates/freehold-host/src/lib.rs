@@ -35,6 +35,7 @@ mod arena;
 mod builder;
 mod cpulist;
 mod error;
+mod fork;
 mod frames;
 mod leases;
 mod lru;

@@ -1,5 +1,5 @@
-//! Anonymous memory from the operating system, unmapped on drop.
-#![expect(unsafe_code, reason = "maps, advises and unmaps memory")]
+//! Anonymous memory from the operating system, unmapped on drop, and copied by a fork.
+#![expect(unsafe_code, reason = "maps, advises and unmaps memory, and installs handlers of forks")]
 
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use core::ptr::{NonNull, null_mut};
@@ -169,6 +169,23 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         unmap_unused(self.base.as_ptr().cast(), self.bytes);
     }
+}
+
+/// Has functions called on the thread that forks: `prepare` before, `parent` and `child` after, each
+/// in its process. For good: the process's children inherit the handlers.
+///
+/// # Errors
+///
+/// `ENOMEM` if there are too many.
+pub(crate) fn at_fork(
+    prepare: extern "C" fn(),
+    parent: extern "C" fn(),
+    child: extern "C" fn(),
+) -> io::Result<()> {
+    // SAFETY: The functions are safe to call, take nothing, and are there as long as this code is:
+    // if it is unloaded, so are the handlers (glibc and musl keep them by object, or for ever).
+    let answer = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(answer)) }
 }
 
 /// Unmaps memory that nobody can name any more: private to this file, whose callers own it.
