@@ -100,6 +100,17 @@ impl Mapping {
             .map_err(|errno| HostError::Advise { advice: "huge pages", source: errno.into() })
     }
 
+    /// Has the children of a fork find zeroes here, in place of a copy.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] from kernels before Linux 4.14.
+    pub(crate) fn wipe_on_fork(&self) -> Result<(), HostError> {
+        // SAFETY: The advice changes what is there in children to come, and nothing here.
+        unsafe { madvise(self.base.as_ptr().cast(), self.bytes, Advice::LinuxWipeOnFork) }
+            .map_err(|errno| HostError::Advise { advice: "to wipe on fork", source: errno.into() })
+    }
+
     /// Gives the memory of a part back to the machine. The part stays mapped and reads as zero.
     ///
     /// # Errors

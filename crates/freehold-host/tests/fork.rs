@@ -1,15 +1,19 @@
 //! Children of processes whose threads allocate all the time: they work, whatever the other threads
 //! were about to do when the process forked.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
 use freehold::designs::{BlockOwner, Cluster, Freehold, LazyMerge, MergeAhead, ZoneLock};
-use freehold::{Design, FrameCount, Order, Pfn, Request, Watermark};
-use freehold_host::{ArenaBuilder, FrameArena, Host, Leases};
+use freehold::lru::{Claim, GroupId, Kind, LruSettings, Owner, Scope, Verdict};
+use freehold::{Design, Error, FrameCount, Order, Pfn, Request, Watermark};
+use freehold_host::{ArenaBuilder, FrameArena, Host, HostLru, Leases};
+
+use common::in_child;
+
+mod common;
 
 const MIB: usize = 1 << 20;
 
@@ -25,39 +29,8 @@ const HELD_MAX: u64 = 600;
 /// So many frames may be lost to a child: each thread was allocating or freeing one block.
 const LOST_MAX: u64 = THREADS * 512;
 
-/// A child that takes longer has hung.
-const DEADLINE_SECONDS: u32 = 10;
-
-/// What a child that panicked ends with.
-const PANICKED: i32 = 101;
-
 /// Tests that fork, one at a time: children of others would take their time.
 static ONE: Mutex<()> = Mutex::new(());
-
-/// Forks, has the child act, and waits for it; says what it ended with: 0 if all was well.
-fn in_child(act: impl FnOnce()) -> Result<(), String> {
-    // SAFETY: The child calls what the library says that children may call.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "the machine refuses to fork");
-    if child == 0 {
-        // SAFETY: Its signal ends the child by default, and no test has a handler for it.
-        unsafe { libc::alarm(DEADLINE_SECONDS) };
-        let code = catch_unwind(AssertUnwindSafe(act)).map_or(PANICKED, |()| 0);
-        // SAFETY: Ends the child without what is done at the end of a process: that is the
-        // parent's.
-        unsafe { libc::_exit(code) };
-    }
-    let mut status = 0;
-    // SAFETY: The status is written to a variable of this function.
-    let waited = unsafe { libc::waitpid(child, &mut status, 0) };
-    assert_eq!(waited, child);
-    match (libc::WIFEXITED(status), libc::WEXITSTATUS(status)) {
-        (true, 0) => Ok(()),
-        (true, code) => Err(format!("the child ended with {code}")),
-        (false, _) if libc::WTERMSIG(status) == libc::SIGALRM => Err("the child hung".into()),
-        (false, _) => Err(format!("the child died of signal {}", libc::WTERMSIG(status))),
-    }
-}
 
 fn next_random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
@@ -252,4 +225,65 @@ fn children_work_with_merge_ahead() {
 fn children_work_with_block_owner() {
     children_of::<BlockOwner<Host>>(&[]);
     children_of::<BlockOwner<Host>>(&[("remote", "queue")]);
+}
+
+/// An owner whose content nobody misses.
+struct Dropped<'a>(&'a FrameArena);
+
+impl Owner for Dropped<'_> {
+    fn reclaim(&self, _frame: Pfn) -> Verdict {
+        Verdict::Drop
+    }
+    fn forget(&self, _frame: Pfn, claim: Claim<'_>) {
+        let _mine = claim.take();
+    }
+    fn release(&self, frames: &[Pfn]) {
+        self.0.allocator().free_bulk(frames, Order::ZERO).expect("the frames were ours");
+    }
+}
+
+/// Adds a frame, which nobody refers to then but the index.
+fn add(arena: &FrameArena, lru: &HostLru<Dropped<'_>>) -> Result<Pfn, Error> {
+    let pfn = arena.alloc(Request::default())?;
+    match lru.add(pfn, GroupId::ROOT, Kind::File) {
+        Ok(()) => Ok(pfn),
+        Err(error) => arena.free(pfn, Order::ZERO).and(Err(error)),
+    }
+}
+
+#[test]
+fn an_lru_is_empty_in_children_and_can_be_made_anew() {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let arena = arena::<Freehold<Host>>(&[], Leases::Off);
+    let lru = arena.lru(&LruSettings::default(), Dropped(&arena)).expect("room for it");
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                let frames: Vec<_> = (0..100).map_while(|_| add(&arena, &lru).ok()).collect();
+                frames.iter().for_each(|&pfn| lru.mark_accessed(pfn).unwrap_or(()));
+                lru.reclaim(Scope::All, FrameCount::new(200)).expect("the root is there");
+            }
+        });
+        for _ in 0..FORKS {
+            thread::sleep(Duration::from_millis(1));
+            let ended = in_child(|| {
+                assert_eq!(lru.get(Pfn::new(0)), Err(Error::NotAdded));
+                assert_eq!(add(&arena, &lru), Err(Error::UnknownGroup));
+                assert_eq!(lru.create_group(GroupId::ROOT, None), Err(Error::UnknownGroup));
+                lru.drain_all();
+                let found = lru.reclaim(Scope::All, FrameCount::new(1));
+                assert_eq!(found.map_or(0, |found| found.reclaimed), 0);
+                let anew = arena.lru(&LruSettings::default(), Dropped(&arena)).expect("room");
+                let pfn = add(&arena, &anew).expect("memory is free");
+                anew.put(pfn).expect("it was added");
+                anew.validate().expect("the new one is in order");
+            });
+            if ended.is_err() {
+                stop.store(true, Relaxed);
+            }
+            assert_eq!(ended, Ok(()));
+        }
+        stop.store(true, Relaxed);
+    });
 }

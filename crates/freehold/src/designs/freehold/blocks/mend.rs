@@ -43,15 +43,20 @@ impl<P: Platform> Blocks<P> {
         }
     }
 
-    /// Ends half of a claim: what goes on behind a word has all of it, or begins there.
+    /// Ends half of a claim, or of an allocation: a free frame belongs to none, and what goes on
+    /// behind a word has all of it, or begins there.
     pub(in super::super) fn end_claims(&self, block: BlockIndex) {
+        for word in block.words() {
+            let kept = self.tails(word) & !self.free(word) | self.holes(word);
+            self.set_word::<TAILS>(word, kept);
+        }
         block.words().filter(|&word| !self.ends_or_fills(word)).for_each(|word| {
             self.begin_behind(word);
         });
     }
 
     /// Moves what others have freed to the free frames of a pageblock that nobody holds. What is
-    /// free in both was being moved just then, and what is free belongs to no allocation.
+    /// free in both was being moved just then.
     pub(in super::super) fn settle(&self, block: BlockIndex) {
         for word in block.words() {
             let (holes, tails) = (self.holes(word), self.tails(word));
@@ -60,7 +65,6 @@ impl<P: Platform> Blocks<P> {
                 self.set_free(word, free);
             }
             self.set_word::<REMOTE>(word, holes);
-            self.set_word::<TAILS>(word, tails & !free | holes);
         }
     }
 }
