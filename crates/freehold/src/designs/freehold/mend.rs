@@ -176,3 +176,218 @@ impl<P: Platform> Freehold<P> {
         }
     }
 }
+
+/// Calls that others had half done, each up to some step: what a copy may look like.
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::mem::{MaybeUninit, forget};
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::super::guard::VACANT;
+    use super::super::isolate::Isolation;
+    use super::super::runs::Run;
+    use super::super::span::Span;
+    use super::*;
+    use crate::config::{Config, MemoryRange};
+    use crate::memmap::region::Metadata;
+    use crate::platform::RawLock;
+    use crate::testing::TestPlatform;
+    use crate::units::{CpuId, FrameCount, NodeId, Pfn};
+    use crate::{PageAllocator, Request};
+
+    type Design = Freehold<TestPlatform>;
+    type Frames = PageAllocator<TestPlatform, Design>;
+
+    /// Frames of the allocators here: sixteen pageblocks.
+    const ALL: u64 = 16 * 512;
+
+    const ZONE: ZoneIndex = ZoneIndex(0);
+
+    fn new() -> Frames {
+        let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(ALL))];
+        let cpus = [NodeId::new(0); 2];
+        let min_free = Some(FrameCount::ZERO);
+        let config = Config { min_free, ..Config::new(&ranges, &cpus) };
+        let layout = Frames::layout(&config, &Default::default()).unwrap();
+        let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
+        let skip = buffer.as_ptr().align_offset(layout.align());
+        let metadata = Metadata::from_static(&mut buffer[skip..]);
+        Frames::new(TestPlatform, &config, &Default::default(), metadata).unwrap()
+    }
+
+    /// Makes a copy of what there is, in place: only one thread is left. So many frames are lost
+    /// to it.
+    fn copy(frames: &Frames, lost: u64) {
+        frames.freeze();
+        frames.thaw_copy();
+        let census = frames.validate().unwrap();
+        assert_eq!((census.managed.get(), census.isolated.get()), (ALL, 0));
+        frames.drain_all();
+        assert_eq!(frames.validate().unwrap().allocated.get(), lost);
+        let all: Vec<_> = core::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
+        assert_eq!(all.len() as u64, ALL - lost);
+        assert!(!frames.design().zone(ZONE).may_be_kept(), "nobody drains for ever");
+        all.iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).unwrap());
+        frames.drain_all();
+        assert_eq!(frames.validate().unwrap().allocated.get(), lost);
+    }
+
+    fn alloc(frames: &Frames, order: u8) -> Pfn {
+        frames.alloc(Request::new(Order::new(order))).unwrap()
+    }
+
+    fn block_of(pfn: Pfn) -> BlockIndex {
+        BlockIndex::of_frame(pfn.get() as u32)
+    }
+
+    #[test]
+    fn nothing_is_lost_between_calls() {
+        let frames = new();
+        let held = [0, 3, 7, 9, 10].map(|order| (alloc(&frames, order), Order::new(order)));
+        let lost = held.iter().map(|(_, order)| order.frames().get()).sum();
+        copy(&frames, lost);
+        held.iter().for_each(|&(pfn, order)| frames.free(pfn, order).unwrap());
+        copy(&frames, 0);
+    }
+
+    #[test]
+    fn pageblocks_that_walkers_held_are_free_again() {
+        let frames = new();
+        let pfn = alloc(&frames, 0);
+        frames.drain_all();
+        let (design, block) = (frames.design(), block_of(pfn));
+        // It has taken four frames, and not counted them.
+        assert!(design.hold(block));
+        design.blocks.take_run(design.blocks.find_run(block, Order::new(2)).unwrap());
+        // Another has taken a pageblock out of the pool, and not marked it.
+        assert!(design.take_whole(ZONE, 1, MigrateType::Movable).is_some());
+        // And one that drains has come no further.
+        design.zone(ZONE).note_kept();
+        assert!(design.zone(ZONE).begin_drain());
+        copy(&frames, 5);
+    }
+
+    #[test]
+    fn frees_that_nobody_was_told_of_are_found() {
+        for marked in [false, true] {
+            let frames = new();
+            let design = frames.design();
+            let pfns: Vec<_> = (0..1024).map(|_| alloc(&frames, 0)).collect();
+            for &pfn in &pfns {
+                let run = Run::at(pfn.get() as u32, Order::ZERO);
+                design.blocks.free_remotely(run.word as usize, run.mask());
+                if marked {
+                    // On a stack, as it says, but its link leads nowhere.
+                    design.blocks.update(block_of(pfn), State::pending);
+                }
+            }
+            copy(&frames, 0);
+        }
+    }
+
+    #[test]
+    fn a_free_that_was_copied_without_its_claim_leaves_no_hole() {
+        let frames = new();
+        let pfn = alloc(&frames, 4);
+        let run = Run::at(pfn.get() as u32, Order::new(4));
+        frames.design().blocks.free_remotely(run.word as usize, run.mask());
+        // The first frame of a block has no mark.
+        copy(&frames, 0);
+    }
+
+    #[test]
+    fn half_a_claim_leaves_allocations_that_are_whole() {
+        let frames = new();
+        let pfn = alloc(&frames, 8);
+        frames.drain_all();
+        let word = Run::at(pfn.get() as u32, Order::ZERO).word as usize;
+        assert!(frames.design().blocks.unjoin(word, !1, !0));
+        copy(&frames, 256);
+    }
+
+    #[test]
+    fn a_block_that_was_being_broken_up_stays_with_its_users() {
+        let frames = new();
+        let pfn = alloc(&frames, 12);
+        let (design, head) = (frames.design(), block_of(pfn));
+        // Held by one who wants to free a part.
+        design.blocks.update(head, |state| state.held_by(Holder::Walker));
+        copy(&frames, 8 * 512);
+        // Its upper half is a block of its own; the lower half is not yet less than all.
+        let upper = BlockIndex(head.0 + 4);
+        design.blocks.update(upper, |state| state.used(Use::Huge, Order::new(11)));
+        copy(&frames, 8 * 512);
+        frames.free(pfn, Order::new(11)).unwrap();
+        frames.free(pfn.offset(FrameCount::new(2048)), Order::new(11)).unwrap();
+        copy(&frames, 0);
+    }
+
+    #[test]
+    fn what_was_left_of_a_block_can_be_freed_in_parts() {
+        let frames = new();
+        let pfn = alloc(&frames, 12);
+        let (design, head) = (frames.design(), block_of(pfn));
+        // One of eight is free already; the head is not known to be less.
+        design.mark_whole(BlockIndex(head.0 + 5), Holder::Walker);
+        copy(&frames, 7 * 512);
+        // And of another the head was not copied.
+        design.mark_whole(head, Holder::Nobody);
+        design
+            .blocks
+            .update(BlockIndex(head.0 + 2), |state| state.used(Use::HugeTail, Order::ZERO));
+        copy(&frames, 6 * 512);
+        for nth in [1, 2, 3, 4, 6, 7] {
+            let part = pfn.offset(FrameCount::new(nth * 512));
+            frames.free(part, Order::PAGEBLOCK).unwrap();
+        }
+        copy(&frames, 0);
+    }
+
+    #[test]
+    fn isolated_pageblocks_come_back() {
+        let frames = new();
+        let (single, huge) = (alloc(&frames, 0), alloc(&frames, 9));
+        for pfn in [single, huge] {
+            let span = Span::of(block_of(pfn), 1);
+            let isolation = Isolation::new(frames.design(), frames.context(), span);
+            forget(isolation.unwrap_or_else(|_| panic!("nobody else has it")));
+        }
+        copy(&frames, 513);
+    }
+
+    #[test]
+    fn slots_of_a_lease_that_ended_meanwhile_are_left_alone() {
+        let frames = new();
+        let cpu = CpuId::new(1);
+        let lease = frames.lease(cpu).unwrap();
+        frames.freeze();
+        // It ends while the copy is made, and another call has the lock.
+        let home = frames.design().home(1);
+        home.lease.store(VACANT, Relaxed);
+        frames.thaw_copy();
+        assert_eq!(frames.lease(cpu).err(), Some(crate::Error::Leased));
+        frames.drain_all();
+        assert_eq!(frames.validate().unwrap().free.get(), ALL);
+        drop(lease);
+        drop(frames.lease(cpu).unwrap());
+    }
+
+    #[test]
+    fn a_thaw_leaves_all_as_it_was() {
+        let frames = new();
+        let (pfn, lease) = (alloc(&frames, 0), frames.lease(CpuId::new(1)).unwrap());
+        let before = frames.validate().unwrap();
+        frames.freeze();
+        assert!(
+            !frames.design().home(0).try_lock() && !frames.design().hotplug.get(0).lock.try_lock()
+        );
+        frames.thaw();
+        assert_eq!(frames.validate(), Ok(before));
+        drop(lease);
+        frames.free(pfn, Order::ZERO).unwrap();
+        copy(&frames, 0);
+    }
+}

@@ -57,3 +57,108 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::mem::{MaybeUninit, forget};
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::super::isolate::Isolation;
+    use super::super::{Route, ZonedSettings};
+    use super::*;
+    use crate::config::{Config, MemoryRange};
+    use crate::designs::block_owner::{OwnerOptions, Remote};
+    use crate::designs::tests::fixed;
+    use crate::designs::{BlockOwner, Cluster, LazyMerge, MergeAhead, ZoneLock};
+    use crate::memmap::frame::FrameIndex;
+    use crate::memmap::region::Metadata;
+    use crate::testing::{TestPlatform, run_on};
+    use crate::units::{FrameCount, NodeId, Order, Pfn};
+    use crate::{PageAllocator, Request};
+
+    const ALL: u64 = 8 * 512;
+
+    type Frames<Y> = PageAllocator<TestPlatform, Skeleton<TestPlatform, Y>>;
+
+    fn new<Y: Policy<TestPlatform>>(settings: &ZonedSettings<Y::Own>) -> Frames<Y> {
+        let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(ALL))];
+        let cpus = [NodeId::new(0); 2];
+        let min_free = Some(FrameCount::ZERO);
+        let config = Config { min_free, ..Config::new(&ranges, &cpus) };
+        let layout = Frames::<Y>::layout(&config, settings).unwrap();
+        let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
+        let skip = buffer.as_ptr().align_offset(layout.align());
+        let metadata = Metadata::from_static(&mut buffer[skip..]);
+        Frames::new(TestPlatform, &config, settings, metadata).unwrap()
+    }
+
+    /// Makes a copy of what there is, in place. So many frames are lost to it.
+    fn copy<Y: Policy<TestPlatform>>(frames: &Frames<Y>, lost: u64) {
+        frames.freeze();
+        frames.thaw_copy();
+        for _ in 0..2 {
+            let census = frames.validate().unwrap();
+            assert_eq!((census.managed.get(), census.isolated.get()), (ALL, 0));
+            let all: Vec<_> =
+                core::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
+            assert_eq!(all.len() as u64, ALL - lost);
+            all.iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).unwrap());
+            frames.drain_all();
+        }
+    }
+
+    /// Others free, allocate a range, and check: each has come to some step.
+    fn mends<Y: Policy<TestPlatform>>() {
+        let frames = new::<Y>(&Default::default());
+        let pfn = frames.alloc(Request::default()).unwrap();
+        copy(&frames, 1);
+        let (design, context, zone) = (frames.design(), frames.context(), ZoneIndex(0));
+        design.claim(context.platform, pfn, Order::ZERO).unwrap();
+        let isolated = (FrameIndex(1024), FrameIndex(2048));
+        let isolation = Isolation::new(design, context, zone, isolated.0, isolated.1);
+        forget(isolation.unwrap_or_else(|_| panic!("nobody else has it")));
+        Y::begin_walk(design, context.platform, zone);
+        copy(&frames, 1);
+    }
+
+    #[test]
+    fn a_copy_is_in_order_whatever_others_were_doing() {
+        mends::<<ZoneLock<TestPlatform> as Named>::Policy>();
+        mends::<<LazyMerge<TestPlatform> as Named>::Policy>();
+        mends::<<Cluster<TestPlatform> as Named>::Policy>();
+        mends::<<MergeAhead<TestPlatform> as Named>::Policy>();
+        mends::<<BlockOwner<TestPlatform> as Named>::Policy>();
+    }
+
+    /// A design by its policy.
+    trait Named {
+        type Policy;
+    }
+
+    impl<Y: Policy<TestPlatform>> Named for Skeleton<TestPlatform, Y> {
+        type Policy = Y;
+    }
+
+    #[test]
+    fn what_was_on_its_way_to_a_queue_is_lost_and_nothing_else() {
+        type Owners = <BlockOwner<TestPlatform> as Named>::Policy;
+        let frames = new::<Owners>(&fixed(OwnerOptions { remote: Remote::Queue }, 4, 1024));
+        run_on(0);
+        let block = frames.alloc(Request::new(Order::PAGEBLOCK)).unwrap();
+        let [first, second] = [1, 2].map(|nth| block.offset(FrameCount::new(nth)));
+        // On the queue before the locks are taken, and after.
+        run_on(1);
+        frames.free(first, Order::ZERO).unwrap();
+        let (design, context) = (frames.design(), frames.context());
+        let frame = design.claim(context.platform, second, Order::ZERO).unwrap();
+        assert_eq!(Owners::route(design, 1, frame), Route::Queue(0));
+        frames.freeze();
+        Owners::enqueue(design, 0, ZoneIndex(0), core::iter::once(frame), Order::ZERO);
+        frames.thaw_copy();
+        run_on(0);
+        copy(&frames, 511);
+    }
+}
