@@ -9,7 +9,7 @@ use std::time::Duration;
 use freehold::designs::{BlockOwner, Cluster, Freehold, LazyMerge, MergeAhead, ZoneLock};
 use freehold::lru::{Claim, GroupId, Kind, LruSettings, Owner, Scope, Verdict};
 use freehold::{Design, Error, FrameCount, Order, Pfn, Request, Watermark};
-use freehold_host::{ArenaBuilder, FrameArena, Host, HostLru, Leases};
+use freehold_host::{ArenaBuilder, FrameArena, Host, HostLru};
 
 use common::in_child;
 
@@ -131,14 +131,14 @@ fn use_up<D: Design<Host>>(arena: &FrameArena<D>, in_use: u64) {
     arena.grow(2 * MIB).expect("there is capacity");
 }
 
-fn arena<D: Design<Host>>(settings: &[(&str, &str)], leases: Leases) -> FrameArena<D> {
+fn arena<D: Design<Host>>(bytes: usize, settings: &[(&str, &str)]) -> FrameArena<D> {
     let mut of_design = D::Settings::default();
     for (name, value) in settings {
         freehold::designs::Settings::set(&mut of_design, name, value).expect("there is such");
     }
-    let builder = ArenaBuilder::<D>::new().bytes(16 * MIB).capacity_bytes(64 * MIB);
-    let builder = builder.cpus(2).nodes(1).settings(of_design).leases(leases);
-    builder.build_frames().expect("16 MiB")
+    let builder = ArenaBuilder::<D>::new().bytes(bytes).capacity_bytes(64 * MIB);
+    let builder = builder.cpus(2).nodes(1).settings(of_design);
+    builder.build_frames().expect("a few MiB")
 }
 
 /// Forks again and again while threads allocate; each child does what it likes, and knows how many
@@ -184,7 +184,7 @@ fn fork_beside_work<D: Design<Host>>(
     assert_eq!(census.allocated, FrameCount::ZERO, "nothing is lost in the parent");
 }
 
-fn children_of<D: Design<Host>>(settings: &[(&str, &str)])
+fn children_of<D: Design<Host>>(bytes: usize, settings: &[(&str, &str)])
 where
     FrameArena<D>: Sync,
 {
@@ -193,38 +193,45 @@ where
         let _frames = arena.total_frames();
         thread::sleep(Duration::from_micros(200));
     };
-    fork_beside_work(arena::<D>(settings, Leases::Off), meanwhile, use_up);
+    fork_beside_work(arena::<D>(bytes, settings), meanwhile, use_up);
 }
 
 #[test]
 fn children_work_with_freehold() {
-    children_of::<Freehold<Host>>(&[]);
+    children_of::<Freehold<Host>>(16 * MIB, &[]);
+}
+
+/// What slots cannot keep is taken and given back without a lock.
+#[test]
+fn children_work_when_memory_is_short() {
+    children_of::<Freehold<Host>>(4 * MIB, &[]);
+    children_of::<BlockOwner<Host>>(4 * MIB, &[]);
 }
 
 #[test]
 fn children_work_with_zone_lock() {
-    children_of::<ZoneLock<Host>>(&[]);
+    children_of::<ZoneLock<Host>>(16 * MIB, &[]);
 }
 
 #[test]
 fn children_work_with_lazy_merge() {
-    children_of::<LazyMerge<Host>>(&[]);
+    children_of::<LazyMerge<Host>>(16 * MIB, &[]);
 }
 
 #[test]
 fn children_work_with_cluster() {
-    children_of::<Cluster<Host>>(&[]);
+    children_of::<Cluster<Host>>(16 * MIB, &[]);
 }
 
 #[test]
 fn children_work_with_merge_ahead() {
-    children_of::<MergeAhead<Host>>(&[]);
+    children_of::<MergeAhead<Host>>(16 * MIB, &[]);
 }
 
 #[test]
 fn children_work_with_block_owner() {
-    children_of::<BlockOwner<Host>>(&[]);
-    children_of::<BlockOwner<Host>>(&[("remote", "queue")]);
+    children_of::<BlockOwner<Host>>(16 * MIB, &[]);
+    children_of::<BlockOwner<Host>>(16 * MIB, &[("remote", "queue")]);
 }
 
 /// An owner whose content nobody misses.
@@ -254,7 +261,7 @@ fn add(arena: &FrameArena, lru: &HostLru<Dropped<'_>>) -> Result<Pfn, Error> {
 #[test]
 fn an_lru_is_empty_in_children_and_can_be_made_anew() {
     let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let arena = arena::<Freehold<Host>>(&[], Leases::Off);
+    let arena = arena::<Freehold<Host>>(16 * MIB, &[]);
     let lru = arena.lru(&LruSettings::default(), Dropped(&arena)).expect("room for it");
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
