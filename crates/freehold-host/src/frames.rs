@@ -52,8 +52,8 @@ pub enum Placement {
 /// from these pointers must therefore keep the `FrameArena` to itself. [`Arena`](crate::Arena)
 /// does exactly that, and hands out owned memory instead.
 pub struct FrameArena<D: Design<Host> = Freehold<Host>> {
-    // Fields are dropped in this order: handlers of forks know the arena no longer when the allocator
-    // goes, and that goes before the metadata that it uses.
+    // Fields are dropped in this order: handlers of forks know the arena no longer when the
+    // allocator goes, and that goes before the metadata that it uses.
     _fork: Registration,
     allocator: PageAllocator<Host, D>,
     metadata: Mapping,
@@ -376,8 +376,8 @@ unsafe impl<D: Design<Host>> Send for AtFork<D> {}
 fn second_way<D: Design<Host>>(
     allocator: &PageAllocator<Host, D>,
 ) -> ManuallyDrop<PageAllocator<Host, D>> {
-    // SAFETY: The core says that a bitwise copy that is never dropped may be used like the original:
-    // neither ever changes itself. `Host` is `Copy`.
+    // SAFETY: The core says that a bitwise copy that is never dropped may be used like the
+    // original: neither ever changes itself. `Host` is `Copy`.
     ManuallyDrop::new(unsafe { core::ptr::read(allocator) })
 }
 

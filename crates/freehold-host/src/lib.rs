@@ -58,13 +58,13 @@
 //! * Children made past the C library, by `clone(2)` or `syscall(SYS_fork)`: no handlers run, and
 //!   the child must not call an arena. `vfork(2)` and `posix_spawn(3)` are fine, since their child
 //!   only executes another program.
-//! * A fork from inside a call: from an owner whose content moves, or from a handler of signals that
-//!   has interrupted a call. It may wait for ever for a lock of its own thread. (POSIX.1-2024 has
-//!   taken `fork` off its list of functions for handlers of signals.)
+//! * A fork from inside a call: from an owner whose content moves, or from a handler of signals
+//!   that has interrupted a call. It may wait for ever for a lock of its own thread. (POSIX.1-2024
+//!   has taken `fork` off its list of functions for handlers of signals.)
 //! * Handlers of forks that were registered before the first arena was built: they run while all
 //!   arenas are locked, and must not call any.
-//! * With the design [`Freehold`], frees of parts of a block of a pageblock or more during the fork,
-//!   if other threads own its other parts: the child may take these for free.
+//! * With the design [`Freehold`], frees of parts of a block of a pageblock or more during the
+//!   fork, if other threads own its other parts: the child may take these for free.
 //! * [`Host`] with a [`freehold::PageAllocator`] of your own is not registered: call its
 //!   [`freeze`](freehold::PageAllocator::freeze) and what follows it in handlers of your own. If
 //!   its metadata is shared with children (`MAP_SHARED`), it is one set of books for all, and there

@@ -182,8 +182,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Has functions called on the thread that forks: `prepare` before, `parent` and `child` after, each
-/// in its process. For good: the process's children inherit the handlers.
+/// Has functions called on the thread that forks: `prepare` before, `parent` and `child` after,
+/// each in its process. For good: the process's children inherit the handlers.
 ///
 /// # Errors
 ///

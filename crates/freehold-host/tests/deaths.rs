@@ -136,8 +136,8 @@ extern "C-unwind" fn call_until_cancelled(arena: *mut libc::c_void) -> *mut libc
     }
 }
 
-/// Cancelling acts at cancellation points, and no call of an arena has one. So a thread is cancelled
-/// between two calls, and what it held then stays allocated.
+/// Cancelling acts at cancellation points, and no call of an arena has one. So a thread is
+/// cancelled between two calls, and what it held then stays allocated.
 #[test]
 fn a_thread_is_not_cancelled_in_the_middle_of_a_call() {
     let arena = arena();

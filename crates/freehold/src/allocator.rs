@@ -411,10 +411,9 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// circulation come back. The slots of a [`Lease`](crate::designs::Lease) that another thread
     /// has stay leased, with what they hold. Counts of events may lack what calls under way did.
     ///
-    /// Two things must not go on in the original meanwhile. A call of the copy's one thread itself,
-    /// which an owner or a handler of interrupts would have interrupted. And, with `freehold`, frees
-    /// of parts of a block of pageblocks that others own the rest of: the copy may take those
-    /// others' parts for free.
+    /// Two things must not go on in the original meanwhile: a call of the copy's own thread, from
+    /// within which it is copied; and, with `freehold`, frees of parts of a block of a pageblock or
+    /// more whose other parts other threads own. The copy may take these for free.
     ///
     /// Cost: with the design `freehold`, a look at each pageblock, some 0.04 µs; with the others,
     /// at the type of each.
