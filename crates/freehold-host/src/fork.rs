@@ -6,7 +6,7 @@
 //! also puts right what other threads were doing without a lock
 //! ([`PageAllocator::thaw_copy`](freehold::PageAllocator::thaw_copy)).
 //!
-//! Nothing of that costs anything as long as nobody forks.
+//! As long as no thread forks, nothing of that costs anything.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -43,8 +43,8 @@ impl<T> ForkMutex<T> {
         ForkMutex { gate: SpinLock::free(), value: Mutex::new(value) }
     }
 
-    /// Waits for the mutex. Who panicked with it left the value as it was before or after: all
-    /// users see to that.
+    /// Waits for the mutex. A thread that panicked with it left the value as it was before or
+    /// after: all users see to that.
     pub(crate) fn lock(&self) -> ForkGuard<'_, T> {
         self.gate.lock();
         self.guard()
@@ -69,7 +69,7 @@ impl<T> ForkMutex<T> {
         self.gate.unlock();
     }
 
-    /// The value, for who has the gate, and so need not wait.
+    /// The value, for a caller that has the gate, and so need not wait.
     fn while_held(&self) -> MutexGuard<'_, T> {
         self.value.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }

@@ -48,7 +48,7 @@
 //! | counts of events | may lack what calls under way did |
 //! | [`Leases::Auto`] | all revoked, as in the parent; those of other threads are spare |
 //! | a [`Lease`] of the forking thread | goes on |
-//! | a [`Lease`] of another thread | its slots stay leased ([`Error::Leased`]); nobody waits |
+//! | a [`Lease`] of another thread | its slots stay leased ([`Error::Leased`]); no call waits |
 //! | a [`RevocableLease`] | revoked, as in the parent; another thread's can be [inherited] |
 //! | a [`HostLru`] | empty: it answers with errors, and a new one can be made |
 //! | CPU numbers, `membarrier(2)` | as in the parent |

@@ -38,7 +38,7 @@ fn a_panic_gives_leases_back_with_what_they_hold() {
     let frames = arena.allocator();
     for cpu in [0, 1].map(CpuId::new) {
         panic_in(|| {
-            let lease = frames.lease(cpu).expect("nobody else leases it");
+            let lease = frames.lease(cpu).expect("it is free");
             let pfn = lease.alloc(Request::default()).expect("memory is free");
             lease.free(pfn, Order::ZERO).expect("it is ours");
             panic!("on purpose");
@@ -62,7 +62,7 @@ fn a_lease_that_is_forgotten_keeps_its_slots_and_nothing_else() {
     let use_it = |pfn: Result<Pfn, Error>| pfn.expect("memory is free");
     thread::scope(|scope| {
         scope.spawn(|| {
-            let lease = frames.lease(held).expect("nobody else leases it");
+            let lease = frames.lease(held).expect("it is free");
             let pfn = use_it(lease.alloc(Request::default()));
             lease.free(pfn, Order::ZERO).expect("it is ours");
             forget(lease);
@@ -74,7 +74,7 @@ fn a_lease_that_is_forgotten_keeps_its_slots_and_nothing_else() {
         });
     });
     assert_eq!(frames.lease(held).err(), Some(Error::Leased));
-    // Nobody waits for its holder; one pageblock is what it kept.
+    // No call waits for its holder; one pageblock is what it kept.
     let all = take_all(&arena);
     assert_eq!(all.len(), 4096 - 512);
     all.iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).expect("it is ours"));

@@ -234,7 +234,7 @@ fn children_work_with_block_owner() {
     children_of::<BlockOwner<Host>>(16 * MIB, &[("remote", "queue")]);
 }
 
-/// An owner whose content nobody misses.
+/// An owner whose content can always be dropped.
 struct Dropped<'a>(&'a FrameArena);
 
 impl Owner for Dropped<'_> {
@@ -249,7 +249,7 @@ impl Owner for Dropped<'_> {
     }
 }
 
-/// Adds a frame, which nobody refers to then but the index.
+/// Adds a frame, to which only the index refers then.
 fn add(arena: &FrameArena, lru: &HostLru<Dropped<'_>>) -> Result<Pfn, Error> {
     let pfn = arena.alloc(Request::default())?;
     match lru.add(pfn, GroupId::ROOT, Kind::File) {

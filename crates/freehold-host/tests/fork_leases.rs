@@ -1,5 +1,5 @@
 //! Leases in children of forks: those that the forking thread has go on, and those of other threads
-//! are in nobody's way.
+//! hold up no call.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -113,12 +113,12 @@ fn the_lease_of_the_forking_thread_stays_its_own() {
 }
 
 #[test]
-fn slots_that_another_thread_holds_stay_leased_and_nobody_waits() {
+fn slots_that_another_thread_holds_stay_leased_and_no_call_waits() {
     let arena = arena(Leases::Off);
     let frames = arena.allocator();
     let cpu = CpuId::new(0);
     let act = || {
-        let lease = frames.lease(cpu).expect("nobody else leases it");
+        let lease = frames.lease(cpu).expect("it is free");
         for _ in 0..MANY {
             let pfn = lease.alloc(Request::default()).expect("memory is free");
             lease.free(pfn, Order::ZERO).expect("it is ours");
@@ -127,7 +127,7 @@ fn slots_that_another_thread_holds_stay_leased_and_nobody_waits() {
     fork_beside(&[&act], || {
         let leased = frames.lease(cpu).err();
         assert!(leased.is_none() || leased == Some(Error::Leased));
-        frames.lease(CpuId::new(1)).expect("nobody has these");
+        frames.lease(CpuId::new(1)).expect("these are free");
         let all = take_all(&arena);
         // The lease holds a current pageblock, and may have some in reserve.
         assert!(all.len() >= 1024, "{}", all.len());
@@ -141,7 +141,7 @@ fn slots_that_another_thread_holds_stay_leased_and_nobody_waits() {
 fn the_holder_of_slots_goes_on_in_the_child() {
     let arena = arena(Leases::Off);
     let frames = arena.allocator();
-    let lease = frames.lease(CpuId::new(0)).expect("nobody else leases it");
+    let lease = frames.lease(CpuId::new(0)).expect("it is free");
     let first = lease.alloc(Request::default()).expect("memory is free");
     let act = || call_often(&arena);
     fork_beside(&[&act], || {
@@ -170,7 +170,7 @@ fn a_revocable_lease_is_revoked_by_a_fork_and_can_be_inherited() {
         return;
     }
     let act = || {
-        let mut lease = frames.lease_revocable(cpu).expect("nobody else leases it");
+        let mut lease = frames.lease_revocable(cpu).expect("it is free");
         for round in 0..MANY {
             let pfn = lease.alloc(Request::default()).expect("memory is free");
             lease.free(pfn, Order::ZERO).expect("it is ours");

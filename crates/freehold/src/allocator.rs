@@ -392,7 +392,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// Cost: takes every lock, and so waits for what others do under them; a
     /// [`Platform::heavy_barrier`] for each revocable lease.
     ///
-    /// Wants a machine whose callers are threads, not handlers of interrupts: who interrupts the
+    /// Wants a machine whose callers are threads: a handler of interrupts that interrupts the
     /// holder of a lock and calls this waits for ever.
     pub fn freeze(&self) {
         self.design.freeze(self.context());

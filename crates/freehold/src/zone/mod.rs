@@ -186,7 +186,7 @@ impl<P: Platform> Zone<P> {
     }
 }
 
-// For those who hold all locks at once.
+// For freezes, which hold all locks at once.
 impl<P: Platform> Zone<P> {
     /// Takes the zone lock.
     pub(crate) fn hold(&self) {

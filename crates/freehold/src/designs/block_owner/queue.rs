@@ -61,9 +61,9 @@ impl<P: Platform> Queue<P> {
         chain(frames, self.top.swap(NONE, Acquire))
     }
 
-    /// Forgets what is on the queue. Nobody pushes at the same time.
+    /// Forgets what is on the queue. No other CPU pushes at the same time.
     pub(super) fn forget(&self) {
-        // Relaxed: there is nobody else.
+        // Relaxed: there is no other thread.
         self.top.store(NONE, Relaxed);
     }
 

@@ -1,6 +1,6 @@
 //! Holding up all callers while the metadata is copied.
 //!
-//! Whoever holds the locks of all slots knows that nothing of what they hold is half done. What
+//! While the locks of all slots are held, nothing of what slots hold is half done. What
 //! calls do without a lock goes on meanwhile, and may be torn in the copy: see `mend`.
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -15,8 +15,8 @@ use crate::platform::{Platform, RawLock, Word};
 const ANY_ZONE: ZoneIndex = ZoneIndex(0);
 
 impl<P: Platform> Freehold<P> {
-    /// Takes all locks but those that leases have which cannot be revoked. Nobody waits for one of
-    /// them while he holds another, but for that under which memory is added.
+    /// Takes all locks but those of leases that cannot be revoked. No call waits for one of them
+    /// while it holds another, but for that under which memory is added.
     pub(super) fn hold_all(&self, context: Context<'_, P>) {
         self.hotplug.get(0).lock.lock();
         self.zones.iter().for_each(|zone| zone.hold_compaction());

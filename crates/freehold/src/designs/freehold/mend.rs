@@ -6,11 +6,11 @@
 //! later step of theirs and not an earlier one, in another page. What is certain:
 //!
 //! * Frames and pageblocks that a thread of the copy has allocated, or a slot holds, look the way
-//!   they did all the time, since nobody else had any business with them.
+//!   they did all the time, since no other thread changes them.
 //! * Each frame, and each state of a pageblock, looks the way it did at some time meanwhile.
 //!
 //! So states and bitmaps are what is believed; levels, trees and stacks are made anew from them. A
-//! frame that is in use in the bitmap stays in use, whoever had it. What says of itself that it
+//! frame that is in use in the bitmap stays in use. What says of itself that it
 //! was handed out whole stays handed out, though not as what it was part of, if that does not fit.
 //! Whatever is doubtful is lost to the copy rather than handed out twice.
 
@@ -46,15 +46,15 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// A lease that could not be revoked may have ended since, and somebody taken the lock. Then
-    /// nobody knows what of these slots is half done: they stay leased for good.
+    /// A lease that could not be revoked may have ended since, and another call have taken the
+    /// lock. Then it is not known what of these slots is half done: they stay leased for good.
     fn mend_home(&self, cpu: usize) {
         let (home, slot) = (self.home(cpu), self.slot(cpu, ZoneIndex(0)));
         let frozen = slot.set_frozen(false);
         slot.set_frozen(frozen);
         if !frozen {
             home.try_lock();
-            // Relaxed: there is nobody else. If it says `ASKED`, that request is forgotten.
+            // Relaxed: there is no other thread. If it says `ASKED`, that request is forgotten.
             home.lease.store(HELD, Relaxed);
         }
     }
@@ -70,8 +70,8 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Divides a block of whole pageblocks anew of which only a part is left, or that somebody was
-    /// about to free in whole or in part. It stays handed out.
+    /// Divides a block of whole pageblocks anew of which only a part is left, or that another
+    /// thread was about to free in whole or in part. It stays handed out.
     fn mend_head(&self, head: BlockIndex) {
         let state = self.blocks.state(head);
         if state.used_for() != Use::Huge {
@@ -112,8 +112,8 @@ impl<P: Platform> Freehold<P> {
         (0..blocks_in(order)).for_each(|nth| self.blocks.set_all_free(BlockIndex(block.0 + nth)));
     }
 
-    /// Makes a pageblock be what its state says, but for those that slots hold. Nobody else holds
-    /// any, or has any out of circulation.
+    /// Makes a pageblock be what its state says, but for those that slots hold. There are no
+    /// other holders, and none is out of circulation.
     fn mend_block(&self, block: BlockIndex) {
         let mut state = self.blocks.state(block);
         state = State(state.0 & !(State::PENDING | State::ISOLATED));
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(frames.validate().unwrap().allocated.get(), lost);
         let all: Vec<_> = core::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
         assert_eq!(all.len() as u64, ALL - lost);
-        assert!(!frames.design().zone(ZONE).may_be_kept(), "nobody drains for ever");
+        assert!(!frames.design().zone(ZONE).may_be_kept(), "no drain goes on for ever");
         all.iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).unwrap());
         frames.drain_all();
         assert_eq!(frames.validate().unwrap().allocated.get(), lost);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn frees_that_nobody_was_told_of_are_found() {
+    fn frees_without_a_notice_are_found() {
         for marked in [false, true] {
             let frames = new();
             let design = frames.design();
@@ -353,7 +353,7 @@ mod tests {
         for pfn in [single, huge] {
             let span = Span::of(block_of(pfn), 1);
             let isolation = Isolation::new(frames.design(), frames.context(), span);
-            forget(isolation.unwrap_or_else(|_| panic!("nobody else has it")));
+            forget(isolation.unwrap_or_else(|_| panic!("it is not isolated")));
         }
         copy(&frames, 513);
     }

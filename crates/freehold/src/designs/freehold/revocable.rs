@@ -97,7 +97,7 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
 
     /// Takes over a lease that was revoked and whose owner does not exist any more: in the child of
     /// a `fork`, one that another thread of the parent had. `None` if the lease of this CPU was not
-    /// revoked, or there is none. If its owner exists after all, he and the caller share the slots,
+    /// revoked, or there is none. If its owner exists after all, two threads share the slots,
     /// which confuses the books.
     pub fn inherit_lease(&self, cpu: CpuId) -> Option<ParkedLease> {
         let home = self.design().homes.try_get(cpu.index())?;

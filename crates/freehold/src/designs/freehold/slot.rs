@@ -91,7 +91,7 @@ pub(super) struct Cold<P: Platform> {
     pub(super) hot: Hot<P>,
     /// How many stacks of pending pageblocks there are, a power of two. Never changes.
     stacks: u32,
-    /// Whether one who holds up all callers has the lock of the slot.
+    /// Whether a freeze has the lock of the slot.
     frozen: P::U32,
     rest: Rest<P>,
     shared: Shared<P>,
@@ -212,10 +212,9 @@ impl<'a, P: Platform> Slot<'a, P> {
         &self.cold.stat
     }
 
-    /// Notes whether one who holds up all callers has the lock of the slot; says whether he had it
-    /// so far.
+    /// Notes whether a freeze has the lock of the slot; says whether it had it so far.
     pub(super) fn set_frozen(&self, frozen: bool) -> bool {
-        // Relaxed: for him alone.
+        // Relaxed: for that one thread alone.
         self.cold.frozen.swap(u32::from(frozen), Relaxed) != 0
     }
 
@@ -229,9 +228,9 @@ impl<'a, P: Platform> Slot<'a, P> {
         self.cold.shared.pending[stack.0].load(Relaxed) != NIL
     }
 
-    /// Forgets which pageblocks are pending. Nobody pushes any at the same time.
+    /// Forgets which pageblocks are pending. No other CPU pushes any at the same time.
     pub(super) fn forget_pending(&self) {
-        // Relaxed: there is nobody else.
+        // Relaxed: there is no other thread.
         self.cold.shared.pending.iter().for_each(|stack| stack.store(NIL, Relaxed));
     }
 

@@ -182,7 +182,7 @@ impl<P: Platform> Forest<P> {
         }
     }
 
-    /// Makes a set anew, with its summaries. Nobody else looks at it, or changes it. What is right
+    /// Makes a set anew, with its summaries. No other CPU looks at it or changes it. What is right
     /// is not written.
     pub(super) fn rebuild(&self, tree: &Tree, is_member: impl Fn(usize) -> bool) {
         let words = level_words(tree.bits);
@@ -191,7 +191,7 @@ impl<P: Platform> Forest<P> {
             for index in 0..words[level] {
                 let is_set = |bit: usize| match level {
                     0 => is_member(bit),
-                    // Relaxed: there is nobody else; so below.
+                    // Relaxed: there is no other thread; so below.
                     _ => self.word(tree, level - 1, bit).load(Relaxed) != 0,
                 };
                 let all = (0..BITS).filter(|bit| index * BITS + bit < bits);

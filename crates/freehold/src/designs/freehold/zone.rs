@@ -299,7 +299,7 @@ impl<P: Platform> Zone<P> {
         }
     }
 
-    /// Sets the level, when nobody else is there. Slots may hold free frames; nobody drains them.
+    /// Sets the level, where no other CPU runs. Slots may hold free frames; no drain is under way.
     pub(super) fn set_level(&self, free: u64) {
         self.level.free.store(free, Relaxed);
         self.level.kept.store(KEPT, Relaxed);

@@ -2,8 +2,8 @@
 //!
 //! What calls do to lists, marks and counts they do under a lock, so a copy that is made while all
 //! locks are held finds these in order. Past the locks there is little: a block that is claimed by
-//! one who is about to free it stays claimed in the copy, which is to say in use; what a policy
-//! does past them, [`Policy::mend`] puts right.
+//! a call which is about to free it stays claimed in the copy, which is to say in use; what a
+//! policy does past them, [`Policy::mend`] puts right.
 
 use super::{LocalPages, PerCpu, Policy, Skeleton};
 use crate::designs::Context;
@@ -11,7 +11,7 @@ use crate::memmap::block::{BlockType, ZoneIndex};
 use crate::platform::{Platform, RawLock};
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    /// Takes all locks, in the order in which those who hold several take them.
+    /// Takes all locks, in the order in which calls that hold several take them.
     pub(super) fn hold_all(&self, context: Context<'_, P>) {
         self.hotplug.get(0).lock.lock();
         for zone in self.zone_indexes() {
@@ -48,7 +48,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
     }
 
-    /// Puts all pageblocks of a zone that somebody had out of circulation back there.
+    /// Puts all isolated pageblocks of a zone back into circulation.
     fn end_isolations(&self, context: Context<'_, P>, zone: ZoneIndex) {
         for pageblock in self.pageblocks_of(zone) {
             if self.blocks.block_type(pageblock) == BlockType::Isolated {
@@ -119,7 +119,7 @@ mod tests {
         design.claim(context.platform, pfn, Order::ZERO).unwrap();
         let isolated = (FrameIndex(1024), FrameIndex(2048));
         let isolation = Isolation::new(design, context, zone, isolated.0, isolated.1);
-        forget(isolation.unwrap_or_else(|_| panic!("nobody else has it")));
+        forget(isolation.unwrap_or_else(|_| panic!("it is not isolated")));
         Y::begin_walk(design, context.platform, zone);
         copy(&frames, 1);
     }

@@ -1,6 +1,6 @@
-//! What is put right of a pageblock in a copy of the tables: nobody else changes them there.
+//! What is put right of a pageblock in a copy of the tables, where no other thread runs.
 
-// Relaxed throughout: there is nobody else.
+// Relaxed throughout: there is no other thread.
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::super::state::State;
@@ -55,7 +55,7 @@ impl<P: Platform> Blocks<P> {
         });
     }
 
-    /// Moves what others have freed to the free frames of a pageblock that nobody holds. What is
+    /// Moves what others have freed to the free frames of a pageblock without a holder. What is
     /// free in both was being moved just then.
     pub(in super::super) fn settle(&self, block: BlockIndex) {
         for word in block.words() {
