@@ -121,9 +121,7 @@ impl<D: Design<Host>> ArenaBuilder<D> {
     /// Costs metadata for twice the CPUs. What slots may keep is divided among all of them. CPUs
     /// beyond [`ArenaBuilder::cpus`] share the slots that threads get, so leave that as it is.
     ///
-    /// After a `fork`, the leases of threads that do not exist in the child are taken back as from
-    /// idle ones. Only if one was in the middle of a call when the process forked, who needs its
-    /// slots waits for ever, as for any lock.
+    /// A `fork` revokes all leases. In the child, those of other threads are free for its own.
     #[must_use]
     pub fn leases(mut self, leases: Leases) -> Self {
         self.leases = leases;

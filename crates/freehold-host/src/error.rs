@@ -64,6 +64,12 @@ pub enum HostError {
         /// How many the arena can still grow by.
         left: usize,
     },
+    /// The operating system refused to call the library when the process forks, so that children
+    /// could not use the arena.
+    ForkHandlers {
+        /// What the operating system answered.
+        source: io::Error,
+    },
     /// The allocator refused the configuration or the memory.
     Allocator(freehold::Error),
 }
@@ -98,6 +104,10 @@ impl fmt::Display for HostError {
                 "the arena cannot grow by {bytes} bytes, {left} are left: build it with a larger \
                  `capacity_bytes`"
             ),
+            HostError::ForkHandlers { .. } => f.write_str(
+                "cannot install handlers of forks (`pthread_atfork`): free memory, or register \
+                 fewer of them",
+            ),
             HostError::Allocator(_) => f.write_str("the allocator refused the arena's memory"),
         }
     }
@@ -109,7 +119,8 @@ impl std::error::Error for HostError {
             HostError::UnreadableFile { source, .. }
             | HostError::Map { source, .. }
             | HostError::Advise { source, .. }
-            | HostError::Affinity { source, .. } => Some(source),
+            | HostError::Affinity { source, .. }
+            | HostError::ForkHandlers { source } => Some(source),
             HostError::Allocator(source) => Some(source),
             HostError::MalformedFile { .. }
             | HostError::BadSetting { .. }

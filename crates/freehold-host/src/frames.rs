@@ -1,10 +1,11 @@
 //! An allocator on real memory whose frames are bare numbers.
 #![expect(unsafe_code, reason = "lends the allocator its metadata and writes bytes into frames")]
 
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::io;
-use std::sync::Mutex;
+use std::sync::Arc;
 
 use freehold::designs::Freehold;
 use freehold::{
@@ -12,7 +13,8 @@ use freehold::{
     Request,
 };
 
-use crate::leases::{Pool, with_leases};
+use crate::fork::{ForkMutex, Forks, Registration};
+use crate::leases::{Homes, Pool, with_leases};
 use crate::mapping::Mapping;
 use crate::plan::{FRAME_BYTES, PART_ALIGN_BYTES, Part, Plan, growth};
 use crate::{Host, HostError, Leases};
@@ -50,11 +52,13 @@ pub enum Placement {
 /// from these pointers must therefore keep the `FrameArena` to itself. [`Arena`](crate::Arena)
 /// does exactly that, and hands out owned memory instead.
 pub struct FrameArena<D: Design<Host> = Freehold<Host>> {
-    // Fields are dropped in this order: the allocator goes before the metadata that it uses.
+    // Fields are dropped in this order: handlers of forks know the arena no longer when the
+    // allocator goes, and that goes before the metadata that it uses.
+    _fork: Registration,
     allocator: PageAllocator<Host, D>,
     metadata: Mapping,
     memory: Mapping,
-    parts: Mutex<Vec<Part>>,
+    parts: Arc<ForkMutex<Vec<Part>>>,
     cpu_nodes: Vec<NodeId>,
     placement: Placement,
     leases: Option<Pool>,
@@ -92,7 +96,7 @@ impl<D: Design<Host>> FrameArena<D> {
         // the allocator is gone: it is dropped after it, both here and as a field.
         let lent = unsafe { Metadata::from_raw_parts(metadata.base(), metadata.bytes()) };
         let allocator = PageAllocator::new(Host::new(), &config, settings, lent)?;
-        let (parts, cpu_nodes) = (Mutex::new(plan.parts), plan.cpu_nodes);
+        let (parts, cpu_nodes) = (Arc::new(ForkMutex::new(plan.parts)), plan.cpu_nodes);
         let leases = match (leases, with_leases(&allocator)) {
             (Leases::Off, _) => None,
             (Leases::Auto, Some(allocator)) => {
@@ -103,7 +107,21 @@ impl<D: Design<Host>> FrameArena<D> {
                 return Err(HostError::BadSetting { setting: "leases", reason });
             }
         };
-        Ok(FrameArena { allocator, metadata, memory, parts, cpu_nodes, placement, leases })
+        let homes = leases.as_ref().map(Pool::homes);
+        let at_fork =
+            AtFork { allocator: second_way(&allocator), parts: Arc::clone(&parts), homes };
+        // The last thing that can fail: what was mapped is there as long as it is registered.
+        let fork = Registration::new(Box::new(at_fork))?;
+        Ok(FrameArena {
+            _fork: fork,
+            allocator,
+            metadata,
+            memory,
+            parts,
+            cpu_nodes,
+            placement,
+            leases,
+        })
     }
 
     /// Allocates one block, as [`PageAllocator::alloc`] does; by the lease of the calling thread,
@@ -238,7 +256,7 @@ impl<D: Design<Host>> FrameArena<D> {
 
     /// The memory that the arena manages now, node by node, and the node of each CPU.
     pub(crate) fn shape(&self) -> (Vec<MemoryRange>, &[NodeId]) {
-        let parts = self.parts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let parts = self.parts.lock();
         (parts.iter().map(|part| range(part, part.start, part.frames)).collect(), &self.cpu_nodes)
     }
 
@@ -272,7 +290,7 @@ impl<D: Design<Host>> FrameArena<D> {
     /// [`HostError::Allocator`] if the allocator refuses a share; those before it have been added.
     pub fn grow(&self, bytes: usize) -> Result<FrameCount, HostError> {
         // A panic under this lock leaves the books of at most one share behind: they stay usable.
-        let mut parts = self.parts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut parts = self.parts.lock();
         let share = growth(bytes, parts.len());
         let left = |part: &Part| part.capacity.get() - part.frames.get();
         let left_min = parts.iter().map(left).min().unwrap_or(0);
@@ -294,7 +312,7 @@ impl<D: Design<Host>> FrameArena<D> {
 
     /// How much memory the arena manages now, free or not.
     pub fn total_frames(&self) -> FrameCount {
-        let parts = self.parts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let parts = self.parts.lock();
         parts.iter().map(|part| part.frames).sum()
     }
 
@@ -340,6 +358,49 @@ impl<D: Design<Host>> core::fmt::Debug for FrameArena<D> {
             .field("metadata", &self.metadata)
             .field("placement", &self.placement)
             .finish_non_exhaustive()
+    }
+}
+
+/// What handlers of forks have of an arena: nothing of it that moves, since arenas do.
+struct AtFork<D: Design<Host>> {
+    allocator: ManuallyDrop<PageAllocator<Host, D>>,
+    parts: Arc<ForkMutex<Vec<Part>>>,
+    homes: Option<Homes>,
+}
+
+// SAFETY: The designs of the core, which are all that there are, are tables of the host's atomics
+// and cells, which are atomics too, and plain values. Any thread may use them.
+unsafe impl<D: Design<Host>> Send for AtFork<D> {}
+
+/// A second way to the books of an allocator, to be used as long as the metadata is there.
+fn second_way<D: Design<Host>>(
+    allocator: &PageAllocator<Host, D>,
+) -> ManuallyDrop<PageAllocator<Host, D>> {
+    // SAFETY: The core says that a bitwise copy that is never dropped may be used like the
+    // original: neither ever changes itself. `Host` is `Copy`.
+    ManuallyDrop::new(unsafe { core::ptr::read(allocator) })
+}
+
+impl<D: Design<Host>> Forks for AtFork<D> {
+    fn freeze(&self) {
+        self.parts.hold();
+        self.homes.iter().for_each(Homes::hold);
+        self.allocator.freeze();
+    }
+
+    fn thaw(&self) {
+        self.allocator.thaw();
+        self.homes.iter().for_each(Homes::release);
+        self.parts.release();
+    }
+
+    fn thaw_copy(&self) {
+        self.allocator.thaw_copy();
+        if let (Some(homes), Some(allocator)) = (&self.homes, with_leases(&self.allocator)) {
+            homes.release();
+            homes.inherit(allocator);
+        }
+        self.parts.release();
     }
 }
 

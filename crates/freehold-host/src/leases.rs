@@ -16,12 +16,13 @@ use core::cell::Cell;
 use core::fmt;
 use core::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, TryLockError, Weak};
+use std::sync::{Arc, Weak};
 
 use freehold::designs::ParkedLease;
 use freehold::platform::Platform;
 use freehold::{CpuId, Design, Error, NodeId, Order, PageAllocator, Pfn, Request};
 
+use crate::fork::ForkMutex;
 use crate::{Host, HostAllocator, HostError};
 
 /// Whether the threads of an arena get leases by themselves: see
@@ -75,17 +76,29 @@ enum Spare {
     Used(ParkedLease),
 }
 
-/// The lease homes that no thread has, by node.
-type Spares = Mutex<Vec<Vec<Spare>>>;
+impl Spare {
+    fn cpu(&self) -> CpuId {
+        match self {
+            Spare::New(home) => *home,
+            Spare::Used(parked) => parked.cpu(),
+        }
+    }
+}
+
+/// The lease homes that no thread has, by node. Each list has room for all homes of its node.
+type Spares = ForkMutex<Vec<Vec<Spare>>>;
 
 /// The leases of an arena.
 pub(crate) struct Pool {
     /// No other arena of this process has or had it, and it is not 0.
     id: u64,
     /// The node of each CPU, lease homes left out.
-    cpu_nodes: Box<[NodeId]>,
+    cpu_nodes: Arc<[NodeId]>,
     spares: Arc<Spares>,
 }
+
+/// What handlers of forks have of a [`Pool`].
+pub(crate) struct Homes(Pool);
 
 /// What this thread has: of one arena at a time. It needs no destructor, so it is there for as long
 /// as the thread runs.
@@ -127,10 +140,8 @@ impl Drop for Return {
         });
         // If the arena is gone, so is what the lease was of.
         if let (Some(lease), Some(spares)) = (lease, self.spares.upgrade()) {
-            // A panic under this lock leaves it as it was before or after.
-            let mut spares = spares.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             // The last one goes first: its slots hold frames, and the caches know them.
-            spares[self.node].push(Spare::Used(lease));
+            spares.lock()[self.node].push(Spare::Used(lease));
         }
     }
 }
@@ -159,12 +170,23 @@ impl Pool {
         }
         // Relaxed: numbers that differ are all that is wanted.
         let id = NEXT.fetch_add(1, Relaxed);
-        Some(Pool { id, cpu_nodes: cpu_nodes.into(), spares: Arc::new(Mutex::new(spares)) })
+        Some(Pool { id, cpu_nodes: cpu_nodes.into(), spares: Arc::new(ForkMutex::new(spares)) })
+    }
+
+    /// The same, for handlers of forks.
+    pub(crate) fn homes(&self) -> Homes {
+        let Pool { id, cpu_nodes, spares } = self;
+        Homes(Pool { id: *id, cpu_nodes: Arc::clone(cpu_nodes), spares: Arc::clone(spares) })
+    }
+
+    /// A lease home: that behind a CPU.
+    fn home_of(&self, cpu: usize) -> CpuId {
+        CpuId::new((self.cpu_nodes.len() + cpu) as u32)
     }
 
     /// How many lease homes no thread has.
     pub(crate) fn spare_homes(&self) -> usize {
-        let spares = self.spares.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let spares = self.spares.lock();
         spares.iter().map(Vec::len).sum()
     }
 
@@ -244,12 +266,8 @@ impl Pool {
         let node = self.cpu_nodes[cpu].index();
         // A thread that is ending has no place any more from where a lease would go back.
         let _ending = RETURN.try_with(|place| {
-            let mut spares = match self.spares.try_lock() {
-                Ok(spares) => spares,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                // Others are at it: after as many calls again.
-                Err(TryLockError::WouldBlock) => return,
-            };
+            // If others are at it: after as many calls again.
+            let Some(mut spares) = self.spares.try_lock() else { return };
             let Some(spare) = spares[node].pop() else { return };
             drop(spares);
             let lease = match spare {
@@ -263,6 +281,43 @@ impl Pool {
             current.lease.set(Some(lease.park()));
             current.arena.set(self.id);
         });
+    }
+}
+
+impl Homes {
+    /// Waits until no thread takes or gives back a home, and keeps it so.
+    pub(crate) fn hold(&self) {
+        self.0.spares.hold();
+    }
+
+    /// Ends what [`Homes::hold`] began.
+    pub(crate) fn release(&self) {
+        self.0.spares.release();
+    }
+
+    /// Takes over, in a child, the homes of threads that it does not have: of all but its own. All
+    /// leases have been revoked.
+    pub(crate) fn inherit(&self, allocator: &HostAllocator) {
+        let Homes(pool) = self;
+        let own = CURRENT.with(|current| {
+            if current.arena.get() != pool.id {
+                return Some(None);
+            }
+            let lease = current.lease.take();
+            let home = lease.as_ref().map(ParkedLease::cpu);
+            current.lease.set(lease);
+            home.map(Some)
+        });
+        // This thread has one, which a call uses that a handler of signals has interrupted to fork.
+        let Some(own) = own else { return };
+        let mut spares = pool.spares.lock();
+        for (cpu, node) in pool.cpu_nodes.iter().enumerate() {
+            let (home, spares) = (pool.home_of(cpu), &mut spares[node.index()]);
+            if own != Some(home) && !spares.iter().any(|spare| spare.cpu() == home) {
+                let parked = allocator.inherit_lease(home);
+                spares.push(parked.map_or(Spare::New(home), Spare::Used));
+            }
+        }
     }
 }
 

@@ -14,6 +14,13 @@ use crate::{FrameArena, Host, HostError};
 ///
 /// It knows the frames that its arena had when it was made, by the same numbers. It does not keep
 /// the arena: the owner of the contents does, by which frames go back.
+///
+/// A child of a `fork` has no LRU: the metadata of this one is empty there. Of each frame it says
+/// [`Error::NotAdded`](freehold::Error::NotAdded), and of each group, the root included,
+/// [`Error::UnknownGroup`](freehold::Error::UnknownGroup); reclaim finds nothing. What the parent
+/// had on it stays allocated in the child, which can make a new one. For references and frames on
+/// their way belong to threads that the child does not have. Kernels before Linux 4.14 copy it,
+/// with the locks that threads of the parent had: there, a child must not call it.
 pub struct HostLru<O: Owner> {
     // Fields are dropped in this order: the LRU goes before the metadata that it uses.
     lru: Lru<Host, O>,
@@ -31,6 +38,8 @@ impl<D: Design<Host>> FrameArena<D> {
         let config = Config::new(&ranges, cpu_nodes);
         let layout = Lru::<Host, O>::layout(&config, settings)?;
         let metadata = Mapping::reserve(layout.size(), layout.align())?;
+        // Old kernels refuse: see the type.
+        let _refused = metadata.wipe_on_fork();
         // SAFETY: The mapping is new, so nobody else uses its memory. It stays mapped until after
         // the LRU is gone: it is dropped after it, both here and as a field.
         let lent = unsafe { Metadata::from_raw_parts(metadata.base(), metadata.bytes()) };

@@ -1,5 +1,5 @@
-//! Anonymous memory from the operating system, unmapped on drop.
-#![expect(unsafe_code, reason = "maps, advises and unmaps memory")]
+//! Anonymous memory from the operating system, unmapped on drop, and copied by a fork.
+#![expect(unsafe_code, reason = "maps, advises and unmaps memory, and installs handlers of forks")]
 
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use core::ptr::{NonNull, null_mut};
@@ -100,6 +100,17 @@ impl Mapping {
             .map_err(|errno| HostError::Advise { advice: "huge pages", source: errno.into() })
     }
 
+    /// Has the children of a fork find zeroes here, in place of a copy.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] from kernels before Linux 4.14.
+    pub(crate) fn wipe_on_fork(&self) -> Result<(), HostError> {
+        // SAFETY: The advice changes what is there in children to come, and nothing here.
+        unsafe { madvise(self.base.as_ptr().cast(), self.bytes, Advice::LinuxWipeOnFork) }
+            .map_err(|errno| HostError::Advise { advice: "to wipe on fork", source: errno.into() })
+    }
+
     /// Gives the memory of a part back to the machine. The part stays mapped and reads as zero.
     ///
     /// # Errors
@@ -169,6 +180,23 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         unmap_unused(self.base.as_ptr().cast(), self.bytes);
     }
+}
+
+/// Has functions called on the thread that forks: `prepare` before, `parent` and `child` after,
+/// each in its process. For good: the process's children inherit the handlers.
+///
+/// # Errors
+///
+/// `ENOMEM` if there are too many.
+pub(crate) fn at_fork(
+    prepare: extern "C" fn(),
+    parent: extern "C" fn(),
+    child: extern "C" fn(),
+) -> io::Result<()> {
+    // SAFETY: The functions are safe to call, take nothing, and are there as long as this code is:
+    // if it is unloaded, so are the handlers (glibc and musl keep them by object, or for ever).
+    let answer = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(answer)) }
 }
 
 /// Unmaps memory that nobody can name any more: private to this file, whose callers own it.

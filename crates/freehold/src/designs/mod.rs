@@ -152,6 +152,17 @@ pub trait Design<P: Platform>: Sized + 'static {
     /// Periodic upkeep of one CPU.
     fn tick(&self, context: Context<'_, P>, cpu: CpuId);
 
+    /// Takes every lock, one after the other: of what calls do under locks, nothing is half done
+    /// then.
+    fn freeze(&self, context: Context<'_, P>);
+
+    /// Releases what `freeze` took.
+    fn thaw(&self, context: Context<'_, P>);
+
+    /// The same in a copy of the memory in which no other CPU runs. Puts right first what calls of
+    /// others had half done past all locks.
+    fn thaw_copy(&self, context: Context<'_, P>);
+
     /// What the design knows of the zone at `index`, if there is one.
     fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats>;
 

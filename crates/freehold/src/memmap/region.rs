@@ -215,7 +215,7 @@ impl Metadata {
     /// # Safety
     ///
     /// The bytes must be valid for reads and writes, and nothing else may touch them, until the
-    /// allocator that is built on them has been dropped.
+    /// allocator that is built on them is gone, and bitwise copies of it.
     pub const unsafe fn from_raw_parts(base: NonNull<u8>, len_bytes: usize) -> Self {
         Metadata { base, len_bytes }
     }

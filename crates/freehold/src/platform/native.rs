@@ -96,6 +96,11 @@ pub struct SpinLock<R: Relax = SpinHint> {
 }
 
 impl<R: Relax> SpinLock<R> {
+    /// A free lock, for statics.
+    pub const fn free() -> Self {
+        SpinLock { held: AtomicBool::new(false), relax: PhantomData }
+    }
+
     #[cold]
     fn wait(&self) {
         let mut round = 0;
@@ -110,7 +115,7 @@ impl<R: Relax> SpinLock<R> {
 impl<R: Relax> RawLock for SpinLock<R> {
     #[inline]
     fn new(_class: LockClass) -> Self {
-        SpinLock { held: AtomicBool::new(false), relax: PhantomData }
+        SpinLock::free()
     }
 
     #[inline]

@@ -186,6 +186,19 @@ impl<P: Platform> Zone<P> {
     }
 }
 
+// For freezes, which hold all locks at once.
+impl<P: Platform> Zone<P> {
+    /// Takes the zone lock.
+    pub(crate) fn hold(&self) {
+        self.locked.lock.lock();
+    }
+
+    /// Ends what [`Zone::hold`] began.
+    pub(crate) fn let_go(&self) {
+        self.locked.lock.unlock();
+    }
+}
+
 /// The zone lock, held. Unlocks when dropped.
 pub(crate) struct ZoneGuard<'a, P: Platform, B> {
     zone: &'a Zone<P>,

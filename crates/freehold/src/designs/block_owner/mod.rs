@@ -272,6 +272,12 @@ impl<P: Platform> Policy<P> for Owners<P> {
         drain::drain(design, platform, pages, wanted)
     }
 
+    /// What was on its way to a queue is lost: its links may be older than what leads to them. The
+    /// queues were empty when the locks had been taken.
+    fn mend(design: &Skeleton<P, Self>, _platform: &P, cpus: usize, zone: ZoneIndex) {
+        (0..cpus).for_each(|cpu| design.per_cpu(cpu, zone).own.forget());
+    }
+
     fn check(
         design: &Skeleton<P, Self>,
         _platform: &P,

@@ -61,6 +61,12 @@ impl<P: Platform> Queue<P> {
         chain(frames, self.top.swap(NONE, Acquire))
     }
 
+    /// Forgets what is on the queue. No other CPU pushes at the same time.
+    pub(super) fn forget(&self) {
+        // Relaxed: there is no other thread.
+        self.top.store(NONE, Relaxed);
+    }
+
     /// The blocks that are on the queue now. The caller holds the lock of the owner's lists, so
     /// that none of them leaves.
     pub(super) fn iter<'a>(

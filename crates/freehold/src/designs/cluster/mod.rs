@@ -216,6 +216,11 @@ impl<P: Platform> Policy<P> for Clustered<P> {
         design.lock_zone(platform, zone).buddy.beside.enable();
     }
 
+    /// No walk goes on in a copy.
+    fn mend(design: &Skeleton<P, Self>, platform: &P, _cpus: usize, zone: ZoneIndex) {
+        design.policy.table.of_zone(platform, zone).enable_at_last();
+    }
+
     fn check(
         design: &Skeleton<P, Self>,
         platform: &P,

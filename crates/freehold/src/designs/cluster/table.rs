@@ -163,6 +163,11 @@ impl<P: Platform> ZoneClusters<'_, P> {
         self.zone.disabled.set(self.zone.disabled.get() - 1);
     }
 
+    /// Ends every [`ZoneClusters::disable`] of those who are not there any more.
+    pub(super) fn enable_at_last(&self) {
+        self.zone.disabled.set(0);
+    }
+
     /// A refill has cut off frames that still look free.
     pub(super) fn begin_progress(&self) {
         self.change_in_progress(1);

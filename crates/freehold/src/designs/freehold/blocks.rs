@@ -26,6 +26,7 @@ use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{Order, Pfn};
 
 mod fixed;
+mod mend;
 mod spot;
 mod tails;
 

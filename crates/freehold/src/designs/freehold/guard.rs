@@ -235,7 +235,7 @@ impl<P: Platform> Freehold<P> {
     /// Takes the lock of a CPU's slot from a revocable lease, if that has it. Waits for an
     /// operation of its owner that is under way.
     #[cold]
-    fn revoke<'a>(
+    pub(super) fn revoke<'a>(
         &'a self,
         context: Context<'a, P>,
         cpu: usize,

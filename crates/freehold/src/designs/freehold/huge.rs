@@ -84,7 +84,7 @@ impl<P: Platform> Freehold<P> {
     /// The number of a pageblock in all memory, by which blocks are aligned.
     ///
     /// Trees may begin before the span, so it may be that of a pageblock that is not there.
-    fn number(&self, block: BlockIndex) -> u64 {
+    pub(super) fn number(&self, block: BlockIndex) -> u64 {
         let first = self.blocks.pfn_of(0).get() >> Order::PAGEBLOCK.get();
         first.wrapping_add_signed(i64::from(block.0.cast_signed()))
     }

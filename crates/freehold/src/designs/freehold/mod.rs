@@ -53,12 +53,14 @@ mod drain;
 mod empty;
 mod free;
 mod free_range;
+mod freeze;
 mod guard;
 mod hold;
 mod huge;
 mod isolate;
 mod lease;
 mod memory;
+mod mend;
 mod migrate;
 mod parts;
 mod range;
@@ -342,6 +344,19 @@ impl<P: Platform> Design<P> for Freehold<P> {
 
     fn tick(&self, context: Context<'_, P>, cpu: CpuId) {
         self.tidy(context, context.topology.fold(cpu));
+    }
+
+    fn freeze(&self, context: Context<'_, P>) {
+        self.hold_all(context);
+    }
+
+    fn thaw(&self, context: Context<'_, P>) {
+        self.let_all_go(context);
+    }
+
+    fn thaw_copy(&self, context: Context<'_, P>) {
+        self.mend();
+        self.let_all_go(context);
     }
 
     fn zone_stats(&self, _context: Context<'_, P>, index: usize) -> Option<ZoneStats> {

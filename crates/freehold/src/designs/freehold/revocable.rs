@@ -25,7 +25,7 @@
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::Freehold;
 use super::guard::{Home, REVOCABLE, REVOKED, VACANT};
@@ -95,6 +95,17 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
         }
     }
 
+    /// Takes over a lease that was revoked and whose owner does not exist any more: in the child of
+    /// a `fork`, one that another thread of the parent had. `None` if the lease of this CPU was not
+    /// revoked, or there is none. If its owner exists after all, two threads share the slots,
+    /// which confuses the books.
+    pub fn inherit_lease(&self, cpu: CpuId) -> Option<ParkedLease> {
+        let home = self.design().homes.try_get(cpu.index())?;
+        // Acquire: what the former owner did comes before what the next one does.
+        let is_revoked = home.lease.load(Acquire) == REVOKED;
+        is_revoked.then(|| ParkedLease { address: address_of(home), cpu: cpu.index() as u32 })
+    }
+
     /// Goes on with a lease that was parked. Costs a comparison.
     ///
     /// # Errors
@@ -108,6 +119,13 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
             }
             _ => Err(parked),
         }
+    }
+}
+
+impl ParkedLease {
+    /// The CPU whose slots it is of.
+    pub fn cpu(&self) -> CpuId {
+        CpuId::new(self.cpu)
     }
 }
 

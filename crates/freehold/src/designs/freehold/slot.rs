@@ -91,6 +91,8 @@ pub(super) struct Cold<P: Platform> {
     pub(super) hot: Hot<P>,
     /// How many stacks of pending pageblocks there are, a power of two. Never changes.
     stacks: u32,
+    /// Whether a freeze has the lock of the slot.
+    frozen: P::U32,
     rest: Rest<P>,
     shared: Shared<P>,
     stat: CpuStat<P>,
@@ -161,6 +163,7 @@ impl<P: Platform> Cold<P> {
         Cold {
             hot: Hot::new(),
             stacks: cpus.next_power_of_two().min(STACKS_MAX) as u32,
+            frozen: P::U32::new(0),
             rest: Rest {
                 shelves: core::array::from_fn(|_| [P::LocalCell::new(NIL), P::LocalCell::new(NIL)]),
                 spares: core::array::from_fn(|_| P::LocalCell::new(NIL)),
@@ -209,6 +212,12 @@ impl<'a, P: Platform> Slot<'a, P> {
         &self.cold.stat
     }
 
+    /// Notes whether a freeze has the lock of the slot; says whether it had it so far.
+    pub(super) fn set_frozen(&self, frozen: bool) -> bool {
+        // Relaxed: for that one thread alone.
+        self.cold.frozen.swap(u32::from(frozen), Relaxed) != 0
+    }
+
     /// The stacks of pending pageblocks.
     pub(super) fn stacks(&self) -> impl Iterator<Item = PendingStack> + use<'a, P> {
         (0..self.cold.stacks as usize).map(PendingStack)
@@ -217,6 +226,12 @@ impl<'a, P: Platform> Slot<'a, P> {
     /// Whether pageblocks are pending on a stack: a hint.
     pub(super) fn has_pending(&self, stack: PendingStack) -> bool {
         self.cold.shared.pending[stack.0].load(Relaxed) != NIL
+    }
+
+    /// Forgets which pageblocks are pending. No other CPU pushes any at the same time.
+    pub(super) fn forget_pending(&self) {
+        // Relaxed: there is no other thread.
+        self.cold.shared.pending.iter().for_each(|stack| stack.store(NIL, Relaxed));
     }
 
     /// Takes all pageblocks of a stack; the caller follows their links, each before it clears the

@@ -182,6 +182,29 @@ impl<P: Platform> Forest<P> {
         }
     }
 
+    /// Makes a set anew, with its summaries. No other CPU looks at it or changes it. What is right
+    /// is not written.
+    pub(super) fn rebuild(&self, tree: &Tree, is_member: impl Fn(usize) -> bool) {
+        let words = level_words(tree.bits);
+        for level in 0..LEVELS {
+            let bits = if level == 0 { tree.bits } else { words[level - 1] };
+            for index in 0..words[level] {
+                let is_set = |bit: usize| match level {
+                    0 => is_member(bit),
+                    // Relaxed: there is no other thread; so below.
+                    _ => self.word(tree, level - 1, bit).load(Relaxed) != 0,
+                };
+                let all = (0..BITS).filter(|bit| index * BITS + bit < bits);
+                let set = all.filter(|bit| is_set(index * BITS + bit));
+                let value = set.fold(0, |value, bit| value | 1 << bit);
+                let word = self.word(tree, level, index);
+                if word.load(Relaxed) != value {
+                    word.store(value, Relaxed);
+                }
+            }
+        }
+    }
+
     /// The first pageblock in the set at or behind `from`, as the summaries say.
     pub(super) fn next(&self, tree: &Tree, from: usize) -> Option<usize> {
         self.next_at(tree, 0, from).filter(|&bit| bit < tree.bits)

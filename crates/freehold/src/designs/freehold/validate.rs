@@ -158,7 +158,7 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Counts the frames of a zone by where they are.
-    fn count(&self, zone: ZoneIndex, census: &mut Census) {
+    pub(super) fn count(&self, zone: ZoneIndex, census: &mut Census) {
         for block in self.blocks_of(zone) {
             let (state, present) = (self.blocks.state(block), self.blocks.count_present(block));
             let free = self.blocks.count_free(block).min(present);

@@ -328,6 +328,22 @@ impl<P: Platform> Zone<P> {
         }
     }
 
+    /// Sets the level, where no other CPU runs. Slots may hold free frames; no drain is under way.
+    pub(super) fn set_level(&self, free: u64) {
+        self.level.free.store(free, Relaxed);
+        self.level.kept.store(KEPT, Relaxed);
+    }
+
+    /// Takes the lock over what the zone remembers of compaction.
+    pub(super) fn hold_compaction(&self) {
+        self.compaction.lock.lock();
+    }
+
+    /// Ends what [`Zone::hold_compaction`] began.
+    pub(super) fn let_compaction_go(&self) {
+        self.compaction.lock.unlock();
+    }
+
     /// Looks at or changes what the zone remembers of compaction.
     pub(super) fn with_compaction<R>(&self, act: impl FnOnce(&CompactionState<P>) -> R) -> R {
         let Compaction { lock, state } = &self.compaction;

@@ -27,6 +27,7 @@ mod compact;
 mod drain;
 mod free;
 mod free_range;
+mod freeze;
 mod isolate;
 mod memory;
 mod migrate;
@@ -363,6 +364,18 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
 
     fn tick(&self, context: Context<'_, P>, cpu: CpuId) {
         self.tick_cpu(context, cpu);
+    }
+
+    fn freeze(&self, context: Context<'_, P>) {
+        self.hold_all(context);
+    }
+
+    fn thaw(&self, context: Context<'_, P>) {
+        self.let_all_go(context);
+    }
+
+    fn thaw_copy(&self, context: Context<'_, P>) {
+        self.let_all_go_mended(context);
     }
 
     fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats> {

@@ -186,6 +186,10 @@ pub trait Policy<P: Platform>: Sized + 'static {
     /// Ends what `begin_walk` began.
     fn end_walk(_design: &Skeleton<P, Self>, _platform: &P, _zone: ZoneIndex) {}
 
+    /// Puts right, in a copy of the metadata that was made while all locks were held, what others
+    /// had half done past them: they are not there in the copy.
+    fn mend(_design: &Skeleton<P, Self>, _platform: &P, _cpus: usize, _zone: ZoneIndex) {}
+
     /// Checks what the design keeps beside the lists; the error is a frame at which it is wrong.
     /// The caller holds all locks of the zone.
     fn check(

@@ -1,0 +1,198 @@
+//! What happens when the process forks: every arena is frozen while its memory is copied.
+//!
+//! A child has one thread and a copy of the memory as it was when the process forked. A lock that
+//! another thread had is held there for ever. So handlers of `pthread_atfork(3)` take all locks of
+//! all arenas before the fork, and release them after, in the parent and in the child; the child
+//! also puts right what other threads were doing without a lock
+//! ([`PageAllocator::thaw_copy`](freehold::PageAllocator::thaw_copy)).
+//!
+//! As long as no thread forks, nothing of that costs anything.
+
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
+
+use freehold::platform::RawLock;
+use freehold::platform::native::SpinLock;
+
+use crate::mapping::at_fork;
+use crate::{HostError, SpinThenYield};
+
+/// Something with locks, which is there before and after a fork. The handlers call it on the thread
+/// that forks.
+pub(crate) trait Forks: Send {
+    /// Takes all locks.
+    fn freeze(&self);
+    /// Releases them in the parent.
+    fn thaw(&self);
+    /// Releases them in the child.
+    fn thaw_copy(&self);
+}
+
+/// A mutex that can be held across a fork: without a guard, and released in the child as well.
+#[derive(Debug)]
+pub(crate) struct ForkMutex<T> {
+    /// Taken before the mutex and released after it. A fork holds this one alone.
+    gate: SpinLock<SpinThenYield>,
+    value: Mutex<T>,
+}
+
+impl<T> ForkMutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        ForkMutex { gate: SpinLock::free(), value: Mutex::new(value) }
+    }
+
+    /// Waits for the mutex. A thread that panicked with it left the value as it was before or
+    /// after: all users see to that.
+    pub(crate) fn lock(&self) -> ForkGuard<'_, T> {
+        self.gate.lock();
+        self.guard()
+    }
+
+    /// Takes the mutex if it is free.
+    pub(crate) fn try_lock(&self) -> Option<ForkGuard<'_, T>> {
+        self.gate.try_lock().then(|| self.guard())
+    }
+
+    fn guard(&self) -> ForkGuard<'_, T> {
+        ForkGuard { value: self.while_held(), _gate: Gate(&self.gate) }
+    }
+
+    /// Waits for the mutex and keeps it until [`ForkMutex::release`].
+    pub(crate) fn hold(&self) {
+        self.gate.lock();
+    }
+
+    /// Ends what [`ForkMutex::hold`] began.
+    pub(crate) fn release(&self) {
+        self.gate.unlock();
+    }
+
+    /// The value, for a caller that has the gate, and so need not wait.
+    fn while_held(&self) -> MutexGuard<'_, T> {
+        self.value.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The value of a [`ForkMutex`], locked.
+pub(crate) struct ForkGuard<'a, T> {
+    // Fields are dropped in this order.
+    value: MutexGuard<'a, T>,
+    _gate: Gate<'a>,
+}
+
+impl<T> Deref for ForkGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for ForkGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+struct Gate<'a>(&'a SpinLock<SpinThenYield>);
+
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
+/// All that is there, by number.
+static REGISTRY: ForkMutex<Vec<(u64, Box<dyn Forks>)>> = ForkMutex::new(Vec::new());
+
+/// Keeps something registered, until it is dropped: that waits for a fork that is under way.
+#[derive(Debug)]
+pub(crate) struct Registration(u64);
+
+impl Registration {
+    /// Registers something.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::ForkHandlers`] if the process can have no more handlers of forks.
+    pub(crate) fn new(what: Box<dyn Forks>) -> Result<Self, HostError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        install_handlers().map_err(|source| HostError::ForkHandlers { source })?;
+        // Relaxed: numbers that differ are all that is wanted.
+        let number = NEXT.fetch_add(1, Relaxed);
+        REGISTRY.lock().push((number, what));
+        Ok(Registration(number))
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let mut registry = REGISTRY.lock();
+        let place = registry.iter().position(|(number, _)| *number == self.0);
+        let removed = place.map(|place| registry.swap_remove(place));
+        // Without the lock, under which nothing of others is run.
+        drop(registry);
+        drop(removed);
+    }
+}
+
+/// Installs the handlers, once for the process and its children.
+fn install_handlers() -> io::Result<()> {
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    // Relaxed: nothing depends on it. No `OnceLock`: one that another thread was initialising when
+    // the process forked would never be ready in the child.
+    if INSTALLED.swap(true, Relaxed) {
+        return Ok(());
+    }
+    at_fork(prepare, thaw, thaw_copy).inspect_err(|_| INSTALLED.store(false, Relaxed))
+}
+
+// They allocate no memory: the process's allocator may lie in an arena.
+
+extern "C" fn prepare() {
+    REGISTRY.hold();
+    REGISTRY.while_held().iter().for_each(|(_, what)| what.freeze());
+}
+
+extern "C" fn thaw() {
+    REGISTRY.while_held().iter().rev().for_each(|(_, what)| what.thaw());
+    REGISTRY.release();
+}
+
+extern "C" fn thaw_copy() {
+    REGISTRY.while_held().iter().rev().for_each(|(_, what)| what.thaw_copy());
+    REGISTRY.release();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_mutex_refuses_others_until_it_is_released() {
+        let mutex = ForkMutex::new(1);
+        *mutex.lock() += 1;
+        mutex.hold();
+        assert!(mutex.try_lock().is_none());
+        mutex.release();
+        assert_eq!(mutex.try_lock().map(|value| *value), Some(2));
+        let guard = mutex.lock();
+        assert!(mutex.try_lock().is_none());
+        drop(guard);
+        assert!(mutex.try_lock().is_some());
+    }
+
+    #[test]
+    fn a_mutex_outlives_a_panic_under_it() {
+        let mutex = ForkMutex::new(1);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut value = mutex.lock();
+            *value = 2;
+            panic!("on purpose");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(*mutex.lock(), 2);
+    }
+}

@@ -1,0 +1,172 @@
+//! Threads that panic, forget their leases, or are cancelled.
+
+use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use freehold::{CpuId, Error, FrameCount, Migrate, MigrateError, Order, Pfn, Request, Watermark};
+use freehold_host::{Arena, FrameArena};
+
+const MIB: usize = 1 << 20;
+
+fn arena() -> FrameArena {
+    Arena::builder().bytes(16 * MIB).cpus(2).nodes(1).build_frames().expect("16 MiB")
+}
+
+fn take_all(arena: &FrameArena) -> Vec<Pfn> {
+    let request = Request::default().watermark(Watermark::Ignore);
+    std::iter::from_fn(|| arena.alloc(request).ok()).collect()
+}
+
+/// Runs a thread that panics.
+fn panic_in(act: impl FnOnce() + Send) {
+    let ended = thread::scope(|scope| {
+        let act = || {
+            let panicked = catch_unwind(AssertUnwindSafe(act));
+            assert!(panicked.is_err());
+        };
+        scope.spawn(act).join()
+    });
+    ended.expect("caught");
+}
+
+#[test]
+fn a_panic_gives_leases_back_with_what_they_hold() {
+    let arena = arena();
+    let frames = arena.allocator();
+    for cpu in [0, 1].map(CpuId::new) {
+        panic_in(|| {
+            let lease = frames.lease(cpu).expect("it is free");
+            let pfn = lease.alloc(Request::default()).expect("memory is free");
+            lease.free(pfn, Order::ZERO).expect("it is ours");
+            panic!("on purpose");
+        });
+        panic_in(|| {
+            let Ok(lease) = frames.lease_revocable(cpu) else { panic!("no barrier") };
+            let pfn = lease.alloc(Request::default()).expect("memory is free");
+            lease.free(pfn, Order::ZERO).expect("it is ours");
+            panic!("on purpose");
+        });
+        frames.lease(cpu).expect("both have ended");
+    }
+    assert_eq!(take_all(&arena).len(), 4096);
+}
+
+#[test]
+fn a_lease_that_is_forgotten_keeps_its_slots_and_nothing_else() {
+    let arena = arena();
+    let frames = arena.allocator();
+    let (held, revocable) = (CpuId::new(0), CpuId::new(1));
+    let use_it = |pfn: Result<Pfn, Error>| pfn.expect("memory is free");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let lease = frames.lease(held).expect("it is free");
+            let pfn = use_it(lease.alloc(Request::default()));
+            lease.free(pfn, Order::ZERO).expect("it is ours");
+            forget(lease);
+            if let Ok(lease) = frames.lease_revocable(revocable) {
+                let pfn = use_it(lease.alloc(Request::default()));
+                lease.free(pfn, Order::ZERO).expect("it is ours");
+                forget(lease);
+            }
+        });
+    });
+    assert_eq!(frames.lease(held).err(), Some(Error::Leased));
+    // No call waits for its holder; one pageblock is what it kept.
+    let all = take_all(&arena);
+    assert_eq!(all.len(), 4096 - 512);
+    all.iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).expect("it is ours"));
+    frames.drain_all();
+    frames.validate().expect("the books are in order");
+    // Of the revocable one everything was taken back, and its owner can be replaced.
+    if let Some(parked) = frames.inherit_lease(revocable) {
+        let Ok(mut lease) = frames.resume(parked) else { panic!("it is of this allocator") };
+        lease.renew();
+        drop(lease);
+    }
+    frames.lease(revocable).expect("it is free");
+}
+
+/// An owner that panics when it is asked.
+struct Panics;
+
+impl Migrate for Panics {
+    fn migrate(&self, _from: Pfn, _to: Pfn, _order: Order) -> Result<(), MigrateError> {
+        panic!("on purpose")
+    }
+}
+
+#[test]
+fn a_panic_of_an_owner_in_the_middle_of_a_call_loses_nothing() {
+    let arena = arena();
+    let frames = arena.allocator();
+    let used: Vec<_> = take_all(&arena).into_iter().filter(|pfn| pfn.get() % 2 == 0).collect();
+    let free = (0..4096).map(Pfn::new).filter(|pfn| pfn.get() % 2 == 1);
+    free.for_each(|pfn| frames.free(pfn, Order::ZERO).expect("it is ours"));
+    panic_in(|| _ = frames.compact(&Panics));
+    let range = freehold::RangeRequest::new(FrameCount::new(1024));
+    panic_in(|| _ = frames.alloc_range(range, &Panics));
+    used.iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).expect("it is ours"));
+    frames.drain_all();
+    let census = frames.validate().expect("the books are in order");
+    assert_eq!((census.allocated, census.isolated), (FrameCount::ZERO, FrameCount::ZERO));
+}
+
+type Start = extern "C" fn(*mut libc::c_void) -> *mut libc::c_void;
+
+unsafe extern "C-unwind" {
+    /// Ends the thread here, by unwinding, if it has been cancelled.
+    fn pthread_testcancel();
+}
+
+/// What a thread of the test below does until it is cancelled.
+extern "C-unwind" fn call_until_cancelled(arena: *mut libc::c_void) -> *mut libc::c_void {
+    // SAFETY: The test joins the thread before it drops the arena.
+    let arena = unsafe { &*arena.cast::<FrameArena>() };
+    loop {
+        for _ in 0..50 {
+            let pfn = arena.alloc(Request::default()).expect("memory is free");
+            arena.free(pfn, Order::ZERO).expect("it is ours");
+            arena.allocator().drain_all();
+        }
+        // SAFETY: Nothing on this stack has a destructor, so it may be unwound from here.
+        unsafe { pthread_testcancel() };
+    }
+}
+
+/// Cancelling acts at cancellation points, and no call of an arena has one. So a thread is
+/// cancelled between two calls, and what it held then stays allocated.
+#[test]
+fn a_thread_is_not_cancelled_in_the_middle_of_a_call() {
+    let arena = arena();
+    let go_on = AtomicBool::new(true);
+    // SAFETY: The two types differ in whether a caller in Rust may see it unwind, and it has none.
+    let start: Start = unsafe { std::mem::transmute(call_until_cancelled as *const ()) };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while go_on.load(Relaxed) {
+                let pfn = arena.alloc(Request::default()).expect("memory is free");
+                arena.free(pfn, Order::ZERO).expect("it is ours");
+            }
+        });
+        for round in 0..20 {
+            let mut thread = 0;
+            let context = std::ptr::from_ref(&arena).cast_mut().cast();
+            // SAFETY: The arena outlives the thread, which is joined below.
+            let begun =
+                unsafe { libc::pthread_create(&mut thread, std::ptr::null(), start, context) };
+            assert_eq!(begun, 0);
+            thread::sleep(Duration::from_micros(300 * round));
+            // SAFETY: The thread has not been joined yet.
+            assert_eq!(unsafe { libc::pthread_cancel(thread) }, 0);
+            // SAFETY: As above; the result is not wanted.
+            assert_eq!(unsafe { libc::pthread_join(thread, std::ptr::null_mut()) }, 0);
+        }
+        go_on.store(false, Relaxed);
+    });
+    arena.allocator().drain_all();
+    let census = arena.allocator().validate().expect("the books are in order");
+    assert_eq!(census.free, census.managed, "nothing is lost, and no lock is held");
+}
