@@ -96,7 +96,7 @@
 //!
 //! | call | in a handler |
 //! |---|---|
-//! | [`alloc`] of a request that never waits | yes |
+//! | [`alloc`] with [`nowait`](freehold::Request::nowait) | yes |
 //! | [`alloc`] of another request | while memory is plentiful; if not, it may wait for ever |
 //! | [`free`] of less than a pageblock | yes |
 //! | [`free`] of more | unless the interrupted call frees another part of the same block |

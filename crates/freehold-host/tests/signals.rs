@@ -35,7 +35,7 @@ static LEFT: AtomicU64 = AtomicU64::new(0);
 
 /// What a handler asks for: never to wait for the call that it has interrupted.
 fn request(order: Order) -> Request {
-    Request::new(order)
+    Request::new(order).nowait()
 }
 
 extern "C" fn on_signal(_signal: libc::c_int) {

@@ -32,7 +32,11 @@ impl<P: Platform> Freehold<P> {
     pub(super) fn mend(&self) {
         for cpu in 0..self.cpus() {
             self.mend_home(cpu);
-            self.zone_indexes().for_each(|zone| self.slot(cpu, zone).forget_pending());
+            for zone in self.zone_indexes() {
+                self.slot(cpu, zone).forget_pending();
+                // Relaxed: there is no other thread, and so no section and no drain.
+                self.slot(cpu, zone).stat().sections().store(0, Relaxed);
+            }
         }
         for zone in self.zone_indexes() {
             self.mend_holes(zone);
@@ -42,6 +46,7 @@ impl<P: Platform> Freehold<P> {
             let mut census = Census::default();
             self.count(zone, &mut census);
             self.zone(zone).set_level(census.free.get());
+            self.zone(zone).forget_drains();
             self.blocks_of(zone).for_each(|block| self.mend_pending(block));
         }
     }
@@ -172,7 +177,7 @@ impl<P: Platform> Freehold<P> {
     /// Has the slot that holds a pageblock look at what others have freed there.
     fn mend_pending(&self, block: BlockIndex) {
         if self.blocks.state(block).is_split() && self.blocks.has_remote(block) {
-            self.notify(block);
+            self.notify(0, block);
         }
     }
 }

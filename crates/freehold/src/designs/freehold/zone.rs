@@ -238,6 +238,15 @@ impl<P: Platform> Zone<P> {
         }
     }
 
+    /// Ends every drain that is under way, and notes that slots may hold free frames. There is no
+    /// other thread.
+    pub(super) fn forget_drains(&self) {
+        // Relaxed: as the caller says.
+        let kept = self.level.kept.load(Relaxed) | KEPT;
+        self.level.kept.store(kept, Relaxed);
+        self.level.drains_ended.store(kept / DRAIN, Relaxed);
+    }
+
     /// Ends what [`Zone::begin_drain`] began.
     pub(super) fn end_drain(&self) {
         // SeqCst: as in `drains_begun`; after what the drain has added to the level.
@@ -328,10 +337,9 @@ impl<P: Platform> Zone<P> {
         }
     }
 
-    /// Sets the level, where no other CPU runs. Slots may hold free frames; no drain is under way.
+    /// Sets the level, where no other CPU runs.
     pub(super) fn set_level(&self, free: u64) {
         self.level.free.store(free, Relaxed);
-        self.level.kept.store(KEPT, Relaxed);
     }
 
     /// Takes the lock over what the zone remembers of compaction.
