@@ -37,6 +37,24 @@ struct Wanted {
     spare: usize,
 }
 
+/// Blocks that are to be handed out next. Those that are left when this is dropped, because handing
+/// one out panicked, are freed.
+struct Rest<'a, P: Platform, D: Design<P>> {
+    allocator: &'a PageAllocator<P, D>,
+    order: Order,
+    blocks: core::slice::Iter<'a, Pfn>,
+}
+
+impl<P: Platform, D: Design<P>> Drop for Rest<'_, P, D> {
+    fn drop(&mut self) {
+        let left = self.blocks.as_slice();
+        if !left.is_empty() {
+            // They were allocated just now: an error could only be another one's mistake.
+            let _freed = self.allocator.free_bulk(left, self.order);
+        }
+    }
+}
+
 /// Where all tables lie.
 struct Plan<P: Platform, D: Design<P>> {
     topology: TopologyPlan,
@@ -64,7 +82,12 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
 
     /// Builds an allocator whose books live in `metadata`, and gives it the configured memory.
     ///
-    /// Cost: initialises all of the metadata.
+    /// A panic of the platform, for instance of [`RawLock::new`](crate::platform::RawLock::new),
+    /// passes through: what was made before it is dropped, and nothing uses the metadata any more.
+    ///
+    /// Cost: initialises all of the metadata, whose size grows with the frames of the span, and
+    /// with the number of zones times that of CPUs and of nodes. Beside that, looks at all ranges
+    /// for each zone.
     ///
     /// # Errors
     ///
@@ -183,6 +206,9 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// Appends up to `count` blocks of one kind to `list`; returns how many were added. Quick or
     /// modest as [`PageAllocator::alloc_into_slots`]: the kernel's bulk allocation to a list.
     ///
+    /// If `list` panics, the blocks that it was given stay allocated, the last one included, and
+    /// the allocator takes the others back.
+    ///
     /// # Errors
     ///
     /// Those of [`PageAllocator::alloc`] about the request itself; running out of memory is none.
@@ -216,7 +242,9 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
             let chunk = &mut chunk[..CHUNK_BLOCKS.min(wanted.blocks - count)];
             let spare = wanted.spare - count;
             let got = self.design.alloc_quickly(self.context(), zones, request, spare, chunk);
-            chunk[..got].iter().for_each(|&block| put(block));
+            let mut rest =
+                Rest { allocator: self, order: request.order(), blocks: chunk[..got].iter() };
+            rest.blocks.by_ref().for_each(|&block| put(block));
             count += got;
             if got < chunk.len() {
                 break;

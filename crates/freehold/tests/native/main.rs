@@ -45,6 +45,7 @@ mod lru_reclaim;
 mod lru_stress;
 mod model;
 mod numa;
+mod panics;
 mod pressure;
 mod range;
 mod range_owners;
