@@ -102,11 +102,9 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         let plan = Self::plan(config, settings)?;
         let mut carver = Carver::new(metadata, &plan.layout)?;
         let topology = Topology::carve(&plan.topology, config, &mut carver);
-        let design = D::carve(plan.design, config, settings, &mut carver);
+        let design = D::carve(plan.design, config, &topology, settings, &mut carver);
         let allocator = PageAllocator { platform, topology, design };
-        for &range in config.ranges {
-            allocator.add_memory(range)?;
-        }
+        allocator.design.add_memory(allocator.context(), config.ranges)?;
         Ok(allocator)
     }
 
@@ -356,7 +354,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// [`Error::SharedPageblock`], [`Error::UnknownNode`], [`Error::UnknownZone`]; nothing has
     /// changed then.
     pub fn add_memory(&self, range: MemoryRange) -> Result<(), Error> {
-        self.design.add_memory(self.context(), range)
+        self.design.add_memory(self.context(), &[range])
     }
 
     /// Returns the frames that a CPU keeps to itself to the zones, from whichever CPU calls.
