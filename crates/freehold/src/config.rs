@@ -64,8 +64,10 @@ pub struct Config<'a> {
     /// The distance in bytes between the records of two frames. 0 packs them at 16 bytes; 64
     /// models Linux's `struct page`. Designs that keep no record per frame ignore it.
     pub frame_bytes: usize,
-    /// How many frames the minimum watermarks keep back, over all zones; `None` computes it from
-    /// the size of memory as Linux computes `min_free_kbytes`.
+    /// How many frames the minimum watermarks keep back, over all zones that are not movable;
+    /// `None` computes it from the size of memory as Linux computes `min_free_kbytes`. More than
+    /// these zones have, now or when memory is added, means all that they have: then only requests
+    /// that may go below the minimum are served there. 0 switches all watermarks off.
     pub min_free: Option<FrameCount>,
 }
 

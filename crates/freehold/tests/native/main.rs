@@ -32,6 +32,7 @@ mod by_type;
 mod compact;
 mod compact_owners;
 mod exhaustive;
+mod extremes;
 mod fallback;
 mod freehold_design;
 mod freehold_paths;
