@@ -113,8 +113,8 @@ impl<'a> Config<'a> {
         of_ranges.chain(of_zones).chain(of_cpus).map(|node| node.index() + 1).max().unwrap_or(0)
     }
 
-    /// All zones that there are or may come to be, by node and then by kind. Looks at all ranges for
-    /// each.
+    /// All zones that there are or may come to be, by node and then by kind. Looks at all ranges
+    /// for each.
     pub(crate) fn zones(&self) -> impl Iterator<Item = (NodeId, ZoneKind)> + '_ {
         let first_behind = |zone: Option<(NodeId, ZoneKind)>| {
             let of_ranges = self.ranges.iter().map(|range| (range.node, range.zone));

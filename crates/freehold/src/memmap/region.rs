@@ -1,9 +1,9 @@
 //! One buffer, owned by the caller, that holds every byte the allocator writes.
 //!
 //! A [`LayoutBuilder`] computes where each table lies before any memory exists; a [`Carver`] then
-//! initialises the tables in place. This file sees to it that tables lie within the buffer and never
-//! overlap; what a table does with its bytes is up to `table`, the other file of the core with
-//! `unsafe` code.
+//! initialises the tables in place. This file sees to it that tables lie within the buffer and
+//! never overlap; what a table does with its bytes is up to `table`, the other file of the core
+//! with `unsafe` code.
 
 #![expect(unsafe_code, reason = "the places of typed tables in one raw buffer are checked here")]
 

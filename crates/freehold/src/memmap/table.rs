@@ -1,8 +1,8 @@
 //! Typed tables of records in a buffer that somebody else owns.
 //!
 //! A table counts the records that it has initialised, and reads and drops these only: so a panic
-//! while it is being filled, in code of the platform, leaves a shorter table, which is dropped while
-//! the stack unwinds. A panic while records are dropped leaks the rest of their table.
+//! while it is being filled, in code of the platform, leaves a shorter table, which is dropped
+//! while the stack unwinds. A panic while records are dropped leaks the rest of their table.
 
 #![expect(unsafe_code, reason = "records are made, lent and dropped in a raw buffer here")]
 
