@@ -61,7 +61,7 @@ impl Plan {
         }
         nodes.truncate(count);
 
-        let cpu_count = wishes.cpus.unwrap_or(topology.cpu_nodes().len());
+        let cpu_count = wishes.cpus.unwrap_or(topology.online_span());
         if cpu_count == 0 || cpu_count > CPU_COUNT_MAX {
             let reason = format!("{cpu_count} is not in 1 to {CPU_COUNT_MAX}");
             return Err(HostError::BadSetting { setting: "cpus", reason });
@@ -183,6 +183,19 @@ mod tests {
         assert_eq!(plan.cpu_nodes, nodes(&[0; 5]));
         assert_eq!(plan.distances, [10]);
         assert_eq!(plan.parts.len(), 1);
+    }
+
+    #[test]
+    fn cpus_that_are_not_there_have_no_share_of_the_memory() {
+        let sys = tempfile::tempdir().unwrap();
+        let cpu = sys.path().join("devices/system/cpu");
+        std::fs::create_dir_all(&cpu).unwrap();
+        std::fs::write(cpu.join("online"), "0-1,3").unwrap();
+        std::fs::write(cpu.join("possible"), "0-511").unwrap();
+        let topology = Topology::read(sys.path()).unwrap();
+        assert_eq!(Plan::new(&topology, WISHES).unwrap().cpu_nodes, nodes(&[0; 4]));
+        let wishes = Wishes { cpus: Some(512), ..WISHES };
+        assert_eq!(Plan::new(&topology, wishes).unwrap().cpu_nodes, nodes(&[0; 512]));
     }
 
     #[test]

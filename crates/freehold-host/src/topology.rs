@@ -93,6 +93,13 @@ impl Topology {
         &self.online_cpus
     }
 
+    /// One more than the highest number of an online CPU. Virtual machines often could have many
+    /// CPUs more than they ever get.
+    pub(crate) fn online_span(&self) -> usize {
+        let highest = self.online_cpus.iter().max();
+        highest.map_or(self.cpu_nodes.len(), |highest| highest.index() + 1)
+    }
+
     /// The node of each CPU, indexed by CPU number up to the highest that the machine can ever
     /// have. A CPU that the system places on no node, as it does while it is offline, is given to
     /// the first.

@@ -40,6 +40,24 @@ struct Wanted {
     spare: usize,
 }
 
+/// Blocks that are to be handed out next. Those that are left when this is dropped, because handing
+/// one out panicked, are freed.
+struct Rest<'a, P: Platform, D: Design<P>> {
+    allocator: &'a PageAllocator<P, D>,
+    order: Order,
+    blocks: core::slice::Iter<'a, Pfn>,
+}
+
+impl<P: Platform, D: Design<P>> Drop for Rest<'_, P, D> {
+    fn drop(&mut self) {
+        let left = self.blocks.as_slice();
+        if !left.is_empty() {
+            // They were allocated just now: an error could only be another one's mistake.
+            let _freed = self.allocator.free_bulk(left, self.order);
+        }
+    }
+}
+
 /// Where all tables lie.
 struct Plan<P: Platform, D: Design<P>> {
     topology: TopologyPlan,
@@ -67,7 +85,12 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
 
     /// Builds an allocator whose books live in `metadata`, and gives it the configured memory.
     ///
-    /// Cost: initialises all of the metadata.
+    /// A panic of the platform, for instance of [`RawLock::new`](crate::platform::RawLock::new),
+    /// passes through: what was made before it is dropped, and nothing uses the metadata any more.
+    ///
+    /// Cost: initialises all of the metadata, whose size grows with the frames of the span, and
+    /// with the number of zones times that of CPUs and of nodes. Beside that, looks at all ranges
+    /// for each zone.
     ///
     /// # Errors
     ///
@@ -82,11 +105,9 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         let plan = Self::plan(config, settings)?;
         let mut carver = Carver::new(metadata, &plan.layout)?;
         let topology = Topology::carve(&plan.topology, config, &mut carver);
-        let design = D::carve(plan.design, config, settings, &mut carver);
+        let design = D::carve(plan.design, config, &topology, settings, &mut carver);
         let allocator = PageAllocator { platform, topology, design };
-        for &range in config.ranges {
-            allocator.add_memory(range)?;
-        }
+        allocator.design.add_memory(allocator.context(), config.ranges)?;
         Ok(allocator)
     }
 
@@ -195,6 +216,9 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// Appends up to `count` blocks of one kind to `list`; returns how many were added. Quick or
     /// modest as [`PageAllocator::alloc_into_slots`]: the kernel's bulk allocation to a list.
     ///
+    /// If `list` panics, the blocks that it was given stay allocated, the last one included, and
+    /// the allocator takes the others back.
+    ///
     /// # Errors
     ///
     /// Those of [`PageAllocator::alloc`] about the request itself; running out of memory is none.
@@ -228,7 +252,9 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
             let chunk = &mut chunk[..CHUNK_BLOCKS.min(wanted.blocks - count)];
             let spare = wanted.spare - count;
             let got = self.design.alloc_quickly(self.context(), zones, request, spare, chunk);
-            chunk[..got].iter().for_each(|&block| put(block));
+            let mut rest =
+                Rest { allocator: self, order: request.order(), blocks: chunk[..got].iter() };
+            rest.blocks.by_ref().for_each(|&block| put(block));
             count += got;
             if got < chunk.len() {
                 break;
@@ -340,7 +366,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// [`Error::SharedPageblock`], [`Error::UnknownNode`], [`Error::UnknownZone`]; nothing has
     /// changed then.
     pub fn add_memory(&self, range: MemoryRange) -> Result<(), Error> {
-        self.design.add_memory(self.context(), range)
+        self.design.add_memory(self.context(), &[range])
     }
 
     /// Returns the frames that a CPU keeps to itself to the zones, from whichever CPU calls.

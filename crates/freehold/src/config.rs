@@ -50,8 +50,8 @@ pub struct Config<'a> {
     /// The memory to begin with. Ranges may come in any order, with holes between them; they must
     /// not overlap, and ranges of different zones must not share a pageblock.
     pub ranges: &'a [MemoryRange],
-    /// The node of each CPU; the length is the number of CPUs. A CPU number beyond it is folded
-    /// into the range.
+    /// The node of each CPU; the length is the number of CPUs: at most 65,534 with the designs
+    /// `freehold` and `merge-ahead`. A CPU number beyond it is folded into the range.
     pub cpu_nodes: &'a [NodeId],
     /// The distance from each node to each node, row by row, as ACPI's SLIT gives it. Empty means
     /// that all other nodes are equally far.
@@ -64,8 +64,10 @@ pub struct Config<'a> {
     /// The distance in bytes between the records of two frames. 0 packs them at 16 bytes; 64
     /// models Linux's `struct page`. Designs that keep no record per frame ignore it.
     pub frame_bytes: usize,
-    /// How many frames the minimum watermarks keep back, over all zones; `None` computes it from
-    /// the size of memory as Linux computes `min_free_kbytes`.
+    /// How many frames the minimum watermarks keep back, over all zones that are not movable;
+    /// `None` computes it from the size of memory as Linux computes `min_free_kbytes`. More than
+    /// these zones have, now or when memory is added, means all that they have: then only requests
+    /// that may go below the minimum are served there. 0 switches all watermarks off.
     pub min_free: Option<FrameCount>,
 }
 
@@ -96,13 +98,14 @@ impl<'a> Config<'a> {
             }
         }
         let nodes = self.nodes();
-        if !self.distances.is_empty() && self.distances.len() != nodes * nodes {
+        if !self.distances.is_empty() && Some(self.distances.len()) != nodes.checked_mul(nodes) {
             return Err(Error::BadDistances);
         }
         Ok(())
     }
 
-    /// How many nodes the configuration speaks of: one more than the highest number.
+    /// How many nodes the configuration speaks of: one more than the highest number. Looks at all
+    /// ranges and CPUs.
     pub(crate) fn nodes(&self) -> usize {
         let of_ranges = self.ranges.iter().map(|range| range.node);
         let of_zones = self.spare_zones.iter().map(|zone| zone.0);
@@ -110,26 +113,22 @@ impl<'a> Config<'a> {
         of_ranges.chain(of_zones).chain(of_cpus).map(|node| node.index() + 1).max().unwrap_or(0)
     }
 
-    /// Whether there is, or may come to be, a zone of this kind on the node.
-    pub(crate) fn has_zone(&self, node: NodeId, kind: ZoneKind) -> bool {
-        self.ranges.iter().any(|range| (range.node, range.zone) == (node, kind))
-            || self.spare_zones.contains(&(node, kind))
-    }
-
-    /// All zones, by node and then by kind.
+    /// All zones that there are or may come to be, by node and then by kind. Looks at all ranges
+    /// for each.
     pub(crate) fn zones(&self) -> impl Iterator<Item = (NodeId, ZoneKind)> + '_ {
-        (0..self.nodes()).flat_map(move |node| {
-            let node = NodeId::new(node as u16);
-            let kinds = ZoneKind::ALL.into_iter().filter(move |&kind| self.has_zone(node, kind));
-            kinds.map(move |kind| (node, kind))
-        })
+        let first_behind = |zone: Option<(NodeId, ZoneKind)>| {
+            let of_ranges = self.ranges.iter().map(|range| (range.node, range.zone));
+            let named = of_ranges.chain(self.spare_zones.iter().copied());
+            named.filter(|&other| Some(other) > zone).min()
+        };
+        core::iter::successors(first_behind(None), move |&zone| first_behind(Some(zone)))
     }
 
-    /// How far `to` is from `from`.
-    pub(crate) fn distance(&self, from: usize, to: usize) -> u8 {
+    /// How far `to` is from `from`, of so many `nodes`: those of [`Config::nodes`].
+    pub(crate) fn distance(&self, nodes: usize, from: NodeId, to: NodeId) -> u8 {
         const LOCAL: u8 = 10;
         const REMOTE: u8 = 20;
-        match self.distances.get(from * self.nodes() + to) {
+        match self.distances.get(from.index() * nodes + to.index()) {
             Some(&distance) => distance,
             None if from == to => LOCAL,
             None => REMOTE,

@@ -1,5 +1,7 @@
 //! Which node a CPU is near to, and in which order a request tries the zones.
 
+use core::cmp::Reverse;
+
 use crate::Error;
 use crate::config::Config;
 use crate::memmap::block::ZoneIndex;
@@ -11,11 +13,19 @@ const ZONES_MAX: usize = 4096;
 
 /// Read-only tables, fixed when the allocator is built. Plain memory: every CPU keeps its own
 /// cached copy of them.
-pub(crate) struct Topology {
+pub struct Topology {
     /// For each node and zone limit: how many zones, then the zones, nearest first.
     zonelists: Table<u16>,
-    zone_indexes: Table<u16>,
+    numbers: ZoneNumbers,
     cpus: Table<Cpu>,
+    zones: usize,
+}
+
+/// The numbers of the zones, by node and kind.
+struct ZoneNumbers {
+    /// For each node and kind: how many zones come before. So this is the zone's number, if there
+    /// is such a zone.
+    before: Table<u16>,
     zones: usize,
 }
 
@@ -29,26 +39,26 @@ struct Cpu {
 /// Where the tables will lie.
 pub(crate) struct TopologyPlan {
     zonelists: TablePlan<u16>,
-    zone_indexes: TablePlan<u16>,
+    zones_before: TablePlan<u16>,
     cpus: TablePlan<Cpu>,
     nodes: usize,
     zones: usize,
 }
 
-/// A pair of node and kind without a zone.
+/// What is in a list behind its last zone.
 const NO_ZONE: u16 = u16::MAX;
 
 impl TopologyPlan {
     pub(crate) fn new(config: &Config<'_>, layout: &mut LayoutBuilder) -> Result<Self, Error> {
         let nodes = config.nodes();
-        let zones = config.zones().count();
+        let zones = config.zones().take(ZONES_MAX + 1).count();
         if zones == 0 || zones > ZONES_MAX {
             return Err(Error::BadTopology);
         }
         let lists = nodes * ZoneKind::COUNT;
         Ok(TopologyPlan {
             zonelists: layout.table(SectionKind::Topology, lists * (1 + zones))?,
-            zone_indexes: layout.table(SectionKind::Topology, lists)?,
+            zones_before: layout.table(SectionKind::Topology, lists)?,
             cpus: layout.table(SectionKind::Topology, config.cpu_nodes.len())?,
             nodes,
             zones,
@@ -56,29 +66,78 @@ impl TopologyPlan {
     }
 }
 
+impl ZoneNumbers {
+    fn carve(plan: &TopologyPlan, config: &Config<'_>, carver: &mut Carver) -> Self {
+        let (mut zones, mut count) = (config.zones().peekable(), 0);
+        // Zones come in the order of the entries.
+        let before = carver.table(plan.zones_before, |entry| {
+            let before = count;
+            count += u16::from(
+                zones.next_if(|&(node, kind)| Self::entry(node, kind) == entry).is_some(),
+            );
+            before
+        });
+        ZoneNumbers { before, zones: plan.zones }
+    }
+
+    fn entry(node: NodeId, kind: ZoneKind) -> usize {
+        node.index() * ZoneKind::COUNT + kind.index()
+    }
+
+    /// The number of a zone, if there is such a zone.
+    fn number(&self, node: NodeId, kind: ZoneKind) -> Option<u16> {
+        let entry = Self::entry(node, kind);
+        let number = *self.before.try_get(entry)?;
+        let up_to = self.before.try_get(entry + 1).map_or(self.zones, |&up_to| usize::from(up_to));
+        (usize::from(number) < up_to).then_some(number)
+    }
+
+    /// The node and kind of a zone.
+    fn place(&self, zone: u16) -> (NodeId, ZoneKind) {
+        let entries = self.before.slice(0, self.before.len());
+        // No entry before the first that has more zones before it has a higher number.
+        let entry = entries.partition_point(|&before| before <= zone) - 1;
+        (NodeId::new((entry / ZoneKind::COUNT) as u16), ZoneKind::ALL[entry % ZoneKind::COUNT])
+    }
+
+    /// Fills the lists of a node, each of `stride` entries, with the zones within each limit in the
+    /// order in which requests from there try them: nodes by distance, and on each node the least
+    /// restricted zone first (Linux's node order).
+    fn fill_lists(&self, config: &Config<'_>, nodes: usize, from: NodeId, lists: &mut [u16]) {
+        let stride = lists.len() / ZoneKind::COUNT;
+        let (narrower, widest) = lists.split_at_mut(lists.len() - stride);
+        let [len, all @ ..] = widest else { return };
+        *len = self.zones as u16;
+        all.iter_mut().zip(0..).for_each(|(entry, zone)| *entry = zone);
+        all.sort_unstable_by_key(|&zone| {
+            let (to, kind) = self.place(zone);
+            // Equal distances are broken in a ring from the requesting node, so that the overflow
+            // of different nodes goes to different neighbours.
+            let ring = (to.index() + nodes - from.index()) % nodes;
+            (config.distance(nodes, from, to), ring, Reverse(kind))
+        });
+        for (list, limit) in narrower.chunks_exact_mut(stride).zip(ZoneKind::ALL) {
+            let within = all.iter().filter(|&&zone| self.place(zone).1 <= limit);
+            let mut count = 0;
+            for (entry, &zone) in list[1..].iter_mut().zip(within) {
+                *entry = zone;
+                count += 1;
+            }
+            list[0] = count;
+        }
+    }
+}
+
 impl Topology {
     pub(crate) fn carve(plan: &TopologyPlan, config: &Config<'_>, carver: &mut Carver) -> Self {
-        let place = |node: NodeId, kind: ZoneKind| {
-            config.zones().position(|zone| zone == (node, kind)).map(|index| index as u16)
-        };
+        let mut zonelists = carver.table(plan.zonelists, |_| NO_ZONE);
+        let numbers = ZoneNumbers::carve(plan, config, carver);
         // The first of each list's entries is its length.
         let stride = 1 + plan.zones;
-        let zonelists = carver.table(plan.zonelists, |entry| {
-            let (list, at) = (entry / stride, entry % stride);
-            let from = NodeId::new((list / ZoneKind::COUNT) as u16);
-            let limit = ZoneKind::ALL[list % ZoneKind::COUNT];
-            match at.checked_sub(1) {
-                None => zonelist(config, plan.nodes, from, limit).count() as u16,
-                Some(nth) => zonelist(config, plan.nodes, from, limit)
-                    .nth(nth)
-                    .and_then(|(node, kind)| place(node, kind))
-                    .unwrap_or(NO_ZONE),
-            }
-        });
-        let zone_indexes = carver.table(plan.zone_indexes, |entry| {
-            let node = NodeId::new((entry / ZoneKind::COUNT) as u16);
-            place(node, ZoneKind::ALL[entry % ZoneKind::COUNT]).unwrap_or(NO_ZONE)
-        });
+        let lists_of_nodes = zonelists.as_mut_slice().chunks_exact_mut(ZoneKind::COUNT * stride);
+        for (from, lists) in lists_of_nodes.enumerate() {
+            numbers.fill_lists(config, plan.nodes, NodeId::new(from as u16), lists);
+        }
         let cpus = carver.table(plan.cpus, |cpu| {
             let node = config.cpu_nodes[cpu];
             let best_zones = ZoneKind::ALL.map(|limit| {
@@ -88,7 +147,7 @@ impl Topology {
             });
             Cpu { best_zones, node }
         });
-        Topology { zonelists, zone_indexes, cpus, zones: plan.zones }
+        Topology { zonelists, numbers, cpus, zones: plan.zones }
     }
 
     /// How many CPUs there are.
@@ -98,12 +157,7 @@ impl Topology {
 
     /// The zone of this kind on the node.
     pub(crate) fn zone(&self, node: NodeId, kind: ZoneKind) -> Option<ZoneIndex> {
-        let entry = node.index() * ZoneKind::COUNT + kind.index();
-        if entry >= self.zone_indexes.len() {
-            return None;
-        }
-        let index = *self.zone_indexes.get(entry);
-        (index != NO_ZONE).then_some(ZoneIndex(index))
+        self.numbers.number(node, kind).map(ZoneIndex)
     }
 
     /// A CPU number folded into the range of CPUs that there are.
@@ -152,39 +206,17 @@ impl Topology {
     }
 }
 
-/// The zones within `limit` in the order in which a request from `from` tries them: nodes by
-/// distance, and on each node the least restricted zone first (Linux's node order).
-pub(crate) fn zonelist<'a>(
-    config: &'a Config<'a>,
-    nodes: usize,
-    from: NodeId,
-    limit: ZoneKind,
-) -> impl Iterator<Item = (NodeId, ZoneKind)> + 'a {
-    // Equal distances are broken in a ring from the requesting node, so that the overflow of
-    // different nodes goes to different neighbours.
-    let key = move |to: usize| {
-        let ring = (to + nodes - from.index()) % nodes;
-        (config.distance(from.index(), to), ring)
-    };
-    let nth_nearest = move |nth: usize| {
-        (0..nodes).find(|&to| (0..nodes).filter(|&other| key(other) < key(to)).count() == nth)
-    };
-    (0..nodes).filter_map(nth_nearest).flat_map(move |node| {
-        let node = NodeId::new(node as u16);
-        let kinds = ZoneKind::ALL.into_iter().rev();
-        kinds
-            .filter(move |&kind| kind <= limit && config.has_zone(node, kind))
-            .map(move |kind| (node, kind))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     extern crate std;
 
+    use core::mem::MaybeUninit;
+
     use super::*;
     use crate::config::MemoryRange;
+    use crate::memmap::region::Metadata;
     use crate::units::{FrameCount, Pfn};
+    use std::vec;
     use std::vec::Vec;
 
     fn range(start: u64, node: u16, zone: ZoneKind) -> MemoryRange {
@@ -193,10 +225,21 @@ mod tests {
             .in_zone(zone)
     }
 
+    fn topology(config: &Config<'_>) -> Topology {
+        let mut builder = LayoutBuilder::new(Pfn::new(0));
+        let plan = TopologyPlan::new(config, &mut builder).unwrap();
+        let layout = builder.finish();
+        let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
+        let skip = buffer.as_ptr().align_offset(layout.align());
+        let metadata = Metadata::from_static(&mut buffer[skip..]);
+        Topology::carve(&plan, config, &mut Carver::new(metadata, &layout).unwrap())
+    }
+
     fn list(config: &Config<'_>, from: u16, limit: ZoneKind) -> Vec<(u16, ZoneKind)> {
-        zonelist(config, config.nodes(), NodeId::new(from), limit)
-            .map(|(node, kind)| (node.index() as u16, kind))
-            .collect()
+        let topology = topology(config);
+        let zones = topology.zonelist(NodeId::new(from), limit).unwrap();
+        let places = zones.iter().map(|&zone| topology.numbers.place(zone));
+        places.map(|(node, kind)| (node.index() as u16, kind)).collect()
     }
 
     #[test]
@@ -231,5 +274,39 @@ mod tests {
         };
         assert_eq!(nodes(0), [0, 1, 2, 3]);
         assert_eq!(nodes(2), [2, 3, 0, 1]);
+    }
+
+    #[test]
+    fn zones_are_numbered_by_node_and_kind() {
+        let ranges = [
+            range(0, 3, ZoneKind::Movable),
+            range(1024, 1, ZoneKind::Normal),
+            range(2048, 3, ZoneKind::Dma),
+            range(3072, 1, ZoneKind::Normal),
+        ];
+        let cpus = [NodeId::new(4), NodeId::new(1)];
+        let spare_zones = [(NodeId::new(2), ZoneKind::Dma32)];
+        let config = Config { spare_zones: &spare_zones, ..Config::new(&ranges, &cpus) };
+        let topology = topology(&config);
+        let expected = [
+            (1, ZoneKind::Normal),
+            (2, ZoneKind::Dma32),
+            (3, ZoneKind::Dma),
+            (3, ZoneKind::Movable),
+        ];
+        let zones: Vec<_> = config.zones().map(|(node, kind)| (node.index(), kind)).collect();
+        assert_eq!(zones, expected);
+        for node in 0..6 {
+            for kind in ZoneKind::ALL {
+                let number = expected.iter().position(|&zone| zone == (node, kind));
+                let zone = topology.zone(NodeId::new(node as u16), kind);
+                assert_eq!(zone.map(ZoneIndex::index), number, "node {node}, {kind:?}");
+            }
+        }
+        // No DMA memory but that of node 3, and CPU 0 is near to a node without memory.
+        assert_eq!(list(&config, 4, ZoneKind::Dma), [(3, ZoneKind::Dma)]);
+        let best = ZoneKind::ALL.map(|limit| topology.best_zone(0, limit).map(ZoneIndex::index));
+        assert_eq!(best, [Some(2), Some(1), Some(0), Some(0)]);
+        assert_eq!(topology.zonelist(NodeId::new(5), ZoneKind::Movable), Err(Error::UnknownNode));
     }
 }

@@ -68,6 +68,7 @@ pub trait Design<P: Platform>: Sized + 'static {
     fn carve(
         plan: Self::Plan,
         config: &Config<'_>,
+        topology: &Topology,
         settings: &Self::Settings,
         carver: &mut Carver,
     ) -> Self;
@@ -140,8 +141,9 @@ pub trait Design<P: Platform>: Sized + 'static {
         frames: FrameCount,
     ) -> Result<(), Error>;
 
-    /// Brings a checked range of memory into use.
-    fn add_memory(&self, context: Context<'_, P>, range: MemoryRange) -> Result<(), Error>;
+    /// Brings ranges of memory into use, up to the first that is refused: that one, and the marks
+    /// that depend on how much memory there is, stay as they are then.
+    fn add_memory(&self, context: Context<'_, P>, ranges: &[MemoryRange]) -> Result<(), Error>;
 
     /// Returns what a CPU keeps to itself to the zones.
     fn drain(&self, context: Context<'_, P>, cpu: CpuId);

@@ -62,9 +62,9 @@ impl<Y: Policy<TestPlatform>> Workbench<Y> {
         let metadata = Metadata::from_static(&mut buffer[skip..]);
         let mut carver = Carver::new(metadata, &layout).unwrap();
         let topology = Topology::carve(&topology, &config, &mut carver);
-        let design = Skeleton::carve(plan, &config, settings, &mut carver);
+        let design = Skeleton::carve(plan, &config, &topology, settings, &mut carver);
         let bench = Workbench { topology, design };
-        bench.design.add_memory(bench.context(), ranges[0]).unwrap();
+        bench.design.add_memory(bench.context(), &ranges).unwrap();
         bench
     }
 

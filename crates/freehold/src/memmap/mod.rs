@@ -7,3 +7,4 @@ pub(crate) mod frame;
 pub(crate) mod list;
 pub(crate) mod region;
 pub(crate) mod stack;
+mod table;

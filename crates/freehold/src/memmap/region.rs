@@ -1,19 +1,21 @@
 //! One buffer, owned by the caller, that holds every byte the allocator writes.
 //!
 //! A [`LayoutBuilder`] computes where each table lies before any memory exists; a [`Carver`] then
-//! initialises the tables in place. This is the only file of the core with `unsafe` code.
+//! initialises the tables in place. This file sees to it that tables lie within the buffer and
+//! never overlap; what a table does with its bytes is up to `table`, the other file of the core
+//! with `unsafe` code.
 
-#![expect(
-    unsafe_code,
-    reason = "typed tables are carved out of one raw buffer here, and only here"
-)]
+#![expect(unsafe_code, reason = "the places of typed tables in one raw buffer are checked here")]
 
 use core::marker::PhantomData;
-use core::mem::{ManuallyDrop, MaybeUninit, needs_drop};
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
+use super::table::{Apart, Rows, SideBySide, Stride};
 use crate::Error;
 use crate::units::Pfn;
+
+pub(crate) use super::table::{StridedTable, Table, Twins};
 
 /// The alignment of every section: one cache line, so that tables of different kinds never share
 /// one.
@@ -242,7 +244,8 @@ impl Carver {
         Ok(Carver { metadata, carved_bytes: 0 })
     }
 
-    /// Initialises a table of records side by side, one after the other.
+    /// Initialises a table of records side by side, one after the other. A panic of `init` passes
+    /// through, and drops the records made before.
     ///
     /// # Panics
     ///
@@ -257,7 +260,8 @@ impl Carver {
         self.rows(plan, SideBySide, init)
     }
 
-    /// Initialises a table with a stride of its own, record by record.
+    /// Initialises a table with a stride of its own, record by record. A panic of `init` passes
+    /// through, and drops the records made before.
     ///
     /// # Panics
     ///
@@ -267,7 +271,7 @@ impl Carver {
         plan: TablePlan<T>,
         init: impl FnMut(usize) -> T,
     ) -> StridedTable<T> {
-        let stride = Apart { stride_bytes: plan.stride_bytes };
+        let stride = Apart::new(plan.stride_bytes);
         self.rows(plan, stride, init)
     }
 
@@ -276,7 +280,7 @@ impl Carver {
         &mut self,
         plan: TablePlan<T>,
         stride: S,
-        mut init: impl FnMut(usize) -> T,
+        init: impl FnMut(usize) -> T,
     ) -> Rows<T, S> {
         let end_bytes = plan.offset_bytes + plan.stride_bytes * plan.len;
         assert!(plan.offset_bytes >= self.carved_bytes, "tables are carved in planned order");
@@ -284,215 +288,10 @@ impl Carver {
         self.carved_bytes = end_bytes;
         // SAFETY: the offset lies within the metadata, by the assertion above.
         let base = unsafe { self.metadata.base.add(plan.offset_bytes) };
-        let rows = Rows { base, len: plan.len, stride, record: PhantomData };
-        for index in 0..plan.len {
-            // SAFETY: the record lies within the table, whose bytes are exclusively ours: tables
-            // never overlap (first assertion) and nobody else touches the metadata (contract of
-            // `Metadata`). Offset and stride keep it aligned for `T`.
-            unsafe { rows.record(index).write(init(index)) };
-        }
-        rows
-    }
-}
-
-/// How far apart the records of a table are.
-pub(crate) trait Stride: Copy {
-    /// In bytes, if the records are of type `T`.
-    fn stride_bytes<T>(self) -> usize;
-}
-
-/// Records lie side by side: the stride is a constant, which saves a load and a multiplication on
-/// every hot path.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SideBySide;
-
-impl Stride for SideBySide {
-    #[inline(always)]
-    fn stride_bytes<T>(self) -> usize {
-        size_of::<T>()
-    }
-}
-
-/// Records have a stride of their own.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Apart {
-    stride_bytes: usize,
-}
-
-impl Stride for Apart {
-    #[inline(always)]
-    fn stride_bytes<T>(self) -> usize {
-        self.stride_bytes
-    }
-}
-
-/// A table of records that lie side by side in the metadata.
-pub(crate) type Table<T> = Rows<T, SideBySide>;
-
-/// A table of records in the metadata that lie further apart than they are large.
-pub(crate) type StridedTable<T> = Rows<T, Apart>;
-
-/// A table of records in the metadata.
-#[derive(Debug)]
-pub(crate) struct Rows<T, S: Stride> {
-    base: NonNull<u8>,
-    len: usize,
-    stride: S,
-    record: PhantomData<T>,
-}
-
-// SAFETY: a table owns its records, so it may move to another thread if they may.
-unsafe impl<T: Send, S: Stride> Send for Rows<T, S> {}
-// SAFETY: a shared table hands out shared records only, so it may be shared if they may.
-unsafe impl<T: Sync, S: Stride> Sync for Rows<T, S> {}
-
-#[cold]
-#[inline(never)]
-fn no_such_record(index: usize, len: usize) -> ! {
-    panic!("record {index} of a table of {len}")
-}
-
-impl<T, S: Stride> Rows<T, S> {
-    /// The address of a record. `index` is below `len`.
-    #[inline(always)]
-    fn record(&self, index: usize) -> NonNull<T> {
-        debug_assert!(index < self.len);
-        // SAFETY: `index` is below `len` at every call in this file, so the record lies within the
-        // metadata.
-        unsafe { self.base.add(index * self.stride.stride_bytes::<T>()) }.cast()
-    }
-
-    /// How many records there are.
-    #[inline]
-    pub(crate) const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// The record at `index`.
-    ///
-    /// # Panics
-    ///
-    /// If there is none.
-    #[inline(always)]
-    pub(crate) fn get(&self, index: usize) -> &T {
-        match self.try_get(index) {
-            Some(record) => record,
-            None => no_such_record(index, self.len),
-        }
-    }
-
-    /// The record at `index`, if there is one.
-    #[inline(always)]
-    pub(crate) fn try_get(&self, index: usize) -> Option<&T> {
-        if index >= self.len {
-            return None;
-        }
-        // SAFETY: the record lies within the table (checked above), was initialised by `Carver`,
-        // and only shared references to it exist.
-        Some(unsafe { self.record(index).as_ref() })
-    }
-}
-
-impl<T, S: Stride> Drop for Rows<T, S> {
-    fn drop(&mut self) {
-        if needs_drop::<T>() {
-            for index in 0..self.len {
-                // SAFETY: the record is initialised, and `drop` holds the only access to it.
-                unsafe { self.record(index).drop_in_place() };
-            }
-        }
-    }
-}
-
-impl<T> Table<T> {
-    /// All records in order.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
-        (0..self.len()).map(|index| self.get(index))
-    }
-
-    /// Consecutive records as a slice.
-    ///
-    /// # Panics
-    ///
-    /// If the range is not within the table.
-    #[inline(always)]
-    pub(crate) fn slice(&self, start: usize, len: usize) -> &[T] {
-        if start > self.len() || len > self.len() - start {
-            no_such_record(start + len, self.len());
-        }
-        // SAFETY: `start` is at most `len`, so the address is within the table or at its end.
-        let first = unsafe { self.base.add(start * size_of::<T>()) }.cast::<T>();
-        // SAFETY: the records from `first` lie side by side within the table (`Carver::table`
-        // checks the stride), are initialised, and only shared references to them exist.
-        unsafe { core::slice::from_raw_parts(first.as_ptr(), len) }
-    }
-}
-
-/// Two tables of the same length, which is noted and checked once for both.
-#[derive(Debug)]
-pub(crate) struct Twins<A, B> {
-    first: Table<A>,
-    /// The first record of the second table.
-    second: NonNull<B>,
-}
-
-// SAFETY: as for `Rows`, of both kinds of records.
-unsafe impl<A: Send, B: Send> Send for Twins<A, B> {}
-// SAFETY: as for `Rows`, of both kinds of records.
-unsafe impl<A: Sync, B: Sync> Sync for Twins<A, B> {}
-
-impl<A, B> Twins<A, B> {
-    /// # Panics
-    ///
-    /// If the tables differ in length.
-    pub(crate) fn new(first: Table<A>, second: Table<B>) -> Self {
-        assert!(first.len() == second.len(), "twins are of the same length");
-        // From now on it is this that drops the records.
-        let second = ManuallyDrop::new(second);
-        Twins { first, second: second.base.cast() }
-    }
-
-    #[inline(always)]
-    pub(crate) const fn len(&self) -> usize {
-        self.first.len()
-    }
-
-    /// The first table.
-    #[inline(always)]
-    pub(crate) const fn first(&self) -> &Table<A> {
-        &self.first
-    }
-
-    /// The record of the second table at `index`. Panics if there is none.
-    #[inline(always)]
-    pub(crate) fn second(&self, index: usize) -> &B {
-        let record = self.try_get(index).map(|(_, record)| record);
-        record.unwrap_or_else(|| no_such_record(index, self.len()))
-    }
-
-    /// The records at `index`, if there are such.
-    #[inline(always)]
-    pub(crate) fn try_get(&self, index: usize) -> Option<(&A, &B)> {
-        let first = self.first.try_get(index)?;
-        // SAFETY: the tables are of the same length (checked by `new`), so the record lies within
-        // the second one as well.
-        let second = unsafe { self.second.add(index) };
-        // SAFETY: it was initialised by `Carver`, and only shared references to it exist.
-        Some((first, unsafe { second.as_ref() }))
-    }
-}
-
-impl<A, B> Drop for Twins<A, B> {
-    fn drop(&mut self) {
-        if needs_drop::<B>() {
-            for index in 0..self.len() {
-                // SAFETY: as in `try_get`.
-                let record = unsafe { self.second.add(index) };
-                // SAFETY: the record is initialised, `drop` holds the only access to it, and the
-                // table that it came from does not drop it (see `new`).
-                unsafe { record.drop_in_place() };
-            }
-        }
+        // SAFETY: the records lie within the metadata (second assertion), whose bytes are
+        // exclusively ours: tables never overlap (first assertion), and nothing else touches the
+        // metadata (contract of `Metadata`). Offset and stride keep them aligned for `T`.
+        unsafe { Rows::init(base, plan.len, stride, init) }
     }
 }
 

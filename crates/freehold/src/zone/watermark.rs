@@ -134,7 +134,8 @@ pub(crate) fn min_free(lowmem: FrameCount) -> FrameCount {
 }
 
 /// The marks of one zone. `min_free` is shared out over `lowmem`, all memory outside the movable
-/// zones; `above` gives the managed size of the zones of the same node, by kind.
+/// zones, and is at most that; `of_node` gives the managed size of the zones of the same node, by
+/// kind.
 pub(crate) fn marks(
     zone: ZoneSize,
     min_free: FrameCount,
@@ -146,7 +147,7 @@ pub(crate) fn marks(
         // Nothing but movable content comes here, so a token reserve does.
         if min_free == FrameCount::ZERO { 0 } else { (managed / 1024).clamp(32, 128) }
     } else {
-        share(min_free.get(), managed, lowmem.get())
+        share(min_free.min(lowmem).get(), managed, lowmem.get())
     };
     // A thousandth of the zone, Linux's `watermark_scale_factor`, if that is more.
     let gap = if min == 0 { 0 } else { (min / 4).max(managed / 1000) };
@@ -166,7 +167,7 @@ pub(crate) fn marks(
     }
 }
 
-/// `amount * part / whole`, without overflow.
+/// `amount * part / whole`, without overflow. `amount` is at most `whole`.
 fn share(amount: u64, part: u64, whole: u64) -> u64 {
     if whole == 0 { 0 } else { (u128::from(amount) * u128::from(part) / u128::from(whole)) as u64 }
 }
@@ -218,5 +219,16 @@ mod tests {
         let zone = ZoneSize { kind: ZoneKind::Movable, managed: FrameCount::new(GIB) };
         let marks = marks(zone, FrameCount::ZERO, FrameCount::ZERO, of_node);
         assert_eq!(marks, Marks::default());
+    }
+
+    #[test]
+    fn more_than_there_is_is_all_there_is() {
+        let of_node = [FrameCount::ZERO; 4];
+        let zone = ZoneSize { kind: ZoneKind::Normal, managed: FrameCount::new(1000) };
+        let of = |min_free| marks(zone, FrameCount::new(min_free), FrameCount::new(4000), of_node);
+        let marks = of(4000);
+        let frames = [marks.min, marks.low, marks.high].map(FrameCount::get);
+        assert_eq!(frames, [1000, 1250, 1500]);
+        assert_eq!([4001, 1 << 60, u64::MAX].map(of), [marks; 3]);
     }
 }

@@ -32,7 +32,7 @@ use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan
 use crate::platform::{LockClass, Platform, RawLock};
 use crate::request::{RangeRequest, Request};
 use crate::stat::{Census, Events, FreeByType, NumaEvents, Violation, ZoneStats};
-use crate::topology::zonelist;
+use crate::topology::Topology;
 use crate::units::{CpuId, FrameCount, MigrateType, Order, Pfn, ZoneKind};
 
 use blocks::{Blocks, BlocksPlan, FRAMES};
@@ -137,16 +137,6 @@ fn spans<'a>(config: &'a Config<'a>) -> Result<impl Iterator<Item = (u32, usize)
     }))
 }
 
-/// What a CPU needs for every call: by zone limit, which of its slots it takes from first.
-fn home_of<P: Platform>(config: &Config<'_>, cpu: usize, picks_at_random: bool) -> Home<P> {
-    let (from, nodes) = (config.cpu_nodes[cpu], config.nodes());
-    let best = ZoneKind::ALL.map(|limit| {
-        let best = zonelist(config, nodes, from, limit).next()?;
-        config.zones().position(|zone| zone == best).map(|zone| ZoneIndex(zone as u16))
-    });
-    Home::new(best, picks_at_random)
-}
-
 /// The trees of a zone: the pool, and one a type.
 const TREES: usize = 1 + MigrateType::COUNT;
 
@@ -214,9 +204,11 @@ impl<P: Platform> Design<P> for Freehold<P> {
     fn carve(
         plan: Self::Plan,
         config: &Config<'_>,
+        topology: &Topology,
         _settings: &Self::Settings,
         carver: &mut Carver,
     ) -> Self {
+        let best = |cpu| ZoneKind::ALL.map(|limit| topology.best_zone(cpu, limit));
         let mut zones = config.zones();
         let mut spans = spans(config).expect("the plan has checked the span");
         let mut word = 0;
@@ -237,7 +229,7 @@ impl<P: Platform> Design<P> for Freehold<P> {
                 lock: P::Lock::new(LockClass::Hotplug),
                 min_free: config.min_free,
             }),
-            homes: carver.table(plan.homes, |cpu| home_of(config, cpu, plan.picks_at_random)),
+            homes: carver.table(plan.homes, |cpu| Home::new(best(cpu), plan.picks_at_random)),
             slots: carver
                 .table(plan.slots, |index| Cold::new(index as u64 + 1, config.cpu_nodes.len())),
             forest: Forest::carve(&plan.forest, carver),
@@ -327,8 +319,8 @@ impl<P: Platform> Design<P> for Freehold<P> {
         self.free_contiguous(context, first, frames)
     }
 
-    fn add_memory(&self, context: Context<'_, P>, range: MemoryRange) -> Result<(), Error> {
-        self.add_range(context, range)
+    fn add_memory(&self, context: Context<'_, P>, ranges: &[MemoryRange]) -> Result<(), Error> {
+        ranges.iter().try_for_each(|&range| self.add_range(context, range))
     }
 
     fn drain(&self, context: Context<'_, P>, cpu: CpuId) {

@@ -29,12 +29,23 @@ impl<P: Platform> Drop for HotplugGuard<'_, P> {
 }
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    /// Brings a range into use, or refuses it and changes nothing.
-    pub(super) fn add_range(
+    /// Brings ranges into use, up to the first that is refused, which changes nothing. Marks and
+    /// limits are computed once for all of them, since that takes a look at every CPU.
+    pub(super) fn add_ranges(
         &self,
         context: Context<'_, P>,
-        range: MemoryRange,
+        ranges: &[MemoryRange],
     ) -> Result<(), Error> {
+        let hotplug = HotplugGuard::new(self.hotplug.get(0));
+        ranges.iter().try_for_each(|&range| self.add_range(context, range))?;
+        self.update_marks(context.topology, hotplug.0.min_free);
+        self.tell_levels(context.platform);
+        self.update_limits(context);
+        Ok(())
+    }
+
+    /// Brings a range into use, or refuses it. For the holder of the hotplug lock.
+    fn add_range(&self, context: Context<'_, P>, range: MemoryRange) -> Result<(), Error> {
         range.check()?;
         let first = self.frames.index_of(range.start).ok_or(Error::OutsideSpan)?;
         if u64::from(first.0) + range.frames.get() > self.frames.len().get() {
@@ -43,13 +54,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let end = FrameIndex(first.0 + range.frames.get() as u32);
         context.topology.zonelist(range.node, ZoneKind::Movable)?;
         let zone = context.topology.zone(range.node, range.zone).ok_or(Error::UnknownZone)?;
-
-        let hotplug = HotplugGuard::new(self.hotplug.get(0));
         self.check_unused(first, end, zone)?;
         self.free_new(context.platform, zone, first, end);
-        self.update_marks(context.topology, hotplug.0.min_free);
-        self.tell_levels(context.platform);
-        self.update_limits(context);
         Ok(())
     }
 

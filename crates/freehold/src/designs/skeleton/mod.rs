@@ -18,6 +18,7 @@ use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan
 use crate::platform::{LockClass, Platform, RawLock};
 use crate::request::{RangeRequest, Request};
 use crate::stat::{Census, CpuEvents, Events, FreeByType, NumaEvents, Violation, ZoneStats};
+use crate::topology::Topology;
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 use crate::zone::{Zone, ZoneGuard};
 
@@ -234,6 +235,7 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
     fn carve(
         plan: Self::Plan,
         config: &Config<'_>,
+        _topology: &Topology,
         settings: &Self::Settings,
         carver: &mut Carver,
     ) -> Self {
@@ -345,8 +347,8 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
         self.free_contiguous(context, first, frames)
     }
 
-    fn add_memory(&self, context: Context<'_, P>, range: MemoryRange) -> Result<(), Error> {
-        self.add_range(context, range)
+    fn add_memory(&self, context: Context<'_, P>, ranges: &[MemoryRange]) -> Result<(), Error> {
+        self.add_ranges(context, ranges)
     }
 
     fn drain(&self, context: Context<'_, P>, cpu: CpuId) {

@@ -50,24 +50,3 @@ fn too_small_or_misaligned_metadata_is_refused() {
         assert_eq!(Carver::new(metadata, &layout).unwrap_err(), Error::MetadataTooSmall);
     }
 }
-
-#[test]
-fn records_are_initialised_in_place_and_dropped() {
-    use std::rc::Rc;
-    let counted = Rc::new(());
-    let mut builder = LayoutBuilder::new(Pfn::new(0));
-    let plan = builder.strided_table::<(usize, Rc<()>)>(SectionKind::Blocks, 5, 64).unwrap();
-    let layout = builder.finish();
-    let mut raw = vec![MaybeUninit::<u8>::uninit(); layout.size() + 64];
-    let skip = raw.as_ptr().align_offset(64);
-    let base = NonNull::from(&mut raw[skip..]).cast();
-    // SAFETY: `raw` outlives the table, and nothing else touches it.
-    let metadata = unsafe { Metadata::from_raw_parts(base, layout.size()) };
-    let mut carver = Carver::new(metadata, &layout).unwrap();
-    let table = carver.strided_table(plan, |index| (index, counted.clone()));
-    assert_eq!(table.get(4).0, 4);
-    assert_eq!((0..table.len()).map(|index| table.get(index).0).sum::<usize>(), 10);
-    assert_eq!(Rc::strong_count(&counted), 6);
-    drop(table);
-    assert_eq!(Rc::strong_count(&counted), 1);
-}

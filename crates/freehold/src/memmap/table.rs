@@ -1,0 +1,259 @@
+//! Typed tables of records in a buffer that somebody else owns.
+//!
+//! A table counts the records that it has initialised, and reads and drops these only: so a panic
+//! while it is being filled, in code of the platform, leaves a shorter table, which is dropped
+//! while the stack unwinds. A panic while records are dropped leaks the rest of their table.
+
+#![expect(unsafe_code, reason = "records are made, lent and dropped in a raw buffer here")]
+
+use core::marker::PhantomData;
+use core::mem::{ManuallyDrop, needs_drop};
+use core::ptr::NonNull;
+
+/// How far apart the records of a table are.
+pub(crate) trait Stride: Copy {
+    /// In bytes, if the records are of type `T`.
+    fn stride_bytes<T>(self) -> usize;
+}
+
+/// Records lie side by side: the stride is a constant, which saves a load and a multiplication on
+/// every hot path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SideBySide;
+
+impl Stride for SideBySide {
+    #[inline(always)]
+    fn stride_bytes<T>(self) -> usize {
+        size_of::<T>()
+    }
+}
+
+/// Records have a stride of their own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Apart {
+    stride_bytes: usize,
+}
+
+impl Apart {
+    /// A stride in bytes: a multiple of the alignment of the records, and at least their size.
+    pub(super) const fn new(stride_bytes: usize) -> Self {
+        Apart { stride_bytes }
+    }
+}
+
+impl Stride for Apart {
+    #[inline(always)]
+    fn stride_bytes<T>(self) -> usize {
+        self.stride_bytes
+    }
+}
+
+/// A table of records that lie side by side in the metadata.
+pub(crate) type Table<T> = Rows<T, SideBySide>;
+
+/// A table of records in the metadata that lie further apart than they are large.
+pub(crate) type StridedTable<T> = Rows<T, Apart>;
+
+/// A table of records in the metadata.
+#[derive(Debug)]
+pub(crate) struct Rows<T, S: Stride> {
+    base: NonNull<u8>,
+    /// How many records are initialised: those that may be read, and that are dropped.
+    len: usize,
+    stride: S,
+    record: PhantomData<T>,
+}
+
+// SAFETY: a table owns its records, so it may move to another thread if they may.
+unsafe impl<T: Send, S: Stride> Send for Rows<T, S> {}
+// SAFETY: a shared table hands out shared records only, so it may be shared if they may.
+unsafe impl<T: Sync, S: Stride> Sync for Rows<T, S> {}
+
+#[cold]
+#[inline(never)]
+fn no_such_record(index: usize, len: usize) -> ! {
+    panic!("record {index} of a table of {len}")
+}
+
+impl<T, S: Stride> Rows<T, S> {
+    /// Makes `len` records from `base` on, one after the other. If `init` panics, the records made
+    /// before are dropped, and nothing else.
+    ///
+    /// # Safety
+    ///
+    /// The table's bytes, `len` strides from `base`, are valid for reads and writes and belong to
+    /// the table alone as long as it lives. `base` and the stride are multiples of the alignment of
+    /// `T`, and the stride is at least the size of `T`.
+    pub(super) unsafe fn init(
+        base: NonNull<u8>,
+        len: usize,
+        stride: S,
+        mut init: impl FnMut(usize) -> T,
+    ) -> Self {
+        let mut rows = Rows { base, len: 0, stride, record: PhantomData };
+        while rows.len < len {
+            let record = init(rows.len);
+            // SAFETY: the offset lies within the table's bytes (contract), as `rows.len` is below
+            // `len`.
+            let place = unsafe { base.add(rows.len * stride.stride_bytes::<T>()) }.cast();
+            // SAFETY: the place is the table's and aligned for the record (contract).
+            unsafe { place.write(record) };
+            // Only now: `init` runs code of the platform, which may panic.
+            rows.len += 1;
+        }
+        rows
+    }
+
+    /// The address of a record. `index` is below `len`.
+    #[inline(always)]
+    fn record(&self, index: usize) -> NonNull<T> {
+        debug_assert!(index < self.len);
+        // SAFETY: `index` is below `len` at every call in this file, so the record lies within the
+        // table's bytes.
+        unsafe { self.base.add(index * self.stride.stride_bytes::<T>()) }.cast()
+    }
+
+    /// How many records there are.
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The record at `index`.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: usize) -> &T {
+        match self.try_get(index) {
+            Some(record) => record,
+            None => no_such_record(index, self.len),
+        }
+    }
+
+    /// The record at `index`, if there is one.
+    #[inline(always)]
+    pub(crate) fn try_get(&self, index: usize) -> Option<&T> {
+        if index >= self.len {
+            return None;
+        }
+        // SAFETY: the record lies within the table (checked above), was initialised by `init`,
+        // and only shared references to it exist.
+        Some(unsafe { self.record(index).as_ref() })
+    }
+}
+
+impl<T, S: Stride> Drop for Rows<T, S> {
+    fn drop(&mut self) {
+        if needs_drop::<T>() {
+            for index in 0..self.len {
+                // SAFETY: the record is initialised, and `drop` holds the only access to it.
+                unsafe { self.record(index).drop_in_place() };
+            }
+        }
+    }
+}
+
+impl<T> Table<T> {
+    /// All records in order.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
+        (0..self.len()).map(|index| self.get(index))
+    }
+
+    /// Consecutive records as a slice.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not within the table.
+    #[inline(always)]
+    pub(crate) fn slice(&self, start: usize, len: usize) -> &[T] {
+        if start > self.len() || len > self.len() - start {
+            no_such_record(start + len, self.len());
+        }
+        // SAFETY: `start` is at most `len`, so the address is within the table or at its end.
+        let first = unsafe { self.base.add(start * size_of::<T>()) }.cast::<T>();
+        // SAFETY: the records from `first` lie side by side within the table, are initialised, and
+        // only shared references to them exist.
+        unsafe { core::slice::from_raw_parts(first.as_ptr(), len) }
+    }
+
+    /// All records as a slice, to fill a table while nobody else knows it.
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
+        let first = self.base.cast::<T>();
+        // SAFETY: the records lie side by side from `base`, are initialised, and are borrowed from
+        // the table as a whole.
+        unsafe { core::slice::from_raw_parts_mut(first.as_ptr(), self.len) }
+    }
+}
+
+/// Two tables of the same length, which is noted and checked once for both.
+#[derive(Debug)]
+pub(crate) struct Twins<A, B> {
+    first: Table<A>,
+    /// The first record of the second table.
+    second: NonNull<B>,
+}
+
+// SAFETY: as for `Rows`, of both kinds of records.
+unsafe impl<A: Send, B: Send> Send for Twins<A, B> {}
+// SAFETY: as for `Rows`, of both kinds of records.
+unsafe impl<A: Sync, B: Sync> Sync for Twins<A, B> {}
+
+impl<A, B> Twins<A, B> {
+    /// # Panics
+    ///
+    /// If the tables differ in length.
+    pub(crate) fn new(first: Table<A>, second: Table<B>) -> Self {
+        assert!(first.len() == second.len(), "twins are of the same length");
+        // From now on it is this that drops the records.
+        let second = ManuallyDrop::new(second);
+        Twins { first, second: second.base.cast() }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn len(&self) -> usize {
+        self.first.len()
+    }
+
+    /// The first table.
+    #[inline(always)]
+    pub(crate) const fn first(&self) -> &Table<A> {
+        &self.first
+    }
+
+    /// The record of the second table at `index`. Panics if there is none.
+    #[inline(always)]
+    pub(crate) fn second(&self, index: usize) -> &B {
+        let record = self.try_get(index).map(|(_, record)| record);
+        record.unwrap_or_else(|| no_such_record(index, self.len()))
+    }
+
+    /// The records at `index`, if there are such.
+    #[inline(always)]
+    pub(crate) fn try_get(&self, index: usize) -> Option<(&A, &B)> {
+        let first = self.first.try_get(index)?;
+        // SAFETY: the tables are of the same length (checked by `new`), so the record lies within
+        // the second one as well.
+        let second = unsafe { self.second.add(index) };
+        // SAFETY: it was initialised by `Rows::init`, and only shared references to it exist.
+        Some((first, unsafe { second.as_ref() }))
+    }
+}
+
+impl<A, B> Drop for Twins<A, B> {
+    fn drop(&mut self) {
+        if needs_drop::<B>() {
+            for index in 0..self.len() {
+                // SAFETY: as in `try_get`.
+                let record = unsafe { self.second.add(index) };
+                // SAFETY: the record is initialised, `drop` holds the only access to it, and the
+                // table that it came from does not drop it (see `new`).
+                unsafe { record.drop_in_place() };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
