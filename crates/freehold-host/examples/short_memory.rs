@@ -38,7 +38,7 @@ fn work<D: Design<Host>>(arena: &FrameArena<D>, mut random: u64, quota: usize, c
     let mut held: Vec<Pfn> = Vec::new();
     for _ in 0..1000 {
         random = xorshift(random);
-        if held.is_empty() || held.len() < quota && (random >> 40) % 3 != 0 {
+        if held.is_empty() || held.len() < quota && !(random >> 40).is_multiple_of(3) {
             let began = Instant::now();
             let got = allocator.alloc(Request::default());
             counts.alloc_us_max.fetch_max(began.elapsed().as_micros() as u64, Relaxed);
