@@ -1,8 +1,8 @@
 //! Threads that together want no more frames than there are, where that is nearly all of them: no
 //! allocation of a single frame may fail.
 //!
-//! `cargo run --release -p freehold-host --example short_memory [SECONDS]`; by default 2 seconds for
-//! each of 4 sizes of memory, with 4 to 8 threads. Exits with 1 if an allocation failed.
+//! `cargo run --release -p freehold-host --example short_memory [SECONDS]`; by default 2 seconds
+//! for each of 4 sizes of memory, with 4 to 8 threads. Exits with 1 if an allocation failed.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -142,8 +142,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// found none. Frames that a [`Lease`](crate::designs::Lease) holds, and those of pageblocks
     /// that are being emptied for a range or by compaction, are promised to no request.
     ///
-    /// Cost: nanoseconds for what is at hand. A call that fails looks at each CPU's books, and waits
-    /// for calls that have free frames in hand, unless it has [`Request::nowait`].
+    /// Cost: nanoseconds for what is at hand. A call that fails looks at each CPU's books, and
+    /// waits for calls that have free frames in hand, unless it has [`Request::nowait`].
     ///
     /// # Errors
     ///

@@ -25,8 +25,8 @@ impl<P: Platform> Freehold<P> {
         self.part_with_spares(guard, usize::MAX);
     }
 
-    /// Has the slots of a zone give up their free frames; those that no call uses at the moment. For
-    /// the others, it is noted that they may have some. A revocable lease is taken back if
+    /// Has the slots of a zone give up their free frames; those that no call uses at the moment.
+    /// For the others, it is noted that they may have some. A revocable lease is taken back if
     /// `may_wait`: that waits for an operation of its owner. Returns how many drains of the zone
     /// have begun.
     pub(super) fn drain_zone(

@@ -267,8 +267,8 @@ impl<P: Platform> Zone<P> {
         self.may_take(u64::from(frames), Watermark::Low, request.effective_limit())
     }
 
-    /// As `may_keep`, and takes the frames out of the level, as `sub_free` does: of several who come at the same time,
-    /// no more succeed than the zone can spare.
+    /// As `may_keep`, and takes the frames out of the level, as `sub_free` does: of several who
+    /// come at the same time, no more succeed than the zone can spare.
     pub(super) fn try_keep(&self, frames: u32, request: &Request) -> bool {
         let limit = request.effective_limit();
         let floor = self.setup.watermarks.floor(Watermark::Low, limit).unwrap_or(0);
