@@ -46,6 +46,10 @@ enum Op {
     AllocRange,
     Compact,
     AddMemory,
+    /// Takes a lease, allocates and frees with it, and ends it.
+    Lease {
+        revocable: bool,
+    },
 }
 
 const OPS: [Op; 16] = [
@@ -112,8 +116,8 @@ struct State<D: Design<StepPlatform>> {
 }
 
 impl<D: Design<StepPlatform>> State<D> {
-    /// Some calls at random; then all memory is taken, and `spare` single frames are freed.
-    fn new(random: &mut Random, spare: usize) -> Rc<Self> {
+    /// An allocator without any call so far.
+    fn empty() -> Self {
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(FRAMES))];
         let cpus = [NodeId::new(0); CPUS];
         let span = Some((Pfn::new(0), FrameCount::new(FRAMES + ADDED)));
@@ -121,7 +125,12 @@ impl<D: Design<StepPlatform>> State<D> {
         let config = Config { min_free, span, ..Config::new(&ranges, &cpus) };
         let frames = Machine::new(StepPlatform, &config, &D::Settings::default());
         let held = RefCell::default();
-        let state = State { frames, held, total: Cell::new(FRAMES) };
+        State { frames, held, total: Cell::new(FRAMES) }
+    }
+
+    /// Some calls at random; then all memory is taken, and `spare` single frames are freed.
+    fn new(random: &mut Random, spare: usize) -> Rc<Self> {
+        let state = Self::empty();
         state.take(Order::BUDDY_MAX);
         for _ in 0..random.below(150) {
             run_on(random.below(CPUS) as u32);
@@ -258,6 +267,7 @@ fn perform<D: Design<StepPlatform>>(state: &State<D>, op: Op, victims: &Victims,
             frames.add_memory(range).unwrap();
             total.set(FRAMES + ADDED);
         }
+        Op::Lease { .. } => unreachable!("only one design has leases"),
     }
 }
 
@@ -278,6 +288,8 @@ fn taken_by(op: Op) -> u64 {
         Op::AllocBulk => 5,
         // What lies in pageblocks that are being emptied is promised to no allocation.
         Op::AllocRange | Op::Compact => FRAMES,
+        // So are those that the holder of a lease has.
+        Op::Lease { .. } => FRAMES,
         _ => 0,
     }
 }
@@ -314,7 +326,7 @@ fn probe<D: Design<StepPlatform>>(
                 assert_eq!(result, Ok(()), "{pfn} of order {order}");
                 tally.served += 1;
                 // What is freed in a pageblock that is being emptied stays there.
-                let stays = matches!(op, Op::AllocRange | Op::Compact);
+                let stays = matches!(op, Op::AllocRange | Op::Compact | Op::Lease { .. });
                 free += if stays { 0 } else { order.frames().get() };
             }
             None => {
@@ -371,7 +383,11 @@ fn probe<D: Design<StepPlatform>>(
 }
 
 /// Stops one call before each of its steps, with one probe.
-fn explore<D: Design<StepPlatform>>(seed: u64, op: Op, of: Probe, kind: Kind) -> (u64, Tally) {
+fn explore<D: Design<StepPlatform>>(
+    seed: u64,
+    (op, of, kind): (Op, Probe, Kind),
+    perform: fn(&State<D>, Op, &Victims, CpuId),
+) -> (u64, Tally) {
     let (mut total, mut stops, mut step) = (Tally::default(), 0, 0);
     loop {
         let mut random = Random(seed);
@@ -422,7 +438,14 @@ fn explore<D: Design<StepPlatform>>(seed: u64, op: Op, of: Probe, kind: Kind) ->
         let census = state.frames.validate().unwrap_or_else(|violation| {
             panic!("{}: seed {seed}, {op:?}, step {step}, {of:?}: {violation}", D::NAME)
         });
-        assert_eq!(census.allocated.get(), used, "{}: seed {seed}, {op:?}, {step}", D::NAME);
+        let found = census.allocated.get();
+        assert_eq!(
+            found,
+            used,
+            "{}: seed {seed}, {op:?}, {step}, {of:?} {kind:?} {:?}",
+            D::NAME,
+            tally.get()
+        );
     }
 }
 
@@ -432,7 +455,7 @@ fn explore_all<D: Design<StepPlatform>>(kind: Kind) {
         let (mut steps, mut of_op) = (0, Tally::default());
         for of in PROBES {
             for seed in 0..SEEDS {
-                let (count, tally) = explore::<D>(seed, op, of, kind);
+                let (count, tally) = explore::<D>(seed, (op, of, kind), perform);
                 steps += count;
                 of_op += tally;
             }
@@ -449,4 +472,78 @@ fn another_cpu_is_served_wherever_a_call_stops<D: Design<StepPlatform>>() {
 
 fn an_interrupt_handler_is_served_wherever_it_interrupts<D: Design<StepPlatform>>() {
     explore_all::<D>(Kind::Interrupt);
+}
+
+/// Uses a lease, of either kind.
+fn use_lease(state: &State<Freehold<StepPlatform>>, op: Op, _victims: &Victims, cpu: CpuId) {
+    let one_and_back = |alloc: &dyn Fn() -> Result<Pfn, Error>, free: &dyn Fn(Pfn)| {
+        let taken: Vec<Pfn> = std::iter::from_fn(|| alloc().ok()).take(3).collect();
+        taken.into_iter().for_each(free);
+    };
+    let (frames, request) = (&state.frames, Request::default());
+    if op == (Op::Lease { revocable: true }) {
+        let mut lease = frames.lease_revocable(cpu).unwrap();
+        one_and_back(&|| lease.alloc(request), &|pfn| lease.free(pfn, Order::ZERO).unwrap());
+        lease.renew();
+        one_and_back(&|| lease.alloc(request), &|pfn| lease.free(pfn, Order::ZERO).unwrap());
+    } else {
+        let lease = frames.lease(cpu).unwrap();
+        one_and_back(&|| lease.alloc(request), &|pfn| lease.free(pfn, Order::ZERO).unwrap());
+        lease.give_back();
+    }
+}
+
+#[test]
+fn others_are_served_wherever_the_holder_of_a_lease_stops() {
+    for kind in [Kind::Stop, Kind::Interrupt] {
+        let mut all = Tally::default();
+        for revocable in [false, true] {
+            for of in PROBES {
+                for seed in 0..SEEDS {
+                    let op = Op::Lease { revocable };
+                    all += explore(seed, (op, of, kind), use_lease).1;
+                }
+            }
+        }
+        println!("leases, {kind:?}: {all:?}");
+        assert!(all.served > 1000 && all.waits > 0, "{all:?}");
+    }
+}
+
+/// While a range is looked for where frames have just been freed from elsewhere, their holder finds
+/// them and hands them out again, as part of larger blocks. For a moment they look like no memory.
+#[test]
+fn what_is_handed_out_again_does_not_look_like_a_hole() {
+    let order = Order::new(3);
+    let mut handed_out = 0;
+    for step in 0.. {
+        let state = State::<Freehold<StepPlatform>>::empty();
+        run_on(0);
+        while let Ok(pfn) = state.frames.alloc(Request::default()) {
+            state.held.borrow_mut().push((pfn, Order::ZERO));
+        }
+        let span = PAGEBLOCK..PAGEBLOCK + 64;
+        state.held.borrow_mut().retain(|(pfn, _)| !span.contains(&pfn.get()));
+        run_on(1);
+        span.clone().for_each(|frame| state.frames.free(Pfn::new(frame), Order::ZERO).unwrap());
+        let state = Rc::new(state);
+        let meanwhile = {
+            let state = Rc::clone(&state);
+            move || {
+                run_on(0);
+                while let Ok(pfn) = state.frames.alloc(Request::new(order).nowait()) {
+                    state.held.borrow_mut().push((pfn, order));
+                }
+            }
+        };
+        let request = RangeRequest::new(FrameCount::new(64)).at(Pfn::new(span.start));
+        let call = || state.frames.alloc_range(request, &*state);
+        let (result, was_stopped) = stop_at(step, Kind::Stop, meanwhile, call);
+        assert_ne!(result, Some(Err(Error::ForeignFrame)), "step {step}");
+        if !was_stopped {
+            assert!(handed_out > 0, "nothing was handed out while the range was looked for");
+            return;
+        }
+        handed_out += state.held.borrow().iter().filter(|block| block.1 == order).count();
+    }
 }

@@ -81,7 +81,7 @@ impl<P: Platform> Freehold<P> {
                 .map(|zone| self.drain_zone(context, zone, request.may_wait()))
                 .fold(0, u64::wrapping_add);
             if helps {
-                zones().for_each(|zone| self.take_unpushed(context, zone));
+                zones().for_each(|zone| self.take_marked_pending(context, zone));
             }
             let allowed = || zones().filter(|&zone| self.allows(zone, request, request.depth()));
             if let Some(frame) = allowed().find_map(|zone| self.alloc_in(context, zone, request)) {

@@ -56,7 +56,7 @@ impl<P: Platform> Freehold<P> {
 
     fn check_unused(&self, span: Span, zone: ZoneIndex) -> Result<(), Error> {
         for (block, part) in span.blocks() {
-            let present = |(word, mask)| !self.blocks.holes(word) & mask != 0;
+            let present = |(word, mask)| !self.blocks.holes_of_others(word) & mask != 0;
             let first = Span { end: part.first + 1, ..part };
             if first.words().any(present) {
                 return Err(Error::RangeOverlaps);

@@ -131,7 +131,7 @@ impl<P: Platform> Freehold<P> {
             return Err(Error::OutsideSpan);
         }
         let span = Span { first, end: first + request.frames.get() as u32 };
-        let hole = span.words().any(|(word, mask)| self.blocks.holes(word) & mask != 0);
+        let hole = span.words().any(|(word, mask)| self.blocks.holes_of_others(word) & mask != 0);
         if hole { Err(Error::ForeignFrame) } else { Ok(()) }
     }
 
@@ -190,7 +190,7 @@ impl<P: Platform> Freehold<P> {
                 }
                 Use::Split => {
                     for (word, mask) in part.words() {
-                        let holes = self.blocks.holes(word) & mask;
+                        let holes = self.blocks.holes_of_others(word) & mask;
                         is_memory &= holes == 0;
                         let fixed = self.blocks.fixed(word) & self.blocks.used(word) & mask;
                         if holes | fixed != 0 {

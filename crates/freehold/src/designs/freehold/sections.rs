@@ -132,25 +132,34 @@ impl<P: Platform> Freehold<P> {
         Some((sections, drains))
     }
 
-    /// Takes pageblocks from slots whose free frames the slots themselves do not know of yet: a
-    /// call has marked them as pending, and has not pushed them. Others have relied on that mark
-    /// meanwhile, and need not wait for that call.
+    /// Finds free frames of pageblocks that are marked as pending, where the slot does not: a call
+    /// has not pushed them yet, or they have left a slot that is leased now. Others have relied on
+    /// that mark meanwhile, and need not wait.
     ///
     /// Cost: a look at every pageblock.
     #[cold]
-    pub(super) fn take_unpushed(&self, context: Context<'_, P>, zone: ZoneIndex) {
+    pub(super) fn take_marked_pending(&self, context: Context<'_, P>, zone: ZoneIndex) {
+        let here = self.cpu_here(context);
         for block in self.blocks_of(zone) {
             let state = self.blocks.state(block);
-            let Holder::Cpu(cpu) = state.holder() else { continue };
-            if state.is_split()
-                && state.is_pending()
-                && self.blocks.has_remote(block)
-                && let Some(guard) = self.try_lock(context, cpu, zone)
-                && let state = self.blocks.state(block)
-                && state.is_split_of(cpu)
-                && !state.is_listed()
-            {
-                self.let_go(&guard, block);
+            if !state.is_split() || !state.is_pending() || !self.blocks.has_remote(block) {
+                continue;
+            }
+            match state.holder() {
+                Holder::Cpu(cpu) => {
+                    if let Some(guard) = self.try_lock(context, cpu, zone)
+                        && let state = self.blocks.state(block)
+                        && state.is_split_of(cpu)
+                        && !state.is_listed()
+                    {
+                        self.let_go(&guard, block);
+                    }
+                }
+                Holder::Nobody => {
+                    // Giving it up harvests it.
+                    self.while_held(here, block, || Some(()));
+                }
+                Holder::Walker => {}
             }
         }
     }

@@ -177,6 +177,12 @@ impl<P: Platform> Freehold<P> {
                     census.isolated += frames(with_remote);
                     census.allocated += frames(present - with_remote);
                 }
+                // Frames that others have freed, and that a slot will find on its stack.
+                _ if state.is_pending() => {
+                    census.free += frames(free);
+                    census.per_cpu += frames(with_remote - free);
+                    census.allocated += frames(present - with_remote);
+                }
                 _ => {
                     census.free += frames(free);
                     census.allocated += frames(present - free);
