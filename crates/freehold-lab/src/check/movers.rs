@@ -9,7 +9,7 @@ use freehold::{
     CpuId, Error, FrameCount, Migrate, MigrateError, Order, Pfn, RangeRequest, ZoneKind,
 };
 
-use super::actor::{Actor, World};
+use super::actor::{Actor, World, is_nowait};
 use super::ledger::Block;
 
 /// Moves blocks of the pool.
@@ -64,6 +64,7 @@ impl Actor<'_> {
             Err(Error::OutOfMemory | Error::BelowWatermark) => {
                 self.world.tally.borrow_mut().refusals += 1;
             }
+            Err(Error::WouldWait) if is_nowait(&request) => {}
             Err(error) => panic!("allocating {request:?} with compaction: {error}"),
         }
     }
