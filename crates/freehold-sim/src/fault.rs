@@ -35,8 +35,8 @@ pub struct Halt {
     /// Before which access within that call, the first being 0. If there are fewer, those of its
     /// next calls count on.
     pub step: u64,
-    /// How many accesses another CPU may make in one call after that, while no call comes to an
-    /// end, until it counts as waiting for ever.
+    /// How many accesses a CPU may make in one call, while no call of any CPU comes to an end,
+    /// until it counts as waiting for ever.
     pub patience_accesses: u64,
 }
 

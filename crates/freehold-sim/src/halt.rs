@@ -3,7 +3,8 @@
 //! The CPU keeps what it has: locks, and interrupts off. Whoever waits in the queue of such a lock
 //! gets no more turns. Whoever waits in a loop does, so there is a bound: a CPU that, in one call,
 //! has made so many accesses while no call of any CPU has come to an end counts as waiting for
-//! ever, and gets no more turns either. The rest go on, in this run and in those to come.
+//! ever, and gets no more turns either. The rest go on, in this run and in those to come. The
+//! bound also holds before the CPU has stopped, or if it does not: then nothing may wait for ever.
 
 use crate::current;
 use crate::fault::Halt;
@@ -11,7 +12,7 @@ use crate::machine::Machine;
 use crate::platform::Sim;
 use crate::state::{State, Status};
 
-/// What the machine knows of the CPU that stops.
+/// What the machine knows of the CPU that is to stop.
 #[derive(Debug, Default)]
 pub(crate) struct Halting {
     halt: Option<Halt>,
@@ -34,13 +35,9 @@ impl Halting {
     pub(crate) fn is_set(&self) -> bool {
         self.halt.is_some()
     }
-
-    pub(crate) fn is_halted(&self) -> bool {
-        self.is_halted
-    }
 }
 
-/// A CPU that has stopped, and those that wait for ever.
+/// A CPU that has stopped for ever, and what it keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Halted {
     /// The CPU.
@@ -49,8 +46,6 @@ pub struct Halted {
     pub locks: Vec<String>,
     /// Whether it has interrupts off.
     pub irqs_off: bool,
-    /// The others that get no more turns, in the order of their numbers.
-    pub waiting: Vec<Waiting>,
 }
 
 /// A CPU that waits for ever.
@@ -94,22 +89,11 @@ impl State {
     }
 
     /// Whether the running CPU gets no turn any more: it stops for ever before this access, or has
-    /// waited for too long for one that did.
+    /// waited for too long.
     pub(crate) fn halts(&mut self) -> bool {
         let (cpu, halting) = (self.running, &mut self.halting);
         let Some(halt) = &mut halting.halt else { return false };
         if !self.cpus[cpu].is_in_call || std::thread::panicking() {
-            return false;
-        }
-        if !halting.is_halted {
-            let is_due = cpu == halt.cpu && halting.calls > halt.call;
-            if is_due && halt.step > 0 {
-                halt.step -= 1;
-            } else if is_due {
-                halting.is_halted = true;
-                self.goes_idle(cpu, Status::Halted);
-                return true;
-            }
             return false;
         }
         let since = &mut halting.since[cpu];
@@ -117,21 +101,29 @@ impl State {
             *since = (halting.ended, 0);
         }
         since.1 += 1;
-        let hangs = self.faults.faults.hangs == Some(cpu);
-        let waits = hangs || since.1 > halt.patience_accesses;
-        if waits {
-            self.goes_idle(cpu, Status::WaitsForEver);
-        }
-        waits
+        let hangs = halting.is_halted && self.faults.faults.hangs == Some(cpu);
+        let is_due = !halting.is_halted && cpu == halt.cpu && halting.calls > halt.call;
+        let status = if hangs || since.1 > halt.patience_accesses {
+            Status::WaitsForEver
+        } else if is_due && halt.step == 0 {
+            halting.is_halted = true;
+            Status::Halted
+        } else {
+            halt.step -= u64::from(is_due);
+            return false;
+        };
+        self.goes_idle(cpu, status);
+        true
     }
 
-    /// Whether a CPU gets no turn any more in this run or another.
+    /// Whether a CPU gets no turn any more, in this run or another.
     pub(crate) fn is_out(&self, cpu: usize) -> bool {
-        let waits = matches!(
-            self.cpus[cpu].status,
-            Status::Halted | Status::WaitsForEver | Status::WaitsForLock(_)
-        );
-        self.halting.is_halted && waits
+        match self.cpus[cpu].status {
+            Status::Halted | Status::WaitsForEver => true,
+            // Without a failure that stops a CPU, that is a deadlock.
+            Status::WaitsForLock(_) => self.halting.is_set(),
+            _ => false,
+        }
     }
 }
 
@@ -140,24 +132,27 @@ impl Machine {
     pub fn halted(&self) -> Option<Halted> {
         let state = self.state();
         let cpu = state.cpus.iter().position(|cpu| cpu.status == Status::Halted)?;
-        let holder = |number: usize| state.holder_and_waiters(number).0;
-        let held = (0..state.locks.len()).filter(|&number| holder(number) == Some(cpu));
-        let waiting = state.cpus.iter().enumerate().filter_map(|(cpu, of)| {
-            let lock = match of.status {
-                Status::WaitsForEver => None,
-                Status::WaitsForLock(number) => {
-                    holder(number).map(|holder| (state.name_of(number), holder))
-                }
-                _ => return None,
-            };
-            Some(Waiting { cpu, lock })
-        });
+        let holder = |number: &usize| state.holder_and_waiters(*number).0;
+        let held = (0..state.locks.len()).filter(|number| holder(number) == Some(cpu));
         Some(Halted {
             cpu,
             locks: held.map(|number| state.name_of(number)).collect(),
             irqs_off: state.cpus[cpu].irq_off_since.is_some(),
-            waiting: waiting.collect(),
         })
+    }
+
+    /// The CPUs that wait for ever, in the order of their numbers, if a [`Halt`] was set.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        let state = self.state();
+        let of_cpu = |cpu: usize| match state.cpus[cpu].status {
+            Status::WaitsForEver => Some(Waiting { cpu, lock: None }),
+            Status::WaitsForLock(number) => {
+                let holder = state.holder_and_waiters(number).0;
+                Some(Waiting { cpu, lock: holder.map(|holder| (state.name_of(number), holder)) })
+            }
+            _ => None,
+        };
+        (0..state.cpus.len()).filter_map(of_cpu).collect()
     }
 
     /// Unwinds the work of all CPUs that wait for ever, outside the machine, so that all that is

@@ -232,7 +232,7 @@ impl Machine {
     }
 
     /// Runs all work to its end; where a failure [stops a CPU for ever](crate::Halt), up to there
-    /// and up to where others wait for ever, which [`Machine::halted`] then tells.
+    /// and up to where others wait for ever, see [`Machine::halted`] and [`Machine::waiting`].
     ///
     /// # Errors
     ///

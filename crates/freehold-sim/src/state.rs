@@ -178,7 +178,8 @@ impl State {
                 cpu.leaves_at = departure.at_ns.saturating_mul(1000);
             }
         }
-        if !self.halting.is_halted() {
+        // What waits for ever once goes on so.
+        if (0..self.cpus.len()).all(|cpu| !self.is_out(cpu)) {
             self.halting = Halting::new(faults.halt, self.cpus.len());
         }
         self.stops = faults.stopped.is_some() || self.halting.is_set();

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use fastrand::Rng;
 use freehold::{Error, Order, Request, Watermark, ZoneKind};
 use freehold_sim::{Faults, Halt, Machine};
@@ -25,8 +25,8 @@ mod judge;
 mod watch;
 
 /// So many accesses in one call, while no call comes to an end, are taken for ever: more than the
-/// longest call makes.
-const PATIENCE_ACCESSES: u64 = 300_000;
+/// longest call makes, one for a range, which makes over a million.
+const PATIENCE_ACCESSES: u64 = 4_000_000;
 
 /// What came of runs in which a CPU stops for ever.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -131,21 +131,23 @@ pub(super) fn play(design: DesignName, scenario: &Scenario) -> Result<StopTally>
     scenario.play_round(&mut machine, 0, move |handle, seed| {
         Actor::new(handle, Rc::clone(&shared), seed).work(operations);
     })?;
-    let mut tally = StopTally { runs: 1, ..watched.tally() };
-    if machine.halted().is_none() {
-        return Ok(tally);
+    if machine.halted().is_some() {
+        go_on(scenario, &mut machine, &world, &watched)?;
     }
-    go_on(scenario, &mut machine, &world, &watched)?;
-    let halted = machine.halted().expect("it stays so");
+    let (halted, waiting) = (machine.halted(), machine.waiting());
     machine.unwind_waiting();
-    let judge = Judge { is_freehold, watched: &watched, halted, in_section: !watched.is_quiet() };
+    // What is left of sections is the stopped CPU's.
+    let in_section = !watched.is_quiet();
+    let judge = Judge { is_freehold, watched: &watched, halted, waiting, in_section };
     judge.judge()?;
-    tally = StopTally { runs: 1, ..watched.tally() };
-    tally.stopped = 1;
-    tally.with_lock = u64::from(!judge.halted.locks.is_empty());
-    tally.in_section = u64::from(judge.in_section);
-    tally.irqs_off = u64::from(judge.halted.irqs_off);
-    tally.waited = judge.halted.waiting.len() as u64;
+    let mut tally = StopTally { runs: 1, ..watched.tally() };
+    if let Some(halted) = &judge.halted {
+        tally.stopped = 1;
+        tally.with_lock = u64::from(!halted.locks.is_empty());
+        tally.in_section = u64::from(in_section);
+        tally.irqs_off = u64::from(halted.irqs_off);
+        tally.waited = judge.waiting.len() as u64;
+    }
     Ok(tally)
 }
 
@@ -162,11 +164,11 @@ fn go_on(
     let mut rng = Rng::with_seed(scenario.seed ^ 0x60_0e5_0e);
     let cpus = scenario.spec.cpus();
     for takes in [true, false] {
-        let Some(halted) = machine.halted() else { bail!("a CPU that has stopped goes on") };
-        let is_out = |cpu: &usize| {
-            halted.cpu == *cpu || halted.waiting.iter().any(|waiting| waiting.cpu == *cpu)
-        };
-        let left: Vec<_> = (0..cpus).filter(|cpu| !is_out(cpu)).collect();
+        let halted = machine.halted().map(|halted| halted.cpu);
+        let waiting = machine.waiting();
+        let is_out =
+            |cpu: usize| halted == Some(cpu) || waiting.iter().any(|waiting| waiting.cpu == cpu);
+        let left: Vec<_> = (0..cpus).filter(|&cpu| !is_out(cpu)).collect();
         let Some(&cpu) = rng.choice(&left) else { return Ok(()) };
         let (world, nowait) = (Rc::clone(world), rng.bool());
         machine.spawn(cpu, move |_| {

@@ -109,7 +109,7 @@ impl Watched {
     }
 
     /// Notes that a call has begun that asks for so many frames.
-    fn begin(&self, cpu: usize, name: &'static str, about: About, asked: u64) {
+    pub(super) fn begin(&self, cpu: usize, name: &'static str, about: About, asked: u64) {
         let moves = about == About::Move;
         let mut calls = self.calls.borrow_mut();
         let taken = self.taken.get();
@@ -349,5 +349,44 @@ impl CheckedFrames for Watched {
 
     fn balance(&self, cache: &Cache) {
         self.frames.balance(cache);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::frames::set_up;
+    use super::super::super::scenario::Scenario;
+    use super::*;
+    use crate::designs::DesignName;
+
+    /// An allocation of one frame fails, which others had all but so many of in the meantime, and
+    /// which other call goes on.
+    fn fails(left: u64, meanwhile: About) {
+        let scenario = Scenario::draw(1, &[], true);
+        let mut machine = scenario.machine().unwrap();
+        let frames = set_up(DesignName::Freehold, &scenario, &mut machine).unwrap();
+        let watched = Watched::new(frames, 3, &scenario.ranges, true);
+        let request = Request::default().watermark(Watermark::Ignore);
+        watched.begin(0, "alloc", About::Alloc(request), 1);
+        let managed: u64 = scenario.ranges.iter().map(|range| range.frames.get()).sum();
+        watched.begin(1, "other", meanwhile, managed - left);
+        let call = watched.call_of(0).unwrap();
+        watched.expect_shortage(&call, Error::OutOfMemory);
+    }
+
+    #[test]
+    fn an_allocation_may_fail_if_all_frames_were_taken() {
+        fails(0, About::Other);
+    }
+
+    #[test]
+    #[should_panic(expected = "were taken all the time")]
+    fn an_allocation_must_not_fail_while_a_frame_is_free() {
+        fails(1, About::Other);
+    }
+
+    #[test]
+    fn what_a_mover_has_is_promised_to_nobody() {
+        fails(1, About::Move);
     }
 }
