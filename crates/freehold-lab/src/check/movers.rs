@@ -74,7 +74,9 @@ impl Actor<'_> {
     pub(super) fn range(&mut self) {
         let mover = self.mover();
         let frames = FrameCount::new(self.rng.u64(1..=700));
-        let align = FrameCount::new(1 << self.rng.u8(0..=10));
+        // Where a CPU has stopped, each place may be in its way, and takes long to give up.
+        let least = if self.world.stops { 6 } else { 0 };
+        let align = FrameCount::new(1 << self.rng.u8(least..=10));
         let request = RangeRequest::new(frames).align(align);
         let world = Rc::clone(&self.world);
         let flow = &world.flow;

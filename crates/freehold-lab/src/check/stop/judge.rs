@@ -103,7 +103,7 @@ impl Judge<'_> {
     fn state(&self) -> String {
         let call_of = |cpu: usize| {
             let call = self.watched.call_of(cpu);
-            call.map_or("no call".to_owned(), |call| format!("{} {:?}", call.name, call.about))
+            call.map_or("no call".to_owned(), |call| call.to_string())
         };
         let stopped = self.halted.as_ref().map_or("no CPU has stopped".to_owned(), |halted| {
             let (locks, cpu) = (halted.locks.join(", "), halted.cpu);

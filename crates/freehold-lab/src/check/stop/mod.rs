@@ -24,9 +24,9 @@ use watch::Watched;
 mod judge;
 mod watch;
 
-/// So many accesses in one call, while no call comes to an end, are taken for ever: more than the
-/// longest call makes, one for a range, which makes over a million.
-const PATIENCE_ACCESSES: u64 = 4_000_000;
+/// So many accesses in one call, while no call comes to an end, are taken for ever. More than the
+/// longest call makes: one for a range, where a stopped call is in the way at many places.
+const PATIENCE_ACCESSES: u64 = 2_000_000;
 
 /// What came of runs in which a CPU stops for ever.
 #[derive(Clone, Copy, Debug, Default, Serialize)]

@@ -2,6 +2,7 @@
 //! one of them for ever, and what the others come to is held to that.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::rc::Rc;
 
 use freehold::{
@@ -22,7 +23,7 @@ use crate::frames::Frames;
 pub(super) enum About {
     /// An allocation, of one block or in bulk.
     Alloc(Request),
-    /// A free of these blocks.
+    /// A free of these blocks, of this order.
     Free(Vec<Pfn>, Order),
     /// One that moves content, and has pageblocks that no allocation is served from meanwhile.
     Move,
@@ -41,6 +42,20 @@ pub(super) struct Call {
     most_taken: u64,
     /// Whether free frames may have been where no allocation is promised them.
     is_disturbed: bool,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        match &self.about {
+            About::Alloc(request) => write!(f, " ({request:?})"),
+            About::Free(blocks, order) => {
+                let first = blocks.first().copied().unwrap_or_default();
+                write!(f, " ({} blocks of {order}, the first at {first})", blocks.len())
+            }
+            About::Move | About::Other => Ok(()),
+        }
+    }
 }
 
 /// An allocator and the calls that are under way.
