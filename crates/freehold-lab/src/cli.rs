@@ -266,7 +266,13 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "FAILURE", value_delimiter = ',')]
     pub(crate) failures: Vec<Failure>,
 
-    /// Plant a bug, to see that it is found: a compare-exchange in two steps.
+    /// Stop one CPU for ever in the middle of a call: the others must go on, unless they wait for
+    /// what it holds.
+    #[arg(long)]
+    pub(crate) stop_cpu: bool,
+
+    /// Plant a bug, to see that it is found: a compare-exchange in two steps; with --stop-cpu, a
+    /// call of another CPU that never ends.
     #[arg(long)]
     pub(crate) canary: bool,
 
@@ -284,6 +290,7 @@ Examples:
   freehold check --seed 42            what a failure said to replay
   freehold check --subject lru        a cache under reclaim, moves between groups, compaction
   freehold check --failures preempt   lock holders are preempted for long, nothing else
+  freehold check --stop-cpu           one CPU stops for ever, the others go on
   freehold check --canary             with a bug planted: fails";
 
 /// What random schedules are played on.

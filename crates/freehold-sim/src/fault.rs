@@ -24,6 +24,22 @@ pub struct Departure {
     pub at_ns: u64,
 }
 
+/// A CPU that stops for ever in the middle of a [call](crate::Sim::in_call): before an access of
+/// shared memory, or before a step of a lock. It keeps the locks that it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Halt {
+    /// The number of the CPU.
+    pub cpu: usize,
+    /// In which of its calls, the first being 0.
+    pub call: u64,
+    /// Before which access within that call, the first being 0. If there are fewer, those of its
+    /// next calls count on.
+    pub step: u64,
+    /// How many accesses a CPU may make in one call, while no call of any CPU comes to an end,
+    /// until it counts as waiting for ever.
+    pub patience_accesses: u64,
+}
+
 /// Words whose compare-exchange is none: it reads and writes in two steps, so that two CPUs can
 /// both win.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +68,12 @@ pub struct Faults {
     pub cpu_hint_wrong_per_million: u32,
     /// CPUs that go away. A workload asks [`crate::CpuHandle::is_leaving`] where it can stop.
     pub departures: Vec<Departure>,
+    /// A CPU that stops for ever, which no [`swarm`](Faults::swarm) draws. It stays so in all runs
+    /// to come, whatever failures are set by then.
+    pub halt: Option<Halt>,
+    /// A bug to plant: once a CPU has stopped for ever, calls of this one never come to an end,
+    /// though it waits for nothing.
+    pub hangs: Option<usize>,
     /// A bug to plant, which no machine has and no [`swarm`](Faults::swarm) draws: who looks for
     /// bugs must find it.
     pub torn: Option<Torn>,
@@ -90,7 +112,7 @@ impl Faults {
             try_lock_refused_per_million,
             cpu_hint_wrong_per_million,
             departures,
-            torn: None,
+            ..Faults::default()
         }
     }
 }

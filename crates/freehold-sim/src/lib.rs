@@ -9,8 +9,8 @@
 //! `docs/simulated-machine.md`.
 //!
 //! From the inside out: `spec` (figures), `cache`, `memory`, `sharers`, `directory` and `frames`
-//! (what an access costs), `schedule`, `fault` and `account` (who runs, what goes wrong, what is
-//! kept), `lock` and `barrier` (waiting), `state` (all of these), `coroutine` and `current` (how
+//! (what an access costs), `schedule`, `fault`, `halt` and `account` (who runs, what goes wrong, what
+//! is kept), `lock` and `barrier` (waiting), `state` (all of these), `coroutine` and `current` (how
 //! the allocator's code is suspended and finds its machine), `platform`, `costless`, `cpu`,
 //! `machine` and `embed` (what allocators, workloads and labs use).
 
@@ -27,6 +27,7 @@ mod directory;
 mod embed;
 mod fault;
 mod frames;
+mod halt;
 mod hierarchy;
 mod lock;
 mod machine;
@@ -44,7 +45,8 @@ pub use account::Path;
 pub use costless::{Costless, CostlessLock};
 pub use cpu::{Barrier, CpuHandle, WorkLock};
 pub use embed::{SimFrames, SimLru};
-pub use fault::{Departure, Faults, Stop, Torn};
+pub use fault::{Departure, Faults, Halt, Stop, Torn};
+pub use halt::{Halted, Waiting};
 pub use machine::{Machine, RunError};
 pub use platform::{Sim, SimCell, SimLocalCell, SimLock, SimWord};
 pub use region::{Home, Kind, Region};

@@ -76,6 +76,8 @@ pub struct Machine {
     /// Absent only while the machine runs.
     state: Option<Box<State>>,
     tasks: Vec<(usize, Task)>,
+    /// The work of CPUs that stopped for ever, and of those that wait for them.
+    out: Vec<(usize, Task)>,
     regions: Vec<Region>,
 }
 
@@ -88,7 +90,7 @@ impl Machine {
     pub fn new(spec: &Spec, seed: u64) -> Result<Self, BadSpec> {
         spec.check()?;
         let state = Some(Box::new(State::new(spec, seed)));
-        Ok(Machine { state, tasks: Vec::new(), regions: Vec::new() })
+        Ok(Machine { state, tasks: Vec::new(), out: Vec::new(), regions: Vec::new() })
     }
 
     /// What the machine was built from.
@@ -217,18 +219,20 @@ impl Machine {
     ///
     /// # Panics
     ///
-    /// If there is no such CPU, or it has work already.
+    /// If there is no such CPU, it has work already, or it has stopped or waits for ever.
     pub fn spawn(&mut self, cpu: usize, work: impl FnOnce(&CpuHandle) + 'static) {
         let state = self.state_mut();
         assert!(cpu < state.cpus.len(), "the machine has no CPU {cpu}");
         assert!(state.cpus[cpu].status != Status::Ready, "CPU {cpu} has work already");
+        assert!(!state.is_out(cpu), "CPU {cpu} gets no turn any more");
         state.cpus[cpu].status = Status::Ready;
         let id = CpuId::new(cpu as u32);
         let handle = CpuHandle::new(id, state.spec.node_of(id));
         self.tasks.push((cpu, Task::new(move || work(&handle))));
     }
 
-    /// Runs all work to its end.
+    /// Runs all work to its end; where a failure [stops a CPU for ever](crate::Halt), up to there
+    /// and up to where others wait for ever, see [`Machine::halted`] and [`Machine::waiting`].
     ///
     /// # Errors
     ///
@@ -253,6 +257,13 @@ impl Machine {
         }
         let panicked = catch_unwind(AssertUnwindSafe(|| take_turns(&mut tasks))).err();
         self.state = current::leave();
+        if panicked.is_none() {
+            for (cpu, task) in tasks.iter_mut().enumerate() {
+                if self.state().is_out(cpu) {
+                    self.out.extend(task.take().map(|task| (cpu, task)));
+                }
+            }
+        }
         // Work that is not done unwinds here, outside the machine, where nothing costs or waits.
         drop(tasks);
         match panicked {
@@ -276,7 +287,12 @@ impl Machine {
         }
     }
 
-    fn state(&self) -> &State {
+    /// Drops the work of such CPUs that get no more turns.
+    pub(crate) fn drop_work_out(&mut self, is_meant: impl Fn(usize) -> bool) {
+        self.out.retain(|(cpu, _)| !is_meant(*cpu));
+    }
+
+    pub(crate) fn state(&self) -> &State {
         self.state.as_deref().expect("the machine is not running")
     }
 
@@ -319,7 +335,7 @@ impl State {
                 self.cpus[cpu].now = start;
                 self.cpus[cpu].started_at = start;
                 self.goes_to_work(cpu);
-            } else {
+            } else if !self.is_out(cpu) {
                 self.cpus[cpu].status = Status::Absent;
             }
         }
@@ -335,7 +351,8 @@ impl State {
     fn waits(&self) -> Option<String> {
         let mut waits = Vec::new();
         for number in 0..self.locks.len() {
-            let (holder, waiters) = self.holder_and_waiters(number);
+            let (holder, mut waiters) = self.holder_and_waiters(number);
+            waiters.retain(|&cpu| !self.is_out(cpu));
             if waiters.is_empty() {
                 continue;
             }

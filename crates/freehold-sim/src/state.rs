@@ -6,6 +6,7 @@ use crate::account::{Books, Path, Spent};
 use crate::barrier::Gate;
 use crate::directory::{Line, NO_HOME};
 use crate::fault::{FaultState, Faults};
+use crate::halt::Halting;
 use crate::hierarchy::{Hierarchy, Op, Outcome};
 use crate::lock::Lock;
 use crate::prefetch::prefetch;
@@ -26,6 +27,10 @@ pub(crate) enum Status {
     WaitsForLock(usize),
     /// Its turn comes when all have come to this barrier.
     WaitsAtBarrier(usize),
+    /// It waits in a loop for a CPU that has stopped, and gets no more turns.
+    WaitsForEver,
+    /// A failure has stopped it for ever.
+    Halted,
     /// Its work is done.
     Finished,
 }
@@ -43,6 +48,8 @@ pub(crate) struct Cpu {
     pub(crate) irq_off_since: Option<Picos>,
     /// When it is to go away.
     pub(crate) leaves_at: Picos,
+    /// Whether it is in a call that a failure may stop.
+    pub(crate) is_in_call: bool,
 }
 
 /// Where a region lies in host memory, and which lines are its.
@@ -70,6 +77,7 @@ pub(crate) struct State {
     pub(crate) books: Books,
     pub(crate) kinds: Vec<String>,
     pub(crate) faults: FaultState,
+    pub(crate) halting: Halting,
     /// Whether faults can stop a CPU before an access.
     stops: bool,
     pub(crate) deadline: Picos,
@@ -94,6 +102,7 @@ impl State {
             locks_held: 0,
             irq_off_since: None,
             leaves_at: NEVER,
+            is_in_call: false,
         });
         let kinds = vec!["other".to_owned()];
         State {
@@ -108,6 +117,7 @@ impl State {
             books: Books::new(kinds.len()),
             kinds,
             faults: FaultState::new(Faults::default(), seed),
+            halting: Halting::default(),
             stops: false,
             deadline: NEVER,
             patience: u64::MAX,
@@ -168,7 +178,11 @@ impl State {
                 cpu.leaves_at = departure.at_ns.saturating_mul(1000);
             }
         }
-        self.stops = faults.stopped.is_some();
+        // What waits for ever once goes on so.
+        if (0..self.cpus.len()).all(|cpu| !self.is_out(cpu)) {
+            self.halting = Halting::new(faults.halt, self.cpus.len());
+        }
+        self.stops = faults.stopped.is_some() || self.halting.is_set();
         self.faults = FaultState::new(faults, self.seed);
     }
 
@@ -178,10 +192,13 @@ impl State {
     }
 
     /// Whether the running CPU may access shared memory now. If not, it has been put in the queue,
-    /// and has to hand over to the next.
+    /// unless it stops for ever, and has to hand over to the next.
     #[inline]
     pub(crate) fn keeps_turn(&mut self) -> bool {
         if self.stops {
+            if self.halts() {
+                return false;
+            }
             let stop = self.faults.stop();
             self.spend(self.running, Spent::Stopped, stop);
         }

@@ -15,6 +15,11 @@ use super::ledger::{Block, Ledger};
 use super::round::goes_away;
 use super::tally::Tally;
 
+/// Whether a request must not wait for other calls.
+pub(super) fn is_nowait(request: &Request) -> bool {
+    request.nowait() == *request
+}
+
 /// What all CPUs of a scenario share.
 pub(super) struct World {
     pub(super) frames: Rc<dyn CheckedFrames>,
@@ -26,6 +31,8 @@ pub(super) struct World {
     pub(super) nodes: u16,
     pub(super) slots: u32,
     pub(super) hogs: bool,
+    /// Whether a CPU stops for ever, so that others may have to wait for it.
+    pub(super) stops: bool,
 }
 
 impl World {
@@ -44,6 +51,20 @@ impl World {
             self.free_block(block);
         }
         left.is_some()
+    }
+
+    /// Reads the counters: they show no more than calls under way can explain.
+    pub(super) fn probe(&self) {
+        let World { frames, flow, tally, .. } = self;
+        let mark = flow.mark();
+        let events = frames.events();
+        let Some((least, most)) = flow.bounds_since(&mark) else { return };
+        let used = events.allocated.get().cast_signed() - events.freed.get().cast_signed();
+        assert!(
+            (least..=most).contains(&used),
+            "counters show {used} frames in use, of {least} to {most} that may be: {events:?}"
+        );
+        tally.borrow_mut().probes += 1;
     }
 }
 
@@ -85,7 +106,8 @@ impl<'a> Actor<'a> {
             98..101 => self.compact(),
             101..103 => self.range(),
             103 => self.offline(),
-            104..107 => self.probe(),
+            104..107 => self.world.probe(),
+            _ if self.world.stops => self.alloc(),
             _ => self.validate(),
         }
     }
@@ -109,6 +131,7 @@ impl<'a> Actor<'a> {
             0 => request.node(NodeId::new(self.rng.u16(..self.world.nodes))),
             _ => request,
         };
+        let request = if self.world.stops && self.rng.bool() { request.nowait() } else { request };
         let limit = match migratetype {
             MigrateType::Movable => ZoneKind::Movable,
             _ => ZoneKind::Normal,
@@ -126,6 +149,7 @@ impl<'a> Actor<'a> {
             Err(Error::OutOfMemory | Error::BelowWatermark) => {
                 self.world.tally.borrow_mut().refusals += 1;
             }
+            Err(Error::WouldWait) if is_nowait(&request) => {}
             Err(error) => panic!("allocating {request:?}: {error}"),
         }
     }
@@ -290,20 +314,6 @@ impl<'a> Actor<'a> {
             assert_eq!(self.world.frames.add_memory(range), Ok(()), "adding {range:?}");
             assert_eq!(self.world.frames.add_memory(range), Err(Error::RangeOverlaps));
         }
-    }
-
-    /// Reads the counters while others work: they show no more than calls under way can explain.
-    fn probe(&self) {
-        let World { frames, flow, tally, .. } = &*self.world;
-        let mark = flow.mark();
-        let events = frames.events();
-        let Some((least, most)) = flow.bounds_since(&mark) else { return };
-        let used = events.allocated.get().cast_signed() - events.freed.get().cast_signed();
-        assert!(
-            (least..=most).contains(&used),
-            "counters show {used} frames in use, of {least} to {most} that may be: {events:?}"
-        );
-        tally.borrow_mut().probes += 1;
     }
 
     fn validate(&self) {

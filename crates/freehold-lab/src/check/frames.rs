@@ -1,11 +1,14 @@
 //! The allocator under check, whatever its design, so that what plays a scenario is compiled once
 //! and only the allocators once for each design.
 
+use std::any::Any;
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
+use freehold::designs::Freehold;
 use freehold::{
-    Compaction, CpuId, Design, Error, MemoryRange, Migrate, NumaEvents, Order, Pfn, Request,
+    Compaction, CpuId, Design, Error, MemoryRange, Migrate, NumaEvents, Order, PageAllocator, Pfn,
+    Request,
 };
 use freehold_sim::{Machine, Sim, SimFrames};
 
@@ -31,6 +34,10 @@ pub(super) trait CheckedFrames: Frames {
     fn offline_cpu(&self, cpu: CpuId) -> Result<(), Error>;
     fn tick(&self, cpu: CpuId) -> Result<(), Error>;
     fn numa_events(&self, zone: usize) -> Option<NumaEvents>;
+
+    /// Whether no call is in a section, for which others may have to wait. Of designs without
+    /// sections, always.
+    fn is_quiet(&self) -> bool;
 
     /// [`freehold::lru::Lru::alloc_reclaiming`] on these frames.
     fn alloc_reclaiming(&self, cache: &Cache, request: Request) -> Result<Pfn, Error>;
@@ -96,6 +103,11 @@ impl<D: Design<Sim>> CheckedFrames for SimFrames<D> {
 
     fn numa_events(&self, zone: usize) -> Option<NumaEvents> {
         (**self).numa_events(zone)
+    }
+
+    fn is_quiet(&self) -> bool {
+        let allocator: &dyn Any = &**self;
+        allocator.downcast_ref::<PageAllocator<Sim, Freehold<Sim>>>().is_none_or(|it| it.is_quiet())
     }
 
     fn alloc_reclaiming(&self, cache: &Cache, request: Request) -> Result<Pfn, Error> {

@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use freehold_sim::Torn;
 use serde::Serialize;
 
+use crate::UsageError;
 use crate::catalog::name_of;
 use crate::cli::{CheckArgs, Subject};
 use crate::designs::DesignName;
@@ -24,6 +25,7 @@ mod movers;
 mod play;
 mod round;
 mod scenario;
+mod stop;
 mod tally;
 
 use scenario::Scenario;
@@ -43,9 +45,14 @@ struct Document<T> {
 
 /// Plays all seeds, and fails with the first one that fails and the command that replays it.
 pub(crate) fn check(args: &CheckArgs) -> Result<()> {
-    match args.subject {
-        Subject::Allocator => check_subject(args, play::play),
-        Subject::Lru => check_subject(args, lru::play),
+    match (args.subject, args.stop_cpu) {
+        (Subject::Allocator, false) => check_subject(args, play::play),
+        (Subject::Allocator, true) => check_subject(args, stop::play),
+        (Subject::Lru, false) => check_subject(args, lru::play),
+        (Subject::Lru, true) => {
+            let problem = "--stop-cpu is for the subject allocator: others are not checked yet";
+            Err(UsageError(problem.to_owned()).into())
+        }
     }
 }
 
@@ -112,6 +119,9 @@ fn replay(args: &CheckArgs, seed: u64) -> String {
         let names: Vec<_> = args.failures.iter().map(name_of).collect();
         command += &format!(" --failures {}", names.join(","));
     }
+    if args.stop_cpu {
+        command += " --stop-cpu";
+    }
     if args.canary {
         command += " --canary";
     }
@@ -120,7 +130,11 @@ fn replay(args: &CheckArgs, seed: u64) -> String {
 
 /// The scenario of a seed, as `args` change it.
 fn scenario(args: &CheckArgs, seed: u64) -> Scenario {
-    let mut scenario = Scenario::draw(seed, &args.failures);
+    let mut scenario = Scenario::draw(seed, &args.failures, args.stop_cpu);
+    if args.stop_cpu {
+        stop::add_stop(&mut scenario, args.canary);
+        return scenario;
+    }
     scenario.faults.torn = args.canary.then_some(match args.subject {
         // Allocators claim blocks by words of 32 bits.
         Subject::Allocator => Torn { bytes: 4, data: None },

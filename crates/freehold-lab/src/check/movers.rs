@@ -9,7 +9,7 @@ use freehold::{
     CpuId, Error, FrameCount, Migrate, MigrateError, Order, Pfn, RangeRequest, ZoneKind,
 };
 
-use super::actor::{Actor, World};
+use super::actor::{Actor, World, is_nowait};
 use super::ledger::Block;
 
 /// Moves blocks of the pool.
@@ -64,6 +64,7 @@ impl Actor<'_> {
             Err(Error::OutOfMemory | Error::BelowWatermark) => {
                 self.world.tally.borrow_mut().refusals += 1;
             }
+            Err(Error::WouldWait) if is_nowait(&request) => {}
             Err(error) => panic!("allocating {request:?} with compaction: {error}"),
         }
     }
@@ -73,7 +74,9 @@ impl Actor<'_> {
     pub(super) fn range(&mut self) {
         let mover = self.mover();
         let frames = FrameCount::new(self.rng.u64(1..=700));
-        let align = FrameCount::new(1 << self.rng.u8(0..=10));
+        // Where a CPU has stopped, each place may be in its way, and takes long to give up.
+        let least = if self.world.stops { 6 } else { 0 };
+        let align = FrameCount::new(1 << self.rng.u8(least..=10));
         let request = RangeRequest::new(frames).align(align);
         let world = Rc::clone(&self.world);
         let flow = &world.flow;

@@ -32,6 +32,7 @@ pub(super) fn play(design: DesignName, scenario: &Scenario) -> Result<Tally> {
         nodes: scenario.spec.nodes() as u16,
         slots: scenario.cpu_nodes.len() as u32,
         hogs: scenario.hogs,
+        stops: false,
     });
     let mut drama = Drama { scenario, machine, world };
     for round in 0..scenario.rounds {

@@ -33,10 +33,13 @@ const WITHIN_NS: u32 = 200_000;
 
 impl Scenario {
     /// The scenario of a seed: always the same. If `failures` names any, these are set, and no
-    /// others.
-    pub(super) fn draw(seed: u64, failures: &[Failure]) -> Self {
+    /// others. If `needs_others`, there is more than one CPU.
+    pub(super) fn draw(seed: u64, failures: &[Failure], needs_others: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let spec = draw_machine(&mut rng);
+        let mut spec = draw_machine(&mut rng);
+        if needs_others && spec.cpus() == 1 {
+            spec.set(Key::CoresPerLlc, 2.0, "one CPU is not enough");
+        }
         let (ranges, late) = draw_memory(&mut rng, spec.nodes());
         let cpus = spec.cpus();
         let mut cpu_nodes: Vec<_> =
@@ -145,7 +148,7 @@ fn set_failures(rng: &mut Rng, failures: &[Failure], cpus: usize) -> Faults {
         try_lock_refused_per_million: rate(Failure::TryLock),
         cpu_hint_wrong_per_million: rate(Failure::CpuHint),
         departures,
-        torn: None,
+        ..Faults::default()
     }
 }
 

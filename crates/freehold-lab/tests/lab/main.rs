@@ -6,5 +6,6 @@ mod common;
 mod lru;
 mod race;
 mod sim;
+mod stop;
 mod tidy;
 mod workloads;

@@ -1,0 +1,207 @@
+//! Scenarios in which one CPU stops for ever in the middle of a call, and what the others may come
+//! to: they go on, unless they wait for what the stopped one keeps.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+
+use anyhow::Result;
+use fastrand::Rng;
+use freehold::{Error, Order, Request, Watermark, ZoneKind};
+use freehold_sim::{Faults, Halt, Machine};
+use serde::Serialize;
+
+use super::actor::{Actor, World};
+use super::flow::Flow;
+use super::frames::{CheckedFrames, set_up};
+use super::ledger::{Block, Ledger};
+use super::scenario::Scenario;
+use super::tally::{Count, Tally};
+use crate::designs::DesignName;
+use judge::Judge;
+use watch::Watched;
+
+mod judge;
+mod watch;
+
+/// So many accesses in one call, while no call comes to an end, are taken for ever. More than the
+/// longest call makes: one for a range, where a stopped call is in the way at many places.
+const PATIENCE_ACCESSES: u64 = 2_000_000;
+
+/// What came of runs in which a CPU stops for ever.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct StopTally {
+    runs: u64,
+    /// Runs in which a CPU stopped; in the others, it had ended its work before.
+    stopped: u64,
+    /// Of these, runs in which it held a lock.
+    with_lock: u64,
+    /// Runs in which it was in a section.
+    in_section: u64,
+    /// Runs in which it had interrupts off.
+    irqs_off: u64,
+    /// Calls after the stop that waited for ever.
+    waited: u64,
+    /// Calls after the stop that took frames or gave some back.
+    served: u64,
+    /// Calls after the stop that failed for want of memory.
+    short: u64,
+    /// Of these, calls that could have had any frame: there was none.
+    shortages: u64,
+    /// Calls after the stop that failed rather than wait.
+    would_wait: u64,
+}
+
+impl Count for StopTally {
+    fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.stopped += other.stopped;
+        self.with_lock += other.with_lock;
+        self.in_section += other.in_section;
+        self.irqs_off += other.irqs_off;
+        self.waited += other.waited;
+        self.served += other.served;
+        self.short += other.short;
+        self.shortages += other.shortages;
+        self.would_wait += other.would_wait;
+    }
+}
+
+impl fmt::Display for StopTally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} runs stopped a CPU for ever: {} with a lock held, {} in a section, {} with \
+             interrupts off.\nOf the calls of others, {} waited for it for ever, {} were served, \
+             {} failed for want of memory\n(of these, {} could have had any frame), and {} failed \
+             rather than wait.",
+            self.stopped,
+            self.with_lock,
+            self.in_section,
+            self.irqs_off,
+            self.waited,
+            self.served,
+            self.short,
+            self.shortages,
+            self.would_wait
+        )
+    }
+}
+
+/// Adds the CPU that stops to a scenario, and with it the bug to plant.
+pub(super) fn add_stop(scenario: &mut Scenario, canary: bool) {
+    let mut rng = Rng::with_seed(scenario.seed ^ 0x57_0bbed);
+    let cpus = scenario.spec.cpus();
+    let cpu = rng.usize(..cpus);
+    scenario.rounds = 1;
+    scenario.faults.halt = Some(Halt {
+        cpu,
+        call: rng.u64(..scenario.operations as u64),
+        // Most calls have few steps, and some have thousands.
+        step: {
+            let bits = rng.u32(0..=11);
+            rng.u64(..1 << bits)
+        },
+        patience_accesses: PATIENCE_ACCESSES,
+    });
+    scenario.faults.hangs = canary.then(|| (cpu + rng.usize(1..cpus)) % cpus);
+}
+
+/// Plays a scenario with a CPU that stops.
+pub(super) fn play(design: DesignName, scenario: &Scenario) -> Result<StopTally> {
+    let mut machine = scenario.machine()?;
+    let is_freehold = design == DesignName::Freehold;
+    let frames = set_up(design, scenario, &mut machine)?;
+    let cpus = scenario.spec.cpus();
+    let watched = Rc::new(Watched::new(frames, cpus, &scenario.ranges, is_freehold));
+    let frames: Rc<dyn CheckedFrames> = Rc::clone(&watched) as _;
+    let ranges = scenario.ranges.iter().chain(&scenario.late).copied().collect();
+    let world = Rc::new(World {
+        frames,
+        ledger: RefCell::new(Ledger::new(ranges)),
+        flow: Flow::default(),
+        tally: RefCell::new(Tally::default()),
+        late: RefCell::new(scenario.late),
+        nodes: scenario.spec.nodes() as u16,
+        slots: scenario.cpu_nodes.len() as u32,
+        hogs: scenario.hogs,
+        stops: true,
+    });
+    let (shared, operations) = (Rc::clone(&world), scenario.operations);
+    scenario.play_round(&mut machine, 0, move |handle, seed| {
+        Actor::new(handle, Rc::clone(&shared), seed).work(operations);
+    })?;
+    if machine.halted().is_some() {
+        go_on(scenario, &mut machine, &world, &watched)?;
+    }
+    let (halted, waiting) = (machine.halted(), machine.waiting());
+    machine.unwind_waiting();
+    // What is left of sections is the stopped CPU's.
+    let in_section = !watched.is_quiet();
+    let judge = Judge { is_freehold, watched: &watched, halted, waiting, in_section };
+    judge.judge()?;
+    let mut tally = StopTally { runs: 1, ..watched.tally() };
+    if let Some(halted) = &judge.halted {
+        tally.stopped = 1;
+        tally.with_lock = u64::from(!halted.locks.is_empty());
+        tally.in_section = u64::from(in_section);
+        tally.irqs_off = u64::from(halted.irqs_off);
+        tally.waited = judge.waiting.len() as u64;
+    }
+    Ok(tally)
+}
+
+/// One after the other, CPUs that are left give back what there is, take all memory, and give it
+/// back.
+fn go_on(
+    scenario: &Scenario,
+    machine: &mut Machine,
+    world: &Rc<World>,
+    watched: &Rc<Watched>,
+) -> Result<()> {
+    machine.set_faults(Faults::default());
+    watched.go_alone();
+    let mut rng = Rng::with_seed(scenario.seed ^ 0x60_0e5_0e);
+    let cpus = scenario.spec.cpus();
+    for takes in [true, false] {
+        let halted = machine.halted().map(|halted| halted.cpu);
+        let waiting = machine.waiting();
+        let is_out =
+            |cpu: usize| halted == Some(cpu) || waiting.iter().any(|waiting| waiting.cpu == cpu);
+        let left: Vec<_> = (0..cpus).filter(|&cpu| !is_out(cpu)).collect();
+        let Some(&cpu) = rng.choice(&left) else { return Ok(()) };
+        let (world, nowait) = (Rc::clone(world), rng.bool());
+        machine.spawn(cpu, move |_| {
+            while world.free_left() {}
+            world.probe();
+            if takes {
+                take_all(&world, nowait);
+                world.probe();
+                while world.free_left() {}
+            }
+        });
+        machine.run()?;
+    }
+    Ok(())
+}
+
+/// Takes frames until there are no more; leaves them for others to free.
+fn take_all(world: &World, nowait: bool) {
+    let request = Request::default().watermark(Watermark::Ignore);
+    let request = if nowait { request.nowait() } else { request };
+    let World { frames, flow, .. } = world;
+    loop {
+        let got = |result: &Result<_, _>| u64::from(result.is_ok());
+        match flow.allocating(1, || frames.alloc(request), got) {
+            Ok(pfn) => {
+                let block = Block { pfn, order: Order::ZERO };
+                let mut ledger = world.ledger.borrow_mut();
+                ledger.enter(block, ZoneKind::Movable);
+                ledger.pool.push(block);
+            }
+            Err(Error::OutOfMemory | Error::BelowWatermark) => return,
+            Err(Error::WouldWait) if nowait => return,
+            Err(error) => panic!("allocating {request:?}: {error}"),
+        }
+    }
+}

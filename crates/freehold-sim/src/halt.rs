@@ -1,0 +1,164 @@
+//! A CPU that stops for ever in the middle of a call, and what becomes of the others.
+//!
+//! The CPU keeps what it has: locks, and interrupts off. Whoever waits in the queue of such a lock
+//! gets no more turns. Whoever waits in a loop does, so there is a bound: a CPU that, in one call,
+//! has made so many accesses while no call of any CPU has come to an end counts as waiting for
+//! ever, and gets no more turns either. The rest go on, in this run and in those to come. The
+//! bound also holds before the CPU has stopped, or if it does not: then nothing may wait for ever.
+
+use crate::current;
+use crate::fault::Halt;
+use crate::machine::Machine;
+use crate::platform::Sim;
+use crate::state::{State, Status};
+
+/// What the machine knows of the CPU that is to stop.
+#[derive(Debug, Default)]
+pub(crate) struct Halting {
+    halt: Option<Halt>,
+    /// Whether it has stopped.
+    is_halted: bool,
+    /// Calls that it has begun.
+    calls: u64,
+    /// Calls of all CPUs that have come to an end.
+    ended: u64,
+    /// For each CPU: a value of `ended`, and the accesses that the CPU has made since.
+    since: Vec<(u64, u64)>,
+}
+
+impl Halting {
+    pub(crate) fn new(halt: Option<Halt>, cpus: usize) -> Self {
+        Halting { halt, since: vec![(0, 0); cpus], ..Halting::default() }
+    }
+
+    /// Whether steps have to be counted.
+    pub(crate) fn is_set(&self) -> bool {
+        self.halt.is_some()
+    }
+}
+
+/// A CPU that has stopped for ever, and what it keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Halted {
+    /// The CPU.
+    pub cpu: usize,
+    /// The locks that it holds, by the names of messages.
+    pub locks: Vec<String>,
+    /// Whether it has interrupts off.
+    pub irqs_off: bool,
+}
+
+/// A CPU that waits for ever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The CPU.
+    pub cpu: usize,
+    /// The lock in whose queue it is, and the CPU that holds the lock. `None`: it waits in a loop.
+    pub lock: Option<(String, usize)>,
+}
+
+impl Sim {
+    /// Makes a call, in the middle of which the running CPU may [stop for ever](Halt). `call` is
+    /// told the number of the CPU, which no failure falsifies; 0 outside a machine.
+    pub fn in_call<R>(&self, call: impl FnOnce(usize) -> R) -> R {
+        let cpu = current::with(State::begin_call);
+        let result = call(cpu.unwrap_or(0));
+        current::with(State::end_call);
+        result
+    }
+
+    /// Whether a CPU of the running machine has stopped for ever.
+    pub fn has_halted(&self) -> bool {
+        current::with(|machine| machine.halting.is_halted).unwrap_or(false)
+    }
+}
+
+impl State {
+    fn begin_call(&mut self) -> usize {
+        let cpu = self.running;
+        self.cpus[cpu].is_in_call = true;
+        if self.halting.halt.is_some_and(|halt| halt.cpu == cpu) {
+            self.halting.calls += 1;
+        }
+        cpu
+    }
+
+    fn end_call(&mut self) {
+        self.cpus[self.running].is_in_call = false;
+        self.halting.ended += 1;
+    }
+
+    /// Whether the running CPU gets no turn any more: it stops for ever before this access, or has
+    /// waited for too long.
+    pub(crate) fn halts(&mut self) -> bool {
+        let (cpu, halting) = (self.running, &mut self.halting);
+        let Some(halt) = &mut halting.halt else { return false };
+        if !self.cpus[cpu].is_in_call || std::thread::panicking() {
+            return false;
+        }
+        let since = &mut halting.since[cpu];
+        if since.0 != halting.ended {
+            *since = (halting.ended, 0);
+        }
+        since.1 += 1;
+        let hangs = halting.is_halted && self.faults.faults.hangs == Some(cpu);
+        let is_due = !halting.is_halted && cpu == halt.cpu && halting.calls > halt.call;
+        let status = if hangs || since.1 > halt.patience_accesses {
+            Status::WaitsForEver
+        } else if is_due && halt.step == 0 {
+            halting.is_halted = true;
+            Status::Halted
+        } else {
+            halt.step -= u64::from(is_due);
+            return false;
+        };
+        self.goes_idle(cpu, status);
+        true
+    }
+
+    /// Whether a CPU gets no turn any more, in this run or another.
+    pub(crate) fn is_out(&self, cpu: usize) -> bool {
+        match self.cpus[cpu].status {
+            Status::Halted | Status::WaitsForEver => true,
+            // Without a failure that stops a CPU, that is a deadlock.
+            Status::WaitsForLock(_) => self.halting.is_set(),
+            _ => false,
+        }
+    }
+}
+
+impl Machine {
+    /// The CPU that has stopped for ever, if one has, and what it keeps.
+    pub fn halted(&self) -> Option<Halted> {
+        let state = self.state();
+        let cpu = state.cpus.iter().position(|cpu| cpu.status == Status::Halted)?;
+        let holder = |number: &usize| state.holder_and_waiters(*number).0;
+        let held = (0..state.locks.len()).filter(|number| holder(number) == Some(cpu));
+        Some(Halted {
+            cpu,
+            locks: held.map(|number| state.name_of(number)).collect(),
+            irqs_off: state.cpus[cpu].irq_off_since.is_some(),
+        })
+    }
+
+    /// The CPUs that wait for ever, in the order of their numbers, if a [`Halt`] was set.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        let state = self.state();
+        let of_cpu = |cpu: usize| match state.cpus[cpu].status {
+            Status::WaitsForEver => Some(Waiting { cpu, lock: None }),
+            Status::WaitsForLock(number) => {
+                let holder = state.holder_and_waiters(number).0;
+                Some(Waiting { cpu, lock: holder.map(|holder| (state.name_of(number), holder)) })
+            }
+            _ => None,
+        };
+        (0..state.cpus.len()).filter_map(of_cpu).collect()
+    }
+
+    /// Unwinds the work of all CPUs that wait for ever, outside the machine, so that all that is
+    /// left is what the halted one has done. Run the machine no more.
+    pub fn unwind_waiting(&mut self) {
+        let halted = self.halted().map(|halted| halted.cpu);
+        self.drop_work_out(|cpu| Some(cpu) != halted);
+    }
+}
