@@ -9,9 +9,9 @@
 //! `docs/simulated-machine.md`.
 //!
 //! From the inside out: `spec` (figures), `cache`, `memory`, `sharers`, `directory` and `frames`
-//! (what an access costs), `schedule`, `fault`, `halt` and `account` (who runs, what goes wrong, what
-//! is kept), `lock` and `barrier` (waiting), `state` (all of these), `coroutine` and `current` (how
-//! the allocator's code is suspended and finds its machine), `platform`, `costless`, `cpu`,
+//! (what an access costs), `schedule`, `fault`, `halt` and `account` (who runs, what goes wrong,
+//! what is kept), `lock` and `barrier` (waiting), `state` (all of these), `coroutine` and `current`
+//! (how the allocator's code is suspended and finds its machine), `platform`, `costless`, `cpu`,
 //! `machine` and `embed` (what allocators, workloads and labs use).
 
 #![deny(unsafe_code)]

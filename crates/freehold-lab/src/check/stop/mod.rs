@@ -90,7 +90,7 @@ impl fmt::Display for StopTally {
 
 /// Adds the CPU that stops to a scenario, and with it the bug to plant.
 pub(super) fn add_stop(scenario: &mut Scenario, canary: bool) {
-    let mut rng = Rng::with_seed(scenario.seed ^ 0x57_0bbed);
+    let mut rng = Rng::with_seed(scenario.seed ^ 0x0570_bbed);
     let cpus = scenario.spec.cpus();
     let cpu = rng.usize(..cpus);
     scenario.rounds = 1;
@@ -161,7 +161,7 @@ fn go_on(
 ) -> Result<()> {
     machine.set_faults(Faults::default());
     watched.go_alone();
-    let mut rng = Rng::with_seed(scenario.seed ^ 0x60_0e5_0e);
+    let mut rng = Rng::with_seed(scenario.seed ^ 0x0600_e50e);
     let cpus = scenario.spec.cpus();
     for takes in [true, false] {
         let halted = machine.halted().map(|halted| halted.cpu);
