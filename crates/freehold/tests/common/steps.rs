@@ -15,7 +15,7 @@ use freehold::platform::native::NativeCell;
 use freehold::platform::{LockClass, Platform, RawLock, Scalar, Word};
 
 /// So many rounds of waiting are taken for ever. More than a call makes before it helps itself.
-const ROUNDS: u32 = 300;
+const ROUNDS: u32 = 3000;
 
 thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };

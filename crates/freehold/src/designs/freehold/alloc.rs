@@ -72,25 +72,38 @@ impl<P: Platform> Freehold<P> {
         zones: impl Fn() -> Z,
         request: &Request,
     ) -> Result<u32, Error> {
+        let may_wait = request.may_wait();
+        let serving = || zones().filter(|&zone| self.serves(zone, request));
+        let take = || serving().find_map(|zone| self.alloc_in(context, zone, request));
+        // What is there to be had without waiting is.
+        zones().for_each(|zone| self.drain_unused(context, zone));
+        if let Some(frame) = take() {
+            return Ok(frame);
+        }
         for look in 1_u32.. {
-            // Now and then it does what others have begun, and may never end.
-            let helps = look.is_multiple_of(if request.may_wait() { LOOKS } else { 2 });
-            let may_be_kept = |zone: &ZoneIndex| helps || self.zone(*zone).may_be_kept();
-            let drains: u64 = zones()
-                .filter(may_be_kept)
-                .map(|zone| self.drain_zone(context, zone, request.may_wait()))
-                .fold(0, u64::wrapping_add);
+            let helps = look.is_multiple_of(if may_wait { LOOKS } else { 2 });
+            // A drain that others have begun may never end.
+            let drains_anew =
+                helps && (!may_wait || zones().any(|zone| self.zone(zone).is_draining()));
+            let drained = if drains_anew {
+                let drains = zones().map(|zone| self.drain_anew(context, zone, may_wait));
+                Some(drains.fold(0, u64::wrapping_add))
+            } else {
+                zones().for_each(|zone| self.drain_if_kept(context, zone, may_wait));
+                None
+            };
             if helps {
                 zones().for_each(|zone| self.take_marked_pending(context, zone));
             }
-            let allowed = || zones().filter(|&zone| self.allows(zone, request, request.depth()));
-            if let Some(frame) = allowed().find_map(|zone| self.alloc_in(context, zone, request)) {
+            // Not without a look first: of many that fail at the same time, none may move anything,
+            // or else they would keep each other from seeing that there is nothing.
+            if let Some(frame) = take() {
                 return Ok(frame);
             }
-            if self.is_short(&zones, request, helps.then_some(drains)) {
+            if self.is_short(&zones, request, drained) {
                 break;
             }
-            if helps && !request.may_wait() {
+            if helps && !may_wait {
                 return Err(Error::WouldWait);
             }
             context.platform.relax();
@@ -99,6 +112,11 @@ impl<P: Platform> Freehold<P> {
             true => Err(Error::BelowWatermark),
             false => Err(Error::OutOfMemory),
         }
+    }
+
+    /// Whether a zone has a block in a pageblock that no slot holds, and may give it.
+    pub(super) fn serves(&self, zone: ZoneIndex, request: &Request) -> bool {
+        self.allows(zone, request, request.depth()) && self.has_run(zone, request.order())
     }
 
     /// Takes a block out of what the running CPU's slot holds already.

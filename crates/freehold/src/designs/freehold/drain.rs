@@ -25,31 +25,58 @@ impl<P: Platform> Freehold<P> {
         self.part_with_spares(guard, usize::MAX);
     }
 
-    /// Has the slots of a zone give up their free frames; those that no call uses at the moment.
-    /// For the others, it is noted that they may have some. A revocable lease is taken back if
-    /// `may_wait`: that waits for an operation of its owner. Returns how many drains of the zone
-    /// have begun.
-    pub(super) fn drain_zone(
+    /// Has those slots of a zone give up their free frames that no call uses at the moment, if they
+    /// may have any. That says nothing of the others.
+    pub(super) fn drain_unused(&self, context: Context<'_, P>, zone: ZoneIndex) {
+        if self.zone(zone).may_be_kept() {
+            for cpu in 0..self.cpus() {
+                if let Ok(guard) = self.lock_unless_used(context, cpu, zone) {
+                    self.drain_held(&guard);
+                }
+            }
+        }
+    }
+
+    /// Has the slots of a zone give up their free frames, if they may have any and no other call is
+    /// making them do so. `may_wait` is as in `drain_begun`.
+    pub(super) fn drain_if_kept(&self, context: Context<'_, P>, zone: ZoneIndex, may_wait: bool) {
+        if self.zone(zone).try_begin_drain() {
+            self.drain_begun(context, zone, may_wait);
+        }
+    }
+
+    /// The same in any case. Returns how many drains of the zone have begun.
+    pub(super) fn drain_anew(
         &self,
         context: Context<'_, P>,
         zone: ZoneIndex,
         may_wait: bool,
     ) -> u64 {
-        let of = self.zone(zone);
-        let begun = of.begin_drain();
+        let begun = self.zone(zone).begin_drain();
+        self.drain_begun(context, zone, may_wait);
+        begun
+    }
+
+    /// Has the slots of a zone give up their free frames. If it `may_wait`, it waits for calls that
+    /// use slots: if it passed over those instead, drains of several zones would pass over each
+    /// other's for ever. Otherwise it is noted that slots which are in use may have some.
+    fn drain_begun(&self, context: Context<'_, P>, zone: ZoneIndex, may_wait: bool) {
         let mut is_passed_over = false;
         for cpu in 0..self.cpus() {
-            match self.lock_unless_used(context, cpu, zone, may_wait) {
+            let guard = match may_wait {
+                true => self.lock(context, cpu, zone).ok_or(InUse::ByLease),
+                false => self.lock_unless_used(context, cpu, zone),
+            };
+            match guard {
                 Ok(guard) => self.drain_held(&guard),
                 Err(InUse::ByLease) => {}
                 Err(InUse::ByCall) => is_passed_over = true,
             }
         }
         if is_passed_over {
-            of.mark_kept();
+            self.zone(zone).mark_kept();
         }
-        of.end_drain();
-        begun
+        self.zone(zone).end_drain();
     }
 
     /// Has the slots of a CPU give up all pageblocks, those without free frames as well.

@@ -209,18 +209,14 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// As `lock`, but waits for no call that has the lock; and takes it from a revocable lease only
-    /// if `may_revoke`.
+    /// As `lock`, but waits for no call that has the lock, and takes it from no lease.
     pub(super) fn lock_unless_used<'a>(
         &'a self,
         context: Context<'a, P>,
         cpu: usize,
         zone: ZoneIndex,
-        may_revoke: bool,
     ) -> Result<SlotGuard<'a, P>, InUse> {
         let guard = self.try_lock(context, cpu, zone);
-        let guard =
-            guard.or_else(|| if may_revoke { self.revoke(context, cpu, zone) } else { None });
         guard.ok_or_else(|| if self.ask(cpu) { InUse::ByLease } else { InUse::ByCall })
     }
 

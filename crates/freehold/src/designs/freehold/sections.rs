@@ -101,9 +101,7 @@ impl<P: Platform> Freehold<P> {
         if drained.is_some_and(|drained| drained != before.1) {
             return false;
         }
-        let serves = |zone| {
-            self.allows(zone, request, request.depth()) && self.has_run(zone, request.order())
-        };
+        let serves = |zone| self.serves(zone, request);
         !zones().any(serves) && self.quiet(zones(), drained.is_some()) == Some(before)
     }
 

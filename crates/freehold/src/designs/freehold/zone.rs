@@ -208,6 +208,11 @@ impl<P: Platform> Zone<P> {
         self.level.kept.load(Relaxed) & KEPT != 0
     }
 
+    /// Whether a drain is under way: a hint.
+    pub(super) fn is_draining(&self) -> bool {
+        self.level.kept.load(Relaxed) / DRAIN != self.drains_ended()
+    }
+
     /// How many drains have begun, unless slots may have come to hold free frames since the last
     /// one began. As long as that number is the same, none has.
     pub(super) fn drains_begun(&self) -> Option<u64> {
@@ -220,6 +225,21 @@ impl<P: Platform> Zone<P> {
     pub(super) fn drains_ended(&self) -> u64 {
         // SeqCst: as in `drains_begun`.
         self.level.drains_ended.load(SeqCst)
+    }
+
+    /// Begins a drain if slots may hold free frames and none is under way; says whether. Two at the
+    /// same time would find each other's locks taken.
+    pub(super) fn try_begin_drain(&self) -> bool {
+        // Relaxed: a mark that is set later than this is found by the next look.
+        let before = self.level.kept.load(Relaxed);
+        before & KEPT != 0
+            && before / DRAIN == self.drains_ended()
+            // As in `begin_drain`.
+            && self
+                .level
+                .kept
+                .compare_exchange(before, (before & !KEPT) + DRAIN, SeqCst, Relaxed)
+                .is_ok()
     }
 
     /// Begins a drain, which makes all slots give up their free frames: after it they hold none,
