@@ -80,16 +80,11 @@ impl<P: Platform> Freehold<P> {
         if let Some(frame) = take() {
             return Ok(frame);
         }
-        let mut drains_ended = None;
         for look in 1_u32.. {
             let helps = look.is_multiple_of(if may_wait { LOOKS } else { 2 });
-            // A drain that others have begun may never end: then none has since the last time.
-            let drains_anew = helps
-                && (!may_wait || {
-                    let ended = zones().map(|zone| self.zone(zone).drains_ended()).sum::<u64>();
-                    let is_stuck = drains_ended.replace(ended) == Some(ended);
-                    is_stuck && zones().any(|zone| self.zone(zone).is_draining())
-                });
+            // A drain that others have begun may never end.
+            let is_draining = |zone| self.zone(zone).drains().is_none();
+            let drains_anew = helps && (!may_wait || zones().any(is_draining));
             let drained = if drains_anew {
                 let drains = zones().map(|zone| self.drain_anew(context, zone, may_wait));
                 Some(drains.fold(0, u64::wrapping_add))

@@ -45,16 +45,16 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// The same in any case. Returns how many drains of the zone have begun.
+    /// The same in any case. Returns how often it had been noted before that slots keep something.
     pub(super) fn drain_anew(
         &self,
         context: Context<'_, P>,
         zone: ZoneIndex,
         may_wait: bool,
     ) -> u64 {
-        let begun = self.zone(zone).begin_drain();
+        let notes = self.zone(zone).begin_drain();
         self.drain_begun(context, zone, may_wait);
-        begun
+        notes
     }
 
     /// Has the slots of a zone give up their free frames. If it `may_wait`, it waits for calls that

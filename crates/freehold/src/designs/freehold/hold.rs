@@ -313,10 +313,11 @@ impl<P: Platform> Freehold<P> {
         let Ok(state) = self.blocks.try_hold(block, Holder::Cpu(guard.cpu)) else { return false };
         let (zone, bit) = (self.zone(guard.zone), self.bit(block));
         self.set_fixed_for(block, state.migratetype());
+        // In this order: from when it is no longer in its tree, others find its frames by the note.
+        zone.note_kept();
         self.forest.remove(zone.partial(state.migratetype()), bit);
         let free = self.blocks.count_free(block);
         guard.slot.note_refill(free);
-        zone.note_kept();
         zone.sub_free(free);
         true
     }

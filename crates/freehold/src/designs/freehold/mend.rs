@@ -271,7 +271,7 @@ mod tests {
         assert!(design.take_whole(ZONE, 1, MigrateType::Movable).is_some());
         // And one that drains has come no further.
         design.zone(ZONE).note_kept();
-        assert_eq!(design.zone(ZONE).begin_drain(), 1);
+        design.zone(ZONE).begin_drain();
         copy(&frames, 5);
     }
 

@@ -200,8 +200,11 @@ impl<P: Platform> Freehold<P> {
         guard: &SlotGuard<'_, P>,
         migratetype: MigrateType,
     ) -> Option<BlockIndex> {
-        let block = self.take_whole(guard.zone, guard.cpu, migratetype)?;
+        // Not if there is nothing to keep. In this order: from when it is no longer in the pool,
+        // others find its frames by the note.
+        self.forest.next(self.zone(guard.zone).pool(), 0)?;
         self.zone(guard.zone).note_kept();
+        let block = self.take_whole(guard.zone, guard.cpu, migratetype)?;
         self.zone(guard.zone).sub_free(FRAMES);
         guard.slot.note_refill(FRAMES);
         self.split(block, Holder::Cpu(guard.cpu), migratetype);

@@ -88,9 +88,9 @@ impl<P: Platform> Freehold<P> {
     /// Whether there was a moment at which none of these zones had a free block that the request
     /// may have. If not, that is not known yet.
     ///
-    /// A caller that has drained all of these zones by itself says what number its drains had, all
-    /// of them together. If none has begun since, it does not matter whether those before them have
-    /// come to an end.
+    /// A caller that has drained all of these zones by itself says how often it had been noted
+    /// before that slots keep something, in all of them together. If it has not been noted since,
+    /// drains of others do not matter.
     pub(super) fn is_short<Z: Iterator<Item = ZoneIndex>>(
         &self,
         zones: &impl Fn() -> Z,
@@ -105,10 +105,15 @@ impl<P: Platform> Freehold<P> {
         !zones().any(serves) && self.quiet(zones(), drained.is_some()) == Some(before)
     }
 
-    /// How many sections have ended in these zones and how many drains have begun, if slots keep
-    /// nothing, no section is under way, and no drain is either, unless that `may_drain`.
-    fn quiet(&self, zones: impl Iterator<Item = ZoneIndex>, may_drain: bool) -> Option<(u64, u64)> {
-        let (mut sections, mut drains) = (0_u64, 0_u64);
+    /// How many sections have ended in these zones, how often it was noted that slots keep
+    /// something, and how many drains have begun; if slots keep nothing, no section is under way,
+    /// and no drain is either. Drains are left out if others' do not matter.
+    fn quiet(
+        &self,
+        zones: impl Iterator<Item = ZoneIndex>,
+        without_drains: bool,
+    ) -> Option<(u64, u64, u64)> {
+        let (mut sections, mut notes, mut drains) = (0_u64, 0_u64, 0_u64);
         for zone in zones {
             for cpu in 0..self.cpus() {
                 // SeqCst: one of the looks that the module describes. Acquire: from who ended it.
@@ -118,16 +123,12 @@ impl<P: Platform> Freehold<P> {
                 }
                 sections = sections.wrapping_add(word);
             }
-            let zone = self.zone(zone);
-            // In this order: a drain that has ended has begun.
-            let ended = zone.drains_ended();
-            let begun = zone.drains_begun()?;
-            if begun != ended && !may_drain {
-                return None;
+            if !without_drains {
+                drains = drains.wrapping_add(self.zone(zone).drains()?);
             }
-            drains = drains.wrapping_add(begun);
+            notes = notes.wrapping_add(self.zone(zone).notes()?);
         }
-        Some((sections, drains))
+        Some((sections, notes, drains))
     }
 
     /// Finds free frames of pageblocks that are marked as pending, where the slot does not: a call

@@ -20,8 +20,8 @@ const SPARES_SHARE: u64 = 8;
 
 /// Slots may hold free frames.
 const KEPT: u64 = 1;
-/// A drain that has begun: a call that makes slots give up their free frames.
-const DRAIN: u64 = 2;
+/// That has been noted once more.
+const NOTE: u64 = 2;
 
 /// The record of a zone.
 #[repr(C)]
@@ -52,8 +52,10 @@ struct Setup<P: Platform> {
 struct Level<P: Platform> {
     /// Free frames of pageblocks that nobody holds.
     free: P::U64,
-    /// [`KEPT`], if slots may hold free frames; and how many drains have begun, each [`DRAIN`].
+    /// [`KEPT`], if slots may hold free frames; and how often that was noted, each [`NOTE`].
     kept: P::U64,
+    /// How many drains have begun: calls that make slots give up their free frames.
+    drains_begun: P::U64,
     /// How many drains have ended.
     drains_ended: P::U64,
 }
@@ -99,7 +101,7 @@ impl<P: Platform> Zone<P> {
                 spares_max: P::U32::new(0),
                 watermarks,
             },
-            level: Level { free: zero(), kept: zero(), drains_ended: zero() },
+            level: Level { free: zero(), kept: zero(), drains_begun: zero(), drains_ended: zero() },
             counts: Counters {
                 freed: zero(),
                 doubles: zero(),
@@ -198,9 +200,17 @@ impl<P: Platform> Zone<P> {
     /// frames. A drain that begins after this sees why they were passed over, or that the lease
     /// has ended.
     pub(super) fn mark_kept(&self) {
-        // Release: pairs with the acquiring change in `begin_drain`. A change in any case: the mark
-        // that is there may just be cleared by a drain that has passed over the same slots.
-        self.level.kept.fetch_or(KEPT, Release);
+        // Relaxed: only a first guess.
+        let mut before = self.level.kept.load(Relaxed);
+        loop {
+            let after = (before | KEPT).wrapping_add(NOTE);
+            // Release: pairs with the acquiring change in `begin_drain`. A change in any case: the
+            // mark that is there may just be cleared by a drain that has passed over these slots.
+            match self.level.kept.compare_exchange(before, after, SeqCst, Relaxed) {
+                Ok(_) => return,
+                Err(now) => before = now,
+            }
+        }
     }
 
     /// Whether slots may hold free frames: a hint.
@@ -208,68 +218,62 @@ impl<P: Platform> Zone<P> {
         self.level.kept.load(Relaxed) & KEPT != 0
     }
 
-    /// Whether a drain is under way: a hint.
-    pub(super) fn is_draining(&self) -> bool {
-        self.level.kept.load(Relaxed) / DRAIN != self.drains_ended()
-    }
-
-    /// How many drains have begun, unless slots may have come to hold free frames since the last
-    /// one began. As long as that number is the same, none has.
-    pub(super) fn drains_begun(&self) -> Option<u64> {
+    /// How often it was noted that slots may hold free frames, unless they may now. As long as that
+    /// number is the same, none has come to hold any.
+    pub(super) fn notes(&self) -> Option<u64> {
         // SeqCst: one of the looks that `sections` describes, which have one order.
         let kept = self.level.kept.load(SeqCst);
-        (kept & KEPT == 0).then_some(kept / DRAIN)
+        (kept & KEPT == 0).then_some(kept / NOTE)
+    }
+
+    /// How many drains have begun, if all of them have ended.
+    pub(super) fn drains(&self) -> Option<u64> {
+        // SeqCst: as in `notes`. In this order: a drain that has ended has begun.
+        let ended = self.drains_ended();
+        Some(self.level.drains_begun.load(SeqCst)).filter(|&begun| begun == ended)
     }
 
     /// How many drains have ended.
     pub(super) fn drains_ended(&self) -> u64 {
-        // SeqCst: as in `drains_begun`.
         self.level.drains_ended.load(SeqCst)
     }
 
-    /// Begins a drain if slots may hold free frames and none is under way; says whether. Two at the
-    /// same time would find each other's locks taken.
-    pub(super) fn try_begin_drain(&self) -> bool {
-        // Relaxed: a mark that is set later than this is found by the next look.
-        let before = self.level.kept.load(Relaxed);
-        before & KEPT != 0
-            && before / DRAIN == self.drains_ended()
-            // As in `begin_drain`.
-            && self
-                .level
-                .kept
-                .compare_exchange(before, (before & !KEPT) + DRAIN, SeqCst, Relaxed)
-                .is_ok()
+    /// Begins a drain, which makes all slots give up their free frames: after it they hold none,
+    /// unless that is noted again. Returns how often it has been noted before.
+    pub(super) fn begin_drain(&self) -> u64 {
+        // SeqCst: as in `notes`. First the drain, then the mark: at no time is there neither.
+        self.level.drains_begun.fetch_add(1, SeqCst);
+        self.clear_kept()
     }
 
-    /// Begins a drain, which makes all slots give up their free frames: after it they hold none,
-    /// unless that is noted again. Returns how many have begun.
-    pub(super) fn begin_drain(&self) -> u64 {
-        // Relaxed: only a first guess.
-        let mut before = self.level.kept.load(Relaxed);
-        loop {
-            let after = (before & !KEPT) + DRAIN;
-            // Acquire: from `mark_kept`. Release: for those who find the mark gone. SeqCst: as in
-            // `drains_begun`.
-            match self.level.kept.compare_exchange(before, after, SeqCst, Relaxed) {
-                Ok(_) => return after / DRAIN,
-                Err(now) => before = now,
-            }
+    /// Begins a drain if slots may hold free frames and none is under way; says whether.
+    pub(super) fn try_begin_drain(&self) -> bool {
+        let Some(begun) = self.drains().filter(|_| self.may_be_kept()) else { return false };
+        // As in `begin_drain`. Relaxed: on failure nothing has begun.
+        let begins = self.level.drains_begun.compare_exchange(begun, begun + 1, SeqCst, Relaxed);
+        if begins.is_ok() {
+            self.clear_kept();
         }
+        begins.is_ok()
+    }
+
+    fn clear_kept(&self) -> u64 {
+        // Acquire: from `mark_kept`. Release: for those who find the mark gone. SeqCst: as in
+        // `notes`.
+        self.level.kept.fetch_and(!KEPT, SeqCst) / NOTE
     }
 
     /// Ends every drain that is under way, and notes that slots may hold free frames. There is no
     /// other thread.
     pub(super) fn forget_drains(&self) {
         // Relaxed: as the caller says.
-        let kept = self.level.kept.load(Relaxed) | KEPT;
-        self.level.kept.store(kept, Relaxed);
-        self.level.drains_ended.store(kept / DRAIN, Relaxed);
+        self.level.drains_ended.store(self.level.drains_begun.load(Relaxed), Relaxed);
+        self.mark_kept();
     }
 
     /// Ends what [`Zone::begin_drain`] began.
     pub(super) fn end_drain(&self) {
-        // SeqCst: as in `drains_begun`; after what the drain has added to the level.
+        // SeqCst: as in `notes`; after what the drain has added to the level.
         self.level.drains_ended.fetch_add(1, SeqCst);
     }
 
