@@ -12,27 +12,32 @@
 //! 5. a free that has not returned yet: it counts as done when the frames come to 1, 2 or 3.
 //!
 //! Each CPU counts, in one word for each zone, the sections that it has begun and ended, and each
-//! zone counts drains. So a look at all these words and at what slots keep, then at levels and
-//! trees, and then at the same words again has seen all free frames there are, if no word has
-//! changed, no section and no drain was under way and slots kept nothing: nothing moved meanwhile,
-//! and frames can only have been added. If that look finds no block, there was none when it began.
+//! zone counts drains, and how often it was noted that slots keep something. So a look at all these
+//! words, then at levels and trees, and then at the same words again has seen all free frames there
+//! are, if no word has changed, no section and no drain was under way and slots kept nothing:
+//! nothing moved meanwhile, and frames can only have been added. If that look finds no block, there
+//! was none when it began.
 //!
 //! What must hold for that, wherever frames move:
 //!
-//! * Frames leave the level in a section, or under the lock of a slot after
-//!   [`Zone::note_kept`](super::zone::Zone::note_kept).
+//! * Frames leave the level, and pageblocks with free frames their tree or the pool, in a section,
+//!   or under the lock of a slot after [`Zone::note_kept`](super::zone::Zone::note_kept).
 //! * A slot lists a pageblock only after `note_kept`. What clears that mark is the begin of a
-//!   drain, which takes all that is listed from every slot. Of slots whose lock is taken it notes
+//!   drain, which takes all that is listed from every slot; of slots that it passes over, it notes
 //!   again that they may keep something.
 //! * A call that holds a pageblock as a walker, or has marked it as pending and has not pushed it
 //!   yet, is in a section: others rely on it already, and free frames without another word.
 //!
+//! Of many that fail at the same time, none may keep the others from seeing that there is nothing:
+//! an allocation moves something only after a look has shown it a block; one drains a zone at a
+//! time, and waits for locks of slots instead of passing over them; and one that has drained all
+//! zones by itself need not know of other drains, if nothing has been noted since.
+//!
 //! So an allocation that fails has waited for every section that was under way when it began, and
-//! for every lock of a slot that was taken. It need not wait for drains: it can drain all slots
-//! itself. Such a stretch has a bounded number of steps and waits for nothing, so where
-//! [`Platform::pin`](crate::platform::Platform::pin) keeps other threads off the CPU, the wait is
-//! bounded as well. Otherwise the allocation looks again only if other calls have moved frames
-//! meanwhile.
+//! for every lock of a slot that was taken. Such a stretch has a bounded number of steps and waits
+//! for nothing, so where [`Platform::pin`](crate::platform::Platform::pin) keeps other threads off
+//! the CPU, the wait is bounded as well. Otherwise the allocation looks again only if other calls
+//! have moved frames meanwhile.
 
 use core::sync::atomic::Ordering::{Release, SeqCst};
 
