@@ -35,7 +35,7 @@
 //!
 //! So an allocation that fails has waited for every section that was under way when it began, and
 //! for every lock of a slot that was taken. Such a stretch has a bounded number of steps and waits
-//! for nothing, so where [`Platform::pin`](crate::platform::Platform::pin) keeps other threads off
+//! for nothing, so where [`Platform::pin`] keeps other threads off
 //! the CPU, the wait is bounded as well. Otherwise the allocation looks again only if other calls
 //! have moved frames meanwhile.
 
