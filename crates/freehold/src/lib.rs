@@ -89,6 +89,7 @@ mod compact;
 mod config;
 mod error;
 mod fragmentation;
+mod freeze;
 mod memmap;
 mod request;
 mod stat;

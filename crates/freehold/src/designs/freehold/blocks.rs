@@ -361,14 +361,6 @@ impl<P: Platform> Blocks<P> {
         self.remote(word) & self.tails(word)
     }
 
-    /// The same, for a look at frames of others. One that was freed from elsewhere and handed out
-    /// again as part of a larger block between the two loads looks like a hole, so what seems to be
-    /// one is looked at several times: it would have to come and go just as often.
-    pub(super) fn holes_of_others(&self, word: usize) -> u64 {
-        const LOOKS: usize = 4;
-        (0..LOOKS).fold(!0, |holes, _| if holes == 0 { 0 } else { holes & self.holes(word) })
-    }
-
     /// Frees frames of a pageblock that others hold; returns those that had been freed already.
     #[inline]
     pub(super) fn free_remotely(&self, word: usize, mask: u64) -> u64 {
