@@ -64,9 +64,10 @@ impl<P: Platform> Blocks<P> {
         Ok(())
     }
 
-    /// Frames of a word that are no memory, for a look at frames of others. One that was freed from elsewhere and handed out
-    /// again as part of a larger block between the two loads looks like a hole, so what seems to be
-    /// one is looked at several times: it would have to come and go just as often.
+    /// Frames of a word that are no memory, for a look at frames of others. One that was freed from
+    /// elsewhere and handed out again as part of a larger block between the two loads looks like a
+    /// hole, so what seems to be one is looked at several times: it would have to come and go just
+    /// as often.
     pub(in super::super) fn holes_of_others(&self, word: usize) -> u64 {
         const LOOKS: usize = 4;
         (0..LOOKS).fold(!0, |holes, _| if holes == 0 { 0 } else { holes & self.holes(word) })
