@@ -1,7 +1,7 @@
 //! A CPU that stops for ever in the middle of a call, and what becomes of the others.
 //!
-//! The CPU keeps what it has: locks, and interrupts off. Whoever waits in the queue of such a lock
-//! gets no more turns. Whoever waits in a loop does, so there is a bound: a CPU that, in one call,
+//! The CPU keeps what it has: locks, and interrupts off. A CPU in the queue of such a lock
+//! gets no more turns. One that waits in a loop does, so there is a bound: a CPU that, in one call,
 //! has made so many accesses while no call of any CPU has come to an end counts as waiting for
 //! ever, and gets no more turns either. The rest go on, in this run and in those to come. The
 //! bound also holds before the CPU has stopped, or if it does not: then nothing may wait for ever.

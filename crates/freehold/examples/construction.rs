@@ -8,39 +8,17 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
 use freehold::designs::{BlockOwner, Cluster, Freehold, LazyMerge, MergeAhead, ZoneLock};
-use freehold::platform::native::{NativeCell, SpinLock};
-use freehold::platform::{Platform, Scalar};
 use freehold::{
-    Config, CpuId, Design, Error, FrameCount, MemoryRange, Metadata, NodeId, PageAllocator, Pfn,
+    Config, Design, Error, FrameCount, MemoryRange, Metadata, NodeId, PageAllocator, Pfn,
 };
 
-/// A machine with one CPU that runs.
-struct Machine;
+use one_cpu::Machine;
 
-impl Platform for Machine {
-    type U32 = AtomicU32;
-    type U64 = AtomicU64;
-    type Cell<T: Scalar> = NativeCell<T>;
-    type LocalCell<T: Scalar> = NativeCell<T>;
-    type Lock = SpinLock;
-    type IrqState = ();
-
-    fn cpu(&self) -> CpuId {
-        CpuId::new(0)
-    }
-
-    fn pin(&self) -> CpuId {
-        self.cpu()
-    }
-
-    fn unpin(&self) {}
-    fn irq_save(&self) {}
-    fn irq_restore(&self, _state: ()) {}
-}
+#[path = "common/one_cpu.rs"]
+mod one_cpu;
 
 /// Frames in a pageblock.
 const PAGEBLOCK: u64 = 512;

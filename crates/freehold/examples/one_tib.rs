@@ -3,39 +3,17 @@
 
 use std::alloc::{Layout, alloc, handle_alloc_error};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Instant;
 
 use freehold::designs::Freehold;
-use freehold::platform::native::{NativeCell, SpinLock};
-use freehold::platform::{Platform, Scalar};
 use freehold::{
-    Config, CpuId, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn, Request,
+    Config, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn, Request,
 };
 
-/// A machine with one CPU that runs.
-struct Machine;
+use one_cpu::Machine;
 
-impl Platform for Machine {
-    type U32 = AtomicU32;
-    type U64 = AtomicU64;
-    type Cell<T: Scalar> = NativeCell<T>;
-    type LocalCell<T: Scalar> = NativeCell<T>;
-    type Lock = SpinLock;
-    type IrqState = ();
-
-    fn cpu(&self) -> CpuId {
-        CpuId::new(0)
-    }
-
-    fn pin(&self) -> CpuId {
-        self.cpu()
-    }
-
-    fn unpin(&self) {}
-    fn irq_save(&self) {}
-    fn irq_restore(&self, _state: ()) {}
-}
+#[path = "common/one_cpu.rs"]
+mod one_cpu;
 
 type Frames = PageAllocator<Machine, Freehold<Machine>>;
 

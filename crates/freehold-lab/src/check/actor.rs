@@ -13,6 +13,7 @@ use super::flow::Flow;
 use super::frames::CheckedFrames;
 use super::ledger::{Block, Ledger};
 use super::round::goes_away;
+use super::scenario::Scenario;
 use super::tally::Tally;
 
 /// Whether a request must not wait for other calls.
@@ -36,6 +37,22 @@ pub(super) struct World {
 }
 
 impl World {
+    /// What the CPUs of a scenario begin with.
+    pub(super) fn new(scenario: &Scenario, frames: Rc<dyn CheckedFrames>, stops: bool) -> Self {
+        let ranges = scenario.ranges.iter().chain(&scenario.late).copied().collect();
+        World {
+            frames,
+            ledger: RefCell::new(Ledger::new(ranges)),
+            flow: Flow::default(),
+            tally: RefCell::new(Tally::default()),
+            late: RefCell::new(scenario.late),
+            nodes: scenario.spec.nodes() as u16,
+            slots: scenario.cpu_nodes.len() as u32,
+            hogs: scenario.hogs,
+            stops,
+        }
+    }
+
     /// Frees a block that has been struck out of the ledger.
     fn free_block(&self, block: Block) {
         let frames = block.order.frames().get();

@@ -1,6 +1,6 @@
 //! Plays a scenario: rounds of work and of fights, then the end, when everything has to be right.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
@@ -8,9 +8,8 @@ use freehold::{Error, Immovable, MigrateType, NumaEvents, Order, Request, Waterm
 use freehold_sim::{Faults, Machine};
 
 use super::actor::{Actor, World};
-use super::flow::Flow;
 use super::frames::set_up;
-use super::ledger::{Block, Ledger};
+use super::ledger::Block;
 use super::scenario::Scenario;
 use super::tally::Tally;
 use crate::designs::DesignName;
@@ -22,18 +21,7 @@ const FIGHTS: usize = 6;
 pub(super) fn play(design: DesignName, scenario: &Scenario) -> Result<Tally> {
     let mut machine = scenario.machine()?;
     let frames = set_up(design, scenario, &mut machine)?;
-    let ranges = scenario.ranges.iter().chain(&scenario.late).copied().collect();
-    let world = Rc::new(World {
-        frames,
-        ledger: RefCell::new(Ledger::new(ranges)),
-        flow: Flow::default(),
-        tally: RefCell::new(Tally::default()),
-        late: RefCell::new(scenario.late),
-        nodes: scenario.spec.nodes() as u16,
-        slots: scenario.cpu_nodes.len() as u32,
-        hogs: scenario.hogs,
-        stops: false,
-    });
+    let world = Rc::new(World::new(scenario, frames, false));
     let mut drama = Drama { scenario, machine, world };
     for round in 0..scenario.rounds {
         drama.work(round)?;

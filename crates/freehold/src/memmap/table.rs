@@ -1,4 +1,4 @@
-//! Typed tables of records in a buffer that somebody else owns.
+//! Typed tables of records in a buffer that they do not own.
 //!
 //! A table counts the records that it has initialised, and reads and drops these only: so a panic
 //! while it is being filled, in code of the platform, leaves a shorter table, which is dropped
@@ -178,7 +178,7 @@ impl<T> Table<T> {
         unsafe { core::slice::from_raw_parts(first.as_ptr(), len) }
     }
 
-    /// All records as a slice, to fill a table while nobody else knows it.
+    /// All records as a slice, to fill a table before others know it.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
         let first = self.base.cast::<T>();
         // SAFETY: the records lie side by side from `base`, are initialised, and are borrowed from

@@ -1,7 +1,6 @@
 //! Scenarios in which one CPU stops for ever in the middle of a call, and what the others may come
 //! to: they go on, unless they wait for what the stopped one keeps.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
@@ -12,11 +11,10 @@ use freehold_sim::{Faults, Halt, Machine};
 use serde::Serialize;
 
 use super::actor::{Actor, World};
-use super::flow::Flow;
 use super::frames::{CheckedFrames, set_up};
-use super::ledger::{Block, Ledger};
+use super::ledger::Block;
 use super::scenario::Scenario;
-use super::tally::{Count, Tally};
+use super::tally::Count;
 use crate::designs::DesignName;
 use judge::Judge;
 use watch::Watched;
@@ -115,18 +113,7 @@ pub(super) fn play(design: DesignName, scenario: &Scenario) -> Result<StopTally>
     let cpus = scenario.spec.cpus();
     let watched = Rc::new(Watched::new(frames, cpus, &scenario.ranges, is_freehold));
     let frames: Rc<dyn CheckedFrames> = Rc::clone(&watched) as _;
-    let ranges = scenario.ranges.iter().chain(&scenario.late).copied().collect();
-    let world = Rc::new(World {
-        frames,
-        ledger: RefCell::new(Ledger::new(ranges)),
-        flow: Flow::default(),
-        tally: RefCell::new(Tally::default()),
-        late: RefCell::new(scenario.late),
-        nodes: scenario.spec.nodes() as u16,
-        slots: scenario.cpu_nodes.len() as u32,
-        hogs: scenario.hogs,
-        stops: true,
-    });
+    let world = Rc::new(World::new(scenario, frames, true));
     let (shared, operations) = (Rc::clone(&world), scenario.operations);
     scenario.play_round(&mut machine, 0, move |handle, seed| {
         Actor::new(handle, Rc::clone(&shared), seed).work(operations);

@@ -81,7 +81,7 @@ impl<P: Platform> Freehold<P> {
         self.blocks.try_hold(block, Holder::Walker).is_ok()
     }
 
-    /// Acts on a pageblock as its holder, if nobody else holds it. The call runs on a CPU.
+    /// Acts on a pageblock as its holder, unless it has one. The call runs on a CPU.
     pub(super) fn while_held<R>(
         &self,
         cpu: usize,
@@ -171,8 +171,8 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Sees to it that somebody will look at what was freed remotely in a pageblock. The call runs
-    /// on a CPU.
+    /// Sees to it that what was freed remotely in a pageblock will be looked at. The call runs on a
+    /// CPU.
     pub(super) fn notify(&self, here: usize, block: BlockIndex) {
         let zone = self.blocks.zone(block);
         let _section = self.section(here, zone);

@@ -229,13 +229,8 @@ impl<P: Platform> Zone<P> {
     /// How many drains have begun, if all of them have ended.
     pub(super) fn drains(&self) -> Option<u64> {
         // SeqCst: as in `notes`. In this order: a drain that has ended has begun.
-        let ended = self.drains_ended();
+        let ended = self.level.drains_ended.load(SeqCst);
         Some(self.level.drains_begun.load(SeqCst)).filter(|&begun| begun == ended)
-    }
-
-    /// How many drains have ended.
-    pub(super) fn drains_ended(&self) -> u64 {
-        self.level.drains_ended.load(SeqCst)
     }
 
     /// Begins a drain, which makes all slots give up their free frames: after it they hold none,

@@ -63,16 +63,19 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Empties all lists of one CPU.
     pub(super) fn drain_cpu(&self, platform: &P, cpu: usize) {
         for zone in self.zone_indexes() {
-            loop {
-                let pages = self.lock_pcp(platform, cpu, zone);
-                self.absorb(platform, &pages);
-                let count = pages.pcp.count.get();
-                if count == 0 {
-                    break;
-                }
-                self.drain_pages(platform, pages, count, 0);
-            }
+            // Others may use the lists between two holds of the lock.
+            while self.drain_locked(platform, self.lock_pcp(platform, cpu, zone)) {}
         }
+    }
+
+    /// Empties the lists of one CPU in one zone; says whether there was something on them.
+    fn drain_locked(&self, platform: &P, pages: LocalPages<'_, P, Y>) -> bool {
+        self.absorb(platform, &pages);
+        let count = pages.pcp.count.get();
+        if count > 0 {
+            self.drain_pages(platform, pages, count, 0);
+        }
+        count > 0
     }
 
     /// Empties the lists of all CPUs whose locks are free; says whether all were. A call that has
@@ -82,14 +85,11 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         for cpu in 0..context.topology.cpus() {
             for zone in self.zone_indexes() {
                 context.platform.pin();
-                let Some(pages) = self.try_lock_pinned(context.platform, cpu, zone) else {
-                    all = false;
-                    continue;
-                };
-                self.absorb(context.platform, &pages);
-                let count = pages.pcp.count.get();
-                if count > 0 {
-                    self.drain_pages(context.platform, pages, count, 0);
+                match self.try_lock_pinned(context.platform, cpu, zone) {
+                    Some(pages) => {
+                        self.drain_locked(context.platform, pages);
+                    }
+                    None => all = false,
                 }
             }
         }
