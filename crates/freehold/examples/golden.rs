@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use freehold::designs::zone_lock::ZoneLockSettings;
-use freehold::designs::{self, Counters, Level, Locking, Pcp};
+use freehold::designs::{self, Counters, DoubleFree, FreeholdSettings, Level, Locking, Pcp};
 use freehold::platform::native::{NativeCell, SpinLock};
 use freehold::platform::{LockClass, Platform, RawLock, Scalar, SharedCell, Word};
 use freehold::{
@@ -41,7 +41,7 @@ use common::TestPlatform;
 const MARGIN: f64 = 0.01;
 const MARGIN_OTHER_COMPILER: f64 = 0.15;
 
-const PATHS: [&str; 21] = [
+const PATHS: [&str; 22] = [
     "pair_auto",
     "pair_fixed",
     "pair_order_3",
@@ -57,6 +57,7 @@ const PATHS: [&str; 21] = [
     "flagged_freehold_pair",
     "freehold_pair",
     "freehold_constant_pair",
+    "freehold_exact_pair",
     "freehold_lease",
     "freehold_order_3",
     "freehold_order_9",
@@ -122,6 +123,11 @@ fn walk(name: &str, count: u64) {
             pairs::<FlagPlatform, Flagged>(Default::default(), Order::ZERO, count);
         }
         "freehold_constant_pair" => constant_pairs(count),
+        "freehold_exact_pair" => {
+            let settings =
+                FreeholdSettings { double_free: DoubleFree::Exact, ..Default::default() };
+            pairs::<TestPlatform, Freehold>(settings, Order::ZERO, count);
+        }
         "freehold_pair" => pairs::<TestPlatform, Freehold>(Default::default(), Order::ZERO, count),
         "freehold_lease" => lease_pairs(count),
         "freehold_order_3" => {

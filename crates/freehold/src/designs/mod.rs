@@ -18,7 +18,9 @@ use crate::units::{CpuId, FrameCount, Order, Pfn};
 pub use block_owner::BlockOwner;
 pub use bookkeeping::{Counters, Locking};
 pub use cluster::Cluster;
-pub use freehold::{Freehold, FreeholdSettings, Lease, ParkedLease, Pick, RevocableLease};
+pub use freehold::{
+    DoubleFree, Freehold, FreeholdSettings, Lease, ParkedLease, Pick, RevocableLease,
+};
 pub use lazy_merge::LazyMerge;
 pub use merge_ahead::MergeAhead;
 pub use skeleton::{Level, OwnSettings, Pcp, ZonedSettings};

@@ -193,6 +193,8 @@ pub(crate) struct Twins<A, B> {
     first: Table<A>,
     /// The first record of the second table.
     second: NonNull<B>,
+    /// How many records `try_get_shown` shows: all, or none.
+    shown: usize,
 }
 
 // SAFETY: as for `Rows`, of both kinds of records.
@@ -208,7 +210,13 @@ impl<A, B> Twins<A, B> {
         assert!(first.len() == second.len(), "twins are of the same length");
         // From now on it is this that drops the records.
         let second = ManuallyDrop::new(second);
-        Twins { first, second: second.base.cast() }
+        Twins { shown: first.len(), first, second: second.base.cast() }
+    }
+
+    /// The same tables, of which [`try_get_shown`](Self::try_get_shown) shows nothing.
+    pub(crate) fn hidden(mut self) -> Self {
+        self.shown = 0;
+        self
     }
 
     #[inline(always)]
@@ -232,12 +240,36 @@ impl<A, B> Twins<A, B> {
     /// The records at `index`, if there are such.
     #[inline(always)]
     pub(crate) fn try_get(&self, index: usize) -> Option<(&A, &B)> {
-        let first = self.first.try_get(index)?;
+        if index >= self.first.len() {
+            return None;
+        }
+        // SAFETY: the index is below the length (checked above).
+        Some(unsafe { self.get_unchecked(index) })
+    }
+
+    /// The same, unless the tables are [`hidden`](Self::hidden).
+    #[inline(always)]
+    pub(crate) fn try_get_shown(&self, index: usize) -> Option<(&A, &B)> {
+        if index >= self.shown {
+            return None;
+        }
+        // SAFETY: `shown` is at most the length, and the index is below it (checked above).
+        Some(unsafe { self.get_unchecked(index) })
+    }
+
+    /// # Safety
+    ///
+    /// `index` is below the length.
+    #[inline(always)]
+    unsafe fn get_unchecked(&self, index: usize) -> (&A, &B) {
+        // SAFETY: the record lies within the table (contract), was initialised by `Rows::init`, and
+        // only shared references to it exist.
+        let first = unsafe { self.first.record(index).as_ref() };
         // SAFETY: the tables are of the same length (checked by `new`), so the record lies within
         // the second one as well.
         let second = unsafe { self.second.add(index) };
-        // SAFETY: it was initialised by `Rows::init`, and only shared references to it exist.
-        Some((first, unsafe { second.as_ref() }))
+        // SAFETY: as for the first.
+        (first, unsafe { second.as_ref() })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The allocator of the design `freehold` on loom, in the states that its models begin with.
 
-use freehold::designs::Freehold;
+use freehold::designs::{DoubleFree, Freehold, FreeholdSettings};
 use freehold::platform::Platform;
 use freehold::{Census, Config, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
 use loom::sync::Arc;
@@ -34,6 +34,11 @@ pub(crate) fn build_larger<P: Platform + Default>(blocks: u64, cpus: usize) -> A
     build_of(&[range(0, blocks * BLOCK)], cpus, 0)
 }
 
+/// What tells of each frame whether it is in use.
+pub(crate) fn exact() -> FreeholdSettings {
+    FreeholdSettings { double_free: DoubleFree::Exact, ..Default::default() }
+}
+
 pub(crate) fn range(start: u64, frames: u64) -> MemoryRange {
     MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
 }
@@ -44,10 +49,20 @@ pub(crate) fn build_of<P: Platform + Default>(
     cpus: usize,
     min_free: u64,
 ) -> Arc<Frames<P>> {
+    build_as(ranges, cpus, min_free, &Default::default())
+}
+
+/// The same with these settings.
+pub(crate) fn build_as<P: Platform + Default>(
+    ranges: &[MemoryRange],
+    cpus: usize,
+    min_free: u64,
+    settings: &FreeholdSettings,
+) -> Arc<Frames<P>> {
     let cpus = vec![NodeId::new(0); cpus];
     let min_free = Some(FrameCount::new(min_free));
     let config = Config { min_free, ..Config::new(ranges, &cpus) };
-    Arc::new(Machine::new(P::default(), &config, &Default::default()))
+    Arc::new(Machine::new(P::default(), &config, settings))
 }
 
 /// Runs `other` on another CPU.
@@ -83,7 +98,15 @@ pub(crate) fn take<P: Platform>(machine: &Frames<P>, frames: u64) {
 
 /// CPU 0's slot has A as its current pageblock, and all frames of A are handed out.
 pub(crate) fn current<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
-    let machine = build(cpus);
+    current_with(&FreeholdSettings::default(), cpus)
+}
+
+/// The same with these settings.
+pub(crate) fn current_with<P: Platform + Default>(
+    settings: &FreeholdSettings,
+    cpus: usize,
+) -> Arc<Frames<P>> {
+    let machine = build_as(&[range(0, ALL)], cpus, 0, settings);
     take(&machine, BLOCK);
     machine
 }

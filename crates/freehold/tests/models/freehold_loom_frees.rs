@@ -3,10 +3,12 @@
 //! see; `LOOM_MAX_PREEMPTIONS` looks further.
 
 use crate::freehold_models::{
-    ALL, BLOCK, Frames, Sound, aside, build, check_held, current, explore, free, join, on_cpu, take,
+    ALL, BLOCK, Frames, Sound, aside, build, build_as, check_held, current, current_with, exact,
+    explore, frame, free, join, on_cpu, range, take,
 };
 use crate::loom_platform::run_on;
 use freehold::{CpuId, Error, FrameCount, Order, Pfn, Request};
+use loom::sync::Arc;
 
 /// Two frees of one frame at once, on these CPUs, while CPU 0 holds the pageblock: one or both
 /// succeed, and the latter is counted when the frame is harvested.
@@ -36,6 +38,78 @@ fn of_two_remote_frees_of_one_frame_one_succeeds() {
 fn two_frees_of_one_frame_at_home_and_remotely() {
     free_one_frame_twice([0, 1]);
     free_one_frame_twice([1, 0]);
+}
+
+/// With `double_free=exact` one of them succeeds, wherever they come from.
+#[test]
+fn of_two_frees_of_one_frame_exactly_one_succeeds() {
+    for cpus in [[0, 1], [1, 0], [1, 2]] {
+        explore(2, move || {
+            let machine = current_with::<Sound>(&exact(), 3);
+            let other = on_cpu(&machine, cpus[1], |machine| machine.free(Pfn::new(7), Order::ZERO));
+            run_on(cpus[0]);
+            let mine = machine.free(Pfn::new(7), Order::ZERO);
+            let mut outcomes = [mine, join(other)];
+            outcomes.sort_by_key(Result::is_err);
+            assert_eq!(outcomes, [Ok(()), Err(Error::DoubleFree)]);
+            check_held(&machine, BLOCK - 1);
+            assert_eq!(machine.events().double_frees_late.get(), 0);
+        });
+    }
+}
+
+/// The same while the holder takes the frame again as soon as it is free: then the second free may
+/// be one of that allocation, and both succeed.
+#[test]
+fn a_frame_is_freed_twice_while_its_pageblock_is_used() {
+    explore(2, || {
+        let machine = current_with::<Sound>(&exact(), 3);
+        let other = on_cpu(&machine, 1, |machine| machine.free(Pfn::new(7), Order::ZERO));
+        let user = on_cpu(&machine, 0, |machine| {
+            machine.drain(CpuId::new(0)).expect("the CPU exists");
+            machine.alloc(frame()).expect("memory is free")
+        });
+        run_on(2);
+        let mine = machine.free(Pfn::new(7), Order::ZERO);
+        let freed = u64::from(mine.is_ok()) + u64::from(join(other).is_ok());
+        let again = u64::from(join(user) == Pfn::new(7));
+        assert!((1..=1 + again).contains(&freed), "{freed} frees, {again} allocations");
+        check_held(&machine, BLOCK + 1 - freed);
+        assert_eq!(machine.events().double_frees_late.get(), 0);
+    });
+}
+
+/// The same while the holder takes the frame as part of a larger block: no frame of that is free.
+#[test]
+fn a_frame_is_freed_twice_while_it_becomes_part_of_a_block() {
+    explore(2, || {
+        let machine = build_as::<Sound>(&[range(0, BLOCK)], 3, 0, &exact());
+        take(&machine, BLOCK);
+        run_on(2);
+        free(&machine, 6);
+        let other = on_cpu(&machine, 1, |machine| machine.free(Pfn::new(7), Order::ZERO));
+        let user = on_cpu(&machine, 0, |machine| {
+            machine.drain(CpuId::new(0)).expect("the CPU exists");
+            machine.alloc(Request::new(Order::new(1)))
+        });
+        let freed = [machine.free(Pfn::new(7), Order::ZERO), join(other)];
+        let freed = freed.iter().filter(|outcome| outcome.is_ok()).count() as u64;
+        let taken = join(user).map_or(0, |_| 2);
+        assert!((1..=1 + taken / 2).contains(&freed), "{freed} frees, {taken} frames");
+        check_held(&machine, BLOCK - 1 - freed + taken);
+        assert_eq!(machine.events().double_frees_late.get(), 0);
+    });
+}
+
+/// A block and a frame of it, and a block of several words.
+#[test]
+fn of_two_frees_of_parts_of_one_block_exactly_one_succeeds() {
+    for (order, parts) in [(2, [(0, 2), (1, 0)]), (7, [(0, 7), (65, 0)])] {
+        explore(2, move || {
+            let machine = build_as::<Sound>(&[range(0, ALL)], 3, 0, &exact());
+            free_parts(&machine, order, parts);
+        });
+    }
 }
 
 /// The same with the last frame of a pageblock that is in use: the free at home makes it whole, and
@@ -76,23 +150,24 @@ fn a_frame_is_freed_again_while_the_holder_harvests() {
 /// Two CPUs free these parts of one block at once. One of them succeeds; how many frames are free
 /// then?
 fn free_parts_at_once(order: u8, parts: [(u64, u8); 2]) {
-    explore(2, move || {
-        let machine = build::<Sound>(3);
-        let block = machine.alloc(Request::new(Order::new(order))).expect("memory is free");
-        let part = move |machine: &Frames<Sound>, (offset, order)| {
-            machine.free(block.offset(FrameCount::new(offset)), Order::new(order))
-        };
-        let other = on_cpu(&machine, 2, move |machine| part(machine, parts[1]));
-        run_on(1);
-        let mine = part(&machine, parts[0]);
-        let freed: Vec<_> = [mine, join(other)]
-            .iter()
-            .zip(parts)
-            .filter_map(|(outcome, (_, order))| outcome.is_ok().then_some(1 << order))
-            .collect();
-        assert_eq!(freed.len(), 1, "{mine:?}");
-        check_held(&machine, (1 << order) - freed[0]);
-    });
+    explore(2, move || free_parts(&build(3), order, parts));
+}
+
+fn free_parts(machine: &Arc<Frames<Sound>>, order: u8, parts: [(u64, u8); 2]) {
+    let block = machine.alloc(Request::new(Order::new(order))).expect("memory is free");
+    let part = move |machine: &Frames<Sound>, (offset, order)| {
+        machine.free(block.offset(FrameCount::new(offset)), Order::new(order))
+    };
+    let other = on_cpu(machine, 2, move |machine| part(machine, parts[1]));
+    run_on(1);
+    let mine = part(machine, parts[0]);
+    let freed: Vec<_> = [mine, join(other)]
+        .iter()
+        .zip(parts)
+        .filter_map(|(outcome, (_, order))| outcome.is_ok().then_some(1 << order))
+        .collect();
+    assert_eq!(freed.len(), 1, "{mine:?}");
+    check_held(machine, (1 << order) - freed[0]);
 }
 
 #[test]

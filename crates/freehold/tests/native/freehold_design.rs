@@ -120,7 +120,7 @@ fn parts_of_a_large_block_are_freed_by_many_at_the_same_time() {
 
 #[test]
 fn frames_are_picked_at_random_if_one_wants_that() {
-    let settings = FreeholdSettings { pick: Pick::Random };
+    let settings = FreeholdSettings { pick: Pick::Random, ..Default::default() };
     let order_of = |settings| {
         let frames = machine(&[range(0, 4096)], 1, settings);
         let got: Vec<_> = (0..64).map(|_| frames.alloc(Request::default()).unwrap()).collect();

@@ -8,7 +8,7 @@ use core::num::NonZeroU64;
 use super::Freehold;
 use super::blocks::Spot;
 use super::guard::{Home, SlotGuard};
-use super::runs::{WORD_FRAMES, WORD_ORDER};
+use super::runs::{WORD_FRAMES, WORD_ORDER, ones};
 use super::slot::For;
 use crate::designs::{Context, Design};
 use crate::platform::Platform;
@@ -61,7 +61,7 @@ impl<P: Platform> Freehold<P> {
             // Looked up before the lock is taken: what comes between that and its release is what
             // the next locked step waits for.
             let word = hot.current(what, request.content_index());
-            if let Some(spot) = self.blocks.spot_of_word(word)
+            if let Some(spot) = self.blocks.word_at_hand(word)
                 && home.try_lock()
             {
                 if hot.current(what, request.content_index()) == word
@@ -151,8 +151,11 @@ impl<P: Platform> Freehold<P> {
         let (what, type_index) = (what::<RUN>(), request.content_index());
         let spot = self.blocks.spot_of_word(guard.slot.hot.current(what, type_index))?;
         let spot = spot.word_with_run(request.order().get())?;
-        guard.slot.hot.set_current(what, type_index, spot.frame() / WORD_FRAMES);
-        guard.home.take_of::<RUN>(&spot, request)
+        guard.slot.hot.set_current(what, type_index, spot.word_index() as u32);
+        let frame = guard.home.take_of::<RUN>(&spot, request)?;
+        let mask = ones(request.order().get()) << (frame % WORD_FRAMES);
+        self.blocks.begin_use(spot.word_index(), mask);
+        Some(frame)
     }
 
     /// Takes whole pageblocks from the pool, if the best zone can spare them.

@@ -16,21 +16,26 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-use super::runs::{Run, WORD_FRAMES, WORD_ORDER, starts};
+use super::runs::WORD_ORDER;
 use super::state::{Holder, State};
 use crate::Error;
 use crate::config::Config;
+use crate::designs::freehold::settings::DoubleFree;
 use crate::memmap::block::ZoneIndex;
-use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, TablePlan, Twins};
+use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan, Twins};
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{Order, Pfn};
 
 mod fixed;
+mod free_runs;
+mod in_use;
 mod mend;
 mod spot;
 mod tails;
 
 pub(super) use spot::Spot;
+
+use in_use::InUse;
 
 /// Words of a bitmap for one pageblock.
 pub(super) const WORDS: usize = 1 << (Order::PAGEBLOCK.get() - WORD_ORDER);
@@ -111,6 +116,8 @@ const REMOTE: usize = 2;
 pub(super) struct Blocks<P: Platform> {
     twins: Twins<Record<P>, Maps<P>>,
     first: Pfn,
+    /// Empty unless it is to be known of each frame whether it is in use.
+    in_use: Table<InUse<P>>,
 }
 
 impl<P: Platform> Maps<P> {
@@ -124,6 +131,7 @@ impl<P: Platform> Maps<P> {
 pub(super) struct BlocksPlan<P: Platform> {
     records: TablePlan<Record<P>>,
     maps: TablePlan<Maps<P>>,
+    in_use: TablePlan<InUse<P>>,
     first: Pfn,
 }
 
@@ -139,13 +147,19 @@ pub(super) struct Harvest {
 impl<P: Platform> Blocks<P> {
     pub(super) fn plan(
         config: &Config<'_>,
+        double_free: DoubleFree,
         layout: &mut LayoutBuilder,
     ) -> Result<BlocksPlan<P>, Error> {
         let (first, frames) = config.span_of_blocks()?;
         let blocks = (frames.get() >> Order::PAGEBLOCK.get()) as usize;
+        let in_use = match double_free {
+            DoubleFree::Fast => 0,
+            DoubleFree::Exact => blocks,
+        };
         Ok(BlocksPlan {
             maps: layout.table(SectionKind::Bitmaps, blocks)?,
             records: layout.table(SectionKind::Blocks, blocks)?,
+            in_use: layout.table(SectionKind::Bitmaps, in_use)?,
             first,
         })
     }
@@ -165,7 +179,11 @@ impl<P: Platform> Blocks<P> {
             shelf: P::LocalCell::new(NIL),
             fixed: P::U64::new(0),
         });
-        Blocks { twins: Twins::new(records, maps), first: plan.first }
+        let twins = Twins::new(records, maps);
+        let in_use = carver.table(plan.in_use, |_| InUse::new());
+        // What is at hand is not looked up in the bitmap of frames in use.
+        let twins = if in_use.len() > 0 { twins.hidden() } else { twins };
+        Blocks { twins, first: plan.first, in_use }
     }
 
     #[inline(always)]
@@ -447,50 +465,5 @@ impl<P: Platform> Blocks<P> {
         // against the last look of the holder as that of a remote free is.
         self.map::<TAILS>(word).fetch_and(!mask, AcqRel);
         self.map::<REMOTE>(word).fetch_or(0, SeqCst);
-    }
-
-    /// Whether all frames of a pageblock are free.
-    pub(super) fn is_whole(&self, block: BlockIndex) -> bool {
-        block.words().all(|word| self.free(word) == !0)
-    }
-
-    /// A free run of `order` in a pageblock that the caller holds, the lowest.
-    pub(super) fn find_run(&self, block: BlockIndex, order: Order) -> Option<Run> {
-        self.run_among(block, order, |word| self.free(word))
-    }
-
-    /// Whether a pageblock that others may hold has a free run of `order`.
-    pub(super) fn has_run(&self, block: BlockIndex, order: Order) -> bool {
-        // Acquire: the look that follows comes after this one; see `sections`.
-        let free = |word| self.map::<FREE>(word).load(Acquire);
-        self.run_among(block, order, free).is_some()
-    }
-
-    /// The lowest free run of `order` in a pageblock, of which these frames are free.
-    fn run_among(
-        &self,
-        block: BlockIndex,
-        order: Order,
-        free: impl Fn(usize) -> u64,
-    ) -> Option<Run> {
-        let (in_word, step) = match order.get().checked_sub(WORD_ORDER) {
-            None => (order.get(), 1),
-            Some(up) => (WORD_ORDER, 1 << up),
-        };
-        block.words().step_by(step).find_map(|word| {
-            let starts = starts(free(word), in_word);
-            let rest = (word + 1..word + step).all(|word| free(word) == !0);
-            let frame = word as u32 * WORD_FRAMES + starts.trailing_zeros();
-            (starts != 0 && rest).then_some(Run::at(frame, order))
-        })
-    }
-
-    /// Takes a free run. The caller holds the pageblock.
-    pub(super) fn take_run(&self, run: Run) {
-        let mask = run.mask();
-        for word in run.words() {
-            self.set_free(word, self.free(word) & !mask);
-        }
-        self.join(run);
     }
 }

@@ -140,6 +140,7 @@ impl<P: Platform> Freehold<P> {
             let left = fill(&mut out[count..], free, self.blocks.pfn_of(spot.frame()).get());
             count += (free.count_ones() - left.count_ones()) as usize;
             spot.set_free(left);
+            self.blocks.begin_use(word as usize, free & !left);
         }
         hot.note_alloc(count as u64);
         self.note_numa(guard.cpu, zones, request, guard.zone, FrameCount::new(count as u64));

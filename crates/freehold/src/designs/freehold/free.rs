@@ -48,7 +48,7 @@ impl<P: Platform> Freehold<P> {
     fn free_single_at_hand(&self, context: Context<'_, P>, pfn: Pfn) -> bool {
         let cpu = context.platform.pin().index();
         let mut freed = false;
-        if let Some(spot) = self.blocks.spot_of(pfn) {
+        if let Some(spot) = self.blocks.spot_at_hand(pfn) {
             let state = spot.state();
             // A number that is no CPU's is nobody's home.
             if state.is_listed_of(cpu)
@@ -102,7 +102,7 @@ impl<P: Platform> Freehold<P> {
         pfn: Pfn,
         order: Order,
     ) -> Option<Result<(), Error>> {
-        let spot = self.blocks.spot_of(pfn)?;
+        let spot = self.blocks.spot_at_hand(pfn)?;
         let (state, mask) = self.claim_in_word(&spot, pfn, order)?;
         let cpu = context.platform.pin().index();
         if state.is_listed_of(cpu)
@@ -117,7 +117,7 @@ impl<P: Platform> Freehold<P> {
             }
         }
         context.platform.unpin();
-        let word = (spot.frame() / WORD_FRAMES) as usize;
+        let word = spot.word_index();
         Some(self.free_in_words(context, state, word..word + 1, mask))
     }
 
@@ -164,9 +164,25 @@ impl<P: Platform> Freehold<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::DoubleFree`] at the first word of which one of the frames is free.
+    /// [`Error::DoubleFree`] at the first word of which one of the frames is free, or if one of
+    /// them is noted not to be in use.
     #[inline(never)]
     pub(super) fn free_in_words(
+        &self,
+        context: Context<'_, P>,
+        state: State,
+        words: Range<usize>,
+        mask: u64,
+    ) -> Result<(), Error> {
+        if !self.blocks.try_end_use_in(words.clone(), mask) {
+            return Err(Error::DoubleFree);
+        }
+        self.free_unused(context, state, words, mask)
+    }
+
+    /// The same of frames whose use has been ended.
+    #[inline(always)]
+    pub(super) fn free_unused(
         &self,
         context: Context<'_, P>,
         state: State,
@@ -191,7 +207,7 @@ impl<P: Platform> Freehold<P> {
         words.into_iter().try_for_each(|word| self.free_elsewhere(context, word, mask))
     }
 
-    /// As `free_in_words`, in a slot; nothing if that does not hold the pageblock.
+    /// As `free_unused`, in a slot; nothing if that does not hold the pageblock.
     pub(super) fn free_held(
         &self,
         guard: &SlotGuard<'_, P>,
@@ -283,7 +299,8 @@ impl<P: Platform> Freehold<P> {
             return Ok(());
         }
         let before = self.blocks.free_remotely(word, mask);
-        if before & mask != mask {
+        // The step first, then the look: see `hold`.
+        if before & mask != mask && !self.blocks.state_after_step(block).is_cared_for() {
             self.notify(self.cpu_here(context), block);
         }
         if before & mask != 0 {

@@ -276,6 +276,7 @@ impl<P: Platform> Freehold<P> {
             self.blocks.set_free(word, 0);
         }
         self.blocks.join_all(block);
+        self.blocks.begin_use_of_all(block);
         let migratetype = self.blocks.state(block).migratetype();
         self.set_fixed_for(block, migratetype);
         self.blocks.update(block, |state| {

@@ -7,9 +7,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::Freehold;
 use super::at_hand::{is_run_at_hand, what};
-use super::blocks::{BlockIndex, Spot};
+use super::blocks::BlockIndex;
 use super::guard::{ASKED, HELD, Home, SlotGuard, VACANT};
-use super::runs::WORD_FRAMES;
 use super::state::State;
 use crate::allocator::PageAllocator;
 use crate::error::{BulkFreeError, Error};
@@ -120,7 +119,7 @@ impl<P: Platform> Lease<'_, P> {
     fn take_in_word<const RUN: bool>(&self, request: Request) -> Option<Pfn> {
         let (design, what) = (self.allocator.design(), what::<RUN>());
         let hot = self.home.hot_of(self.home.best(&request))?;
-        let spot = design.blocks.spot_of_word(hot.current(what, request.content_index()))?;
+        let spot = design.blocks.word_at_hand(hot.current(what, request.content_index()))?;
         let frame = self.home.take_of::<RUN>(&spot, &request)?;
         hot.note_alloc(request.order().frames().get());
         Some(design.pfn_of(frame))
@@ -219,7 +218,7 @@ impl<P: Platform> Lease<'_, P> {
     pub(super) fn free_at_hand(&self, pfn: Pfn, order: Order) -> bool {
         let design = self.allocator.design();
         if order == Order::ZERO
-            && let Some(spot) = design.blocks.spot_of(pfn)
+            && let Some(spot) = design.blocks.spot_at_hand(pfn)
         {
             let state = spot.state();
             return state.is_listed_of(self.cpu)
@@ -255,22 +254,25 @@ impl<P: Platform> Lease<'_, P> {
             }
             _ => design.claim_in_word(&spot, pfn, order)?,
         };
+        if !design.blocks.try_end_use(spot.word_index(), mask) {
+            return Some(Err(Error::DoubleFree));
+        }
         if state.is_listed() && spot.remote() & mask == 0 && spot.try_free_here(state, mask) {
             return Some(Ok(()));
         }
-        Some(self.free_words(&spot, state, mask))
+        Some(self.free_unused(spot.word_index(), state, mask))
     }
 
-    /// Frees frames of a word that are allocations of their own, or claimed.
+    /// Frees frames of a word that are allocations of their own, or claimed, and whose use has been
+    /// ended.
     #[cold]
     #[inline(never)]
-    fn free_words(&self, spot: &Spot<'_, P>, state: State, mask: u64) -> Result<(), Error> {
-        let design = self.allocator.design();
-        let word = (spot.frame() / WORD_FRAMES) as usize;
-        let words = word..word + 1;
-        match design.free_held(&self.guard(spot.zone()), words.clone(), mask) {
+    fn free_unused(&self, word: usize, state: State, mask: u64) -> Result<(), Error> {
+        let (design, words) = (self.allocator.design(), word..word + 1);
+        let guard = self.guard(design.blocks.zone(BlockIndex::of_word(word)));
+        match design.free_held(&guard, words.clone(), mask) {
             Some(result) => result,
-            None => design.free_in_words(self.allocator.context(), state, words, mask),
+            None => design.free_unused(self.allocator.context(), state, words, mask),
         }
     }
 
@@ -285,10 +287,9 @@ impl<P: Platform> Lease<'_, P> {
         while let Some(&first) = blocks.get(freed) {
             let run = match order {
                 Order::ZERO => design.word_of(&blocks[freed..]).filter(|run| {
-                    let words = run.word..run.word + 1;
-                    let zone = design.blocks.zone(BlockIndex::of_word(run.word));
                     run.state.is_split_of(self.cpu)
-                        && design.free_held(&self.guard(zone), words, run.mask) == Some(Ok(()))
+                        && design.blocks.try_end_use(run.word, run.mask)
+                        && self.free_unused(run.word, run.state, run.mask).is_ok()
                 }),
                 _ => None,
             };

@@ -147,6 +147,7 @@ impl<P: Platform> Freehold<P> {
                 }
             }
         }
+        self.blocks.mend_uses(block);
     }
 
     /// Makes the trees of a zone anew.

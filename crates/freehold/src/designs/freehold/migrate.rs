@@ -88,6 +88,7 @@ impl<P: Platform> Freehold<P> {
         if !self.blocks.state(block).is_split()
             || !run.words().all(is_used)
             || self.blocks.claim(run).is_err()
+            || !self.blocks.try_end_use_in(run.words(), run.mask())
         {
             return false;
         }

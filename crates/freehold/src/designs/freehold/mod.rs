@@ -81,7 +81,7 @@ mod zone;
 
 pub use lease::Lease;
 pub use revocable::{ParkedLease, RevocableLease};
-pub use settings::{FreeholdSettings, Pick};
+pub use settings::{DoubleFree, FreeholdSettings, Pick};
 
 /// The design. What the fast paths need comes first, and fits a cache line with what a platform
 /// needs to tell CPUs from each other.
@@ -196,7 +196,7 @@ impl<P: Platform> Design<P> for Freehold<P> {
             homes: layout.table(SectionKind::PerCpu, cpus)?,
             slots: layout.table(SectionKind::PerCpu, cpus * zones)?,
             forest: Forest::plan(words, layout)?,
-            blocks: Blocks::plan(config, layout)?,
+            blocks: Blocks::plan(config, settings.double_free, layout)?,
             picks_at_random: settings.pick == Pick::Random,
         })
     }

@@ -1,5 +1,7 @@
 //! Where a slot finds frames: in its pageblocks, in the pool, and in pageblocks that nobody holds.
 
+use core::num::NonZeroU64;
+
 use super::Freehold;
 use super::blocks::{BlockIndex, FRAMES};
 use super::guard::SlotGuard;
@@ -23,16 +25,17 @@ impl<P: Platform> Freehold<P> {
         // There is no pageblock where `NO_WORD` would lie.
         let word = guard.slot.hot.current(For::Singles, migratetype.index());
         let spot = self.blocks.spot_of_word(word)?;
-        if !guard.home.picks_at_random {
-            return guard.home.take_single(&spot);
-        }
-        let free = spot.free();
-        if free == 0 {
-            return None;
-        }
-        let bit = pick(free, guard.slot.random());
-        spot.set_free(free & !(1 << bit));
-        Some(spot.frame() + bit)
+        let frame = match guard.home.picks_at_random {
+            false => guard.home.take_single(&spot)?,
+            true => {
+                let free = NonZeroU64::new(spot.free())?.get();
+                let bit = pick(free, guard.slot.random());
+                spot.set_free(free & !(1 << bit));
+                spot.frame() + bit
+            }
+        };
+        self.blocks.begin_use_of(frame);
+        Some(frame)
     }
 
     /// Makes a word with free frames the current one, wherever it must be taken from; says whether

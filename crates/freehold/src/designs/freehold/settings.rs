@@ -9,6 +9,8 @@ use crate::designs::{Setting, SettingError, Settings};
 pub struct FreeholdSettings {
     /// Which of the free frames at hand is handed out.
     pub pick: Pick,
+    /// What is done about a single frame that is freed twice at the same time.
+    pub double_free: DoubleFree,
 }
 
 /// Which of the free frames of a word of 64 is handed out.
@@ -21,21 +23,47 @@ pub enum Pick {
     Random,
 }
 
+/// What is done about a single frame that two calls free at the same time. One after the other, the
+/// second free is refused in any case; and of two that race, each of more than one frame, one is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DoubleFree {
+    /// Both may succeed, if they come from different CPUs. It is counted when it is found, in
+    /// [`Events::double_frees_late`](crate::Events::double_frees_late). If the frame was handed out
+    /// again before, it is free while its new user has it.
+    #[default]
+    Fast,
+    /// One of them is refused, always.
+    ///
+    /// Cost: a bit of metadata a frame, and a locked step more in each allocation and each free of
+    /// less than a pageblock, which also leave the shortest ways: see `docs/designs.md`.
+    Exact,
+}
+
 impl Settings for FreeholdSettings {
-    const TABLE: &'static [Setting] = &[Setting {
-        name: "pick",
-        values: "lowest|random",
-        default: "lowest",
-        meaning: "which free frame of a word of 64 is handed out: hardening, at some cost",
-    }];
+    const TABLE: &'static [Setting] = &[
+        Setting {
+            name: "pick",
+            values: "lowest|random",
+            default: "lowest",
+            meaning: "which free frame of a word of 64 is handed out: hardening, at some cost",
+        },
+        Setting {
+            name: "double_free",
+            values: "fast|exact",
+            default: "fast",
+            meaning: "of two frees of one frame at the same time, both may pass, or one is refused",
+        },
+    ];
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
-        self.pick = match (name, value) {
-            ("pick", "lowest") => Pick::Lowest,
-            ("pick", "random") => Pick::Random,
-            ("pick", _) => return Err(SettingError::BadValue),
+        match (name, value) {
+            ("pick", "lowest") => self.pick = Pick::Lowest,
+            ("pick", "random") => self.pick = Pick::Random,
+            ("double_free", "fast") => self.double_free = DoubleFree::Fast,
+            ("double_free", "exact") => self.double_free = DoubleFree::Exact,
+            ("pick" | "double_free", _) => return Err(SettingError::BadValue),
             _ => return Err(SettingError::UnknownName),
-        };
+        }
         Ok(())
     }
 
@@ -49,5 +77,10 @@ impl Settings for FreeholdSettings {
             Pick::Random => "random",
         };
         each("pick", &pick);
+        let double_free = match self.double_free {
+            DoubleFree::Fast => "fast",
+            DoubleFree::Exact => "exact",
+        };
+        each("double_free", &double_free);
     }
 }

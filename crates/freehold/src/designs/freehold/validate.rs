@@ -122,6 +122,7 @@ impl<P: Platform> Freehold<P> {
         };
         match (state.used_for(), state.holder()) {
             (Use::Absent, _) => Some(Rule::ZoneOfBlock),
+            _ if !self.blocks.uses_agree(block) => Some(Rule::KeptBeside),
             (Use::Whole, Holder::Nobody) if !in_pool => Some(Rule::KeptBeside),
             (Use::Whole, _) if !self.blocks.is_whole(block) => Some(Rule::BlocksCounted),
             (Use::Split, _) if !tails_unmarked() => Some(Rule::TailsUnmarked),

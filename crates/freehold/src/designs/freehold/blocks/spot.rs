@@ -33,16 +33,38 @@ impl<P: Platform> Blocks<P> {
     /// Looks up a frame, if the tables span it.
     #[inline(always)]
     pub(in super::super) fn spot_of(&self, pfn: Pfn) -> Option<Spot<'_, P>> {
-        let offset = pfn.get().wrapping_sub(self.first.get());
+        let offset = self.offset_of(pfn);
         let (record, maps) = self.twins.try_get((offset / u64::from(FRAMES)) as usize)?;
         // The tables span fewer than 2^32 frames.
         Some(Spot { record, maps, frame: offset as u32 })
+    }
+
+    /// The same for the shortest ways, which allocate and free without a look at the bitmap of
+    /// frames in use: if there is such a bitmap, nothing is at hand.
+    #[inline(always)]
+    pub(in super::super) fn spot_at_hand(&self, pfn: Pfn) -> Option<Spot<'_, P>> {
+        let offset = self.offset_of(pfn);
+        let (record, maps) = self.twins.try_get_shown((offset / u64::from(FRAMES)) as usize)?;
+        // As above.
+        Some(Spot { record, maps, frame: offset as u32 })
+    }
+
+    #[inline(always)]
+    fn offset_of(&self, pfn: Pfn) -> u64 {
+        pfn.get().wrapping_sub(self.first.get())
     }
 
     /// Looks up the first frame of a word, if there is one.
     #[inline(always)]
     pub(in super::super) fn spot_of_word(&self, word: u32) -> Option<Spot<'_, P>> {
         let (record, maps) = self.twins.try_get(word as usize / WORDS)?;
+        Some(Spot { record, maps, frame: word.wrapping_mul(WORD_FRAMES) })
+    }
+
+    /// The same for the shortest ways, as [`Blocks::spot_at_hand`].
+    #[inline(always)]
+    pub(in super::super) fn word_at_hand(&self, word: u32) -> Option<Spot<'_, P>> {
+        let (record, maps) = self.twins.try_get_shown(word as usize / WORDS)?;
         Some(Spot { record, maps, frame: word.wrapping_mul(WORD_FRAMES) })
     }
 
@@ -56,7 +78,13 @@ impl<P: Platform> Blocks<P> {
 impl<P: Platform> Spot<'_, P> {
     #[inline(always)]
     fn word<const MAP: usize>(&self) -> &P::U64 {
-        self.maps.word::<MAP>((self.frame / WORD_FRAMES) as usize)
+        self.maps.word::<MAP>(self.word_index())
+    }
+
+    /// The word that the frame lies in.
+    #[inline(always)]
+    pub(in super::super) fn word_index(&self) -> usize {
+        (self.frame / WORD_FRAMES) as usize
     }
 
     /// The place of the frame.
@@ -173,7 +201,7 @@ impl<P: Platform> Spot<'_, P> {
 
     /// Whether an allocation goes on behind the word.
     fn goes_on_behind(&self) -> bool {
-        let behind = (self.frame / WORD_FRAMES) as usize + 1;
+        let behind = self.word_index() + 1;
         // Relaxed: as for `Blocks::tails`.
         !behind.is_multiple_of(WORDS) && self.maps.word::<TAILS>(behind).load(Relaxed) & 1 == 1
     }
