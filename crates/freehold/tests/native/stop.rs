@@ -115,6 +115,8 @@ struct State<D: Design<StepPlatform>> {
     frames: Machine<StepPlatform, D>,
     held: RefCell<Vec<(Pfn, Order)>>,
     total: Cell<u64>,
+    /// How many blocks have been allocated.
+    got: Cell<u64>,
 }
 
 impl<D: Design<StepPlatform>> State<D> {
@@ -127,7 +129,7 @@ impl<D: Design<StepPlatform>> State<D> {
         let config = Config { min_free, span, ..Config::new(&ranges, &cpus) };
         let frames = Machine::new(StepPlatform, &config, &D::Settings::default());
         let held = RefCell::default();
-        State { frames, held, total: Cell::new(FRAMES) }
+        State { frames, held, total: Cell::new(FRAMES), got: Cell::new(0) }
     }
 
     /// Some calls at random; then all memory is taken, and `spare` single frames are freed.
@@ -158,6 +160,7 @@ impl<D: Design<StepPlatform>> State<D> {
     fn take(&self, order: Order) {
         if let Ok(pfn) = self.frames.alloc(Request::new(order)) {
             self.held.borrow_mut().push((pfn, order));
+            self.got.update(|got| got + 1);
         }
     }
 
@@ -232,7 +235,7 @@ fn choose<D: Design<StepPlatform>>(
 
 /// Makes the call; what it allocates is held by users from then on.
 fn perform<D: Design<StepPlatform>>(state: &State<D>, op: Op, victims: &Victims, cpu: CpuId) {
-    let State { frames, held, total } = state;
+    let State { frames, held, total, .. } = state;
     match op {
         Op::Alloc(order) => state.take(order),
         Op::Free(_) => {
@@ -244,6 +247,7 @@ fn perform<D: Design<StepPlatform>>(state: &State<D>, op: Op, victims: &Victims,
         Op::AllocBulk => {
             let mut out = [Pfn::new(0); 5];
             let count = frames.alloc_bulk(Request::default(), &mut out).unwrap();
+            state.got.update(|got| got + count as u64);
             held.borrow_mut().extend(out[..count].iter().map(|&pfn| (pfn, Order::ZERO)));
         }
         Op::FreeBulk => {
@@ -292,6 +296,15 @@ fn taken_by(op: Op) -> u64 {
         Op::AllocRange | Op::Compact => FRAMES,
         // So are those that the holder of a lease has.
         Op::Lease { .. } => FRAMES,
+        _ => 0,
+    }
+}
+
+/// How many single frames a call wants.
+fn wanted_by(op: Op) -> u64 {
+    match op {
+        Op::Alloc(Order::ZERO) => 1,
+        Op::AllocBulk => 5,
         _ => 0,
     }
 }
@@ -400,6 +413,7 @@ fn explore<D: Design<StepPlatform>>(
             return (stops, total);
         };
         let free = state.total.get() - state.held_frames() - victims.frames();
+        state.got.set(0);
         let tally = Rc::new(Cell::new(Tally::default()));
         let meanwhile = {
             let (state, victims, tally) = (Rc::clone(&state), victims.clone(), Rc::clone(&tally));
@@ -434,6 +448,11 @@ fn explore<D: Design<StepPlatform>>(
             // What it had in hand is lost with it.
             continue;
         }
+        // The stopped call gets what is there as well, all but the frame that the probe may take.
+        // With the other designs, a probe that drains may move the rest to where it has looked.
+        let got = wanted_by(op).min(free.saturating_sub(1));
+        let is_short = state.got.get() < got && D::NAME == "freehold";
+        assert!(!is_short, "seed {seed}, {op:?}, {step}, {of:?}: fewer than {got}");
         let part = if op == Op::FreePart { PAGEBLOCK } else { 0 };
         let other = if op == Op::FreePart && of == Probe::Free { PAGEBLOCK } else { 0 };
         let used = state.held_frames() + part - other;

@@ -373,10 +373,17 @@ impl<P: Platform> Zone<P> {
 
     /// Looks at or changes what the zone remembers of compaction.
     pub(super) fn with_compaction<R>(&self, act: impl FnOnce(&CompactionState<P>) -> R) -> R {
-        let Compaction { lock, state } = &self.compaction;
-        lock.lock();
-        let result = act(state);
-        lock.unlock();
-        result
+        /// Lets go even if a platform's cell panics.
+        struct Held<'a, P: Platform>(&'a Zone<P>);
+
+        impl<P: Platform> Drop for Held<'_, P> {
+            fn drop(&mut self) {
+                self.0.let_compaction_go();
+            }
+        }
+
+        self.hold_compaction();
+        let _held = Held(self);
+        act(&self.compaction.state)
     }
 }
