@@ -11,6 +11,8 @@ use crate::stat::{Census, Events, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::topology::{Topology, TopologyPlan};
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
+mod freeze;
+
 /// A page-frame allocator: design `D` on platform `P`.
 ///
 /// All methods take `&self` and may be called from any CPU at any time, but for a handler of

@@ -3,9 +3,8 @@
 //! After Linux 6.12 `mm/vmstat.c` (`unusable_free_index`, `__fragmentation_index`). All of them see
 //! the zone's free lists only; what CPUs keep should be drained first.
 
-use crate::buddy::ORDERS;
 use crate::stat::ZoneStats;
-use crate::units::Order;
+use crate::units::{ORDERS, Order};
 
 /// Below this fragmentation index, a failure is for want of memory (Linux's
 /// `extfrag_threshold`).

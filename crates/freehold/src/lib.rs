@@ -84,12 +84,10 @@ pub mod lru;
 pub mod platform;
 
 mod allocator;
-mod buddy;
 mod compact;
 mod config;
 mod error;
 mod fragmentation;
-mod freeze;
 mod memmap;
 mod request;
 mod stat;

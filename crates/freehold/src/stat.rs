@@ -5,9 +5,8 @@ use core::fmt;
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::ORDERS;
 use crate::platform::{Platform, SharedCell, Word};
-use crate::units::{FrameCount, MigrateType, NodeId, Pfn, ZoneKind};
+use crate::units::{FrameCount, MigrateType, NodeId, ORDERS, Pfn, ZoneKind};
 use crate::zone::watermark::Marks;
 
 pub use numa::NumaEvents;

@@ -4,7 +4,7 @@ use core::cmp::Reverse;
 
 use crate::Error;
 use crate::config::Config;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::units::{CpuId, NodeId, ZoneKind};
 

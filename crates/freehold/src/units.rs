@@ -91,6 +91,9 @@ impl fmt::Display for FrameCount {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Order(u8);
 
+/// How many orders the buddy system keeps: 0 to 10.
+pub(crate) const ORDERS: usize = Order::BUDDY_MAX.index() + 1;
+
 impl Order {
     /// One frame.
     pub const ZERO: Self = Order(0);

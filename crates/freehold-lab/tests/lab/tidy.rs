@@ -24,6 +24,13 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/freehold-sim/src/region.rs",
 ];
 
+/// The allocator.
+const CORE: &str = "crates/freehold/src";
+
+/// Where modules may use what stands below them in the map: the calls of the front door that one
+/// design alone has are made by that design.
+const AGAINST_ORDER: &[(&str, &str)] = &[("designs/freehold/", "allocator")];
+
 /// One idea a file: longer ones hold two.
 const LINES_MAX: usize = 500;
 
@@ -105,18 +112,20 @@ fn core_has_no_dependencies() {
 
 #[test]
 fn core_has_no_std_no_heap_no_statics() {
-    let lib = fs::read_to_string(root().join("crates/freehold/src/lib.rs")).unwrap();
+    let lib = fs::read_to_string(root().join(CORE).join("lib.rs")).unwrap();
     assert!(lib.lines().any(|line| line == "#![no_std]"));
     let words = ["extern crate std", "extern crate alloc", "static ", "thread_local", "std::"];
     // A lifetime is no static, and neither is a bound.
-    let found = offences("crates/freehold/src", &words);
+    let found = offences(CORE, &words);
     let found = found.into_iter().filter(|offence| {
         let (place, word) = offence.rsplit_once(": ").expect("made above");
         word != "static " || {
             let (path, number) = place.rsplit_once(':').expect("made above");
             let text = fs::read_to_string(root().join(path)).unwrap();
             let line = text.lines().nth(number.parse::<usize>().unwrap() - 1).unwrap();
-            line.trim_start().trim_start_matches("pub ").starts_with("static ")
+            let words: Vec<_> = line.split_whitespace().collect();
+            let after_pub = words.iter().find(|word| !word.starts_with("pub"));
+            after_pub == Some(&"static")
         }
     });
     expect_none(found.collect());
@@ -124,8 +133,76 @@ fn core_has_no_std_no_heap_no_statics() {
 
 #[test]
 fn buddy_and_memmap_know_no_locks() {
-    let mut found = offences("crates/freehold/src/memmap", &["RawLock", ".lock()", "try_lock"]);
-    found.extend(offences("crates/freehold/src/buddy.rs", &["RawLock", ".lock()", "try_lock"]));
+    let folders = ["memmap", "designs/linux/buddy"].map(|folder| format!("{CORE}/{folder}"));
+    let words = ["RawLock", ".lock()", "try_lock"];
+    expect_none(folders.iter().flat_map(|folder| offences(folder, &words)).collect());
+}
+
+/// The modules of the core as the map in `docs/architecture.md` orders them.
+fn modules_in_order() -> Vec<String> {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let lines = page.lines().skip_while(|line| !line.starts_with("  freehold/ "));
+    let of_core = lines.skip(1).take_while(|line| line.starts_with("    "));
+    let entries = of_core.filter_map(|line| line.strip_prefix("    "));
+    let names = entries.filter(|line| !line.starts_with(' ')).flat_map(|line| {
+        let names = line.split("  ").next().unwrap_or_default();
+        names.split(", ").map(str::to_owned)
+    });
+    names.collect()
+}
+
+/// The first words of what a text names after `crate::`.
+fn used_of_crate(text: &str) -> Vec<&str> {
+    let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let first_word = |text: &'_ str| text.find(|letter| !is_word(letter)).unwrap_or(text.len());
+    let mut used = Vec::new();
+    for rest in text.split("crate::").skip(1) {
+        let names = match rest.strip_prefix('{') {
+            Some(group) => group.split('}').next().unwrap_or_default(),
+            None => &rest[..first_word(rest)],
+        };
+        used.extend(names.split(',').map(str::trim).map(|name| &name[..first_word(name)]));
+    }
+    used.retain(|name| !name.is_empty());
+    used
+}
+
+#[test]
+fn modules_of_the_core_use_those_above_them() {
+    let order = modules_in_order();
+    let place = |module: &str| order.iter().position(|other| other == module);
+    assert!(place("units") < place("designs") && place("designs") < place("lru"), "{order:?}");
+    // What the crate shows at its root, by the module that it comes from.
+    let lib = fs::read_to_string(root().join(CORE).join("lib.rs")).unwrap();
+    let shown = lib.split("pub use ").skip(1).filter_map(|rest| rest.split(';').next());
+    let shown: Vec<_> = shown.filter_map(|path| Some((path.split("::").next()?, path))).collect();
+    let module_of = |name: &str| {
+        let is_it = |word: &str| word == name;
+        let split = |path: &str| path.split(|c: char| !c.is_alphanumeric()).any(is_it);
+        shown.iter().find(|(_, path)| split(path)).map_or(name.to_owned(), |(of, _)| (*of).into())
+    };
+    let (mut found, mut seen) = (Vec::new(), 0);
+    for source in sources() {
+        let Some(path) = source.path.strip_prefix(CORE).map(|path| &path[1..]) else { continue };
+        let module = path.split(['/', '.']).next().unwrap_or_default();
+        if module == "lib" {
+            continue;
+        }
+        let Some(own) = place(module) else {
+            found.push(format!("{}: {module} is not in the map", source.path));
+            continue;
+        };
+        let code: Vec<_> = source.product_code().map(|(_, line)| line).collect();
+        for used in used_of_crate(&code.join("\n")) {
+            let used = module_of(used);
+            let may = AGAINST_ORDER.iter().any(|(of, it)| path.starts_with(of) && *it == used);
+            seen += 1;
+            if place(&used).is_none_or(|used| used > own) && !may {
+                found.push(format!("{}: uses {used}", source.path));
+            }
+        }
+    }
+    assert!(seen > 500, "the imports were found");
     expect_none(found);
 }
 

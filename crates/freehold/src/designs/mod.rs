@@ -15,30 +15,19 @@ use crate::stat::{Census, Events, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::topology::Topology;
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
-pub use block_owner::BlockOwner;
-pub use bookkeeping::{Counters, Locking};
-pub use cluster::Cluster;
 pub use freehold::{
     DoubleFree, Freehold, FreeholdSettings, Lease, ParkedLease, Pick, RevocableLease,
 };
-pub use lazy_merge::LazyMerge;
-pub use merge_ahead::MergeAhead;
-pub use skeleton::{Level, OwnSettings, Pcp, ZonedSettings};
-pub use zone_lock::ZoneLock;
+pub use linux::block_owner::{self, BlockOwner};
+pub use linux::bookkeeping::{Counters, Locking};
+pub use linux::cluster::{self, Cluster};
+pub use linux::lazy_merge::{self, LazyMerge};
+pub use linux::merge_ahead::{self, MergeAhead};
+pub use linux::skeleton::{Level, OwnSettings, Pcp, ZonedSettings};
+pub use linux::zone_lock::{self, ZoneLock};
 
-pub mod block_owner;
-pub mod cluster;
 pub mod freehold;
-pub mod lazy_merge;
-pub mod merge_ahead;
-pub mod zone_lock;
-
-mod bookkeeping;
-mod pcp;
-mod pcp_tuning;
-mod skeleton;
-#[cfg(test)]
-pub(crate) mod tests;
+pub(crate) mod linux;
 
 /// A way to hand out the frames of a machine: the second type argument of
 /// [`PageAllocator`](crate::PageAllocator), which documents what each call means.

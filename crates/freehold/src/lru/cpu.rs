@@ -5,7 +5,7 @@
 use super::frame::Motion;
 use super::group::GroupId;
 use crate::Error;
-use crate::memmap::frame::FrameIndex;
+use crate::memmap::index::FrameIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock, SharedCell};
 

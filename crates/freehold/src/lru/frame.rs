@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use super::kind::{Kind, List};
 use crate::Error;
 use crate::config::{Config, MemoryRange};
-use crate::memmap::frame::FrameIndex;
+use crate::memmap::index::FrameIndex;
 use crate::memmap::list::{End, LinkTable, Links};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{Platform, SharedCell, Word};

@@ -7,7 +7,7 @@ use super::frame::{Motion, State};
 use super::group::{GroupId, Refused};
 use super::{Lru, Owner};
 use crate::Error;
-use crate::memmap::frame::FrameIndex;
+use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;
 use crate::units::Pfn;
 

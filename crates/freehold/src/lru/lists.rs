@@ -6,7 +6,7 @@ use super::group::{GroupId, Refused};
 use super::vec::VecGuard;
 use super::{Kind, Lru, Owner};
 use crate::Error;
-use crate::memmap::frame::FrameIndex;
+use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;
 use crate::units::{CpuId, Pfn};
 

@@ -9,7 +9,7 @@ use super::owner::Claim;
 use super::{Lru, Owner};
 use crate::Error;
 use crate::compact::{Migrate, MigrateError};
-use crate::memmap::frame::FrameIndex;
+use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 

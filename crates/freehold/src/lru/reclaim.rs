@@ -13,7 +13,7 @@ use super::owner::{Claim, Verdict};
 use super::vec::Place;
 use super::{Kind, Lru, Owner};
 use crate::Error;
-use crate::memmap::frame::FrameIndex;
+use crate::memmap::index::FrameIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{Platform, Word};
 use crate::units::{FrameCount, NodeId, ZoneKind};

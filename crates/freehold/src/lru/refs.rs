@@ -6,7 +6,7 @@ use super::vec::{Place, VecGuard};
 use super::{Lru, Owner};
 use crate::Error;
 use crate::error::BulkFreeError;
-use crate::memmap::frame::FrameIndex;
+use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;
 use crate::units::Pfn;
 

@@ -6,7 +6,7 @@ use super::LruLock;
 use super::frame::{FrameTable, Motion, State};
 use super::kind::{Kind, List};
 use crate::Error;
-use crate::memmap::frame::FrameIndex;
+use crate::memmap::index::FrameIndex;
 use crate::memmap::list::{End, ListHead};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};

@@ -1,11 +1,11 @@
 //! Doubly linked lists of blocks, linked through the records of their head frames, as in Linux:
 //! unlinking a block writes to both its neighbours' records.
 
-use crate::memmap::frame::FrameIndex;
+use crate::memmap::index::FrameIndex;
 use crate::platform::SharedCell;
 
 /// The link that ends a list. The frame table never has that many records.
-pub(super) const NIL: u32 = u32::MAX;
+pub(crate) const NIL: u32 = u32::MAX;
 
 /// A table with a record for each frame, through which blocks are linked.
 pub(crate) trait LinkTable {
@@ -39,7 +39,7 @@ pub enum End {
 }
 
 /// The block that a link leads to.
-pub(super) fn decode(link: u32) -> Option<FrameIndex> {
+pub(crate) fn decode(link: u32) -> Option<FrameIndex> {
     (link != NIL).then_some(FrameIndex(link))
 }
 
@@ -258,7 +258,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Config, MemoryRange};
-    use crate::memmap::frame::{FrameTable, FrameTablePlan};
+    use crate::designs::linux::frame::{FrameTable, FrameTablePlan};
     use crate::memmap::region::{Carver, LayoutBuilder, Metadata};
     use crate::platform::Platform;
     use crate::testing::TestPlatform;

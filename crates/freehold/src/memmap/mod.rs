@@ -1,10 +1,9 @@
-//! The caller-owned metadata: its layout, and the tables of frames and pageblocks in it.
+//! The caller-owned metadata: its layout, typed tables in it, and lists through the records of
+//! tables.
 //!
-//! Knows no locks. Each module's documentation says who may write a field, and under which lock.
+//! Knows no locks.
 
-pub(crate) mod block;
-pub(crate) mod frame;
+pub(crate) mod index;
 pub(crate) mod list;
 pub(crate) mod region;
-pub(crate) mod stack;
 mod table;

@@ -7,7 +7,7 @@ use super::guard::SlotGuard;
 use super::slot::For;
 use crate::Error;
 use crate::designs::Context;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Order};

@@ -21,7 +21,7 @@ use super::state::{Holder, State};
 use crate::Error;
 use crate::config::Config;
 use crate::designs::freehold::settings::DoubleFree;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan, Twins};
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{Order, Pfn};

@@ -8,7 +8,7 @@ use super::slot::For;
 use super::state::State;
 use crate::designs::Context;
 use crate::error::BulkFreeError;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{FrameCount, Order, Pfn};

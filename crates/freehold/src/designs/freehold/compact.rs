@@ -7,15 +7,15 @@
 use super::Freehold;
 use super::compactor::Compactor;
 use crate::Error;
+use crate::compact::state::{CompactionState, Scanners};
 use crate::compact::{Compaction, Migrate};
 use crate::designs::Context;
-use crate::designs::pcp::COSTLY_ORDER;
+use crate::designs::linux::pcp::COSTLY_ORDER;
 use crate::fragmentation::is_to_blame;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{Order, Pfn};
-use crate::zone::compaction::{CompactionState, Scanners};
 use crate::zone::watermark::Watermark;
 
 /// How the compaction of a zone for a request ended.

@@ -17,14 +17,13 @@ use super::range::Place;
 use super::runs::Run;
 use super::span::Span;
 use super::state::Use;
+use crate::compact::state::Scanners;
 use crate::compact::{Compaction, Migrate, MigrateError};
 use crate::designs::Context;
-use crate::memmap::block::ZoneIndex;
-use crate::memmap::frame::FrameIndex;
+use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Order};
-use crate::zone::compaction::Scanners;
 use crate::zone::fallback::FALLBACKS;
 use crate::zone::watermark::Watermark;
 

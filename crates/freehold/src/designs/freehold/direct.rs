@@ -7,7 +7,7 @@ use super::runs::Run;
 use super::state::Holder;
 use super::tree::Tree;
 use crate::designs::Context;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Order};

@@ -3,7 +3,7 @@
 use super::Freehold;
 use super::guard::{InUse, SlotGuard};
 use crate::designs::Context;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 
 impl<P: Platform> Freehold<P> {

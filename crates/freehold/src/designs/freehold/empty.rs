@@ -11,7 +11,7 @@ use super::state::Use;
 use crate::Error;
 use crate::compact::{Migrate, MigrateError};
 use crate::designs::Context;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::units::{FrameCount, MigrateType, Order};
 

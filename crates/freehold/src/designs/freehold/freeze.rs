@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::Freehold;
 use super::guard::{ASKED, HELD};
 use crate::designs::Context;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, RawLock, Word};
 
 /// The zone in whose slot it is noted that the lock over all slots of a CPU is taken.

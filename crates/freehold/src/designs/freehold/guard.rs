@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use super::Freehold;
 use super::slot::{Hot, Slot};
 use crate::designs::Context;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::{LockClass, Platform, RawLock, Word};
 use crate::request::Request;
 use crate::units::ZoneKind;

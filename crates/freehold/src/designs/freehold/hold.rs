@@ -36,7 +36,7 @@ use super::guard::SlotGuard;
 use super::slot::{Fill, PendingStack, SCARCE_MAX};
 use super::state::{Holder, Use};
 use super::tree::Tree;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order};
 

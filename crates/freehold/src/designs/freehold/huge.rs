@@ -6,7 +6,7 @@ use super::runs::starts;
 use super::state::{Holder, State, Use};
 use crate::Error;
 use crate::designs::Context;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Order};

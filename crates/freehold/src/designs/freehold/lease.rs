@@ -12,7 +12,7 @@ use super::guard::{ASKED, HELD, Home, SlotGuard, VACANT};
 use super::state::State;
 use crate::allocator::PageAllocator;
 use crate::error::{BulkFreeError, Error};
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, Word};
 use crate::request::Request;
 use crate::units::{CpuId, Order, Pfn};

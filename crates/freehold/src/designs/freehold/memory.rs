@@ -7,7 +7,7 @@ use super::{Freehold, Hotplug};
 use crate::Error;
 use crate::config::MemoryRange;
 use crate::designs::Context;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, RawLock};
 use crate::topology::Topology;
 use crate::units::{FrameCount, Order, ZoneKind};

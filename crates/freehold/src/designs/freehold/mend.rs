@@ -22,7 +22,7 @@ use super::guard::HELD;
 use super::huge::blocks_in;
 use super::state::{Holder, State, Use};
 use super::tree::Tree;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, Word};
 use crate::stat::Census;
 use crate::units::{MigrateType, Order};

@@ -6,7 +6,7 @@ use super::runs::Run;
 use crate::Error;
 use crate::compact::{Migrate, MigrateError};
 use crate::designs::Context;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::Order;

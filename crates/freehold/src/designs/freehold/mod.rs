@@ -27,7 +27,7 @@ use crate::compact::{Compaction, Migrate};
 use crate::config::{Config, MemoryRange};
 use crate::designs::{Context, Design};
 use crate::error::{BulkFreeError, Error};
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock};
 use crate::request::{RangeRequest, Request};

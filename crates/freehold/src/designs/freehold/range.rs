@@ -12,12 +12,12 @@ use super::span::Span;
 use super::state::Use;
 use crate::Error;
 use crate::compact::Migrate;
+use crate::compact::state::CompactionState;
 use crate::designs::Context;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
 use crate::units::{MigrateType, Order, Pfn};
-use crate::zone::compaction::CompactionState;
 use crate::zone::watermark::Watermark;
 
 /// What a first look at a place says.

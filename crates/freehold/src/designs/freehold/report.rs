@@ -4,12 +4,11 @@ use super::Freehold;
 use super::blocks::{BlockIndex, FRAMES};
 use super::runs::{WORD_ORDER, starts};
 use super::state::{Holder, Use};
-use crate::buddy::ORDERS;
 use crate::designs::Context;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::stat::{Events, FreeByType, ZoneStats};
-use crate::units::{FrameCount, Order};
+use crate::units::{FrameCount, ORDERS, Order};
 
 impl<P: Platform> Freehold<P> {
     /// The pageblocks of a zone.

@@ -45,7 +45,7 @@ use super::Freehold;
 use super::state::Holder;
 use crate::allocator::PageAllocator;
 use crate::designs::Context;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, Word};
 use crate::request::Request;
 

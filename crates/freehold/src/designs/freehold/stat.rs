@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::Freehold;
 use super::guard::SlotGuard;
 use crate::designs::Context;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, Word};
 use crate::request::Request;
 use crate::stat::{Events, NumaEvents, NumaExceptions};

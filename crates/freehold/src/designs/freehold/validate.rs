@@ -8,7 +8,7 @@ use super::blocks::BlockIndex;
 use super::slot::{Fill, For, shelf_of};
 use super::state::{Holder, Use};
 use crate::designs::Context;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::stat::{Census, Rule, Violation};
 use crate::units::{FrameCount, MigrateType};

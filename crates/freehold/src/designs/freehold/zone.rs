@@ -4,11 +4,11 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use super::slot::SPARES_MAX;
 use super::tree::Tree;
+use crate::compact::state::CompactionState;
 use crate::platform::{LockClass, Platform, RawLock, Word};
 use crate::request::Request;
 use crate::stat::Events;
 use crate::units::{FrameCount, MigrateType, NodeId, Order, ZoneKind};
-use crate::zone::compaction::CompactionState;
 use crate::zone::watermark::{Watermark, Watermarks};
 
 /// So many pageblocks for each CPU make a zone roomy.

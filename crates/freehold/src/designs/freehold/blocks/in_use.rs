@@ -1,6 +1,6 @@
 //! Which frames are in use, in one word that decides: for `double_free=exact`.
 //!
-//! Whether a frame is free is told by two bitmaps, which two CPUs may write at the same time, so two
+//! Whether a frame is free is told by two bitmaps, which two CPUs may write at the same time: two
 //! frees of one frame can each miss the other. With this third one, a free first takes the bit of
 //! the frame away, by a compare-exchange, and only the one that finds it goes on. The bit is set
 //! again when the frame has left the free ones, before its next user knows of it: so a second free

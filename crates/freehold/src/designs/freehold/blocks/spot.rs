@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use super::{BlockIndex, Blocks, FRAMES, FREE, Maps, REMOTE, Record, TAILS, WORDS};
 use crate::designs::freehold::runs::{WORD_FRAMES, ones, starts};
 use crate::designs::freehold::state::State;
-use crate::memmap::block::ZoneIndex;
+use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, Word};
 use crate::units::Pfn;
 

@@ -1,0 +1,95 @@
+//! Moving content, so that free memory comes to lie together: what the allocator asks of those who
+//! own the content, and what it reports.
+
+use core::fmt;
+
+use crate::units::{FrameCount, Order, Pfn};
+
+pub(crate) mod state;
+
+/// Whoever owns movable memory and can move its content.
+///
+/// # The protocol
+///
+/// The allocator asks; the owner moves content and handle, or refuses. During the call both blocks
+/// are allocated, with the same order and migratetype, and the allocator holds no lock: the owner
+/// may call it, and other CPUs go on.
+///
+/// * `Ok`: the owner now holds `to`, and no longer `from`, which the allocator frees. The owner may
+///   free `to` from the moment it has switched, even before the call returns.
+/// * `Err`: nothing has moved. The owner still holds `from`, or freed it itself, and does not hold
+///   `to`, which the allocator takes back.
+/// * An owner that has freed `from`, or does so concurrently, must answer [`MigrateError::Busy`].
+///   So it has to look `from` up under the same lock under which it gives blocks up.
+/// * A panic counts as an `Err`: the allocator takes `to` back while the stack unwinds.
+///
+/// Only blocks of [`MigrateType::Movable`](crate::MigrateType::Movable) are asked for, each with
+/// the order that it was allocated with or that frees of its parts have left it.
+pub trait Migrate {
+    /// Moves the content of the block of `order` at `from` to the one at `to`.
+    ///
+    /// # Errors
+    ///
+    /// [`MigrateError`] if nothing has moved.
+    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError>;
+}
+
+/// Why an owner did not move content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MigrateError {
+    /// The block is in use just now, or is being freed: asking again later may help.
+    Busy,
+    /// The content cannot be moved.
+    Failed,
+}
+
+impl fmt::Display for MigrateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MigrateError::Busy => "the block is in use or being freed",
+            MigrateError::Failed => "the content of the block cannot be moved",
+        })
+    }
+}
+
+impl core::error::Error for MigrateError {}
+
+/// An owner whose content never moves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Immovable;
+
+impl Migrate for Immovable {
+    fn migrate(&self, _from: Pfn, _to: Pfn, _order: Order) -> Result<(), MigrateError> {
+        Err(MigrateError::Failed)
+    }
+}
+
+/// What a compaction has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compaction {
+    /// Pageblocks that were searched for content to move.
+    pub pageblocks: u64,
+    /// Frames whose content was moved.
+    pub migrated: FrameCount,
+    /// Blocks that stayed because their owner answered [`MigrateError::Busy`].
+    pub busy: u64,
+    /// Blocks that stayed because their owner answered [`MigrateError::Failed`], or claimed to have
+    /// moved what it had not held.
+    pub failed: u64,
+    /// Blocks that stayed because no free block of their size was left to move them to.
+    pub without_target: u64,
+    /// Frames that were merged because a free had put that off.
+    pub merged_late: FrameCount,
+}
+
+impl Compaction {
+    /// Adds what another one has done to this one.
+    pub(crate) fn add(&mut self, other: &Compaction) {
+        self.pageblocks += other.pageblocks;
+        self.migrated += other.migrated;
+        self.busy += other.busy;
+        self.failed += other.failed;
+        self.without_target += other.without_target;
+        self.merged_late += other.merged_late;
+    }
+}

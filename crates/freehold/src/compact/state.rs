@@ -1,0 +1,168 @@
+//! What a zone remembers of compaction: how far the scanners came, and how often it was in vain.
+//!
+//! After Linux 6.12 (`compaction_deferred`, `defer_compaction`, `compaction_defer_reset`).
+
+use crate::memmap::index::FrameIndex;
+use crate::platform::{Platform, SharedCell};
+use crate::stat::Events;
+use crate::units::{FrameCount, Order};
+
+/// At most so many attempts are put off for one that is made, as a power of two (Linux's
+/// `COMPACT_MAX_DEFER_SHIFT`).
+const DEFER_SHIFT_MAX: u32 = 6;
+
+/// Where the free scanner begins: behind all memory.
+const END: u32 = u32::MAX;
+
+/// The cells, all guarded by the zone lock, on a cache line of their own: they are rarely needed.
+#[repr(C, align(64))]
+pub(crate) struct CompactionState<P: Platform> {
+    /// Attempts that were put off since one last failed.
+    considered: P::Cell<u32>,
+    /// How many attempts are put off for one that is made, as a power of two.
+    defer_shift: P::Cell<u32>,
+    /// The smallest order for which compaction failed.
+    order_failed: P::Cell<u32>,
+    migrate_from: P::Cell<u32>,
+    free_before: P::Cell<u32>,
+    compactions: P::Cell<u64>,
+    migrated: P::Cell<u64>,
+    ranges: P::Cell<u64>,
+}
+
+/// Where the two scanners stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scanners {
+    /// The pageblock that the migrate scanner looks at next, going up.
+    pub(crate) migrate: FrameIndex,
+    /// The lowest pageblock that the free scanner has looked at, going down.
+    pub(crate) free: FrameIndex,
+}
+
+impl Scanners {
+    /// At the two ends of memory.
+    pub(crate) const APART: Self = Scanners { migrate: FrameIndex(0), free: FrameIndex(END) };
+}
+
+impl<P: Platform> CompactionState<P> {
+    pub(crate) fn new() -> Self {
+        CompactionState {
+            considered: P::Cell::new(0),
+            defer_shift: P::Cell::new(0),
+            order_failed: P::Cell::new(0),
+            migrate_from: P::Cell::new(Scanners::APART.migrate.0),
+            free_before: P::Cell::new(Scanners::APART.free.0),
+            compactions: P::Cell::new(0),
+            migrated: P::Cell::new(0),
+            ranges: P::Cell::new(0),
+        }
+    }
+
+    /// Attempts that were put off since one last failed.
+    pub(crate) fn considered(&self) -> u32 {
+        self.considered.get()
+    }
+
+    /// Whether this attempt is to be put off, because earlier ones were in vain. As in Linux, an
+    /// attempt counts even if it is the first one.
+    pub(crate) fn is_deferred(&self, order: Order) -> bool {
+        if u32::from(order.get()) < self.order_failed.get() {
+            return false;
+        }
+        let limit = 1 << self.defer_shift.get();
+        let considered = (self.considered.get() + 1).min(limit);
+        self.considered.set(considered);
+        considered < limit
+    }
+
+    /// Notes an attempt in vain: twice as many are put off from now on.
+    pub(crate) fn note_failure(&self, order: Order) {
+        self.considered.set(0);
+        self.defer_shift.set((self.defer_shift.get() + 1).min(DEFER_SHIFT_MAX));
+        self.order_failed.set(self.order_failed.get().min(u32::from(order.get())));
+    }
+
+    /// Notes an attempt that made a block of this order.
+    pub(crate) fn note_success(&self, order: Order) {
+        self.order_failed.set(self.order_failed.get().max(u32::from(order.get()) + 1));
+    }
+
+    /// Notes that an allocation got its block.
+    #[inline]
+    pub(crate) fn note_allocation(&self, order: Order) {
+        self.considered.set(0);
+        self.defer_shift.set(0);
+        self.note_success(order);
+    }
+
+    /// Where the scanners stopped last, or the ends of memory if they met.
+    pub(crate) fn scanners(&self) -> Scanners {
+        Scanners {
+            migrate: FrameIndex(self.migrate_from.get()),
+            free: FrameIndex(self.free_before.get()),
+        }
+    }
+
+    /// Keeps where the scanners stopped.
+    pub(crate) fn set_scanners(&self, at: Scanners) {
+        self.migrate_from.set(at.migrate.0);
+        self.free_before.set(at.free.0);
+    }
+
+    /// Counts a run over the zone, or a part of it.
+    pub(crate) fn note_compaction(&self) {
+        self.compactions.set(self.compactions.get() + 1);
+    }
+
+    /// Counts frames whose content was moved.
+    pub(crate) fn note_migrated(&self, frames: FrameCount) {
+        self.migrated.set(self.migrated.get() + frames.get());
+    }
+
+    /// Counts a range that was handed out.
+    pub(crate) fn note_range(&self) {
+        self.ranges.set(self.ranges.get() + 1);
+    }
+
+    /// What has happened so far.
+    pub(crate) fn events(&self) -> Events {
+        Events {
+            compactions: self.compactions.get(),
+            migrated: FrameCount::new(self.migrated.get()),
+            ranges: self.ranges.get(),
+            ..Events::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestPlatform;
+
+    #[test]
+    fn failures_put_off_twice_as_many_attempts_up_to_a_limit() {
+        let state = CompactionState::<TestPlatform>::new();
+        let order = Order::new(5);
+        let attempts_until_made = || (1..).find(|_| !state.is_deferred(order));
+        for expected in [1, 2, 4, 8, 16, 32, 64, 64, 64] {
+            assert_eq!(attempts_until_made(), Some(expected));
+            state.note_failure(order);
+            assert_eq!(state.considered(), 0, "a failure begins the count anew");
+        }
+        assert!(state.is_deferred(order) && state.considered() == 1);
+        state.note_allocation(order);
+        assert!(!state.is_deferred(order), "a success ends it");
+    }
+
+    #[test]
+    fn smaller_orders_than_the_one_that_failed_are_not_put_off() {
+        let state = CompactionState::<TestPlatform>::new();
+        state.note_success(Order::new(8));
+        state.note_failure(Order::new(9));
+        assert!(state.is_deferred(Order::new(9)));
+        assert!(!state.is_deferred(Order::new(8)), "it has succeeded");
+        state.note_failure(Order::new(4));
+        assert!(state.is_deferred(Order::new(4)) && !state.is_deferred(Order::new(3)));
+    }
+}

@@ -1,0 +1,253 @@
+//! The record of a pageblock, and the dense table of all of them.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::Error;
+use crate::config::Config;
+use crate::memmap::index::{FrameIndex, ZoneIndex};
+use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use crate::platform::{Platform, Word};
+use crate::units::{MigrateType, Order};
+
+/// What the free frames of a pageblock are for: content of one migratetype, or nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum BlockType {
+    Unmovable = 0,
+    Movable = 1,
+    Reclaimable = 2,
+    /// The block is being emptied: its free frames are handed to nobody.
+    Isolated = 3,
+}
+
+impl BlockType {
+    /// How many types there are.
+    pub(crate) const COUNT: usize = 4;
+
+    /// All types, in the order of their numbers.
+    pub(crate) const ALL: [Self; Self::COUNT] =
+        [Self::Unmovable, Self::Movable, Self::Reclaimable, Self::Isolated];
+
+    /// The type of a block for content of `migratetype`.
+    #[inline(always)]
+    pub(crate) const fn of(migratetype: MigrateType) -> Self {
+        Self::from_bits(migratetype as u32)
+    }
+
+    /// The type as an index of tables.
+    #[inline(always)]
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The migratetype that the block serves; `None` if it is isolated.
+    #[inline(always)]
+    pub(crate) const fn migratetype(self) -> Option<MigrateType> {
+        match self {
+            BlockType::Isolated => None,
+            BlockType::Unmovable => Some(MigrateType::Unmovable),
+            BlockType::Movable => Some(MigrateType::Movable),
+            BlockType::Reclaimable => Some(MigrateType::Reclaimable),
+        }
+    }
+
+    /// The type in the lowest two bits.
+    #[inline(always)]
+    pub(crate) const fn from_bits(bits: u32) -> Self {
+        Self::ALL[(bits & 3) as usize]
+    }
+}
+
+/// What the allocator keeps for each pageblock: eight bytes, so that a free learns zone, type and
+/// owner from one cache line.
+pub(crate) struct BlockRecord<P: Platform> {
+    /// The upper half is the zone of the block's frames, or [`NO_ZONE`]: written once, before the
+    /// frames become available. The lowest two bits are its type, the next two the migratetype that
+    /// it had before it was isolated: written under the zone lock; a free reads them without, as a
+    /// hint that is checked again under the lock. Bits 8 and 9 are [`UNMERGED`] and [`LATELY`].
+    kind: P::U32,
+    /// The CPU that owns the block plus one, or 0. Written under the zone lock; read without, as a
+    /// hint that is checked again under the lock of the owner's lists.
+    owner: P::U32,
+}
+
+/// The mark of a pageblock without memory.
+const NO_ZONE: u16 = u16::MAX;
+
+/// Where the former type of an isolated block lies.
+const FORMER_SHIFT: u32 = 2;
+
+/// Whether free frames of the block may have been left unmerged.
+const UNMERGED: u32 = 1 << 8;
+
+/// Whether some were since the last merge of the block began.
+const LATELY: u32 = 1 << 9;
+
+const fn pack(zone: u16, of: BlockType, former: MigrateType) -> u32 {
+    (zone as u32) << 16 | of as u32 | (former as u32) << FORMER_SHIFT
+}
+
+/// The records of all pageblocks.
+pub(crate) struct BlockTable<P: Platform> {
+    records: Table<BlockRecord<P>>,
+}
+
+/// Where the block table will lie.
+pub(crate) struct BlockTablePlan<P: Platform>(TablePlan<BlockRecord<P>>);
+
+impl<P: Platform> BlockTablePlan<P> {
+    pub(crate) fn new(config: &Config<'_>, layout: &mut LayoutBuilder) -> Result<Self, Error> {
+        let (_, frames) = config.span_of_blocks()?;
+        let len = (frames.get() >> Order::PAGEBLOCK.get()) as usize;
+        Ok(BlockTablePlan(layout.table(SectionKind::Blocks, len)?))
+    }
+}
+
+impl<P: Platform> BlockTable<P> {
+    /// A table of movable blocks without memory. Blocks begin as movable, as in Linux.
+    pub(crate) fn carve(plan: &BlockTablePlan<P>, carver: &mut Carver) -> Self {
+        let empty = pack(NO_ZONE, BlockType::Movable, MigrateType::Movable);
+        let records = carver
+            .table(plan.0, |_| BlockRecord { kind: P::U32::new(empty), owner: P::U32::new(0) });
+        BlockTable { records }
+    }
+
+    /// The first frames of all pageblocks.
+    pub(crate) fn pageblocks(&self) -> impl Iterator<Item = FrameIndex> + use<P> {
+        (0..self.records.len() as u32).map(|block| FrameIndex(block << Order::PAGEBLOCK.get()))
+    }
+
+    #[inline(always)]
+    fn record(&self, frame: FrameIndex) -> &BlockRecord<P> {
+        self.records.get(frame.index() >> Order::PAGEBLOCK.get())
+    }
+
+    /// The zone and type of the block that `frame` lies in.
+    #[inline(always)]
+    fn get(&self, frame: FrameIndex) -> (u16, BlockType) {
+        // Relaxed: the zone was written before the block's frames became available, which a lock
+        // ordered; the type is exact under the zone lock and a hint without.
+        let kind = self.record(frame).kind.load(Relaxed);
+        ((kind >> 16) as u16, BlockType::from_bits(kind))
+    }
+
+    /// The zone of the block that `frame` lies in, if the block has memory.
+    #[inline(always)]
+    pub(crate) fn zone(&self, frame: FrameIndex) -> Option<ZoneIndex> {
+        let (zone, _) = self.get(frame);
+        (zone != NO_ZONE).then_some(ZoneIndex(zone))
+    }
+
+    /// The zone and type of the block of a frame that somebody holds, which therefore has a zone.
+    #[inline(always)]
+    pub(crate) fn of_used(&self, frame: FrameIndex) -> (ZoneIndex, BlockType) {
+        let (zone, of) = self.get(frame);
+        (ZoneIndex(zone), of)
+    }
+
+    /// Gives the block of `frame` to a zone. The caller holds the zone lock.
+    pub(crate) fn set_zone(&self, frame: FrameIndex, zone: ZoneIndex) {
+        let kind = &self.record(frame).kind;
+        // Relaxed: the zone lock, under which the frames become available, publishes it.
+        kind.store(u32::from(zone.0) << 16 | kind.load(Relaxed) & 0xffff, Relaxed);
+    }
+
+    /// The type of the block that `frame` lies in.
+    #[inline(always)]
+    pub(crate) fn block_type(&self, frame: FrameIndex) -> BlockType {
+        self.get(frame).1
+    }
+
+    /// The migratetype of the block that `frame` lies in; of an isolated block, the one that it
+    /// will have again.
+    pub(crate) fn migratetype(&self, frame: FrameIndex) -> MigrateType {
+        // Relaxed: as in `get`.
+        let former = self.record(frame).kind.load(Relaxed) >> FORMER_SHIFT;
+        let current = self.block_type(frame).migratetype();
+        current.or(BlockType::from_bits(former).migratetype()).unwrap_or_default()
+    }
+
+    /// Retypes all blocks of the block of `order` at `head`, none of which is isolated. The caller
+    /// holds the zone lock.
+    pub(crate) fn set_migratetype(&self, head: FrameIndex, order: Order, migratetype: MigrateType) {
+        for frame in pageblocks(head, order) {
+            self.set_type(frame, BlockType::of(migratetype), migratetype);
+        }
+    }
+
+    fn set_type(&self, frame: FrameIndex, of: BlockType, former: MigrateType) {
+        let kind = &self.record(frame).kind;
+        // Relaxed: as in `get`.
+        let unmerged = kind.load(Relaxed) & (UNMERGED | LATELY);
+        kind.store(pack(self.get(frame).0, of, former) | unmerged, Relaxed);
+    }
+
+    /// Whether free frames of the block of `frame` may have been left unmerged. Exact under the
+    /// zone lock; without, a hint.
+    pub(crate) fn has_unmerged(&self, frame: FrameIndex) -> bool {
+        // Relaxed: as in `get`.
+        self.record(frame).kind.load(Relaxed) & UNMERGED != 0
+    }
+
+    /// Notes that free frames of the block of `frame` were left unmerged. The caller holds the zone
+    /// lock.
+    pub(crate) fn note_unmerged(&self, frame: FrameIndex) {
+        self.update(frame, |kind| kind | UNMERGED | LATELY);
+    }
+
+    /// Notes that all that was left unmerged in the block of `frame` is going to be merged. The
+    /// caller holds the zone lock.
+    pub(crate) fn begin_merge(&self, frame: FrameIndex) {
+        self.update(frame, |kind| kind & !LATELY);
+    }
+
+    /// Notes that it has been. Only then does the block count as merged, so that nobody else passes
+    /// it by meanwhile; and not at all if more was left since. The caller holds the zone lock.
+    pub(crate) fn end_merge(&self, frame: FrameIndex) {
+        self.update(frame, |kind| if kind & LATELY == 0 { kind & !UNMERGED } else { kind });
+    }
+
+    fn update(&self, frame: FrameIndex, change: impl FnOnce(u32) -> u32) {
+        let kind = &self.record(frame).kind;
+        // Relaxed: as in `get`. Written only if it changes, since neighbours share the line.
+        let old = kind.load(Relaxed);
+        let new = change(old);
+        if new != old {
+            kind.store(new, Relaxed);
+        }
+    }
+
+    /// Sets whether the block of `frame` is isolated. The caller holds the zone lock.
+    pub(crate) fn set_isolated(&self, frame: FrameIndex, isolated: bool) {
+        let former = self.migratetype(frame);
+        let of = if isolated { BlockType::Isolated } else { BlockType::of(former) };
+        self.set_type(frame, of, former);
+    }
+
+    /// Whether any block of the block of `order` at `head` is isolated. The caller holds the zone
+    /// lock.
+    pub(crate) fn has_isolated(&self, head: FrameIndex, order: Order) -> bool {
+        pageblocks(head, order).any(|frame| self.block_type(frame) == BlockType::Isolated)
+    }
+
+    /// The CPU that owns the block that `frame` lies in.
+    #[inline(always)]
+    pub(crate) fn owner(&self, frame: FrameIndex) -> Option<usize> {
+        // Relaxed: a hint, checked again under the lock of the owner's lists; whoever holds a frame
+        // of the block and that lock reads the owner exactly, see `designs/block_owner`.
+        (self.record(frame).owner.load(Relaxed) as usize).checked_sub(1)
+    }
+
+    /// Sets who owns the block that `frame` lies in. The caller holds the zone lock.
+    pub(crate) fn set_owner(&self, frame: FrameIndex, owner: Option<usize>) {
+        // Relaxed: as in `owner`.
+        self.record(frame).owner.store(owner.map_or(0, |cpu| cpu as u32 + 1), Relaxed);
+    }
+}
+
+/// The first frames of all pageblocks that a block of `order` touches.
+pub(crate) fn pageblocks(head: FrameIndex, order: Order) -> impl Iterator<Item = FrameIndex> {
+    let end = head.0 + order.frames().get() as u32;
+    let first = head.head(Order::PAGEBLOCK);
+    (first.0..end).step_by(1 << Order::PAGEBLOCK.get()).map(FrameIndex)
+}

@@ -1,0 +1,208 @@
+//! Allocation: try the zones by their watermarks, from per-CPU lists first.
+
+use super::{LocalPages, Policy, Skeleton};
+use crate::Error;
+use crate::designs::Context;
+use crate::designs::linux::fallback::Mode;
+use crate::designs::linux::frame::FrameState;
+use crate::designs::linux::pcp_tuning::PcpMode;
+use crate::memmap::index::{FrameIndex, ZoneIndex};
+use crate::platform::{Platform, SharedCell};
+use crate::request::Request;
+use crate::stat::CpuEvents;
+use crate::units::{FrameCount, MigrateType, Order, Pfn};
+use crate::zone::watermark::Watermark;
+
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+    /// The common case in a straight line: the best zone is not low, and this CPU has a block of
+    /// it on a list.
+    #[inline(always)]
+    pub(super) fn take_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
+        let (order, migratetype) = (request.order(), request.content());
+        Y::list(&self.mode, order, migratetype)?;
+        let cpu = context.topology.fold(context.platform.cpu());
+        let zone = context.topology.best_zone(cpu, request.effective_limit())?;
+        if !self.may_take(zone, request, request.depth().at_first()) {
+            return None;
+        }
+        let pages = self.try_lock_here(context, zone)?;
+        let frame = self.take_listed(&pages, order, migratetype)?;
+        Some(self.frames.pfn_of(frame))
+    }
+
+    /// First from any zone above its low watermark, then as deep as the request may dip, then once
+    /// more after merging what was left unmerged, and once more after all CPUs have given back what
+    /// they keep.
+    pub(super) fn alloc_slowly(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+    ) -> Result<Pfn, Error> {
+        let from = |class| self.alloc_from(context, zones, &request, class);
+        let frame = from(request.depth().at_first()).or_else(|| from(request.depth()));
+        let after_merges = || {
+            loop {
+                let has_one = self.merge_zones_late(context, zones, &request, 1);
+                let frame = from(request.depth());
+                if frame.is_some() || !has_one {
+                    return frame;
+                }
+            }
+        };
+        let may_merge = Self::may_merge_late(&request);
+        let frame = frame.or_else(|| if may_merge { after_merges() } else { None });
+        let mut drained = true;
+        let frame = frame.or_else(|| {
+            drained = match request.may_wait() {
+                true => {
+                    self.drain_all_cpus(context);
+                    true
+                }
+                false => self.try_drain_all_cpus(context),
+            };
+            after_merges()
+        });
+        match frame {
+            Some(frame) => Ok(self.frames.pfn_of(frame)),
+            None if !drained => Err(Error::WouldWait),
+            None if self.could_ignore_watermarks(zones, &request) => Err(Error::BelowWatermark),
+            None => Err(Error::OutOfMemory),
+        }
+    }
+
+    fn could_ignore_watermarks(&self, zones: &[u16], request: &Request) -> bool {
+        self.usable(zones, request).any(|zone| {
+            let limit = request.effective_limit();
+            self.watermark_ok(zone, request.order(), Watermark::Ignore, limit)
+        })
+    }
+
+    /// The zones of the list that the request, whose node is filled in, may use.
+    #[inline]
+    pub(super) fn usable<'a>(
+        &'a self,
+        zones: &'a [u16],
+        request: &'a Request,
+    ) -> impl Iterator<Item = ZoneIndex> + 'a {
+        zones.iter().map(|&zone| ZoneIndex(zone)).filter(|&zone| {
+            let node = self.zone(zone).node();
+            !request.is_only_node() || request.preferred_node() == Some(node)
+        })
+    }
+
+    fn alloc_from(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &Request,
+        class: Watermark,
+    ) -> Option<FrameIndex> {
+        self.usable(zones, request).filter(|&zone| self.may_take(zone, request, class)).find_map(
+            |zone| {
+                let block = self.alloc_in(context, zone, request.order(), request.content())?;
+                self.note_numa(context, zones, request, zone, request.order().frames());
+                Some(block)
+            },
+        )
+    }
+
+    /// Whether the zone's level allows the request, noting when the level is seen to be low.
+    #[inline(always)]
+    pub(super) fn may_take(&self, zone: ZoneIndex, request: &Request, class: Watermark) -> bool {
+        let of = self.zone(zone);
+        let limit = request.effective_limit();
+        if matches!(self.mode, PcpMode::Auto { .. }) && !of.is_below_high() {
+            if self.watermark_ok(zone, request.order(), Watermark::High, limit) {
+                return true;
+            }
+            of.note_below_high();
+        }
+        self.watermark_ok(zone, request.order(), class, limit)
+    }
+
+    fn alloc_in(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        order: Order,
+        migratetype: MigrateType,
+    ) -> Option<FrameIndex> {
+        if Y::list(&self.mode, order, migratetype).is_some()
+            && let Some(pages) = self.try_lock_here(context, zone)
+            && let Some(frame) = self.pop(context.platform, &pages, order, migratetype)
+        {
+            return Some(frame);
+        }
+        self.alloc_directly(context, zone, order, migratetype)
+    }
+
+    /// Takes a block off a CPU's lists, refilling them first if they have none.
+    fn pop(
+        &self,
+        platform: &P,
+        pages: &LocalPages<'_, P, Y>,
+        order: Order,
+        migratetype: MigrateType,
+    ) -> Option<FrameIndex> {
+        self.take_listed(pages, order, migratetype).or_else(|| {
+            self.refill(platform, pages, order, migratetype);
+            self.take_listed(pages, order, migratetype)
+        })
+    }
+
+    /// Takes a block off a CPU's lists, if there is one.
+    #[inline(always)]
+    fn take_listed(
+        &self,
+        pages: &LocalPages<'_, P, Y>,
+        order: Order,
+        migratetype: MigrateType,
+    ) -> Option<FrameIndex> {
+        let frame = Y::take(self, pages, order, migratetype)?;
+        self.frames.set_state(frame, FrameState::allocated(order, migratetype));
+        let pcp = &pages.pcp;
+        pcp.count.set(pcp.count.get() - order.frames().get() as u32);
+        self.mode.note_alloc(pcp, 1);
+        Some(frame)
+    }
+
+    /// Moves blocks from the zone to the lists of a CPU that has none of this kind.
+    #[cold]
+    pub(super) fn refill(
+        &self,
+        platform: &P,
+        pages: &LocalPages<'_, P, Y>,
+        order: Order,
+        migratetype: MigrateType,
+    ) {
+        let LocalPages { pcp, events, zone, .. } = pages;
+        let wanted = self.mode.refill(pcp, order, self.zone(*zone).is_below_high());
+        let taken = Y::refill(self, platform, pages, order, migratetype, wanted);
+        if taken == FrameCount::ZERO {
+            return;
+        }
+        pcp.count.set(pcp.count.get() + taken.get() as u32);
+        pcp.expire.set(super::drain::EXPIRE_TICKS);
+        self.books.count(platform, || events.note_refill(taken));
+    }
+
+    /// Takes a block from the zone, past the per-CPU lists: they do not keep its order, or their
+    /// lock is taken, or the refill found nothing.
+    #[cold]
+    fn alloc_directly(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        order: Order,
+        migratetype: MigrateType,
+    ) -> Option<FrameIndex> {
+        let guard = self.lock_zone(context.platform, zone);
+        let block = guard.take(order, migratetype, &mut Mode::default())?;
+        self.frames.set_state(block, FrameState::allocated(order, migratetype));
+        guard.sub_free(order.frames());
+        let count = |events: &CpuEvents<P>| events.note_direct_alloc(order.frames());
+        self.unlock_and_count(context, zone, guard, count);
+        Some(block)
+    }
+}

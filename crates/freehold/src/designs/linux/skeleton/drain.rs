@@ -1,0 +1,215 @@
+//! Draining: blocks go from a CPU's lists back to the zone.
+
+use super::{LocalPages, Policy, Skeleton};
+use crate::designs::Context;
+use crate::designs::linux::pcp::{LISTS, list_order};
+use crate::designs::linux::pcp_tuning::PcpMode;
+use crate::memmap::index::FrameIndex;
+use crate::platform::{Platform, SharedCell};
+use crate::units::{CpuId, FrameCount, MigrateType, Order};
+
+/// After so many quiet ticks, a CPU gives back what it keeps of another node's zone.
+pub(super) const EXPIRE_TICKS: u32 = 3;
+
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+    /// Returns at least `frames` frames to the zone, or all that there are, so many at a time as
+    /// one hold of the zone lock may move. All locks are dropped in between, so that neither they
+    /// nor interrupts wait for a whole list; who then finds the lists locked leaves them to whoever
+    /// has them. `just_used` is the list that a block was put on last.
+    #[cold]
+    pub(super) fn drain_pages(
+        &self,
+        platform: &P,
+        mut pages: LocalPages<'_, P, Y>,
+        frames: u32,
+        just_used: usize,
+    ) {
+        pages.pcp.irqs_as_before(self.books);
+        let (cpu, zone) = (pages.cpu, pages.zone);
+        Y::begin_drain(self, platform, &pages);
+        let mut left = frames;
+        let mut locked = Some(pages);
+        while let Some(pages) = locked {
+            let drained = self.drain_once(platform, &pages, left, just_used);
+            drop(pages);
+            left = left.saturating_sub(drained.get() as u32);
+            if left == 0 || drained == FrameCount::ZERO {
+                break;
+            }
+            platform.pin();
+            locked = self.try_lock_pinned(platform, cpu, zone);
+        }
+    }
+
+    /// Returns so many frames to the zone, or all that there are, or as many as one hold of the
+    /// zone lock may move; returns how many.
+    fn drain_once(
+        &self,
+        platform: &P,
+        pages: &LocalPages<'_, P, Y>,
+        frames: u32,
+        just_used: usize,
+    ) -> FrameCount {
+        let LocalPages { pcp, events, zone, .. } = pages;
+        let wanted = frames.min(self.mode.hold_frames_max(pcp)).min(pcp.count.get());
+        let drained = Y::drain(self, platform, pages, wanted, just_used);
+        pcp.count.set(pcp.count.get() - drained.get() as u32);
+        pcp.expire.set(EXPIRE_TICKS);
+        self.books.count(platform, || events.note_drain(drained));
+        self.zone(*zone).note_drained(|enough| self.level_against(*zone, enough));
+        drained
+    }
+
+    /// Empties all lists of one CPU.
+    pub(super) fn drain_cpu(&self, platform: &P, cpu: usize) {
+        for zone in self.zone_indexes() {
+            // Others may use the lists between two holds of the lock.
+            while self.drain_locked(platform, self.lock_pcp(platform, cpu, zone)) {}
+        }
+    }
+
+    /// Empties the lists of one CPU in one zone; says whether there was something on them.
+    fn drain_locked(&self, platform: &P, pages: LocalPages<'_, P, Y>) -> bool {
+        self.absorb(platform, &pages);
+        let count = pages.pcp.count.get();
+        if count > 0 {
+            self.drain_pages(platform, pages, count, 0);
+        }
+        count > 0
+    }
+
+    /// Empties the lists of all CPUs whose locks are free; says whether all were. A call that has
+    /// such a lock may be the one that the caller has interrupted.
+    pub(super) fn try_drain_all_cpus(&self, context: Context<'_, P>) -> bool {
+        let mut all = true;
+        for cpu in 0..context.topology.cpus() {
+            for zone in self.zone_indexes() {
+                context.platform.pin();
+                match self.try_lock_pinned(context.platform, cpu, zone) {
+                    Some(pages) => {
+                        self.drain_locked(context.platform, pages);
+                    }
+                    None => all = false,
+                }
+            }
+        }
+        all
+    }
+
+    /// Moves what is on a CPU's queue to its lists.
+    pub(crate) fn absorb(&self, platform: &P, pages: &LocalPages<'_, P, Y>) {
+        let frames = Y::absorb(self, pages);
+        if frames > FrameCount::ZERO {
+            pages.pcp.count.set(pages.pcp.count.get() + frames.get() as u32);
+            self.books.count(platform, || pages.events.note_free(frames));
+        }
+    }
+
+    /// Empties all lists of all CPUs.
+    pub(super) fn drain_all_cpus(&self, context: Context<'_, P>) {
+        for cpu in 0..context.topology.cpus() {
+            self.drain_cpu(context.platform, cpu);
+        }
+    }
+
+    /// Lets the high marks of a quiet CPU decay, and sends home what it keeps of other nodes.
+    pub(super) fn tick_cpu(&self, context: Context<'_, P>, cpu: CpuId) {
+        let home = context.topology.node_of(cpu);
+        let cpu = context.topology.fold(cpu);
+        for zone in self.zone_indexes() {
+            let pages = self.lock_pcp(context.platform, cpu, zone);
+            self.absorb(context.platform, &pages);
+            let mut excess = self.mode.decay(&pages.pcp);
+            let batch = pages.pcp.batch.get();
+            if self.zone(zone).node() != home && has_expired(&pages) {
+                excess = excess.max(batch);
+            }
+            if excess > 0 {
+                self.drain_pages(context.platform, pages, excess, 0);
+            }
+        }
+    }
+}
+
+/// Counts down the quiet ticks of another node's pages; says whether they have run out.
+fn has_expired<P: Platform, Y: Policy<P>>(pages: &LocalPages<'_, P, Y>) -> bool {
+    let expire = &pages.pcp.expire;
+    if pages.pcp.count.get() == 0 || expire.get() == 0 {
+        return false;
+    }
+    expire.set(expire.get() - 1);
+    expire.get() == 0
+}
+
+/// Returns at least `wanted` frames, of which there are so many, oldest first, under one hold of
+/// the zone lock, and calls `each` with every block before it goes; returns how many frames left
+/// the lists. `just_used` is the list that a block was put on last.
+pub(crate) fn drain_lists<P: Platform, Y: Policy<P>>(
+    design: &Skeleton<P, Y>,
+    platform: &P,
+    pages: &LocalPages<'_, P, Y>,
+    wanted: u32,
+    just_used: usize,
+    mut each: impl FnMut(FrameIndex),
+) -> FrameCount {
+    let (mut drained, mut available) = (FrameCount::ZERO, FrameCount::ZERO);
+    let guard = design.lock_zone_of(platform, pages);
+    for_each_victim(design, pages, wanted, just_used, |block, order| {
+        each(block);
+        available += design.give(&guard, block, order, pages.zone);
+        drained += order.frames();
+    });
+    guard.add_free(available);
+    drained
+}
+
+/// Takes at least `wanted` frames, of which there are so many, off a CPU's lists, oldest first.
+pub(crate) fn for_each_victim<P: Platform, Y: Policy<P>>(
+    design: &Skeleton<P, Y>,
+    pages: &LocalPages<'_, P, Y>,
+    wanted: u32,
+    just_used: usize,
+    mut each: impl FnMut(FrameIndex, Order),
+) {
+    let mut left = i64::from(wanted);
+    let mut take_last = |list: usize| {
+        let order = list_order(list);
+        let list = &pages.pcp.lists[list];
+        let Some(block) = list.last() else { return 0 };
+        list.remove(&design.frames, block);
+        each(block, order);
+        order.frames().get() as i64
+    };
+    match design.mode {
+        // As in Linux 6.12: the list used last first, each list until it is empty.
+        PcpMode::Auto { .. } => {
+            for list in (just_used..LISTS).chain(0..just_used) {
+                while left > 0 {
+                    match take_last(list) {
+                        0 => break,
+                        frames => left -= frames,
+                    }
+                }
+            }
+        }
+        // As in Linux 4.16: one block from each type's list in turn, more from a list the more
+        // empty ones were passed, so that nothing but a lone list is emptied at once.
+        PcpMode::Fixed { .. } => {
+            let (mut list, mut burst) = (0, 0);
+            while left > 0 {
+                let next = (1..=MigrateType::COUNT)
+                    .find(|step| !pages.pcp.lists[(list + step) % MigrateType::COUNT].is_empty());
+                let step = next.expect("the lists hold as many frames as the CPU counts");
+                burst += step as i64;
+                list = (list + step) % MigrateType::COUNT;
+                if burst == MigrateType::COUNT as i64 {
+                    burst = left;
+                }
+                while burst > 0 && left > 0 && take_last(list) > 0 {
+                    burst -= 1;
+                    left -= 1;
+                }
+            }
+        }
+    }
+}

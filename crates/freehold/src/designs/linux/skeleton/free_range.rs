@@ -1,0 +1,187 @@
+//! Freeing frames that lie side by side, in whatever blocks they were allocated: all or none.
+
+use super::{Policy, Skeleton};
+use crate::Error;
+use crate::designs::Context;
+use crate::designs::linux::frame::{FrameState, Tag};
+use crate::memmap::index::{FrameIndex, ZoneIndex};
+use crate::platform::Platform;
+use crate::units::{FrameCount, Order, Pfn};
+
+/// So many blocks are given back under one hold of the zone lock.
+const CHUNK_BLOCKS: usize = 32;
+
+/// The frames from the first one to behind the last one.
+#[derive(Clone, Copy)]
+struct Span {
+    first: FrameIndex,
+    end: FrameIndex,
+}
+
+impl Span {
+    fn has_none_of(self, block: FrameIndex, order: Order) -> bool {
+        block >= self.end || block.after(order) <= self.first
+    }
+
+    fn has_all_of(self, block: FrameIndex, order: Order) -> bool {
+        block >= self.first && block.after(order) <= self.end
+    }
+}
+
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+    /// Frees all frames of a range. Blocks that reach beyond it are split.
+    pub(super) fn free_contiguous(
+        &self,
+        context: Context<'_, P>,
+        first: Pfn,
+        frames: FrameCount,
+    ) -> Result<(), Error> {
+        let first = self.frames.index_of(first).ok_or(Error::ForeignFrame)?;
+        if frames > FrameCount::new(self.frames.len().get() - u64::from(first.0)) {
+            return Err(Error::ForeignFrame);
+        }
+        let span = Span { first, end: FrameIndex(first.0 + frames.get() as u32) };
+        let zone = self.blocks.zone(first).ok_or(Error::ForeignFrame)?;
+        self.claim_span(context.platform, zone, span)?;
+        self.give_span(context, zone, span);
+        Ok(())
+    }
+
+    /// Claims all frames of a range, or changes nothing.
+    fn claim_span(&self, platform: &P, zone: ZoneIndex, span: Span) -> Result<(), Error> {
+        // First what lies wholly within the range, then what reaches beyond its ends: only that has
+        // to be split, and a split cannot be undone.
+        let inner = self.inner(platform, zone, span)?;
+        let mut at = inner.first;
+        while at < inner.end {
+            match self.claim_within(zone, at, inner.end) {
+                Ok(order) => at = at.after(order),
+                Err(error) => {
+                    self.unclaim(Span { first: inner.first, end: at });
+                    return Err(error);
+                }
+            }
+        }
+        let ends = self.claim_ends(platform, zone, span, inner);
+        ends.inspect_err(|_| self.unclaim(inner))
+    }
+
+    /// The part of a range that lies between the blocks that reach beyond its ends.
+    fn inner(&self, platform: &P, zone: ZoneIndex, span: Span) -> Result<Span, Error> {
+        let _guard = self.lock_zone(platform, zone);
+        let bounds = |frame| {
+            let (head, state) = self.head_of(frame)?;
+            let order = state.order().filter(|_| state.tag() == Tag::Allocated);
+            Ok((head, head.after(order.ok_or(Error::DoubleFree)?)))
+        };
+        let (head, after) = bounds(span.first)?;
+        let first = if head < span.first { after.min(span.end) } else { span.first };
+        let (head, after) = bounds(FrameIndex(span.end.0 - 1))?;
+        let end = if after > span.end { head.max(first) } else { span.end };
+        Ok(Span { first, end })
+    }
+
+    fn claim_within(
+        &self,
+        zone: ZoneIndex,
+        block: FrameIndex,
+        end: FrameIndex,
+    ) -> Result<Order, Error> {
+        let state = self.frames.state(block);
+        if state == FrameState::HOLE {
+            return Err(Error::ForeignFrame);
+        }
+        if self.blocks.zone(block) != Some(zone) {
+            return Err(Error::BadRange);
+        }
+        let order = state.order().filter(|_| state.tag() == Tag::Allocated);
+        let order = order.ok_or(Error::DoubleFree)?;
+        let claimed =
+            block.after(order) <= end && self.frames.claim(block, state, state.retag(Tag::Claimed));
+        if claimed { Ok(order) } else { Err(Error::DoubleFree) }
+    }
+
+    /// Claims the parts of a range outside `inner`, splitting the blocks that they are parts of.
+    fn claim_ends(
+        &self,
+        platform: &P,
+        zone: ZoneIndex,
+        span: Span,
+        inner: Span,
+    ) -> Result<(), Error> {
+        // One split at a time, as in a free of a part.
+        let _guard = self.lock_zone(platform, zone);
+        let claim = |frame| {
+            let (head, state) = self.head_of(frame)?;
+            if self.blocks.zone(head) != Some(zone) {
+                return Err(Error::BadRange);
+            }
+            let order = state.order().filter(|_| state.tag() == Tag::Allocated);
+            let order = order.ok_or(Error::DoubleFree)?;
+            let claimed = self.frames.claim(head, state, state.retag(Tag::Claimed));
+            if claimed { Ok((head, state, order)) } else { Err(Error::DoubleFree) }
+        };
+        let low = if span.first < inner.first { Some(claim(span.first)?) } else { None };
+        // A single block may reach beyond both ends.
+        let high = if inner.end < span.end
+            && low.is_none_or(|(head, _, order)| head.after(order) < span.end)
+        {
+            let high = claim(inner.end);
+            if let (Err(_), Some((head, state, _))) = (&high, low) {
+                self.frames.set_state(head, state);
+            }
+            Some(high?)
+        } else {
+            None
+        };
+        for (head, state, order) in low.into_iter().chain(high) {
+            self.split_claimed(head, state, order, span);
+        }
+        Ok(())
+    }
+
+    /// Splits a claimed block into what lies within a range, which stays claimed, and what does
+    /// not, which is allocated again.
+    fn split_claimed(&self, block: FrameIndex, state: FrameState, order: Order, span: Span) {
+        let mark = |tag| FrameState::head(tag, order, state.block_type());
+        if span.has_all_of(block, order) {
+            self.frames.set_state(block, mark(Tag::Claimed));
+        } else if span.has_none_of(block, order) {
+            self.frames.set_state(block, mark(Tag::Allocated));
+        } else {
+            let half = Order::new(order.get() - 1);
+            // From above, so that whoever looks finds a block for every frame.
+            self.split_claimed(block.after(half), state, half, span);
+            self.split_claimed(block, state, half, span);
+        }
+    }
+
+    /// Puts claimed blocks back into their user's hands.
+    fn unclaim(&self, span: Span) {
+        let mut at = span.first;
+        while at < span.end {
+            let state = self.frames.state(at);
+            self.frames.set_state(at, state.retag(Tag::Allocated));
+            at = at.after(state.order().unwrap_or(Order::ZERO));
+        }
+    }
+
+    /// Frees a range of claimed blocks, with the lock dropped in between.
+    fn give_span(&self, context: Context<'_, P>, zone: ZoneIndex, span: Span) {
+        let mut at = span.first;
+        while at < span.end {
+            let mut freed = FrameCount::ZERO;
+            let guard = self.lock_zone(context.platform, zone);
+            for _ in 0..CHUNK_BLOCKS {
+                if at >= span.end {
+                    break;
+                }
+                let order = self.frames.state(at).order().unwrap_or(Order::ZERO);
+                guard.add_free(self.give(&guard, at, order, zone));
+                freed += order.frames();
+                at = at.after(order);
+            }
+            self.unlock_and_count(context, zone, guard, |events| events.note_direct_free(freed));
+        }
+    }
+}

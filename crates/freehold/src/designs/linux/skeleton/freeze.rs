@@ -1,0 +1,165 @@
+//! Holding up all callers while the metadata is copied, and what a copy has to put right.
+//!
+//! What calls do to lists, marks and counts they do under a lock, so a copy that is made while all
+//! locks are held finds these in order. Past the locks there is little: a block that is claimed by
+//! a call which is about to free it stays claimed in the copy, which is to say in use; what a
+//! policy does past them, [`Policy::mend`] puts right.
+
+use super::{LocalPages, PerCpu, Policy, Skeleton};
+use crate::designs::Context;
+use crate::designs::linux::pageblock::BlockType;
+use crate::memmap::index::ZoneIndex;
+use crate::platform::{Platform, RawLock};
+
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+    /// Takes all locks, in the order in which calls that hold several take them.
+    pub(super) fn hold_all(&self, context: Context<'_, P>) {
+        self.hotplug.get(0).lock.lock();
+        for zone in self.zone_indexes() {
+            for cpu in 0..context.topology.cpus() {
+                let PerCpu { pages, events, own } = self.per_cpu(cpu, zone);
+                let pcp = pages.lock_for_check(context.platform);
+                let pages = LocalPages { pcp, events, own, zone, cpu };
+                // What comes to a queue from now on is lost to the copy.
+                self.absorb(context.platform, &pages);
+                core::mem::forget(pages);
+            }
+        }
+        self.zones.iter().for_each(|zone| zone.hold());
+    }
+
+    pub(super) fn let_all_go(&self, context: Context<'_, P>) {
+        self.zones.iter().for_each(|zone| zone.let_go());
+        for zone in self.zone_indexes() {
+            for cpu in 0..context.topology.cpus() {
+                drop(self.per_cpu(cpu, zone).pages.adopt(context.platform));
+            }
+        }
+        self.hotplug.get(0).lock.unlock();
+    }
+
+    /// The same in a copy.
+    pub(super) fn let_all_go_mended(&self, context: Context<'_, P>) {
+        for zone in self.zone_indexes() {
+            Y::mend(self, context.platform, context.topology.cpus(), zone);
+        }
+        self.let_all_go(context);
+        for zone in self.zone_indexes() {
+            self.end_isolations(context, zone);
+        }
+    }
+
+    /// Puts all isolated pageblocks of a zone back into circulation.
+    fn end_isolations(&self, context: Context<'_, P>, zone: ZoneIndex) {
+        for pageblock in self.pageblocks_of(zone) {
+            if self.blocks.block_type(pageblock) == BlockType::Isolated {
+                self.lock_zone(context.platform, zone).release(pageblock);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::mem::{MaybeUninit, forget};
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::super::isolate::Isolation;
+    use super::super::{Route, ZonedSettings};
+    use super::*;
+    use crate::config::{Config, MemoryRange};
+    use crate::designs::linux::block_owner::{OwnerOptions, Remote};
+    use crate::designs::linux::tests::fixed;
+    use crate::designs::{BlockOwner, Cluster, LazyMerge, MergeAhead, ZoneLock};
+    use crate::memmap::index::FrameIndex;
+    use crate::memmap::region::Metadata;
+    use crate::testing::{TestPlatform, run_on};
+    use crate::units::{FrameCount, NodeId, Order, Pfn};
+    use crate::{PageAllocator, Request};
+
+    const ALL: u64 = 8 * 512;
+
+    type Frames<Y> = PageAllocator<TestPlatform, Skeleton<TestPlatform, Y>>;
+
+    fn new<Y: Policy<TestPlatform>>(settings: &ZonedSettings<Y::Own>) -> Frames<Y> {
+        let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(ALL))];
+        let cpus = [NodeId::new(0); 2];
+        let min_free = Some(FrameCount::ZERO);
+        let config = Config { min_free, ..Config::new(&ranges, &cpus) };
+        let layout = Frames::<Y>::layout(&config, settings).unwrap();
+        let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
+        let skip = buffer.as_ptr().align_offset(layout.align());
+        let metadata = Metadata::from_static(&mut buffer[skip..]);
+        Frames::new(TestPlatform, &config, settings, metadata).unwrap()
+    }
+
+    /// Makes a copy of what there is, in place. So many frames are lost to it.
+    fn copy<Y: Policy<TestPlatform>>(frames: &Frames<Y>, lost: u64) {
+        frames.freeze();
+        frames.thaw_copy();
+        for _ in 0..2 {
+            let census = frames.validate().unwrap();
+            assert_eq!((census.managed.get(), census.isolated.get()), (ALL, 0));
+            let all: Vec<_> =
+                core::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
+            assert_eq!(all.len() as u64, ALL - lost);
+            all.iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).unwrap());
+            frames.drain_all();
+        }
+    }
+
+    /// Others free, allocate a range, and check: each has come to some step.
+    fn mends<Y: Policy<TestPlatform>>() {
+        let frames = new::<Y>(&Default::default());
+        let pfn = frames.alloc(Request::default()).unwrap();
+        copy(&frames, 1);
+        let (design, context, zone) = (frames.design(), frames.context(), ZoneIndex(0));
+        design.claim(context.platform, pfn, Order::ZERO).unwrap();
+        let isolated = (FrameIndex(1024), FrameIndex(2048));
+        let isolation = Isolation::new(design, context, zone, isolated.0, isolated.1);
+        forget(isolation.unwrap_or_else(|_| panic!("it is not isolated")));
+        Y::begin_walk(design, context.platform, zone);
+        copy(&frames, 1);
+    }
+
+    #[test]
+    fn a_copy_is_in_order_whatever_others_were_doing() {
+        mends::<<ZoneLock<TestPlatform> as Named>::Policy>();
+        mends::<<LazyMerge<TestPlatform> as Named>::Policy>();
+        mends::<<Cluster<TestPlatform> as Named>::Policy>();
+        mends::<<MergeAhead<TestPlatform> as Named>::Policy>();
+        mends::<<BlockOwner<TestPlatform> as Named>::Policy>();
+    }
+
+    /// A design by its policy.
+    trait Named {
+        type Policy;
+    }
+
+    impl<Y: Policy<TestPlatform>> Named for Skeleton<TestPlatform, Y> {
+        type Policy = Y;
+    }
+
+    #[test]
+    fn what_was_on_its_way_to_a_queue_is_lost_and_nothing_else() {
+        type Owners = <BlockOwner<TestPlatform> as Named>::Policy;
+        let frames = new::<Owners>(&fixed(OwnerOptions { remote: Remote::Queue }, 4, 1024));
+        run_on(0);
+        let block = frames.alloc(Request::new(Order::PAGEBLOCK)).unwrap();
+        let [first, second] = [1, 2].map(|nth| block.offset(FrameCount::new(nth)));
+        // On the queue before the locks are taken, and after.
+        run_on(1);
+        frames.free(first, Order::ZERO).unwrap();
+        let (design, context) = (frames.design(), frames.context());
+        let frame = design.claim(context.platform, second, Order::ZERO).unwrap();
+        assert_eq!(Owners::route(design, 1, frame), Route::Queue(0));
+        frames.freeze();
+        Owners::enqueue(design, 0, ZoneIndex(0), core::iter::once(frame), Order::ZERO);
+        frames.thaw_copy();
+        run_on(0);
+        copy(&frames, 511);
+    }
+}

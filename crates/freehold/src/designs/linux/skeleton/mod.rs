@@ -1,0 +1,429 @@
+//! The skeleton of the designs after the kernel's: zones with one lock each, and per-CPU lists in
+//! front of them. A [`Policy`] says in what a design differs.
+//!
+//! Source: Linux 6.12 `mm/page_alloc.c`, and 4.16 for `pcp=fixed`. Where it deviates:
+//! `docs/designs.md`.
+
+use crate::compact::{Compaction, Migrate};
+use crate::config::{Config, MemoryRange};
+use crate::designs::linux::bookkeeping::{Bookkeeping, Counters};
+use crate::designs::linux::buddy::Tables;
+use crate::designs::linux::frame::{FrameTable, FrameTablePlan};
+use crate::designs::linux::pageblock::{BlockTable, BlockTablePlan};
+use crate::designs::linux::pcp::{PcpGuard, PerCpuPages};
+use crate::designs::linux::pcp_tuning::PcpMode;
+use crate::designs::linux::zone::{Zone, ZoneGuard};
+use crate::designs::{Context, Design};
+use crate::error::{BulkFreeError, Error};
+use crate::memmap::index::ZoneIndex;
+use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use crate::platform::{LockClass, Platform, RawLock};
+use crate::request::{RangeRequest, Request};
+use crate::stat::{Census, CpuEvents, Events, FreeByType, NumaEvents, Violation, ZoneStats};
+use crate::topology::Topology;
+use crate::units::{CpuId, FrameCount, Order, Pfn};
+
+mod alloc;
+mod bulk;
+mod compact;
+mod drain;
+mod free;
+mod free_range;
+mod freeze;
+mod isolate;
+mod memory;
+mod migrate;
+mod policy;
+mod range;
+mod report;
+mod settings;
+mod stat;
+mod validate;
+mod walk;
+
+pub(crate) use drain::{drain_lists, for_each_victim};
+pub(crate) use policy::refill_one_by_one;
+pub(super) use policy::{Policy, Route};
+pub(super) use settings::NoneOfItsOwn;
+pub use settings::{OwnSettings, Pcp, ZonedSettings};
+pub use stat::Level;
+
+/// A design with one lock a zone.
+pub struct Skeleton<P: Platform, Y: Policy<P>> {
+    pub(crate) frames: FrameTable<P>,
+    pub(crate) blocks: BlockTable<P>,
+    zones: Table<Zone<P>>,
+    /// What each CPU keeps of each zone: all zones of CPU 0, then all of CPU 1, and so on.
+    cpus: Table<PerCpu<P, Y>>,
+    hotplug: Table<Hotplug<P>>,
+    /// In the order of `cpus`.
+    stats: Table<stat::CpuStat<P>>,
+    level: Level,
+    pub(crate) mode: PcpMode,
+    pub(crate) books: Bookkeeping,
+    pub(crate) policy: Y,
+}
+
+/// What one CPU keeps of one zone, and its counters on lines of their own.
+pub(crate) struct PerCpu<P: Platform, Y: Policy<P>> {
+    pages: PerCpuPages<P>,
+    events: CpuEvents<P>,
+    pub(crate) own: Y::PerCpu,
+}
+
+/// What adding memory is done under: one addition at a time.
+struct Hotplug<P: Platform> {
+    lock: P::Lock,
+    /// The configured `min_free`.
+    min_free: Option<FrameCount>,
+}
+
+/// Where the tables of the design lie.
+pub struct SkeletonPlan<P: Platform, Y: Policy<P>> {
+    zones: TablePlan<Zone<P>>,
+    hotplug: TablePlan<Hotplug<P>>,
+    blocks: BlockTablePlan<P>,
+    cpus: TablePlan<PerCpu<P, Y>>,
+    policy: Y::Plan,
+    frames: FrameTablePlan<P>,
+    stats: TablePlan<stat::CpuStat<P>>,
+    level: Level,
+    mode: PcpMode,
+    books: Bookkeeping,
+}
+
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+    #[inline(always)]
+    pub(crate) fn zone(&self, zone: ZoneIndex) -> &Zone<P> {
+        self.zones.get(zone.index())
+    }
+
+    #[inline]
+    pub(crate) fn lock_zone<'a>(
+        &'a self,
+        platform: &'a P,
+        zone: ZoneIndex,
+    ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
+        self.lock_zone_after(platform, self.books.enter_zone(platform), zone)
+    }
+
+    /// Takes the lock of the zone that a CPU's locked pages are of.
+    #[inline]
+    pub(crate) fn lock_zone_of<'a>(
+        &'a self,
+        platform: &'a P,
+        pages: &LocalPages<'_, P, Y>,
+    ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
+        self.lock_zone_after(platform, self.books.enter_zone_from_lists(platform), pages.zone)
+    }
+
+    #[inline]
+    fn lock_zone_after<'a>(
+        &'a self,
+        platform: &'a P,
+        irq: Option<P::IrqState>,
+        zone: ZoneIndex,
+    ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
+        let tables = Tables { frames: &self.frames, blocks: &self.blocks };
+        let guard = self.zone(zone).lock(platform, irq, tables, Y::beside(self, platform, zone));
+        // Under the lock: how far the CPU may be behind depends on marks that change, and whoever
+        // has changed them takes the lock before he relies on it.
+        guard.through(self.level_here(platform, zone))
+    }
+
+    /// Drops a zone lock and counts what was done under it past the lists of any CPU: with
+    /// interrupts still off, if counts are to be exact.
+    fn unlock_and_count(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        guard: ZoneGuard<'_, P, Y::Beside<'_>>,
+        count: impl FnOnce(&CpuEvents<P>),
+    ) {
+        let cpu = context.topology.fold(context.platform.cpu());
+        let count = || count(&self.per_cpu(cpu, zone).events);
+        match self.books.counters {
+            Counters::Exact => guard.unlock_and_count(count),
+            Counters::Relaxed => {
+                drop(guard);
+                count();
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn per_cpu(&self, cpu: usize, zone: ZoneIndex) -> &PerCpu<P, Y> {
+        self.cpus.get(cpu * self.zones.len() + zone.index())
+    }
+
+    /// Takes the lock of the running CPU's pages of a zone, if it is free.
+    #[inline(always)]
+    fn try_lock_here<'a>(
+        &'a self,
+        context: Context<'a, P>,
+        zone: ZoneIndex,
+    ) -> Option<LocalPages<'a, P, Y>> {
+        let cpu = context.topology.fold(context.platform.pin());
+        self.try_lock_pinned(context.platform, cpu, zone)
+    }
+
+    /// Takes the lock of a CPU's pages of a zone, if it is free. The caller has pinned itself; the
+    /// guard unpins, and so does a failure.
+    #[inline(always)]
+    fn try_lock_pinned<'a>(
+        &'a self,
+        platform: &'a P,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> Option<LocalPages<'a, P, Y>> {
+        let PerCpu { pages, events, own } = self.per_cpu(cpu, zone);
+        let pcp = pages.try_lock_pinned(platform, self.books)?;
+        Some(LocalPages { pcp, events, own, zone, cpu })
+    }
+
+    /// Waits for the lock of any CPU's pages of a zone.
+    pub(crate) fn lock_pcp<'a>(
+        &'a self,
+        platform: &'a P,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> LocalPages<'a, P, Y> {
+        let PerCpu { pages, events, own } = self.per_cpu(cpu, zone);
+        LocalPages { pcp: pages.lock(platform, self.books), events, own, zone, cpu }
+    }
+
+    pub(crate) fn zone_indexes(&self) -> impl Iterator<Item = ZoneIndex> + use<P, Y> {
+        (0..self.zones.len() as u16).map(ZoneIndex)
+    }
+}
+
+/// One CPU's pages of one zone, locked, with what goes with them.
+pub struct LocalPages<'a, P: Platform, Y: Policy<P>> {
+    pub(crate) pcp: PcpGuard<'a, P>,
+    events: &'a CpuEvents<P>,
+    pub(crate) own: &'a Y::PerCpu,
+    pub(crate) zone: ZoneIndex,
+    pub(crate) cpu: usize,
+}
+
+impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
+    const NAME: &'static str = Y::NAME;
+    const ORDER_MAX: Order = Order::BUDDY_MAX;
+    type Settings = ZonedSettings<Y::Own>;
+    type Plan = SkeletonPlan<P, Y>;
+
+    fn plan(
+        config: &Config<'_>,
+        settings: &Self::Settings,
+        layout: &mut LayoutBuilder,
+    ) -> Result<Self::Plan, Error> {
+        let zones = config.zones().count();
+        let per_cpus = config.cpu_nodes.len() * zones;
+        Ok(SkeletonPlan {
+            mode: settings.mode()?,
+            books: settings.bookkeeping(),
+            zones: layout.table(SectionKind::Zones, zones)?,
+            hotplug: layout.table(SectionKind::Zones, 1)?,
+            blocks: BlockTablePlan::new(config, layout)?,
+            cpus: layout.table(SectionKind::PerCpu, per_cpus)?,
+            policy: Y::plan(config, settings, layout)?,
+            frames: FrameTablePlan::new(config, layout)?,
+            stats: layout.table(SectionKind::PerCpu, per_cpus)?,
+            level: settings.level,
+        })
+    }
+
+    fn carve(
+        plan: Self::Plan,
+        config: &Config<'_>,
+        _topology: &Topology,
+        settings: &Self::Settings,
+        carver: &mut Carver,
+    ) -> Self {
+        let mut zones = config.zones();
+        Skeleton {
+            // The tables are carved in the order in which they were planned.
+            zones: carver.table(plan.zones, |_| {
+                let (node, kind) = zones.next().expect("one zone for each planned record");
+                Zone::new(node, kind)
+            }),
+            hotplug: carver.table(plan.hotplug, |_| Hotplug {
+                lock: P::Lock::new(LockClass::Hotplug),
+                min_free: config.min_free,
+            }),
+            blocks: BlockTable::carve(&plan.blocks, carver),
+            cpus: carver.table(plan.cpus, |_| PerCpu {
+                pages: PerCpuPages::new(),
+                events: CpuEvents::new(),
+                own: Y::per_cpu(),
+            }),
+            policy: Y::carve(plan.policy, config, settings, carver),
+            frames: FrameTable::carve(&plan.frames, carver),
+            stats: carver.table(plan.stats, |_| stat::CpuStat::new()),
+            level: plan.level,
+            mode: plan.mode,
+            books: plan.books,
+        }
+    }
+
+    #[inline(always)]
+    fn alloc_at_hand(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
+        self.take_at_hand(context, &request)
+    }
+
+    fn alloc(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+    ) -> Result<Pfn, Error> {
+        self.alloc_slowly(context, zones, request)
+    }
+
+    fn alloc_bulk(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+        out: &mut [Pfn],
+    ) -> usize {
+        self.alloc_blocks(context, zones, request, out)
+    }
+
+    fn alloc_quickly(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+        spare: usize,
+        out: &mut [Pfn],
+    ) -> usize {
+        self.alloc_blocks_quickly(context, zones, &request, spare, out)
+    }
+
+    #[inline]
+    fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
+        self.free_block(context, pfn, order)
+    }
+
+    fn free_bulk(
+        &self,
+        context: Context<'_, P>,
+        blocks: &[Pfn],
+        order: Order,
+    ) -> Result<(), BulkFreeError> {
+        self.free_blocks(context, blocks, order)
+    }
+
+    fn alloc_compacting(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+        owner: &dyn Migrate,
+    ) -> Result<Pfn, Error> {
+        self.alloc_or_compact(context, zones, request, owner)
+    }
+
+    fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction {
+        self.compact_all(context, owner)
+    }
+
+    fn alloc_range(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &RangeRequest,
+        owner: &dyn Migrate,
+    ) -> Result<Pfn, Error> {
+        self.alloc_contiguous(context, zones, request, owner)
+    }
+
+    fn free_range(
+        &self,
+        context: Context<'_, P>,
+        first: Pfn,
+        frames: FrameCount,
+    ) -> Result<(), Error> {
+        self.free_contiguous(context, first, frames)
+    }
+
+    fn add_memory(&self, context: Context<'_, P>, ranges: &[MemoryRange]) -> Result<(), Error> {
+        self.add_ranges(context, ranges)
+    }
+
+    fn drain(&self, context: Context<'_, P>, cpu: CpuId) {
+        self.drain_cpu(context.platform, context.topology.fold(cpu));
+    }
+
+    fn offline_cpu(&self, context: Context<'_, P>, cpu: CpuId) {
+        let cpu = context.topology.fold(cpu);
+        for zone in self.zone_indexes() {
+            Y::retire(self, context.platform, cpu, zone);
+        }
+        // After its ownership has ended, so that nothing is remembered for it.
+        self.drain_cpu(context.platform, cpu);
+    }
+
+    fn tick(&self, context: Context<'_, P>, cpu: CpuId) {
+        self.tick_cpu(context, cpu);
+    }
+
+    fn freeze(&self, context: Context<'_, P>) {
+        self.hold_all(context);
+    }
+
+    fn thaw(&self, context: Context<'_, P>) {
+        self.let_all_go(context);
+    }
+
+    fn thaw_copy(&self, context: Context<'_, P>) {
+        self.let_all_go_mended(context);
+    }
+
+    fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
+        self.stats_of(context, index)
+    }
+
+    fn numa_events(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents> {
+        self.numa_of(context, index)
+    }
+
+    fn free_by_type(&self, _context: Context<'_, P>, index: usize) -> Option<FreeByType> {
+        self.count_by_type(index)
+    }
+
+    fn events(&self, context: Context<'_, P>) -> Events {
+        self.sum_events(context)
+    }
+
+    fn validate(&self, context: Context<'_, P>) -> Result<Census, Violation> {
+        self.check_books(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::mem::offset_of;
+
+    use super::*;
+    use crate::designs::linux::zone_lock::Baseline;
+    use crate::testing::TestPlatform;
+
+    #[test]
+    fn lists_and_statistics_are_on_lines_of_their_own() {
+        type Of = PerCpu<TestPlatform, Baseline>;
+        let line_of = |offset: usize| offset / 64;
+        let (pages, events) = (offset_of!(Of, pages), offset_of!(Of, events));
+        let (pages_end, events_end) = (
+            pages + size_of::<PerCpuPages<TestPlatform>>(),
+            events + size_of::<CpuEvents<TestPlatform>>(),
+        );
+        assert!(
+            line_of(pages_end - 1) < line_of(events) || line_of(events_end - 1) < line_of(pages)
+        );
+        // Nor does a CPU share its lines with the next one.
+        assert_eq!((align_of::<Of>(), size_of::<Of>() % 64), (64, 0));
+        assert_eq!(size_of::<CpuEvents<TestPlatform>>(), 64, "one line of statistics");
+    }
+}

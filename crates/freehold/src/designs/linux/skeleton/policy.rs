@@ -1,0 +1,249 @@
+//! What makes one design of the skeleton differ from another.
+
+use super::drain::drain_lists;
+use super::settings::{OwnSettings, ZonedSettings};
+use super::{LocalPages, Skeleton};
+use crate::Error;
+use crate::config::Config;
+use crate::designs::linux::buddy::{Beside, FreeLists};
+use crate::designs::linux::fallback::Mode;
+use crate::designs::linux::frame::{FrameState, Tag};
+use crate::designs::linux::pageblock::BlockType;
+use crate::designs::linux::pcp::{is_kept, list_index};
+use crate::designs::linux::pcp_tuning::PcpMode;
+use crate::memmap::index::{FrameIndex, ZoneIndex};
+use crate::memmap::list::End;
+use crate::memmap::region::{Carver, LayoutBuilder};
+use crate::platform::Platform;
+use crate::stat::Events;
+use crate::units::{FrameCount, MigrateType, Order};
+
+/// Where a freed block goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// To the lists of this CPU, if their lock is free; otherwise to the zone.
+    Lists(usize),
+    /// To the queue of this CPU, which takes no lock.
+    Queue(usize),
+}
+
+/// The choices in which the designs differ. What a method does by default is what the baseline
+/// does.
+///
+/// The methods take types that only the crate can name, so the designs of this crate are all that
+/// there are.
+pub trait Policy<P: Platform>: Sized + 'static {
+    /// The design's name.
+    const NAME: &'static str;
+    /// Whether pageblocks have owners.
+    const USES_OWNERS: bool = false;
+    /// Whether frames may be left unmerged on the zone's free lists.
+    const MERGES_LATE: bool = false;
+    /// Settings that only this design has.
+    type Own: OwnSettings;
+    /// Where its tables lie.
+    type Plan;
+    /// What it keeps beside the lists that one CPU has of one zone. Guarded by their lock.
+    type PerCpu;
+    /// What it keeps beside the free lists of a zone. Guarded by the zone lock.
+    type Beside<'a>: Beside<P>
+    where
+        Self: 'a;
+
+    /// Plans its tables.
+    fn plan(
+        config: &Config<'_>,
+        settings: &ZonedSettings<Self::Own>,
+        layout: &mut LayoutBuilder,
+    ) -> Result<Self::Plan, Error>;
+
+    /// Initialises its tables, in the order in which they were planned.
+    fn carve(
+        plan: Self::Plan,
+        config: &Config<'_>,
+        settings: &ZonedSettings<Self::Own>,
+        carver: &mut Carver,
+    ) -> Self;
+
+    /// What a CPU begins with in one zone.
+    fn per_cpu() -> Self::PerCpu;
+
+    /// What is kept beside the free lists of a zone.
+    fn beside<'a>(
+        design: &'a Skeleton<P, Self>,
+        platform: &'a P,
+        zone: ZoneIndex,
+    ) -> Self::Beside<'a>;
+
+    /// The list that blocks of this order and type are kept on, if they are.
+    #[inline(always)]
+    fn list(mode: &PcpMode, order: Order, migratetype: MigrateType) -> Option<usize> {
+        is_kept(mode, order).then(|| list_index(order, migratetype))
+    }
+
+    /// Takes a block off a CPU's lists, if there is one.
+    #[inline(always)]
+    fn take(
+        design: &Skeleton<P, Self>,
+        pages: &LocalPages<'_, P, Self>,
+        order: Order,
+        migratetype: MigrateType,
+    ) -> Option<FrameIndex> {
+        pages.pcp.lists[list_index(order, migratetype)].pop_front(&design.frames)
+    }
+
+    /// Takes up to `count` blocks off a CPU's lists; returns how many there were.
+    #[inline(always)]
+    fn take_many(
+        design: &Skeleton<P, Self>,
+        pages: &LocalPages<'_, P, Self>,
+        order: Order,
+        migratetype: MigrateType,
+        count: usize,
+        each: impl FnMut(FrameIndex),
+    ) -> usize {
+        let list = &pages.pcp.lists[list_index(order, migratetype)];
+        list.pop_front_many(&design.frames, count, each)
+    }
+
+    /// Moves about `wanted` blocks from the zone to the lists of a CPU that has none; returns how
+    /// many frames.
+    fn refill(
+        design: &Skeleton<P, Self>,
+        platform: &P,
+        pages: &LocalPages<'_, P, Self>,
+        order: Order,
+        migratetype: MigrateType,
+        wanted: u32,
+    ) -> FrameCount {
+        refill_one_by_one(design, platform, pages, order, migratetype, wanted)
+    }
+
+    /// Where a block that was freed on CPU `here` goes.
+    #[inline(always)]
+    fn route(_design: &Skeleton<P, Self>, here: usize, _block: FrameIndex) -> Route {
+        Route::Lists(here)
+    }
+
+    /// The state of a free block on a CPU's list.
+    #[inline(always)]
+    fn mark(
+        _design: &Skeleton<P, Self>,
+        _pages: &LocalPages<'_, P, Self>,
+        _block: FrameIndex,
+        order: Order,
+        of: BlockType,
+    ) -> FrameState {
+        FrameState::head(Tag::Pcp, order, of)
+    }
+
+    /// Puts claimed blocks on the queue of a CPU, for [`Route::Queue`].
+    fn enqueue(
+        _design: &Skeleton<P, Self>,
+        _cpu: usize,
+        _zone: ZoneIndex,
+        _blocks: impl Iterator<Item = FrameIndex>,
+        _order: Order,
+    ) {
+        unreachable!("only a policy that routes blocks to queues is asked to")
+    }
+
+    /// Moves what is on a CPU's queue to its lists; returns how many frames.
+    fn absorb(_design: &Skeleton<P, Self>, _pages: &LocalPages<'_, P, Self>) -> FrameCount {
+        FrameCount::ZERO
+    }
+
+    /// Frames on a CPU's queue.
+    fn queued(_design: &Skeleton<P, Self>, _pages: &LocalPages<'_, P, Self>) -> FrameCount {
+        FrameCount::ZERO
+    }
+
+    /// Prepares a CPU's lists for a drain in several steps.
+    fn begin_drain(_design: &Skeleton<P, Self>, _platform: &P, _pages: &LocalPages<'_, P, Self>) {}
+
+    /// Returns about `wanted` frames, of which there are so many, from a CPU's lists to the zone;
+    /// returns how many, at least one. `just_used` is the list that a block was put on last.
+    fn drain(
+        design: &Skeleton<P, Self>,
+        platform: &P,
+        pages: &LocalPages<'_, P, Self>,
+        wanted: u32,
+        just_used: usize,
+    ) -> FrameCount {
+        drain_lists(design, platform, pages, wanted, just_used, |_| {})
+    }
+
+    /// Whether frames that are freed to the zone now are left unmerged. The caller holds the zone
+    /// lock.
+    #[inline(always)]
+    fn puts_off_merging(_design: &Skeleton<P, Self>, _zone: ZoneIndex) -> bool {
+        false
+    }
+
+    /// Ends whatever would let a walk over the frames of a zone see stale marks. The caller holds
+    /// no lock, and calls `end_walk` when it has done. Several walks may go on at once.
+    fn begin_walk(_design: &Skeleton<P, Self>, _platform: &P, _zone: ZoneIndex) {}
+
+    /// Ends what `begin_walk` began.
+    fn end_walk(_design: &Skeleton<P, Self>, _platform: &P, _zone: ZoneIndex) {}
+
+    /// Puts right, in a copy of the metadata that was made while all locks were held, what others
+    /// had half done past them: they are not there in the copy.
+    fn mend(_design: &Skeleton<P, Self>, _platform: &P, _cpus: usize, _zone: ZoneIndex) {}
+
+    /// Checks what the design keeps beside the lists; the error is a frame at which it is wrong.
+    /// The caller holds all locks of the zone.
+    fn check(
+        _design: &Skeleton<P, Self>,
+        _platform: &P,
+        _lists: &FreeLists<P>,
+        _cpus: usize,
+        _zone: ZoneIndex,
+    ) -> Result<(), FrameIndex> {
+        Ok(())
+    }
+
+    /// Adds what only this design counts.
+    fn add_events(_pages: &LocalPages<'_, P, Self>, _events: &mut Events) {}
+
+    /// A CPU goes away: nothing shall come to its lists any more.
+    fn retire(_design: &Skeleton<P, Self>, _platform: &P, _cpu: usize, _zone: ZoneIndex) {}
+}
+
+/// Takes blocks from the zone one by one to the back of a list. After as many frames as one hold
+/// may move the zone lock is dropped and interrupts are let in, so that a large refill holds up
+/// nobody for longer than a small one.
+pub(crate) fn refill_one_by_one<P: Platform, Y: Policy<P>>(
+    design: &Skeleton<P, Y>,
+    platform: &P,
+    pages: &LocalPages<'_, P, Y>,
+    order: Order,
+    migratetype: MigrateType,
+    wanted: u32,
+) -> FrameCount {
+    let mut taken = FrameCount::ZERO;
+    let of = BlockType::of(migratetype);
+    let list = &pages.pcp.lists[list_index(order, migratetype)];
+    let most = (design.mode.hold_frames_max(&pages.pcp) >> order.get()).max(1);
+    let mut left = wanted;
+    while left > 0 {
+        if left < wanted {
+            pages.pcp.let_irqs_in();
+        }
+        let guard = design.lock_zone_of(platform, pages);
+        let (mut mode, mut of_batch) = (Mode::default(), FrameCount::ZERO);
+        for _ in 0..left.min(most) {
+            let Some(block) = guard.take(order, migratetype, &mut mode) else {
+                left = 0;
+                break;
+            };
+            design.frames.set_state(block, Y::mark(design, pages, block, order, of));
+            list.push(&design.frames, block, End::Back);
+            of_batch += order.frames();
+        }
+        guard.sub_free(of_batch);
+        taken += of_batch;
+        left = left.saturating_sub(most);
+    }
+    taken
+}

@@ -1,0 +1,267 @@
+//! Checking the books: every list, every mark and every count, zone by zone, with all locks of the
+//! zone held.
+
+use super::{Policy, Skeleton};
+use crate::designs::Context;
+use crate::designs::linux::frame::{FrameState, Tag};
+use crate::designs::linux::pageblock::BlockType;
+use crate::designs::linux::pcp::{LISTS, PerCpuPages, list_order};
+use crate::designs::linux::zone::ZoneGuard;
+use crate::memmap::index::{FrameIndex, ZoneIndex};
+use crate::memmap::list::ListHead;
+use crate::platform::{Platform, SharedCell};
+use crate::stat::{Census, Rule, Violation};
+use crate::units::{FrameCount, Order};
+
+/// The pages of all CPUs from one zone, locked together. Unlocks when dropped.
+struct AllPages<'a, P: Platform, Y: Policy<P>> {
+    design: &'a Skeleton<P, Y>,
+    platform: &'a P,
+    cpus: usize,
+    zone: ZoneIndex,
+}
+
+impl<'a, P: Platform, Y: Policy<P>> AllPages<'a, P, Y> {
+    fn lock(design: &'a Skeleton<P, Y>, context: Context<'a, P>, zone: ZoneIndex) -> Self {
+        let all =
+            AllPages { design, platform: context.platform, cpus: context.topology.cpus(), zone };
+        // Always from CPU 0 upwards, so two checks cannot wait for each other.
+        for pages in all.iter() {
+            core::mem::forget(pages.lock_for_check(context.platform));
+        }
+        all
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &'a PerCpuPages<P>> + use<'a, P, Y> {
+        let (design, zone) = (self.design, self.zone);
+        (0..self.cpus).map(move |cpu| &design.per_cpu(cpu, zone).pages)
+    }
+}
+
+impl<P: Platform, Y: Policy<P>> Drop for AllPages<'_, P, Y> {
+    fn drop(&mut self) {
+        for pages in self.iter() {
+            drop(pages.adopt(self.platform));
+        }
+    }
+}
+
+/// Frames by their marks.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    managed: FrameCount,
+    free: FrameCount,
+    isolated: FrameCount,
+    per_cpu: FrameCount,
+    queued: FrameCount,
+    allocated: FrameCount,
+}
+
+impl Found {
+    fn census(self) -> Census {
+        let Found { managed, free, isolated, per_cpu, allocated, .. } = self;
+        Census { managed, free, per_cpu, isolated, allocated }
+    }
+}
+
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+    /// Checks all zones, one after the other, and adds up where the frames are.
+    pub(super) fn check_books(&self, context: Context<'_, P>) -> Result<Census, Violation> {
+        let mut total = Census::default();
+        for zone in self.zone_indexes() {
+            Y::begin_walk(self, context.platform, zone);
+            let census = {
+                let pages = AllPages::lock(self, context, zone);
+                let guard = self.lock_zone(context.platform, zone);
+                self.check_zone(&guard, &pages, zone)
+            };
+            Y::end_walk(self, context.platform, zone);
+            let census = census?;
+            total.managed += census.managed;
+            total.free += census.free;
+            total.per_cpu += census.per_cpu;
+            total.isolated += census.isolated;
+            total.allocated += census.allocated;
+        }
+        Ok(total)
+    }
+
+    fn check_zone(
+        &self,
+        guard: &ZoneGuard<'_, P, Y::Beside<'_>>,
+        pages: &AllPages<'_, P, Y>,
+        zone: ZoneIndex,
+    ) -> Result<Census, Violation> {
+        let (free, isolated) = self.check_free_lists(guard, zone)?;
+        let per_cpu = self.check_cpu_lists(pages, zone)?;
+        let own = Y::check(self, pages.platform, guard.buddy.lists, pages.cpus, zone);
+        own.map_err(|frame| Violation { rule: Rule::KeptBeside, at: self.frames.pfn_of(frame) })?;
+        let found = self.check_frames(zone)?;
+        self.ensure(self.exact_level(zone) == free, Rule::FreeCounted, FrameIndex(0))?;
+        self.ensure(guard.isolated() == isolated, Rule::FreeCounted, FrameIndex(0))?;
+        // Each list's blocks carry its mark and no block is on two lists, so equal sums mean that
+        // every marked block is on a list.
+        let listed = (found.free, found.isolated) == (free, isolated);
+        self.ensure(listed, Rule::FreeCounted, FrameIndex(0))?;
+        self.ensure(found.per_cpu == per_cpu, Rule::PerCpuCounted, FrameIndex(0))?;
+        let managed = self.zone(zone).managed();
+        self.ensure(found.managed == managed, Rule::ManagedCounted, FrameIndex(0))?;
+        // Other CPUs add to queues without a lock, so their frames were not compared.
+        let queued = found.queued;
+        Ok(Census { per_cpu: per_cpu + queued, ..found.census() })
+    }
+
+    /// Checks the free lists; returns how many frames are on them, and how many are isolated.
+    fn check_free_lists(
+        &self,
+        guard: &ZoneGuard<'_, P, Y::Beside<'_>>,
+        zone: ZoneIndex,
+    ) -> Result<(FrameCount, FrameCount), Violation> {
+        let (mut free, mut isolated) = (FrameCount::ZERO, FrameCount::ZERO);
+        for order in Order::ZERO.to(Order::BUDDY_MAX) {
+            let mut blocks = 0;
+            for of in BlockType::ALL {
+                let list = guard.buddy.lists.list(order, of);
+                let frames = self.check_list(list, |block| {
+                    let mark = FrameState::head(Tag::Buddy, order, of);
+                    let state = self.frames.state(block);
+                    let marked = state == mark || state == mark.unmerged();
+                    self.ensure(marked, Rule::ListMatchesMark, block)?;
+                    self.check_pageblocks(block, order, of, zone)?;
+                    let merged = state.is_unmerged() || !self.has_free_buddy(block, order, of);
+                    self.ensure(merged, Rule::BuddiesMerged, block)?;
+                    Ok(order.frames())
+                })?;
+                match of {
+                    BlockType::Isolated => isolated += FrameCount::new(frames),
+                    _ => blocks += frames,
+                }
+            }
+            let counted = guard.buddy.lists.blocks(order) << order.get();
+            self.ensure(blocks == counted, Rule::BlocksCounted, FrameIndex(0))?;
+            free += FrameCount::new(blocks);
+        }
+        Ok((free, isolated))
+    }
+
+    fn check_cpu_lists(
+        &self,
+        pages: &AllPages<'_, P, Y>,
+        zone: ZoneIndex,
+    ) -> Result<FrameCount, Violation> {
+        let mut total = 0;
+        for pcp in pages.iter() {
+            let mut frames = 0;
+            for index in 0..LISTS {
+                frames += self.check_list(&pcp.lists[index], |block| {
+                    let state = self.frames.state(block);
+                    let listed = self.list_of(state);
+                    self.ensure(listed == Some(index), Rule::ListMatchesMark, block)?;
+                    let of = self.blocks.zone(block);
+                    self.ensure(of == Some(zone), Rule::ZoneOfBlock, block)?;
+                    Ok(list_order(index).frames())
+                })?;
+            }
+            let counted = u64::from(pcp.count.get());
+            self.ensure(frames == counted, Rule::PerCpuCounted, FrameIndex(0))?;
+            total += frames;
+        }
+        Ok(FrameCount::new(total))
+    }
+
+    /// The list of a CPU that a block in this state belongs on.
+    fn list_of(&self, state: FrameState) -> Option<usize> {
+        let kept = matches!(state.tag(), Tag::Pcp | Tag::PcpBuddy);
+        let (order, migratetype) = (state.order()?, state.block_type().migratetype()?);
+        if kept { Y::list(&self.mode, order, migratetype) } else { None }
+    }
+
+    /// Walks a list, checks its links and its blocks, and adds up what `check` returns.
+    fn check_list<C: SharedCell<u32>>(
+        &self,
+        list: &ListHead<C>,
+        check: impl Fn(FrameIndex) -> Result<FrameCount, Violation>,
+    ) -> Result<u64, Violation> {
+        let (mut previous, mut frames) = (None, 0);
+        for block in list.iter(&self.frames) {
+            let before = ListHead::<C>::before(&self.frames, block);
+            self.ensure(before == previous, Rule::LinksAgree, block)?;
+            frames += check(block)?.get();
+            // A list that runs in a circle would never end.
+            self.ensure(frames <= self.frames.len().get(), Rule::LinksAgree, block)?;
+            previous = Some(block);
+        }
+        let at = previous.unwrap_or(FrameIndex(0));
+        self.ensure(list.last() == previous, Rule::LinksAgree, at)?;
+        Ok(frames)
+    }
+
+    fn check_pageblocks(
+        &self,
+        block: FrameIndex,
+        order: Order,
+        of: BlockType,
+        zone: ZoneIndex,
+    ) -> Result<(), Violation> {
+        self.ensure(block == block.head(order), Rule::BlockAligned, block)?;
+        for at in (0..order.frames().get() as u32).step_by(1 << Order::PAGEBLOCK.get()) {
+            let frame = FrameIndex(block.0 + at);
+            self.ensure(self.blocks.zone(frame) == Some(zone), Rule::ZoneOfBlock, frame)?;
+            let listed = self.blocks.block_type(frame) == of;
+            self.ensure(listed, Rule::ListMatchesMark, frame)?;
+        }
+        Ok(())
+    }
+
+    fn has_free_buddy(&self, block: FrameIndex, order: Order, of: BlockType) -> bool {
+        let buddy = block.buddy(order);
+        if order >= Order::BUDDY_MAX || !self.frames.state(buddy).is(Tag::Buddy, order) {
+            return false;
+        }
+        let state = self.frames.state(buddy);
+        let isolated = |of| of == BlockType::Isolated;
+        !state.is_unmerged()
+            && self.blocks.zone(buddy) == self.blocks.zone(block)
+            && (order < Order::PAGEBLOCK || !isolated(state.block_type()) && !isolated(of))
+    }
+
+    /// Walks the frames of a zone: every frame is a head, or a tail behind one.
+    fn check_frames(&self, zone: ZoneIndex) -> Result<Found, Violation> {
+        let mut census = Found::default();
+        let len = self.frames.len().get() as u32;
+        let mut at = FrameIndex(0);
+        while at.0 < len {
+            if self.blocks.zone(at) != Some(zone) {
+                at = at.head(Order::PAGEBLOCK).after(Order::PAGEBLOCK);
+                continue;
+            }
+            let state = self.frames.state(at);
+            let Some(order) = state.order() else {
+                self.ensure(state == FrameState::HOLE, Rule::FrameInOneBlock, at)?;
+                at = at.after(Order::ZERO);
+                continue;
+            };
+            self.ensure(at == at.head(order), Rule::BlockAligned, at)?;
+            let end = at.after(order);
+            for tail in (at.0 + 1..end.0).map(FrameIndex) {
+                let unmarked = self.frames.state(tail) == FrameState::TAIL;
+                self.ensure(unmarked, Rule::TailsUnmarked, tail)?;
+            }
+            census.managed += order.frames();
+            let count = match (state.tag(), state.block_type()) {
+                (Tag::Buddy, BlockType::Isolated) => &mut census.isolated,
+                (Tag::Buddy, _) => &mut census.free,
+                (Tag::Pcp | Tag::PcpBuddy, _) => &mut census.per_cpu,
+                (Tag::Queued, _) => &mut census.queued,
+                _ => &mut census.allocated,
+            };
+            *count += order.frames();
+            at = end;
+        }
+        Ok(census)
+    }
+
+    fn ensure(&self, holds: bool, rule: Rule, at: FrameIndex) -> Result<(), Violation> {
+        if holds { Ok(()) } else { Err(Violation { rule, at: self.frames.pfn_of(at) }) }
+    }
+}

@@ -1,0 +1,30 @@
+//! Stacks of blocks in nobody's hands but the caller's, linked through the records of their heads.
+
+use crate::designs::linux::frame::FrameTable;
+use crate::memmap::index::FrameIndex;
+use crate::memmap::list::{NIL, decode};
+use crate::platform::{Platform, SharedCell};
+
+/// A stack of claimed blocks. Its top is a plain value, for it is never shared: whoever has claimed
+/// a block is alone in touching its links.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stack {
+    top: u32,
+}
+
+impl Stack {
+    pub(crate) const EMPTY: Self = Stack { top: NIL };
+
+    #[inline]
+    pub(crate) fn push<P: Platform>(&mut self, frames: &FrameTable<P>, block: FrameIndex) {
+        frames.record(block).next.set(self.top);
+        self.top = block.0;
+    }
+
+    #[inline]
+    pub(crate) fn pop<P: Platform>(&mut self, frames: &FrameTable<P>) -> Option<FrameIndex> {
+        let block = decode(self.top)?;
+        self.top = frames.record(block).next.get();
+        Some(block)
+    }
+}

@@ -1,0 +1,51 @@
+//! `zone-lock`: the baseline. A buddy system under one lock a zone, and per-CPU lists in front of
+//! it, as in Linux.
+//!
+//! Source: Linux 6.12 `mm/page_alloc.c`, and 4.16 for `pcp=fixed`. All of it is the skeleton's own.
+//! Where it deviates: `docs/designs.md`.
+
+use super::skeleton::{NoneOfItsOwn, Policy, Skeleton, ZonedSettings};
+use crate::Error;
+use crate::config::Config;
+use crate::memmap::index::ZoneIndex;
+use crate::memmap::region::{Carver, LayoutBuilder};
+use crate::platform::Platform;
+
+/// The baseline design.
+pub type ZoneLock<P> = Skeleton<P, Baseline>;
+
+/// How `zone-lock` is set up.
+pub type ZoneLockSettings = ZonedSettings<NoneOfItsOwn>;
+
+/// The skeleton as it is.
+#[derive(Debug)]
+pub struct Baseline;
+
+impl<P: Platform> Policy<P> for Baseline {
+    const NAME: &'static str = "zone-lock";
+    type Own = NoneOfItsOwn;
+    type Plan = ();
+    type PerCpu = ();
+    type Beside<'a> = ();
+
+    fn plan(
+        _config: &Config<'_>,
+        _settings: &ZoneLockSettings,
+        _layout: &mut LayoutBuilder,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn carve(
+        _plan: (),
+        _config: &Config<'_>,
+        _settings: &ZoneLockSettings,
+        _carver: &mut Carver,
+    ) -> Self {
+        Baseline
+    }
+
+    fn per_cpu() {}
+
+    fn beside<'a>(_design: &'a Skeleton<P, Self>, _platform: &'a P, _zone: ZoneIndex) {}
+}

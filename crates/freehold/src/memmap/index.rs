@@ -1,0 +1,53 @@
+//! The places of frames and zones in tables: not numbers of frames, and not counts.
+
+use crate::units::Order;
+
+/// The place of a frame in the table: its number less the number of the table's first frame.
+///
+/// The first frame is aligned to the largest block, so alignment and buddies can be computed on
+/// indexes as well as on frame numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FrameIndex(pub(crate) u32);
+
+impl FrameIndex {
+    /// The index as an offset into tables.
+    #[inline]
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The head of the block that is this block's buddy at `order`.
+    #[inline]
+    pub(crate) const fn buddy(self, order: Order) -> Self {
+        FrameIndex(self.0 ^ (1 << order.get()))
+    }
+
+    /// The head of the block of `order` that this frame lies in.
+    #[inline]
+    pub(crate) const fn head(self, order: Order) -> Self {
+        FrameIndex(self.0 & !((1 << order.get()) - 1))
+    }
+
+    /// The order of the largest block that begins here and ends at or before `end`.
+    pub(crate) fn largest_before(self, end: Self) -> Order {
+        let aligned = self.0.trailing_zeros().min(u32::from(Order::BUDDY_MAX.get()));
+        Order::new(aligned.min((end.0 - self.0).ilog2()) as u8)
+    }
+
+    /// The frame that lies one block of `order` further up.
+    #[inline]
+    pub(crate) const fn after(self, order: Order) -> Self {
+        FrameIndex(self.0 + (1 << order.get()))
+    }
+}
+
+/// The place of a zone in the table of zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneIndex(pub(crate) u16);
+
+impl ZoneIndex {
+    #[inline]
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
