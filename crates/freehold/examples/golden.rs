@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use freehold::designs::zone_lock::ZoneLockSettings;
-use freehold::designs::{self, Counters, DoubleFree, FreeholdSettings, Level, Locking, Pcp};
+use freehold::designs::{self, Counters, DoubleFree, FreeholdSettings, Locking, Pcp};
 use freehold::platform::native::{NativeCell, SpinLock};
 use freehold::platform::{LockClass, Platform, RawLock, Scalar, SharedCell, Word};
 use freehold::{
@@ -41,7 +41,7 @@ use common::TestPlatform;
 const MARGIN: f64 = 0.01;
 const MARGIN_OTHER_COMPILER: f64 = 0.15;
 
-const PATHS: [&str; 22] = [
+const PATHS: [&str; 21] = [
     "pair_auto",
     "pair_fixed",
     "pair_order_3",
@@ -49,7 +49,6 @@ const PATHS: [&str; 22] = [
     "pair_irq_relaxed",
     "pair_local_exact",
     "pair_rt_relaxed",
-    "pair_folded",
     "bulk_64",
     "flagged_pair_auto",
     "flagged_pair_irq_exact",
@@ -110,10 +109,6 @@ fn walk(name: &str, count: u64) {
             Order::ZERO,
             count,
         ),
-        "pair_folded" => {
-            let settings = ZoneLockSettings { level: Level::Folded, ..of(Pcp::Auto) };
-            pairs::<TestPlatform, ZoneLock>(settings, Order::ZERO, count);
-        }
         "bulk_64" => bulks::<ZoneLock>(count),
         "flagged_pair_auto" => flagged_pairs(Locking::Local, Counters::Exact, count),
         "flagged_pair_irq_exact" => flagged_pairs(Locking::Irq, Counters::Exact, count),
@@ -215,6 +210,7 @@ fn allocator<P: Platform + Default, D: Design<P>>(settings: &D::Settings) -> Pag
     PageAllocator::new(P::default(), &config, settings, metadata).expect("the metadata fits")
 }
 
+#[inline(never)]
 fn pairs<P: Platform + Default, D: Design<P>>(settings: D::Settings, order: Order, count: u64) {
     let frames = allocator::<P, D>(&settings);
     let request = Request::new(order);
@@ -224,12 +220,14 @@ fn pairs<P: Platform + Default, D: Design<P>>(settings: D::Settings, order: Orde
     }
 }
 
+#[inline(never)]
 fn flagged_pairs(locking: Locking, counters: Counters, count: u64) {
     type Flagged = designs::ZoneLock<FlagPlatform>;
     pairs::<FlagPlatform, Flagged>(with(locking, counters), Order::ZERO, count);
 }
 
 /// The request is a constant, as it is in most callers.
+#[inline(never)]
 fn constant_pairs(count: u64) {
     let frames = allocator::<TestPlatform, Freehold>(&Default::default());
     for _ in 0..count {
@@ -238,6 +236,7 @@ fn constant_pairs(count: u64) {
     }
 }
 
+#[inline(never)]
 fn lease_pairs(count: u64) {
     let frames = allocator::<TestPlatform, Freehold>(&Default::default());
     let lease = frames.lease(CpuId::new(0)).expect("nobody else has it");
@@ -247,6 +246,7 @@ fn lease_pairs(count: u64) {
     }
 }
 
+#[inline(never)]
 fn bulks<D: Design<TestPlatform>>(count: u64) {
     let frames = allocator::<TestPlatform, D>(&Default::default());
     let mut blocks = [Pfn::default(); 64];

@@ -23,7 +23,7 @@ pub use linux::bookkeeping::{Counters, Locking};
 pub use linux::cluster::{self, Cluster};
 pub use linux::lazy_merge::{self, LazyMerge};
 pub use linux::merge_ahead::{self, MergeAhead};
-pub use linux::skeleton::{Level, OwnSettings, Pcp, ZonedSettings};
+pub use linux::skeleton::{OwnSettings, Pcp, ZonedSettings};
 pub use linux::zone_lock::{self, ZoneLock};
 
 pub mod freehold;

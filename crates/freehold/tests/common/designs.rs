@@ -48,7 +48,7 @@ pub(crate) fn movable_together(design: &str) -> u64 {
 /// Every combination of the settings that only this design has, the default first.
 pub(crate) fn variants<S: Settings>() -> Vec<S> {
     let mut variants = vec![S::default()];
-    let common = ["pcp", "batch", "high", "batch_scale", "locking", "counters", "level"];
+    let common = ["pcp", "batch", "high", "batch_scale", "locking", "counters"];
     let of_its_own = |name| !common.contains(&name);
     for setting in S::TABLE.iter().filter(|setting| of_its_own(setting.name)) {
         let others = setting.values.split('|').filter(|&value| value != setting.default);
@@ -63,9 +63,8 @@ pub(crate) fn variants<S: Settings>() -> Vec<S> {
     if S::TABLE.iter().any(|setting| setting.name == "locking") {
         let irq = with(&S::default(), "locking", "irq");
         let exact = with(&S::default(), "counters", "exact");
-        let folded = with(&S::default(), "level", "folded");
         let one_batch = with(&S::default(), "batch_scale", "0");
-        variants.extend([with(&irq, "counters", "exact"), irq, exact, folded, one_batch]);
+        variants.extend([with(&irq, "counters", "exact"), irq, exact, one_batch]);
     }
     variants
 }

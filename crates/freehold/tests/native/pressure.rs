@@ -7,7 +7,7 @@ use crate::naive::Naive;
 use freehold::designs::Design;
 use freehold::{
     Config, CpuId, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
-    Settings, Watermark, ZoneKind, ZoneStats,
+    Watermark, ZoneKind, ZoneStats,
 };
 
 fn range(start: u64, frames: u64, node: u16, zone: ZoneKind) -> MemoryRange {
@@ -367,35 +367,6 @@ fn quiet_cpus_give_back_what_they_keep_of_other_nodes<D: Design<TestPlatform>>()
     assert_eq!(kept, [16, 16, 8, 8, 8, 0]);
 }
 
-/// More memory makes the marks of what was there smaller, and with them how far a CPU may be
-/// behind. What CPUs had kept to themselves until then must not turn a decision.
-fn folded_levels_decide_as_exact_ones_after_more_memory<D: Design<TestPlatform>>() {
-    let (small, large) = (1 << 15, 1 << 22);
-    let ranges = [range(0, small, 0, ZoneKind::Normal)];
-    let spare_zones = [(NodeId::new(1), ZoneKind::Normal)];
-    let (span, cpus) = ((Pfn::new(0), FrameCount::new(small + large)), [NodeId::new(0)]);
-    let config = Config::new(&ranges, &cpus);
-    let config = Config { span: Some(span), spare_zones: &spare_zones, ..config };
-    let own = |order| Request::new(Order::new(order)).node(NodeId::new(0)).only_node();
-    let decide = |settings: &D::Settings| {
-        run_on(0);
-        let machine = Machine::<_, D>::new(TestPlatform, &config, settings);
-        // All but a few frames, in steps that leave something untold.
-        for (order, count) in [(10, 31), (8, 2), (4, 29)] {
-            for _ in 0..count {
-                machine.alloc(own(order).watermark(Watermark::Ignore)).expect("it is there");
-            }
-        }
-        machine.add_memory(range(small, large, 1, ZoneKind::Normal)).expect("it is new");
-        let free = zone(&machine, 0).free.get();
-        (free, machine.alloc(own(5).watermark(Watermark::Min)))
-    };
-    let mut folded = D::Settings::default();
-    if folded.set("level", "folded").is_ok() {
-        assert_eq!(decide(&folded), decide(&D::Settings::default()));
-    }
-}
-
 test_designs!(TestPlatform: [
     everything_is_handed_out_to_those_who_may_ignore_the_marks,
     without_reserves_an_ordinary_request_gets_everything_too,
@@ -415,5 +386,4 @@ test_designs!(TestPlatform: [
     frames_that_other_cpus_keep_are_found,
     a_bulk_finds_the_frames_that_other_cpus_keep,
     quiet_cpus_give_back_what_they_keep_of_other_nodes,
-    folded_levels_decide_as_exact_ones_after_more_memory,
 ]);

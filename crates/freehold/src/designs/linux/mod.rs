@@ -6,7 +6,7 @@
 //! how long.
 //!
 //! From the bottom: records of frames and pageblocks (`frame`, `pageblock`, `stack`), the buddy
-//! system over them (`buddy`), a zone with its lock (`zone`, `folded`, `fallback`), per-CPU lists
+//! system over them (`buddy`), a zone with its lock (`zone`, `fallback`), per-CPU lists
 //! (`pcp`, `pcp_tuning`, `bookkeeping`), what all five share (`skeleton`), and the five.
 
 pub mod block_owner;
@@ -14,7 +14,6 @@ pub(crate) mod bookkeeping;
 pub(crate) mod buddy;
 pub mod cluster;
 pub(crate) mod fallback;
-pub(crate) mod folded;
 pub(crate) mod frame;
 pub mod lazy_merge;
 pub mod merge_ahead;

@@ -42,7 +42,6 @@ pub(crate) fn fixed<O>(own: O, batch: u32, high: u32) -> ZonedSettings<O> {
         batch_scale: of.batch_scale,
         locking: of.locking,
         counters: of.counters,
-        level: of.level,
         own,
     }
 }

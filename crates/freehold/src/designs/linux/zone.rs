@@ -3,7 +3,6 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::fallback::{self, Fallbacks, Mode};
-use super::folded::LevelOfCpu;
 use crate::compact::state::CompactionState;
 use crate::designs::linux::buddy::{Beside, Buddy, FreeLists, Tables};
 use crate::designs::linux::pageblock::{BlockType, pageblocks};
@@ -108,17 +107,10 @@ impl<P: Platform> Zone<P> {
         FrameCount::new(self.setup.managed.load(Relaxed))
     }
 
-    /// How many frames are on the free lists, as all read it: without what CPUs have not yet told.
-    /// Frames on per-CPU lists do not count.
+    /// How many frames are on the free lists. Frames on per-CPU lists do not count.
     #[inline]
     pub(crate) fn free(&self) -> FrameCount {
-        FrameCount::new(self.level_word().cast_signed().max(0).cast_unsigned())
-    }
-
-    /// The word itself, which may be below zero while CPUs have not told all.
-    #[inline]
-    pub(crate) fn level_word(&self) -> u64 {
-        self.level.free.load(Relaxed)
+        FrameCount::new(self.level.free.load(Relaxed))
     }
 
     /// Free blocks by order, without isolated ones.
@@ -126,22 +118,15 @@ impl<P: Platform> Zone<P> {
         core::array::from_fn(|order| self.locked.lists.blocks(Order::new(order as u8)))
     }
 
-    /// Whether a block of `order` can be taken without going below the mark of `class`. `level` is
-    /// asked for the level, to be compared with so many frames.
+    /// Whether a block of `order` can be taken without going below the mark of `class`.
     #[inline]
-    pub(crate) fn watermark_ok(
-        &self,
-        order: Order,
-        class: Watermark,
-        limit: ZoneKind,
-        level: impl FnOnce(u64) -> FrameCount,
-    ) -> bool {
+    pub(crate) fn watermark_ok(&self, order: Order, class: Watermark, limit: ZoneKind) -> bool {
         let Some(floor) = self.setup.watermarks.floor(class, limit) else {
             return self.locked.lists.can_serve(order);
         };
         // As Linux counts it: a block of many frames may not take the level below the mark.
         let others = order.frames().get() - 1;
-        let above = level(floor + others).get().saturating_sub(others);
+        let above = self.free().get().saturating_sub(others);
         above > floor && (order == Order::ZERO || self.locked.lists.can_serve(order))
     }
 
@@ -158,9 +143,9 @@ impl<P: Platform> Zone<P> {
 
     /// Notes, after frames came back, that the zone may be above its high watermark again.
     #[inline]
-    pub(crate) fn note_drained(&self, level: impl FnOnce(u64) -> FrameCount) {
+    pub(crate) fn note_drained(&self) {
         if self.is_below_high()
-            && self.watermark_ok(Order::ZERO, Watermark::High, ZoneKind::Movable, level)
+            && self.watermark_ok(Order::ZERO, Watermark::High, ZoneKind::Movable)
         {
             self.level.below_high.store(0, Relaxed);
         }
@@ -177,7 +162,7 @@ impl<P: Platform> Zone<P> {
     ) -> ZoneGuard<'a, P, B> {
         self.locked.lock.lock();
         let buddy = Buddy { lists: &self.locked.lists, tables, beside };
-        ZoneGuard { zone: self, platform, irq, level: None, buddy }
+        ZoneGuard { zone: self, platform, irq, buddy }
     }
 }
 
@@ -199,17 +184,10 @@ pub(crate) struct ZoneGuard<'a, P: Platform, B> {
     zone: &'a Zone<P>,
     platform: &'a P,
     irq: Option<P::IrqState>,
-    level: Option<LevelOfCpu<'a, P>>,
     pub(crate) buddy: Buddy<'a, P, B>,
 }
 
 impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
-    /// The same, with that through whom changes of the level go.
-    pub(crate) fn through(mut self, level: Option<LevelOfCpu<'a, P>>) -> Self {
-        self.level = level;
-        self
-    }
-
     /// Takes a block for `migratetype`, falling back to other types. Its head is unmarked.
     #[inline]
     pub(crate) fn take(
@@ -303,30 +281,14 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
 
     /// Books frames that were put on the free lists.
     pub(crate) fn add_free(&self, frames: FrameCount) {
-        self.change_level(frames.get().cast_signed());
+        let level = &self.zone.level.free;
+        level.store(level.load(Relaxed) + frames.get(), Relaxed);
     }
 
     /// Books frames that were taken off the free lists.
     pub(crate) fn sub_free(&self, frames: FrameCount) {
-        self.change_level(-frames.get().cast_signed());
-    }
-
-    #[inline]
-    fn change_level(&self, change: i64) {
-        let told = match &self.level {
-            None => change,
-            Some(cpu) => cpu.add(change),
-        };
-        if told != 0 || self.level.is_none() {
-            self.tell(told);
-        }
-    }
-
-    /// Adds changes to the word that all read, which CPUs had kept to themselves.
-    #[inline]
-    pub(crate) fn tell(&self, changes: i64) {
         let level = &self.zone.level.free;
-        level.store(level.load(Relaxed).wrapping_add_signed(changes), Relaxed);
+        level.store(level.load(Relaxed) - frames.get(), Relaxed);
     }
 
     /// Drops the lock, and lets interrupts in only after `count` has counted what was done under

@@ -74,7 +74,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     fn could_ignore_watermarks(&self, zones: &[u16], request: &Request) -> bool {
         self.usable(zones, request).any(|zone| {
             let limit = request.effective_limit();
-            self.watermark_ok(zone, request.order(), Watermark::Ignore, limit)
+            self.zone(zone).watermark_ok(request.order(), Watermark::Ignore, limit)
         })
     }
 
@@ -113,12 +113,12 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let of = self.zone(zone);
         let limit = request.effective_limit();
         if matches!(self.mode, PcpMode::Auto { .. }) && !of.is_below_high() {
-            if self.watermark_ok(zone, request.order(), Watermark::High, limit) {
+            if self.zone(zone).watermark_ok(request.order(), Watermark::High, limit) {
                 return true;
             }
             of.note_below_high();
         }
-        self.watermark_ok(zone, request.order(), class, limit)
+        self.zone(zone).watermark_ok(request.order(), class, limit)
     }
 
     fn alloc_in(

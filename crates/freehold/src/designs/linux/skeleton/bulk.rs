@@ -140,7 +140,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             let floor = marks.floor(class, request.effective_limit()).unwrap_or(0);
             let spare = (spare as u64).saturating_mul(order.frames().get());
             let enough = floor.saturating_add(spare);
-            self.level_against(zone, enough).get() > enough
+            self.zone(zone).free().get() > enough
         };
         let near = zones.iter().map(|&zone| ZoneIndex(zone));
         let mut near =

@@ -115,7 +115,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 
     fn serves(&self, zone: ZoneIndex, request: &Request) -> bool {
         let limit = request.effective_limit();
-        self.watermark_ok(zone, request.order(), request.depth(), limit)
+        self.zone(zone).watermark_ok(request.order(), request.depth(), limit)
     }
 
     /// Whether compaction can help: there is memory to work with, and fragmentation is to blame.
@@ -125,7 +125,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let class = if costly { Watermark::Low } else { Watermark::Min };
         let floor = self.zone(zone).watermarks().floor(class, request.effective_limit());
         let enough = floor.unwrap_or(0) + 2 * order.frames().get();
-        if self.level_against(zone, enough).get() <= enough {
+        if self.zone(zone).free().get() <= enough {
             return false;
         }
         !costly || is_to_blame(&self.zone(zone).free_blocks(), order)

@@ -56,7 +56,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         pcp.count.set(pcp.count.get() - drained.get() as u32);
         pcp.expire.set(EXPIRE_TICKS);
         self.books.count(platform, || events.note_drain(drained));
-        self.zone(*zone).note_drained(|enough| self.level_against(*zone, enough));
+        self.zone(*zone).note_drained();
         drained
     }
 

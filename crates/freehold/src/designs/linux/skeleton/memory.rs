@@ -39,7 +39,6 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let hotplug = HotplugGuard::new(self.hotplug.get(0));
         ranges.iter().try_for_each(|&range| self.add_range(context, range))?;
         self.update_marks(context.topology, hotplug.0.min_free);
-        self.tell_levels(context.platform);
         self.update_limits(context);
         Ok(())
     }

@@ -283,7 +283,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             if self.is_target(state) {
                 // As Linux counts it: one such block stays above the mark.
                 let enough = min + order.frames();
-                if self.design.level_against(self.zone, enough.get()) <= enough {
+                if self.design.zone(self.zone).free() <= enough {
                     return false;
                 }
                 guard.buddy.remove_any(self.free_at);
@@ -327,7 +327,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         let mut larger = order.to(Order::BUDDY_MAX);
         let from = larger.find(|&from| frames.state(part.head(from)).is(Tag::Buddy, from))?;
         let limit = self.request?.effective_limit();
-        let allowed = self.design.watermark_ok(self.zone, order, watermark, limit);
+        let allowed = self.design.zone(self.zone).watermark_ok(order, watermark, limit);
         let block = part.head(from);
         if !allowed || !guard.capture(block, from, order, migratetype) {
             return None;

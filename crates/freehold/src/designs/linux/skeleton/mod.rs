@@ -46,7 +46,6 @@ pub(crate) use policy::refill_one_by_one;
 pub(super) use policy::{Policy, Route};
 pub(super) use settings::NoneOfItsOwn;
 pub use settings::{OwnSettings, Pcp, ZonedSettings};
-pub use stat::Level;
 
 /// A design with one lock a zone.
 pub struct Skeleton<P: Platform, Y: Policy<P>> {
@@ -58,7 +57,6 @@ pub struct Skeleton<P: Platform, Y: Policy<P>> {
     hotplug: Table<Hotplug<P>>,
     /// In the order of `cpus`.
     stats: Table<stat::CpuStat<P>>,
-    level: Level,
     pub(crate) mode: PcpMode,
     pub(crate) books: Bookkeeping,
     pub(crate) policy: Y,
@@ -87,7 +85,6 @@ pub struct SkeletonPlan<P: Platform, Y: Policy<P>> {
     policy: Y::Plan,
     frames: FrameTablePlan<P>,
     stats: TablePlan<stat::CpuStat<P>>,
-    level: Level,
     mode: PcpMode,
     books: Bookkeeping,
 }
@@ -125,10 +122,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         zone: ZoneIndex,
     ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
         let tables = Tables { frames: &self.frames, blocks: &self.blocks };
-        let guard = self.zone(zone).lock(platform, irq, tables, Y::beside(self, platform, zone));
-        // Under the lock: how far the CPU may be behind depends on marks that change, and whoever
-        // has changed them takes the lock before he relies on it.
-        guard.through(self.level_here(platform, zone))
+        self.zone(zone).lock(platform, irq, tables, Y::beside(self, platform, zone))
     }
 
     /// Drops a zone lock and counts what was done under it past the lists of any CPU: with
@@ -229,7 +223,6 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
             policy: Y::plan(config, settings, layout)?,
             frames: FrameTablePlan::new(config, layout)?,
             stats: layout.table(SectionKind::PerCpu, per_cpus)?,
-            level: settings.level,
         })
     }
 
@@ -260,7 +253,6 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
             policy: Y::carve(plan.policy, config, settings, carver),
             frames: FrameTable::carve(&plan.frames, carver),
             stats: carver.table(plan.stats, |_| stat::CpuStat::new()),
-            level: plan.level,
             mode: plan.mode,
             books: plan.books,
         }

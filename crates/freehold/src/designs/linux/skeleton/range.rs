@@ -112,7 +112,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let limit = request.near.effective_limit();
         let (mut free, mut spare) = (0, 0);
         for zone in zones.iter().map(|&zone| ZoneIndex(zone)) {
-            let level = self.exact_level(zone).get();
+            let level = self.zone(zone).free().get();
             free += level;
             let floor = self.zone(zone).watermarks().floor(Watermark::Min, limit).unwrap_or(0);
             spare += level.saturating_sub(floor);

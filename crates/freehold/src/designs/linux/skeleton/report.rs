@@ -28,7 +28,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             node: zone.node(),
             kind: zone.kind(),
             managed: zone.managed(),
-            free: self.exact_level(index),
+            free: self.zone(index).free(),
             per_cpu,
             isolated: guard.isolated(),
             free_blocks: zone.free_blocks(),

@@ -2,7 +2,6 @@
 
 use core::fmt;
 
-use super::stat::Level;
 use crate::Error;
 use crate::designs::linux::bookkeeping::{Bookkeeping, Counters, Locking};
 use crate::designs::linux::pcp_tuning::PcpMode;
@@ -25,8 +24,6 @@ pub struct ZonedSettings<O> {
     pub locking: Locking,
     /// How events are counted: relaxed, unless told otherwise.
     pub counters: Counters,
-    /// How the level of free frames of a zone is kept: exactly, unless told otherwise.
-    pub level: Level,
     /// What only this design can be told.
     pub own: O,
 }
@@ -75,7 +72,6 @@ impl<O: Default> Default for ZonedSettings<O> {
             batch_scale: 5,
             locking: Locking::Local,
             counters: Counters::Relaxed,
-            level: Level::Exact,
             own: O::default(),
         }
     }
@@ -88,7 +84,7 @@ const FRAMES_MAX: u32 = 1 << 20;
 const BATCH_SCALE_MAX: u32 = 6;
 
 /// The settings that all designs of the skeleton have.
-const COMMON: [Setting; 7] = [
+const COMMON: [Setting; 6] = [
     Setting {
         name: "pcp",
         values: "fixed|auto",
@@ -124,12 +120,6 @@ const COMMON: [Setting; 7] = [
         values: "exact|relaxed",
         default: "relaxed",
         meaning: "events counted with interrupts off, or in plain words of each CPU",
-    },
-    Setting {
-        name: "level",
-        values: "exact|folded",
-        default: "exact",
-        meaning: "free frames of a zone in one word, or with a small difference for each CPU",
     },
 ];
 
@@ -178,9 +168,6 @@ const LOCKING: [(&str, Locking); 3] =
 const COUNTERS: [(&str, Counters); 2] =
     [("exact", Counters::Exact), ("relaxed", Counters::Relaxed)];
 
-/// The words for each way of keeping the level.
-const LEVEL: [(&str, Level); 2] = [("exact", Level::Exact), ("folded", Level::Folded)];
-
 /// What a word stands for.
 fn meaning<T: Copy>(words: &[(&str, T)], value: &str) -> Result<T, SettingError> {
     let word = words.iter().find(|(word, _)| *word == value);
@@ -212,7 +199,6 @@ impl<O: OwnSettings> Settings for ZonedSettings<O> {
             },
             ("locking", _) => self.locking = meaning(&LOCKING, value)?,
             ("counters", _) => self.counters = meaning(&COUNTERS, value)?,
-            ("level", _) => self.level = meaning(&LEVEL, value)?,
             _ => return self.own.set(name, value),
         }
         Ok(())
@@ -250,9 +236,6 @@ impl<O: OwnSettings> Settings for ZonedSettings<O> {
         }
         if self.counters != ever.counters {
             each("counters", &word(&COUNTERS, self.counters));
-        }
-        if self.level != ever.level {
-            each("level", &word(&LEVEL, self.level));
         }
         self.own.for_each(each);
     }

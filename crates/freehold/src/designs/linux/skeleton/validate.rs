@@ -97,7 +97,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let own = Y::check(self, pages.platform, guard.buddy.lists, pages.cpus, zone);
         own.map_err(|frame| Violation { rule: Rule::KeptBeside, at: self.frames.pfn_of(frame) })?;
         let found = self.check_frames(zone)?;
-        self.ensure(self.exact_level(zone) == free, Rule::FreeCounted, FrameIndex(0))?;
+        self.ensure(self.zone(zone).free() == free, Rule::FreeCounted, FrameIndex(0))?;
         self.ensure(guard.isolated() == isolated, Rule::FreeCounted, FrameIndex(0))?;
         // Each list's blocks carry its mark and no block is on two lists, so equal sums mean that
         // every marked block is on a list.

@@ -55,7 +55,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                     let (blocks, limit) =
                         (self.zone(zone).free_blocks(), request.effective_limit());
                     blocks_of(&blocks, request.order()) >= wanted as u64
-                        && self.watermark_ok(zone, request.order(), request.depth(), limit)
+                        && self.zone(zone).watermark_ok(request.order(), request.depth(), limit)
                 };
                 for pageblock in self.pageblocks_of(zone) {
                     if self.merge_late(context.platform, zone, pageblock) > FrameCount::ZERO
