@@ -113,8 +113,13 @@ pub(crate) fn current_with<P: Platform + Default>(
 
 /// CPU 0's slot has both pageblocks aside: all frames are handed out.
 pub(crate) fn aside<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
-    let machine = build(cpus);
-    take(&machine, ALL);
+    aside_of(2, cpus)
+}
+
+/// The same with so many pageblocks.
+pub(crate) fn aside_of<P: Platform + Default>(blocks: u64, cpus: usize) -> Arc<Frames<P>> {
+    let machine = build_larger(blocks, cpus);
+    take(&machine, blocks * BLOCK);
     assert_eq!(machine.alloc(frame()), Err(Error::OutOfMemory));
     machine
 }

@@ -62,7 +62,8 @@ pub(crate) fn irqs_are_off() -> bool {
 }
 
 /// Runs `call`, and `meanwhile` before its step of this number, the first being 0. Says whether the
-/// call had so many. There is no result if it waits for what was unwound.
+/// call had so many. There is no result if it waits for what was unwound. What runs in between may
+/// stop a call of its own.
 pub(crate) fn stop_at<R>(
     step: u64,
     kind: Kind,
@@ -71,12 +72,21 @@ pub(crate) fn stop_at<R>(
 ) -> (Option<R>, bool) {
     MEANWHILE.with_borrow_mut(|slot| *slot = Some((kind, Box::new(meanwhile))));
     ROUND.set(0);
-    ABANDONED.set(false);
+    if !NESTED.get() {
+        ABANDONED.set(false);
+    }
     LEFT.set(Some(step));
     let result = unless_it_waits(call);
     LEFT.set(None);
     let unused = MEANWHILE.with_borrow_mut(Option::take);
     (result, unused.is_none())
+}
+
+/// For the end of what runs in between: has the call stop again, before its step of this number
+/// from here.
+pub(crate) fn stop_again(step: u64, kind: Kind, meanwhile: impl FnOnce() + 'static) {
+    MEANWHILE.with_borrow_mut(|slot| *slot = Some((kind, Box::new(meanwhile))));
+    LEFT.set(Some(step));
 }
 
 /// The result of what runs in between, unless it waits for ever.
@@ -106,13 +116,14 @@ fn step() {
             if may_stop && let Some((_, run)) = MEANWHILE.with_borrow_mut(Option::take) {
                 LEFT.set(None);
                 let before = (CPU.get(), IRQS_OFF.get(), LOCKS.get());
-                NESTED.set(true);
-                run();
-                NESTED.set(false);
+                let was_nested = NESTED.replace(true);
+                let end = catch_unwind(AssertUnwindSafe(run));
+                NESTED.set(was_nested);
                 ROUND.set(0);
                 CPU.set(before.0);
                 IRQS_OFF.set(before.1);
                 LOCKS.set(before.2);
+                end.unwrap_or_else(|panic| resume_unwind(panic));
             }
         }
         Some(left) => LEFT.set(Some(left - 1)),

@@ -9,8 +9,8 @@
 //! could have come before the others. Therefore whoever writes is the thread that runs first.
 
 use crate::freehold_models::{
-    ALL, BLOCK, Frames, Sound, aside, build, build_larger, build_of, check, check_held, current,
-    explore, frame, free, join, on_cpu, range, take,
+    ALL, BLOCK, Frames, Sound, aside, aside_of, build, build_larger, build_of, check, check_held,
+    current, explore, frame, free, join, on_cpu, range, take,
 };
 use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
 use freehold::MigrateType::Unmovable;
@@ -87,6 +87,21 @@ fn two_pageblocks_become_pending_while_the_holder_looks() {
         join(owner).expect("the CPU exists");
         join(other);
         check_held(&machine, ALL - 2);
+    });
+}
+
+/// The same with two pageblocks that come to one stack: the third and the fourth.
+#[test]
+fn two_pageblocks_come_to_one_stack_while_the_holder_looks() {
+    explore(2, || {
+        let machine = aside_of::<Sound>(4, 3);
+        let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
+        let other = on_cpu(&machine, 2, |machine| free(machine, 3 * BLOCK + 3));
+        run_on(1);
+        free(&machine, 2 * BLOCK + 7);
+        join(owner).expect("the CPU exists");
+        join(other);
+        check_held(&machine, 4 * BLOCK - 2);
     });
 }
 
@@ -300,7 +315,7 @@ fn a_pageblock_is_adopted_while_its_type_changes() {
         let first = alloc(&machine);
         let second = join(other).expect("memory is free");
         check(&machine);
-        assert_ne!(first, second.get());
+        assert_ne!(first / BLOCK, second.get() / BLOCK, "there is one for each type");
         check_held(&machine, 4);
     });
 }

@@ -6,9 +6,9 @@ use std::collections::HashSet;
 use crate::common::{TestPlatform, run_on};
 use crate::machine::Machine;
 use freehold::MigrateType::{Movable, Reclaimable, Unmovable};
-use freehold::designs::{Design, Freehold, FreeholdSettings, Pick};
+use freehold::designs::{Design, DoubleFree, Freehold, FreeholdSettings, Pick};
 use freehold::{
-    Config, Error, FrameCount, MemoryRange, NodeId, Order, PageAllocator, Pfn, Request,
+    Config, CpuId, Error, FrameCount, MemoryRange, NodeId, Order, PageAllocator, Pfn, Request,
 };
 
 type Design1 = Freehold<TestPlatform>;
@@ -137,6 +137,45 @@ fn frames_are_picked_at_random_if_one_wants_that() {
     assert_eq!(sorted, lowest, "the same word of 64");
     let ascending = random.windows(2).filter(|pair| pair[0].get() + 1 == pair[1].get()).count();
     assert!(ascending < 32, "{ascending} of 63 neighbours follow each other");
+}
+
+#[test]
+fn exact_frees_serve_every_way_to_get_frames() {
+    let exact = FreeholdSettings { double_free: DoubleFree::Exact, ..Default::default() };
+    for pick in [Pick::Lowest, Pick::Random] {
+        let frames = machine(&[range(0, 4096)], 2, FreeholdSettings { pick, ..exact });
+        let twice = |pfn, order| {
+            assert_eq!(frames.free(pfn, order), Ok(()));
+            assert_eq!(frames.free(pfn, order), Err(Error::DoubleFree));
+        };
+        for order in Order::ZERO.to(Order::new(12)) {
+            let block = frames.alloc(Request::new(order)).unwrap();
+            // A part, from the CPU that has it at hand and from another one, and the rest.
+            run_on(u32::from(order.get() % 2));
+            twice(block, Order::ZERO);
+            for half in Order::ZERO.to(order).take(usize::from(order.get())) {
+                twice(block.offset(half.frames()), half);
+            }
+            run_on(0);
+        }
+        let single = || frames.alloc(Request::default()).unwrap();
+        [single(), single()].map(|pfn| twice(pfn, Order::ZERO));
+        let mut out = [Pfn::default(); 100];
+        assert_eq!(frames.alloc_bulk(Request::default(), &mut out), Ok(100));
+        assert_eq!(frames.free_bulk(&out[..50], Order::ZERO), Ok(()));
+        out[50..].iter().for_each(|&pfn| twice(pfn, Order::ZERO));
+        let lease = frames.lease(CpuId::new(1)).unwrap();
+        for order in Order::ZERO.to(Order::PAGEBLOCK) {
+            let block = lease.alloc(Request::new(order)).unwrap();
+            assert_eq!(lease.free(block, order), Ok(()));
+            assert_eq!(lease.free(block, order), Err(Error::DoubleFree));
+        }
+        assert_eq!(lease.alloc_bulk(Request::default(), &mut out), Ok(100));
+        assert_eq!(lease.free_bulk(&out, Order::ZERO), Ok(()));
+        assert!(lease.free_bulk(&out, Order::ZERO).is_err());
+        drop(lease);
+        check_whole(&frames);
+    }
 }
 
 #[test]

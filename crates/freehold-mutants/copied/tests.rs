@@ -1,0 +1,49 @@
+//! The tests that reach and kill the mutants: those of `native` and `models` for the design
+//! `freehold` alone, so that the program is built soon. In the copy of the allocator that
+//! `freehold-mutants` makes, this is the program `native`.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/freehold_models.rs"]
+mod freehold_models;
+#[path = "../common/loom_platform.rs"]
+mod loom_platform;
+#[path = "../common/machine.rs"]
+mod machine;
+#[path = "../common/owner.rs"]
+mod owner;
+#[path = "../common/steps.rs"]
+mod steps;
+
+/// As in `designs.rs`, for one of them.
+macro_rules! test_designs {
+    ($platform:ident: [$($test:ident),* $(,)?]) => {
+        mod freehold_design {
+            $(
+                #[test]
+                fn $test() {
+                    super::$test::<freehold::designs::Freehold<super::$platform>>();
+                }
+            )*
+        }
+    };
+}
+
+mod freehold_between;
+mod freehold_design;
+mod freehold_found;
+mod freehold_last;
+mod freehold_paths;
+mod freehold_pending;
+mod lease;
+mod revocable;
+mod stop;
+
+#[path = "../models/freehold_loom.rs"]
+mod freehold_loom;
+#[path = "../models/freehold_loom_events.rs"]
+mod freehold_loom_events;
+#[path = "../models/freehold_loom_frees.rs"]
+mod freehold_loom_frees;
+#[path = "../models/freehold_loom_leases.rs"]
+mod freehold_loom_leases;

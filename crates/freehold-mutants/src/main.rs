@@ -1,0 +1,110 @@
+//! Breaks the protocol of the design `freehold` on purpose, one step at a time, and sees whether a
+//! test notices: tests of the tests.
+//!
+//! The tables in `table/` name the texts that are replaced, and the test that kills each mutant.
+//! The sources stay as they are; a copy in `target/mutants` has all mutants at once.
+
+#![deny(unsafe_code)]
+
+mod copy;
+mod place;
+mod program;
+mod report;
+mod schemata;
+mod table;
+mod verdict;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+
+use crate::program::Programs;
+use crate::table::Place;
+
+/// Breaks the protocol of the design `freehold`, one step at a time, and sees whether a test
+/// notices.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, after_help = AFTER_HELP)]
+struct Cli {
+    /// Only mutants whose name, file or test contains this.
+    filter: Option<String>,
+
+    /// Print one JSON document instead of a table.
+    #[arg(long)]
+    json: bool,
+
+    /// Only see whether the tables fit the sources.
+    #[arg(long, conflicts_with = "json")]
+    check: bool,
+
+    /// So many tests run at a time; one for each CPU, if it is not given.
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    jobs: usize,
+
+    /// The repository.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), hide = true)]
+    root: PathBuf,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  cargo run -p freehold-mutants                  all mutants
+  cargo run -p freehold-mutants -- notify        those of `notify`, and what it calls so
+  cargo run -p freehold-mutants -- hold.rs       those in one file
+  cargo run -p freehold-mutants -- --check       see whether the tables fit the sources
+  cargo run -p freehold-mutants -- --json        as JSON
+
+Exit codes:
+  0  all is as the tables say
+  1  a mutant lives, or is killed, that should not; or a test fails without a mutant
+  2  the command line makes no sense, a table does not fit the sources, or these do not compile
+
+Results go to stdout, progress to stderr. All that is written lies in `target/mutants`.";
+
+impl Cli {
+    fn wants(&self, place: &Place) -> bool {
+        let Some(filter) = &self.filter else { return true };
+        [&place.name, &place.file, &place.test].into_iter().any(|text| text.contains(filter))
+    }
+}
+
+fn main() -> ExitCode {
+    // Exits with code 2 itself if the arguments make no sense.
+    match run(&Cli::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Says whether all is as the tables say.
+fn run(cli: &Cli) -> Result<bool> {
+    let start = Instant::now();
+    let root = cli.root.canonicalize()?;
+    let places = table::read(&root.join("crates/freehold-mutants/table"))?;
+    let wanted: Vec<_> = places.iter().enumerate().filter(|(_, place)| cli.wants(place)).collect();
+    ensure!(!wanted.is_empty(), "no mutant has that in its name, file or test");
+    let folder = root.join("target/mutants");
+    copy::write(&root, &folder.join("source"), &places)?;
+    if cli.check {
+        println!("{} places, all found", places.len());
+        return Ok(true);
+    }
+    let programs = Programs::build(&folder)?;
+    let built = start.elapsed();
+    rayon::ThreadPoolBuilder::new().num_threads(cli.jobs).build_global()?;
+    let verdicts = verdict::judge(&programs, &wanted)?;
+    if cli.json {
+        println!("{}", serde_json::to_string_pretty(&verdicts)?);
+    } else {
+        report::print(&verdicts, built, start.elapsed() - built);
+    }
+    verdicts.problems.iter().for_each(|problem| eprintln!("{problem}"));
+    Ok(verdicts.problems.is_empty())
+}

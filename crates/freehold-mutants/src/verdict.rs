@@ -1,0 +1,130 @@
+//! What became of the mutants: each test runs without one first, and then with each of those that
+//! name it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::program::{End, Programs};
+use crate::table::{Fate, Place};
+
+/// A test without a mutant may take so long.
+const SOUND_LIMIT: Duration = Duration::from_secs(300);
+
+/// A test hangs that takes longer than this, and so many times what it takes without a mutant.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE_TIMES: u32 = 4;
+
+/// All that was found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Verdicts {
+    pub(crate) mutants: Vec<Verdict>,
+    pub(crate) tests: usize,
+    pub(crate) points: usize,
+    /// What is not as the tables say.
+    pub(crate) problems: Vec<String>,
+}
+
+/// What became of one mutant.
+#[derive(Debug, Serialize)]
+pub(crate) struct Verdict {
+    pub(crate) name: String,
+    pub(crate) file: String,
+    pub(crate) test: String,
+    pub(crate) end: End,
+    pub(crate) seconds: f64,
+    /// Why it lives, if the table says that it does.
+    pub(crate) lives: Option<String>,
+}
+
+/// What a test does without a mutant.
+struct Sound {
+    end: End,
+    took: Duration,
+    reached: BTreeSet<usize>,
+}
+
+/// Does something for each item, a few at a time, with a bar on the terminal.
+fn each<T: Sync, R: Send>(
+    what: &'static str,
+    items: &[T],
+    act: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let style = ProgressStyle::with_template("{prefix} {bar:40} {pos}/{len} {elapsed}")?;
+    let bar = ProgressBar::new(items.len() as u64).with_style(style).with_prefix(what);
+    // One by one: they take from milliseconds to seconds.
+    let act = |item| act(item).inspect(|_| bar.inc(1));
+    let results = items.par_iter().with_max_len(1).map(act).collect();
+    bar.finish_and_clear();
+    results
+}
+
+/// Runs the tests with the mutants of these places, each of which has the number it has among all.
+pub(crate) fn judge(programs: &Programs, places: &[(usize, &Place)]) -> Result<Verdicts> {
+    let wanted: BTreeSet<&str> = places.iter().map(|(_, place)| place.test.as_str()).collect();
+    let wanted: Vec<_> = wanted.into_iter().collect();
+    let mut problems = Vec::new();
+    let all = programs.names()?;
+    let runs = each("tests without a mutant", &wanted, |test| {
+        let (end, took, reached) = programs.run_sound(test, SOUND_LIMIT)?;
+        Ok(Sound { end, took, reached })
+    })?;
+    let sound: BTreeMap<_, _> = wanted.into_iter().zip(runs).collect();
+    for (test, run) in &sound {
+        if !all.contains(*test) {
+            problems.push(format!("there is no test {test}"));
+        } else if run.end != End::Passed {
+            problems.push(format!("{test} fails without a mutant"));
+        }
+    }
+    for (number, place) in places {
+        let test = place.test.as_str();
+        if all.contains(test) && !sound[test].reached.contains(number) {
+            problems.push(format!("{test} does not reach {place}"));
+        }
+    }
+    let is_mutant = |(_, place): &&(usize, &Place)| place.fate != Fate::Reached;
+    let mutants: Vec<_> = places.iter().filter(is_mutant).collect();
+    let ends = each("mutants", &mutants, |(number, place)| {
+        let limit = PATIENCE.max(PATIENCE_TIMES * sound[place.test.as_str()].took);
+        programs.run(&place.test, *number, limit)
+    })?;
+    let mutants: Vec<_> = mutants
+        .into_iter()
+        .zip(ends)
+        .map(|((_, place), (end, took))| Verdict::new(place, end, took))
+        .collect();
+    problems.extend(mutants.iter().filter_map(Verdict::problem));
+    let points = places.len() - mutants.len();
+    Ok(Verdicts { mutants, tests: sound.len(), points, problems })
+}
+
+impl Verdict {
+    fn new(place: &Place, end: End, took: Duration) -> Self {
+        Verdict {
+            name: place.name.clone(),
+            file: place.file.clone(),
+            test: place.test.clone(),
+            end,
+            seconds: took.as_secs_f64(),
+            lives: match &place.fate {
+                Fate::Lives(reason) => Some(reason.clone()),
+                Fate::Killed | Fate::Reached => None,
+            },
+        }
+    }
+
+    /// What is not as the table says.
+    fn problem(&self) -> Option<String> {
+        let Verdict { name, test, .. } = self;
+        match (&self.lives, self.end == End::Passed) {
+            (None, true) => Some(format!("{name:?} lives: {test} does not notice it")),
+            (Some(_), false) => Some(format!("{name:?} is killed by {test}: say so in the table")),
+            _ => None,
+        }
+    }
+}

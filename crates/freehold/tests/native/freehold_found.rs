@@ -1,0 +1,399 @@
+//! An allocation of the design `freehold` between two steps of another call: it finds what is free,
+//! or waits for that call.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::freehold_between::{Frames, PAGEBLOCK, below, each_step, machine};
+use crate::steps::{Kind, run_on, stop_again, stop_at, unless_it_waits};
+use freehold::{CpuId, Error, Order, Pfn, Request};
+
+/// Allocates on CPU 1 between all steps of a call on CPU 0: it finds what is free, or waits for the
+/// call that is stopped, if `may_wait`. It may do something before.
+fn finds_at_each_step(
+    build: impl Fn() -> Rc<Frames>,
+    call: impl Fn(&Frames),
+    (before, may_wait): (fn(&Frames), bool),
+) {
+    for nowait in [false, true] {
+        let meanwhile = move |frames: &Frames| {
+            before(frames);
+            let request = if nowait { below(Order::ZERO).nowait() } else { below(Order::ZERO) };
+            match unless_it_waits(|| frames.alloc(request)) {
+                Some(Ok(_)) => {}
+                Some(Err(Error::WouldWait)) if nowait => {}
+                Some(Err(error)) => panic!("{error}, though a frame is free"),
+                None => assert!(may_wait && !nowait, "it waits for ever"),
+            }
+        };
+        each_step(1, &build, meanwhile, &call);
+    }
+}
+
+/// All memory of two pageblocks is handed out, and no slot is said to keep anything. CPU `of` has
+/// had all of it.
+fn all_taken(of: u32) -> Rc<Frames> {
+    let frames = machine(2, 0);
+    run_on(of);
+    while frames.alloc(below(Order::ZERO)).is_ok() {}
+    frames
+}
+
+/// A free marks a pageblock as pending and is stopped before it says so where others look: another
+/// one relies on the mark, and an allocation finds the frames.
+#[test]
+fn what_is_freed_in_a_pageblock_that_is_not_pushed_yet_is_found() {
+    let free = |frames: &Frames| frames.free(Pfn::new(7), Order::ZERO).expect("it is held");
+    let another = |frames: &Frames| frames.free(Pfn::new(8), Order::ZERO).expect("it is held");
+    finds_at_each_step(|| all_taken(2), free, (another, false));
+}
+
+/// A free has its slot adopt a pageblock with a free frame, which is to be found all the time.
+#[test]
+fn what_a_slot_adopts_for_a_free_is_found() {
+    let build = || {
+        let frames = all_taken(1);
+        frames.offline_cpu(CpuId::new(1)).expect("the CPU exists");
+        frames.free(Pfn::new(7), Order::ZERO).expect("it is held");
+        frames.drain(CpuId::new(1)).expect("the CPU exists");
+        // From now on slots are said to keep nothing.
+        frames.alloc(below(Order::new(3))).expect_err("one frame is free");
+        frames
+    };
+    let free = |frames: &Frames| frames.free(Pfn::new(9), Order::ZERO).expect("it is held");
+    finds_at_each_step(build, free, (|_| (), true));
+}
+
+/// A slot takes the last whole pageblock for one frame: all others are to be found all the time.
+#[test]
+fn what_a_slot_takes_from_the_pool_is_found() {
+    let build = || {
+        let frames = all_taken(1);
+        frames.offline_cpu(CpuId::new(1)).expect("the CPU exists");
+        (0..PAGEBLOCK).for_each(|pfn| frames.free(Pfn::new(pfn), Order::ZERO).unwrap());
+        frames.drain(CpuId::new(1)).expect("the CPU exists");
+        frames.alloc(below(Order::new(10))).expect_err("one pageblock is free");
+        frames
+    };
+    let alloc = |frames: &Frames| {
+        frames.alloc(Request::default()).expect("memory is free");
+    };
+    finds_at_each_step(build, alloc, (|_| (), true));
+}
+
+fn give(frames: &Frames, pfn: u64) {
+    frames.free(Pfn::new(pfn), Order::ZERO).expect("it is held");
+}
+
+/// How many frames are free, wherever that is noted.
+fn free_frames(frames: &Frames) -> u64 {
+    let census = frames.validate().expect("the books are right");
+    (census.free + census.per_cpu).get()
+}
+
+/// So many pageblocks, of which the last ones are in the pool, and slots keep nothing.
+fn pool_of(pageblocks: u64, left: u64, min_free: u64) -> Rc<Frames> {
+    let frames = machine(pageblocks, min_free);
+    run_on(1);
+    let taken = std::iter::from_fn(|| frames.alloc(below(Order::PAGEBLOCK)).ok());
+    assert_eq!({ taken }.count() as u64, pageblocks);
+    for block in pageblocks - left..pageblocks {
+        frames.free(Pfn::new(block * PAGEBLOCK), Order::PAGEBLOCK).expect("it is held");
+    }
+    frames.drain_all();
+    frames.alloc(below(Order::new(15))).expect_err("not so much is free");
+    frames
+}
+
+/// An allocation that fails makes all slots give up what they keep: another one finds that on its
+/// way.
+#[test]
+fn what_a_drain_has_not_reached_is_found() {
+    let build = || {
+        let frames = all_taken(2);
+        give(&frames, 7);
+        frames
+    };
+    let fails = |frames: &Frames| {
+        frames.alloc(below(Order::new(3))).expect_err("not so much is free");
+    };
+    finds_at_each_step(build, fails, (|_| (), true));
+}
+
+/// In memory so low that slots keep nothing, an allocation takes a frame of the last pageblock: the
+/// others are to be found all the time.
+#[test]
+fn what_is_left_of_a_pageblock_is_found() {
+    let alloc = |frames: &Frames| {
+        frames.alloc(below(Order::ZERO)).expect("memory is free");
+    };
+    finds_at_each_step(|| pool_of(2, 1, 2 * PAGEBLOCK), alloc, (|_| (), true));
+}
+
+/// A slot fetches the last two pageblocks into its reserve, for a block of one.
+#[test]
+fn what_a_slot_has_in_reserve_is_found() {
+    let alloc = |frames: &Frames| {
+        frames.alloc(Request::new(Order::PAGEBLOCK)).expect("memory is free");
+    };
+    finds_at_each_step(|| pool_of(96, 2, 0), alloc, (|_| (), true));
+}
+
+/// A block of two words of pageblocks cannot be had, since all of the second were taken a moment
+/// ago: the others are put back, and are to be found all the time.
+#[test]
+fn what_a_large_block_would_have_taken_is_found() {
+    let large = Order::new(16);
+    for first in 0.. {
+        let mut was_stopped = false;
+        for second in (0..).step_by(3) {
+            let frames = machine(128, 0);
+            let (other, found) = (Rc::clone(&frames), Rc::new(Cell::new(None)));
+            let result = Rc::clone(&found);
+            let meanwhile = move || {
+                run_on(1);
+                let half = Order::new(15);
+                let lower = other.alloc(below(half).nowait());
+                let upper = other.alloc(below(half).nowait());
+                if let (Ok(pfn), Ok(_)) = (lower, upper) {
+                    other.free(pfn, half).expect("it is held");
+                }
+                stop_again(second, Kind::Stop, move || {
+                    run_on(2);
+                    result.set(unless_it_waits(|| other.alloc(below(Order::PAGEBLOCK))));
+                });
+            };
+            run_on(0);
+            let call = || frames.alloc(below(large)).is_ok();
+            let (taken, stopped_again) = stop_at(first, Kind::Stop, meanwhile, call);
+            if let (Some(false), Some(result)) = (taken, found.get()) {
+                assert!(result.is_ok(), "steps {first} and {second}: {result:?}");
+            }
+            was_stopped |= stopped_again;
+            if !stopped_again {
+                break;
+            }
+        }
+        if !was_stopped {
+            return;
+        }
+    }
+}
+
+/// Makes the zone low, by taking all that can be had past slots that are in use.
+fn take_all(frames: &Frames) {
+    for order in [Order::PAGEBLOCK, Order::ZERO] {
+        while frames.alloc(below(order).nowait()).is_ok() {}
+    }
+}
+
+/// What came to a slot while the zone became low: `call` has stopped before this step for that.
+fn kept_in_a_low_zone(
+    build: impl Fn() -> Rc<Frames>,
+    call: impl Fn(&Frames),
+    step: u64,
+) -> (Rc<Frames>, bool) {
+    let frames = build();
+    let other = Rc::clone(&frames);
+    let meanwhile = move || {
+        run_on(1);
+        take_all(&other);
+    };
+    run_on(0);
+    let (_, was_stopped) = stop_at(step, Kind::Stop, meanwhile, || call(&frames));
+    (frames, was_stopped)
+}
+
+/// The slot of CPU 0 has a pageblock aside, and one is in the pool.
+fn aside_and_pool() -> Rc<Frames> {
+    let frames = machine(4, 64);
+    for _ in 0..PAGEBLOCK {
+        frames.alloc(below(Order::ZERO)).expect("memory is free");
+    }
+    run_on(1);
+    let taken = [(); 3].map(|()| frames.alloc(below(Order::PAGEBLOCK)).expect("memory is free"));
+    frames.free(taken[2], Order::PAGEBLOCK).expect("it is held");
+    frames.drain(CpuId::new(1)).expect("the CPU exists");
+    frames.alloc(below(Order::new(10))).expect_err("not so much is free");
+    frames
+}
+
+/// A slot comes to hold free frames because the zone was not low when it looked: an allocation in
+/// the zone that is low by now finds them.
+#[test]
+fn what_comes_to_a_slot_while_the_zone_becomes_low_is_found() {
+    let free = |frames: &Frames| give(frames, 7);
+    let fetch = |frames: &Frames| {
+        let _ = frames.alloc(Request::new(Order::PAGEBLOCK));
+    };
+    let stash = |frames: &Frames| {
+        frames.free(Pfn::new(0), Order::PAGEBLOCK).expect("it is held");
+    };
+    type Case = (fn() -> Rc<Frames>, fn(&Frames));
+    let cases: [Case; 3] =
+        [(aside_and_pool, free), (|| pool_of(96, 4, 64), fetch), (|| pool_of(4, 1, 64), stash)];
+    for (build, call) in cases {
+        for step in 0.. {
+            let (frames, was_stopped) = kept_in_a_low_zone(build, call, step);
+            run_on(2);
+            if free_frames(&frames) > 0 {
+                let found = frames.alloc(below(Order::ZERO));
+                found.unwrap_or_else(|error| panic!("step {step}: {error}"));
+            }
+            if !was_stopped {
+                break;
+            }
+        }
+    }
+}
+
+/// Tries all memory in which the slot of CPU 0 keeps a frame though the zone is low.
+fn where_a_low_zone_keeps_one(act: impl Fn(&Rc<Frames>)) {
+    let mut kept = 0;
+    for step in 0.. {
+        let (frames, was_stopped) = kept_in_a_low_zone(aside_and_pool, |it| give(it, 7), step);
+        let census = frames.validate().expect("the books are right");
+        if was_stopped && census.per_cpu.get() > 0 {
+            act(&frames);
+            kept += 1;
+        }
+        if !was_stopped {
+            break;
+        }
+    }
+    assert!(kept > 0, "nothing was kept in the low zone");
+}
+
+/// It is found at once, though a call that is stopped uses another slot.
+#[test]
+fn what_a_slot_keeps_is_found_without_waiting_for_another_one() {
+    where_a_low_zone_keeps_one(|frames| {
+        let other = Rc::clone(frames);
+        let alloc = move || {
+            run_on(1);
+            let frame = unless_it_waits(|| other.alloc(below(Order::ZERO)));
+            frame.expect("it need not wait").expect("a frame is free");
+        };
+        run_on(2);
+        let tick = || frames.tick(CpuId::new(2)).expect("the CPU exists");
+        // Before it lets the lock go.
+        stop_at(2, Kind::Stop, alloc, tick);
+    });
+}
+
+/// It is found, though a drain has begun that never comes to this slot.
+#[test]
+fn what_a_drain_never_reaches_is_found() {
+    for nowait in [false, true] {
+        where_a_low_zone_keeps_one(|frames| {
+            let other = Rc::clone(frames);
+            let drain = move || {
+                run_on(1);
+                let waits = unless_it_waits(|| other.alloc(below(Order::new(3))));
+                assert_eq!(waits, None, "the slot is in use");
+            };
+            run_on(0);
+            let tick = || frames.tick(CpuId::new(0)).expect("the CPU exists");
+            // Before it lets the lock go.
+            stop_at(2, Kind::Stop, drain, tick);
+            run_on(2);
+            let wanted = if nowait { below(Order::ZERO).nowait() } else { below(Order::ZERO) };
+            let found = unless_it_waits(|| frames.alloc(wanted));
+            found.expect("it need not wait").expect("a frame is free");
+        });
+    }
+}
+
+/// A drain waits for ever for a slot that a stopped call uses: allocations end all the same, those
+/// that fail as well.
+#[test]
+fn others_end_though_a_drain_never_does() {
+    for step in 0.. {
+        let frames = all_taken(1);
+        give(&frames, 7);
+        let other = Rc::clone(&frames);
+        let drain = move || {
+            run_on(0);
+            let fails = || other.alloc(below(Order::new(3)));
+            let _ = unless_it_waits(fails);
+        };
+        let tick = || frames.tick(CpuId::new(2)).expect("the CPU exists");
+        let (ended, was_stopped) = stop_at(step, Kind::Stop, drain, tick);
+        assert!(ended.is_some(), "it waits for nothing");
+        run_on(1);
+        let alloc = || unless_it_waits(|| frames.alloc(below(Order::ZERO)));
+        assert!(matches!(alloc(), Some(Ok(_))), "step {step}: a frame is free");
+        assert_eq!(alloc(), Some(Err(Error::OutOfMemory)), "step {step}");
+        if !was_stopped {
+            break;
+        }
+    }
+}
+
+/// A free has marked a pageblock as pending and not pushed it. While another call looks for such
+/// marks, the pageblock comes to a shelf of its holder, or to no holder at all.
+#[test]
+fn a_pageblock_changes_hands_while_its_mark_is_found() {
+    let changes: [fn(&Frames); 2] = [
+        |frames| {
+            run_on(2);
+            let _ = unless_it_waits(|| give(frames, 9));
+        },
+        |frames| {
+            let _ = unless_it_waits(|| frames.offline_cpu(CpuId::new(2)));
+        },
+    ];
+    for change in changes {
+        for first in 0.. {
+            let (mut was_stopped, mut second) = (false, 0);
+            loop {
+                let frames = all_taken(2);
+                let (other, again) = (Rc::clone(&frames), Rc::new(Cell::new(false)));
+                let stopped_again = Rc::clone(&again);
+                let meanwhile = move || {
+                    run_on(1);
+                    give(&other, 8);
+                    let changing = Rc::clone(&other);
+                    let alloc = || other.alloc(below(Order::ZERO).nowait());
+                    let change = move || change(&changing);
+                    let (found, stopped) = stop_at(second, Kind::Stop, change, alloc);
+                    let may = matches!(found, None | Some(Ok(_) | Err(Error::WouldWait)));
+                    assert!(may, "steps {first} and {second}: {found:?}");
+                    stopped_again.set(stopped);
+                };
+                run_on(0);
+                let (ended, stopped) = stop_at(first, Kind::Stop, meanwhile, || give(&frames, 7));
+                was_stopped |= stopped;
+                if ended.is_some() {
+                    let valid = frames.validate();
+                    valid.unwrap_or_else(|broken| panic!("steps {first} and {second}: {broken}"));
+                }
+                if !again.get() {
+                    break;
+                }
+                second += 1;
+            }
+            if !was_stopped {
+                break;
+            }
+        }
+    }
+}
+
+/// Word of a frame is under way to a CPU that is gone meanwhile: another frame of the pageblock,
+/// whose free relies on that, is found.
+#[test]
+fn what_is_freed_where_word_is_under_way_to_a_cpu_that_is_gone_is_found() {
+    let build = || {
+        let frames = machine(2, 64);
+        run_on(2);
+        while frames.alloc(below(Order::ZERO)).is_ok() {}
+        frames
+    };
+    let before = |frames: &Frames| {
+        let _ = unless_it_waits(|| frames.offline_cpu(CpuId::new(2)));
+        let _ = frames.alloc(below(Order::ZERO).nowait());
+        give(frames, 8);
+    };
+    finds_at_each_step(build, |frames| give(frames, 7), (before, false));
+}
