@@ -88,9 +88,10 @@ impl<P: Platform> Blocks<P> {
             match in_use.compare_exchange(before, before & !mask, Acquire, Relaxed) {
                 Ok(_) => {
                     let is_split = self.state(BlockIndex::of_word(word)).is_split();
+                    let tails = self.tails(word) & (mask | mask << 1);
                     // Behind the frames there may be no memory, which has such a mark.
-                    let marks = mask | mask << 1 & !self.holes(word);
-                    let is_ours = is_split && self.tails(word) & marks == 0;
+                    let is_alone = tails == 0 || tails & (mask | !self.holes(word)) == 0;
+                    let is_ours = is_split && is_alone;
                     if !is_ours {
                         self.note_use(word, mask);
                     }
