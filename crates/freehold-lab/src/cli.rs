@@ -233,7 +233,7 @@ Workloads are cut down so that all takes a minute or two. The settings that do s
 Examples:
   freehold compare page-fault                        every design, per-CPU lists tuned and fixed
   freehold compare page-fault --set pcp=fixed        with per-CPU lists of a fixed length only
-  freehold compare page-fault --design block-owner --vary remote=trylock,queue
+  freehold compare page-fault --design lazy-merge --vary compact-history=off,on
   freehold compare page-fault --machine epyc-2s --no-host
   freehold compare page-fault --set task_bytes=128MiB --set node_memory=all
                                                      not cut down: takes longer";

@@ -150,14 +150,14 @@ fn a_result_of_compare_is_that_of_run() {
 #[test]
 fn a_varied_setting_makes_contestants() {
     let on = ["compare", "page-fault", "--machine", "uma-4", "--no-host", "--json"];
-    let with = ["--design", "zone-lock,block-owner", "--vary", "remote=trylock,queue"];
+    let with = ["--design", "zone-lock,lazy-merge", "--vary", "compact-history=off,on"];
     let small = ["--set", "task_bytes=1MiB", "--set", "node_memory=64MiB"];
     let compared = stdout(freehold(&[&on[..], &with, &small].concat()));
     let compared: Value = serde_json::from_str(&compared).unwrap();
     let ranking = compared["ranking"].as_array().unwrap();
     let mut names: Vec<_> = ranking.iter().map(|of| of["contestant"].as_str().unwrap()).collect();
     names.sort_unstable();
-    let expected = ["block-owner remote=queue", "block-owner remote=trylock", "zone-lock"];
+    let expected = ["lazy-merge compact-history=off", "lazy-merge compact-history=on", "zone-lock"];
     assert_eq!(names, expected, "a design without the setting takes part once");
     assert_eq!(compared["baseline"], "zone-lock");
 }

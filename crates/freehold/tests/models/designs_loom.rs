@@ -1,5 +1,4 @@
-//! What the designs do without the zone lock, under loom: queues of frames on their way home,
-//! owners that change meanwhile, and clusters that are cut off while others walk the frames.
+//! What the designs do without the zone lock, under loom: owners that change while frames come home, and clusters that are cut off while others walk the frames.
 //!
 //! As in `seam_loom.rs`, all interleavings with a few preemptions, and all values that the memory
 //! orderings allow a load to see; `LOOM_MAX_PREEMPTIONS` looks further.
@@ -10,7 +9,6 @@
 use crate::loom_platform::{LoomPlatform, run_on};
 use crate::machine::Machine;
 use freehold::MigrateType::Unmovable;
-use freehold::designs::block_owner::{OwnerOptions, Remote};
 use freehold::designs::cluster::ClusterOptions;
 use freehold::designs::{BlockOwner, Cluster, Design, MergeAhead, Pcp, ZonedSettings};
 use freehold::platform::Platform;
@@ -81,176 +79,77 @@ fn free<P: Platform, D: Design<P>>(machine: &Machine<P, D>, frame: Pfn) {
 /// One pageblock, which CPU 0 comes to own, and so many frames of it in a user's hands.
 fn owned<P: Platform + Default, const FRAMES: usize>(
     cpus: usize,
-    remote: Remote,
 ) -> (Arc<Machine<P, BlockOwner<P>>>, [Pfn; FRAMES]) {
-    let own = OwnerOptions { remote };
-    let settings =
-        ZonedSettings { pcp: Pcp::Fixed, batch: 512, high: 1024, own, ..Default::default() };
+    let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 512, high: 1024, ..Default::default() };
     let machine = build::<P, BlockOwner<P>>(512, cpus, &settings);
     let mut frames = [Pfn::default(); FRAMES];
     assert_eq!(machine.alloc_bulk(frame(), &mut frames), Ok(FRAMES));
     (machine, frames)
 }
 
-const QUEUE: Remote = Remote::Queue;
-
-fn push_against_take_all<const ATOMIC: bool, const ACQUIRES: bool>() {
-    explore(2, || {
-        let (machine, [frame]) = owned::<Broken<ATOMIC, ACQUIRES>, 1>(2, QUEUE);
-        let owner = on_cpu(&machine, 0, |machine| machine.drain(CpuId::new(0)));
-        run_on(1);
-        free(&machine, frame);
-        owner.join().expect("well").expect("the CPU exists");
-        check_whole(&machine);
-    });
-}
-
-/// A push publishes the link and the mark of its frame with a release, which the taking of the
-/// whole chain acquires: the owner finds frames that are whole, or finds them later.
-#[test]
-fn a_frame_is_queued_while_the_owner_absorbs() {
-    push_against_take_all::<true, true>();
-}
-
-/// The model above would notice a push or a taking that orders nothing.
-#[test]
-#[should_panic(expected = "Causality violation")]
-fn a_queue_that_orders_nothing_is_caught() {
-    push_against_take_all::<true, false>();
-}
-
-fn two_pushes_against_take_all<const ATOMIC: bool, const ACQUIRES: bool>() {
-    explore(1, || {
-        let (machine, [first, second]) = owned::<Broken<ATOMIC, ACQUIRES>, 2>(3, QUEUE);
-        let other = on_cpu(&machine, 2, move |machine| free(machine, second));
-        let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
-        run_on(1);
-        free(&machine, first);
-        other.join().expect("well");
-        owner.join().expect("well").expect("the CPU exists");
-        check_whole(&machine);
-    });
-}
-
-/// Two pushes and a taking: a push that fails looks again, and a push on top of another one
-/// continues its release, so that the whole chain is visible to whoever takes it.
-#[test]
-fn two_cpus_queue_frames_while_the_owner_absorbs() {
-    two_pushes_against_take_all::<true, true>();
-}
-
-/// The model above would notice a push that overwrites another one.
-#[test]
-#[should_panic]
-fn a_push_in_two_steps_is_caught() {
-    two_pushes_against_take_all::<false, true>();
-}
-
-/// Another CPU drains the owner's lists, and with them its queue, while frames still come: each is
-/// either taken along or stays for the next.
-#[test]
-fn a_queue_is_drained_by_another_cpu() {
-    explore(1, || {
-        let (machine, [first, second]) = owned::<Sound, 2>(3, QUEUE);
-        let drain = on_cpu(&machine, 2, |machine| machine.drain_all());
-        run_on(1);
-        free(&machine, first);
-        free(&machine, second);
-        drain.join().expect("well");
-        check_whole(&machine);
-    });
-}
-
-/// The queue is walked under the owner's lock while others push to it: by reports and by the check
-/// of the books, which read the chain with an acquire.
-#[test]
-fn a_queue_is_counted_while_it_grows() {
-    explore(3, || {
-        let (machine, [frame]) = owned::<Sound, 1>(2, QUEUE);
-        let counts = on_cpu(&machine, 0, |machine| {
-            let census = check(machine);
-            assert_eq!(census.free + census.per_cpu + census.allocated, census.managed);
-            assert!(machine.events().freed.get() <= 1);
-        });
-        run_on(1);
-        free(&machine, frame);
-        counts.join().expect("well");
-        assert_eq!(machine.zones().map(|zone| zone.per_cpu).sum::<FrameCount>().get(), 512);
-        check_whole(&machine);
-    });
-}
-
-/// A frame on a queue is free: the second of two frees of it is an error, whoever is first.
+/// A frame on its owner's lists is free: the second of two frees of it is an error, whichever is
+/// first.
 #[test]
 fn of_two_frees_of_an_owned_frame_one_succeeds() {
-    for remote in [QUEUE, Remote::TryLock] {
-        explore(3, move || {
-            let (machine, [frame]) = owned::<Sound, _>(3, remote);
-            let other = on_cpu(&machine, 1, move |machine| machine.free(frame, Order::ZERO));
-            let mine = machine.free(frame, Order::ZERO);
-            let other = other.join().expect("well");
-            let expected = [Ok(()), Err(Error::DoubleFree)];
-            assert!([mine, other] == expected || [other, mine] == expected, "{mine:?}, {other:?}");
-            let refused = machine.free(frame, Order::ZERO);
-            assert_eq!(refused, Err(Error::DoubleFree));
-            check_whole(&machine);
-        });
-    }
+    explore(3, move || {
+        let (machine, [frame]) = owned::<Sound, _>(3);
+        let other = on_cpu(&machine, 1, move |machine| machine.free(frame, Order::ZERO));
+        let mine = machine.free(frame, Order::ZERO);
+        let other = other.join().expect("well");
+        let expected = [Ok(()), Err(Error::DoubleFree)];
+        assert!([mine, other] == expected || [other, mine] == expected, "{mine:?}, {other:?}");
+        let refused = machine.free(frame, Order::ZERO);
+        assert_eq!(refused, Err(Error::DoubleFree));
+        check_whole(&machine);
+    });
 }
 
 /// The owner's ownership ends, by going offline, while a free that saw it is on its way: the frame
-/// comes to the former owner's lists or queue, where a later drain finds it, as an ordinary one.
+/// comes to the former owner's lists, where a later drain finds it, as an ordinary one.
 #[test]
 fn an_owner_goes_offline_while_a_frame_comes_home() {
-    for remote in [QUEUE, Remote::TryLock] {
-        explore(1, move || {
-            let (machine, [frame]) = owned::<Sound, _>(2, remote);
-            let owner = on_cpu(&machine, 0, |machine| machine.offline_cpu(CpuId::new(0)));
-            run_on(1);
-            free(&machine, frame);
-            owner.join().expect("well").expect("the CPU exists");
-            check_whole(&machine);
-        });
-    }
+    explore(1, move || {
+        let (machine, [frame]) = owned::<Sound, _>(2);
+        let owner = on_cpu(&machine, 0, |machine| machine.offline_cpu(CpuId::new(0)));
+        run_on(1);
+        free(&machine, frame);
+        owner.join().expect("well").expect("the CPU exists");
+        check_whole(&machine);
+    });
 }
 
 /// The zone completes the block, which ends its ownership, while another CPU frees the last frame
 /// but one; and a third CPU may take the whole block and own it next.
 #[test]
 fn a_block_changes_its_owner_while_a_frame_comes_home() {
-    for remote in [QUEUE, Remote::TryLock] {
-        explore(1, move || {
-            let (machine, [first, second]) = owned::<Sound, _>(3, remote);
-            let one = on_cpu(&machine, 1, move |machine| free(machine, first));
-            let two = on_cpu(&machine, 2, |machine| {
-                machine.alloc(frame()).map(|frame| free(machine, frame))
-            });
-            free(&machine, second);
-            machine.drain(CpuId::new(0)).expect("the CPU exists");
-            one.join().expect("well");
-            let _ = two.join().expect("well");
-            check_whole(&machine);
-        });
-    }
+    explore(1, move || {
+        let (machine, [first, second]) = owned::<Sound, _>(3);
+        let one = on_cpu(&machine, 1, move |machine| free(machine, first));
+        let two =
+            on_cpu(&machine, 2, |machine| machine.alloc(frame()).map(|frame| free(machine, frame)));
+        free(&machine, second);
+        machine.drain(CpuId::new(0)).expect("the CPU exists");
+        one.join().expect("well");
+        let _ = two.join().expect("well");
+        check_whole(&machine);
+    });
 }
 
 /// The block is claimed for another type, which ends its ownership, while a frame of it comes home.
 #[test]
 fn a_block_is_claimed_while_a_frame_comes_home() {
-    for remote in [QUEUE, Remote::TryLock] {
-        explore(3, move || {
-            let (machine, [frame]) = owned::<Sound, _>(2, remote);
-            // What the owner has not handed out goes to the zone, where the other type finds it.
-            machine.drain(CpuId::new(0)).expect("the CPU exists");
-            let other = on_cpu(&machine, 1, move |machine| {
-                machine.alloc(Request::new(Order::new(8)).migratetype(Unmovable))
-            });
-            free(&machine, frame);
-            let block = other.join().expect("well").expect("memory is free");
-            machine.free(block, Order::new(8)).expect("it is held");
-            check_whole(&machine);
+    explore(3, move || {
+        let (machine, [frame]) = owned::<Sound, _>(2);
+        // What the owner has not handed out goes to the zone, where the other type finds it.
+        machine.drain(CpuId::new(0)).expect("the CPU exists");
+        let other = on_cpu(&machine, 1, move |machine| {
+            machine.alloc(Request::new(Order::new(8)).migratetype(Unmovable))
         });
-    }
+        free(&machine, frame);
+        let block = other.join().expect("well").expect("memory is free");
+        machine.free(block, Order::new(8)).expect("it is held");
+        check_whole(&machine);
+    });
 }
 
 /// Frames of one pageblock, single and unmerged in the zone, in clusters of up to two, and so many
@@ -394,7 +293,7 @@ fn a_frame_is_freed_again_while_it_is_merged_ahead() {
 
 #[test]
 fn a_frame_is_freed_again_while_its_owner_merges_it() {
-    a_frame_is_freed_again_while_it_is_merged(|| owned::<Sound, 4>(2, Remote::TryLock).0);
+    a_frame_is_freed_again_while_it_is_merged(|| owned::<Sound, 4>(2).0);
 }
 
 /// A CPU merges its own frames without the zone lock, while the buddy of one of them is on another

@@ -159,7 +159,7 @@ fn exact_frees_serve_every_way_to_get_frames() {
             run_on(0);
         }
         let single = || frames.alloc(Request::default()).unwrap();
-        [single(), single()].map(|pfn| twice(pfn, Order::ZERO));
+        [single(), single()].into_iter().for_each(|pfn| twice(pfn, Order::ZERO));
         let mut out = [Pfn::default(); 100];
         assert_eq!(frames.alloc_bulk(Request::default(), &mut out), Ok(100));
         assert_eq!(frames.free_bulk(&out[..50], Order::ZERO), Ok(()));

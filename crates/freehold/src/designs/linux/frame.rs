@@ -42,9 +42,6 @@ pub(crate) enum Tag {
     /// Head of a free block on a list of the CPU that owns its pageblock. Written under that CPU's
     /// pcp lock.
     PcpBuddy = 6,
-    /// Head of a free block on its way to the CPU that owns its pageblock. Written by the freeing
-    /// CPU before it puts the block on the owner's queue.
-    Queued = 7,
 }
 
 impl FrameState {
@@ -112,8 +109,7 @@ impl FrameState {
             3 => Tag::Pcp,
             4 => Tag::Allocated,
             5 => Tag::Claimed,
-            6 => Tag::PcpBuddy,
-            _ => Tag::Queued,
+            _ => Tag::PcpBuddy,
         }
     }
 
@@ -254,9 +250,7 @@ mod tests {
     fn states_survive_packing() {
         let order = Order::new(7);
         for of in BlockType::ALL {
-            for tag in
-                [Tag::Buddy, Tag::Pcp, Tag::Allocated, Tag::Claimed, Tag::PcpBuddy, Tag::Queued]
-            {
+            for tag in [Tag::Buddy, Tag::Pcp, Tag::Allocated, Tag::Claimed, Tag::PcpBuddy] {
                 let state = FrameState::head(tag, order, of);
                 for state in [state, state.unmerged(), state.kept_by(0xfffe)] {
                     assert_eq!(state.tag(), tag);

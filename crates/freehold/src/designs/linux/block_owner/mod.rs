@@ -2,13 +2,12 @@
 //! home to the owner, buddies meet there and merge before the zone lock is taken. Blocks that went
 //! back in part are remembered, and fetched back first.
 //!
-//! Source: Johannes Weiner, "mm: page_alloc: pcp buddy allocator" (RFC, April 2026), and for
-//! `remote=queue` Rik van Riel's follow-up. No code of the former was to be had: what follows from
-//! the cover letter and the replies, and what was designed here, is kept apart in
-//! `docs/designs.md`. Defects of the original that are avoided:
+//! Source: Johannes Weiner, "mm: page_alloc: pcp buddy allocator" (RFC, April 2026). No code of it
+//! was to be had: what follows from the cover letter and the replies, and what was designed here, is
+//! kept apart in `docs/designs.md`. Defects of the original that are avoided:
 //!
 //! * It waited for the owner's lock when freeing, which can deadlock with an interrupt that frees
-//!   under a lock of its own. Here the lock is tried, or not taken at all.
+//!   under a lock of its own. Here the lock is tried, and if it is taken, the frame goes to the zone.
 //! * Frames that went to the zone because the owner's lock was taken were lost to the owner. Here
 //!   they make the block remembered, whoever brings them.
 //! * Owner and list of remembered blocks change under the zone lock alone, so that whoever
@@ -22,28 +21,23 @@
 //! block would have to be free in the zone. A frame marked as the owner's own after its ownership
 //! ended is an ordinary frame of that CPU's lists.
 
-use core::fmt;
-
 use super::pcp::list_index;
 use super::pcp_tuning::PcpMode;
-use super::skeleton::{LocalPages, OwnSettings, Policy, Route, Skeleton, ZonedSettings};
+use super::skeleton::{LocalPages, NoneOfItsOwn, Policy, Skeleton, ZonedSettings};
 use crate::Error;
 use crate::config::Config;
 use crate::designs::linux::buddy::FreeLists;
 use crate::designs::linux::frame::{FrameState, Tag};
 use crate::designs::linux::pageblock::BlockType;
-use crate::designs::{Setting, SettingError};
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::memmap::list::End;
 use crate::memmap::region::{Carver, LayoutBuilder};
 use crate::platform::Platform;
 use crate::units::{FrameCount, MigrateType, Order};
 use owned::{OwnedBlocks, OwnedBlocksPlan, ZoneOwned};
-use queue::Queue;
 
 mod drain;
 mod owned;
-mod queue;
 mod refill;
 #[cfg(test)]
 mod tests;
@@ -51,67 +45,22 @@ mod tests;
 /// The design whose CPUs own pageblocks.
 pub type BlockOwner<P> = Skeleton<P, Owners<P>>;
 
-/// How frames of a block come to its owner when another CPU frees them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Remote {
-    /// On the owner's lists, if their lock is free; otherwise to the zone.
-    #[default]
-    TryLock,
-    /// On the owner's queue, without a lock.
-    Queue,
-}
-
-/// How `block-owner` is set up beside the common settings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OwnerOptions {
-    /// How frames come home.
-    pub remote: Remote,
-}
-
 /// The owners' tables.
 pub struct Owners<P: Platform> {
     owned: OwnedBlocks<P>,
-    remote: Remote,
-}
-
-impl OwnSettings for OwnerOptions {
-    const TABLE: &'static [Setting] = &[Setting {
-        name: "remote",
-        values: "trylock|queue",
-        default: "trylock",
-        meaning: "frames freed elsewhere: try the owner's lists, or queue without a lock",
-    }];
-
-    fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
-        match (name, value) {
-            ("remote", "trylock") => self.remote = Remote::TryLock,
-            ("remote", "queue") => self.remote = Remote::Queue,
-            ("remote", _) => return Err(SettingError::BadValue),
-            _ => return Err(SettingError::UnknownName),
-        }
-        Ok(())
-    }
-
-    fn for_each(&self, each: &mut dyn FnMut(&'static str, &dyn fmt::Display)) {
-        let remote = match self.remote {
-            Remote::TryLock => "trylock",
-            Remote::Queue => "queue",
-        };
-        each("remote", &remote);
-    }
 }
 
 impl<P: Platform> Policy<P> for Owners<P> {
     const NAME: &'static str = "block-owner";
     const USES_OWNERS: bool = true;
-    type Own = OwnerOptions;
+    type Own = NoneOfItsOwn;
     type Plan = OwnedBlocksPlan<P>;
-    type PerCpu = Queue<P>;
+    type PerCpu = ();
     type Beside<'a> = ZoneOwned<'a, P>;
 
     fn plan(
         config: &Config<'_>,
-        _settings: &ZonedSettings<OwnerOptions>,
+        _settings: &ZonedSettings<NoneOfItsOwn>,
         layout: &mut LayoutBuilder,
     ) -> Result<Self::Plan, Error> {
         OwnedBlocks::plan(config, layout)
@@ -120,15 +69,13 @@ impl<P: Platform> Policy<P> for Owners<P> {
     fn carve(
         plan: Self::Plan,
         _config: &Config<'_>,
-        settings: &ZonedSettings<OwnerOptions>,
+        _settings: &ZonedSettings<NoneOfItsOwn>,
         carver: &mut Carver,
     ) -> Self {
-        Owners { owned: OwnedBlocks::carve(plan, carver), remote: settings.own.remote }
+        Owners { owned: OwnedBlocks::carve(plan, carver) }
     }
 
-    fn per_cpu() -> Queue<P> {
-        Queue::new()
-    }
+    fn per_cpu() {}
 
     fn beside<'a>(
         design: &'a Skeleton<P, Self>,
@@ -186,7 +133,6 @@ impl<P: Platform> Policy<P> for Owners<P> {
         migratetype: MigrateType,
         wanted: u32,
     ) -> FrameCount {
-        design.absorb(platform, pages);
         let mut enough = order.to(Order::PAGEBLOCK).map(|order| list_index(order, migratetype));
         if enough.any(|list| !pages.pcp.lists[list].is_empty()) {
             return FrameCount::ZERO;
@@ -200,14 +146,8 @@ impl<P: Platform> Policy<P> for Owners<P> {
     }
 
     #[inline(always)]
-    fn route(design: &Skeleton<P, Self>, here: usize, block: FrameIndex) -> Route {
-        match design.blocks.owner(block) {
-            Some(owner) if owner != here => match design.policy.remote {
-                Remote::TryLock => Route::Lists(owner),
-                Remote::Queue => Route::Queue(owner),
-            },
-            _ => Route::Lists(here),
-        }
+    fn home(design: &Skeleton<P, Self>, here: usize, block: FrameIndex) -> usize {
+        design.blocks.owner(block).unwrap_or(here)
     }
 
     #[inline(always)]
@@ -222,44 +162,7 @@ impl<P: Platform> Policy<P> for Owners<P> {
         FrameState::head(if own { Tag::PcpBuddy } else { Tag::Pcp }, order, of)
     }
 
-    fn enqueue(
-        design: &Skeleton<P, Self>,
-        cpu: usize,
-        zone: ZoneIndex,
-        blocks: impl Iterator<Item = FrameIndex>,
-        order: Order,
-    ) {
-        let blocks = blocks.inspect(|&block| {
-            let of = BlockType::of(design.blocks.migratetype(block));
-            design.frames.set_state(block, FrameState::head(Tag::Queued, order, of));
-        });
-        design.per_cpu(cpu, zone).own.push(&design.frames, blocks);
-    }
-
-    fn absorb(design: &Skeleton<P, Self>, pages: &LocalPages<'_, P, Self>) -> FrameCount {
-        let (mut absorbed, mut passed) = (FrameCount::ZERO, drain::Passed::default());
-        for block in pages.own.take_all(&design.frames) {
-            let order = design.frames.state(block).order().unwrap_or_default();
-            // An isolated block has its former type here; the zone will know better.
-            let migratetype = design.blocks.migratetype(block);
-            let mark = Self::mark(design, pages, block, order, BlockType::of(migratetype));
-            design.frames.set_state(block, mark);
-            let list = &pages.pcp.lists[list_index(order, migratetype)];
-            list.push(&design.frames, block, End::Front);
-            absorbed += order.frames();
-            passed.one(pages);
-        }
-        absorbed
-    }
-
-    fn queued(design: &Skeleton<P, Self>, pages: &LocalPages<'_, P, Self>) -> FrameCount {
-        let frames = &design.frames;
-        let order = |block| frames.state(block).order().unwrap_or_default();
-        pages.own.iter(frames).map(|block| order(block).frames()).sum()
-    }
-
-    fn begin_drain(design: &Skeleton<P, Self>, platform: &P, pages: &LocalPages<'_, P, Self>) {
-        design.absorb(platform, pages);
+    fn begin_drain(design: &Skeleton<P, Self>, _platform: &P, pages: &LocalPages<'_, P, Self>) {
         drain::merge(design, pages);
     }
 
@@ -271,12 +174,6 @@ impl<P: Platform> Policy<P> for Owners<P> {
         _just_used: usize,
     ) -> FrameCount {
         drain::drain(design, platform, pages, wanted)
-    }
-
-    /// What was on its way to a queue is lost: its links may be older than what leads to them. The
-    /// queues were empty when the locks had been taken.
-    fn mend(design: &Skeleton<P, Self>, _platform: &P, cpus: usize, zone: ZoneIndex) {
-        (0..cpus).for_each(|cpu| design.per_cpu(cpu, zone).own.forget());
     }
 
     fn check(

@@ -15,8 +15,8 @@ use crate::units::CpuId;
 type Bench = Workbench<Owners<TestPlatform>>;
 
 /// Four pageblocks, and CPUs that may keep two.
-fn bench(remote: Remote) -> Bench {
-    Bench::new(2048, &fixed(OwnerOptions { remote }, 4, 1024))
+fn bench() -> Bench {
+    Bench::new(2048, &fixed(NoneOfItsOwn, 4, 1024))
 }
 
 fn owner(bench: &Bench, frame: u32) -> Option<usize> {
@@ -49,7 +49,7 @@ fn free_past_the_lists(bench: &Bench, frame: u64) {
 
 #[test]
 fn a_refill_takes_a_whole_pageblock_and_owns_it() {
-    let bench = bench(Remote::TryLock);
+    let bench = bench();
     assert_eq!(bench.alloc(0, 0).get(), 0);
     assert_eq!((owner(&bench, 511), owner(&bench, 512)), (Some(0), None));
     // The rest is on the lists, split on the spot.
@@ -62,10 +62,10 @@ fn a_refill_takes_a_whole_pageblock_and_owns_it() {
 
 #[test]
 fn short_lists_and_low_zones_own_nothing() {
-    let bench = Bench::new(1024, &fixed(OwnerOptions::default(), 4, 511));
+    let bench = Bench::new(1024, &fixed(NoneOfItsOwn, 4, 511));
     bench.alloc(0, 0);
     assert_eq!(owner(&bench, 0), None);
-    let bench = self::bench(Remote::TryLock);
+    let bench = self::bench();
     bench.design.zone(ZONE).note_below_high();
     bench.alloc(0, 0);
     assert_eq!((owner(&bench, 0), bench.listed(0, 0)), (None, [1, 2, 3].into()));
@@ -75,7 +75,7 @@ fn short_lists_and_low_zones_own_nothing() {
 
 #[test]
 fn partial_blocks_come_before_whole_ones_and_chunks() {
-    let bench = bench(Remote::TryLock);
+    let bench = bench();
     bench.alloc(0, 9);
     bench.free(0, 100);
     assert_eq!(owner(&bench, 100), Some(0));
@@ -94,7 +94,7 @@ fn partial_blocks_come_before_whole_ones_and_chunks() {
 
 #[test]
 fn what_is_too_small_for_the_request_is_not_counted_for_it() {
-    let bench = bench(Remote::TryLock);
+    let bench = bench();
     bench.alloc(0, 9);
     (0..4).for_each(|frame| bench.free(0, 2 * frame));
     bench.drain_all_of(0);
@@ -106,7 +106,7 @@ fn what_is_too_small_for_the_request_is_not_counted_for_it() {
 #[test]
 fn without_whole_blocks_come_chunks_and_then_splits() {
     // Two and a half pageblocks but for the whole ones, which are in use.
-    let bench = Bench::new(512 + 256 + 64, &fixed(OwnerOptions::default(), 4, 1024));
+    let bench = Bench::new(512 + 256 + 64, &fixed(NoneOfItsOwn, 4, 1024));
     bench.alloc(0, 9);
     bench.drain_all_of(0);
     assert_eq!(
@@ -122,27 +122,23 @@ fn without_whole_blocks_come_chunks_and_then_splits() {
 
 #[test]
 fn frames_come_home_from_other_cpus() {
-    for (remote, listed, queued) in [(Remote::TryLock, 1, 0), (Remote::Queue, 0, 1)] {
-        let bench = bench(remote);
-        bench.alloc(0, 9);
-        bench.free(1, 7);
-        assert_eq!(bench.listed(0, 0).len(), listed);
-        assert_eq!(bench.pages(0).own.iter(&bench.design.frames).count(), queued);
-        assert_eq!(bench.pages(1).pcp.count.get(), 0);
-        let per_cpu = |bench: &Bench| {
-            bench.design.zone_stats(bench.context(), 0).expect("the zone").per_cpu.get()
-        };
-        assert_eq!((per_cpu(&bench), bench.events().freed.get()), (1, 1));
-        // It is handed out next, wherever it waits.
-        assert_eq!(bench.alloc(0, 0).get(), 7);
-        assert_eq!((per_cpu(&bench), bench.events().freed.get()), (0, 1));
-        bench.check();
-    }
+    let bench = bench();
+    bench.alloc(0, 9);
+    bench.free(1, 7);
+    assert_eq!((bench.listed(0, 0).len(), bench.pages(1).pcp.count.get()), (1, 0));
+    let per_cpu = |bench: &Bench| {
+        bench.design.zone_stats(bench.context(), 0).expect("the zone").per_cpu.get()
+    };
+    assert_eq!((per_cpu(&bench), bench.events().freed.get()), (1, 1));
+    // It is handed out next.
+    assert_eq!(bench.alloc(0, 0).get(), 7);
+    assert_eq!((per_cpu(&bench), bench.events().freed.get()), (0, 1));
+    bench.check();
 }
 
 #[test]
 fn a_frame_that_finds_the_lists_locked_is_recovered() {
-    let bench = bench(Remote::TryLock);
+    let bench = bench();
     bench.alloc(0, 9);
     free_past_the_lists(&bench, 7);
     assert_eq!((bench.in_zone(0, Movable), remembered(&bench, 0)), ([7].into(), [0].into()));
@@ -154,7 +150,7 @@ fn a_frame_that_finds_the_lists_locked_is_recovered() {
 
 #[test]
 fn ownership_ends_when_the_zone_completes_the_block() {
-    let bench = bench(Remote::TryLock);
+    let bench = bench();
     bench.alloc(0, 9);
     (0..512).for_each(|frame| bench.free(0, frame));
     assert_eq!(owner(&bench, 0), Some(0));
@@ -180,7 +176,7 @@ fn ownership_ends_when_the_block_changes_its_type() {
         |bench| assert!(bench.lock().isolate(FrameIndex(0))),
     ];
     for change in changes {
-        let bench = bench(Remote::TryLock);
+        let bench = bench();
         bench.alloc(0, 9);
         (0..4).for_each(|frame| bench.free(0, frame));
         free_past_the_lists(&bench, 100);
@@ -196,23 +192,21 @@ fn ownership_ends_when_the_block_changes_its_type() {
 
 #[test]
 fn ownership_ends_when_the_cpu_goes_away() {
-    for remote in [Remote::TryLock, Remote::Queue] {
-        let bench = bench(remote);
-        bench.alloc(0, 9);
-        bench.free(1, 7);
-        bench.design.offline_cpu(bench.context(), CpuId::new(0));
-        assert_eq!((owner(&bench, 0), bench.in_zone(0, Movable)), (None, [7].into()));
-        assert_eq!(remembered(&bench, 0), []);
-        // From now on frames stay where they are freed.
-        bench.free(1, 8);
-        assert_eq!(bench.listed(1, 0), [8]);
-        bench.check();
-    }
+    let bench = bench();
+    bench.alloc(0, 9);
+    bench.free(1, 7);
+    bench.design.offline_cpu(bench.context(), CpuId::new(0));
+    assert_eq!((owner(&bench, 0), bench.in_zone(0, Movable)), (None, [7].into()));
+    assert_eq!(remembered(&bench, 0), []);
+    // From now on frames stay where they are freed.
+    bench.free(1, 8);
+    assert_eq!(bench.listed(1, 0), [8]);
+    bench.check();
 }
 
 #[test]
 fn a_drain_merges_and_gives_whole_blocks_first() {
-    let bench = bench(Remote::TryLock);
+    let bench = bench();
     bench.alloc(0, 9);
     bench.alloc(0, 9);
     // A few frames of the first block, then all of the second.

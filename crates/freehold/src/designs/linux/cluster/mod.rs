@@ -218,7 +218,7 @@ impl<P: Platform> Policy<P> for Clustered<P> {
     }
 
     /// No walk goes on in a copy.
-    fn mend(design: &Skeleton<P, Self>, platform: &P, _cpus: usize, zone: ZoneIndex) {
+    fn mend(design: &Skeleton<P, Self>, platform: &P, zone: ZoneIndex) {
         design.policy.table.of_zone(platform, zone).enable_at_last();
     }
 

@@ -1,6 +1,6 @@
 //! Many blocks in one call: the locks are taken once for many.
 
-use super::{LocalPages, Policy, Route, Skeleton};
+use super::{LocalPages, Policy, Skeleton};
 use crate::designs::Context;
 use crate::designs::linux::fallback::Mode;
 use crate::designs::linux::frame::FrameState;
@@ -243,28 +243,19 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             && let Some(list) = Y::list(&self.mode, order, migratetype)
         {
             let here = context.topology.fold(platform.pin());
-            match Y::route(self, here, first) {
-                Route::Lists(cpu) => {
-                    if let Some(mut pages) = self.try_lock_pinned(platform, cpu, zone) {
-                        let blocks = core::iter::once(first).chain(run).inspect(|&block| {
-                            let mark = Y::mark(self, &pages, block, order, of);
-                            self.frames.set_state(block, mark);
-                        });
-                        let list_of = &pages.pcp.lists[list];
-                        let freed = list_of.push_front_many(&self.frames, blocks);
-                        let excess = self.note_pushed(platform, &mut pages, order, freed);
-                        if let Some(excess) = excess {
-                            self.drain_pages(platform, pages, excess, list);
-                        }
-                        return;
-                    }
+            let home = Y::home(self, here, first);
+            if let Some(mut pages) = self.try_lock_pinned(platform, home, zone) {
+                let blocks = core::iter::once(first).chain(run).inspect(|&block| {
+                    let mark = Y::mark(self, &pages, block, order, of);
+                    self.frames.set_state(block, mark);
+                });
+                let list_of = &pages.pcp.lists[list];
+                let freed = list_of.push_front_many(&self.frames, blocks);
+                let excess = self.note_pushed(platform, &mut pages, order, freed);
+                if let Some(excess) = excess {
+                    self.drain_pages(platform, pages, excess, list);
                 }
-                Route::Queue(cpu) => {
-                    let blocks = core::iter::once(first).chain(run);
-                    Y::enqueue(self, cpu, zone, blocks, order);
-                    platform.unpin();
-                    return;
-                }
+                return;
             }
         }
         // Claimed before the zone lock is taken, since a claim may need that lock itself.

@@ -70,7 +70,6 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 
     /// Empties the lists of one CPU in one zone; says whether there was something on them.
     fn drain_locked(&self, platform: &P, pages: LocalPages<'_, P, Y>) -> bool {
-        self.absorb(platform, &pages);
         let count = pages.pcp.count.get();
         if count > 0 {
             self.drain_pages(platform, pages, count, 0);
@@ -96,15 +95,6 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         all
     }
 
-    /// Moves what is on a CPU's queue to its lists.
-    pub(crate) fn absorb(&self, platform: &P, pages: &LocalPages<'_, P, Y>) {
-        let frames = Y::absorb(self, pages);
-        if frames > FrameCount::ZERO {
-            pages.pcp.count.set(pages.pcp.count.get() + frames.get() as u32);
-            self.books.count(platform, || pages.events.note_free(frames));
-        }
-    }
-
     /// Empties all lists of all CPUs.
     pub(super) fn drain_all_cpus(&self, context: Context<'_, P>) {
         for cpu in 0..context.topology.cpus() {
@@ -118,7 +108,6 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let cpu = context.topology.fold(cpu);
         for zone in self.zone_indexes() {
             let pages = self.lock_pcp(context.platform, cpu, zone);
-            self.absorb(context.platform, &pages);
             let mut excess = self.mode.decay(&pages.pcp);
             let batch = pages.pcp.batch.get();
             if self.zone(zone).node() != home && has_expired(&pages) {

@@ -1,6 +1,6 @@
 //! Free: make sure that the user holds the block, then put it on a list.
 
-use super::{LocalPages, Policy, Route, Skeleton};
+use super::{LocalPages, Policy, Skeleton};
 use crate::Error;
 use crate::designs::Context;
 use crate::designs::linux::frame::{FrameState, Tag};
@@ -111,23 +111,15 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             && let Some(list) = Y::list(&self.mode, order, migratetype)
         {
             let here = context.topology.fold(platform.pin());
-            match Y::route(self, here, frame) {
-                Route::Lists(cpu) => {
-                    if let Some(mut pages) = self.try_lock_pinned(platform, cpu, zone) {
-                        let mark = Y::mark(self, &pages, frame, order, of);
-                        self.frames.set_state(frame, mark);
-                        pages.pcp.lists[list].push(&self.frames, frame, End::Front);
-                        if let Some(excess) = self.note_pushed(platform, &mut pages, order, 1) {
-                            self.drain_pages(platform, pages, excess, list);
-                        }
-                        return;
-                    }
+            let home = Y::home(self, here, frame);
+            if let Some(mut pages) = self.try_lock_pinned(platform, home, zone) {
+                let mark = Y::mark(self, &pages, frame, order, of);
+                self.frames.set_state(frame, mark);
+                pages.pcp.lists[list].push(&self.frames, frame, End::Front);
+                if let Some(excess) = self.note_pushed(platform, &mut pages, order, 1) {
+                    self.drain_pages(platform, pages, excess, list);
                 }
-                Route::Queue(cpu) => {
-                    Y::enqueue(self, cpu, zone, core::iter::once(frame), order);
-                    platform.unpin();
-                    return;
-                }
+                return;
             }
         }
         self.free_directly(context, zone, &[frame], order);

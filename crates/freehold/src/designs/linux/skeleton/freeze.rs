@@ -5,7 +5,7 @@
 //! a call which is about to free it stays claimed in the copy, which is to say in use; what a
 //! policy does past them, [`Policy::mend`] puts right.
 
-use super::{LocalPages, PerCpu, Policy, Skeleton};
+use super::{Policy, Skeleton};
 use crate::designs::Context;
 use crate::designs::linux::pageblock::BlockType;
 use crate::memmap::index::ZoneIndex;
@@ -17,12 +17,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.hotplug.get(0).lock.lock();
         for zone in self.zone_indexes() {
             for cpu in 0..context.topology.cpus() {
-                let PerCpu { pages, events, own } = self.per_cpu(cpu, zone);
-                let pcp = pages.lock_for_check(context.platform);
-                let pages = LocalPages { pcp, events, own, zone, cpu };
-                // What comes to a queue from now on is lost to the copy.
-                self.absorb(context.platform, &pages);
-                core::mem::forget(pages);
+                let pages = &self.per_cpu(cpu, zone).pages;
+                core::mem::forget(pages.lock_for_check(context.platform));
             }
         }
         self.zones.iter().for_each(|zone| zone.hold());
@@ -41,7 +37,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// The same in a copy.
     pub(super) fn let_all_go_mended(&self, context: Context<'_, P>) {
         for zone in self.zone_indexes() {
-            Y::mend(self, context.platform, context.topology.cpus(), zone);
+            Y::mend(self, context.platform, zone);
         }
         self.let_all_go(context);
         for zone in self.zone_indexes() {
@@ -67,16 +63,14 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
+    use super::super::ZonedSettings;
     use super::super::isolate::Isolation;
-    use super::super::{Route, ZonedSettings};
     use super::*;
     use crate::config::{Config, MemoryRange};
-    use crate::designs::linux::block_owner::{OwnerOptions, Remote};
-    use crate::designs::linux::tests::fixed;
     use crate::designs::{BlockOwner, Cluster, LazyMerge, MergeAhead, ZoneLock};
     use crate::memmap::index::FrameIndex;
     use crate::memmap::region::Metadata;
-    use crate::testing::{TestPlatform, run_on};
+    use crate::testing::TestPlatform;
     use crate::units::{FrameCount, NodeId, Order, Pfn};
     use crate::{PageAllocator, Request};
 
@@ -141,25 +135,5 @@ mod tests {
 
     impl<Y: Policy<TestPlatform>> Named for Skeleton<TestPlatform, Y> {
         type Policy = Y;
-    }
-
-    #[test]
-    fn what_was_on_its_way_to_a_queue_is_lost_and_nothing_else() {
-        type Owners = <BlockOwner<TestPlatform> as Named>::Policy;
-        let frames = new::<Owners>(&fixed(OwnerOptions { remote: Remote::Queue }, 4, 1024));
-        run_on(0);
-        let block = frames.alloc(Request::new(Order::PAGEBLOCK)).unwrap();
-        let [first, second] = [1, 2].map(|nth| block.offset(FrameCount::new(nth)));
-        // On the queue before the locks are taken, and after.
-        run_on(1);
-        frames.free(first, Order::ZERO).unwrap();
-        let (design, context) = (frames.design(), frames.context());
-        let frame = design.claim(context.platform, second, Order::ZERO).unwrap();
-        assert_eq!(Owners::route(design, 1, frame), Route::Queue(0));
-        frames.freeze();
-        Owners::enqueue(design, 0, ZoneIndex(0), core::iter::once(frame), Order::ZERO);
-        frames.thaw_copy();
-        run_on(0);
-        copy(&frames, 511);
     }
 }

@@ -42,8 +42,8 @@ mod validate;
 mod walk;
 
 pub(crate) use drain::{drain_lists, for_each_victim};
+pub(super) use policy::Policy;
 pub(crate) use policy::refill_one_by_one;
-pub(super) use policy::{Policy, Route};
 pub(super) use settings::NoneOfItsOwn;
 pub use settings::{OwnSettings, Pcp, ZonedSettings};
 

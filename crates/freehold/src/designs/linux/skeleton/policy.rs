@@ -18,15 +18,6 @@ use crate::platform::Platform;
 use crate::stat::Events;
 use crate::units::{FrameCount, MigrateType, Order};
 
-/// Where a freed block goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
-    /// To the lists of this CPU, if their lock is free; otherwise to the zone.
-    Lists(usize),
-    /// To the queue of this CPU, which takes no lock.
-    Queue(usize),
-}
-
 /// The choices in which the designs differ. What a method does by default is what the baseline
 /// does.
 ///
@@ -119,10 +110,10 @@ pub trait Policy<P: Platform>: Sized + 'static {
         refill_one_by_one(design, platform, pages, order, migratetype, wanted)
     }
 
-    /// Where a block that was freed on CPU `here` goes.
+    /// The CPU whose lists a block goes to that was freed on CPU `here`.
     #[inline(always)]
-    fn route(_design: &Skeleton<P, Self>, here: usize, _block: FrameIndex) -> Route {
-        Route::Lists(here)
+    fn home(_design: &Skeleton<P, Self>, here: usize, _block: FrameIndex) -> usize {
+        here
     }
 
     /// The state of a free block on a CPU's list.
@@ -135,27 +126,6 @@ pub trait Policy<P: Platform>: Sized + 'static {
         of: BlockType,
     ) -> FrameState {
         FrameState::head(Tag::Pcp, order, of)
-    }
-
-    /// Puts claimed blocks on the queue of a CPU, for [`Route::Queue`].
-    fn enqueue(
-        _design: &Skeleton<P, Self>,
-        _cpu: usize,
-        _zone: ZoneIndex,
-        _blocks: impl Iterator<Item = FrameIndex>,
-        _order: Order,
-    ) {
-        unreachable!("only a policy that routes blocks to queues is asked to")
-    }
-
-    /// Moves what is on a CPU's queue to its lists; returns how many frames.
-    fn absorb(_design: &Skeleton<P, Self>, _pages: &LocalPages<'_, P, Self>) -> FrameCount {
-        FrameCount::ZERO
-    }
-
-    /// Frames on a CPU's queue.
-    fn queued(_design: &Skeleton<P, Self>, _pages: &LocalPages<'_, P, Self>) -> FrameCount {
-        FrameCount::ZERO
     }
 
     /// Prepares a CPU's lists for a drain in several steps.
@@ -189,7 +159,7 @@ pub trait Policy<P: Platform>: Sized + 'static {
 
     /// Puts right, in a copy of the metadata that was made while all locks were held, what others
     /// had half done past them: they are not there in the copy.
-    fn mend(_design: &Skeleton<P, Self>, _platform: &P, _cpus: usize, _zone: ZoneIndex) {}
+    fn mend(_design: &Skeleton<P, Self>, _platform: &P, _zone: ZoneIndex) {}
 
     /// Checks what the design keeps beside the lists; the error is a frame at which it is wrong.
     /// The caller holds all locks of the zone.

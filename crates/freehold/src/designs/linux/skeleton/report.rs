@@ -17,9 +17,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let index = ZoneIndex(index as u16);
         let per_cpu = (0..context.topology.cpus())
             .map(|cpu| self.lock_pcp(context.platform, cpu, index))
-            .map(|pages| {
-                FrameCount::new(u64::from(pages.pcp.count.get())) + Y::queued(self, &pages)
-            })
+            .map(|pages| FrameCount::new(u64::from(pages.pcp.count.get())))
             .sum();
         let guard = self.lock_zone(context.platform, index);
         let zone = self.zone(index);
@@ -73,8 +71,6 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 let pages = self.lock_pcp(context.platform, cpu, zone);
                 events.add(&pages.events.get(pages.pcp.count.get()));
                 Y::add_events(&pages, &mut events);
-                // Freed, though their CPU has not seen them yet.
-                events.freed += Y::queued(self, &pages);
             }
             events.add(&self.lock_zone(context.platform, zone).compaction().events());
         }

@@ -53,13 +53,12 @@ struct Found {
     free: FrameCount,
     isolated: FrameCount,
     per_cpu: FrameCount,
-    queued: FrameCount,
     allocated: FrameCount,
 }
 
 impl Found {
     fn census(self) -> Census {
-        let Found { managed, free, isolated, per_cpu, allocated, .. } = self;
+        let Found { managed, free, isolated, per_cpu, allocated } = self;
         Census { managed, free, per_cpu, isolated, allocated }
     }
 }
@@ -106,9 +105,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.ensure(found.per_cpu == per_cpu, Rule::PerCpuCounted, FrameIndex(0))?;
         let managed = self.zone(zone).managed();
         self.ensure(found.managed == managed, Rule::ManagedCounted, FrameIndex(0))?;
-        // Other CPUs add to queues without a lock, so their frames were not compared.
-        let queued = found.queued;
-        Ok(Census { per_cpu: per_cpu + queued, ..found.census() })
+        Ok(found.census())
     }
 
     /// Checks the free lists; returns how many frames are on them, and how many are isolated.
@@ -252,7 +249,6 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 (Tag::Buddy, BlockType::Isolated) => &mut census.isolated,
                 (Tag::Buddy, _) => &mut census.free,
                 (Tag::Pcp | Tag::PcpBuddy, _) => &mut census.per_cpu,
-                (Tag::Queued, _) => &mut census.queued,
                 _ => &mut census.allocated,
             };
             *count += order.frames();
