@@ -1,4 +1,5 @@
-//! What the designs do without the zone lock, under loom: owners that change while frames come home, and clusters that are cut off while others walk the frames.
+//! What the designs do without the zone lock, under loom: owners that change while frames come
+//! home, and clusters that are cut off while others walk the frames.
 //!
 //! As in `seam_loom.rs`, all interleavings with a few preemptions, and all values that the memory
 //! orderings allow a load to see; `LOOM_MAX_PREEMPTIONS` looks further.

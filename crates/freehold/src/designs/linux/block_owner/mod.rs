@@ -3,11 +3,11 @@
 //! back in part are remembered, and fetched back first.
 //!
 //! Source: Johannes Weiner, "mm: page_alloc: pcp buddy allocator" (RFC, April 2026). No code of it
-//! was to be had: what follows from the cover letter and the replies, and what was designed here, is
-//! kept apart in `docs/designs.md`. Defects of the original that are avoided:
+//! was to be had: what follows from the cover letter and the replies, and what was designed here,
+//! is kept apart in `docs/designs.md`. Defects of the original that are avoided:
 //!
 //! * It waited for the owner's lock when freeing, which can deadlock with an interrupt that frees
-//!   under a lock of its own. Here the lock is tried, and if it is taken, the frame goes to the zone.
+//!   under a lock of its own. Here the lock is tried; if it is taken, the frame goes to the zone.
 //! * Frames that went to the zone because the owner's lock was taken were lost to the owner. Here
 //!   they make the block remembered, whoever brings them.
 //! * Owner and list of remembered blocks change under the zone lock alone, so that whoever
