@@ -199,6 +199,7 @@ where
 #[test]
 fn children_work_with_freehold() {
     children_of::<Freehold<Host>>(16 * MIB, &[]);
+    children_of::<Freehold<Host>>(16 * MIB, &[("double_free", "exact")]);
 }
 
 /// What slots cannot keep is taken and given back without a lock.
@@ -231,7 +232,6 @@ fn children_work_with_merge_ahead() {
 #[test]
 fn children_work_with_block_owner() {
     children_of::<BlockOwner<Host>>(16 * MIB, &[]);
-    children_of::<BlockOwner<Host>>(16 * MIB, &[("remote", "queue")]);
 }
 
 /// An owner whose content can always be dropped.

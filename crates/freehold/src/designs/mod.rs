@@ -5,15 +5,13 @@
 
 use core::fmt;
 
-use crate::compact::{Compaction, Migrate};
-use crate::config::{Config, MemoryRange};
-use crate::error::{BulkFreeError, Error};
+use crate::config::Config;
+use crate::error::Error;
 use crate::memmap::region::{Carver, LayoutBuilder};
 use crate::platform::Platform;
-use crate::request::{RangeRequest, Request};
-use crate::stat::{Census, Events, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::topology::Topology;
-use crate::units::{CpuId, FrameCount, Order, Pfn};
+use crate::units::Order;
+use traits::{Bulk, Contiguous, Frames, Inspect, Upkeep};
 
 pub use freehold::{
     DoubleFree, Freehold, FreeholdSettings, Lease, ParkedLease, Pick, RevocableLease,
@@ -28,13 +26,16 @@ pub use linux::zone_lock::{self, ZoneLock};
 
 pub mod freehold;
 pub(crate) mod linux;
+pub(crate) mod traits;
 
 /// A way to hand out the frames of a machine: the second type argument of
 /// [`PageAllocator`](crate::PageAllocator), which documents what each call means.
 ///
-/// The designs of this crate are all that there are: the methods take types that only the crate
-/// can name.
-pub trait Design<P: Platform>: Sized + 'static {
+/// The designs of this crate are all that there are: what a design does is told by traits that only
+/// the crate can name.
+pub trait Design<P: Platform>:
+    Sized + 'static + Frames<P> + Bulk<P> + Contiguous<P> + Upkeep<P> + Inspect<P>
+{
     /// The name in reports and on the command line.
     const NAME: &'static str;
     /// The largest block that can be asked for.
@@ -42,6 +43,7 @@ pub trait Design<P: Platform>: Sized + 'static {
     /// What can be set.
     type Settings: Settings;
     /// Where its tables lie.
+    #[doc(hidden)]
     type Plan;
 
     /// Plans the tables.
@@ -49,6 +51,7 @@ pub trait Design<P: Platform>: Sized + 'static {
     /// # Errors
     ///
     /// [`Error::BadSetting`], or [`Error::SpanTooLarge`] if the tables cannot be addressed.
+    #[doc(hidden)]
     fn plan(
         config: &Config<'_>,
         settings: &Self::Settings,
@@ -56,6 +59,7 @@ pub trait Design<P: Platform>: Sized + 'static {
     ) -> Result<Self::Plan, Error>;
 
     /// Initialises the tables. There is no memory yet.
+    #[doc(hidden)]
     fn carve(
         plan: Self::Plan,
         config: &Config<'_>,
@@ -63,113 +67,6 @@ pub trait Design<P: Platform>: Sized + 'static {
         settings: &Self::Settings,
         carver: &mut Carver,
     ) -> Self;
-
-    /// Allocates a block that the running CPU has at hand, from the zone that is best for it: the
-    /// fast path, for requests that any node may serve.
-    fn alloc_at_hand(&self, context: Context<'_, P>, request: Request) -> Option<Pfn>;
-
-    /// Allocates a block from the first of `zones` that will give one.
-    fn alloc(&self, context: Context<'_, P>, zones: &[u16], request: Request)
-    -> Result<Pfn, Error>;
-
-    /// Allocates blocks into `out` until it is full or memory runs out; returns how many.
-    fn alloc_bulk(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: Request,
-        out: &mut [Pfn],
-    ) -> usize;
-
-    /// Allocates blocks into `out` as far as they can be had without ado from the preferred node,
-    /// and only if that has `spare` blocks more than it keeps back; returns how many.
-    fn alloc_quickly(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: Request,
-        spare: usize,
-        out: &mut [Pfn],
-    ) -> usize;
-
-    /// Frees a block, or part of one.
-    fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error>;
-
-    /// Frees blocks of one order up to the first that cannot be freed.
-    fn free_bulk(
-        &self,
-        context: Context<'_, P>,
-        blocks: &[Pfn],
-        order: Order,
-    ) -> Result<(), BulkFreeError>;
-
-    /// As `alloc`, compacting zones if memory is too fragmented.
-    fn alloc_compacting(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: Request,
-        owner: &dyn Migrate,
-    ) -> Result<Pfn, Error>;
-
-    /// Compacts all memory.
-    fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction;
-
-    /// Allocates a contiguous range from the first of `zones` that has a place for it.
-    fn alloc_range(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: &RangeRequest,
-        owner: &dyn Migrate,
-    ) -> Result<Pfn, Error>;
-
-    /// Frees a contiguous range, which is not empty.
-    fn free_range(
-        &self,
-        context: Context<'_, P>,
-        first: Pfn,
-        frames: FrameCount,
-    ) -> Result<(), Error>;
-
-    /// Brings ranges of memory into use, up to the first that is refused: that one, and the marks
-    /// that depend on how much memory there is, stay as they are then.
-    fn add_memory(&self, context: Context<'_, P>, ranges: &[MemoryRange]) -> Result<(), Error>;
-
-    /// Returns what a CPU keeps to itself to the zones.
-    fn drain(&self, context: Context<'_, P>, cpu: CpuId);
-
-    /// Returns what a CPU keeps to the zones and sends nothing to it any more.
-    fn offline_cpu(&self, context: Context<'_, P>, cpu: CpuId);
-
-    /// Periodic upkeep of one CPU.
-    fn tick(&self, context: Context<'_, P>, cpu: CpuId);
-
-    /// Takes every lock, one after the other: of what calls do under locks, nothing is half done
-    /// then.
-    fn freeze(&self, context: Context<'_, P>);
-
-    /// Releases what `freeze` took.
-    fn thaw(&self, context: Context<'_, P>);
-
-    /// The same in a copy of the memory in which no other CPU runs. Puts right first what calls of
-    /// others had half done past all locks.
-    fn thaw_copy(&self, context: Context<'_, P>);
-
-    /// What the design knows of the zone at `index`, if there is one.
-    fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats>;
-
-    /// Where the frames of the zone at `index` were wanted, if there is one.
-    fn numa_events(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents>;
-
-    /// The free blocks of the zone at `index` by migratetype, if there is one.
-    fn free_by_type(&self, context: Context<'_, P>, index: usize) -> Option<FreeByType>;
-
-    /// What has happened so far.
-    fn events(&self, context: Context<'_, P>) -> Events;
-
-    /// Checks every invariant of the books.
-    fn validate(&self, context: Context<'_, P>) -> Result<Census, Violation>;
 }
 
 /// What a design is lent for a call: the machine and who is near whom.

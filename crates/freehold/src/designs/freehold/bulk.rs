@@ -7,6 +7,7 @@ use super::runs::WORD_FRAMES;
 use super::slot::For;
 use super::state::State;
 use crate::designs::Context;
+use crate::designs::traits::Bulk;
 use crate::error::BulkFreeError;
 use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
@@ -17,23 +18,23 @@ use crate::zone::watermark::Watermark;
 /// So many frames are taken under one hold of a slot's lock.
 const HOLD_FRAMES: usize = 512;
 
-impl<P: Platform> Freehold<P> {
+impl<P: Platform> Bulk<P> for Freehold<P> {
     /// Allocates blocks until `out` is full or memory runs out; returns how many.
-    pub(super) fn alloc_many(
+    fn alloc_bulk(
         &self,
         context: Context<'_, P>,
         zones: &[u16],
-        request: &Request,
+        request: Request,
         out: &mut [Pfn],
     ) -> usize {
         let mut count = 0;
         while count < out.len() {
             if request.order() == Order::ZERO {
-                count += self.alloc_words(context, zones, request, &mut out[count..]);
+                count += self.alloc_words(context, zones, &request, &mut out[count..]);
             }
             if count < out.len() {
                 // Whatever else there is, one at a time.
-                let Ok(frame) = self.alloc_slowly(context, zones, request) else { break };
+                let Ok(frame) = self.alloc_slowly(context, zones, &request) else { break };
                 out[count] = self.blocks.pfn_of(frame);
                 count += 1;
             }
@@ -43,14 +44,15 @@ impl<P: Platform> Freehold<P> {
 
     /// Allocates blocks from the best zone that stays above its low watermark with `spare` blocks
     /// less, until `out` is full or that zone has no more at hand; returns how many.
-    pub(super) fn alloc_many_quickly(
+    fn alloc_quickly(
         &self,
         context: Context<'_, P>,
         zones: &[u16],
-        request: &Request,
+        request: Request,
         spare: usize,
         out: &mut [Pfn],
     ) -> usize {
+        let request = &request.only_node();
         let class = request.depth().at_first();
         let frames = (spare as u64).saturating_mul(request.order().frames().get());
         let has_to_spare =
@@ -85,6 +87,31 @@ impl<P: Platform> Freehold<P> {
         count
     }
 
+    /// Frees blocks up to the first that cannot be freed.
+    fn free_bulk(
+        &self,
+        context: Context<'_, P>,
+        blocks: &[Pfn],
+        order: Order,
+    ) -> Result<(), BulkFreeError> {
+        let mut freed = 0;
+        while let Some(&first) = blocks.get(freed) {
+            let run = match order {
+                Order::ZERO => self.free_word(context, &blocks[freed..]),
+                _ => 0,
+            };
+            freed += run;
+            if run == 0 {
+                self.free_block(context, first, order)
+                    .map_err(|error| BulkFreeError { freed, error })?;
+                freed += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<P: Platform> Freehold<P> {
     /// Takes single frames out of the running CPU's slot in the best zone, which may fetch more
     /// pageblocks for that; returns how many.
     fn alloc_words(
@@ -145,29 +172,6 @@ impl<P: Platform> Freehold<P> {
         hot.note_alloc(count as u64);
         self.note_numa(guard.cpu, zones, request, guard.zone, FrameCount::new(count as u64));
         count
-    }
-
-    /// Frees blocks up to the first that cannot be freed.
-    pub(super) fn free_many(
-        &self,
-        context: Context<'_, P>,
-        blocks: &[Pfn],
-        order: Order,
-    ) -> Result<(), BulkFreeError> {
-        let mut freed = 0;
-        while let Some(&first) = blocks.get(freed) {
-            let run = match order {
-                Order::ZERO => self.free_word(context, &blocks[freed..]),
-                _ => 0,
-            };
-            freed += run;
-            if run == 0 {
-                self.free_block(context, first, order)
-                    .map_err(|error| BulkFreeError { freed, error })?;
-                freed += 1;
-            }
-        }
-        Ok(())
     }
 
     /// Frees the first few frames if they lie in one word and are allocations of their own, all of

@@ -23,10 +23,11 @@
 //! reserves are exact whenever no call is under way; while calls are, each CPU may hold one
 //! pageblock more than it should.
 
+use crate::Error;
 use crate::compact::{Compaction, Migrate};
 use crate::config::{Config, MemoryRange};
+use crate::designs::traits::{Contiguous, Frames, Inspect, Upkeep};
 use crate::designs::{Context, Design};
-use crate::error::{BulkFreeError, Error};
 use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock};
@@ -236,7 +237,9 @@ impl<P: Platform> Design<P> for Freehold<P> {
             blocks: Blocks::carve(&plan.blocks, carver),
         }
     }
+}
 
+impl<P: Platform> Frames<P> for Freehold<P> {
     #[inline(always)]
     fn alloc_at_hand(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
         self.take_at_hand(context, request)
@@ -251,41 +254,13 @@ impl<P: Platform> Design<P> for Freehold<P> {
         self.alloc_slowly(context, zones, &request).map(|frame| self.blocks.pfn_of(frame))
     }
 
-    fn alloc_bulk(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: Request,
-        out: &mut [Pfn],
-    ) -> usize {
-        self.alloc_many(context, zones, &request, out)
-    }
-
-    fn alloc_quickly(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: Request,
-        spare: usize,
-        out: &mut [Pfn],
-    ) -> usize {
-        self.alloc_many_quickly(context, zones, &request.only_node(), spare, out)
-    }
-
     #[inline(always)]
     fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
         self.free_block(context, pfn, order)
     }
+}
 
-    fn free_bulk(
-        &self,
-        context: Context<'_, P>,
-        blocks: &[Pfn],
-        order: Order,
-    ) -> Result<(), BulkFreeError> {
-        self.free_many(context, blocks, order)
-    }
-
+impl<P: Platform> Contiguous<P> for Freehold<P> {
     fn alloc_compacting(
         &self,
         context: Context<'_, P>,
@@ -318,7 +293,9 @@ impl<P: Platform> Design<P> for Freehold<P> {
     ) -> Result<(), Error> {
         self.free_contiguous(context, first, frames)
     }
+}
 
+impl<P: Platform> Upkeep<P> for Freehold<P> {
     fn add_memory(&self, context: Context<'_, P>, ranges: &[MemoryRange]) -> Result<(), Error> {
         ranges.iter().try_for_each(|&range| self.add_range(context, range))
     }
@@ -350,7 +327,9 @@ impl<P: Platform> Design<P> for Freehold<P> {
         self.mend();
         self.let_all_go(context);
     }
+}
 
+impl<P: Platform> Inspect<P> for Freehold<P> {
     fn zone_stats(&self, _context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
         (index < self.zones.len()).then(|| self.stats_of(ZoneIndex(index as u16)))
     }

@@ -5,9 +5,9 @@ extern crate std;
 use std::vec::Vec;
 
 use super::*;
-use crate::designs::Design;
 use crate::designs::linux::pageblock::BlockType::Movable;
 use crate::designs::linux::tests::{Workbench, ZONE, fixed};
+use crate::designs::traits::{Inspect, Upkeep};
 use crate::platform::SharedCell;
 use crate::testing::TestPlatform;
 use crate::units::CpuId;

@@ -5,6 +5,7 @@ use crate::designs::Context;
 use crate::designs::linux::fallback::Mode;
 use crate::designs::linux::frame::FrameState;
 use crate::designs::linux::pageblock::BlockType;
+use crate::designs::traits::Bulk;
 use crate::error::{BulkFreeError, Error};
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::{Platform, SharedCell};
@@ -15,12 +16,12 @@ use crate::zone::watermark::Watermark;
 /// The locks are dropped after so many blocks, so that nobody waits for a whole bulk.
 const CHUNK_BLOCKS: usize = 64;
 
-impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+impl<P: Platform, Y: Policy<P>> Bulk<P> for Skeleton<P, Y> {
     /// Fills `out`: zone by zone, first down to the low watermark, then as deep as the request may
     /// dip, then after merging what was left unmerged, then after all CPUs have given back what
     /// they keep. The last is repeated until it yields nothing, since the last refill of a round
     /// brings this CPU more than the level lets it hand out.
-    pub(super) fn alloc_blocks(
+    fn alloc_bulk(
         &self,
         context: Context<'_, P>,
         zones: &[u16],
@@ -59,6 +60,74 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
     }
 
+    /// Fills `out` from the lists that this CPU has of the best zone of the preferred node that
+    /// stays above its low watermark with `spare` blocks less, refilling them as needed. Stops
+    /// where the lists are locked or the zone has no more.
+    fn alloc_quickly(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+        spare: usize,
+        out: &mut [Pfn],
+    ) -> usize {
+        let request = &request;
+        let (order, migratetype) = (request.order(), request.content());
+        let has_to_spare = |&zone: &ZoneIndex| {
+            let marks = self.zone(zone).watermarks();
+            let class = request.depth().at_first();
+            let floor = marks.floor(class, request.effective_limit()).unwrap_or(0);
+            let spare = (spare as u64).saturating_mul(order.frames().get());
+            let enough = floor.saturating_add(spare);
+            self.zone(zone).free().get() > enough
+        };
+        let near = zones.iter().map(|&zone| ZoneIndex(zone));
+        let mut near =
+            near.take_while(|&zone| Some(self.zone(zone).node()) == request.preferred_node());
+        let Some(zone) = near.find(has_to_spare) else { return 0 };
+        if Y::list(&self.mode, order, migratetype).is_none() {
+            return 0;
+        }
+        let mut count = 0;
+        while count < out.len() {
+            let Some(pages) = self.try_lock_here(context, zone) else { break };
+            let end = out.len().min(count + CHUNK_BLOCKS);
+            // There is enough for all, as was looked at once.
+            let out = &mut out[count..end];
+            let taken = self.take_or_refill(context, &pages, request, || true, out);
+            if taken == 0 {
+                break;
+            }
+            count += taken;
+        }
+        let frames = FrameCount::new((count as u64) << order.get());
+        self.note_numa(context, zones, request, zone, frames);
+        count
+    }
+
+    /// Frees blocks until one cannot be freed. Blocks that follow each other and belong on one list
+    /// share one hold of its lock.
+    fn free_bulk(
+        &self,
+        context: Context<'_, P>,
+        blocks: &[Pfn],
+        order: Order,
+    ) -> Result<(), BulkFreeError> {
+        let mut freed = 0;
+        while freed < blocks.len() {
+            let end = blocks.len().min(freed + CHUNK_BLOCKS);
+            let mut run = Run::new(self, context.platform, &blocks[freed..end], order);
+            self.free_run(context, &mut run);
+            freed += run.claimed;
+            if let Some(error) = run.error {
+                return Err(BulkFreeError { freed, error });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     fn fill_from(
         &self,
         context: Context<'_, P>,
@@ -122,50 +191,6 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         count
     }
 
-    /// Fills `out` from the lists that this CPU has of the best zone of the preferred node that
-    /// stays above its low watermark with `spare` blocks less, refilling them as needed. Stops
-    /// where the lists are locked or the zone has no more.
-    pub(super) fn alloc_blocks_quickly(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: &Request,
-        spare: usize,
-        out: &mut [Pfn],
-    ) -> usize {
-        let (order, migratetype) = (request.order(), request.content());
-        let has_to_spare = |&zone: &ZoneIndex| {
-            let marks = self.zone(zone).watermarks();
-            let class = request.depth().at_first();
-            let floor = marks.floor(class, request.effective_limit()).unwrap_or(0);
-            let spare = (spare as u64).saturating_mul(order.frames().get());
-            let enough = floor.saturating_add(spare);
-            self.zone(zone).free().get() > enough
-        };
-        let near = zones.iter().map(|&zone| ZoneIndex(zone));
-        let mut near =
-            near.take_while(|&zone| Some(self.zone(zone).node()) == request.preferred_node());
-        let Some(zone) = near.find(has_to_spare) else { return 0 };
-        if Y::list(&self.mode, order, migratetype).is_none() {
-            return 0;
-        }
-        let mut count = 0;
-        while count < out.len() {
-            let Some(pages) = self.try_lock_here(context, zone) else { break };
-            let end = out.len().min(count + CHUNK_BLOCKS);
-            // There is enough for all, as was looked at once.
-            let out = &mut out[count..end];
-            let taken = self.take_or_refill(context, &pages, request, || true, out);
-            if taken == 0 {
-                break;
-            }
-            count += taken;
-        }
-        let frames = FrameCount::new((count as u64) << order.get());
-        self.note_numa(context, zones, request, zone, frames);
-        count
-    }
-
     /// Takes blocks off the lists, which are refilled first if they have none. If that took the
     /// zone to where the request may not dip, it has one block, as it would have alone.
     fn take_or_refill(
@@ -212,27 +237,6 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let frames = FrameCount::new((count as u64) << order.get());
         self.unlock_and_count(context, zone, guard, |events| events.note_direct_alloc(frames));
         count
-    }
-
-    /// Frees blocks until one cannot be freed. Blocks that follow each other and belong on one list
-    /// share one hold of its lock.
-    pub(super) fn free_blocks(
-        &self,
-        context: Context<'_, P>,
-        blocks: &[Pfn],
-        order: Order,
-    ) -> Result<(), BulkFreeError> {
-        let mut freed = 0;
-        while freed < blocks.len() {
-            let end = blocks.len().min(freed + CHUNK_BLOCKS);
-            let mut run = Run::new(self, context.platform, &blocks[freed..end], order);
-            self.free_run(context, &mut run);
-            freed += run.claimed;
-            if let Some(error) = run.error {
-                return Err(BulkFreeError { freed, error });
-            }
-        }
-        Ok(())
     }
 
     fn free_run(&self, context: Context<'_, P>, run: &mut Run<'_, P, Y>) {

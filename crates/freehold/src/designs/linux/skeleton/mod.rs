@@ -4,6 +4,7 @@
 //! Source: Linux 6.12 `mm/page_alloc.c`, and 4.16 for `pcp=fixed`. Where it deviates:
 //! `docs/designs.md`.
 
+use crate::Error;
 use crate::compact::{Compaction, Migrate};
 use crate::config::{Config, MemoryRange};
 use crate::designs::linux::bookkeeping::{Bookkeeping, Counters};
@@ -13,8 +14,8 @@ use crate::designs::linux::pageblock::{BlockTable, BlockTablePlan};
 use crate::designs::linux::pcp::{PcpGuard, PerCpuPages};
 use crate::designs::linux::pcp_tuning::PcpMode;
 use crate::designs::linux::zone::{Zone, ZoneGuard};
+use crate::designs::traits::{Contiguous, Frames, Inspect, Upkeep};
 use crate::designs::{Context, Design};
-use crate::error::{BulkFreeError, Error};
 use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock};
@@ -257,7 +258,9 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
             books: plan.books,
         }
     }
+}
 
+impl<P: Platform, Y: Policy<P>> Frames<P> for Skeleton<P, Y> {
     #[inline(always)]
     fn alloc_at_hand(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
         self.take_at_hand(context, &request)
@@ -272,41 +275,13 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
         self.alloc_slowly(context, zones, request)
     }
 
-    fn alloc_bulk(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: Request,
-        out: &mut [Pfn],
-    ) -> usize {
-        self.alloc_blocks(context, zones, request, out)
-    }
-
-    fn alloc_quickly(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: Request,
-        spare: usize,
-        out: &mut [Pfn],
-    ) -> usize {
-        self.alloc_blocks_quickly(context, zones, &request, spare, out)
-    }
-
     #[inline]
     fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
         self.free_block(context, pfn, order)
     }
+}
 
-    fn free_bulk(
-        &self,
-        context: Context<'_, P>,
-        blocks: &[Pfn],
-        order: Order,
-    ) -> Result<(), BulkFreeError> {
-        self.free_blocks(context, blocks, order)
-    }
-
+impl<P: Platform, Y: Policy<P>> Contiguous<P> for Skeleton<P, Y> {
     fn alloc_compacting(
         &self,
         context: Context<'_, P>,
@@ -339,7 +314,9 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
     ) -> Result<(), Error> {
         self.free_contiguous(context, first, frames)
     }
+}
 
+impl<P: Platform, Y: Policy<P>> Upkeep<P> for Skeleton<P, Y> {
     fn add_memory(&self, context: Context<'_, P>, ranges: &[MemoryRange]) -> Result<(), Error> {
         self.add_ranges(context, ranges)
     }
@@ -372,7 +349,9 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
     fn thaw_copy(&self, context: Context<'_, P>) {
         self.let_all_go_mended(context);
     }
+}
 
+impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
     fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
         self.stats_of(context, index)
     }
