@@ -5,26 +5,21 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use crate::machine::Machine;
+use crate::freehold_pending;
 use crate::steps::{Kind, StepPlatform, run_on, stop_at, unless_it_waits};
-use freehold::designs::Freehold;
 use freehold::{
-    Config, CpuId, Error, FrameCount, MemoryRange, Migrate, MigrateError, MigrateType, NodeId,
-    Order, Pfn, RangeRequest, Request, Watermark,
+    CpuId, Error, FrameCount, Migrate, MigrateError, MigrateType, Order, Pfn, RangeRequest,
+    Request, Watermark,
 };
 
-pub(crate) type Frames = Machine<StepPlatform, Freehold<StepPlatform>>;
+pub(crate) type Frames = freehold_pending::Frames<StepPlatform>;
 
 pub(crate) const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 pub(crate) const CPU: CpuId = CpuId::new(0);
 
 pub(crate) fn machine(pageblocks: u64, min_free: u64) -> Rc<Frames> {
     run_on(0);
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(pageblocks * PAGEBLOCK))];
-    let cpus = [NodeId::new(0); 3];
-    let min_free = Some(FrameCount::new(min_free));
-    let config = Config { min_free, ..Config::new(&ranges, &cpus) };
-    Rc::new(Machine::new(StepPlatform, &config, &Default::default()))
+    Rc::new(freehold_pending::machine(pageblocks, 3, min_free))
 }
 
 pub(crate) fn below(order: Order) -> Request {

@@ -10,11 +10,16 @@ use freehold::{
     RangeRequest, Request, Watermark,
 };
 
-type Frames<P> = Machine<P, Freehold<P>>;
+pub(crate) type Frames<P> = Machine<P, Freehold<P>>;
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 
-fn machine<P: Platform + Default>(pageblocks: u64, cpus: usize, min_free: u64) -> Frames<P> {
+/// So many pageblocks and CPUs, and a reserve.
+pub(crate) fn machine<P: Platform + Default>(
+    pageblocks: u64,
+    cpus: usize,
+    min_free: u64,
+) -> Frames<P> {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(pageblocks * PAGEBLOCK))];
     let cpus = vec![NodeId::new(0); cpus];
     let min_free = Some(FrameCount::new(min_free));

@@ -13,12 +13,12 @@ use crate::units::{FrameCount, MigrateType, Order};
 /// Blocks that a walk over a CPU's lists has passed. Interrupts that have waited are let in every
 /// few of them.
 #[derive(Default)]
-pub(super) struct Passed(u32);
+struct Passed(u32);
 
 impl Passed {
     const BETWEEN_IRQS: u32 = 64;
 
-    pub(super) fn one<P: Platform>(&mut self, pages: &Local<'_, P>) {
+    fn one<P: Platform>(&mut self, pages: &Local<'_, P>) {
         self.0 += 1;
         if self.0.is_multiple_of(Self::BETWEEN_IRQS) {
             pages.pcp.let_irqs_in();

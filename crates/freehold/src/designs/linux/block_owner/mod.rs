@@ -162,7 +162,7 @@ impl<P: Platform> Policy<P> for Owners<P> {
         FrameState::head(if own { Tag::PcpBuddy } else { Tag::Pcp }, order, of)
     }
 
-    fn begin_drain(design: &Skeleton<P, Self>, _platform: &P, pages: &LocalPages<'_, P, Self>) {
+    fn begin_drain(design: &Skeleton<P, Self>, pages: &LocalPages<'_, P, Self>) {
         drain::merge(design, pages);
     }
 

@@ -26,7 +26,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     ) {
         pages.pcp.irqs_as_before(self.books);
         let (cpu, zone) = (pages.cpu, pages.zone);
-        Y::begin_drain(self, platform, &pages);
+        Y::begin_drain(self, &pages);
         let mut left = frames;
         let mut locked = Some(pages);
         while let Some(pages) = locked {

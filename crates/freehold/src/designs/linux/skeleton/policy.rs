@@ -129,7 +129,7 @@ pub trait Policy<P: Platform>: Sized + 'static {
     }
 
     /// Prepares a CPU's lists for a drain in several steps.
-    fn begin_drain(_design: &Skeleton<P, Self>, _platform: &P, _pages: &LocalPages<'_, P, Self>) {}
+    fn begin_drain(_design: &Skeleton<P, Self>, _pages: &LocalPages<'_, P, Self>) {}
 
     /// Returns about `wanted` frames, of which there are so many, from a CPU's lists to the zone;
     /// returns how many, at least one. `just_used` is the list that a block was put on last.
