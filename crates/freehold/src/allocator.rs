@@ -155,7 +155,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     #[inline(always)]
     pub fn alloc(&self, request: Request) -> Result<Pfn, Error> {
         if request.is_anywhere()
-            && let Some(pfn) = self.design.alloc_at_hand(self.context(), request)
+            && let Some(pfn) = self.design.alloc_fast(self.context(), request)
         {
             return Ok(pfn);
         }

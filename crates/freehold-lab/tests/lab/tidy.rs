@@ -206,6 +206,30 @@ fn modules_of_the_core_use_those_above_them() {
     expect_none(found);
 }
 
+/// The rooms of the flagship, from the lowest layer up.
+const LAYERS: [&str; 4] = ["pageblocks", "zones", "caches", "contiguous"];
+
+#[test]
+fn layers_of_freehold_use_those_below_them() {
+    let (mut found, mut seen) = (Vec::new(), [0; LAYERS.len()]);
+    for source in sources() {
+        let rest = source.path.strip_prefix("crates/freehold/src/designs/freehold/");
+        let own = rest.and_then(|rest| LAYERS.iter().position(|layer| rest.starts_with(layer)));
+        let Some(own) = own else { continue };
+        for (number, line) in source.product_code() {
+            let uses = |layer: &&str| {
+                ["freehold::", "super::"].iter().any(|of| line.contains(&format!("{of}{layer}")))
+            };
+            seen[own] += usize::from(LAYERS[..=own].iter().any(|layer| uses(&layer)));
+            if let Some(above) = LAYERS[own + 1..].iter().find(|layer| uses(layer)) {
+                found.push(format!("{}:{number}: uses {above}", source.path));
+            }
+        }
+    }
+    assert!(seen[1..].iter().all(|&seen| seen > 0), "the imports were found: {seen:?}");
+    expect_none(found);
+}
+
 #[test]
 fn unsafe_code_is_confined_and_explained() {
     let mut found = Vec::new();

@@ -86,7 +86,7 @@ fn every_workload_runs_on_every_design_and_one_seed_gives_the_same_bytes() {
             assert_ne!(one["result_hash"], other["result_hash"], "{workload}");
             check(workload, one);
             let locks = one["locks"].as_array().unwrap();
-            let its_lock = if one["design"] == "freehold" { "slot_lock" } else { "zone_lock" };
+            let its_lock = if one["design"] == "freehold" { "cpu_cache_lock" } else { "zone_lock" };
             assert!(locks.iter().any(|lock| lock["name"] == its_lock), "{workload}");
         }
     }

@@ -7,6 +7,10 @@ use crate::units::{FrameCount, Order, Pfn};
 
 pub(crate) mod state;
 
+/// The largest order that allocations commonly ask for and that should rarely fail: Linux's
+/// `PAGE_ALLOC_COSTLY_ORDER`.
+pub(crate) const COSTLY_ORDER: Order = Order::new(3);
+
 /// Whoever owns movable memory and can move its content.
 ///
 /// # The protocol

@@ -11,7 +11,7 @@ use crate::memmap::region::{Carver, LayoutBuilder};
 use crate::platform::Platform;
 use crate::topology::Topology;
 use crate::units::Order;
-use traits::{Bulk, Contiguous, Frames, Inspect, Upkeep};
+use traits::{Alloc, Bulk, Compact, Free, Freeze, Inspect, Ranges, Upkeep};
 
 pub use freehold::{
     DoubleFree, Freehold, FreeholdSettings, Lease, ParkedLease, Pick, RevocableLease,
@@ -34,7 +34,16 @@ pub(crate) mod traits;
 /// The designs of this crate are all that there are: what a design does is told by traits that only
 /// the crate can name.
 pub trait Design<P: Platform>:
-    Sized + 'static + Frames<P> + Bulk<P> + Contiguous<P> + Upkeep<P> + Inspect<P>
+    Sized
+    + 'static
+    + Alloc<P>
+    + Free<P>
+    + Bulk<P>
+    + Compact<P>
+    + Ranges<P>
+    + Upkeep<P>
+    + Freeze<P>
+    + Inspect<P>
 {
     /// The name in reports and on the command line.
     const NAME: &'static str;

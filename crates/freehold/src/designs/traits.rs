@@ -9,16 +9,19 @@ use crate::request::{RangeRequest, Request};
 use crate::stat::{Census, Events, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
-/// Blocks one at a time.
-pub trait Frames<P: Platform> {
+/// Allocation, a block at a time.
+pub trait Alloc<P: Platform> {
     /// Allocates a block that the running CPU has at hand, from the zone that is best for it: the
     /// fast path, for requests that any node may serve.
-    fn alloc_at_hand(&self, context: Context<'_, P>, request: Request) -> Option<Pfn>;
+    fn alloc_fast(&self, context: Context<'_, P>, request: Request) -> Option<Pfn>;
 
     /// Allocates a block from the first of `zones` that will give one.
     fn alloc(&self, context: Context<'_, P>, zones: &[u16], request: Request)
     -> Result<Pfn, Error>;
+}
 
+/// Freeing, a block at a time.
+pub trait Free<P: Platform> {
     /// Frees a block, or part of one.
     fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error>;
 }
@@ -54,8 +57,8 @@ pub trait Bulk<P: Platform> {
     ) -> Result<(), BulkFreeError>;
 }
 
-/// Memory made contiguous: compaction, and ranges of any length.
-pub trait Contiguous<P: Platform> {
+/// Compaction.
+pub trait Compact<P: Platform> {
     /// As `alloc`, compacting zones if memory is too fragmented.
     fn alloc_compacting(
         &self,
@@ -67,7 +70,10 @@ pub trait Contiguous<P: Platform> {
 
     /// Compacts all memory.
     fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction;
+}
 
+/// Contiguous ranges of any length, freed in whatever blocks they were allocated.
+pub trait Ranges<P: Platform> {
     /// Allocates a contiguous range from the first of `zones` that has a place for it.
     fn alloc_range(
         &self,
@@ -86,21 +92,24 @@ pub trait Contiguous<P: Platform> {
     ) -> Result<(), Error>;
 }
 
-/// Memory and CPUs that come and go, and what is done from time to time.
+/// Memory and CPUs that come and go, and periodic work.
 pub trait Upkeep<P: Platform> {
     /// Brings ranges of memory into use, up to the first that is refused: that one, and the marks
     /// that depend on how much memory there is, stay as they are then.
     fn add_memory(&self, context: Context<'_, P>, ranges: &[MemoryRange]) -> Result<(), Error>;
 
-    /// Returns what a CPU keeps to itself to the zones.
+    /// Returns what a CPU caches to the zones.
     fn drain(&self, context: Context<'_, P>, cpu: CpuId);
 
-    /// Returns what a CPU keeps to the zones and sends nothing to it any more.
+    /// Returns what a CPU caches to the zones and sends nothing to it any more.
     fn offline_cpu(&self, context: Context<'_, P>, cpu: CpuId);
 
     /// Periodic upkeep of one CPU.
     fn tick(&self, context: Context<'_, P>, cpu: CpuId);
+}
 
+/// A copy of the metadata that is consistent: for `fork`.
+pub trait Freeze<P: Platform> {
     /// Takes every lock, one after the other: of what calls do under locks, nothing is half done
     /// then.
     fn freeze(&self, context: Context<'_, P>);
@@ -108,8 +117,8 @@ pub trait Upkeep<P: Platform> {
     /// Releases what `freeze` took.
     fn thaw(&self, context: Context<'_, P>);
 
-    /// The same in a copy of the memory in which no other CPU runs. Puts right first what calls of
-    /// others had half done past all locks.
+    /// The same in a copy of the memory in which no other CPU runs. First repairs what calls of
+    /// others had half done without locks.
     fn thaw_copy(&self, context: Context<'_, P>);
 }
 
@@ -127,6 +136,6 @@ pub trait Inspect<P: Platform> {
     /// What has happened so far.
     fn events(&self, context: Context<'_, P>) -> Events;
 
-    /// Checks every invariant of the books.
+    /// Checks every invariant of the accounting.
     fn validate(&self, context: Context<'_, P>) -> Result<Census, Violation>;
 }

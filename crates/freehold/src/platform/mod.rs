@@ -98,7 +98,7 @@ pub enum LockClass {
     /// The lock of one CPU's lists in one zone.
     Pcp,
     /// The lock of one CPU's slot in one zone: the pageblocks that it holds.
-    Slot,
+    CpuCache,
     /// The lock over what a zone remembers of compaction.
     Compaction,
     /// The lock that memory is added under.
@@ -119,7 +119,7 @@ impl LockClass {
         match self {
             LockClass::Zone => "zone_lock",
             LockClass::Pcp => "pcp_lock",
-            LockClass::Slot => "slot_lock",
+            LockClass::CpuCache => "cpu_cache_lock",
             LockClass::Compaction => "compaction_lock",
             LockClass::Hotplug => "hotplug_lock",
             LockClass::Lru => "lru_lock",

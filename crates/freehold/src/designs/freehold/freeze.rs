@@ -1,33 +1,68 @@
-//! Holding up all callers while the metadata is copied.
+//! Freezing all calls while the metadata is copied, for `fork`, and repairing the copy.
 //!
-//! While the locks of all slots are held, nothing of what slots hold is half done. What
-//! calls do without a lock goes on meanwhile, and may be torn in the copy: see `mend`.
+//! A freeze takes the locks of all caches, so what caches hold is in order in the copy, and there is
+//! one thread in it. The rest changes without locks, step by step: any call of others may have come
+//! to any step, and since the copy is made a page of memory at a time, it may have a later step of
+//! theirs and not an earlier one, in another page. What is certain:
+//!
+//! * Frames and pageblocks that a thread of the copy has allocated, or a cache holds, look the way
+//!   they did all the time, since no other thread changes them.
+//! * Each frame, and each state of a pageblock, looks the way it did at some time meanwhile.
+//!
+//! So the repair believes states and bitmaps, and makes levels, trees and remote queues anew from
+//! them. A frame that is in use in the bitmap stays in use. A pageblock whose state says that it was
+//! handed out whole stays handed out, though not as what it was part of, if that does not fit. What
+//! is doubtful is lost to the copy rather than handed out twice.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Freehold;
-use super::guard::{ASKED, HELD};
+use super::caches::lock::{ASKED, HELD};
+use super::pageblocks::huge::pageblocks_in;
+use super::pageblocks::state::{Holder, State, Use};
+use super::pageblocks::{FRAMES, PageblockIndex};
 use crate::designs::Context;
+use crate::designs::traits::Freeze;
 use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, RawLock, Word};
+use crate::stat::Census;
+use crate::units::{MigrateType, Order};
 
-/// The zone in whose slot it is noted that the lock over all slots of a CPU is taken.
+/// The zone in whose cache it is noted that the lock over all caches of a CPU is taken.
 const ANY_ZONE: ZoneIndex = ZoneIndex(0);
 
-impl<P: Platform> Freehold<P> {
+impl<P: Platform> Freeze<P> for Freehold<P> {
     /// Takes all locks but those of leases that cannot be revoked. No call waits for one of them
     /// while it holds another, but for that under which memory is added.
-    pub(super) fn hold_all(&self, context: Context<'_, P>) {
-        self.hotplug.get(0).lock.lock();
-        self.zones.iter().for_each(|zone| zone.hold_compaction());
-        for cpu in 0..self.cpus() {
-            let held = self.hold_home(context, cpu);
-            self.slot(cpu, ANY_ZONE).set_frozen(held);
+    fn freeze(&self, context: Context<'_, P>) {
+        self.zones.hotplug_lock().lock();
+        self.zones.iter().for_each(|zone| zone.lock_compaction());
+        for cpu in 0..self.zones.cpu_count() {
+            let held = self.freeze_cpu(context, cpu);
+            self.cache(cpu, ANY_ZONE).set_frozen(held);
         }
     }
 
+    fn thaw(&self, context: Context<'_, P>) {
+        for cpu in 0..self.zones.cpu_count() {
+            if self.cache(cpu, ANY_ZONE).set_frozen(false) {
+                // Unlocks and unpins.
+                drop(self.guard(context.platform, cpu, ANY_ZONE));
+            }
+        }
+        self.zones.iter().for_each(|zone| zone.unlock_compaction());
+        self.zones.hotplug_lock().unlock();
+    }
+
+    fn thaw_copy(&self, context: Context<'_, P>) {
+        self.repair();
+        self.thaw(context);
+    }
+}
+
+impl<P: Platform> Freehold<P> {
     /// Takes the lock of a CPU's slots, unless a lease keeps it; says whether it has it.
-    fn hold_home(&self, context: Context<'_, P>, cpu: usize) -> bool {
+    fn freeze_cpu(&self, context: Context<'_, P>, cpu: usize) -> bool {
         loop {
             let guard = self.lock_if_vacant(context, cpu, ANY_ZONE);
             if let Some(guard) = guard.or_else(|| self.revoke(context, cpu, ANY_ZONE)) {
@@ -35,20 +70,399 @@ impl<P: Platform> Freehold<P> {
                 return true;
             }
             // Relaxed: whether there is such a lease is for its owner to say.
-            if matches!(self.home(cpu).lease.load(Relaxed), HELD | ASKED) {
+            if matches!(self.per_cpu(cpu).lease.load(Relaxed), HELD | ASKED) {
                 return false;
             }
         }
     }
+}
 
-    pub(super) fn let_all_go(&self, context: Context<'_, P>) {
-        for cpu in 0..self.cpus() {
-            if self.slot(cpu, ANY_ZONE).set_frozen(false) {
-                // Unlocks and unpins.
-                drop(self.guard(context.platform, cpu, ANY_ZONE));
+impl<P: Platform> Freehold<P> {
+    /// Puts everything right that slots do not hold. All locks are held, but for those of leases.
+    pub(crate) fn repair(&self) {
+        for cpu in 0..self.zones.cpu_count() {
+            self.repair_cpu(cpu);
+            for zone in self.zones.indexes() {
+                self.zones.cpu_zone(cpu, zone).queue.clear();
+                // Relaxed: there is no other thread, and so no section and no drain.
+                self.zones.cpu_zone(cpu, zone).counters.sections().store(0, Relaxed);
             }
         }
-        self.zones.iter().for_each(|zone| zone.let_compaction_go());
-        self.hotplug.get(0).lock.unlock();
+        for zone in self.zones.indexes() {
+            self.repair_holes(zone);
+            self.zones.pageblocks_of(zone).for_each(|pageblock| self.repair_head(pageblock));
+            self.zones.pageblocks_of(zone).for_each(|pageblock| self.repair_pageblock(pageblock));
+            self.repair_trees(zone);
+            let mut census = Census::default();
+            self.zones.count(zone, &mut census);
+            self.zones.zone(zone).set_level(census.free.get());
+            self.zones.zone(zone).forget_drains();
+            self.zones.pageblocks_of(zone).for_each(|pageblock| self.repair_queued(pageblock));
+        }
+    }
+
+    /// A lease that could not be revoked may have ended since, and another call have taken the
+    /// lock. Then it is not known what of these slots is half done: they stay leased for good.
+    fn repair_cpu(&self, cpu: usize) {
+        let (per_cpu, cache) = (self.per_cpu(cpu), self.cache(cpu, ZoneIndex(0)));
+        let frozen = cache.set_frozen(false);
+        cache.set_frozen(frozen);
+        if !frozen {
+            per_cpu.try_lock();
+            // Relaxed: there is no other thread. If it says `ASKED`, that request is forgotten.
+            per_cpu.lease.store(HELD, Relaxed);
+        }
+    }
+
+    /// A frame whose claim was not copied, but that it was freed, looks like no memory. Where all
+    /// pageblocks of a zone are memory throughout, there is none such.
+    fn repair_holes(&self, zone: ZoneIndex) {
+        let has_memory = |pageblock: &PageblockIndex| {
+            self.zones.pageblocks.state(*pageblock).used_for() != Use::Absent
+        };
+        let pageblocks = self.zones.pageblocks_of(zone).filter(has_memory).count() as u64;
+        if self.zones.zone(zone).managed() == pageblocks * u64::from(FRAMES) {
+            let all = self.zones.pageblocks_of(zone).filter(has_memory);
+            all.for_each(|pageblock| self.zones.pageblocks.fill_holes(pageblock));
+        }
+    }
+
+    /// Divides a block of whole pageblocks anew of which only a part is left, or that another
+    /// thread was about to free in whole or in part. It stays handed out.
+    fn repair_head(&self, head: PageblockIndex) {
+        let state = self.zones.pageblocks.state(head);
+        if state.used_for() != Use::Huge {
+            return;
+        }
+        let end = (head.0 + pageblocks_in(state.order())).min(self.zones.pageblocks.len() as u32);
+        let used_for =
+            |pageblock: u32| self.zones.pageblocks.state(PageblockIndex(pageblock)).used_for();
+        let are_tails = |from: u32, to: u32| {
+            to <= end && (from..to).all(|pageblock| used_for(pageblock) == Use::HugeTail)
+        };
+        if state.holder() == Holder::None && are_tails(head.0 + 1, end) {
+            return;
+        }
+        let mut at = head.0;
+        while at < end {
+            let pageblock = PageblockIndex(at);
+            at += match used_for(at) {
+                Use::Huge if pageblock != head => {
+                    pageblocks_in(self.zones.pageblocks.state(pageblock).order())
+                }
+                Use::Huge | Use::HugeTail => {
+                    let fits = |order: &Order| {
+                        self.zones
+                            .pageblocks
+                            .number(pageblock)
+                            .is_multiple_of(u64::from(pageblocks_in(*order)))
+                            && are_tails(at + 1, at + pageblocks_in(*order))
+                    };
+                    let order = Order::PAGEBLOCK.to(state.order()).take_while(fits).last();
+                    let order = order.unwrap_or(Order::PAGEBLOCK);
+                    self.keep_huge(pageblock, order);
+                    pageblocks_in(order)
+                }
+                Use::Absent | Use::Whole | Use::Split => 1,
+            };
+        }
+    }
+
+    /// Makes a pageblock the first of a block that was handed out.
+    fn keep_huge(&self, pageblock: PageblockIndex, order: Order) {
+        let state = self.zones.pageblocks.state(pageblock).used(Use::Huge, order);
+        self.zones.pageblocks.set_state(pageblock, state.held_by(Holder::None));
+        (0..pageblocks_in(order))
+            .for_each(|nth| self.zones.pageblocks.set_all_free(PageblockIndex(pageblock.0 + nth)));
+    }
+
+    /// Makes a pageblock be what its state says, but for those that slots hold. There are no
+    /// other holders, and none is out of circulation.
+    fn repair_pageblock(&self, pageblock: PageblockIndex) {
+        let mut state = self.zones.pageblocks.state(pageblock);
+        state = State(state.0 & !(State::QUEUED | State::ISOLATED));
+        self.zones.pageblocks.set_state(pageblock, state);
+        let is_of_slot = matches!(state.holder(), Holder::Cpu(_));
+        match state.used_for() {
+            Use::Absent => {}
+            Use::Huge => {}
+            // What it was part of is gone, or was not there yet.
+            Use::HugeTail if self.zones.pageblocks.head_of(pageblock).is_none() => {
+                self.keep_huge(pageblock, Order::PAGEBLOCK);
+            }
+            Use::HugeTail => {}
+            Use::Whole if is_of_slot => {}
+            Use::Whole => {
+                self.zones.pageblocks.set_all_free(pageblock);
+                self.zones
+                    .pageblocks
+                    .set_state(pageblock, state.held_by(Holder::None).listed(false));
+            }
+            Use::Split if is_of_slot => self.zones.pageblocks.end_claims(pageblock),
+            Use::Split => {
+                self.zones.pageblocks.merge_remote(pageblock);
+                self.zones.pageblocks.end_claims(pageblock);
+                self.zones
+                    .pageblocks
+                    .set_state(pageblock, state.held_by(Holder::None).listed(false));
+                if self.zones.pageblocks.is_whole(pageblock) {
+                    self.zones.pageblocks.mark_whole(pageblock, Holder::None);
+                }
+            }
+        }
+        self.zones.pageblocks.repair_uses(pageblock);
+    }
+
+    /// Makes the trees of a zone anew.
+    fn repair_trees(&self, zone: ZoneIndex) {
+        let state = |bit| {
+            let pageblock = self.zones.pageblock_at(zone, bit);
+            // Trees may begin before the tables, and end behind the zone.
+            let is_here = pageblock.index() < self.zones.pageblocks.len()
+                && self.zones.pageblocks.zone_if_any(pageblock) == Some(zone);
+            let state =
+                if is_here { self.zones.pageblocks.state(pageblock) } else { State::ABSENT };
+            (pageblock, state, state.holder() == Holder::None)
+        };
+        let is_whole = |bit| {
+            let (_, state, is_free) = state(bit);
+            is_free && state.used_for() == Use::Whole
+        };
+        self.zones.forest.rebuild(self.zones.zone(zone).pool(), is_whole);
+        for of in MigrateType::ALL {
+            self.zones.forest.rebuild(self.zones.zone(zone).orphans(of), |bit| {
+                let (pageblock, state, is_free) = state(bit);
+                let is_partial = is_free && state.is_split() && state.migratetype() == of;
+                is_partial && self.zones.pageblocks.count_free(pageblock) > 0
+            });
+        }
+    }
+
+    /// Has the slot that holds a pageblock look at what others have freed there.
+    fn repair_queued(&self, pageblock: PageblockIndex) {
+        if self.zones.pageblocks.state(pageblock).is_split()
+            && self.zones.pageblocks.has_remote(pageblock)
+        {
+            self.zones.ensure_collected(0, pageblock);
+        }
+    }
+}
+
+/// Calls that others had half done, each up to some step: what a copy may look like.
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::mem::{MaybeUninit, forget};
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::super::caches::lock::VACANT;
+    use super::super::contiguous::isolate::Isolation;
+    use super::super::pageblocks::run::{Run, Span};
+    use super::*;
+    use crate::config::{Config, MemoryRange};
+    use crate::memmap::region::Metadata;
+    use crate::platform::RawLock;
+    use crate::testing::TestPlatform;
+    use crate::units::{CpuId, FrameCount, NodeId, Pfn};
+    use crate::{PageAllocator, Request};
+
+    type Design = Freehold<TestPlatform>;
+    type Frames = PageAllocator<TestPlatform, Design>;
+
+    /// Frames of the allocators here: sixteen pageblocks.
+    const ALL: u64 = 16 * 512;
+
+    const ZONE: ZoneIndex = ZoneIndex(0);
+
+    fn new() -> Frames {
+        let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(ALL))];
+        let cpus = [NodeId::new(0); 2];
+        let min_free = Some(FrameCount::ZERO);
+        let config = Config { min_free, ..Config::new(&ranges, &cpus) };
+        let layout = Frames::layout(&config, &Default::default()).unwrap();
+        let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
+        let skip = buffer.as_ptr().align_offset(layout.align());
+        let metadata = Metadata::from_static(&mut buffer[skip..]);
+        Frames::new(TestPlatform, &config, &Default::default(), metadata).unwrap()
+    }
+
+    /// Makes a copy of what there is, in place: only one thread is left. So many frames are lost
+    /// to it.
+    fn copy(frames: &Frames, lost: u64) {
+        frames.freeze();
+        frames.thaw_copy();
+        let census = frames.validate().unwrap();
+        assert_eq!((census.managed.get(), census.isolated.get()), (ALL, 0));
+        frames.drain_all();
+        assert_eq!(frames.validate().unwrap().allocated.get(), lost);
+        let all: Vec<_> = core::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
+        assert_eq!(all.len() as u64, ALL - lost);
+        assert!(!frames.design().zones.zone(ZONE).may_be_cached(), "no drain goes on for ever");
+        all.iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).unwrap());
+        frames.drain_all();
+        assert_eq!(frames.validate().unwrap().allocated.get(), lost);
+    }
+
+    fn alloc(frames: &Frames, order: u8) -> Pfn {
+        frames.alloc(Request::new(Order::new(order))).unwrap()
+    }
+
+    fn block_of(pfn: Pfn) -> PageblockIndex {
+        PageblockIndex::of_frame(pfn.get() as u32)
+    }
+
+    #[test]
+    fn nothing_is_lost_between_calls() {
+        let frames = new();
+        let held = [0, 3, 7, 9, 10].map(|order| (alloc(&frames, order), Order::new(order)));
+        let lost = held.iter().map(|(_, order)| order.frames().get()).sum();
+        copy(&frames, lost);
+        held.iter().for_each(|&(pfn, order)| frames.free(pfn, order).unwrap());
+        copy(&frames, 0);
+    }
+
+    #[test]
+    fn pageblocks_that_walkers_held_are_free_again() {
+        let frames = new();
+        let pfn = alloc(&frames, 0);
+        frames.drain_all();
+        let (design, pageblock) = (frames.design(), block_of(pfn));
+        // It has taken four frames, and not counted them.
+        assert!(design.zones.pageblocks.acquire(pageblock));
+        design
+            .zones
+            .pageblocks
+            .take_run(design.zones.pageblocks.find_run(pageblock, Order::new(2)).unwrap());
+        // Another has taken a pageblock out of the pool, and not marked it.
+        assert!(design.zones.take_whole(ZONE, 1, MigrateType::Movable).is_some());
+        // And one that drains has come no further.
+        design.zones.zone(ZONE).note_cached();
+        design.zones.zone(ZONE).begin_drain();
+        copy(&frames, 5);
+    }
+
+    #[test]
+    fn frees_without_a_notice_are_found() {
+        for marked in [false, true] {
+            let frames = new();
+            let design = frames.design();
+            let pfns: Vec<_> = (0..1024).map(|_| alloc(&frames, 0)).collect();
+            for &pfn in &pfns {
+                let run = Run::at(pfn.get() as u32, Order::ZERO);
+                design.zones.pageblocks.free_remotely(run.word as usize, run.mask());
+                if marked {
+                    // On a stack, as it says, but its link leads nowhere.
+                    design.zones.pageblocks.update(block_of(pfn), |state| state.queued(true));
+                }
+            }
+            copy(&frames, 0);
+        }
+    }
+
+    #[test]
+    fn a_free_that_was_copied_without_its_claim_leaves_no_hole() {
+        let frames = new();
+        let pfn = alloc(&frames, 4);
+        let run = Run::at(pfn.get() as u32, Order::new(4));
+        frames.design().zones.pageblocks.free_remotely(run.word as usize, run.mask());
+        // The first frame of a block has no mark.
+        copy(&frames, 0);
+    }
+
+    #[test]
+    fn half_a_claim_leaves_allocations_that_are_whole() {
+        let frames = new();
+        let pfn = alloc(&frames, 8);
+        frames.drain_all();
+        let word = Run::at(pfn.get() as u32, Order::ZERO).word as usize;
+        assert!(frames.design().zones.pageblocks.unjoin(word, !1, !0));
+        copy(&frames, 256);
+    }
+
+    #[test]
+    fn a_block_that_was_being_broken_up_stays_with_its_users() {
+        let frames = new();
+        let pfn = alloc(&frames, 12);
+        let (design, head) = (frames.design(), block_of(pfn));
+        // Held by one who wants to free a part.
+        design.zones.pageblocks.update(head, |state| state.held_by(Holder::Walker));
+        copy(&frames, 8 * 512);
+        // Its upper half is a block of its own; the lower half is not yet less than all.
+        let upper = PageblockIndex(head.0 + 4);
+        design.zones.pageblocks.update(upper, |state| state.used(Use::Huge, Order::new(11)));
+        copy(&frames, 8 * 512);
+        frames.free(pfn, Order::new(11)).unwrap();
+        frames.free(pfn.offset(FrameCount::new(2048)), Order::new(11)).unwrap();
+        copy(&frames, 0);
+    }
+
+    #[test]
+    fn what_was_left_of_a_block_can_be_freed_in_parts() {
+        let frames = new();
+        let pfn = alloc(&frames, 12);
+        let (design, head) = (frames.design(), block_of(pfn));
+        // One of eight is free already; the head is not known to be less.
+        design.zones.pageblocks.mark_whole(PageblockIndex(head.0 + 5), Holder::Walker);
+        copy(&frames, 7 * 512);
+        // And of another the head was not copied.
+        design.zones.pageblocks.mark_whole(head, Holder::None);
+        design
+            .zones
+            .pageblocks
+            .update(PageblockIndex(head.0 + 2), |state| state.used(Use::HugeTail, Order::ZERO));
+        copy(&frames, 6 * 512);
+        for nth in [1, 2, 3, 4, 6, 7] {
+            let part = pfn.offset(FrameCount::new(nth * 512));
+            frames.free(part, Order::PAGEBLOCK).unwrap();
+        }
+        copy(&frames, 0);
+    }
+
+    #[test]
+    fn isolated_pageblocks_come_back() {
+        let frames = new();
+        let (single, huge) = (alloc(&frames, 0), alloc(&frames, 9));
+        for pfn in [single, huge] {
+            let span = Span::of(block_of(pfn), 1);
+            let isolation = Isolation::new(frames.design(), frames.context(), span);
+            forget(isolation.unwrap_or_else(|_| panic!("it is not isolated")));
+        }
+        copy(&frames, 513);
+    }
+
+    #[test]
+    fn slots_of_a_lease_that_ended_meanwhile_are_left_alone() {
+        let frames = new();
+        let cpu = CpuId::new(1);
+        let lease = frames.lease(cpu).unwrap();
+        frames.freeze();
+        // It ends while the copy is made, and another call has the lock.
+        let per_cpu = frames.design().per_cpu(1);
+        per_cpu.lease.store(VACANT, Relaxed);
+        frames.thaw_copy();
+        assert_eq!(frames.lease(cpu).err(), Some(crate::Error::Leased));
+        frames.drain_all();
+        assert_eq!(frames.validate().unwrap().free.get(), ALL);
+        drop(lease);
+        drop(frames.lease(cpu).unwrap());
+    }
+
+    #[test]
+    fn a_thaw_leaves_all_as_it_was() {
+        let frames = new();
+        let (pfn, lease) = (alloc(&frames, 0), frames.lease(CpuId::new(1)).unwrap());
+        let before = frames.validate().unwrap();
+        frames.freeze();
+        assert!(
+            !frames.design().per_cpu(0).try_lock()
+                && !frames.design().zones.hotplug_lock().try_lock()
+        );
+        frames.thaw();
+        assert_eq!(frames.validate(), Ok(before));
+        drop(lease);
+        frames.free(pfn, Order::ZERO).unwrap();
+        copy(&frames, 0);
     }
 }

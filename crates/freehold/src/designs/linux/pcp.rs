@@ -6,12 +6,10 @@
 
 use super::bookkeeping::Bookkeeping;
 use super::pcp_tuning::PcpMode;
+use crate::compact::COSTLY_ORDER;
 use crate::memmap::list::ListHead;
 use crate::platform::{LockClass, Platform, RawLock, SharedCell};
 use crate::units::{MigrateType, Order};
-
-/// The largest of the small orders that are kept (Linux's `PAGE_ALLOC_COSTLY_ORDER`).
-pub(crate) const COSTLY_ORDER: Order = Order::new(3);
 
 /// How many lists there are: one for each migratetype and order up to a pageblock's.
 pub(crate) const LISTS: usize = (Order::PAGEBLOCK.index() + 1) * MigrateType::COUNT;

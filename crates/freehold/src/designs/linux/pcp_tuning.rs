@@ -5,7 +5,8 @@
 //! (`PCPF_FREE_HIGH_BATCH`). `fixed` follows 4.16: single frames only, with a constant batch and
 //! high mark.
 
-use super::pcp::{COSTLY_ORDER, PerCpuPages};
+use super::pcp::PerCpuPages;
+use crate::compact::COSTLY_ORDER;
 use crate::platform::{Platform, SharedCell};
 use crate::units::{FrameCount, Order};
 

@@ -11,7 +11,7 @@ use super::skeleton::{LocalPages, Policy, Skeleton, ZonedSettings};
 use crate::config::{Config, MemoryRange};
 use crate::designs::linux::pageblock::BlockType;
 use crate::designs::linux::zone::ZoneGuard;
-use crate::designs::traits::{Frames, Inspect, Upkeep};
+use crate::designs::traits::{Alloc, Free, Inspect, Upkeep};
 use crate::designs::{Context, Design, Pcp};
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::memmap::region::{Carver, LayoutBuilder, Metadata};

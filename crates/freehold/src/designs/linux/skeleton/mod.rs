@@ -14,7 +14,7 @@ use crate::designs::linux::pageblock::{BlockTable, BlockTablePlan};
 use crate::designs::linux::pcp::{PcpGuard, PerCpuPages};
 use crate::designs::linux::pcp_tuning::PcpMode;
 use crate::designs::linux::zone::{Zone, ZoneGuard};
-use crate::designs::traits::{Contiguous, Frames, Inspect, Upkeep};
+use crate::designs::traits::{Alloc, Compact, Free, Freeze, Inspect, Ranges, Upkeep};
 use crate::designs::{Context, Design};
 use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
@@ -260,9 +260,9 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
     }
 }
 
-impl<P: Platform, Y: Policy<P>> Frames<P> for Skeleton<P, Y> {
+impl<P: Platform, Y: Policy<P>> Alloc<P> for Skeleton<P, Y> {
     #[inline(always)]
-    fn alloc_at_hand(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
+    fn alloc_fast(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
         self.take_at_hand(context, &request)
     }
 
@@ -274,14 +274,9 @@ impl<P: Platform, Y: Policy<P>> Frames<P> for Skeleton<P, Y> {
     ) -> Result<Pfn, Error> {
         self.alloc_slowly(context, zones, request)
     }
-
-    #[inline]
-    fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
-        self.free_block(context, pfn, order)
-    }
 }
 
-impl<P: Platform, Y: Policy<P>> Contiguous<P> for Skeleton<P, Y> {
+impl<P: Platform, Y: Policy<P>> Compact<P> for Skeleton<P, Y> {
     fn alloc_compacting(
         &self,
         context: Context<'_, P>,
@@ -294,25 +289,6 @@ impl<P: Platform, Y: Policy<P>> Contiguous<P> for Skeleton<P, Y> {
 
     fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction {
         self.compact_all(context, owner)
-    }
-
-    fn alloc_range(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: &RangeRequest,
-        owner: &dyn Migrate,
-    ) -> Result<Pfn, Error> {
-        self.alloc_contiguous(context, zones, request, owner)
-    }
-
-    fn free_range(
-        &self,
-        context: Context<'_, P>,
-        first: Pfn,
-        frames: FrameCount,
-    ) -> Result<(), Error> {
-        self.free_contiguous(context, first, frames)
     }
 }
 
@@ -337,18 +313,6 @@ impl<P: Platform, Y: Policy<P>> Upkeep<P> for Skeleton<P, Y> {
     fn tick(&self, context: Context<'_, P>, cpu: CpuId) {
         self.tick_cpu(context, cpu);
     }
-
-    fn freeze(&self, context: Context<'_, P>) {
-        self.hold_all(context);
-    }
-
-    fn thaw(&self, context: Context<'_, P>) {
-        self.let_all_go(context);
-    }
-
-    fn thaw_copy(&self, context: Context<'_, P>) {
-        self.let_all_go_mended(context);
-    }
 }
 
 impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
@@ -370,6 +334,48 @@ impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
 
     fn validate(&self, context: Context<'_, P>) -> Result<Census, Violation> {
         self.check_books(context)
+    }
+}
+
+impl<P: Platform, Y: Policy<P>> Free<P> for Skeleton<P, Y> {
+    #[inline]
+    fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
+        self.free_block(context, pfn, order)
+    }
+}
+
+impl<P: Platform, Y: Policy<P>> Ranges<P> for Skeleton<P, Y> {
+    fn alloc_range(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &RangeRequest,
+        owner: &dyn Migrate,
+    ) -> Result<Pfn, Error> {
+        self.alloc_contiguous(context, zones, request, owner)
+    }
+
+    fn free_range(
+        &self,
+        context: Context<'_, P>,
+        first: Pfn,
+        frames: FrameCount,
+    ) -> Result<(), Error> {
+        self.free_contiguous(context, first, frames)
+    }
+}
+
+impl<P: Platform, Y: Policy<P>> Freeze<P> for Skeleton<P, Y> {
+    fn freeze(&self, context: Context<'_, P>) {
+        self.hold_all(context);
+    }
+
+    fn thaw(&self, context: Context<'_, P>) {
+        self.let_all_go(context);
+    }
+
+    fn thaw_copy(&self, context: Context<'_, P>) {
+        self.let_all_go_mended(context);
     }
 }
 

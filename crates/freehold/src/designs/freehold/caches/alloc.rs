@@ -1,0 +1,300 @@
+//! Allocation, from the fast paths to the last resort: from the cache of the running CPU, of another
+//! CPU, or past all caches.
+
+use super::fast_path::is_run_in_word;
+use super::lock::CacheGuard;
+use crate::Error;
+use crate::designs::Context;
+use crate::designs::freehold::Freehold;
+use crate::designs::freehold::pageblocks::PageblockIndex;
+use crate::designs::freehold::pageblocks::state::Holder;
+use crate::designs::traits::Alloc;
+use crate::memmap::index::ZoneIndex;
+use crate::platform::Platform;
+use crate::request::Request;
+use crate::units::{Order, Pfn};
+use crate::zone::watermark::Watermark;
+
+/// So often an allocation that found nothing looks again before it helps calls that have frames in
+/// hand.
+const LOOKS: u32 = 64;
+
+impl<P: Platform> Alloc<P> for Freehold<P> {
+    /// Takes a block for a request that prefers no node.
+    #[inline(always)]
+    fn alloc_fast(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
+        let taken = if request.is_ordinary() {
+            self.take_in_word::<false>(context, request)
+        } else if is_run_in_word(&request) {
+            self.take_in_word::<true>(context, request)
+        } else {
+            None
+        };
+        taken.or_else(|| self.take_from_own_cache(context, request))
+    }
+
+    /// First from what the running CPU holds of the best zone, and from any zone above its low
+    /// watermark; then from what other CPUs hold of zones that are just there; and at last, after
+    /// all CPUs have given back what they keep, as deep as the request may dip.
+    fn alloc(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+    ) -> Result<Pfn, Error> {
+        let request = &request;
+        let (all, zones) = (zones, || self.zones.usable(zones, request));
+        let class = request.depth().at_first();
+        let frame = zones().enumerate().find_map(|(nth, zone)| {
+            // What a slot holds is there to be used up first. In zones that the request would
+            // rather not use, it may be reserved for those who have no other.
+            let may_use_own = class == Watermark::Low
+                && request.depth() != Watermark::Low
+                && (nth == 0 || self.zones.zone(zone).may_cache(0, request));
+            let fetched = self.alloc_near(context, zone, request, class);
+            let own = || self.alloc_own(context, zone, request);
+            fetched.or_else(|| may_use_own.then(own).flatten())
+        });
+        let frame = frame.or_else(|| {
+            zones().find_map(|zone| self.alloc_from_others(context, zone, request, class))
+        });
+        let frame = match frame {
+            Some(frame) => frame,
+            None => self.alloc_last_resort(context, zones, request)?,
+        };
+        let from = self.zones.pageblocks.zone(PageblockIndex::of_frame(frame));
+        self.zones.note_numa(
+            self.zones.cpu_here(context),
+            all,
+            request,
+            from,
+            request.order().frames(),
+        );
+        Ok(self.zones.pageblocks.pfn_of(frame))
+    }
+}
+
+impl<P: Platform> Freehold<P> {
+    /// Takes a block of a zone unless that takes it below the mark of `class`, without asking other
+    /// CPUs for anything.
+    pub(crate) fn alloc_near(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        request: &Request,
+        class: Watermark,
+    ) -> Option<u32> {
+        self.zones
+            .allows(zone, request, class)
+            .then(|| self.alloc_in(context, zone, request))
+            .flatten()
+    }
+
+    /// Takes a block after all CPUs have given back what they keep. Others may have in hand just
+    /// then what is free, and so it looks again until it has one, or knows that there is none: see
+    /// [`sections`](super::sections).
+    fn alloc_last_resort<Z: Iterator<Item = ZoneIndex>>(
+        &self,
+        context: Context<'_, P>,
+        zones: impl Fn() -> Z,
+        request: &Request,
+    ) -> Result<u32, Error> {
+        let may_wait = request.may_wait();
+        let serving = || zones().filter(|&zone| self.zones.serves(zone, request));
+        let take = || serving().find_map(|zone| self.alloc_in(context, zone, request));
+        // What is there to be had without waiting is.
+        zones().for_each(|zone| self.drain_unused(context, zone));
+        if let Some(frame) = take() {
+            return Ok(frame);
+        }
+        for look in 1_u32.. {
+            let helps = look.is_multiple_of(if may_wait { LOOKS } else { 2 });
+            // A drain that others have begun may never end.
+            let is_draining = |zone| self.zones.zone(zone).drains().is_none();
+            let drains_anew = helps && (!may_wait || zones().any(is_draining));
+            let drained = if drains_anew {
+                let drains = zones().map(|zone| self.drain_anew(context, zone, may_wait));
+                Some(drains.fold(0, u64::wrapping_add))
+            } else {
+                zones().for_each(|zone| self.drain_if_cached(context, zone, may_wait));
+                None
+            };
+            if helps {
+                zones().for_each(|zone| self.collect_marked(context, zone));
+            }
+            // Not without a look first: of many that fail at the same time, none may move anything,
+            // or else they would keep each other from seeing that there is nothing.
+            if let Some(frame) = take() {
+                return Ok(frame);
+            }
+            if self.zones.is_short(&zones, request, drained) {
+                break;
+            }
+            if helps && !may_wait {
+                return Err(Error::WouldWait);
+            }
+            context.platform.relax();
+        }
+        match zones().any(|zone| self.zones.has_run(zone, request.order())) {
+            true => Err(Error::BelowWatermark),
+            false => Err(Error::OutOfMemory),
+        }
+    }
+
+    /// Takes a block out of what the running CPU's slot holds already.
+    fn alloc_own(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        request: &Request,
+    ) -> Option<u32> {
+        let cpu = context.pin();
+        let guard = self.try_lock_pinned(context.platform, cpu, zone)?;
+        guard.alloc_cached(request).inspect(|_| guard.note_taken(context, request.order()))
+    }
+
+    /// Takes a block of a zone whose level allows it.
+    fn alloc_in(&self, context: Context<'_, P>, zone: ZoneIndex, request: &Request) -> Option<u32> {
+        let held = self.lock_some(context, zone).and_then(|guard| {
+            guard.alloc(request).inspect(|_| guard.note_taken(context, request.order()))
+        });
+        held.or_else(|| self.alloc_uncached(context, zone, request))
+    }
+
+    /// Takes a block that no slot holds.
+    fn alloc_uncached(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        request: &Request,
+    ) -> Option<u32> {
+        match request.order() < Order::PAGEBLOCK {
+            true => self.zones.take_direct(context, zone, request),
+            false => self.zones.take_huge(context, zone, request),
+        }
+    }
+
+    /// Has slots give up pageblocks one by one until one of them serves the request, in a zone that
+    /// is not below what slots may keep. The one that a slot takes such frames from at the moment
+    /// is shared, if it may be, or else CPUs would take it from each other where there are fewer.
+    fn alloc_from_others(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        request: &Request,
+        class: Watermark,
+    ) -> Option<u32> {
+        if !self.zones.zone(zone).may_cache(0, request) {
+            return None;
+        }
+        // As for what the running CPU's slot holds.
+        let may_share = class == Watermark::Low && request.depth() != Watermark::Low;
+        let (here, cpus) = (context.topology.fold(context.platform.cpu()), self.zones.cpu_count());
+        (here..here + cpus).find_map(|cpu| {
+            loop {
+                let guard = self.try_lock(context, cpu % cpus, zone)?;
+                if !guard.release_one(request.content(), !may_share) {
+                    let shared = may_share.then(|| guard.alloc_cached(request)).flatten();
+                    return shared.inspect(|_| guard.note_taken(context, request.order()));
+                }
+                drop(guard);
+                if self.zones.allows(zone, request, class)
+                    && let Some(frame) = self.alloc_uncached(context, zone, request)
+                {
+                    return Some(frame);
+                }
+            }
+        })
+    }
+}
+
+impl<P: Platform> CacheGuard<'_, P> {
+    /// Takes a block out of what a slot holds already.
+    fn alloc_cached(&self, request: &Request) -> Option<u32> {
+        let (order, migratetype) = (request.order(), request.content());
+        match order {
+            Order::ZERO => self.take_active(migratetype).or_else(|| {
+                if !self.refill_from_own(migratetype) {
+                    return None;
+                }
+                self.take_active(migratetype)
+            }),
+            Order::PAGEBLOCK => self.design.take_spare(&self.cache, request),
+            _ if order > Order::PAGEBLOCK => None,
+            _ => {
+                let own = self.take_run_of_own(request);
+                own.or_else(|| self.take_run_of_singles(request))
+            }
+        }
+    }
+
+    /// Takes a block out of what a slot holds, which may fetch a pageblock for it.
+    pub(crate) fn alloc(&self, request: &Request) -> Option<u32> {
+        let (order, migratetype) = (request.order(), request.content());
+        match order {
+            Order::ZERO => self.take_active(migratetype).or_else(|| {
+                if !self.refill(request) {
+                    return None;
+                }
+                self.take_active(migratetype)
+            }),
+            Order::PAGEBLOCK => self.design.take_spare(&self.cache, request).or_else(|| {
+                self.fetch_spares(request);
+                self.design.take_spare(&self.cache, request)
+            }),
+            _ if order > Order::PAGEBLOCK => None,
+            _ => {
+                let own = self.take_run_of_own(request);
+                let own = own.or_else(|| self.take_fresh_run(request));
+                own.or_else(|| self.take_run_of_singles(request))
+            }
+        }
+    }
+
+    /// Counts a block that the running CPU has taken out of a slot, of its own or of another CPU.
+    pub(crate) fn note_taken(&self, context: Context<'_, P>, order: Order) {
+        let (here, frames) = (self.zones().cpu_here(context), order.frames().get());
+        if self.cpu == here {
+            self.cache.note_alloc(frames);
+        } else {
+            self.zones().cpu_zone(here, self.zone_index).counters.note_borrowed(frames);
+        }
+    }
+}
+
+impl<P: Platform> Freehold<P> {
+    /// Finds free frames of pageblocks that are marked as pending, where the slot does not: a call
+    /// has not pushed them yet, or they have left a slot that is leased now. Others have relied on
+    /// that mark meanwhile, and need not wait.
+    ///
+    /// Cost: a look at every pageblock.
+    #[cold]
+    pub(crate) fn collect_marked(&self, context: Context<'_, P>, zone: ZoneIndex) {
+        let here = self.zones.cpu_here(context);
+        for pageblock in self.zones.pageblocks_of(zone) {
+            let state = self.zones.pageblocks.state(pageblock);
+            if !state.is_split()
+                || !state.is_queued()
+                || !self.zones.pageblocks.has_remote(pageblock)
+            {
+                continue;
+            }
+            match state.holder() {
+                Holder::Cpu(cpu) => {
+                    if let Some(guard) = self.try_lock(context, cpu, zone)
+                        && let state = self.zones.pageblocks.state(pageblock)
+                        && state.is_split_of(cpu)
+                        && !state.is_listed()
+                    {
+                        guard.release(pageblock);
+                    }
+                }
+                Holder::None => {
+                    // Giving it up harvests it.
+                    self.zones.with_acquired(here, pageblock, || Some(()));
+                }
+                Holder::Walker => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Many blocks in one call: a whole word of frames at a time.
+
+use super::cache::Active;
+use super::lock::CacheGuard;
+use crate::designs::Context;
+use crate::designs::freehold::Freehold;
+use crate::designs::freehold::pageblocks::run::WORD_FRAMES;
+use crate::designs::freehold::pageblocks::state::State;
+use crate::designs::freehold::pageblocks::{FrameRef, PageblockIndex};
+use crate::designs::traits::{Alloc, Bulk, Free};
+use crate::error::BulkFreeError;
+use crate::memmap::index::ZoneIndex;
+use crate::platform::Platform;
+use crate::request::Request;
+use crate::units::{FrameCount, Order, Pfn};
+use crate::zone::watermark::Watermark;
+
+/// So many frames are taken under one hold of a slot's lock.
+const HOLD_FRAMES: usize = 512;
+
+impl<P: Platform> Bulk<P> for Freehold<P> {
+    /// Allocates blocks until `out` is full or memory runs out; returns how many.
+    fn alloc_bulk(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+        out: &mut [Pfn],
+    ) -> usize {
+        let mut count = 0;
+        while count < out.len() {
+            if request.order() == Order::ZERO {
+                count += self.alloc_words(context, zones, &request, &mut out[count..]);
+            }
+            if count < out.len() {
+                // Whatever else there is, one at a time.
+                let Ok(pfn) = self.alloc(context, zones, request) else { break };
+                out[count] = pfn;
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Allocates blocks from the best zone that stays above its low watermark with `spare` blocks
+    /// less, until `out` is full or that zone has no more at hand; returns how many.
+    fn alloc_quickly(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+        spare: usize,
+        out: &mut [Pfn],
+    ) -> usize {
+        let request = &request.only_node();
+        let class = request.depth().at_first();
+        let frames = (spare as u64).saturating_mul(request.order().frames().get());
+        let has_to_spare = |zone: ZoneIndex| {
+            self.zones.zone(zone).may_take(frames, class, request.effective_limit())
+        };
+        let Some(zone) = self.zones.usable(zones, request).find(|&zone| has_to_spare(zone)) else {
+            return 0;
+        };
+        // Of one node, so it makes no difference to what is counted.
+        let behind = zones.iter().position(|&other| ZoneIndex(other) == zone).unwrap_or(0);
+        let mut count = 0;
+        while count < out.len() {
+            let words = match request.order() {
+                Order::ZERO => {
+                    self.alloc_words(context, &zones[behind..], request, &mut out[count..])
+                }
+                _ => 0,
+            };
+            count += words;
+            if words == 0 {
+                let Some(frame) = self.alloc_near(context, zone, request, class) else { break };
+                self.zones.note_numa(
+                    self.zones.cpu_here(context),
+                    zones,
+                    request,
+                    zone,
+                    request.order().frames(),
+                );
+                out[count] = self.zones.pageblocks.pfn_of(frame);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Frees blocks up to the first that cannot be freed.
+    fn free_bulk(
+        &self,
+        context: Context<'_, P>,
+        pageblocks: &[Pfn],
+        order: Order,
+    ) -> Result<(), BulkFreeError> {
+        let mut freed = 0;
+        while let Some(&first) = pageblocks.get(freed) {
+            let run = match order {
+                Order::ZERO => self.free_word(context, &pageblocks[freed..]),
+                _ => 0,
+            };
+            freed += run;
+            if run == 0 {
+                self.free(context, first, order).map_err(|error| BulkFreeError { freed, error })?;
+                freed += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<P: Platform> Freehold<P> {
+    /// Takes single frames out of the running CPU's slot in the best zone, which may fetch more
+    /// pageblocks for that; returns how many.
+    fn alloc_words(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &Request,
+        out: &mut [Pfn],
+    ) -> usize {
+        let Some(zone) = self.may_take_words(zones, request) else { return 0 };
+        let cpu = context.pin();
+        let Some(guard) = self.try_lock_pinned(context.platform, cpu, zone) else { return 0 };
+        guard.take_words(zones, request, out)
+    }
+
+    /// The zone that single frames are taken from by words, if any is: the best one.
+    pub(crate) fn may_take_words(&self, zones: &[u16], request: &Request) -> Option<ZoneIndex> {
+        let zone = self.zones.usable(zones, request).next()?;
+        let limit = request.effective_limit();
+        let may = request.order() == Order::ZERO
+            && request.is_unsparing()
+            && self.zones.zone(zone).may_take(1, Watermark::Low, limit);
+        may.then_some(zone)
+    }
+
+    /// Frees the first few frames if they lie in one word and are allocations of their own, all of
+    /// them at once; returns how many.
+    fn free_word(&self, context: Context<'_, P>, frames: &[Pfn]) -> usize {
+        let Some(run) = self.word_of(frames) else { return 0 };
+        let words = run.word..run.word + 1;
+        match self.free_in_words(context, run.state, words, run.mask) {
+            Ok(()) => run.count,
+            Err(_) => 0,
+        }
+    }
+
+    /// The first few frames, if they lie in one word, are allocations of their own, and none is
+    /// free.
+    pub(crate) fn word_of(&self, frames: &[Pfn]) -> Option<WordOfFrames> {
+        let first = self.zones.pageblocks.index_of(frames[0])?;
+        let word = first / WORD_FRAMES;
+        let base = self.zones.pageblocks.pfn_of(word * WORD_FRAMES).get();
+        // Most often they come as they were handed out: side by side.
+        let room = (WORD_FRAMES - first % WORD_FRAMES) as usize;
+        let mut count = run_len(&frames[..frames.len().min(room)]);
+        let mut mask = match count {
+            0 => 0,
+            run => low(run as u32) << (first % WORD_FRAMES),
+        };
+        for pfn in &frames[count..] {
+            let bit = pfn.get().wrapping_sub(base);
+            if bit >= u64::from(WORD_FRAMES) || mask >> bit & 1 == 1 {
+                break;
+            }
+            mask |= 1 << bit;
+            count += 1;
+        }
+        let word = word as usize;
+        // The state first: see `free_single_fast`.
+        let state = self.zones.pageblocks.state(PageblockIndex::of_word(word));
+        let free = self.zones.pageblocks.free_or_remote(word);
+        let single =
+            state.is_split() && self.zones.pageblocks.are_single(word, mask) && mask & free == 0;
+        single.then_some(WordOfFrames { word, mask, count, state })
+    }
+}
+
+impl<P: Platform> CacheGuard<'_, P> {
+    /// Takes single frames out of a slot; returns how many.
+    pub(crate) fn take_words(&self, zones: &[u16], request: &Request, out: &mut [Pfn]) -> usize {
+        let most = out.len().min(HOLD_FRAMES);
+        let (out, hot) = (&mut out[..most], self.cache.hot);
+        let mut count = 0;
+        while count < out.len() {
+            let word = hot.active_word(Active::Singles, request.content_index());
+            let frame_ref = self.pageblocks().lookup_word(word);
+            let free = frame_ref.as_ref().map_or(0, FrameRef::free);
+            let Some(frame_ref) = frame_ref.filter(|_| free != 0) else {
+                if !self.refill(request) {
+                    break;
+                }
+                continue;
+            };
+            if self.per_cpu.picks_at_random {
+                let frame = self.take_active(request.content());
+                out[count] = self.pageblocks().pfn_of(frame.expect("the word has a free frame"));
+                count += 1;
+                continue;
+            }
+            let left =
+                fill(&mut out[count..], free, self.pageblocks().pfn_of(frame_ref.frame()).get());
+            count += (free.count_ones() - left.count_ones()) as usize;
+            frame_ref.set_free(left);
+            self.pageblocks().begin_use(word as usize, free & !left);
+        }
+        hot.note_alloc(count as u64);
+        self.zones().note_numa(
+            self.cpu,
+            zones,
+            request,
+            self.zone_index,
+            FrameCount::new(count as u64),
+        );
+        count
+    }
+}
+
+/// Frames of one word.
+pub(crate) struct WordOfFrames {
+    pub(crate) word: usize,
+    pub(crate) mask: u64,
+    pub(crate) count: usize,
+    /// The state of the pageblock: in use frame by frame.
+    pub(crate) state: State,
+}
+
+/// A run of fewer free frames is handed out frame by frame.
+const RUN_MIN: u32 = 8;
+
+/// The lowest bits of a word, 1 to 64 of them.
+const fn low(bits: u32) -> u64 {
+    !0 >> (WORD_FRAMES - bits)
+}
+
+/// Writes the numbers of the frames of a word into `out`, lowest first, until it is full; returns
+/// the frames that are left.
+fn fill(out: &mut [Pfn], free: u64, first: u64) -> u64 {
+    let (mut left, mut out) = (free, out);
+    while left != 0 && !out.is_empty() {
+        let bit = left.trailing_zeros();
+        let room = out.len().min(WORD_FRAMES as usize) as u32;
+        let run = (!(left >> bit)).trailing_zeros().min(room);
+        let run = if run < RUN_MIN { 1 } else { run };
+        let (now, later) = out.split_at_mut(run as usize);
+        for (nth, pfn) in now.iter_mut().enumerate() {
+            *pfn = Pfn::new(first + u64::from(bit) + nth as u64);
+        }
+        left &= !(low(run) << bit);
+        out = later;
+    }
+    left
+}
+
+/// How many of the first frames lie side by side, in this order.
+fn run_len(frames: &[Pfn]) -> usize {
+    const STEP: usize = 8;
+    let (first, mut len) = (frames[0].get(), 0);
+    // Without a branch within a step, so that it takes a few vector instructions.
+    for step in frames.chunks_exact(STEP) {
+        let expected = first.wrapping_add(len as u64);
+        let differs = |(nth, pfn): (usize, &Pfn)| pfn.get() ^ expected.wrapping_add(nth as u64);
+        if step.iter().enumerate().map(differs).fold(0, |all, one| all | one) != 0 {
+            break;
+        }
+        len += STEP;
+    }
+    len
+}

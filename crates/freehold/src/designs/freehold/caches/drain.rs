@@ -1,0 +1,113 @@
+//! Draining: caches release what they hold, for other CPUs, for large blocks, and when a CPU goes
+//! offline.
+
+use super::lock::LockedBy;
+use crate::Error;
+use crate::config::MemoryRange;
+use crate::designs::Context;
+use crate::designs::freehold::Freehold;
+use crate::designs::traits::Upkeep;
+use crate::memmap::index::ZoneIndex;
+use crate::platform::Platform;
+use crate::units::CpuId;
+
+impl<P: Platform> Upkeep<P> for Freehold<P> {
+    fn add_memory(&self, context: Context<'_, P>, ranges: &[MemoryRange]) -> Result<(), Error> {
+        ranges.iter().try_for_each(|&range| self.zones.add_range(context, range))
+    }
+
+    fn drain(&self, context: Context<'_, P>, cpu: CpuId) {
+        let cpu = context.topology.fold(cpu);
+        self.zones.indexes().for_each(|zone| self.drain_cache(context, cpu, zone));
+    }
+
+    /// Releases the full pageblocks of the CPU's caches as well.
+    fn offline_cpu(&self, context: Context<'_, P>, cpu: CpuId) {
+        let cpu = context.topology.fold(cpu);
+        for zone in self.zones.indexes() {
+            let Some(guard) = self.lock(context, cpu, zone) else { continue };
+            guard.drain();
+            for pageblock in self.zones.pageblocks.all() {
+                let state = self.zones.pageblocks.state(pageblock);
+                if state.is_split_of(cpu) && self.zones.pageblocks.zone(pageblock) == zone {
+                    debug_assert!(!state.is_listed(), "all that were listed are gone");
+                    guard.release(pageblock);
+                }
+            }
+        }
+    }
+
+    /// Collects remote frees, and releases the spare pageblocks.
+    fn tick(&self, context: Context<'_, P>, cpu: CpuId) {
+        let cpu = context.topology.fold(cpu);
+        for zone in self.zones.indexes() {
+            let Some(guard) = self.try_lock(context, cpu, zone) else { continue };
+            guard.collect_queued();
+            guard.release_spares(usize::MAX);
+        }
+    }
+}
+
+impl<P: Platform> Freehold<P> {
+    /// Has a slot give up all pageblocks with free frames. The holder of a lease is asked to do so,
+    /// and not waited for: what it has does not count as kept until the lease ends.
+    pub(crate) fn drain_cache(&self, context: Context<'_, P>, cpu: usize, zone: ZoneIndex) {
+        if let Some(guard) = self.lock(context, cpu, zone) {
+            guard.drain();
+        }
+    }
+
+    /// Has those slots of a zone give up their free frames that no call uses at the moment, if they
+    /// may have any. That says nothing of the others.
+    pub(crate) fn drain_unused(&self, context: Context<'_, P>, zone: ZoneIndex) {
+        if self.zones.zone(zone).may_be_cached() {
+            for cpu in 0..self.zones.cpu_count() {
+                if let Ok(guard) = self.lock_unless_used(context, cpu, zone) {
+                    guard.drain();
+                }
+            }
+        }
+    }
+
+    /// Has the slots of a zone give up their free frames, if they may have any and no other call is
+    /// making them do so. `may_wait` is as in `drain_begun`.
+    pub(crate) fn drain_if_cached(&self, context: Context<'_, P>, zone: ZoneIndex, may_wait: bool) {
+        if self.zones.zone(zone).try_begin_drain() {
+            self.drain_begun(context, zone, may_wait);
+        }
+    }
+
+    /// The same in any case. Returns how often it had been noted before that slots keep something.
+    pub(crate) fn drain_anew(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        may_wait: bool,
+    ) -> u64 {
+        let notes = self.zones.zone(zone).begin_drain();
+        self.drain_begun(context, zone, may_wait);
+        notes
+    }
+
+    /// Has the slots of a zone give up their free frames. If it `may_wait`, it waits for calls that
+    /// use slots: if it passed over those instead, drains of several zones would pass over each
+    /// other's for ever. Otherwise it is noted that slots which are in use may have some.
+    fn drain_begun(&self, context: Context<'_, P>, zone: ZoneIndex, may_wait: bool) {
+        let mut is_passed_over = false;
+        for cpu in 0..self.zones.cpu_count() {
+            let guard = match may_wait {
+                true => self.lock(context, cpu, zone).ok_or(LockedBy::Lease),
+                false => self.lock_unless_used(context, cpu, zone),
+            };
+            match guard {
+                Ok(guard) => guard.drain(),
+                Err(LockedBy::Lease) => {}
+                Err(LockedBy::Call) => is_passed_over = true,
+            }
+        }
+        if is_passed_over {
+            self.zones.zone(zone).mark_cached();
+        }
+        self.zones.zone(zone).end_drain();
+    }
+}

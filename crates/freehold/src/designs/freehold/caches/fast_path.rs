@@ -1,0 +1,186 @@
+//! Fast paths of allocation: from what the running CPU has in the cache of its best zone.
+//!
+//! They need no look at a watermark: in a zone that is low, caches hold nothing.
+
+use core::num::NonZeroU64;
+
+use super::cache::Active;
+use super::lock::{CacheGuard, PerCpu};
+use crate::designs::Context;
+use crate::designs::freehold::Freehold;
+use crate::designs::freehold::pageblocks::FrameRef;
+use crate::designs::freehold::pageblocks::huge::ORDER_MAX;
+use crate::designs::freehold::pageblocks::run::{WORD_FRAMES, WORD_ORDER, ones};
+use crate::platform::Platform;
+use crate::request::Request;
+use crate::units::{Order, Pfn};
+use crate::zone::watermark::Watermark;
+
+/// Whether a request prefers no node and may be served out of the word that blocks of more than one
+/// frame are taken from.
+#[inline(always)]
+pub(crate) const fn is_run_in_word(request: &Request) -> bool {
+    let order = request.order().get();
+    order > 0 && order <= WORD_ORDER && request.is_unsparing() && request.is_anywhere()
+}
+
+/// What a block of more than one frame, or a single frame, is taken from.
+#[inline(always)]
+pub(crate) const fn what<const RUN: bool>() -> Active {
+    if RUN { Active::Runs } else { Active::Singles }
+}
+
+impl<P: Platform> Freehold<P> {
+    /// Takes a single frame, or a block of at most a word, out of the word that such are taken
+    /// from.
+    #[inline(always)]
+    pub(crate) fn take_in_word<const RUN: bool>(
+        &self,
+        context: Context<'_, P>,
+        request: Request,
+    ) -> Option<Pfn> {
+        let (platform, what) = (context.platform, what::<RUN>());
+        let cpu = platform.pin().index();
+        // A number that is no CPU's is folded by the slow path.
+        if let Some(per_cpu) = self.cpus.try_get(cpu)
+            && let Some(hot) = per_cpu.hot_of(per_cpu.best(&request))
+        {
+            // Looked up before the lock is taken: what comes between that and its release is what
+            // the next locked step waits for.
+            let word = hot.active_word(what, request.content_index());
+            if let Some(frame_ref) = self.zones.pageblocks.lookup_word_fast(word)
+                && per_cpu.try_lock()
+            {
+                if hot.active_word(what, request.content_index()) == word
+                    && let Some(frame) = per_cpu.take_of::<RUN>(&frame_ref, &request)
+                {
+                    hot.note_alloc(request.order().frames().get());
+                    per_cpu.unlock();
+                    platform.unpin();
+                    return Some(self.zones.pageblocks.pfn_of(frame));
+                }
+                return self.take_of_cache(platform, per_cpu, cpu, request);
+            }
+        }
+        platform.unpin();
+        None
+    }
+
+    /// Takes a block that is not at hand in a word: out of the running CPU's slot, which may fetch
+    /// pageblocks for it, or whole pageblocks from the pool.
+    #[inline(never)]
+    pub(crate) fn take_from_own_cache(
+        &self,
+        context: Context<'_, P>,
+        request: Request,
+    ) -> Option<Pfn> {
+        if !request.is_unsparing() {
+            return None;
+        }
+        let platform = context.platform;
+        let cpu = platform.pin().index();
+        if let Some(per_cpu) = self.cpus.try_get(cpu)
+            && per_cpu.best(&request).index() < self.zones.len()
+            && per_cpu.try_lock()
+        {
+            if request.order() == Order::PAGEBLOCK {
+                let cache = self.cache_of(per_cpu, cpu, per_cpu.best(&request));
+                if let Some(frame) = self.take_spare(&cache, &request) {
+                    cache.note_alloc(Order::PAGEBLOCK.frames().get());
+                    per_cpu.unlock();
+                    platform.unpin();
+                    return Some(self.zones.pageblocks.pfn_of(frame));
+                }
+            }
+            if let Some(pfn) = self.take_of_cache(platform, per_cpu, cpu, request) {
+                return Some(pfn);
+            }
+        } else {
+            platform.unpin();
+        }
+        match (Order::PAGEBLOCK..=ORDER_MAX).contains(&request.order()) {
+            true => self.take_huge_of_best(context, request),
+            false => None,
+        }
+    }
+
+    /// Takes a block out of the slot of a CPU in the zone that is best, whose lock the caller has
+    /// taken. Releases it.
+    #[inline(never)]
+    fn take_of_cache(
+        &self,
+        platform: &P,
+        per_cpu: &PerCpu<P>,
+        cpu: usize,
+        request: Request,
+    ) -> Option<Pfn> {
+        let guard = self.guard_of(platform, per_cpu, cpu, per_cpu.best(&request));
+        let frame = guard.take_block(&request);
+        let frame = frame.or_else(|| guard.alloc(&request))?;
+        guard.cache.note_alloc(request.order().frames().get());
+        Some(self.zones.pageblocks.pfn_of(frame))
+    }
+
+    /// Takes whole pageblocks from the pool, if the best zone can spare them.
+    #[inline(never)]
+    fn take_huge_of_best(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
+        let zone = self.per_cpu(self.zones.cpu_here(context)).best(&request);
+        self.zones.try_zone(zone)?;
+        let may_take = self.zones.allows(zone, &request, Watermark::Low);
+        let frame = may_take.then(|| self.zones.take_huge(context, zone, &request)).flatten();
+        frame.map(|frame| self.zones.pageblocks.pfn_of(frame))
+    }
+}
+
+impl<P: Platform> CacheGuard<'_, P> {
+    /// Takes a block out of what a slot has at hand for its order.
+    #[inline(always)]
+    pub(crate) fn take_block(&self, request: &Request) -> Option<u32> {
+        match request.order().get() {
+            0 => self.take_in_pageblock::<false>(request),
+            1..=WORD_ORDER => self.take_in_pageblock::<true>(request),
+            _ if request.order() == Order::PAGEBLOCK => {
+                self.design.take_spare(&self.cache, request)
+            }
+            _ => None,
+        }
+    }
+
+    /// As `take_in_word`, out of any word of the pageblock.
+    #[inline(always)]
+    fn take_in_pageblock<const RUN: bool>(&self, request: &Request) -> Option<u32> {
+        let (what, type_index) = (what::<RUN>(), request.content_index());
+        let frame_ref =
+            self.pageblocks().lookup_word(self.cache.hot.active_word(what, type_index))?;
+        let frame_ref = frame_ref.word_with_run(request.order().get())?;
+        self.cache.hot.set_active_word(what, type_index, frame_ref.word_index() as u32);
+        let frame = self.per_cpu.take_of::<RUN>(&frame_ref, request)?;
+        let mask = ones(request.order().get()) << (frame % WORD_FRAMES);
+        self.pageblocks().begin_use(frame_ref.word_index(), mask);
+        Some(frame)
+    }
+}
+
+impl<P: Platform> PerCpu<P> {
+    /// Takes the lowest frame of a word, or the lowest block of at most a word, if it has one. The
+    /// caller holds the pageblock.
+    #[inline(always)]
+    pub(crate) fn take_of<const RUN: bool>(
+        &self,
+        frame_ref: &FrameRef<'_, P>,
+        request: &Request,
+    ) -> Option<u32> {
+        match RUN {
+            false => self.take_single(frame_ref),
+            true => frame_ref.take_run(request.order().get()),
+        }
+    }
+
+    /// Takes the lowest frame of a word, if it has one and frames are not picked at random.
+    #[inline(always)]
+    pub(crate) fn take_single(&self, frame_ref: &FrameRef<'_, P>) -> Option<u32> {
+        let free = NonZeroU64::new(frame_ref.free()).filter(|_| !self.picks_at_random)?;
+        frame_ref.set_free(free.get() & (free.get() - 1));
+        Some(frame_ref.frame() + free.trailing_zeros())
+    }
+}

@@ -1,0 +1,336 @@
+//! The lock over the caches of a CPU, and leases of it.
+//!
+//! Fast paths try-lock; on failure they use another cache or bypass all: a lock holder that is
+//! preempted stalls no other call.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use super::cache::{CpuCache, Hot};
+use crate::designs::Context;
+use crate::designs::freehold::Freehold;
+use crate::designs::freehold::pageblocks::Pageblocks;
+use crate::designs::freehold::pageblocks::remote::RemoteQueue;
+use crate::designs::freehold::zones::Zones;
+use crate::designs::freehold::zones::zone::Zone;
+use crate::memmap::index::ZoneIndex;
+use crate::platform::{LockClass, Platform, RawLock, Word};
+use crate::request::Request;
+use crate::units::ZoneKind;
+
+/// What a CPU needs for every call: the lock over all its slots, and which slot to take from.
+///
+/// One lock for all zones: its address is known from the CPU alone, so that a free need not wait
+/// until it knows the zone of the frame. And what a CPU holds of other zones is rarely touched.
+/// With it lies what every allocation touches of the slot in the zone that is best for the CPU.
+#[repr(C, align(64))]
+pub(crate) struct PerCpu<P: Platform> {
+    lock: P::Lock,
+    /// Whether frames are picked at random. Never changes.
+    pub(crate) picks_at_random: bool,
+    /// The zone whose slot has its hot part here: the best one for movable content. Never changes.
+    zone: ZoneIndex,
+    /// Whether a lease has the lock, and whether others want frames back: see `lease`.
+    pub(crate) lease: P::U32,
+    /// By zone limit, the zone that is best, or [`NO_ZONE`]. Never changes.
+    best: [u16; ZoneKind::COUNT],
+    /// Whether the owner of a revocable lease uses the slots at the moment. Written by it alone.
+    pub(crate) busy: P::U32,
+    hot: Hot<P>,
+}
+
+/// The number that no zone has.
+const NO_ZONE: u16 = u16::MAX;
+
+impl<P: Platform> PerCpu<P> {
+    /// A CPU for which these zones are best, by zone limit.
+    pub(crate) fn new(best: [Option<ZoneIndex>; ZoneKind::COUNT], picks_at_random: bool) -> Self {
+        PerCpu {
+            lock: P::Lock::new(LockClass::CpuCache),
+            zone: best[ZoneKind::Movable.index()].unwrap_or(ZoneIndex(0)),
+            lease: P::U32::new(VACANT),
+            best: best.map(|zone| zone.map_or(NO_ZONE, |zone| zone.0)),
+            picks_at_random,
+            busy: P::U32::new(0),
+            hot: Hot::new(),
+        }
+    }
+
+    /// The zone that a request is served from first: a number that no zone has, if there is none.
+    #[inline(always)]
+    pub(crate) fn best(&self, request: &Request) -> ZoneIndex {
+        ZoneIndex(self.best[request.limit_index()])
+    }
+
+    /// The hot part of the CPU's slot in a zone, if it lies here.
+    #[inline(always)]
+    pub(crate) fn hot_of(&self, zone: ZoneIndex) -> Option<&Hot<P>> {
+        if zone == self.zone { Some(&self.hot) } else { None }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline(always)]
+    pub(crate) fn try_lock(&self) -> bool {
+        self.lock.try_lock()
+    }
+
+    #[inline(always)]
+    pub(crate) fn unlock(&self) {
+        self.lock.unlock();
+    }
+}
+
+/// The cache of a CPU in a zone, locked. Unlocks and unpins when dropped.
+pub(crate) struct CacheGuard<'a, P: Platform> {
+    pub(crate) design: &'a Freehold<P>,
+    pub(crate) per_cpu: &'a PerCpu<P>,
+    pub(crate) cache: CpuCache<'a, P>,
+    pub(crate) cpu: usize,
+    pub(crate) zone_index: ZoneIndex,
+    pub(crate) platform: &'a P,
+}
+
+impl<'a, P: Platform> CacheGuard<'a, P> {
+    #[inline(always)]
+    pub(crate) fn zones(&self) -> &'a Zones<P> {
+        &self.design.zones
+    }
+
+    #[inline(always)]
+    pub(crate) fn pageblocks(&self) -> &'a Pageblocks<P> {
+        &self.design.zones.pageblocks
+    }
+
+    /// The zone of the cache.
+    #[inline(always)]
+    pub(crate) fn zone(&self) -> &'a Zone<P> {
+        self.zones().zone(self.zone_index)
+    }
+
+    /// The remote queue of the cache.
+    pub(crate) fn queue(&self) -> &'a RemoteQueue<P> {
+        &self.zones().cpu_zone(self.cpu, self.zone_index).queue
+    }
+}
+
+impl<P: Platform> Drop for CacheGuard<'_, P> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.per_cpu.unlock();
+        self.platform.unpin();
+    }
+}
+
+/// Who uses a slot whose lock is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockedBy {
+    /// A call that is under way.
+    Call,
+    /// The holder of a lease, which has been asked to give back what it does not need.
+    Lease,
+}
+
+/// There is no lease.
+pub(crate) const VACANT: u32 = 0;
+/// A lease has the lock, which nobody can take from it.
+pub(crate) const HELD: u32 = 1;
+/// It has, and its holder has been asked to give back what it does not need.
+pub(crate) const ASKED: u32 = 2;
+/// A revocable lease has the lock: see `revocable`.
+pub(crate) const REVOCABLE: u32 = 3;
+/// The lease has lost the lock, and its owner has yet to end it or to take the lock again.
+pub(crate) const REVOKED: u32 = 4;
+
+impl<P: Platform> Freehold<P> {
+    /// A guard for a lock that the caller took, having pinned itself. The fast paths lock and
+    /// unlock by hand, so that the guard need not be written to memory.
+    pub(crate) fn guard<'a>(
+        &'a self,
+        platform: &'a P,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> CacheGuard<'a, P> {
+        self.guard_of(platform, self.per_cpu(cpu), cpu, zone)
+    }
+
+    /// The same, where the CPU's home is known already.
+    #[inline(always)]
+    pub(crate) fn guard_of<'a>(
+        &'a self,
+        platform: &'a P,
+        per_cpu: &'a PerCpu<P>,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> CacheGuard<'a, P> {
+        CacheGuard {
+            design: self,
+            per_cpu,
+            cache: self.cache_of(per_cpu, cpu, zone),
+            cpu,
+            zone_index: zone,
+            platform,
+        }
+    }
+
+    /// Takes the lock of a CPU's slot if it is free. The caller has pinned itself; the guard
+    /// unpins, and so does a failure.
+    #[inline(always)]
+    pub(crate) fn try_lock_pinned<'a>(
+        &'a self,
+        platform: &'a P,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> Option<CacheGuard<'a, P>> {
+        let per_cpu = self.per_cpu(cpu);
+        if per_cpu.try_lock() {
+            return Some(self.guard_of(platform, per_cpu, cpu, zone));
+        }
+        platform.unpin();
+        None
+    }
+
+    /// Takes the lock of any CPU's cache if it is free.
+    pub(crate) fn try_lock<'a>(
+        &'a self,
+        context: Context<'a, P>,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> Option<CacheGuard<'a, P>> {
+        context.platform.pin();
+        self.try_lock_pinned(context.platform, cpu, zone)
+    }
+
+    /// Takes the lock of the running CPU's slot, or else of the next one that is free.
+    pub(crate) fn lock_some<'a>(
+        &'a self,
+        context: Context<'a, P>,
+        zone: ZoneIndex,
+    ) -> Option<CacheGuard<'a, P>> {
+        let (here, cpus) = (context.topology.fold(context.platform.cpu()), self.zones.cpu_count());
+        (here..here + cpus).find_map(|cpu| self.try_lock(context, cpu % cpus, zone))
+    }
+
+    /// Waits for the lock of a CPU's slot, unless a lease has it.
+    pub(crate) fn lock_if_vacant<'a>(
+        &'a self,
+        context: Context<'a, P>,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> Option<CacheGuard<'a, P>> {
+        loop {
+            let guard = self.try_lock(context, cpu, zone);
+            // Relaxed: a hint that does not go away while it matters.
+            let lease = || self.per_cpu(cpu).lease.load(Relaxed);
+            if guard.is_some() || matches!(lease(), HELD | ASKED | REVOCABLE) {
+                return guard;
+            }
+            context.platform.relax();
+        }
+    }
+
+    /// Waits for the lock of a CPU's slot. Takes it from a revocable lease; asks the holder of
+    /// another one for what it does not need, and gives up.
+    pub(crate) fn lock<'a>(
+        &'a self,
+        context: Context<'a, P>,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> Option<CacheGuard<'a, P>> {
+        loop {
+            let guard = self.lock_if_vacant(context, cpu, zone);
+            let guard = guard.or_else(|| self.revoke(context, cpu, zone));
+            if guard.is_some() {
+                return guard;
+            }
+            if self.ask(cpu) {
+                return None;
+            }
+        }
+    }
+
+    /// As `lock`, but waits for no call that has the lock, and takes it from no lease.
+    pub(crate) fn lock_unless_used<'a>(
+        &'a self,
+        context: Context<'a, P>,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> Result<CacheGuard<'a, P>, LockedBy> {
+        let guard = self.try_lock(context, cpu, zone);
+        guard.ok_or_else(|| if self.ask(cpu) { LockedBy::Lease } else { LockedBy::Call })
+    }
+
+    /// Asks the holder of a lease that cannot be revoked for what it does not need; says whether
+    /// there is one.
+    fn ask(&self, cpu: usize) -> bool {
+        // Relaxed: a request, which nothing depends on.
+        let asked = self.per_cpu(cpu).lease.compare_exchange(HELD, ASKED, Relaxed, Relaxed);
+        matches!(asked, Ok(_) | Err(ASKED))
+    }
+
+    /// Takes the lock of a CPU's slot from a revocable lease, if that has it. Waits for an
+    /// operation of its owner that is under way.
+    #[cold]
+    pub(crate) fn revoke<'a>(
+        &'a self,
+        context: Context<'a, P>,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> Option<CacheGuard<'a, P>> {
+        let (per_cpu, platform) = (self.per_cpu(cpu), context.platform);
+        platform.pin();
+        // Acquire: the owner has not used the slots yet if this is all that it has published. Of
+        // several who come, one succeeds, and the others wait for the lock.
+        let revoked = per_cpu.lease.compare_exchange(REVOCABLE, REVOKED, Acquire, Relaxed);
+        if revoked.is_err() || !platform.heavy_barrier() {
+            platform.unpin();
+            return None;
+        }
+        // The owner says that it is busy, and then looks at the lease: one of us sees the other.
+        // Acquire: pairs with the release at the end of its last operation.
+        while per_cpu.busy.load(Acquire) != 0 {
+            platform.relax();
+        }
+        Some(self.guard_of(platform, per_cpu, cpu, zone))
+    }
+
+    /// Takes the lock of a CPU's slots for a lease that was `before` and is to be `after`. Waits
+    /// for a call on these slots that is under way; says whether there was no other lease.
+    pub(crate) fn begin_lease(
+        &self,
+        context: Context<'_, P>,
+        per_cpu: &PerCpu<P>,
+        (before, after): (u32, u32),
+    ) -> bool {
+        // Relaxed: looked at again once the lock is taken.
+        while per_cpu.lease.load(Relaxed) == before {
+            if per_cpu.try_lock() {
+                // Acquire: what the owner of the lease before this one wrote last, that it is not
+                // busy, comes before what this one writes. Release: see `revoke`.
+                let begun = per_cpu.lease.compare_exchange(before, after, AcqRel, Relaxed).is_ok();
+                if !begun {
+                    per_cpu.unlock();
+                }
+                return begun;
+            }
+            context.platform.relax();
+        }
+        false
+    }
+
+    /// Ends a lease that has the lock, and whose word says so by now.
+    pub(crate) fn end_lease(&self, per_cpu: &PerCpu<P>) {
+        // The lock last: a drain that sees this finds the lock taken, no lease, and waits for it.
+        self.zones.indexes().for_each(|zone| self.zones.zone(zone).mark_cached());
+        per_cpu.unlock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestPlatform;
+
+    #[test]
+    fn all_that_an_allocation_needs_of_a_cpu_is_on_one_cache_line() {
+        assert_eq!(size_of::<PerCpu<TestPlatform>>(), 64);
+    }
+}

@@ -1,0 +1,17 @@
+//! The upper layer: what CPUs cache, and every path of a call through it.
+
+mod alloc;
+mod bulk;
+pub(super) mod cache;
+mod drain;
+mod fast_path;
+mod free;
+mod hold;
+mod lease;
+pub(super) mod lock;
+mod refill;
+mod revocable;
+mod spares;
+
+pub use lease::Lease;
+pub use revocable::{ParkedLease, RevocableLease};

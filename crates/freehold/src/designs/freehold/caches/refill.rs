@@ -1,0 +1,307 @@
+//! Where a cache finds frames: in its own pageblocks, in the pool, and among the orphans.
+
+use core::num::NonZeroU64;
+
+use super::cache::{Active, Fill, NEARLY_FULL_FREE_MAX, NO_WORD, WORTHWHILE_FREE_MIN};
+use super::lock::CacheGuard;
+use crate::designs::freehold::pageblocks::run::Run;
+use crate::designs::freehold::pageblocks::state::{Holder, State};
+use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
+use crate::platform::Platform;
+use crate::request::Request;
+use crate::units::{MigrateType, Order};
+
+/// So many partial pageblocks are looked at, for one with enough frames or a large enough block.
+const LOOKS: usize = 8;
+
+impl<P: Platform> CacheGuard<'_, P> {
+    /// Takes a frame of the current word, if it has one. The caller has the lock of the slot.
+    pub(crate) fn take_active(&self, migratetype: MigrateType) -> Option<u32> {
+        // There is no pageblock where `NO_WORD` would lie.
+        let word = self.cache.hot.active_word(Active::Singles, migratetype.index());
+        let frame_ref = self.pageblocks().lookup_word(word)?;
+        let frame = match self.per_cpu.picks_at_random {
+            false => self.per_cpu.take_single(&frame_ref)?,
+            true => {
+                let free = NonZeroU64::new(frame_ref.free())?.get();
+                let bit = pick(free, self.cache.random());
+                frame_ref.set_free(free & !(1 << bit));
+                frame_ref.frame() + bit
+            }
+        };
+        self.pageblocks().begin_use_of(frame);
+        Some(frame)
+    }
+
+    /// Makes a word with free frames the current one, wherever it must be taken from; says whether
+    /// there was one.
+    pub(crate) fn refill(&self, request: &Request) -> bool {
+        let migratetype = request.content();
+        self.refill_from_best(migratetype)
+            || self.fresh_block(request).is_some_and(|pageblock| {
+                self.make_active(pageblock, migratetype) //
+            })
+            || self.refill_from_rest(migratetype)
+    }
+
+    /// As `refill`, but only from what the slot holds already.
+    pub(crate) fn refill_from_own(&self, migratetype: MigrateType) -> bool {
+        self.refill_from_best(migratetype) || self.refill_from_rest(migratetype)
+    }
+
+    /// Takes pageblocks of the slot that are worth the effort: nearly full ones before others.
+    fn refill_from_best(&self, migratetype: MigrateType) -> bool {
+        if self.refill_from_active(migratetype) {
+            return true;
+        }
+        self.collect_queued();
+        self.refill_from_partial(migratetype, Fill::NearlyFull, WORTHWHILE_FREE_MIN, LOOKS)
+            || self.refill_from_partial(migratetype, Fill::Sparse, 1, usize::MAX)
+    }
+
+    /// Takes what else there is.
+    fn refill_from_rest(&self, migratetype: MigrateType) -> bool {
+        let may_split = self.zone().may_cache_for(migratetype, self.zones().cpu_count());
+        let spare = may_split.then(|| self.split_spare(migratetype)).flatten();
+        spare.is_some_and(|pageblock| self.make_active(pageblock, migratetype))
+            || self.refill_from_partial(migratetype, Fill::NearlyFull, 1, usize::MAX)
+            || self.refill_from_runs(migratetype)
+    }
+
+    /// Takes single frames from the pageblock that larger blocks were taken from so far.
+    fn refill_from_runs(&self, migratetype: MigrateType) -> bool {
+        let Some(pageblock) = self.cache.active_pageblock(Active::Runs, migratetype) else {
+            return false;
+        };
+        self.cache.hot.set_active_word(Active::Runs, migratetype.index(), NO_WORD);
+        self.collect(pageblock);
+        if self.make_active(pageblock, migratetype) {
+            return true;
+        }
+        !self.try_mark_full(pageblock) && self.make_active(pageblock, migratetype)
+    }
+
+    fn refill_from_active(&self, migratetype: MigrateType) -> bool {
+        let Some(pageblock) = self.cache.active_pageblock(Active::Singles, migratetype) else {
+            return false;
+        };
+        if self.make_active(pageblock, migratetype) {
+            return true;
+        }
+        self.collect(pageblock);
+        let free = self.pageblocks().count_free(pageblock);
+        // Where another CPU frees what this one takes, the faster this one looks the fewer frames
+        // it finds, and each look has a cache line come over. So it lets them gather.
+        let may_wait = free < WORTHWHILE_FREE_MIN && self.zone().is_roomy(self.zones().cpu_count());
+        if !may_wait && self.make_active(pageblock, migratetype) {
+            return true;
+        }
+        self.cache.hot.set_active_word(Active::Singles, migratetype.index(), NO_WORD);
+        if free > 0 {
+            self.pageblocks().update(pageblock, |state| state.listed(true));
+            self.relink(pageblock);
+            return false;
+        }
+        !self.try_mark_full(pageblock) && self.make_active(pageblock, migratetype)
+    }
+
+    /// Makes the first word of a pageblock with free frames the current one, if it has any. It is
+    /// in no other place of the slot.
+    fn make_active(&self, pageblock: PageblockIndex, migratetype: MigrateType) -> bool {
+        let word = pageblock.words().find(|&word| self.pageblocks().free(word) != 0);
+        let Some(word) = word else { return false };
+        self.cache.hot.set_active_word(Active::Singles, migratetype.index(), word as u32);
+        self.mark_active(pageblock);
+        true
+    }
+
+    /// Marks a pageblock as current.
+    fn mark_active(&self, pageblock: PageblockIndex) {
+        if !self.pageblocks().state(pageblock).is_active() {
+            self.zone().note_cached();
+            self.pageblocks().update(pageblock, State::active);
+        }
+    }
+
+    /// Makes a pageblock of a shelf with at least `least` free frames the current one, if one of
+    /// the first few is such; says whether. Others go to the back.
+    fn refill_from_partial(
+        &self,
+        migratetype: MigrateType,
+        fill: Fill,
+        least: u32,
+        looks: usize,
+    ) -> bool {
+        for _ in 0..looks {
+            let Some(pageblock) = self.cache.first_partial(migratetype, fill) else { return false };
+            self.cache.unlink_partial(self.pageblocks(), pageblock);
+            self.collect(pageblock);
+            match self.pageblocks().count_free(pageblock) {
+                FRAMES => self.stash_spare(pageblock),
+                // It may yet become whole.
+                free if fill == Fill::NearlyFull && free > NEARLY_FULL_FREE_MAX => {
+                    self.cache.link_partial(
+                        self.pageblocks(),
+                        pageblock,
+                        migratetype,
+                        Fill::Sparse,
+                    );
+                }
+                0 => {
+                    if !self.try_mark_full(pageblock) {
+                        self.relink(pageblock);
+                    }
+                }
+                free if free < least => {
+                    self.cache.link_partial(self.pageblocks(), pageblock, migratetype, fill);
+                }
+                _ => return self.make_active(pageblock, migratetype),
+            }
+        }
+        false
+    }
+
+    /// Begins to use the whole pageblock in reserve.
+    fn split_spare(&self, migratetype: MigrateType) -> Option<PageblockIndex> {
+        let pageblock = self.cache.pop_spare()?;
+        self.zones().split(pageblock, Holder::Cpu(self.cpu), migratetype);
+        Some(pageblock)
+    }
+
+    /// A pageblock of the type with free frames that the slot did not hold so far: a partial one
+    /// that nobody holds, or one of the pool, as long as the zone can spare it. It is in no place
+    /// of the slot and not listed.
+    fn fresh_block(&self, request: &Request) -> Option<PageblockIndex> {
+        if !self.may_fetch(request) {
+            return None;
+        }
+        let partial = self.acquire_orphan(request.content());
+        partial.or_else(|| self.fresh_whole(request.content()))
+    }
+
+    /// Whether the zone can spare a pageblock for the slot.
+    fn may_fetch(&self, request: &Request) -> bool {
+        let zone = self.zone();
+        zone.may_cache(FRAMES, request)
+            && zone.may_cache_for(request.content(), self.zones().cpu_count())
+    }
+
+    /// As `fresh_block`, but one of the pool. The zone can spare it.
+    fn fresh_whole(&self, migratetype: MigrateType) -> Option<PageblockIndex> {
+        // Not if there is nothing to keep. In this order: from when it is no longer in the pool,
+        // others find its frames by the note.
+        self.zones().forest.next(self.zone().pool(), 0)?;
+        self.zone().note_cached();
+        let pageblock = self.zones().take_whole(self.zone_index, self.cpu, migratetype)?;
+        self.zone().sub_free(FRAMES);
+        self.cache.note_refill(FRAMES);
+        self.zones().split(pageblock, Holder::Cpu(self.cpu), migratetype);
+        Some(pageblock)
+    }
+
+    /// Becomes the holder of a partial pageblock of a type that nobody holds.
+    fn acquire_orphan(&self, migratetype: MigrateType) -> Option<PageblockIndex> {
+        let tree = self.zone().orphans(migratetype);
+        let start = self.zones().start(tree, self.cpu, migratetype);
+        self.zones().forest.around(tree, start).find_map(|bit| {
+            let pageblock = self.zones().pageblock_at(self.zone_index, bit);
+            if !self.acquire(pageblock) {
+                return None;
+            }
+            // It may have been emptied or claimed for another type since it was found.
+            let of = self.pageblocks().state(pageblock).migratetype();
+            if of != migratetype || self.pageblocks().count_free(pageblock) == 0 {
+                self.release(pageblock);
+                return None;
+            }
+            Some(pageblock)
+        })
+    }
+
+    /// Takes a block of more than one frame out of the slot's pageblocks.
+    pub(crate) fn take_run_of_own(&self, request: &Request) -> Option<u32> {
+        let (order, migratetype) = (request.order(), request.content());
+        let active = self.cache.active_pageblock(Active::Runs, migratetype);
+        if let Some(run) = active.and_then(|pageblock| self.take_run_in(pageblock, order)) {
+            self.cache.hot.set_active_word(Active::Runs, migratetype.index(), run.word);
+            return Some(run.frame());
+        }
+        let is_roomy = self.zone().is_roomy(self.zones().cpu_count());
+        if !is_roomy && let Some(frame) = self.take_run_of_singles(request) {
+            return Some(frame);
+        }
+        if let Some(pageblock) = active {
+            self.collect(pageblock);
+        }
+        self.collect_queued();
+        let has_run =
+            |pageblock: &PageblockIndex| self.pageblocks().find_run(*pageblock, order).is_some();
+        let shelved = active.filter(has_run).or_else(|| {
+            [Fill::Sparse, Fill::NearlyFull].into_iter().find_map(|fill| {
+                self.cache
+                    .partial_list(self.pageblocks(), migratetype, fill)
+                    .take(LOOKS)
+                    .find(has_run)
+            })
+        });
+        if let Some(pageblock) = shelved {
+            if active != shelved {
+                self.cache.unlink_partial(self.pageblocks(), pageblock);
+            }
+            return self.take_run_as_active(pageblock, request);
+        }
+        if migratetype != MigrateType::Movable && !is_roomy {
+            return None;
+        }
+        let pageblock = self.split_spare(migratetype)?;
+        self.take_run_as_active(pageblock, request)
+    }
+
+    /// Takes a block of more than one frame out of the pageblock that single frames of the type are
+    /// taken from, and which goes on serving those.
+    pub(crate) fn take_run_of_singles(&self, request: &Request) -> Option<u32> {
+        let pageblock = self.cache.active_pageblock(Active::Singles, request.content())?;
+        self.take_run_in(pageblock, request.order()).map(Run::frame)
+    }
+
+    /// Takes a block of more than one frame out of a pageblock of the pool, which the slot keeps.
+    pub(crate) fn take_fresh_run(&self, request: &Request) -> Option<u32> {
+        if !self.may_fetch(request) {
+            return None;
+        }
+        let pageblock = self.fresh_whole(request.content())?;
+        self.take_run_as_active(pageblock, request)
+    }
+
+    /// Takes a block of more than one frame out of a pageblock of the slot that has one, and has
+    /// the next ones be taken from there. It is in no place of the slot, unless it is the current
+    /// one already.
+    fn take_run_as_active(&self, pageblock: PageblockIndex, request: &Request) -> Option<u32> {
+        let (order, migratetype) = (request.order(), request.content());
+        let before = self.cache.active_pageblock(Active::Runs, migratetype);
+        if let Some(before) = before.filter(|&before| before != pageblock) {
+            self.pageblocks().update(before, |state| state.listed(true));
+            if self.pageblocks().count_free(before) > 0 || !self.try_mark_full(before) {
+                self.relink(before);
+            }
+        }
+        let run = self.take_run_in(pageblock, order);
+        let word = run.map_or(pageblock.words().start as u32, |run| run.word);
+        self.cache.hot.set_active_word(Active::Runs, migratetype.index(), word);
+        self.mark_active(pageblock);
+        run.map(Run::frame)
+    }
+
+    fn take_run_in(&self, pageblock: PageblockIndex, order: Order) -> Option<Run> {
+        let run = self.pageblocks().find_run(pageblock, order)?;
+        self.pageblocks().take_run(run);
+        Some(run)
+    }
+}
+
+/// A set bit of a word that is not 0, each as likely as the others but for how they lie: the first
+/// one at or behind a random place.
+fn pick(word: u64, random: u64) -> u32 {
+    let place = random as u32 % u64::BITS;
+    (word.rotate_right(place).trailing_zeros() + place) % u64::BITS
+}

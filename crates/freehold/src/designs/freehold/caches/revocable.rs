@@ -1,0 +1,285 @@
+//! Leases that others can take back: a biased lock.
+//!
+//! A lease has the lock of a CPU's slots, and its owner uses them without a locked step. Who needs
+//! what they hold takes the lock from the lease, between two operations of the owner:
+//!
+//! | owner, for each operation | who takes the lock |
+//! |---|---|
+//! | says that it is busy | changes the word of the lease from `REVOCABLE` to `REVOKED` |
+//! | light barrier | heavy barrier |
+//! | looks at the word of the lease | waits until the owner is not busy |
+//! | operates, if that says `REVOCABLE` | has the lock |
+//! | says that it is not busy any more | |
+//!
+//! It is Dekker's pattern: two writes, each followed by a look at what the other one wrote, with a
+//! barrier between. At least one of the two sees the other. If the owner sees `REVOKED`, it leaves
+//! the slots alone. If the other one sees that the owner is busy, it waits, as for a lock, until
+//! the operation has ended. So an operation never waits for anybody itself: two owners that wait
+//! for each other would do so for ever. What takes more than its own slots, the owner does by the
+//! ordinary way, when it is not busy.
+//!
+//! The word stays `REVOKED` until the owner ends the lease, or takes the lock again: until then
+//! there is no other lease of these slots. If there were one, the former owner, which has not
+//! looked yet, would write over what the new one says of being busy.
+
+use core::fmt;
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::lease::Lease;
+use super::lock::{PerCpu, REVOCABLE, REVOKED, VACANT};
+use crate::allocator::PageAllocator;
+use crate::designs::freehold::Freehold;
+use crate::error::Error;
+use crate::platform::{Platform, Word};
+use crate::request::Request;
+use crate::units::{CpuId, Order, Pfn};
+
+/// The right to the slots of one CPU, for one thread, until others need what they hold: for threads
+/// that may go idle at any time.
+///
+/// Its owner allocates and frees without any locked step, a little slower than the holder of a
+/// [`Lease`]. When others drain, or run out of memory, they take the slots away from it, with all
+/// that is free there; nothing that an idle owner has is out of their reach. From then on its calls
+/// go the ordinary way, until [`RevocableLease::renew`].
+///
+/// ```
+/// # use freehold::designs::Freehold;
+/// # use freehold::platform::Platform;
+/// # use freehold::{CpuId, Error, Order, PageAllocator, Request};
+/// fn work<P: Platform>(frames: &PageAllocator<P, Freehold<P>>) -> Result<(), Error> {
+///     let lease = frames.lease_revocable(CpuId::new(0))?;
+///     let frame = lease.alloc(Request::default())?;
+///     lease.free(frame, Order::ZERO)
+/// }
+/// ```
+pub struct RevocableLease<'a, P: Platform> {
+    /// Has the lock as long as the word says `REVOCABLE`, and is dropped by hand.
+    lease: ManuallyDrop<Lease<'a, P>>,
+}
+
+/// A [`RevocableLease`] put away, without its allocator: for where a reference to that cannot be
+/// kept. What it has, others can take back meanwhile. If it is never resumed, there is no other
+/// lease of its slots.
+#[must_use = "its caches can be leased again only if it is resumed"]
+pub struct ParkedLease {
+    /// Where its home lies: no two allocators that exist at the same time have one there.
+    address: usize,
+    cpu: u32,
+}
+
+impl<P: Platform> PageAllocator<P, Freehold<P>> {
+    /// Takes the slots of a CPU until the result is dropped, or others take them back. The CPU need
+    /// not be the one that the caller runs on.
+    ///
+    /// Cost: a heavy barrier; waits for a call on these slots that is under way.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownCpu`]; [`Error::Leased`] if there is another lease, or one that was revoked
+    /// and has not been dropped yet; [`Error::NoBarrier`] if the machine has no
+    /// [`Platform::heavy_barrier`].
+    pub fn lease_revocable(&self, cpu: CpuId) -> Result<RevocableLease<'_, P>, Error> {
+        let context = self.context();
+        if cpu.index() >= context.topology.cpus() {
+            return Err(Error::UnknownCpu);
+        }
+        if !context.platform.heavy_barrier() {
+            return Err(Error::NoBarrier);
+        }
+        let per_cpu = self.design().per_cpu(cpu.index());
+        match self.design().begin_lease(context, per_cpu, (VACANT, REVOCABLE)) {
+            true => Ok(RevocableLease::over(self, per_cpu, cpu.index())),
+            false => Err(Error::Leased),
+        }
+    }
+
+    /// Takes over a lease that was revoked and whose owner does not exist any more: in the child of
+    /// a `fork`, one that another thread of the parent had. `None` if the lease of this CPU was not
+    /// revoked, or there is none. If its owner exists after all, two threads share the slots,
+    /// which confuses the books.
+    pub fn inherit_lease(&self, cpu: CpuId) -> Option<ParkedLease> {
+        let per_cpu = self.design().cpus.try_get(cpu.index())?;
+        // Acquire: what the former owner did comes before what the next one does.
+        let is_revoked = per_cpu.lease.load(Acquire) == REVOKED;
+        is_revoked.then(|| ParkedLease { address: address_of(per_cpu), cpu: cpu.index() as u32 })
+    }
+
+    /// Goes on with a lease that was parked. Costs a comparison.
+    ///
+    /// # Errors
+    ///
+    /// Gives it back if it is of another allocator, which exists still.
+    #[inline(always)]
+    pub fn resume(&self, parked: ParkedLease) -> Result<RevocableLease<'_, P>, ParkedLease> {
+        match self.design().cpus.try_get(parked.cpu as usize) {
+            Some(per_cpu) if address_of(per_cpu) == parked.address => {
+                Ok(RevocableLease::over(self, per_cpu, parked.cpu as usize))
+            }
+            _ => Err(parked),
+        }
+    }
+}
+
+impl ParkedLease {
+    /// The CPU whose slots it is of.
+    pub fn cpu(&self) -> CpuId {
+        CpuId::new(self.cpu)
+    }
+}
+
+#[inline(always)]
+fn address_of<P: Platform>(per_cpu: &PerCpu<P>) -> usize {
+    core::ptr::from_ref(per_cpu).addr()
+}
+
+impl<'a, P: Platform> RevocableLease<'a, P> {
+    #[inline(always)]
+    fn over(
+        allocator: &'a PageAllocator<P, Freehold<P>>,
+        per_cpu: &'a PerCpu<P>,
+        cpu: usize,
+    ) -> Self {
+        RevocableLease { lease: ManuallyDrop::new(Lease::over(allocator, per_cpu, cpu)) }
+    }
+
+    /// Puts the lease away. It costs nothing.
+    #[inline(always)]
+    pub fn park(self) -> ParkedLease {
+        let lease = ManuallyDrop::new(self);
+        ParkedLease { address: address_of(lease.lease.per_cpu), cpu: lease.lease.cpu as u32 }
+    }
+
+    /// Begins an operation, unless the lease was revoked, or one is under way: then this comes from
+    /// a handler that has interrupted it.
+    #[inline(always)]
+    fn enter(&self) -> Option<Busy<'_, 'a, P>> {
+        let (per_cpu, platform) = (self.lease.per_cpu, self.lease.allocator.platform());
+        // Relaxed: written by this thread alone.
+        if per_cpu.busy.load(Relaxed) != 0 {
+            return None;
+        }
+        // Who waits until the operation ends must not wait for this thread to get a CPU.
+        platform.pin();
+        // Relaxed: the barrier orders it before the look at the word.
+        per_cpu.busy.store(1, Relaxed);
+        let busy = Busy(&self.lease);
+        platform.light_barrier();
+        // Relaxed: `REVOCABLE` was written by this thread, or by one that it has the lease from.
+        (per_cpu.lease.load(Relaxed) == REVOCABLE).then_some(busy)
+    }
+
+    /// Allocates one block out of the slots, which may fetch pageblocks for it. `None` if that
+    /// takes more, or the lease was revoked. Waits for nobody.
+    #[inline(always)]
+    pub fn try_alloc(&self, request: Request) -> Option<Pfn> {
+        let busy = self.enter()?;
+        busy.alloc_fast(request).or_else(|| busy.alloc_own(&request))
+    }
+
+    /// Frees a block that lies in the slots, or comes to their reserve. `None` if it is something
+    /// else, which is left alone, or the lease was revoked. Waits for nobody.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::free`].
+    #[inline(always)]
+    pub fn try_free(&self, pfn: Pfn, order: Order) -> Option<Result<(), Error>> {
+        let busy = self.enter()?;
+        if busy.free_fast(pfn, order) {
+            return Some(Ok(()));
+        }
+        busy.free_own(pfn, order)
+    }
+
+    /// Allocates one block, as [`PageAllocator::alloc`] does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::alloc`].
+    #[inline(always)]
+    pub fn alloc(&self, request: Request) -> Result<Pfn, Error> {
+        match self.try_alloc(request) {
+            Some(pfn) => Ok(pfn),
+            // Not busy: who takes from all slots must be able to take from these.
+            None => self.lease.allocator.alloc(request),
+        }
+    }
+
+    /// Frees a block, or part of one, as [`PageAllocator::free`] does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::free`].
+    #[inline(always)]
+    pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+        self.try_free(pfn, order).unwrap_or_else(|| self.lease.allocator.free(pfn, order))
+    }
+
+    /// Whether others have taken the slots back.
+    #[inline]
+    pub fn is_revoked(&self) -> bool {
+        // Relaxed: each operation looks for itself.
+        self.lease.per_cpu.lease.load(Relaxed) != REVOCABLE
+    }
+
+    /// Takes the slots again if the lease was revoked. Waits for a call on them that is under way.
+    pub fn renew(&mut self) {
+        if self.is_revoked() {
+            let (allocator, per_cpu) = (self.lease.allocator, self.lease.per_cpu);
+            let begun =
+                allocator.design().begin_lease(allocator.context(), per_cpu, (REVOKED, REVOCABLE));
+            debug_assert!(begun, "until its owner ends it, there is no other lease");
+        }
+    }
+}
+
+impl<P: Platform> Drop for RevocableLease<'_, P> {
+    fn drop(&mut self) {
+        let (per_cpu, design) = (self.lease.per_cpu, self.lease.allocator.design());
+        // Relaxed: the lock is released behind it.
+        if per_cpu.lease.compare_exchange(REVOCABLE, VACANT, Relaxed, Relaxed).is_ok() {
+            design.end_lease(per_cpu);
+        } else {
+            // Release: that this owner is not busy is written before what the next one writes.
+            per_cpu.lease.store(VACANT, Release);
+        }
+    }
+}
+
+impl<P: Platform> fmt::Debug for RevocableLease<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RevocableLease")
+            .field("cpu", &self.lease.cpu)
+            .field("revoked", &self.is_revoked())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ParkedLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ParkedLease").field("cpu", &self.cpu).finish_non_exhaustive()
+    }
+}
+
+/// The lease while its owner uses the slots.
+struct Busy<'b, 'a, P: Platform>(&'b Lease<'a, P>);
+
+impl<'a, P: Platform> Deref for Busy<'_, 'a, P> {
+    type Target = Lease<'a, P>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Lease<'a, P> {
+        self.0
+    }
+}
+
+impl<P: Platform> Drop for Busy<'_, '_, P> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Release: pairs with the look of who revokes, which reads what was written.
+        self.0.per_cpu.busy.store(0, Release);
+        self.0.allocator.platform().unpin();
+    }
+}

@@ -1,0 +1,224 @@
+//! Whole pageblocks that a slot has in reserve: for blocks of just that size, which come from there
+//! and go back there, and for the next pageblock to be used frame by frame.
+//!
+//! Reserve and pool exchange several pageblocks at once: neighbours by one step. Of what is freed
+//! frame by frame, a slot keeps one pageblock only.
+//!
+//! A slot keeps whole pageblocks only while its zone is not low. A put into an empty reserve looks
+//! at the level and says that the slot keeps something; one into a reserve that has some looks at
+//! nothing, since who takes a zone below its low watermark has all slots of which that was said
+//! give up their frames first. `tests/models/freehold_loom.rs` has a model of that.
+
+use super::cache::CpuCache;
+use super::lock::CacheGuard;
+use crate::Error;
+use crate::designs::Context;
+use crate::designs::freehold::Freehold;
+use crate::designs::freehold::pageblocks::state::{Holder, State, Use};
+use crate::designs::freehold::pageblocks::{FRAMES, FrameRef, PageblockIndex};
+use crate::platform::Platform;
+use crate::request::Request;
+use crate::units::{Order, Pfn};
+use crate::zone::watermark::Watermark;
+
+/// Pageblocks of one word of the pool.
+const WORD_PAGEBLOCKS: usize = u64::BITS as usize;
+
+impl<P: Platform> Freehold<P> {
+    /// Takes a whole pageblock that the slot has in reserve.
+    #[inline(always)]
+    pub(crate) fn take_spare(&self, cache: &CpuCache<'_, P>, request: &Request) -> Option<u32> {
+        let pageblock = cache.pop_spare()?;
+        self.zones.hand_out_one(pageblock, request.content());
+        Some(pageblock.frame())
+    }
+
+    /// Frees a pageblock that was handed out by itself into the reserve of a slot of a CPU, whose
+    /// lock the caller has, if that has some already and room for more; says whether. If not,
+    /// nothing has changed.
+    #[inline(always)]
+    pub(crate) fn try_free_to_spares(
+        &self,
+        cache: CpuCache<'_, P>,
+        cpu: usize,
+        frame_ref: &FrameRef<'_, P>,
+        state: State,
+    ) -> bool {
+        let most = self.zones.zone(frame_ref.zone()).spares_max() as usize;
+        let whole = state.used(Use::Whole, Order::ZERO).held_by(Holder::Cpu(cpu));
+        (1..most).contains(&cache.spare_count())
+            // Of those who free it, or parts of it, at the same time, one goes first.
+            && frame_ref.try_change(state, whole)
+            && cache.push_spare(frame_ref.pageblock())
+    }
+
+    /// Frees a pageblock that was handed out by itself, in the common case: into the reserve of the
+    /// running CPU. Says whether that was so; if not, nothing has changed.
+    #[inline(never)]
+    pub(crate) fn free_pageblock_fast(&self, context: Context<'_, P>, pfn: Pfn) -> bool {
+        let Some(frame_ref) = self.zones.pageblocks.lookup(pfn) else { return false };
+        let state = frame_ref.state();
+        if !state.is_lone_pageblock() || !frame_ref.frame().is_multiple_of(FRAMES) {
+            return false;
+        }
+        let (platform, zone) = (context.platform, frame_ref.zone());
+        let cpu = platform.pin().index();
+        if let Some(per_cpu) = self.cpus.try_get(cpu)
+            && per_cpu.try_lock()
+        {
+            if !self.try_free_to_spares(self.cache_of(per_cpu, cpu, zone), cpu, &frame_ref, state) {
+                // Unlocks and unpins.
+                let guard = self.guard_of(platform, per_cpu, cpu, zone);
+                return guard.free_to_spares(frame_ref.pageblock()) == Ok(true);
+            }
+            per_cpu.unlock();
+            platform.unpin();
+            return true;
+        }
+        platform.unpin();
+        false
+    }
+
+    /// Frees a pageblock that was handed out by itself into the reserve of the running CPU's slot,
+    /// if the zone can spare it; says whether that was so.
+    pub(crate) fn free_to_own_spares(
+        &self,
+        context: Context<'_, P>,
+        pageblock: PageblockIndex,
+    ) -> Result<bool, Error> {
+        let zone = self.zones.pageblocks.zone(pageblock);
+        let cpu = context.pin();
+        match self.try_lock_pinned(context.platform, cpu, zone) {
+            Some(guard) => guard.free_to_spares(pageblock),
+            None => Ok(false),
+        }
+    }
+}
+
+impl<P: Platform> CacheGuard<'_, P> {
+    /// Fetches pageblocks of the pool that lie side by side into the reserve, which is empty, by
+    /// one step, if the zone can spare them.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn fetch_spares(&self, request: &Request) {
+        let zone = self.zone();
+        let (pool, wanted) = (zone.pool(), (zone.spares_max() / 2).max(1));
+        let start = self.zones().start(pool, self.cpu, request.content());
+        let found =
+            self.zones().forest.next(pool, start).or_else(|| self.zones().forest.next(pool, 0));
+        let Some(first) = found else { return };
+        let (word, behind) = (first / WORD_PAGEBLOCKS, !0 << (first % WORD_PAGEBLOCKS));
+        let members = lowest(self.zones().forest.members(pool, word) & behind, wanted);
+        let frames = members.count_ones() * FRAMES;
+        if frames == 0 || !zone.may_cache(frames, request) {
+            return;
+        }
+        zone.note_cached();
+        if !zone.try_cache(frames, request) {
+            return;
+        }
+        if !self.zones().forest.remove_mask(pool, word, members) {
+            return zone.add_free(frames);
+        }
+        self.cache.note_refill(frames);
+        // The lowest one goes first.
+        let mut left = members;
+        while left != 0 {
+            let bit = left.ilog2();
+            left &= !(1 << bit);
+            let pageblock =
+                self.zones().pageblock_at(self.zone_index, word * WORD_PAGEBLOCKS + bit as usize);
+            self.pageblocks().replace(pageblock, |state| state.held_by(Holder::Cpu(self.cpu)));
+            self.cache.push_spare(pageblock);
+        }
+    }
+
+    /// Keeps a whole pageblock of a slot, all of which was freed frame by frame, in reserve; or
+    /// gives it to the pool if there is one already. It is in no place of the slot.
+    pub(crate) fn stash_spare(&self, pageblock: PageblockIndex) {
+        if self.cache.spare_count() > 0 {
+            return self.release_whole(pageblock);
+        }
+        self.zone().note_cached();
+        self.pageblocks().mark_whole(pageblock, Holder::Cpu(self.cpu));
+        self.cache.push_spare(pageblock);
+    }
+
+    /// Gives so many pageblocks of the reserve to the pool, or all: those that would be used last.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn release_spares(&self, count: usize) {
+        let count = count.min(self.cache.spare_count());
+        if count == 0 {
+            return;
+        }
+        let (zone, frames) = (self.zone(), count as u32 * FRAMES);
+        self.cache.note_drain(frames);
+        zone.add_free(frames);
+        // Neighbours go together.
+        let (mut word, mut members) = (0, 0);
+        self.cache.remove_spares(|place, pageblock| {
+            if place >= count {
+                return false;
+            }
+            self.pageblocks().replace(pageblock, |state| state.held_by(Holder::None));
+            let bit = self.zones().bit(pageblock);
+            if bit / WORD_PAGEBLOCKS != word && members != 0 {
+                self.zones().forest.insert_mask(zone.pool(), word, members);
+                members = 0;
+            }
+            word = bit / WORD_PAGEBLOCKS;
+            members |= 1 << (bit % WORD_PAGEBLOCKS);
+            true
+        });
+        self.zones().forest.insert_mask(zone.pool(), word, members);
+    }
+
+    /// As `free_to_own_spares`, into that of a slot.
+    #[inline(never)]
+    pub(crate) fn free_to_spares(&self, pageblock: PageblockIndex) -> Result<bool, Error> {
+        let (zone, count) = (self.zone(), self.cache.spare_count());
+        // A reserve that has some has not been drained, so the zone is not low.
+        if count == 0 && !zone.may_take(0, Watermark::Low, zone.kind()) {
+            return Ok(false);
+        }
+        // Of those who free it, or parts of it, at the same time, one goes first.
+        let taken = self.pageblocks().try_update(pageblock, |now| {
+            let alone = now.used_for() == Use::Huge && now.order() == Order::PAGEBLOCK;
+            let free = alone && now.holder() == Holder::None && !now.is_isolated();
+            free.then_some(now.used(Use::Whole, Order::ZERO).held_by(Holder::Cpu(self.cpu)))
+        });
+        match taken {
+            Ok(_) => {}
+            Err(now) if now.is_isolated() => return Ok(false),
+            Err(_) => return Err(Error::DoubleFree),
+        }
+        if count >= zone.spares_max().max(1) as usize {
+            self.release_spares(count.div_ceil(2));
+        }
+        zone.note_cached();
+        self.cache.push_spare(pageblock);
+        Ok(true)
+    }
+}
+
+/// The lowest set bits of a word, at most so many.
+fn lowest(word: u64, count: u32) -> u64 {
+    let mut left = word;
+    for _ in 0..count {
+        left &= left.wrapping_sub(1);
+    }
+    word & !left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_bits_are_those_that_come_first() {
+        assert_eq!(lowest(0b1011_0100, 2), 0b1_0100);
+        assert_eq!(lowest(0b1011_0100, 9), 0b1011_0100);
+        assert_eq!((lowest(0, 3), lowest(!0, 0), lowest(!0, 64)), (0, 0, !0));
+    }
+}

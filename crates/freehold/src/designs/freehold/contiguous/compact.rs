@@ -1,0 +1,447 @@
+//! Compaction: the migrate scanner goes up through a zone and has movable content moved to free
+//! frames that the free scanner finds from the top down, until they meet.
+//!
+//! Which calls compact, and when, is as in Linux 6.12 `mm/compaction.c`, in its synchronous mode.
+//! What the scanners do differs. To make a whole pageblock, they isolate the one that is being
+//! emptied, so that it is not filled again, and capture it for the request as soon as it is empty.
+//! To make less, a walker holds the pageblock only while it looks for the next block to move.
+//!
+//! A target is taken when it is needed, out of a pageblock that is held only for that. Each size of
+//! block has a free scanner of its own, so that frames which are too scattered for large blocks are
+//! left for small ones.
+
+use super::isolate::Isolation;
+use super::migrate::Target;
+use super::range::Place;
+use crate::Error;
+use crate::compact::state::{CompactionState, Scanners};
+use crate::compact::{COSTLY_ORDER, Compaction, Migrate, MigrateError};
+use crate::designs::Context;
+use crate::designs::freehold::Freehold;
+use crate::designs::freehold::pageblocks::PageblockIndex;
+use crate::designs::freehold::pageblocks::run::{Run, Span};
+use crate::designs::freehold::pageblocks::state::Use;
+use crate::designs::traits::{Alloc, Compact};
+use crate::fragmentation::is_to_blame;
+use crate::memmap::index::{FrameIndex, ZoneIndex};
+use crate::platform::Platform;
+use crate::request::Request;
+use crate::units::{MigrateType, Order, Pfn};
+use crate::zone::fallback::FALLBACKS;
+use crate::zone::watermark::Watermark;
+
+/// Sizes of blocks that move.
+const SIZES: usize = Order::PAGEBLOCK.index();
+
+/// How the compaction of a zone for a request ended.
+enum Outcome {
+    /// A block was made and taken.
+    Captured(u32),
+    /// A block is free that will do.
+    Success,
+    /// The scanners met first.
+    Complete,
+    /// There is too little free memory, or it is not the fragmentation that is to blame.
+    Unsuitable,
+}
+
+impl<P: Platform> Compact<P> for Freehold<P> {
+    /// Allocates a block; if that fails, compacts one zone after the other for it.
+    fn alloc_compacting(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+        owner: &dyn Migrate,
+    ) -> Result<Pfn, Error> {
+        let error = match self.alloc(context, zones, request) {
+            Ok(pfn) => return Ok(pfn),
+            Err(error) => error,
+        };
+        let order = request.order();
+        if order == Order::ZERO {
+            return Err(error);
+        }
+        for index in self.zones.usable(zones, &request) {
+            let zone = self.zones.zone(index);
+            if zone.with_compaction(|state| state.is_deferred(order)) {
+                continue;
+            }
+            let outcome = self.compact_for(context, index, &request, owner);
+            zone.with_compaction(|state| match outcome {
+                Outcome::Captured(_) => state.note_allocation(order),
+                Outcome::Success => state.note_success(order),
+                Outcome::Complete => state.note_failure(order),
+                Outcome::Unsuitable => {}
+            });
+            match outcome {
+                Outcome::Captured(frame) => {
+                    let cpu = self.zones.cpu_here(context);
+                    self.zones.note_numa(cpu, zones, &request, index, order.frames());
+                    return Ok(self.zones.pageblocks.pfn_of(frame));
+                }
+                Outcome::Success => break,
+                Outcome::Complete | Outcome::Unsuitable => {}
+            }
+        }
+        let pfn = self.alloc(context, zones, request)?;
+        if let Some(frame) = self.zones.pageblocks.index_of(pfn) {
+            let zone = self.zones.pageblocks.zone(PageblockIndex::of_frame(frame));
+            self.zones.zone(zone).with_compaction(|state| state.note_allocation(order));
+        }
+        Ok(pfn)
+    }
+
+    /// Compacts all zones as far as it goes.
+    fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction {
+        self.drain_everything(context);
+        let mut total = Compaction::default();
+        for index in self.zones.indexes() {
+            let zone = self.zones.zone(index);
+            zone.with_compaction(CompactionState::note_compaction);
+            let mut compactor = Compactor::new(self, context, index, owner, None);
+            while compactor.empty_next_pageblock() {}
+            total.add(&compactor.report);
+            zone.with_compaction(|state| state.set_scanners(Scanners::APART));
+        }
+        total
+    }
+}
+
+impl<P: Platform> Freehold<P> {
+    fn compact_for(
+        &self,
+        context: Context<'_, P>,
+        index: ZoneIndex,
+        request: &Request,
+        owner: &dyn Migrate,
+    ) -> Outcome {
+        let (zone, order) = (self.zones.zone(index), request.order());
+        let limit = request.effective_limit();
+        let serves = |order: Order| {
+            zone.may_take(request.order().frames().get(), request.depth(), limit)
+                && self.zones.has_run(index, order)
+        };
+        if serves(order) {
+            return Outcome::Success;
+        }
+        if !self.is_suitable(index, request) {
+            return Outcome::Unsuitable;
+        }
+        zone.with_compaction(CompactionState::note_compaction);
+        if order > Order::PAGEBLOCK {
+            let made = self.make_aligned(context, index, request, owner);
+            return made.map_or(Outcome::Complete, Outcome::Captured);
+        }
+        let mut compactor = Compactor::new(self, context, index, owner, Some(request));
+        let outcome = loop {
+            if !compactor.empty_next_pageblock() && !compactor.begin_again() {
+                break Outcome::Complete;
+            }
+            if let Some(frame) = compactor.captured {
+                break Outcome::Captured(frame);
+            }
+            // To look for smaller blocks each time would cost too much.
+            if serves(Order::PAGEBLOCK) {
+                break Outcome::Success;
+            }
+        };
+        let at = match outcome {
+            Outcome::Complete => Scanners::APART,
+            _ => compactor.scanners(),
+        };
+        zone.with_compaction(|state| state.set_scanners(at));
+        outcome
+    }
+
+    /// Whether compaction can help: there is memory to work with, and fragmentation is to blame.
+    fn is_suitable(&self, index: ZoneIndex, request: &Request) -> bool {
+        let order = request.order();
+        let costly = order > COSTLY_ORDER;
+        let class = if costly { Watermark::Low } else { Watermark::Min };
+        let zone = self.zones.zone(index);
+        let floor = zone.watermarks().floor(class, request.effective_limit()).unwrap_or(0);
+        if zone.level() <= floor + 2 * order.frames().get() {
+            return false;
+        }
+        !costly || is_to_blame(&self.zones.free_blocks(index), order)
+    }
+
+    /// Has all slots of all zones give up their free frames.
+    pub(crate) fn drain_everything(&self, context: Context<'_, P>) {
+        for zone in self.zones.indexes() {
+            for cpu in 0..self.zones.cpu_count() {
+                self.drain_cache(context, cpu, zone);
+            }
+        }
+    }
+}
+
+/// A compaction of one zone under way.
+pub(crate) struct Compactor<'a, P: Platform> {
+    design: &'a Freehold<P>,
+    context: Context<'a, P>,
+    zone: ZoneIndex,
+    owner: &'a dyn Migrate,
+    /// What is to be made: only smaller blocks move.
+    order: Order,
+    /// Whom the block is for that is to be made.
+    request: Option<&'a Request>,
+    /// The block that was made and taken, before anybody else could.
+    pub(crate) captured: Option<u32>,
+    /// The pageblock that the migrate scanner looks at next, going up.
+    next: PageblockIndex,
+    /// The lowest pageblocks that the free scanners have done with, going down, by order.
+    free: [PageblockIndex; SIZES],
+    /// Whether the scanners began at the ends of memory.
+    whole: bool,
+    pub(crate) report: Compaction,
+}
+
+impl<'a, P: Platform> Compactor<'a, P> {
+    /// A compaction from where the scanners stand: for a request for at most a pageblock, or of the
+    /// whole zone.
+    pub(crate) fn new(
+        design: &'a Freehold<P>,
+        context: Context<'a, P>,
+        zone: ZoneIndex,
+        owner: &'a dyn Migrate,
+        request: Option<&'a Request>,
+    ) -> Self {
+        let at = request.map_or(Scanners::APART, |_| {
+            design.zones.zone(zone).with_compaction(|state| state.scanners()) //
+        });
+        let mut compactor = Compactor {
+            design,
+            context,
+            zone,
+            owner,
+            order: request.map_or(Order::PAGEBLOCK, |request| request.order()),
+            request,
+            captured: None,
+            next: PageblockIndex(0),
+            free: [PageblockIndex(0); SIZES],
+            whole: false,
+            report: Compaction::default(),
+        };
+        compactor.begin_at(at);
+        compactor
+    }
+
+    /// Puts the scanners in their places.
+    fn begin_at(&mut self, at: Scanners) {
+        self.whole = at == Scanners::APART;
+        self.next = PageblockIndex::of_frame(at.migrate.0);
+        let behind = PageblockIndex(self.design.zones.pageblocks.len() as u32);
+        self.free = [PageblockIndex::of_frame(at.free.0).min(behind); SIZES];
+    }
+
+    /// Puts the scanners at the ends of memory if they had begun elsewhere; says whether they had.
+    pub(crate) fn begin_again(&mut self) -> bool {
+        let again = !self.whole;
+        if again {
+            self.begin_at(Scanners::APART);
+        }
+        again
+    }
+
+    /// Where the scanners stand; of the free scanners, the one that came least far.
+    pub(crate) fn scanners(&self) -> Scanners {
+        let free = self.free.into_iter().max().unwrap_or(self.next);
+        Scanners { migrate: FrameIndex(self.next.frame()), free: FrameIndex(free.frame()) }
+    }
+
+    /// Has the movable content of the next pageblock moved away; says whether there was one below
+    /// the free scanners.
+    pub(crate) fn empty_next_pageblock(&mut self) -> bool {
+        let Some(pageblock) = self.next_source() else { return false };
+        self.report.pageblocks += 1;
+        match self.order < Order::PAGEBLOCK {
+            true => self.make_room(pageblock),
+            false => self.empty(pageblock),
+        }
+        true
+    }
+
+    /// The next pageblock below the free scanners with something to move.
+    fn next_source(&mut self) -> Option<PageblockIndex> {
+        let pageblocks = &self.design.zones.pageblocks;
+        while self.free.iter().any(|&free| self.next < free) {
+            let pageblock = self.next;
+            self.next = PageblockIndex(pageblock.0 + 1);
+            let state = pageblocks.state(pageblock);
+            // For a request, only blocks that can be emptied for good are worth the effort.
+            let worthwhile = || match self.request {
+                None => true,
+                Some(_) if pageblocks.is_all_unmovable(pageblock) => false,
+                Some(request) if request.order() < Order::PAGEBLOCK => true,
+                Some(_) => {
+                    let place =
+                        self.design.survey(self.zone, Span::of(pageblock, 1), Some(self.order));
+                    matches!(place, Place::Promising)
+                }
+            };
+            let is_ours = pageblocks.zone_if_any(pageblock) == Some(self.zone);
+            if is_ours && state.is_split() && !state.is_isolated() && worthwhile() {
+                return Some(pageblock);
+            }
+        }
+        None
+    }
+
+    /// Empties a pageblock, as far as that goes. If all of it is free then, takes it for the
+    /// request.
+    fn empty(&mut self, pageblock: PageblockIndex) {
+        let (design, zone) = (self.design, self.design.zones.zone(self.zone));
+        let free = u64::from(design.zones.pageblocks.count_free(pageblock));
+        if !zone.may_take(free, Watermark::Min, zone.kind()) {
+            return;
+        }
+        let isolated = Isolation::new(design, self.context, Span::of(pageblock, 1));
+        let Ok(mut isolation) = isolated else { return };
+        if !design.zones.pageblocks.state(pageblock).is_split() {
+            return;
+        }
+        let mut at = pageblock.frame();
+        while let Some(part) = design.zones.pageblocks.next_movable(pageblock, at, self.order) {
+            at = part.end();
+            if !self.migrate(part) && self.request.is_some() {
+                // What stays spoils it.
+                return;
+            }
+        }
+        design.collect_isolated(pageblock);
+        if let Some(request) = self.request
+            && design.zones.pageblocks.is_whole(pageblock)
+            && zone.may_take(0, request.depth(), request.effective_limit())
+        {
+            isolation.hand_out(pageblock, Order::PAGEBLOCK, request.content());
+            design.zones.note_direct_alloc(self.context, self.zone, Order::PAGEBLOCK.frames());
+            self.captured = Some(pageblock.frame());
+        }
+    }
+
+    /// Has content of a pageblock moved away until there is a block for the request in it.
+    fn make_room(&mut self, pageblock: PageblockIndex) {
+        let design = self.design;
+        let mut at = pageblock.frame();
+        loop {
+            let section = design.zones.section(design.zones.cpu_here(self.context), self.zone);
+            if !design.acquire_any(self.context, pageblock) {
+                return;
+            }
+            self.captured = self.capture_in(pageblock);
+            let part = match self.captured {
+                None => design.zones.pageblocks.next_movable(pageblock, at, self.order),
+                Some(_) => None,
+            };
+            design.zones.release(pageblock);
+            drop(section);
+            let Some(part) = part else { return };
+            at = part.end();
+            self.migrate(part);
+        }
+    }
+
+    /// Takes a block for the request out of a pageblock that we hold, if there is one.
+    fn capture_in(&self, pageblock: PageblockIndex) -> Option<u32> {
+        let request = self.request?;
+        let (frames, limit) = (request.order().frames().get(), request.effective_limit());
+        let zone = self.design.zones.zone(self.zone);
+        let allowed = zone.may_take(frames, request.depth(), limit);
+        let pageblocks = &self.design.zones.pageblocks;
+        let run = pageblocks.find_run(pageblock, request.order()).filter(|_| allowed)?;
+        // What is left in it shall remain movable.
+        let may_claim = pageblocks.next_used(Span::of(pageblock, 1)).is_none();
+        self.design.zones.take_found(run, request, may_claim);
+        self.design.zones.note_direct_alloc(self.context, self.zone, request.order().frames());
+        Some(run.frame())
+    }
+
+    /// Has the content of a block moved to a free one further up, if its owner will; says whether
+    /// it has moved.
+    fn migrate(&mut self, from: Run) -> bool {
+        let Some(target) = self.target(from) else {
+            self.report.without_target += 1;
+            return false;
+        };
+        match target.fill(self.owner, from.frame()) {
+            Ok(true) => {
+                self.report.migrated += from.order.frames();
+                return true;
+            }
+            Ok(false) | Err(MigrateError::Failed) => self.report.failed += 1,
+            Err(MigrateError::Busy) => self.report.busy += 1,
+        }
+        false
+    }
+
+    /// A target for the content of a block: above its pageblock, from the top down, and as long as
+    /// the zone stays above its minimum watermark.
+    fn target(&mut self, from: Run) -> Option<Target<'a, P>> {
+        let (order, source) = (from.order, PageblockIndex::of_frame(from.frame()));
+        let Compactor { design, context, .. } = *self;
+        while self.free[order.index()].0 > source.0 + 1 {
+            if !self.has_room(order) {
+                return None;
+            }
+            let pageblock = PageblockIndex(self.free[order.index()].0 - 1);
+            if self.is_fit(pageblock, order) {
+                let _section = design.zones.section(design.zones.cpu_here(context), self.zone);
+                if design.acquire_any(context, pageblock) {
+                    let target = Target::in_block(design, context, pageblock, order);
+                    design.zones.release(pageblock);
+                    if target.is_some() {
+                        return target;
+                    }
+                }
+            }
+            self.free[order.index()] = pageblock;
+        }
+        let may_mix = self.request.is_some() && self.has_room(order);
+        if may_mix { self.target_elsewhere(order) } else { None }
+    }
+
+    /// Whether the zone stays above its minimum watermark. As Linux counts it: one block of the
+    /// order stays above the mark.
+    fn has_room(&self, order: Order) -> bool {
+        let zone = self.design.zones.zone(self.zone);
+        zone.level() > (zone.watermarks().get().min + order.frames()).get()
+    }
+
+    /// A target in a pageblock for content that cannot move, where movable content goes as well
+    /// when there is no other room.
+    fn target_elsewhere(&self, order: Order) -> Option<Target<'a, P>> {
+        let Compactor { design, context, .. } = *self;
+        FALLBACKS[MigrateType::Movable.index()].into_iter().find_map(|of| {
+            let tree = design.zones.zone(self.zone).orphans(of);
+            let partial = design
+                .zones
+                .forest
+                .around(tree, 0)
+                .map(|bit| design.zones.pageblock_at(self.zone, bit));
+            let mut fit = partial
+                .filter(|&pageblock| design.zones.pageblocks.find_run(pageblock, order).is_some());
+            fit.find_map(|pageblock| {
+                let cpu = design.zones.cpu_here(context);
+                design.zones.with_acquired(cpu, pageblock, || {
+                    Target::in_block(design, context, pageblock, order)
+                })
+            })
+        })
+    }
+
+    /// Whether a pageblock seems fit for targets of an order.
+    fn is_fit(&self, pageblock: PageblockIndex, order: Order) -> bool {
+        let pageblocks = &self.design.zones.pageblocks;
+        let state = pageblocks.state(pageblock);
+        // Movable content stays out of pageblocks for what cannot move, unless it only has to make
+        // room for small blocks in such.
+        let may_mix = self.order < Order::PAGEBLOCK && !pageblocks.is_all_unmovable(pageblock);
+        pageblocks.zone_if_any(pageblock) == Some(self.zone)
+            && state.used_for() == Use::Split
+            && (state.migratetype() == MigrateType::Movable || may_mix)
+            && !state.is_isolated()
+            && pageblocks.find_run(pageblock, order).is_some()
+    }
+}

@@ -1,0 +1,208 @@
+//! Taking pageblocks out of circulation, whoever has them, and giving them back.
+//!
+//! | an isolated pageblock is | who may do what |
+//! |---|---|
+//! | in use frame by frame | held as by a walker: nobody allocates from it; frees are harvested |
+//! | handed out whole | its user may free it; then it is as above, and all of it is free |
+//!
+//! Its free frames are not in the level of the zone, so that watermarks know nothing of them.
+
+use crate::designs::Context;
+use crate::designs::freehold::Freehold;
+use crate::designs::freehold::pageblocks::huge::pageblocks_in;
+use crate::designs::freehold::pageblocks::run::Span;
+use crate::designs::freehold::pageblocks::state::{Holder, State, Use};
+use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
+use crate::platform::Platform;
+use crate::units::{MigrateType, Order};
+
+/// So often a pageblock that another call holds for a moment is looked at again.
+const LOOKS: usize = 64;
+
+impl<P: Platform> Freehold<P> {
+    /// Becomes the holder, as a walker, of a pageblock in use frame by frame, or of a whole one,
+    /// which is then in use frame by frame; from whoever has it, unless that is for long. Says
+    /// whether that went well. Its free frames are in the level then. The caller is in a section.
+    pub(crate) fn acquire_any(&self, context: Context<'_, P>, pageblock: PageblockIndex) -> bool {
+        for _ in 0..LOOKS {
+            let state = self.zones.pageblocks.state(pageblock);
+            if state.is_isolated() {
+                return false;
+            }
+            let seized = match (state.used_for(), state.holder()) {
+                (Use::Absent | Use::Huge | Use::HugeTail, _) => return false,
+                (Use::Split, Holder::None) => self.zones.pageblocks.acquire(pageblock),
+                (Use::Whole, Holder::None) => {
+                    let pool = self.zones.zone(self.zones.pageblocks.zone(pageblock)).pool();
+                    let taken = self.zones.forest.remove(pool, self.zones.bit(pageblock));
+                    if taken {
+                        self.begin_use(pageblock);
+                    }
+                    taken
+                }
+                (_, Holder::Cpu(cpu)) => self.acquire_from_cache(context, cpu, pageblock),
+                (_, Holder::Walker) => false,
+            };
+            if seized {
+                self.zones.pageblocks.refresh_unmovable(pageblock);
+                return true;
+            }
+            context.platform.relax();
+        }
+        false
+    }
+
+    /// Seizes a pageblock that a slot holds; says whether it still did.
+    fn acquire_from_cache(
+        &self,
+        context: Context<'_, P>,
+        cpu: usize,
+        pageblock: PageblockIndex,
+    ) -> bool {
+        let zone = self.zones.pageblocks.zone(pageblock);
+        let Some(guard) = self.lock(context, cpu, zone) else { return false };
+        if guard.cache.spares().any(|spare| spare == pageblock) {
+            guard.cache.remove_spares(|_, spare| spare == pageblock);
+            guard.cache.note_drain(FRAMES);
+            self.zones.zone(zone).add_free(FRAMES);
+            self.begin_use(pageblock);
+            return true;
+        }
+        let state = self.zones.pageblocks.state(pageblock);
+        if !state.is_split_of(cpu) {
+            return false;
+        }
+        if state.is_listed() {
+            guard.cache.unlink(&self.zones.pageblocks, pageblock);
+        }
+        guard.hand_to_walker(pageblock);
+        true
+    }
+
+    /// Begins to use a whole pageblock that the caller took frame by frame, as a walker. Whoever
+    /// uses it next decides for what.
+    fn begin_use(&self, pageblock: PageblockIndex) {
+        self.zones.pageblocks.clear_all_unmovable(pageblock);
+        self.zones.mark_split(pageblock, Holder::Walker, MigrateType::Movable);
+    }
+
+    /// Takes a pageblock out of circulation; says whether that went well. If it was handed out
+    /// whole, it is in use still.
+    pub(crate) fn isolate(&self, context: Context<'_, P>, pageblock: PageblockIndex) -> bool {
+        let is_huge = |state: State| matches!(state.used_for(), Use::Huge | Use::HugeTail);
+        let Some(zone) = self.zones.pageblocks.zone_if_any(pageblock) else { return false };
+        for _ in 0..LOOKS {
+            let mark = |state: State| {
+                (is_huge(state) && !state.is_isolated()).then_some(state.isolated(true))
+            };
+            if self.zones.pageblocks.try_update(pageblock, mark).is_ok() {
+                return true;
+            }
+            let section = self.zones.section(self.zones.cpu_here(context), zone);
+            if self.acquire_any(context, pageblock) {
+                let zone = self.zones.zone(zone);
+                let tree = zone.orphans(self.zones.pageblocks.state(pageblock).migratetype());
+                self.zones.forest.remove(tree, self.zones.bit(pageblock));
+                self.zones.pageblocks.update(pageblock, |state| state.isolated(true));
+                zone.sub_free(self.zones.pageblocks.count_free(pageblock));
+                self.collect_isolated(pageblock);
+                return true;
+            }
+            drop(section);
+            let state = self.zones.pageblocks.state(pageblock);
+            if state.is_isolated() || !is_huge(state) {
+                return false;
+            }
+            // It was handed out meanwhile.
+        }
+        false
+    }
+
+    /// Harvests an isolated pageblock in use frame by frame.
+    pub(crate) fn collect_isolated(&self, pageblock: PageblockIndex) {
+        let found = self.zones.pageblocks.collect_remote(pageblock);
+        let zone = self.zones.zone(self.zones.pageblocks.zone(pageblock));
+        zone.note_direct_free(found.frames);
+        zone.note_doubles(found.doubles);
+    }
+
+    /// Puts an isolated pageblock back into circulation. The call runs on a CPU.
+    fn end_isolation(&self, cpu: usize, pageblock: PageblockIndex) {
+        let unmark = |state: State| match state.used_for() {
+            Use::Huge | Use::HugeTail => Some(state.isolated(false)),
+            _ => None,
+        };
+        if self.zones.pageblocks.try_update(pageblock, unmark).is_ok() {
+            return;
+        }
+        self.zones.pageblocks.refresh_unmovable(pageblock);
+        let zone = self.zones.pageblocks.zone(pageblock);
+        let _section = self.zones.section(cpu, zone);
+        self.zones.zone(zone).add_free(self.zones.pageblocks.count_free(pageblock));
+        self.zones.pageblocks.update(pageblock, |state| state.isolated(false));
+        self.zones.release(pageblock);
+    }
+}
+
+/// Adjacent pageblocks that are out of circulation until this is dropped.
+pub(crate) struct Isolation<'a, P: Platform> {
+    pub(crate) design: &'a Freehold<P>,
+    /// The CPU that has isolated them.
+    cpu: usize,
+    first: PageblockIndex,
+    end: PageblockIndex,
+}
+
+impl<'a, P: Platform> Isolation<'a, P> {
+    /// Isolates all pageblocks that a span touches, or none.
+    ///
+    /// # Errors
+    ///
+    /// The first pageblock that could not be isolated.
+    pub(crate) fn new(
+        design: &'a Freehold<P>,
+        context: Context<'_, P>,
+        span: Span,
+    ) -> Result<Self, PageblockIndex> {
+        let first = PageblockIndex::of_frame(span.first);
+        let cpu = design.zones.cpu_here(context);
+        let mut isolation = Isolation { design, cpu, first, end: first };
+        for (pageblock, _) in span.pageblocks() {
+            if !design.isolate(context, pageblock) {
+                return Err(pageblock);
+            }
+            isolation.end = PageblockIndex(pageblock.0 + 1);
+        }
+        Ok(isolation)
+    }
+
+    /// Hands out pageblocks whose frames are all free as one block. What lies before them goes back
+    /// into circulation.
+    pub(crate) fn hand_out(
+        &mut self,
+        pageblock: PageblockIndex,
+        order: Order,
+        migratetype: MigrateType,
+    ) {
+        self.end_before(pageblock);
+        for nth in 0..pageblocks_in(order) {
+            self.design.zones.pageblocks.clear_all_unmovable(PageblockIndex(pageblock.0 + nth));
+        }
+        self.design.zones.hand_out(pageblock, order, migratetype);
+        self.first = PageblockIndex(pageblock.0 + pageblocks_in(order));
+    }
+
+    /// Puts the pageblocks before this one back into circulation.
+    fn end_before(&mut self, pageblock: PageblockIndex) {
+        while self.first < pageblock {
+            self.design.end_isolation(self.cpu, self.first);
+            self.first = PageblockIndex(self.first.0 + 1);
+        }
+    }
+}
+
+impl<P: Platform> Drop for Isolation<'_, P> {
+    fn drop(&mut self) {
+        self.end_before(self.end);
+    }
+}

@@ -1,0 +1,230 @@
+//! Emptying isolated pageblocks: content moves elsewhere until every frame of a span is free.
+//!
+//! After Linux 6.12 `alloc_contig_range`.
+
+use super::isolate::Isolation;
+use crate::Error;
+use crate::compact::{Migrate, MigrateError};
+use crate::designs::Context;
+use crate::designs::freehold::Freehold;
+use crate::designs::freehold::pageblocks::PageblockIndex;
+use crate::designs::freehold::pageblocks::run::{Run, Span, largest_block};
+use crate::designs::freehold::pageblocks::state::Use;
+use crate::designs::traits::Alloc;
+use crate::memmap::index::ZoneIndex;
+use crate::platform::Platform;
+use crate::request::Request;
+use crate::units::{FrameCount, MigrateType, Order};
+
+/// An allocated block to move content to, which is freed when dropped unless its owner keeps it.
+pub(crate) struct Target<'a, P: Platform> {
+    design: &'a Freehold<P>,
+    context: Context<'a, P>,
+    frame: u32,
+    order: Order,
+    kept: bool,
+}
+
+impl<'a, P: Platform> Target<'a, P> {
+    /// A block for the content of one of a zone, wherever there is room: in no zone that the
+    /// content might not have been allowed to go to.
+    pub(crate) fn near(
+        design: &'a Freehold<P>,
+        context: Context<'a, P>,
+        zone: ZoneIndex,
+        order: Order,
+    ) -> Result<Self, Error> {
+        let zone = design.zones.zone(zone);
+        let request = Request::new(order).node(zone.node()).zone_limit(zone.kind());
+        let zones = context.topology.zonelist(zone.node(), zone.kind())?;
+        let pfn = design.alloc(context, zones, request)?;
+        let frame = design.zones.pageblocks.index_of(pfn).expect("it is a frame of ours");
+        Ok(Target { design, context, frame, order, kept: false })
+    }
+
+    /// A block of less than a pageblock out of this one, unless that takes the zone below its
+    /// minimum watermark. The caller holds it as a walker, in a section.
+    pub(crate) fn in_block(
+        design: &'a Freehold<P>,
+        context: Context<'a, P>,
+        pageblock: PageblockIndex,
+        order: Order,
+    ) -> Option<Self> {
+        let run = design.zones.pageblocks.find_run(pageblock, order)?;
+        let zone = design.zones.pageblocks.zone(pageblock);
+        design.zones.pageblocks.take_run(run);
+        design.zones.zone(zone).sub_free(order.frames().get() as u32);
+        design.zones.note_direct_alloc(context, zone, order.frames());
+        Some(Target { design, context, frame: run.frame(), order, kept: false })
+    }
+
+    /// Has an owner move the content of the block at `from` here, and takes that block back. Says
+    /// whether he still had it, as he must.
+    pub(crate) fn fill(mut self, owner: &dyn Migrate, from: u32) -> Result<bool, MigrateError> {
+        let Target { design, context, frame, order, .. } = self;
+        let (from_pfn, to) =
+            (design.zones.pageblocks.pfn_of(from), design.zones.pageblocks.pfn_of(frame));
+        owner.migrate(from_pfn, to, order)?;
+        self.kept = true;
+        let had_it = design.take_from_user(context, from, order);
+        if had_it {
+            let zone =
+                design.zones.zone(design.zones.pageblocks.zone(PageblockIndex::of_frame(from)));
+            zone.with_compaction(|state| state.note_migrated(order.frames()));
+        }
+        Ok(had_it)
+    }
+}
+
+impl<P: Platform> Drop for Target<'_, P> {
+    fn drop(&mut self) {
+        if !self.kept {
+            // If it is free already, the owner has freed what he was not given; then that is done.
+            self.design.take_from_user(self.context, self.frame, self.order);
+        }
+    }
+}
+
+impl<P: Platform> Freehold<P> {
+    /// Frees a block past all slots; says whether its user had not freed it already.
+    fn take_from_user(&self, context: Context<'_, P>, frame: u32, order: Order) -> bool {
+        if order >= Order::PAGEBLOCK {
+            return self.free_huge(context, frame, order).is_ok();
+        }
+        let (run, pageblock) = (Run::at(frame, order), PageblockIndex::of_frame(frame));
+        let is_used = |word| self.zones.pageblocks.used(word) & run.mask() == run.mask();
+        if !self.zones.pageblocks.state(pageblock).is_split()
+            || !run.words().all(is_used)
+            || self.zones.pageblocks.begin_free(run).is_err()
+            || !self.zones.pageblocks.try_end_use_in(run.words(), run.mask())
+        {
+            return false;
+        }
+        let freed = run.words().fold(0, |freed, word| {
+            freed | self.zones.pageblocks.free_remotely(word, run.mask()) & run.mask()
+        });
+        self.zones.ensure_collected(self.zones.cpu_here(context), pageblock);
+        freed == 0
+    }
+}
+
+/// How often a block that is on its way from one place to another, or whose owner is busy, is
+/// looked at again.
+const RETRIES: u32 = 8;
+
+/// Why a range could not be emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Obstacle {
+    /// Where the obstacle lies.
+    pub(crate) at: u32,
+    /// What the caller is told if no other place will do.
+    pub(crate) error: Error,
+}
+
+/// What a look at an isolated pageblock came upon.
+enum Met {
+    /// Frames that are free, up to this one.
+    Free(u32),
+    /// A block whose content can move: its first frame and its order.
+    Movable(u32, Order),
+    /// Content that cannot move, at this frame.
+    Fixed(u32),
+    /// A block on its way.
+    Elsewhere,
+}
+
+impl<P: Platform> Isolation<'_, P> {
+    /// Makes all frames of a span free, all of whose pageblocks are isolated here.
+    pub(crate) fn empty(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        span: Span,
+        owner: &dyn Migrate,
+    ) -> Result<(), Obstacle> {
+        let (mut at, mut retries) = (span.first, 0);
+        // What was free once stays so: nobody is served from an isolated pageblock.
+        while at < span.end {
+            let moved = match self.look(Span { first: at, ..span }) {
+                Met::Free(behind) => {
+                    (at, retries) = (behind, 0);
+                    Ok(())
+                }
+                Met::Movable(from, order) => {
+                    let target = Target::near(self.design, context, zone, order);
+                    let target = target.map_err(|error| Obstacle { at, error })?;
+                    match target.fill(owner, from) {
+                        Ok(true) => {
+                            retries = 0;
+                            Ok(())
+                        }
+                        // Moved, as the owner says, but not given up: whoever freed it meanwhile
+                        // had no right.
+                        Ok(false) => Err(MigrateError::Busy),
+                        Err(error) => Err(error),
+                    }
+                }
+                Met::Fixed(frame) => return Err(Obstacle { at: frame, error: Error::RangeBusy }),
+                Met::Elsewhere => Err(MigrateError::Busy),
+            };
+            match moved {
+                Ok(()) => {}
+                Err(MigrateError::Busy) if retries < RETRIES => {
+                    retries += 1;
+                    context.platform.relax();
+                }
+                Err(_) => return Err(Obstacle { at, error: Error::RangeBusy }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the first pageblock of a span.
+    fn look(&self, span: Span) -> Met {
+        let (pageblocks, pageblock) =
+            (&self.design.zones.pageblocks, PageblockIndex::of_frame(span.first));
+        let part = Span { end: span.end.min(Span::of(pageblock, 1).end), ..span };
+        let state = pageblocks.state(pageblock);
+        match state.used_for() {
+            Use::Split => {
+                let Some(frame) = pageblocks.next_used(part) else {
+                    // Of what others have freed by now, nothing is left to be harvested later.
+                    self.design.collect_isolated(pageblock);
+                    return Met::Free(part.end);
+                };
+                let run = pageblocks.part_of(frame);
+                match pageblocks.may_be_unmovable(run) {
+                    true => Met::Fixed(frame),
+                    false => Met::Movable(run.frame(), run.order),
+                }
+            }
+            Use::Huge | Use::HugeTail => match self.design.zones.pageblocks.head_of(pageblock) {
+                None => Met::Elsewhere,
+                Some((head, of)) if of.migratetype() == MigrateType::Movable => {
+                    Met::Movable(head.frame(), of.order())
+                }
+                Some(_) => Met::Fixed(span.first),
+            },
+            Use::Absent | Use::Whole => Met::Elsewhere,
+        }
+    }
+
+    /// Hands out the frames of a span, all of which are free, in the largest blocks that fit.
+    pub(crate) fn take(mut self, context: Context<'_, P>, span: Span, migratetype: MigrateType) {
+        let mut at = span.first;
+        while at < span.end {
+            let order = largest_block(self.design.zones.pageblocks.pfn_of(at), span.end - at);
+            if order >= Order::PAGEBLOCK {
+                self.hand_out(PageblockIndex::of_frame(at), order, migratetype);
+            } else {
+                let run = Run::at(at, order);
+                self.design.zones.pageblocks.mark_unmovable(run);
+                self.design.zones.pageblocks.take_run(run);
+            }
+            at += order.frames().get() as u32;
+        }
+        let zone = self.design.zones.pageblocks.zone(PageblockIndex::of_frame(span.first));
+        let frames = FrameCount::new(u64::from(span.end - span.first));
+        self.design.zones.note_direct_alloc(context, zone, frames);
+    }
+}

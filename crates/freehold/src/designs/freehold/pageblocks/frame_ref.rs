@@ -1,0 +1,244 @@
+//! A word of a pageblock, looked up once: what the fast paths go by.
+
+use core::num::NonZeroU64;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+use super::run::{WORD_FRAMES, ones, starts};
+use super::state::State;
+use super::{FRAMES, FREE, Maps, PageblockIndex, Pageblocks, REMOTE, Record, TAILS, WORDS};
+use crate::memmap::index::ZoneIndex;
+use crate::platform::{Platform, Word};
+use crate::units::Pfn;
+
+/// A frame, the record of its pageblock, and the bitmaps of that: one comparison with the length of
+/// the tables serves for all that is read and written of them.
+///
+/// Orderings are those of the functions of the same names of [`Pageblocks`].
+pub(crate) struct FrameRef<'a, P: Platform> {
+    record: &'a Record<P>,
+    maps: &'a Maps<P>,
+    /// The place of the frame.
+    frame: u32,
+}
+
+impl<P: Platform> Clone for FrameRef<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for FrameRef<'_, P> {}
+
+impl<P: Platform> Pageblocks<P> {
+    /// Looks up a frame, if the tables span it.
+    #[inline(always)]
+    pub(crate) fn lookup(&self, pfn: Pfn) -> Option<FrameRef<'_, P>> {
+        let offset = self.offset_of(pfn);
+        let (record, maps) = self.twins.try_get((offset / u64::from(FRAMES)) as usize)?;
+        // The tables span fewer than 2^32 frames.
+        Some(FrameRef { record, maps, frame: offset as u32 })
+    }
+
+    /// The same for the shortest ways, which allocate and free without a look at the bitmap of
+    /// frames in use: if there is such a bitmap, nothing is at hand.
+    #[inline(always)]
+    pub(crate) fn lookup_fast(&self, pfn: Pfn) -> Option<FrameRef<'_, P>> {
+        let offset = self.offset_of(pfn);
+        let (record, maps) = self.twins.try_get_shown((offset / u64::from(FRAMES)) as usize)?;
+        // As above.
+        Some(FrameRef { record, maps, frame: offset as u32 })
+    }
+
+    #[inline(always)]
+    fn offset_of(&self, pfn: Pfn) -> u64 {
+        pfn.get().wrapping_sub(self.first.get())
+    }
+
+    /// Looks up the first frame of a word, if there is one.
+    #[inline(always)]
+    pub(crate) fn lookup_word(&self, word: u32) -> Option<FrameRef<'_, P>> {
+        let (record, maps) = self.twins.try_get(word as usize / WORDS)?;
+        Some(FrameRef { record, maps, frame: word.wrapping_mul(WORD_FRAMES) })
+    }
+
+    /// The same for the shortest ways, as [`Pageblocks::lookup_fast`].
+    #[inline(always)]
+    pub(crate) fn lookup_word_fast(&self, word: u32) -> Option<FrameRef<'_, P>> {
+        let (record, maps) = self.twins.try_get_shown(word as usize / WORDS)?;
+        Some(FrameRef { record, maps, frame: word.wrapping_mul(WORD_FRAMES) })
+    }
+
+    /// Looks up the first frame of a pageblock, if there is one.
+    #[inline(always)]
+    pub(crate) fn lookup_pageblock(&self, pageblock: PageblockIndex) -> Option<FrameRef<'_, P>> {
+        self.lookup_word(pageblock.0.wrapping_mul(WORDS as u32))
+    }
+}
+
+impl<P: Platform> FrameRef<'_, P> {
+    #[inline(always)]
+    fn word<const MAP: usize>(&self) -> &P::U64 {
+        self.maps.word::<MAP>(self.word_index())
+    }
+
+    /// The word that the frame lies in.
+    #[inline(always)]
+    pub(crate) fn word_index(&self) -> usize {
+        (self.frame / WORD_FRAMES) as usize
+    }
+
+    /// The place of the frame.
+    #[inline(always)]
+    pub(crate) fn frame(&self) -> u32 {
+        self.frame
+    }
+
+    /// The pageblock.
+    #[inline(always)]
+    pub(crate) fn pageblock(&self) -> PageblockIndex {
+        PageblockIndex::of_frame(self.frame)
+    }
+
+    /// The bits of a block of `order`, at most that of a word, that begins at the frame.
+    #[inline(always)]
+    pub(crate) fn mask(&self, order: u8) -> u64 {
+        ones(order) << (self.frame % WORD_FRAMES)
+    }
+
+    #[inline(always)]
+    pub(crate) fn zone(&self) -> ZoneIndex {
+        ZoneIndex(self.record.zone.load(Relaxed) as u16)
+    }
+
+    #[inline(always)]
+    pub(crate) fn state(&self) -> State {
+        State(self.record.state.load(Acquire))
+    }
+
+    /// For the look that follows a step on the remote bitmap.
+    #[inline(always)]
+    pub(crate) fn state_after_step(&self) -> State {
+        State(self.record.state.load(SeqCst))
+    }
+
+    /// Changes the state if it is as it was; says whether.
+    #[inline(always)]
+    pub(crate) fn try_change(&self, before: State, after: State) -> bool {
+        self.record.state.compare_exchange(before.0, after.0, AcqRel, Relaxed).is_ok()
+    }
+
+    /// As [`Pageblocks::replace`], where the pageblock is not pending.
+    #[inline(always)]
+    pub(crate) fn set_state(&self, state: State) {
+        self.record.state.store(state.0, Release);
+    }
+
+    #[inline(always)]
+    pub(crate) fn free(&self) -> u64 {
+        self.word::<FREE>().load(Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_free(&self, free: u64) {
+        self.word::<FREE>().store(free, Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn remote(&self) -> u64 {
+        self.word::<REMOTE>().load(Acquire)
+    }
+
+    /// Frees frames of the word that others hold, if what was freed so is still as it was seen;
+    /// says whether.
+    #[inline(always)]
+    pub(crate) fn try_free_remotely(&self, seen: u64, mask: u64) -> bool {
+        self.word::<REMOTE>().compare_exchange(seen, seen | mask, SeqCst, Relaxed).is_ok()
+    }
+
+    /// The lowest word of the pageblock with a free block of `order`, at most that of a word.
+    pub(crate) fn word_with_run(&self, order: u8) -> Option<Self> {
+        let first = self.frame & !(FRAMES - 1);
+        let words =
+            (0..WORDS as u32).map(|word| FrameRef { frame: first + word * WORD_FRAMES, ..*self });
+        { words }.find(|word| starts(word.free(), order) != 0)
+    }
+
+    #[inline(always)]
+    fn tails(&self) -> u64 {
+        self.word::<TAILS>().load(Relaxed)
+    }
+
+    /// The free frames of the word, wherever that is noted.
+    #[inline(always)]
+    pub(crate) fn free_or_remote(&self) -> u64 {
+        let remote = self.remote();
+        remote | self.free()
+    }
+
+    /// Whether the frame is an allocation of its own, and not among the free ones that were seen.
+    #[inline(always)]
+    pub(crate) fn is_single_in_use(&self, free: u64) -> bool {
+        let tails = self.tails();
+        let not_so = tails | tails >> 1 | free;
+        not_so >> (self.frame % WORD_FRAMES) & 1 == 0
+    }
+
+    /// Claims a block of one word as [`Pageblocks::begin_free`] does, if it is an allocation and no part of
+    /// a larger one; says whether it was.
+    #[inline(always)]
+    pub(crate) fn try_begin_free(&self, mask: u64) -> bool {
+        let (tails, inner) = (self.tails(), mask & (mask << 1));
+        // A block that is all of the word may go on behind it; others cannot: see `tails`.
+        let is_exact =
+            tails & (mask | mask << 1) == inner && (mask != !0 || !self.goes_on_behind());
+        is_exact
+            && self
+                .word::<TAILS>()
+                // Relaxed: as in `Pageblocks::unjoin`.
+                .compare_exchange(tails, tails & !inner, Relaxed, Relaxed)
+                .is_ok()
+    }
+
+    /// Whether an allocation goes on behind the word.
+    fn goes_on_behind(&self) -> bool {
+        let behind = self.word_index() + 1;
+        // Relaxed: as for `Pageblocks::tails`.
+        !behind.is_multiple_of(WORDS) && self.maps.word::<TAILS>(behind).load(Relaxed) & 1 == 1
+    }
+
+    /// Takes the lowest free block of the word of `order`, at least 1 and at most that of the word,
+    /// if it has one; returns its first frame. The caller holds the pageblock. The frame is the
+    /// first one of the word.
+    #[inline(always)]
+    pub(crate) fn take_run(&self, order: u8) -> Option<u32> {
+        let free = self.free();
+        let bit = NonZeroU64::new(starts(free, order))?.trailing_zeros();
+        let mask = ones(order) << bit;
+        self.set_free(free & !mask);
+        let (tails, inner) = (self.word::<TAILS>(), mask & (mask << 1));
+        match mask {
+            // Relaxed: as in `Pageblocks::join`. All of the word is one block, so no other marks in it
+            // can change at the same time.
+            u64::MAX => tails.store(inner, Relaxed),
+            _ => {
+                tails.fetch_or(inner, Relaxed);
+            }
+        }
+        Some(self.frame + bit)
+    }
+
+    /// Frees frames of the word, which their user has claimed, in the bitmap of a pageblock that a
+    /// slot has listed, whose lock the caller has: `state` is that of the pageblock. Says whether
+    /// that was all there is to do; otherwise a frame is free already, or the pageblock may become
+    /// whole, and nothing has changed.
+    #[inline(always)]
+    pub(crate) fn try_free_here(&self, state: State, mask: u64) -> bool {
+        let free = self.free();
+        let after = free | mask;
+        let usual = free & mask == 0 && (after != !0 || state.is_active());
+        if usual {
+            self.set_free(after);
+        }
+        usual
+    }
+}

@@ -1,0 +1,150 @@
+//! Blocks of whole pageblocks as their states tell: the head has the order, the others are tails.
+
+use super::run::Span;
+use super::state::{Holder, State, Use};
+use super::{PageblockIndex, Pageblocks};
+use crate::Error;
+use crate::platform::Platform;
+use crate::units::{MigrateType, Order};
+
+/// The largest block that can be allocated: 1 GiB of 4 KiB frames.
+pub(crate) const ORDER_MAX: Order = Order::new(18);
+
+/// How many pageblocks a block of `order` has.
+pub(crate) const fn pageblocks_in(order: Order) -> u32 {
+    1 << order_in_pageblocks(order)
+}
+
+/// The same as a power of two.
+pub(crate) const fn order_in_pageblocks(order: Order) -> u8 {
+    order.get() - Order::PAGEBLOCK.get()
+}
+
+/// A block that was handed out and that the caller holds. Other frees of parts of it wait, so the
+/// CPU runs nothing else until this is dropped: neither another thread nor an interrupt handler.
+pub(crate) struct HeldHuge<'a, P: Platform> {
+    pub(crate) head: PageblockIndex,
+    pub(crate) state: State,
+    platform: &'a P,
+    irq: P::IrqState,
+}
+
+impl<'a, P: Platform> HeldHuge<'a, P> {
+    fn new(platform: &'a P, head: PageblockIndex, state: State) -> Self {
+        platform.pin();
+        HeldHuge { head, state, platform, irq: platform.irq_save() }
+    }
+}
+
+impl<P: Platform> Drop for HeldHuge<'_, P> {
+    fn drop(&mut self) {
+        self.platform.irq_restore(self.irq);
+        self.platform.unpin();
+    }
+}
+
+impl<P: Platform> Pageblocks<P> {
+    /// The number of a pageblock in all memory, by which blocks are aligned.
+    ///
+    /// Trees may begin before the span, so it may be that of a pageblock that is not there.
+    pub(crate) fn number(&self, pageblock: PageblockIndex) -> u64 {
+        let first = self.pfn_of(0).get() >> Order::PAGEBLOCK.get();
+        first.wrapping_add_signed(i64::from(pageblock.0.cast_signed()))
+    }
+
+    /// Whether a pageblock is the lower one of two that make up a block of the next order.
+    pub(crate) fn is_lower_buddy(&self, pageblock: PageblockIndex) -> bool {
+        self.number(pageblock).is_multiple_of(2)
+    }
+
+    /// The first pageblock of the block that one which was handed out lies in.
+    pub(crate) fn head_of(&self, pageblock: PageblockIndex) -> Option<(PageblockIndex, State)> {
+        Order::PAGEBLOCK.to(ORDER_MAX).find_map(|order| {
+            let offset = self.number(pageblock) & u64::from(pageblocks_in(order) - 1);
+            let head = PageblockIndex(pageblock.0.checked_sub(offset as u32)?);
+            let state = self.state(head);
+            let is_head = state.used_for() == Use::Huge && state.order() >= order;
+            is_head.then_some((head, state))
+        })
+    }
+
+    /// The frames of the block whose head this is.
+    pub(crate) fn span_of_huge(&self, head: PageblockIndex, state: State) -> Span {
+        Span::of(head, pageblocks_in(state.order()))
+    }
+
+    /// Becomes the holder of the block, of at least `order`, that a pageblock which was handed out
+    /// lies in. Others may free other parts of it at the same time: while one breaks it up, the
+    /// rest wait. `None` if the pageblock is in use frame by frame by then.
+    pub(crate) fn hold_huge<'a>(
+        &self,
+        platform: &'a P,
+        pageblock: PageblockIndex,
+        order: Order,
+    ) -> Result<Option<HeldHuge<'a, P>>, Error> {
+        loop {
+            match self.state(pageblock).used_for() {
+                Use::Huge | Use::HugeTail => {}
+                Use::Split => return Ok(None),
+                Use::Whole | Use::Absent => return Err(Error::DoubleFree),
+            }
+            if let Some((head, state)) = self.head_of(pageblock)
+                && state.holder() == Holder::None
+            {
+                if order > state.order() {
+                    return Err(Error::WrongOrder);
+                }
+                let held = HeldHuge::new(platform, head, state);
+                let hold = |now: State| (now == state).then_some(now.held_by(Holder::Walker));
+                if self.try_update(head, hold).is_ok() {
+                    return Ok(Some(held));
+                }
+            }
+            platform.relax();
+        }
+    }
+
+    /// Breaks up a block of which only a part is freed; what is left is handed out in blocks of its
+    /// own. Returns the first pageblock of the part, and, if that is less than a pageblock, the
+    /// pageblock that it lies in.
+    pub(crate) fn break_up(
+        &self,
+        head: PageblockIndex,
+        state: State,
+        frame: u32,
+        order: Order,
+    ) -> (PageblockIndex, Option<PageblockIndex>) {
+        let part = PageblockIndex::of_frame(frame);
+        let (mut at, mut half) = (head, state.order());
+        while half > order.max(Order::PAGEBLOCK) {
+            half = Order::new(half.get() - 1);
+            let upper = PageblockIndex(at.0 + pageblocks_in(half));
+            let (with_part, rest) = if part >= upper { (upper, at) } else { (at, upper) };
+            if rest == at {
+                // Held by the caller so far: the part goes on as held, for calls that look for its
+                // head.
+                self.update(with_part, |now| now.used(Use::Huge, half).held_by(Holder::Walker));
+            }
+            self.update(rest, |now| now.used(Use::Huge, half).held_by(Holder::None));
+            if rest != at {
+                self.update(at, |now| now.used(Use::Huge, half));
+            }
+            at = with_part;
+        }
+        (at, (order < Order::PAGEBLOCK).then_some(at))
+    }
+
+    /// Ends a pageblock's being part of a block that was freed: it is whole, and the caller holds
+    /// it. Says whether that is so: if it is isolated, it goes to the call that isolated it.
+    pub(crate) fn end_huge(&self, pageblock: PageblockIndex) -> bool {
+        self.clear_all_unmovable(pageblock);
+        let before = self.update(pageblock, |state| match state.is_isolated() {
+            true => {
+                let state = state.used(Use::Split, Order::ZERO).of_type(MigrateType::Movable);
+                state.held_by(Holder::Walker)
+            }
+            false => state.used(Use::Whole, Order::ZERO).held_by(Holder::Walker),
+        });
+        !before.is_isolated()
+    }
+}

@@ -1,0 +1,321 @@
+//! The lower layer: pageblocks, their bitmaps and their states. It knows no CPU cache, no zone's
+//! level and no policy.
+//!
+//! | word or bitmap | a set bit is | written by |
+//! |---|---|---|
+//! | state | see [`State`] | the holder; others set single bits, by compare-exchange |
+//! | `free` | a free frame | the holder alone, by plain stores |
+//! | `remote` | a frame that was freed by another CPU than the holder | any CPU, by one RMW |
+//! | `tails` | a frame that belongs to the same allocation as the frame before it | see [`tails`] |
+//!
+//! Single frames have no tail bit, as in compound pages. A free of more than one frame, or of part
+//! of an allocation, first clears the bits of what it frees, by compare-exchange. A frame that is
+//! free in either of the first two bitmaps has no tail bit. A frame that is no memory (a hole) is
+//! marked in both `remote` and `tails`, for good.
+//!
+//! So 3 bits a frame and half a cache line a pageblock tell which frames are free. Free frames are
+//! never touched, and there are no records of frames.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use crate::Error;
+use crate::config::Config;
+use crate::designs::freehold::settings::DoubleFree;
+use crate::memmap::index::ZoneIndex;
+use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan, Twins};
+use crate::platform::{Platform, SharedCell, Word};
+use crate::units::{Order, Pfn};
+use in_use::InUse;
+use run::WORD_ORDER;
+use state::State;
+
+mod bitmaps;
+mod frame_ref;
+pub(super) mod huge;
+mod in_use;
+pub(super) mod remote;
+mod repair;
+pub(super) mod run;
+pub(super) mod state;
+mod tails;
+mod unmovable;
+
+pub(super) use frame_ref::FrameRef;
+
+/// Words of a bitmap for one pageblock.
+pub(crate) const WORDS: usize = 1 << (Order::PAGEBLOCK.get() - WORD_ORDER);
+
+/// Frames in a pageblock.
+pub(crate) const FRAMES: u32 = 1 << Order::PAGEBLOCK.get();
+
+/// The link that ends a list or stack of pageblocks.
+pub(crate) const NIL: u32 = u32::MAX;
+
+/// The mark of a pageblock without a zone.
+const NO_ZONE: u32 = u32::MAX;
+
+/// The place of a pageblock in the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PageblockIndex(pub(crate) u32);
+
+impl PageblockIndex {
+    #[inline(always)]
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The pageblock that a word lies in.
+    #[inline(always)]
+    pub(crate) const fn of_word(word: usize) -> Self {
+        PageblockIndex((word / WORDS) as u32)
+    }
+
+    /// The pageblock that a frame lies in.
+    #[inline(always)]
+    pub(crate) const fn of_frame(frame: u32) -> Self {
+        PageblockIndex(frame / FRAMES)
+    }
+
+    /// The pageblock that a link leads to.
+    pub(crate) const fn of_link(link: u32) -> Option<Self> {
+        if link == NIL { None } else { Some(PageblockIndex(link)) }
+    }
+
+    /// The first frame.
+    pub(crate) const fn frame(self) -> u32 {
+        self.0 * FRAMES
+    }
+
+    /// Its words.
+    #[inline]
+    pub(crate) const fn words(self) -> core::ops::Range<usize> {
+        let first = self.0 as usize * WORDS;
+        first..first + WORDS
+    }
+}
+
+/// The bitmaps of one pageblock, a cache line each, side by side.
+#[repr(C, align(64))]
+struct Maps<P: Platform>([[P::U64; WORDS]; MAPS]);
+
+/// What is known of a pageblock besides its bitmaps: half a cache line.
+#[repr(C, align(32))]
+struct Record<P: Platform> {
+    state: P::U32,
+    /// The zone, once it has memory.
+    zone: P::U32,
+    /// The next pageblock on a stack of a remote queue.
+    queue_link: P::U32,
+    /// Neighbours on a list of partial pageblocks of the holder. Guarded by the holder's lock, as
+    /// is what follows.
+    next: P::LocalCell<u32>,
+    prev: P::LocalCell<u32>,
+    /// The list that it is on, if it is.
+    list: P::LocalCell<u32>,
+    /// Which frames may hold content that cannot move.
+    unmovable: P::U64,
+}
+
+/// How many bitmaps a pageblock has.
+const MAPS: usize = 3;
+const FREE: usize = 0;
+const TAILS: usize = 1;
+const REMOTE: usize = 2;
+
+/// The tables. The order of the fields is that in which the fast paths want them in one cache line.
+#[repr(C)]
+pub(crate) struct Pageblocks<P: Platform> {
+    twins: Twins<Record<P>, Maps<P>>,
+    first: Pfn,
+    /// Empty unless each frame has a bit that says whether it is in use.
+    in_use: Table<InUse<P>>,
+}
+
+impl<P: Platform> Maps<P> {
+    #[inline(always)]
+    fn word<const MAP: usize>(&self, word: usize) -> &P::U64 {
+        &self.0[MAP][word % WORDS]
+    }
+}
+
+/// Where the tables will lie.
+pub(crate) struct PageblocksPlan<P: Platform> {
+    records: TablePlan<Record<P>>,
+    maps: TablePlan<Maps<P>>,
+    in_use: TablePlan<InUse<P>>,
+    first: Pfn,
+}
+
+impl<P: Platform> Pageblocks<P> {
+    pub(crate) fn plan(
+        config: &Config<'_>,
+        double_free: DoubleFree,
+        layout: &mut LayoutBuilder,
+    ) -> Result<PageblocksPlan<P>, Error> {
+        let (first, frames) = config.span_of_blocks()?;
+        let pageblocks = (frames.get() >> Order::PAGEBLOCK.get()) as usize;
+        let in_use = match double_free {
+            DoubleFree::Fast => 0,
+            DoubleFree::Exact => pageblocks,
+        };
+        Ok(PageblocksPlan {
+            maps: layout.table(SectionKind::Bitmaps, pageblocks)?,
+            records: layout.table(SectionKind::Blocks, pageblocks)?,
+            in_use: layout.table(SectionKind::Bitmaps, in_use)?,
+            first,
+        })
+    }
+
+    pub(crate) fn carve(plan: &PageblocksPlan<P>, carver: &mut Carver) -> Self {
+        // No frame is memory yet.
+        let word = |map| P::U64::new(if map == FREE { 0 } else { !0 });
+        let maps = carver.table(plan.maps, |_| {
+            Maps(core::array::from_fn(|map| core::array::from_fn(|_| word(map))))
+        });
+        let records = carver.table(plan.records, |_| Record {
+            state: P::U32::new(State::ABSENT.0),
+            zone: P::U32::new(NO_ZONE),
+            queue_link: P::U32::new(NIL),
+            next: P::LocalCell::new(NIL),
+            prev: P::LocalCell::new(NIL),
+            list: P::LocalCell::new(NIL),
+            unmovable: P::U64::new(0),
+        });
+        let twins = Twins::new(records, maps);
+        let in_use = carver.table(plan.in_use, |_| InUse::new());
+        // The fast paths do not look at the bitmap of frames in use: if there is one, they find
+        // nothing.
+        let twins = if in_use.len() > 0 { twins.hidden() } else { twins };
+        Pageblocks { twins, first: plan.first, in_use }
+    }
+
+    fn record(&self, pageblock: PageblockIndex) -> &Record<P> {
+        self.twins.first().get(pageblock.index())
+    }
+
+    #[inline(always)]
+    fn map<const MAP: usize>(&self, word: usize) -> &P::U64 {
+        self.twins.second(word / WORDS).word::<MAP>(word)
+    }
+
+    /// How many pageblocks the tables span.
+    pub(crate) fn len(&self) -> usize {
+        self.twins.len()
+    }
+
+    /// How many frames the tables span.
+    pub(crate) fn frames(&self) -> u64 {
+        self.len() as u64 * u64::from(FRAMES)
+    }
+
+    pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = PageblockIndex> + use<P> {
+        (0..self.len() as u32).map(PageblockIndex)
+    }
+
+    /// The place of a frame, if the tables span it.
+    #[inline(always)]
+    pub(crate) fn index_of(&self, pfn: Pfn) -> Option<u32> {
+        let offset = pfn.get().wrapping_sub(self.first.get());
+        // The tables span fewer than 2^32 frames, so the offset fits once it is below that.
+        (offset < self.frames()).then_some(offset as u32)
+    }
+
+    #[inline(always)]
+    pub(crate) fn pfn_of(&self, frame: u32) -> Pfn {
+        Pfn::new(self.first.get() + u64::from(frame))
+    }
+
+    /// The zone of a pageblock that has memory.
+    #[inline(always)]
+    pub(crate) fn zone(&self, pageblock: PageblockIndex) -> ZoneIndex {
+        // Relaxed: written once, before the pageblock's frames became available.
+        ZoneIndex(self.record(pageblock).zone.load(Relaxed) as u16)
+    }
+
+    /// The zone of a pageblock, if it has memory. The caller holds the hotplug lock, or wants a
+    /// hint.
+    pub(crate) fn zone_if_any(&self, pageblock: PageblockIndex) -> Option<ZoneIndex> {
+        // Relaxed: as in `zone`.
+        let zone = self.record(pageblock).zone.load(Relaxed);
+        (zone != NO_ZONE).then_some(ZoneIndex(zone as u16))
+    }
+
+    /// Gives a pageblock to a zone. The caller holds the hotplug lock.
+    pub(crate) fn set_zone(&self, pageblock: PageblockIndex, zone: ZoneIndex) {
+        // Relaxed: as in `zone`.
+        self.record(pageblock).zone.store(u32::from(zone.0), Relaxed);
+    }
+
+    /// The state of a pageblock. Of what its holder decides, it is a hint to every other CPU.
+    #[inline(always)]
+    pub(crate) fn state(&self, pageblock: PageblockIndex) -> State {
+        // Acquire: a CPU that sees a state sees what its writer did to the pageblock before.
+        State(self.record(pageblock).state.load(Acquire))
+    }
+
+    /// Changes the state of a pageblock, if `change` wants to; returns the state before, or what
+    /// stood in the way.
+    pub(crate) fn try_update(
+        &self,
+        pageblock: PageblockIndex,
+        change: impl Fn(State) -> Option<State>,
+    ) -> Result<State, State> {
+        let state = &self.record(pageblock).state;
+        let mut before = self.state(pageblock);
+        loop {
+            let Some(after) = change(before) else { return Err(before) };
+            // Acquire: from the last holder. Release: for CPUs that see the new state. SeqCst: the
+            // change may say that the pageblock is no longer watched, and a failure may be the
+            // look that follows a remote free; see `remote`.
+            match state.compare_exchange(before.0, after.0, SeqCst, SeqCst) {
+                Ok(_) => return Ok(before),
+                Err(now) => before = State(now),
+            }
+        }
+    }
+
+    /// Changes the state of a pageblock that the caller holds; returns the state before.
+    pub(crate) fn update(
+        &self,
+        pageblock: PageblockIndex,
+        change: impl Fn(State) -> State,
+    ) -> State {
+        let (Ok(before) | Err(before)) = self.try_update(pageblock, |state| Some(change(state)));
+        before
+    }
+
+    /// Changes the state of a pageblock that the caller has for itself alone.
+    pub(crate) fn replace(&self, pageblock: PageblockIndex, change: impl Fn(State) -> State) {
+        let before = self.state(pageblock);
+        if before.is_queued() {
+            self.update(pageblock, change);
+        } else {
+            // Release: as in `try_update`. No other CPU changes the state: only pageblocks in use
+            // frame by frame are queued by others.
+            self.record(pageblock).state.store(change(before).0, Release);
+        }
+    }
+
+    // Links are for the holder alone.
+
+    /// The neighbours on the list of partial pageblocks, and the list.
+    pub(crate) fn links(&self, pageblock: PageblockIndex) -> (u32, u32, u32) {
+        let Record { prev, next, list, .. } = self.record(pageblock);
+        (prev.get(), next.get(), list.get())
+    }
+
+    pub(crate) fn link(&self, pageblock: PageblockIndex, prev: u32, next: u32, list: u32) {
+        let record = self.record(pageblock);
+        record.prev.set(prev);
+        record.next.set(next);
+        record.list.set(list);
+    }
+
+    pub(crate) fn set_prev(&self, pageblock: PageblockIndex, prev: u32) {
+        self.record(pageblock).prev.set(prev);
+    }
+
+    pub(crate) fn set_next(&self, pageblock: PageblockIndex, next: u32) {
+        self.record(pageblock).next.set(next);
+    }
+}

@@ -1,0 +1,229 @@
+//! Remote frees, and how a pageblock changes hands: the protocol that every free rests on.
+//!
+//! A CPU that does not hold a pageblock frees a frame of it by one RMW on the remote bitmap. The
+//! holder collects such frames when it runs out. A pageblock is *watched* if its holder will
+//! collect them without being told: it is listed by a CPU cache, queued, or held by a walker.
+//!
+//! # Lost wake-ups, and why they cannot occur
+//!
+//! A remote free reads the state after its RMW. If the pageblock is watched, it is done. The danger
+//! is that the holder has looked at the remote bitmap for the last time just before.
+//!
+//! Every step that ends the watch therefore publishes the unwatched state first, and then scans
+//! every word of the remote bitmap once more. There are four: a walker releases the pageblock
+//! ([`Pageblocks::try_release`]), a cache marks it full ([`Pageblocks::try_mark_full`]), it leaves
+//! a remote queue ([`Pageblocks::unqueue`], and the collection that follows), and a free acquires
+//! it for a cache (`free_acquiring`). A remote free does the same the other way round: it sets its
+//! bits first, and then reads the state.
+//!
+//! All four accesses are sequentially consistent: the change of the state, the last look, the RMW
+//! of the free, and its read of the state. So there is one order of all of them. If the RMW comes
+//! before the last look at its word, the last look finds the frame. If it comes after, it also
+//! comes after the change of the state, and so does the read of the state by the free, which then
+//! finds the unwatched state or a later one. Then the free itself queues the pageblock or acquires
+//! it (`Zones::ensure_collected`). This is Dekker's pattern: two writes, each followed by a look at
+//! the other. With acquire and release alone, both looks could be too old.
+//!
+//! A last look that finds a frame in a pageblock that another CPU holds by then has nothing left to
+//! do: a walker has yet to release it; and a cache that has acquired it will look once more, at
+//! once or when it unlists it.
+//!
+//! `tests/models/freehold_loom*.rs` model all these steps and fail without the last look; but for
+//! the acquisition by a free, where it matters only if a frame is freed twice at the same time.
+
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+
+use super::state::{Holder, State, Use};
+use super::{NIL, PageblockIndex, Pageblocks, REMOTE};
+use crate::platform::{Platform, Word};
+use crate::units::Order;
+
+/// What a collection of remote frees found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Collected {
+    /// Frames that were freed remotely.
+    pub(crate) frames: u32,
+    /// Of those, frames that were free already: freed twice, at the same time.
+    pub(crate) doubles: u32,
+}
+
+impl<P: Platform> Pageblocks<P> {
+    /// Frees frames of a pageblock that others hold; returns those that had been freed already.
+    #[inline]
+    pub(crate) fn free_remotely(&self, word: usize, mask: u64) -> u64 {
+        // Release: the CPU that collects the frames is ordered behind what was done with them.
+        // SeqCst: for the look at the state that follows; see the module.
+        self.map::<REMOTE>(word).fetch_or(mask, SeqCst)
+    }
+
+    /// The state of a pageblock, for the look that follows a step on its remote bitmap.
+    #[inline(always)]
+    pub(crate) fn state_after_step(&self, pageblock: PageblockIndex) -> State {
+        // SeqCst: see the module.
+        State(self.record(pageblock).state.load(SeqCst))
+    }
+
+    /// Moves frames that were freed remotely to the free ones. The caller holds the pageblock. If
+    /// it has just published that it no longer watches it, this is the last look.
+    pub(crate) fn collect_remote(&self, pageblock: PageblockIndex) -> Collected {
+        let mut found = Collected::default();
+        for word in pageblock.words() {
+            // SeqCst: it may be the last look; see the module.
+            let remote = self.map::<REMOTE>(word).load(SeqCst);
+            let freed = remote & !self.tails(word);
+            if freed != 0 {
+                let free = self.free(word);
+                // First free, then no longer remote: a second free finds one or the other, unless
+                // both happen at the same time.
+                self.set_free(word, free | freed);
+                self.map::<REMOTE>(word).fetch_and(!freed, AcqRel);
+                found.frames += (freed & !free).count_ones();
+                found.doubles += (freed & free).count_ones();
+            }
+        }
+        found
+    }
+
+    /// Whether frames of a pageblock that the caller has just given up were freed remotely: the
+    /// last look.
+    pub(crate) fn has_remote(&self, pageblock: PageblockIndex) -> bool {
+        pageblock.words().any(|word| {
+            // SeqCst: see the module.
+            let remote = self.map::<REMOTE>(word).load(SeqCst);
+            remote & !self.tails(word) != 0
+        })
+    }
+
+    /// Discards the remote frees of a whole pageblock that the caller has for itself alone; returns
+    /// how many frames that were.
+    pub(crate) fn discard_remote(&self, pageblock: PageblockIndex) -> u32 {
+        let discard = |word| match self.remote(word) {
+            0 => 0,
+            // Acquire: from the CPU that freed them. Release: for one that frees one of them again.
+            _ => self.map::<REMOTE>(word).swap(0, AcqRel).count_ones(),
+        };
+        pageblock.words().map(discard).sum()
+    }
+
+    /// Becomes the holder of a pageblock in use frame by frame that has none.
+    pub(crate) fn try_acquire(
+        &self,
+        pageblock: PageblockIndex,
+        holder: Holder,
+    ) -> Result<State, State> {
+        self.try_update(pageblock, |state| {
+            let may = state.is_split() && state.holder() == Holder::None;
+            may.then_some(state.held_by(holder))
+        })
+    }
+
+    /// The same as a walker; says whether that went well. The caller is in a section.
+    pub(crate) fn acquire(&self, pageblock: PageblockIndex) -> bool {
+        self.try_acquire(pageblock, Holder::Walker).is_ok()
+    }
+
+    /// Gives up a pageblock that the caller holds as a walker; says whether that went well. If not,
+    /// frames were freed remotely meanwhile, and the caller holds it again.
+    pub(crate) fn try_release(&self, pageblock: PageblockIndex) -> bool {
+        self.update(pageblock, |state| state.held_by(Holder::None).listed(false));
+        !self.has_remote(pageblock) || !self.acquire(pageblock)
+    }
+
+    /// Says that the cache which holds a pageblock without free frames no longer watches it, unless
+    /// frames were freed remotely meanwhile: then it is listed again. Returns what was found.
+    pub(crate) fn try_mark_full(&self, pageblock: PageblockIndex) -> Collected {
+        self.update(pageblock, |state| state.listed(false));
+        let found = self.collect_remote(pageblock);
+        if found.frames > 0 {
+            self.update(pageblock, |state| state.listed(true));
+        }
+        found
+    }
+
+    /// Marks a pageblock that the caller holds as whole, and as held by `holder` from now on.
+    pub(crate) fn mark_whole(&self, pageblock: PageblockIndex, holder: Holder) {
+        self.clear_all_unmovable(pageblock);
+        self.update(pageblock, |state| {
+            state.used(Use::Whole, Order::ZERO).held_by(holder).listed(false)
+        });
+    }
+
+    /// Unmarks a pageblock as queued; returns its state before, and the next one on the stack. The
+    /// caller has taken the stack.
+    pub(crate) fn unqueue(&self, pageblock: PageblockIndex) -> (State, Option<PageblockIndex>) {
+        // Relaxed: taking the stack acquired it. Before the mark is cleared: then others may write
+        // the link.
+        let next = PageblockIndex::of_link(self.record(pageblock).queue_link.load(Relaxed));
+        let before = self.update(pageblock, |state| state.queued(false));
+        (before, next)
+    }
+}
+
+/// How many stacks a remote queue has, if there are as many CPUs.
+const REMOTE_STACKS_MAX: usize = 16;
+
+/// The remote queue of one CPU in a zone: pageblocks without free frames, so far, in which others
+/// have freed some. Several stacks on one cache line: where many CPUs push at the same time, the
+/// line goes round among them, and of those that push on one stack, each time round all but one
+/// come too late and try again.
+#[repr(C, align(64))]
+pub(crate) struct RemoteQueue<P: Platform>([P::U32; REMOTE_STACKS_MAX]);
+
+/// 2^32 by the golden ratio: spreads numbers that lie close together (Knuth, volume 3, 6.4).
+const GOLDEN: u32 = 0x9e37_79b9;
+
+impl<P: Platform> RemoteQueue<P> {
+    pub(crate) fn new() -> Self {
+        RemoteQueue(core::array::from_fn(|_| P::U32::new(NIL)))
+    }
+
+    /// How many stacks each of so many CPUs uses: a power of two.
+    pub(crate) fn stacks(cpus: usize) -> usize {
+        cpus.next_power_of_two().min(REMOTE_STACKS_MAX)
+    }
+
+    /// Adds a pageblock, which the caller has marked as queued, and so may write its link.
+    pub(crate) fn push(
+        &self,
+        pageblocks: &Pageblocks<P>,
+        pageblock: PageblockIndex,
+        stacks: usize,
+    ) {
+        // Frames of neighbours are often freed at the same time: these go to different stacks.
+        let stack = pageblock.0.wrapping_mul(GOLDEN) >> 16 & (stacks as u32 - 1);
+        let head = &self.0[stack as usize];
+        let link = &pageblocks.record(pageblock).queue_link;
+        // Relaxed: the link is only followed by the CPU that takes the stack.
+        let mut first = head.load(Relaxed);
+        loop {
+            // Relaxed: pushing the pageblock releases it.
+            link.store(first, Relaxed);
+            // Release: publishes the link. Acquire: from a CPU that took the stack to drain the
+            // cache, and had noted before that the zone's caches hold nothing; see `take`.
+            match head.compare_exchange(first, pageblock.0, AcqRel, Relaxed) {
+                Ok(_) => return,
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// Whether a stack has pageblocks: a hint.
+    pub(crate) fn has_any(&self, stack: usize) -> bool {
+        self.0[stack].load(Relaxed) != NIL
+    }
+
+    /// Takes all pageblocks of a stack; the caller follows their links, each before it unmarks the
+    /// pageblock that has it.
+    pub(crate) fn take(&self, stack: usize) -> Option<PageblockIndex> {
+        // Acquire: pairs with the release in `push`, of all CPUs that pushed: their steps on the
+        // stack are one chain of RMWs. Release: a CPU that pushes from now on sees what the caller
+        // did before.
+        PageblockIndex::of_link(self.0[stack].swap(NIL, AcqRel))
+    }
+
+    /// Forgets what is queued. No other CPU pushes at the same time.
+    pub(crate) fn clear(&self) {
+        // Relaxed: there is no other thread.
+        self.0.iter().for_each(|head| head.store(NIL, Relaxed));
+    }
+}

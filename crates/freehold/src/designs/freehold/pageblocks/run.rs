@@ -1,0 +1,188 @@
+//! Arithmetic of bitmaps: a run is an aligned power of two of frames within a pageblock; a span is
+//! frames side by side, across pageblocks.
+
+use core::ops::Range;
+
+use super::huge::ORDER_MAX;
+use super::{FRAMES, PageblockIndex};
+use crate::units::{Order, Pfn};
+
+/// Frames that one word of a bitmap stands for.
+pub(crate) const WORD_FRAMES: u32 = u64::BITS;
+
+/// The order of the frames that one word stands for.
+pub(crate) const WORD_ORDER: u8 = 6;
+
+/// By order: the places in a word at which a block may begin. One more, so that there are as many
+/// as an index of three bits has values.
+const PLACES: [u64; WORD_ORDER as usize + 2] = [
+    !0,
+    0x5555_5555_5555_5555,
+    0x1111_1111_1111_1111,
+    0x0101_0101_0101_0101,
+    0x0001_0001_0001_0001,
+    0x0000_0001_0000_0001,
+    1,
+    0,
+];
+
+/// The bits of a block of `order`, at most [`WORD_ORDER`], that begins at bit 0.
+pub(crate) const fn ones(order: u8) -> u64 {
+    if order >= WORD_ORDER { !0 } else { (1 << (1 << order)) - 1 }
+}
+
+/// The places at which aligned runs of `2^order` set bits begin, for orders up to [`WORD_ORDER`].
+#[inline(always)]
+pub(crate) const fn starts(word: u64, order: u8) -> u64 {
+    let mut starts = word;
+    // Step by step, for a loop of so few is not unrolled.
+    if order > 0 {
+        starts &= starts >> 1;
+    }
+    if order > 1 {
+        starts &= starts >> 2;
+    }
+    if order > 2 {
+        starts &= starts >> 4;
+    }
+    if order > 3 {
+        starts &= starts >> 8;
+    }
+    if order > 4 {
+        starts &= starts >> 16;
+    }
+    if order > 5 {
+        starts &= starts >> 32;
+    }
+    starts & PLACES[order as usize % PLACES.len()]
+}
+
+/// A block of frames within one pageblock: the words that it lies in, and its bits in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The first word, counted over the whole bitmap.
+    pub(crate) word: u32,
+    /// The first bit in it. 0 if the run has several words.
+    pub(crate) bit: u32,
+    /// How many frames.
+    pub(crate) order: Order,
+}
+
+impl Run {
+    /// The run of `order`, at most 8, that begins at a frame.
+    #[inline]
+    pub(crate) const fn at(frame: u32, order: Order) -> Self {
+        Run { word: frame / WORD_FRAMES, bit: frame % WORD_FRAMES, order }
+    }
+
+    /// The first frame.
+    pub(crate) const fn frame(self) -> u32 {
+        self.word * WORD_FRAMES + self.bit
+    }
+
+    /// The first frame behind it.
+    pub(crate) const fn end(self) -> u32 {
+        self.frame() + (1 << self.order.get())
+    }
+
+    /// How many words it has bits in.
+    const fn len(self) -> u32 {
+        1 << self.order.get().saturating_sub(WORD_ORDER)
+    }
+
+    /// Its bits in each of its words.
+    #[inline]
+    pub(crate) const fn mask(self) -> u64 {
+        ones(self.order.get()) << self.bit
+    }
+
+    /// Its words.
+    pub(crate) fn words(self) -> Range<usize> {
+        let first = self.word as usize;
+        first..first + self.len() as usize
+    }
+}
+
+/// Frames from the first one to behind the last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) first: u32,
+    pub(crate) end: u32,
+}
+
+impl Span {
+    /// All frames of so many pageblocks.
+    pub(crate) const fn of(pageblock: PageblockIndex, count: u32) -> Self {
+        Span { first: pageblock.frame(), end: pageblock.frame() + count * FRAMES }
+    }
+
+    /// The parts of the span in each pageblock that it touches.
+    pub(crate) fn pageblocks(self) -> impl Iterator<Item = (PageblockIndex, Span)> {
+        (self.first / FRAMES..self.end.div_ceil(FRAMES)).map(move |pageblock| {
+            let pageblock = PageblockIndex(pageblock);
+            let (first, end) = (pageblock.frame(), pageblock.frame() + FRAMES);
+            (pageblock, Span { first: first.max(self.first), end: end.min(self.end) })
+        })
+    }
+
+    /// The words that the span touches, and its bits in each.
+    pub(crate) fn words(self) -> impl Iterator<Item = (usize, u64)> {
+        (self.first / WORD_FRAMES..self.end.div_ceil(WORD_FRAMES)).map(move |word| {
+            let start = word * WORD_FRAMES;
+            let below = |frame: u32| match frame.saturating_sub(start) {
+                bits @ 0..WORD_FRAMES => (1 << bits) - 1,
+                _ => !0,
+            };
+            (word as usize, below(self.end) & !below(self.first))
+        })
+    }
+}
+
+/// The largest block that begins at a frame and has at most so many frames.
+pub(crate) fn largest_block(pfn: Pfn, frames: u32) -> Order {
+    let aligned = pfn.get().trailing_zeros().min(u32::from(ORDER_MAX.get()));
+    Order::new(aligned.min(frames.ilog2()) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The places at which every bit of an aligned run is set, one by one.
+    fn naive(word: u64, order: u8) -> u64 {
+        let size = 1 << order;
+        (0..64)
+            .step_by(size)
+            .filter(|at| (*at..at + size).all(|bit| word >> bit & 1 == 1))
+            .fold(0, |starts, at| starts | 1 << at)
+    }
+
+    #[test]
+    fn starts_are_where_aligned_runs_begin() {
+        let mut word: u64 = 0x9e37_79b9_7f4a_7c15;
+        for round in 0..2000 {
+            word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            // Dense and sparse words, and both ends.
+            let dense = [word, word | word >> 7 | word << 9, !(1 << (round % 64)), !0, 0];
+            for word in dense {
+                for order in 0..=WORD_ORDER {
+                    assert_eq!(starts(word, order), naive(word, order), "{word:#x}, {order}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_knows_its_words() {
+        let run = Run::at(64 * 3 + 8, Order::new(3));
+        assert_eq!((run.mask(), run.words().collect::<alloc::Vec<_>>()), (0xff00, [3].into()));
+        let run = Run::at(64 * 4, Order::new(8));
+        assert_eq!((run.mask(), run.words().count(), run.frame()), (!0, 4, 256));
+        assert_eq!(Run::at(63, Order::ZERO).mask(), 1 << 63);
+    }
+
+    mod alloc {
+        extern crate std;
+        pub(super) use std::vec::Vec;
+    }
+}

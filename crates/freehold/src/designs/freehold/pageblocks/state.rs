@@ -1,0 +1,226 @@
+//! What a pageblock is at the moment, packed into one word.
+
+use crate::units::{MigrateType, Order};
+
+/// The holder of a pageblock, its use and its migratetype. From the lowest bit: 16 bits of holder,
+/// [`State::LISTED`], [`State::QUEUED`], 2 bits of type, 3 of use, 5 of order, [`State::ACTIVE`],
+/// [`State::ISOLATED`].
+///
+/// All changes keep [`State::QUEUED`] and [`State::ISOLATED`], which others than the holder set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State(pub(crate) u32);
+
+/// What a pageblock is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Use {
+    /// It has no memory.
+    Absent = 0,
+    /// All its frames are free, and the bitmap says so.
+    Whole = 1,
+    /// Its frames come and go one by one: the bitmaps say which are free.
+    Split = 2,
+    /// It was handed out whole, as the first of perhaps many. The bitmap is left as it was.
+    Huge = 3,
+    /// It was handed out whole, as part of a larger block.
+    HugeTail = 4,
+}
+
+/// The holder of a pageblock: it alone writes the bitmap of free frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// No one: a call that wants to write must first become the holder.
+    None,
+    /// The CPU caches of this CPU: a call that has their lock.
+    Cpu(usize),
+    /// A walker: one call, until it returns.
+    Walker,
+}
+
+const HOLDER: u32 = 0xffff;
+const WALKER: u32 = HOLDER;
+const TYPE_SHIFT: u32 = 18;
+const USE_SHIFT: u32 = 20;
+const ORDER_SHIFT: u32 = 23;
+const ORDER_MASK: u32 = 31;
+
+/// So many CPUs can hold pageblocks.
+pub(crate) const CPUS_MAX: usize = WALKER as usize - 1;
+
+impl State {
+    /// It is active, or on a list of partial pageblocks, of its cache: that will collect remote
+    /// frees without being told.
+    pub(crate) const LISTED: u32 = 1 << 16;
+    /// It is in a remote queue, or about to be.
+    pub(crate) const QUEUED: u32 = 1 << 17;
+    /// It is being emptied. If it is in use frame by frame, a walker holds it; if it was handed out
+    /// whole, a walker will as soon as it is freed. Its free frames are not in the level.
+    pub(crate) const ISOLATED: u32 = 1 << 29;
+
+    /// Its cache takes frames from it at the moment. Such a pageblock is listed.
+    pub(crate) const ACTIVE: u32 = 1 << 28;
+
+    /// A pageblock without memory.
+    pub(crate) const ABSENT: Self = State::new(Use::Absent, MigrateType::Movable);
+
+    /// A pageblock without a holder.
+    pub(crate) const fn new(used_for: Use, migratetype: MigrateType) -> Self {
+        State((used_for as u32) << USE_SHIFT | (migratetype as u32) << TYPE_SHIFT)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn used_for(self) -> Use {
+        match self.0 >> USE_SHIFT & 7 {
+            1 => Use::Whole,
+            2 => Use::Split,
+            3 => Use::Huge,
+            4 => Use::HugeTail,
+            _ => Use::Absent,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn is_split(self) -> bool {
+        self.0 >> USE_SHIFT & 7 == Use::Split as u32
+    }
+
+    /// The order of a block that was handed out whole.
+    pub(crate) const fn order(self) -> Order {
+        Order::new((self.0 >> ORDER_SHIFT & ORDER_MASK) as u8)
+    }
+
+    pub(crate) const fn migratetype(self) -> MigrateType {
+        match self.0 >> TYPE_SHIFT & 3 {
+            0 => MigrateType::Unmovable,
+            2 => MigrateType::Reclaimable,
+            _ => MigrateType::Movable,
+        }
+    }
+
+    pub(crate) const fn holder(self) -> Holder {
+        match self.0 & HOLDER {
+            0 => Holder::None,
+            WALKER => Holder::Walker,
+            cpu => Holder::Cpu(cpu as usize - 1),
+        }
+    }
+
+    /// Whether it is in use frame by frame and held by this CPU's cache.
+    #[inline(always)]
+    pub(crate) const fn is_split_of(self, cpu: usize) -> bool {
+        self.0 & (HOLDER | 7 << USE_SHIFT) == (cpu as u32 + 1) | (Use::Split as u32) << USE_SHIFT
+    }
+
+    /// Whether it was handed out by itself, and that is all there is to say of it.
+    #[inline(always)]
+    pub(crate) const fn is_lone_pageblock(self) -> bool {
+        let lone = State::new(Use::Huge, MigrateType::Unmovable).used(Use::Huge, Order::PAGEBLOCK);
+        self.0 & !(3 << TYPE_SHIFT) == lone.0
+    }
+
+    /// As `is_split_of`, and listed.
+    #[inline(always)]
+    pub(crate) const fn is_listed_of(self, cpu: usize) -> bool {
+        const MASK: u32 = HOLDER | 7 << USE_SHIFT | State::LISTED;
+        const LISTED_OF: u32 = (Use::Split as u32) << USE_SHIFT | State::LISTED;
+        // A number that is no CPU's is found out when its home is looked up.
+        self.0 & MASK == (cpu as u32).wrapping_add(LISTED_OF + 1)
+    }
+
+    /// Whether it is in use frame by frame, and what others free of it will be looked at without
+    /// further notice.
+    #[inline(always)]
+    pub(crate) const fn is_watched(self) -> bool {
+        self.is_split() && self.0 & (State::LISTED | State::QUEUED) != 0
+    }
+
+    #[inline(always)]
+    pub(crate) const fn is_listed(self) -> bool {
+        self.0 & State::LISTED != 0
+    }
+
+    #[inline(always)]
+    pub(crate) const fn is_active(self) -> bool {
+        self.0 & State::ACTIVE != 0
+    }
+
+    pub(crate) const fn is_queued(self) -> bool {
+        self.0 & State::QUEUED != 0
+    }
+
+    pub(crate) const fn is_isolated(self) -> bool {
+        self.0 & State::ISOLATED != 0
+    }
+
+    #[must_use]
+    pub(crate) const fn isolated(self, isolated: bool) -> Self {
+        State(if isolated { self.0 | State::ISOLATED } else { self.0 & !State::ISOLATED })
+    }
+
+    #[must_use]
+    pub(crate) const fn held_by(self, holder: Holder) -> Self {
+        let holder = match holder {
+            Holder::None => 0,
+            Holder::Walker => WALKER,
+            Holder::Cpu(cpu) => cpu as u32 + 1,
+        };
+        State(self.0 & !HOLDER | holder)
+    }
+
+    #[must_use]
+    pub(crate) const fn listed(self, listed: bool) -> Self {
+        let rest = self.0 & !(State::LISTED | State::ACTIVE);
+        State(if listed { rest | State::LISTED } else { rest })
+    }
+
+    #[must_use]
+    pub(crate) const fn active(self) -> Self {
+        State(self.0 | State::LISTED | State::ACTIVE)
+    }
+
+    #[must_use]
+    pub(crate) const fn queued(self, queued: bool) -> Self {
+        State(if queued { self.0 | State::QUEUED } else { self.0 & !State::QUEUED })
+    }
+
+    #[must_use]
+    pub(crate) const fn of_type(self, migratetype: MigrateType) -> Self {
+        State(self.0 & !(3 << TYPE_SHIFT) | (migratetype as u32) << TYPE_SHIFT)
+    }
+
+    #[must_use]
+    pub(crate) const fn used(self, used_for: Use, order: Order) -> Self {
+        let rest = self.0 & !(7 << USE_SHIFT | ORDER_MASK << ORDER_SHIFT);
+        State(rest | (used_for as u32) << USE_SHIFT | (order.get() as u32) << ORDER_SHIFT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_do_not_disturb_each_other() {
+        let state =
+            State::new(Use::Split, MigrateType::Reclaimable).held_by(Holder::Cpu(111)).listed(true);
+        assert_eq!((state.used_for(), state.migratetype()), (Use::Split, MigrateType::Reclaimable));
+        assert!(state.is_listed() && !state.is_queued() && state.is_split_of(111));
+        assert!(state.is_listed_of(111) && !state.is_listed_of(110) && state.is_watched());
+        assert!(!state.listed(false).is_listed_of(111) && !state.listed(false).is_watched());
+        assert!(!state.is_split_of(110) && !state.held_by(Holder::Walker).is_split_of(111));
+        let huge = state.used(Use::Huge, Order::new(18)).of_type(MigrateType::Unmovable);
+        assert_eq!((huge.order(), huge.holder()), (Order::new(18), Holder::Cpu(111)));
+        assert_eq!((huge.used_for(), huge.is_listed()), (Use::Huge, true));
+        assert_eq!(huge.held_by(Holder::None).listed(false).migratetype(), MigrateType::Unmovable);
+        let lone = State::new(Use::Whole, MigrateType::Movable).used(Use::Huge, Order::PAGEBLOCK);
+        assert!(lone.is_lone_pageblock() && !lone.queued(true).is_lone_pageblock());
+        assert!(!huge.is_lone_pageblock() && !lone.isolated(true).is_lone_pageblock());
+        let isolated = huge.isolated(true);
+        assert_eq!((isolated.order(), isolated.is_isolated()), (Order::new(18), true));
+        assert!(isolated.used(Use::Split, Order::ZERO).is_isolated() && !huge.is_isolated());
+        assert_eq!(isolated.isolated(false), huge);
+        let last = Holder::Cpu(CPUS_MAX - 1);
+        assert_eq!(State::ABSENT.held_by(last).holder(), last);
+        assert_eq!(State::ABSENT.held_by(Holder::Walker).holder(), Holder::Walker);
+    }
+}

@@ -1,0 +1,120 @@
+//! Which frames may hold content that cannot move.
+//!
+//! Frames are marked eight at a time: 64 marks in the record, so that they cost no memory. A slot
+//! that holds a pageblock for content that cannot move marks all of it beforehand; past the slots,
+//! each block is marked as it is handed out, in a pageblock of whatever type. Whoever hands out
+//! movable content leaves the marks as they are: it is taken for what cannot move, at worst, until
+//! somebody holds the pageblock as a walker while all eight frames are free.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::run::{Run, WORD_FRAMES};
+use super::{PageblockIndex, Pageblocks, WORDS};
+use crate::platform::{Platform, Word};
+use crate::units::MigrateType;
+
+/// Frames with a mark in common.
+const TOGETHER: u32 = WORD_FRAMES / MARKS;
+
+/// Marks for one word.
+const MARKS: u32 = u64::BITS / WORDS as u32;
+
+/// The frames of a word that one mark stands for.
+const fn frames_of(mark: u32) -> u64 {
+    ((1 << TOGETHER) - 1) << (mark * TOGETHER)
+}
+
+/// The marks of those among the frames of a word that satisfy a condition.
+fn marks(word: usize, wanted: impl Fn(u64) -> bool) -> u64 {
+    let marks = (0..MARKS).filter(|&mark| wanted(frames_of(mark)));
+    marks.fold(0, |marks, mark| marks | 1 << mark) << (word % WORDS * MARKS as usize)
+}
+
+// Relaxed: exact for whoever holds the pageblock; others ask again once they do. Changed by
+// read-modify-writes, since a user who gives frames back takes marks off without holding it.
+impl<P: Platform> Pageblocks<P> {
+    fn unmovable_marks(&self, pageblock: PageblockIndex) -> &P::U64 {
+        &self.twins.first().get(pageblock.index()).unmovable
+    }
+
+    /// Frames of a word that may hold content that cannot move, if somebody uses them.
+    pub(crate) fn unmovable(&self, word: usize) -> u64 {
+        let all = self.unmovable_marks(PageblockIndex::of_word(word)).load(Relaxed);
+        let of_word = all >> (word % WORDS * MARKS as usize);
+        let set = (0..MARKS).filter(|mark| of_word >> mark & 1 == 1);
+        set.fold(0, |frames, mark| frames | frames_of(mark))
+    }
+
+    /// Whether a run may hold content that cannot move.
+    pub(crate) fn may_be_unmovable(&self, run: Run) -> bool {
+        run.words().any(|word| self.unmovable(word) & run.mask() != 0)
+    }
+
+    /// Notes that no frame of a pageblock holds content that cannot move.
+    pub(crate) fn clear_all_unmovable(&self, pageblock: PageblockIndex) {
+        self.unmovable_marks(pageblock).store(0, Relaxed);
+    }
+
+    /// Notes that any frame of a pageblock may come to hold content that cannot move.
+    pub(crate) fn mark_all_unmovable(&self, pageblock: PageblockIndex) {
+        self.unmovable_marks(pageblock).store(!0, Relaxed);
+    }
+
+    /// Notes that any frame of a pageblock may come to hold content of a type: a cache takes frames
+    /// without marking each.
+    pub(crate) fn mark_unmovable_for(&self, pageblock: PageblockIndex, migratetype: MigrateType) {
+        if migratetype != MigrateType::Movable {
+            self.mark_all_unmovable(pageblock);
+        }
+    }
+
+    /// Notes that a run in a pageblock that the caller holds will hold content that cannot move.
+    pub(crate) fn mark_unmovable(&self, run: Run) {
+        let pageblock = PageblockIndex::of_frame(run.frame());
+        let of_run = |word| marks(word, |frames| frames & run.mask() != 0);
+        let marks = run.words().fold(0, |marks, word| marks | of_run(word));
+        self.unmovable_marks(pageblock).fetch_or(marks, Relaxed);
+    }
+
+    /// Notes that frames of a word, which their user is about to free, will no longer hold content
+    /// that cannot move, unless all of the pageblock is for such content.
+    pub(crate) fn clear_unmovable(&self, word: usize, mask: u64) {
+        let pageblock = PageblockIndex::of_word(word);
+        if self.state(pageblock).migratetype() == MigrateType::Movable
+            && self.unmovable(word) & mask != 0
+        {
+            // Where others use some of the frames, the mark stays.
+            let marks = marks(word, |frames| frames & mask == frames);
+            self.unmovable_marks(pageblock).fetch_and(!marks, Relaxed);
+        }
+    }
+
+    /// Whether any frame of a pageblock may hold content that cannot move.
+    pub(crate) fn is_all_unmovable(&self, pageblock: PageblockIndex) -> bool {
+        self.unmovable_marks(pageblock).load(Relaxed) == !0
+    }
+
+    /// Takes the marks off free frames. The caller holds the pageblock as a walker.
+    pub(crate) fn refresh_unmovable(&self, pageblock: PageblockIndex) {
+        let fixed = self.unmovable_marks(pageblock);
+        if fixed.load(Relaxed) != 0 {
+            let of_free = |word| marks(word, |frames| frames & self.free(word) == frames);
+            let free = pageblock.words().fold(0, |free, word| free | of_free(word));
+            fixed.fetch_and(!free, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_stand_for_eight_frames_each() {
+        assert_eq!(frames_of(0), 0xff);
+        assert_eq!(frames_of(MARKS - 1), 0xff << 56);
+        assert_eq!(marks(8 * WORDS, |frames| frames & 0x8001 != 0), 0b11);
+        assert_eq!(marks(8 * WORDS + 7, |frames| frames & 0xfeff == frames), 1 << 56);
+        assert_eq!(marks(3, |_| true), 0xff << 24);
+    }
+}

@@ -1,0 +1,229 @@
+//! Orphans: partial pageblocks without a holder. How they come into being, how they serve requests
+//! past all caches, and who collects what is freed in them.
+//!
+//! This is how memory is handed out when there is too little for caches to hold any, and how
+//! migratetypes fall back on each other.
+
+use super::Zones;
+use super::tree::Tree;
+use crate::designs::Context;
+use crate::designs::freehold::pageblocks::run::Run;
+use crate::designs::freehold::pageblocks::state::{Holder, State};
+use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
+use crate::memmap::index::ZoneIndex;
+use crate::platform::Platform;
+use crate::request::Request;
+use crate::units::{MigrateType, Order};
+use crate::zone::fallback::FALLBACKS;
+
+/// Of so many pageblocks for movable content, the emptiest is claimed for content that cannot move.
+const CLAIM_LOOKS: usize = 64;
+
+/// So often a pageblock for content that cannot move is looked for before another one is begun.
+const LOOKS: usize = 16;
+
+impl<P: Platform> Zones<P> {
+    /// Gives up a pageblock that the caller holds as a walker, and whose free frames are in the
+    /// level of the zone. The caller is in a section.
+    pub(crate) fn release(&self, pageblock: PageblockIndex) {
+        let (zone, bit) = (self.zone_of(pageblock), self.bit(pageblock));
+        loop {
+            let found = self.pageblocks.collect_remote(pageblock);
+            zone.note_direct_free(found.frames);
+            zone.note_doubles(found.doubles);
+            zone.add_free(found.frames);
+            let tree = zone.orphans(self.pageblocks.state(pageblock).migratetype());
+            let free = self.pageblocks.count_free(pageblock);
+            // While it is held, nobody else changes whether it is in the tree.
+            if (1..FRAMES).contains(&free) {
+                self.forest.insert(tree, bit);
+            } else if self.forest.contains(tree, bit) {
+                self.forest.remove(tree, bit);
+            }
+            if free == FRAMES {
+                return self.put_in_pool(pageblock);
+            }
+            if self.pageblocks.try_release(pageblock) {
+                return;
+            }
+        }
+    }
+
+    /// Acts on a pageblock as its holder, unless it has one. The call runs on a CPU.
+    pub(crate) fn with_acquired<R>(
+        &self,
+        cpu: usize,
+        pageblock: PageblockIndex,
+        act: impl FnOnce() -> Option<R>,
+    ) -> Option<R> {
+        let _section = self.section(cpu, self.pageblocks.zone(pageblock));
+        if !self.pageblocks.acquire(pageblock) {
+            return None;
+        }
+        let result = act();
+        self.release(pageblock);
+        result
+    }
+
+    /// Ensures that what was freed remotely in a pageblock will be collected: by a walker that holds
+    /// it, by this call, or by the cache that holds it, in whose remote queue it comes. The call
+    /// runs on the CPU `here`.
+    pub(crate) fn ensure_collected(&self, here: usize, pageblock: PageblockIndex) {
+        let zone = self.pageblocks.zone(pageblock);
+        let _section = self.section(here, zone);
+        let mut state = self.pageblocks.state_after_step(pageblock);
+        loop {
+            if !state.is_split() || state.is_listed() || state.is_queued() {
+                return;
+            }
+            match state.holder() {
+                // It will look when it gives the pageblock up.
+                Holder::Walker => return,
+                Holder::None if self.pageblocks.acquire(pageblock) => {
+                    return self.release(pageblock);
+                }
+                Holder::None => state = self.pageblocks.state_after_step(pageblock),
+                Holder::Cpu(cpu) => {
+                    let queued = |now: State| (now == state).then(|| now.queued(true));
+                    match self.pageblocks.try_update(pageblock, queued) {
+                        Ok(_) => {
+                            let queue = &self.cpu_zone(cpu, zone).queue;
+                            queue.push(&self.pageblocks, pageblock, self.stacks());
+                            return self.zone(zone).note_cached();
+                        }
+                        Err(now) => state = now,
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<P: Platform> Zones<P> {
+    /// Takes a block of up to half a pageblock: of the type's own partial pageblocks, a whole one,
+    /// or, at last, those of other types.
+    pub(crate) fn take_direct(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        request: &Request,
+    ) -> Option<u32> {
+        let migratetype = request.content();
+        let cpu = self.cpu_here(context);
+        let own = self.zone(zone).orphans(migratetype);
+        // What cannot move should not spread to another pageblock because somebody else has just
+        // this one in hand.
+        let is_shared = migratetype != MigrateType::Movable && request.order() == Order::ZERO;
+        let looks = if is_shared && request.may_wait() { LOOKS } else { 1 };
+        let run = (0..looks).find_map(|look| {
+            if look > 0 {
+                self.forest.next(own, 0)?;
+                context.platform.relax();
+            }
+            self.take_partial(zone, cpu, own, request)
+        });
+        let run = run.or_else(|| {
+            let _section = self.section(cpu, zone);
+            let pageblock = self.take_whole(zone, cpu, migratetype)?;
+            self.split(pageblock, Holder::Walker, migratetype);
+            let run = self.take_run_directly(pageblock, request);
+            self.release(pageblock);
+            run
+        });
+        let run = run.or_else(|| {
+            FALLBACKS[migratetype.index()].into_iter().find_map(|other| {
+                let tree = self.zone(zone).orphans(other);
+                match migratetype {
+                    MigrateType::Movable => self.take_partial(zone, cpu, tree, request),
+                    _ => self.take_emptiest(zone, cpu, tree, request),
+                }
+            })
+        });
+        run.map(|run| {
+            self.note_direct_alloc(context, zone, run.order.frames());
+            run.frame()
+        })
+    }
+
+    fn take_partial(
+        &self,
+        zone: ZoneIndex,
+        cpu: usize,
+        tree: &Tree,
+        request: &Request,
+    ) -> Option<Run> {
+        let mut partial = self.forest.around(tree, self.start(tree, cpu, request.content()));
+        partial.find_map(|bit| self.take_in(cpu, self.pageblock_at(zone, bit), request))
+    }
+
+    /// As `take_partial`, for content that cannot move: of the first few, the pageblock with most
+    /// free frames, so that more such content finds room in it.
+    fn take_emptiest(
+        &self,
+        zone: ZoneIndex,
+        cpu: usize,
+        tree: &Tree,
+        request: &Request,
+    ) -> Option<Run> {
+        let pageblocks = self.forest.around(tree, 0).map(|bit| self.pageblock_at(zone, bit));
+        let fit = pageblocks
+            .filter(|&pageblock| self.pageblocks.find_run(pageblock, request.order()).is_some());
+        let emptiest =
+            fit.take(CLAIM_LOOKS).max_by_key(|&pageblock| self.pageblocks.count_free(pageblock))?;
+        let run = self.take_in(cpu, emptiest, request);
+        // Others may have been faster.
+        run.or_else(|| self.take_partial(zone, cpu, tree, request))
+    }
+
+    /// Takes a block out of a pageblock, if nobody holds that.
+    fn take_in(&self, cpu: usize, pageblock: PageblockIndex, request: &Request) -> Option<Run> {
+        self.with_acquired(cpu, pageblock, || self.take_run_directly(pageblock, request))
+    }
+
+    /// Takes a block out of a pageblock that the caller holds as a walker. If that is of another
+    /// type, it is stolen; but a pageblock for movable content is claimed for what cannot move,
+    /// however full it is: one such frame spoils it for larger blocks anyway, and so the next ones
+    /// come here as well. Movable content claims nothing; it would take the place of the others.
+    fn take_run_directly(&self, pageblock: PageblockIndex, request: &Request) -> Option<Run> {
+        let run = self.pageblocks.find_run(pageblock, request.order())?;
+        let may_claim = self.pageblocks.state(pageblock).migratetype() == MigrateType::Movable;
+        self.take_found(run, request, may_claim);
+        Some(run)
+    }
+
+    /// Takes a free run out of a pageblock that the caller holds as a walker. If that is of another
+    /// type, it may be claimed for this one, or else it is stolen from.
+    pub(crate) fn take_found(&self, run: Run, request: &Request, may_claim: bool) {
+        let migratetype = request.content();
+        let pageblock = PageblockIndex::of_frame(run.frame());
+        let zone = self.zone_of(pageblock);
+        let of = self.pageblocks.state(pageblock).migratetype();
+        if of != migratetype && may_claim {
+            self.forest.remove(zone.orphans(of), self.bit(pageblock));
+            self.pageblocks.update(pageblock, |state| state.of_type(migratetype));
+            self.pageblocks.refresh_unmovable(pageblock);
+            zone.note_claim();
+        } else if of != migratetype {
+            zone.note_steal();
+        }
+        if migratetype != MigrateType::Movable {
+            self.pageblocks.mark_unmovable(run);
+        }
+        self.pageblocks.take_run(run);
+        zone.sub_free(run.order.frames().get() as u32);
+    }
+
+    /// Whether a zone has a free block of an order in a pageblock that no slot holds.
+    pub(crate) fn has_run(&self, zone: ZoneIndex, order: Order) -> bool {
+        if order >= Order::PAGEBLOCK {
+            return self.find_whole(zone, order).is_some();
+        }
+        let of = self.zone(zone);
+        self.forest.next(of.pool(), 0).is_some()
+            || MigrateType::ALL.into_iter().any(|migratetype| {
+                self.forest
+                    .around(of.orphans(migratetype), 0)
+                    .any(|bit| self.pageblocks.has_run(self.pageblock_at(zone, bit), order))
+            })
+    }
+}

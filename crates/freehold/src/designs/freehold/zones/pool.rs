@@ -1,0 +1,229 @@
+//! The pool: whole pageblocks that no cache holds, and blocks of them, from one up to a GiB.
+
+use super::Zones;
+use crate::designs::Context;
+use crate::designs::freehold::pageblocks::huge::{order_in_pageblocks, pageblocks_in};
+use crate::designs::freehold::pageblocks::run::starts;
+use crate::designs::freehold::pageblocks::state::{Holder, Use};
+use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
+use crate::memmap::index::ZoneIndex;
+use crate::platform::Platform;
+use crate::request::Request;
+use crate::units::{MigrateType, Order};
+
+/// The order of as many pageblocks as a word of the pool has bits, counted in pageblocks.
+const WORD_ORDER: u8 = 6;
+
+impl<P: Platform> Zones<P> {
+    /// Puts a whole pageblock, which the caller holds and whose frames are in the level, into the
+    /// pool.
+    pub(crate) fn put_in_pool(&self, pageblock: PageblockIndex) {
+        self.pageblocks.mark_whole(pageblock, Holder::None);
+        self.forest.insert(self.zone_of(pageblock).pool(), self.bit(pageblock));
+    }
+
+    /// Takes a whole pageblock for content of a type out of the pool. Its frames stay in the level.
+    pub(crate) fn take_whole(
+        &self,
+        zone: ZoneIndex,
+        cpu: usize,
+        migratetype: MigrateType,
+    ) -> Option<PageblockIndex> {
+        let pool = self.zone(zone).pool();
+        let found = self.forest.around(pool, self.start(pool, cpu, migratetype));
+        let bit = { found }.find(|&bit| self.forest.remove(pool, bit))?;
+        Some(self.pageblock_at(zone, bit))
+    }
+
+    /// Begins to use a whole pageblock that the caller took, frame by frame, as `holder`.
+    pub(crate) fn split(
+        &self,
+        pageblock: PageblockIndex,
+        holder: Holder,
+        migratetype: MigrateType,
+    ) {
+        let before = self.pageblocks.state(pageblock).migratetype();
+        if before != migratetype {
+            self.zone_of(pageblock).note_claim();
+        }
+        if let Holder::Cpu(_) = holder {
+            self.pageblocks.mark_unmovable_for(pageblock, migratetype);
+        }
+        self.mark_split(pageblock, holder, migratetype);
+    }
+
+    /// Marks a whole pageblock that the caller has for itself alone as in use frame by frame, for
+    /// content of a type, and as held by `holder`, which is about to take frames from it. What
+    /// others have freed of it is forgotten: its frames were free already, so these were freed
+    /// twice at the same time. Left alone, they would be free while in use.
+    pub(crate) fn mark_split(
+        &self,
+        pageblock: PageblockIndex,
+        holder: Holder,
+        migratetype: MigrateType,
+    ) {
+        self.zone_of(pageblock).note_doubles(self.pageblocks.discard_remote(pageblock));
+        self.pageblocks.replace(pageblock, |state| {
+            let state = state.used(Use::Split, Order::ZERO).of_type(migratetype);
+            let state = state.held_by(holder).listed(false);
+            match holder {
+                Holder::Cpu(_) => state.active(),
+                _ => state,
+            }
+        });
+    }
+
+    /// Takes a block of whole pageblocks out of the pool.
+    pub(crate) fn take_huge(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        request: &Request,
+    ) -> Option<u32> {
+        let (order, migratetype) = (request.order(), request.content());
+        let cpu = self.cpu_here(context);
+        let section = self.section(cpu, zone);
+        let pageblock = if order == Order::PAGEBLOCK {
+            self.take_whole(zone, cpu, migratetype)?
+        } else {
+            loop {
+                let pageblock = self.find_whole(zone, order)?;
+                if self.take_adjacent(zone, pageblock, order) {
+                    break pageblock;
+                }
+            }
+        };
+        self.zone(zone).sub_free(order.frames().get() as u32);
+        drop(section);
+        self.hand_out(pageblock, order, migratetype);
+        self.note_direct_alloc(context, zone, order.frames());
+        Some(pageblock.frame())
+    }
+
+    /// The lowest aligned block of whole pageblocks in the pool.
+    pub(crate) fn find_whole(&self, zone: ZoneIndex, order: Order) -> Option<PageblockIndex> {
+        let (pool, up) = (self.zone(zone).pool(), order_in_pageblocks(order));
+        let mut next = self.forest.next(pool, 0);
+        while let Some(bit) = next {
+            let word = bit / 64;
+            if up <= WORD_ORDER {
+                let starts = starts(self.forest.members(pool, word), up);
+                if starts != 0 {
+                    return Some(
+                        self.pageblock_at(zone, word * 64 + starts.trailing_zeros() as usize),
+                    );
+                }
+                next = self.forest.next(pool, (word + 1) * 64);
+                continue;
+            }
+            let words = 1 << (up - WORD_ORDER);
+            let first = self.pageblock_at(zone, word * 64);
+            let is_full = |word| word * 64 < pool.bits() && self.forest.members(pool, word) == !0;
+            if self.pageblocks.number(first).is_multiple_of(u64::from(pageblocks_in(order)))
+                && (word..word + words).all(is_full)
+            {
+                return Some(first);
+            }
+            next = self.forest.next(pool, (word + 1) * 64);
+        }
+        None
+    }
+
+    /// Takes adjacent pageblocks out of the pool, all or none; says whether.
+    fn take_adjacent(&self, zone: ZoneIndex, pageblock: PageblockIndex, order: Order) -> bool {
+        let (pool, first) = (self.zone(zone).pool(), self.bit(pageblock));
+        let count = pageblocks_in(order) as usize;
+        if count <= 64 {
+            let mask = if count == 64 { !0 } else { ((1 << count) - 1) << (first % 64) };
+            return self.forest.remove_mask(pool, first / 64, mask);
+        }
+        let words = first / 64..(first + count) / 64;
+        let taken =
+            words.clone().take_while(|&word| self.forest.remove_mask(pool, word, !0)).count();
+        if taken < words.len() {
+            for word in words.take(taken) {
+                self.forest.insert_mask(pool, word, !0);
+            }
+            return false;
+        }
+        true
+    }
+
+    /// Marks pageblocks that the caller took as handed out.
+    pub(crate) fn hand_out(
+        &self,
+        pageblock: PageblockIndex,
+        order: Order,
+        migratetype: MigrateType,
+    ) {
+        for nth in (0..pageblocks_in(order)).rev() {
+            let pageblock = PageblockIndex(pageblock.0 + nth);
+            if self.pageblocks.state(pageblock).migratetype() != migratetype {
+                self.note_claim_of(pageblock);
+            }
+            let used_for = if nth == 0 { Use::Huge } else { Use::HugeTail };
+            self.pageblocks.replace(pageblock, |state| {
+                let state = state.used(used_for, order).of_type(migratetype);
+                state.held_by(Holder::None).isolated(false)
+            });
+        }
+    }
+
+    /// Marks a whole pageblock that the caller has for itself alone as handed out.
+    #[inline(always)]
+    pub(crate) fn hand_out_one(&self, pageblock: PageblockIndex, migratetype: MigrateType) {
+        let Some(frame_ref) = self.pageblocks.lookup_pageblock(pageblock) else { return };
+        let state = frame_ref.state();
+        if state.migratetype() != migratetype {
+            self.note_claim_of(pageblock);
+        }
+        match state.is_queued() {
+            true => self.hand_out(pageblock, Order::PAGEBLOCK, migratetype),
+            // As `Pageblocks::replace` does.
+            false => {
+                let state = state.used(Use::Huge, Order::PAGEBLOCK).of_type(migratetype);
+                frame_ref.set_state(state.held_by(Holder::None).isolated(false));
+            }
+        }
+    }
+
+    /// Turns a pageblock that was handed out whole into one in use frame by frame, all of which
+    /// belong to one allocation. If it is isolated, it is held from now on.
+    pub(crate) fn split_huge(&self, pageblock: PageblockIndex) {
+        // What was freed twice just before it was handed out would look like no memory.
+        let found = self.pageblocks.collect_remote(pageblock);
+        self.zone_of(pageblock).note_doubles(found.doubles);
+        for word in pageblock.words() {
+            self.pageblocks.set_free(word, 0);
+        }
+        self.pageblocks.join_all(pageblock);
+        self.pageblocks.begin_use_of_all(pageblock);
+        let migratetype = self.pageblocks.state(pageblock).migratetype();
+        self.pageblocks.mark_unmovable_for(pageblock, migratetype);
+        self.pageblocks.update(pageblock, |state| {
+            let holder = if state.is_isolated() { Holder::Walker } else { Holder::None };
+            state.used(Use::Split, Order::ZERO).held_by(holder).listed(false)
+        });
+    }
+
+    /// Takes back a block that its user has given up.
+    pub(crate) fn take_back(&self, context: Context<'_, P>, head: PageblockIndex, order: Order) {
+        let index = self.pageblocks.zone(head);
+        let zone = self.zone(index);
+        self.note_direct_free(context, index, order.frames());
+        // The head last: whoever finds another one finds its head as well.
+        for nth in (0..pageblocks_in(order)).rev() {
+            let pageblock = PageblockIndex(head.0 + nth);
+            if self.pageblocks.end_huge(pageblock) {
+                zone.add_free(FRAMES);
+                self.put_in_pool(pageblock);
+            }
+        }
+    }
+
+    /// Counts a pageblock that changes its type.
+    #[cold]
+    pub(crate) fn note_claim_of(&self, pageblock: PageblockIndex) {
+        self.zone_of(pageblock).note_claim();
+    }
+}

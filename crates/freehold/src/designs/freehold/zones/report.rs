@@ -1,0 +1,210 @@
+//! What a zone says about itself: counted from the states and bitmaps of its pageblocks.
+
+use super::Zones;
+use crate::designs::freehold::pageblocks::run::{WORD_ORDER, starts};
+use crate::designs::freehold::pageblocks::state::{Holder, Use};
+use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
+use crate::memmap::index::ZoneIndex;
+use crate::platform::Platform;
+use crate::stat::{Census, FreeByType, Rule, ZoneStats};
+use crate::units::{FrameCount, MigrateType, ORDERS, Order};
+
+impl<P: Platform> Zones<P> {
+    /// The state of a zone.
+    pub(crate) fn stats_of(&self, index: ZoneIndex) -> ZoneStats {
+        let zone = self.zone(index);
+        let (mut per_cpu, mut isolated) = (0, 0);
+        for pageblock in self.pageblocks_of(index) {
+            let state = self.pageblocks.state(pageblock);
+            let free =
+                || self.pageblocks.count_free(pageblock) + self.pageblocks.count_remote(pageblock);
+            match (state.used_for(), state.holder()) {
+                (Use::Whole, Holder::Cpu(_)) => per_cpu += FRAMES,
+                (Use::Split, Holder::Cpu(_)) => per_cpu += free(),
+                (Use::Split, _) if state.is_isolated() => isolated += free(),
+                _ => {}
+            }
+        }
+        ZoneStats {
+            node: zone.node(),
+            kind: zone.kind(),
+            managed: FrameCount::new(zone.managed()),
+            free: FrameCount::new(zone.level()),
+            per_cpu: FrameCount::new(u64::from(per_cpu)),
+            isolated: FrameCount::new(u64::from(isolated)),
+            free_blocks: self.free_blocks(index),
+            marks: zone.watermarks().get(),
+            claims: zone.claims(),
+            steals: zone.steals(),
+        }
+    }
+
+    /// The free blocks of a zone by order.
+    pub(crate) fn free_blocks(&self, zone: ZoneIndex) -> [u64; ORDERS] {
+        let by_type = self.count_by_type(zone).blocks;
+        core::array::from_fn(|order| by_type.iter().map(|counts| counts[order]).sum())
+    }
+
+    /// The free blocks of a zone in pageblocks that nobody holds, each as large as can be, by the
+    /// type of the pageblock that they begin in.
+    pub(crate) fn count_by_type(&self, zone: ZoneIndex) -> FreeByType {
+        let mut counts = FreeByType::default();
+        // The upper one of two buddies, if the lower one is whole, and the type of that.
+        let mut upper: Option<(PageblockIndex, usize)> = None;
+        for pageblock in self.pageblocks_of(zone) {
+            let state = self.pageblocks.state(pageblock);
+            let of = state.migratetype().index();
+            if !state.is_isolated() {
+                counts.pageblocks[of] += 1;
+            }
+            match (state.used_for(), state.holder()) {
+                (Use::Whole, Holder::None) => match upper {
+                    Some((buddy, of)) if buddy == pageblock => {
+                        counts.blocks[of][Order::PAGEBLOCK.index()] -= 1;
+                        counts.blocks[of][Order::BUDDY_MAX.index()] += 1;
+                    }
+                    _ => {
+                        counts.blocks[of][Order::PAGEBLOCK.index()] += 1;
+                        let buddy = PageblockIndex(pageblock.0 + 1);
+                        upper = self.pageblocks.is_lower_buddy(pageblock).then_some((buddy, of));
+                    }
+                },
+                (Use::Split, Holder::None) => self.count_runs(pageblock, &mut counts.blocks[of]),
+                _ => {}
+            }
+        }
+        counts
+    }
+
+    /// Counts the free blocks of a pageblock that is not whole, each as large as can be.
+    fn count_runs(&self, pageblock: PageblockIndex, counts: &mut [u64; ORDERS]) {
+        let mut full = 0;
+        for (nth, word) in pageblock.words().enumerate() {
+            let free = self.pageblocks.free(word);
+            if free == !0 {
+                full |= 1 << nth;
+            } else {
+                count_largest(free, WORD_ORDER - 1, 0, counts);
+            }
+        }
+        count_largest(full, Order::PAGEBLOCK.get() - WORD_ORDER, WORD_ORDER, counts);
+    }
+
+    /// How many frames of a pageblock users hold, and how many were freed twice and will be
+    /// forgotten when it is in use frame by frame.
+    pub(crate) fn count_used(&self, pageblock: PageblockIndex) -> (u32, u32) {
+        match self.pageblocks.state(pageblock).used_for() {
+            Use::Absent => (0, 0),
+            Use::Whole => (0, self.pageblocks.count_remote(pageblock)),
+            Use::Huge | Use::HugeTail => (FRAMES, self.pageblocks.count_remote(pageblock)),
+            // If it was handed out whole since this look at its state, then it was free before.
+            Use::Split => {
+                (pageblock.words().map(|word| self.pageblocks.used(word).count_ones()).sum(), 0)
+            }
+        }
+    }
+
+    /// Counts the frames of a zone by where they are.
+    pub(crate) fn count(&self, zone: ZoneIndex, census: &mut Census) {
+        for pageblock in self.pageblocks_of(zone) {
+            let (state, present) =
+                (self.pageblocks.state(pageblock), self.pageblocks.count_present(pageblock));
+            let free = self.pageblocks.count_free(pageblock).min(present);
+            let with_remote = (free + self.pageblocks.count_remote(pageblock)).min(present);
+            let frames = |count: u32| FrameCount::new(u64::from(count));
+            census.managed += frames(present);
+            match (state.used_for(), state.holder()) {
+                (Use::Huge | Use::HugeTail, _) | (Use::Absent, _) => {
+                    census.allocated += frames(present);
+                }
+                (_, Holder::Cpu(_)) => {
+                    census.per_cpu += frames(with_remote);
+                    census.allocated += frames(present - with_remote);
+                }
+                _ if state.is_isolated() => {
+                    census.isolated += frames(with_remote);
+                    census.allocated += frames(present - with_remote);
+                }
+                // Frames that others have freed, and that a slot will find on its stack.
+                _ if state.is_queued() => {
+                    census.free += frames(free);
+                    census.per_cpu += frames(with_remote - free);
+                    census.allocated += frames(present - with_remote);
+                }
+                _ => {
+                    census.free += frames(free);
+                    census.allocated += frames(present - free);
+                }
+            }
+        }
+    }
+
+    /// Checks that a pageblock is where its state says.
+    pub(crate) fn check_pageblock(
+        &self,
+        index: ZoneIndex,
+        pageblock: PageblockIndex,
+    ) -> Option<Rule> {
+        let (zone, state) = (self.zone(index), self.pageblocks.state(pageblock));
+        let in_pool = self.forest.contains(zone.pool(), self.bit(pageblock));
+        let in_tree = |of| self.forest.contains(zone.orphans(of), self.bit(pageblock));
+        let in_trees = MigrateType::ALL.into_iter().filter(|&of| in_tree(of)).count();
+        let tails_unmarked = || {
+            pageblock.words().all(|word| {
+                let free = self.pageblocks.free_or_remote(word) & !self.pageblocks.holes(word);
+                free & self.pageblocks.tails(word) == 0 && self.pageblocks.ends_or_fills(word)
+            })
+        };
+        match (state.used_for(), state.holder()) {
+            (Use::Absent, _) => Some(Rule::ZoneOfBlock),
+            _ if !self.pageblocks.uses_agree(pageblock) => Some(Rule::KeptBeside),
+            (Use::Whole, Holder::None) if !in_pool => Some(Rule::KeptBeside),
+            (Use::Whole, _) if !self.pageblocks.is_whole(pageblock) => Some(Rule::BlocksCounted),
+            (Use::Split, _) if !tails_unmarked() => Some(Rule::TailsUnmarked),
+            (Use::Split, Holder::None) => {
+                let free = self.pageblocks.count_free(pageblock);
+                if self.pageblocks.is_whole(pageblock) {
+                    return Some(Rule::BuddiesMerged);
+                }
+                let expected = usize::from(free > 0);
+                let right =
+                    in_trees == expected && in_tree(state.migratetype()) == (free > 0) && !in_pool;
+                (!right).then_some(Rule::KeptBeside)
+            }
+            (Use::Split | Use::Huge | Use::HugeTail, Holder::Cpu(_)) if in_pool || in_trees > 0 => {
+                Some(Rule::KeptBeside)
+            }
+            (Use::Huge, Holder::None) if in_pool => Some(Rule::KeptBeside),
+            (Use::HugeTail, _) if self.pageblocks.head_of(pageblock).is_none() => {
+                Some(Rule::FrameInOneBlock)
+            }
+            _ => None,
+        }
+    }
+
+    /// Checks that the level of a zone is what its pageblocks say, if it is steady enough to tell.
+    pub(crate) fn check_level(&self, index: ZoneIndex) -> Option<Rule> {
+        let zone = self.zone(index);
+        let (before, managed) = (zone.level(), zone.managed());
+        let mut census = Census::default();
+        self.count(index, &mut census);
+        let steady = zone.level() == before;
+        if census.managed.get() != managed {
+            return Some(Rule::ManagedCounted);
+        }
+        (steady && census.free.get() != before).then_some(Rule::FreeCounted)
+    }
+}
+
+/// Counts the largest aligned runs of set bits of up to `2^order`, each as one block of an order
+/// that is larger by `shift`.
+fn count_largest(mut bits: u64, order: u8, shift: u8, counts: &mut [u64; ORDERS]) {
+    for order in (0..=order).rev() {
+        let mut run = starts(bits, order);
+        counts[usize::from(order + shift)] += u64::from(run.count_ones());
+        for step in 0..order {
+            run |= run << (1 << step);
+        }
+        bits &= !run;
+    }
+}

@@ -1,0 +1,444 @@
+//! A set of pageblocks that all CPUs take from and give to without a lock: a bitmap, with two
+//! levels of summaries above it so that a set bit is found in a few steps.
+//!
+//! # Orderings
+//!
+//! A bit of the lowest level *is* the membership: one read-modify-write sets or clears it, and who
+//! sees it change owns the pageblock. That step acquires what the giver released, so whatever was
+//! written to the pageblock before is seen by the taker.
+//!
+//! A summary bit is a hint that a word below it is not empty. It may be set in vain; it must not
+//! stay clear above a word that has bits. Two rules see to that. Whoever sets a bit in an empty
+//! word looks at the summary afterwards and sets it if it is clear. Whoever empties a word clears
+//! the summary, and then looks at the word again, by a read-modify-write: either that comes first
+//! in the order of the word's changes, and then the setter, whose own step on the word acquires
+//! from it, sees the summary cleared and sets it; or the setter's comes first, and then the look
+//! finds the bit, and the summary is set again.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use crate::Error;
+use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use crate::platform::{Platform, Word};
+
+/// The bitmap and its summaries.
+const LEVELS: usize = 3;
+
+/// Bits in a word.
+const BITS: usize = u64::BITS as usize;
+
+/// Words in a cache line: levels begin on lines of their own.
+const LINE: usize = 8;
+
+/// The words of all trees.
+pub(crate) struct Forest<P: Platform> {
+    words: Table<P::U64>,
+}
+
+/// Where the words of a [`Forest`] will lie, and how many have been given to trees so far.
+pub(crate) struct ForestPlan<P: Platform> {
+    words: TablePlan<P::U64>,
+}
+
+/// Where the words of one tree lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tree {
+    /// The first word of each level.
+    levels: [usize; LEVELS],
+    /// How many bits the lowest level has.
+    bits: usize,
+}
+
+/// How many words each level of a tree takes.
+fn level_words(bits: usize) -> [usize; LEVELS] {
+    let leaf = bits.div_ceil(BITS);
+    let middle = leaf.div_ceil(BITS);
+    [leaf, middle, middle.div_ceil(BITS)].map(|words| words.next_multiple_of(LINE))
+}
+
+impl Tree {
+    /// A tree of so many bits whose words begin at `first`; also the first word behind it.
+    pub(crate) fn new(first: usize, bits: usize) -> (Self, usize) {
+        let mut next = first;
+        let levels = level_words(bits).map(|words| {
+            let level = next;
+            next += words;
+            level
+        });
+        (Tree { levels, bits }, next)
+    }
+
+    /// Where a CPU begins to look, so that CPUs keep out of each other's way.
+    pub(crate) const fn stretch(&self, cpu: usize, cpus: usize) -> usize {
+        // Where there are enough, of whole cache lines, or at least of whole words.
+        let share = self.bits / cpus;
+        let unit = match share {
+            0..BITS => 1,
+            BITS..512 => BITS,
+            _ => LINE * BITS,
+        };
+        share / unit * unit * cpu
+    }
+
+    /// How many bits the lowest level has.
+    pub(crate) const fn bits(&self) -> usize {
+        self.bits
+    }
+
+    /// How many words a tree of so many bits takes.
+    pub(crate) fn words(bits: usize) -> usize {
+        level_words(bits).iter().sum()
+    }
+}
+
+impl<P: Platform> Forest<P> {
+    pub(crate) fn plan(words: usize, layout: &mut LayoutBuilder) -> Result<ForestPlan<P>, Error> {
+        Ok(ForestPlan { words: layout.table(SectionKind::Bitmaps, words)? })
+    }
+
+    pub(crate) fn carve(plan: &ForestPlan<P>, carver: &mut Carver) -> Self {
+        Forest { words: carver.table(plan.words, |_| P::U64::new(0)) }
+    }
+
+    #[inline]
+    fn word(&self, tree: &Tree, level: usize, index: usize) -> &P::U64 {
+        self.words.get(tree.levels[level] + index)
+    }
+
+    /// Whether a pageblock is in the set: a hint, unless nobody else changes it.
+    pub(crate) fn contains(&self, tree: &Tree, bit: usize) -> bool {
+        // Acquire: whatever was written before it came into the set is seen by whoever sees it.
+        self.word(tree, 0, bit / BITS).load(Acquire) >> (bit % BITS) & 1 == 1
+    }
+
+    /// Adds a pageblock; says whether it was not in the set yet.
+    pub(crate) fn insert(&self, tree: &Tree, bit: usize) -> bool {
+        self.insert_mask(tree, bit / BITS, 1 << (bit % BITS)) == 0
+    }
+
+    /// Adds pageblocks of one word; returns those that were in the set already.
+    pub(crate) fn insert_mask(&self, tree: &Tree, index: usize, mask: u64) -> u64 {
+        // Release: for the taker. Acquire: see above.
+        let before = self.word(tree, 0, index).fetch_or(mask, AcqRel);
+        if before == 0 {
+            self.note(tree, 1, index);
+        }
+        before & mask
+    }
+
+    /// Makes sure that the summary of a word that has bits is set.
+    fn note(&self, tree: &Tree, level: usize, below: usize) {
+        let (summary, bit) = (self.word(tree, level, below / BITS), 1 << (below % BITS));
+        // Acquire: see above.
+        if summary.load(Acquire) & bit == 0 {
+            let before = summary.fetch_or(bit, AcqRel);
+            if before == 0 && level + 1 < LEVELS {
+                self.note(tree, level + 1, below / BITS);
+            }
+        }
+    }
+
+    /// Takes a pageblock out; says whether it was in the set, and is the caller's now.
+    pub(crate) fn remove(&self, tree: &Tree, bit: usize) -> bool {
+        let (index, mask) = (bit / BITS, 1 << (bit % BITS));
+        // Acquire: from the giver. Release: so that a later giver's step orders after ours.
+        let before = self.word(tree, 0, index).fetch_and(!mask, AcqRel);
+        if before == mask {
+            self.note_empty(tree, 1, index);
+        }
+        before & mask != 0
+    }
+
+    /// Takes all these pageblocks of one word out, or none; says whether.
+    pub(crate) fn remove_mask(&self, tree: &Tree, index: usize, mask: u64) -> bool {
+        let word = self.word(tree, 0, index);
+        // Relaxed: only a first guess.
+        let mut before = word.load(Relaxed);
+        while before & mask == mask {
+            // Acquire and release: as in `remove`.
+            match word.compare_exchange(before, before & !mask, AcqRel, Relaxed) {
+                Ok(_) => {
+                    if before == mask {
+                        self.note_empty(tree, 1, index);
+                    }
+                    return true;
+                }
+                Err(now) => before = now,
+            }
+        }
+        false
+    }
+
+    /// Clears the summary of a word that was emptied, unless it has bits again.
+    fn note_empty(&self, tree: &Tree, level: usize, below: usize) {
+        let (summary, bit) = (self.word(tree, level, below / BITS), 1 << (below % BITS));
+        // Acquire and release: see above.
+        let before = summary.fetch_and(!bit, AcqRel);
+        if before == bit && level + 1 < LEVELS {
+            self.note_empty(tree, level + 1, below / BITS);
+        }
+        if self.word(tree, level - 1, below).fetch_or(0, AcqRel) != 0 {
+            self.note(tree, level, below);
+        }
+    }
+
+    /// Makes a set anew, with its summaries. No other CPU looks at it or changes it. What is right
+    /// is not written.
+    pub(crate) fn rebuild(&self, tree: &Tree, is_member: impl Fn(usize) -> bool) {
+        let words = level_words(tree.bits);
+        for level in 0..LEVELS {
+            let bits = if level == 0 { tree.bits } else { words[level - 1] };
+            for index in 0..words[level] {
+                let is_set = |bit: usize| match level {
+                    0 => is_member(bit),
+                    // Relaxed: there is no other thread; so below.
+                    _ => self.word(tree, level - 1, bit).load(Relaxed) != 0,
+                };
+                let all = (0..BITS).filter(|bit| index * BITS + bit < bits);
+                let set = all.filter(|bit| is_set(index * BITS + bit));
+                let value = set.fold(0, |value, bit| value | 1 << bit);
+                let word = self.word(tree, level, index);
+                if word.load(Relaxed) != value {
+                    word.store(value, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// The first pageblock in the set at or behind `from`, as the summaries say.
+    pub(crate) fn next(&self, tree: &Tree, from: usize) -> Option<usize> {
+        self.next_at(tree, 0, from).filter(|&bit| bit < tree.bits)
+    }
+
+    fn next_at(&self, tree: &Tree, level: usize, from: usize) -> Option<usize> {
+        let words = level_words(tree.bits)[level];
+        let (mut index, mut mask) = (from / BITS, !0 << (from % BITS));
+        while index < words {
+            // Acquire: for the look at the pageblock that may follow.
+            let bits = self.word(tree, level, index).load(Acquire) & mask;
+            if bits != 0 {
+                return Some(index * BITS + bits.trailing_zeros() as usize);
+            }
+            mask = !0;
+            index = match level + 1 < LEVELS {
+                true => self.next_at(tree, level + 1, index + 1)?,
+                false => index + 1,
+            };
+        }
+        None
+    }
+
+    /// The pageblocks in the set from `start` round to before it, as the summaries say.
+    pub(crate) fn around<'a>(
+        &'a self,
+        tree: &'a Tree,
+        start: usize,
+    ) -> impl Iterator<Item = usize> + 'a {
+        let behind = core::iter::successors(self.next(tree, start), move |&bit| {
+            self.next(tree, bit + 1) //
+        });
+        let first = move || self.next(tree, 0).filter(move |&bit| bit < start);
+        let before = core::iter::once_with(first).flatten().flat_map(move |first| {
+            core::iter::successors(Some(first), move |&bit| {
+                self.next(tree, bit + 1).filter(move |&bit| bit < start)
+            })
+        });
+        behind.chain(before)
+    }
+
+    /// The members of one word, all 64 of them: a hint.
+    pub(crate) fn members(&self, tree: &Tree, index: usize) -> u64 {
+        // Acquire: as in `contains`.
+        self.word(tree, 0, index).load(Acquire)
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../tests/common/loom_platform.rs"]
+#[expect(unsafe_code, reason = "loom checks each access to its cells")]
+mod loom_platform;
+
+/// All interleavings of two or three CPUs that give pageblocks to a tree and take them, and all
+/// values that the orderings allow a load to see.
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::mem::MaybeUninit;
+    use std::vec;
+
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::loom_platform::{LoomCell, LoomPlatform, run_on};
+    use super::*;
+    use crate::Pfn;
+    use crate::memmap::region::Metadata;
+    use crate::platform::SharedCell;
+
+    type Sound = LoomPlatform;
+    type Broken<const ATOMIC: bool, const ACQUIRES: bool> = LoomPlatform<true, ATOMIC, ACQUIRES>;
+
+    /// Which CPU a thread runs on does not matter here.
+    const _: fn(u32) = run_on;
+
+    /// The members of two words may come and go. A search from the beginning finds them by the
+    /// summaries of both levels.
+    const PLACES: [usize; 3] = [4096, 4097, 4160];
+
+    struct Shared<P: Platform> {
+        forest: Forest<P>,
+        tree: Tree,
+        /// What whoever had the pageblock last has left there.
+        content: [LoomCell<u64>; PLACES.len()],
+    }
+
+    impl<P: Platform> Shared<P> {
+        /// A tree with some of the places.
+        fn new(members: &[usize]) -> Arc<Self> {
+            let (tree, words) = Tree::new(0, 4224);
+            let mut builder = LayoutBuilder::new(Pfn::new(0));
+            let plan = Forest::plan(words, &mut builder).unwrap();
+            let layout = builder.finish();
+            let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
+            let skip = buffer.as_ptr().align_offset(layout.align());
+            let metadata = Metadata::from_static(&mut buffer[skip..]);
+            let forest = Forest::carve(&plan, &mut Carver::new(metadata, &layout).unwrap());
+            let content = core::array::from_fn(|_| LoomCell::new(0));
+            let shared = Shared { forest, tree, content };
+            members.iter().for_each(|&place| shared.give(place));
+            Arc::new(shared)
+        }
+
+        /// Writes into the pageblock, which the caller owns, and gives it.
+        fn give(&self, place: usize) {
+            self.content[place].set(1);
+            assert!(self.forest.insert(&self.tree, PLACES[place]), "nobody else had it");
+        }
+
+        /// Takes a pageblock, if it is there, and writes into it.
+        fn take(&self, place: usize) -> bool {
+            let taken = self.forest.remove(&self.tree, PLACES[place]);
+            if taken {
+                self.content[place].set(2);
+            }
+            taken
+        }
+
+        /// Checks that the members are these, and that all of them are found.
+        fn check(&self, members: &[usize]) {
+            let found = self.forest.around(&self.tree, 0);
+            assert!(found.eq(members.iter().map(|&place| PLACES[place])), "{members:?}");
+        }
+    }
+
+    fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+        builder.check(model);
+    }
+
+    fn beside<P: Platform + Send + Sync, R: 'static>(
+        shared: &Arc<Shared<P>>,
+        act: impl FnOnce(&Shared<P>) -> R + 'static,
+    ) -> thread::JoinHandle<R> {
+        let shared = Arc::clone(shared);
+        thread::spawn(move || act(&shared))
+    }
+
+    fn give_where_another_one_is_taken<P: Platform + Send + Sync>(given: usize) {
+        explore(3, move || {
+            let shared = Shared::<P>::new(&[0]);
+            let taker = beside(&shared, |shared| assert!(shared.take(0)));
+            shared.give(given);
+            taker.join().unwrap();
+            shared.check(&[given]);
+        });
+    }
+
+    /// The last pageblock of a word leaves it while another one comes there, or to its neighbour,
+    /// which has the same summary.
+    #[test]
+    fn a_pageblock_comes_where_the_last_one_leaves() {
+        give_where_another_one_is_taken::<Sound>(1);
+        give_where_another_one_is_taken::<Sound>(2);
+    }
+
+    #[test]
+    #[should_panic]
+    fn a_summary_that_orders_nothing_is_caught() {
+        give_where_another_one_is_taken::<Broken<true, false>>(1);
+    }
+
+    #[test]
+    #[should_panic]
+    fn a_bit_that_is_set_in_two_steps_is_caught() {
+        give_where_another_one_is_taken::<Broken<false, true>>(1);
+    }
+
+    /// Two words become empty while a pageblock comes to one of them: a summary, and the one above.
+    #[test]
+    fn a_pageblock_comes_where_two_words_become_empty() {
+        explore(2, || {
+            let shared = Shared::<Sound>::new(&[0, 2]);
+            let one = beside(&shared, |shared| assert!(shared.take(0)));
+            let two = beside(&shared, |shared| assert!(shared.take(2)));
+            shared.give(1);
+            one.join().unwrap();
+            two.join().unwrap();
+            shared.check(&[1]);
+        });
+    }
+
+    /// A pageblock comes and goes on one CPU while another comes or goes on the next one.
+    #[test]
+    fn a_word_becomes_empty_twice() {
+        explore(3, || {
+            let shared = Shared::<Sound>::new(&[0]);
+            let other = beside(&shared, |shared| {
+                assert!(shared.take(0));
+                shared.give(0);
+            });
+            shared.give(1);
+            assert!(shared.take(1));
+            other.join().unwrap();
+            shared.check(&[0]);
+        });
+    }
+
+    /// One of two takes of a pageblock succeeds, of one alone or of several at once; and whoever
+    /// has it sees what was left there.
+    #[test]
+    fn no_pageblock_is_taken_twice() {
+        explore(3, || {
+            let shared = Shared::<Sound>::new(&[0, 1]);
+            let other = beside(&shared, |shared| shared.forest.remove_mask(&shared.tree, 64, 3));
+            let mine = shared.take(1);
+            assert_ne!(mine, other.join().unwrap());
+            shared.check(if mine { &[0] } else { &[] });
+        });
+    }
+
+    fn hand_on<P: Platform + Send + Sync>() {
+        explore(3, || {
+            let shared = Shared::<P>::new(&[0]);
+            let other = beside(&shared, |shared| {
+                shared.give(1);
+                shared.take(0)
+            });
+            let [first, _] = [0, 1].map(|place| shared.take(place));
+            assert_ne!(first, other.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn whoever_takes_a_pageblock_sees_what_was_done_with_it() {
+        hand_on::<Sound>();
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn a_pageblock_that_is_handed_on_without_order_is_caught() {
+        hand_on::<Broken<true, false>>();
+    }
+}

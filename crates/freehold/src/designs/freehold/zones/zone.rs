@@ -1,0 +1,391 @@
+//! A zone without a lock: how full it is, and the pageblocks of it that nobody holds.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use super::tree::Tree;
+use crate::compact::state::CompactionState;
+use crate::platform::{LockClass, Platform, RawLock, Word};
+use crate::request::Request;
+use crate::stat::Events;
+use crate::units::{FrameCount, MigrateType, NodeId, Order, ZoneKind};
+use crate::zone::watermark::{Watermark, Watermarks};
+
+/// So many pageblocks for each CPU make a zone roomy.
+const ROOMY_PAGEBLOCKS: u64 = 32;
+
+/// So many spare pageblocks a cache has at most.
+pub(crate) const SPARES_MAX: usize = 16;
+
+/// One pageblock of so many may lie in the reserves of slots, all of them together: as much of a
+/// zone as Linux lets all its per-CPU lists hold (`zone_highsize`, 6.12).
+const SPARES_SHARE: u64 = 8;
+
+/// Slots may hold free frames.
+const CACHED: u64 = 1;
+/// That has been noted once more.
+const NOTE: u64 = 2;
+
+/// The record of a zone.
+#[repr(C)]
+pub(crate) struct Zone<P: Platform> {
+    setup: Setup<P>,
+    level: Level<P>,
+    counts: Counters<P>,
+    compaction: Compaction<P>,
+}
+
+/// Written when memory is added, read by everybody.
+#[repr(C, align(64))]
+struct Setup<P: Platform> {
+    node: NodeId,
+    kind: ZoneKind,
+    /// The first pageblock that the trees cover.
+    first_pageblock: u32,
+    pool: Tree,
+    orphans: [Tree; MigrateType::COUNT],
+    managed: P::U64,
+    /// So many whole pageblocks each slot may keep; 0 or 1 for one.
+    spares_max: P::U32,
+    watermarks: Watermarks<P>,
+}
+
+/// Written whenever a pageblock comes or goes.
+#[repr(C, align(64))]
+struct Level<P: Platform> {
+    /// Free frames of pageblocks that nobody holds.
+    free: P::U64,
+    /// [`CACHED`], if slots may hold free frames; and how often that was noted, each [`NOTE`].
+    kept: P::U64,
+    /// How many drains have begun: calls that make slots give up their free frames.
+    drains_begun: P::U64,
+    /// How many drains have ended.
+    drains_ended: P::U64,
+}
+
+/// Written by what goes past the slots.
+#[repr(C, align(64))]
+struct Counters<P: Platform> {
+    freed: P::U64,
+    doubles: P::U64,
+    claims: P::U64,
+    steals: P::U64,
+    /// Frames that were added to pageblocks which slots held.
+    added: P::U64,
+}
+
+/// What a zone remembers of compaction, and the lock that guards it.
+#[repr(C, align(64))]
+struct Compaction<P: Platform> {
+    lock: P::Lock,
+    state: CompactionState<P>,
+}
+
+/// Where the trees of a zone lie.
+pub(crate) struct ZoneTrees {
+    pub(crate) first_pageblock: u32,
+    pub(crate) pool: Tree,
+    pub(crate) orphans: [Tree; MigrateType::COUNT],
+}
+
+impl<P: Platform> Zone<P> {
+    pub(crate) fn new(node: NodeId, kind: ZoneKind, trees: ZoneTrees) -> Self {
+        let zero = || P::U64::new(0);
+        let ZoneTrees { first_pageblock, pool, orphans } = trees;
+        let (managed, watermarks) = (zero(), Watermarks::new());
+        Zone {
+            setup: Setup {
+                node,
+                kind,
+                first_pageblock,
+                pool,
+                orphans,
+                managed,
+                spares_max: P::U32::new(0),
+                watermarks,
+            },
+            level: Level { free: zero(), kept: zero(), drains_begun: zero(), drains_ended: zero() },
+            counts: Counters {
+                freed: zero(),
+                doubles: zero(),
+                claims: zero(),
+                steals: zero(),
+                added: zero(),
+            },
+            compaction: Compaction {
+                lock: P::Lock::new(LockClass::Compaction),
+                state: CompactionState::new(),
+            },
+        }
+    }
+
+    pub(crate) const fn node(&self) -> NodeId {
+        self.setup.node
+    }
+
+    pub(crate) const fn kind(&self) -> ZoneKind {
+        self.setup.kind
+    }
+
+    pub(crate) const fn first_pageblock(&self) -> u32 {
+        self.setup.first_pageblock
+    }
+
+    /// The pageblocks that are entirely free.
+    pub(crate) const fn pool(&self) -> &Tree {
+        &self.setup.pool
+    }
+
+    /// The pageblocks of a type with free frames that nobody holds.
+    pub(crate) const fn orphans(&self, migratetype: MigrateType) -> &Tree {
+        &self.setup.orphans[migratetype.index()]
+    }
+
+    pub(crate) const fn watermarks(&self) -> &Watermarks<P> {
+        &self.setup.watermarks
+    }
+
+    // Relaxed below: levels and counts that a reader acts on as of a moment ago. What they count is
+    // handed on by other words.
+
+    pub(crate) fn managed(&self) -> u64 {
+        self.setup.managed.load(Relaxed)
+    }
+
+    pub(crate) fn add_managed(&self, frames: u64) {
+        self.setup.managed.fetch_add(frames, Relaxed);
+    }
+
+    /// How many whole pageblocks a slot may have in reserve. It may have one if this is 0.
+    #[inline]
+    pub(crate) fn spares_max(&self) -> u32 {
+        self.setup.spares_max.load(Relaxed)
+    }
+
+    pub(crate) fn set_spares_max(&self, cpus: usize) {
+        let pageblocks = self.managed() >> Order::PAGEBLOCK.get();
+        let most = (pageblocks / (SPARES_SHARE * cpus as u64)).min(SPARES_MAX as u64);
+        self.setup.spares_max.store(most as u32, Relaxed);
+    }
+
+    /// Free frames of pageblocks that nobody holds. Of those that come and go at this moment, each
+    /// CPU may have one pageblock counted late.
+    #[inline]
+    pub(crate) fn level(&self) -> u64 {
+        // Between a give and its being counted, the level may be short of what was taken since.
+        // Acquire: of a level that a section has lowered, that section is seen; see `sections`.
+        let level = self.level.free.load(Acquire);
+        if level > u64::MAX / 2 { 0 } else { level }
+    }
+
+    pub(crate) fn add_free(&self, frames: u32) {
+        self.level.free.fetch_add(u64::from(frames), Relaxed);
+    }
+
+    /// Takes frames out of the level: in a section, or from the slot that `note_cached` was called
+    /// for before.
+    pub(crate) fn sub_free(&self, frames: u32) {
+        // Release: as in `level`.
+        self.level.free.fetch_add(u64::from(frames).wrapping_neg(), Release);
+    }
+
+    /// Notes that a slot may come to hold free frames. Comes before the step by which it does: see
+    /// [`sections`](super::sections).
+    pub(crate) fn note_cached(&self) {
+        // Relaxed: a drain that has cleared the mark and has passed the slot has had its lock, or
+        // its stack of pending pageblocks, before the caller, which therefore sees the mark gone.
+        if self.level.kept.load(Relaxed) & CACHED == 0 {
+            self.mark_cached();
+        }
+    }
+
+    /// Notes that slots which a drain has passed over, or which a lease has had, may hold free
+    /// frames. A drain that begins after this sees why they were passed over, or that the lease
+    /// has ended.
+    pub(crate) fn mark_cached(&self) {
+        // Relaxed: only a first guess.
+        let mut before = self.level.kept.load(Relaxed);
+        loop {
+            let after = (before | CACHED).wrapping_add(NOTE);
+            // Release: pairs with the acquiring change in `begin_drain`. A change in any case: the
+            // mark that is there may just be cleared by a drain that has passed over these slots.
+            match self.level.kept.compare_exchange(before, after, SeqCst, Relaxed) {
+                Ok(_) => return,
+                Err(now) => before = now,
+            }
+        }
+    }
+
+    /// Whether slots may hold free frames: a hint.
+    pub(crate) fn may_be_cached(&self) -> bool {
+        self.level.kept.load(Relaxed) & CACHED != 0
+    }
+
+    /// How often it was noted that slots may hold free frames, unless they may now. As long as that
+    /// number is the same, none has come to hold any.
+    pub(crate) fn notes(&self) -> Option<u64> {
+        // SeqCst: one of the looks that `sections` describes, which have one order.
+        let kept = self.level.kept.load(SeqCst);
+        (kept & CACHED == 0).then_some(kept / NOTE)
+    }
+
+    /// How many drains have begun, if all of them have ended.
+    pub(crate) fn drains(&self) -> Option<u64> {
+        // SeqCst: as in `notes`. In this order: a drain that has ended has begun.
+        let ended = self.level.drains_ended.load(SeqCst);
+        Some(self.level.drains_begun.load(SeqCst)).filter(|&begun| begun == ended)
+    }
+
+    /// Begins a drain, which makes all slots give up their free frames: after it they hold none,
+    /// unless that is noted again. Returns how often it has been noted before.
+    pub(crate) fn begin_drain(&self) -> u64 {
+        // SeqCst: as in `notes`. First the drain, then the mark: at no time is there neither.
+        self.level.drains_begun.fetch_add(1, SeqCst);
+        self.clear_cached()
+    }
+
+    /// Begins a drain if slots may hold free frames and none is under way; says whether.
+    pub(crate) fn try_begin_drain(&self) -> bool {
+        let Some(begun) = self.drains().filter(|_| self.may_be_cached()) else { return false };
+        // As in `begin_drain`. Relaxed: on failure nothing has begun.
+        let begins = self.level.drains_begun.compare_exchange(begun, begun + 1, SeqCst, Relaxed);
+        if begins.is_ok() {
+            self.clear_cached();
+        }
+        begins.is_ok()
+    }
+
+    fn clear_cached(&self) -> u64 {
+        // Acquire: from `mark_cached`. Release: for those who find the mark gone. SeqCst: as in
+        // `notes`.
+        self.level.kept.fetch_and(!CACHED, SeqCst) / NOTE
+    }
+
+    /// Ends every drain that is under way, and notes that slots may hold free frames. There is no
+    /// other thread.
+    pub(crate) fn forget_drains(&self) {
+        // Relaxed: as the caller says.
+        self.level.drains_ended.store(self.level.drains_begun.load(Relaxed), Relaxed);
+        self.mark_cached();
+    }
+
+    /// Ends what [`Zone::begin_drain`] began.
+    pub(crate) fn end_drain(&self) {
+        // SeqCst: as in `notes`; after what the drain has added to the level.
+        self.level.drains_ended.fetch_add(1, SeqCst);
+    }
+
+    /// Whether so many frames can be taken without going below the mark of `class`.
+    #[inline]
+    pub(crate) fn may_take(&self, frames: u64, class: Watermark, limit: ZoneKind) -> bool {
+        let floor = self.setup.watermarks.floor(class, limit).unwrap_or(0);
+        self.level() >= frames.saturating_add(floor)
+    }
+
+    /// Whether a slot may take so many frames and keep what it does not need at once: whoever gets
+    /// along with the low mark must not notice.
+    #[inline]
+    pub(crate) fn may_cache(&self, frames: u32, request: &Request) -> bool {
+        self.may_take(u64::from(frames), Watermark::Low, request.effective_limit())
+    }
+
+    /// As `may_cache`, and takes the frames out of the level, as `sub_free` does: of several who
+    /// come at the same time, no more succeed than the zone can spare.
+    pub(crate) fn try_cache(&self, frames: u32, request: &Request) -> bool {
+        let limit = request.effective_limit();
+        let floor = self.setup.watermarks.floor(Watermark::Low, limit).unwrap_or(0);
+        // Release: as in `level`.
+        let before = self.level.free.fetch_add(u64::from(frames).wrapping_neg(), Release);
+        let level = if before > u64::MAX / 2 { 0 } else { before };
+        let may = level >= floor.saturating_add(u64::from(frames));
+        if !may {
+            self.add_free(frames);
+        }
+        may
+    }
+
+    /// Whether a slot may keep pageblocks for a type. Pageblocks with content that cannot move
+    /// can never be emptied, so where there are few for each CPU, all share them.
+    pub(crate) fn may_cache_for(&self, migratetype: MigrateType, cpus: usize) -> bool {
+        migratetype == MigrateType::Movable || self.is_roomy(cpus)
+    }
+
+    /// Whether there are so many pageblocks for each CPU that it need not be sparing with them.
+    pub(crate) fn is_roomy(&self, cpus: usize) -> bool {
+        self.managed() >> Order::PAGEBLOCK.get() >= ROOMY_PAGEBLOCKS * cpus as u64
+    }
+
+    /// Counts frames that others had freed and that were found in a pageblock which no slot held.
+    pub(crate) fn note_direct_free(&self, frames: u32) {
+        self.counts.freed.fetch_add(u64::from(frames), Relaxed);
+    }
+
+    pub(crate) fn note_doubles(&self, frames: u32) {
+        if frames > 0 {
+            self.counts.doubles.fetch_add(u64::from(frames), Relaxed);
+        }
+    }
+
+    pub(crate) fn note_claim(&self) {
+        self.counts.claims.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn note_steal(&self) {
+        self.counts.steals.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn note_added(&self, frames: u32) {
+        self.counts.added.fetch_add(u64::from(frames), Relaxed);
+    }
+
+    pub(crate) fn claims(&self) -> u64 {
+        self.counts.claims.load(Relaxed)
+    }
+
+    pub(crate) fn steals(&self) -> u64 {
+        self.counts.steals.load(Relaxed)
+    }
+
+    /// What was found in pageblocks that no slot held, what was added to those that slots held,
+    /// and what compaction did.
+    pub(crate) fn events(&self) -> Events {
+        let frames = |word: &P::U64| FrameCount::new(word.load(Relaxed));
+        let Counters { freed, doubles, added, .. } = &self.counts;
+        Events {
+            refilled: frames(added),
+            freed_directly: frames(freed),
+            double_frees_late: frames(doubles),
+            ..self.with_compaction(CompactionState::events)
+        }
+    }
+
+    /// Sets the level, where no other CPU runs.
+    pub(crate) fn set_level(&self, free: u64) {
+        self.level.free.store(free, Relaxed);
+    }
+
+    /// Takes the lock over what the zone remembers of compaction.
+    pub(crate) fn lock_compaction(&self) {
+        self.compaction.lock.lock();
+    }
+
+    /// Ends what [`Zone::lock_compaction`] began.
+    pub(crate) fn unlock_compaction(&self) {
+        self.compaction.lock.unlock();
+    }
+
+    /// Looks at or changes what the zone remembers of compaction.
+    pub(crate) fn with_compaction<R>(&self, act: impl FnOnce(&CompactionState<P>) -> R) -> R {
+        /// Lets go even if a platform's cell panics.
+        struct Held<'a, P: Platform>(&'a Zone<P>);
+
+        impl<P: Platform> Drop for Held<'_, P> {
+            fn drop(&mut self) {
+                self.0.unlock_compaction();
+            }
+        }
+
+        self.lock_compaction();
+        let _held = Held(self);
+        act(&self.compaction.state)
+    }
+}
