@@ -26,6 +26,7 @@ pub use linux::zone_lock::{self, ZoneLock};
 
 pub mod freehold;
 pub(crate) mod linux;
+pub(crate) mod places;
 pub(crate) mod traits;
 
 /// A way to hand out the frames of a machine: the second type argument of

@@ -1,6 +1,6 @@
 //! The places of frames and zones in tables: not numbers of frames, and not counts.
 
-use crate::units::Order;
+use crate::units::{FrameCount, Order};
 
 /// The place of a frame in the table: its number less the number of the table's first frame.
 ///
@@ -38,6 +38,38 @@ impl FrameIndex {
     #[inline]
     pub(crate) const fn after(self, order: Order) -> Self {
         FrameIndex(self.0 + (1 << order.get()))
+    }
+}
+
+/// Frames that lie side by side in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameRange {
+    pub(crate) first: FrameIndex,
+    /// The first frame behind them.
+    pub(crate) end: FrameIndex,
+}
+
+impl FrameRange {
+    /// So many frames from one on, of a table of `len`, if it has them all.
+    pub(crate) fn within(
+        first: Option<FrameIndex>,
+        frames: FrameCount,
+        len: FrameCount,
+    ) -> Option<Self> {
+        let first = first?;
+        let end = u64::from(first.0).checked_add(frames.get()).filter(|&end| end <= len.get())?;
+        // The table has fewer than 2^32 frames.
+        Some(FrameRange { first, end: FrameIndex(end as u32) })
+    }
+
+    /// Whether no frame of a block is among them.
+    pub(crate) fn has_none_of(self, block: FrameIndex, order: Order) -> bool {
+        block >= self.end || block.after(order) <= self.first
+    }
+
+    /// Whether all frames of a block are among them.
+    pub(crate) fn has_all_of(self, block: FrameIndex, order: Order) -> bool {
+        block >= self.first && block.after(order) <= self.end
     }
 }
 

@@ -12,7 +12,6 @@
 
 use super::isolate::Isolation;
 use super::migrate::Target;
-use super::range::Place;
 use crate::Error;
 use crate::compact::state::{CompactionState, Scanners};
 use crate::compact::{COSTLY_ORDER, Compaction, Migrate, MigrateError};
@@ -21,6 +20,7 @@ use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::{Run, Span};
 use crate::designs::freehold::pageblocks::state::Use;
+use crate::designs::places::{Place, Places};
 use crate::designs::traits::{Alloc, Compact};
 use crate::fragmentation::is_to_blame;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
@@ -94,7 +94,7 @@ impl<P: Platform> Compact<P> for Freehold<P> {
 
     /// Compacts all zones as far as it goes.
     fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction {
-        self.drain_everything(context);
+        Places::drain_all(self, context);
         let mut total = Compaction::default();
         for index in self.zones.indexes() {
             let zone = self.zones.zone(index);
@@ -165,15 +165,6 @@ impl<P: Platform> Freehold<P> {
             return false;
         }
         !costly || is_to_blame(&self.zones.free_blocks(index), order)
-    }
-
-    /// Has all slots of all zones give up their free frames.
-    pub(crate) fn drain_everything(&self, context: Context<'_, P>) {
-        for zone in self.zones.indexes() {
-            for cpu in 0..self.zones.cpu_count() {
-                self.drain_cache(context, cpu, zone);
-            }
-        }
     }
 }
 
@@ -276,8 +267,11 @@ impl<'a, P: Platform> Compactor<'a, P> {
                 Some(_) if pageblocks.is_all_unmovable(pageblock) => false,
                 Some(request) if request.order() < Order::PAGEBLOCK => true,
                 Some(_) => {
-                    let place =
-                        self.design.survey(self.zone, Span::of(pageblock, 1), Some(self.order));
+                    let place = self.design.survey_below(
+                        self.zone,
+                        Span::of(pageblock, 1),
+                        Some(self.order),
+                    );
                     matches!(place, Place::Promising)
                 }
             };

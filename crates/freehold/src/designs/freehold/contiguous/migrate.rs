@@ -10,8 +10,9 @@ use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::{Run, Span, largest_block};
 use crate::designs::freehold::pageblocks::state::Use;
+use crate::designs::places::Obstacle;
 use crate::designs::traits::Alloc;
-use crate::memmap::index::ZoneIndex;
+use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{FrameCount, MigrateType, Order};
@@ -112,15 +113,6 @@ impl<P: Platform> Freehold<P> {
 /// looked at again.
 const RETRIES: u32 = 8;
 
-/// Why a range could not be emptied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Obstacle {
-    /// Where the obstacle lies.
-    pub(crate) at: u32,
-    /// What the caller is told if no other place will do.
-    pub(crate) error: Error,
-}
-
 /// What a look at an isolated pageblock came upon.
 enum Met {
     /// Frames that are free, up to this one.
@@ -152,7 +144,7 @@ impl<P: Platform> Isolation<'_, P> {
                 }
                 Met::Movable(from, order) => {
                     let target = Target::near(self.design, context, zone, order);
-                    let target = target.map_err(|error| Obstacle { at, error })?;
+                    let target = target.map_err(|error| Obstacle { at: FrameIndex(at), error })?;
                     match target.fill(owner, from) {
                         Ok(true) => {
                             retries = 0;
@@ -164,7 +156,9 @@ impl<P: Platform> Isolation<'_, P> {
                         Err(error) => Err(error),
                     }
                 }
-                Met::Fixed(frame) => return Err(Obstacle { at: frame, error: Error::RangeBusy }),
+                Met::Fixed(frame) => {
+                    return Err(Obstacle { at: FrameIndex(frame), error: Error::RangeBusy });
+                }
                 Met::Elsewhere => Err(MigrateError::Busy),
             };
             match moved {
@@ -173,7 +167,7 @@ impl<P: Platform> Isolation<'_, P> {
                     retries += 1;
                     context.platform.relax();
                 }
-                Err(_) => return Err(Obstacle { at, error: Error::RangeBusy }),
+                Err(_) => return Err(Obstacle { at: FrameIndex(at), error: Error::RangeBusy }),
             }
         }
         Ok(())

@@ -1,9 +1,6 @@
-//! Ranges of any size: a place is looked for, emptied and handed out.
-//!
-//! After Linux 6.12 `alloc_contig_pages`. What differs is told in `docs/designs.md`.
+//! Ranges of any size: what [`places`] asks of a place, and how a range is freed.
 
 use super::isolate::Isolation;
-use super::migrate::Obstacle;
 use crate::Error;
 use crate::compact::Migrate;
 use crate::compact::state::CompactionState;
@@ -12,26 +9,15 @@ use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::{Span, WORD_FRAMES, largest_block};
 use crate::designs::freehold::pageblocks::state::Use;
+use crate::designs::places::{self, Obstacle, Place, Places, first_place};
 use crate::designs::traits::Ranges;
-use crate::memmap::index::ZoneIndex;
+use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
-use crate::units::{FrameCount, MigrateType, Order, Pfn};
+use crate::units::{FrameCount, MigrateType, NodeId, Order, Pfn, ZoneKind};
 use crate::zone::watermark::Watermark;
 
-/// What a first look at a place says.
-pub(crate) enum Place {
-    /// There is nothing that could not be moved.
-    Promising,
-    /// A hole, or another zone's memory; and the first frame behind the last obstacle.
-    Interrupted(u32),
-    /// Content that cannot be moved; and the first frame behind the last of it.
-    Immovable(u32),
-}
-
 impl<P: Platform> Ranges<P> for Freehold<P> {
-    /// Tries the places for a range, lowest first in one zone after the other. The node of the
-    /// request is filled in.
     fn alloc_range(
         &self,
         context: Context<'_, P>,
@@ -39,49 +25,7 @@ impl<P: Platform> Ranges<P> for Freehold<P> {
         request: &RangeRequest,
         owner: &dyn Migrate,
     ) -> Result<Pfn, Error> {
-        if let Some(at) = request.at {
-            self.check_place(at, request)?;
-        }
-        if request.frames.get() > self.zones.pageblocks.frames() {
-            return Err(Error::OutOfMemory);
-        }
-        self.check_room(zones, request).or_else(|_| {
-            self.drain_everything(context);
-            self.check_room(zones, request)
-        })?;
-        let (mut is_busy, mut too_full) = (false, None);
-        for zone in self.zones.usable(zones, &request.near) {
-            let mut next = self.first_place(request, 0);
-            while let Some(span) = next {
-                let passed = match self.survey(zone, span, None) {
-                    Place::Interrupted(passed) => passed,
-                    Place::Immovable(passed) => {
-                        is_busy = true;
-                        passed
-                    }
-                    Place::Promising => match self.empty_place(context, zone, span, owner) {
-                        Ok(isolation) => {
-                            isolation.take(context, span, MigrateType::Unmovable);
-                            let (cpu, near) = (self.zones.cpu_here(context), &request.near);
-                            self.zones.note_numa(cpu, zones, near, zone, request.frames);
-                            self.zones.zone(zone).with_compaction(CompactionState::note_range);
-                            return Ok(self.zones.pageblocks.pfn_of(span.first));
-                        }
-                        Err(obstacle) => {
-                            is_busy = true;
-                            if obstacle.error != Error::RangeBusy {
-                                too_full = Some(obstacle.error);
-                            }
-                            skip(obstacle.at, request)
-                        }
-                    },
-                };
-                next = self.first_place(request, passed.max(span.first + 1));
-            }
-        }
-        // Where content has no room to move to, freeing memory will help.
-        let otherwise = if is_busy { Error::RangeBusy } else { Error::OutOfMemory };
-        Err(too_full.unwrap_or(otherwise))
+        places::alloc_range(self, context, zones, request, owner)
     }
 
     /// Frees all frames of a range. Of blocks that reach beyond it, the rest stays allocated.
@@ -95,16 +39,78 @@ impl<P: Platform> Ranges<P> for Freehold<P> {
         first: Pfn,
         frames: FrameCount,
     ) -> Result<(), Error> {
-        let first = self.zones.pageblocks.index_of(first).ok_or(Error::ForeignFrame)?;
-        if frames.get() > self.zones.pageblocks.frames() - u64::from(first) {
-            return Err(Error::ForeignFrame);
-        }
-        let mut span = Span { first, end: first + frames.get() as u32 };
+        let mut span = Span::of_range(self.locate(first, frames).ok_or(Error::ForeignFrame)?);
         self.check_used(span)?;
         while span.first < span.end {
             span.first = self.free_first(context, span)?;
         }
         Ok(())
+    }
+}
+
+impl<P: Platform> Places<P> for Freehold<P> {
+    fn frames(&self) -> FrameCount {
+        FrameCount::new(self.zones.pageblocks.frames())
+    }
+
+    fn locate(&self, first: Pfn, frames: FrameCount) -> Option<FrameRange> {
+        let first = self.zones.pageblocks.index_of(first).map(FrameIndex);
+        FrameRange::within(first, frames, Places::frames(self))
+    }
+
+    fn pfn_at(&self, frame: FrameIndex) -> Pfn {
+        self.zones.pageblocks.pfn_of(frame.0)
+    }
+
+    fn has_hole(&self, range: FrameRange) -> bool {
+        let holes = |word| self.zones.pageblocks.holes_of_others(word);
+        Span::of_range(range).words().any(|(word, mask)| holes(word) & mask != 0)
+    }
+
+    fn node(&self, zone: ZoneIndex) -> NodeId {
+        self.zones.zone(zone).node()
+    }
+
+    fn level_and_floor(&self, zone: ZoneIndex, limit: ZoneKind) -> (u64, u64) {
+        let zone = self.zones.zone(zone);
+        (zone.level(), zone.watermarks().floor(Watermark::Min, limit).unwrap_or(0))
+    }
+
+    fn drain_all(&self, context: Context<'_, P>) {
+        for zone in self.zones.indexes() {
+            for cpu in 0..self.zones.cpu_count() {
+                self.drain_cache(context, cpu, zone);
+            }
+        }
+    }
+
+    fn survey(&self, zone: ZoneIndex, range: FrameRange, _is_memory: bool) -> Place {
+        self.survey_below(zone, Span::of_range(range), None)
+    }
+
+    fn take(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        range: FrameRange,
+        owner: &dyn Migrate,
+    ) -> Result<(), Obstacle> {
+        let span = Span::of_range(range);
+        let isolation = self.empty_place(context, zone, span, owner)?;
+        isolation.take(context, span, MigrateType::Unmovable);
+        Ok(())
+    }
+
+    fn note_range(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &RangeRequest,
+        zone: ZoneIndex,
+    ) {
+        let cpu = self.zones.cpu_here(context);
+        self.zones.note_numa(cpu, zones, &request.near, zone, request.frames);
+        self.zones.zone(zone).with_compaction(CompactionState::note_range);
     }
 }
 
@@ -119,15 +125,16 @@ impl<P: Platform> Freehold<P> {
     ) -> Option<u32> {
         let (order, migratetype) = (request.order(), request.content());
         let places = RangeRequest::new(order.frames()).align(order.frames());
-        let mut next = self.first_place(&places, 0);
-        while let Some(span) = next {
-            if let Place::Promising = self.survey(zone, span, Some(order))
+        let mut next = first_place(self, &places, FrameIndex(0));
+        while let Some(range) = next {
+            let span = Span::of_range(range);
+            if let Place::Promising = self.survey_below(zone, span, Some(order))
                 && let Ok(isolation) = self.empty_place(context, zone, span, owner)
             {
                 isolation.take(context, span, migratetype);
                 return Some(span.first);
             }
-            next = self.first_place(&places, span.end);
+            next = first_place(self, &places, range.end);
         }
         None
     }
@@ -139,62 +146,17 @@ impl<P: Platform> Freehold<P> {
         span: Span,
         owner: &dyn Migrate,
     ) -> Result<Isolation<'a, P>, Obstacle> {
-        let isolation = Isolation::new(self, context, span)
-            .map_err(|pageblock| Obstacle { at: pageblock.frame(), error: Error::RangeBusy })?;
+        let isolation = Isolation::new(self, context, span).map_err(|pageblock| Obstacle {
+            at: FrameIndex(pageblock.frame()),
+            error: Error::RangeBusy,
+        })?;
         isolation.empty(context, zone, span, owner)?;
         Ok(isolation)
     }
 
-    /// Refuses a place that is not all memory.
-    fn check_place(&self, at: Pfn, request: &RangeRequest) -> Result<(), Error> {
-        if at.get() & (request.align.get() - 1) != 0 {
-            return Err(Error::Misaligned);
-        }
-        let first = self.zones.pageblocks.index_of(at).ok_or(Error::OutsideSpan)?;
-        if request.frames.get() > self.zones.pageblocks.frames() - u64::from(first) {
-            return Err(Error::OutsideSpan);
-        }
-        let span = Span { first, end: first + request.frames.get() as u32 };
-        let hole = span
-            .words()
-            .any(|(word, mask)| self.zones.pageblocks.holes_of_others(word) & mask != 0);
-        if hole { Err(Error::ForeignFrame) } else { Ok(()) }
-    }
-
-    /// Whether so many frames can be taken without going below the minimum watermarks. Content may
-    /// have to move to any node, so all of them count.
-    fn check_room(&self, zones: &[u16], request: &RangeRequest) -> Result<(), Error> {
-        let limit = request.near.effective_limit();
-        let (mut free, mut spare) = (0, 0);
-        for zone in zones.iter().map(|&zone| self.zones.zone(ZoneIndex(zone))) {
-            let level = zone.level();
-            free += level;
-            let floor = zone.watermarks().floor(Watermark::Min, limit).unwrap_or(0);
-            spare += level.saturating_sub(floor);
-        }
-        let wanted = request.frames.get();
-        match (spare >= wanted, free >= wanted) {
-            (true, _) => Ok(()),
-            (false, true) => Err(Error::BelowWatermark),
-            (false, false) => Err(Error::OutOfMemory),
-        }
-    }
-
-    /// The first place at or behind a frame for a range.
-    fn first_place(&self, request: &RangeRequest, from: u32) -> Option<Span> {
-        let from = self.zones.pageblocks.pfn_of(from).get();
-        let first = match request.at {
-            Some(at) => Some(at.get()).filter(|&at| at >= from)?,
-            None => from.checked_next_multiple_of(request.align.get())?,
-        };
-        let first = self.zones.pageblocks.index_of(Pfn::new(first))?;
-        let end = u64::from(first) + request.frames.get();
-        (end <= self.zones.pageblocks.frames()).then_some(Span { first, end: end as u32 })
-    }
-
     /// Looks, without holding anything, for what keeps a range from lying here. With `below`,
     /// blocks of this order and more are not to be moved.
-    pub(crate) fn survey(&self, zone: ZoneIndex, span: Span, below: Option<Order>) -> Place {
+    pub(crate) fn survey_below(&self, zone: ZoneIndex, span: Span, below: Option<Order>) -> Place {
         let (mut behind, mut is_memory) = (span.first, true);
         for (pageblock, part) in span.pageblocks() {
             if self.zones.pageblocks.zone_if_any(pageblock) != Some(zone) {
@@ -230,8 +192,8 @@ impl<P: Platform> Freehold<P> {
             }
         }
         match (is_memory, behind > span.first) {
-            (false, _) => Place::Interrupted(behind),
-            (true, true) => Place::Immovable(behind),
+            (false, _) => Place::Interrupted(FrameIndex(behind)),
+            (true, true) => Place::Immovable(FrameIndex(behind)),
             (true, false) => Place::Promising,
         }
     }
@@ -289,14 +251,5 @@ impl<P: Platform> Freehold<P> {
             }
             Use::Absent | Use::Whole => Err(Error::DoubleFree),
         }
-    }
-}
-
-/// Where to go on after a place that could not be emptied. With ranges of pageblocks and more, the
-/// next place leaves out the whole pageblock of the obstacle, since each attempt costs so much.
-fn skip(obstacle: u32, request: &RangeRequest) -> u32 {
-    match request.frames < Order::PAGEBLOCK.frames() {
-        true => obstacle + 1,
-        false => Span::of(PageblockIndex::of_frame(obstacle), 1).end,
     }
 }

@@ -5,6 +5,7 @@ use core::ops::Range;
 
 use super::huge::ORDER_MAX;
 use super::{FRAMES, PageblockIndex};
+use crate::memmap::index::FrameRange;
 use crate::units::{Order, Pfn};
 
 /// Frames that one word of a bitmap stands for.
@@ -114,6 +115,11 @@ impl Span {
     /// All frames of so many pageblocks.
     pub(crate) const fn of(pageblock: PageblockIndex, count: u32) -> Self {
         Span { first: pageblock.frame(), end: pageblock.frame() + count * FRAMES }
+    }
+
+    /// The same frames as a range of the tables.
+    pub(crate) const fn of_range(range: FrameRange) -> Self {
+        Span { first: range.first.0, end: range.end.0 }
     }
 
     /// The parts of the span in each pageblock that it touches.

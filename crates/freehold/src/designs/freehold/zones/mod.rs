@@ -11,6 +11,7 @@ use super::settings::FreeholdSettings;
 use crate::Error;
 use crate::config::Config;
 use crate::designs::Context;
+use crate::designs::places::usable;
 use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock};
@@ -215,10 +216,7 @@ impl<P: Platform> Zones<P> {
         zones: &'a [u16],
         request: &'a Request,
     ) -> impl Iterator<Item = ZoneIndex> + 'a {
-        zones.iter().map(|&zone| ZoneIndex(zone)).filter(|&zone| {
-            let node = self.zone(zone).node();
-            !request.is_only_node() || request.preferred_node() == Some(node)
-        })
+        usable(zones, request, |zone| self.zone(zone).node())
     }
 
     /// Whether the level of a zone lets a request go as deep as `class`.

@@ -6,6 +6,7 @@ use crate::designs::Context;
 use crate::designs::linux::fallback::Mode;
 use crate::designs::linux::frame::FrameState;
 use crate::designs::linux::pcp_tuning::PcpMode;
+use crate::designs::places::usable;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::{Platform, SharedCell};
 use crate::request::Request;
@@ -85,10 +86,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         zones: &'a [u16],
         request: &'a Request,
     ) -> impl Iterator<Item = ZoneIndex> + 'a {
-        zones.iter().map(|&zone| ZoneIndex(zone)).filter(|&zone| {
-            let node = self.zone(zone).node();
-            !request.is_only_node() || request.preferred_node() == Some(node)
-        })
+        usable(zones, request, |zone| self.zone(zone).node())
     }
 
     fn alloc_from(

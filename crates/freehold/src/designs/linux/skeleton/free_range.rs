@@ -4,51 +4,21 @@ use super::{Policy, Skeleton};
 use crate::Error;
 use crate::designs::Context;
 use crate::designs::linux::frame::{FrameState, Tag};
-use crate::memmap::index::{FrameIndex, ZoneIndex};
+use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use crate::platform::Platform;
-use crate::units::{FrameCount, Order, Pfn};
+use crate::units::{FrameCount, Order};
 
 /// So many blocks are given back under one hold of the zone lock.
 const CHUNK_BLOCKS: usize = 32;
 
-/// The frames from the first one to behind the last one.
-#[derive(Clone, Copy)]
-struct Span {
-    first: FrameIndex,
-    end: FrameIndex,
-}
-
-impl Span {
-    fn has_none_of(self, block: FrameIndex, order: Order) -> bool {
-        block >= self.end || block.after(order) <= self.first
-    }
-
-    fn has_all_of(self, block: FrameIndex, order: Order) -> bool {
-        block >= self.first && block.after(order) <= self.end
-    }
-}
-
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    /// Frees all frames of a range. Blocks that reach beyond it are split.
-    pub(super) fn free_contiguous(
-        &self,
-        context: Context<'_, P>,
-        first: Pfn,
-        frames: FrameCount,
-    ) -> Result<(), Error> {
-        let first = self.frames.index_of(first).ok_or(Error::ForeignFrame)?;
-        if frames > FrameCount::new(self.frames.len().get() - u64::from(first.0)) {
-            return Err(Error::ForeignFrame);
-        }
-        let span = Span { first, end: FrameIndex(first.0 + frames.get() as u32) };
-        let zone = self.blocks.zone(first).ok_or(Error::ForeignFrame)?;
-        self.claim_span(context.platform, zone, span)?;
-        self.give_span(context, zone, span);
-        Ok(())
-    }
-
     /// Claims all frames of a range, or changes nothing.
-    fn claim_span(&self, platform: &P, zone: ZoneIndex, span: Span) -> Result<(), Error> {
+    pub(super) fn claim_span(
+        &self,
+        platform: &P,
+        zone: ZoneIndex,
+        span: FrameRange,
+    ) -> Result<(), Error> {
         // First what lies wholly within the range, then what reaches beyond its ends: only that has
         // to be split, and a split cannot be undone.
         let inner = self.inner(platform, zone, span)?;
@@ -57,7 +27,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             match self.claim_within(zone, at, inner.end) {
                 Ok(order) => at = at.after(order),
                 Err(error) => {
-                    self.unclaim(Span { first: inner.first, end: at });
+                    self.unclaim(FrameRange { first: inner.first, end: at });
                     return Err(error);
                 }
             }
@@ -67,7 +37,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// The part of a range that lies between the blocks that reach beyond its ends.
-    fn inner(&self, platform: &P, zone: ZoneIndex, span: Span) -> Result<Span, Error> {
+    fn inner(&self, platform: &P, zone: ZoneIndex, span: FrameRange) -> Result<FrameRange, Error> {
         let _guard = self.lock_zone(platform, zone);
         let bounds = |frame| {
             let (head, state) = self.head_of(frame)?;
@@ -78,7 +48,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let first = if head < span.first { after.min(span.end) } else { span.first };
         let (head, after) = bounds(FrameIndex(span.end.0 - 1))?;
         let end = if after > span.end { head.max(first) } else { span.end };
-        Ok(Span { first, end })
+        Ok(FrameRange { first, end })
     }
 
     fn claim_within(
@@ -106,8 +76,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         &self,
         platform: &P,
         zone: ZoneIndex,
-        span: Span,
-        inner: Span,
+        span: FrameRange,
+        inner: FrameRange,
     ) -> Result<(), Error> {
         // One split at a time, as in a free of a part.
         let _guard = self.lock_zone(platform, zone);
@@ -142,7 +112,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 
     /// Splits a claimed block into what lies within a range, which stays claimed, and what does
     /// not, which is allocated again.
-    fn split_claimed(&self, block: FrameIndex, state: FrameState, order: Order, span: Span) {
+    fn split_claimed(&self, block: FrameIndex, state: FrameState, order: Order, span: FrameRange) {
         let mark = |tag| FrameState::head(tag, order, state.block_type());
         if span.has_all_of(block, order) {
             self.frames.set_state(block, mark(Tag::Claimed));
@@ -157,7 +127,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// Puts claimed blocks back into their user's hands.
-    fn unclaim(&self, span: Span) {
+    fn unclaim(&self, span: FrameRange) {
         let mut at = span.first;
         while at < span.end {
             let state = self.frames.state(at);
@@ -167,7 +137,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// Frees a range of claimed blocks, with the lock dropped in between.
-    fn give_span(&self, context: Context<'_, P>, zone: ZoneIndex, span: Span) {
+    pub(super) fn give_span(&self, context: Context<'_, P>, zone: ZoneIndex, span: FrameRange) {
         let mut at = span.first;
         while at < span.end {
             let mut freed = FrameCount::ZERO;

@@ -11,6 +11,7 @@ use crate::compact::{Migrate, MigrateError};
 use crate::designs::Context;
 use crate::designs::linux::frame::{FrameState, Tag};
 use crate::designs::linux::pageblock::BlockType;
+use crate::designs::places::Obstacle;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::Platform;
 use crate::request::Request;
@@ -22,15 +23,6 @@ const WINDOW_BLOCKS: usize = 32;
 /// How often a block that is on its way from one place to another, or whose owner is busy, is
 /// looked at again.
 const RETRIES: u32 = 8;
-
-/// Why a range could not be emptied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Obstacle {
-    /// Where the obstacle lies.
-    pub(super) at: FrameIndex,
-    /// What the caller is told if no other place will do.
-    pub(super) error: Error,
-}
 
 /// Pageblocks of a zone that are out of circulation. Released when dropped.
 pub(super) struct Isolation<'a, P: Platform, Y: Policy<P>> {

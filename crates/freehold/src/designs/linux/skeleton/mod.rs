@@ -14,12 +14,12 @@ use crate::designs::linux::pageblock::{BlockTable, BlockTablePlan};
 use crate::designs::linux::pcp::{PcpGuard, PerCpuPages};
 use crate::designs::linux::pcp_tuning::PcpMode;
 use crate::designs::linux::zone::{Zone, ZoneGuard};
-use crate::designs::traits::{Alloc, Compact, Free, Freeze, Inspect, Ranges, Upkeep};
+use crate::designs::traits::{Alloc, Compact, Free, Freeze, Inspect, Upkeep};
 use crate::designs::{Context, Design};
 use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock};
-use crate::request::{RangeRequest, Request};
+use crate::request::Request;
 use crate::stat::{Census, CpuEvents, Events, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::topology::Topology;
 use crate::units::{CpuId, FrameCount, Order, Pfn};
@@ -341,27 +341,6 @@ impl<P: Platform, Y: Policy<P>> Free<P> for Skeleton<P, Y> {
     #[inline]
     fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
         self.free_block(context, pfn, order)
-    }
-}
-
-impl<P: Platform, Y: Policy<P>> Ranges<P> for Skeleton<P, Y> {
-    fn alloc_range(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: &RangeRequest,
-        owner: &dyn Migrate,
-    ) -> Result<Pfn, Error> {
-        self.alloc_contiguous(context, zones, request, owner)
-    }
-
-    fn free_range(
-        &self,
-        context: Context<'_, P>,
-        first: Pfn,
-        frames: FrameCount,
-    ) -> Result<(), Error> {
-        self.free_contiguous(context, first, frames)
     }
 }
 

@@ -1,152 +1,80 @@
-//! Contiguous ranges of any size: a place is looked for, emptied and handed out.
-//!
-//! Source: Linux 6.12 `alloc_contig_pages`. What differs is told in `docs/designs.md`.
+//! Ranges of any size: what [`places`] asks of a place, and how a range is freed.
 
-use super::isolate::{Isolation, Obstacle};
+use super::isolate::Isolation;
 use super::{Policy, Skeleton};
 use crate::Error;
 use crate::compact::Migrate;
 use crate::designs::Context;
 use crate::designs::linux::frame::{FrameState, Tag};
 use crate::designs::linux::pageblock::BlockType;
-use crate::memmap::index::{FrameIndex, ZoneIndex};
+use crate::designs::places::{self, Obstacle, Place, Places};
+use crate::designs::traits::Ranges;
+use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use crate::platform::Platform;
 use crate::request::RangeRequest;
-use crate::units::{MigrateType, Order, Pfn};
+use crate::units::{FrameCount, MigrateType, NodeId, Order, Pfn, ZoneKind};
 use crate::zone::watermark::Watermark;
 
-/// What a first look at a place says.
-enum Place {
-    /// There is nothing that could not be moved.
-    Promising,
-    /// A hole, or another zone's memory, up to this frame.
-    Interrupted(FrameIndex),
-    /// Content that cannot be moved, up to this frame.
-    Immovable(FrameIndex),
-}
-
-impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    /// Tries the places for a range, lowest first in one zone after the other. The node of the
-    /// request is filled in.
-    pub(super) fn alloc_contiguous(
+impl<P: Platform, Y: Policy<P>> Ranges<P> for Skeleton<P, Y> {
+    fn alloc_range(
         &self,
         context: Context<'_, P>,
         zones: &[u16],
         request: &RangeRequest,
         owner: &dyn Migrate,
     ) -> Result<Pfn, Error> {
-        if let Some(at) = request.at {
-            self.check_place(at, request)?;
-        }
-        if request.frames > self.frames.len() {
-            return Err(Error::OutOfMemory);
-        }
-        self.check_level(zones, request).or_else(|_| {
-            self.drain_all_cpus(context);
-            self.check_level(zones, request)
-        })?;
-        let (mut is_busy, mut too_full) = (false, None);
-        for zone in self.usable(zones, &request.near) {
-            let mut next = self.first_place(request, FrameIndex(0));
-            while let Some((first, end)) = next {
-                let passed = match self.survey(zone, first, end, is_busy) {
-                    Place::Interrupted(passed) => passed,
-                    Place::Immovable(passed) => {
-                        is_busy = true;
-                        passed
-                    }
-                    Place::Promising => match self.try_place(context, zone, first, end, owner) {
-                        Ok(()) => {
-                            let near = &request.near;
-                            self.note_numa(context, zones, near, zone, request.frames);
-                            return Ok(self.frames.pfn_of(first));
-                        }
-                        Err(obstacle) => {
-                            is_busy = true;
-                            if obstacle.error != Error::RangeBusy {
-                                too_full = Some(obstacle.error);
-                            }
-                            skip(obstacle.at, request)
-                        }
-                    },
-                };
-                next = self.first_place(request, passed.max(FrameIndex(first.0 + 1)));
-            }
-        }
-        // Where content has no room to move to, freeing memory will help.
-        let otherwise = if is_busy { Error::RangeBusy } else { Error::OutOfMemory };
-        Err(too_full.unwrap_or(otherwise))
+        places::alloc_range(self, context, zones, request, owner)
     }
 
-    fn try_place(
+    fn free_range(
         &self,
         context: Context<'_, P>,
-        zone: ZoneIndex,
-        first: FrameIndex,
-        end: FrameIndex,
-        owner: &dyn Migrate,
-    ) -> Result<(), Obstacle> {
-        let isolation = Isolation::new(self, context, zone, first, end)?;
-        isolation.empty(first, end, owner)?;
-        isolation.take(first, end);
+        first: Pfn,
+        frames: FrameCount,
+    ) -> Result<(), Error> {
+        let span = self.locate(first, frames).ok_or(Error::ForeignFrame)?;
+        let zone = self.blocks.zone(span.first).ok_or(Error::ForeignFrame)?;
+        self.claim_span(context.platform, zone, span)?;
+        self.give_span(context, zone, span);
         Ok(())
     }
+}
 
-    /// Refuses a place that is not all memory.
-    fn check_place(&self, at: Pfn, request: &RangeRequest) -> Result<(), Error> {
-        if at.get() & (request.align.get() - 1) != 0 {
-            return Err(Error::Misaligned);
-        }
-        let first = self.frames.index_of(at).ok_or(Error::OutsideSpan)?;
-        if request.frames.get() > self.frames.len().get() - u64::from(first.0) {
-            return Err(Error::OutsideSpan);
-        }
-        let mut frames = (first.0..first.0 + request.frames.get() as u32).map(FrameIndex);
-        let hole = frames.any(|frame| self.frames.state(frame) == FrameState::HOLE);
-        if hole { Err(Error::ForeignFrame) } else { Ok(()) }
+impl<P: Platform, Y: Policy<P>> Places<P> for Skeleton<P, Y> {
+    fn frames(&self) -> FrameCount {
+        self.frames.len()
     }
 
-    /// Whether so many frames can be taken without going below the minimum watermarks. Content may
-    /// have to move to any node, so all of them count.
-    fn check_level(&self, zones: &[u16], request: &RangeRequest) -> Result<(), Error> {
-        let limit = request.near.effective_limit();
-        let (mut free, mut spare) = (0, 0);
-        for zone in zones.iter().map(|&zone| ZoneIndex(zone)) {
-            let level = self.zone(zone).free().get();
-            free += level;
-            let floor = self.zone(zone).watermarks().floor(Watermark::Min, limit).unwrap_or(0);
-            spare += level.saturating_sub(floor);
-        }
-        let wanted = request.frames.get();
-        match (spare >= wanted, free >= wanted) {
-            (true, _) => Ok(()),
-            (false, true) => Err(Error::BelowWatermark),
-            (false, false) => Err(Error::OutOfMemory),
-        }
+    fn locate(&self, first: Pfn, frames: FrameCount) -> Option<FrameRange> {
+        FrameRange::within(self.frames.index_of(first), frames, self.frames.len())
     }
 
-    /// The first place at or behind `from` for a range.
-    fn first_place(
-        &self,
-        request: &RangeRequest,
-        from: FrameIndex,
-    ) -> Option<(FrameIndex, FrameIndex)> {
-        let from = self.frames.pfn_of(from).get();
-        let first = match request.at {
-            Some(at) => Some(at.get()).filter(|&at| at >= from)?,
-            None => from.checked_next_multiple_of(request.align.get())?,
-        };
-        let first = self.frames.index_of(Pfn::new(first))?;
-        let end = u64::from(first.0) + request.frames.get();
-        (end <= self.frames.len().get()).then_some((first, FrameIndex(end as u32)))
+    fn pfn_at(&self, frame: FrameIndex) -> Pfn {
+        self.frames.pfn_of(frame)
     }
 
-    /// Looks, without any lock, for what keeps a range from lying here. Unless it is known that
-    /// some place is all memory, a place is `Immovable` only if it is.
-    fn survey(&self, zone: ZoneIndex, first: FrameIndex, end: FrameIndex, known: bool) -> Place {
+    fn has_hole(&self, range: FrameRange) -> bool {
+        let mut frames = (range.first.0..range.end.0).map(FrameIndex);
+        frames.any(|frame| self.frames.state(frame) == FrameState::HOLE)
+    }
+
+    fn node(&self, zone: ZoneIndex) -> NodeId {
+        self.zone(zone).node()
+    }
+
+    fn level_and_floor(&self, zone: ZoneIndex, limit: ZoneKind) -> (u64, u64) {
+        let zone = self.zone(zone);
+        (zone.free().get(), zone.watermarks().floor(Watermark::Min, limit).unwrap_or(0))
+    }
+
+    fn drain_all(&self, context: Context<'_, P>) {
+        self.drain_all_cpus(context);
+    }
+
+    fn survey(&self, zone: ZoneIndex, range: FrameRange, is_memory: bool) -> Place {
         let mut immovable = None;
-        let mut at = first;
-        while at < end {
+        let mut at = range.first;
+        while at < range.end {
             if self.blocks.zone(at) != Some(zone) {
                 return Place::Interrupted(at.head(Order::PAGEBLOCK).after(Order::PAGEBLOCK));
             }
@@ -163,7 +91,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 }
                 Err(_) => (at.after(Order::ZERO), false),
             };
-            if fixed && known {
+            if fixed && is_memory {
                 return Place::Immovable(next);
             }
             if fixed {
@@ -173,12 +101,28 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
         immovable.map_or(Place::Promising, Place::Immovable)
     }
-}
 
-/// Where to go on after a place that could not be emptied. With ranges of pageblocks and more, the
-/// next place leaves out the whole pageblock of the obstacle, since each attempt costs so much.
-fn skip(obstacle: FrameIndex, request: &RangeRequest) -> FrameIndex {
-    let order =
-        if request.frames < Order::PAGEBLOCK.frames() { Order::ZERO } else { Order::PAGEBLOCK };
-    obstacle.head(order).after(order)
+    fn take(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        range: FrameRange,
+        owner: &dyn Migrate,
+    ) -> Result<(), Obstacle> {
+        let FrameRange { first, end } = range;
+        let isolation = Isolation::new(self, context, zone, first, end)?;
+        isolation.empty(first, end, owner)?;
+        isolation.take(first, end);
+        Ok(())
+    }
+
+    fn note_range(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &RangeRequest,
+        zone: ZoneIndex,
+    ) {
+        self.note_numa(context, zones, &request.near, zone, request.frames);
+    }
 }

@@ -1,0 +1,195 @@
+//! Where a contiguous range may lie: the search that both families share.
+//!
+//! Source: Linux 6.12 `alloc_contig_pages`. What differs is told in `docs/designs.md`.
+
+use crate::compact::Migrate;
+use crate::designs::Context;
+use crate::error::Error;
+use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
+use crate::platform::Platform;
+use crate::request::{RangeRequest, Request};
+use crate::units::{FrameCount, NodeId, Order, Pfn, ZoneKind};
+
+/// What a first look at a place says.
+pub(crate) enum Place {
+    /// There is nothing that could not be moved.
+    Promising,
+    /// A hole, or another zone's memory; and the first frame behind the last obstacle.
+    Interrupted(FrameIndex),
+    /// Content that cannot be moved; and the first frame behind the last of it.
+    Immovable(FrameIndex),
+}
+
+/// Why a place could not be emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Obstacle {
+    /// Where the obstacle lies.
+    pub(crate) at: FrameIndex,
+    /// What the caller is told if no other place will do.
+    pub(crate) error: Error,
+}
+
+/// What a design tells of its memory, and does with a place.
+pub(crate) trait Places<P: Platform> {
+    /// How many frames the tables span.
+    fn frames(&self) -> FrameCount;
+
+    /// The places of frames side by side, if the tables span all of them.
+    fn locate(&self, first: Pfn, frames: FrameCount) -> Option<FrameRange>;
+
+    /// The number of a frame.
+    fn pfn_at(&self, frame: FrameIndex) -> Pfn;
+
+    /// Whether a frame of a range is no memory.
+    fn has_hole(&self, range: FrameRange) -> bool;
+
+    /// The node of a zone.
+    fn node(&self, zone: ZoneIndex) -> NodeId;
+
+    /// The free frames of a zone, and how many of them requests with a zone limit must leave.
+    fn level_and_floor(&self, zone: ZoneIndex, limit: ZoneKind) -> (u64, u64);
+
+    /// Has all CPUs give up what they cache.
+    fn drain_all(&self, context: Context<'_, P>);
+
+    /// Looks, without locks, for what keeps a range from lying here. Unless `is_memory`, which says
+    /// that some place is known to be all memory, a place is `Immovable` only if it is.
+    fn survey(&self, zone: ZoneIndex, range: FrameRange, is_memory: bool) -> Place;
+
+    /// Empties a place and hands its frames out, as unmovable content.
+    fn take(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        range: FrameRange,
+        owner: &dyn Migrate,
+    ) -> Result<(), Obstacle>;
+
+    /// Counts a range that was taken from a zone.
+    fn note_range(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &RangeRequest,
+        zone: ZoneIndex,
+    );
+}
+
+/// Tries the places for a range, lowest first in one zone after the other. The node of the request
+/// is filled in.
+pub(crate) fn alloc_range<P: Platform>(
+    design: &impl Places<P>,
+    context: Context<'_, P>,
+    zones: &[u16],
+    request: &RangeRequest,
+    owner: &dyn Migrate,
+) -> Result<Pfn, Error> {
+    if let Some(at) = request.at {
+        check_place(design, at, request)?;
+    }
+    if request.frames > design.frames() {
+        return Err(Error::OutOfMemory);
+    }
+    check_room(design, zones, request).or_else(|_| {
+        design.drain_all(context);
+        check_room(design, zones, request)
+    })?;
+    let (mut is_busy, mut too_full) = (false, None);
+    for zone in usable(zones, &request.near, |zone| design.node(zone)) {
+        let mut next = first_place(design, request, FrameIndex(0));
+        while let Some(range) = next {
+            let passed = match design.survey(zone, range, is_busy) {
+                Place::Interrupted(passed) => passed,
+                Place::Immovable(passed) => {
+                    is_busy = true;
+                    passed
+                }
+                Place::Promising => match design.take(context, zone, range, owner) {
+                    Ok(()) => {
+                        design.note_range(context, zones, request, zone);
+                        return Ok(design.pfn_at(range.first));
+                    }
+                    Err(obstacle) => {
+                        is_busy = true;
+                        if obstacle.error != Error::RangeBusy {
+                            too_full = Some(obstacle.error);
+                        }
+                        skip(obstacle.at, request)
+                    }
+                },
+            };
+            next = first_place(design, request, passed.max(FrameIndex(range.first.0 + 1)));
+        }
+    }
+    // Where content has no room to move to, freeing memory will help.
+    let otherwise = if is_busy { Error::RangeBusy } else { Error::OutOfMemory };
+    Err(too_full.unwrap_or(otherwise))
+}
+
+/// The zones of a list that a request, whose node is filled in, may use.
+pub(crate) fn usable<'a>(
+    zones: &'a [u16],
+    request: &'a Request,
+    node: impl Fn(ZoneIndex) -> NodeId + 'a,
+) -> impl Iterator<Item = ZoneIndex> + 'a {
+    zones.iter().map(|&zone| ZoneIndex(zone)).filter(move |&zone| {
+        !request.is_only_node() || request.preferred_node() == Some(node(zone))
+    })
+}
+
+/// The first place at or behind a frame for a range.
+pub(crate) fn first_place<P: Platform>(
+    design: &impl Places<P>,
+    request: &RangeRequest,
+    from: FrameIndex,
+) -> Option<FrameRange> {
+    let from = design.pfn_at(from).get();
+    let first = match request.at {
+        Some(at) => Some(at.get()).filter(|&at| at >= from)?,
+        None => from.checked_next_multiple_of(request.align.get())?,
+    };
+    design.locate(Pfn::new(first), request.frames)
+}
+
+/// Refuses a place that is not all memory.
+fn check_place<P: Platform>(
+    design: &impl Places<P>,
+    at: Pfn,
+    request: &RangeRequest,
+) -> Result<(), Error> {
+    if at.get() & (request.align.get() - 1) != 0 {
+        return Err(Error::Misaligned);
+    }
+    let range = design.locate(at, request.frames).ok_or(Error::OutsideSpan)?;
+    if design.has_hole(range) { Err(Error::ForeignFrame) } else { Ok(()) }
+}
+
+/// Whether so many frames can be taken without going below the minimum watermarks. Content may have
+/// to move to any node, so all of them count.
+fn check_room<P: Platform>(
+    design: &impl Places<P>,
+    zones: &[u16],
+    request: &RangeRequest,
+) -> Result<(), Error> {
+    let limit = request.near.effective_limit();
+    let (mut free, mut spare) = (0, 0);
+    for &zone in zones {
+        let (level, floor) = design.level_and_floor(ZoneIndex(zone), limit);
+        free += level;
+        spare += level.saturating_sub(floor);
+    }
+    let wanted = request.frames.get();
+    match (spare >= wanted, free >= wanted) {
+        (true, _) => Ok(()),
+        (false, true) => Err(Error::BelowWatermark),
+        (false, false) => Err(Error::OutOfMemory),
+    }
+}
+
+/// Where to go on after a place that could not be emptied. With ranges of pageblocks and more, the
+/// next place leaves out the whole pageblock of the obstacle, since each attempt costs so much.
+fn skip(obstacle: FrameIndex, request: &RangeRequest) -> FrameIndex {
+    let order =
+        if request.frames < Order::PAGEBLOCK.frames() { Order::ZERO } else { Order::PAGEBLOCK };
+    obstacle.head(order).after(order)
+}
