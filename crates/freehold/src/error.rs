@@ -116,7 +116,7 @@ impl fmt::Display for Error {
             Error::MetadataTooSmall => "the metadata buffer is too small or misaligned",
             Error::BadSetting => "a setting is out of its range",
             Error::AlreadyAdded => "the frame was added to the LRU already",
-            Error::NotAdded => "the frame is not in the LRU, or nobody refers to it any more",
+            Error::NotAdded => "the frame is not in the LRU, or its last reference is gone",
             Error::FrameBusy => "the frame is isolated, or on its way to a list",
             Error::NotPinned => "the frame is not locked in memory",
             Error::TooManyReferences => "the frame has too many references or pins",

@@ -53,7 +53,7 @@ pub struct FreeByType {
 /// otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// Frames allocated. Includes the migration targets of attempts at a range, even of failed ones.
+    /// Frames allocated. Includes the migration targets of attempts at a range, even failed ones.
     pub allocated: FrameCount,
     /// Frames freed.
     pub freed: FrameCount,

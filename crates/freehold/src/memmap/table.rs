@@ -49,17 +49,17 @@ impl Stride for Apart {
     }
 }
 
-/// A table of records that lie side by side in the metadata.
+/// A table of contiguous records in the metadata.
 pub(crate) type Table<T> = Rows<T, SideBySide>;
 
-/// A table of records in the metadata that lie further apart than they are large.
+/// A table in the metadata whose records are spaced further apart than their size.
 pub(crate) type StridedTable<T> = Rows<T, Apart>;
 
 /// A table of records in the metadata.
 #[derive(Debug)]
 pub(crate) struct Rows<T, S: Stride> {
     base: NonNull<u8>,
-    /// How many records are initialised: those that may be read, and that are dropped.
+    /// How many records are initialised: only these may be read, and are dropped.
     len: usize,
     stride: S,
     record: PhantomData<T>,

@@ -1,4 +1,4 @@
-//! Freeing frames that lie side by side, in whatever blocks they were allocated: all or none.
+//! Freeing contiguous frames, whatever blocks they were allocated in: all or none.
 
 use super::{Policy, Skeleton};
 use crate::Error;
@@ -8,10 +8,10 @@ use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::Platform;
 use crate::units::{FrameCount, Order, Pfn};
 
-/// So many blocks are given back under one hold of the zone lock.
+/// So many blocks are freed under one hold of the zone lock.
 const CHUNK_BLOCKS: usize = 32;
 
-/// The frames from the first one to behind the last one.
+/// The frames from the first one to just past the last one.
 #[derive(Clone, Copy)]
 struct Span {
     first: FrameIndex,
@@ -29,7 +29,7 @@ impl Span {
 }
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    /// Frees all frames of a range. Blocks that reach beyond it are split.
+    /// Frees all frames of a range. Blocks that extend beyond it are split.
     pub(super) fn free_contiguous(
         &self,
         context: Context<'_, P>,
@@ -49,8 +49,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 
     /// Claims all frames of a range, or changes nothing.
     fn claim_span(&self, platform: &P, zone: ZoneIndex, span: Span) -> Result<(), Error> {
-        // First what lies wholly within the range, then what reaches beyond its ends: only that has
-        // to be split, and a split cannot be undone.
+        // First what lies wholly within the range, then what extends beyond its ends: only that
+        // must be split, and a split cannot be undone.
         let inner = self.inner(platform, zone, span)?;
         let mut at = inner.first;
         while at < inner.end {
@@ -66,7 +66,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         ends.inspect_err(|_| self.unclaim(inner))
     }
 
-    /// The part of a range that lies between the blocks that reach beyond its ends.
+    /// The part of a range between the blocks that extend beyond its ends.
     fn inner(&self, platform: &P, zone: ZoneIndex, span: Span) -> Result<Span, Error> {
         let _guard = self.lock_zone(platform, zone);
         let bounds = |frame| {
@@ -122,7 +122,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             if claimed { Ok((head, state, order)) } else { Err(Error::DoubleFree) }
         };
         let low = if span.first < inner.first { Some(claim(span.first)?) } else { None };
-        // A single block may reach beyond both ends.
+        // A single block may extend beyond both ends.
         let high = if inner.end < span.end
             && low.is_none_or(|(head, _, order)| head.after(order) < span.end)
         {
@@ -140,8 +140,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         Ok(())
     }
 
-    /// Splits a claimed block into what lies within a range, which stays claimed, and what does
-    /// not, which is allocated again.
+    /// Splits a claimed block into what lies within a range, which stays claimed, and the rest,
+    /// which is allocated again.
     fn split_claimed(&self, block: FrameIndex, state: FrameState, order: Order, span: Span) {
         let mark = |tag| FrameState::head(tag, order, state.block_type());
         if span.has_all_of(block, order) {
@@ -150,13 +150,13 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             self.frames.set_state(block, mark(Tag::Allocated));
         } else {
             let half = Order::new(order.get() - 1);
-            // From above, so that whoever looks finds a block for every frame.
+            // From above, so that a concurrent reader finds a block for every frame.
             self.split_claimed(block.after(half), state, half, span);
             self.split_claimed(block, state, half, span);
         }
     }
 
-    /// Puts claimed blocks back into their user's hands.
+    /// Returns claimed blocks to their user.
     fn unclaim(&self, span: Span) {
         let mut at = span.first;
         while at < span.end {

@@ -1,6 +1,6 @@
-//! Contiguous ranges of any size: a place is looked for, emptied and handed out.
+//! Contiguous ranges of any size: find a place, empty it, allocate it.
 //!
-//! Source: Linux 6.12 `alloc_contig_pages`. What differs is told in `docs/designs.md`.
+//! Source: Linux 6.12 `alloc_contig_pages`. Deviations: `docs/designs.md`.
 
 use super::isolate::{Isolation, Obstacle};
 use super::{Policy, Skeleton};
@@ -15,9 +15,9 @@ use crate::request::RangeRequest;
 use crate::units::{MigrateType, Order, Pfn};
 use crate::zone::watermark::Watermark;
 
-/// What a first look at a place says.
+/// The result of surveying a place.
 enum Place {
-    /// There is nothing that could not be moved.
+    /// Everything can be moved.
     Promising,
     /// A hole, or another zone's memory, up to this frame.
     Interrupted(FrameIndex),
@@ -73,7 +73,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 next = self.first_place(request, passed.max(FrameIndex(first.0 + 1)));
             }
         }
-        // Where content has no room to move to, freeing memory will help.
+        // If content has no room to move to, freeing memory will help.
         let otherwise = if is_busy { Error::RangeBusy } else { Error::OutOfMemory };
         Err(too_full.unwrap_or(otherwise))
     }
@@ -92,7 +92,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         Ok(())
     }
 
-    /// Refuses a place that is not all memory.
+    /// Refuses a place that contains holes.
     fn check_place(&self, at: Pfn, request: &RangeRequest) -> Result<(), Error> {
         if at.get() & (request.align.get() - 1) != 0 {
             return Err(Error::Misaligned);
@@ -106,8 +106,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         if hole { Err(Error::ForeignFrame) } else { Ok(()) }
     }
 
-    /// Whether so many frames can be taken without going below the minimum watermarks. Content may
-    /// have to move to any node, so all of them count.
+    /// Whether so many frames can be taken without going below the minimum watermarks. All nodes
+    /// count, since content may have to move to any of them.
     fn check_level(&self, zones: &[u16], request: &RangeRequest) -> Result<(), Error> {
         let limit = request.near.effective_limit();
         let (mut free, mut spare) = (0, 0);
@@ -125,7 +125,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
     }
 
-    /// The first place at or behind `from` for a range.
+    /// The first place at or after `from` for a range.
     fn first_place(
         &self,
         request: &RangeRequest,
@@ -141,8 +141,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         (end <= self.frames.len().get()).then_some((first, FrameIndex(end as u32)))
     }
 
-    /// Looks, without any lock, for what keeps a range from lying here. Unless it is known that
-    /// some place is all memory, a place is `Immovable` only if it is.
+    /// Finds, without any lock, what prevents a range here. With `known` false, when no place is
+    /// yet known to be all memory, a place is `Immovable` only if it is.
     fn survey(&self, zone: ZoneIndex, first: FrameIndex, end: FrameIndex, known: bool) -> Place {
         let mut immovable = None;
         let mut at = first;
@@ -175,8 +175,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 }
 
-/// Where to go on after a place that could not be emptied. With ranges of pageblocks and more, the
-/// next place leaves out the whole pageblock of the obstacle, since each attempt costs so much.
+/// Where to continue after a place that could not be emptied. For ranges of at least a pageblock,
+/// the next place skips the whole pageblock of the obstacle, since each attempt is expensive.
 fn skip(obstacle: FrameIndex, request: &RangeRequest) -> FrameIndex {
     let order =
         if request.frames < Order::PAGEBLOCK.frames() { Order::ZERO } else { Order::PAGEBLOCK };
