@@ -1,8 +1,8 @@
 //! The Linux family: a zone has one lock over its buddy lists, with per-CPU lists in front.
 //!
 //! `zone_lock` is the kernel's allocator. The four designs beside it implement published series
-//! that change it, as policies of one skeleton: each changes where frames merge, or which call holds the
-//! lock for how long.
+//! that change it, as policies of one skeleton: each changes where frames merge, or by whom and for
+//! how long the lock is held.
 //!
 //! From the bottom: records of frames and pageblocks (`frame`, `pageblock`, `stack`), the buddy
 //! system over them (`buddy`), a zone with its lock (`zone`, `fallback`), per-CPU lists (`pcp`,
