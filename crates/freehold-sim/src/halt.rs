@@ -67,7 +67,7 @@ impl Sim {
         result
     }
 
-    /// Whether a CPU of the running machine has stopped for ever.
+    /// Whether a CPU of the running machine has stopped forever.
     pub fn has_halted(&self) -> bool {
         current::with(|machine| machine.halting.is_halted).unwrap_or(false)
     }
@@ -128,7 +128,7 @@ impl State {
 }
 
 impl Machine {
-    /// The CPU that has stopped for ever, if one has, and what it keeps.
+    /// The CPU that has stopped forever, if one has, and what it keeps.
     pub fn halted(&self) -> Option<Halted> {
         let state = self.state();
         let cpu = state.cpus.iter().position(|cpu| cpu.status == Status::Halted)?;
@@ -141,7 +141,7 @@ impl Machine {
         })
     }
 
-    /// The CPUs that wait for ever, in the order of their numbers, if a [`Halt`] was set.
+    /// The CPUs that wait forever, in the order of their numbers, if a [`Halt`] was set.
     pub fn waiting(&self) -> Vec<Waiting> {
         let state = self.state();
         let of_cpu = |cpu: usize| match state.cpus[cpu].status {

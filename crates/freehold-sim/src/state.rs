@@ -322,7 +322,7 @@ impl State {
         self.spend(self.running, Spent::Memory, outcome.done_at - now);
     }
 
-    /// Disables interrupts on the running CPU; says whether they were off already.
+    /// Disables interrupts on the running CPU; returns whether they were off already.
     pub(crate) fn irq_save(&mut self) -> bool {
         let cost = self.hierarchy.core_costs(self.beside_sibling(self.running)).irq_flag;
         self.spend(self.running, Spent::Compute, cost);

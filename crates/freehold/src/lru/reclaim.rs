@@ -18,7 +18,7 @@ use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan
 use crate::platform::{Platform, Word};
 use crate::units::{FrameCount, NodeId, ZoneKind};
 
-/// The cost of writing back a frame, in units of a frame put back in vain (Linux's
+/// The cost of writing back a frame, in units of a frame put back unreclaimed (Linux's
 /// `SWAP_CLUSTER_MAX`).
 const WRITE_COST: u64 = 32;
 
