@@ -15,7 +15,7 @@ use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
 #[repr(C, align(64))]
 pub(super) struct Lruvec<P: Platform> {
     lists: [ListHead<P::Cell<u32>>; List::COUNT],
-    /// The recent cost of reclaim from each kind: frames written back, and frames put back unreclaimed.
+    /// The recent cost of reclaim from each kind: frames written back, and put back unreclaimed.
     costs: [P::Cell<u64>; Kind::COUNT],
     /// Guards lists, links and costs of this lruvec or, with one lock per node, of all on the node.
     lock: P::Lock,
