@@ -54,7 +54,7 @@
 //! # let base = std::ptr::NonNull::from(lines.leak()).cast();
 //! # // SAFETY: the leaked lines are used for nothing else.
 //! # let metadata = unsafe { Metadata::from_raw_parts(base, layout.size()) };
-//! `metadata` is layout.size() bytes at layout.align(), from the kernel's boot allocator, say.
+//! // `metadata` is layout.size() bytes at layout.align(), for example from the boot allocator.
 //! let frames = Frames::new(Kernel, &config, &settings, metadata)?;
 //!
 //! let block = frames.alloc(Request::new(Order::new(3)))?;
