@@ -50,7 +50,7 @@ impl fmt::Display for Tally {
         write!(
             f,
             "{} operations, {} allocations, {} refused, {} checks in the middle, {} reads of \
-             counters, {} CPUs left, {} racing frees, {} blocks moved, {} ranges.",
+             counters, {} CPUs departed, {} racing frees, {} blocks moved, {} ranges.",
             self.operations,
             self.allocations,
             self.refusals,

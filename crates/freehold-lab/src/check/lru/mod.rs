@@ -81,7 +81,7 @@ impl fmt::Display for LruTally {
             f,
             "{} operations, {} reads, {} hits, {} frames reclaimed, {} released, {} isolated, {} \
              found busy,\n{} to another group, {} moved by compaction, {} pinned, {} groups made, \
-             {} removed with\n{} frames, {} CPUs left.",
+             {} removed with\n{} frames, {} CPUs departed.",
             self.operations,
             self.reads,
             self.hits,
