@@ -1,4 +1,4 @@
-//! Tells the lab by which profile it is built, so that reports can say so.
+//! Tells the lab the profile that it is built with, so that reports can name it.
 
 use std::env;
 use std::ffi::OsStr;

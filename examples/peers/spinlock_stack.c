@@ -1,8 +1,8 @@
 /* spinlock-stack: a complete peer for `freehold race --peer`.
  *
  * Memory is divided into pageblocks of 512 frames. A block is whole, or split; a split block keeps
- * its free frames on a stack of its own, and split blocks with free frames form a list. So a frame
- * is had from the first block of that list, a block that is whole again is known at once, and both
+ * its free frames on its own stack, and split blocks with free frames form a list. So a frame comes
+ * from the first block of that list, a block that is whole again is recognised at once, and both
  * take a few instructions. One spin lock guards all of it: simple, small, correct, and no faster
  * with more threads.
  *

@@ -1,8 +1,8 @@
-//! What `double_free=exact` costs on this machine: of two frees of one frame at the same time, one
-//! is refused, always.
+//! The cost of `double_free=exact` on this machine, which always refuses one of two racing frees of
+//! one frame.
 //!
 //! `cargo run --profile figures -p freehold-host --example double_free`. Rounds with each setting
-//! take turns; of each, the median is shown.
+//! take turns; the median of each is shown.
 
 use std::error::Error;
 use std::thread;
@@ -15,7 +15,7 @@ use freehold_host::{Arena, FrameArena};
 const BYTES: usize = 64 << 20;
 const ROUNDS: usize = 15;
 
-/// So many blocks are held at a time, and so often in a round.
+/// So many blocks are held at a time, so many times in a round.
 const HELD: usize = 64;
 const SETS: usize = 2000;
 
@@ -51,7 +51,7 @@ fn bulk(arena: &FrameArena) {
     arena.allocator().free_bulk(&held, Order::ZERO).expect("they are held");
 }
 
-/// Nanoseconds a block that a round takes.
+/// The time of a round, in nanoseconds a block.
 fn round_ns(act: impl Fn()) -> f64 {
     act();
     let began = Instant::now();
@@ -59,7 +59,7 @@ fn round_ns(act: impl Fn()) -> f64 {
     began.elapsed().as_secs_f64() / (SETS * HELD) as f64 * 1e9
 }
 
-/// Nanoseconds a frame that is freed by another thread than the one that allocates.
+/// Nanoseconds a frame that is freed by a thread other than the one that allocates.
 fn remote_ns(arena: &FrameArena) -> f64 {
     let (send, receive) = std::sync::mpsc::sync_channel::<Vec<Pfn>>(4);
     thread::scope(|scope| {

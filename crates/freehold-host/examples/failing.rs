@@ -1,5 +1,4 @@
-//! What an allocation costs that fails, with leases of other threads beside it that hold nothing,
-//! or frames.
+//! The cost of an allocation that fails, while leases of other threads hold nothing, or frames.
 //!
 //! `cargo run --release -p freehold-host --example failing`
 
@@ -14,7 +13,7 @@ const CPUS: usize = 64;
 const LEASES: [u32; 4] = [0, 1, 8, 63];
 const ROUNDS: usize = 1001;
 
-/// The median of what failing allocations take, in microseconds, and the longest.
+/// The median time of failing allocations, in microseconds, and the longest.
 fn failing_us(frames: &freehold_host::FrameArena) -> (f64, f64) {
     let mut times: Vec<f64> = (0..ROUNDS)
         .map(|_| {

@@ -1,8 +1,8 @@
-//! What leases that threads get by themselves are worth on this machine, for threads that live long
-//! and for such that make only a few calls.
+//! The benefit of automatic leases on this machine, for long-lived threads and for threads that
+//! make only a few calls.
 //!
 //! `cargo run --release -p freehold-host --example leases [THREADS]`; by default as many threads as
-//! there are CPUs. Rounds with and without leases take turns; of each, the median is shown.
+//! there are CPUs. Rounds with and without leases take turns; the median of each is shown.
 
 use std::error::Error;
 use std::sync::Barrier;
@@ -16,9 +16,9 @@ use freehold_host::{Arena, FrameArena, Leases};
 const BYTES: usize = 256 << 20;
 const ROUNDS: usize = 15;
 
-/// Pairs of calls that the threads of a round that live long make, each.
+/// Pairs of calls of each long-lived thread in a round.
 const PAIRS_LONG: usize = 2_000_000;
-/// Calls of threads that end soon, and pairs of calls that all of a round make together.
+/// Calls of each short-lived thread, and pairs of calls of all of them in a round.
 const CALLS_SHORT: [usize; 3] = [100, 1000, 100_000];
 const PAIRS_SHORT: usize = 200_000;
 
@@ -42,7 +42,7 @@ fn work(frames: &FrameArena, pairs: usize) {
     }
 }
 
-/// The same with the allocator itself, as without any arena around it.
+/// The same with the allocator itself, without an arena around it.
 fn work_bare(frames: &FrameArena, pairs: usize) {
     let (allocator, mut held) = (frames.allocator(), [Pfn::default(); HELD]);
     for _ in 0..pairs.div_ceil(HELD) {
@@ -73,7 +73,7 @@ fn long_lived(frames: &FrameArena, threads: usize, work: fn(&FrameArena, usize))
 }
 
 /// Nanoseconds for a pair of calls of threads that make a few and end, one after the other on each
-/// CPU; without what it takes to begin and to end a thread, as far as it is outside the calls.
+/// CPU; without the cost of starting and ending a thread, as far as it is outside the calls.
 fn short_lived(frames: &FrameArena, threads: usize, calls: usize) -> f64 {
     let pairs = calls / 2;
     let rounds = (PAIRS_SHORT / threads).div_ceil(pairs);
@@ -131,7 +131,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// Shows the medians of rounds with leases off and auto, which take turns.
+/// Prints the medians of rounds with leases off and auto, which take turns.
 fn compare(what: &str, measure: impl Fn(Leases) -> f64) {
     let (mut off, mut auto) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {

@@ -1,5 +1,5 @@
-//! Threads that together want no more frames than there are, where that is nearly all of them: no
-//! allocation of a single frame may fail.
+//! Threads that together want no more frames than there are, but nearly all of them: no allocation
+//! of a single frame may fail.
 //!
 //! `cargo run --release -p freehold-host --example short_memory [SECONDS]`; by default 2 seconds
 //! for each of 4 sizes of memory, with 4 to 8 threads. Exits with 1 if an allocation failed.
@@ -17,7 +17,7 @@ use freehold_host::{ArenaBuilder, FrameArena, Host};
 const MIB: [usize; 4] = [1, 2, 4, 8];
 const THREADS: std::ops::RangeInclusive<u64> = 4..=8;
 
-/// What the threads of a run came to.
+/// The results of the threads of a run.
 #[derive(Default)]
 struct Counts {
     allocated: AtomicU64,
@@ -59,7 +59,7 @@ fn work<D: Design<Host>>(arena: &FrameArena<D>, mut random: u64, quota: usize, c
     }
 }
 
-/// Runs threads beside each other and says how many allocations failed.
+/// Runs threads side by side and returns how many allocations failed.
 fn run<D: Design<Host> + Sync>(
     mib: usize,
     threads: u64,

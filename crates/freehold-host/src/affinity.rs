@@ -1,4 +1,4 @@
-//! On which CPUs a thread runs.
+//! The CPUs on which a thread may run.
 
 use freehold::CpuId;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -9,8 +9,8 @@ use crate::HostError;
 ///
 /// # Errors
 ///
-/// [`HostError::Affinity`] if the kernel does not tell: it refuses where it was built for more
-/// CPUs than a [`CpuSet`] can name, which is 1024.
+/// [`HostError::Affinity`] if the kernel does not say: it refuses if it was built for more CPUs
+/// than a [`CpuSet`] can name, which is 1024.
 pub fn allowed_cpus() -> Result<Vec<CpuId>, HostError> {
     let set = sched_getaffinity(None)
         .map_err(|errno| HostError::Affinity { cpu: None, source: errno.into() })?;

@@ -1,4 +1,4 @@
-//! How to ask for an arena.
+//! The builder of arenas.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use freehold::designs::Freehold;
 use crate::plan::{Plan, Wishes};
 use crate::{Arena, FrameArena, Host, HostError, Leases, Topology};
 
-/// Collects what an arena should be; [`ArenaBuilder::build`] makes it.
+/// Collects the properties of an arena; [`ArenaBuilder::build`] creates it.
 ///
 /// ```
 /// use freehold_host::{ArenaBuilder, Host};
@@ -31,7 +31,7 @@ pub struct ArenaBuilder<D: Design<Host> = Freehold<Host>> {
 }
 
 impl<D: Design<Host>> ArenaBuilder<D> {
-    /// A builder of an arena of no memory: [`ArenaBuilder::bytes`] is the one call it needs.
+    /// A builder of an arena without memory: [`ArenaBuilder::bytes`] is the one required call.
     pub fn new() -> Self {
         ArenaBuilder {
             bytes: 0,
@@ -78,22 +78,22 @@ impl<D: Design<Host>> ArenaBuilder<D> {
         self
     }
 
-    /// For how many CPUs the allocator keeps state of their own. Default: up to the highest number
-    /// of a CPU that is online now. CPUs beyond the count share the state of others, and so do
-    /// those with higher numbers that come online later.
+    /// For how many CPUs the allocator keeps separate state. Default: up to the highest number of a
+    /// CPU that is online now. CPUs beyond the count share the state of others, and so do those
+    /// with higher numbers that come online later.
     ///
-    /// What each CPU may keep to itself is a share of the memory. With less than 64 MiB for each,
-    /// the design `freehold` lets no CPU keep memory for content that cannot move: an allocation
-    /// and free of it took 700 ns instead of 13 (one thread, a virtual machine of 2 CPUs). So do
-    /// not count CPUs that never come.
+    /// Each CPU may cache a share of the memory. With less than 64 MiB for each, the design
+    /// `freehold` lets no CPU cache memory for content that cannot move: an allocation and free of
+    /// it took 700 ns instead of 13 (one thread, a virtual machine of 2 CPUs). So do not count CPUs
+    /// that never come online.
     #[must_use]
     pub fn cpus(mut self, count: usize) -> Self {
         self.cpus = Some(count);
         self
     }
 
-    /// Over how many memory nodes the arena spreads: the first ones that have memory. Default:
-    /// all. CPUs of other nodes are served by the nearest of these.
+    /// Over how many memory nodes the arena spreads: the first ones that have memory. Default: all.
+    /// CPUs of other nodes are served by the nearest of these.
     #[must_use]
     pub fn nodes(mut self, count: usize) -> Self {
         self.nodes = Some(count);
@@ -101,7 +101,7 @@ impl<D: Design<Host>> ArenaBuilder<D> {
     }
 
     /// The machine to build for. Default: this one, as [`Topology::discover`] finds it; with both
-    /// [`ArenaBuilder::cpus`] and `nodes(1)` given, nothing needs to be found.
+    /// [`ArenaBuilder::cpus`] and `nodes(1)` given, no discovery is needed.
     #[must_use]
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = Some(topology);
@@ -115,36 +115,37 @@ impl<D: Design<Host>> ArenaBuilder<D> {
         self
     }
 
-    /// Whether the threads of the arena get leases by themselves. Default: [`Leases::Off`].
+    /// Whether the threads of the arena get leases automatically. Default: [`Leases::Off`].
     ///
-    /// With [`Leases::Auto`], a thread that has made some thousand calls gets slots of its own,
-    /// one for each CPU of the arena, as long as there are any. It allocates and frees there
-    /// without a locked step. What it keeps there is nobody's hostage: who runs out of memory, or
-    /// drains or purges the arena, takes it back from all threads, idle ones included, and those
-    /// go on as without a lease, and may get another one after as many calls. A thread that ends
-    /// leaves its slots to the next one. One that goes idle keeps them, though not what they hold.
+    /// With [`Leases::Auto`], a thread that has made some thousand calls gets its own slots, one
+    /// for each CPU of the arena, as long as there are any. It allocates and frees there without a
+    /// locked step. Memory that it caches there is not lost to others: a call that runs out of
+    /// memory, or drains or purges the arena, takes it back from all threads, including idle ones.
+    /// These continue as without a lease, and may get another one after as many calls. A thread
+    /// that ends leaves its slots to the next one. One that goes idle keeps them, though not what
+    /// they hold.
     ///
-    /// Costs metadata for twice the CPUs. What slots may keep is divided among all of them. CPUs
+    /// Costs metadata for twice the CPUs. What slots may cache is divided among all of them. CPUs
     /// beyond [`ArenaBuilder::cpus`] share the slots that threads get, so give no lower count there
     /// than the default, and count CPUs that are to come online later.
     ///
-    /// A `fork` revokes all leases. In the child, those of other threads are free for its own.
+    /// A `fork` revokes all leases. In the child, those of other threads are available to its own.
     #[must_use]
     pub fn leases(mut self, leases: Leases) -> Self {
         self.leases = leases;
         self
     }
 
-    /// Makes an arena that hands out owned [`Pages`](crate::Pages).
+    /// Builds an arena that allocates owned [`Pages`](crate::Pages).
     ///
     /// # Errors
     ///
-    /// What is wrong with the wishes, or what the machine refused. See [`HostError`].
+    /// The setting that is invalid, or the error of the operating system. See [`HostError`].
     pub fn build(self) -> Result<Arena<D>, HostError> {
         Ok(Arena::from_new_frames(self.build_frames()?))
     }
 
-    /// Makes an arena that hands out bare frame numbers.
+    /// Builds an arena that allocates bare frame numbers.
     ///
     /// # Errors
     ///

@@ -1,13 +1,13 @@
 //! The list format of the kernel: `0-3,8,10-11`.
 
-/// The largest number that a list may name: beyond what any kernel is built for.
+/// The largest number that a list may contain: beyond what any kernel is built for.
 const NUMBER_MAX: u32 = u16::MAX as u32 - 1;
 
-/// The numbers that a list names, ascending, each once. An empty list is well-formed.
+/// The numbers in a list, ascending, each once. An empty list is well-formed.
 ///
 /// # Errors
 ///
-/// What is wrong with the list, to be put behind the name of its file.
+/// The problem with the list, to be appended to the name of its file.
 pub(crate) fn parse(text: &str) -> Result<Vec<u32>, String> {
     let mut numbers = Vec::new();
     for item in text.trim().split(',').filter(|_| !text.trim().is_empty()) {

@@ -1,4 +1,4 @@
-//! What can go wrong between the allocator and the operating system.
+//! Errors between the allocator and the operating system.
 
 use std::fmt;
 use std::io;
@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 /// Why the machine could not be read, a thread not be bound, or an arena not be built or changed.
 ///
-/// Each message names the object (a file, a size, a CPU) and what to do about it. Allocation
-/// itself answers with the smaller [`freehold::Error`].
+/// Each message names the object (a file, a size, a CPU) and a remedy. Allocation itself returns
+/// the smaller [`freehold::Error`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum HostError {
@@ -15,59 +15,59 @@ pub enum HostError {
     UnreadableFile {
         /// The file.
         path: PathBuf,
-        /// What the operating system answered.
+        /// The error of the operating system.
         source: io::Error,
-        /// What to do about it.
+        /// How to fix it.
         remedy: &'static str,
     },
     /// A file that describes the machine does not have the form that Linux documents.
     MalformedFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and where.
+        /// The problem and its position.
         problem: String,
-        /// What to do about it.
+        /// How to fix it.
         remedy: &'static str,
     },
-    /// The operating system gave no address space.
+    /// The operating system provided no address space.
     Map {
-        /// How many bytes were asked for.
+        /// How many bytes were requested.
         bytes: usize,
-        /// What the operating system answered.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The operating system refused to advise or to purge mapped memory.
     Advise {
-        /// What was asked of it, such as `huge pages`.
+        /// The advice, such as `huge pages`.
         advice: &'static str,
-        /// What the operating system answered.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The CPUs on which a thread may run could not be read or changed.
     Affinity {
         /// The CPU to which the thread was to be bound, if any.
         cpu: Option<freehold::CpuId>,
-        /// What the operating system answered.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A wish to a builder that cannot be met on this machine.
+    /// A setting of a builder that this machine cannot satisfy.
     BadSetting {
         /// The method of the builder, such as `nodes`.
         setting: &'static str,
-        /// Why the wish cannot be met, and which values can.
+        /// Why it cannot be satisfied, and which values can.
         reason: String,
     },
-    /// The arena has less reserved address space left than it was to grow by.
+    /// The arena has less reserved address space left than it should grow by.
     CapacityExceeded {
-        /// How many bytes were asked for.
+        /// How many bytes were requested.
         bytes: usize,
-        /// How many the arena can still grow by.
+        /// How many bytes the arena can still grow by.
         left: usize,
     },
-    /// The operating system refused to call the library when the process forks, so that children
-    /// could not use the arena.
+    /// The operating system refused to register fork handlers, so that children could not use the
+    /// arena.
     ForkHandlers {
-        /// What the operating system answered.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The allocator refused the configuration or the memory.

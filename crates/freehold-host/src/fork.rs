@@ -1,12 +1,12 @@
-//! What happens when the process forks: every arena is frozen while its memory is copied.
+//! Forks: every arena is frozen while its memory is copied.
 //!
-//! A child has one thread and a copy of the memory as it was when the process forked. A lock that
-//! another thread had is held there for ever. So handlers of `pthread_atfork(3)` take all locks of
-//! all arenas before the fork, and release them after, in the parent and in the child; the child
-//! also puts right what other threads were doing without a lock
+//! A child has one thread and a copy of the memory as of the fork. A lock that another thread held
+//! stays locked there forever. So handlers of `pthread_atfork(3)` take all locks of all arenas
+//! before the fork, and release them after, in the parent and in the child. The child also repairs
+//! what other threads were doing without a lock
 //! ([`PageAllocator::thaw_copy`](freehold::PageAllocator::thaw_copy)).
 //!
-//! As long as no thread forks, nothing of that costs anything.
+//! This costs nothing unless a thread forks.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -19,7 +19,7 @@ use freehold::platform::native::SpinLock;
 use crate::mapping::at_fork;
 use crate::{HostError, SpinThenYield};
 
-/// Something with locks, which is there before and after a fork. The handlers call it on the thread
+/// An object with locks that exists before and after a fork. The handlers call it on the thread
 /// that forks.
 pub(crate) trait Forks: Send {
     /// Takes all locks.
@@ -33,7 +33,7 @@ pub(crate) trait Forks: Send {
 /// A mutex that can be held across a fork: without a guard, and released in the child as well.
 #[derive(Debug)]
 pub(crate) struct ForkMutex<T> {
-    /// Taken before the mutex and released after it. A fork holds this one alone.
+    /// Taken before the mutex and released after it. A fork holds only this one.
     gate: SpinLock<SpinThenYield>,
     value: Mutex<T>,
 }
@@ -43,8 +43,8 @@ impl<T> ForkMutex<T> {
         ForkMutex { gate: SpinLock::free(), value: Mutex::new(value) }
     }
 
-    /// Waits for the mutex. A thread that panicked with it left the value as it was before or
-    /// after: all users see to that.
+    /// Waits for the mutex. If a thread panicked while it held the mutex, the value is as it was
+    /// before or after its change: all users ensure that.
     pub(crate) fn lock(&self) -> ForkGuard<'_, T> {
         self.gate.lock();
         self.guard()
@@ -104,23 +104,23 @@ impl Drop for Gate<'_> {
     }
 }
 
-/// All that is there, by number.
+/// All registered objects, by number.
 static REGISTRY: ForkMutex<Vec<(u64, Box<dyn Forks>)>> = ForkMutex::new(Vec::new());
 
-/// Keeps something registered, until it is dropped: that waits for a fork that is under way.
+/// Keeps an object registered until this is dropped. Dropping waits for a fork that is under way.
 #[derive(Debug)]
 pub(crate) struct Registration(u64);
 
 impl Registration {
-    /// Registers something.
+    /// Registers an object.
     ///
     /// # Errors
     ///
-    /// [`HostError::ForkHandlers`] if the process can have no more handlers of forks.
+    /// [`HostError::ForkHandlers`] if the process cannot register more fork handlers.
     pub(crate) fn new(what: Box<dyn Forks>) -> Result<Self, HostError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         install_handlers().map_err(|source| HostError::ForkHandlers { source })?;
-        // Relaxed: numbers that differ are all that is wanted.
+        // Relaxed: the numbers only need to differ.
         let number = NEXT.fetch_add(1, Relaxed);
         REGISTRY.lock().push((number, what));
         Ok(Registration(number))
@@ -132,7 +132,7 @@ impl Drop for Registration {
         let mut registry = REGISTRY.lock();
         let place = registry.iter().position(|(number, _)| *number == self.0);
         let removed = place.map(|place| registry.swap_remove(place));
-        // Without the lock, under which nothing of others is run.
+        // Without the lock, under which no foreign code runs.
         drop(registry);
         drop(removed);
     }
@@ -141,15 +141,15 @@ impl Drop for Registration {
 /// Installs the handlers, once for the process and its children.
 fn install_handlers() -> io::Result<()> {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
-    // Relaxed: nothing depends on it. No `OnceLock`: one that another thread was initialising when
-    // the process forked would never be ready in the child.
+    // Relaxed: nothing depends on it. Not a `OnceLock`: if another thread was initialising it at
+    // the time of the fork, it would never be ready in the child.
     if INSTALLED.swap(true, Relaxed) {
         return Ok(());
     }
     at_fork(prepare, thaw, thaw_copy).inspect_err(|_| INSTALLED.store(false, Relaxed))
 }
 
-// They allocate no memory: the process's allocator may lie in an arena.
+// They allocate no memory: the process's allocator may live in an arena.
 
 extern "C" fn prepare() {
     REGISTRY.hold();

@@ -1,15 +1,15 @@
-//! Leases that the threads of an arena get by themselves.
+//! Leases that the threads of an arena get automatically.
 //!
-//! An arena with [`Leases::Auto`] has twice the CPUs: behind each real one, a *lease home* of the
-//! same node, whose slots no thread uses by running on that CPU. A thread that has made many calls
-//! gets a revocable lease of a free home of its node, if there is one, and from then on allocates
-//! and frees without a locked step. The lease goes back to the arena when the thread ends, with
-//! what its slots hold, for the next thread; or when the thread finds that others have taken the
-//! slots from it.
+//! An arena with [`Leases::Auto`] has twice the CPUs: for each real one a *lease home* of the same
+//! node, whose slots no thread uses by running on that CPU. A thread that has made many calls gets
+//! a revocable lease of a free home of its node, if there is one, and from then on allocates and
+//! frees without a locked step. When the thread ends, the lease returns to the arena, with what its
+//! slots hold, for the next thread. It also returns when the thread finds that others have revoked
+//! it.
 //!
-//! No thread refers to an arena. What it has are numbers, which say in which arena they mean
-//! something, and which no other arena ever has; and a weak reference to the place where they go
-//! when the thread ends, if that still exists. So arenas and threads may end in any order.
+//! No thread refers to an arena. It has only numbers that are unique to an arena and never reused,
+//! and a weak reference to the place where the lease returns to when the thread ends, if that still
+//! exists. So arenas and threads may end in any order.
 
 use core::any::Any;
 use core::cell::Cell;
@@ -25,15 +25,15 @@ use freehold::{CpuId, Design, Error, NodeId, Order, PageAllocator, Pfn, Request}
 use crate::fork::ForkMutex;
 use crate::{Host, HostAllocator, HostError};
 
-/// Whether the threads of an arena get leases by themselves: see
+/// Whether the threads of an arena get leases automatically: see
 /// [`ArenaBuilder::leases`](crate::ArenaBuilder::leases).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Leases {
-    /// They do not: each call locks the slots of the CPU that it runs on.
+    /// Never: each call locks the slots of the CPU that it runs on.
     #[default]
     Off,
-    /// A thread that makes many calls gets slots of its own, which it uses without a locked step
-    /// until others need what they hold.
+    /// A thread that makes many calls gets its own slots, which it uses without a locked step until
+    /// others need what they hold.
     Auto,
 }
 
@@ -62,17 +62,17 @@ impl fmt::Display for Leases {
     }
 }
 
-/// After so many calls on an arena a thread gets a lease. With one, a call saves 3.5 ns of 6; to
-/// get one takes 0.1 µs, and to take it back 0.85 µs (`examples/leases.rs`, a virtual machine of 2
-/// CPUs). So even if each lease is taken back at once, 1 ns a call is lost, and threads that live
+/// After so many calls on an arena a thread gets a lease. With one, a call saves 3.5 ns of 6;
+/// getting one takes 0.1 µs, and taking it back 0.85 µs (`examples/leases.rs`, a virtual machine of
+/// 2 CPUs). So even if each lease is taken back at once, 1 ns a call is lost, and threads that live
 /// for a few hundred calls leave the leases to others.
 pub(crate) const ENOUGH_CALLS: u32 = 1024;
 
-/// A lease home that no thread has.
+/// A lease home that is not in use by a thread.
 enum Spare {
-    /// Nobody has had a lease of it.
+    /// It was never leased.
     New(CpuId),
-    /// A lease that a thread has given back; others may have revoked it.
+    /// A lease that a thread has returned; it may have been revoked.
     Used(ParkedLease),
 }
 
@@ -85,36 +85,36 @@ impl Spare {
     }
 }
 
-/// The lease homes that no thread has, by node. Each list has room for all homes of its node.
+/// The lease homes not in use by threads, by node. Each list has room for all homes of its node.
 type Spares = ForkMutex<Vec<Vec<Spare>>>;
 
 /// The leases of an arena.
 pub(crate) struct Pool {
-    /// No other arena of this process has or had it, and it is not 0.
+    /// Unique among all arenas of this process, past ones included, and not 0.
     id: u64,
-    /// The node of each CPU, lease homes left out.
+    /// The node of each CPU, without lease homes.
     cpu_nodes: Arc<[NodeId]>,
     spares: Arc<Spares>,
 }
 
-/// What handlers of forks have of a [`Pool`].
+/// The part of a [`Pool`] that fork handlers use.
 pub(crate) struct Homes(Pool);
 
-/// What this thread has: of one arena at a time. It needs no destructor, so it is there for as long
-/// as the thread runs.
+/// This thread's lease, of one arena at a time. It needs no destructor, so it exists for as long as
+/// the thread runs.
 struct Current {
     /// The arena that the lease is of; 0 if there is none.
     arena: Cell<u64>,
-    /// The lease. It is away while it is used, so that a handler of signals which interrupts a
-    /// call finds none.
+    /// The lease. It is absent while in use, so that a signal handler that interrupts a call finds
+    /// none.
     lease: Cell<Option<ParkedLease>>,
-    /// How many calls on which arena have done without a lease lately.
+    /// How many recent calls had no lease, and on which arena.
     calls: Cell<u32>,
     calls_on: Cell<u64>,
 }
 
-/// Where the lease of this thread goes back to when this is dropped: at the end of the thread at
-/// the latest.
+/// Where the lease of this thread returns to when this is dropped: at the latest when the thread
+/// ends.
 struct Return {
     spares: Weak<Spares>,
     node: usize,
@@ -138,9 +138,9 @@ impl Drop for Return {
             current.arena.set(0);
             current.lease.take()
         });
-        // If the arena is gone, so is what the lease was of.
+        // If the arena is gone, so are the slots of the lease.
         if let (Some(lease), Some(spares)) = (lease, self.spares.upgrade()) {
-            // The last one goes first: its slots hold frames, and the caches know them.
+            // The last one is reused first: its slots hold frames, and they are cached.
             spares.lock()[self.node].push(Spare::Used(lease));
         }
     }
@@ -155,8 +155,8 @@ pub(crate) fn with_leases<D: Design<Host>>(
 }
 
 impl Pool {
-    /// The leases of an allocator whose lease homes, one for each of `cpu_nodes`, lie behind its
-    /// CPUs. `None` if the machine has no barrier for them.
+    /// The leases of an allocator whose lease homes, one for each of `cpu_nodes`, follow its CPUs.
+    /// `None` if the machine has no barrier for them.
     pub(crate) fn new(allocator: &HostAllocator, cpu_nodes: &[NodeId]) -> Option<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         if !allocator.platform().heavy_barrier() {
@@ -168,23 +168,23 @@ impl Pool {
             let home = CpuId::new((cpu_nodes.len() + cpu) as u32);
             spares[node.index()].push(Spare::New(home));
         }
-        // Relaxed: numbers that differ are all that is wanted.
+        // Relaxed: the numbers only need to differ.
         let id = NEXT.fetch_add(1, Relaxed);
         Some(Pool { id, cpu_nodes: cpu_nodes.into(), spares: Arc::new(ForkMutex::new(spares)) })
     }
 
-    /// The same, for handlers of forks.
+    /// The same, for fork handlers.
     pub(crate) fn homes(&self) -> Homes {
         let Pool { id, cpu_nodes, spares } = self;
         Homes(Pool { id: *id, cpu_nodes: Arc::clone(cpu_nodes), spares: Arc::clone(spares) })
     }
 
-    /// A lease home: that behind a CPU.
+    /// The lease home of a CPU.
     fn home_of(&self, cpu: usize) -> CpuId {
         CpuId::new((self.cpu_nodes.len() + cpu) as u32)
     }
 
-    /// How many lease homes no thread has.
+    /// How many lease homes are not in use by a thread.
     pub(crate) fn spare_homes(&self) -> usize {
         let spares = self.spares.lock();
         spares.iter().map(Vec::len).sum()
@@ -241,7 +241,7 @@ impl Pool {
         if current.arena.get() == self.id { current.lease.take() } else { None }
     }
 
-    /// Counts a call that has done without a lease; after enough of them, gets one.
+    /// Counts a call without a lease; after enough of them, gets one.
     #[inline(always)]
     fn count(&self, allocator: &HostAllocator, current: &Current) {
         let before = if current.calls_on.get() == self.id { current.calls.get() } else { 0 };
@@ -252,21 +252,21 @@ impl Pool {
         }
     }
 
-    /// Gets a lease for this thread, if a home of its node is free. One that it has of another
-    /// arena goes back.
+    /// Gets a lease for this thread, if a home of its node is free. A lease of another arena is
+    /// returned.
     #[cold]
     #[inline(never)]
     fn get(&self, allocator: &HostAllocator, current: &Current) {
         current.calls.set(0);
-        // Its own lease is in use: this is a handler that has interrupted a call.
+        // Its own lease is in use: this is a handler that interrupted a call.
         if current.arena.get() == self.id {
             return;
         }
         let cpu = allocator.platform().cpu().index() % self.cpu_nodes.len();
         let node = self.cpu_nodes[cpu].index();
-        // A thread that is ending has no place any more from where a lease would go back.
+        // A thread that is ending can no longer register where a lease returns to.
         let _ending = RETURN.try_with(|place| {
-            // If others are at it: after as many calls again.
+            // If the lock is taken, tries again after as many calls.
             let Some(mut spares) = self.spares.try_lock() else { return };
             let Some(spare) = spares[node].pop() else { return };
             drop(spares);
@@ -285,7 +285,7 @@ impl Pool {
 }
 
 impl Homes {
-    /// Waits until no thread takes or gives back a home, and keeps it so.
+    /// Waits until no thread takes or returns a home, and keeps it so.
     pub(crate) fn hold(&self) {
         self.0.spares.hold();
     }
@@ -295,8 +295,8 @@ impl Homes {
         self.0.spares.release();
     }
 
-    /// Takes over, in a child, the homes of threads that it does not have: of all but its own. All
-    /// leases have been revoked.
+    /// Takes over, in a child, the homes of threads that do not exist there: all but its own
+    /// thread's. All leases have been revoked.
     pub(crate) fn inherit(&self, allocator: &HostAllocator) {
         let Homes(pool) = self;
         let own = CURRENT.with(|current| {
@@ -308,7 +308,8 @@ impl Homes {
             current.lease.set(lease);
             home.map(Some)
         });
-        // This thread has one, which a call uses that a handler of signals has interrupted to fork.
+        // A call of this thread is using its lease, and was interrupted by a signal handler that
+        // forked.
         let Some(own) = own else { return };
         let mut spares = pool.spares.lock();
         for (cpu, node) in pool.cpu_nodes.iter().enumerate() {
@@ -321,10 +322,10 @@ impl Homes {
     }
 }
 
-/// Gives the thread's lease back.
+/// Returns the thread's lease.
 #[cold]
 #[inline(never)]
 fn give_back() {
-    // While a thread ends, its lease has gone back already.
+    // While a thread ends, its lease has been returned already.
     let _ending = RETURN.try_with(|place| drop(place.take()));
 }

@@ -11,7 +11,7 @@
 //! std::thread::scope(|scope| {
 //!     scope.spawn(move || drop(pages)); // Freed on another thread.
 //! });
-//! let purged = arena.purge()?; // Gives what is free back to the machine.
+//! let purged = arena.purge()?; // Returns what is free to the machine.
 //! println!("{purged} in {arena:?}");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -22,11 +22,11 @@
 //! | bare frame numbers on real memory | [`FrameArena`] |
 //! | threads that take no lock | [`ArenaBuilder::leases`] |
 //! | your own memory and metadata | [`Host`] with [`freehold::PageAllocator`] |
-//! | what an allocator knows of itself, as text or for Prometheus | [`Snapshot`] |
+//! | an allocator's statistics, as text or for Prometheus | [`Snapshot`] |
 //! | the machine's CPUs and nodes | [`Topology`], [`allowed_cpus`], [`bind_current_thread`] |
 //!
-//! The crate runs on Linux. It works without glibc, without NUMA and without `/sys`, and then says
-//! what it does without. Only [`Leases`] need thread-locals.
+//! The crate runs on Linux. It works without glibc, without NUMA and without `/sys`, and then
+//! reports what is missing. Only [`Leases`] need thread-locals.
 //!
 //! # fork, threads that die, and signals
 //!
@@ -35,41 +35,41 @@
 //! A child can use every arena of its parent: allocate, free, drain, grow and drop it, with any
 //! design, whatever other threads of the parent were doing. Handlers of `pthread_atfork(3)`, which
 //! the first arena installs, take all locks of all arenas before a fork and release them after.
-//! This costs calls nothing. A fork waits for calls that have a lock, and takes 0.1 µs longer for
-//! each arena; the child takes about 20 µs for each GiB to put right what other threads were doing
+//! This costs calls nothing. A fork waits for calls that hold a lock, and takes 0.1 µs longer for
+//! each arena; the child takes about 20 µs for each GiB to repair what other threads were doing
 //! without a lock ([`thaw_copy`](freehold::PageAllocator::thaw_copy)).
 //!
 //! | what | in the child |
 //! |---|---|
 //! | memory | a copy of its own: no arena is shared with the parent |
 //! | frames that the forking thread had | its own, to use and to free |
-//! | frames that other threads had | allocated for good |
-//! | frames that others were just allocating or freeing | perhaps the same |
-//! | counts of events | may lack what calls under way did |
+//! | frames that other threads had | allocated forever |
+//! | frames that other threads were just allocating or freeing | perhaps the same |
+//! | counts of events | may miss what calls under way did |
 //! | [`Leases::Auto`] | all revoked, as in the parent; those of other threads are spare |
-//! | a [`Lease`] of the forking thread | goes on |
+//! | a [`Lease`] of the forking thread | continues |
 //! | a [`Lease`] of another thread | its slots stay leased ([`Error::Leased`]); no call waits |
 //! | a [`RevocableLease`] | revoked, as in the parent; another thread's can be [inherited] |
-//! | a [`HostLru`] | empty: it answers with errors, and a new one can be made |
+//! | a [`HostLru`] | empty: it returns errors, and a new one can be created |
 //! | CPU numbers, `membarrier(2)` | as in the parent |
 //!
 //! What does not work:
 //!
-//! * Children made past the C library, by `clone(2)` or `syscall(SYS_fork)`: no handlers run, and
-//!   the child must not call an arena. `vfork(2)` and `posix_spawn(3)` are fine, since their child
-//!   only executes another program.
-//! * A fork from inside a call: from an owner whose content moves, or from a handler of signals
-//!   that has interrupted a call. It may wait for ever for a lock of its own thread. (POSIX.1-2024
-//!   has taken `fork` off its list of functions for handlers of signals.)
-//! * Handlers of forks that were registered before the first arena was built: they run while all
-//!   arenas are locked, and must not call any.
+//! * Children created bypassing the C library, by `clone(2)` or `syscall(SYS_fork)`: no handlers
+//!   run, and the child must not call an arena. `vfork(2)` and `posix_spawn(3)` are fine, since
+//!   their child only executes another program.
+//! * A fork from inside a call: from an owner whose content moves, or from a signal handler that
+//!   interrupted a call. It may deadlock on a lock of its own thread. (POSIX.1-2024 has removed
+//!   `fork` from its list of functions for signal handlers.)
+//! * Fork handlers that were registered before the first arena was built: they run while all arenas
+//!   are locked, and must not call any.
 //! * With the design [`Freehold`], frees of parts of a block of a pageblock or more during the
 //!   fork, if other threads own its other parts: the child may take these for free.
-//! * [`Host`] with a [`freehold::PageAllocator`] of your own is not registered: call its
-//!   [`freeze`](freehold::PageAllocator::freeze) and what follows it in handlers of your own. If
-//!   its metadata is shared with children (`MAP_SHARED`), it is one set of books for all, and there
-//!   is no copy to thaw. Revocable leases do not work then: their barrier orders the threads of one
-//!   process.
+//! * [`Host`] with your own [`freehold::PageAllocator`] is not registered: call its
+//!   [`freeze`](freehold::PageAllocator::freeze) and what follows it in your own handlers. If its
+//!   metadata is shared with children (`MAP_SHARED`), all processes share one allocator state, and
+//!   there is no copy to thaw. Revocable leases do not work then: their barrier orders the threads
+//!   of one process.
 //!
 //! ## Threads that die
 //!
@@ -78,32 +78,32 @@
 //! | ends with frames, or forgotten [`Pages`] | these, allocated |
 //! | ends with an automatic lease | nothing: the next thread gets it, with what it holds |
 //! | panics | nothing: leases and pages end as the stack unwinds |
-//! | panics as an owner that a call has asked | nothing: the call undoes what it did |
+//! | panics in a callback of an owner | nothing: the call undoes what it did |
 //! | ends with a forgotten [`Lease`] | slots that stay leased, with what they hold |
 //! | ends with a forgotten [`RevocableLease`] | slots that stay leased, but empty once needed |
 //! | is cancelled | what it had allocated |
 //!
-//! Thread-local destructors may call an arena: after the automatic lease has gone, they do without.
+//! Thread-local destructors may call an arena: once the automatic lease is gone, they work without.
 //!
 //! No call has a cancellation point, so `pthread_cancel(3)` ends a thread between two calls. (Rust
 //! ends the process unless the thread is one of C, without destructors on its stack.) With
-//! asynchronous cancelling a thread may end with a lock: do not use it.
+//! asynchronous cancellation a thread may end while it holds a lock: do not use it.
 //!
 //! ## Signals
 //!
-//! A handler may have interrupted any call, and its thread may have a lock, or a pageblock, until
+//! A handler may have interrupted any call, and its thread may hold a lock, or a pageblock, until
 //! the handler returns. So a handler must not wait for these. With the design [`Freehold`]:
 //!
 //! | call | in a handler |
 //! |---|---|
 //! | [`alloc`] with [`nowait`](freehold::Request::nowait) | yes |
-//! | [`alloc`] of another request | while memory is plentiful; if not, it may wait for ever |
+//! | [`alloc`] of another request | while memory is plentiful; otherwise it may deadlock |
 //! | [`free`] of less than a pageblock | yes |
 //! | [`free`] of more | unless the interrupted call frees another part of the same block |
 //! | `try_alloc` and `try_free` of a [`RevocableLease`] | yes: `None` inside one of its calls |
 //! | calls of the interrupted thread's [`Lease`] | no |
 //! | addresses and content of frames in a [`FrameArena`] | yes |
-//! | all else: bulk calls, drains, reports, checks, leasing, a [`HostLru`], `fork` | no |
+//! | everything else: bulk calls, drains, reports, checks, leasing, a [`HostLru`], `fork` | no |
 //!
 //! [`alloc`] and [`free`] are those of [`FrameArena::allocator`]. Those of [`FrameArena`] and
 //! [`Arena`], and dropping [`Pages`], are the same with [`Leases::Off`]; with [`Leases::Auto`] they
@@ -153,7 +153,7 @@ pub use platform::{Host, SpinThenYield};
 pub use stat::{Snapshot, ZoneSnapshot};
 pub use topology::{Node, Topology};
 
-/// The allocator on this machine, so that nobody has to type a platform.
+/// The allocator on this machine: an alias that fills in the platform.
 pub type HostAllocator<D = Freehold<Host>> = PageAllocator<Host, D>;
 
 /// The examples of the README, compiled and run as tests.

@@ -12,15 +12,16 @@ use crate::{FrameArena, Host, HostError};
 
 /// An LRU that owns its metadata.
 ///
-/// It knows the frames that its arena had when it was made, by the same numbers. It does not keep
-/// the arena: the owner of the contents does, by which frames go back.
+/// It covers the frames that its arena had when it was created, by the same numbers. It does not
+/// keep the arena alive; the owner of the contents, which frees frames to it, does.
 ///
-/// A child of a `fork` has no LRU: the metadata of this one is empty there. Of each frame it says
-/// [`Error::NotAdded`](freehold::Error::NotAdded), and of each group, the root included,
+/// A child of a `fork` has no LRU: the metadata of this one is empty there. For each frame it
+/// returns [`Error::NotAdded`](freehold::Error::NotAdded), and for each group, the root included,
 /// [`Error::UnknownGroup`](freehold::Error::UnknownGroup); reclaim finds nothing. What the parent
-/// had on it stays allocated in the child, which can make a new one. For references and frames on
-/// their way belong to threads that the child does not have. Kernels before Linux 4.14 copy it,
-/// with the locks that threads of the parent had: there, a child must not call it.
+/// had on it stays allocated in the child, which can create a new one. The reason is that
+/// references and frames in batches belong to threads that the child does not have. Kernels before
+/// Linux 4.14 copy it, with the locks that threads of the parent had: there, a child must not call
+/// it.
 pub struct HostLru<O: Owner> {
     // Fields are dropped in this order: the LRU goes before the metadata that it uses.
     lru: Lru<Host, O>,
@@ -28,11 +29,12 @@ pub struct HostLru<O: Owner> {
 }
 
 impl<D: Design<Host>> FrameArena<D> {
-    /// Makes an LRU for the frames of this arena, whose contents belong to `owner`.
+    /// Creates an LRU for the frames of this arena, whose contents belong to `owner`.
     ///
     /// # Errors
     ///
-    /// [`HostError::Allocator`] if the settings are out of range, or what the machine refused.
+    /// [`HostError::Allocator`] if the settings are out of range, or the error of the operating
+    /// system.
     pub fn lru<O: Owner>(&self, settings: &LruSettings, owner: O) -> Result<HostLru<O>, HostError> {
         let (ranges, cpu_nodes) = self.shape();
         let config = Config::new(&ranges, cpu_nodes);
@@ -40,8 +42,8 @@ impl<D: Design<Host>> FrameArena<D> {
         let metadata = Mapping::reserve(layout.size(), layout.align())?;
         // Old kernels refuse: see the type.
         let _refused = metadata.wipe_on_fork();
-        // SAFETY: The mapping is new, so nobody else uses its memory. It stays mapped until after
-        // the LRU is gone: it is dropped after it, both here and as a field.
+        // SAFETY: The mapping is new, so there is no other user of its memory. It stays mapped
+        // until after the LRU is gone: it is dropped after it, both here and as a field.
         let lent = unsafe { Metadata::from_raw_parts(metadata.base(), metadata.bytes()) };
         let lru = Lru::new(Host::new(), &config, settings, lent, owner)?;
         Ok(HostLru { lru, metadata })

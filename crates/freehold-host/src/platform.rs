@@ -1,4 +1,4 @@
-//! The machine that this process runs on, as the allocator sees it.
+//! The machine that this process runs on, as a platform of the allocator.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst, compiler_fence};
 
@@ -9,15 +9,15 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::rseq::CpuSource;
 
-/// Waits with the processor's spin hint at first, then gives the CPU away.
+/// Waits with the processor's spin hint at first, then yields the CPU.
 ///
 /// In user space a lock's holder can be preempted, and with more threads than CPUs it often is.
-/// Spinning on until the waiter's time slice ends would then cost milliseconds a lock.
+/// Spinning until the waiter's time slice ends would then cost milliseconds a lock.
 #[derive(Debug)]
 pub struct SpinThenYield;
 
-/// How often a waiter looks before it yields: a few microseconds, longer than any section under
-/// one of the allocator's locks takes while its holder runs.
+/// How often a waiter reads the lock before it yields: a few microseconds, longer than any section
+/// under one of the allocator's locks takes while its holder runs.
 const SPIN_ROUNDS: u32 = 100;
 
 impl Relax for SpinThenYield {
@@ -46,8 +46,8 @@ impl Host {
         Host { cpu_source: CpuSource::discover() }
     }
 
-    /// Where CPU numbers come from, for reports: `rseq` (0.7 ns on a 2026 x86-64 virtual
-    /// machine) or `sched_getcpu` (2.5 ns there, and far more where the vDSO does not serve it).
+    /// Where CPU numbers come from, for reports: `rseq` (0.7 ns on a 2026 x86-64 virtual machine)
+    /// or `sched_getcpu` (2.5 ns there, and far more if the vDSO does not serve it).
     pub fn cpu_source_name(&self) -> &'static str {
         if self.cpu_source.is_rseq() { "rseq" } else { "sched_getcpu" }
     }
@@ -80,12 +80,12 @@ impl Platform for Host {
     #[inline]
     fn unpin(&self) {}
 
-    /// Gives the CPU away: in user space, whoever is waited for may have been preempted.
+    /// Yields the CPU: in user space, the thread to wait for may have been preempted.
     fn relax(&self) {
         std::thread::yield_now();
     }
 
-    /// Stops the compiler: the heavy half has the CPU execute a fence.
+    /// Only a compiler fence: the heavy half makes the CPU execute a fence.
     #[inline(always)]
     fn light_barrier(&self) {
         compiler_fence(SeqCst);
@@ -95,8 +95,8 @@ impl Platform for Host {
     /// for each.
     fn heavy_barrier(&self) -> bool {
         let order = || membarrier(MembarrierCommand::PrivateExpedited).is_ok();
-        // A process has to register before its first one. Who knows whether this one has, for
-        // instance after a fork, asks the kernel.
+        // A process must register before its first one. If that is unknown, for instance after a
+        // fork, the call tells.
         order() || membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() && order()
     }
 
@@ -128,7 +128,7 @@ mod tests {
                 std::thread::spawn(move || {
                     for _ in 0..ROUNDS {
                         lock.lock();
-                        // Two steps on purpose: only the lock makes them one.
+                        // Two steps on purpose: only the lock makes them atomic.
                         let seen = counter.load(Relaxed);
                         counter.store(seen + 1, Relaxed);
                         lock.unlock();

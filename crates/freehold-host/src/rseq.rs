@@ -13,7 +13,7 @@ use freehold::CpuId;
 /// Where `cpu_id` lies in the kernel's `struct rseq`, by its ABI.
 const CPU_ID_OFFSET: isize = 4;
 
-/// How to learn the number of the current CPU. Found once, then copied freely.
+/// A source of the number of the current CPU. Found once, then copied freely.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuSource {
     /// The distance of `cpu_id` from the thread pointer. `None` where there is no rseq area, or
@@ -80,7 +80,7 @@ fn find_cpu_id_offset() -> Option<isize> {
     let offset: *const isize = find_symbol(c"__rseq_offset")?;
     // SAFETY: glibc defines `__rseq_size` as an `unsigned int` that is constant after start-up.
     let size = unsafe { size.read() };
-    // The size is 0 where registration failed or was switched off by a tunable.
+    // The size is 0 if registration failed or was switched off by a tunable.
     if size == 0 {
         return None;
     }
@@ -90,7 +90,7 @@ fn find_cpu_id_offset() -> Option<isize> {
 }
 
 fn find_symbol<T>(name: &CStr) -> Option<*const T> {
-    // SAFETY: `dlsym` reads the name, a terminated string, and changes nothing of the program's.
+    // SAFETY: `dlsym` reads the name, a terminated string, and changes nothing in the program.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     if address.is_null() { None } else { Some(address.cast()) }
 }
@@ -141,7 +141,7 @@ unsafe fn read_i32_at_thread_pointer(offset: isize) -> i32 {
     value
 }
 
-/// Answers that the area is not registered: there is no way to read the thread pointer here.
+/// Returns that the area is not registered: there is no way to read the thread pointer here.
 ///
 /// # Safety
 ///

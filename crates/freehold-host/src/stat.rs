@@ -1,8 +1,8 @@
-//! What an allocator knows of itself, for people and for those who watch over machines: text in the
-//! manner of `/proc/buddyinfo`, `/proc/zoneinfo`, `/proc/pagetypeinfo` and `/proc/vmstat`, and the
-//! text format of Prometheus.
+//! The statistics of an allocator, for people and for monitoring: text in the formats of
+//! `/proc/buddyinfo`, `/proc/zoneinfo`, `/proc/pagetypeinfo` and `/proc/vmstat`, and the text
+//! format of Prometheus.
 //!
-//! The format of Prometheus is a line for each number, so no library is asked for it.
+//! The format of Prometheus is one line per number, so it needs no library.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -12,8 +12,8 @@ use freehold::{
     Design, Events, FrameCount, MigrateType, NumaEvents, Order, PageAllocator, ZoneStats,
 };
 
-/// The state of an allocator at one moment, in plain numbers. Frames, unless the name says
-/// otherwise.
+/// The state of an allocator at one moment, in plain numbers. Counts of frames, unless the name
+/// says otherwise.
 ///
 /// ```
 /// use freehold_host::Arena;
@@ -29,7 +29,7 @@ use freehold::{
 pub struct Snapshot {
     /// The zones, in the allocator's order.
     pub zones: Vec<ZoneSnapshot>,
-    /// What has happened so far, by name: letters, digits, `_` and `:`, as Prometheus has it.
+    /// What has happened so far, by name: letters, digits, `_` and `:`, as Prometheus requires.
     pub events: BTreeMap<String, u64>,
 }
 
@@ -39,15 +39,15 @@ pub struct Snapshot {
 pub struct ZoneSnapshot {
     /// The number of its node.
     pub node: u64,
-    /// Its class, by the name that `/proc` has for it, such as `DMA32`.
+    /// Its kind, by the name that `/proc` uses, such as `DMA32`.
     pub kind: String,
-    /// Frames that the zone was given.
+    /// Frames added to the zone.
     pub managed: u64,
     /// Frames on its free lists.
     pub free: u64,
-    /// Free frames that CPUs keep to themselves.
+    /// Free frames that CPUs cache.
     pub per_cpu: u64,
-    /// Free frames in pageblocks that are being emptied.
+    /// Free frames in isolated pageblocks.
     pub isolated: u64,
     /// The watermarks: minimum, low, high.
     pub marks: [u64; 3],
@@ -57,18 +57,18 @@ pub struct ZoneSnapshot {
     pub free_by_type: Vec<Vec<u64>>,
     /// Pageblocks by migratetype.
     pub pageblocks: Vec<u64>,
-    /// Pageblocks that changed their migratetype for want of free blocks of another.
+    /// Pageblocks that changed their migratetype for lack of free blocks of another.
     pub claims: u64,
     /// Chunks taken from a pageblock of another migratetype.
     pub steals: u64,
-    /// Where frames were wanted, by name.
+    /// NUMA events, by name.
     pub numa: BTreeMap<String, u64>,
 }
 
 impl Snapshot {
     /// The state of an allocator now. Exact if no call is under way.
     ///
-    /// Cost: visits every free block, and takes the lock of each CPU's lists for a moment.
+    /// Cost: visits every free block, and briefly takes the lock of each CPU's lists.
     pub fn of<P: Platform, D: Design<P>>(allocator: &PageAllocator<P, D>) -> Self {
         let zones = allocator.zones().enumerate().filter_map(|(index, zone)| {
             let types = allocator.free_by_type(index)?;
@@ -82,7 +82,7 @@ impl Snapshot {
         Snapshot { zones: zones.collect(), events: events_by_name(&allocator.events()) }
     }
 
-    /// Free blocks by order, as `/proc/buddyinfo` has them.
+    /// Free blocks by order, in the format of `/proc/buddyinfo`.
     pub fn buddyinfo(&self) -> String {
         lines(&self.zones, |zone, text| {
             write!(text, "{} ", zone.heading())?;
@@ -90,7 +90,7 @@ impl Snapshot {
         })
     }
 
-    /// Levels and watermarks, as `/proc/zoneinfo` has them.
+    /// Levels and watermarks, in the format of `/proc/zoneinfo`.
     pub fn zoneinfo(&self) -> String {
         lines(&self.zones, |zone, text| {
             let [min, low, high] = zone.marks;
@@ -110,8 +110,8 @@ impl Snapshot {
         })
     }
 
-    /// Free blocks by migratetype and order, and pageblocks by migratetype, as
-    /// `/proc/pagetypeinfo` has them.
+    /// Free blocks by migratetype and order, and pageblocks by migratetype, in the format of
+    /// `/proc/pagetypeinfo`.
     pub fn pagetypeinfo(&self) -> String {
         let orders = self.zones.iter().flat_map(|zone| &zone.free_by_type).map(Vec::len).max();
         let orders =
@@ -139,7 +139,7 @@ impl Snapshot {
         format!("{head}{free}\n{:23}{names}\n{blocks}", "Number of blocks type ")
     }
 
-    /// Sums over all zones and events, as `/proc/vmstat` has them.
+    /// Sums over all zones and events, in the format of `/proc/vmstat`.
     pub fn vmstat(&self) -> String {
         let mut sums = vec![
             ("nr_free_pages".to_owned(), self.sum(|zone| zone.free)),
@@ -158,12 +158,12 @@ impl Snapshot {
     }
 
     fn sum(&self, of: impl Fn(&ZoneSnapshot) -> u64) -> u64 {
-        // What was kept in a file can be any numbers.
+        // A snapshot read from a file can contain any numbers.
         self.zones.iter().map(of).fold(0, u64::saturating_add)
     }
 
-    /// Everything in the text format of Prometheus, version 0.0.4: what an embedder's endpoint for
-    /// `/metrics` answers, with the content type `text/plain; version=0.0.4`.
+    /// Everything in the text format of Prometheus, version 0.0.4: the response of an embedder's
+    /// `/metrics` endpoint, with the content type `text/plain; version=0.0.4`.
     pub fn prometheus(&self) -> String {
         type Of = fn(&ZoneSnapshot) -> u64;
         let gauges: [(&str, &str, Of); 7] = [
@@ -223,7 +223,7 @@ impl Snapshot {
     }
 }
 
-/// The names of NUMA events, those of Linux in its order.
+/// The names of NUMA events: Linux's, in its order.
 const NUMA: [&str; 6] =
     ["numa_hit", "numa_miss", "numa_foreign", "numa_interleave", "numa_local", "numa_other"];
 
@@ -233,7 +233,7 @@ fn numa_by_name(events: NumaEvents) -> BTreeMap<String, u64> {
     NUMA.map(str::to_owned).into_iter().zip(counts).collect()
 }
 
-/// Events by name: those of Linux where it has the same.
+/// Events by name: Linux's names for events that it has.
 fn events_by_name(events: &Events) -> BTreeMap<String, u64> {
     let counts = [
         ("pgalloc", events.allocated.get()),
@@ -345,7 +345,7 @@ mod tests {
         assert!(metrics.lines().any(|of| of == line), "{metrics}");
     }
 
-    /// As Linux 6.18 prints it, as far as there is the same here. A `$` marks a space that ends a
+    /// As Linux 6.18 prints it, as far as the same exists here. A `$` marks a space that ends a
     /// line.
     #[test]
     fn text_is_as_proc_has_it() {

@@ -1,4 +1,4 @@
-//! Which CPUs and memory nodes this machine has, and how far they are from each other.
+//! The CPUs and memory nodes of this machine, and their distances.
 
 use std::fs;
 use std::io;
@@ -11,22 +11,22 @@ use crate::{HostError, cpulist};
 /// The distance of a node to itself, by the ACPI tables that the kernel passes on.
 const LOCAL_DISTANCE: u8 = 10;
 
-/// What to do when the description of the CPUs cannot be used.
+/// The remedy if the description of the CPUs cannot be used.
 const CPU_REMEDY: &str = "mount sysfs on /sys, or name the machine yourself with \
                           Arena::builder().cpus(count).nodes(1)";
 
-/// What to do when the description of the nodes cannot be used.
+/// The remedy if the description of the nodes cannot be used.
 const NODE_REMEDY: &str = "mount sysfs on /sys, or treat the machine as one node with \
                            Arena::builder().cpus(count).nodes(1)";
 
 /// A memory node of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The number by which Freehold knows the node: dense, from 0.
+    /// Freehold's number of the node: dense, from 0.
     pub id: NodeId,
-    /// The number by which the operating system knows it: ascending, with gaps on some machines.
+    /// The operating system's number: ascending, with gaps on some machines.
     pub os_number: u32,
-    /// Whether the node has memory. On some machines there are nodes of CPUs alone.
+    /// Whether the node has memory. Some machines have nodes with only CPUs.
     pub has_memory: bool,
 }
 
@@ -49,8 +49,8 @@ impl Topology {
         Topology::read(Path::new("/sys"))
     }
 
-    /// The machine that a copy of `/sys` describes. A tree without `devices/system/node`, as some
-    /// containers have it, describes a machine of one node.
+    /// The machine that a copy of `/sys` describes. A tree without `devices/system/node`, as in
+    /// some containers, describes a machine of one node.
     ///
     /// # Errors
     ///
@@ -93,15 +93,15 @@ impl Topology {
         &self.online_cpus
     }
 
-    /// One more than the highest number of an online CPU. Virtual machines often could have many
-    /// CPUs more than they ever get.
+    /// One more than the highest number of an online CPU. The maximum that a virtual machine
+    /// declares is often far beyond what it ever has.
     pub(crate) fn online_span(&self) -> usize {
         let highest = self.online_cpus.iter().max();
         highest.map_or(self.cpu_nodes.len(), |highest| highest.index() + 1)
     }
 
     /// The node of each CPU, indexed by CPU number up to the highest that the machine can ever
-    /// have. A CPU that the system places on no node, as it does while it is offline, is given to
+    /// have. A CPU that the system places on no node, as it does while it is offline, belongs to
     /// the first.
     pub fn cpu_nodes(&self) -> &[NodeId] {
         &self.cpu_nodes
@@ -112,8 +112,8 @@ impl Topology {
         &self.nodes
     }
 
-    /// How far each node is from each: row `a`, column `b` is the cost of memory of node `b` to a
-    /// CPU of node `a`, where 10 is the cost of local memory.
+    /// The distance of each node from each: row `a`, column `b` is the cost of memory of node `b`
+    /// to a CPU of node `a`, where 10 is the cost of local memory.
     pub fn distances(&self) -> &[u8] {
         &self.distances
     }
@@ -133,7 +133,7 @@ impl Topology {
         let Some(online) = optional(read_list(&node_dir.join("online"), NODE_REMEDY))? else {
             return Ok(());
         };
-        // Kernels before 2.6.24 and some emulations leave this file out: then all nodes count.
+        // Kernels before 2.6.24 and some emulations omit this file: then all nodes count.
         let with_memory = optional(read_list(&node_dir.join("has_memory"), NODE_REMEDY))?
             .unwrap_or_else(|| online.clone());
         if !online.iter().any(|node| with_memory.contains(node)) {

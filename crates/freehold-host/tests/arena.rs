@@ -1,4 +1,4 @@
-//! An arena on this machine: what it hands out is real, owned, and nobody else's.
+//! An arena on this machine: what it allocates is real, owned, and exclusive.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn all_of_the_memory_is_handed_out_once() {
     for order in [0, 3, 9, 10].map(Order::new) {
         let blocks = take_all(&arena, order);
         let bytes: usize = blocks.iter().map(|pages| pages.len()).sum();
-        // Watermarks keep a little back, and a block of 4 MiB is a lot of a small arena.
+        // Watermarks reserve a little, and a block of 4 MiB is a lot of a small arena.
         assert!((24 * MIB..=32 * MIB).contains(&bytes), "{order}: {bytes} bytes");
         for (index, pages) in blocks.iter().enumerate() {
             assert_eq!(pages.len(), 4096 << order.get());
@@ -58,7 +58,7 @@ fn raw_blocks_come_back_whole() {
     let mut pages = arena.allocate(Order::new(1)).unwrap();
     pages[8191] = 7;
     let (pfn, order) = pages.into_raw();
-    // SAFETY: The block was given up one line above, and nothing has used it since.
+    // SAFETY: The block was freed one line above, and nothing has used it since.
     #[expect(unsafe_code, reason = "tests the unsafe way back")]
     let pages = unsafe { Pages::from_raw(&arena, pfn, order) };
     assert_eq!((pages.pfn(), pages.order(), pages[8191]), (pfn, order, 7));
@@ -130,7 +130,7 @@ fn huge_pages_are_asked_for() {
     let arena = builder(8 * MIB).huge_pages(true).build().unwrap();
     let mut pages = arena.allocate(Order::PAGEBLOCK).unwrap();
     pages.fill(1);
-    // The kernel lists the flag `hg` for memory that was advised so.
+    // The kernel lists the flag `hg` for memory with that advice.
     let address = pages.as_ptr().addr();
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut is_inside = false;
@@ -165,7 +165,7 @@ fn possible_cpus_that_are_not_online_do_not_slow_unmovable_content_down() {
         drop(pages);
         arena.events().refills
     };
-    // CPUs keep pageblocks for such content where there are 64 MiB for each.
+    // CPUs cache pageblocks for such content if there are 64 MiB for each.
     let builder = || Arena::builder().bytes(256 * MIB);
     assert!(refills(builder()) > 0, "CPUs take whole pageblocks");
     assert_eq!(refills(builder().cpus(512)), 0, "each allocation goes past the CPU");

@@ -74,13 +74,13 @@ fn a_lease_that_is_forgotten_keeps_its_slots_and_nothing_else() {
         });
     });
     assert_eq!(frames.lease(held).err(), Some(Error::Leased));
-    // No call waits for its holder; one pageblock is what it kept.
+    // No call waits for its holder; one pageblock is what it cached.
     let all = take_all(&arena);
     assert_eq!(all.len(), 4096 - 512);
     all.iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).expect("it is ours"));
     frames.drain_all();
     frames.validate().expect("the books are in order");
-    // Of the revocable one everything was taken back, and its owner can be replaced.
+    // Everything was taken back from the revocable one, and its owner can be replaced.
     if let Some(parked) = frames.inherit_lease(revocable) {
         let Ok(mut lease) = frames.resume(parked) else { panic!("it is of this allocator") };
         lease.renew();
@@ -136,7 +136,7 @@ extern "C-unwind" fn call_until_cancelled(arena: *mut libc::c_void) -> *mut libc
     }
 }
 
-/// Cancelling acts at cancellation points, and no call of an arena has one. So a thread is
+/// Cancellation acts at cancellation points, and no call of an arena has one. So a thread is
 /// cancelled between two calls, and what it held then stays allocated.
 #[test]
 fn a_thread_is_not_cancelled_in_the_middle_of_a_call() {
@@ -161,7 +161,7 @@ fn a_thread_is_not_cancelled_in_the_middle_of_a_call() {
             thread::sleep(Duration::from_micros(300 * round));
             // SAFETY: The thread has not been joined yet.
             assert_eq!(unsafe { libc::pthread_cancel(thread) }, 0);
-            // SAFETY: As above; the result is not wanted.
+            // SAFETY: As above; the result is not needed.
             assert_eq!(unsafe { libc::pthread_join(thread, std::ptr::null_mut()) }, 0);
         }
         go_on.store(false, Relaxed);

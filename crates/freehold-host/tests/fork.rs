@@ -1,5 +1,5 @@
 //! Children of processes whose threads allocate all the time: they work, whatever the other threads
-//! were about to do when the process forked.
+//! were doing when the process forked.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -23,13 +23,13 @@ const FORKS: usize = 30;
 /// Threads that allocate meanwhile.
 const THREADS: u64 = 3;
 
-/// The most frames that one of these holds.
+/// The maximum number of frames that one of these holds.
 const HELD_MAX: u64 = 600;
 
-/// So many frames may be lost to a child: each thread was allocating or freeing one block.
+/// How many frames a child may lose: each thread was allocating or freeing one block.
 const LOST_MAX: u64 = THREADS * 512;
 
-/// Tests that fork, one at a time: children of others would take their time.
+/// Tests that fork run one at a time: children of others would slow them down.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn next_random(state: &mut u64) -> u64 {
@@ -48,14 +48,14 @@ fn random_order(random: u64) -> Order {
     }
 }
 
-/// A block that threads hand on, so that others free it.
+/// A block that threads pass on, so that others free it.
 type Block = (Pfn, Order);
 
-/// What the threads share.
+/// The state that the threads share.
 #[derive(Default)]
 struct Shared {
     blocks: Mutex<Vec<Block>>,
-    /// The frames of all blocks, those included that are just being allocated or freed.
+    /// The frames of all blocks, including those just being allocated or freed.
     frames: AtomicU64,
     stop: AtomicBool,
 }
@@ -66,7 +66,7 @@ impl Shared {
         self.frames.fetch_sub(order.frames().get(), Relaxed);
     }
 
-    /// Puts a block where others find it, if there is room, or takes one of theirs for it.
+    /// Puts a block where others find it, if there is room, or exchanges it for one of theirs.
     fn pass_on(&self, block: Block, random: u64) -> Option<Block> {
         let Ok(mut blocks) = self.blocks.try_lock() else { return Some(block) };
         if blocks.len() < 8 {
@@ -115,7 +115,7 @@ fn take_all<D: Design<Host>>(arena: &FrameArena<D>) -> Vec<Pfn> {
     std::iter::from_fn(|| arena.alloc(request()).ok()).collect()
 }
 
-/// What children do: everything, to the end. Their parent's threads had so many frames.
+/// What children do: allocate everything. Their parent's threads had so many frames.
 fn use_up<D: Design<Host>>(arena: &FrameArena<D>, in_use: u64) {
     for _ in 0..2 {
         let frames = take_all(arena);
@@ -141,7 +141,7 @@ fn arena<D: Design<Host>>(bytes: usize, settings: &[(&str, &str)]) -> FrameArena
     builder.build_frames().expect("a few MiB")
 }
 
-/// Forks again and again while threads allocate; each child does what it likes, and knows how many
+/// Forks again and again while threads allocate; each child runs `child`, which gets how many
 /// frames the threads had.
 fn fork_beside_work<D: Design<Host>>(
     arena: FrameArena<D>,
@@ -162,7 +162,7 @@ fn fork_beside_work<D: Design<Host>>(
                 meanwhile(arena);
             }
         });
-        // Each child that hangs takes its time, and one is enough.
+        // Each child that hangs costs time, and one suffices.
         let failure = (0..FORKS).find_map(|fork| {
             thread::sleep(Duration::from_micros(500 + 37 * fork as u64));
             let ended = in_child(|| {
@@ -202,7 +202,7 @@ fn children_work_with_freehold() {
     children_of::<Freehold<Host>>(16 * MIB, &[("double_free", "exact")]);
 }
 
-/// What slots cannot keep is taken and given back without a lock.
+/// What slots cannot cache is allocated and freed without a lock.
 #[test]
 fn children_work_when_memory_is_short() {
     children_of::<Freehold<Host>>(4 * MIB, &[]);
@@ -249,7 +249,7 @@ impl Owner for Dropped<'_> {
     }
 }
 
-/// Adds a frame, to which only the index refers then.
+/// Adds a frame, to which only the index then refers.
 fn add(arena: &FrameArena, lru: &HostLru<Dropped<'_>>) -> Result<Pfn, Error> {
     let pfn = arena.alloc(Request::default())?;
     match lru.add(pfn, GroupId::ROOT, Kind::File) {

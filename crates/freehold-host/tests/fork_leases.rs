@@ -1,5 +1,5 @@
-//! Leases in children of forks: those that the forking thread has go on, and those of other threads
-//! hold up no call.
+//! Leases in children of forks: those of the forking thread continue, and those of other threads
+//! block no call.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,7 +21,7 @@ const FORKS: usize = 25;
 /// More calls than a thread makes before it gets a lease.
 const MANY: usize = 5000;
 
-/// Tests that fork, one at a time: children of others would take their time.
+/// Tests that fork run one at a time: children of others would slow them down.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn arena(leases: Leases) -> FrameArena {
@@ -41,7 +41,7 @@ fn take_all(arena: &FrameArena) -> Vec<Pfn> {
     std::iter::from_fn(|| arena.alloc(request).ok()).collect()
 }
 
-/// Has threads act again and again while the process forks and each child acts in its way.
+/// Runs threads again and again while the process forks and each child runs `child`.
 fn fork_beside(threads: &[&(dyn Fn() + Sync)], child: impl Fn()) {
     let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let stop = AtomicBool::new(false);
@@ -84,7 +84,7 @@ fn homes_of_threads_that_a_child_lacks_are_free_there() {
     let everything = take_all(&arena);
     assert_eq!(everything.len(), 4096, "nothing is lost in the parent");
     everything.iter().for_each(|&pfn| arena.free(pfn, Order::ZERO).expect("it is ours"));
-    // Threads give their leases back a little after all else has ended.
+    // Threads return their leases a little after everything else has ended.
     let begun = Instant::now();
     while arena.spare_leases() != 1 {
         assert!(begun.elapsed() < Duration::from_secs(10), "leases go on in the parent");
@@ -180,7 +180,7 @@ fn a_revocable_lease_is_revoked_by_a_fork_and_can_be_inherited() {
         }
     };
     fork_beside(&[&act], || {
-        // One frame may be in the hands of the other thread.
+        // The other thread may have one frame in hand.
         assert!(take_all(&arena).len() >= 4095);
         if frames.lease_revocable(cpu).err() == Some(Error::Leased) {
             let parked = frames.inherit_lease(cpu).expect("it was revoked");

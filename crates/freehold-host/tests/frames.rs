@@ -52,7 +52,7 @@ fn the_content_of_a_block_is_copied_whole() {
     let (from, to, beyond) = (take(), take(), take());
     let bytes = |pfn: Pfn| frames.address_of(pfn).as_ptr();
     for byte in 0..4 * 4096 {
-        // SAFETY: The block is allocated, and nobody else writes to it.
+        // SAFETY: The block is allocated, and there is no other writer.
         unsafe { bytes(from).wrapping_add(byte).write((byte % 251) as u8) };
     }
     frames.copy_block(from, to, order);

@@ -1,5 +1,5 @@
-//! Leases that threads get by themselves: of any number of arenas, which end before or after the
-//! threads, and never at the cost of others.
+//! Leases that threads get automatically: of any number of arenas, which end before or after the
+//! threads, and never at the expense of others.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
@@ -32,7 +32,7 @@ fn call(frames: &FrameArena) {
     frames.free(pfn, Order::ZERO).unwrap();
 }
 
-/// Calls of this thread, after which it has a lease, if there is one for it.
+/// Makes so many calls that this thread has a lease, if there is one for it.
 fn call_often(frames: &FrameArena) {
     (0..MANY).for_each(|_| call(frames));
 }
@@ -112,7 +112,7 @@ fn a_child_process_takes_back_what_threads_have_that_it_lacks() {
         });
         from_thread.recv().unwrap();
         // SAFETY: the child calls the allocator, which takes no lock that a thread of the parent
-        // may have: they all wait. Then it ends without any destructor.
+        // may hold: they all wait. Then it ends without any destructor.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let taken = (0..=total).take_while(|_| frames.alloc(request()).is_ok()).count() as u64;
@@ -120,7 +120,7 @@ fn a_child_process_takes_back_what_threads_have_that_it_lacks() {
             unsafe { libc::_exit(if taken == total { 0 } else { 1 }) };
         }
         let mut status = -1;
-        // SAFETY: the status is writable, and nobody else waits for this child.
+        // SAFETY: the status is writable, and nothing else waits for this child.
         let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
         assert_eq!((ended, status), (child, 0), "the child got all frames");
         to_thread.send(()).unwrap();
@@ -204,7 +204,7 @@ fn an_arena_may_end_before_its_threads() {
             to_test.send(()).unwrap();
         }
     });
-    // The second one may lie where the first one lay.
+    // The second one may be mapped where the first one was.
     for _ in 0..5 {
         let Some(arena) = frames(16 * MIB).map(Arc::new) else { return };
         assert_eq!(arena.spare_leases(), 2);

@@ -31,8 +31,8 @@ fn purged_memory_goes_back_to_the_machine_and_reads_as_zero() {
         assert!(pages.iter().all(|byte| *byte == 0xaa), "{pages:?} was in use");
     }
 
-    // What was purged reads as zero now, as far as the minimum watermark lets us see it, and a
-    // second purge finds as much as the first.
+    // What was purged reads as zero now, as far as the minimum watermark lets the test see it, and
+    // a second purge finds as much as the first.
     let blocks: Vec<_> = std::iter::from_fn(|| arena.allocate(Order::ZERO).ok()).collect();
     let zeroed = blocks.iter().filter(|pages| pages.iter().all(|byte| *byte == 0)).count();
     let kept_back: FrameCount = arena.zones().map(|zone| zone.marks.min).sum();

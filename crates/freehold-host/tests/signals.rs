@@ -1,4 +1,4 @@
-//! Handlers of signals that allocate and free, whatever call they have interrupted.
+//! Signal handlers that allocate and free, whatever call they have interrupted.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -27,19 +27,19 @@ static RUNS: AtomicU64 = AtomicU64::new(0);
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// What a handler was told that it must not be told.
+/// An error that a handler must not get.
 static WRONG: AtomicBool = AtomicBool::new(false);
 
 /// A frame that a thread leaves for a handler to free, plus one; or 0.
 static LEFT: AtomicU64 = AtomicU64::new(0);
 
-/// What a handler asks for: never to wait for the call that it has interrupted.
+/// A handler's request: never to wait for the call that it interrupted.
 fn request(order: Order) -> Request {
     Request::new(order).nowait()
 }
 
 extern "C" fn on_signal(_signal: libc::c_int) {
-    // The front door: an arena's own calls might get this thread a lease, for which they allocate.
+    // The allocator itself: an arena's own calls might get this thread a lease, which allocates.
     let Some(frames) = ARENA.get().map(FrameArena::allocator) else { return };
     let run = RUNS.fetch_add(1, Relaxed);
     let order = Order::new([0, 0, 3, 9][run as usize % 4]);
@@ -89,7 +89,7 @@ fn work(arena: &FrameArena, seed: u64, stop: &AtomicBool) {
 
 #[test]
 fn handlers_allocate_and_free_whatever_they_interrupt() {
-    // In a child, which ends if a handler waits for the call that it has interrupted.
+    // In a child, which ends if a handler waits for the call that it interrupted.
     let ended = in_child(|| {
         let arena = Arena::builder().bytes(256 * MIB).cpus(2).nodes(1).build_frames();
         let arena = ARENA.get_or_init(|| arena.expect("256 MiB"));
@@ -97,7 +97,7 @@ fn handlers_allocate_and_free_whatever_they_interrupt() {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_signal as *const () as usize;
         action.sa_flags = libc::SA_RESTART;
-        // SAFETY: The handler does nothing but what the library says that handlers may do.
+        // SAFETY: The handler does only what the library allows in handlers.
         let set = unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
         assert_eq!(set, 0);
         let (stop, begun) = (AtomicBool::new(false), Instant::now());

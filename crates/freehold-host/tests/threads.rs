@@ -8,7 +8,7 @@ use freehold_host::{Arena, Pages};
 const MIB: usize = 1 << 20;
 const ROUNDS: u32 = 1_000_000;
 
-/// What a block holds while it is owned: its owner's mark at both ends and in the middle.
+/// The content of a block while it is owned: its owner's mark at both ends and in the middle.
 fn mark(pages: &mut Pages<'_>, value: u64) {
     let middle = pages.len() / 2;
     let end = pages.len() - 8;
@@ -30,7 +30,7 @@ fn next_random(state: &mut u64) -> u64 {
     *state
 }
 
-/// How many of the largest blocks are free. All of them are, if every frame came back.
+/// How many of the largest blocks are free. All of them are, if every frame was freed.
 fn largest_blocks(arena: &Arena) -> u64 {
     arena.drain();
     let census = arena.validate().unwrap();
@@ -57,7 +57,7 @@ fn run<'a>(arena: &'a Arena, seed: u64, to: SyncSender<Owned<'a>>, from: Receive
         if !own.is_empty() && choice.is_multiple_of(3) {
             let (pages, value) = own.swap_remove((choice >> 16) as usize % own.len());
             check(&pages, value);
-            // A full channel gives the block back, and it is freed here after all.
+            // A full channel returns the block, and it is freed here after all.
             drop(to.try_send((pages, value)));
         }
         while let Ok((pages, value)) = from.try_recv() {

@@ -1,4 +1,4 @@
-//! What must hold after every run, on whatever machine.
+//! Invariants that must hold after every run, on any machine.
 
 use anyhow::{Context, Result, ensure};
 use freehold::FrameCount;
@@ -7,18 +7,18 @@ use freehold::platform::Platform;
 
 use crate::frames::Frames;
 
-/// Checks that every one of `managed` frames is back, and that the books are in order.
+/// Checks that all `managed` frames are free again, and that all invariants hold.
 pub(crate) fn check_all_back(allocator: &dyn Frames, managed: FrameCount) -> Result<()> {
     allocator.drain_all();
-    let census = allocator.validate().context("the allocator's books are broken")?;
-    ensure!(census.free == managed, "{} of {managed} came back", census.free);
+    let census = allocator.validate().context("an invariant of the allocator is violated")?;
+    ensure!(census.free == managed, "{} of {managed} are free again", census.free);
     Ok(())
 }
 
-/// Checks that nothing is in use on an LRU, and that its books are in order.
+/// Checks that nothing is in use on an LRU, and that its invariants hold.
 pub(crate) fn check_none_listed<P: Platform, O: Owner>(lru: &Lru<P, O>) -> Result<()> {
     lru.drain_all();
-    let census = lru.validate().context("the books of the LRU are broken")?;
-    ensure!(census.used.get() == 0, "{} are in use on the LRU, and nobody holds them", census.used);
+    let census = lru.validate().context("an invariant of the LRU is violated")?;
+    ensure!(census.used.get() == 0, "{} are in use on the LRU without a user", census.used);
     Ok(())
 }

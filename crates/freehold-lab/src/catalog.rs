@@ -8,7 +8,7 @@ use crate::workload::{Brief, SettingTable, Workload};
 /// The workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WorkloadName {
-    /// Every task faults in 128 MiB page by page and gives it back (will-it-scale page_fault1).
+    /// Every task faults in 128 MiB page by page and frees it (will-it-scale page_fault1).
     PageFault,
     /// Allocation and free in bulk against one at a time (page_bench04_bulk).
     Bulk,
@@ -18,11 +18,11 @@ pub(crate) enum WorkloadName {
     Purge,
     /// Even CPUs allocate, odd CPUs free, in pairs (page_bench05_cross_cpu).
     CrossCpu,
-    /// Jobs as of a compiler: frames of all types, short-lived and long-lived.
+    /// Jobs like a compiler's: frames of all types, short-lived and long-lived.
     Build,
-    /// Huge and small page faults side by side, in memory that was shattered before.
+    /// Huge and small page faults side by side, in memory that was fragmented before.
     ThpMix,
-    /// How many huge pages memory that has been in use still gives (stress-highalloc).
+    /// How many huge pages used memory still yields (stress-highalloc).
     HighOrder,
     /// Contiguous ranges of 2 MiB and 1 GiB in memory that is half in use.
     Contig,
@@ -33,15 +33,15 @@ pub(crate) enum WorkloadName {
 /// The benches of a race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BenchName {
-    /// Takes a frame and gives it back at once.
+    /// Allocates a frame and frees it at once.
     Pair,
     /// Single calls, before each of which the CPU's own caches are wiped.
     Cold,
-    /// Takes many frames, then gives them back in the same order.
+    /// Allocates many frames, then frees them in the same order.
     Fill,
-    /// The same, giving them back in random order.
+    /// The same, freeing them in random order.
     Random,
-    /// One thread takes frames, another gives them back.
+    /// One thread allocates frames, another frees them.
     Remote,
     /// As `fill`, 64 frames a call.
     Bulk,
@@ -49,22 +49,22 @@ pub(crate) enum BenchName {
     Order3,
     /// As `fill`, with blocks of order 9: 2 MiB.
     Huge,
-    /// As `random`, with blocks of the orders and types that the workload `build` asks for.
+    /// As `random`, with blocks of the orders and types that the workload `build` requests.
     Mixed,
-    /// In memory that is 95 % full, gives a random frame back and takes another.
+    /// In memory that is 95 % full, frees a random frame and allocates another.
     Churn,
 }
 
-/// The contestants of a race that are no design, or not one behind the front door.
+/// The contestants of a race other than the designs as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PeerName {
     /// The design freehold, with a Lease for each thread: it holds its slots and takes no lock.
     #[value(name = "freehold-lease")]
     Lease,
-    /// The crate of that name: a buddy system in trees, under a spin lock as its users have it.
+    /// The crate of that name: a buddy system in trees, under a spin lock as in its users' kernels.
     #[value(name = "buddy_system_allocator")]
     BuddySystem,
-    /// The crate of that name: a tree of bitmaps, under a spin lock as its users have it.
+    /// The crate of that name: a tree of bitmaps, under a spin lock as in its users' kernels.
     BitmapAllocator,
     /// mimalloc, asked for memory of a frame's size and alignment. Needs the feature `mallocs`.
     Mimalloc,
@@ -81,7 +81,7 @@ impl PeerName {
     }
 }
 
-/// The name and the description that the command line shows of a value.
+/// The name and the description of a value on the command line.
 pub(crate) fn describe(value: &impl ValueEnum) -> (String, String) {
     let value = value.to_possible_value().expect("no choice is hidden");
     let help = value.get_help().map(ToString::to_string).unwrap_or_default();
@@ -121,17 +121,17 @@ pub(crate) fn host_settings(workload: WorkloadName) -> &'static [SettingTable] {
     with_workload!(workload, W => W::HOST_SETTINGS)
 }
 
-/// The settings of a workload on simulated machines; `None` if it runs on the host only.
+/// The settings of a workload on simulated machines; `None` if it runs only on the host.
 pub(crate) fn sim_settings(workload: WorkloadName) -> &'static [SettingTable] {
     with_workload!(workload, W => W::SIM_SETTINGS)
 }
 
-/// How a workload is cut down so that all designs can be compared while one waits.
+/// How a workload is reduced so that comparing all designs is quick.
 pub(crate) fn brief(workload: WorkloadName) -> Brief {
     with_workload!(workload, W => W::BRIEF)
 }
 
-/// The numbers of a workload's own that a comparison mentions.
+/// The workload's own numbers that a comparison mentions.
 pub(crate) fn telling(workload: WorkloadName) -> &'static [Telling] {
     with_workload!(workload, W => W::TELLING)
 }
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use crate::designs::{DesignName, design_settings};
 
-    /// `--set NAME=VALUE` names no owner, so a name may have only one in a run.
+    /// `--set NAME=VALUE` does not say whose setting it is, so a name must be unique in a run.
     #[test]
     fn no_two_settings_of_a_run_have_one_name() {
         for &workload in WorkloadName::value_variants() {

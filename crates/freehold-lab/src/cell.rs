@@ -1,4 +1,4 @@
-//! What a workload is run on, and what it answers.
+//! The input and output of one run of a workload.
 
 use freehold::CpuId;
 use freehold_host::Snapshot;
@@ -27,12 +27,12 @@ pub(crate) struct SimCell<'a> {
     pub(crate) assignments: &'a Assignments,
 }
 
-/// What a workload has measured.
+/// The measurements of a workload.
 pub(crate) struct Measured {
     pub(crate) work: Work,
     pub(crate) simulated: Option<Simulated>,
     pub(crate) fragmentation: Option<Fragmentation>,
-    /// What the allocator knew before the tasks gave back what they held.
+    /// The state of the allocator before the tasks freed what they held.
     pub(crate) state: Snapshot,
     pub(crate) specific: Map<String, Value>,
 }

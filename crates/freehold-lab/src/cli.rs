@@ -14,7 +14,7 @@ use crate::machine::{Machine, parse_simulated};
 use crate::race::contestant::ContestantChoice;
 use crate::race::probe;
 
-/// Runs workloads on page-frame allocators and reports what they cost.
+/// Runs workloads on page-frame allocators and reports their cost.
 #[derive(Debug, Parser)]
 #[command(name = "freehold", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
@@ -31,20 +31,20 @@ Examples:
   freehold run bulk                             one at a time against in bulk
   freehold race fill                            the designs against other allocators
   freehold check --seeds 1000                   random schedules and failures
-  freehold list workloads                       what can be run
+  freehold list workloads                       the workloads
 
 Exit codes:
   0  success
   1  the run failed
-  2  the command line makes no sense
+  2  the command line is invalid
 
 Results go to stdout, progress to stderr if that is a terminal. NO_COLOR is respected.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a workload and report what it cost.
+    /// Run a workload and report its cost.
     Run(RunArgs),
-    /// Show what an allocator knows of itself, from a run or from kept results.
+    /// Show the statistics of an allocator, from a run or from stored results.
     Stat(StatArgs),
     /// Compare designs on this machine and on a simulated one.
     Compare(CompareArgs),
@@ -52,9 +52,9 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Race the designs against other allocators on this machine.
     Race(RaceArgs),
-    /// List what there is to choose from.
+    /// List the available choices.
     List(ListArgs),
-    /// Load a library that is to race, in a process of its own.
+    /// Load a library for a race, in a separate process.
     #[command(name = probe::COMMAND, hide = true)]
     ProbePeer {
         /// The library.
@@ -76,8 +76,8 @@ pub(crate) struct RunArgs {
     pub(crate) json: bool,
 }
 
-/// What a workload is run on. The defaults are not clap's, so that what was given can be told from
-/// what was not.
+/// What a workload is run on. The defaults are not clap's, so that given arguments can be
+/// distinguished from defaults.
 #[derive(Debug, Args)]
 pub(crate) struct CellArgs {
     /// The designs to run, separated by commas; `all` for every one but free-lunch. Default:
@@ -118,7 +118,7 @@ impl CellArgs {
         self.machine.as_ref().unwrap_or(&Machine::Host)
     }
 
-    /// The first of the arguments given that only make sense for a run.
+    /// The first given argument that only makes sense for a run.
     pub(crate) fn given_for_a_run(&self) -> Option<&'static str> {
         let given = [
             ("--machine", self.machine.is_some()),
@@ -133,21 +133,21 @@ impl CellArgs {
 #[derive(Debug, Args)]
 #[command(after_help = STAT_HELP)]
 pub(crate) struct StatArgs {
-    /// A workload, which is run; or a document of `freehold run --json`, a file or - for standard
-    /// input, of which --design chooses results.
+    /// A workload to run; or a document of `freehold run --json`, a file or - for standard input,
+    /// from which --design selects results.
     pub(crate) source: String,
 
     #[command(flatten)]
     pub(crate) cells: CellArgs,
 
-    /// What to show, separated by commas.
+    /// The views to show, separated by commas.
     #[arg(long, value_name = "VIEW", value_delimiter = ',')]
     #[arg(default_value = "buddyinfo,zoneinfo,pagetypeinfo,vmstat")]
     pub(crate) show: Vec<View>,
 }
 
 const STAT_HELP: &str = "\
-The state is that of the moment when the tasks have done their work and not yet given back what they
+The state is that of the moment when the tasks have done their work and not yet freed what they
 hold; of page-fault on the host, one in the middle of the work.
 
 Examples:
@@ -157,7 +157,7 @@ Examples:
   freehold stat kept.json --design zone-lock --show prometheus
   freehold stat purge --machine desktop --show prometheus";
 
-/// A way to show the state of an allocator.
+/// A view of the state of an allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum View {
     /// Free blocks by order, as in /proc/buddyinfo.
@@ -202,11 +202,11 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Leave the host out.
+    /// Do not run on the host.
     #[arg(long, conflicts_with = "no_sim")]
     pub(crate) no_host: bool,
 
-    /// Leave the simulated machine out.
+    /// Do not run on the simulated machine.
     #[arg(long)]
     pub(crate) no_sim: bool,
 
@@ -215,7 +215,7 @@ pub(crate) struct CompareArgs {
     pub(crate) settings: Vec<String>,
 
     /// Run each design that has this setting once with each value. Default: pcp=auto,fixed, unless
-    /// --set says what pcp is.
+    /// --set sets pcp.
     #[arg(long, value_name = "NAME=VALUE,..")]
     pub(crate) vary: Option<String>,
 
@@ -226,9 +226,9 @@ pub(crate) struct CompareArgs {
 
 const COMPARE_HELP: &str = "\
 Designs run on the simulated machine side by side, then on this host one after the other, on all
-CPUs that the process may use. The ranking says why a design is where it is, from the results alone.
-Workloads are cut down so that all takes a minute or two. The settings that do so are printed, and
---set overrides them.
+CPUs that the process may use. The ranking gives reasons, derived only from the results.
+Workloads are reduced so that everything takes a minute or two. The settings that do so are
+printed, and --set overrides them.
 
 Examples:
   freehold compare page-fault                        every design, per-CPU lists tuned and fixed
@@ -236,12 +236,12 @@ Examples:
   freehold compare page-fault --design lazy-merge --vary compact-history=off,on
   freehold compare page-fault --machine epyc-2s --no-host
   freehold compare page-fault --set task_bytes=128MiB --set node_memory=all
-                                                     not cut down: takes longer";
+                                                     not reduced: takes longer";
 
 #[derive(Debug, Args)]
 #[command(after_help = CHECK_HELP)]
 pub(crate) struct CheckArgs {
-    /// What to check.
+    /// The subject of the check.
     #[arg(long, value_name = "SUBJECT", default_value = "allocator")]
     pub(crate) subject: Subject,
 
@@ -254,24 +254,24 @@ pub(crate) struct CheckArgs {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) seeds: u64,
 
-    /// The first of them.
+    /// The first seed.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub(crate) first_seed: u64,
 
-    /// Play just this seed: how a failure is replayed.
+    /// Play only this seed, to replay a failure.
     #[arg(long, conflicts_with_all = ["seeds", "first_seed"])]
     pub(crate) seed: Option<u64>,
 
-    /// Set these failures, separated by commas, instead of those that the seed draws.
+    /// Inject exactly these failures, separated by commas, instead of those that the seed draws.
     #[arg(long, value_name = "FAILURE", value_delimiter = ',')]
     pub(crate) failures: Vec<Failure>,
 
-    /// Stop one CPU for ever in the middle of a call: the others must go on, unless they wait for
+    /// Stop one CPU forever in the middle of a call: the others must proceed, unless they wait for
     /// what it holds.
     #[arg(long)]
     pub(crate) stop_cpu: bool,
 
-    /// Plant a bug, to see that it is found: a compare-exchange in two steps; with --stop-cpu, a
+    /// Plant a bug, to check that it is found: a compare-exchange in two steps; with --stop-cpu, a
     /// call of another CPU that never ends.
     #[arg(long)]
     pub(crate) canary: bool,
@@ -287,13 +287,13 @@ reported with the command that replays it, and the exit code is 1.
 
 Examples:
   freehold check                      seeds 0 to 999
-  freehold check --seed 42            what a failure said to replay
+  freehold check --seed 42            replays the seed of a reported failure
   freehold check --subject lru        a cache under reclaim, moves between groups, compaction
   freehold check --failures preempt   lock holders are preempted for long, nothing else
-  freehold check --stop-cpu           one CPU stops for ever, the others go on
+  freehold check --stop-cpu           one CPU stops forever, the others proceed
   freehold check --canary             with a bug planted: fails";
 
-/// What random schedules are played on.
+/// The subject of random schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Subject {
     /// The page allocator.
@@ -302,18 +302,18 @@ pub(crate) enum Subject {
     Lru,
 }
 
-/// A kind of failure that can be set.
+/// A kind of failure that can be injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Failure {
     /// CPUs are stopped, holders of locks for long.
     Preempt,
-    /// Locks that are free refuse to be tried.
+    /// Attempts to take a free lock fail.
     TryLock,
-    /// CPUs are taken for others.
+    /// CPU numbers are wrong.
     CpuHint,
-    /// Memory is refused, because somebody takes all of it for a while.
+    /// Memory is refused, because a CPU takes all of it for a while.
     Memory,
-    /// CPUs go away in the middle.
+    /// CPUs leave in the middle.
     Leave,
 }
 
@@ -368,7 +368,7 @@ pub(crate) struct RaceArgs {
     #[arg(value_name = "BENCH")]
     pub(crate) benches: Vec<BenchName>,
 
-    /// The contestants, separated by commas; `all` for all designs and all peers that are built in.
+    /// The contestants, separated by commas; `all` for all designs and all built-in peers.
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "all")]
     pub(crate) contestants: Vec<ContestantChoice>,
 
@@ -382,11 +382,11 @@ pub(crate) struct RaceArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) threads: Vec<u32>,
 
-    /// How often every contestant takes its turn.
+    /// How many times every contestant takes its turn.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = within(1..=1000))]
     pub(crate) rounds: usize,
 
-    /// Frames that each thread takes before it gives them back.
+    /// Frames that each thread allocates before it frees them.
     #[arg(long, value_name = "N", default_value_t = 32768, value_parser = within(64..=1 << 22))]
     pub(crate) frames: usize,
 
@@ -396,8 +396,7 @@ pub(crate) struct RaceArgs {
     #[arg(value_parser = multiple_of_memory)]
     pub(crate) memory: Vec<f64>,
 
-    /// How many milliseconds a turn takes, in whole passes over the frames, of which there is at
-    /// least one.
+    /// How many milliseconds a turn takes, in whole passes over the frames, at least one.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = within(0..=10_000))]
     pub(crate) sample_ms: usize,
 
@@ -406,12 +405,12 @@ pub(crate) struct RaceArgs {
     pub(crate) json: bool,
 }
 
-/// Understands a number within a range.
+/// Parses a number within a range.
 fn within(range: RangeInclusive<u64>) -> impl TypedValueParser<Value = usize> {
     clap::value_parser!(u64).range(range).map(|number| number as usize)
 }
 
-/// Understands how much memory there is to be, of which designs keep some back.
+/// Parses a multiple of memory, of which designs reserve some.
 fn multiple_of_memory(text: &str) -> Result<f64, String> {
     const RANGE: RangeInclusive<f64> = 1.5..=1000.0;
     let multiple: f64 = text.parse().map_err(|error| format!("{error}"))?;
@@ -424,21 +423,21 @@ const RACE_HELP: &str = "\
 Contestants take turns, round by round; figures are medians over the rounds, and ratios are taken
 within a round: to freehold, and to the best peer, the fastest contestant of a row that is not one
 of Freehold's own. The last lines count the rows that freehold has won, tied and lost. Outside of
-what is timed, a referee sees to it that no frame is handed out twice, that none is made up, and
-that all come back. A contestant that fails is reported, and the exit code is 1.
+the timed loops, a referee checks that no frame is allocated twice, that none is invented, and that
+all return. A contestant that fails is reported, and the exit code is 1.
 
 Examples:
   freehold race                                all benches, all contestants: five minutes
   freehold race pair fill --threads 2 --json   two benches, on two CPUs
   freehold race bulk --contestants zone-lock,host-kernel --memory 16
-  freehold race --peer ./my_allocator.so       and an allocator of your own
+  freehold race --peer ./my_allocator.so       with an allocator of your own
   freehold race --rounds 1 --frames 512 --sample-ms 0
-                                               to see that all works";
+                                               to check that everything works";
 
 #[derive(Debug, Args)]
 #[command(after_help = LIST_HELP)]
 pub(crate) struct ListArgs {
-    /// What to list.
+    /// The list to print.
     pub(crate) what: ListWhat,
 
     /// With `machines`: every figure of every machine, with its source.
@@ -458,15 +457,15 @@ Examples:
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ListWhat {
-    /// What can be run.
+    /// The workloads.
     Workloads,
-    /// The allocators that it can be run on.
+    /// The allocators to run them on.
     Designs,
-    /// The machines that it can be run on.
+    /// The machines to run them on.
     Machines,
-    /// What `--set` can change.
+    /// The settings that `--set` can change.
     Settings,
-    /// What can be raced in.
+    /// The benches of races.
     Benches,
     /// The contestants of races besides the designs.
     Peers,

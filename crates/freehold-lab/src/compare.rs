@@ -11,8 +11,8 @@ use crate::report::comparison::Comparison;
 use crate::report::out;
 use crate::settings::Assignments;
 
-/// What is varied unless the user says otherwise: the per-CPU lists that the series of 2018 found,
-/// and those that the later ones build on.
+/// The setting varied by default: the per-CPU lists that the series of 2018 had, and those that the
+/// later ones build on.
 const VARIED: &str = "pcp=auto,fixed";
 
 /// Runs all designs on both machines, as far as the workload runs there.
@@ -60,7 +60,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
             notes.push(format!("Settings {part}: {settings}."));
         }
     }
-    // One after the other, since simulated cells would disturb what is measured on the host.
+    // One after the other, since simulated cells would disturb measurements on the host.
     let simulated = sim.map_or(Ok(Vec::new()), |cells| cells.run())?;
     let mut results = host.map_or(Ok(Vec::new()), |cells| cells.run())?;
     results.extend(simulated);
@@ -79,7 +79,7 @@ fn runs_on_host(design: SimDesign) -> bool {
     design.real().is_some()
 }
 
-/// What there is to say of a design that only simulated machines have, if one was chosen.
+/// A note about a design that exists only on simulated machines, if one was chosen.
 fn on_sim_only(args: &CompareArgs, designs: &[SimDesign]) -> Result<Option<String>> {
     let Some(design) = designs.iter().find(|design| !runs_on_host(**design)) else {
         return Ok(None);
@@ -91,7 +91,7 @@ fn on_sim_only(args: &CompareArgs, designs: &[SimDesign]) -> Result<Option<Strin
     Ok((!args.no_host).then(|| format!("{only}.")))
 }
 
-/// The values that one setting takes in turn.
+/// The values of the varied setting.
 struct Variants<'a> {
     designs: &'a [SimDesign],
     /// Name and values, unless there is nothing to vary.
@@ -127,7 +127,7 @@ impl<'a> Variants<'a> {
     }
 
     /// The designs that run on a part's machine, and the settings, of each variant of that part of
-    /// the command. A design without the setting takes part in the first alone.
+    /// the command. A design without the setting takes part only in the first.
     fn of(
         &self,
         part: Option<&Assignments>,

@@ -1,15 +1,15 @@
-//! How free memory is broken up, in the kernel's own measures.
+//! The fragmentation of free memory, in the kernel's own measures.
 //!
-//! Reckoned over the free blocks of all zones together, as if they were one: a request that one
-//! zone cannot serve falls back to the next. A kernel shows its measures zone by zone.
+//! Computed over the free blocks of all zones together, as if they were one: a request that one
+//! zone cannot serve falls back to the next. A kernel reports its measures zone by zone.
 
 use freehold::{Order, ZoneStats};
 use serde::Serialize;
 
 use crate::frames::Frames;
 
-/// The free memory of all zones, before and after CPUs have given back what they keep: designs
-/// that keep much at the CPUs hide free blocks there.
+/// The free memory of all zones, before and after draining the CPUs: designs that cache much per
+/// CPU hide free blocks there.
 #[derive(Debug, Serialize)]
 pub(crate) struct Fragmentation {
     pub(crate) before_drain: FreeMemory,
@@ -21,15 +21,15 @@ pub(crate) struct Fragmentation {
 pub(crate) struct FreeMemory {
     /// Frames on the free lists of zones.
     pub(crate) free_frames: u64,
-    /// Free frames that CPUs keep to themselves.
+    /// Free frames that CPUs cache.
     pub(crate) per_cpu_frames: u64,
-    /// Free blocks by order, without those that CPUs keep.
+    /// Free blocks by order, without those that CPUs cache.
     pub(crate) by_order: Vec<u64>,
     /// Free pageblocks, those within larger free blocks included.
     pub(crate) free_pageblocks: u64,
-    /// By order, which part of the free memory lies in smaller blocks, in thousandths.
+    /// By order, the share of the free memory in smaller blocks, in thousandths.
     pub(crate) unusable_index: Vec<u32>,
-    /// By order, why a request fails: towards 0 for want of memory, towards 1000 because memory is
+    /// By order, why a request fails: towards 0 for lack of memory, towards 1000 because memory is
     /// fragmented; -1000 if it would not fail.
     pub(crate) fragmentation_index: Vec<i64>,
 }
@@ -62,7 +62,7 @@ impl FreeMemory {
         }
     }
 
-    /// The share of the free memory, without what CPUs keep, that is whole pageblocks.
+    /// The share of whole pageblocks in the free memory, without what CPUs cache.
     pub(crate) fn pageblock_share(&self) -> f64 {
         let frames = self.free_pageblocks * Order::PAGEBLOCK.frames().get();
         frames as f64 / self.free_frames.max(1) as f64

@@ -1,4 +1,4 @@
-//! `freehold`: runs workloads on page-frame allocators and reports what they cost.
+//! `freehold`: runs workloads on page-frame allocators and reports their cost.
 
 #![deny(unsafe_code)]
 
@@ -35,7 +35,7 @@ mod exit {
     pub(crate) const USAGE: u8 = 2;
 }
 
-/// A mistake in the arguments that only shows once they are put together. Exits with code 2.
+/// A mistake in the arguments that only shows when they are combined. Exits with code 2.
 #[derive(Debug)]
 pub(crate) struct UsageError(String);
 
@@ -48,7 +48,7 @@ impl std::fmt::Display for UsageError {
 impl std::error::Error for UsageError {}
 
 fn main() -> ExitCode {
-    // Exits with code 2 itself if the arguments make no sense.
+    // Exits with code 2 by itself if the arguments are invalid.
     let cli = cli::Cli::parse();
     let outcome = match &cli.command {
         cli::Command::Run(args) => run::run(args),

@@ -1,5 +1,5 @@
-//! Every design with every number of CPUs, on the host or on a simulated machine: what both
-//! `freehold run` and `freehold compare` are made of.
+//! Every design with every number of CPUs, on the host or on a simulated machine: the basis of both
+//! `freehold run` and `freehold compare`.
 
 use std::collections::BTreeMap;
 
@@ -23,11 +23,11 @@ use crate::sim::parallel::run_all;
 use crate::sim::result::hash;
 use crate::workload::{SettingTable, Workload};
 
-/// What to run, on whatever machine.
+/// What to run, on any machine.
 pub(crate) struct Matrix<'a> {
     pub(crate) workload: WorkloadName,
     pub(crate) designs: &'a [SimDesign],
-    /// Each is run; all CPUs of the machine if there is none.
+    /// Each is run; all CPUs of the machine if empty.
     pub(crate) cpus: &'a [u32],
     pub(crate) seed: u64,
     pub(crate) assignments: &'a Assignments,
@@ -53,7 +53,7 @@ pub(crate) struct HostCells<'a> {
 pub(crate) struct SimCells<'a> {
     workload: WorkloadName,
     cells: Vec<SimCell<'a>>,
-    /// What the largest takes of the host's memory.
+    /// How much of the host's memory the largest takes.
     host_bytes: u64,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Matrix<'a> {
         Ok(HostCells { workload, cells, steps })
     }
 
-    /// The cells on a simulated machine, which the workload has to know.
+    /// The cells on a simulated machine, which the workload must support.
     pub(crate) fn on_sim(&self, spec: &'a Spec) -> Result<SimCells<'a>> {
         let there = spec.cpus() as u32;
         let counts = self.counts(there);
@@ -178,7 +178,7 @@ impl SimCells<'_> {
     }
 }
 
-/// The settings of a design, which are the same on every platform, as a report shows them.
+/// The settings of a design, which are the same on every platform, as shown in a report.
 fn shown_of(design: SimDesign, given: &Assignments) -> Result<BTreeMap<String, Value>> {
     let Some(design) = design.real() else { return Ok(BTreeMap::new()) };
     with_design!(design, Sim, D => {
@@ -186,7 +186,7 @@ fn shown_of(design: SimDesign, given: &Assignments) -> Result<BTreeMap<String, V
     })
 }
 
-/// A result, and the state of its allocator, which is no part of what is hashed.
+/// A result, and the state of its allocator, which is not part of the hash.
 fn result(
     workload: WorkloadName,
     design: SimDesign,

@@ -11,7 +11,7 @@ use crate::report::out;
 use crate::settings::Assignments;
 use crate::workload::Workload;
 
-/// Runs all cells and prints what they say.
+/// Runs all cells and prints the results.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let results = results_of(args.workload, &args.cells)?;
     if args.json {

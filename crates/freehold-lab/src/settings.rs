@@ -1,4 +1,4 @@
-//! `--set NAME=VALUE`: each setting goes to the design or the workload that knows it.
+//! `--set NAME=VALUE`: each setting goes to the design or the workload that has it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,8 +31,8 @@ impl Assignments {
         Ok(Assignments(assignments))
     }
 
-    /// What applies to one part of a command: of these assignments those that `tables` know, and
-    /// where they say nothing, `defaults`.
+    /// The assignments for one part of a command: those that `tables` contain, and `defaults` for
+    /// the rest.
     pub(crate) fn for_part(&self, defaults: &[(&str, &str)], tables: &[&[Setting]]) -> Self {
         let known = |name: &str| tables.iter().any(|table| find(table, name).is_some());
         let defaults = defaults.iter().filter(|(name, _)| !self.has(name));
@@ -53,7 +53,7 @@ impl Assignments {
         self.0.iter().any(|(of, _)| of == name)
     }
 
-    /// What a setting was given last, if anything.
+    /// The last value given for a setting, if any.
     pub(crate) fn last(&self, name: &str) -> Option<&str> {
         self.0.iter().rev().find(|(of, _)| of == name).map(|(_, value)| value.as_str())
     }
@@ -64,7 +64,7 @@ impl Assignments {
         self.last(name).unwrap_or_else(default)
     }
 
-    /// The value of a setting, as `parse` understands it.
+    /// The value of a setting, parsed by `parse`.
     pub(crate) fn parsed<T>(
         &self,
         table: &'static [Setting],
@@ -88,7 +88,7 @@ impl Assignments {
         self.parsed(table, name, |value| value.parse().ok().filter(|value| range.contains(value)))
     }
 
-    /// The value of a setting that is one of a few words, each of which stands for something.
+    /// The value of a setting that is one of a few words, each with a meaning.
     pub(crate) fn word<T: Copy>(
         &self,
         table: &'static [Setting],
@@ -99,7 +99,7 @@ impl Assignments {
         self.parsed(table, name, |value| meaning(value).map(|(_, meaning)| *meaning))
     }
 
-    /// The settings of a design: those given that it knows, the rest by default.
+    /// The settings of a design: the given ones that it has, the rest by default.
     pub(crate) fn of_design<S: Settings>(&self) -> Result<S> {
         let mut settings = S::default();
         for (name, value) in &self.0 {
@@ -124,7 +124,7 @@ impl fmt::Display for Assignments {
     }
 }
 
-/// The settings of a design as a report shows them.
+/// The settings of a design as shown in a report.
 pub(crate) fn shown<S: Settings>(settings: &S) -> BTreeMap<String, Value> {
     let mut shown = BTreeMap::new();
     settings.for_each(&mut |name, value| {
@@ -140,7 +140,7 @@ fn find<'a>(table: &'a [Setting], name: &str) -> Option<&'a Setting> {
 }
 
 fn unknown(name: &str, tables: &[&[Setting]]) -> String {
-    /// How alike two names must be for one to be suggested; clap's own threshold.
+    /// How similar two names must be for one to be suggested; clap's own threshold.
     const ALIKE: f64 = 0.7;
     let names = tables.iter().flat_map(|table| table.iter()).map(|setting| setting.name);
     let score = |other: &str| strsim::jaro(name, other);

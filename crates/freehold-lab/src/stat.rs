@@ -1,5 +1,5 @@
-//! `freehold stat`: what an allocator knows of itself, in the manner of `/proc`, from a workload
-//! that is run for it or from results that were kept.
+//! `freehold stat`: the statistics of an allocator, in the formats of `/proc`, from a workload that
+//! it runs or from stored results.
 
 use std::io::Read;
 
@@ -15,7 +15,7 @@ use crate::report::document::{RunResult, SCHEMA, cpus_in_words};
 use crate::report::out;
 use crate::run::results_of;
 
-/// What a document says of itself first.
+/// The start of a document.
 #[derive(Deserialize)]
 struct Head {
     schema: String,
@@ -45,7 +45,7 @@ impl From<RunResult> for KeptResult {
 }
 
 impl KeptResult {
-    /// Refuses names that would give orders to a terminal, or that Prometheus would not take.
+    /// Refuses names that contain terminal control sequences, or that Prometheus would not accept.
     fn check(&self) -> Result<()> {
         let zones = self.state.zones.iter().map(|zone| &zone.kind);
         let mut names = [&self.workload, &self.design, &self.machine].into_iter().chain(zones);
@@ -97,7 +97,7 @@ pub(crate) fn stat(args: &StatArgs) -> Result<()> {
             continue;
         }
         let cpus = cpus_in_words(cpus as usize);
-        out!("{design}, {workload} on {machine} with {cpus}, before its tasks gave all back:");
+        out!("{design}, {workload} on {machine} with {cpus}, before its tasks freed everything:");
         for view in &args.show {
             out!("\n{}", name_of(view));
             print(&match view {
@@ -118,11 +118,11 @@ fn print(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// The results of a document that `--design` chooses.
+/// The results of a document that `--design` selects.
 fn kept(args: &StatArgs) -> Result<Vec<KeptResult>> {
     let source = &args.source;
     if let Some(name) = args.cells.given_for_a_run() {
-        let message = format!("{source}: what was run is in the document already: omit {name}");
+        let message = format!("{source}: the document already has its results: omit {name}");
         return Err(UsageError(message).into());
     }
     let text = match source.as_str() {
@@ -152,7 +152,7 @@ fn kept(args: &StatArgs) -> Result<Vec<KeptResult>> {
     Ok(chosen)
 }
 
-/// The results of a document that is this text.
+/// The results of a document with this text.
 fn read(text: &str) -> Result<Vec<KeptResult>> {
     let Head { schema } =
         serde_json::from_str(text).context("this is no document of freehold run --json")?;
@@ -160,7 +160,7 @@ fn read(text: &str) -> Result<Vec<KeptResult>> {
         bail!("its schema is {schema:?}: give a document of freehold run --json, {SCHEMA:?}");
     }
     let Kept { results } = serde_json::from_str(text)
-        .context("results do not say what freehold run --json says now: run it again")?;
+        .context("results are not in the current format of freehold run --json: run it again")?;
     if results.is_empty() {
         bail!("the document has no results: run it again");
     }
@@ -188,7 +188,7 @@ mod tests {
         json!({"schema": SCHEMA, "results": [result]})
     }
 
-    /// What is wrong with the document if `value` stands at `place`.
+    /// The error for the document with `value` at `place`.
     fn refused(place: &str, value: Value) -> String {
         let mut document = document();
         *document.pointer_mut(place).expect("the document has the place") = value;

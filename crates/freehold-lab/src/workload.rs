@@ -1,4 +1,4 @@
-//! What the commands `run` and `compare` ask of a workload.
+//! What the commands `run` and `compare` require of a workload.
 
 use anyhow::Result;
 use freehold::Setting;
@@ -11,22 +11,22 @@ use crate::report::document::RunResult;
 use crate::report::progress::Progress;
 use crate::settings::Assignments;
 
-/// Settings and what they belong to.
+/// Settings and their owner.
 pub(crate) type SettingTable = (&'static str, &'static [Setting]);
 
 /// Settings and their values, by name.
 type Values = &'static [(&'static str, &'static str)];
 
-/// What `freehold compare` sets unless the user does, on the host and on simulated machines.
+/// What `freehold compare` sets by default, on the host and on simulated machines.
 pub(crate) struct Brief {
     pub(crate) on_host: Values,
     pub(crate) on_sim: Values,
 }
 
-/// A workload, as the command line knows it.
+/// A workload, as seen by the command line.
 ///
-/// One whose tasks do the same on every machine implements [`TaskWorkload`] instead, and is a
-/// workload by that.
+/// One whose tasks are the same on every machine implements [`TaskWorkload`] instead, which makes
+/// it a workload.
 ///
 /// [`TaskWorkload`]: crate::task::workload::TaskWorkload
 pub(crate) trait Workload {
@@ -35,10 +35,10 @@ pub(crate) trait Workload {
     /// The settings on simulated machines.
     const SIM_SETTINGS: &'static [SettingTable];
 
-    /// How the workload is cut down so that all designs can be compared while one waits.
+    /// How the workload is reduced so that comparing all designs is quick.
     const BRIEF: Brief = Brief { on_host: &[], on_sim: &[] };
 
-    /// The numbers of its own that a comparison mentions.
+    /// Its own numbers that a comparison mentions.
     const TELLING: &'static [Telling] = &[];
 
     /// How many steps of progress a cell on the host has.

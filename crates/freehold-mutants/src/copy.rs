@@ -1,7 +1,7 @@
-//! A workspace of its own with the allocator, its tests and all mutants, so that the sources stay
-//! as they are.
+//! A separate workspace with the allocator, its tests and all mutants, so that the sources stay as
+//! they are.
 //!
-//! Only files whose content has changed are written, so that cargo builds anew what must be.
+//! Only changed files are written, so that cargo rebuilds only what it must.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,18 +17,18 @@ use crate::table::Place;
 /// The crate whose sources have the mutants.
 const CRATE: &str = "crates/freehold";
 
-/// Of the crate's development dependencies, those that tests of the protocol need.
+/// The crate's development dependencies that tests of the protocol need.
 const DEV_DEPENDENCIES: [&str; 1] = ["loom"];
 
-/// The program with the tests; and what counts passes, and knows which mutant is active.
+/// The test program; and the module that counts passes, and knows which mutant is active.
 const TESTS: &str = include_str!("../copied/tests.rs");
 const COUNTER: &str = include_str!("../copied/mutants.rs");
 
 /// What the copy consists of, by path.
 type Files = BTreeMap<PathBuf, String>;
 
-/// Writes the copy of the repository at `root` to `folder`, with these places, each of which has
-/// its number in the list.
+/// Writes the copy of the repository at `root` to `folder`, with these places, each numbered by its
+/// position in the list.
 pub(crate) fn write(root: &Path, folder: &Path, places: &[Place]) -> Result<()> {
     let mut files = read(root)?;
     let mut by_file = BTreeMap::<&str, Vec<_>>::new();
@@ -79,7 +79,7 @@ fn text_of(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// The manifest of a workspace with this crate alone.
+/// The manifest of a workspace with only this crate.
 fn workspace_manifest(text: &str) -> Result<String> {
     let mut manifest: Table = text.parse()?;
     if let Some(Value::Table(workspace)) = manifest.get_mut("workspace") {
@@ -87,7 +87,7 @@ fn workspace_manifest(text: &str) -> Result<String> {
         workspace.remove("default-members");
         workspace.remove("dependencies");
     }
-    // Says how packages are built that are not there.
+    // It configures packages that are absent from the copy.
     if let Some(Value::Table(dev)) = manifest.get_mut("profile").and_then(|all| all.get_mut("dev"))
     {
         dev.remove("package");
@@ -95,7 +95,7 @@ fn workspace_manifest(text: &str) -> Result<String> {
     Ok(manifest.to_string())
 }
 
-/// The crate's manifest with the dependencies that are needed.
+/// The crate's manifest with the required dependencies.
 fn crate_manifest(text: &str) -> Result<String> {
     let mut manifest: Table = text.parse()?;
     if let Some(Value::Table(all)) = manifest.get_mut("dev-dependencies") {
@@ -104,7 +104,7 @@ fn crate_manifest(text: &str) -> Result<String> {
     Ok(manifest.to_string())
 }
 
-/// Makes the sources below a folder these files.
+/// Makes the sources below a folder equal to these files.
 fn update(folder: &Path, files: &Files) -> Result<()> {
     for (path, text) in files {
         let path = folder.join(path);

@@ -1,8 +1,8 @@
-//! Breaks the protocol of the design `freehold` on purpose, one step at a time, and sees whether a
-//! test notices: tests of the tests.
+//! Breaks the protocol of the design `freehold` on purpose, one step at a time, and checks whether
+//! a test notices: tests of the tests.
 //!
-//! The tables in `table/` name the texts that are replaced, and the test that kills each mutant.
-//! The sources stay as they are; a copy in `target/mutants` has all mutants at once.
+//! The tables in `table/` name the texts to replace, and the test that kills each mutant. The
+//! sources stay as they are; a copy in `target/mutants` has all mutants at once.
 
 #![deny(unsafe_code)]
 
@@ -24,7 +24,7 @@ use clap::Parser;
 use crate::program::Programs;
 use crate::table::Place;
 
-/// Breaks the protocol of the design `freehold`, one step at a time, and sees whether a test
+/// Breaks the protocol of the design `freehold`, one step at a time, and checks whether a test
 /// notices.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = AFTER_HELP)]
@@ -36,11 +36,11 @@ struct Cli {
     #[arg(long)]
     json: bool,
 
-    /// Only see whether the tables fit the sources.
+    /// Only check whether the tables fit the sources.
     #[arg(long, conflicts_with = "json")]
     check: bool,
 
-    /// So many tests run at a time; one for each CPU, if it is not given.
+    /// How many tests run at a time; one for each CPU by default.
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     jobs: usize,
 
@@ -52,17 +52,17 @@ struct Cli {
 const AFTER_HELP: &str = "\
 Examples:
   cargo run -p freehold-mutants                  all mutants
-  cargo run -p freehold-mutants -- notify        those of `notify`, and what it calls so
+  cargo run -p freehold-mutants -- notify        those with `notify` in name, file or test
   cargo run -p freehold-mutants -- hold.rs       those in one file
-  cargo run -p freehold-mutants -- --check       see whether the tables fit the sources
+  cargo run -p freehold-mutants -- --check       check whether the tables fit the sources
   cargo run -p freehold-mutants -- --json        as JSON
 
 Exit codes:
-  0  all is as the tables say
-  1  a mutant lives, or is killed, that should not; or a test fails without a mutant
-  2  the command line makes no sense, a table does not fit the sources, or these do not compile
+  0  everything is as the tables say
+  1  a mutant lives or is killed against its table, or a test fails without a mutant
+  2  the command line is invalid, a table does not fit the sources, or these do not compile
 
-Results go to stdout, progress to stderr. All that is written lies in `target/mutants`.";
+Results go to stdout, progress to stderr. All files are written to `target/mutants`.";
 
 impl Cli {
     fn wants(&self, place: &Place) -> bool {
@@ -72,7 +72,7 @@ impl Cli {
 }
 
 fn main() -> ExitCode {
-    // Exits with code 2 itself if the arguments make no sense.
+    // Exits with code 2 by itself if the arguments are invalid.
     match run(&Cli::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says whether all is as the tables say.
+/// Returns whether everything is as the tables say.
 fn run(cli: &Cli) -> Result<bool> {
     let start = Instant::now();
     let root = cli.root.canonicalize()?;

@@ -1,9 +1,8 @@
-//! Where a text lies in a source file: in which item, and where in that.
+//! Locating a text in a source file: in which item, and where in that.
 //!
-//! An item is found by what its first line contains, and ends at the line with the brace that is
-//! indented like that one: sources are formatted by rustfmt. In the item, the text must occur
-//! exactly once. White space counts as white space, however much of it there is, so that a text may
-//! go on in the next line there or here.
+//! An item is found by what its first line contains, and ends at the line with the brace of the
+//! same indentation: sources are formatted by rustfmt. In the item, the text must occur exactly
+//! once. Any amount of white space matches any other, so a text may break its lines elsewhere.
 
 use std::ops::Range;
 
@@ -57,13 +56,13 @@ fn item(source: &str, header: &str) -> Result<Range<usize>> {
     Ok(*start..at + line.len())
 }
 
-/// Whether a line contains a text, and no name that only begins with it.
+/// Whether a line contains a text that is not just the beginning of a longer name.
 fn contains_word(line: &str, text: &str) -> bool {
     let goes_on = |rest: &str| rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
     line.match_indices(text).any(|(at, _)| !goes_on(&line[at + text.len()..]))
 }
 
-/// Where a text occurs, white space being white space.
+/// Where a text occurs, treating all white space alike.
 fn occurrences(source: &str, text: &str) -> Vec<Range<usize>> {
     let words: Vec<_> = text.split_whitespace().collect();
     let Some(first) = words.first() else { return Vec::new() };
@@ -71,7 +70,7 @@ fn occurrences(source: &str, text: &str) -> Vec<Range<usize>> {
     begins.filter_map(|start| Some(start..end_of(source, start, &words)?)).collect()
 }
 
-/// Where words end that begin at `start`, if they follow there.
+/// The end of words that begin at `start`, if they follow there.
 fn end_of(source: &str, start: usize, words: &[&str]) -> Option<usize> {
     let mut rest = &source[start..];
     for (nth, word) in words.iter().enumerate() {

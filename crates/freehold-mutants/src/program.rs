@@ -1,4 +1,4 @@
-//! The programs with the tests: built once, and run for one test at a time.
+//! The test programs: built once, and run for one test at a time.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use wait_timeout::ChildExt;
 
-/// The program with the tests that call the allocator as users do. The other has the unit tests.
+/// The program with the tests that use the public API. The other one has the unit tests.
 const TESTS: &str = "native";
 
 /// Both programs.
 pub(crate) struct Programs {
     unit: PathBuf,
     tests: PathBuf,
-    /// Where the tests run, and where their hits go.
+    /// Where the tests run, and where their hits are written.
     source: PathBuf,
     folder: PathBuf,
 }
@@ -54,7 +54,7 @@ impl Programs {
         let built = Command::new(cargo)
             .args(["test", "-p", "freehold", "--lib", "--test", TESTS, "--no-run"])
             .args(["--message-format", "json-render-diagnostics"])
-            // Code that is put together needs more braces than code that is written.
+            // Generated code needs more braces than hand-written code.
             .env("RUSTFLAGS", "-Awarnings")
             .env("CARGO_TARGET_DIR", folder.join("build"))
             .current_dir(&source)
@@ -94,7 +94,7 @@ impl Programs {
         if test.starts_with("designs::") { &self.unit } else { &self.tests }
     }
 
-    /// Runs one test with a mutant, for at most so long.
+    /// Runs one test with a mutant, with a time limit.
     pub(crate) fn run(
         &self,
         test: &str,
@@ -105,17 +105,17 @@ impl Programs {
         self.run_with(test, ("FREEHOLD_MUTANT", mutant.as_ref()), limit)
     }
 
-    /// Runs one test without a mutant; returns the numbers of the places that it reached as well.
+    /// Runs one test without a mutant; also returns the numbers of the places that it reached.
     pub(crate) fn run_sound(
         &self,
         test: &str,
         limit: Duration,
     ) -> Result<(End, Duration, BTreeSet<usize>)> {
         let hits = self.folder.join(format!("hits-{}", test.replace("::", "-")));
-        // Left over if a run was broken off.
+        // Left over if a run was interrupted.
         let _ = fs::remove_file(&hits);
         let (end, took) = self.run_with(test, ("FREEHOLD_HITS", hits.as_ref()), limit)?;
-        // Missing if the test reaches nothing.
+        // Absent if the test reaches nothing.
         let reached = fs::read_to_string(&hits).unwrap_or_default();
         let _ = fs::remove_file(&hits);
         let reached = reached.lines().map(str::parse).collect::<Result<_, _>>();

@@ -1,4 +1,4 @@
-//! What became of the mutants, for people.
+//! The fate of the mutants, as text.
 
 use std::time::Duration;
 

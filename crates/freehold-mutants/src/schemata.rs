@@ -1,17 +1,18 @@
-//! One source with all its mutants, of which an environment variable chooses one at run time: so
-//! the tests are compiled once (mutant schemata; Untch, Offutt, Harrold 1993).
+//! One source with all its mutants, of which an environment variable selects one at run time, so
+//! that the tests are compiled once (mutant schemata; Untch, Offutt, Harrold 1993).
 //!
 //! With `active` for `crate::mutants::is_active(7)`, where 7 is the number of the mutant:
 //!
 //! | found | becomes |
 //! |---|---|
 //! | an expression `E` | `(if active { MUTANT } else { E })` |
-//! | one that the mutant leaves out | `(if active { None } else { Some(E) })` |
+//! | one that the mutant omits | `(if active { None } else { Some(E) })` |
 //! | statements `S;`, up to their semicolon | `if active { MUTANT } else { S; }` |
 //! | a point | as one or the other, with `{ active; E }` |
 //!
-//! Mutants of the same text are tried one after the other, and a text may lie within another one.
-//! What a statement `let` names would end with the braces: find the expression in it, or all that
+//! Mutants of the same text are tested one after the other, and a text may be nested in another. A
+//! name bound by `let` would go out of scope at the closing brace: find the expression in it, or
+//! all that follows in its block.
 //! follows in its block.
 
 use std::ops::Range;
@@ -37,7 +38,7 @@ pub(crate) fn with_mutants(source: &str, places: &[(usize, &Place)]) -> Result<S
             None => sites.push(Site { span, places: vec![(number, place)] }),
         }
     }
-    // Those that contain others come before these.
+    // Sites that contain others come before these.
     sites.sort_by_key(|site| (site.span.start, usize::MAX - site.span.end));
     for (nth, outer) in sites.iter().enumerate() {
         for inner in &sites[nth + 1..] {
@@ -70,7 +71,7 @@ fn check(source: &str, site: &Site<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A part of the source, in which these sites lie.
+/// A part of the source that contains these sites.
 fn rewrite(source: &str, part: Range<usize>, sites: &[Site<'_>]) -> String {
     let (mut text, mut at, mut rest) = (String::new(), part.start, sites);
     while let [site, behind @ ..] = rest {

@@ -1,4 +1,4 @@
-//! The tables: what is broken in which file, and which test is to notice.
+//! The tables: what is broken in which file, and which test must notice.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -49,23 +49,23 @@ pub(crate) struct Place {
     pub(crate) name: String,
     /// The source file, from the root of the repository.
     pub(crate) file: String,
-    /// What the first line of the item that has the text contains.
+    /// A part of the first line of the item that contains the text.
     pub(crate) within: String,
     /// The text, exactly once in that item.
     pub(crate) find: String,
-    /// What the mutant has instead; nothing, if it leaves the text out. A point has none.
+    /// The mutant's replacement; empty if it omits the text. A point has none.
     pub(crate) replace: Option<String>,
     /// The test that must reach the place.
     pub(crate) test: String,
     pub(crate) fate: Fate,
 }
 
-/// What must come of the test.
+/// The required result of the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It fails with the mutant.
     Killed,
-    /// It passes with the mutant, and so do all others; why.
+    /// It passes with the mutant, and so do all others; with the reason.
     Lives(String),
     /// It reaches the point.
     Reached,
@@ -106,7 +106,7 @@ impl PointEntry {
     }
 }
 
-/// What the first line of the item contains: as given, or the function that the name begins with.
+/// A part of the item's first line: as given, or the function that the name begins with.
 fn header(within: Option<String>, name: &str) -> Result<String> {
     let function = name.split_once(": ").map(|(function, _)| format!("fn {function}"));
     within.or(function).with_context(|| {

@@ -1,5 +1,5 @@
-//! What became of the mutants: each test runs without one first, and then with each of those that
-//! name it.
+//! The fate of the mutants: each test runs without one first, and then with each of those that name
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,24 +12,24 @@ use serde::Serialize;
 use crate::program::{End, Programs};
 use crate::table::{Fate, Place};
 
-/// A test without a mutant may take so long.
+/// The time limit of a test without a mutant.
 const SOUND_LIMIT: Duration = Duration::from_secs(300);
 
-/// A test hangs that takes longer than this, and so many times what it takes without a mutant.
+/// A test hangs if it takes longer than this, and than so many times its time without a mutant.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PATIENCE_TIMES: u32 = 4;
 
-/// All that was found.
+/// All results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Verdicts {
     pub(crate) mutants: Vec<Verdict>,
     pub(crate) tests: usize,
     pub(crate) points: usize,
-    /// What is not as the tables say.
+    /// Deviations from the tables.
     pub(crate) problems: Vec<String>,
 }
 
-/// What became of one mutant.
+/// The fate of one mutant.
 #[derive(Debug, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) name: String,
@@ -41,14 +41,14 @@ pub(crate) struct Verdict {
     pub(crate) lives: Option<String>,
 }
 
-/// What a test does without a mutant.
+/// The result of a test without a mutant.
 struct Sound {
     end: End,
     took: Duration,
     reached: BTreeSet<usize>,
 }
 
-/// Does something for each item, a few at a time, with a bar on the terminal.
+/// Processes each item, a few at a time, with a progress bar on the terminal.
 fn each<T: Sync, R: Send>(
     what: &'static str,
     items: &[T],
@@ -63,7 +63,7 @@ fn each<T: Sync, R: Send>(
     results
 }
 
-/// Runs the tests with the mutants of these places, each of which has the number it has among all.
+/// Runs the tests with the mutants of these places, each of which keeps its number among all.
 pub(crate) fn judge(programs: &Programs, places: &[(usize, &Place)]) -> Result<Verdicts> {
     let wanted: BTreeSet<&str> = places.iter().map(|(_, place)| place.test.as_str()).collect();
     let wanted: Vec<_> = wanted.into_iter().collect();
@@ -118,7 +118,7 @@ impl Verdict {
         }
     }
 
-    /// What is not as the table says.
+    /// How the verdict deviates from the table.
     fn problem(&self) -> Option<String> {
         let Verdict { name, test, .. } = self;
         match (&self.lives, self.end == End::Passed) {

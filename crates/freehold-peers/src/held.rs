@@ -8,10 +8,10 @@ use freehold::Order;
 
 use crate::FRAME_BYTES;
 
-/// A block of memory from `P`, owned by whoever has this value: there is no copy of it, and only
-/// `P` makes one and takes it back. The default is no block.
+/// A block of memory from `P`, owned by the holder of this value: there is no copy of it, and only
+/// `P` creates one and takes it back. The default is no block.
 ///
-/// The address of a frame ends in zeros, so the order fits there.
+/// The address of a frame ends in zero bits, so the order fits there.
 pub struct Held<P> {
     tagged: *mut u8,
     from: PhantomData<fn(P)>,
@@ -22,7 +22,7 @@ pub struct Held<P> {
 unsafe impl<P> Send for Held<P> {}
 
 impl<P> Held<P> {
-    /// Keeps what `P` has handed out; nothing if it did not begin at a frame.
+    /// Keeps a block that `P` allocated; nothing if it does not begin at a frame.
     pub(crate) fn new(address: NonNull<u8>, order: Order) -> Option<Self> {
         let is_frame = address.as_ptr().addr().is_multiple_of(FRAME_BYTES);
         let tag = usize::from(order.get());
@@ -35,12 +35,12 @@ impl<P> Held<P> {
         self.tagged.map_addr(|address| address & !(FRAME_BYTES - 1))
     }
 
-    /// The order that it was taken with.
+    /// The order that it was allocated with.
     pub(crate) fn order(&self) -> Order {
         Order::new((self.tagged.addr() % FRAME_BYTES) as u8)
     }
 
-    /// The number of the first frame among all addresses.
+    /// The number of the first frame, among all addresses.
     pub(crate) fn first_frame(&self) -> u64 {
         (self.tagged.addr() / FRAME_BYTES) as u64
     }
@@ -52,7 +52,7 @@ impl<P> Default for Held<P> {
     }
 }
 
-/// The size of a block in bytes, if that is a size at all.
+/// The size of a block in bytes, if it can be represented.
 pub(crate) fn bytes_of(order: Order) -> Option<usize> {
     FRAME_BYTES.checked_shl(u32::from(order.get())).filter(|&bytes| isize::try_from(bytes).is_ok())
 }

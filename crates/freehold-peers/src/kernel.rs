@@ -11,8 +11,8 @@ use crate::{FRAME_BYTES, Peer, Refused, Seat};
 
 /// The host kernel: `mmap`, one byte written in each frame, `munmap`.
 ///
-/// That is more than handing out a frame: a system call each way, a page fault, a page cleared and
-/// entered into page tables, its entry flushed. It is what a program pays that asks the machine.
+/// That is more than allocating a frame: a system call each way, a page fault, a page cleared and
+/// entered into page tables, its entry flushed. It is the cost for a program that asks the machine.
 /// Blocks of a pageblock and more ask for huge pages.
 #[derive(Debug, Default)]
 pub struct Kernel;
@@ -31,8 +31,7 @@ impl Peer for Kernel {
     /// A mapping lies wherever the kernel puts it.
     const ALIGNS: bool = false;
 
-    /// A frame takes a microsecond. And a process has 65530 mappings at most, unless its
-    /// administrator says otherwise.
+    /// A frame takes a microsecond. And a process has at most 65530 mappings by default.
     const HELD_FRAMES_MAX: usize = 4096;
 
     fn sit(&self, _thread: usize) -> &Kernel {
@@ -54,19 +53,19 @@ impl Seat for &Kernel {
     fn alloc(&mut self, order: Order, _: MigrateType) -> Option<Held<Kernel>> {
         let bytes = bytes_of(order)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: Without an address of ours the kernel picks an unused one, so that the new
+        // SAFETY: Without a requested address the kernel picks an unused one, so that the new
         // mapping replaces nothing.
         let start = unsafe { mmap_anonymous(null_mut(), bytes, protection, MapFlags::PRIVATE) };
         let start = start.ok()?;
         if order >= Order::PAGEBLOCK {
             // SAFETY: The advice changes how the new mapping is backed, never what it holds.
             let advised = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
-            // A kernel without huge pages backs the block with small ones: that is what it gives.
+            // A kernel without huge pages backs the block with small ones, which is its answer.
             let _ = advised;
         }
         let start = start.cast::<u8>();
         for offset in (0..bytes).step_by(FRAME_BYTES) {
-            // SAFETY: The byte lies in the new mapping, which nobody else knows yet.
+            // SAFETY: The byte lies in the new mapping, which is not shared yet.
             unsafe { start.wrapping_add(offset).write_volatile(1) };
         }
         Held::new(NonNull::new(start)?, order)
@@ -77,8 +76,8 @@ impl Seat for &Kernel {
             return Err(Refused);
         }
         let bytes = bytes_of(block.order()).ok_or(Refused)?;
-        // SAFETY: A block that is one was mapped above with the size of its order. Nobody else
-        // knows it, and it is consumed here.
+        // SAFETY: A block that is one was mapped above with the size of its order. This is the only
+        // handle to it, and it is consumed here.
         unsafe { munmap(block.address().cast(), bytes) }.map_err(|_| Refused)
     }
 }

@@ -1,17 +1,17 @@
-//! Other allocators, so that freehold's can be raced against them: two crates that kernels in Rust
-//! use, two mallocs, the host kernel itself, and any allocator in a shared library.
+//! Other allocators to race Freehold against: two crates used by kernels in Rust, two mallocs, the
+//! host kernel itself, and any allocator in a shared library.
 //!
-//! All of them, and whatever a race adds of its own, are a [`Peer`]. Its calls are generic, never
-//! `dyn`: what is measured takes a few nanoseconds, and an indirect call is as much as that.
+//! All of them, and any entrant that a race adds, implement [`Peer`]. Its calls are generic, never
+//! `dyn`: a measured call takes a few nanoseconds, and an indirect call takes as long.
 //!
 //! | peer | what it is asked for |
 //! |---|---|
-//! | [`Buddy`], [`Bitmap`] | numbers of frames, under the lock that users of these crates take |
+//! | [`Buddy`], [`Bitmap`] | frame numbers, under the lock that users of these crates take |
 //! | `Malloc`, with the feature `mallocs` | memory of a frame's size and alignment |
 //! | [`Kernel`] | mappings, touched once |
-//! | [`PluginPeer`] | what `include/freehold_peer.h` says, by a library loaded at run time |
+//! | [`PluginPeer`] | what `include/freehold_peer.h` specifies, from a library loaded at run time |
 //!
-//! The crate holds whatever needs `unsafe` for that, so that a race can do without.
+//! The crate contains all the `unsafe` code that this needs, so that a race needs none.
 
 #![deny(unsafe_code)]
 
@@ -39,7 +39,7 @@ pub const FRAME_BYTES: usize = 4096;
 
 /// An allocator of frames, shared by threads.
 pub trait Peer: Send + Sync {
-    /// A block that its holder owns. The default is no block.
+    /// A block owned by its holder. The default is no block.
     type Block: Default + Send;
 
     /// The view of one thread.
@@ -50,17 +50,19 @@ pub trait Peer: Send + Sync {
     /// Whether the first frame of a block is a multiple of its size.
     const ALIGNS: bool = true;
 
-    /// Of how many frames a thread may hold blocks at once, where more take too long or too much.
+    /// Of how many frames a thread may hold blocks at once, if more would take too long or too
+    /// much.
     const HELD_FRAMES_MAX: usize = usize::MAX;
 
-    /// Seats one of the threads, by its number from 0. No two threads have one number at a time.
+    /// Seats one of the threads, by its number from 0. No two threads have the same number at a
+    /// time.
     fn sit(&self, thread: usize) -> Self::Seat<'_>;
 
-    /// The number of a block's first frame: of its memory, if the peer has some, else of all
-    /// addresses.
+    /// The number of a block's first frame: within the peer's memory if it has its own, otherwise
+    /// among all addresses.
     fn first_frame(block: &Self::Block) -> u64;
 
-    /// How many frames it manages; `None` if it takes them from the machine as it goes.
+    /// How many frames it manages; `None` if it takes them from the machine on demand.
     fn managed_frames(&self) -> Option<u64>;
 
     /// Whether it has blocks of an order.
@@ -68,7 +70,7 @@ pub trait Peer: Send + Sync {
         true
     }
 
-    /// Whether it has bulk calls of its own.
+    /// Whether it has its own bulk calls.
     fn has_bulk(&self) -> bool {
         false
     }
@@ -78,48 +80,48 @@ pub trait Peer: Send + Sync {
         None
     }
 
-    /// What there is to say about how it was made, if anything.
+    /// A remark about how it was built, if any.
     fn note(&self) -> Option<&'static str> {
         None
     }
 
-    /// Checks its own books, when all blocks are back.
+    /// Checks its own accounting, when all blocks have been freed.
     ///
     /// # Errors
     ///
-    /// What is wrong with them, in words.
+    /// A description of the inconsistency.
     fn audit(&self) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// A peer would not take back what it had handed out.
+/// A peer refused to free what it had allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 
-/// What one thread calls.
+/// The calls of one thread.
 pub trait Seat {
     /// As in [`Peer::Block`].
     type Block: Default;
 
-    /// Takes a block; `None` if there is none.
+    /// Allocates a block; `None` if there is none.
     fn alloc(&mut self, order: Order, migratetype: MigrateType) -> Option<Self::Block>;
 
-    /// Gives a block back. `order` is the one that it was taken with.
+    /// Frees a block. `order` is the one that it was allocated with.
     ///
     /// # Errors
     ///
-    /// [`Refused`], by peers that can tell a wrong block from a right one.
+    /// [`Refused`], by peers that can detect a wrong block.
     fn free(&mut self, block: Self::Block, order: Order) -> Result<(), Refused>;
 
-    /// Takes single frames for all of `out` and says how many there were. One at a time unless the
-    /// peer [has bulk calls](Peer::has_bulk).
+    /// Allocates single frames for all of `out` and returns how many there were. One at a time
+    /// unless the peer [has bulk calls](Peer::has_bulk).
     #[inline]
     fn alloc_bulk(&mut self, out: &mut [Self::Block]) -> usize {
         alloc_singly(self, out)
     }
 
-    /// Gives single frames back; what `blocks` holds afterwards does not matter.
+    /// Frees single frames; the content of `blocks` afterwards does not matter.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! Two page-frame allocators from crates.io, under the lock that their users put around them.
 //!
-//! Neither knows threads, so every call takes the lock, in rCore, zCore, ArceOS and here.
+//! Neither supports threads, so every call takes the lock, in rCore, zCore, ArceOS and here.
 
 use core::mem::size_of;
 
@@ -11,7 +11,7 @@ use spin::Mutex;
 
 use crate::{Peer, Refused, Seat};
 
-/// Constructing a large bitmap passes it over the stack, several times in builds for debugging.
+/// Constructing a large bitmap passes it over the stack, several times in debug builds.
 const BITMAP_STACK_BYTES: usize = 64 << 20;
 
 /// The crate `buddy_system_allocator`: free blocks of each order in a `BTreeSet`, in its own
@@ -61,7 +61,7 @@ impl<A: BitAlloc + Send + 'static> Bitmap<A> {
     }
 }
 
-/// The seat of a thread at an allocator that knows no threads.
+/// The seat of a thread at an allocator that does not support threads.
 pub struct LockedSeat<'a, P>(&'a P);
 
 impl Peer for Buddy {
@@ -113,7 +113,7 @@ impl<A: BitAlloc + Send + 'static> Peer for Bitmap<A> {
         Some(self.frames)
     }
 
-    /// The type has all bits that it can have, whether there are frames for them or not.
+    /// The type has all its bits, whether there are frames for them or not.
     fn metadata_bytes(&self) -> Option<usize> {
         Some(size_of::<Mutex<A>>())
     }

@@ -9,14 +9,14 @@ use freehold::{MigrateType, Order};
 use crate::held::{Held, bytes_of};
 use crate::{Peer, Refused, Seat};
 
-/// A malloc as a peer. It takes its memory from the machine as it goes and keeps it; migratetypes
+/// A malloc as a peer. It takes its memory from the machine on demand and keeps it; migratetypes
 /// mean nothing to it.
 pub struct Malloc<A>(A);
 
-/// mimalloc, in its own version of the name.
+/// mimalloc, called directly.
 pub type Mimalloc = Malloc<mimalloc::MiMalloc>;
 
-/// jemalloc, as the maintainers of TiKV package it.
+/// jemalloc, as packaged by the maintainers of TiKV.
 pub type Jemalloc = Malloc<tikv_jemallocator::Jemalloc>;
 
 impl Mimalloc {

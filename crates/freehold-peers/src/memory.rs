@@ -10,12 +10,11 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::FRAME_BYTES;
 
-/// What the first frame is aligned to: a pageblock, so that blocks up to that size are aligned in
+/// The alignment of the first frame: a pageblock, so that blocks up to that size are aligned in
 /// memory as they are by number.
 const ALIGN_BYTES: usize = FRAME_BYTES << Order::PAGEBLOCK.get();
 
-/// Zeroed memory that nobody uses yet. A page of it takes memory from the machine when it is first
-/// touched.
+/// Zeroed, unused memory. A page of it takes memory from the machine when it is first touched.
 pub(crate) struct Memory {
     start: *mut c_void,
     bytes: usize,
@@ -40,13 +39,13 @@ impl Memory {
         let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: Without an address of ours the kernel picks an unused one, so that the new
+        // SAFETY: Without a requested address the kernel picks an unused one, so that the new
         // mapping replaces nothing.
         let start = unsafe { mmap_anonymous(null_mut(), bytes, protection, flags) }?;
         Ok(Memory { start, bytes })
     }
 
-    /// The first frame. All that were asked for follow.
+    /// The first frame. All requested frames follow.
     pub(crate) fn base(&self) -> *mut c_void {
         self.start.map_addr(|address| address.next_multiple_of(ALIGN_BYTES))
     }
@@ -54,8 +53,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: `map` mapped it with this size. Whoever was given the base has to be done with it
-        // by now: that is what owning the value means.
+        // SAFETY: `map` mapped it with this size. All users of the base must be done with it by
+        // now: that is what owning the value means.
         let unmapped = unsafe { munmap(self.start, self.bytes) };
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
     }

@@ -3,8 +3,8 @@
 //! `cargo run --release -p freehold-sim --example speed` prints one line a scenario. Each CPU runs
 //! a loop of accesses of modelled memory; the rate is over the time of [`Machine::run`] alone.
 //!
-//! * `private`: every CPU on a line of its own;
-//! * `shared word`: all CPUs on one word, so the schedule changes the CPU at every access;
+//! * `private`: every CPU on its own line;
+//! * `shared word`: all CPUs on one word, so the schedule switches the CPU at every access;
 //! * `table`: random lines of a table of 4 million, the worst case for the host's own caches;
 //! * `lock`: all CPUs take one lock and touch ten lines under it;
 //! * `page fault`: work on private data, a frame cleared, and a lock for each batch of 31 frames.
@@ -70,7 +70,7 @@ fn main() {
     measure("table", machine, move |handle| {
         let mut line = handle.cpu().index();
         for value in 0..50_000 {
-            // A full-period step visits the lines in an order that no prefetcher guesses.
+            // A full-period step visits the lines in an order that no prefetcher predicts.
             line = (line * 1_664_525 + 1_013_904_223) % TABLE_LINES;
             region.words()[line * WORDS_PER_LINE].store(value, Relaxed);
         }

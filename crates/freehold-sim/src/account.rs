@@ -1,11 +1,11 @@
-//! The books of a run: where the time went, kept while it runs.
+//! The accounting of a run: where the time goes, recorded while it runs.
 
 use hdrhistogram::Histogram;
 
 use crate::hierarchy::{Outcome, Served};
 use crate::spec::Picos;
 
-/// What a CPU is doing, as far as the books tell it apart.
+/// What a CPU is doing, as far as accounting distinguishes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Path {
     /// Allocating frames.
@@ -30,7 +30,7 @@ impl Path {
     }
 }
 
-/// What a CPU's time goes into. The five add up to all its time.
+/// What a CPU spends its time on. The five add up to all its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spent {
     /// Work that touches no modelled memory.
@@ -39,7 +39,7 @@ pub(crate) enum Spent {
     Memory,
     /// Waiting for locks.
     LockWait,
-    /// Waiting at barriers, or told to do nothing.
+    /// Waiting at barriers, or idle on request.
     Idle,
     /// Stopped by a fault.
     Stopped,
@@ -56,10 +56,10 @@ pub(crate) struct Tally {
     pub(crate) time: Picos,
 }
 
-/// The accesses of one kind of data: by where they were served, without a lock held and with.
+/// The accesses of one kind of data: by where they were served, and by whether a lock was held.
 pub(crate) type DataBooks = [[Tally; 2]; Served::ALL.len()];
 
-/// The books of all locks of one class.
+/// The accounting of all locks of one class.
 #[derive(Clone, Debug)]
 pub(crate) struct ClassBooks {
     pub(crate) name: &'static str,
@@ -88,7 +88,7 @@ impl ClassBooks {
         }
     }
 
-    /// The same class with nothing entered.
+    /// The same class with all counts zero.
     fn cleared(&self) -> Self {
         ClassBooks { instances: self.instances, ..ClassBooks::new(self.name) }
     }
@@ -104,7 +104,7 @@ pub(crate) struct IrqBooks {
     pub(crate) longest_path: Option<Path>,
 }
 
-/// The books of a run.
+/// The accounting of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Books {
     pub(crate) spent: [[Picos; Spent::COUNT]; Path::ALL.len()],
@@ -116,11 +116,11 @@ pub(crate) struct Books {
     pub(crate) latencies: [Histogram<u64>; 2],
     /// Accesses of memory outside every region.
     pub(crate) outside: u64,
-    /// How often the host changed from one CPU to another.
+    /// How often the host switched from one CPU to another.
     pub(crate) switches: u64,
 }
 
-/// The longest latency that is told apart from longer ones: a minute.
+/// The longest latency that is distinguished from longer ones: a minute.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 impl Books {
@@ -141,7 +141,7 @@ impl Books {
         }
     }
 
-    /// Starts all over, with the same kinds of data and classes of locks.
+    /// Resets all counts, keeping the kinds of data and classes of locks.
     pub(crate) fn clear(&mut self) {
         let classes = self.classes.iter().map(ClassBooks::cleared).collect();
         *self = Books { classes, ..Books::new(self.data.len()) };
@@ -158,7 +158,7 @@ impl Books {
         }
     }
 
-    /// Enters an access.
+    /// Records an access.
     #[inline]
     pub(crate) fn enter(&mut self, kind: usize, outcome: Outcome, took: Picos, under_lock: bool) {
         let tally = &mut self.data[kind][outcome.served as usize][usize::from(under_lock)];
@@ -166,7 +166,7 @@ impl Books {
         tally.time += took;
     }
 
-    /// Enters the latency of one call.
+    /// Records the latency of one call.
     pub(crate) fn enter_latency(&mut self, path: Path, took: Picos) {
         if let Some(histogram) = self.latencies.get_mut(path as usize) {
             histogram.saturating_record((took / 1000).max(1));

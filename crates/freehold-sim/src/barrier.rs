@@ -1,9 +1,9 @@
-//! Barriers between virtual CPUs: a tool of workloads, free of charge.
+//! Barriers between virtual CPUs: a tool for workloads, at no cost.
 
 use crate::account::Spent;
 use crate::state::{State, Status};
 
-/// A barrier and who has come to it.
+/// A barrier and the CPUs that have arrived at it.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     pub(crate) parties: usize,
@@ -11,8 +11,9 @@ pub(crate) struct Gate {
 }
 
 impl State {
-    /// The running CPU comes to a barrier; says whether it may go on at once. All go on at the time
-    /// at which the last one came. If `measures`, the books start anew at that time.
+    /// The running CPU arrives at a barrier; returns whether it may continue at once. All continue
+    /// at the time at which the last one arrived. If `measures`, the accounting restarts at that
+    /// time.
     pub(crate) fn arrive(&mut self, gate: usize, measures: bool) -> bool {
         let cpu = self.running;
         self.gates[gate].arrived.push(cpu);

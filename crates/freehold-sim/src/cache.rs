@@ -1,19 +1,19 @@
-//! How much the caches hold: capacity by age.
+//! The capacity of the caches, modelled by age.
 //!
 //! A cache is a counter of the lines that have come into it. A line remembers the counter's value
-//! at its last touch; it is still there if fewer lines have come in since than the cache holds.
-//! Against true LRU this keeps a line for as long as it takes to bring in that many lines, instead
-//! of touching that many different ones, so lines that are touched again and again take no room.
-//! It costs one word a line and one comparison, knows no conflicts between addresses, and is the
-//! same on every host.
+//! at its last touch. It is still cached if fewer lines have come in since than the cache holds.
+//! True LRU would count different lines; this counts all, so a line stays for as long as it takes
+//! to bring in that many lines, and lines that are touched again and again take no room. It costs
+//! one word a line and one comparison, models no conflicts between addresses, and is the same on
+//! every host.
 //!
-//! Two levels are modelled: what a core holds for itself (its L2, with the L1 as its youngest
-//! part), and a last-level cache that several cores share and that takes what they evict. A line
-//! that left its core `n` lines ago is in the last-level cache if fewer than its capacity have come
-//! in since then. Only the last touch is remembered, so the time of leaving is estimated: the core
-//! is taken to have brought in its lines evenly among those of its neighbours.
+//! Two levels are modelled: a core's private cache (its L2, with the L1 as its youngest part), and
+//! a last-level cache that several cores share and that takes what they evict. A line that left its
+//! core `n` lines ago is in the last-level cache if fewer than its capacity have come in since
+//! then. Only the last touch is remembered, so the time of leaving is estimated: the core's lines
+//! are assumed to have come in evenly among those of its neighbours.
 //!
-//! Counters are 32 bits wide and wrap. A line that nothing touched while 2^32 lines came in, about
+//! Counters are 32 bits wide and wrap. A line that was not touched while 2^32 lines came in, about
 //! a minute of one core clearing memory without pause, may seem to be cached again.
 
 use crate::spec::Costs;

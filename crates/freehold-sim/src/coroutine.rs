@@ -9,11 +9,11 @@ use std::ptr;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 thread_local! {
-    /// The way back to the scheduler from the coroutine that runs on this thread.
+    /// How the coroutine that runs on this thread returns to the scheduler.
     static YIELDER: Cell<*const Yielder<(), ()>> = const { Cell::new(ptr::null()) };
 }
 
-/// Forgets the way back when a task stops running, also if it panics.
+/// Clears the yielder when a task stops running, also if it panics.
 struct ClearYielder;
 
 impl Drop for ClearYielder {
@@ -23,7 +23,7 @@ impl Drop for ClearYielder {
     }
 }
 
-/// The work of one virtual CPU, at some point of its way.
+/// The work of one virtual CPU, at some point of its execution.
 pub(crate) struct Task(Coroutine<(), (), ()>);
 
 impl fmt::Debug for Task {
@@ -33,8 +33,8 @@ impl fmt::Debug for Task {
 }
 
 impl Task {
-    /// A task that has not begun. Its stack is mapped memory of the host, of which only the pages
-    /// that it uses are ever backed.
+    /// A task that has not started. Its stack is mapped memory of the host, of which only the pages
+    /// in use are ever backed.
     pub(crate) fn new(work: impl FnOnce() + 'static) -> Self {
         Task(Coroutine::new(move |yielder: &Yielder<(), ()>, ()| {
             YIELDER.set(yielder);
@@ -42,11 +42,11 @@ impl Task {
         }))
     }
 
-    /// Runs the task until it suspends itself; says whether it is done.
+    /// Runs the task until it suspends itself; returns whether it is done.
     ///
     /// # Panics
     ///
-    /// If the task panics: its panic goes on in the caller. If it is done already.
+    /// If the task panics, its panic propagates to the caller. If the task is done already.
     #[inline]
     pub(crate) fn resume(&mut self) -> bool {
         let _no_task_runs = ClearYielder;

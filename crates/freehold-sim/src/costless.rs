@@ -1,8 +1,8 @@
-//! The seam at no price: what an allocator decides, without what it costs.
+//! A platform without cost: what an allocator decides, without what it costs.
 //!
-//! An allocator on [`Costless`] runs on the simulated machine like any other and hands out frames
+//! An allocator on [`Costless`] runs on the simulated machine like any other and allocates frames
 //! in the order of virtual time, but no time passes within its calls: its data are in no cache and
-//! its locks keep nobody waiting. What a workload takes on top of it is not the allocator's.
+//! its locks make no CPU wait. Costs that a workload adds are not the allocator's.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -14,12 +14,12 @@ use freehold::platform::{LockClass, Platform, RawLock, Scalar};
 use crate::current;
 use crate::platform::Sim;
 
-/// The simulated machine, as an allocator sees it that costs nothing. For machines that run by
-/// time and without failures.
+/// The simulated machine, as seen by an allocator that costs nothing. For machines that run by time
+/// and without failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costless;
 
-/// A lock that the machine does not know, and that nobody ever waits for.
+/// A lock unknown to the machine, for which no CPU ever waits.
 #[derive(Debug)]
 pub struct CostlessLock {
     class: LockClass,
@@ -31,8 +31,8 @@ impl RawLock for CostlessLock {
         CostlessLock { class, held: Cell::new(false) }
     }
 
-    /// Lets those CPUs go first that are earlier. After that nobody else runs until this CPU's time
-    /// goes on, which it does not do before the lock is released.
+    /// Lets earlier CPUs run first. After that no other CPU runs until this CPU's time advances,
+    /// which it does not before the lock is released.
     ///
     /// # Panics
     ///
@@ -95,7 +95,7 @@ mod tests {
     /// Frames of each of the two nodes.
     const NODE_FRAMES: u64 = 8192;
 
-    /// As few as a CPU keeps to itself in so small a memory.
+    /// As few as a CPU caches in so small a memory.
     const FEW: usize = 4;
 
     type Frames = SimFrames<ZoneLock<Costless>, Costless>;
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(frames.validate().unwrap().free, FrameCount::new(2 * NODE_FRAMES));
     }
 
-    /// What is in use: first frames and orders. Naive, and so easily right.
+    /// The blocks in use: first frames and orders. Naive, so easily correct.
     #[derive(Default)]
     struct Book(BTreeMap<u64, u8>);
 

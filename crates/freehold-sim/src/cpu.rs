@@ -18,18 +18,18 @@ pub struct Barrier(pub(crate) usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WorkLock(pub(crate) usize);
 
-/// The virtual CPU that runs a piece of work: its clock, and what it can do to it.
+/// The virtual CPU that runs a piece of work: its clock, and operations that advance it.
 ///
 /// A handle is lent to the work and works only while that runs.
 #[derive(Debug)]
 pub struct CpuHandle {
     cpu: CpuId,
     node: NodeId,
-    /// Not to be sent to another thread, where there is no such machine.
+    /// Must not be sent to another thread, where there is no such machine.
     marker: PhantomData<*const ()>,
 }
 
-/// Acts on the running machine, of which there is one wherever there is a handle.
+/// Acts on the running machine; wherever there is a handle, there is one.
 fn machine<R>(act: impl FnOnce(&mut State) -> R) -> R {
     current::with(act).expect("a handle is used only while its machine runs")
 }
@@ -75,19 +75,19 @@ impl CpuHandle {
         machine(|m| m.compute(ns * 1000));
     }
 
-    /// Does work outside the allocator at the price in the machine's table, such as
-    /// [`Key::TrapNs`]. It is computation, as [`CpuHandle::compute_ns`].
+    /// Performs work outside the allocator at the price in the machine's table, such as
+    /// [`Key::TrapNs`]. It is computation, like [`CpuHandle::compute_ns`].
     pub fn charge(&self, work: Key) {
         machine(|m| m.compute(m.price(work)));
     }
 
-    /// Does nothing for `ns` nanoseconds.
+    /// Idles for `ns` nanoseconds.
     pub fn idle_ns(&self, ns: u64) {
         machine(|m| m.spend(m.running, crate::account::Spent::Idle, ns * 1000));
     }
 
     /// Clears a frame of 4 KiB in the memory of `node`. The frame's content moves through the
-    /// caches and pushes other data out; from memory it takes bandwidth.
+    /// caches and evicts other data; accesses of memory take bandwidth.
     pub fn clear_frame(&self, pfn: Pfn, node: NodeId) {
         machine_in_turn(|m| m.use_frame(pfn.get(), node, true));
     }
@@ -97,7 +97,7 @@ impl CpuHandle {
         machine_in_turn(|m| m.use_frame(pfn.get(), node, false));
     }
 
-    /// Does `work` as part of a path, to which the books enter its time and its waiting.
+    /// Does `work` as part of a path, to which its time and its waiting are accounted.
     pub fn on_path<R>(&self, path: Path, work: impl FnOnce() -> R) -> R {
         let before = machine(|m| std::mem::replace(&mut m.cpus[m.running].path, path));
         let result = work();
@@ -114,7 +114,7 @@ impl CpuHandle {
     }
 
     /// Waits until no other CPU is earlier. After that, and until the next access of shared memory,
-    /// this CPU may use data of the host that others use as well, in the order of virtual time.
+    /// this CPU may use data of the host that other CPUs use as well, in the order of virtual time.
     pub fn in_order(&self) {
         machine_in_turn(|_| ());
     }
@@ -135,14 +135,14 @@ impl CpuHandle {
         machine_in_turn(|m| m.unlock(lock.0));
     }
 
-    /// Waits until as many CPUs have come to the barrier as it has parties. All go on at the time
-    /// at which the last one came.
+    /// Waits until as many CPUs have arrived at the barrier as it has parties. All continue at the
+    /// time at which the last one arrived.
     pub fn wait(&self, barrier: Barrier) {
         self.arrive(barrier, false);
     }
 
-    /// As [`CpuHandle::wait`], and the books start anew when all have come: what was before was a
-    /// warm-up. Every CPU of the run has to be a party.
+    /// As [`CpuHandle::wait`], and the accounting restarts when all have arrived: what came before
+    /// was a warm-up. Every CPU of the run must be a party.
     pub fn start_measuring(&self, barrier: Barrier) {
         self.arrive(barrier, true);
     }
@@ -153,14 +153,13 @@ impl CpuHandle {
         }
     }
 
-    /// Whether this CPU is to go away now: the work stops at the next point where it can, holding
-    /// no lock, and leaves its per-CPU data as they are.
+    /// Whether this CPU is to leave now: the work stops at the next point where it can, holding no
+    /// lock, and leaves its per-CPU data as they are.
     pub fn is_leaving(&self) -> bool {
         machine(|m| m.cpus[m.running].now >= m.cpus[m.running].leaves_at)
     }
 
-    /// Switches all set failures off, for all CPUs: the end of a test, when everything has to come
-    /// right again.
+    /// Switches all failures off, for all CPUs: at the end of a test, when everything must recover.
     pub fn stop_faults(&self) {
         machine(State::stop_faults);
     }

@@ -1,4 +1,4 @@
-//! The machine that runs on this thread: how the storage of the seam finds it.
+//! The machine that runs on this thread: how the platform's storage finds it.
 
 use std::cell::RefCell;
 
@@ -19,7 +19,7 @@ pub(crate) fn enter(state: Box<State>) {
     assert!(previous.is_none(), "a machine cannot run inside another one");
 }
 
-/// Takes the machine of this thread away.
+/// Removes the machine of this thread.
 pub(crate) fn leave() -> Option<Box<State>> {
     CURRENT.take()
 }
@@ -31,8 +31,7 @@ pub(crate) fn with<R>(act: impl FnOnce(&mut State) -> R) -> Option<R> {
 }
 
 /// Acts on the running machine when no other CPU is earlier: the order of all accesses of shared
-/// memory. `None` outside a machine. `address` is that of the memory that is going to be accessed,
-/// or 0.
+/// memory. `None` outside a machine. `address` is that of the memory about to be accessed, or 0.
 #[inline]
 pub(crate) fn in_turn<R>(address: usize, act: impl FnOnce(&mut State) -> R) -> Option<R> {
     CURRENT.with(|slot| {

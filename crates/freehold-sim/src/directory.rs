@@ -1,8 +1,8 @@
-//! The directory of cache lines: who has a line, and what an access of it costs.
+//! The directory of cache lines: which caches have a line, and what an access of it costs.
 //!
-//! A line is in nobody's cache, with a single core, or shared by several. A single core may write
-//! it without asking; it stays the line's last holder after its private cache dropped the line, and
-//! then the line is in its last-level cache or in memory, as the line's age says.
+//! A line is in no cache, with a single core, or shared by several. A single core may write it
+//! without asking. It stays the line's last holder after its private cache dropped the line; then
+//! the line is in its last-level cache or in memory, depending on the line's age.
 //!
 //! An access costs, in this order of preference,
 //! * a hit in the core's own cache, by age the first level or the second;
@@ -12,24 +12,24 @@
 //! * a transfer from another socket or last-level cache that has the line dirty;
 //! * the memory at the line's home, which also waits for the memory's queue.
 //!
-//! A write pays the longer of this and of invalidating the copies of others, which takes as long as
-//! a transfer from them. One transfer of a line is under way at a time: whoever asks next waits.
+//! A write pays the longer of this and of invalidating the other copies, which takes as long as a
+//! transfer from them. One transfer of a line is under way at a time: later requests wait.
 
 use crate::cache::Stamp;
 use crate::hierarchy::{Hierarchy, Op, Outcome, Served};
 use crate::sharers::SetId;
 use crate::spec::{CoreCosts, Picos};
 
-/// The home of a line that nobody has touched and that was given none.
+/// The home of a line that was never touched and has no assigned home.
 pub(crate) const NO_HOME: u8 = u8::MAX;
 
-/// Who has a line.
+/// Which cores have a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Holding {
     /// Only the memory.
     Nobody,
-    /// `core`, or what its caches did with the line since.
+    /// `core`, or wherever its caches have since put the line.
     Single,
     /// The cores of a set.
     Shared,
@@ -38,7 +38,7 @@ enum Holding {
 /// One line of 64 bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
-    /// When the transfer under way is over, or the last one was.
+    /// When the current or last transfer of the line ends.
     free_at: Picos,
     /// Single: the core's counter of lines at its last touch. Shared: the number of the set.
     stamp_or_set: u32,
@@ -57,7 +57,7 @@ pub(crate) struct Line {
     pub(crate) home: u8,
 }
 
-// Four million lines have to fit in 96 MiB.
+// Four million lines must fit in 96 MiB.
 const _: () = assert!(size_of::<Line>() == 24);
 
 impl Line {
@@ -91,7 +91,7 @@ fn hit(in_l1: bool, prices: &CoreCosts) -> Fetch {
 }
 
 impl Hierarchy {
-    /// Charges one access at `now` by a core, whose other thread may be at work as well.
+    /// Charges one access at `now` by a core, whose sibling thread may be running as well.
     #[inline]
     pub(crate) fn access(
         &mut self,
@@ -145,7 +145,7 @@ impl Hierarchy {
             _ => None,
         };
         if let (Some(age), Op::Read) = (own, op) {
-            // Copies of others may be under way, but this core has its own.
+            // Transfers to other cores may be under way, but this core has its own copy.
             self.renew_share(index, core);
             let Fetch { served, cost } =
                 hit(self.caches.in_l1(age), self.core_costs(beside_sibling));
@@ -230,7 +230,7 @@ impl Hierarchy {
         }
         let fetch = self.read_memory(now, core, index);
         if dirty {
-            // Every cache has dropped the line, and the last of them wrote it back. When is not
+            // Every cache has dropped the line, and the last of them wrote it back. The time is not
             // known, so the write takes its share of the bandwidth now.
             self.clean(now, index);
         }
@@ -268,13 +268,13 @@ impl Hierarchy {
         }
     }
 
-    /// What it costs to invalidate the copies of others before a write: as much as a transfer from
-    /// the farthest of them. Copies that were dropped without a word count as well, for the
-    /// directory of a real machine does not know of that either.
+    /// The cost of invalidating the other copies before a write: as much as a transfer from the
+    /// farthest of them. Copies that were silently dropped count as well, since the directory of a
+    /// real machine does not know of that either.
     fn invalidation(&self, index: usize, core: usize) -> Picos {
         let line = &self.lines[index];
         if line.holding != Holding::Shared {
-            // A single holder gives its copy up in the transfer, and a clean one elsewhere is
+            // A single holder gives up its copy in the transfer, and a clean one elsewhere is
             // invalidated by the home while the memory is read.
             return 0;
         }
@@ -311,7 +311,7 @@ impl Hierarchy {
         line.dirty = true;
     }
 
-    /// The core gets a copy beside those that others still have.
+    /// The core gets a copy in addition to the others.
     fn share(&mut self, now: Picos, index: usize, core: usize) {
         let own_llc = self.caches.llc_of(core);
         let line = &self.lines[index];
@@ -347,7 +347,7 @@ impl Hierarchy {
         }
     }
 
-    /// The core becomes the only holder, of a line that is as dirty as it was.
+    /// The core becomes the only holder; the line stays as dirty as it was.
     fn hold_alone(&mut self, index: usize, core: usize) {
         let line = &mut self.lines[index];
         line.holding = Holding::Single;
@@ -371,7 +371,7 @@ impl Hierarchy {
         self.memory.write(now, line.home as usize, 1);
     }
 
-    /// Every cache drops the line, whose set of sharers is needed for another.
+    /// Every cache drops the line, whose set of sharers is needed for another line.
     fn drop_everywhere(&mut self, now: Picos, index: usize) {
         if self.lines[index].dirty {
             self.clean(now, index);
@@ -404,7 +404,7 @@ mod tests {
         hierarchy
     }
 
-    /// Accesses line 0, long after everything before, and returns where from and for how much.
+    /// Accesses line 0, long after everything before; returns where it was served and at what cost.
     fn at(hierarchy: &mut Hierarchy, now_us: u64, core: usize, op: Op) -> (Served, Picos) {
         let now = now_us * 1_000_000;
         let outcome = hierarchy.access(now, core, false, 0, op);

@@ -1,5 +1,5 @@
-//! An allocator or an LRU on a simulated machine: its metadata in a region, labelled and at home
-//! on nodes.
+//! An allocator or an LRU on a simulated machine: its metadata in a region, labelled and with home
+//! nodes.
 
 #![expect(unsafe_code, reason = "lends a region to an allocator, or an LRU, as its metadata")]
 
@@ -19,7 +19,7 @@ use crate::region::{Home, Region};
 /// charged.
 ///
 /// Cache misses are reported by the sections of the layout. The records of frames, pageblocks and
-/// zones are at home on the node of their frames, those of CPUs on the CPU's node, as in Linux.
+/// zones have their home on the node of their frames, those of CPUs on the CPU's node, as in Linux.
 pub struct SimFrames<D: Design<P>, P: Platform = Sim> {
     // Fields are dropped in this order: the allocator goes before the memory of its metadata.
     allocator: PageAllocator<P, D>,
@@ -42,8 +42,8 @@ impl<D: Design<P>, P: Platform> SimFrames<D, P> {
     ) -> Result<Self, Error> {
         let layout = PageAllocator::<P, D>::layout(config, settings)?;
         let region = map(machine, config, &layout);
-        // SAFETY: The region is new, nobody else gets to see it, and this value keeps it until the
-        // allocator is gone: see the order of the fields.
+        // SAFETY: The region is new, no other code gets access to it, and this value keeps it until
+        // the allocator is gone: see the order of the fields.
         let metadata = unsafe { Metadata::from_raw_parts(region.as_ptr(), region.len()) };
         let allocator = PageAllocator::new(platform, config, settings, metadata)?;
         Ok(SimFrames { allocator, _region: region })
@@ -64,7 +64,7 @@ impl<D: Design<P>, P: Platform> std::fmt::Debug for SimFrames<D, P> {
     }
 }
 
-/// An LRU on a simulated machine, with its metadata in a region of its own.
+/// An LRU on a simulated machine, with its metadata in its own region.
 pub struct SimLru<O: Owner, P: Platform = Sim> {
     // Dropped in this order, as in `SimFrames`.
     lru: Lru<P, O>,
@@ -108,7 +108,7 @@ impl<O: Owner, P: Platform> std::fmt::Debug for SimLru<O, P> {
     }
 }
 
-/// Maps a region for metadata, with its sections labelled and at home where they belong.
+/// Maps a region for metadata, with labels and home nodes for its sections.
 fn map(machine: &mut Machine, config: &Config<'_>, layout: &Layout) -> Region {
     let region = machine.map_region(layout.size(), layout.align());
     for section in layout.sections() {
@@ -125,7 +125,7 @@ fn whole(section: &Section) -> Range<usize> {
     section.offset_bytes..section.offset_bytes + section.len_bytes
 }
 
-/// Which parts of a section are at home on which node.
+/// The home nodes of the parts of a section.
 fn homes(config: &Config<'_>, layout: &Layout, section: &Section) -> Vec<(Range<usize>, NodeId)> {
     let records = |range: Range<usize>| {
         let at = |index: usize| section.offset_bytes + index * section.stride_bytes;
@@ -145,13 +145,13 @@ fn homes(config: &Config<'_>, layout: &Layout, section: &Section) -> Vec<(Range<
             let cpus = config.cpu_nodes.iter().enumerate();
             cpus.map(|(cpu, &node)| (records(cpu * each..(cpu + 1) * each), node)).collect()
         }
-        // One record a zone, in the order of nodes; what is not per zone stays on node 0.
+        // One record per zone, in the order of nodes; what is not per zone stays on node 0.
         SectionKind::Zones => {
             let nodes = zone_nodes(config);
             let nodes = nodes.into_iter().chain(std::iter::repeat(NodeId::new(0)));
             (0..count).zip(nodes).map(|(zone, node)| (records(zone..zone + 1), node)).collect()
         }
-        // Those of a node side by side.
+        // Those of a node are contiguous.
         SectionKind::Lruvecs => {
             let of_ranges = config.ranges.iter().map(|range| range.node);
             let of_zones = config.spare_zones.iter().map(|zone| zone.0);

@@ -1,4 +1,4 @@
-//! Failures that can be set, for tests of correctness under bad luck.
+//! Fault injection, for tests of correctness.
 
 use rand_core::RngCore;
 use rand_pcg::Pcg32;
@@ -6,7 +6,7 @@ use rand_pcg::Pcg32;
 use crate::schedule::{below, chance};
 use crate::spec::Picos;
 
-/// Something that takes a CPU away for a while, now and then.
+/// A failure that stops a CPU for a while, now and then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stop {
     /// The chance at each occasion, in millionths.
@@ -15,16 +15,16 @@ pub struct Stop {
     pub ns_max: u32,
 }
 
-/// A CPU that goes away in the middle of its work.
+/// A CPU that leaves in the middle of its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
     /// The number of the CPU.
     pub cpu: usize,
-    /// When it is to go, in nanoseconds of virtual time.
+    /// When it leaves, in nanoseconds of virtual time.
     pub at_ns: u64,
 }
 
-/// A CPU that stops for ever in the middle of a [call](crate::Sim::in_call): before an access of
+/// A CPU that stops forever in the middle of a [call](crate::Sim::in_call): before an access of
 /// shared memory, or before a step of a lock. It keeps the locks that it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Halt {
@@ -32,16 +32,16 @@ pub struct Halt {
     pub cpu: usize,
     /// In which of its calls, the first being 0.
     pub call: u64,
-    /// Before which access within that call, the first being 0. If there are fewer, those of its
-    /// next calls count on.
+    /// Before which access within that call, the first being 0. If there are fewer, the count
+    /// continues in its next calls.
     pub step: u64,
-    /// How many accesses a CPU may make in one call, while no call of any CPU comes to an end,
-    /// until it counts as waiting for ever.
+    /// How many accesses a CPU may make in one call, while no call of any CPU ends, until it counts
+    /// as waiting forever.
     pub patience_accesses: u64,
 }
 
-/// Words whose compare-exchange is none: it reads and writes in two steps, so that two CPUs can
-/// both win.
+/// Words whose compare-exchange is not atomic: it reads and writes in two steps, so that two CPUs
+/// can both succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Torn {
     /// The size of the words.
@@ -52,8 +52,8 @@ pub struct Torn {
 
 /// The failures of a run. The default has none.
 ///
-/// All draws come from the machine's seed, on a stream of their own: switching a failure on changes
-/// no tie-break of the schedule.
+/// All draws come from the machine's seed, on their own stream: switching on a failure changes no
+/// tie-break of the schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// The holder of a lock is stopped right after it took the lock, as a hypervisor may do to a
@@ -63,19 +63,19 @@ pub struct Faults {
     pub stopped: Option<Stop>,
     /// `try_lock` fails though the lock is free, in millionths of the attempts.
     pub try_lock_refused_per_million: u32,
-    /// `cpu()` and `pin()` name another CPU than the one that asks, in millionths of the calls: the
-    /// seam calls it a hint.
+    /// `cpu()` and `pin()` return a wrong CPU, in millionths of the calls: by the platform's
+    /// contract it is a hint.
     pub cpu_hint_wrong_per_million: u32,
-    /// CPUs that go away. A workload asks [`crate::CpuHandle::is_leaving`] where it can stop.
+    /// CPUs that leave. A workload asks [`crate::CpuHandle::is_leaving`] where it can stop.
     pub departures: Vec<Departure>,
-    /// A CPU that stops for ever, which no [`swarm`](Faults::swarm) draws. It stays so in all runs
-    /// to come, whatever failures are set by then.
+    /// A CPU that stops forever, which no [`swarm`](Faults::swarm) draws. It stays stopped in all
+    /// later runs, whatever failures are set by then.
     pub halt: Option<Halt>,
-    /// A bug to plant: once a CPU has stopped for ever, calls of this one never come to an end,
-    /// though it waits for nothing.
+    /// A planted bug: once a CPU has stopped forever, calls of this one never end, although it
+    /// waits for nothing.
     pub hangs: Option<usize>,
-    /// A bug to plant, which no machine has and no [`swarm`](Faults::swarm) draws: who looks for
-    /// bugs must find it.
+    /// A planted bug, which no machine has and no [`swarm`](Faults::swarm) draws: a bug finder must
+    /// detect it.
     pub torn: Option<Torn>,
 }
 

@@ -1,10 +1,11 @@
 //! The contents of page frames in the caches: 64 lines that move as one.
 //!
-//! Clearing a frame is not 64 accesses of the directory. A frame remembers, as a line does, who
-//! touched it last and when, so a frame that was freed and comes back at once is cleared in the
-//! cache, while one that comes back later pushes 64 lines through the private cache and the
-//! last-level cache and takes its share of the memory's bandwidth. A frame is in a cache as a whole
-//! or not at all, and writing it takes its lines from whoever had them at no further cost.
+//! Clearing a frame is not 64 accesses of the directory. A frame remembers, as a line does, which
+//! core touched it last and when. So a frame that was freed and is allocated again at once is
+//! cleared in the cache, while one that is allocated later pushes 64 lines through the private
+//! cache and the last-level cache and takes its share of the memory's bandwidth. A frame is in a
+//! cache as a whole or not at all. Writing it takes its lines from their holders at no further
+//! cost.
 
 use crate::cache::Stamp;
 use crate::hierarchy::{Hierarchy, Outcome, Served};
@@ -13,12 +14,12 @@ use crate::spec::Picos;
 /// Lines in a frame of 4 KiB.
 const LINES: u32 = 64;
 
-/// Who touched a frame's content last.
+/// The last touch of a frame's content.
 #[derive(Clone, Copy, Debug, Default)]
 struct Content {
     stamp: Stamp,
     llc_stamp: Stamp,
-    /// The core, plus one: 0 if nobody touched the frame.
+    /// The core, plus one: 0 if the frame was never touched.
     toucher: u16,
 }
 

@@ -1,10 +1,10 @@
-//! A CPU that stops for ever in the middle of a call, and what becomes of the others.
+//! A CPU that stops forever in the middle of a call, and the effect on the others.
 //!
-//! The CPU keeps what it has: locks, and interrupts off. A CPU in the queue of such a lock
-//! gets no more turns. One that waits in a loop does, so there is a bound: a CPU that, in one call,
-//! has made so many accesses while no call of any CPU has come to an end counts as waiting for
-//! ever, and gets no more turns either. The rest go on, in this run and in those to come. The
-//! bound also holds before the CPU has stopped, or if it does not: then nothing may wait for ever.
+//! The CPU keeps what it has: locks, and interrupts off. A CPU in the queue of such a lock gets no
+//! more turns. One that waits in a loop does, so there is a bound: a CPU that, in one call, has
+//! made so many accesses while no call of any CPU has ended counts as waiting forever, and gets no
+//! more turns either. The rest continue, in this run and in later ones. The bound also applies
+//! before the CPU has stopped, or if it does not: then nothing may wait forever.
 
 use crate::current;
 use crate::fault::Halt;
@@ -12,15 +12,15 @@ use crate::machine::Machine;
 use crate::platform::Sim;
 use crate::state::{State, Status};
 
-/// What the machine knows of the CPU that is to stop.
+/// The machine's state about the CPU that is to stop.
 #[derive(Debug, Default)]
 pub(crate) struct Halting {
     halt: Option<Halt>,
     /// Whether it has stopped.
     is_halted: bool,
-    /// Calls that it has begun.
+    /// Calls that it has started.
     calls: u64,
-    /// Calls of all CPUs that have come to an end.
+    /// Calls of all CPUs that have ended.
     ended: u64,
     /// For each CPU: a value of `ended`, and the accesses that the CPU has made since.
     since: Vec<(u64, u64)>,
@@ -31,13 +31,13 @@ impl Halting {
         Halting { halt, since: vec![(0, 0); cpus], ..Halting::default() }
     }
 
-    /// Whether steps have to be counted.
+    /// Whether steps must be counted.
     pub(crate) fn is_set(&self) -> bool {
         self.halt.is_some()
     }
 }
 
-/// A CPU that has stopped for ever, and what it keeps.
+/// A CPU that has stopped forever, and what it keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Halted {
     /// The CPU.
@@ -48,7 +48,7 @@ pub struct Halted {
     pub irqs_off: bool,
 }
 
-/// A CPU that waits for ever.
+/// A CPU that waits forever.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// The CPU.
@@ -58,8 +58,8 @@ pub struct Waiting {
 }
 
 impl Sim {
-    /// Makes a call, in the middle of which the running CPU may [stop for ever](Halt). `call` is
-    /// told the number of the CPU, which no failure falsifies; 0 outside a machine.
+    /// Makes a call, in the middle of which the running CPU may [stop forever](Halt). `call` gets
+    /// the number of the CPU, which no failure falsifies; 0 outside a machine.
     pub fn in_call<R>(&self, call: impl FnOnce(usize) -> R) -> R {
         let cpu = current::with(State::begin_call);
         let result = call(cpu.unwrap_or(0));
@@ -67,7 +67,7 @@ impl Sim {
         result
     }
 
-    /// Whether a CPU of the running machine has stopped for ever.
+    /// Whether a CPU of the running machine has stopped forever.
     pub fn has_halted(&self) -> bool {
         current::with(|machine| machine.halting.is_halted).unwrap_or(false)
     }
@@ -88,7 +88,7 @@ impl State {
         self.halting.ended += 1;
     }
 
-    /// Whether the running CPU gets no turn any more: it stops for ever before this access, or has
+    /// Whether the running CPU gets no more turns: it stops forever before this access, or has
     /// waited for too long.
     pub(crate) fn halts(&mut self) -> bool {
         let (cpu, halting) = (self.running, &mut self.halting);
@@ -116,7 +116,7 @@ impl State {
         true
     }
 
-    /// Whether a CPU gets no turn any more, in this run or another.
+    /// Whether a CPU gets no more turns, in this run or another.
     pub(crate) fn is_out(&self, cpu: usize) -> bool {
         match self.cpus[cpu].status {
             Status::Halted | Status::WaitsForEver => true,
@@ -128,7 +128,7 @@ impl State {
 }
 
 impl Machine {
-    /// The CPU that has stopped for ever, if one has, and what it keeps.
+    /// The CPU that has stopped forever, if one has, and what it keeps.
     pub fn halted(&self) -> Option<Halted> {
         let state = self.state();
         let cpu = state.cpus.iter().position(|cpu| cpu.status == Status::Halted)?;
@@ -141,7 +141,7 @@ impl Machine {
         })
     }
 
-    /// The CPUs that wait for ever, in the order of their numbers, if a [`Halt`] was set.
+    /// The CPUs that wait forever, in the order of their numbers, if a [`Halt`] was set.
     pub fn waiting(&self) -> Vec<Waiting> {
         let state = self.state();
         let of_cpu = |cpu: usize| match state.cpus[cpu].status {
@@ -155,8 +155,8 @@ impl Machine {
         (0..state.cpus.len()).filter_map(of_cpu).collect()
     }
 
-    /// Unwinds the work of all CPUs that wait for ever, outside the machine, so that all that is
-    /// left is what the halted one has done. Run the machine no more.
+    /// Unwinds the work of all CPUs that wait forever, outside the machine, so that only the
+    /// effects of the halted one remain. Run the machine no more.
     pub fn unwind_waiting(&mut self) {
         let halted = self.halted().map(|halted| halted.cpu);
         self.drop_work_out(|cpu| Some(cpu) != halted);

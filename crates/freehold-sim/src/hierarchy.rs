@@ -1,4 +1,4 @@
-//! The memory system as one thing: directory, sharers, caches, memory, contents of frames, prices.
+//! The memory system as a whole: directory, sharers, caches, memory, contents of frames, prices.
 
 use crate::cache::Caches;
 use crate::directory::Line;
@@ -12,7 +12,7 @@ use crate::spec::{CoreCosts, Costs, Picos, Spec};
 pub(crate) enum Op {
     Read,
     Write,
-    /// An atomic read-modify-write: it needs the line for itself, even if it changes nothing.
+    /// An atomic read-modify-write: it needs the line exclusively, even if it changes nothing.
     Rmw,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Served {
     L1,
     /// The private cache of the core.
     L2,
-    /// The core had the line, but others' copies had to be invalidated before it could write.
+    /// The core had the line, but other copies had to be invalidated before it could write.
     Upgrade,
     /// The last-level cache of the core.
     Llc,
@@ -75,7 +75,7 @@ impl Served {
         }
     }
 
-    /// Whether the core had to ask outside itself: a cache miss.
+    /// Whether the access left the core: a cache miss.
     pub(crate) fn is_miss(self) -> bool {
         !matches!(self, Served::L1 | Served::L2)
     }
@@ -85,7 +85,7 @@ impl Served {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) served: Served,
-    /// When the CPU can go on.
+    /// When the CPU can continue.
     pub(crate) done_at: Picos,
 }
 
@@ -116,7 +116,7 @@ impl Hierarchy {
         }
     }
 
-    /// The prices inside a core, alone or beside a sibling at work.
+    /// The prices inside a core, alone or beside a running sibling.
     #[inline]
     pub(crate) fn core_costs(&self, beside_sibling: bool) -> &CoreCosts {
         &self.costs.core[usize::from(beside_sibling)]

@@ -1,16 +1,16 @@
 //! A simulated machine of hundreds of CPUs on one thread of the host.
 //!
 //! The same source of the allocator that runs on a real machine runs here, deterministically: the
-//! seam's storage ([`Sim`]) charges every access to a model of caches, sockets and memory, and the
-//! machine lets the virtual CPU with the smallest virtual time run. A [`Report`] says where the
-//! time went. The same machine under a random [`Schedule`] and with [`Faults`] is a tester.
+//! platform's storage ([`Sim`]) charges every access to a model of caches, sockets and memory, and
+//! the machine always runs the virtual CPU with the smallest virtual time. A [`Report`] says where
+//! the time went. The same machine under a random [`Schedule`] and with [`Faults`] is a tester.
 //!
-//! What the model is, where its figures come from and what it leaves out is on the page
-//! `docs/simulated-machine.md`.
+//! `docs/simulated-machine.md` describes the model, where its figures come from, and what it leaves
+//! out.
 //!
 //! From the inside out: `spec` (figures), `cache`, `memory`, `sharers`, `directory` and `frames`
-//! (what an access costs), `schedule`, `fault`, `halt` and `account` (who runs, what goes wrong,
-//! what is kept), `lock` and `barrier` (waiting), `state` (all of these), `coroutine` and `current`
+//! (the cost of an access), `schedule`, `fault`, `halt` and `account` (scheduling, failures,
+//! accounting), `lock` and `barrier` (waiting), `state` (all of these), `coroutine` and `current`
 //! (how the allocator's code is suspended and finds its machine), `platform`, `costless`, `cpu`,
 //! `machine` and `embed` (what allocators, workloads and labs use).
 

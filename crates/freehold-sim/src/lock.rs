@@ -1,14 +1,14 @@
 //! Queued locks: first come, first served, with the cost of moving the lock's own line.
 //!
-//! The model is a queued spin lock as Linux has it. Whoever comes does one atomic operation on the
-//! lock's line, which moves the line to its core. If the lock is held, it queues up and waits on
-//! memory of its own; only the first in the queue keeps reading the lock's line, which therefore is
-//! shared again after every write, data of the holder that lie in the same line included. The
-//! holder's release is a store to that line; the first waiter notices it half a polling interval
+//! The model is a queued spin lock as in Linux. A CPU that arrives does one atomic operation on the
+//! lock's line, which moves the line to its core. If the lock is held, the CPU queues up and waits
+//! on its own memory. Only the first in the queue keeps reading the lock's line, which therefore is
+//! shared again after every write, including writes to data of the holder in the same line. The
+//! holder's release is a store to that line. The first waiter notices it half a polling interval
 //! later, on average, and takes the line with one atomic operation. (Linux's waiter reads the line
 //! and then writes it; it does not wait for that write unless it is alone in the queue.) All these
-//! moves are ordinary accesses of the directory, so a lock that changes sockets costs more than one
-//! that stays.
+//! moves are ordinary accesses of the directory, so a lock that moves between sockets costs more
+//! than one that stays.
 //!
 //! A waiter's time counts as waiting from its call of `lock` to the moment it has the lock. A lock
 //! that was free costs its access of the line and no waiting.
@@ -31,11 +31,11 @@ struct Waiter {
 /// One lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Lock {
-    /// The number of its class in the books.
+    /// The number of its class in the accounting.
     class: usize,
     /// Its number within the class, for messages.
     number: u64,
-    /// Its place in host memory, by which it is recognised; nothing else depends on it.
+    /// Its address in host memory, which only identifies it.
     address: usize,
     /// Its line, unless it lies outside every region.
     line: Option<usize>,
@@ -85,8 +85,8 @@ impl State {
         self.locks.len() - 1
     }
 
-    /// The running CPU asks for a lock; says whether it has it. If not, the CPU is in the lock's
-    /// queue and has to hand over to the next.
+    /// The running CPU asks for a lock; returns whether it has it. If not, the CPU is in the lock's
+    /// queue and must hand over to the next.
     ///
     /// # Panics
     ///
@@ -103,7 +103,7 @@ impl State {
             self.acquired(number, cpu);
             return true;
         }
-        // The access was the beginning of the wait.
+        // The access was the start of the wait.
         let began = self.cpus[cpu].now - since;
         let path = self.cpus[cpu].path as usize;
         self.books.spent[path][Spent::Memory as usize] -= began;
@@ -117,7 +117,7 @@ impl State {
         false
     }
 
-    /// The running CPU takes a lock if it is free; says whether it did.
+    /// The running CPU takes a lock if it is free; returns whether it did.
     pub(crate) fn try_lock(&mut self, number: usize) -> bool {
         self.touch_lock(number, Op::Rmw);
         if self.locks[number].holder.is_some() || self.faults.refuses_try_lock() {
@@ -129,7 +129,7 @@ impl State {
         true
     }
 
-    /// The running CPU releases a lock; says whether another CPU has it now.
+    /// The running CPU releases a lock; returns whether another CPU has it now.
     ///
     /// # Panics
     ///
@@ -144,7 +144,7 @@ impl State {
         let books = &mut self.books.classes[class];
         books.hold += held;
         books.hold_max = books.hold_max.max(held);
-        // The first waiter's next look at the lock is part of the hand-over.
+        // The first waiter's next read of the lock is part of the hand-over.
         self.spins_on(number, None);
         self.touch_lock(number, Op::Write);
         self.cpus[cpu].locks_held -= 1;
@@ -158,7 +158,7 @@ impl State {
         }
     }
 
-    /// Gives a lock that the running CPU just released to the first waiter.
+    /// Hands a lock that the running CPU just released over to the first waiter.
     fn hand_over(&mut self, number: usize, waiter: Waiter) {
         let released_at = self.cpus[self.running].now;
         let next = self.cpus[waiter.cpu].now.max(released_at + self.hierarchy.costs.notice);
@@ -187,7 +187,7 @@ impl State {
         self.goes_to_work(waiter.cpu);
     }
 
-    /// Books a lock as taken by a CPU at its present time.
+    /// Records a lock as taken by a CPU at its present time.
     fn acquired(&mut self, number: usize, cpu: usize) {
         let lock = &mut self.locks[number];
         lock.holder = Some(cpu);
@@ -222,7 +222,7 @@ impl State {
         format!("{} {}", self.books.classes[lock.class].name, lock.number)
     }
 
-    /// Who holds a lock, and who waits for it.
+    /// The holder of a lock, and the CPUs that wait for it.
     pub(crate) fn holder_and_waiters(&self, number: usize) -> (Option<usize>, Vec<usize>) {
         let lock = &self.locks[number];
         (lock.holder, lock.queue.iter().map(|waiter| waiter.cpu).collect())

@@ -1,4 +1,4 @@
-//! A machine to put work on and run.
+//! A machine: set up, give it work, run it.
 
 use std::any::Any;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::schedule::Schedule;
 use crate::spec::{BadSpec, Spec};
 use crate::state::{NEVER, State, Status};
 
-/// Why a run did not come to its end.
+/// Why a run ended early.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// The work of a CPU panicked. The others were stopped where they were.
@@ -33,14 +33,14 @@ pub enum RunError {
         /// The message of the panic.
         message: String,
     },
-    /// CPUs are left that all wait for something that none of them will do.
+    /// All remaining CPUs wait for something that none of them will do.
     #[error("deadlock at {time_ns} ns, seed {seed}: {waits}")]
     Deadlock {
         /// The latest virtual time of a CPU in nanoseconds.
         time_ns: u64,
         /// The seed of the machine.
         seed: u64,
-        /// Who waits for what, and who holds it.
+        /// Which CPUs wait for what, and which hold it.
         waits: String,
     },
 }
@@ -48,8 +48,8 @@ pub enum RunError {
 /// A simulated machine.
 ///
 /// A machine is set up, given work with [`Machine::spawn`], and [run](Machine::run). It can then be
-/// given more work: caches and clocks go on, the books of each run are its own. One machine runs on
-/// a thread at a time; any number run on as many threads.
+/// given more work: caches and clocks continue, the accounting of each run is its own. One machine
+/// runs on a thread at a time; any number run on as many threads.
 ///
 /// ```
 /// use freehold::platform::{LockClass, RawLock};
@@ -76,7 +76,7 @@ pub struct Machine {
     /// Absent only while the machine runs.
     state: Option<Box<State>>,
     tasks: Vec<(usize, Task)>,
-    /// The work of CPUs that stopped for ever, and of those that wait for them.
+    /// The work of CPUs that stopped forever, and of those that wait for them.
     out: Vec<(usize, Task)>,
     regions: Vec<Region>,
 }
@@ -103,34 +103,34 @@ impl Machine {
         self.state_mut().queue.set_schedule(schedule);
     }
 
-    /// Sets the failures of the runs to come.
+    /// Sets the failures of later runs.
     pub fn set_faults(&mut self, faults: Faults) {
         self.state_mut().set_faults(faults);
     }
 
     /// Sets the virtual time at which [`CpuHandle::in_time`] becomes false; the machine's clock
-    /// starts at 0 and goes on from run to run.
+    /// starts at 0 and continues from run to run.
     pub fn set_deadline_ns(&mut self, ns: u64) {
         self.state_mut().deadline = ns.saturating_mul(1000);
     }
 
-    /// Sets how many accesses each run may make, of all CPUs: one that makes more ends as if a CPU
-    /// had panicked. So work that never ends is found.
+    /// Sets the maximum number of accesses of all CPUs in each run. A run that makes more ends as
+    /// if a CPU had panicked, which detects work that never ends.
     pub fn set_patience(&mut self, accesses: u64) {
         self.state_mut().patience = accesses;
     }
 
-    /// The virtual time in nanoseconds up to which all CPUs have come: where the next run starts.
+    /// The virtual time in nanoseconds that all CPUs have reached: where the next run starts.
     pub fn now_ns(&self) -> u64 {
         self.state().cpus.iter().map(|cpu| cpu.now).max().unwrap_or(0) / 1000
     }
 
     /// Adds a region of zeroed memory: `bytes` rounded up to whole lines, at a multiple of `align`.
-    /// Costs 24 bytes of the host for every line, and the memory as far as it is used.
+    /// Costs the host 24 bytes for every line, and the memory as far as it is used.
     ///
     /// # Panics
     ///
-    /// If `align` is not a power of two, or the lines of all regions are more than 2^32.
+    /// If `align` is not a power of two, or all regions together have more than 2^32 lines.
     pub fn map_region(&mut self, bytes: usize, align: usize) -> Region {
         let mut region = Region::allocate(bytes, align);
         let start = region.as_ptr().as_ptr() as usize;
@@ -155,23 +155,23 @@ impl Machine {
         Kind(u8::try_from(number).expect("at most 256 kinds of data"))
     }
 
-    /// Says what kind of data a range of offsets has. A line that two kinds share is of the one
-    /// that was named last.
+    /// Sets the kind of data of a range of offsets. A line that two kinds share has the one that
+    /// was set last.
     ///
     /// # Panics
     ///
-    /// If the range ends behind the region.
+    /// If the range ends past the region.
     pub fn label(&mut self, region: &Region, offsets: Range<usize>, kind: Kind) {
         for line in &mut self.state_mut().hierarchy.lines[region.lines(offsets)] {
             line.kind = kind.0;
         }
     }
 
-    /// Says which node's memory a range of offsets lies in.
+    /// Sets the node whose memory holds a range of offsets.
     ///
     /// # Panics
     ///
-    /// If the range ends behind the region, or there is no such node.
+    /// If the range ends past the region, or there is no such node.
     pub fn home(&mut self, region: &Region, offsets: Range<usize>, home: Home) {
         let nodes = self.state().spec.nodes();
         let lines = region.lines(offsets);
@@ -190,9 +190,9 @@ impl Machine {
         }
     }
 
-    /// Lets the machine follow the contents of `count` frames from `first` on, which
-    /// [`CpuHandle::clear_frame`] and [`CpuHandle::touch_frame`] move through the caches. Other
-    /// frames are never found in a cache. Costs 12 bytes of the host a frame.
+    /// Tracks the contents of `count` frames from `first` on, which [`CpuHandle::clear_frame`] and
+    /// [`CpuHandle::touch_frame`] move through the caches. Other frames are never found in a cache.
+    /// Costs the host 12 bytes a frame.
     pub fn follow_frames(&mut self, first: Pfn, count: FrameCount) {
         self.state_mut().hierarchy.frames.cover(first.get(), count.get() as usize);
     }
@@ -204,8 +204,8 @@ impl Machine {
         Barrier(state.gates.len() - 1)
     }
 
-    /// A lock of the workload on a line of its own in the memory of `node`. Locks with the same
-    /// name are one class in the report.
+    /// A lock of the workload on its own line in the memory of `node`. Locks with the same name are
+    /// one class in the report.
     pub fn lock(&mut self, name: &'static str, node: NodeId) -> WorkLock {
         let kind = self.kind("workload");
         let state = self.state_mut();
@@ -219,7 +219,7 @@ impl Machine {
     ///
     /// # Panics
     ///
-    /// If there is no such CPU, it has work already, or it has stopped or waits for ever.
+    /// If there is no such CPU, it has work already, or it has stopped or waits forever.
     pub fn spawn(&mut self, cpu: usize, work: impl FnOnce(&CpuHandle) + 'static) {
         let state = self.state_mut();
         assert!(cpu < state.cpus.len(), "the machine has no CPU {cpu}");
@@ -231,14 +231,15 @@ impl Machine {
         self.tasks.push((cpu, Task::new(move || work(&handle))));
     }
 
-    /// Runs all work to its end; where a failure [stops a CPU for ever](crate::Halt), up to there
-    /// and up to where others wait for ever, see [`Machine::halted`] and [`Machine::waiting`].
+    /// Runs all work to its end. If a failure [stops a CPU forever](crate::Halt), runs until that
+    /// CPU has stopped and all others are done or wait forever, see [`Machine::halted`] and
+    /// [`Machine::waiting`].
     ///
     /// # Errors
     ///
-    /// The work of a CPU panicked, or CPUs wait for each other in a circle. Work that was not done
-    /// is dropped where it stood. The machine keeps no work, but locks may be left held: use it no
-    /// more.
+    /// The work of a CPU panicked, or CPUs wait for each other in a circle. Unfinished work is
+    /// dropped where it stopped. The machine keeps no work, but locks may be left held: do not use
+    /// it again.
     ///
     /// # Panics
     ///
@@ -264,7 +265,7 @@ impl Machine {
                 }
             }
         }
-        // Work that is not done unwinds here, outside the machine, where nothing costs or waits.
+        // Unfinished work unwinds here, outside the machine, where nothing costs or waits.
         drop(tasks);
         match panicked {
             Some(payload) => {
@@ -287,7 +288,7 @@ impl Machine {
         }
     }
 
-    /// Drops the work of such CPUs that get no more turns.
+    /// Drops the work of CPUs that get no more turns.
     pub(crate) fn drop_work_out(&mut self, is_meant: impl Fn(usize) -> bool) {
         self.out.retain(|(cpu, _)| !is_meant(*cpu));
     }
@@ -302,7 +303,7 @@ impl Machine {
 }
 
 /// Runs the work of all CPUs on the machine of this thread, until all is done or all wait. A panic
-/// in the work of a CPU, which is then the running one, goes on here.
+/// in the work of a CPU, which is then the running one, propagates.
 fn take_turns(tasks: &mut [Option<Task>]) {
     while let Some(Some(cpu)) = current::with(State::next_turn) {
         if let Some(task) = &mut tasks[cpu]
@@ -347,7 +348,7 @@ impl State {
         self.cpus[cpu].leaves_at = NEVER;
     }
 
-    /// What the CPUs that are left wait for; `None` if none is left.
+    /// What the remaining CPUs wait for; `None` if none remains.
     fn waits(&self) -> Option<String> {
         let mut waits = Vec::new();
         for number in 0..self.locks.len() {
@@ -361,7 +362,7 @@ impl State {
                     Status::Finished | Status::Absent => format!("CPU {cpu}, which is done"),
                     _ => format!("CPU {cpu}"),
                 },
-                None => "nobody".to_owned(),
+                None => "no CPU".to_owned(),
             };
             waits.push(format!(
                 "{} is held by {holder} and waited for by {}",

@@ -1,13 +1,13 @@
-//! The memory of the nodes: a bandwidth limit, and how much went through.
+//! The memory of the nodes: a bandwidth limit, and traffic counters.
 
 use crate::spec::Picos;
 
 /// The memory of one node, as a server of lines that takes the same time for each.
 ///
-/// What is kept is the work that is left, at the time of the latest request. CPUs ask nearly in the
-/// order of virtual time, but not quite: one that touches only its private data runs ahead, and a
-/// lock is handed over at a time that is still to come. A request from before the latest one finds
-/// the work that is left then; it does not wait for the time in between to pass.
+/// The state is the remaining work at the time of the latest request. CPUs ask nearly in the order
+/// of virtual time, but not quite: one that touches only its private data runs ahead, and a lock is
+/// handed over at a future time. A request from before the latest one sees the remaining work of
+/// the latest; it does not wait for the time in between to pass.
 #[derive(Clone, Debug, Default)]
 struct Node {
     backlog: Picos,
@@ -17,7 +17,7 @@ struct Node {
 }
 
 impl Node {
-    /// The work that is left at `now`.
+    /// The remaining work at `now`.
     fn backlog_at(&self, now: Picos) -> Picos {
         self.backlog.saturating_sub(now.saturating_sub(self.as_of))
     }
@@ -43,19 +43,19 @@ impl Memory {
         Memory { nodes: vec![Node::default(); nodes], line_service }
     }
 
-    /// Asks for lines at `now`; returns how long they wait for the requests before them.
+    /// Requests lines at `now`; returns how long they wait for earlier requests.
     pub(crate) fn read(&mut self, now: Picos, node: usize, lines: u64) -> Picos {
         self.nodes[node].lines_read += lines;
         self.nodes[node].add(now, lines * self.line_service)
     }
 
-    /// Hands lines to the memory at `now`. Nobody waits for them, but later requests do.
+    /// Writes lines to the memory at `now`. No CPU waits for them, but later requests do.
     pub(crate) fn write(&mut self, now: Picos, node: usize, lines: u64) {
         self.nodes[node].lines_written += lines;
         self.nodes[node].add(now, lines * self.line_service);
     }
 
-    /// How long after `now` the memory of a node has done all that was asked of it.
+    /// How long after `now` the memory of a node has completed all requests.
     pub(crate) fn backlog(&self, now: Picos, node: usize) -> Picos {
         self.nodes[node].backlog_at(now)
     }
@@ -70,7 +70,7 @@ impl Memory {
         self.line_service
     }
 
-    /// Starts counting anew; requests that are under way stay under way.
+    /// Restarts the counters; requests under way continue.
     pub(crate) fn reset_traffic(&mut self) {
         for node in &mut self.nodes {
             node.lines_read = 0;

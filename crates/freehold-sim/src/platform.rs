@@ -1,11 +1,11 @@
-//! The seam: storage and locks whose every access the running machine charges.
+//! The platform: storage and locks whose every access the running machine charges.
 //!
 //! Words and cells hold their value themselves and are as large as the host's, so the layout of
 //! metadata, and with it false sharing, is the real one. Outside a running machine, while an
 //! allocator is set up or checked, accesses are free.
 //!
 //! All accesses are sequentially consistent, in the order of virtual time or of the random
-//! schedule. Defects that only a weaker memory order shows are for a model checker.
+//! schedule. Defects that only a weaker memory order exposes are for a model checker.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use crate::hierarchy::Op;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sim;
 
-/// An atomic word. Each access waits for its turn in virtual time and costs what the machine says.
+/// An atomic word. Each access waits for its turn in virtual time and is charged by the machine.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct SimWord<T: Copy>(Cell<T>);
@@ -103,8 +103,8 @@ impl<T: Scalar> Word<T> for SimWord<T> {
     }
 }
 
-/// Memory that a lock guards: charged like a word, and in turn, for others may contend for its line
-/// even while they cannot touch its value.
+/// Memory that a lock guards: charged like a word, and in turn, since other CPUs may contend for
+/// its line even while they cannot access its value.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct SimCell<T: Copy>(SimWord<T>);
@@ -125,8 +125,8 @@ impl<T: Copy> SharedCell<T> for SimCell<T> {
     }
 }
 
-/// Memory of one CPU: charged, without waiting for a turn, since nobody else is expected there. If
-/// somebody else is, the transfers are charged all the same, at the time of the CPU that asks.
+/// Memory of one CPU: charged, without waiting for a turn, since no other CPU is expected there. If
+/// another CPU does access it, the transfers are still charged, at the time of the CPU that asks.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct SimLocalCell<T: Copy>(Cell<T>);
@@ -159,11 +159,11 @@ impl<T: Copy> SharedCell<T> for SimLocalCell<T> {
 /// A queued lock of four bytes, as large as Linux's spin lock. See `lock.rs` for what it costs.
 #[derive(Debug)]
 pub struct SimLock {
-    /// The machine's number for this lock, plus one; 0 until a machine meets it. A number that a
-    /// former machine left is recognised, since that of the present one is at another address.
+    /// The machine's number for this lock, plus one; 0 until a machine meets it. A number from an
+    /// earlier machine is recognised, since that of the present one is at another address.
     number: Cell<u16>,
     class: LockClass,
-    /// Whether somebody holds the lock: all there is to it outside a running machine.
+    /// Whether the lock is held: its only state outside a running machine.
     held: Cell<bool>,
 }
 
@@ -174,7 +174,7 @@ impl SimLock {
         std::ptr::from_ref(self) as usize
     }
 
-    /// What the running machine knows this lock as.
+    /// The running machine's number for this lock.
     fn number(&self, machine: &mut crate::state::State) -> usize {
         let known = usize::from(self.number.get()).checked_sub(1);
         let number = machine.lock_number(self.address(), known, self.class.name());
@@ -193,8 +193,8 @@ impl RawLock for SimLock {
 
     /// # Panics
     ///
-    /// If the CPU holds the lock already, or, outside a running machine, if anyone does: nobody
-    /// else runs there who could release it.
+    /// If the CPU holds the lock already, or, outside a running machine, if the lock is held at
+    /// all: no CPU runs there that could release it.
     fn lock(&self) {
         let acquired = current::in_turn(self.address(), |machine| {
             // A CPU that panics cannot wait. Its run is over, so nothing depends on the lock.
@@ -208,7 +208,7 @@ impl RawLock for SimLock {
             Some(false) => coroutine::suspend(),
             None => assert!(
                 !self.held.get() || std::thread::panicking(),
-                "{} is held and nobody runs who could release it",
+                "{} is held and no CPU runs that could release it",
                 self.class.name()
             ),
         }
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "zone_lock is held and nobody runs who could release it")]
+    #[should_panic(expected = "zone_lock is held and no CPU runs that could release it")]
     fn waiting_outside_a_machine_is_refused() {
         let lock: SimLock = RawLock::new(LockClass::Zone);
         lock.lock();

@@ -1,7 +1,7 @@
 //! A hint to the host: this memory will be needed when the CPU has its turn again.
 //!
-//! A virtual CPU that has to let others go first knows what it will access next. Asking for it then
-//! hides the host's own cache misses behind the work of the others.
+//! A virtual CPU that must let others go first knows what it will access next. Prefetching it hides
+//! the host's own cache misses behind the work of the others.
 
 #![expect(unsafe_code, reason = "the host's prefetch instruction takes a pointer")]
 

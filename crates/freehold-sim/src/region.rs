@@ -15,23 +15,23 @@ use crate::platform::{SimLocalCell, SimWord};
 pub struct Kind(pub(crate) u8);
 
 impl Kind {
-    /// Data that nobody labelled.
+    /// Unlabelled data.
     pub const OTHER: Kind = Kind(0);
 }
 
-/// Which node's memory holds lines.
+/// The node whose memory holds lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
     /// This node's.
     Node(NodeId),
-    /// That of the CPU that touches a line first. This is what lines have that got no home.
+    /// That of the first CPU to touch a line. This is the default.
     FirstTouch,
     /// All nodes' in turn, 4 KiB each.
     Interleave,
 }
 
-/// A stretch of zeroed memory that belongs to the caller, with a line of the machine's directory
-/// for every 64 bytes. Clones are the same memory, which is freed with the last of them.
+/// Zeroed memory that belongs to the caller, with a line of the machine's directory for every 64
+/// bytes. Clones are the same memory, which is freed with the last of them.
 ///
 /// Costs are keyed by the offset from the start, so they do not depend on where the host put it.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl Region {
         assert!(align.is_power_of_two(), "the alignment {align} is not a power of two");
         let align = align.max(64);
         let bytes = bytes.next_multiple_of(64);
-        // Zeroed memory comes from the host untouched, so parts that are never used cost nothing.
+        // The host supplies zeroed memory untouched, so unused parts cost nothing.
         let mut memory = vec![0; bytes + align];
         let base = memory.as_mut_ptr();
         let start = base.wrapping_add(base.align_offset(align));
@@ -63,8 +63,8 @@ impl Region {
         self.start
     }
 
-    /// The region as words, eight a line, for data that a workload shares between CPUs. Nobody may
-    /// have made a mutable reference into the region through [`Region::as_ptr`].
+    /// The region as words, eight a line, for data that CPUs of a workload share. There must be no
+    /// mutable reference into the region, made through [`Region::as_ptr`].
     pub fn words(&self) -> &[SimWord<u64>] {
         let words = self.start.cast();
         // SAFETY: The region is `bytes` of initialised memory, aligned to a line, that live as long
@@ -73,7 +73,7 @@ impl Region {
         unsafe { std::slice::from_raw_parts(words.as_ptr(), self.bytes / 8) }
     }
 
-    /// As [`Region::words`], for data that each CPU has for itself.
+    /// As [`Region::words`], for data private to each CPU.
     pub fn local_words(&self) -> &[SimLocalCell<u64>] {
         let words = self.start.cast();
         // SAFETY: As in `words`: a local cell is one integer in a cell, too.
@@ -94,7 +94,7 @@ impl Region {
     ///
     /// # Panics
     ///
-    /// If the range ends behind the region.
+    /// If the range ends past the region.
     pub(crate) fn lines(&self, offsets: Range<usize>) -> Range<usize> {
         assert!(
             offsets.start <= offsets.end && offsets.end <= self.bytes,

@@ -1,4 +1,4 @@
-//! What a run found out.
+//! The results of a run.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,9 @@ pub struct TimeReport {
     pub memory_ns: f64,
     /// Waiting for locks.
     pub lock_wait_ns: f64,
-    /// Waiting at barriers or told to do nothing.
+    /// Waiting at barriers or idle on request.
     pub idle_ns: f64,
-    /// Stopped by a set failure.
+    /// Stopped by an injected failure.
     pub stopped_ns: f64,
 }
 
@@ -32,7 +32,7 @@ pub struct TimeReport {
 pub struct LockReport {
     /// The name of the class, such as `zone_lock`.
     pub name: String,
-    /// Locks of the class that the machine met.
+    /// Locks of the class that the machine encountered.
     pub instances: u64,
     /// How often one was taken.
     pub acquisitions: u64,
@@ -104,9 +104,9 @@ pub struct DataReport {
     pub misses: u64,
     /// Those of them while the CPU held a lock.
     pub misses_under_lock: u64,
-    /// By the place that served them: `l1`, `l2`, `upgrade` (others' copies had to be invalidated),
+    /// By the place that served them: `l1`, `l2`, `upgrade` (other copies had to be invalidated),
     /// `llc`, `same_llc` (another core under it), `same_socket`, `remote_cache`, `local_dram`,
-    /// `remote_dram`. Places that served nothing are left out.
+    /// `remote_dram`. Places that served nothing are omitted.
     pub served: BTreeMap<&'static str, ServedReport>,
 }
 
@@ -123,7 +123,7 @@ pub struct MemoryReport {
     pub busy: f64,
 }
 
-/// What a run found out. Serializes to the same bytes for the same machine, work and seed.
+/// The results of a run. Serializes to the same bytes for the same machine, work and seed.
 ///
 /// Everything here is simulated: a prediction, which depends on the figures of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -159,7 +159,7 @@ pub struct Report {
     pub memory: Vec<MemoryReport>,
     /// Accesses of memory outside every region, which cost a hit.
     pub accesses_outside: u64,
-    /// How often the host changed from one virtual CPU to another.
+    /// How often the host switched from one virtual CPU to another.
     pub switches: u64,
 }
 
@@ -219,12 +219,12 @@ impl Report {
         }
     }
 
-    /// All accesses of modelled lines: the work that the simulator did.
+    /// All accesses of modelled lines: a measure of the simulator's work.
     pub fn accesses(&self) -> u64 {
         self.data.iter().map(|data| data.accesses).sum::<u64>() + self.accesses_outside
     }
 
-    /// The locks of this class, if the machine met any.
+    /// The locks of this class, if the machine encountered any.
     pub fn lock(&self, name: &str) -> Option<&LockReport> {
         self.locks.iter().find(|lock| lock.name == name)
     }

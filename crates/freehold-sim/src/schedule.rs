@@ -1,12 +1,11 @@
 //! Which CPU runs next.
 //!
-//! By time, the CPU with the smallest virtual time runs, and it runs on until another is earlier.
-//! That is decided before every access of shared memory, so accesses happen in the order of virtual
-//! time, whatever they are. Among CPUs at the same time a number drawn from the seed decides, anew
-//! at each turn.
+//! By time, the CPU with the smallest virtual time runs, until another is earlier. That is decided
+//! before every access of shared memory, so all accesses happen in the order of virtual time. Among
+//! CPUs at the same time a number drawn from the seed decides, anew at each turn.
 //!
-//! At random, any CPU that can run may be next, whatever its time. Costs mean little then; what is
-//! explored is the order of accesses, for tests of correctness.
+//! At random, any CPU that can run may be next, whatever its time. Costs mean little then; the
+//! order of accesses is explored, for tests of correctness.
 
 use rand_core::RngCore;
 use rand_pcg::Pcg32;
@@ -38,8 +37,8 @@ type Key = u64;
 const NEVER: Key = Key::MAX;
 
 /// The CPUs that can run, as a tournament: each inner node holds the smaller key of its two
-/// children, so the winner is at the root, and a change costs one path from leaf to root. All of it
-/// for 112 CPUs is 2 KiB, which stays in the host's first-level cache.
+/// children, so the winner is at the root, and a change costs one path from leaf to root. The
+/// tournament of 112 CPUs is 2 KiB, which stays in the host's first-level cache.
 #[derive(Debug)]
 pub(crate) struct Queue {
     /// Node 1 is the root, nodes `leaves..` are the CPUs.
@@ -77,7 +76,7 @@ impl Queue {
         self.set(cpu, (now << TIE_BITS | tie) << CPU_BITS | cpu as Key);
     }
 
-    /// Takes the next CPU out of the queue.
+    /// Removes the next CPU from the queue.
     pub(crate) fn pop(&mut self) -> Option<usize> {
         let key = match self.schedule {
             Schedule::ByTime => self.nodes[1],
@@ -92,7 +91,7 @@ impl Queue {
         Some(cpu)
     }
 
-    /// Whether the running CPU, at `now`, has to let another one go first.
+    /// Whether the running CPU, at `now`, must let another one go first.
     #[inline]
     pub(crate) fn is_over(&mut self, now: Picos) -> bool {
         match self.schedule {

@@ -1,9 +1,9 @@
-//! Who shares a line: sets of cores for the few lines that several cores hold.
+//! The sharers of a line: sets of cores for the few lines that several cores hold.
 //!
 //! A line that one core holds keeps its state in the directory. A line that several hold gets a set
-//! here: which cores, when each touched it last, and the same for each last-level cache. Sets are
-//! as many as there are shared lines, up to a limit; past it the oldest set is taken away, and its
-//! line counts as dropped by all, as when a real snoop filter is full.
+//! here: which cores, when each touched it last, and the same for each last-level cache. There are
+//! as many sets as shared lines, up to a limit. Past it the oldest set is reused, and its line
+//! counts as dropped by all, as when a real snoop filter is full.
 
 use crate::cache::Stamp;
 use crate::spec::CORES_MAX;
@@ -16,7 +16,7 @@ const WORDS: usize = CORES_MAX / 64;
 /// The number of a set.
 pub(crate) type SetId = u32;
 
-/// What is known of a line in one last-level cache.
+/// The state of a line in one last-level cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LlcCopy {
     /// The last core under this cache that touched the line.
@@ -36,7 +36,7 @@ pub(crate) struct Sharers {
     llc_copies: Vec<LlcCopy>,
     line_of: Vec<u32>,
     free: Vec<SetId>,
-    /// The next set to take away when all are in use.
+    /// The next set to reuse when all are in use.
     hand: SetId,
 }
 
@@ -55,7 +55,7 @@ impl Sharers {
         }
     }
 
-    /// An empty set for `line`, and the line whose set was taken away for it, if any.
+    /// An empty set for `line`, and the line whose set was reused for it, if any.
     pub(crate) fn acquire(&mut self, line: u32) -> (SetId, Option<u32>) {
         let (set, evicted) = if let Some(set) = self.free.pop() {
             (set, None)
@@ -77,7 +77,7 @@ impl Sharers {
         (set, evicted)
     }
 
-    /// Gives a set back.
+    /// Frees a set.
     pub(crate) fn release(&mut self, set: SetId) {
         self.free.push(set);
     }
@@ -98,7 +98,7 @@ impl Sharers {
         member.then(|| self.core_stamps[set * self.cores + core])
     }
 
-    /// What is known of the line in this last-level cache, if any core under it is a member.
+    /// The state of the line in this last-level cache, if any core under it is a member.
     pub(crate) fn llc_copy(&self, set: SetId, llc: usize) -> Option<LlcCopy> {
         let set = set as usize;
         (self.llc_members[set] >> llc & 1 == 1).then(|| self.llc_copies[set * self.llcs + llc])

@@ -1,4 +1,4 @@
-//! The running machine: its CPUs, its clock, and everything that they act on.
+//! The running machine: its CPUs, its clock, and all state that they act on.
 
 use freehold::{CpuId, NodeId};
 
@@ -13,7 +13,7 @@ use crate::prefetch::prefetch;
 use crate::schedule::Queue;
 use crate::spec::{Key, Picos, Spec, picos};
 
-/// The time that never comes.
+/// A time that never comes.
 pub(crate) const NEVER: Picos = Picos::MAX;
 
 /// What a CPU waits for.
@@ -25,11 +25,11 @@ pub(crate) enum Status {
     Ready,
     /// Its turn comes when it gets this lock.
     WaitsForLock(usize),
-    /// Its turn comes when all have come to this barrier.
+    /// Its turn comes when all have arrived at this barrier.
     WaitsAtBarrier(usize),
     /// It waits in a loop for a CPU that has stopped, and gets no more turns.
     WaitsForEver,
-    /// A failure has stopped it for ever.
+    /// A failure has stopped it forever.
     Halted,
     /// Its work is done.
     Finished,
@@ -46,13 +46,13 @@ pub(crate) struct Cpu {
     pub(crate) locks_held: u32,
     /// Since when interrupts are off, if they are.
     pub(crate) irq_off_since: Option<Picos>,
-    /// When it is to go away.
+    /// When it is to leave.
     pub(crate) leaves_at: Picos,
     /// Whether it is in a call that a failure may stop.
     pub(crate) is_in_call: bool,
 }
 
-/// Where a region lies in host memory, and which lines are its.
+/// Where a region lies in host memory, and which lines belong to it.
 #[derive(Clone, Copy, Debug)]
 struct Mapping {
     start: usize,
@@ -60,14 +60,14 @@ struct Mapping {
     first_line: usize,
 }
 
-/// A machine, whether it runs or not.
+/// A machine, running or not.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) spec: Spec,
     pub(crate) seed: u64,
     pub(crate) hierarchy: Hierarchy,
     pub(crate) cpus: Vec<Cpu>,
-    /// Threads at work on each core: not waiting for a lock or a barrier, not finished.
+    /// Running threads on each core: not waiting for a lock or a barrier, not finished.
     pub(crate) at_work: Vec<u8>,
     pub(crate) queue: Queue,
     /// The CPU whose turn it is.
@@ -85,7 +85,7 @@ pub(crate) struct State {
     pub(crate) patience: u64,
     /// How many the run may still make.
     pub(crate) accesses_left: u64,
-    /// When the time that the books are about began.
+    /// When the accounted time began.
     pub(crate) measured_from: Picos,
     prices: Vec<Picos>,
     mappings: Vec<Mapping>,
@@ -161,7 +161,7 @@ impl State {
         }
     }
 
-    /// Gives lines a home; `None` leaves it to the first that touches them.
+    /// Sets the home of lines; `None` leaves it to the first CPU that touches them.
     pub(crate) fn set_home(&mut self, lines: std::ops::Range<usize>, node: Option<NodeId>) {
         let home = node.map_or(NO_HOME, |node| node.index() as u8);
         for line in &mut self.hierarchy.lines[lines] {
@@ -178,7 +178,7 @@ impl State {
                 cpu.leaves_at = departure.at_ns.saturating_mul(1000);
             }
         }
-        // What waits for ever once goes on so.
+        // A CPU that waits forever continues to do so.
         if (0..self.cpus.len()).all(|cpu| !self.is_out(cpu)) {
             self.halting = Halting::new(faults.halt, self.cpus.len());
         }
@@ -192,7 +192,7 @@ impl State {
     }
 
     /// Whether the running CPU may access shared memory now. If not, it has been put in the queue,
-    /// unless it stops for ever, and has to hand over to the next.
+    /// unless it stops forever, and must hand over to the next.
     #[inline]
     pub(crate) fn keeps_turn(&mut self) -> bool {
         if self.stops {
@@ -204,7 +204,7 @@ impl State {
         }
         let now = self.cpus[self.running].now;
         if !self.queue.is_over(now) || std::thread::panicking() {
-            // A CPU that panics unwinds in one go: another one must not run amid that.
+            // A CPU that panics unwinds in one go: no other CPU must run meanwhile.
             return true;
         }
         self.queue.insert(self.running, now);
@@ -233,8 +233,8 @@ impl State {
         }
     }
 
-    /// As [`State::touch`], for a compare-exchange of so many bytes. Says whether it is torn: then
-    /// this was a read, and its write is an access of its own.
+    /// As [`State::touch`], for a compare-exchange of so many bytes. Returns whether it is torn:
+    /// then this was a read, and its write is a separate access.
     #[inline]
     pub(crate) fn touch_to_exchange(&mut self, address: usize, bytes: usize) -> bool {
         let torn = self.faults.faults.torn.is_some_and(|torn| {
@@ -275,13 +275,13 @@ impl State {
         self.hierarchy.access(now, core, beside_sibling, line, op)
     }
 
-    /// Whether the sibling of a CPU that is at work is at work, too.
+    /// Whether the sibling of a running CPU is running, too.
     #[inline]
     pub(crate) fn beside_sibling(&self, cpu: usize) -> bool {
         self.at_work[self.cpus[cpu].core] > 1
     }
 
-    /// Moves a CPU's clock on and enters what for.
+    /// Advances a CPU's clock and records what for.
     #[inline]
     pub(crate) fn spend(&mut self, cpu: usize, what: Spent, time: Picos) {
         let cpu = &mut self.cpus[cpu];
@@ -291,12 +291,12 @@ impl State {
 
     #[cold]
     fn give_up(&mut self) {
-        // Once: what unwinds needs accesses too.
+        // Only once: unwinding needs accesses too.
         self.accesses_left = u64::MAX;
         panic!("still at work after {} accesses, and perhaps for ever", self.patience);
     }
 
-    /// The running CPU computes: this takes longer beside a sibling at work.
+    /// The running CPU computes: this takes longer beside a running sibling.
     pub(crate) fn compute(&mut self, time: Picos) {
         let time = self.hierarchy.core_costs(self.beside_sibling(self.running)).compute(time);
         self.spend(self.running, Spent::Compute, time);
@@ -322,7 +322,7 @@ impl State {
         self.spend(self.running, Spent::Memory, outcome.done_at - now);
     }
 
-    /// Disables interrupts on the running CPU; says whether they were off already.
+    /// Disables interrupts on the running CPU; returns whether they were off already.
     pub(crate) fn irq_save(&mut self) -> bool {
         let cost = self.hierarchy.core_costs(self.beside_sibling(self.running)).irq_flag;
         self.spend(self.running, Spent::Compute, cost);
@@ -353,20 +353,20 @@ impl State {
         self.spend(self.running, Spent::Compute, cost);
     }
 
-    /// A CPU begins to wait: its sibling has the core to itself.
+    /// A CPU starts to wait: its sibling has the core to itself.
     pub(crate) fn goes_idle(&mut self, cpu: usize, status: Status) {
         self.cpus[cpu].status = status;
         self.at_work[self.cpus[cpu].core] -= 1;
     }
 
-    /// A CPU goes on with its work, at its own time.
+    /// A CPU continues its work, at its own time.
     pub(crate) fn goes_to_work(&mut self, cpu: usize) {
         self.cpus[cpu].status = Status::Ready;
         self.at_work[self.cpus[cpu].core] += 1;
         self.queue.insert(cpu, self.cpus[cpu].now);
     }
 
-    /// Starts the books anew at `from`, when no CPU waits for a lock.
+    /// Restarts the accounting at `from`, when no CPU waits for a lock.
     pub(crate) fn start_measuring(&mut self, from: Picos) {
         self.books.clear();
         self.hierarchy.memory.reset_traffic();

@@ -1,4 +1,4 @@
-//! A CPU stops for ever in the middle of a call, and others go on or wait.
+//! A CPU stops forever in the middle of a call, and others proceed or wait.
 
 mod common;
 
@@ -12,7 +12,7 @@ use freehold_sim::{Faults, Halt, Machine, RunError, Sim, Waiting, preset};
 
 const PATIENCE_ACCESSES: u64 = 10_000;
 
-/// CPU 0 is to stop in its call of number 1, before the access of this number.
+/// CPU 0 is to stop in its call number 1, before the access of this number.
 fn machine(step: u64) -> Machine {
     let mut machine = Machine::new(&preset("uma-4").unwrap(), 1).unwrap();
     machine.set_faults(Faults {

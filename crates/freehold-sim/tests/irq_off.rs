@@ -1,5 +1,5 @@
-//! How long interrupts are off, by design and by what protects its lists: a refill or a drain holds
-//! them up for `batch << batch_scale` frames, however many it moves.
+//! How long interrupts are off, by design and by the protection of its lists: a refill or a drain
+//! keeps them off for `batch << batch_scale` frames, however many it moves.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use freehold::{
 };
 use freehold_sim::{Machine, Path, Sim, SimFrames, preset};
 
-/// What one CPU of a machine of 1 GiB has cost.
+/// The costs of one CPU of a machine of 1 GiB.
 struct IrqOff {
     sections: u64,
     /// Of the one CPU's time.
@@ -55,15 +55,15 @@ where
 const BATCH_FRAMES: f64 = 63.0;
 
 /// The bound: what one frame of a batch may take that finds all its records in memory and merges
-/// as often as there are orders now and then.
+/// now and then at all orders.
 const FRAME_NS_MAX: f64 = 250.0;
 
 /// The same if other CPUs were the last to write those records.
 const SHARED_FRAME_NS_MAX: f64 = 500.0;
 
-/// Whoever waits for the zone lock does so with interrupts off, once for everybody else. With
-/// `irq`, they wait for whoever drains their lists from afar as well, and that one for the zone
-/// lock, so there the bound is for lists that nobody else works on.
+/// A CPU waits for the zone lock with interrupts off, at most once for each other CPU. With `irq`,
+/// it also waits for any CPU that drains its lists remotely, which in turn waits for the zone lock;
+/// so there the bound is for lists that no other CPU works on.
 fn stays_within_the_bound<D, O>(locking: Locking)
 where
     O: OwnSettings,

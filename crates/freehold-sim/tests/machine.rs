@@ -1,4 +1,4 @@
-//! Determinism, failures, and how a run ends that does not come to its end.
+//! Determinism, failures, and how runs end early.
 
 mod common;
 
@@ -69,7 +69,7 @@ fn the_same_seed_gives_the_same_bytes() {
         let bytes = || serde_json::to_string(&run(name, 7, 8)).unwrap();
         let first = bytes();
         assert_eq!(first, bytes());
-        // Nor does it matter which thread of the host it is, or what runs beside it.
+        // Nor does it matter on which thread of the host it runs, or what runs beside it.
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let name = name.to_owned();
@@ -376,7 +376,7 @@ fn work_that_never_ends_is_given_up() {
         machine.spawn(cpu, move |_| {
             rows.get(0).lock.lock();
             let _guard = Guard(rows.clone());
-            // The first one holds the lock for ever, the other one waits for it.
+            // The first one holds the lock forever, the other one waits for it.
             loop {
                 rows.get(0).words[0].fetch_add(1, Relaxed);
             }

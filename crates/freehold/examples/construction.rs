@@ -1,5 +1,5 @@
-//! How long it takes to build an allocator, by design: with many CPUs and next to no memory, with
-//! many nodes, and with a large span that is nearly empty.
+//! The time to build an allocator, by design: with many CPUs and next to no memory, with many
+//! nodes, and with a large span that is nearly empty.
 //!
 //! `cargo run --release -p freehold --example construction`
 //!
@@ -23,7 +23,7 @@ mod one_cpu;
 /// Frames in a pageblock.
 const PAGEBLOCK: u64 = 512;
 
-/// What an allocator is built for.
+/// The machine that an allocator is built for.
 struct Case {
     name: &'static str,
     cpus: usize,
@@ -59,7 +59,7 @@ fn build<D: Design<Machine>>(case: &Case) -> Result<(Duration, usize), Error> {
     let layout = PageAllocator::<Machine, D>::layout(&config, &Default::default())?;
     let planned = begin.elapsed();
     let wanted = Layout::from_size_align(layout.size(), layout.align()).expect("sizes are sane");
-    // SAFETY: the size is not zero: there is a table of zones at least.
+    // SAFETY: the size is not zero: there is at least a table of zones.
     let buffer = unsafe { alloc(wanted) };
     let base = NonNull::new(buffer).unwrap_or_else(|| handle_alloc_error(wanted));
     // SAFETY: the buffer was just allocated with this size.

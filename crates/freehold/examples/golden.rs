@@ -5,15 +5,15 @@
 //! cargo run --profile figures -p freehold --example golden -- bless   write it anew
 //! ```
 //!
-//! The counts of golden.txt are those of the profile `figures`: one codegen unit for a crate, so
-//! that what is inlined does not depend on how a crate is divided.
+//! The counts of golden.txt are those of the profile `figures`: one codegen unit per crate, so that
+//! inlining does not depend on how a crate is divided.
 //!
-//! Counts do not depend on what else the machine does, so they show a lost inlining or a needless
-//! load that timings hide. They do depend on the compiler: with another version than that of the
+//! Counts do not depend on other load of the machine, so they show a lost inlining or a needless
+//! load that timings hide. They do depend on the compiler: with a version other than that of the
 //! golden counts, a wider margin is allowed.
 //!
-//! Two of the paths are one small protocol, written once through the seam and once on bare atomics.
-//! Their counts must be equal: the seam costs nothing.
+//! Two of the paths are one small protocol, written once through the platform and once on bare
+//! atomics. Their counts must be equal: the platform abstraction costs nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -37,7 +37,7 @@ mod common;
 
 use common::TestPlatform;
 
-/// How far a count may be from the golden one, with the same compiler and with another.
+/// The permitted deviation from the golden count, with the same compiler and with another.
 const MARGIN: f64 = 0.01;
 const MARGIN_OTHER_COMPILER: f64 = 0.15;
 
@@ -147,15 +147,15 @@ fn walk(name: &str, count: u64) {
 type ZoneLock = designs::ZoneLock<TestPlatform>;
 type Freehold = designs::Freehold<TestPlatform>;
 
-/// A platform on which pinning and interrupt states leave something to do: a count and a flag in
-/// memory, as a kernel has them. On a host both are nothing, and so is what they cost.
+/// A platform on which pinning and interrupt states cost something: a count and a flag in memory,
+/// as in a kernel. On a host both do nothing, and cost nothing.
 #[derive(Default)]
 struct FlagPlatform {
     pins: AtomicU32,
     irqs_on: AtomicU32,
 }
 
-// Relaxed: one CPU's own.
+// Relaxed: private to one CPU.
 impl Platform for FlagPlatform {
     type U32 = AtomicU32;
     type U64 = AtomicU64;
@@ -193,7 +193,7 @@ fn of(pcp: Pcp) -> ZoneLockSettings {
     ZoneLockSettings { pcp, ..ZoneLockSettings::default() }
 }
 
-/// Settings that differ from the default in what protects lists and counters.
+/// Settings that differ from the default in the protection of lists and counters.
 fn with(locking: Locking, counters: Counters) -> ZoneLockSettings {
     ZoneLockSettings { locking, counters, ..ZoneLockSettings::default() }
 }
@@ -256,7 +256,7 @@ fn bulks<D: Design<TestPlatform>>(count: u64) {
     }
 }
 
-/// A lock, a cell that it guards, and a word: through the seam.
+/// A lock, a cell that it guards, and a word: through the platform.
 struct Slot<P: Platform> {
     lock: P::Lock,
     cell: P::Cell<u64>,
@@ -270,7 +270,7 @@ impl<P: Platform> Slot<P> {
 
     #[inline(always)]
     fn step(&self) {
-        // Acquire and release as the lock has them; the word is on its own.
+        // Acquire and release as in the lock; the word is independent.
         if self.lock.try_lock() {
             self.cell.set(self.cell.get() + 1);
             self.lock.unlock();

@@ -1,5 +1,5 @@
-//! Sets up the design `freehold` for 1 TiB of memory that is not there, and says what its books
-//! take: `cargo run --release -p freehold --example one_tib`.
+//! Sets up the design `freehold` for 1 TiB of fictitious memory, and prints the size of its
+//! metadata: `cargo run --release -p freehold --example one_tib`.
 
 use std::alloc::{Layout, alloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -29,7 +29,7 @@ fn main() -> Result<(), freehold::Error> {
 
     let layout = Frames::layout(&config, &Default::default())?;
     let wanted = Layout::from_size_align(layout.size(), layout.align()).expect("sizes are sane");
-    // SAFETY: the size is not zero: there is a table of zones at least.
+    // SAFETY: the size is not zero: there is at least a table of zones.
     let buffer = unsafe { alloc(wanted) };
     let base = NonNull::new(buffer).unwrap_or_else(|| handle_alloc_error(wanted));
     // SAFETY: the buffer was just allocated with this size, is never freed, and is used for nothing

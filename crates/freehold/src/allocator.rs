@@ -1,4 +1,4 @@
-//! The front door.
+//! The API of every design.
 
 use crate::compact::{Compaction, Migrate};
 use crate::config::{Config, MemoryRange};
@@ -15,18 +15,18 @@ mod freeze;
 
 /// A page-frame allocator: design `D` on platform `P`.
 ///
-/// All methods take `&self` and may be called from any CPU at any time, but for a handler of
-/// interrupts or signals, which must not wait for the call that it has interrupted: it may free,
-/// and allocate with [`Request::nowait`]. `docs/progress.md` tells what each call may wait for.
+/// All methods take `&self`. Any CPU may call them at any time, except from an interrupt or signal
+/// handler: a handler must not wait for the call that it interrupted. It may free, and allocate
+/// with [`Request::nowait`]. `docs/progress.md` lists what each call may wait for.
 ///
-/// The value itself never changes: all that does lies in the metadata. So a bitwise copy of it that
-/// is never dropped, in [`ManuallyDrop`](core::mem::ManuallyDrop), is a second way to the same
-/// books, for as long as the metadata is there and if platforms can be copied.
+/// The value itself never changes: all mutable state lies in the metadata. If the platform can be
+/// copied, a bitwise copy that is never dropped, in [`ManuallyDrop`](core::mem::ManuallyDrop), is a
+/// second handle to the same allocator for as long as the metadata exists.
 ///
-/// Frames are numbers: the allocator never touches the memory that they stand for, so a mistake in
-/// using it can confuse its books, but is never undefined behaviour.
-// In this order, and at the begin of a cache line: what the fast paths need of platform and design
-// is on few lines then.
+/// Frames are numbers. The allocator never touches the memory that they stand for, so misuse can
+/// corrupt its accounting, but is never undefined behaviour.
+// In this order, and at the start of a cache line, so that what the fast paths need of platform and
+// design is on few lines.
 #[repr(C, align(64))]
 pub struct PageAllocator<P: Platform, D: Design<P>> {
     platform: P,
@@ -34,16 +34,16 @@ pub struct PageAllocator<P: Platform, D: Design<P>> {
     topology: Topology,
 }
 
-/// How many blocks a modest bulk allocation is about.
+/// How many blocks a modest bulk allocation wants.
 #[derive(Clone, Copy)]
 struct Wanted {
     blocks: usize,
-    /// For how many a zone must have room above its watermark to be asked at all.
+    /// A zone is tried only if it has room for so many blocks above its watermark.
     spare: usize,
 }
 
-/// Blocks that are to be handed out next. Those that are left when this is dropped, because handing
-/// one out panicked, are freed.
+/// Blocks to be handed out next. Dropping this frees the blocks that are left because handing one
+/// out panicked.
 struct Rest<'a, P: Platform, D: Design<P>> {
     allocator: &'a PageAllocator<P, D>,
     order: Order,
@@ -54,7 +54,8 @@ impl<P: Platform, D: Design<P>> Drop for Rest<'_, P, D> {
     fn drop(&mut self) {
         let left = self.blocks.as_slice();
         if !left.is_empty() {
-            // They were allocated just now: an error could only be another one's mistake.
+            // These blocks were allocated just now: only another caller's mistake can cause an
+            // error.
             let _freed = self.allocator.free_bulk(left, self.order);
         }
     }
@@ -76,23 +77,24 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         Ok(Plan { topology, design, layout: layout.finish() })
     }
 
-    /// Computes how much metadata an allocator for this machine needs, and what lies where in it.
+    /// Computes how much metadata an allocator for this machine needs, and how it is laid out.
     ///
     /// # Errors
     ///
-    /// Whatever is wrong with the configuration or the settings: see [`Error`].
+    /// [`Error`], for any part of the configuration or the settings that is wrong.
     pub fn layout(config: &Config<'_>, settings: &D::Settings) -> Result<Layout, Error> {
         Ok(Self::plan(config, settings)?.layout)
     }
 
-    /// Builds an allocator whose books live in `metadata`, and gives it the configured memory.
+    /// Builds an allocator whose state lives in `metadata`, and adds the configured memory to it.
     ///
     /// A panic of the platform, for instance of [`RawLock::new`](crate::platform::RawLock::new),
-    /// passes through: what was made before it is dropped, and nothing uses the metadata any more.
+    /// propagates: everything initialised before it is dropped, and nothing uses the metadata any
+    /// more.
     ///
     /// Cost: initialises all of the metadata, whose size grows with the frames of the span, and
-    /// with the number of zones times that of CPUs and of nodes. Beside that, looks at all ranges
-    /// for each zone.
+    /// with the number of zones times that of CPUs and of nodes. Also scans all ranges once for
+    /// each zone.
     ///
     /// # Errors
     ///
@@ -123,7 +125,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         Context { platform: &self.platform, topology: &self.topology }
     }
 
-    /// The request with its node filled in, and the zones that it may use, if it makes sense.
+    /// Validates the request, fills in its node, and returns it with the zones that it may use.
     pub(crate) fn resolve(&self, request: Request) -> Result<(Request, &[u16]), Error> {
         if request.order() > D::ORDER_MAX {
             return Err(Error::OrderTooLarge);
@@ -136,16 +138,17 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
 
     /// Allocates one block and returns its first frame.
     ///
-    /// The content of the frames is whatever was left in them.
+    /// The content of the frames is undefined: whatever they held before.
     ///
-    /// It fails for want of memory only after even the frames that other CPUs keep have been
-    /// collected: with `freehold`, only if at some moment of the call there was no free block which
-    /// the request may have; with the other designs, if looks at its zones one after the other have
-    /// found none. Frames that a [`Lease`](crate::designs::Lease) holds, and those of pageblocks
-    /// that are being emptied for a range or by compaction, are promised to no request.
+    /// It fails for lack of memory only after collecting even the frames that other CPUs cache.
+    /// With `freehold`, it then fails only if at some moment of the call no free block existed that
+    /// the request may have; with the other designs, if one look at each of its zones, one after
+    /// the other, found none. Frames that a [`Lease`](crate::designs::Lease) holds, and those of
+    /// pageblocks that a range or compaction is emptying, count as not available.
     ///
-    /// Cost: nanoseconds for what is at hand. A call that fails looks at each CPU's books, and
-    /// waits for calls that have free frames in hand, unless it has [`Request::nowait`].
+    /// Cost: nanoseconds if the CPU has a cached frame. A call that fails examines the state of
+    /// every CPU, and waits for calls that have free frames in hand, unless it has
+    /// [`Request::nowait`].
     ///
     /// # Errors
     ///
@@ -169,34 +172,36 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         self.design.alloc(self.context(), zones, request)
     }
 
-    /// Allocates blocks of one kind into `out` and returns how many there were: fewer than asked
-    /// for, perhaps none, if memory ran out. What `out` held before does not matter, and what lies
-    /// behind the count is left as it was.
+    /// Allocates blocks of one kind into `out` and returns how many: fewer than asked for, perhaps
+    /// none, if memory ran out. The previous content of `out` does not matter; slots past the count
+    /// are unchanged.
     ///
     /// # Errors
     ///
-    /// Those of [`PageAllocator::alloc`] about the request itself; running out of memory is none.
+    /// Those of [`PageAllocator::alloc`] about the request itself. Running out of memory is not an
+    /// error.
     #[inline]
     pub fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error> {
         let (request, zones) = self.resolve(request)?;
         Ok(self.design.alloc_bulk(self.context(), zones, request, out))
     }
 
-    /// Fills the empty slots of `slots` with blocks of one kind; returns how many slots from the
-    /// front on are full then, those that were full before included. What is in a full slot stays.
+    /// Fills the empty slots of `slots` with blocks of one kind. Returns how many slots from the
+    /// front on are full then, including those that were full before; these keep their content.
     ///
-    /// This is the kernel's bulk allocation into an array. It is quick or modest: it takes what the
-    /// running CPU and the preferred node have to spare at once, and if that is nothing, or if one
-    /// block alone is wanted, it makes one ordinary allocation into the first empty slot. So fewer
-    /// slots may be full than memory allows, and callers that need all of them call again.
-    /// [`PageAllocator::alloc_bulk`] does not give up as long as there is memory.
+    /// This is the kernel's bulk allocation into an array. It is either quick or modest: it takes
+    /// what the running CPU and the preferred node can spare at once. If that is nothing, or if
+    /// only one block is wanted, it makes one ordinary allocation into the first empty slot. So
+    /// fewer slots may be full than memory allows, and a caller that needs all of them calls again.
+    /// [`PageAllocator::alloc_bulk`] does not give up while there is memory.
     ///
-    /// Deviations: any order will do; and there is no accounting to groups, which would make one
-    /// allocation of many.
+    /// Deviations: any order is allowed; and there is no memcg accounting, which in the kernel
+    /// turns a bulk allocation into a single one.
     ///
     /// # Errors
     ///
-    /// Those of [`PageAllocator::alloc`] about the request itself; running out of memory is none.
+    /// Those of [`PageAllocator::alloc`] about the request itself. Running out of memory is not an
+    /// error.
     pub fn alloc_into_slots(
         &self,
         request: Request,
@@ -204,7 +209,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     ) -> Result<usize, Error> {
         let (request, zones) = self.resolve(request)?;
         let blocks = slots.iter().filter(|slot| slot.is_none()).count();
-        // As the kernel has it, there must be enough for all slots, full ones included.
+        // As in the kernel, there must be room for all slots, full ones included.
         let wanted = Wanted { blocks, spare: slots.len() };
         let mut empty = slots.iter_mut().filter(|slot| slot.is_none());
         self.alloc_modestly(zones, request, wanted, |block| {
@@ -215,15 +220,17 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         Ok(slots.iter().take_while(|slot| slot.is_some()).count())
     }
 
-    /// Appends up to `count` blocks of one kind to `list`; returns how many were added. Quick or
-    /// modest as [`PageAllocator::alloc_into_slots`]: the kernel's bulk allocation to a list.
+    /// Appends up to `count` blocks of one kind to `list`; returns how many were added. This is the
+    /// kernel's bulk allocation to a list, quick or modest like
+    /// [`PageAllocator::alloc_into_slots`].
     ///
-    /// If `list` panics, the blocks that it was given stay allocated, the last one included, and
-    /// the allocator takes the others back.
+    /// If `list` panics, the blocks passed to it stay allocated, including the last one. The
+    /// allocator frees the others.
     ///
     /// # Errors
     ///
-    /// Those of [`PageAllocator::alloc`] about the request itself; running out of memory is none.
+    /// Those of [`PageAllocator::alloc`] about the request itself. Running out of memory is not an
+    /// error.
     pub fn alloc_onto_list(
         &self,
         request: Request,
@@ -239,8 +246,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         Ok(added)
     }
 
-    /// Hands blocks to `put` as long as some are wanted and can be had quickly; if there were none
-    /// of these, one that cannot.
+    /// Passes blocks to `put` while some are wanted and can be had quickly. If there was none of
+    /// these, makes one ordinary allocation.
     fn alloc_modestly(
         &self,
         zones: &[u16],
@@ -270,22 +277,22 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         }
     }
 
-    /// Frees the block of `order` at `pfn`: an allocation, or an aligned part of one. What is left
-    /// of an allocation stays allocated, in blocks that can be freed one by one or in parts again.
+    /// Frees the block of `order` at `pfn`: an allocation, or an aligned part of one. The rest of
+    /// the allocation stays allocated, in blocks that can be freed one by one, or again in parts.
     ///
     /// # Errors
     ///
     /// [`Error::DoubleFree`], [`Error::ForeignFrame`], [`Error::Misaligned`],
-    /// [`Error::WrongOrder`], [`Error::OrderTooLarge`]; nothing has changed then. Of two frees of
-    /// one block that race, exactly one succeeds; with the design `freehold`, both may if one is of
-    /// a single frame, which is counted once it is found
-    /// ([`Events::double_frees_late`](crate::Events::double_frees_late)).
+    /// [`Error::WrongOrder`], [`Error::OrderTooLarge`]; the call has then changed nothing. If two
+    /// frees of one block race, exactly one succeeds. With the design `freehold`, both may succeed
+    /// if one is of a single frame; the frame is counted in
+    /// [`Events::double_frees_late`](crate::Events::double_frees_late) when this is detected.
     #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
         self.design.free(self.context(), pfn, order)
     }
 
-    /// Frees blocks of one order, in any sequence, with fewer locks than one by one.
+    /// Frees blocks of one order, in any sequence. Takes fewer locks than one by one.
     ///
     /// # Errors
     ///
@@ -294,10 +301,11 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         self.design.free_bulk(self.context(), blocks, order)
     }
 
-    /// Allocates one block, as [`PageAllocator::alloc`] does; if that fails because free memory is
-    /// fragmented, has content moved until a block of this order is free.
+    /// Allocates one block, as [`PageAllocator::alloc`] does. If that fails because free memory is
+    /// fragmented, compacts: has content moved until a block of this order is free.
     ///
-    /// Attempts that are likely to be in vain are put off: after each failure, twice as many.
+    /// Compaction that is likely to fail is deferred: after each failure, for twice as many
+    /// attempts.
     ///
     /// # Errors
     ///
@@ -307,31 +315,31 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         self.design.alloc_compacting(self.context(), zones, request, owner)
     }
 
-    /// Moves content in all of memory, zone by zone, so that free memory comes to lie together.
+    /// Compacts all of memory, zone by zone: moves content so that free memory becomes contiguous.
     ///
-    /// Cost: visits every frame and moves up to half of the content, with all locks dropped every
-    /// few frames.
+    /// Cost: visits every frame and moves up to half of the content. Drops all locks every few
+    /// frames.
     pub fn compact(&self, owner: &dyn Migrate) -> Compaction {
         self.design.compact(self.context(), owner)
     }
 
-    /// Allocates frames that lie side by side, in one zone, and returns the first. Movable content
-    /// that is in the way is moved elsewhere, to zones of the same kind or a more restricted one.
+    /// Allocates contiguous frames in one zone, and returns the first. Movable content in the way
+    /// is moved elsewhere, to zones of the same kind or a more restricted one.
     ///
     /// The frames are held in blocks of the largest orders that fit, as unmovable content. They may
-    /// be freed by [`PageAllocator::free_range`], all at once or a part at a time, or by
+    /// be freed by [`PageAllocator::free_range`], all at once or in parts, or by
     /// [`PageAllocator::free`], in parts that lie within one block.
     ///
-    /// Cost: looks at every frame once for each place that is tried, and takes the frames of the
-    /// pageblocks concerned out of circulation meanwhile. Other CPUs go on.
+    /// Cost: visits every frame once for each place that it tries, and isolates the pageblocks
+    /// concerned meanwhile: their frames are not available then. Other CPUs proceed.
     ///
     /// # Errors
     ///
     /// [`Error::BadRange`] for no frames; [`Error::BadAlignment`]; with [`RangeRequest::at`],
     /// [`Error::Misaligned`], [`Error::OutsideSpan`], and [`Error::ForeignFrame`] if there is a
     /// hole; [`Error::OutOfMemory`] if no zone is large enough or too little is free;
-    /// [`Error::BelowWatermark`] if what is free is reserved; [`Error::RangeBusy`] if content that
-    /// cannot be moved is everywhere in the way, or another range is just being allocated there.
+    /// [`Error::BelowWatermark`] if what is free is reserved; [`Error::RangeBusy`] if every place
+    /// contains content that cannot be moved, or another range is being allocated there.
     pub fn alloc_range(&self, request: RangeRequest, owner: &dyn Migrate) -> Result<Pfn, Error> {
         if request.frames == FrameCount::ZERO {
             return Err(Error::BadRange);
@@ -344,13 +352,13 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         self.design.alloc_range(self.context(), zones, &request, owner)
     }
 
-    /// Frees frames that lie side by side in one zone, in whatever blocks they were allocated. What
-    /// is left of blocks that reach beyond them stays allocated, in blocks of its own.
+    /// Frees contiguous frames of one zone, whatever blocks they were allocated in. The rest of
+    /// blocks that extend beyond them stays allocated, in blocks of its own.
     ///
     /// # Errors
     ///
     /// [`Error::BadRange`], [`Error::ForeignFrame`], and [`Error::DoubleFree`] if any of the frames
-    /// is free; nothing has changed then.
+    /// is free; the call has then changed nothing.
     pub fn free_range(&self, first: Pfn, frames: FrameCount) -> Result<(), Error> {
         if frames == FrameCount::ZERO {
             return Err(Error::BadRange);
@@ -358,20 +366,20 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         self.design.free_range(self.context(), first, frames)
     }
 
-    /// Brings further memory into use, within the span that the configuration named.
+    /// Adds memory, within the span that the configuration named.
     ///
-    /// Cost: visits every frame of the range; other CPUs go on meanwhile.
+    /// Cost: visits every frame of the range; other CPUs proceed meanwhile.
     ///
     /// # Errors
     ///
     /// [`Error::BadRange`], [`Error::OutsideSpan`], [`Error::RangeOverlaps`],
-    /// [`Error::SharedPageblock`], [`Error::UnknownNode`], [`Error::UnknownZone`]; nothing has
-    /// changed then.
+    /// [`Error::SharedPageblock`], [`Error::UnknownNode`], [`Error::UnknownZone`]; the call has
+    /// then changed nothing.
     pub fn add_memory(&self, range: MemoryRange) -> Result<(), Error> {
         self.design.add_memory(self.context(), &[range])
     }
 
-    /// Returns the frames that a CPU keeps to itself to the zones, from whichever CPU calls.
+    /// Returns the frames that a CPU caches to the zones. Any CPU may call it.
     ///
     /// # Errors
     ///
@@ -382,18 +390,18 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         Ok(())
     }
 
-    /// Returns the frames that all CPUs keep to themselves to the zones.
+    /// Returns the frames that all CPUs cache to the zones.
     pub fn drain_all(&self) {
         for cpu in 0..self.topology.cpus() {
             self.design.drain(self.context(), CpuId::new(cpu as u32));
         }
     }
 
-    /// Takes leave of a CPU that goes away: returns the frames that it keeps to the zones, and ends
-    /// what would send more to it. A frame that is being freed at this moment may still come to its
-    /// lists; it is found by whoever drains all CPUs. A CPU that asks for frames again is back.
+    /// Takes a CPU offline: returns the frames that it caches to the zones, and stops what would
+    /// send more to it. A concurrent free may still put a frame on its lists; a drain of all CPUs
+    /// finds that frame. A CPU that asks for frames again is online again.
     ///
-    /// Cost: as [`PageAllocator::drain`]; where CPUs own pageblocks, a look at each pageblock.
+    /// Cost: as [`PageAllocator::drain`]; where CPUs own pageblocks, also visits each pageblock.
     ///
     /// # Errors
     ///
@@ -404,8 +412,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         Ok(())
     }
 
-    /// Periodic upkeep of one CPU, for the embedder to call about once a second if it wants idle
-    /// CPUs to give back memory: shrinks per-CPU lists that have not been needed.
+    /// Periodic upkeep of one CPU: shrinks per-CPU lists that have not been needed. The embedder
+    /// calls it about once a second if idle CPUs should release memory.
     ///
     /// # Errors
     ///
@@ -425,8 +433,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         (0..).map_while(|index| self.design.zone_stats(self.context(), index))
     }
 
-    /// Where the frames of the zone at `index` of [`PageAllocator::zones`] were wanted. `None` if
-    /// there is no such zone.
+    /// The NUMA events of the zone at `index` of [`PageAllocator::zones`]. `None` if there is no
+    /// such zone.
     pub fn numa_events(&self, index: usize) -> Option<NumaEvents> {
         self.design.numa_events(self.context(), index)
     }
@@ -439,20 +447,20 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         self.design.free_by_type(self.context(), index)
     }
 
-    /// What has happened since the allocator was built. Exact whenever no call is under way; while
-    /// calls are, frames handed out, frames taken back and the difference of the two each lack at
-    /// most what these calls do.
+    /// What has happened since the allocator was built. Exact if no call is under way. Otherwise,
+    /// the frames allocated, the frames freed, and the difference of the two may each miss what
+    /// concurrent calls do, and no more.
     ///
-    /// Cost: takes the lock of each CPU's lists for a moment, or with `freehold` of its slots, and
+    /// Cost: briefly takes the lock of each CPU's lists, or with `freehold` of its slots, and
     /// visits every pageblock there.
     pub fn events(&self) -> Events {
         self.design.events(self.context())
     }
 
-    /// Checks every invariant of the books and says where the frames are.
+    /// Checks every invariant of the metadata and reports where the frames are.
     ///
-    /// Cost: visits every frame with all locks of its zone held. Other CPUs may go on meanwhile,
-    /// and wait.
+    /// Cost: visits every frame with all locks of its zone held. Other CPUs may make calls
+    /// meanwhile, and wait.
     ///
     /// # Errors
     ///

@@ -1,18 +1,18 @@
-//! What can be wrong with a request.
+//! Why a call can be refused.
 
 use core::fmt;
 
-/// Why a call was refused. Whenever a call returns an error, it has changed nothing.
+/// Why a call was refused. A call that returns an error has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Error {
-    /// No zone that the request may use has a free block of this order, or room for this range:
+    /// No zone that the request may use has a free block of this order, or a place for this range:
     /// see [`PageAllocator::alloc`](crate::PageAllocator::alloc).
     OutOfMemory,
     /// Free blocks exist, but a watermark or a lowmem reserve keeps them from this request.
     BelowWatermark,
-    /// Frames may be free, but a call under way has them in hand, and the request was told not to
-    /// wait: see [`Request::nowait`](crate::Request::nowait).
+    /// Frames may be free, but a call under way has them in hand, and the request does not wait:
+    /// see [`Request::nowait`](crate::Request::nowait).
     WouldWait,
     /// The order is larger than the design serves.
     OrderTooLarge,
@@ -24,8 +24,7 @@ pub enum Error {
     UnknownCpu,
     /// Another thread has a lease of the CPU's slots.
     Leased,
-    /// The machine has no barrier that makes all CPUs execute a fence, which leases need that
-    /// others can take back.
+    /// The machine has no barrier that makes all CPUs execute a fence. Revocable leases need one.
     NoBarrier,
     /// The frame number is not a multiple of the block's size.
     Misaligned,
@@ -47,8 +46,8 @@ pub enum Error {
     OutsideSpan,
     /// Two ranges of different zones share a pageblock.
     SharedPageblock,
-    /// The memory spans more frames than 32-bit links can name, or has one of the last 1024 frame
-    /// numbers that there are, or the metadata would be larger than the address space.
+    /// The memory spans more frames than 32-bit links can name, or includes one of the last 1024
+    /// possible frame numbers, or the metadata would be larger than the address space.
     SpanTooLarge,
     /// A configuration names no memory, no CPU, more than 4,096 zones, or more CPUs than the design
     /// can name: see [`Config::cpu_nodes`](crate::Config::cpu_nodes).
@@ -61,23 +60,23 @@ pub enum Error {
     BadSetting,
     /// The frame was added to the LRU already.
     AlreadyAdded,
-    /// The frame is not in the LRU, or nobody refers to it any more.
+    /// The frame is not in the LRU, or its last reference is gone.
     NotAdded,
-    /// Somebody else has isolated the frame, or it is on its way to a list.
+    /// The frame is isolated, or on its way to a list.
     FrameBusy,
     /// The frame is not locked in memory.
     NotPinned,
-    /// The frame has as many references or pins as can be counted.
+    /// The frame has the maximum number of references or pins.
     TooManyReferences,
-    /// There is no such group, or not any more.
+    /// There is no such group, or it was removed.
     UnknownGroup,
-    /// The group has readers, has groups below, or is the root.
+    /// The group has readers, has child groups, or is the root.
     GroupInUse,
-    /// The group, or one above it, has all the frames that it may have.
+    /// The group, or one above it, has reached its limit.
     GroupLimit,
     /// The group has more frames locked in memory than the limit allows.
     LimitBelowPinned,
-    /// There are as many groups as the settings allow.
+    /// The number of groups has reached the configured maximum.
     TooManyGroups,
 }
 
@@ -117,7 +116,7 @@ impl fmt::Display for Error {
             Error::MetadataTooSmall => "the metadata buffer is too small or misaligned",
             Error::BadSetting => "a setting is out of its range",
             Error::AlreadyAdded => "the frame was added to the LRU already",
-            Error::NotAdded => "the frame is not in the LRU, or nobody refers to it any more",
+            Error::NotAdded => "the frame is not in the LRU, or its last reference is gone",
             Error::FrameBusy => "the frame is isolated, or on its way to a list",
             Error::NotPinned => "the frame is not locked in memory",
             Error::TooManyReferences => "the frame has too many references or pins",
@@ -135,8 +134,8 @@ impl core::error::Error for Error {}
 /// A bulk free that stopped early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BulkFreeError {
-    /// How many blocks from the front were freed. The next one is at fault; it and those behind it
-    /// were left as they are.
+    /// How many blocks from the front were freed. The next one is at fault; it and all later ones
+    /// are unchanged.
     pub freed: usize,
     /// What is wrong with that block.
     pub error: Error,

@@ -1,13 +1,12 @@
-//! How badly the free memory of a zone is scattered, in the kernel's own measures.
+//! How fragmented the free memory of a zone is, in the kernel's own measures.
 //!
 //! After Linux 6.12 `mm/vmstat.c` (`unusable_free_index`, `__fragmentation_index`). All of them see
-//! the zone's free lists only; what CPUs keep should be drained first.
+//! only the zone's free lists; drain what CPUs cache first.
 
 use crate::stat::ZoneStats;
 use crate::units::{ORDERS, Order};
 
-/// Below this fragmentation index, a failure is for want of memory (Linux's
-/// `extfrag_threshold`).
+/// Up to this fragmentation index, a failure is for lack of memory (Linux's `extfrag_threshold`).
 const EXTFRAG_THRESHOLD: i64 = 500;
 
 impl ZoneStats {
@@ -16,8 +15,8 @@ impl ZoneStats {
         blocks_of(&self.free_blocks, Order::PAGEBLOCK)
     }
 
-    /// Which part of the free memory lies in blocks too small for `order`, in thousandths: 0 if
-    /// none does, 1000 if all does or nothing is free.
+    /// The share of the free memory in blocks too small for `order`, in thousandths: 0 if none is,
+    /// 1000 if all is or nothing is free.
     pub fn unusable_index(&self, order: Order) -> u32 {
         let free = frames(&self.free_blocks);
         if free == 0 {
@@ -30,9 +29,9 @@ impl ZoneStats {
         ((free - usable) * 1000 / free) as u32
     }
 
-    /// Why a request of `order` fails: towards 0 for want of memory, towards 1000 because memory is
-    /// fragmented. -1000 if it would not fail, 0 if nothing is free. With very few free blocks the
-    /// kernel's formula, which this is, yields small negative numbers as well.
+    /// Why a request of `order` fails: towards 0 for lack of memory, towards 1000 because memory is
+    /// fragmented. -1000 if it would not fail, 0 if nothing is free. This is the kernel's formula,
+    /// which also yields small negative numbers if there are very few free blocks.
     pub fn fragmentation_index(&self, order: Order) -> i64 {
         fragmentation_index(&self.free_blocks, order)
     }
@@ -56,7 +55,7 @@ pub(crate) fn is_to_blame(free_blocks: &[u64; ORDERS], order: Order) -> bool {
     !(0..=EXTFRAG_THRESHOLD).contains(&fragmentation_index(free_blocks, order))
 }
 
-/// Into how many blocks of `order` the free blocks of at least this size could be split.
+/// How many blocks of `order` the free blocks of at least this size can be split into.
 pub(crate) fn blocks_of(free_blocks: &[u64; ORDERS], order: Order) -> u64 {
     let count = |from: Order| free_blocks[from.index()] << (from.get() - order.get());
     order.to(Order::BUDDY_MAX).map(count).sum()
@@ -119,7 +118,7 @@ mod tests {
             zone([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).fragmentation_index(Order::new(1)),
             -500
         );
-        // Four frames towards 512: 1000 - (1000 + 7) / 2 = 497: want of memory.
+        // Four frames towards 512: 1000 - (1000 + 7) / 2 = 497: lack of memory.
         assert_eq!(zone([0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]).fragmentation_index(Order::new(9)), 497);
         // 100 times as much as is wanted, in single frames: 1000 - (1000 + 100000) / 51200 = 999.
         let scattered = zone([51_200, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);

@@ -1,19 +1,20 @@
 //! Freehold: a scalable page-frame allocator to embed.
 //!
 //! The core of the project: no `std`, no heap, no statics, no thread-locals, no clock, no operating
-//! system. Its books live in one buffer that the caller provides; everything it needs from the
+//! system. All its state lives in one buffer that the caller provides. Everything it needs from the
 //! machine comes through one trait, [`Platform`](platform::Platform).
 //!
-//! * [`PageAllocator`] is the front door. Its type arguments are a platform and a
-//!   [design](designs): a way to get frames to CPUs.
-//! * [`Config`] says what memory and CPUs there are, [`Request`] what is asked for, and [`Error`]
-//!   what is wrong.
+//! * [`PageAllocator`] is the API. Its type arguments are a platform and a [design](designs): a
+//!   strategy for getting frames to CPUs. Six interchangeable designs, five of them after Linux,
+//!   share this API.
+//! * [`Config`] describes memory and CPUs, [`Request`] an allocation, and [`Error`] why a call was
+//!   refused.
 //!
 //! On a Linux host, the crate `freehold-host` brings a platform, mapped memory and RAII pages.
 //!
 //! # Example
 //!
-//! A platform of one's own, and an allocator for 16 MiB of memory:
+//! A custom platform, and an allocator for 16 MiB of memory:
 //!
 //! ```
 //! use core::mem::MaybeUninit;
@@ -53,7 +54,7 @@
 //! # let base = std::ptr::NonNull::from(lines.leak()).cast();
 //! # // SAFETY: the leaked lines are used for nothing else.
 //! # let metadata = unsafe { Metadata::from_raw_parts(base, layout.size()) };
-//! // `metadata` is layout.size() bytes at layout.align(), from wherever the kernel keeps such.
+//! // `metadata` is layout.size() bytes at layout.align(), for example from the boot allocator.
 //! let frames = Frames::new(Kernel, &config, &settings, metadata)?;
 //!
 //! let block = frames.alloc(Request::new(Order::new(3)))?;

@@ -1,4 +1,4 @@
-//! What a user asks for.
+//! What a caller asks for.
 
 use core::fmt;
 
@@ -19,10 +19,10 @@ use crate::zone::watermark::Watermark;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Request(u64);
 
-// A request is one word, so that it is handed on in a register, and whether it is ordinary is one
-// comparison. From the lowest bit: 7 bits of migratetype, the flag that makes no difference to what
-// is at hand, 8 bits of the highest kind of zone that it may really use, 8 of order, 8 of flags, 16
-// of node, 8 of the zone limit asked for, 8 of watermark.
+// A request is one word, so that it is passed in a register, and one comparison tells whether it is
+// ordinary. From the lowest bit: 7 bits of migratetype, the `NOWAIT` flag, which makes no
+// difference to cached frames, 8 bits of the highest kind of zone that it may effectively use, 8 of
+// order, 8 of flags, 16 of node, 8 of the zone limit asked for, 8 of watermark.
 const LIMIT_SHIFT: u32 = 8;
 const ORDER_SHIFT: u32 = 16;
 const NODE_SHIFT: u32 = 32;
@@ -31,7 +31,7 @@ const WATERMARK_SHIFT: u32 = 56;
 
 /// A node is given.
 const GIVEN: u64 = 1 << 24;
-/// Other nodes than that are refused.
+/// Other nodes are refused.
 const ONLY: u64 = 1 << 25;
 /// The node was chosen by interleaving.
 const INTERLEAVED: u64 = 1 << 26;
@@ -61,12 +61,12 @@ impl Request {
             .watermark(Watermark::Min)
     }
 
-    /// With other bits in one of the fields.
+    /// Replaces one of the fields.
     const fn with(self, shift: u32, bits: u32, value: u64) -> Self {
         Request(self.0 & !(((1 << bits) - 1) << shift) | value << shift)
     }
 
-    /// What the content can do. Only movable content is given frames of a movable zone.
+    /// The mobility of the content. Only movable content is given frames of a movable zone.
     #[must_use]
     pub const fn migratetype(self, migratetype: MigrateType) -> Self {
         self.with(0, 7, migratetype as u64).limited()
@@ -79,7 +79,8 @@ impl Request {
     }
 
     /// As [`Request::node`], for a node that interleaving has chosen: counted in
-    /// [`NumaEvents::interleave_hit`](crate::NumaEvents::interleave_hit) if it comes from there.
+    /// [`NumaEvents::interleave_hit`](crate::NumaEvents::interleave_hit) if the block comes from
+    /// there.
     #[must_use]
     pub const fn interleaved(self, node: NodeId) -> Self {
         Request(self.0 | INTERLEAVED).node(node)
@@ -105,16 +106,17 @@ impl Request {
         rest.with(WATERMARK_SHIFT, 8, watermark as u64)
     }
 
-    /// Never waits for another call that is under way, as an interrupt or signal handler must not:
-    /// the call that it has interrupted might be the one. Where frames may be free, but another
-    /// call has them in hand, the request fails with [`Error::WouldWait`](crate::Error::WouldWait).
-    /// After Linux's `GFP_NOWAIT`; which calls a handler may make is told in `docs/progress.md`.
+    /// Never waits for another call that is under way. An interrupt or signal handler needs this:
+    /// the call that it interrupted might be the one to wait for. If frames may be free, but
+    /// another call has them in hand, the request fails with
+    /// [`Error::WouldWait`](crate::Error::WouldWait). After Linux's `GFP_NOWAIT`;
+    /// `docs/progress.md` lists which calls a handler may make.
     #[must_use]
     pub const fn nowait(self) -> Self {
         Request(self.0 | NOWAIT)
     }
 
-    /// With the limit on zones that follows from the content and what was asked for.
+    /// Derives the effective zone limit from the content and the limit asked for.
     const fn limited(self) -> Self {
         const NORMAL: u64 = ZoneKind::Normal as u64;
         let asked = self.0 >> ASKED_LIMIT_SHIFT & 0xff;
@@ -129,10 +131,10 @@ impl Request {
         Order::new((self.0 >> ORDER_SHIFT) as u8)
     }
 
-    /// What the content can do.
+    /// The mobility of the content.
     #[inline]
     pub(crate) const fn content(&self) -> MigrateType {
-        // As many as an index of two bits has values.
+        // Four entries, so that two bits are always in range.
         const TYPES: [MigrateType; 4] = {
             let [first, second, third] = MigrateType::ALL;
             [first, second, third, MigrateType::Movable]
@@ -140,7 +142,7 @@ impl Request {
         TYPES[self.content_index()]
     }
 
-    /// The place of the content's type in tables that have room for four.
+    /// The index of the content's type in tables that have room for four.
     #[inline]
     pub(crate) const fn content_index(&self) -> usize {
         self.0 as usize & 3
@@ -158,13 +160,13 @@ impl Request {
         self.0 & NOWAIT == 0
     }
 
-    /// The highest kind of zone that the request may really use.
+    /// The highest kind of zone that the request may effectively use.
     #[inline]
     pub(crate) const fn effective_limit(&self) -> ZoneKind {
         ZoneKind::ALL[self.limit_index()]
     }
 
-    /// The place of that kind in tables by kind.
+    /// The index of that kind in tables by kind.
     #[inline]
     pub(crate) const fn limit_index(&self) -> usize {
         (self.0 >> LIMIT_SHIFT & 0xff) as usize % ZoneKind::COUNT
@@ -182,7 +184,7 @@ impl Request {
         self.0 & SPARING == 0
     }
 
-    /// Whether nothing is said of nodes: the running CPU's is preferred.
+    /// Whether it names no node: the running CPU's is preferred.
     #[inline]
     pub(crate) const fn is_anywhere(&self) -> bool {
         self.0 & (GIVEN | ONLY) == 0
@@ -225,7 +227,7 @@ impl fmt::Debug for Request {
     }
 }
 
-/// A request for frames that lie side by side, as many as wanted: gigabytes, or any other number.
+/// A request for any number of contiguous frames, up to gigabytes and more.
 ///
 /// ```
 /// use freehold::{FrameCount, RangeRequest};
@@ -243,7 +245,7 @@ pub struct RangeRequest {
 }
 
 impl RangeRequest {
-    /// So many frames anywhere near the CPU that asks, from any zone but the movable ones.
+    /// So many frames, anywhere near the calling CPU, from any zone but the movable ones.
     pub const fn new(frames: FrameCount) -> Self {
         let near = Request::new(Order::ZERO).migratetype(MigrateType::Unmovable);
         RangeRequest { frames, align: FrameCount::new(1), at: None, near }
@@ -254,7 +256,7 @@ impl RangeRequest {
         RangeRequest { align, ..self }
     }
 
-    /// These very frames and no others.
+    /// Exactly these frames.
     pub const fn at(self, first: Pfn) -> Self {
         RangeRequest { at: Some(first), ..self }
     }

@@ -1,5 +1,5 @@
-//! What an allocator knows about itself: levels by zone, events since it was built, and the
-//! outcome of a check of its books.
+//! The allocator's statistics: levels by zone, events since it was built, and the results of a
+//! consistency check.
 
 use core::fmt;
 
@@ -19,47 +19,47 @@ mod numa;
 pub struct ZoneStats {
     /// The node that the zone belongs to.
     pub node: NodeId,
-    /// Its class.
+    /// Its kind.
     pub kind: ZoneKind,
-    /// Frames that the zone was given.
+    /// Frames added to the zone.
     pub managed: FrameCount,
     /// Frames on the zone's free lists. Exact whenever no call is under way.
     pub free: FrameCount,
-    /// Free frames that CPUs keep to themselves. Exact whenever no call is under way.
+    /// Free frames that CPUs cache. Exact whenever no call is under way.
     pub per_cpu: FrameCount,
-    /// Free frames in pageblocks that are being emptied; no request is served from them.
+    /// Free frames in isolated pageblocks; no request is served from them.
     pub isolated: FrameCount,
-    /// Free blocks by order, without those that CPUs keep and isolated ones.
+    /// Free blocks by order, without those that CPUs cache and isolated ones.
     pub free_blocks: [u64; ORDERS],
     /// The watermarks and reserves.
     pub marks: Marks,
-    /// How often pageblocks changed their migratetype for want of free blocks of another: one, or
-    /// all of a larger block.
+    /// How often pageblocks changed their migratetype for lack of free blocks of another type: one,
+    /// or all of a larger block.
     pub claims: u64,
     /// Chunks taken from a pageblock of another migratetype.
     pub steals: u64,
 }
 
-/// The free blocks of one zone by migratetype, without those that CPUs keep and isolated ones.
+/// The free blocks of one zone by migratetype, without those that CPUs cache and isolated ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeByType {
     /// By migratetype and order.
     pub blocks: [[u64; ORDERS]; MigrateType::COUNT],
-    /// Pageblocks by migratetype, isolated ones left out.
+    /// Pageblocks by migratetype, without isolated ones.
     pub pageblocks: [u64; MigrateType::COUNT],
 }
 
-/// What has happened since the allocator was built. Frame counts, unless the name says otherwise.
+/// What has happened since the allocator was built. Counts of frames, unless the name says
+/// otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// Frames handed out. An attempt at a range books those that content was to move to, even if it
-    /// was refused.
+    /// Frames allocated. Includes the migration targets of attempts at a range, even failed ones.
     pub allocated: FrameCount,
-    /// Frames taken back.
+    /// Frames freed.
     pub freed: FrameCount,
-    /// Of those handed out, how many came past the per-CPU lists.
+    /// Of those allocated, how many bypassed the per-CPU lists.
     pub allocated_directly: FrameCount,
-    /// Of those taken back, how many went past the per-CPU lists.
+    /// Of those freed, how many bypassed the per-CPU lists.
     pub freed_directly: FrameCount,
     /// How often a per-CPU list was refilled from its zone.
     pub refills: u64,
@@ -69,19 +69,19 @@ pub struct Events {
     pub drains: u64,
     /// Frames that drains moved.
     pub drained: FrameCount,
-    /// Of the drains, how many moved frames of one migratetype alone, by type. Counted by the
-    /// design `cluster`.
+    /// Of the drains, how many moved frames of only one migratetype, by type. Counted by the design
+    /// `cluster`.
     pub single_type_drains: [u64; MigrateType::COUNT],
     /// Of those, how many put all frames on a free list as one cluster.
     pub clustered_drains: u64,
     /// How often a zone was compacted, in whole or in part.
     pub compactions: u64,
-    /// Frames whose content was moved elsewhere.
+    /// Frames whose content was migrated.
     pub migrated: FrameCount,
-    /// Contiguous ranges handed out.
+    /// Contiguous ranges allocated.
     pub ranges: u64,
-    /// Frames of which two frees at the same time were found too late to refuse one of them.
-    /// Counted by the design `freehold`; the others always refuse one.
+    /// Frames of which two concurrent frees were detected too late to refuse one of them. Counted
+    /// by the design `freehold`; the others always refuse one.
     pub double_frees_late: FrameCount,
 }
 
@@ -107,9 +107,9 @@ impl Events {
     }
 }
 
-/// The counters of one CPU for one zone, on cache lines of their own. The cells are guarded by the
-/// lock of that CPU's pages. What goes past those pages is counted in words, for nothing guards
-/// them: another thread may take itself to be on this CPU.
+/// The counters of one CPU for one zone, on their own cache lines. The lock of that CPU's pages
+/// guards the cells. What bypasses those pages is counted in words, since nothing guards them:
+/// another thread may believe that it runs on this CPU.
 #[repr(C, align(64))]
 pub(crate) struct CpuEvents<P: Platform> {
     freed: P::LocalCell<u64>,
@@ -153,18 +153,18 @@ impl<P: Platform> CpuEvents<P> {
 
     // Relaxed below: counters that order nothing.
 
-    /// Counts frames that were handed out past the CPU's lists.
+    /// Counts frames that were allocated bypassing the CPU's lists.
     pub(crate) fn note_direct_alloc(&self, frames: FrameCount) {
         self.allocated_directly.fetch_add(frames.get(), Relaxed);
     }
 
-    /// Counts frames that were taken back past the CPU's lists.
+    /// Counts frames that were freed bypassing the CPU's lists.
     pub(crate) fn note_direct_free(&self, frames: FrameCount) {
         self.freed_directly.fetch_add(frames.get(), Relaxed);
     }
 
-    /// The events, for a CPU that has `listed` frames on its lists. What it allocated needs no
-    /// counter on the fast path: it is what came onto the lists less what left them otherwise.
+    /// The events, for a CPU that has `listed` frames on its lists. Allocations need no counter on
+    /// the fast path: they are what came onto the lists less what left them otherwise.
     pub(crate) fn get(&self, listed: u32) -> Events {
         let frames = |cell: &P::LocalCell<u64>| FrameCount::new(cell.get());
         let directly = |word: &P::U64| FrameCount::new(word.load(Relaxed));
@@ -186,32 +186,33 @@ impl<P: Platform> CpuEvents<P> {
     }
 }
 
-/// Where every frame is, as a check of the books found it.
+/// Where every frame is, as found by a consistency check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// Frames that the allocator manages.
     pub managed: FrameCount,
-    /// Frames on the free lists of zones, but for isolated ones.
+    /// Frames on the free lists of zones, without isolated ones.
     pub free: FrameCount,
-    /// Frames that CPUs keep to themselves.
+    /// Frames that CPUs cache.
     pub per_cpu: FrameCount,
-    /// Free frames in pageblocks that are being emptied.
+    /// Free frames in isolated pageblocks.
     pub isolated: FrameCount,
-    /// Frames in the hands of users, those on their way back included.
+    /// Frames that callers hold, including those being freed.
     pub allocated: FrameCount,
 }
 
-/// What is wrong with the books: a defect of the allocator, or of whoever writes to its metadata.
+/// A violated invariant of the metadata: a defect of the allocator, or of other code that writes to
+/// its metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The invariant that does not hold.
     pub rule: Rule,
-    /// The frame at which it was seen not to; for counters, the first frame of the zone's memory
-    /// that was looked at.
+    /// The frame at which it was detected; for counters, the first frame of the zone's memory that
+    /// was examined.
     pub at: Pfn,
 }
 
-/// An invariant of the books.
+/// An invariant of the metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
@@ -237,7 +238,7 @@ pub enum Rule {
     PerCpuCounted,
     /// Every frame that the zone was given is accounted for.
     ManagedCounted,
-    /// What a design keeps beside the lists agrees with them.
+    /// A design's additional data agree with its lists.
     KeptBeside,
 }
 

@@ -1,4 +1,4 @@
-//! Which node a CPU is near to, and in which order a request tries the zones.
+//! The node of each CPU, and the order in which a request tries the zones.
 
 use core::cmp::Reverse;
 
@@ -11,8 +11,8 @@ use crate::units::{CpuId, NodeId, ZoneKind};
 /// More zones than any machine has; keeps zone numbers within 16 bits.
 const ZONES_MAX: usize = 4096;
 
-/// Read-only tables, fixed when the allocator is built. Plain memory: every CPU keeps its own
-/// cached copy of them.
+/// Read-only tables, fixed when the allocator is built. Plain memory: every CPU caches its own
+/// copy.
 pub struct Topology {
     /// For each node and zone limit: how many zones, then the zones, nearest first.
     zonelists: Table<u16>,
@@ -23,8 +23,8 @@ pub struct Topology {
 
 /// The numbers of the zones, by node and kind.
 struct ZoneNumbers {
-    /// For each node and kind: how many zones come before. So this is the zone's number, if there
-    /// is such a zone.
+    /// For each node and kind: how many zones come before, which is the zone's number if there is
+    /// such a zone.
     before: Table<u16>,
     zones: usize,
 }
@@ -95,7 +95,7 @@ impl ZoneNumbers {
     /// The node and kind of a zone.
     fn place(&self, zone: u16) -> (NodeId, ZoneKind) {
         let entries = self.before.slice(0, self.before.len());
-        // No entry before the first that has more zones before it has a higher number.
+        // Entries before the first one with more zones before it have no higher number.
         let entry = entries.partition_point(|&before| before <= zone) - 1;
         (NodeId::new((entry / ZoneKind::COUNT) as u16), ZoneKind::ALL[entry % ZoneKind::COUNT])
     }
@@ -111,8 +111,8 @@ impl ZoneNumbers {
         all.iter_mut().zip(0..).for_each(|(entry, zone)| *entry = zone);
         all.sort_unstable_by_key(|&zone| {
             let (to, kind) = self.place(zone);
-            // Equal distances are broken in a ring from the requesting node, so that the overflow
-            // of different nodes goes to different neighbours.
+            // Ties are broken in a ring from the requesting node, so that different nodes overflow
+            // to different neighbours.
             let ring = (to.index() + nodes - from.index()) % nodes;
             (config.distance(nodes, from, to), ring, Reverse(kind))
         });
@@ -132,7 +132,7 @@ impl Topology {
     pub(crate) fn carve(plan: &TopologyPlan, config: &Config<'_>, carver: &mut Carver) -> Self {
         let mut zonelists = carver.table(plan.zonelists, |_| NO_ZONE);
         let numbers = ZoneNumbers::carve(plan, config, carver);
-        // The first of each list's entries is its length.
+        // The first entry of each list is its length.
         let stride = 1 + plan.zones;
         let lists_of_nodes = zonelists.as_mut_slice().chunks_exact_mut(ZoneKind::COUNT * stride);
         for (from, lists) in lists_of_nodes.enumerate() {
@@ -142,7 +142,7 @@ impl Topology {
             let node = config.cpu_nodes[cpu];
             let best_zones = ZoneKind::ALL.map(|limit| {
                 let first = (node.index() * ZoneKind::COUNT + limit.index()) * stride;
-                // An empty list has no zone in its first entry either.
+                // An empty list has `NO_ZONE` in its first entry too.
                 *zonelists.get(first + 1)
             });
             Cpu { best_zones, node }
@@ -160,7 +160,7 @@ impl Topology {
         self.numbers.number(node, kind).map(ZoneIndex)
     }
 
-    /// A CPU number folded into the range of CPUs that there are.
+    /// A CPU number folded into the range of existing CPUs.
     #[inline(always)]
     pub(crate) fn fold(&self, cpu: CpuId) -> usize {
         let (cpu, cpus) = (cpu.index(), self.cpus.len());
@@ -303,7 +303,7 @@ mod tests {
                 assert_eq!(zone.map(ZoneIndex::index), number, "node {node}, {kind:?}");
             }
         }
-        // No DMA memory but that of node 3, and CPU 0 is near to a node without memory.
+        // Only node 3 has DMA memory, and CPU 0 is near to a node without memory.
         assert_eq!(list(&config, 4, ZoneKind::Dma), [(3, ZoneKind::Dma)]);
         let best = ZoneKind::ALL.map(|limit| topology.best_zone(0, limit).map(ZoneIndex::index));
         assert_eq!(best, [Some(2), Some(1), Some(0), Some(0)]);

@@ -1,24 +1,23 @@
-//! Children of a test's process.
+//! Child processes of a test.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A child that takes longer has hung.
+/// A child that takes longer is considered hung.
 const DEADLINE_SECONDS: u32 = 10;
 
-/// What a child that panicked ends with.
+/// The exit status of a child that panicked.
 const PANICKED: i32 = 101;
 
-/// Forks, has the child act, and waits for it; says what it ended with: 0 if all was well.
+/// Forks, runs `act` in the child, and waits for it; returns how it ended: 0 if all was well.
 pub(crate) fn in_child(act: impl FnOnce()) -> Result<(), String> {
-    // SAFETY: The child calls what the library says that children may call.
+    // SAFETY: The child calls only what the library allows in children.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "the machine refuses to fork");
     if child == 0 {
         // SAFETY: Its signal ends the child by default, and no test has a handler for it.
         unsafe { libc::alarm(DEADLINE_SECONDS) };
         let code = catch_unwind(AssertUnwindSafe(act)).map_or(PANICKED, |()| 0);
-        // SAFETY: Ends the child without what is done at the end of a process: that is the
-        // parent's.
+        // SAFETY: Ends the child without exit handlers, which are the parent's.
         unsafe { libc::_exit(code) };
     }
     let mut status = 0;

@@ -1,4 +1,4 @@
-//! What one CPU does in a round: operations drawn from the seed, each checked at once.
+//! The work of one CPU in a round: operations drawn from the seed, each checked at once.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,23 +21,23 @@ pub(super) fn is_nowait(request: &Request) -> bool {
     request.nowait() == *request
 }
 
-/// What all CPUs of a scenario share.
+/// The state that all CPUs of a scenario share.
 pub(super) struct World {
     pub(super) frames: Rc<dyn CheckedFrames>,
     pub(super) ledger: RefCell<Ledger>,
     pub(super) flow: Flow,
     pub(super) tally: RefCell<Tally>,
-    /// Memory that somebody has yet to add.
+    /// Memory still to be added.
     pub(super) late: RefCell<Option<MemoryRange>>,
     pub(super) nodes: u16,
     pub(super) slots: u32,
     pub(super) hogs: bool,
-    /// Whether a CPU stops for ever, so that others may have to wait for it.
+    /// Whether a CPU stops forever, so that others may have to wait for it.
     pub(super) stops: bool,
 }
 
 impl World {
-    /// What the CPUs of a scenario begin with.
+    /// The initial state of a scenario.
     pub(super) fn new(scenario: &Scenario, frames: Rc<dyn CheckedFrames>, stops: bool) -> Self {
         let ranges = scenario.ranges.iter().chain(&scenario.late).copied().collect();
         World {
@@ -53,14 +53,14 @@ impl World {
         }
     }
 
-    /// Frees a block that has been struck out of the ledger.
+    /// Frees a block that has been removed from the ledger.
     fn free_block(&self, block: Block) {
         let frames = block.order.frames().get();
         let freed = self.flow.freeing(frames, || self.frames.free(block.pfn, block.order));
         assert_eq!(freed, Ok(()), "freeing {block:?}");
     }
 
-    /// Frees a block that somebody left; says whether there was one.
+    /// Frees a block left for others; returns whether there was one.
     pub(super) fn free_left(&self) -> bool {
         let left = self.ledger.borrow_mut().pool.pop();
         if let Some(block) = left {
@@ -70,7 +70,7 @@ impl World {
         left.is_some()
     }
 
-    /// Reads the counters: they show no more than calls under way can explain.
+    /// Reads the counters: they deviate no more than calls under way can explain.
     pub(super) fn probe(&self) {
         let World { frames, flow, tally, .. } = self;
         let mark = flow.mark();
@@ -79,13 +79,13 @@ impl World {
         let used = events.allocated.get().cast_signed() - events.freed.get().cast_signed();
         assert!(
             (least..=most).contains(&used),
-            "counters show {used} frames in use, of {least} to {most} that may be: {events:?}"
+            "counters show {used} frames in use, of {least} to {most} possible: {events:?}"
         );
         tally.borrow_mut().probes += 1;
     }
 }
 
-/// One CPU and what it holds.
+/// One CPU and the blocks that it holds.
 pub(super) struct Actor<'a> {
     handle: &'a CpuHandle,
     pub(super) world: Rc<World>,
@@ -98,7 +98,7 @@ impl<'a> Actor<'a> {
         Actor { handle, world, rng: Rng::with_seed(seed), held: Vec::new() }
     }
 
-    /// Does so many operations, or fewer if the CPU goes away. What it holds is left to others.
+    /// Does so many operations, or fewer if the CPU leaves. What it holds is left to others.
     pub(super) fn work(mut self, operations: usize) {
         if goes_away(self.handle, operations, || self.step()) {
             self.world.tally.borrow_mut().departures += 1;
@@ -177,7 +177,7 @@ impl<'a> Actor<'a> {
         self.held.push(block);
     }
 
-    /// Takes a block out of the CPU's hands and out of the ledger.
+    /// Removes a block from the CPU's blocks and from the ledger.
     fn let_go(&mut self) -> Option<Block> {
         if self.held.is_empty() {
             return None;
@@ -297,7 +297,7 @@ impl<'a> Actor<'a> {
         assert_eq!(frames.free(block.pfn, larger), Err(refused), "freeing {block:?} as {larger}");
     }
 
-    /// Takes all memory for a moment, so that others are refused.
+    /// Briefly takes all memory, so that others are refused.
     fn hog(&mut self) {
         let request = Request::default().watermark(Watermark::Ignore);
         let mut hoarded = Vec::new();
@@ -335,7 +335,7 @@ impl<'a> Actor<'a> {
 
     fn validate(&self) {
         if let Err(violation) = self.world.frames.validate() {
-            panic!("the books are broken: {violation}");
+            panic!("an invariant is violated: {violation}");
         }
         self.world.tally.borrow_mut().validations += 1;
     }

@@ -1,5 +1,5 @@
-//! How many frames have been handed out and taken back, as whoever calls the allocator sees it:
-//! what its counters are held to while calls are under way.
+//! How many frames callers have allocated and freed: the allocator's counters are compared with
+//! this while calls are under way.
 
 use std::cell::Cell;
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 pub(super) struct Flow {
     allocated: Cell<u64>,
     freed: Cell<u64>,
-    /// Asked for by calls under way.
+    /// Requested by calls under way.
     allocating: Cell<u64>,
     freeing: Cell<u64>,
     /// Calls under way that may move content, which is counted as an allocation and a free.
@@ -20,7 +20,7 @@ pub(super) struct Flow {
     moved: Cell<u64>,
 }
 
-/// How things stand when a probe begins.
+/// The state when a probe begins.
 pub(super) struct Mark {
     allocated: u64,
     freed: u64,
@@ -32,7 +32,7 @@ fn add(count: &Cell<u64>, change: i64) {
 }
 
 impl Flow {
-    /// Makes a call that asks for so many frames; `got` says how many it was given.
+    /// Makes a call that requests so many frames; `got` returns how many it received.
     pub(super) fn allocating<R>(
         &self,
         asked: u64,
@@ -69,8 +69,8 @@ impl Flow {
         add(&self.moved, frames as i64);
     }
 
-    /// How many frames counters may show as allocated since the beginning, if no call is under way.
-    /// What was taken for content that did not move in the end may count, or not.
+    /// How many frames counters may show as allocated since the start, if no call is under way.
+    /// Targets for content that did not move in the end may or may not count.
     pub(super) fn allocated(&self) -> RangeInclusive<u64> {
         let least = self.allocated.get() + self.moved.get();
         least..=if self.moves.get() == 0 { least } else { u64::MAX }
@@ -85,9 +85,8 @@ impl Flow {
         }
     }
 
-    /// The least and the most frames in use that counters may show which were read since `mark`:
-    /// what calls had done before, and what they may have done by now. `None` if content was moved
-    /// meanwhile.
+    /// The least and the most frames in use that counters read since `mark` may show: what calls
+    /// had done before, and what they may have done by now. `None` if content was moved meanwhile.
     pub(super) fn bounds_since(&self, mark: &Mark) -> Option<(i64, i64)> {
         if self.moves.get() != mark.moves {
             return None;

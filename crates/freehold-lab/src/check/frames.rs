@@ -1,5 +1,5 @@
-//! The allocator under check, whatever its design, so that what plays a scenario is compiled once
-//! and only the allocators once for each design.
+//! The allocator under check, whatever its design, so that the code that plays a scenario is
+//! compiled once, and only the allocators once for each design.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use super::scenario::Scenario;
 use crate::designs::{DesignName, with_design};
 use crate::frames::Frames;
 
-/// The calls that checks make beside those of workloads, under the names that they have.
+/// The calls that checks make in addition to those of workloads, under their own names.
 pub(super) trait CheckedFrames: Frames {
     fn order_max(&self) -> Order;
     fn alloc_into_slots(&self, request: Request, slots: &mut [Option<Pfn>])
@@ -35,8 +35,8 @@ pub(super) trait CheckedFrames: Frames {
     fn tick(&self, cpu: CpuId) -> Result<(), Error>;
     fn numa_events(&self, zone: usize) -> Option<NumaEvents>;
 
-    /// Whether no call is in a section, for which others may have to wait. Of designs without
-    /// sections, always.
+    /// Whether no call is in a section, for which others may have to wait. Always true for designs
+    /// without sections.
     fn is_quiet(&self) -> bool;
 
     /// [`freehold::lru::Lru::alloc_reclaiming`] on these frames.

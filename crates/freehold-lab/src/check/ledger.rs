@@ -1,10 +1,10 @@
-//! Who holds which frame, kept beside the allocator.
+//! A ledger of the frames in use, kept independently of the allocator.
 
 use std::ops::Range;
 
 use freehold::{FrameCount, MemoryRange, NodeId, Order, Pfn, ZoneKind};
 
-/// A block that somebody holds.
+/// A block in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
     pub(super) pfn: Pfn,
@@ -27,27 +27,27 @@ impl Ledger {
         Ledger { ranges, first, used: vec![false; (last - first) as usize], pool: Vec::new() }
     }
 
-    /// Enters a block that the allocator has handed out to a request limited to zones up to
+    /// Enters a block that the allocator has allocated for a request limited to zones up to
     /// `limit`.
     ///
     /// # Panics
     ///
-    /// If it should not have: that is what this command looks for.
+    /// If it must not have been allocated: this command looks for that.
     pub(super) fn enter(&mut self, block: Block, limit: ZoneKind) {
         let Block { pfn, order } = block;
-        assert!(pfn.is_aligned(order), "{pfn} was handed out as a block of {order}");
+        assert!(pfn.is_aligned(order), "{pfn} was allocated as a block of {order}");
         for frame in frames(block) {
             let Some((_, zone)) = self.zone_of(frame) else {
-                panic!("pfn {frame:#x} is no memory, but was handed out")
+                panic!("pfn {frame:#x} is no memory, but was allocated")
             };
-            assert!(zone <= limit, "pfn {frame:#x} of {zone:?} was handed out up to {limit:?}");
+            assert!(zone <= limit, "pfn {frame:#x} of {zone:?} was allocated up to {limit:?}");
             let used = &mut self.used[(frame - self.first) as usize];
-            assert!(!*used, "pfn {frame:#x} was handed out twice");
+            assert!(!*used, "pfn {frame:#x} was allocated twice");
             *used = true;
         }
     }
 
-    /// Strikes a block out, before it is freed: from then on anybody may get it.
+    /// Removes a block before it is freed: from then on any CPU may get it.
     pub(super) fn strike(&mut self, block: Block) {
         for frame in frames(block) {
             let used = &mut self.used[(frame - self.first) as usize];
@@ -61,7 +61,7 @@ impl Ledger {
         FrameCount::new(self.used.iter().filter(|&&used| used).count() as u64)
     }
 
-    /// A frame behind all memory.
+    /// A frame past all memory.
     pub(super) fn foreign(&self) -> Pfn {
         Pfn::new((self.first + self.used.len() as u64).next_multiple_of(1 << 20))
     }
@@ -71,7 +71,7 @@ impl Ledger {
         self.ranges.iter().map(|range| range.frames).sum()
     }
 
-    /// How many free blocks of the largest order there are when everything is free and merged.
+    /// How many free blocks of the largest order there are when all memory is free and merged.
     pub(super) fn largest_blocks(&self) -> u64 {
         let size = Order::BUDDY_MAX.frames().get();
         let last = self.first + self.used.len() as u64;

@@ -1,8 +1,8 @@
 //! `freehold check`: random schedules on small simulated machines, by the seed.
 //!
-//! A seed picks machine, memory, settings, failures, schedule and work. The frames that the work
-//! holds are kept in a ledger beside the allocator, or beside the LRU, which is checked at every
-//! step; at the end the failures stop, all CPUs drain, and every frame has to be back.
+//! A seed picks machine, memory, settings, failures, schedule and work. A ledger records the frames
+//! in use independently of the allocator, or of the LRU, and is checked at every step. At the end
+//! the failures stop, all CPUs drain, and every frame must be free.
 
 use anyhow::{Result, bail};
 use freehold_sim::Torn;
@@ -109,7 +109,7 @@ fn check_subject<T: Count>(
     Ok(())
 }
 
-/// The command that plays a seed again as `args` had it played.
+/// The command that replays a seed as `args` had it played.
 fn replay(args: &CheckArgs, seed: u64) -> String {
     let mut command = format!("freehold check --seed {seed} --design {}", name_of(&args.design));
     if args.subject != Subject::Allocator {
@@ -128,7 +128,7 @@ fn replay(args: &CheckArgs, seed: u64) -> String {
     command
 }
 
-/// The scenario of a seed, as `args` change it.
+/// The scenario of a seed, as modified by `args`.
 fn scenario(args: &CheckArgs, seed: u64) -> Scenario {
     let mut scenario = Scenario::draw(seed, &args.failures, args.stop_cpu);
     if args.stop_cpu {
@@ -138,7 +138,7 @@ fn scenario(args: &CheckArgs, seed: u64) -> Scenario {
     scenario.faults.torn = args.canary.then_some(match args.subject {
         // Allocators claim blocks by words of 32 bits.
         Subject::Allocator => Torn { bytes: 4, data: None },
-        // What the LRU knows of a frame is a word of 64 bits. The allocator beneath is sound.
+        // The LRU's state of a frame is a word of 64 bits. The allocator beneath is sound.
         Subject::Lru => Torn { bytes: 8, data: Some("lru_frames") },
     });
     scenario

@@ -1,4 +1,4 @@
-//! Compaction and ranges in a scenario: whoever asks for them moves the blocks that were left for
+//! Compaction and ranges in a scenario: the CPU that requests them moves the blocks left for
 //! others, and now and then refuses to.
 
 use std::cell::RefCell;
@@ -25,7 +25,7 @@ impl Migrate for Mover {
             1 => return Err(MigrateError::Failed),
             _ => {}
         }
-        // No access to the simulated machine lies within, so that this is one step.
+        // No access to the simulated machine in between, so that this is one step.
         let mut ledger = self.world.ledger.borrow_mut();
         let held = Block { pfn: from, order };
         let Some(place) = ledger.pool.iter().position(|&block| block == held) else {
@@ -69,12 +69,11 @@ impl Actor<'_> {
         }
     }
 
-    /// Asks for a range and gives it back, as a whole or block by block; or asks for what cannot
-    /// be.
+    /// Requests a range and frees it, as a whole or block by block; or makes an invalid request.
     pub(super) fn range(&mut self) {
         let mover = self.mover();
         let frames = FrameCount::new(self.rng.u64(1..=700));
-        // Where a CPU has stopped, each place may be in its way, and takes long to give up.
+        // If a CPU has stopped, it may obstruct each place, and each takes long to give up.
         let least = if self.world.stops { 6 } else { 0 };
         let align = FrameCount::new(1 << self.rng.u8(least..=10));
         let request = RangeRequest::new(frames).align(align);
@@ -114,7 +113,7 @@ impl Actor<'_> {
         refused(RangeRequest::new(FrameCount::new(1 << 40)), Error::OutOfMemory);
     }
 
-    /// A CPU slot goes out of use for a while.
+    /// Takes a CPU slot offline for a while.
     pub(super) fn offline(&mut self) {
         let cpu = CpuId::new(self.rng.u32(..self.world.slots));
         assert_eq!(self.world.frames.offline_cpu(cpu), Ok(()));

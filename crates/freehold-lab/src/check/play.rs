@@ -1,4 +1,5 @@
-//! Plays a scenario: rounds of work and of fights, then the end, when everything has to be right.
+//! Plays a scenario: rounds of work and of racing frees, then the end, when everything must be
+//! right.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -45,7 +46,7 @@ impl Drama<'_> {
         self.scenario.spec.cpus()
     }
 
-    /// All CPUs work, and fail, as the seed has it.
+    /// All CPUs work, and fail, as drawn from the seed.
     fn work(&mut self, round: usize) -> Result<()> {
         let (world, operations) = (Rc::clone(&self.world), self.scenario.operations);
         self.scenario.play_round(&mut self.machine, round, move |handle, seed| {
@@ -57,7 +58,7 @@ impl Drama<'_> {
     fn fight(&mut self) -> Result<()> {
         let world = Rc::clone(&self.world);
         let frames = &world.frames;
-        // What is scarce after a round is memory.
+        // Memory is scarce after a round.
         let prizes: Vec<_> = (0..FIGHTS)
             .filter_map(|nth| {
                 let order = Order::new([0, 0, 1, 3, 4, 9][nth]);
@@ -79,7 +80,7 @@ impl Drama<'_> {
                     match world.frames.free(block.pfn, block.order) {
                         Ok(()) => freed.set(freed.get() + 1),
                         Err(Error::DoubleFree) => {}
-                        // A block of several frames that another CPU is just giving back.
+                        // A block of several frames that another CPU is just freeing.
                         Err(Error::WrongOrder) if block.order > Order::ZERO => {}
                         Err(error) => panic!("{block:?}, freed by several CPUs: {error}"),
                     }
@@ -87,7 +88,8 @@ impl Drama<'_> {
             });
         }
         self.machine.run()?;
-        // Who lets two frees of a single frame pass finds that out when it gathers what is free.
+        // A design that lets two frees of a single frame pass detects that when it harvests free
+        // frames.
         self.drain().context("after blocks were freed by several CPUs")?;
         let found_late = late() - late_before;
         let mut passed = 0;
@@ -106,7 +108,7 @@ impl Drama<'_> {
         Ok(())
     }
 
-    /// Drains all CPUs, on the machine, which notices if that never ends.
+    /// Drains all CPUs, on the machine, which detects if that never ends.
     fn drain(&mut self) -> Result<()> {
         self.machine.set_faults(Faults::default());
         let world = Rc::clone(&self.world);
@@ -121,12 +123,12 @@ impl Drama<'_> {
         let (events, used) = (frames.events(), ledger.borrow().used());
         ensure!(
             flow.allocated().contains(&events.allocated.get()),
-            "of frames allocated, {:?} are possible, but the counters say {events:?}",
+            "of frames allocated, {:?} are possible, but the counters show {events:?}",
             flow.allocated()
         );
         ensure!(
             events.allocated == events.freed + used,
-            "{used} are in use, but the counters say {events:?}"
+            "{used} are in use, but the counters show {events:?}"
         );
         let mut numa = NumaEvents::default();
         for of_zone in (0..).map_while(|zone| frames.numa_events(zone)) {
@@ -137,11 +139,15 @@ impl Drama<'_> {
             && local + other == events.allocated
             && miss == foreign
             && interleave_hit <= hit;
-        ensure!(counted, "{} were allocated, but of NUMA there are {numa:?}", events.allocated);
+        ensure!(
+            counted,
+            "{} were allocated, but the NUMA counters show {numa:?}",
+            events.allocated
+        );
         Ok(())
     }
 
-    /// No more failures: everything comes back, and the memory is whole again.
+    /// No more failures: all frames are freed, and all memory is merged again.
     fn end(&mut self) -> Result<()> {
         self.machine.set_faults(Faults::default());
         for cpu in 0..self.cpus() {
@@ -158,14 +164,14 @@ impl Drama<'_> {
             world.frames.add_memory(range)?;
         }
         // A CPU may have freed its last block to its own list after another one drained it, and
-        // frames may have been left unmerged: compaction makes up for that, and moves nothing.
+        // frames may have been left unmerged: compaction merges them, and moves nothing.
         world.frames.drain_all();
         let compaction = world.frames.compact(&Immovable);
         ensure!(compaction.migrated.get() == 0, "free memory was compacted: {compaction:?}");
         let census = world.frames.validate().context("at the end")?;
         let (used, managed) = (world.ledger.borrow().used(), world.ledger.borrow().managed());
         ensure!(used.get() == 0, "{used} are still in use at the end");
-        ensure!(census.free == managed, "{} of {managed} came back", census.free);
+        ensure!(census.free == managed, "{} of {managed} are free again", census.free);
         let largest = |zone: freehold::ZoneStats| zone.free_blocks[Order::BUDDY_MAX.index()];
         let (whole, blocks) = (
             world.frames.zones().into_iter().map(largest).sum::<u64>(),

@@ -1,22 +1,22 @@
-//! A round of a scenario: all CPUs work, and fail, as the seed has it.
+//! A round of a scenario: all CPUs work, and fail, as drawn from the seed.
 
 use anyhow::Result;
 use freehold_sim::{CpuHandle, Machine};
 
 use super::scenario::Scenario;
 
-/// Many times what the longest round takes: a list that runs in a circle is walked for ever.
+/// Many times what the longest round takes: walking a circular list never ends.
 const PATIENCE_ACCESSES: u64 = 200_000_000;
 
 impl Scenario {
-    /// The machine of the scenario. It notices if a run never ends.
+    /// The machine of the scenario. It detects if a run never ends.
     pub(super) fn machine(&self) -> Result<Machine> {
         let mut machine = Machine::new(&self.spec, self.seed)?;
         machine.set_patience(PATIENCE_ACCESSES);
         Ok(machine)
     }
 
-    /// Plays a round: `work` is what each CPU does, with a seed of its own.
+    /// Plays a round: `work` is the work of each CPU, with its own seed.
     pub(super) fn play_round(
         &self,
         machine: &mut Machine,
@@ -36,7 +36,7 @@ impl Scenario {
     }
 }
 
-/// Does so many operations, or fewer if the CPU goes away; says whether it does.
+/// Does so many operations, or fewer if the CPU leaves; returns whether it does.
 pub(super) fn goes_away(handle: &CpuHandle, operations: usize, mut step: impl FnMut()) -> bool {
     for _ in 0..operations {
         if handle.is_leaving() {

@@ -1,4 +1,4 @@
-//! What a seed stands for.
+//! The scenario of a seed.
 
 use std::fmt;
 
@@ -20,20 +20,20 @@ pub(super) struct Scenario {
     pub(super) min_free: Option<FrameCount>,
     pub(super) schedule: Schedule,
     pub(super) faults: Faults,
-    /// Whether somebody takes all memory now and then.
+    /// Whether CPUs take all memory now and then.
     pub(super) hogs: bool,
-    /// Rounds of work; after each, CPUs fight over blocks.
+    /// Rounds of work; after each, CPUs race to free blocks.
     pub(super) rounds: usize,
     /// Operations of each CPU in a round.
     pub(super) operations: usize,
 }
 
-/// The longest that a scenario's virtual time may be, for drawing when CPUs go away.
+/// The longest that a scenario's virtual time may be, for drawing when CPUs leave.
 const WITHIN_NS: u32 = 200_000;
 
 impl Scenario {
-    /// The scenario of a seed: always the same. If `failures` names any, these are set, and no
-    /// others. If `needs_others`, there is more than one CPU.
+    /// The scenario of a seed: always the same. If `failures` is not empty, exactly these are set.
+    /// If `needs_others`, there is more than one CPU.
     pub(super) fn draw(seed: u64, failures: &[Failure], needs_others: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         let mut spec = draw_machine(&mut rng);
@@ -87,12 +87,12 @@ impl Scenario {
         }
     }
 
-    /// What is said if the allocator or the LRU does not take it.
+    /// The message if the allocator or the LRU refuses the scenario.
     pub(super) fn wrong(&self) -> String {
         format!("the scenario itself is wrong: {self}")
     }
 
-    /// Settings of a design, drawn from what its table says they can be.
+    /// Settings of a design, drawn from the values in its table.
     pub(super) fn settings<S: Settings>(&self) -> S {
         let mut rng = Rng::with_seed(self.seed ^ 0x5e77_1465);
         let mut settings = S::default();
@@ -131,7 +131,7 @@ impl fmt::Display for Scenario {
     }
 }
 
-/// Just these failures, often enough that every seed meets them.
+/// Exactly these failures, often enough that every seed meets them.
 fn set_failures(rng: &mut Rng, failures: &[Failure], cpus: usize) -> Faults {
     let has = |failure| failures.contains(&failure);
     let stop = |ns_max| has(Failure::Preempt).then_some(Stop { per_million: 20_000, ns_max });

@@ -1,33 +1,33 @@
-//! What was done.
+//! Statistics of what was done.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// What was done, over one seed or many.
+/// Statistics, over one seed or many.
 pub(super) trait Count: Default + Serialize + fmt::Display + Send {
     /// Adds what another seed did.
     fn add(&mut self, other: &Self);
 }
 
-/// What was done to an allocator.
+/// The operations on an allocator.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Tally {
     pub(super) operations: u64,
     pub(super) allocations: u64,
-    /// Allocations that were refused for want of memory.
+    /// Allocations that were refused for lack of memory.
     pub(super) refusals: u64,
-    /// Full checks of the books while other CPUs worked.
+    /// Full consistency checks while other CPUs worked.
     pub(super) validations: u64,
-    /// Looks at the counters while other CPUs worked.
+    /// Reads of the counters while other CPUs worked.
     pub(super) probes: u64,
-    /// CPUs that went away in the middle.
+    /// CPUs that left in the middle.
     pub(super) departures: u64,
     /// Blocks that several CPUs freed at once.
     pub(super) fights: u64,
     /// Blocks whose content was moved.
     pub(super) moves: u64,
-    /// Contiguous ranges that were handed out.
+    /// Contiguous ranges that were allocated.
     pub(super) ranges: u64,
 }
 
@@ -49,8 +49,8 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} operations, {} allocations, {} refused, {} checks in the middle, {} looks at \
-             counters, {} CPUs gone, {} racing frees, {} blocks moved, {} ranges.",
+            "{} operations, {} allocations, {} refused, {} checks in the middle, {} reads of \
+             counters, {} CPUs departed, {} racing frees, {} blocks moved, {} ranges.",
             self.operations,
             self.allocations,
             self.refusals,

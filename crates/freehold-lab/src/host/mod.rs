@@ -15,7 +15,7 @@ pub(crate) trait HostDesign: Design<Host> + Sync {}
 
 impl<D: Design<Host> + Sync> HostDesign for D {}
 
-/// How many bytes the operating system could give, if it says so.
+/// How many bytes the operating system could provide, if known.
 pub(crate) fn memory_available() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -23,7 +23,7 @@ pub(crate) fn memory_available() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Checks that the operating system could give `bytes`. `sizes` is what a user can lower.
+/// Checks that the operating system can provide `bytes`. `sizes` names what a user can lower.
 pub(crate) fn check_memory(cpus: usize, bytes: u64, sizes: &str) -> Result<()> {
     match memory_available().filter(|&available| available < bytes) {
         None => Ok(()),

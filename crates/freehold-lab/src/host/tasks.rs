@@ -1,4 +1,4 @@
-//! Which CPUs the tasks of a run are bound to.
+//! The CPUs that the tasks of a run are bound to.
 
 use anyhow::{Context, Result};
 use freehold::CpuId;
@@ -6,11 +6,11 @@ use freehold_host::{allowed_cpus, bind_current_thread};
 
 use crate::UsageError;
 
-/// The first `count` CPUs that this process may use. `flag` is what asked for so many.
+/// The first `count` CPUs that this process may use. `flag` is the option that requested so many.
 ///
 /// # Errors
 ///
-/// A usage error if there are not so many.
+/// A usage error if there are fewer.
 pub(crate) fn cpus_for(count: u32, flag: &str) -> Result<Vec<CpuId>> {
     let allowed = allowed_cpus()?;
     if allowed.len() < count as usize {
@@ -26,7 +26,7 @@ pub(crate) fn cpus_max() -> Result<u32> {
     Ok(allowed_cpus()?.len() as u32)
 }
 
-/// Binds the calling thread for the rest of its life.
+/// Binds the calling thread for the rest of its lifetime.
 pub(crate) fn bind(cpu: CpuId) -> Result<()> {
     bind_current_thread(cpu).context("cannot bind a task to its CPU")
 }

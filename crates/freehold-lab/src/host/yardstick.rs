@@ -1,5 +1,5 @@
-//! The yardsticks of all timings on a real machine, measured in the same run, round by round beside
-//! what is compared with them: one uncontended lock and unlock, above all.
+//! The yardsticks of all timings on a real machine, measured in the same run, in rounds that
+//! alternate with the compared ones: above all, one uncontended lock and unlock.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -21,7 +21,7 @@ const ROUNDS: usize = 15;
 /// How often the measured step is repeated in a round: about a millisecond.
 const REPEATS: u32 = 100_000;
 
-/// What an allocation and free of one frame costs on one CPU, measured against a lock.
+/// The cost of an allocation and free of one frame on one CPU, compared with a lock.
 #[derive(Debug)]
 pub(crate) struct Yardstick {
     /// An uncontended lock and unlock of the lock that the allocator itself uses, in ns.
@@ -33,7 +33,7 @@ pub(crate) struct Yardstick {
 }
 
 impl Yardstick {
-    /// Measures on `cpu`, which should have nothing else to do.
+    /// Measures on `cpu`, which should be otherwise idle.
     pub(crate) fn measure<D: HostDesign>(arena: &FrameArena<D>, cpu: CpuId) -> Result<Self> {
         std::thread::scope(|scope| {
             let measuring = scope.spawn(|| {
@@ -60,7 +60,7 @@ impl Yardstick {
 
 fn measure_bound<D: HostDesign>(arena: &FrameArena<D>) -> Result<Yardstick> {
     let (mut locks, mut pairs) = (Vec::new(), Vec::new());
-    // One round more, which is not counted, warms up.
+    // One extra round, which is not counted, warms up.
     for round in 0..=ROUNDS {
         let lock_ns = lock_pair_ns();
         let pair_ns = time_ns(|| {
@@ -80,7 +80,7 @@ fn measure_bound<D: HostDesign>(arena: &FrameArena<D>) -> Result<Yardstick> {
     })
 }
 
-/// What an uncontended lock and unlock of the lock that the allocators use takes now, in ns.
+/// The current time of an uncontended lock and unlock of the lock that the allocators use, in ns.
 pub(crate) fn lock_pair_ns() -> f64 {
     let lock = <Host as Platform>::Lock::new(LockClass::Zone);
     let time = time_ns(|| {
@@ -92,21 +92,21 @@ pub(crate) fn lock_pair_ns() -> f64 {
     time.unwrap_or_else(|never| match never {})
 }
 
-/// What taking a number off a vector and putting it back takes now, in ns: the least that an
-/// allocator of one thread's own could do.
+/// The current time of popping a number off a vector and pushing it back, in ns: a lower bound for
+/// a single-threaded allocator.
 pub(crate) fn vec_pair_ns() -> f64 {
     let mut frames: Vec<u64> = (0..512).collect();
     let time = time_ns(|| {
         let frame = frames.pop().unwrap_or_default();
-        // Else the two would cancel out.
+        // Otherwise the two would cancel out.
         frames.push(black_box(frame));
         Ok::<(), Infallible>(())
     });
     time.unwrap_or_else(|never| match never {})
 }
 
-/// What looking at the clock twice takes, in ns: at its fastest, since others may take the CPU away
-/// meanwhile, and too much would be taken off all times.
+/// The cost of reading the clock twice, in ns: the minimum, since preemption may lengthen it, and
+/// too much would then be subtracted from all times.
 pub(crate) fn clock_ns() -> f64 {
     const ROUNDS: u32 = 20;
     const LOOKS: u32 = 500;
@@ -115,7 +115,7 @@ pub(crate) fn clock_ns() -> f64 {
         for _ in 0..LOOKS {
             black_box(Instant::now());
         }
-        // Of the two looks around a call, half of each lies outside.
+        // Half of each of the two reads around a call lies outside the measured interval.
         start.elapsed().as_nanos() as f64 / f64::from(LOOKS)
     };
     (0..ROUNDS).map(|_| round()).fold(f64::INFINITY, f64::min)

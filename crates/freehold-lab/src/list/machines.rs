@@ -26,7 +26,7 @@ struct ListedFigure {
     source: String,
 }
 
-/// Prints the machines, or all that is known of them.
+/// Prints the machines, or all their figures.
 pub(super) fn print(json: bool, details: bool) -> Result<()> {
     let mut machines = vec![ListedMachine {
         name: HOST.to_owned(),
@@ -34,7 +34,7 @@ pub(super) fn print(json: bool, details: bool) -> Result<()> {
         figures: Vec::new(),
     }];
     for name in preset_names() {
-        // `uma-N` stands for any number; four CPUs show what such a machine is like.
+        // `uma-N` stands for any number; four CPUs serve as the example.
         let spec = preset(&name.replace("-N", "-4"))?;
         let figures = if details { figures_of(&spec) } else { Vec::new() };
         let description = spec.summary().to_owned();

@@ -50,7 +50,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
 }
 
 impl ListedSetting {
-    /// Whether this is the same setting of something else.
+    /// Whether this is the same setting of another owner.
     fn is_like(&self, other: &Self) -> bool {
         let key = |row: &Self| (row.name, row.values, row.default, row.description);
         key(self) == key(other)
@@ -82,7 +82,7 @@ fn print_settings(json: bool) -> Result<()> {
         of_designs.flat_map(|(of, table)| listed(of, table)).collect();
     for &workload in WorkloadName::value_variants() {
         for (of, table) in host_settings(workload).iter().chain(sim_settings(workload)) {
-            // Tables that both kinds of machines or several workloads have are listed once.
+            // Tables shared by both kinds of machines or several workloads are listed once.
             if !rows.iter().any(|row| row.of == *of) {
                 rows.extend(listed((*of).to_owned(), table));
             }
@@ -100,7 +100,7 @@ fn print_settings(json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Settings that several designs have alike are one row.
+/// Settings that several designs share are one row.
 fn shared(rows: Vec<ListedSetting>) -> Vec<ListedSetting> {
     let mut shared: Vec<ListedSetting> = Vec::new();
     for row in rows {

@@ -1,4 +1,4 @@
-//! Contestants that cheat, each in one way, to see that the referee notices.
+//! Contestants that cheat, each in one way, to check that the referee notices.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,24 +14,24 @@ use crate::catalog::BenchName;
 
 const FRAMES: u64 = 8192;
 
-/// How often a cheat that waits for its chance has behaved before.
+/// How many calls a cheat behaves before it cheats.
 const PATIENCE: u64 = 3 * FRAMES;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cheat {
     /// None: an honest stack of frames.
     Honest,
-    /// Hands a frame out while it is held.
+    /// Allocates a frame that is in use.
     Twice,
     /// Has a stack for each thread, all with the same frames.
     SameForAll,
-    /// Makes up a frame.
+    /// Invents a frame.
     Outside,
-    /// Forgets a frame that comes back.
+    /// Loses a freed frame.
     Loses,
-    /// Says that it has none left.
+    /// Pretends to have none left.
     Stingy,
-    /// Takes nothing back.
+    /// Refuses all frees.
     Refuses,
     Panics,
     BreaksItsBooks,
@@ -125,11 +125,11 @@ impl Seat for StackSeat<'_> {
     }
 }
 
-/// Races a contestant alone and returns what the referee says. `threads` are as many CPUs.
+/// Races a contestant alone and returns the referee's verdict. `threads` are as many CPUs.
 fn raced(cheat: Cheat, bench: BenchName, threads: usize) -> Result<(), Failure> {
     let cpus = allowed_cpus().unwrap();
     let crew = Crew::new(&cpus[..threads]).unwrap();
-    // As one thread in the beginning, so that a stack for each thread is not found out by that.
+    // Starts as one thread, so that this does not reveal a separate stack for each thread.
     let entered = Entered::new(Stack::new(cheat), 1, &crew)?;
     entered.run(&crew, Course { bench, threads, frames: 1024, memory: 1.5 }, 20, 0.0)?;
     entered.check_all_back(&crew)

@@ -1,4 +1,4 @@
-//! The contestants, and how each is made ready for a heat.
+//! The contestants, and their preparation for a heat.
 
 use std::sync::LazyLock;
 
@@ -19,7 +19,7 @@ use crate::UsageError;
 use crate::catalog::{BenchName, PeerName, name_of};
 use crate::designs::{DesignName, with_design};
 
-/// A contestant that has a name on the command line, or all of them.
+/// A contestant with a name on the command line, or all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContestantChoice {
     All,
@@ -64,11 +64,11 @@ pub(super) enum Contestant<'p> {
     Plugin(&'p Plugin),
 }
 
-/// Every contestant that was chosen, once, in the order of the command line.
+/// Every chosen contestant, once, in the order of the command line.
 ///
 /// # Errors
 ///
-/// One was named that this program was built without.
+/// A contestant was named that this program was built without.
 pub(super) fn chosen(choices: &[ContestantChoice]) -> Result<Vec<Contestant<'static>>> {
     if let Some(missing) = choices.iter().find(|choice| !choice.is_built_in()) {
         let name = name_of(missing);
@@ -97,21 +97,21 @@ pub(super) fn chosen(choices: &[ContestantChoice]) -> Result<Vec<Contestant<'sta
     Ok(chosen.into_iter().filter_map(contestant).collect())
 }
 
-/// How a contestant begins a heat.
+/// How a contestant starts a heat.
 pub(super) enum Start<'p> {
     /// It runs.
     Runs(Box<dyn Entrant + 'p>),
-    /// It has been seen to cheat already.
+    /// It has already been found to cheat.
     Fails(Failure),
-    /// The heat is not for it.
+    /// The heat does not apply to it.
     Skips(String),
 }
 
-/// What all contestants of a heat are given.
+/// The common parameters of all contestants of a heat.
 #[derive(Clone, Copy)]
 pub(super) struct Stake<'a> {
     pub(super) bench: BenchName,
-    /// As how many threads they are asked.
+    /// How many threads call them.
     pub(super) threads: usize,
     /// How many frames they manage, if they manage any.
     pub(super) frames: u64,
@@ -127,17 +127,17 @@ impl<'p> Contestant<'p> {
         }
     }
 
-    /// Whether it takes memory from the machine for each frame that it hands out, and keeps it.
+    /// Whether it takes memory from the machine for each frame that it allocates, and keeps it.
     pub(super) fn takes_memory(self) -> bool {
         matches!(self, Contestant::Peer(PeerName::Mimalloc | PeerName::Jemalloc))
     }
 
-    /// Whether it may write into all of the memory that it manages, as it likes.
+    /// Whether it may write into all of the memory that it manages.
     pub(super) fn may_fill_memory(self) -> bool {
         matches!(self, Contestant::Plugin(_))
     }
 
-    /// Whether it is none of Freehold's own.
+    /// Whether it is not Freehold's own.
     pub(super) fn is_peer(self) -> bool {
         match self {
             Contestant::Design(_) | Contestant::Peer(PeerName::Lease) => false,
@@ -145,23 +145,23 @@ impl<'p> Contestant<'p> {
         }
     }
 
-    /// What there is to say about its figures in a bench.
+    /// Remarks about its figures in a bench.
     pub(super) fn notes(self, bench: BenchName, entrant: &dyn Entrant) -> Vec<&'static str> {
         let kernel = matches!(self, Contestant::Peer(PeerName::HostKernel));
         let singly = bench == BenchName::Bulk && !entrant.has_bulk();
         let notes = [
-            kernel.then_some("it also maps, clears and unmaps what it hands out"),
+            kernel.then_some("it also maps, clears and unmaps what it allocates"),
             singly.then_some("it has no bulk calls: 64 single ones"),
             entrant.note(),
         ];
         notes.into_iter().flatten().collect()
     }
 
-    /// Makes it ready for a heat.
+    /// Prepares it for a heat.
     ///
     /// # Errors
     ///
-    /// The machine cannot give what it needs.
+    /// The machine cannot provide what it needs.
     pub(super) fn start(self, stake: Stake<'_>) -> Result<Start<'p>> {
         let frames = stake.frames;
         let started = match self {

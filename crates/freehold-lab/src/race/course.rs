@@ -1,4 +1,4 @@
-//! What each thread does in a bench, and what the clock and the referee see of it.
+//! The work of each thread in a bench, and what the clock and the referee see of it.
 //!
 //! Everything here is generic over the contestant, so that the clock runs for the contestant's own
 //! code, inlined into a loop.
@@ -20,26 +20,27 @@ use super::wipe::Wipe;
 use crate::catalog::{BenchName, name_of};
 use crate::report::document::threads_in_words;
 
-/// How full `churn` keeps memory, in percent of what a contestant can hand out.
+/// How full `churn` keeps memory, in percent of what a contestant can allocate.
 const CHURN_PERCENT: u64 = 95;
 
-/// How many frames `cold` takes in a pass. Wiping caches takes a thousand times as long as a call.
+/// How many frames `cold` allocates in a pass. Wiping caches takes a thousand times as long as a
+/// call.
 const COLD_FRAMES: usize = 32;
 
-/// How much of what is done.
+/// The parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Course {
     pub(super) bench: BenchName,
     /// How many threads are measured.
     pub(super) threads: usize,
-    /// Frames that each of them takes in a pass.
+    /// Frames that each of them allocates in a pass.
     pub(super) frames: usize,
     /// How many times as much memory there is as all threads hold.
     pub(super) memory: f64,
 }
 
 impl Course {
-    /// How many threads take part: frames that a thread gives back have to come from another one.
+    /// How many threads take part: the frames that a thread frees must come from another one.
     pub(super) fn parties(&self) -> usize {
         match self.bench {
             BenchName::Remote => self.threads.max(2),
@@ -56,16 +57,16 @@ impl fmt::Display for Course {
     }
 }
 
-/// What each pass of each thread took, in ns a block. An entry of `get_ns` and the entry of
-/// `put_ns` at the same place belong to the same pass.
+/// The time of each pass of each thread, in ns a block. An entry of `get_ns` and the entry of
+/// `put_ns` at the same index belong to the same pass.
 ///
-/// Other load on the machine stops a pass now and then, for longer than the pass takes. A median
-/// does not see that, where a sum would.
+/// Other load on the machine interrupts a pass now and then, for longer than the pass takes. A
+/// median hides that, where a sum would not.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Times {
     pub(super) get_ns: Vec<f64>,
     pub(super) put_ns: Vec<f64>,
-    /// Taken and given back at once, so that only both together have a time.
+    /// Allocated and freed at once, so that only both together have a time.
     pub(super) pair_ns: Vec<f64>,
 }
 
@@ -77,18 +78,18 @@ impl Times {
     }
 }
 
-/// What the threads of one measurement share.
+/// The state that the threads of one measurement share.
 pub(super) struct Field<'a, P: Peer> {
     peer: &'a P,
     course: Course,
     passes: usize,
     book: &'a Book,
     pub(super) meeting: Meeting,
-    /// How many frames can be had in all.
+    /// How many frames can be allocated in all.
     had_frames: u64,
-    /// What looking at the clock takes, in ns.
+    /// The cost of reading the clock, in ns.
     clock_ns: f64,
-    /// Where threads leave what others are to give back.
+    /// Where threads leave the blocks that others are to free.
     handed: Vec<Mutex<Vec<P::Block>>>,
 }
 
@@ -105,7 +106,7 @@ impl<'a, P: Peer> Field<'a, P> {
         Field { peer, course, passes, book, meeting, had_frames, clock_ns, handed }
     }
 
-    /// Does the part of one thread.
+    /// Runs the part of one thread.
     pub(super) fn run(&self, thread: usize) -> Result<Times, Failure> {
         let Course { bench, threads, frames, .. } = self.course;
         let frames = frames.min(P::HELD_FRAMES_MAX);
@@ -117,7 +118,7 @@ impl<'a, P: Peer> Field<'a, P> {
             BenchName::Fill => runner.sets(Singles::<0>(frames), Between::Nothing),
             BenchName::Random => runner.sets(Singles::<0>(frames), Between::Shuffle),
             BenchName::Remote => {
-                // If only one is measured, it gives back what the other one takes.
+                // If only one is measured, it frees what the other one allocates.
                 let takes = threads > 1 || thread > 0;
                 let frames = if takes { frames } else { 0 };
                 runner.sets(Singles::<0>(frames), Between::HandOver)
@@ -132,11 +133,11 @@ impl<'a, P: Peer> Field<'a, P> {
     }
 }
 
-/// What happens to a set between taking it and giving it back.
+/// What happens to a set between allocating and freeing it.
 #[derive(Clone, Copy)]
 enum Between {
     Nothing,
-    /// It gets into random order.
+    /// It is shuffled.
     Shuffle,
     /// It goes to another thread.
     HandOver,
@@ -150,8 +151,8 @@ struct Runner<'a, P: Peer> {
 }
 
 impl<P: Peer> Runner<'_, P> {
-    /// Takes sets of blocks, all of which are held then, and gives them back. The clock runs while
-    /// they are taken and while they are given back.
+    /// Allocates sets of blocks, which are held all at once, and frees them. The clock runs while
+    /// they are allocated and while they are freed.
     fn sets<M: Manner<P>>(&mut self, mut manner: M, between: Between) -> Result<(), Failure> {
         let mut blocks = Vec::new();
         let count = manner.count();
@@ -197,7 +198,7 @@ impl<P: Peer> Runner<'_, P> {
         self.sets(Singles::<ORDER>(count), Between::Nothing)
     }
 
-    /// Takes frames and gives them back, with the caches wiped before each call. Only the calls are
+    /// Allocates frames and frees them, with the caches wiped before each call. Only the calls are
     /// timed.
     fn cold(&mut self, count: usize) -> Result<(), Failure> {
         let mut wipe = Wipe::new();
@@ -229,7 +230,7 @@ impl<P: Peer> Runner<'_, P> {
         Ok(())
     }
 
-    /// Leaves blocks for the next thread and takes those of the one before.
+    /// Leaves blocks for the next thread and takes those of the previous one.
     fn hand_over(&self, blocks: Vec<P::Block>) -> Result<Vec<P::Block>, Failure> {
         let handed = &self.field.handed;
         let at = |thread: usize| {
@@ -241,7 +242,7 @@ impl<P: Peer> Runner<'_, P> {
         Ok(mem::take(&mut *at(self.thread + 1)))
     }
 
-    /// Takes a frame and gives it back at once, many times. The clock cannot stop between the two,
+    /// Allocates a frame and frees it at once, many times. The clock cannot stop between the two,
     /// so a first pass shows each frame to the referee and is not timed.
     fn pairs(&mut self, count: usize) -> Result<(), Failure> {
         let book = self.field.book;
@@ -266,7 +267,7 @@ impl<P: Peer> Runner<'_, P> {
         Ok(())
     }
 
-    /// Fills the memory, then gives a random frame back and takes another, many times. The referee
+    /// Fills the memory, then frees a random frame and allocates another, many times. The referee
     /// sees what is held before and after that.
     fn churn(&mut self, count: usize) -> Result<(), Failure> {
         let share = self.field.had_frames * CHURN_PERCENT / 100 / self.field.course.threads as u64;
@@ -316,14 +317,14 @@ impl<P: Peer> Runner<'_, P> {
     }
 }
 
-/// Enters the time of so many blocks, if there were any.
+/// Records the time of so many blocks, if there were any.
 fn enter(times_ns: &mut Vec<f64>, ns: f64, blocks: usize) {
     if blocks > 0 {
         times_ns.push(ns / blocks as f64);
     }
 }
 
-/// The blocks as the referee sees them.
+/// The blocks in the referee's format.
 fn shown<P: Peer, M: Manner<P>>(blocks: &[P::Block], manner: &M) -> impl Blocks {
     blocks.iter().enumerate().map(|(at, block)| (P::first_frame(block), manner.order(at)))
 }

@@ -1,6 +1,6 @@
 //! The threads of a race: one for each CPU, bound to it, for as long as the race lasts.
 //!
-//! A malloc keeps memory by thread, so new threads for each measurement would measure that, too.
+//! A malloc caches memory per thread, so new threads for each measurement would measure that, too.
 
 use std::sync::atomic::{
     AtomicBool, AtomicUsize,
@@ -37,7 +37,7 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Does some work on the first `parties` threads at the same time, and waits for all of it.
+    /// Runs some work on the first `parties` threads at the same time, and waits for all of it.
     pub(super) fn together<R: Send>(
         &self,
         parties: usize,
@@ -50,7 +50,7 @@ impl Crew {
         all.into_iter().flatten().collect()
     }
 
-    /// Does some work on the first thread.
+    /// Runs some work on the first thread.
     pub(super) fn alone<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         let work = Mutex::new(Some(work));
         let take = || work.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -59,8 +59,8 @@ impl Crew {
     }
 }
 
-/// Where threads wait for each other: awake, since a thread that sleeps begins late. Fails when
-/// one of them does, so that none waits for one that never comes.
+/// A barrier at which threads spin, since a thread that sleeps starts late. It fails when one of
+/// them fails, so that none waits for one that never arrives.
 pub(super) struct Meeting {
     parties: usize,
     arrived: AtomicUsize,
@@ -74,23 +74,23 @@ impl Meeting {
         Meeting { parties, arrived: zero(), round: zero(), failed: AtomicBool::new(false) }
     }
 
-    /// No thread is to wait any more.
+    /// Makes all waiting fail from now on.
     pub(super) fn fail(&self) {
-        // Relaxed: nothing else is told by it.
+        // Relaxed: it publishes nothing else.
         self.failed.store(true, Relaxed);
     }
 
-    /// Waits until all have come here.
+    /// Waits until all have arrived.
     ///
     /// # Errors
     ///
     /// [`Failure::Abandoned`].
     pub(super) fn wait(&self) -> Result<(), Failure> {
-        /// How often a waiter looks before it gives its CPU away.
+        /// How often a waiter spins before it yields its CPU.
         const SPINS: u32 = 1000;
         let round = self.round.load(Acquire);
-        // What each did before is seen by all after: the count passes it to the last that comes,
-        // and the round from there to the others.
+        // Everything that each thread did before is visible to all after: the count passes it to
+        // the last one that arrives, and the round from there to the others.
         if self.arrived.fetch_add(1, AcqRel) + 1 == self.parties {
             // Relaxed: the round publishes it.
             self.arrived.store(0, Relaxed);

@@ -59,7 +59,7 @@ impl<D: HostDesign + Send + 'static> Peer for DesignPeer<D> {
     }
 }
 
-/// The front door of an arena.
+/// The allocator of an arena.
 pub(super) struct DesignSeat<'a, D: HostDesign>(&'a PageAllocator<Host, D>);
 
 impl<D: HostDesign> Seat for DesignSeat<'_, D> {

@@ -1,4 +1,4 @@
-//! A contestant in one heat, whatever its type: with its memory, its book, and what it can do.
+//! A contestant in one heat, whatever its type: with its memory, its book, and its capabilities.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,25 +12,25 @@ use super::mix;
 use super::referee::{Book, Failure};
 use crate::catalog::BenchName;
 
-/// What a race asks of a contestant. One indirect call a measurement.
+/// What a race requires of a contestant. One indirect call a measurement.
 pub(super) trait Entrant: Sync {
-    /// Why a bench is not for this contestant, if it is not.
+    /// Why a bench does not apply to this contestant, if it does not.
     fn unfit_for(&self, bench: BenchName) -> Option<&'static str>;
 
-    /// Whether the bench is done with bulk calls.
+    /// Whether the bench uses bulk calls.
     fn has_bulk(&self) -> bool;
 
-    /// What the contestant says of how it was made.
+    /// The contestant's remark about how it was built.
     fn note(&self) -> Option<&'static str>;
 
-    /// What its metadata takes, if that is known.
+    /// The size of its metadata, if known.
     fn metadata(&self) -> Option<Metadata>;
 
-    /// Does some passes of a course, with the referee's eye on it.
+    /// Runs some passes of a course, checked by the referee.
     ///
     /// # Errors
     ///
-    /// What the referee has seen.
+    /// The referee's findings.
     fn run(
         &self,
         crew: &Crew,
@@ -39,15 +39,15 @@ pub(super) trait Entrant: Sync {
         clock_ns: f64,
     ) -> Result<Times, Failure>;
 
-    /// Takes all frames and gives them back, to see that there are as many as ever.
+    /// Allocates all frames and frees them, to check that there are as many as before.
     ///
     /// # Errors
     ///
-    /// [`Failure::Lost`], and whatever else the referee sees.
+    /// [`Failure::Lost`], and all other findings of the referee.
     fn check_all_back(&self, crew: &Crew) -> Result<(), Failure>;
 }
 
-/// What a contestant's metadata takes for the frames that it manages.
+/// The size of a contestant's metadata for the frames that it manages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Metadata {
     pub(super) managed_frames: u64,
@@ -58,18 +58,18 @@ pub(super) struct Metadata {
 pub(super) struct Entered<P: Peer> {
     peer: P,
     book: Book,
-    /// As how many threads it is asked.
+    /// How many threads call it.
     threads: usize,
-    /// How many frames could be had in the beginning; 0 if it manages none.
+    /// How many frames could be allocated at the start; 0 if it manages none.
     had_frames: u64,
 }
 
 impl<P: Peer> Entered<P> {
-    /// Counts what a new peer can hand out.
+    /// Counts what a new peer can allocate.
     ///
     /// # Errors
     ///
-    /// What the referee has seen already.
+    /// The referee's first findings.
     pub(super) fn new(peer: P, threads: usize, crew: &Crew) -> Result<Self, Failure> {
         let book = Book::new(peer.managed_frames(), P::ALIGNS);
         let mut entered = Entered { peer, book, threads, had_frames: 0 };
@@ -77,8 +77,8 @@ impl<P: Peer> Entered<P> {
         Ok(entered)
     }
 
-    /// Takes all frames there are, with every thread's seat in turn, since some may be kept for
-    /// one of them; shows them to the referee, and gives them back.
+    /// Allocates all existing frames, with every thread's seat in turn, since a seat may cache
+    /// some; shows them to the referee, and frees them.
     fn count(&self) -> Result<u64, Failure> {
         let Some(managed) = self.peer.managed_frames() else { return Ok(0) };
         self.peer.audit().map_err(Failure::Books)?;
@@ -87,7 +87,7 @@ impl<P: Peer> Entered<P> {
             let mut seat = self.peer.sit(thread);
             while let Some(frame) = seat.alloc(Order::ZERO, MigrateType::Movable) {
                 let shown = [(P::first_frame(&frame), Order::ZERO)].into_iter();
-                // One that it has not, or has handed out already, if they are more than there are.
+                // If there are too many, one is foreign or already in use.
                 self.book.claim(shown)?;
                 frames.push(frame);
             }
@@ -99,16 +99,16 @@ impl<P: Peer> Entered<P> {
             self.book.release([(P::first_frame(&frame), Order::ZERO)].into_iter())?;
             seat.free(frame, Order::ZERO)?;
         }
-        // A seat may keep some.
+        // A seat may cache some.
         drop(seat);
         self.peer.audit().map_err(Failure::Books)?;
         debug_assert!(count <= managed, "the book knows each frame once");
         Ok(count)
     }
 
-    /// Does something that may panic.
+    /// Runs something that may panic.
     fn guarded<R>(&self, work: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
-        // What is broken by a panic is not used again: the entrant is out.
+        // What a panic leaves broken is not used again: the entrant is out.
         catch_unwind(AssertUnwindSafe(work))
             .unwrap_or_else(|panic| Err(Failure::Panicked(message_of(panic))))
     }
@@ -165,7 +165,7 @@ impl<P: Peer> Entrant for Entered<P> {
             part
         });
         let mut times = Times::default();
-        // What a thread has seen that others waited for comes before their waiting.
+        // The findings of a thread that others waited for take precedence over their waiting.
         let (abandoned, others): (Vec<_>, Vec<_>) =
             parts.into_iter().partition(|part| matches!(part, Err(Failure::Abandoned)));
         for part in others.into_iter().chain(abandoned) {

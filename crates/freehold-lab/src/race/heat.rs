@@ -17,26 +17,26 @@ pub(super) struct Runner<'p> {
     pub(super) notes: Vec<&'static str>,
     pub(super) metadata: Option<Metadata>,
     state: State<'p>,
-    /// How many passes fill the time that one measurement may take.
+    /// How many passes fill the time of one measurement.
     passes: usize,
-    /// One a round, as long as the referee had nothing to object.
+    /// One per round, as long as the referee found no fault.
     pub(super) rounds: Vec<Times>,
 }
 
 enum State<'p> {
     Runs(Box<dyn Entrant + 'p>),
     Fails(Failure),
-    /// It has come to the end, and its memory is gone.
+    /// It has finished, and its memory is freed.
     Finished,
 }
 
-/// A contestant that a heat is not for.
+/// A contestant that a heat does not apply to.
 pub(super) struct Skip {
     pub(super) contestant: String,
     pub(super) reason: String,
 }
 
-/// What the yardsticks took in one round of a heat, in ns.
+/// The times of the yardsticks in one round of a heat, in ns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Yards {
     pub(super) lock_pair_ns: f64,
@@ -62,11 +62,11 @@ impl Runner<'_> {
 }
 
 impl<'p> Heat<'p> {
-    /// Makes all contestants ready.
+    /// Prepares all contestants.
     ///
     /// # Errors
     ///
-    /// The machine cannot give what one of them needs.
+    /// The machine cannot provide what one of them needs.
     pub(super) fn new(course: Course, contestants: &[Contestant<'p>], crew: &Crew) -> Result<Self> {
         let Course { bench, .. } = course;
         let threads = course.parties();
@@ -91,10 +91,10 @@ impl<'p> Heat<'p> {
         Ok(heat)
     }
 
-    /// Warms all contestants up, finds out how many passes fill `sample_ns`, and has the referee
-    /// look whether all frames come back.
+    /// Warms all contestants up, determines how many passes fill `sample_ns`, and lets the referee
+    /// check whether all frames return.
     pub(super) fn warm_up(&mut self, crew: &Crew, sample_ns: f64, clock_ns: f64) {
-        /// The first pass makes memory present, the second is like those that are measured.
+        /// The first pass makes memory present, the second is like the measured ones.
         const PASSES: usize = 2;
         let course = self.course;
         for runner in &mut self.runners {
@@ -125,7 +125,7 @@ impl<'p> Heat<'p> {
         }
     }
 
-    /// Looks once more whether all frames come back, and gives the contestants' memory back.
+    /// Checks once more whether all frames return, and frees the contestants' memory.
     pub(super) fn finish(&mut self, crew: &Crew) {
         for runner in &mut self.runners {
             runner.state.then(|entrant| entrant.check_all_back(crew));
@@ -137,7 +137,7 @@ impl<'p> Heat<'p> {
 }
 
 impl State<'_> {
-    /// Goes on with a contestant unless it is out already; one that fails is out.
+    /// Continues with a contestant unless it is out already; one that fails is out.
     fn then(&mut self, work: impl FnOnce(&dyn Entrant) -> Result<(), Failure>) {
         if let State::Runs(entrant) = self
             && let Err(failure) = work(&**entrant)
@@ -147,15 +147,15 @@ impl State<'_> {
     }
 }
 
-/// How many frames the contestants manage: as many times as much as all threads hold as the course
-/// says, and whole pageblocks.
+/// How many frames the contestants manage: the multiple that the course specifies of what all
+/// threads hold, in whole pageblocks.
 pub(super) fn managed_frames(course: Course) -> u64 {
-    /// Memory for what designs keep back and on per-CPU lists: 32 MiB.
+    /// Memory for reserves of designs and for per-CPU lists: 32 MiB.
     const FRAMES_MIN: u64 = 8192;
     let held = (course.frames * course.parties()) as f64;
     let frames = ((held * course.memory).ceil() as u64).max(FRAMES_MIN);
     match course.bench {
-        // Each thread takes one block at least, and others may be broken up.
+        // Each thread takes at least one block, and others may be broken up.
         BenchName::Huge => frames.max(2048 * course.parties() as u64),
         _ => frames,
     }

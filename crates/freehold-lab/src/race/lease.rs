@@ -1,5 +1,5 @@
-//! The design `freehold` as users with a thread a CPU have it: each thread holds its slots, and
-//! takes no lock.
+//! The design `freehold` as used with one thread per CPU: each thread holds its slots, and takes no
+//! lock.
 
 use freehold::designs::{Freehold, Lease};
 use freehold::{CpuId, Error, MigrateType, Order, Pfn, Request};

@@ -1,4 +1,4 @@
-//! The manners in which a set of blocks is taken and given back: the loops that the clock runs for.
+//! The manners in which a set of blocks is allocated and freed: the loops that the clock runs for.
 
 use std::mem;
 
@@ -8,31 +8,31 @@ use freehold_peers::{Peer, Refused, Seat};
 
 use super::mix::draw;
 
-/// Frames that a bulk call takes or gives back.
+/// Frames that a bulk call allocates or frees.
 pub(super) const BULK_FRAMES: usize = 64;
 
-/// A way to take so many blocks and to give them back.
+/// A way to allocate so many blocks and to free them.
 pub(super) trait Manner<P: Peer> {
     /// How many blocks a set has.
     fn count(&self) -> usize;
 
-    /// The order of the block that lies there.
+    /// The order of the block at this index.
     fn order(&self, at: usize) -> Order;
 
-    /// Takes a block for each slot; says how many there were.
+    /// Allocates a block for each slot; returns how many there were.
     fn take(&self, seat: &mut P::Seat<'_>, slots: &mut [P::Block]) -> usize;
 
-    /// Gives all blocks back.
+    /// Frees all blocks.
     fn give(&self, seat: &mut P::Seat<'_>, blocks: &mut Vec<P::Block>) -> Result<(), Refused>;
 
-    /// A new set is taken.
+    /// A new set starts.
     fn begin(&mut self) {}
 
     /// The blocks have been shuffled with a copy of this generator.
     fn shuffled(&mut self, _rng: Rng) {}
 }
 
-/// Blocks of one order, one at a time. The order is a constant, as it is in programs.
+/// Blocks of one order, one at a time. The order is a constant, as in real programs.
 pub(super) struct Singles<const ORDER: u8>(pub(super) usize);
 
 impl<P: Peer, const ORDER: u8> Manner<P> for Singles<ORDER> {
@@ -93,7 +93,7 @@ impl<P: Peer> Manner<P> for Bulk {
 /// Blocks of the recorded orders and types.
 pub(super) struct Mixed {
     wanted: Vec<(Order, MigrateType)>,
-    /// The orders of the blocks as they lie.
+    /// The orders of the blocks in their current sequence.
     orders: Vec<Order>,
 }
 

@@ -1,13 +1,13 @@
-//! The orders and types that `mixed` asks for: recorded, not made up.
+//! The orders and types of `mixed`: recorded, not invented.
 
 use fastrand::Rng;
 use freehold::{MigrateType, Order};
 
-/// Orders from 0 that the table has.
+/// Number of orders in the table, from 0.
 pub(super) const ORDERS: u8 = 4;
 
-/// Of 10000 requests of the workload `build`, how many ask for each type and for orders 0, 1, 2
-/// and 3. Recorded by the test below, which fails if the workload asks for something else.
+/// Of 10000 requests of the workload `build`, how many have each type and orders 0, 1, 2 and 3.
+/// Recorded by the test below, which fails if the workload's requests differ.
 const RECORDED: [(MigrateType, [u32; ORDERS as usize]); MigrateType::COUNT] = [
     (MigrateType::Unmovable, [863, 142, 151, 48]),
     (MigrateType::Movable, [7543, 150, 150, 152]),
@@ -38,7 +38,7 @@ pub(super) fn draw(frames: usize, seed: u64) -> Vec<(Order, MigrateType)> {
     }
 }
 
-/// What can be asked for, with its share.
+/// The kinds of requests, with their shares.
 fn kinds() -> impl Iterator<Item = ((Order, MigrateType), u32)> {
     RECORDED.into_iter().flat_map(|(migratetype, shares)| {
         let orders = Order::ZERO.to(Order::new(ORDERS - 1));
@@ -65,7 +65,7 @@ mod tests {
     use crate::task::workload::{Setup, TaskWorkload};
     use crate::workloads::build::Build;
 
-    /// Notes what is asked of an arena.
+    /// Records the requests to an arena.
     struct Recorder {
         arena: FrameArena<ZoneLock<Host>>,
         asked: Mutex<HashMap<(Order, MigrateType), u32>>,

@@ -1,7 +1,7 @@
 //! `freehold race`: the designs against other allocators on this host.
 //!
-//! Contestants take turns, round by round, so that whatever disturbs the machine for a while
-//! disturbs all of them, and ratios are taken within a round. `docs/races.md` says more.
+//! Contestants take turns, round by round, so that a temporary disturbance of the machine affects
+//! all of them, and ratios are taken within a round. See `docs/races.md`.
 
 #[cfg(test)]
 mod cheats;
@@ -40,10 +40,10 @@ use crew::Crew;
 use heat::{Heat, managed_frames};
 use results::{Results, Skipped};
 
-/// How many threads are raced unless the user says otherwise, as far as there are CPUs.
+/// The default numbers of threads, as far as there are CPUs.
 const THREADS: [u32; 2] = [1, 2];
 
-/// Runs all heats round by round and prints what they say.
+/// Runs all heats round by round and prints the results.
 pub(crate) fn race(args: &RaceArgs) -> Result<()> {
     let plugins = load(args)?;
     let mut contestants: Vec<Contestant<'_>> = chosen(&args.contestants)?;
@@ -81,7 +81,7 @@ fn bytes_needed(courses: &[Course], contestants: &[Contestant<'_>]) -> u64 {
     /// More than the metadata of any contestant takes a frame.
     const METADATA_BYTES: u64 = 32;
     const FRAME: u64 = FRAME_BYTES as u64;
-    // What a malloc has taken it keeps; all else goes back at the end of a bench.
+    // A malloc keeps the memory that it has taken; everything else is freed at the end of a bench.
     let held = |course: &Course| (course.parties() * course.frames) as u64;
     let mallocs = contestants.iter().filter(|contestant| contestant.takes_memory()).count() as u64;
     let mallocs = mallocs * courses.iter().map(held).max().unwrap_or(0);
@@ -143,7 +143,7 @@ fn report(args: &RaceArgs, heats: &[Heat<'_>], skipped: Vec<Skipped>) -> Result<
     Ok(())
 }
 
-/// Loads the libraries, each of which has to have a name of its own.
+/// Loads the libraries, each of which must have a unique name.
 fn load(args: &RaceArgs) -> Result<Vec<Plugin>> {
     let mut plugins: Vec<Plugin> = Vec::new();
     for path in &args.peers {
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(bytes_needed(&[pair, fill[0], fill[1]], &[zone_lock]), metadata);
         let buddy = Contestant::Peer(PeerName::BuddySystem);
         assert_eq!(bytes_needed(&fill, &[zone_lock, buddy]), 2 * metadata);
-        // Another thread takes what this one gives back.
+        // Another thread frees what this one allocates.
         let remote = course(BenchName::Remote, 1.5);
         let malloc = Contestant::Peer(PeerName::Mimalloc);
         assert_eq!(bytes_needed(&[remote], &[malloc]), 65536 * 4096 + 98304 * 32);

@@ -1,5 +1,5 @@
-//! A look at a plug-in in a process of its own, so that one which crashes or ends the process while
-//! it is loaded does so there, and is named.
+//! Tests a plug-in in a separate process, so that one that crashes or ends the process while it is
+//! loaded does so there, and the error can name it.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -15,19 +15,19 @@ use freehold_peers::{Peer, Plugin, Seat};
 use crate::UsageError;
 use crate::report::out;
 
-/// The hidden command that does the looking.
+/// The hidden command that tests it.
 pub(crate) const COMMAND: &str = "probe-peer";
 
-/// What it prints at the end, if the library has let it come so far.
+/// What it prints at the end, if the library has let it get that far.
 const ALIVE: &str = "freehold probe-peer: alive";
 
 /// How long loading may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often is looked whether the process has ended.
+/// How often to poll whether the process has ended.
 const LOOKS_EVERY: Duration = Duration::from_millis(2);
 
-/// In the process of its own: loads a library, makes a peer, and tries it once.
+/// In the separate process: loads a library, creates a peer, and tries it once.
 pub(crate) fn probe(path: &Path) -> Result<()> {
     const FRAMES: u64 = 8192;
     let plugin = Plugin::load(path)?;
@@ -35,18 +35,18 @@ pub(crate) fn probe(path: &Path) -> Result<()> {
     let mut seat = peer.sit(0);
     if let Some(frame) = seat.alloc(Order::ZERO, MigrateType::Movable) {
         let freed = seat.free(frame, Order::ZERO);
-        freed.map_err(|_| anyhow!("the peer refused to take back what it had handed out"))?;
+        freed.map_err(|_| anyhow!("the peer refused to free what it had allocated"))?;
     }
     drop(peer);
     out!("{ALIVE}");
     Ok(())
 }
 
-/// Looks at a library in another process, then loads it into this one.
+/// Tests a library in another process, then loads it into this one.
 ///
 /// # Errors
 ///
-/// A usage error: what is wrong with it, with the name of its file.
+/// A usage error: the problem, with the name of its file.
 pub(super) fn load(path: &Path) -> Result<Plugin> {
     let loaded = look_at(path).and_then(|()| Ok(Plugin::load(path)?));
     loaded.map_err(|error| UsageError(format!("--peer {}: {error:#}", path.display())).into())
@@ -71,10 +71,10 @@ fn look_at(path: &Path) -> Result<()> {
     judge(status, &stdout, &stderr)
 }
 
-/// What the end of the process means.
+/// Interprets the exit status of the process.
 fn judge(status: ExitStatus, stdout: &str, stderr: &str) -> Result<()> {
     let alive = stdout.lines().any(|line| line == ALIVE);
-    // Its own words, if it came to say what is wrong.
+    // The process's own message, if it could report one.
     let said = stderr.lines().find_map(|line| line.strip_prefix("error: "));
     match (status.signal(), status.code(), said) {
         (Some(signal), _, _) => {
@@ -101,7 +101,7 @@ fn reading(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Strin
     })
 }
 
-/// Waits for the end; if it does not come in time, ends the process and says nothing of it.
+/// Waits for the end; if that does not come in time, kills the process and returns `None`.
 fn wait(child: &mut Child, patience: Duration) -> Result<Option<ExitStatus>> {
     let start = Instant::now();
     loop {

@@ -1,7 +1,7 @@
-//! The referee: no frame is handed out twice, none that is not there, blocks are aligned, and all
-//! frames are had again in the end.
+//! The referee: no frame is allocated twice, none is invented, blocks are aligned, and all frames
+//! can be allocated again in the end.
 //!
-//! It never looks while the clock runs. Between taking and giving back, all threads show what they
+//! It never checks while the clock runs. Between allocating and freeing, all threads show what they
 //! hold, at one time; so it sees a frame that two of them hold, no matter when each got it.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use std::sync::{PoisonError, RwLock};
 
 use freehold::Order;
 
-/// What disqualifies a contestant.
+/// Why a contestant is disqualified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// Two holders of one frame.
@@ -20,13 +20,13 @@ pub(crate) enum Failure {
     Outside { frame: u64, managed: u64 },
     /// A block that does not begin at a multiple of its size.
     Misaligned { frame: u64, order: Order },
-    /// All is given back, but not all is to be had again.
+    /// All frames are freed, but not all can be allocated again.
     Lost { frames: u64, managed: u64 },
-    /// There was no block, though there is memory for it.
+    /// There was no block, although there is memory for it.
     OutOfMemory { held: usize, order: Order },
-    /// What was handed out was not taken back.
+    /// A free of an allocated block was refused.
     Refused,
-    /// The contestant says so of its own books.
+    /// The contestant's own consistency check failed.
     Books(String),
     /// It panicked.
     Panicked(String),
@@ -37,24 +37,24 @@ pub(crate) enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Twice { frame } => write!(f, "handed out frame {frame} twice"),
+            Failure::Twice { frame } => write!(f, "allocated frame {frame} twice"),
             Failure::Outside { frame, managed } => {
-                write!(f, "handed out frame {frame}, but manages {managed} frames")
+                write!(f, "allocated frame {frame}, but manages {managed} frames")
             }
             Failure::Misaligned { frame, order } => {
                 let order = order.get();
-                write!(f, "handed out a block of order {order} at frame {frame}, out of line")
+                write!(f, "allocated a block of order {order} at frame {frame}, misaligned")
             }
             Failure::Lost { frames, managed } => {
-                write!(f, "lost {frames} of {managed} frames: they were not to be had again")
+                write!(f, "lost {frames} of {managed} frames: they could not be allocated again")
             }
             Failure::OutOfMemory { held, order } => {
                 let order = order.get();
                 write!(f, "had no block of order {order} for a thread that held {held}, ")?;
-                f.write_str("though there is memory for all")
+                f.write_str("although there is memory for all")
             }
-            Failure::Refused => f.write_str("refused to take back what it had handed out"),
-            Failure::Books(problem) => write!(f, "its own books are broken: {problem}"),
+            Failure::Refused => f.write_str("refused to free what it had allocated"),
+            Failure::Books(problem) => write!(f, "its own consistency check failed: {problem}"),
             Failure::Panicked(message) => write!(f, "panicked: {message}"),
             Failure::Abandoned => f.write_str("another thread failed"),
         }
@@ -77,12 +77,12 @@ pub(crate) trait Blocks: Iterator<Item = (u64, Order)> + Clone {}
 
 impl<I: Iterator<Item = (u64, Order)> + Clone> Blocks for I {}
 
-/// Which frames are held: one bit a frame, in pages that come into being when they are needed,
-/// since frames of a malloc may lie anywhere.
+/// Which frames are held: one bit a frame, in pages that are created on demand, since frames of a
+/// malloc may lie anywhere.
 pub(crate) struct Book {
-    /// How many frames there are, from 0; `None` for all that have an address.
+    /// How many frames there are, from 0; `None` for the whole address space.
     managed: Option<u64>,
-    /// Whether blocks have to be aligned.
+    /// Whether blocks must be aligned.
     aligned: bool,
     pages: RwLock<HashMap<u64, Page>>,
 }
@@ -102,7 +102,7 @@ impl Book {
         self.each_frame(blocks, |word, bit| word.fetch_or(bit, Relaxed) & bit == 0)
     }
 
-    /// Strikes them out again: they are about to be given back.
+    /// Removes them again: they are about to be freed.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Book {
         self.each_frame(blocks, |word, bit| word.fetch_and(!bit, Relaxed) & bit != 0)
     }
 
-    /// Checks that there are such blocks, and that they have pages.
+    /// Checks that such blocks exist, and that they have pages.
     fn make_pages(&self, blocks: impl Blocks) -> Result<(), Failure> {
         let mut last = None;
         for (first, order) in blocks {
@@ -137,7 +137,7 @@ impl Book {
         }
     }
 
-    /// Flips the bit of each frame; one that does not flip as it should is held twice. Relaxed: a
+    /// Flips the bit of each frame; one that does not flip as expected is held twice. Relaxed: a
     /// bit is flipped once whatever the order, and threads meet between claiming and releasing.
     fn each_frame(
         &self,

@@ -1,4 +1,4 @@
-//! What a race says: medians over rounds, and ratios that are taken round by round.
+//! The results of a race: medians over rounds, and ratios that are taken round by round.
 
 use serde::Serialize;
 
@@ -15,10 +15,10 @@ pub(super) const SCHEMA: &str = "freehold.race/2";
 /// The contestant that the others are compared with.
 const REFERENCE: &str = "freehold";
 
-/// What the referee says of a contestant without a fault.
+/// The referee's verdict on a contestant without a fault.
 pub(super) const OK: &str = "ok";
 
-/// Everything that a race has measured. Fields that do not apply are absent.
+/// All measurements of a race. Fields that do not apply are absent.
 #[derive(Debug, Serialize)]
 pub(super) struct Results {
     pub(super) schema: &'static str,
@@ -26,7 +26,7 @@ pub(super) struct Results {
     /// The cargo profile of this program.
     pub(super) profile: &'static str,
     pub(super) rounds: usize,
-    /// Frames that a thread takes in a pass.
+    /// Frames that a thread allocates in a pass.
     pub(super) frames: usize,
     pub(super) lock_pair_ns: f64,
     pub(super) vec_pair_ns: f64,
@@ -66,7 +66,7 @@ pub(super) struct Row {
     /// The distance between the extremes of that, as a share of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ratio_spread: Option<f64>,
-    /// The fastest of the heat's contestants that are none of Freehold's own.
+    /// The fastest of the heat's contestants that are not Freehold's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) best_peer: Option<String>,
     /// How many times as long as that peer a pair takes, and the spread of it.
@@ -74,20 +74,20 @@ pub(super) struct Row {
     pub(super) ratio_to_best_peer: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) best_peer_spread: Option<f64>,
-    /// `ok`, or what the referee has seen.
+    /// `ok`, or the referee's finding.
     pub(super) referee: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) notes: Vec<&'static str>,
 }
 
-/// What a contestant's metadata takes, where that is known: in the heat with the most frames.
+/// The size of a contestant's metadata, if known: in the heat with the most frames.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct MetadataRow {
     pub(super) contestant: String,
     pub(super) memory: f64,
     pub(super) managed_frames: u64,
     pub(super) metadata_bytes: usize,
-    /// Of one frame.
+    /// For one frame.
     pub(super) frame_metadata_bytes: f64,
 }
 
@@ -113,7 +113,7 @@ impl Skipped {
 }
 
 impl Results {
-    /// Sums up all heats. Each has had a round at least.
+    /// Sums up all heats. Each has had at least one round.
     pub(super) fn of(
         heats: &[Heat<'_>],
         rounds: usize,
@@ -140,7 +140,7 @@ impl Results {
         }
     }
 
-    /// The rows of contestants that the referee has found at fault.
+    /// The rows of contestants with a fault found by the referee.
     pub(super) fn failed(&self) -> impl Iterator<Item = &Row> {
         self.results.iter().filter(|row| row.referee != OK)
     }
@@ -187,7 +187,7 @@ fn lines(heat: &Heat<'_>) -> Vec<Line> {
     all.iter().map(line).collect()
 }
 
-/// The one with the least median, of those that have any.
+/// The one with the least median, among those that have one.
 fn fastest<'a, C>(all: impl Iterator<Item = (C, &'a [Sample])>) -> Option<(C, &'a [Sample])> {
     let timed = all.filter_map(|(one, samples)| {
         let middle = Sample::middle(samples.iter().copied())?;
@@ -215,7 +215,7 @@ fn times(samples: &[Sample], locks: &[f64]) -> Row {
     }
 }
 
-/// How the reference stands against the best peer of each row, and its lease against itself.
+/// The reference against the best peer of each row, and its lease against the reference.
 fn standing(lines: &[Line]) -> Vec<Standing> {
     let lease = name_of(&PeerName::Lease);
     let mut leased = Standing::new("freehold-lease", REFERENCE);

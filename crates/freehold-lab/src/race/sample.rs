@@ -1,12 +1,12 @@
-//! Times of a block in one pass or one round, and the middle one of several.
+//! Times of a block in one pass or one round, and their median.
 
 use super::course::Times;
 use crate::report::summary::Summary;
 
-/// A block's time, in ns; nothing but the pair where only both ways together have a time.
+/// A block's time, in ns; only the pair if allocating and freeing cannot be timed separately.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
-    /// Taking and giving back, which add up to the pair.
+    /// Allocating and freeing, which add up to the pair.
     pub(super) apart: Option<(f64, f64)>,
     pub(super) pair: f64,
 }
@@ -20,7 +20,7 @@ impl Sample {
         Sample { apart: None, pair }
     }
 
-    /// One round: the middle one of its passes.
+    /// One round: the median of its passes.
     pub(super) fn of(times: &Times) -> Option<Self> {
         let apart = times.get_ns.iter().zip(&times.put_ns);
         let apart = apart.map(|(&get, &put)| Sample::apart(get, put));
@@ -28,7 +28,7 @@ impl Sample {
         Sample::middle(apart.chain(together))
     }
 
-    /// The median by pair, with the get and put of that very sample, so that they add up; of an
+    /// The median by pair, with the get and put of the same sample, so that they add up; for an
     /// even number of samples the mean of the two in the middle.
     pub(super) fn middle(samples: impl Iterator<Item = Sample>) -> Option<Self> {
         let mut samples: Vec<_> = samples.collect();
@@ -37,7 +37,7 @@ impl Sample {
         Some(samples[low].mean(samples[high]))
     }
 
-    /// The same in other units, of which one is so many of these.
+    /// The same in another unit, given in the present one.
     pub(super) fn in_units_of(self, unit: f64) -> Self {
         match self.apart {
             Some((get, put)) => Sample::apart(get / unit, put / unit),
@@ -79,7 +79,8 @@ mod tests {
 
     #[test]
     fn get_and_put_add_up_to_the_pair() {
-        // Rounds in which now one way is slow, now the other: their medians would be 100 and 30.
+        // Rounds in which sometimes one way is slow, sometimes the other: their medians would be
+        // 100 and 30.
         let rounds = [(100.0, 30.0), (104.0, 315.0), (383.0, 36.0), (40.0, 31.0), (390.0, 29.0)];
         let samples = rounds.map(|(get, put)| Sample::apart(get, put));
         for count in 1..=samples.len() {

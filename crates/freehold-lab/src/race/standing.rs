@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::report::document::threads_in_words;
 use crate::report::summary::Summary;
 
-/// How a contestant stands against another one over all rows that both have.
+/// A contestant compared with another one over all rows that both have.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Standing {
     pub(super) contestant: &'static str,
@@ -38,7 +38,7 @@ impl Standing {
         Standing { contestant, against, won: 0, tied: 0, lost: Vec::new() }
     }
 
-    /// Counts a row by its ratios in all rounds. `lost` says what there is to say if it is lost.
+    /// Counts a row by its ratios in all rounds. `lost` describes the row if it is lost.
     pub(super) fn count(&mut self, ratio: &Summary, lost: impl FnOnce() -> Lost) {
         if ratio.max < 1.0 {
             self.won += 1;

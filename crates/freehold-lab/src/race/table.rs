@@ -1,4 +1,4 @@
-//! The results of a race as people read them.
+//! The results of a race as text.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use crate::report::out;
 use crate::report::profile::MEASURED;
 use crate::report::table::{Table, WIDTH};
 
-/// Prints what was measured, a table, and below it all that does not fit into one.
+/// Prints the measurements, a table, and below it everything that does not fit into one.
 pub(super) fn print(results: &Results) -> Result<()> {
     let filled = |line: &str| textwrap::fill(line, usize::from(WIDTH));
     out!("{}", filled(&heading(results)));
@@ -28,7 +28,7 @@ pub(super) fn print(results: &Results) -> Result<()> {
     Ok(())
 }
 
-/// What the figures are.
+/// The kind of the figures.
 fn heading(results: &Results) -> String {
     let rounds = results.rounds;
     let plural = if rounds == 1 { "" } else { "s" };
@@ -38,7 +38,7 @@ fn heading(results: &Results) -> String {
     )
 }
 
-/// What there is to compare with.
+/// What is available for comparison.
 #[derive(Clone, Copy)]
 struct Shown {
     freehold: bool,
@@ -55,7 +55,7 @@ impl Shown {
     }
 }
 
-/// The lines of the table: those of a heat below a line that says which.
+/// The lines of the table: those of a heat below its title.
 fn rows(results: &Results) -> Vec<String> {
     let text = table(results, Shown::of(results)).to_string();
     let mut lines = text.lines().map(str::to_owned);
@@ -72,7 +72,7 @@ fn rows(results: &Results) -> Vec<String> {
     all
 }
 
-/// Which heat a row belongs to.
+/// The title of a row's heat.
 fn title(row: &Row) -> String {
     let Row { bench, threads, memory, best_peer, .. } = row;
     let threads = threads_in_words(*threads);
@@ -108,7 +108,7 @@ fn table(results: &Results, shown: Shown) -> Table {
     table
 }
 
-/// What the columns of the table are.
+/// Explains the columns of the table.
 fn legend(results: &Results, shown: Shown) -> Vec<String> {
     let Results { lock_pair_ns, vec_pair_ns, .. } = results;
     let mut lines = vec![format!(
@@ -130,7 +130,7 @@ fn legend(results: &Results, shown: Shown) -> Vec<String> {
     lines
 }
 
-/// What each contestant's metadata takes, by memory.
+/// The size of each contestant's metadata, by memory.
 fn metadata(rows: &[MetadataRow]) -> Table {
     let mut memories: Vec<f64> = Vec::new();
     let mut contestants: Vec<&str> = Vec::new();
@@ -156,7 +156,7 @@ fn metadata(rows: &[MetadataRow]) -> Table {
     table
 }
 
-/// What was left out, what has failed, and how freehold stands.
+/// What was left out, what has failed, and freehold's standing.
 fn findings(results: &Results) -> Vec<String> {
     let left_out = skips(&results.skipped).into_iter().map(|skip| format!("Left out: {skip}"));
     let failed = results.failed().map(|row| {
@@ -167,7 +167,7 @@ fn findings(results: &Results) -> Vec<String> {
     left_out.chain(failed).chain(results.standing.iter().map(ToString::to_string)).collect()
 }
 
-/// A number with three digits, or more where it is large.
+/// A number with three digits, or more if it is large.
 fn number(value: Option<f64>, unit: &str) -> String {
     match value {
         None => "-".to_owned(),

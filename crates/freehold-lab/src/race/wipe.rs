@@ -1,4 +1,4 @@
-//! Wipes the caches that a CPU has for itself, so that the next call begins cold.
+//! Wipes a CPU's private caches, so that the next call starts cold.
 
 use std::fs;
 use std::hint::black_box;
@@ -6,16 +6,16 @@ use std::path::Path;
 
 use freehold_host::allowed_cpus;
 
-/// The size of a second-level cache where the machine does not say: twice what most CPUs have.
+/// The size of a second-level cache if the machine does not say: twice that of most CPUs.
 const L2_BYTES: usize = 2 << 20;
 
-/// How many times as large as the second-level cache the buffer is. Caches do not quite replace
+/// The size of the buffer as a multiple of the second-level cache. Caches do not replace strictly
 /// the oldest line first, so one cache full of other lines would leave some behind.
 const TIMES: usize = 2;
 
 const LINE_BYTES: usize = 64;
 
-/// A buffer that fills the first- and second-level caches. What was there before lies in the next
+/// A buffer that fills the first- and second-level caches. Their former content is then in the next
 /// level or in memory.
 pub(super) struct Wipe(Vec<u8>);
 
@@ -25,7 +25,7 @@ impl Wipe {
         let cpu = allowed_cpus().ok().and_then(|cpus| cpus.first().copied());
         let caches = cpu.map(|cpu| format!("/sys/devices/system/cpu/cpu{}/cache", cpu.index()));
         let bytes = caches.and_then(|caches| l2_bytes(Path::new(&caches)));
-        // Not zeros: their pages would all be one and the same.
+        // Not zeros: their pages would all be the same one.
         Wipe(vec![1; TIMES * bytes.unwrap_or(L2_BYTES)])
     }
 

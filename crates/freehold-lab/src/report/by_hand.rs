@@ -1,4 +1,4 @@
-//! Results made by hand, for unit tests.
+//! Hand-made results, for unit tests.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub(crate) fn simulated(design: &str, per_second: f64, shares: &[(&str, f64)]) -
     }
 }
 
-/// A measured result whose samples spread by so much.
+/// A measured result with such a spread of its samples.
 pub(crate) fn measured(design: &str, per_second: f64, spread: f64) -> RunResult {
     let specific = json!({
         "pair_ns": {"median": 15.0},

@@ -1,4 +1,4 @@
-//! Tables of results: a line a cell, with columns that the workload names.
+//! Tables of results: a line per cell, with columns defined by the workload.
 
 use anyhow::Result;
 
@@ -15,15 +15,15 @@ pub(crate) struct Column {
     pub(crate) cell: fn(&RunResult) -> String,
 }
 
-/// A number of a workload's own that a comparison mentions.
+/// A workload's own number that a comparison mentions.
 pub(crate) struct Telling {
-    /// What is said, with `{}` for the number.
+    /// The text, with `{}` for the number.
     pub(crate) words: &'static str,
     /// The number; a dash if it does not apply.
     pub(crate) number: fn(&RunResult) -> String,
 }
 
-/// Waiting for all locks, and for which of them most.
+/// Waiting for all locks, and for the most contended one.
 const LOCKS: [Column; 2] = [
     LOCK_WAIT,
     Column {
@@ -32,7 +32,7 @@ const LOCKS: [Column; 2] = [
     },
 ];
 
-/// The same where room is short.
+/// The same for narrow tables.
 const LOCKS_IN_SHORT: [Column; 2] = [
     LOCK_WAIT,
     Column {
@@ -49,8 +49,8 @@ const LOCK_WAIT: Column = Column {
     cell: |r| in_percent(r.simulated.as_ref().map(wait_share).unwrap_or_default()),
 };
 
-/// Prints results: design and CPUs, then the workload's columns, then, of simulated runs, how much
-/// of the time went into waiting for locks. Below stands what the figures are.
+/// Prints results: design and CPUs, then the workload's columns, then, for simulated runs, the
+/// share of time spent waiting for locks. The kind of the figures is stated below.
 pub(crate) fn print_columns(
     results: &[RunResult],
     machine: &Machine,
@@ -86,18 +86,18 @@ fn table(results: &[RunResult], columns: &[Column], more: &[Column]) -> Table {
     table
 }
 
-/// A number among a result's own fields, found by a path such as `exit.ns`, as it is printed; a
-/// dash if it does not apply.
+/// A number among a result's own fields, found by a path such as `exit.ns`, formatted; a dash if it
+/// does not apply.
 pub(crate) fn number(result: &RunResult, path: &str, decimals: usize) -> String {
     scaled(result, path, 1.0, decimals)
 }
 
-/// As [`number`], as a share of one hundred.
+/// As [`number`], as a percentage.
 pub(crate) fn percent(result: &RunResult, path: &str) -> String {
     find(result, path).map_or("-".to_owned(), in_percent)
 }
 
-/// As [`number`], in a unit that is so much larger.
+/// As [`number`], in a larger unit.
 pub(crate) fn scaled(result: &RunResult, path: &str, unit: f64, decimals: usize) -> String {
     match find(result, path) {
         Some(value) => format!("{:.decimals$}", value / unit),
@@ -105,7 +105,7 @@ pub(crate) fn scaled(result: &RunResult, path: &str, unit: f64, decimals: usize)
     }
 }
 
-/// The share of the free memory that is whole pageblocks in the end, after a drain.
+/// The share of whole pageblocks in the free memory at the end, after a drain.
 pub(crate) fn free_pageblocks(result: &RunResult) -> String {
     let share = result.fragmentation.as_ref().map(|of| of.after_drain.pageblock_share());
     share.map_or("-".to_owned(), in_percent)

@@ -1,4 +1,4 @@
-//! What `freehold compare` says: the JSON document, the table, and the ranking.
+//! The output of `freehold compare`: the JSON document, the table, and the ranking.
 
 use serde::Serialize;
 
@@ -41,8 +41,8 @@ struct Ranked {
 
 impl Comparison {
     /// Compares results, of which each machine has one for each contestant: a design, with one
-    /// value of the setting that is varied. Ratios refer to the first of design `baseline`, or to
-    /// the first of all. `telling` is what the workload wants mentioned.
+    /// value of the varied setting. Ratios refer to the first of design `baseline`, or to the first
+    /// of all. `telling` are the workload's numbers to mention.
     pub(crate) fn new(
         results: Vec<RunResult>,
         baseline: String,
@@ -101,7 +101,7 @@ impl Comparison {
         lines.join("\n")
     }
 
-    /// A design and how it compares with the baseline.
+    /// A design compared with the baseline.
     fn standing(&self, ranked: &Ranked) -> String {
         match ranked.contestant == self.baseline {
             true => ranked.contestant.clone(),
@@ -124,7 +124,7 @@ impl Comparison {
             }
         }
         let mut table = Table::new(headings).numbers_from(1);
-        // Whoever is missing somewhere is on the machine with the most contestants.
+        // A contestant missing somewhere is on the machine with the most contestants.
         let all = machines.iter().max_by_key(|results| results.len());
         for own in all.into_iter().flatten().map(|result| self.contestant(result)) {
             let mut row = vec![own.clone()];
@@ -174,7 +174,7 @@ fn by_machine(results: &[RunResult]) -> Vec<Vec<&RunResult>> {
     machines
 }
 
-/// What kind of figures a machine's are.
+/// The kind of a machine's figures.
 fn kind(result: &RunResult) -> String {
     let cpus = cpus_in_words(result.cpus as usize);
     match result.simulated {
@@ -190,7 +190,7 @@ fn paragraph(bullet: &str, text: &str) -> String {
         .initial_indent(bullet)
         .subsequent_indent(&indent)
         .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    // A number stays with its unit: lines are broken at blanks only.
+    // A number stays with its unit: lines are broken only at spaces.
     let units = [" %", " ns", " µs", " ms"];
     let glued = units
         .iter()

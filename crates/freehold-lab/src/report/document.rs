@@ -11,7 +11,7 @@ use crate::fragmentation::Fragmentation;
 /// The version of the format.
 pub(crate) const SCHEMA: &str = "freehold.run/1";
 
-/// Everything that one command has measured.
+/// All measurements of one command.
 #[derive(Debug, Serialize)]
 pub(crate) struct Document {
     pub(crate) schema: &'static str,
@@ -25,7 +25,7 @@ pub(crate) struct RunResult {
     pub(crate) design: String,
     pub(crate) machine: String,
     pub(crate) cpus: u32,
-    /// The cargo profile of this program, where times are measured on the host.
+    /// The cargo profile of this program, for times measured on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) profile: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,12 +37,12 @@ pub(crate) struct RunResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fragmentation: Option<Fragmentation>,
     pub(crate) workload_specific: Map<String, Value>,
-    /// What the allocator knew before the tasks gave back what they held. No part of the hash.
+    /// The state of the allocator before the tasks freed what they held. Not part of the hash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<Snapshot>,
 }
 
-/// What only a simulated machine can tell.
+/// Data that only a simulated machine provides.
 #[derive(Debug, Serialize)]
 pub(crate) struct Simulated {
     /// Waiting as a share of all CPU time, by class of lock, and by class and path.
@@ -66,7 +66,7 @@ pub(crate) struct Lock {
     pub(crate) hold_ns_max: f64,
 }
 
-/// Interrupts off: the share of all CPU time, and the longest stretch.
+/// Interrupts off: the share of all CPU time, and the longest interval.
 #[derive(Debug, Serialize)]
 pub(crate) struct IrqOff {
     pub(crate) share: f64,
@@ -87,26 +87,26 @@ pub(crate) fn number(value: Option<&Value>) -> f64 {
     value.and_then(Value::as_f64).unwrap_or(f64::NAN)
 }
 
-/// A number of CPUs as people write it.
+/// A number of CPUs in words.
 pub(crate) fn cpus_in_words(cpus: usize) -> String {
     format!("{cpus} CPU{}", if cpus == 1 { "" } else { "s" })
 }
 
-/// A number of threads as people write it.
+/// A number of threads in words.
 pub(crate) fn threads_in_words(threads: usize) -> String {
     format!("{threads} thread{}", if threads == 1 { "" } else { "s" })
 }
 
-/// What was done, and how fast.
+/// The work done, and its rate.
 #[derive(Debug, Serialize)]
 pub(crate) struct Work {
-    /// What is counted, such as `faults`.
+    /// The unit, such as `faults`.
     pub(crate) unit: &'static str,
-    /// How many were done while measuring.
+    /// How many were done during the measurement.
     pub(crate) count: u64,
-    /// For how long was measured.
+    /// How long the measurement took.
     pub(crate) seconds: f64,
-    /// How many were done in a second: the median of the samples.
+    /// How many were done per second: the median of the samples.
     pub(crate) per_second: f64,
 }
 

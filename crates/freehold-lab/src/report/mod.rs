@@ -1,4 +1,4 @@
-//! What a run says: a JSON document or a table on stdout, progress on stderr.
+//! The output of a run: a JSON document or a table on stdout, progress on stderr.
 
 #[cfg(test)]
 pub(crate) mod by_hand;
@@ -17,12 +17,12 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 
-/// Prints a line of a result to stdout. If its reader has gone away, as `head` does, it has seen
-/// enough: the command ends there, with success.
+/// Prints a line of a result to stdout. If the reader has closed the pipe, as `head` does, the
+/// command ends successfully.
 ///
 /// # Errors
 ///
-/// Whatever else is wrong with stdout.
+/// Any other error of stdout.
 pub(crate) fn print_line(line: fmt::Arguments<'_>) -> Result<()> {
     match writeln!(io::stdout(), "{line}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),

@@ -1,9 +1,9 @@
-//! By which cargo profile this program was built. Times measured on the host depend on it.
+//! The cargo profile that this program was built with. Times measured on the host depend on it.
 
 /// The name of the profile's folder: `release`, `figures`, or `debug` for `dev` and `test`.
 pub(crate) const PROFILE: &str = env!("FREEHOLD_PROFILE");
 
-/// What every report of times measured on the host begins with.
+/// The start of every report of times measured on the host.
 pub(crate) const MEASURED: &str =
     concat!("Measured on this host with profile ", env!("FREEHOLD_PROFILE"));
 

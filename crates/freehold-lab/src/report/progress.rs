@@ -2,11 +2,11 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Says what a command is doing and how far it is.
+/// Reports what a command is doing and how far it has got.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar of so many steps. indicatif keeps it quiet where stderr is no terminal.
+    /// A bar of so many steps. indicatif hides it if stderr is not a terminal.
     pub(crate) fn new(steps: u64) -> Self {
         let bar = ProgressBar::new(steps);
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
@@ -14,7 +14,7 @@ impl Progress {
         Progress(bar)
     }
 
-    /// Says what the next steps belong to.
+    /// Describes the next steps.
     pub(crate) fn say(&self, what: impl Into<String>) {
         self.0.set_message(what.into());
     }
@@ -24,7 +24,7 @@ impl Progress {
         self.0.inc(1);
     }
 
-    /// Everything is done: takes the bar away.
+    /// Everything is done: removes the bar.
     pub(crate) fn finish(&self) {
         self.0.finish_and_clear();
     }

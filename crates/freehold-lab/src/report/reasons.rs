@@ -1,4 +1,4 @@
-//! Why a design is as fast as it is, in words, from nothing but what a result says.
+//! Why a design is as fast as it is, in words, derived only from results.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use super::columns::Telling;
 use super::document::{RunResult, Simulated, number};
 use super::waits::{lock_in_words, percent, wait_share, waits_by_class};
 
-/// A share of the time below which nothing is said.
+/// Shares of the time below this are not mentioned.
 const SHARE_MIN: f64 = 0.01;
 
-/// The reasons for a result, the weightiest first: what the workload finds telling, then what every
-/// result says. `baseline` is the result that it is compared with, if it is not that itself.
+/// The reasons for a result, the most important first: the workload's own numbers, then those that
+/// every result has. `baseline` is the result for comparison, if it is a different one.
 pub(crate) fn reasons(
     result: &RunResult,
     baseline: Option<&RunResult>,
@@ -58,7 +58,7 @@ fn lock_waits(simulated: &Simulated) -> String {
     }
 }
 
-/// On which paths a class of locks is waited for, but for those that hardly matter.
+/// The paths on which a class of locks is waited for, except those that hardly matter.
 fn paths(simulated: &Simulated, class: &str, of_class: f64) -> String {
     const PATHS: [(&str, &str); 3] =
         [("alloc", "on allocation"), ("free", "on free"), ("other", "outside the allocator")];
@@ -77,8 +77,7 @@ fn paths(simulated: &Simulated, class: &str, of_class: f64) -> String {
     }
 }
 
-/// How often the locks are taken that are waited for most, here and in the baseline, and for how
-/// long.
+/// How often the most contended locks are taken, here and in the baseline, and for how long.
 fn lock_uses(
     result: &RunResult,
     simulated: &Simulated,
@@ -106,7 +105,7 @@ fn lock_uses(
     uses.collect()
 }
 
-/// How often the locks of a class are taken for 1000 units of work, and held for how long.
+/// How often the locks of a class are taken for 1000 units of work, and how long they are held.
 struct LockUse {
     times: f64,
     hold_ns: f64,
@@ -120,7 +119,7 @@ impl LockUse {
         Some(LockUse { times, hold_ns: lock.hold_ns / acquisitions.max(1.0) })
     }
 
-    /// Whether the difference is not worth a word.
+    /// Whether the difference is too small to mention.
     fn is_like(&self, other: &Self) -> bool {
         let alike = |one: f64, other: f64| (one - other).abs() <= 0.1 * one.max(other);
         alike(self.times, other.times) && alike(self.hold_ns, other.hold_ns)
@@ -136,7 +135,7 @@ impl fmt::Display for LockUse {
     }
 }
 
-/// How much of the time is the allocator's at all.
+/// How much of the time is spent in the allocator.
 fn calls(result: &RunResult) -> Option<String> {
     let paths = result.workload_specific.get("paths")?;
     let of_path = |path: &str| -> f64 {
@@ -153,7 +152,7 @@ fn misses(result: &RunResult) -> Option<String> {
     let data = result.workload_specific.get("data")?.as_array()?;
     let mut kinds: Vec<_> = data
         .iter()
-        // What the workload itself shares is no metadata.
+        // The workload's own shared data is not metadata.
         .filter(|kind| kind["data"] != "workload")
         .filter_map(|kind| {
             let served = kind["served"].as_object()?;
@@ -190,14 +189,14 @@ fn interrupts(simulated: &Simulated) -> Option<String> {
     })
 }
 
-/// How long a unit of work takes while all CPUs are at it.
+/// How long a unit of work takes while all CPUs are working.
 fn cpu_time(result: &RunResult) -> String {
     let unit = result.work.unit.strip_suffix('s').unwrap_or(result.work.unit);
     let ns = f64::from(result.cpus) * 1e9 / result.work.per_second;
     format!("each CPU does a {unit} in {}", time_in_words(ns))
 }
 
-/// What the yardstick of a measured run says.
+/// The yardstick of a measured run.
 fn one_cpu(result: &RunResult) -> Option<String> {
     let median = |name: &str| result.workload_specific.get(name)?.get("median")?.as_f64();
     let (pair_ns, lock_pairs) = (median("pair_ns")?, median("pair_lock_pairs")?);
@@ -207,7 +206,7 @@ fn one_cpu(result: &RunResult) -> Option<String> {
     ))
 }
 
-/// How sure a measured difference is.
+/// The uncertainty of a measured difference.
 fn spread(result: &RunResult, baseline: Option<&RunResult>) -> Option<String> {
     let spread_of = |result: &RunResult| result.workload_specific.get("spread")?.as_f64();
     let spread = spread_of(result)?;
@@ -222,7 +221,7 @@ fn spread(result: &RunResult, baseline: Option<&RunResult>) -> Option<String> {
     Some(text)
 }
 
-/// How much of the free memory is whole in the end, and what CPUs hide of it.
+/// How much of the free memory is whole at the end, and how much CPUs hide of it.
 fn fragmentation(result: &RunResult) -> Option<String> {
     let fragmentation = result.fragmentation.as_ref()?;
     let (before, after) = (&fragmentation.before_drain, &fragmentation.after_drain);
@@ -237,7 +236,7 @@ fn fragmentation(result: &RunResult) -> Option<String> {
     })
 }
 
-/// The numbers that a workload finds telling, with those of the baseline where they differ.
+/// The workload's own numbers, with those of the baseline if they differ.
 fn told(result: &RunResult, baseline: Option<&RunResult>, telling: &[Telling]) -> Option<String> {
     let tell = |telling: &Telling| {
         let own = (telling.number)(result);

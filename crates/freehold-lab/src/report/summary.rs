@@ -3,7 +3,7 @@
 use serde::Serialize;
 use statrs::statistics::{Data, Max, Min, OrderStatistics};
 
-/// The median of some samples, and how far they spread.
+/// The median of some samples, and their spread.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Summary {
     pub(crate) median: f64,
@@ -12,7 +12,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Of at least one sample.
+    /// Requires at least one sample.
     pub(crate) fn of(samples: &[f64]) -> Self {
         assert!(!samples.is_empty(), "a summary needs a sample");
         let mut data = Data::new(samples.to_vec());

@@ -4,14 +4,14 @@ use std::fmt;
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 
-/// The widest that a report gets, on whatever terminal.
+/// The maximum width of a report, on any terminal.
 pub(crate) const WIDTH: u16 = 100;
 
 /// One line below the headings and no other.
 const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// How many blanks are left and right of a cell, and how many where room is short.
+/// How many spaces are left and right of a cell, and how many in narrow tables.
 const WIDE: (u16, u16) = (1, 1);
 const NARROW: (u16, u16) = (1, 0);
 
@@ -27,7 +27,7 @@ impl Table {
         Table(table)
     }
 
-    /// Sets numbers flush right, from this column on.
+    /// Right-aligns numbers, from this column on.
     pub(crate) fn numbers_from(mut self, column: usize) -> Self {
         for column in self.0.column_iter_mut().skip(column) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -35,14 +35,14 @@ impl Table {
         self
     }
 
-    /// Whether all columns fit side by side, so that no cell has to be broken.
+    /// Whether all columns fit side by side, so that no cell must be broken.
     pub(crate) fn fits(&self) -> bool {
         self.fits_with(NARROW)
     }
 
-    /// The same for columns that are padded by so many blanks in all.
+    /// The same for columns that are padded by so many spaces in all.
     fn fits_with(&self, (left, right): (u16, u16)) -> bool {
-        // Between two columns is one more.
+        // There is one more between two columns.
         let contents = self.0.column_max_content_widths();
         contents.iter().map(|content| content + left + right + 1).sum::<u16>() <= WIDTH + 1
     }
@@ -60,7 +60,7 @@ impl fmt::Display for Table {
                 column.set_padding(NARROW);
             });
         }
-        // Without the blanks that pad the last column.
+        // Without the spaces that pad the last column.
         f.write_str(&table.trim_fmt())
     }
 }

@@ -1,4 +1,4 @@
-//! The memory of a simulated machine, as the allocator is told of it.
+//! The memory of a simulated machine, as configured for the allocator.
 
 use std::rc::Rc;
 
@@ -22,7 +22,7 @@ pub(crate) const FRAME_SETTINGS: &[Setting] = &[Setting {
     meaning: "distance between frame records on simulated machines; 0: as close as they fit",
 }];
 
-/// The settings of simulated machines whose memory the workload leaves open.
+/// The settings of simulated machines whose memory the workload does not determine.
 pub(crate) const NODE_SETTINGS: &[Setting] = &[Setting {
     name: "node_memory",
     values: "a size of at least 4MiB, such as 8GiB; a part, such as 1/4; or all",
@@ -43,7 +43,7 @@ pub(crate) struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// The memory of `spec`, as far as the settings ask for it.
+    /// The memory of `spec`, as far as the settings request it.
     pub(crate) fn new(spec: &Spec, given: &Assignments) -> Result<Self> {
         let there = node_bytes(spec);
         let wanted = given.parsed(NODE_SETTINGS, "node_memory", |value| {
@@ -63,7 +63,7 @@ impl MemoryPlan {
         Self::of_nodes(spec, given, wanted / BLOCK_BYTES)
     }
 
-    /// So much memory in all, as `setting` says, rounded up to whole blocks on each node.
+    /// So much memory in all, as `setting` specifies, rounded up to whole blocks on each node.
     pub(crate) fn exactly(
         spec: &Spec,
         given: &Assignments,
@@ -130,7 +130,7 @@ impl MemoryPlan {
         NodeId::new((pfn.get() / self.node_frames) as u16)
     }
 
-    /// Sets the allocator of a cell up on `machine`, which follows the contents of the frames.
+    /// Builds the allocator of a cell on `machine`, which tracks the contents of the frames.
     pub(crate) fn build(
         &self,
         machine: &mut Machine,
@@ -148,7 +148,7 @@ impl MemoryPlan {
         })
     }
 
-    /// About how much memory of the host one machine with this memory takes.
+    /// The approximate host memory of one machine with this memory.
     pub(crate) fn host_bytes(&self) -> u64 {
         // A directory entry of 24 bytes for each line of metadata, 12 bytes for a frame's content.
         let stride = self.frame_bytes.max(16) as u64;

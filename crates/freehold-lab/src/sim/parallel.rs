@@ -1,4 +1,4 @@
-//! Simulated cells run side by side: they share nothing, and virtual time does not notice.
+//! Simulated cells run side by side: they share nothing, and virtual time is unaffected.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -21,7 +21,7 @@ pub(crate) fn run_all<J: Sync, R: Send>(
     let work = || {
         let mut done = Vec::new();
         loop {
-            // Relaxed: the counter only hands out numbers.
+            // Relaxed: the counter only assigns numbers.
             let index = next.fetch_add(1, Relaxed);
             let Some(job) = jobs.get(index) else { return done };
             done.push((index, run(job)));

@@ -34,7 +34,7 @@ pub(crate) fn standard_fields(report: &Report) -> Simulated {
     }
 }
 
-/// What else the machine knows: where time went, and which data missed where.
+/// Further fields: where time went, and which data missed where.
 pub(crate) fn details(report: &Report) -> Result<Map<String, Value>> {
     let mut details = Map::new();
     details.insert("elapsed_ns".to_owned(), report.elapsed_ns.into());

@@ -1,4 +1,4 @@
-//! How long a task's calls of the allocator take.
+//! The duration of a task's calls of the allocator.
 
 use std::cell::Cell;
 
@@ -46,8 +46,8 @@ impl Calls {
     }
 }
 
-/// Keeps the calls of one task, all of which or some are timed: the time of the others is estimated
-/// from theirs.
+/// Records the calls of one task, all of which or some are timed: the time of the others is
+/// estimated from theirs.
 #[derive(Debug, Default)]
 pub(super) struct Meter([Kept; 2]);
 
@@ -65,7 +65,7 @@ impl Meter {
         self.kept(path).map_or(0, |kept| kept.count.replace(kept.count.get() + 1))
     }
 
-    /// Enters the time of a call that has been counted.
+    /// Records the time of a call that has been counted.
     pub(super) fn enter(&self, path: Path, ns: f64) {
         if let Some(kept) = self.kept(path) {
             kept.timed.set(kept.timed.get() + 1);
@@ -73,7 +73,7 @@ impl Meter {
         }
     }
 
-    /// Starts all over.
+    /// Resets all counts.
     pub(super) fn clear(&self) {
         for kept in &self.0 {
             kept.count.set(0);
@@ -82,7 +82,7 @@ impl Meter {
         }
     }
 
-    /// What was kept.
+    /// The recorded calls.
     pub(super) fn calls(&self) -> AllCalls {
         let [alloc, free] = [&self.0[0], &self.0[1]].map(|kept| {
             let (count, timed) = (kept.count.get(), kept.timed.get());

@@ -23,8 +23,8 @@ use crate::host::yardstick::clock_ns;
 use crate::host::{HostDesign, check_memory};
 use crate::machine::FRAME_BYTES;
 
-/// One of so many calls is timed, since a look at the clock costs more than a call. A prime, so
-/// that the timed calls fall on all phases of a batch.
+/// One of so many calls is timed, since reading the clock costs more than a call. A prime, so that
+/// the timed calls hit all phases of a batch.
 const TIMED_EVERY: u64 = 13;
 
 /// The memory behind the frames, whatever the design of their allocator.
@@ -56,13 +56,13 @@ struct Ground<'a> {
     managed: FrameCount,
 }
 
-/// What the tasks share.
+/// The state that the tasks share.
 struct Shared<'a> {
     ground: Ground<'a>,
     rings: Vec<HostRing>,
     meeting: Meeting,
     began: Instant,
-    /// What looking at the clock twice takes.
+    /// The cost of reading the clock twice.
     clock_ns: f64,
     error: Mutex<Option<anyhow::Error>>,
 }
@@ -80,7 +80,7 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// A barrier that fails when a task does, so that nobody waits for one that never comes.
+/// A barrier that fails when a task fails, so that no task waits for one that never arrives.
 struct Meeting {
     parties: usize,
     state: Mutex<Arrivals>,
@@ -105,7 +105,7 @@ impl Meeting {
     }
 
     fn fail(&self) {
-        // Under the lock, so that no waiter misses it between its look and its sleep.
+        // Under the lock, so that no waiter misses it between its check and its sleep.
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.failed.store(true, Relaxed);
         self.changed.notify_all();
@@ -132,7 +132,7 @@ pub(super) struct HostTask<'a> {
     shared: &'a Shared<'a>,
     place: Place,
     meter: Meter,
-    /// How often the task has spun since it last gave its CPU away.
+    /// How often the task has spun since it last yielded its CPU.
     spins: Cell<u32>,
 }
 
@@ -187,7 +187,7 @@ impl Task for HostTask<'_> {
     fn in_order(&self) {}
 
     fn pause(&self) -> Result<()> {
-        /// How often a waiter spins before it gives its CPU away: more tasks than CPUs may wait.
+        /// How often a waiter spins before it yields its CPU: more tasks than CPUs may wait.
         const SPINS: u32 = 100;
         let spins = self.spins.get();
         self.spins.set((spins + 1) % SPINS);
@@ -285,14 +285,14 @@ pub(super) mod tests {
     use super::*;
     use freehold::designs::zone_lock::ZoneLock;
 
-    /// Does the work of one task, for tests of what tasks use.
+    /// Runs the work of one task, for tests of what tasks use.
     pub(in crate::task) fn on_host(work: impl FnOnce(&HostTask<'_>)) {
         let builder = ArenaBuilder::<ZoneLock<Host>>::new().bytes(16 << 20);
         let arena = builder.build_frames().expect("16 MiB can be mapped");
         on_arena(&arena, &arena.allocator(), work);
     }
 
-    /// The same in an arena whose allocator is called through something else.
+    /// The same in an arena whose allocator is called through a wrapper.
     fn on_arena<R>(
         arena: &FrameArena<ZoneLock<Host>>,
         frames: &(dyn Frames + Sync),
@@ -303,7 +303,7 @@ pub(super) mod tests {
         work(&HostTask::new(&shared, Place { index: 0, seed: 1 }))
     }
 
-    /// Runs one task of a workload in an arena whose allocator is called through something else.
+    /// Runs one task of a workload in an arena whose allocator is called through a wrapper.
     pub(crate) fn run_one<W: TaskWorkload>(
         arena: &FrameArena<ZoneLock<Host>>,
         frames: &(dyn Frames + Sync),

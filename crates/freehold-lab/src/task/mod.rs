@@ -1,8 +1,9 @@
-//! Tasks: what a workload does on every CPU, written once for the host and for simulated machines.
+//! Tasks: the work of a workload on every CPU, written once for the host and for simulated
+//! machines.
 //!
 //! On the host a task is a thread bound to a CPU, on a simulated machine the work of a virtual CPU.
 //! A workload sees either through [`Task`], and the allocator through [`Frames`]: neither depends
-//! on the design. On the host a call of the allocator costs one indirect call for that.
+//! on the design. On the host, this costs one indirect call for each call of the allocator.
 
 mod calls;
 mod host;
@@ -23,7 +24,7 @@ use crate::frames::Frames;
 pub(crate) use host::tests::run_one;
 use owners::{Mover, Owners};
 
-/// How long a task that waits for another one does nothing before it looks again, in virtual time.
+/// How long a task that waits for another one idles before it re-checks, in virtual time.
 const PAUSE_NS: u64 = 500;
 
 /// The error of a task that waits for one that has failed.
@@ -37,7 +38,7 @@ pub(crate) const FAULT_MAPPING: [Key; 2] = [Key::AccountingNs, Key::PageTableNs]
 /// The same for a page that is unmapped.
 pub(crate) const UNMAPPING: [Key; 3] = [Key::UnmapNs, Key::UnmapRestNs, Key::AccountingNs];
 
-/// Who a task is.
+/// The identity of a task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     /// The number of the task, from 0.
@@ -47,7 +48,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Random numbers of this task's own, the same for the same seed.
+    /// Random numbers of this task, the same for the same seed.
     pub(crate) fn rng(&self) -> Rng {
         // Seeds of neighbours differ in many bits.
         Rng::with_seed(
@@ -65,33 +66,33 @@ pub(crate) struct Block {
 
 /// One task's view of its machine.
 ///
-/// Times are in nanoseconds since the run began: of the clock on the host, virtual ones on a
+/// Times are in nanoseconds since the start of the run: of the clock on the host, virtual ones on a
 /// simulated machine.
 ///
 /// On a simulated machine every call may let other tasks run, so a task must not hold a borrow or a
 /// lock of the host across one.
 pub(crate) trait Task: Sized {
-    /// Who this task is.
+    /// The identity of this task.
     fn place(&self) -> Place;
 
     /// The allocator under test. Calls belong inside [`Task::timed`].
     fn allocator(&self) -> &dyn Frames;
 
-    /// Makes one call of the allocator, and keeps how long it took.
+    /// Makes one call of the allocator, and records how long it took.
     fn timed<R>(&self, path: Path, call: impl FnOnce() -> R) -> R;
 
-    /// Clears a block. On the host it costs less than that: one byte of each frame is written.
+    /// Clears a block. On the host only one byte of each frame is written, which is cheaper.
     fn clear(&self, block: Block);
 
-    /// Copies the content of a block to `to`. On a simulated machine, reading a frame costs what
-    /// clearing it does: the same lines come through the same caches.
+    /// Copies the content of a block to `to`. On a simulated machine, reading a frame costs the
+    /// same as clearing it: the same lines pass through the same caches.
     fn copy(&self, from: Block, to: Pfn);
 
     /// Does work of the kernel outside the allocator: charged on a simulated machine, nothing on
     /// the host.
     fn charge(&self, works: &[Key]);
 
-    /// Does nothing for so long.
+    /// Idles for so long.
     fn idle_ns(&self, ns: u64);
 
     /// Computes: charged on a simulated machine, nothing on the host.
@@ -101,24 +102,24 @@ pub(crate) trait Task: Sized {
     fn now_ns(&self) -> u64;
 
     /// Waits until no other task is earlier, so that data which tasks share outside the allocator
-    /// are used in the order of virtual time. Nothing on the host.
+    /// are used in the order of virtual time. Does nothing on the host.
     fn in_order(&self);
 
-    /// Waits a moment for something that another task will do.
+    /// Waits briefly for something that another task will do.
     ///
     /// # Errors
     ///
     /// Another task has failed, and may never do it.
     fn pause(&self) -> Result<()>;
 
-    /// Waits until all tasks have come here.
+    /// Waits until all tasks have arrived here.
     ///
     /// # Errors
     ///
     /// As for [`Task::pause`].
     fn meet(&self) -> Result<()>;
 
-    /// As [`Task::meet`], and what was measured so far was a warm-up.
+    /// As [`Task::meet`]; everything measured so far was a warm-up.
     ///
     /// # Errors
     ///
@@ -131,10 +132,10 @@ pub(crate) trait Task: Sized {
     /// Takes frames out of a ring, as many as there are and fit; returns how many.
     fn try_receive(&self, ring: usize, frames: &mut [Pfn]) -> usize;
 
-    /// Says that this task will send no more.
+    /// Announces that this task will send no more.
     fn leave(&self, ring: usize);
 
-    /// Whether all that send into a ring have left it.
+    /// Whether all senders of a ring have left it.
     fn is_closed(&self, ring: usize) -> bool;
 
     /// Allocates a block.
@@ -160,7 +161,7 @@ pub(crate) trait Task: Sized {
         Ok(block)
     }
 
-    /// The second half of a page fault: clears the block and enters it.
+    /// The second half of a page fault: clears the block and maps it.
     fn map(&self, block: Block) {
         self.clear(block);
         self.charge(&FAULT_MAPPING);
@@ -180,8 +181,8 @@ pub(crate) trait Task: Sized {
         if_any(self.timed(Path::Alloc, alloc).map(|pfn| Block { pfn, order }))
     }
 
-    /// Allocates the frames of a block at its place, out of which movable content of `owners` is
-    /// moved; nothing if that cannot be.
+    /// Allocates exactly the frames of a block, after moving movable content of `owners` out of
+    /// them; `None` if that is impossible.
     fn try_alloc_range(&self, block: Block, owners: &Owners) -> Result<Option<Block>> {
         let request = RangeRequest::new(block.order.frames()).at(block.pfn);
         let mover = Mover { owners, task: self };
@@ -189,7 +190,7 @@ pub(crate) trait Task: Sized {
         if_any(self.timed(Path::Alloc, alloc).map(|_| block))
     }
 
-    /// Frees what [`Task::try_alloc_range`] gave.
+    /// Frees what [`Task::try_alloc_range`] returned.
     fn free_range(&self, block: Block) -> Result<(), Error> {
         let frames = block.order.frames();
         self.timed(Path::Free, || self.allocator().free_range(block.pfn, frames))
@@ -219,11 +220,11 @@ pub(crate) trait Task: Sized {
     }
 
     /// Takes frames out of a ring, waiting until there are some. Returns how many, and for how long
-    /// it waited: no frames if all that send have left and the ring is empty.
+    /// it waited: no frames if all senders have left and the ring is empty.
     fn receive(&self, ring: usize, frames: &mut [Pfn]) -> Result<(usize, u64)> {
         let mut waited_ns = 0;
         loop {
-            // Looks at the end first: what was sent before it is found after.
+            // Checks for the end first: what was sent before it is found afterwards.
             let closed = self.is_closed(ring);
             let received = self.try_receive(ring, frames);
             if received > 0 || closed {

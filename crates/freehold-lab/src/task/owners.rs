@@ -1,8 +1,8 @@
-//! Who holds which block, so that its content can be moved while tasks use others.
+//! The owners of blocks, so that content can be moved while tasks use other blocks.
 //!
-//! A slot is what a page-table entry is to a kernel: the one place that says where some content
-//! lies. Whoever uses a block through its slot, or moves it, takes the slot for that time. Slots
-//! are words that are changed by compare-exchange, so no lock of the host is held while a task of a
+//! A slot is like a page-table entry in a kernel: the one place that records where some content is.
+//! A task that uses a block through its slot, or moves it, takes the slot for that time. Slots are
+//! words that are changed by compare-exchange, so no lock of the host is held while a task of a
 //! simulated machine lets others run.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -12,12 +12,12 @@ use freehold::{FrameCount, Migrate, MigrateError, Order, Pfn};
 
 use super::{Block, Task};
 
-/// The blocks of all tasks that can be moved, by slot and by frame.
+/// The movable blocks of all tasks, by slot and by frame.
 pub(crate) struct Owners {
-    /// What each slot holds.
+    /// The content of each slot.
     slots: Vec<AtomicU64>,
-    /// For the first frame of each block that is held, its slot and one more. A hint: the slot
-    /// knows.
+    /// For the first frame of each block that is held, its slot plus one. A hint: the slot is
+    /// authoritative.
     holders: Vec<AtomicU64>,
 }
 
@@ -40,7 +40,7 @@ fn block_of(word: u64) -> Option<Block> {
 impl Owners {
     /// Empty slots, for blocks of a machine with so much memory.
     pub(crate) fn new(slots: usize, memory: FrameCount) -> Self {
-        /// Machines round the memory of each node up, by less than this in all.
+        /// Machines round the memory of each node up, by less than this in total.
         const ROUNDING: usize = 1 << 18;
         let empty = |count: usize| (0..count).map(|_| AtomicU64::new(EMPTY)).collect();
         Owners { slots: empty(slots), holders: empty(memory.get() as usize + ROUNDING) }
@@ -51,15 +51,15 @@ impl Owners {
         self.slots[slot].load(Acquire) == EMPTY
     }
 
-    /// Puts a block into a slot that is empty and that nobody else fills.
+    /// Puts a block into a slot that is empty and that no other task fills.
     pub(crate) fn put(&self, slot: usize, block: Block) {
         self.holder(block.pfn).store(slot as u64 + 1, Relaxed);
-        // Whoever sees the block in the slot sees its content as well.
+        // A task that sees the block in the slot sees its content as well.
         self.slots[slot].store(held(block), Release);
     }
 
-    /// Takes a block out of its slot, waiting until it has been moved if need be. Of several that
-    /// take, one gets the block.
+    /// Takes a block out of its slot; if it is being moved, waits. Of several tasks that take, one
+    /// gets the block.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Owners {
         Ok(())
     }
 
-    /// The blocks of some slots, at a time when nobody moves any.
+    /// The blocks of some slots, at a time when none is being moved.
     pub(crate) fn blocks(&self, slots: std::ops::Range<usize>) -> impl Iterator<Item = Block> + '_ {
         self.slots[slots].iter().filter_map(|slot| block_of(slot.load(Acquire)))
     }

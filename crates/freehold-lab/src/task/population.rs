@@ -9,7 +9,7 @@ use super::{Block, Task};
 /// Of 100 frames, how many the fill takes. The rest are reserves.
 const FILLED: u64 = 94;
 
-/// Blocks that a job allocates; every second one is its own, and freed in the end.
+/// Blocks that a job allocates; every second one is its own, and freed at the end.
 const JOB: usize = 512;
 
 /// The cached files of all tasks, which can be moved and dropped, frame by frame.
@@ -19,7 +19,7 @@ pub(crate) struct Population {
     unmovable: u64,
     /// Of 100 frames of the memory, how many are in use when it has been thinned out.
     occupancy: u64,
-    /// The slots of all tasks, side by side, oldest first.
+    /// The slots of all tasks, contiguous, oldest first.
     pub(crate) owners: Owners,
     slots_each: usize,
 }
@@ -49,7 +49,7 @@ impl Population {
         index * self.slots_each + age
     }
 
-    /// Fills the memory and thins it out, with all tasks. What cannot be moved goes into `held`.
+    /// Fills the memory and thins it out, with all tasks. Unmovable blocks go into `held`.
     pub(crate) fn settle<T: Task>(&self, task: &T, held: &mut Vec<Block>) -> Result<()> {
         self.fill(task, held)?;
         task.meet()?;
@@ -74,7 +74,7 @@ impl Population {
                 match (task.try_alloc(Request::default())?, slot) {
                     (Some(block), Some(slot)) => self.owners.put(slot, block),
                     (Some(block), None) => own.push(block),
-                    // Reserves and what other CPUs keep may leave less than there are slots.
+                    // Reserves and what other CPUs cache may leave less than there are slots.
                     (None, _) => slots = 0..0,
                 }
             }
@@ -85,7 +85,7 @@ impl Population {
         Ok(())
     }
 
-    /// Drops cached frames at random, until so much is in use as is wanted.
+    /// Drops cached frames at random, down to the wanted occupancy.
     fn thin_out<T: Task>(&self, task: &T) -> Result<()> {
         let mut rng = task.place().rng();
         for slot in self.slots_of(task.place().index) {

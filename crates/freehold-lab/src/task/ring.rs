@@ -1,8 +1,8 @@
-//! Bounded rings that frames are handed over in, from any number of tasks to one.
+//! Bounded rings for handing frames over, from any number of tasks to one.
 //!
-//! On a simulated machine a ring is what Linux calls a `ptr_ring`: slots that are empty or full, a
-//! lock for the senders and one for the receivers, each beside its position. Slots and positions
-//! lie in memory of the machine, so handing a frame over costs what moving its line costs.
+//! On a simulated machine a ring is like Linux's `ptr_ring`: slots that are empty or full, a lock
+//! for the senders and one for the receivers, each beside its position. Slots and positions are in
+//! memory of the machine, so handing a frame over costs what moving its line costs.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -11,7 +11,7 @@ use freehold::platform::Word;
 use freehold::{NodeId, Pfn};
 use freehold_sim::{CpuHandle, Home, Machine, Region, WorkLock};
 
-/// A bounded ring that frames are handed over in.
+/// A bounded ring for handing frames over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingPlan {
     /// How many frames it holds.
@@ -50,7 +50,7 @@ impl HostRing {
     }
 
     pub(super) fn leave(&self) {
-        // What this sender sent is seen by whoever sees that it has left.
+        // A task that sees that this sender has left sees what it sent.
         self.senders.fetch_sub(1, SeqCst);
     }
 
@@ -67,7 +67,7 @@ pub(super) struct SimRing {
     send_lock: WorkLock,
     receive_lock: WorkLock,
     /// The positions of the senders and of the receivers, on a line each, then the slots. A slot
-    /// holds a frame's number and one more, or 0.
+    /// holds a frame's number plus one, or 0.
     region: Region,
     slots: usize,
     /// Costs nothing: it changes once for each sender.
@@ -93,7 +93,7 @@ impl SimRing {
 
     pub(super) fn try_send(&self, cpu: &CpuHandle, frames: &[Pfn]) -> usize {
         if self.slot(self.region.words()[0].load(Relaxed)).load(Relaxed) != 0 {
-            // Full, as it seems: the lock is left to those who come when it is not.
+            // It seems full: the lock is left to senders that come when it is not.
             return 0;
         }
         cpu.lock(self.send_lock);

@@ -1,4 +1,4 @@
-//! A task workload as the command line knows it: its cells on the host and on simulated machines.
+//! A task workload as seen by the command line: its cells on the host and on simulated machines.
 
 use anyhow::Result;
 use freehold_sim::Spec;

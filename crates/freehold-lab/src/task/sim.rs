@@ -18,7 +18,7 @@ use crate::machine::FRAME_BYTES;
 use crate::settings::Assignments;
 use crate::sim::memory::MemoryPlan;
 
-/// What the tasks share.
+/// The state that the tasks share.
 struct Shared<W: TaskWorkload> {
     work: W,
     frames: Rc<dyn Frames>,
@@ -95,7 +95,7 @@ impl<W: TaskWorkload> Task for SimTask<'_, W> {
 
     fn pause(&self) -> Result<()> {
         self.cpu.idle_ns(PAUSE_NS);
-        // Lets those go first who are earlier now: what the task waits for may be their doing.
+        // Lets earlier CPUs run first: they may do what the task waits for.
         self.cpu.in_order();
         self.unless_failed()
     }
@@ -128,7 +128,7 @@ impl<W: TaskWorkload> Task for SimTask<'_, W> {
     }
 }
 
-/// The memory that a workload gets, if it suffices.
+/// The memory of a workload, if it suffices.
 pub(super) fn plan<W: TaskWorkload>(
     spec: &Spec,
     given: &Assignments,
@@ -182,7 +182,7 @@ pub(super) fn run<W: TaskWorkload>(
         machine.spawn(index, move |cpu| run_task(&shared, place, cpu));
     }
     let report = machine.run();
-    // Tasks that wait for one that has failed are a deadlock to the machine.
+    // To the machine, tasks that wait for one that has failed are a deadlock.
     if let Some(error) = shared.error.take() {
         return Err(error.context("a task could not go on"));
     }

@@ -1,4 +1,4 @@
-//! Workloads whose tasks do the same on the host and on simulated machines.
+//! Workloads whose tasks are the same on the host and on simulated machines.
 
 use std::ops::RangeInclusive;
 
@@ -20,7 +20,7 @@ use crate::report::document::Work;
 use crate::settings::Assignments;
 use crate::workload::{Brief, SettingTable};
 
-/// What a workload is told of the cell that it is to run in.
+/// The parameters of the cell that a workload runs in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup<'a> {
     pub(crate) given: &'a Assignments,
@@ -30,8 +30,8 @@ pub(crate) struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// The value of a setting that is a number within a range or `auto`: as much as fits a minute
-    /// of simulating, or as much as a clock measures well.
+    /// The value of a setting that is a number within a range or `auto`: what takes a minute to
+    /// simulate, or what a clock measures well.
     ///
     /// # Errors
     ///
@@ -60,39 +60,39 @@ pub(crate) struct Auto {
 /// How much memory a workload runs in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Memory {
-    /// The memory of the machine, of which it takes so much.
+    /// The memory of the machine, of which it uses so much.
     AtLeast(FrameCount),
     /// So much: it is about memory that runs short. The setting is called `memory`.
     Exactly(FrameCount),
 }
 
-/// What a workload says in the end.
+/// The results of a workload.
 pub(crate) struct Findings {
     pub(crate) work: Work,
     pub(crate) specific: Map<String, Value>,
 }
 
-/// A workload, as each task sees it. The value is what all tasks share: the settings, and whatever
-/// they agree on.
+/// A workload, as each task sees it. The value is shared by all tasks: the settings, and all shared
+/// state.
 pub(crate) trait TaskWorkload: Sized + Send + Sync + 'static {
-    /// The settings, and the name that they are listed under.
+    /// The settings, and the name under which they are listed.
     const SETTINGS: SettingTable;
-    /// Whether [`TaskWorkload::memory`] says exactly how much memory there is.
+    /// Whether [`TaskWorkload::memory`] determines exactly how much memory there is.
     const SETS_MEMORY: bool = false;
     /// The setting that a user lowers for a smaller workload.
     const SIZE: &'static str;
-    /// What the results of a cell show in a table, and what the headings mean.
+    /// The columns of a cell's results in a table, and the meaning of the headings.
     const COLUMNS: &'static [Column];
     const LEGEND: &'static [&'static str];
-    /// The numbers of its own that a comparison mentions.
+    /// Its own numbers that a comparison mentions.
     const TELLING: &'static [Telling];
-    /// How it is cut down so that all designs can be compared while one waits; what takes seconds
-    /// anyway is not cut.
+    /// How it is reduced so that comparing all designs is quick; what takes only seconds is not
+    /// reduced.
     const BRIEF: Brief = Brief { on_host: &[], on_sim: &[] };
-    /// What one task has found out.
+    /// The result of one task.
     type Outcome: Send + 'static;
 
-    /// Understands the settings.
+    /// Parses the settings.
     ///
     /// # Errors
     ///
@@ -107,22 +107,22 @@ pub(crate) trait TaskWorkload: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Does the work of one task, from start to end. What it puts into `held` stays allocated until
-    /// the free memory has been looked at.
+    /// Runs the work of one task, from start to end. What it puts into `held` stays allocated until
+    /// the free memory has been examined.
     fn run<T: Task>(&self, task: &T, held: &mut Vec<Block>) -> Result<Self::Outcome>;
 
-    /// Sums up what the tasks have found out, in their order.
+    /// Sums up the results of the tasks, in their order.
     fn sum_up(&self, outcomes: &[Self::Outcome]) -> Findings;
 }
 
-/// What one task brings back; no outcome if it has failed.
+/// What one task returns; no outcome if it has failed.
 pub(super) struct Returned<O> {
     pub(super) outcome: Option<O>,
     pub(super) held: Vec<Block>,
     pub(super) calls: AllCalls,
 }
 
-/// What the tasks of a cell have come to.
+/// The results of the tasks of a cell.
 pub(super) struct Finished {
     pub(super) findings: Findings,
     pub(super) calls: AllCalls,
@@ -130,8 +130,8 @@ pub(super) struct Finished {
     pub(super) state: Snapshot,
 }
 
-/// Ends a run in which no task has failed: looks at the free memory, takes back what the tasks
-/// hold, checks the books, and sums up.
+/// Ends a run in which no task has failed: examines the free memory, frees what the tasks hold,
+/// checks the invariants, and sums up.
 pub(super) fn finish<W: TaskWorkload>(
     work: &W,
     allocator: &dyn Frames,

@@ -1,11 +1,11 @@
-//! `build`: what a build of a large program asks of a page allocator.
+//! `build`: the requests that a build of a large program makes to a page allocator.
 //!
 //! Every task runs one job after the other, as `make -j` keeps every CPU busy with compilers. A job
-//! allocates blocks of six kinds, drawn from the seed; the shares, orders and lifetimes are a
-//! choice, made so that all migratetypes and lifetimes mix, and stand in [`KINDS`]. Memory is short
-//! enough for that to matter: when it runs out, a task drops the oldest of its cache and tries
-//! again, as reclaim does. What caches and long-lived data leave of the memory is looked at in the
-//! end.
+//! allocates blocks of six kinds, drawn from the seed. Their shares, orders and lifetimes are a
+//! choice, made so that all migratetypes and lifetimes mix; they are listed in [`KINDS`]. Memory is
+//! short enough for that to matter: when it runs out, a task drops the oldest blocks of its cache
+//! and retries, as reclaim does. At the end, the workload examines what caches and long-lived data
+//! leave of the memory.
 
 use std::collections::VecDeque;
 
@@ -81,7 +81,7 @@ struct Kind {
 }
 
 const KINDS: [Kind; 6] = [
-    // Heaps of compilers, part of which is given back at once.
+    // Heaps of compilers, part of which is freed at once.
     kind(20, MigrateType::Movable, [100, 0, 0, 0], Life::Scratch, true),
     kind(45, MigrateType::Movable, [100, 0, 0, 0], Life::Job, true),
     // Sources, headers, objects.
@@ -104,14 +104,14 @@ const fn kind(
     Kind { share, migratetype, orders, life, faulted }
 }
 
-/// Blocks that a job keeps of those that it gives back at once.
+/// Blocks that a job keeps of those that it frees at once.
 const SCRATCH: usize = 64;
 
 /// Blocks that are dropped from the cache when memory has run out.
 const RECLAIMED: usize = 32;
 
-/// What `freehold compare` sets otherwise on simulated machines. The cache shrinks as well, so that
-/// it is full after as large a part of the jobs.
+/// What `freehold compare` changes on simulated machines. The cache shrinks as well, so that it is
+/// full after the same share of the jobs.
 const BRIEF_ON_SIM: &[(&str, &str)] = &[("jobs", "12"), ("cache", "24MiB")];
 
 /// The workload.
@@ -123,13 +123,13 @@ pub(crate) struct Build {
     compute_ns: u64,
 }
 
-/// What a task has done.
+/// The work done by a task.
 #[derive(Default)]
 pub(crate) struct Done {
     began_ns: u64,
     ended_ns: u64,
     allocated: u64,
-    /// Blocks that there was no memory for, even after reclaim.
+    /// Blocks that could not be allocated, even after reclaim.
     failed: u64,
     /// Blocks dropped from the cache because memory had run out.
     reclaimed: u64,
@@ -234,7 +234,7 @@ impl Cache {
     }
 }
 
-/// A task and what it holds.
+/// A task and the blocks that it holds.
 struct Maker<'a, T: Task> {
     work: &'a Build,
     task: &'a T,
@@ -294,7 +294,7 @@ impl<T: Task> Maker<'_, T> {
         Ok(())
     }
 
-    /// Frees what has had its time.
+    /// Frees blocks whose lifetime has ended.
     fn trim(&mut self) -> Result<()> {
         if self.scratch.len() > SCRATCH
             && let Some(block) = self.scratch.pop_front()

@@ -1,10 +1,10 @@
 //! `contig`: contiguous ranges out of memory that is partly in use.
 //!
-//! What hugetlbfs and CMA ask of a kernel. All tasks fill the memory with cached files, frame by
-//! frame, and with a little that cannot be moved, and drop files at random down to the wanted
-//! occupancy. Then one task asks for aligned ranges, one after the other and spread evenly over the
-//! memory: first of 2 MiB, then of 1 GiB. What is movable in a range is moved out of it, and what
-//! the task gets it gives back at once.
+//! The ranges that hugetlbfs and CMA request from a kernel. All tasks fill the memory with cached
+//! files, frame by frame, and with a little unmovable data, and drop files at random down to the
+//! wanted occupancy. Then one task requests aligned ranges, one after the other and spread evenly
+//! over the memory: first of 2 MiB, then of 1 GiB. Movable content of a range is moved out of it,
+//! and the task frees a range as soon as it gets it.
 
 use anyhow::Result;
 use freehold::{FrameCount, Order, Pfn, Setting};
@@ -46,7 +46,7 @@ const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// The sizes of the ranges, and what they are called.
+/// The sizes of the ranges, and their names.
 const SIZES: [(&str, Order); 2] = [("mib_2", Order::PAGEBLOCK), ("gib_1", Order::new(18))];
 
 /// The workload.
@@ -56,7 +56,7 @@ pub(crate) struct Contig {
     cached: Population,
 }
 
-/// What the task that asks was answered, for the ranges of one size.
+/// The results of the requesting task, for the ranges of one size.
 #[derive(Default)]
 pub(crate) struct Answers {
     got: u64,
@@ -93,7 +93,7 @@ impl TaskWorkload for Contig {
             number: |r| number(r, "mib_2.migrated", 0),
         },
     ];
-    /// The answers by size, from the task that asks.
+    /// The answers by size, from the requesting task.
     type Outcome = Vec<Answers>;
 
     fn new(setup: &Setup<'_>) -> Result<Self> {
@@ -123,7 +123,7 @@ impl TaskWorkload for Contig {
             }
             _ => Vec::new(),
         };
-        // Moved by nobody any more once all have come here.
+        // No content is moved any more once all have arrived here.
         task.meet()?;
         held.extend(self.cached.owners.blocks(self.cached.slots_of(index)));
         Ok(answers)
@@ -154,7 +154,7 @@ impl TaskWorkload for Contig {
 }
 
 impl Contig {
-    /// Asks for ranges of one size, spread over the memory.
+    /// Requests ranges of one size, spread over the memory.
     fn ask_all<T: Task>(&self, task: &T, order: Order) -> Result<Answers> {
         let there = self.frames / order.frames().get();
         let asked = self.ranges.min(there);

@@ -34,11 +34,11 @@ const SETTINGS: &[Setting] = &[
 
 const FRAMES: Auto = Auto { simulated: 50_000, host: 20_000_000 };
 
-/// What `freehold compare` sets otherwise on the host, to be done in seconds.
+/// What `freehold compare` changes on the host, to finish within seconds.
 const BRIEF_ON_HOST: &[(&str, &str)] = &[("frames", "2000000")];
 
-/// What `freehold compare` sets otherwise on simulated machines. The memory shrinks as well, since
-/// designs size their per-CPU lists by it.
+/// What `freehold compare` changes on simulated machines. The memory shrinks as well, since designs
+/// size their per-CPU lists by it.
 const BRIEF_ON_SIM: &[(&str, &str)] = &[("frames", "20000"), ("node_memory", "1/2")];
 
 /// The workload.

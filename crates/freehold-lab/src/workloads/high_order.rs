@@ -1,13 +1,13 @@
-//! `high-order`: how many huge pages memory that has been in use still gives.
+//! `high-order`: how many huge pages used memory still yields.
 //!
-//! After stress-highalloc of mmtests. Memory is filled with cached files and with data that cannot
-//! be moved, by jobs that also allocate and free memory of their own; then files are dropped at
-//! random until the wanted part of the memory is in use. One task attempts blocks of order 9, one
-//! after the other with a delay between, and holds what it gets, until it has asked for nearly all
-//! memory. Content is moved where free memory is fragmented. An attempt that fails drops the
-//! oldest cached files, as reclaim does, and tries once more. Meanwhile the other tasks go on with
-//! a small load: they fill their caches again, and allocate and free a little. All of that is done
-//! twice, the second time with a delay of 1 ms.
+//! After stress-highalloc of mmtests. Memory is filled with cached files and with unmovable data,
+//! by jobs that also allocate and free memory of their own; then files are dropped at random down
+//! to the wanted occupancy. One task attempts blocks of order 9, one after the other with a delay
+//! between, and holds what it gets, until it has requested nearly all memory. Content is moved if
+//! free memory is fragmented. An attempt that fails drops the oldest cached files, as reclaim does,
+//! and retries once. Meanwhile the other tasks continue with a small load: they fill their caches
+//! again, and allocate and free a little. All of this is done twice, the second time with a delay
+//! of 1 ms.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -68,17 +68,17 @@ const SETTINGS: &[Setting] = &[
 
 const MEMORY_MIB: Auto = Auto { simulated: 2048, host: 1024 };
 
-/// Cached frames that a task of the background turns to at a time.
+/// Cached frames that a background task processes at a time.
 const LOAD: usize = 8;
 
 /// The delay of the second pass.
 const SECOND_DELAY_NS: u64 = 1_000_000;
 
-/// How much less than the setting says the host waits.
+/// How many times shorter than the setting the host's delay is.
 const HOST_HASTE: u64 = 100;
 
-/// What `freehold compare` sets otherwise on simulated machines: three quarters of the memory, of
-/// which as large a part is reclaimed at a time. With less, what CPUs keep would weigh in.
+/// What `freehold compare` changes on simulated machines: three quarters of the memory, of which
+/// the same share is reclaimed at a time. With less, what CPUs cache would matter.
 const BRIEF_ON_SIM: &[(&str, &str)] = &[("memory_mib", "1536"), ("reclaim", "768")];
 
 /// The workload.
@@ -88,7 +88,7 @@ pub(crate) struct HighOrder {
     delays_ns: [u64; 2],
     reclaim: usize,
     cached: Population,
-    /// How many slots reclaim has looked at.
+    /// How many slots reclaim has visited.
     hand: AtomicUsize,
     /// Whether the attempts of each pass are over.
     over: [AtomicBool; 2],
@@ -96,7 +96,7 @@ pub(crate) struct HighOrder {
     before: Mutex<Option<FreeMemory>>,
 }
 
-/// What the attempts of one pass came to.
+/// The results of the attempts of one pass.
 pub(crate) struct Pass {
     got: u64,
     reclaimed: u64,
@@ -130,7 +130,7 @@ impl TaskWorkload for HighOrder {
         },
     ];
     const BRIEF: Brief = Brief { on_host: &[], on_sim: BRIEF_ON_SIM };
-    /// Only the task that attempts has passes to tell of.
+    /// Only the attempting task has passes to report.
     type Outcome = Vec<Pass>;
 
     fn new(setup: &Setup<'_>) -> Result<Self> {
@@ -252,8 +252,8 @@ impl HighOrder {
         Ok(reclaimed)
     }
 
-    /// The load in the background: a little at a time, with a pause between, until it is over. For
-    /// each file that is dropped another one is read, and jobs allocate and free as much.
+    /// The background load: a little at a time, with a pause between, until it is over. For each
+    /// file that is dropped another one is read, and jobs allocate and free as much.
     fn stay_at_work<T: Task>(&self, task: &T, over: &AtomicBool, pause_ns: u64) -> Result<()> {
         let mut slots = self.cached.slots_of(task.place().index).cycle();
         let mut own = Vec::with_capacity(LOAD);

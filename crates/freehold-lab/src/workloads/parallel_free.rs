@@ -1,12 +1,12 @@
 //! `parallel-free`: many CPUs free at once.
 //!
 //! `workers`: one task allocates a huge region, then several free it in disjoint batches, which
-//! they take from a common queue. That is what Linux was to do when a process with hundreds of GiB
-//! exits: batches of 256 Ki pages for up to 32 workers (Aaron Lu, "mm: support parallel free of
-//! memory", March 2017). `exit`: every task allocates its own share, then all free theirs at once,
-//! as the processes of a container that ends.
+//! they take from a common queue. Linux was to do this when a process with hundreds of GiB exits:
+//! batches of 256 Ki pages for up to 32 workers (Aaron Lu, "mm: support parallel free of memory",
+//! March 2017). `exit`: every task allocates its own share, then all free theirs at once, like the
+//! processes of a container that ends.
 //!
-//! The frames are not touched: it is their freeing that is measured.
+//! The frames are not touched: only freeing is measured.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -67,8 +67,8 @@ const ROUNDS: Auto = Auto { simulated: 1, host: 25 };
 /// Frames that are freed at a time in bulk.
 const BULK: usize = 512;
 
-/// What `freehold compare` sets otherwise on simulated machines: half of all sizes. The memory
-/// shrinks with the tasks, since designs size their per-CPU lists by it.
+/// What `freehold compare` changes on simulated machines: half of all sizes. The memory shrinks
+/// with the tasks, since designs size their per-CPU lists by it.
 const BRIEF_ON_SIM: &[(&str, &str)] =
     &[("task_region", "32MiB"), ("batch_frames", "2048"), ("node_memory", "1/2")];
 
@@ -83,7 +83,7 @@ pub(crate) struct ParallelFree {
     queues: Vec<Queue>,
 }
 
-/// What the workers free in one round.
+/// The frames that the workers free in one round.
 #[derive(Default)]
 struct Queue {
     /// What the first task has allocated for them.
@@ -177,7 +177,7 @@ impl TaskWorkload for ParallelFree {
                 spans.map(|span| span.1).max().unwrap_or(0).saturating_sub(began_ns).max(1) as f64
             };
             let ns = Summary::of(&(0..self.queues.len()).map(ns).collect::<Vec<_>>());
-            // The last of the parts is the one that the standard fields are about.
+            // The standard fields are about the last of the parts.
             seconds = ns.median / 1e9;
             let fields = json!({"tasks": tasks, "ns": ns, "per_second": frames / seconds});
             specific.insert(name.to_owned(), fields);
@@ -188,7 +188,7 @@ impl TaskWorkload for ParallelFree {
 }
 
 impl ParallelFree {
-    /// Lets workers free what the first task has allocated. Returns when a worker was at work.
+    /// Lets workers free what the first task has allocated. Returns when a worker was working.
     fn free_by_workers<T: Task>(
         &self,
         task: &T,
@@ -215,7 +215,7 @@ impl ParallelFree {
         let region = queue.region.get().map_or(&[][..], Vec::as_slice);
         loop {
             task.in_order();
-            // Relaxed: the counter only hands out numbers.
+            // Relaxed: the counter only assigns numbers.
             let batch = queue.taken.fetch_add(1, Relaxed);
             let Some(frames) = region.chunks(self.batch).nth(batch) else { return Ok(()) };
             self.give_back(task, frames)?;

@@ -1,9 +1,9 @@
 //! `purge`: frames are allocated on all CPUs and freed on a few.
 //!
-//! That is what jemalloc's background threads do to a kernel: the application faults memory in on
-//! every CPU, and a handful of threads give back (`madvise`) what has been unused for a while. Here
-//! each allocating task faults frames in and keeps the last of them; the oldest go in batches into
-//! the ring of one of the freeing tasks, which unmaps and frees them.
+//! jemalloc's background threads do this to a kernel: the application faults memory in on every
+//! CPU, and a few threads release (`madvise`) what has been unused for a while. Here each
+//! allocating task faults frames in and keeps the last of them; the oldest go in batches into the
+//! ring of one of the freeing tasks, which unmaps and frees them.
 
 use std::collections::VecDeque;
 
@@ -54,11 +54,11 @@ const SETTINGS: &[Setting] = &[
 
 const FRAMES: Auto = Auto { simulated: 20_000, host: 5_000_000 };
 
-/// What `freehold compare` sets otherwise on the host, to be done in seconds.
+/// What `freehold compare` changes on the host, to finish within seconds.
 const BRIEF_ON_HOST: &[(&str, &str)] = &[("frames", "1000000")];
 
-/// What `freehold compare` sets otherwise on simulated machines: half of all sizes. The memory
-/// shrinks with the tasks, since designs size their per-CPU lists by it.
+/// What `freehold compare` changes on simulated machines: half of all sizes. The memory shrinks
+/// with the tasks, since designs size their per-CPU lists by it.
 const BRIEF_ON_SIM: &[(&str, &str)] =
     &[("frames", "10000"), ("live", "1024"), ("ring", "2048"), ("node_memory", "1/2")];
 
@@ -72,7 +72,7 @@ pub(crate) struct Purge {
     batch: usize,
 }
 
-/// What a task has done.
+/// The work done by a task.
 pub(crate) struct Share {
     frees: bool,
     began_ns: u64,
@@ -185,7 +185,7 @@ impl TaskWorkload for Purge {
     }
 }
 
-/// What a task does, and with which ring.
+/// The role of a task, and its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Frees(usize),

@@ -1,11 +1,11 @@
-//! `thp-mix`: huge and small page faults side by side, in memory that was shattered before.
+//! `thp-mix`: huge and small page faults side by side, in memory that was fragmented before.
 //!
 //! First all tasks together allocate nearly all memory one frame at a time, and free it in an order
-//! that interleaves them: each frees every n-th frame of the whole, so neighbours come back from
+//! that interleaves them: each frees every n-th frame of the whole, so neighbours are freed by
 //! different CPUs. A few frames can be kept all over the memory. Then, for a fixed time, the first
-//! half of the tasks fault in blocks of order 9, as transparent huge pages are, and the second half
-//! single frames. Each keeps a share of the memory in use: beyond that the huge ones give their
-//! oldest block back, the others frames at random.
+//! half of the tasks fault in blocks of order 9, like transparent huge pages, and the second half
+//! single frames. Each keeps a share of the memory in use: beyond that the huge ones free their
+//! oldest block, the others random frames.
 
 use std::collections::VecDeque;
 
@@ -52,10 +52,10 @@ const SETTINGS: &[Setting] = &[
 const MEMORY_MIB: Auto = Auto { simulated: 4096, host: 1024 };
 const TIME_MS: Auto = Auto { simulated: 100, host: 1000 };
 
-/// Of 100 frames, how many are allocated to shatter the memory. The rest are reserves.
+/// Of 100 frames, how many are allocated to fragment the memory. The rest are reserves.
 const SHATTERED: u64 = 96;
 
-/// What a task does when there is no block for it, before it tries again.
+/// The cost of a task's fallback when there is no block, before it retries.
 const FALLBACK_NS: u64 = 10_000;
 
 /// The workload.
@@ -65,12 +65,12 @@ pub(crate) struct ThpMix {
     time_ns: u64,
     used: u64,
     kept: u64,
-    /// The slots of all tasks, side by side.
+    /// The slots of all tasks, contiguous.
     owners: Owners,
     slots_each: usize,
 }
 
-/// What a task has done.
+/// The work done by a task.
 pub(crate) struct Score {
     huge: bool,
     attempts: u64,
@@ -142,7 +142,7 @@ impl TaskWorkload for ThpMix {
             self.fault_small(task, ends_ns, share as usize)?
         };
         let ns = task.now_ns() - began_ns;
-        // Moved by nobody any more once all have come here.
+        // No content is moved any more once all have arrived here.
         task.meet()?;
         held.extend(self.owners.blocks(self.slots_of(index)));
         Ok(Score { huge, attempts, faults, ns })
@@ -179,7 +179,7 @@ impl ThpMix {
     fn shatter<T: Task>(&self, task: &T) -> Result<()> {
         let index = task.place().index;
         for slot in self.slots_of(index) {
-            // Reserves and what other CPUs keep may leave less than there are slots.
+            // Reserves and what other CPUs cache may leave less than there are slots.
             let Some(block) = task.try_alloc(Request::default())? else { break };
             self.owners.put(slot, block);
         }
@@ -215,7 +215,7 @@ impl ThpMix {
                 None => task.unmap(block)?,
             }
             if slots.is_empty() {
-                // A quarter goes at a time, so that frees come in runs.
+                // A quarter is freed at a time, so that frees come in runs.
                 for _ in 0..used.len().div_ceil(4) {
                     let slot = used.swap_remove(rng.usize(..used.len()));
                     if let Some(block) = self.owners.take(task, slot)? {
@@ -228,7 +228,7 @@ impl ThpMix {
         Ok((attempts, faults))
     }
 
-    /// The slots of a task that hold nothing.
+    /// The empty slots of a task.
     fn free_slots(&self, task: usize) -> impl Iterator<Item = usize> + '_ {
         self.slots_of(task).filter(|&slot| self.owners.is_empty(slot))
     }

@@ -1,4 +1,4 @@
-//! The command line as a user types it: what it prints, and its exit codes.
+//! The command line as a user types it: its output, and its exit codes.
 
 use std::process::{Command, Output};
 
@@ -157,7 +157,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    // Reads one byte and goes away.
+    // Reads one byte and closes the pipe.
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_exact(&mut [0]).unwrap();
     drop(stdout);
@@ -200,7 +200,7 @@ fn stat_shows_a_run_and_what_was_kept_of_it() {
     };
     assert!(refused(&["stat", "no-such-thing"]).contains("is no workload, and cannot be read"));
     let file = file.to_str().unwrap();
-    assert!(refused(&["stat", file, "--cpus", "2"]).contains("in the document already"));
+    assert!(refused(&["stat", file, "--cpus", "2"]).contains("document already has"));
     let both = ["stat", file, "--show", "prometheus,vmstat"];
     assert!(refused(&both).contains("choose nothing else"));
     for given in [["--seed", "1"], ["--machine", "host"]] {

@@ -9,13 +9,13 @@ pub(crate) fn freehold(arguments: &[&str]) -> Output {
     output.expect("the binary starts")
 }
 
-/// The cargo profile of the command: the folder that it lies in.
+/// The cargo profile of the command: the name of its folder.
 pub(crate) fn profile() -> &'static str {
     let folder = Path::new(env!("CARGO_BIN_EXE_freehold")).parent().and_then(Path::file_name);
     folder.and_then(OsStr::to_str).expect("cargo puts binaries into target/PROFILE")
 }
 
-/// What a command printed that succeeded.
+/// The output of a command that succeeded.
 pub(crate) fn stdout(output: Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()

@@ -3,7 +3,7 @@
 use crate::common::{freehold, stdout};
 use serde_json::Value;
 
-/// The only result of a run, and that it is the same a second time where it is simulated.
+/// The only result of a run; checks that a second run has the same if it is simulated.
 fn result(arguments: &[&str]) -> Value {
     let arguments = [arguments, &["--json"]].concat();
     let text = stdout(freehold(&arguments));
@@ -94,7 +94,7 @@ fn seeds_of_the_lru_are_played_and_replayed() {
     assert!(document["released"].as_u64().unwrap() > 0, "{one}");
 }
 
-/// What the books are checked against is that all of this happens, and all at once.
+/// The check is only meaningful if all of this happens, and all at once.
 #[test]
 fn seeds_of_the_lru_leave_nothing_out() {
     let check = ["check", "--subject", "lru", "--seeds", "60", "--json"];

@@ -1,5 +1,5 @@
-//! `freehold race` as a user runs it: its JSON, its table, plug-ins that are right, and plug-ins
-//! that are wrong in every way.
+//! `freehold race` as a user runs it: its JSON, its table, valid plug-ins, and plug-ins that are
+//! invalid in every way.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ use std::thread::available_parallelism;
 use crate::common::profile;
 use serde_json::Value;
 
-/// As little as there can be.
+/// The smallest possible race.
 const TINY: [&str; 6] = ["--rounds", "2", "--frames", "128", "--sample-ms", "0"];
 
 const BENCHES: [&str; 10] =
@@ -40,7 +40,7 @@ fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// Compiles a peer; `None`, and a loud word, if there is no compiler.
+/// Compiles a peer; `None`, with a warning, if there is no compiler.
 fn compile(source: &str, fault: Option<&str>) -> Option<PathBuf> {
     let name = fault.unwrap_or("none");
     let stem = Path::new(source).file_stem().expect("a file").to_string_lossy().into_owned();
@@ -66,7 +66,7 @@ fn threads() -> &'static str {
     if available_parallelism().is_ok_and(|cpus| cpus.get() > 1) { "1,2" } else { "1" }
 }
 
-/// Checks that a row is as the schema says, for a contestant without a fault.
+/// Checks a row against the schema, for a contestant without a fault.
 fn check_row(row: &Value) {
     let bench = row["bench"].as_str().unwrap();
     assert!(BENCHES.contains(&bench), "{row}");
@@ -75,7 +75,7 @@ fn check_row(row: &Value) {
     assert_eq!(row["referee"], "ok", "{row}");
     let positive = |field: &str| row[field].as_f64().is_some_and(|number| number > 0.0);
     assert!(positive("pair_ns") && positive("lock_pairs"), "{row}");
-    // Only both ways together have a time where a frame is given back at once.
+    // If a frame is freed at once, only both ways together have a time.
     let apart = !["pair", "churn"].contains(&bench);
     for field in ["get_ns", "put_ns", "get_lock_pairs", "put_lock_pairs"] {
         assert_eq!(positive(field), apart, "{field}: {row}");
@@ -195,7 +195,7 @@ fn freehold_stands_against_the_best_peer_of_each_row() {
         assert_eq!(all, 3, "a row each: {standing}");
     }
 
-    // Without a peer there is none to stand against.
+    // Without a peer there is no comparison.
     let options = ["fill", "--contestants", "freehold,zone-lock", "--threads", "1", "--json"];
     let document = self::document(&race(&options));
     assert!(document.get("standing").is_none(), "{document}");
@@ -256,7 +256,7 @@ fn a_malloc_that_was_not_built_in_is_named_with_its_feature() {
         assert!(stderr.contains("build it with --features mallocs"), "{stderr}");
         assert!(output.stdout.is_empty(), "{output:?}");
     }
-    // Not an error where no malloc is named.
+    // Not an error if no malloc is named.
     let all = race(&["fill", "--json", "--threads", "1"]);
     assert!(all.status.success(), "{all:?}");
     let document = document(&all);
@@ -266,7 +266,7 @@ fn a_malloc_that_was_not_built_in_is_named_with_its_feature() {
 
 #[test]
 fn two_peers_race_and_one_of_them_twice_is_a_mistake() {
-    // Libraries of their own, since other tests compile the same sources meanwhile.
+    // Separate libraries, since other tests compile the same sources meanwhile.
     let Some(stack) = compile("examples/peers/spinlock_stack.c", Some("TWO_PEERS")) else { return };
     let Some(other) = compile(BAD, Some("NO_FAULT")) else { return };
     let [stack, other] = [&stack, &other].map(|library| library.to_str().unwrap());
@@ -311,7 +311,7 @@ fn the_example_peer_races() {
         assert_eq!(of_bench.count(), memories * threads().split(',').count(), "{bench}");
     }
     own.into_iter().for_each(check_row);
-    // It has orders 0 and 9 only.
+    // It has only orders 0 and 9.
     for (bench, reason) in [
         ("mixed", "it lacks some of the orders asked for"),
         ("order3", "it has no blocks of order 3"),

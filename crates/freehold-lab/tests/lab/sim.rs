@@ -1,5 +1,5 @@
-//! Simulated runs as a user types them: the same bytes for the same seed, books that every seed
-//! agrees on, machines from files, and the checker with and without a planted bug.
+//! Simulated runs as a user types them: the same bytes for the same seed, the same counts for every
+//! seed, machines from files, and the checker with and without a planted bug.
 
 use crate::common::{freehold, stdout};
 use serde_json::{Value, json};
@@ -122,7 +122,7 @@ fn a_comparison_ranks_and_explains_and_repeats() {
     let designs = designs.filter(|design| design["name"] != "free-lunch").count();
     let results = document["results"].as_array().unwrap();
     assert_eq!(results.len(), designs);
-    // Compare cuts the memory to a quarter of the 96 GiB that the machine has.
+    // Compare reduces the memory to a quarter of the 96 GiB that the machine has.
     assert_eq!(results[0]["workload_specific"]["node_bytes"], 24_u64 << 30);
     assert_eq!(results[0]["workload_specific"]["task_bytes"], 1 << 20);
     assert_eq!(results[0]["cpus"], 4);
@@ -162,8 +162,8 @@ fn a_varied_setting_makes_contestants() {
     assert_eq!(compared["baseline"], "zone-lock");
 }
 
-/// Without the locks of the workload not at all; where tasks queue for them anyway, who is first
-/// when may be worth a little.
+/// Without the locks of the workload not at all; if tasks queue for them anyway, the order of
+/// arrival may make a small difference.
 #[test]
 fn no_design_beats_the_free_lunch() {
     let of_lru = ["lru_batch_lock", "lru_lock"];

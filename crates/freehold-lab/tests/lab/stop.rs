@@ -1,4 +1,4 @@
-//! `freehold check --stop-cpu`: a CPU stops for ever, and the others go on.
+//! `freehold check --stop-cpu`: a CPU stops forever, and the others proceed.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ fn the_others_go_on_in_every_design() {
 fn what_happened_is_told_and_a_seed_is_the_same_every_time() {
     let seed = ["check", "--stop-cpu", "--design", "block-owner", "--seed", "3"];
     let text = stdout(freehold(&seed));
-    assert!(text.contains("1 runs stopped a CPU for ever"), "{text}");
+    assert!(text.contains("1 runs stopped a CPU forever"), "{text}");
     assert_eq!(text, stdout(freehold(&seed)));
 }
 
@@ -37,7 +37,7 @@ fn a_call_that_never_ends_is_found_and_replayed() {
     let output = freehold(&[&planted[..], &PREEMPT].concat());
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("waits for ever in"), "{stderr}");
+    assert!(stderr.contains("waits forever in"), "{stderr}");
     assert!(stderr.contains("halt: Some(Halt { cpu:") && stderr.contains("step:"), "{stderr}");
     let replay = stderr.lines().find_map(|line| line.strip_prefix("replay: freehold "));
     let replay: Vec<_> = replay.expect("a command that replays").split(' ').collect();

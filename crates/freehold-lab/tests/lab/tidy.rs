@@ -27,11 +27,10 @@ const UNSAFE_FILES: &[&str] = &[
 /// The allocator.
 const CORE: &str = "crates/freehold/src";
 
-/// Where modules may use what stands below them in the map: the calls of the front door that one
-/// design alone has are made by that design.
+/// Where modules may use lower ones in the map: a design makes the public calls that only it has.
 const AGAINST_ORDER: &[(&str, &str)] = &[("designs/freehold/", "allocator")];
 
-/// One idea a file: longer ones hold two.
+/// One idea a file: longer files hold two.
 const LINES_MAX: usize = 500;
 
 const COLUMNS_MAX: usize = 100;
@@ -51,8 +50,8 @@ impl Source {
             .filter(|(_, line)| !line.trim().is_empty())
     }
 
-    /// The lines of code outside unit tests, which stand at the end of a file, or in a file
-    /// `tests.rs` of their own.
+    /// The lines of code outside unit tests, which are at the end of a file, or in a separate file
+    /// `tests.rs`.
     fn product_code(&self) -> impl Iterator<Item = (usize, &str)> {
         let tests = self.text.lines().position(|line| line.starts_with("mod tests {"));
         let all_tests = self.path.ends_with("/tests.rs");
@@ -85,7 +84,7 @@ fn sources() -> Vec<Source> {
     sources
 }
 
-/// Fails with all offences at once.
+/// Fails with all violations at once.
 fn expect_none(offences: Vec<String>) {
     assert!(offences.is_empty(), "\n{}", offences.join("\n"));
 }
@@ -115,7 +114,7 @@ fn core_has_no_std_no_heap_no_statics() {
     let lib = fs::read_to_string(root().join(CORE).join("lib.rs")).unwrap();
     assert!(lib.lines().any(|line| line == "#![no_std]"));
     let words = ["extern crate std", "extern crate alloc", "static ", "thread_local", "std::"];
-    // A lifetime is no static, and neither is a bound.
+    // A lifetime is not a static, and neither is a bound.
     let found = offences(CORE, &words);
     let found = found.into_iter().filter(|offence| {
         let (place, word) = offence.rsplit_once(": ").expect("made above");
@@ -172,7 +171,7 @@ fn modules_of_the_core_use_those_above_them() {
     let order = modules_in_order();
     let place = |module: &str| order.iter().position(|other| other == module);
     assert!(place("units") < place("designs") && place("designs") < place("lru"), "{order:?}");
-    // What the crate shows at its root, by the module that it comes from.
+    // What the crate exports at its root, by the module that it comes from.
     let lib = fs::read_to_string(root().join(CORE).join("lib.rs")).unwrap();
     let shown = lib.split("pub use ").skip(1).filter_map(|rest| rest.split(';').next());
     let shown: Vec<_> = shown.filter_map(|path| Some((path.split("::").next()?, path))).collect();

@@ -17,7 +17,7 @@ const WORKLOADS: &[(&str, &[&str])] = &[
     ("high-order", &["memory_mib=64", "delay_ms=1", "reclaim=64"]),
 ];
 
-/// Those of them that leave the memory of a simulated machine open.
+/// Those of them that do not determine the memory of a simulated machine.
 const OF_ANY_MEMORY: [&str; 3] = ["parallel-free", "purge", "cross-cpu"];
 
 fn run(workload: &str, settings: &[&str], more: &[&str]) -> Output {
@@ -46,7 +46,7 @@ fn result(document: &str) -> Value {
     results[0].clone()
 }
 
-/// What holds for every result.
+/// Checks what holds for every result.
 fn check(workload: &str, result: &Value) {
     assert_eq!(result["workload"], workload);
     assert!(result["work"]["count"].as_u64().unwrap() > 0, "{workload}");
@@ -57,7 +57,7 @@ fn check(workload: &str, result: &Value) {
         assert!(specific["calls"][path]["count"].is_u64(), "{workload}");
     }
     let share = specific["allocator_share"].as_f64().unwrap();
-    // On the host, calls that are as fast as the clock may seem to take no time.
+    // On the host, calls as fast as the clock may seem to take no time.
     assert!(share > 0.0 || share == 0.0 && result["machine"] == "host", "{workload}: {share}");
     for when in ["before_drain", "after_drain"] {
         let memory = &result["fragmentation"][when];
@@ -105,7 +105,7 @@ fn every_workload_runs_on_the_free_lunch() {
         let all = ["alloc", "free"].map(|path| calls[path]["count"].as_u64().unwrap());
         assert!(all.into_iter().sum::<u64>() > 0, "{workload}");
         assert_eq!(calls["free"]["total_ns"], 0.0, "{workload}");
-        // Content that is moved for a large block is work of its owner.
+        // Migrating content for a large block is work of its owner.
         let moves = ["thp-mix", "contig", "high-order"].contains(workload);
         assert!(calls["alloc"]["total_ns"] == 0.0 || moves, "{workload}: {calls}");
         let locks = result["locks"].as_array().unwrap();

@@ -1,7 +1,7 @@
 //! Any allocator in a shared library, by the interface in `include/freehold_peer.h`.
 //!
-//! Rust cannot see into a library: loading one is as safe as the library is. Whoever names its file
-//! vouches for it, as with any program that one starts.
+//! Rust cannot see into a library: loading one is as safe as the library is. Naming its file
+//! vouches for it, as with any program that is started.
 #![expect(unsafe_code, reason = "loads libraries and calls what they export")]
 
 mod table;
@@ -21,14 +21,14 @@ use crate::{FRAME_BYTES, Peer, Refused, Seat, alloc_singly, free_singly};
 pub use table::INTERFACE;
 use table::{Calls, Checked, NONE, RegionTable};
 
-/// Why a library cannot race.
+/// Why a library cannot take part.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PluginError {
     /// There is no such file.
     #[error("cannot read the file")]
     Unreadable(#[source] io::Error),
-    /// The file is no library, or one that needs what is not there.
+    /// The file is no library, or one with unresolved dependencies.
     #[error("cannot load the library")]
     NotLoaded(#[source] libloading::Error),
     /// The library has no table.
@@ -46,13 +46,13 @@ pub enum PluginError {
         /// Its version.
         found: u32,
     },
-    /// Something in the table is null that may not be.
+    /// A required field of the table is null.
     #[error("the field `{field}` of the library's table is missing")]
     Missing {
         /// The name of the field.
         field: &'static str,
     },
-    /// A name that does not fit a table.
+    /// A name that does not fit a table column.
     #[error("the peer's name is {name:?}: it must be 1 to 22 letters, digits, `-`, `_` and `.`")]
     Name {
         /// That name.
@@ -64,21 +64,21 @@ pub enum PluginError {
     /// The machine has no memory for the peer.
     #[error("cannot map {frames} frames for the peer")]
     NoMemory {
-        /// How many it was to manage.
+        /// How many frames it was to manage.
         frames: u64,
-        /// What the machine answered.
+        /// The operating system's error.
         source: io::Error,
     },
     /// `create` returned null.
     #[error("the peer refused to manage {frames} frames: `create` returned NULL")]
     NotCreated {
-        /// How many it was to manage.
+        /// How many frames it was to manage.
         frames: u64,
     },
 }
 
-/// A library that can race. It stays loaded until the process ends, since it may have started
-/// threads or registered what runs at the end of one.
+/// A loaded library. It stays loaded until the process ends, since it may have started threads or
+/// registered thread-exit handlers.
 pub struct Plugin {
     path: PathBuf,
     checked: Checked,
@@ -89,31 +89,31 @@ impl Plugin {
     ///
     /// # Errors
     ///
-    /// What is wrong with the file or its table.
+    /// The problem with the file or its table.
     pub fn load(path: &Path) -> Result<Self, PluginError> {
-        // The whole path: a bare name would be looked for where the system keeps its libraries.
+        // The whole path: a bare name would be searched for in the system's library folders.
         let path = path.canonicalize().map_err(PluginError::Unreadable)?;
-        // SAFETY: The library's own code runs. Whoever named the file vouches for it.
+        // SAFETY: The library's own code runs. Naming the file vouches for it.
         let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) };
         let library = library.map_err(PluginError::NotLoaded)?;
-        // SAFETY: A symbol's address is not used as anything yet.
+        // SAFETY: A symbol's address is not dereferenced yet.
         let symbol = unsafe { library.get::<*mut c_void>(b"freehold_peer\0") };
         let table = symbol.ok().and_then(|symbol| NonNull::new(symbol.as_raw_ptr()));
         let table = table.ok_or(PluginError::NoSymbol)?;
-        // Never unloaded, so that the table and its functions stay for ever.
+        // Never unloaded, so that the table and its functions stay forever.
         mem::forget(library);
-        // SAFETY: The symbol of that name in a library that stays loaded. That it is what the
-        // header says, whoever named the file vouches for.
+        // SAFETY: The symbol of that name in a library that stays loaded. Naming the file vouches
+        // that it is what the header says.
         let checked = unsafe { Checked::read(table) }?;
         Ok(Plugin { path, checked })
     }
 
-    /// What the peer calls itself.
+    /// The peer's name.
     pub fn name(&self) -> &str {
         &self.checked.name
     }
 
-    /// The version of the peer, in its own words.
+    /// The peer's version, as it reports it.
     pub fn version(&self) -> &str {
         &self.checked.version
     }
@@ -123,7 +123,7 @@ impl Plugin {
         &self.path
     }
 
-    /// Makes a peer over so many frames of new memory, for so many threads.
+    /// Creates a peer over so many frames of new memory, for so many threads.
     ///
     /// # Errors
     ///
@@ -145,29 +145,30 @@ impl Plugin {
     }
 }
 
-/// A peer made by a plug-in.
+/// A peer created by a plug-in.
 pub struct PluginPeer<'p> {
     plugin: &'p Plugin,
     calls: Calls,
     state: NonNull<c_void>,
     frames: u64,
-    /// What the peer manages. Fields are dropped after `drop` has run, and so after `destroy`.
+    /// The memory that the peer manages. Fields are dropped after `drop` has run, and so after
+    /// `destroy`.
     _memory: Memory,
 }
 
-// SAFETY: By the header, a peer is no thread's own.
+// SAFETY: By the header, a peer is not bound to a thread.
 unsafe impl Send for PluginPeer<'_> {}
-// SAFETY: By the header, several threads call a peer at once, each with a number of its own.
+// SAFETY: By the header, several threads call a peer at once, each with its own number.
 unsafe impl Sync for PluginPeer<'_> {}
 
 impl Drop for PluginPeer<'_> {
     fn drop(&mut self) {
-        // SAFETY: Made by `create`, and whoever drops the value has it alone.
+        // SAFETY: Made by `create`; dropping the value is exclusive access.
         unsafe { (self.calls.destroy)(self.state.as_ptr()) }
     }
 }
 
-/// A block of a plug-in's, by its first frame.
+/// A plug-in's block, by its first frame.
 #[repr(transparent)]
 pub struct PluginBlock(u64);
 

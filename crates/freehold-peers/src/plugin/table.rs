@@ -8,13 +8,13 @@ use freehold::Order;
 
 use super::PluginError;
 
-/// The version of the interface that this crate speaks: `FREEHOLD_PEER_INTERFACE`.
+/// The version of the interface that this crate implements: `FREEHOLD_PEER_INTERFACE`.
 pub const INTERFACE: u32 = 1;
 
-/// What `alloc` answers when there is no such block: `FREEHOLD_PEER_NONE`.
+/// The result of `alloc` if there is no such block: `FREEHOLD_PEER_NONE`.
 pub(super) const NONE: u64 = u64::MAX;
 
-/// The longest name that fits the column of a table.
+/// The longest name that fits a table column.
 const NAME_BYTES_MAX: usize = 22;
 
 /// The memory that a peer manages: `struct freehold_peer_region`.
@@ -48,7 +48,7 @@ struct PeerTable {
     free_bulk: Option<FreeBulk>,
 }
 
-/// The calls of a peer: all that have to be there, and those that may.
+/// The calls of a peer: the required ones, and the optional ones.
 #[derive(Clone, Copy)]
 pub(super) struct Calls {
     pub(super) create: Create,
@@ -58,7 +58,7 @@ pub(super) struct Calls {
     pub(super) bulk: Option<(AllocBulk, FreeBulk)>,
 }
 
-/// What a table says, once it is known to make sense.
+/// The content of a table, validated.
 pub(super) struct Checked {
     pub(super) name: String,
     pub(super) version: String,
@@ -76,14 +76,14 @@ impl Checked {
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The problem with the table.
     ///
     /// # Safety
     ///
     /// `table` is what a loaded library exports as `freehold_peer`, by the header, and the library
     /// stays loaded.
     pub(super) unsafe fn read(table: NonNull<c_void>) -> Result<Self, PluginError> {
-        // Looks at the version alone first: the rest of another version may be laid out otherwise.
+        // Reads only the version first: another version may have another layout.
         // SAFETY: Every version of the header begins with this word.
         let interface = unsafe { table.cast::<u32>().read() };
         if interface != INTERFACE {
@@ -92,7 +92,7 @@ impl Checked {
         // SAFETY: By the caller, and of this version.
         let table = unsafe { table.cast::<PeerTable>().as_ref() };
         let missing = |field| PluginError::Missing { field };
-        // SAFETY: The header asks for strings here.
+        // SAFETY: The header requires strings here.
         let name = unsafe { text(table.name) }.ok_or(missing("name"))?;
         // SAFETY: As above.
         let version = unsafe { text(table.version) }.ok_or(missing("version"))?;
@@ -124,7 +124,7 @@ impl Checked {
 ///
 /// # Safety
 ///
-/// `start` is null, or begins a string that ends with a zero and stays as it is.
+/// `start` is null, or points to a string that ends with a zero and does not change.
 unsafe fn text(start: *const c_char) -> Option<String> {
     let start = NonNull::new(start.cast_mut())?;
     // SAFETY: By the caller.
@@ -162,7 +162,7 @@ mod tests {
     }
 
     fn read(table: &PeerTable) -> Result<Checked, PluginError> {
-        // SAFETY: A table by the header, made of functions and strings that live for ever.
+        // SAFETY: A table by the header, made of functions and strings that live forever.
         unsafe { Checked::read(NonNull::from(table).cast()) }
     }
 

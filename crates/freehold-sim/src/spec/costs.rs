@@ -15,7 +15,7 @@ pub(crate) fn picos(ns: f64) -> Picos {
 const LINE_BYTES: f64 = 64.0;
 
 /// What a core charges for work inside it. There is one set for a thread that has its core to
-/// itself and one for a thread whose sibling is at work.
+/// itself and one for a thread whose sibling is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CoreCosts {
     pub(crate) l1: Picos,
@@ -37,7 +37,7 @@ impl CoreCosts {
 /// All prices of a machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Costs {
-    /// Prices inside a core: alone, and beside a sibling at work.
+    /// Prices inside a core: alone, and beside a running sibling.
     pub(crate) core: [CoreCosts; 2],
     pub(crate) llc: Picos,
     pub(crate) dram_local: Picos,

@@ -28,11 +28,11 @@ struct Entry<'a, 'i> {
     span: Range<usize>,
 }
 
-/// A problem and where in the text it is.
+/// A problem and its position in the text.
 type Problem = (Range<usize>, String);
 
 impl Spec {
-    /// Reads a machine from the text of a file. `file` is only named in errors and sources.
+    /// Reads a machine from the text of a file. `file` is only used in errors and sources.
     ///
     /// The text has a `base`, which names a preset, and tables of figures that replace the base's.
     /// A figure is a number, or a table with `value` and `source`:
@@ -51,7 +51,7 @@ impl Spec {
     /// # Ok::<(), freehold_sim::FileError>(())
     /// ```
     ///
-    /// Without a base every figure has to be given.
+    /// Without a base every figure must be given.
     ///
     /// # Errors
     ///
@@ -204,7 +204,7 @@ fn type_of(value: &DeValue<'_>) -> String {
     format!("{article} {name}")
 }
 
-/// Says that a key is unknown, with the nearest known one.
+/// Reports an unknown key, with the nearest known one.
 fn unknown(name: &str, known: impl Iterator<Item = &'static str>) -> String {
     match nearest(name, known) {
         Some(near) => format!("unknown key `{name}`, did you mean `{near}`?"),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a figure is measured in.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A number of things.
@@ -52,7 +52,7 @@ macro_rules! keys {
             /// All figures, in the order in which a machine is described.
             pub const ALL: &[Key] = &[$(Key::$key),*];
 
-            /// The table of a machine file that the figure stands in.
+            /// The table of a machine file that contains the figure.
             pub const fn section(self) -> &'static str {
                 match self { $(Key::$key => $section),* }
             }
@@ -67,7 +67,7 @@ macro_rules! keys {
                 match self { $(Key::$key => Unit::$unit),* }
             }
 
-            /// What the figure says, as a whole sentence.
+            /// What the figure means, as a whole sentence.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Key::$key => $meaning),* }
             }

@@ -43,13 +43,13 @@ pub struct Spec {
     figures: Vec<Figure>,
 }
 
-/// Why a machine cannot exist.
+/// Why a machine is impossible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("machine `{machine}`: {reason}")]
 pub struct BadSpec {
     /// The name of the machine.
     pub machine: String,
-    /// What is wrong with it, naming the figure.
+    /// The reason, naming the figure.
     pub reason: String,
 }
 
@@ -59,7 +59,7 @@ impl Spec {
         &self.name
     }
 
-    /// One sentence that says what the machine is.
+    /// One sentence that describes the machine.
     pub fn summary(&self) -> &str {
         &self.summary
     }
@@ -123,12 +123,12 @@ impl Spec {
         NodeId::new((self.core_of(cpu) / cores_per_node) as u16)
     }
 
-    /// Checks that the machine can exist.
+    /// Checks that the machine is possible.
     ///
     /// # Errors
     ///
-    /// Names the first figure that is not a number in its range, or the limit that the topology
-    /// exceeds: [`CORES_MAX`], [`CPUS_MAX`] or [`LLCS_MAX`].
+    /// The first figure that is not a number in its range, or the limit that the topology exceeds:
+    /// [`CORES_MAX`], [`CPUS_MAX`] or [`LLCS_MAX`].
     pub fn check(&self) -> Result<(), BadSpec> {
         let bad = |reason| Err(BadSpec { machine: self.name.clone(), reason });
         for (key, figure) in self.figures() {
@@ -159,7 +159,7 @@ impl Spec {
     }
 }
 
-/// Checks one value against the range of its figure; the error says what would be right.
+/// Checks one value against the range of its figure; the error states what would be valid.
 fn check_value(key: Key, value: f64) -> Result<(), String> {
     let (least, most) = key.range();
     if !(least..=most).contains(&value) {

@@ -1,6 +1,6 @@
-//! Names that were probably meant.
+//! Suggestions for misspelt names.
 
-/// The known name nearest to `name`, where one is near: at most half of its letters differ.
+/// The known name nearest to `name`, if one is near: at most half of its letters differ.
 pub(super) fn nearest(
     name: &str,
     known: impl Iterator<Item = &'static str>,
@@ -12,7 +12,7 @@ pub(super) fn nearest(
         .map(|(_, candidate)| candidate)
 }
 
-/// How many letters have to be put in, taken out or replaced, after Levenshtein.
+/// How many letters must be inserted, deleted or replaced, after Levenshtein.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
     for (i, x) in a.chars().enumerate() {

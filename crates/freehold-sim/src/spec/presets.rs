@@ -1,10 +1,10 @@
-//! The machines that come with the tool, each figure with its public source.
+//! The built-in machines, each figure with its public source.
 //!
-//! `skylake-2s` is the machine that most of the published work on zone locks was measured on. The
-//! other Intel servers start from it and replace what was published for them; `desktop` and
-//! `epyc-2s` are described in full where their sources allow. A source that starts with `derived`
-//! says how a figure follows from published ones; one that starts with `taken` names the machine
-//! whose figure stands in for one that is not published.
+//! `skylake-2s` is the machine on which most of the published work on zone locks was measured. The
+//! other Intel servers start from it and replace figures that were published for them; `desktop`
+//! and `epyc-2s` are fully described as far as their sources allow. A source that starts with
+//! `derived` says how a figure follows from published ones; one that contains `taken from` names
+//! the machine whose figure stands in for an unpublished one.
 
 use super::near::nearest;
 use super::{Figure, Key, Spec};

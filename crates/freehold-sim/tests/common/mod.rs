@@ -16,7 +16,7 @@ pub(crate) struct Row {
     pub(crate) local: Local64,
 }
 
-/// Rows in a region of their own.
+/// Rows in their own region.
 #[derive(Clone)]
 pub(crate) struct Rows {
     pub(crate) region: Region,
@@ -35,7 +35,7 @@ impl Rows {
                 local: SharedCell::new(0),
             };
             // SAFETY: The region has `count` rows' worth of memory at their alignment, `index` is
-            // below it, and nobody has a reference into it yet.
+            // below it, and there is no reference into it yet.
             unsafe { rows.pointer(index).write(row) };
         }
         rows
@@ -47,8 +47,8 @@ impl Rows {
 
     pub(crate) fn get(&self, index: usize) -> &Row {
         assert!(index < self.count);
-        // SAFETY: `new` wrote `count` rows, the region lives as long as `self`, and rows are only
-        // ever lent out shared.
+        // SAFETY: `new` wrote `count` rows, the region lives as long as `self`, and only shared
+        // references to rows are ever lent out.
         unsafe { &*self.pointer(index) }
     }
 }

@@ -1,5 +1,4 @@
-//! Moving content, so that free memory comes to lie together: what the allocator asks of those who
-//! own the content, and what it reports.
+//! Compaction: what the allocator asks of the owners of content, and what it reports.
 
 use core::fmt;
 
@@ -11,24 +10,24 @@ pub(crate) mod state;
 /// `PAGE_ALLOC_COSTLY_ORDER`.
 pub(crate) const COSTLY_ORDER: Order = Order::new(3);
 
-/// Whoever owns movable memory and can move its content.
+/// An owner of movable memory that can move its content.
 ///
 /// # The protocol
 ///
 /// The allocator asks; the owner moves content and handle, or refuses. During the call both blocks
 /// are allocated, with the same order and migratetype, and the allocator holds no lock: the owner
-/// may call it, and other CPUs go on.
+/// may call it, and other CPUs proceed.
 ///
 /// * `Ok`: the owner now holds `to`, and no longer `from`, which the allocator frees. The owner may
 ///   free `to` from the moment it has switched, even before the call returns.
 /// * `Err`: nothing has moved. The owner still holds `from`, or freed it itself, and does not hold
-///   `to`, which the allocator takes back.
-/// * An owner that has freed `from`, or does so concurrently, must answer [`MigrateError::Busy`].
-///   So it has to look `from` up under the same lock under which it gives blocks up.
-/// * A panic counts as an `Err`: the allocator takes `to` back while the stack unwinds.
+///   `to`, which the allocator frees.
+/// * An owner that has freed `from`, or does so concurrently, must return [`MigrateError::Busy`].
+///   So it must look `from` up under the same lock under which it releases blocks.
+/// * A panic counts as an `Err`: the allocator frees `to` while the stack unwinds.
 ///
-/// Only blocks of [`MigrateType::Movable`](crate::MigrateType::Movable) are asked for, each with
-/// the order that it was allocated with or that frees of its parts have left it.
+/// Only blocks of [`MigrateType::Movable`](crate::MigrateType::Movable) are passed, each with the
+/// order that it was allocated with, or that frees of its parts have left it.
 pub trait Migrate {
     /// Moves the content of the block of `order` at `from` to the one at `to`.
     ///
@@ -41,7 +40,7 @@ pub trait Migrate {
 /// Why an owner did not move content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MigrateError {
-    /// The block is in use just now, or is being freed: asking again later may help.
+    /// The block is in use, or is being freed: a later attempt may succeed.
     Busy,
     /// The content cannot be moved.
     Failed,
@@ -68,26 +67,26 @@ impl Migrate for Immovable {
     }
 }
 
-/// What a compaction has done.
+/// What a compaction did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compaction {
-    /// Pageblocks that were searched for content to move.
+    /// Pageblocks scanned for content to move.
     pub pageblocks: u64,
     /// Frames whose content was moved.
     pub migrated: FrameCount,
-    /// Blocks that stayed because their owner answered [`MigrateError::Busy`].
+    /// Blocks that stayed because their owner returned [`MigrateError::Busy`].
     pub busy: u64,
-    /// Blocks that stayed because their owner answered [`MigrateError::Failed`], or claimed to have
-    /// moved what it had not held.
+    /// Blocks that stayed because their owner returned [`MigrateError::Failed`], or claimed to have
+    /// moved what it did not hold.
     pub failed: u64,
     /// Blocks that stayed because no free block of their size was left to move them to.
     pub without_target: u64,
-    /// Frames that were merged because a free had put that off.
+    /// Frames merged because a free had deferred it.
     pub merged_late: FrameCount,
 }
 
 impl Compaction {
-    /// Adds what another one has done to this one.
+    /// Adds another compaction's counts to this one.
     pub(crate) fn add(&mut self, other: &Compaction) {
         self.pageblocks += other.pageblocks;
         self.migrated += other.migrated;

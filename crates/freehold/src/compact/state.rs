@@ -1,4 +1,4 @@
-//! What a zone remembers of compaction: how far the scanners came, and how often it was in vain.
+//! A zone's compaction state: how far the scanners got, and how often compaction failed.
 //!
 //! After Linux 6.12 (`compaction_deferred`, `defer_compaction`, `compaction_defer_reset`).
 
@@ -7,19 +7,19 @@ use crate::platform::{Platform, SharedCell};
 use crate::stat::Events;
 use crate::units::{FrameCount, Order};
 
-/// At most so many attempts are put off for one that is made, as a power of two (Linux's
+/// The most attempts deferred for one that is made, as a power of two (Linux's
 /// `COMPACT_MAX_DEFER_SHIFT`).
 const DEFER_SHIFT_MAX: u32 = 6;
 
-/// Where the free scanner begins: behind all memory.
+/// Where the free scanner starts: past all memory.
 const END: u32 = u32::MAX;
 
-/// The cells, all guarded by the zone lock, on a cache line of their own: they are rarely needed.
+/// All cells are guarded by the zone lock, and rarely needed, so they have their own cache line.
 #[repr(C, align(64))]
 pub(crate) struct CompactionState<P: Platform> {
-    /// Attempts that were put off since one last failed.
+    /// Attempts deferred since the last failure.
     considered: P::Cell<u32>,
-    /// How many attempts are put off for one that is made, as a power of two.
+    /// How many attempts are deferred for one that is made, as a power of two.
     defer_shift: P::Cell<u32>,
     /// The smallest order for which compaction failed.
     order_failed: P::Cell<u32>,
@@ -33,9 +33,9 @@ pub(crate) struct CompactionState<P: Platform> {
 /// Where the two scanners stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scanners {
-    /// The pageblock that the migrate scanner looks at next, going up.
+    /// The next pageblock of the migrate scanner, going up.
     pub(crate) migrate: FrameIndex,
-    /// The lowest pageblock that the free scanner has looked at, going down.
+    /// The lowest pageblock that the free scanner has visited, going down.
     pub(crate) free: FrameIndex,
 }
 
@@ -58,13 +58,13 @@ impl<P: Platform> CompactionState<P> {
         }
     }
 
-    /// Attempts that were put off since one last failed.
+    /// Attempts deferred since the last failure.
     pub(crate) fn considered(&self) -> u32 {
         self.considered.get()
     }
 
-    /// Whether this attempt is to be put off, because earlier ones were in vain. As in Linux, an
-    /// attempt counts even if it is the first one.
+    /// Whether to defer this attempt, because earlier ones failed. As in Linux, an attempt counts
+    /// even if it is the first one.
     pub(crate) fn is_deferred(&self, order: Order) -> bool {
         if u32::from(order.get()) < self.order_failed.get() {
             return false;
@@ -75,7 +75,7 @@ impl<P: Platform> CompactionState<P> {
         considered < limit
     }
 
-    /// Notes an attempt in vain: twice as many are put off from now on.
+    /// Notes a failed attempt: doubles how many are deferred from now on.
     pub(crate) fn note_failure(&self, order: Order) {
         self.considered.set(0);
         self.defer_shift.set((self.defer_shift.get() + 1).min(DEFER_SHIFT_MAX));

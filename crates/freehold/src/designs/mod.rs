@@ -1,7 +1,7 @@
-//! How frames travel between CPUs and zones: one folder a design.
+//! How frames travel between CPUs and zones: one folder per design.
 //!
-//! A design knows no workload. The front door checks a request's node, zone and order, and hands
-//! it on with the list of zones to try.
+//! A design knows no workload. [`PageAllocator`](crate::PageAllocator) checks a request's node,
+//! zone and order, and passes it on with the list of zones to try.
 
 use core::fmt;
 
@@ -29,11 +29,11 @@ pub(crate) mod linux;
 pub(crate) mod places;
 pub(crate) mod traits;
 
-/// A way to hand out the frames of a machine: the second type argument of
+/// A strategy for allocating the frames of a machine: the second type argument of
 /// [`PageAllocator`](crate::PageAllocator), which documents what each call means.
 ///
-/// The designs of this crate are all that there are: what a design does is told by traits that only
-/// the crate can name.
+/// Only the designs of this crate exist: the traits that define a design's operations are private
+/// to the crate.
 pub trait Design<P: Platform>:
     Sized
     + 'static
@@ -48,9 +48,9 @@ pub trait Design<P: Platform>:
 {
     /// The name in reports and on the command line.
     const NAME: &'static str;
-    /// The largest block that can be asked for.
+    /// The largest order that can be requested.
     const ORDER_MAX: Order;
-    /// What can be set.
+    /// The settings.
     type Settings: Settings;
     /// Where its tables lie.
     #[doc(hidden)]
@@ -79,7 +79,7 @@ pub trait Design<P: Platform>:
     ) -> Self;
 }
 
-/// What a design is lent for a call: the machine and who is near whom.
+/// What a design may use during a call: the machine and its topology.
 pub struct Context<'a, P: Platform> {
     pub(crate) platform: &'a P,
     pub(crate) topology: &'a Topology,
@@ -94,16 +94,16 @@ impl<P: Platform> Clone for Context<'_, P> {
 impl<P: Platform> Copy for Context<'_, P> {}
 
 impl<P: Platform> Context<'_, P> {
-    /// Pins the caller; returns its CPU, in the range of those that there are.
+    /// Pins the caller; returns its CPU, folded into the range of existing CPUs.
     pub(crate) fn pin(self) -> usize {
         self.platform.pin();
         self.topology.fold(self.platform.cpu())
     }
 }
 
-/// The settings of a design, by name, for tools that learn them at run time.
+/// The settings of a design, by name, for tools that discover them at run time.
 pub trait Settings: Default + Clone + fmt::Debug {
-    /// The settings that there are.
+    /// All settings.
     const TABLE: &'static [Setting];
 
     /// Sets one by its name.
@@ -113,10 +113,10 @@ pub trait Settings: Default + Clone + fmt::Debug {
     /// [`SettingError`] if there is no such setting, or the value is not one of its values.
     fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError>;
 
-    /// What is wrong with the settings taken together, in words that name them; `None` if nothing.
+    /// Why these settings contradict each other, naming them; `None` if they do not.
     fn contradiction(&self) -> Option<&'static str>;
 
-    /// Calls `each` with the name and value of every setting that has an effect as things are.
+    /// Calls `each` with the name and value of every setting that has an effect given the others.
     fn for_each(&self, each: &mut dyn FnMut(&'static str, &dyn fmt::Display));
 }
 
@@ -125,9 +125,9 @@ pub trait Settings: Default + Clone + fmt::Debug {
 pub struct Setting {
     /// The name, as in `pcp=auto`.
     pub name: &'static str,
-    /// The values that it can have.
+    /// The values that it accepts.
     pub values: &'static str,
-    /// The value without a word from the user.
+    /// The value if the user gives none.
     pub default: &'static str,
     /// What it does.
     pub meaning: &'static str,

@@ -1,4 +1,5 @@
-//! What a design does, by purpose. The front door calls these, and documents what each call means.
+//! A design's operations, by purpose. `PageAllocator` calls these, and documents what each one
+//! means.
 
 use crate::compact::{Compaction, Migrate};
 use crate::config::MemoryRange;
@@ -11,11 +12,11 @@ use crate::units::{CpuId, FrameCount, Order, Pfn};
 
 /// Allocation, a block at a time.
 pub trait Alloc<P: Platform> {
-    /// Allocates a block that the running CPU has at hand, from the zone that is best for it: the
-    /// fast path, for requests that any node may serve.
+    /// Allocates a block that the running CPU has cached, from the best zone for it: the fast path,
+    /// for requests that any node may serve.
     fn alloc_fast(&self, context: Context<'_, P>, request: Request) -> Option<Pfn>;
 
-    /// Allocates a block from the first of `zones` that will give one.
+    /// Allocates a block from the first of `zones` that can serve it.
     fn alloc(&self, context: Context<'_, P>, zones: &[u16], request: Request)
     -> Result<Pfn, Error>;
 }
@@ -37,8 +38,8 @@ pub trait Bulk<P: Platform> {
         out: &mut [Pfn],
     ) -> usize;
 
-    /// Allocates blocks into `out` as far as they can be had without ado from the preferred node,
-    /// and only if that has `spare` blocks more than it keeps back; returns how many.
+    /// Allocates into `out` the blocks that the preferred node can supply quickly, and only if it
+    /// has `spare` blocks more than it reserves; returns how many.
     fn alloc_quickly(
         &self,
         context: Context<'_, P>,
@@ -92,16 +93,16 @@ pub trait Ranges<P: Platform> {
     ) -> Result<(), Error>;
 }
 
-/// Memory and CPUs that come and go, and periodic work.
+/// Hotplug of memory and CPUs, and periodic work.
 pub trait Upkeep<P: Platform> {
-    /// Brings ranges of memory into use, up to the first that is refused: that one, and the marks
-    /// that depend on how much memory there is, stay as they are then.
+    /// Adds ranges of memory, up to the first that is refused. That range is not added, and the
+    /// watermarks, which depend on how much memory there is, are then not updated.
     fn add_memory(&self, context: Context<'_, P>, ranges: &[MemoryRange]) -> Result<(), Error>;
 
     /// Returns what a CPU caches to the zones.
     fn drain(&self, context: Context<'_, P>, cpu: CpuId);
 
-    /// Returns what a CPU caches to the zones and sends nothing to it any more.
+    /// Returns what a CPU caches to the zones, and sends nothing to it any more.
     fn offline_cpu(&self, context: Context<'_, P>, cpu: CpuId);
 
     /// Periodic upkeep of one CPU.
@@ -110,24 +111,23 @@ pub trait Upkeep<P: Platform> {
 
 /// A copy of the metadata that is consistent: for `fork`.
 pub trait Freeze<P: Platform> {
-    /// Takes every lock, one after the other: of what calls do under locks, nothing is half done
-    /// then.
+    /// Takes every lock, one after the other, so that nothing done under locks is half done.
     fn freeze(&self, context: Context<'_, P>);
 
     /// Releases what `freeze` took.
     fn thaw(&self, context: Context<'_, P>);
 
-    /// The same in a copy of the memory in which no other CPU runs. First repairs what calls of
-    /// others had half done without locks.
+    /// As `thaw`, in a copy of the memory in which no other CPU runs. First repairs what other
+    /// calls had half done without a lock.
     fn thaw_copy(&self, context: Context<'_, P>);
 }
 
-/// What the design says of itself.
+/// Statistics and checks.
 pub trait Inspect<P: Platform> {
-    /// What the design knows of the zone at `index`, if there is one.
+    /// The state of the zone at `index`, if there is one.
     fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats>;
 
-    /// Where the frames of the zone at `index` were wanted, if there is one.
+    /// The NUMA events of the zone at `index`, if there is one.
     fn numa_events(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents>;
 
     /// The free blocks of the zone at `index` by migratetype, if there is one.
@@ -136,6 +136,6 @@ pub trait Inspect<P: Platform> {
     /// What has happened so far.
     fn events(&self, context: Context<'_, P>) -> Events;
 
-    /// Checks every invariant of the accounting.
+    /// Checks every invariant of the metadata.
     fn validate(&self, context: Context<'_, P>) -> Result<Census, Violation>;
 }

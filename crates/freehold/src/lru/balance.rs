@@ -1,18 +1,18 @@
-//! How much of each list reclaim looks at. After Linux 6.12's `get_scan_count` and
+//! How many frames of each list reclaim scans. After Linux 6.12's `get_scan_count` and
 //! `inactive_is_low`.
 
 use super::Kind;
 use super::kind::List;
 
-/// The priority that reclaim begins with: it looks at one frame in 2 to the power of it.
+/// The priority that reclaim starts with: it scans one frame in 2 to the power of it.
 pub(super) const PRIORITY: u32 = 12;
 
-/// What is known of an lruvec.
+/// The state of an lruvec.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Level {
     /// Frames on each list.
     pub(super) sizes: [u32; List::COUNT],
-    /// What reclaim from each kind has cost of late.
+    /// The recent cost of reclaim from each kind.
     pub(super) costs: [u64; Kind::COUNT],
 }
 
@@ -21,8 +21,8 @@ impl Level {
         u64::from(self.sizes[List::of(kind, active) as usize])
     }
 
-    /// Whether so many frames of a kind are active that some should be deactivated. Frames that
-    /// are used twice stay while the inactive list is long enough for them to be used twice on it.
+    /// Whether so many frames of a kind are active that some should be deactivated. Frames that are
+    /// used twice stay if the inactive list is long enough for them to be used twice on it.
     pub(super) fn inactive_is_low(&self, kind: Kind) -> bool {
         const FRAMES_PER_GIB: u64 = 1 << 18;
         let (inactive, active) = (self.size(kind, false), self.size(kind, true));
@@ -30,8 +30,8 @@ impl Level {
         inactive * ratio < active
     }
 
-    /// How many frames of each list to look at: its share by size, weighed by the user's preference
-    /// and by what reclaim from its kind has cost of late.
+    /// How many frames of each list to scan: its share by size, weighted by the user's preference
+    /// and by the recent cost of reclaim from its kind.
     pub(super) fn targets(&self, swappiness: u32, priority: u32) -> [u64; List::COUNT] {
         let mut targets = [0; List::COUNT];
         let weights = self.weights(swappiness);
@@ -40,7 +40,7 @@ impl Level {
             for active in [false, true] {
                 let list = List::of(kind, active);
                 let frames = self.size(kind, active) >> priority;
-                // In the last round everything counts, unless the user wants one kind only.
+                // In the last round everything counts, unless the user excludes one kind.
                 targets[list as usize] = match weights[kind as usize] {
                     weight if priority > 0 || swappiness == 0 => frames * weight / all,
                     _ => frames,
@@ -50,11 +50,11 @@ impl Level {
         targets
     }
 
-    /// What part of the looking each kind bears.
+    /// The share of each kind in the scan.
     fn weights(&self, swappiness: u32) -> [u64; Kind::COUNT] {
         let frames = |kind| self.size(kind, false) + self.size(kind, true);
         let swappiness = u64::from(swappiness);
-        // With frames of one kind only there is nothing to weigh.
+        // With frames of only one kind there is nothing to weight.
         if frames(Kind::File) == 0 || frames(Kind::Anon) == 0 || swappiness == 0 {
             let anon = u64::from(swappiness > 0);
             return [anon, 1];
@@ -112,7 +112,7 @@ mod tests {
         let low =
             |inactive, active| level([0, 0, inactive, active], [0, 0]).inactive_is_low(Kind::File);
         assert!(low(49, 50) && !low(50, 50));
-        // A GiB: three active ones for each that is not.
+        // One GiB: three active ones for each inactive one.
         assert!(!low(80_000, 200_000) && low(60_000, 210_000));
     }
 }

@@ -1,6 +1,6 @@
-//! What each CPU keeps to itself: batches of frames on their way to a list, so that the lock of an
-//! lruvec is taken once for many, and a stock of frames charged ahead, so that the counters that
-//! all CPUs share are.
+//! Per-CPU state: batches of frames on their way to a list, and a stock of frames charged ahead.
+//! Batches take the lock of an lruvec once for many frames; the stock does the same for the
+//! counters that all CPUs share.
 
 use super::frame::Motion;
 use super::group::GroupId;
@@ -15,10 +15,10 @@ pub const BATCH_MAX: usize = 31;
 /// How many frames are charged ahead at a time. A CPU that has twice as many returns half.
 pub(super) const STOCK: u32 = 32;
 
-/// Stands for a stock of no group.
+/// A stock of no group.
 const NOBODY: u32 = u32::MAX;
 
-/// What is to be done with the frames of a batch.
+/// The operation that a batch applies to its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Batch {
     /// They are new, and on no list yet.
@@ -26,7 +26,7 @@ pub(super) enum Batch {
     Activate = 1,
     Deactivate = 2,
     Rotate = 3,
-    /// They were locked in memory, or are not any more: the list depends on which.
+    /// They were pinned or unpinned: the list depends on which.
     Pin = 4,
 }
 
@@ -74,19 +74,19 @@ impl Few {
     }
 }
 
-/// What one CPU keeps. Everything is guarded by `lock`.
+/// The state of one CPU. Everything is guarded by `lock`.
 #[repr(C, align(64))]
 struct PerCpu<P: Platform> {
     lock: P::Lock,
-    /// The group whose frames are charged ahead.
+    /// The group that the charged-ahead frames are charged to.
     stocked: P::LocalCell<u32>,
-    /// How many.
+    /// How many frames are charged ahead.
     stock: P::LocalCell<u32>,
     lens: [P::LocalCell<u32>; Batch::COUNT],
     batches: [[P::LocalCell<u32>; BATCH_MAX]; Batch::COUNT],
 }
 
-/// What all CPUs keep.
+/// The state of all CPUs.
 pub(super) struct Cpus<P: Platform> {
     table: Table<PerCpu<P>>,
     batch: u32,
@@ -118,7 +118,7 @@ impl<P: Platform> Cpus<P> {
         self.table.len()
     }
 
-    /// What the running CPU keeps, locked.
+    /// The state of the running CPU, locked.
     pub(super) fn here<'a>(&'a self, platform: &'a P) -> CpuGuard<'a, P> {
         let cpu = platform.pin().index();
         // Nearly always in range, and a comparison is cheaper than a division.
@@ -126,7 +126,7 @@ impl<P: Platform> Cpus<P> {
         self.locked(platform, cpu)
     }
 
-    /// What some CPU keeps, locked.
+    /// The state of any CPU, locked.
     pub(super) fn of<'a>(&'a self, platform: &'a P, cpu: usize) -> CpuGuard<'a, P> {
         platform.pin();
         self.locked(platform, cpu)
@@ -139,7 +139,7 @@ impl<P: Platform> Cpus<P> {
     }
 }
 
-/// What one CPU keeps, locked. Unlocks and unpins when dropped.
+/// The state of one CPU, locked. Unlocks and unpins when dropped.
 pub(super) struct CpuGuard<'a, P: Platform> {
     cpu: &'a PerCpu<P>,
     platform: &'a P,
@@ -147,7 +147,7 @@ pub(super) struct CpuGuard<'a, P: Platform> {
 }
 
 impl<P: Platform> CpuGuard<'_, P> {
-    /// Puts a frame into a batch. If that is full now, its frames are taken out.
+    /// Puts a frame into a batch. If that fills the batch, takes its frames out and returns them.
     pub(super) fn push(&self, batch: Batch, frame: FrameIndex) -> Option<Few> {
         let len = self.cpu.lens[batch as usize].get();
         self.cpu.batches[batch as usize][len as usize].set(frame.0);
@@ -173,7 +173,7 @@ impl<P: Platform> CpuGuard<'_, P> {
         self.cpu.lens[batch as usize].get()
     }
 
-    /// Takes a frame that was charged to this group ahead; says whether there was one.
+    /// Takes a frame from the stock of this group; returns whether there was one.
     pub(super) fn take_stock(&self, group: GroupId) -> bool {
         let stock = self.cpu.stock.get();
         if stock == 0 || self.cpu.stocked.get() != group.bits() {
@@ -183,8 +183,7 @@ impl<P: Platform> CpuGuard<'_, P> {
         true
     }
 
-    /// Keeps frames that were charged to this group; returns the slot and number of those that
-    /// were kept before.
+    /// Stocks frames charged to this group; returns slot and number of those stocked before.
     pub(super) fn set_stock(&self, group: GroupId, frames: u32) -> (u16, u32) {
         let before = self.stock();
         self.cpu.stocked.set(group.bits());
@@ -192,7 +191,7 @@ impl<P: Platform> CpuGuard<'_, P> {
         before
     }
 
-    /// Gives the stock up; returns its slot and number.
+    /// Empties the stock; returns its slot and number of frames.
     pub(super) fn drain_stock(&self) -> (u16, u32) {
         let before = self.stock();
         self.cpu.stocked.set(NOBODY);
@@ -200,13 +199,13 @@ impl<P: Platform> CpuGuard<'_, P> {
         before
     }
 
-    /// The slot whose frames are charged ahead, and how many they are.
+    /// The slot of the stock, and its number of frames.
     pub(super) fn stock(&self) -> (u16, u32) {
         (GroupId::from_bits(self.cpu.stocked.get()).slot(), self.cpu.stock.get())
     }
 
-    /// Takes frames of a slot back into stock; returns how many are to be uncharged. A stock
-    /// outlives no group, since all are given up when one is removed.
+    /// Returns frames of a slot to the stock; returns how many must be uncharged. A stock does not
+    /// outlive its group, since removing a group empties all of its stocks.
     pub(super) fn restock(&self, slot: u16, frames: u32) -> u32 {
         let (stocked, stock) = self.stock();
         if stocked != slot {

@@ -1,9 +1,9 @@
-//! What the LRU keeps of a frame: one word with references, pins, marks, node and group, and the
+//! The LRU's record of a frame: one word with references, pins, marks, node and group, and the
 //! links of the list that the frame is on.
 //!
-//! Linux keeps references and marks in two words, so taking a frame off its list for oneself takes
-//! two atomics, in an order that matters: first the reference, then the mark. Here one word holds
-//! both, and each step of a frame's life is one compare-exchange on it.
+//! Linux keeps references and marks in two words, so isolating a frame takes two atomics, in an
+//! order that matters: first the reference, then the mark. Here one word holds both, and each step
+//! of a frame's life is one compare-exchange on it.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -19,8 +19,8 @@ use crate::units::{FrameCount, NodeId, Pfn, ZoneKind};
 const REFS: u64 = (1 << 20) - 1;
 const PIN_SHIFT: u32 = 20;
 const PINS: u64 = ((1 << 10) - 1) << PIN_SHIFT;
-/// The frame is on the list that the other marks and the group name, or whoever takes the last
-/// reference away is just taking it off (Linux's `PG_lru`).
+/// The frame is on the list that the other marks and the group name, or the put that dropped its
+/// last reference is just unlinking it (Linux's `PG_lru`).
 const LISTED: u64 = 1 << 30;
 const ACTIVE: u64 = 1 << 31;
 const FILE: u64 = 1 << 32;
@@ -35,24 +35,24 @@ const ZONE_SHIFT: u32 = 37;
 const ZONE: u64 = 7 << ZONE_SHIFT;
 const NODE_SHIFT: u32 = 40;
 const NODE: u64 = 0xff << NODE_SHIFT;
-/// Where the frame is, whatever becomes of it.
+/// The frame's location, which no state change affects.
 const HOME: u64 = NODE | ZONE;
 const SLOT_SHIFT: u32 = 48;
 
 /// More nodes than any machine has; keeps node numbers within 8 bits.
 pub(super) const NODES_MAX: usize = 256;
 
-/// The most references to one frame.
+/// The maximum number of references to one frame.
 pub(super) const REFS_MAX: u32 = REFS as u32;
 
-/// What a frame is at the moment.
+/// The state of a frame.
 ///
 /// The marks that name a list, and the group, change only while the frame is not listed. So
-/// whoever clears `LISTED` learns in the same step which list the frame is linked to.
+/// clearing `LISTED` reveals in the same step which list the frame is linked to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State(u64);
 
-/// Where a frame goes when it is put on a list, and how that changes it.
+/// Where a frame goes when it is put on a list, and how that changes its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Motion {
     /// To the front of the list that its marks name.
@@ -68,12 +68,12 @@ pub(super) enum Motion {
 impl State {
     const HOLE: Self = State(HOLE);
 
-    /// A frame that nobody uses.
+    /// An unused frame.
     fn unused(node: NodeId, zone: ZoneKind) -> Self {
         State((node.index() as u64) << NODE_SHIFT | (zone as u64) << ZONE_SHIFT)
     }
 
-    /// The same frame, used by nobody.
+    /// The same frame, unused.
     pub(super) fn released(self) -> Self {
         State(self.0 & HOME)
     }
@@ -84,7 +84,7 @@ impl State {
         State(self.0 & HOME | USED | file | u64::from(slot) << SLOT_SHIFT | u64::from(refs))
     }
 
-    /// The frame `to` with all that this one is, but for where it is.
+    /// The frame `to` with all of this state except its location.
     pub(super) fn moved_to(self, to: State) -> Self {
         State(self.0 & !HOME | to.0 & HOME)
     }
@@ -125,7 +125,7 @@ impl State {
         ((self.0 & NODE) >> NODE_SHIFT) as usize
     }
 
-    /// Whether the frame is of a zone of this kind, or of a lower one.
+    /// Whether the frame's zone is of this kind, or of a lower one.
     pub(super) const fn is_within(self, highest: ZoneKind) -> bool {
         (self.0 & ZONE) >> ZONE_SHIFT <= highest as u64
     }
@@ -151,7 +151,7 @@ impl State {
         }
     }
 
-    /// One reference more, unless there is none or are too many.
+    /// One more reference, unless there is none or are too many.
     pub(super) const fn get(self) -> Result<Self, Error> {
         match self.refs() {
             0 => Err(Error::NotAdded),
@@ -165,7 +165,7 @@ impl State {
         if self.refs() == 0 { Err(Error::NotAdded) } else { Ok(State(self.0 - 1)) }
     }
 
-    /// Taken off its list by one who holds no reference yet: it gets one in the same step.
+    /// Isolated by a caller without a reference: it gets one in the same step.
     pub(super) const fn isolate(self) -> Result<Self, Error> {
         match self.get() {
             Ok(State(held)) if self.is_listed() => Ok(State(held & !LISTED)),
@@ -174,13 +174,13 @@ impl State {
         }
     }
 
-    /// Taken off its list by one who holds a reference.
+    /// Isolated by a caller that holds a reference.
     pub(super) const fn isolate_held(self) -> Result<Self, Error> {
         if self.is_listed() { Ok(State(self.0 & !LISTED)) } else { Err(Error::FrameBusy) }
     }
 
-    /// Put on a list, together with the reference of whoever kept it off. If that was the last
-    /// one, the frame goes on no list: the caller releases it.
+    /// Put on a list, dropping the isolating caller's reference. If that was the last one, the
+    /// frame goes on no list: the caller releases it.
     pub(super) const fn put_back(self, motion: Motion) -> Self {
         let state = State(self.0 - 1);
         if state.refs() == 0 {
@@ -198,24 +198,24 @@ impl State {
         State(state.0 | LISTED)
     }
 
-    /// Held by nobody, if the owner and the caller, who has it isolated, hold the only references.
+    /// Without references, if the owner and the caller, which has it isolated, hold the only ones.
     pub(super) const fn freeze(self) -> Result<Self, Error> {
         if self.refs() == 2 { Ok(State(self.0 & !REFS)) } else { Err(Error::FrameBusy) }
     }
 
-    /// What it was before it was frozen.
+    /// The state before it was frozen.
     pub(super) const fn thaw(self) -> Self {
         State(self.0 | 2)
     }
 
-    /// Whether the next use asks for a move to the active list.
+    /// Whether the next use requests activation.
     pub(super) const fn awaits_activation(self) -> bool {
         let inactive = !self.is_active() && !self.is_unevictable();
         inactive && self.is_referenced() && self.is_listed()
     }
 
-    /// Used once more. An inactive frame becomes active by its second use, if it is on no list;
-    /// otherwise that is for a batch to do.
+    /// Used once more. The second use of an inactive frame activates it if it is on no list;
+    /// otherwise a batch does that.
     pub(super) const fn accessed(self) -> Self {
         if self.is_unevictable() || self.is_active() || !self.is_referenced() {
             return State(self.0 | REFERENCED);
@@ -301,7 +301,7 @@ impl<P: Platform> FrameTable<P> {
         FrameTable { records, first: plan.first }
     }
 
-    /// Makes the holes of a range frames that nobody uses. Nobody else adds memory meanwhile.
+    /// Turns the holes of a range into unused frames. No other call adds memory meanwhile.
     pub(super) fn add_memory(&self, range: &MemoryRange) -> Result<(), Error> {
         range.check()?;
         let offset = |pfn: Pfn| pfn.get().checked_sub(self.first.get());
@@ -319,7 +319,7 @@ impl<P: Platform> FrameTable<P> {
         Ok(())
     }
 
-    /// The place of a frame that is memory.
+    /// The index of a frame that is memory.
     #[inline]
     pub(super) fn index_of(&self, pfn: Pfn) -> Result<FrameIndex, Error> {
         let offset = pfn.get().wrapping_sub(self.first.get());
@@ -340,27 +340,27 @@ impl<P: Platform> FrameTable<P> {
         all.filter(|&frame| !self.state(frame).is_hole())
     }
 
-    /// What a frame is. Whoever acts on it does so by [`FrameTable::change`], or is the only one
-    /// who may change it.
+    /// The state of a frame. A caller acts on it by [`FrameTable::change`], or is the only one that
+    /// may change it.
     #[inline]
     pub(super) fn state(&self, frame: FrameIndex) -> State {
-        // Acquire: what a frame's state says of its group was written before it.
+        // Acquire: what a frame's state implies about its group was written before it.
         State(self.records.get(frame.index()).state.load(Acquire))
     }
 
-    /// Writes the state of a frame that nobody else may change: a hole, one without references
+    /// Writes the state of a frame that no other CPU may change: a hole, one without references
     /// that the caller is releasing, or one that it froze.
     pub(super) fn set(&self, frame: FrameIndex, state: State) {
-        // Release: pairs with the acquire in `state` and `change`: whoever sees the frame unused,
-        // or held again, also sees what was done with it before.
+        // Release: pairs with the acquire in `state` and `change`: a CPU that sees the frame
+        // unused, or referenced again, also sees what was done with it before.
         self.records.get(frame.index()).state.store(state.0, Release);
     }
 
-    /// Changes the state of a frame in one step; returns it before and after.
+    /// Changes the state of a frame atomically; returns it before and after.
     ///
     /// # Errors
     ///
-    /// Those of `change`, for the state that the frame is in. It has not changed then.
+    /// Those of `change`, for the state that the frame is in. It is unchanged then.
     #[inline]
     pub(super) fn change(
         &self,
@@ -368,16 +368,16 @@ impl<P: Platform> FrameTable<P> {
         change: impl Fn(State) -> Result<State, Error>,
     ) -> Result<(State, State), Error> {
         let word = &self.records.get(frame.index()).state;
-        // Relaxed: the exchange below fails if this was old, and acquires if it was not.
+        // Relaxed: the exchange below fails if this was stale, and acquires otherwise.
         let mut before = State(word.load(Relaxed));
         loop {
             let after = change(before)?;
             if after == before {
                 return Ok((before, after));
             }
-            // Acquire: who takes the last reference away, or clears the LRU mark, sees all that
-            // former holders did to the frame. Release: who gives a reference or the mark back has
-            // done with the frame before. Relaxed on failure: the next exchange acquires.
+            // Acquire: a CPU that drops the last reference, or clears the LRU mark, sees all that
+            // former holders did to the frame. Release: a CPU that drops a reference or sets the
+            // mark has finished with the frame. Relaxed on failure: the next exchange acquires.
             match word.compare_exchange(before.0, after.0, AcqRel, Relaxed) {
                 Ok(_) => return Ok((before, after)),
                 Err(found) => before = State(found),
@@ -385,7 +385,7 @@ impl<P: Platform> FrameTable<P> {
         }
     }
 
-    /// As [`FrameTable::change`], where the change always works.
+    /// As [`FrameTable::change`], for changes that cannot fail.
     #[inline]
     pub(super) fn update(&self, frame: FrameIndex, change: impl Fn(State) -> State) -> State {
         match self.change(frame, |state| Ok(change(state))) {
@@ -461,7 +461,7 @@ mod tests {
         assert!(first.is_referenced() && !first.is_active());
         let second = first.accessed();
         assert!(second.is_active() && !second.is_referenced());
-        // One on a list is left to the batch, which moves it.
+        // A listed frame is left to the batch, which moves it.
         let listed = first.put_back(Motion::Keep);
         assert_eq!((listed.accessed(), listed.awaits_activation()), (listed, true));
     }

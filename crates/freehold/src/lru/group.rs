@@ -1,7 +1,7 @@
-//! Memory groups: who is charged for a frame, and how much each may have.
+//! Memory groups: which group is charged for a frame, and how much each may have.
 //!
-//! Groups form a tree, and a frame counts in its group and in those above, up to the root. A group
-//! lives in a slot. When it is removed, its frames keep the number of the slot, which from then on
+//! Groups form a tree. A frame counts in its group and in those above, up to the root. A group
+//! occupies a slot. When it is removed, its frames keep the number of the slot, which from then on
 //! stands for the parent; the slot is free again once no frame has its number.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -11,8 +11,8 @@ use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan
 use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
 use crate::units::FrameCount;
 
-/// The name of a group. Once the group is removed, it names nothing any more, until 65,536 groups
-/// more have been made in its place: names are not to be kept for ever.
+/// The identifier of a group. Once the group is removed, it is invalid, until 65,536 further groups
+/// have been created in the same slot: do not keep identifiers forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupId {
     slot: u16,
@@ -20,7 +20,7 @@ pub struct GroupId {
 }
 
 impl GroupId {
-    /// The group above all others. It has no limit and cannot be removed.
+    /// The root of the tree. It has no limit and cannot be removed.
     pub const ROOT: Self = GroupId { slot: 0, generation: 0 };
 
     pub(super) const fn slot(self) -> u16 {
@@ -46,7 +46,8 @@ const LIVE: u64 = 1 << 47;
 const GENERATION_SHIFT: u32 = 48;
 
 /// The word of a slot: from the lowest bit 32 bits of frames charged, 15 of readers, whether the
-/// slot has a group that was not removed, and 16 bits that differ from group to group.
+/// slot has a group that was not removed, and a generation of 16 bits that differs from group to
+/// group.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct GroupState(u64);
 
@@ -68,20 +69,20 @@ impl GroupState {
     }
 }
 
-/// A group, on a line of its own: its counters are shared by all CPUs.
+/// A group, on its own cache line: all CPUs share its counters.
 #[repr(C, align(64))]
 struct Slot<P: Platform> {
     /// A [`GroupState`].
     state: P::U64,
-    /// The most frames that may be charged.
+    /// The maximum number of frames that may be charged.
     limit: P::U64,
-    /// Frames charged to this group itself that are locked in memory. May be off by those that are
-    /// being locked or moved right now.
+    /// Pinned frames charged to this group itself. May be off by those being pinned or moved right
+    /// now.
     pinned: P::U64,
-    /// The slot of the parent. Does not change while the slot is taken.
+    /// The slot of the parent. Constant while the slot is taken.
     parent: P::U32,
-    /// Frames that a check of the books has found, and those of them that are locked in memory.
-    /// Guarded by the lock over the tree.
+    /// The frames found by a consistency check, and the pinned ones of them. Guarded by the lock
+    /// over the tree.
     found: P::Cell<u64>,
     found_pinned: P::Cell<u64>,
 }
@@ -104,7 +105,7 @@ pub(super) struct GroupsPlan<P: Platform> {
     tree: TablePlan<Tree<P>>,
 }
 
-/// A charge that was refused, and the slot whose limit is in the way, if it is a limit.
+/// A refused charge, and the slot whose limit was hit, if it was a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) error: Error,
@@ -138,23 +139,24 @@ impl<P: Platform> Groups<P> {
     }
 
     fn state(&self, slot: u16) -> GroupState {
-        // Acquire: what was written before the group became what it is.
+        // Acquire: reads what was written before the group reached this state.
         GroupState(self.get(slot).state.load(Acquire))
     }
 
-    /// Changes the word of a slot in one step.
+    /// Changes the word of a slot atomically.
     fn change(
         &self,
         slot: u16,
         change: impl Fn(GroupState) -> Result<u64, Error>,
     ) -> Result<(), Error> {
         let word = &self.get(slot).state;
-        // Relaxed: the exchange fails if this was old.
+        // Relaxed: the exchange fails if this was stale.
         let mut before = word.load(Relaxed);
         loop {
             let after = change(GroupState(before))?;
-            // Acquire: who charges a group sees its parent and its limit. Release: who finds that
-            // a slot has no frames left comes after whoever took the last one away.
+            // Acquire: a CPU that charges a group sees its parent and its limit. Release: a CPU
+            // that finds a slot without frames is ordered after the one that removed the last
+            // frame.
             match word.compare_exchange(before, after, AcqRel, Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(found) => before = found,
@@ -173,9 +175,9 @@ impl<P: Platform> Groups<P> {
         core::iter::successors(Some(slot), |&slot| (slot != 0).then(|| self.parent(slot)))
     }
 
-    /// Whether a slot is `above`, or below it. A hint where the slot is not known to be taken.
+    /// Whether a slot is `above`, or below it. A hint if the slot is not known to be taken.
     pub(super) fn is_below(&self, slot: u16, above: u16) -> bool {
-        // No chain is longer than there are slots; one that is being changed might seem to be.
+        // No chain is longer than there are slots; one that is being changed might appear to be.
         self.chain(slot).take(self.slots.len()).any(|slot| slot == above)
     }
 
@@ -208,12 +210,12 @@ impl<P: Platform> Groups<P> {
     }
 
     pub(super) fn limit(&self, slot: u16) -> Option<FrameCount> {
-        // Relaxed: a level that a charge is compared with as of a moment ago.
+        // Relaxed: a charge compares itself with a recent level.
         let limit = self.get(slot).limit.load(Relaxed);
         (limit != u64::MAX).then(|| FrameCount::new(limit))
     }
 
-    /// Charges frames to a group and to those above it, but for the root: that has no limit, and
+    /// Charges frames to a group and to those above it, except the root: that has no limit, and
     /// would be a counter that all CPUs share.
     pub(super) fn charge(&self, group: GroupId, frames: u32) -> Result<(), Refused> {
         let slot = group.slot;
@@ -231,9 +233,9 @@ impl<P: Platform> Groups<P> {
         Ok(())
     }
 
-    /// Adds first and looks then, as Linux's page counters do: a compare-exchange would have to be
-    /// tried again and again where many CPUs share the counter. Whoever looks meanwhile may see
-    /// frames that are about to be taken off again, and be refused for them.
+    /// Adds first and checks then, as Linux's page counters do: a compare-exchange would be retried
+    /// over and over if many CPUs share the counter. A concurrent charge may see frames that are
+    /// about to be subtracted again, and be refused because of them.
     fn charge_one(
         &self,
         slot: u16,
@@ -241,7 +243,8 @@ impl<P: Platform> Groups<P> {
         is_right: impl Fn(GroupState) -> bool,
     ) -> Result<(), Refused> {
         let record = self.get(slot);
-        // Acquire: who charges a group sees its parent and limit. Release: as in `uncharge_one`.
+        // Acquire: a CPU that charges a group sees its parent and limit. Release: as in
+        // `uncharge_one`.
         let before = GroupState(record.state.fetch_add(u64::from(frames), AcqRel));
         let charged = before.charged() + u64::from(frames);
         let error = if !is_right(before) {
@@ -256,17 +259,17 @@ impl<P: Platform> Groups<P> {
         Err(Refused { error, slot })
     }
 
-    /// The slots above one, but for the root, which is not charged for what is below it.
+    /// The slots above one, except the root, which is not charged for what is below it.
     fn above(&self, slot: u16) -> impl Iterator<Item = u16> + '_ {
         self.chain(slot).skip(1).take_while(|&above| above != 0)
     }
 
-    /// Takes back what was charged to a slot and to all above.
+    /// Uncharges frames from a slot and from all above.
     pub(super) fn uncharge(&self, slot: u16, frames: u32) {
         self.uncharge_below(slot, frames, 0);
     }
 
-    /// Takes back what was charged to a slot and to those between it and `above`.
+    /// Uncharges frames from a slot and from those between it and `above`.
     fn uncharge_below(&self, slot: u16, frames: u32, above: u16) {
         for between in self.above(slot).take_while(|&slot| slot != above) {
             self.uncharge_one(between, frames);
@@ -276,26 +279,26 @@ impl<P: Platform> Groups<P> {
     }
 
     fn uncharge_one(&self, slot: u16, frames: u32) {
-        // Release: who finds that a slot has no frames left comes after whoever took the last one
-        // away. Adding the negative takes the frames off the lowest bits.
+        // Release: a CPU that finds a slot without frames is ordered after the one that removed the
+        // last frame. Adding the negative subtracts from the lowest bits.
         let negative = u64::from(frames).wrapping_neg();
         let before = GroupState(self.get(slot).state.fetch_add(negative, AcqRel));
         debug_assert!(before.charged() >= u64::from(frames), "frames were charged");
     }
 
-    /// Counts a frame of this slot as locked in memory.
+    /// Counts a frame of this slot as pinned.
     pub(super) fn pin(&self, slot: u16) {
         // Relaxed: a count.
         self.get(slot).pinned.fetch_add(1, Relaxed);
     }
 
-    /// Counts a frame of this slot as locked in memory no more.
+    /// Counts a frame of this slot as no longer pinned.
     pub(super) fn unpin(&self, slot: u16) {
-        // Relaxed: a count. Adding the negative takes one off.
+        // Relaxed: a count. Adding the negative subtracts one.
         self.get(slot).pinned.fetch_add(1u64.wrapping_neg(), Relaxed);
     }
 
-    /// Frames locked in memory of a slot and those below.
+    /// Pinned frames of a slot and those below.
     pub(super) fn pinned(&self, slot: u16) -> FrameCount {
         let below = (0..self.slots.len() as u16).filter(|&other| {
             // Relaxed: as above. Most slots have none, and their chain need not be followed.
@@ -303,7 +306,7 @@ impl<P: Platform> Groups<P> {
         });
         let sum =
             below.fold(0u64, |sum, below| sum.wrapping_add(self.get(below).pinned.load(Relaxed)));
-        // Below zero for a moment if somebody has just moved a frame that another is locking.
+        // Briefly negative if one CPU has just moved a frame that another is pinning.
         FrameCount::new(if sum > u64::MAX / 2 { 0 } else { sum })
     }
 
@@ -318,8 +321,8 @@ impl<P: Platform> Groups<P> {
 
     /// Leaves a group that was entered.
     pub(super) fn leave(&self, group: GroupId) {
-        // Release: who removes the group comes after what its readers did. Adding the negative
-        // takes one reader off.
+        // Release: a CPU that removes the group is ordered after what its readers did. Adding the
+        // negative subtracts one reader.
         self.get(group.slot).state.fetch_add(READER.wrapping_neg(), AcqRel);
     }
 
@@ -338,7 +341,7 @@ pub(super) struct TreeGuard<'a, P: Platform> {
 }
 
 impl<P: Platform> TreeGuard<'_, P> {
-    /// Makes a group in a free slot. `ready` is called with the slot before anybody can know of it.
+    /// Creates a group in a free slot. `ready` is called with the slot before it becomes visible.
     pub(super) fn create(
         &self,
         parent: GroupId,
@@ -350,30 +353,30 @@ impl<P: Platform> TreeGuard<'_, P> {
         loop {
             let slot = self.free_slot().ok_or(Error::TooManyGroups)?;
             let record = groups.get(slot);
-            // Without frames: somebody may just try to charge a group that is no more, which they
-            // take back. Then the exchange below fails.
+            // Without frames: a concurrent charge to a removed group may count some, and will
+            // subtract them again. Then the exchange below fails.
             let before = GroupState(groups.state(slot).0 & !CHARGED);
-            // Another generation than those who knew the slot's last group have.
+            // A generation unlike that in identifiers of the slot's last group.
             let generation = before.generation().wrapping_add(1);
             // Release: pairs with the acquire in `Groups::parent`. The slot has neither group nor
-            // frames, so nobody looks at it.
+            // frames, so no CPU depends on it.
             record.parent.store(u32::from(parent.slot), Release);
             // Relaxed: published by the word below.
             record.limit.store(limit.map_or(u64::MAX, FrameCount::get), Relaxed);
             ready(slot);
             let after = LIVE | u64::from(generation) << GENERATION_SHIFT;
-            // Release: publishes all of the above to whoever learns the group's name. Acquire: the
-            // slot is given out after all that was done with its last group.
+            // Release: publishes all of the above to any CPU that learns the group's identifier.
+            // Acquire: the slot is reused after all operations on its last group.
             if record.state.compare_exchange(before.0, after, AcqRel, Relaxed).is_ok() {
                 return Ok(GroupId { slot, generation });
             }
         }
     }
 
-    /// A slot that is not taken, and through which no chain of one that is taken leads.
+    /// A slot that is not taken, and that is on no chain of a slot that is taken.
     ///
-    /// A slot above one that has frames may have none for a moment, since a charge reaches the
-    /// slots above later and leaves them earlier. Its parent must not change then either.
+    /// A slot above one that has frames may briefly have none, since a charge reaches the slots
+    /// above later and leaves them earlier. Its parent must not change then either.
     fn free_slot(&self) -> Option<u16> {
         let groups = self.groups;
         let slots = 0..groups.slots.len() as u16;
@@ -388,7 +391,7 @@ impl<P: Platform> TreeGuard<'_, P> {
         slots.clone().find(|&slot| !is_taken(slot) && !is_above(slot))
     }
 
-    /// Ends a group that nobody reads and that has no groups below; returns its parent's slot.
+    /// Ends a group that has no readers and no groups below; returns its parent's slot.
     pub(super) fn end(&self, group: GroupId) -> Result<u16, Error> {
         let groups = self.groups;
         groups.slot_of(group)?;
@@ -403,7 +406,7 @@ impl<P: Platform> TreeGuard<'_, P> {
         Ok(groups.parent(group.slot))
     }
 
-    /// Sets the most frames that a group may have.
+    /// Sets the maximum number of frames of a group.
     pub(super) fn set_limit(&self, group: GroupId, limit: Option<FrameCount>) -> Result<(), Error> {
         let groups = self.groups;
         groups.slot_of(group)?;
@@ -419,9 +422,9 @@ impl<P: Platform> TreeGuard<'_, P> {
     }
 }
 
-/// For checks of the books, while no other call is under way.
+/// For consistency checks, while no other call is under way.
 impl<P: Platform> TreeGuard<'_, P> {
-    /// Begins to count frames.
+    /// Starts a count of frames.
     pub(super) fn clear_counts(&self) {
         for slot in self.groups.slots.iter() {
             slot.found.set(0);
@@ -439,7 +442,7 @@ impl<P: Platform> TreeGuard<'_, P> {
         found.set(found.get() + u64::from(pinned));
     }
 
-    /// Whether the frames of a slot, and those locked in memory, are as many as were counted.
+    /// Whether the counts of a slot's frames, and of its pinned ones, match.
     pub(super) fn counts_agree(&self, slot: u16) -> (bool, bool) {
         let record = self.groups.get(slot);
         let charged = self.groups.state(slot).charged() == record.found.get();

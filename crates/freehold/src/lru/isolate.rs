@@ -1,4 +1,4 @@
-//! Isolation: a frame off its list and in the hands of one caller.
+//! Isolation: a frame off its list, held exclusively by one caller.
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;
 use crate::units::Pfn;
 
-/// A frame that the holder has taken off its list, with a reference of its own. Nobody else takes
+/// A frame that the holder has taken off its list, with a reference of its own. No other call takes
 /// it off a list or moves it to another group meanwhile. When dropped, it goes back on a list.
 pub struct Isolated<'a, P: Platform, O: Owner> {
     lru: &'a Lru<P, O>,
@@ -21,16 +21,16 @@ pub struct Isolated<'a, P: Platform, O: Owner> {
 impl<P: Platform, O: Owner> Lru<P, O> {
     /// Takes a frame off its list.
     ///
-    /// The protocol, in two steps. First one compare-exchange takes a reference, unless there is
-    /// none, and clears the LRU mark, unless it is clear. Whoever succeeds owns the isolation: the
-    /// frame's group and the list that it is linked to do not change any more, and a last reference
-    /// that somebody gives up cannot be the last. Then the lock of the lruvec is taken, and the
-    /// frame unlinked.
+    /// The protocol has two steps. First, one compare-exchange takes a reference, unless there is
+    /// none, and clears the LRU mark, unless it is clear. The caller that succeeds owns the
+    /// isolation: the frame's group and the list that it is linked to do not change any more, and
+    /// no put by another caller can drop the last reference. Second, it takes the lock of the
+    /// lruvec and unlinks the frame.
     ///
     /// # Errors
     ///
-    /// [`Error::FrameBusy`] if somebody else has isolated the frame, or if it waits in a batch to
-    /// be listed. [`Error::NotAdded`] if nobody refers to it. [`Error::ForeignFrame`] or
+    /// [`Error::FrameBusy`] if another caller has isolated the frame, or if it waits in a batch to
+    /// be listed. [`Error::NotAdded`] if it has no references. [`Error::ForeignFrame`] or
     /// [`Error::TooManyReferences`].
     pub fn isolate(&self, pfn: Pfn) -> Result<Isolated<'_, P, O>, Error> {
         let frame = self.frames.index_of(pfn)?;
@@ -46,13 +46,14 @@ impl<P: Platform, O: Owner> Isolated<'_, P, O> {
         self.lru.frames.pfn_of(self.frame)
     }
 
-    /// Moves the frame to another group, which is charged for it instead.
+    /// Moves the frame to another group, which is then charged for it.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownGroup`], or [`Error::GroupLimit`] if that group or one above it may have no
-    /// more: the frame is charged there before it is taken off where it was, so it may be in its
-    /// own way, and [as with `add`](Lru::add) others may. The frame stays where it is.
+    /// [`Error::UnknownGroup`], or [`Error::GroupLimit`] if that group or one above it is at its
+    /// limit. The frame is charged there before it is uncharged from its old group, so it may
+    /// itself cause this, and [as with `add`](Lru::add) charges of other CPUs may. The frame stays
+    /// where it is.
     pub fn move_to(&mut self, group: GroupId) -> Result<(), Error> {
         let lru = self.lru;
         let charged = match lru.charge(group) {
@@ -65,10 +66,11 @@ impl<P: Platform, O: Owner> Isolated<'_, P, O> {
         };
         charged.map_err(|refused| refused.error)?;
         let before = lru.frames.state(self.frame).slot();
-        // The mark is clear and the reference is ours, so nobody else looks at the group.
+        // The mark is clear and this caller holds a reference, so no other call relies on the
+        // group.
         let after = lru.frames.update(self.frame, |state| state.in_slot(group.slot()));
         if after.pins() > 0 {
-            // Whoever locks or unlocks the frame counts it in the group that they find it in.
+            // A pin or unpin of the frame is counted in the group found at that time.
             lru.groups.unpin(before);
             lru.groups.pin(group.slot());
         }
@@ -78,12 +80,12 @@ impl<P: Platform, O: Owner> Isolated<'_, P, O> {
 }
 
 impl<'a, P: Platform, O: Owner> Isolated<'a, P, O> {
-    /// A frame that the caller has off its list, with a reference.
+    /// A frame that the caller has isolated, with a reference.
     pub(super) fn adopt(lru: &'a Lru<P, O>, frame: FrameIndex) -> Self {
         Isolated { lru, frame }
     }
 
-    /// The frame, as one that the caller has off its list, with a reference.
+    /// The frame, still isolated by the caller, with a reference.
     pub(super) fn into_frame(self) -> FrameIndex {
         let frame = self.frame;
         core::mem::forget(self);

@@ -1,9 +1,9 @@
 //! Kinds of frames, and the lists that frames of each kind are on.
 
-/// What is in a frame: which of the two pairs of lists it belongs to.
+/// The content of a frame, which determines its pair of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Memory of processes, which has to be written somewhere before it can be dropped.
+    /// Memory of processes, which must be written somewhere before it can be dropped.
     Anon = 0,
     /// Content of files, which can be read again.
     File = 1,
@@ -20,15 +20,15 @@ impl Kind {
 /// The lists of an lruvec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum List {
-    /// Anonymous frames, not used of late.
+    /// Anonymous frames, not recently used.
     InactiveAnon = 0,
     /// Anonymous frames in use.
     ActiveAnon = 1,
-    /// Frames of files, not used of late or once only.
+    /// Frames of files, not recently used or used only once.
     InactiveFile = 2,
     /// Frames of files that were used twice.
     ActiveFile = 3,
-    /// Frames that are locked in memory.
+    /// Pinned frames.
     Unevictable = 4,
 }
 

@@ -1,4 +1,4 @@
-//! How frames come to the lists: charged to a group, in batches of each CPU.
+//! How frames get onto the lists: charged to a group, in per-CPU batches.
 
 use super::cpu::{Batch, Few, STOCK};
 use super::frame::{Motion, State};
@@ -11,14 +11,14 @@ use crate::platform::Platform;
 use crate::units::{CpuId, Pfn};
 
 impl<P: Platform, O: Owner> Lru<P, O> {
-    /// Adds a frame that nobody uses: charges it to a group, and puts it at the front of an
-    /// inactive list by and by. The caller holds the one reference to it.
+    /// Adds an unused frame: charges it to a group, and later, by batch, puts it at the front of an
+    /// inactive list. The caller holds the one reference to it.
     ///
     /// # Errors
     ///
-    /// [`Error::GroupLimit`] if the group, or one above it, may have no more:
-    /// [`Lru::add_reclaiming`] makes room. Near the limit what other CPUs charge at the same time,
-    /// up to 32 frames each, may count as well, even if they take it back. [`Error::UnknownGroup`],
+    /// [`Error::GroupLimit`] if the group, or one above it, is at its limit:
+    /// [`Lru::add_reclaiming`] makes room. Near the limit, concurrent charges of other CPUs, up to
+    /// 32 frames each, may count as well, even if they are undone. [`Error::UnknownGroup`],
     /// [`Error::AlreadyAdded`] or [`Error::ForeignFrame`].
     pub fn add(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), Error> {
         let added = match self.try_add(pfn, group, kind) {
@@ -32,7 +32,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         added.map_err(|refused| refused.error)
     }
 
-    /// As [`Lru::add`], with what other CPUs have charged ahead counted as used.
+    /// As [`Lru::add`], but counts what other CPUs have charged ahead as used.
     pub(super) fn try_add(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), Refused> {
         let refuse = |error| Refused { error, slot: group.slot() };
         let frame = self.frames.index_of(pfn).map_err(refuse)?;
@@ -53,12 +53,12 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         Ok(())
     }
 
-    /// Notes that a frame was used. Of a frame's uses, the second moves it to the active list, so
-    /// that content that is used once does not push out content that is used again and again.
+    /// Notes that a frame was used. The second use moves it to the active list, so that content
+    /// used once does not evict content used again and again.
     ///
     /// # Errors
     ///
-    /// [`Error::NotAdded`] if nobody holds a reference, which the caller should.
+    /// [`Error::NotAdded`] if the frame has no references; the caller should hold one.
     /// [`Error::ForeignFrame`], or [`Error::TooManyReferences`] if none is left for the batch.
     pub fn mark_accessed(&self, pfn: Pfn) -> Result<(), Error> {
         let frame = self.frames.index_of(pfn)?;
@@ -70,9 +70,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         if before.awaits_activation() { self.activate(pfn) } else { Ok(()) }
     }
 
-    /// Moves a frame to the front of the active list by and by. A frame that is on no list when its
-    /// turn comes, since somebody has isolated it or it still waits to be added, stays as it is; so
-    /// it is with [`Lru::deactivate`] and [`Lru::rotate`].
+    /// Moves a frame to the front of the active list later, by batch. A frame that is on no list
+    /// when its batch is processed, since it is isolated or still waits to be added, stays as it
+    /// is; the same holds for [`Lru::deactivate`] and [`Lru::rotate`].
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         self.push_held(Batch::Activate, pfn)
     }
 
-    /// Moves a frame to the front of the inactive list by and by.
+    /// Moves a frame to the front of the inactive list later, by batch.
     ///
     /// # Errors
     ///
@@ -90,8 +90,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         self.push_held(Batch::Deactivate, pfn)
     }
 
-    /// Moves a frame to the back of the inactive list by and by, to be reclaimed next: its content
-    /// has just been written, for example.
+    /// Moves a frame to the back of the inactive list later, by batch, to be reclaimed next: its
+    /// content has just been written back, for example.
     ///
     /// # Errors
     ///
@@ -100,15 +100,15 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         self.push_held(Batch::Rotate, pfn)
     }
 
-    /// Locks a frame in memory: it moves to the unevictable list by and by, and no reclaim takes it
-    /// from now on. May be done several times.
+    /// Pins a frame in memory: it moves to the unevictable list later, by batch, and from now on no
+    /// reclaim takes it. A frame may be pinned several times.
     ///
     /// # Errors
     ///
     /// As [`Lru::mark_accessed`], or [`Error::TooManyReferences`] if it was done too often.
     pub fn pin(&self, pfn: Pfn) -> Result<(), Error> {
         let frame = self.frames.index_of(pfn)?;
-        // The first pin needs a reference for the batch, or does nothing.
+        // The first pin needs a reference for the batch; without one it fails.
         let pin = |state: State| match state.pin()? {
             pinned if pinned.pins() == 1 => pinned.get(),
             pinned => Ok(pinned),
@@ -121,14 +121,14 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         Ok(())
     }
 
-    /// Undoes one [`Lru::pin`]. With the last one the frame goes back to where it can be reclaimed.
+    /// Undoes one [`Lru::pin`]. After the last one the frame can be reclaimed again.
     ///
     /// # Errors
     ///
     /// As [`Lru::mark_accessed`], or [`Error::NotPinned`].
     pub fn unpin(&self, pfn: Pfn) -> Result<(), Error> {
         let frame = self.frames.index_of(pfn)?;
-        // The last one needs a reference for the batch, or does nothing.
+        // The last unpin needs a reference for the batch; without one it fails.
         let unpin = |state: State| match state.unpin()? {
             unpinned if unpinned.pins() == 0 => unpinned.get(),
             unpinned => Ok(unpinned),
@@ -141,7 +141,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         Ok(())
     }
 
-    /// Puts all frames that wait in a CPU's batches on their lists, and gives up what the CPU has
+    /// Puts all frames that wait in a CPU's batches on their lists, and returns what the CPU has
     /// charged ahead.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
     }
 
-    /// Gives up what CPUs have charged ahead, for one group or for all.
+    /// Uncharges what CPUs have charged ahead, for one group or for all.
     pub(super) fn drain_stocks(&self, slot: Option<u16>) {
         for cpu in 0..self.cpus.len() {
             let guard = self.cpus.of(&self.platform, cpu);
@@ -193,15 +193,14 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
     }
 
-    /// Charges one frame to a group, from what the CPU has charged ahead if it can.
+    /// Charges one frame to a group, from the CPU's stock if possible.
     pub(super) fn charge(&self, group: GroupId) -> Result<(), Refused> {
         {
             let cpu = self.cpus.here(&self.platform);
             if cpu.take_stock(group) {
                 return Ok(());
             }
-            // Under the CPU's lock, so that a stock that outlives its group is found by whoever
-            // removes that.
+            // Under the CPU's lock, so that removing the group finds a stock that would outlive it.
             if self.groups.charge(group, STOCK).is_ok() {
                 let (slot, stock) = cpu.set_stock(group, STOCK - 1);
                 drop(cpu);
@@ -214,7 +213,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         self.groups.charge(group, 1)
     }
 
-    /// Takes frames back that were charged to a slot.
+    /// Uncharges frames from a slot.
     pub(super) fn uncharge(&self, slot: u16, frames: u32) {
         let over = self.cpus.here(&self.platform).restock(slot, frames);
         if over > 0 {
@@ -222,7 +221,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
     }
 
-    /// Puts a frame to which somebody holds a reference into a batch, with a reference of its own.
+    /// Puts a frame that has a reference into a batch, with a reference of its own.
     fn push_held(&self, batch: Batch, pfn: Pfn) -> Result<(), Error> {
         let frame = self.frames.index_of(pfn)?;
         self.frames.change(frame, State::get)?;
@@ -230,7 +229,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         Ok(())
     }
 
-    /// Puts a frame into a batch, which takes over a reference of the caller's.
+    /// Puts a frame into a batch, which takes over one of the caller's references.
     fn push(&self, batch: Batch, frame: FrameIndex) {
         let full = self.cpus.here(&self.platform).push(batch, frame);
         if let Some(few) = full {
@@ -238,12 +237,12 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
     }
 
-    /// Puts the frames of a batch on their lists, and gives up its references.
+    /// Puts the frames of a batch on their lists, and drops its references.
     fn settle(&self, batch: Batch, few: &Few) {
         let (mut lock, mut gone, mut left) = (None, Few::new(), Few::new());
         for frame in few.iter() {
             if batch == Batch::Add {
-                // On no list and without a mark: nobody else moves the frame.
+                // On no list and without a mark: no other call moves the frame.
                 let guard = self.relock(lock.take(), self.frames.state(frame));
                 self.put_back(&guard, frame, Motion::Keep, &mut gone);
                 lock = Some(guard);
@@ -256,7 +255,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                     self.put_back(&guard, frame, batch.motion(), &mut gone);
                     lock = Some(guard);
                 }
-                // Somebody else has it off its list: they put it back as its marks say.
+                // Another call has it isolated, and will put it back as its marks say.
                 Err(_) => left.push(frame),
             }
         }
@@ -264,8 +263,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         self.finish_few(&gone, &left);
     }
 
-    /// Puts a frame that the caller has off its list on one, and gives the caller's reference up.
-    /// If that was the last, the frame comes to `gone` instead, to be released without the lock.
+    /// Puts a frame that the caller has isolated on a list, and drops the caller's reference. If
+    /// that was the last one, the frame is added to `gone` instead, to be released without the
+    /// lock.
     pub(super) fn put_back(
         &self,
         lock: &VecGuard<'_, P>,
@@ -273,7 +273,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         motion: Motion,
         gone: &mut Few,
     ) {
-        // One step sets the mark and drops the reference. Were the reference dropped first, a
+        // One step sets the mark and drops the reference. If the reference were dropped first, a
         // racing last put would see no mark and release a frame that is about to be listed.
         let after = self.frames.update(frame, |state| state.put_back(motion));
         if after.refs() == 0 {

@@ -1,5 +1,4 @@
-//! The LRU as the one who moves content for compaction: it isolates by the same protocol as
-//! everybody else.
+//! The LRU as owner of content for compaction: it isolates by the same protocol as any caller.
 
 use core::cell::Cell;
 
@@ -13,19 +12,19 @@ use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 
-/// Two frames between which content is being moved. Dropping this puts that one of them on a list
-/// which the content is in.
+/// Two frames between which content is being moved. Dropping this puts the one that holds the
+/// content on a list.
 struct Move<'a, P: Platform, O: Owner> {
     lru: &'a Lru<P, O>,
     from: FrameIndex,
     to: FrameIndex,
-    /// What `from` was before it was frozen, if the owner was given the claim.
+    /// The state of `from` before it was frozen, if the owner was granted the claim.
     frozen: Cell<Option<State>>,
     moved: bool,
 }
 
 impl<P: Platform, O: Owner> Move<'_, P, O> {
-    /// Freezes `from`, and makes `to` what it was, before the owner lets anybody see `to`.
+    /// Freezes `from`, and copies its state to `to`, before the owner makes `to` visible.
     fn freeze(&self) -> bool {
         let frames = &self.lru.frames;
         let Ok((before, _)) = frames.change(self.from, State::freeze) else { return false };
@@ -56,7 +55,7 @@ impl<P: Platform, O: Owner> Drop for Move<'_, P, O> {
 }
 
 /// Content moves with its references, marks, pins and group. Only single frames that were added to
-/// the LRU move, and only while nobody but the owner's index refers to them.
+/// the LRU move, and only while the owner's index holds their only reference.
 impl<P: Platform, O: Owner> Migrate for Lru<P, O> {
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
         if order != Order::ZERO {
@@ -64,7 +63,7 @@ impl<P: Platform, O: Owner> Migrate for Lru<P, O> {
         }
         let target = self.frames.index_of(to).map_err(|_| MigrateError::Failed)?;
         let isolated = self.isolate(from).map_err(|error| match error {
-            // One that was just allocated is about to be added, one without references to be freed.
+            // One just allocated is about to be added; one without references is about to be freed.
             Error::FrameBusy | Error::NotAdded => MigrateError::Busy,
             _ => MigrateError::Failed,
         })?;

@@ -1,25 +1,27 @@
-//! Which frames were used of late, by group, so that those that were not can be reclaimed.
+//! Page reclaim: tracks by group which frames were used recently, so that the others can be
+//! reclaimed.
 //!
-//! Whoever caches content in page frames, for one tenant or for hundreds, has to know which frames
-//! to give up when memory runs short, and whose they are. The [`Lru`] keeps that: references,
-//! lists by use, groups with limits, and reclaim, which asks the [`Owner`] of the content.
+//! Software that caches content in page frames, for one tenant or for hundreds, must know which
+//! frames to evict when memory runs short, and which tenant they belong to. The [`Lru`] tracks
+//! that: references, lists by recency of use, groups with limits, and reclaim, which asks the
+//! [`Owner`] of the content.
 //!
-//! It is apart from the allocator, with a table of its own in a buffer of its own, so that whoever
-//! needs no reclaim pays nothing. Frames are what is added to it, by number, wherever they come
-//! from.
+//! It is independent of the allocator, with its own table in its own buffer, so an embedder that
+//! needs no reclaim pays nothing. Its frames are whatever frame numbers are added to it, wherever
+//! they come from.
 //!
-//! * Lists lie in lruvecs, one for each group and node. Their lock is a setting: one for all groups
-//!   of a node, as Linux had it up to 5.10, or one for each group on each node, as since then.
-//! * Frames go on lists, and from one to another, in batches of each CPU.
-//! * Whoever wants to work on a frame alone isolates it. Linux's protocol has three steps: take a
+//! * Lists live in lruvecs, one for each group and node. Their lock is a setting: one for all
+//!   groups of a node, as in Linux up to 5.10, or one for each group on each node, as since then.
+//! * Frames go onto lists, and from one to another, in per-CPU batches.
+//! * A caller that needs a frame exclusively isolates it. Linux's protocol has three steps: take a
 //!   reference, clear the LRU mark by an atomic test-and-clear, lock the lruvec. Here the first two
 //!   are one compare-exchange, since one word holds both.
 //!
-//! The page `docs/lru.md` has the protocols, and where they differ from Linux's.
+//! `docs/lru.md` describes the protocols, and where they differ from Linux's.
 //!
 //! # Example
 //!
-//! A cache of fixed blocks for two tenants, each of which may have so much of it and no more:
+//! A cache of fixed blocks for two tenants, each with a limit:
 //!
 //! ```
 //! # use core::mem::MaybeUninit;
@@ -55,9 +57,9 @@
 //! use freehold::{Order, PageAllocator, Pfn, Request};
 //!
 //! type Frames = PageAllocator<Kernel, Freehold<Kernel>>; // `Kernel` as on the crate's front page
-//! type Block = (&'static str, u64); // whose, and which
+//! type Block = (&'static str, u64); // tenant and block number
 //!
-//! /// Which block is where, and the other way round.
+//! /// Maps blocks to frames, and frames to blocks.
 //! #[derive(Default)]
 //! struct Index { frames: HashMap<Block, Pfn>, blocks: HashMap<Pfn, Block> }
 //!
@@ -79,10 +81,10 @@
 //!     }
 //! }
 //!
-//! /// Reads a block through the cache; says whether it was there.
+//! /// Reads a block through the cache; returns whether it was there.
 //! fn read(cache: &Lru<Kernel, Blocks>, tenant: GroupId, block: Block) -> Result<bool, Error> {
 //!     let Blocks { frames, index } = cache.owner();
-//!     // Under the lock, so that nobody reclaims the frame before the reference is taken.
+//!     // Under the lock, so that the frame is not reclaimed before the reference is taken.
 //!     let find = |index: &Index| index.frames.get(&block).map(|&at| cache.get(at).map(|()| at));
 //!     let found = find(&index.lock().unwrap()).transpose()?;
 //!     let frame = match found {
@@ -165,7 +167,7 @@ mod tenants;
 mod validate;
 mod vec;
 
-/// What a lock over lists covers.
+/// The scope of a lock over lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LruLock {
     /// All groups on a node, as in Linux up to 5.10.
@@ -175,13 +177,13 @@ pub enum LruLock {
     Group,
 }
 
-/// What can be set.
+/// The settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LruSettings {
-    /// What a lock over lists covers.
+    /// The scope of a lock over lists.
     pub lock: LruLock,
-    /// The most groups that there are at a time, the root included: 1 to 65535. A removed group
-    /// counts as long as any of its frames is still in use.
+    /// The maximum number of groups at a time, the root included: 1 to 65535. A removed group
+    /// counts while any of its frames is still in use.
     pub groups: u32,
     /// How many frames a CPU collects before it takes a lock for them: 1 to [`BATCH_MAX`].
     pub batch: u32,
@@ -210,8 +212,8 @@ impl LruSettings {
 
 /// References, lists, groups and reclaim for the frames of a machine, whose contents belong to `O`.
 ///
-/// All methods may be called from any CPU at any time, but not from interrupt handlers: they wait
-/// for the lock of a CPU's batches.
+/// Any CPU may call any method at any time, but not from interrupt handlers: methods wait for the
+/// lock of a CPU's batches.
 pub struct Lru<P: Platform, O: Owner> {
     platform: P,
     owner: O,
@@ -255,17 +257,18 @@ impl<P: Platform> Plan<P> {
 }
 
 impl<P: Platform, O: Owner> Lru<P, O> {
-    /// How much metadata is needed, and what lies where in it. The configuration may be the one of
-    /// the allocator that the frames come from.
+    /// How much metadata is needed, and its layout. The configuration may be that of the allocator
+    /// that the frames come from.
     ///
     /// # Errors
     ///
-    /// [`Error::BadSetting`], [`Error::SpanTooLarge`], or what is wrong with the configuration.
+    /// [`Error::BadSetting`], [`Error::SpanTooLarge`], or the error for a wrong part of the
+    /// configuration.
     pub fn layout(config: &Config<'_>, settings: &LruSettings) -> Result<Layout, Error> {
         Plan::<P>::new(config, settings).map(|plan| plan.layout)
     }
 
-    /// An LRU of frames that nobody uses yet, with one group: the root.
+    /// An LRU of unused frames, with one group: the root.
     ///
     /// # Errors
     ///
@@ -303,7 +306,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         &self.platform
     }
 
-    /// Makes frames known, within the span that the metadata was laid out for.
+    /// Adds memory, within the span that the metadata was laid out for.
     ///
     /// # Errors
     ///
@@ -317,7 +320,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         self.frames.add_memory(&range)
     }
 
-    /// What is known of a frame, as of a moment ago.
+    /// A recent state of a frame.
     ///
     /// # Errors
     ///
@@ -336,13 +339,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 }
 
-/// What is known of a frame.
+/// The state of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameStats {
-    /// References, with those of batches that the frame waits in; `None` while it is being
+    /// References, including those of batches that the frame waits in; `None` while it is being
     /// reclaimed, moved or released.
     pub references: Option<NonZeroU32>,
-    /// How often it is locked in memory.
+    /// How often it is pinned.
     pub pins: u32,
     /// The node that it is near to.
     pub node: NodeId,

@@ -1,4 +1,4 @@
-//! When memory runs short: allocation that reclaims, upkeep by watermark, and room in a group.
+//! Memory pressure: allocation that reclaims, balancing by watermark, and room in a group.
 
 use super::group::{GroupId, Refused};
 use super::reclaim::Hunt;
@@ -10,12 +10,12 @@ use crate::request::Request;
 use crate::units::{FrameCount, NodeId, Order, Pfn, ZoneKind};
 use crate::{Error, Marks, ZoneStats};
 
-/// How often a request that fails after reclaim found something is tried again: others may take
+/// How often a request is retried that fails although reclaim freed something: other CPUs may take
 /// what was reclaimed.
 const ROUNDS: usize = 16;
 
 impl<P: Platform, O: Owner> Lru<P, O> {
-    /// As [`Lru::add`], reclaiming within the group, or the one above it whose limit is in the way,
+    /// As [`Lru::add`], but reclaims within the group, or the one above it whose limit was hit,
     /// until it may have the frame. The caller holds no lock that the owner takes.
     ///
     /// # Errors
@@ -25,8 +25,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         for _ in 0..ROUNDS {
             match self.try_add(pfn, group, kind) {
                 Err(Refused { error: Error::GroupLimit, slot }) => {
-                    // As many as Linux takes, but from a small group no more than a part; and what
-                    // it has beyond a limit that was lowered.
+                    // As many as Linux takes, but from a small group only a part; plus the excess
+                    // over a limit that was lowered.
                     let limit = self.groups.limit(slot).map_or(0, FrameCount::get);
                     let excess = (self.groups.charged(slot).get() + 1).saturating_sub(limit);
                     let wanted = (limit / 16).clamp(1, BATCH_MAX as u64).max(excess);
@@ -39,13 +39,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 done => return done.map_err(|refused| refused.error),
             }
         }
-        // What was reclaimed last may not have been tried for yet, or other CPUs have charged ahead
-        // what is missing.
+        // The last reclaim may not have been followed by an attempt, or other CPUs may have charged
+        // ahead what is missing.
         self.add(pfn, group, kind)
     }
 
-    /// Allocates a block, reclaiming frames if there are none, and compacting for blocks of more
-    /// than one. Batches and per-CPU lists are drained, so that none hides the last free frame. The
+    /// Allocates a block. Reclaims frames if there are none, and compacts for blocks of more than
+    /// one frame. Drains batches and per-CPU lists, so that none hides the last free frame. The
     /// caller holds no lock that the owner takes.
     ///
     /// # Errors
@@ -61,8 +61,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             Order::ZERO => frames.alloc(request),
             _ => frames.alloc_compacting(request, self),
         };
-        // Frames of other nodes are of no use to a request that is for one node only, and those of
-        // zones that it may not use to none.
+        // Frames of other nodes are useless to a request for one node only, and those of zones that
+        // it may not use to any request.
         let (nodes, zone) = (self.vecs.nodes(), request.effective_limit());
         let nodes = match request.preferred_node().map(NodeId::index) {
             Some(node) if request.is_only_node() => node.min(nodes)..(node + 1).min(nodes),
@@ -90,13 +90,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         outcome
     }
 
-    /// Reclaims on each node that is short of memory, until it is not or nothing more can be had:
-    /// what a kernel's `kswapd` does. To be called now and then, or when an allocation was refused.
+    /// Reclaims on each node that is short of memory, until it no longer is or nothing more can be
+    /// reclaimed, like a kernel's `kswapd`. The embedder calls it now and then, or when an
+    /// allocation was refused.
     ///
     /// A node is short if all zones that serve ordinary requests are below their low watermarks,
-    /// until one of them is at its high one. So nobody's frames are given up for a zone of devices
-    /// that is full of what no reclaim can move, and none that lie in movable memory, unless the
-    /// node has no other.
+    /// and stays short until one of them is at its high one. So a device zone full of unreclaimable
+    /// content causes no reclaim, and neither does movable memory, unless the node has no other.
     pub fn balance<Q: Platform, D: Design<Q>>(&self, frames: &PageAllocator<Q, D>) -> Reclaimed {
         let mut done = Reclaimed::default();
         for node in (0..self.vecs.nodes()).map(|node| NodeId::new(node as u16)) {
@@ -112,7 +112,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 frames.drain_all();
                 done.add(&round);
                 let left = missing(|marks| marks.high);
-                // What is reclaimed elsewhere on the node is of no use.
+                // What is reclaimed elsewhere on the node does not help.
                 wanted = if round.reclaimed > 0 && left < wanted { left } else { 0 };
             }
         }
@@ -120,7 +120,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 }
 
-/// The memory of a node that a mark is looked at for.
+/// The zones of a node that have memory.
 fn zones_of<Q: Platform, D: Design<Q>>(
     frames: &PageAllocator<Q, D>,
     node: NodeId,
@@ -128,7 +128,7 @@ fn zones_of<Q: Platform, D: Design<Q>>(
     frames.zones().filter(move |zone| zone.node == node && zone.managed.get() > 0)
 }
 
-/// The highest kind of zone of a node that serves ordinary requests. Movable memory counts where
+/// The highest kind of zone of a node that serves ordinary requests. Movable memory counts only if
 /// there is no other.
 fn highest_ordinary<Q: Platform, D: Design<Q>>(
     frames: &PageAllocator<Q, D>,

@@ -1,4 +1,4 @@
-//! Reclaim: gives frames up that were not used of late, as far as their owner agrees.
+//! Reclaim: evicts frames that were not recently used, if their owner agrees.
 
 use core::cell::Cell;
 use core::ops::Range;
@@ -18,13 +18,13 @@ use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan
 use crate::platform::{Platform, Word};
 use crate::units::{FrameCount, NodeId, ZoneKind};
 
-/// What a frame that is written back costs, in frames that are put back in vain (Linux's
+/// The cost of writing back a frame, in units of a frame put back unreclaimed (Linux's
 /// `SWAP_CLUSTER_MAX`).
 const WRITE_COST: u64 = 32;
 
-/// The most passes over all priorities. Frames that are all active and were used of late need
-/// three: one takes the mark of use, one deactivates, one reclaims. Owners that activate what they
-/// are asked for would have it go on for ever.
+/// The maximum number of passes over all priorities. Frames that are all active and recently used
+/// need three: one clears the mark of use, one deactivates, one reclaims. With an owner that
+/// activates every frame it is asked for, passes would never end.
 const PASSES: usize = 4;
 
 /// Where frames are to be reclaimed.
@@ -38,12 +38,12 @@ pub enum Scope {
     Group(GroupId),
 }
 
-/// What a reclaim has done, in frames.
+/// The results of a reclaim, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaimed {
-    /// Inactive frames that were looked at.
+    /// Inactive frames scanned.
     pub scanned: u64,
-    /// Of these, frames that were given back to their owner.
+    /// Of these, frames returned to their owner.
     pub reclaimed: u64,
     /// Frames that the owner wrote back for that.
     pub written: u64,
@@ -72,37 +72,37 @@ impl Reclaimed {
     }
 }
 
-/// What a reclaim is after.
+/// The goal of a reclaim.
 #[derive(Clone, Debug)]
 pub(super) struct Hunt {
-    /// The slot of the group whose frames it may take, with those of the groups below.
+    /// The slot of the group whose frames it may take, along with those of the groups below.
     pub(super) above: u16,
     pub(super) nodes: Range<usize>,
-    /// Frames of zones of a higher kind are of no use (Linux's `reclaim_idx`).
+    /// Frames of zones of a higher kind are skipped (Linux's `reclaim_idx`).
     pub(super) zone: ZoneKind,
-    /// How many frames.
+    /// How many frames to reclaim.
     pub(super) wanted: u64,
 }
 
-/// How far a reclaim has come.
+/// The progress of a reclaim.
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
     done: Reclaimed,
-    /// Active frames whose mark of use was taken: they can be had later.
+    /// Active frames whose mark of use was cleared: they can be reclaimed later.
     unmarked: u64,
 }
 
 impl Progress {
-    /// What there is more of after every pass that was not in vain.
+    /// Increases with every pass that made progress.
     fn gains(&self) -> u64 {
         self.done.reclaimed + self.done.deactivated + self.unmarked
     }
 }
 
-/// Where reclaim goes on, by node, so that all groups get their turn.
+/// Where reclaim continues, by node, so that all groups get their turn.
 pub(super) struct Hands<P: Platform>(Table<Hand<P>>);
 
-/// The slot that reclaim on one node begins with next.
+/// The slot that reclaim on one node starts with next.
 #[repr(C, align(64))]
 struct Hand<P: Platform> {
     slot: P::U32,
@@ -122,13 +122,13 @@ impl<P: Platform> Hands<P> {
         Hands(carver.table(plan.0, |_| Hand { slot: P::U32::new(0) }))
     }
 
-    /// Moves the place to begin at on by one.
+    /// Advances the start by one.
     fn advance(&self, node: usize) {
-        // Relaxed: any place is right.
+        // Relaxed: any start is correct.
         self.0.get(node).slot.fetch_add(1, Relaxed);
     }
 
-    /// The place to begin at.
+    /// The slot to start with.
     fn at(&self, node: usize) -> usize {
         // Relaxed: as in `advance`.
         self.0.get(node).slot.load(Relaxed) as usize
@@ -136,12 +136,12 @@ impl<P: Platform> Hands<P> {
 }
 
 impl<P: Platform, O: Owner> Lru<P, O> {
-    /// Reclaims frames until there are so many, or nothing more can be had: first those that wait
-    /// longest on inactive lists, a small part of each group, then larger and larger parts. Frames
-    /// that wait in batches are put on their lists if the others do not suffice. Groups take turns.
+    /// Reclaims frames until there are so many, or nothing more can be reclaimed: first those that
+    /// have been on inactive lists longest, a small part of each group, then larger and larger
+    /// parts. Frames that wait in batches are put on their lists if the others do not suffice.
+    /// Groups take turns.
     ///
-    /// Cost: beside the frames looked at, a look at each slot for a group, on each node, up to 13
-    /// times.
+    /// Cost: besides the frames scanned, visits each group slot on each node up to 13 times.
     ///
     /// # Errors
     ///
@@ -158,10 +158,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         Ok(self.hunt(&Hunt { above, nodes, zone, wanted }))
     }
 
-    /// Reclaims what is hunted for.
+    /// Runs a reclaim.
     pub(super) fn hunt(&self, hunt: &Hunt) -> Reclaimed {
         let mut progress = Progress::default();
-        // As Linux does: what the CPU has just added is looked at like the rest.
+        // As in Linux: what the CPU has just added is scanned like the rest.
         self.settle_here();
         hunt.nodes.clone().for_each(|node| self.hands.advance(node));
         for pass in 0..PASSES {
@@ -188,14 +188,14 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             match pass {
                 0 => self.drain_all(),
                 _ if progress.gains() == before => break,
-                // What the last round has deactivated can be had in the next pass.
+                // What the last round deactivated can be reclaimed in the next pass.
                 _ => {}
             }
         }
         progress.done
     }
 
-    /// Whether a round of this priority would look at any frame.
+    /// Whether a round of this priority would scan any frame.
     fn has_frames(&self, place: Place, priority: u32) -> bool {
         let evictable = &List::ALL[..List::Unevictable as usize];
         evictable.iter().any(|&list| self.vecs.size(place, list) >> priority > 0)
@@ -206,8 +206,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         Level { sizes: List::ALL.map(|list| lock.size(list)), costs: lock.costs() }
     }
 
-    /// Looks at so many frames of each list of an lruvec. From the second pass on, inactive frames
-    /// that stay shield no active ones (Linux's `force_deactivate`).
+    /// Scans so many frames of each list of an lruvec. From the second pass on, active frames are
+    /// scanned even if enough are inactive (Linux's `force_deactivate`).
     fn shrink(
         &self,
         place: Place,
@@ -244,8 +244,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
     }
 
-    /// Isolates up to `count` of the frames that have been on a list for longest. Frames that
-    /// somebody else is taking off go to the other end, and so do those that are of no use.
+    /// Isolates up to `count` of the frames that have been on a list longest. Frames that another
+    /// call is isolating or releasing go to the other end, and so do those of zones that do not
+    /// help.
     fn take(&self, place: Place, list: List, zone: ZoneKind, count: usize) -> Few {
         let (lock, mut few) = (self.vecs.lock_at(&self.platform, place), Few::new());
         let isolate = |state: State| match state.is_within(zone) {
@@ -265,8 +266,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         few
     }
 
-    /// Moves frames off an active list to the inactive one, but for those that were used since they
-    /// came there: they get another turn.
+    /// Moves frames off an active list to the inactive one, except those used since they came
+    /// there: they get another turn.
     fn age(&self, place: Place, few: &Few, progress: &mut Progress) {
         let (mut lock, mut gone, mut rotated) = (None, Few::new(), 0);
         let mut kind = Kind::File;
@@ -294,7 +295,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         self.release_few(&gone);
     }
 
-    /// Asks the owner to give up frames of an inactive list.
+    /// Asks the owner to drop frames of an inactive list.
     fn evict(&self, place: Place, kind: Kind, few: Few) -> Reclaimed {
         let mut batch = Eviction::new(self, few);
         while let Some(frame) = batch.next() {
@@ -306,7 +307,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         done
     }
 
-    /// Enters what reclaim has cost, in the group and in those above, each under its own lock.
+    /// Adds the cost of reclaim to the group and to those above, each under its own lock.
     fn note_cost(&self, place: Place, kind: Kind, cost: u64) {
         if cost > 0 {
             for slot in self.groups.chain(place.slot).take(self.groups.len()) {
@@ -317,16 +318,16 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 }
 
-/// Isolated frames whose fate is being decided. Whatever happens, a panic of the owner included,
-/// those that were not given up go back on their lists.
+/// Isolated frames being decided on. In any case, even if the owner panics, those that were not
+/// evicted go back on their lists.
 struct Eviction<'a, P: Platform, O: Owner> {
     lru: &'a Lru<P, O>,
     undecided: Few,
-    /// The frame that the owner has been given a claim to, and is about to remove.
+    /// The frame for which the owner was granted the claim, and which it is about to remove.
     frozen: Cell<Option<FrameIndex>>,
     keep: Few,
     activate: Few,
-    /// Frames to be given back, which are frozen.
+    /// Evicted frames, which are frozen.
     gone: Few,
     done: Reclaimed,
 }
@@ -345,7 +346,7 @@ impl<'a, P: Platform, O: Owner> Eviction<'a, P, O> {
         }
     }
 
-    /// The next frame to decide on. Until that is done, it counts among those that are kept.
+    /// The next frame to decide on. Until then, it counts as kept.
     fn next(&mut self) -> Option<FrameIndex> {
         let frame = self.undecided.pop()?;
         self.keep.push(frame);
@@ -359,7 +360,7 @@ impl<'a, P: Platform, O: Owner> Eviction<'a, P, O> {
             0 => state.freeze(),
             _ => Err(Error::FrameBusy),
         };
-        // A look, to spare the owner questions about frames that are in use.
+        // A pre-check that spares the owner questions about frames in use.
         if can_go(lru.frames.state(frame)).is_err() {
             self.done.kept += 1;
             return;
@@ -410,7 +411,7 @@ impl<P: Platform, O: Owner> Drop for Eviction<'_, P, O> {
         if let Some(frame) = self.frozen.take() {
             self.lru.frames.update(frame, State::thaw);
         }
-        // The owner is told last: it may panic. No more frames than were taken.
+        // The owner is called last: it may panic. No more frames than were taken.
         let mut gone = self.gone;
         self.put_back(&self.undecided, Motion::Keep, &mut gone);
         self.put_back(&self.keep, Motion::Keep, &mut gone);

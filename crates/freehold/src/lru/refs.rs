@@ -1,4 +1,4 @@
-//! References to frames, and what happens to those that nobody refers to any more.
+//! References to frames, and the release of frames whose last reference is gone.
 
 use super::cpu::{BATCH_MAX, Few};
 use super::frame::State;
@@ -11,21 +11,21 @@ use crate::platform::Platform;
 use crate::units::Pfn;
 
 impl<P: Platform, O: Owner> Lru<P, O> {
-    /// Takes a reference to a frame that somebody has one to already. Whoever found the frame in an
-    /// index has to check that it is still there, as its content may have changed in between.
+    /// Takes a reference to a frame that has one already. A caller that found the frame in an index
+    /// must re-check the entry, since the content may have changed in between.
     ///
     /// # Errors
     ///
-    /// [`Error::NotAdded`] if nobody has: the frame is being reclaimed or moved, or has been
-    /// released. [`Error::ForeignFrame`] or [`Error::TooManyReferences`].
+    /// [`Error::NotAdded`] if there is no reference: the frame is being reclaimed or moved, or has
+    /// been released. [`Error::ForeignFrame`] or [`Error::TooManyReferences`].
     #[inline]
     pub fn get(&self, pfn: Pfn) -> Result<(), Error> {
         let frame = self.frames.index_of(pfn)?;
         self.frames.change(frame, State::get).map(|_| ())
     }
 
-    /// Gives a reference up. With the last one the frame leaves its list and its group, and the
-    /// owner is handed it back by [`Owner::release`].
+    /// Drops a reference. With the last one the frame leaves its list and its group, and returns to
+    /// the owner by [`Owner::release`].
     ///
     /// # Errors
     ///
@@ -41,13 +41,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         Ok(())
     }
 
-    /// Gives a reference to each of many frames up, taking each lock once for frames that follow
-    /// each other and lie under it.
+    /// Drops a reference to each of many frames. Takes each lock once for consecutive frames under
+    /// it.
     ///
     /// # Errors
     ///
-    /// As [`Lru::put`], for the first frame at fault. Those before it were put, it and those behind
-    /// were not.
+    /// As [`Lru::put`], for the first frame at fault. The references to the frames before it were
+    /// dropped, those to it and to later ones were not.
     pub fn put_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
         let mut last = Last::new(self);
         for (freed, &pfn) in frames.iter().enumerate() {
@@ -64,10 +64,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         Ok(())
     }
 
-    /// Hands back frames that are on no list and have no references, and gives up references that
+    /// Releases frames that are on no list and have no references, and drops references that
     /// batches held; no more than a batch in all. No lock is held.
     ///
-    /// Both in one go: the owner, who is told last, may panic, and nothing may be left undone then.
+    /// Both in one pass: the owner, which is called last, may panic, and nothing may be left undone
+    /// then.
     pub(super) fn finish_few(&self, gone: &Few, held: &Few) {
         let mut last = Last::new(self);
         gone.iter().for_each(|frame| last.push(frame, self.frames.state(frame)));
@@ -81,7 +82,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
     }
 
-    /// Hands back frames that are on no list and have no references. No lock is held.
+    /// Releases frames that are on no list and have no references. No lock is held.
     pub(super) fn release_few(&self, few: &Few) {
         self.finish_few(few, &Few::new());
     }
@@ -98,17 +99,17 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 }
 
-/// Frames that have no references left, on their way to their owner.
+/// Frames without references, on their way to their owner.
 ///
-/// This is the release path that pairs with isolation. Whoever takes the last reference sees in the
-/// same step whether the frame is listed. If it is, nobody else can clear the mark any more, since
-/// that takes a reference: so the releaser may unlink the frame. If it is not, nobody else has it
-/// off its list, since they would hold a reference.
+/// This is the release path that pairs with isolation. The put that drops the last reference reads
+/// in the same step whether the frame is listed. If it is, no other call can clear the mark any
+/// more, since that takes a reference: so the releaser may unlink the frame. If it is not, no other
+/// call has it isolated, since that call would hold a reference.
 struct Last<'a, P: Platform, O: Owner> {
     lru: &'a Lru<P, O>,
     lock: Option<VecGuard<'a, P>>,
     pfns: [Pfn; BATCH_MAX],
-    /// The slots that they are yet to be uncharged from.
+    /// The slots still to be uncharged.
     slots: [u16; BATCH_MAX],
     len: usize,
 }
@@ -119,7 +120,7 @@ impl<'a, P: Platform, O: Owner> Last<'a, P, O> {
         Last { lru, lock: None, pfns, slots: [0; BATCH_MAX], len: 0 }
     }
 
-    /// Takes in a frame whose last reference left it in `state`.
+    /// Adds a frame whose last reference left it in `state`.
     fn push(&mut self, frame: FrameIndex, state: State) {
         let lru = self.lru;
         if state.is_listed() {
@@ -134,7 +135,7 @@ impl<'a, P: Platform, O: Owner> Last<'a, P, O> {
         self.pfns[self.len] = lru.frames.pfn_of(frame);
         self.len += 1;
         lru.frames.set(frame, state.released());
-        // At once, not before the next one: the owner may panic, and that one would be lost.
+        // At once, not before the next one: the owner may panic, and that frame would be lost.
         if self.len == BATCH_MAX {
             self.flush();
         }

@@ -1,4 +1,4 @@
-//! Groups as users see them: made and removed, limited, entered, looked at.
+//! The API of groups: create and remove, limit, enter, statistics.
 
 use super::group::{GroupId, Groups};
 use super::kind::List;
@@ -11,23 +11,23 @@ use crate::units::FrameCount;
 /// The state of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupStats {
-    /// Frames charged to the group and to those below, with what CPUs have charged ahead.
+    /// Frames charged to the group and to those below, including what CPUs have charged ahead.
     pub charged: FrameCount,
-    /// The most that may be charged.
+    /// The maximum number of frames that may be charged.
     pub limit: Option<FrameCount>,
-    /// Of the frames charged, those that are locked in memory.
+    /// Of the frames charged, those that are pinned.
     pub pinned: FrameCount,
     /// Frames on each list of the group itself, over all nodes, by [`List`].
     pub listed: [FrameCount; List::COUNT],
 }
 
 impl<P: Platform, O: Owner> Lru<P, O> {
-    /// Makes a group below `parent` that may have so many frames, itself and those below it.
+    /// Creates a group below `parent` with a limit for itself and the groups below it.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownGroup`] for the parent, or [`Error::TooManyGroups`], also if the only slot
-    /// that is free is just being charged or given back by other CPUs.
+    /// [`Error::UnknownGroup`] for the parent, or [`Error::TooManyGroups`], also if other CPUs are
+    /// just charging or uncharging the only free slot.
     pub fn create_group(
         &self,
         parent: GroupId,
@@ -40,8 +40,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         };
         match create() {
             Err(Error::TooManyGroups) => {
-                // What CPUs have charged ahead, or frames that only wait in a batch to be given
-                // back, may be all that is left of a group.
+                // All that is left of a group may be what CPUs have charged ahead, or frames that
+                // only wait in a batch to be released.
                 self.drain_all();
                 create()
             }
@@ -53,8 +53,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownGroup`], or [`Error::GroupInUse`] if somebody has [entered](Lru::enter) it,
-    /// if it has groups below, or if it is the root.
+    /// [`Error::UnknownGroup`], or [`Error::GroupInUse`] if the group has [readers](Lru::enter),
+    /// has groups below, or is the root.
     pub fn remove_group(&self, group: GroupId) -> Result<(), Error> {
         let tree = self.groups.tree(&self.platform);
         let parent = tree.end(group)?;
@@ -66,20 +66,20 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         Ok(())
     }
 
-    /// Sets how many frames a group may have. It may have more at the moment: then it is charged
-    /// nothing until enough have been [reclaimed](Lru::reclaim).
+    /// Sets the limit of a group. If the group currently has more, it is charged nothing until
+    /// enough has been [reclaimed](Lru::reclaim).
     ///
     /// Cost: takes the lock of every CPU's batches.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownGroup`], [`Error::LimitBelowPinned`] if more than that are locked in memory,
-    /// or [`Error::GroupInUse`] for the root, which has no limit.
+    /// [`Error::UnknownGroup`], [`Error::LimitBelowPinned`] if more than that are pinned, or
+    /// [`Error::GroupInUse`] for the root, which has no limit.
     pub fn set_limit(&self, group: GroupId, limit: Option<FrameCount>) -> Result<(), Error> {
         self.groups.tree(&self.platform).set_limit(group, limit)?;
         // What was charged ahead under the old limit, to the group or below it, would be handed out
-        // whatever the new one is. A CPU charges ahead under its lock, which each drain takes: it
-        // does so before, and is drained, or after, and sees the new limit.
+        // whatever the new one is. A CPU charges ahead under its lock, which each drain takes: if
+        // it does so before, it is drained; if after, it sees the new limit.
         self.drain_stocks(None);
         Ok(())
     }
@@ -115,7 +115,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 }
 
-/// A stay in a group, which keeps it from being removed. Made by [`Lru::enter`].
+/// A reader's stay in a group, which prevents its removal. Created by [`Lru::enter`].
 pub struct Visit<'a, P: Platform> {
     groups: &'a Groups<P>,
     group: GroupId,

@@ -1,4 +1,4 @@
-//! A check of every list and of all books.
+//! A consistency check of every list and every count.
 
 use core::fmt;
 
@@ -10,7 +10,7 @@ use crate::memmap::list::LinkTable;
 use crate::platform::{Platform, SharedCell};
 use crate::units::{FrameCount, Pfn};
 
-/// Where every frame is, as a check of the books found it.
+/// Where every frame is, as found by a consistency check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LruCensus {
     /// Frames that were added and not released.
@@ -19,22 +19,23 @@ pub struct LruCensus {
     pub listed: [FrameCount; List::COUNT],
     /// Of these, frames on no list: in a batch for the first time, or isolated.
     pub unlisted: FrameCount,
-    /// Frames that wait in batches, each once for every batch that it waits in.
+    /// Frames that wait in batches, counted once for every batch that they wait in.
     pub batched: FrameCount,
     /// Frames that CPUs have charged ahead.
     pub stocked: FrameCount,
 }
 
-/// What is wrong with the books: a defect of the LRU, or of whoever writes to its metadata.
+/// A violated invariant of the LRU's metadata: a defect of the LRU, or of other code that writes to
+/// its metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LruViolation {
     /// The invariant that does not hold.
     pub rule: LruRule,
-    /// The frame at which it was seen not to; for counters, the number of the group's slot.
+    /// The frame at which it was detected; for counters, the number of the group's slot.
     pub at: Pfn,
 }
 
-/// An invariant of the books.
+/// An invariant of the LRU's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LruRule {
@@ -42,15 +43,15 @@ pub enum LruRule {
     LinksAgree,
     /// A frame is on the list that its marks name, in its group and on its node.
     ListMatchesMarks,
-    /// The size of a list is what it holds.
+    /// The size of a list equals the number of its frames.
     SizeCounted,
     /// A frame with the LRU mark is on a list.
     MarkedIsListed,
     /// A frame that was added has a reference.
     UsedIsReferenced,
-    /// A group is charged for its frames, for those below, and for what is charged ahead.
+    /// A group's charge covers its frames, those below, and what is charged ahead.
     ChargeCounted,
-    /// A group counts its frames that are locked in memory.
+    /// A group's count of pinned frames is right.
     PinsCounted,
     /// A group that was removed has no lists.
     RemovedHasNoLists,
@@ -75,10 +76,11 @@ impl fmt::Display for LruViolation {
 impl core::error::Error for LruViolation {}
 
 impl<P: Platform, O: Owner> Lru<P, O> {
-    /// Checks every invariant of the books and says where the frames are.
+    /// Checks every invariant of the metadata and reports where the frames are.
     ///
-    /// Only while no other call is under way, not even on another CPU: what is on its way would be
-    /// taken for a violation. Frames may wait in batches and be isolated. Cost: visits every frame.
+    /// Call it only while no other call is under way, not even on another CPU: it would take
+    /// transient states for violations. Frames may wait in batches and be isolated. Cost: visits
+    /// every frame.
     ///
     /// # Errors
     ///

@@ -15,14 +15,14 @@ use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
 #[repr(C, align(64))]
 pub(super) struct Lruvec<P: Platform> {
     lists: [ListHead<P::Cell<u32>>; List::COUNT],
-    /// What reclaim from each kind has cost of late: frames written, and frames put back in vain.
+    /// The recent cost of reclaim from each kind: frames written back, and put back unreclaimed.
     costs: [P::Cell<u64>; Kind::COUNT],
-    /// Guards lists, links and costs of this lruvec or, with one lock a node, of all on the node.
+    /// Guards lists, links and costs of this lruvec or, with one lock per node, of all on the node.
     lock: P::Lock,
     /// Whether the group was removed and its lists were joined to those of the parent. Written
     /// under this lruvec's lock and the parent's.
     forwarded: P::U32,
-    /// How many frames are on each list. Written under the lock, read without as a hint.
+    /// How many frames are on each list. Written under the lock; read without it as a hint.
     sizes: [P::U32; List::COUNT],
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Place {
     pub(super) node: usize,
 }
 
-/// All lruvecs, those of a node side by side.
+/// All lruvecs; those of a node are contiguous.
 pub(super) struct Lruvecs<P: Platform> {
     table: Table<Lruvec<P>>,
     slots: usize,
@@ -83,14 +83,14 @@ impl<P: Platform> Lruvecs<P> {
         &self.get(Place { slot, ..place }).lock
     }
 
-    /// How many frames a list had a moment ago.
+    /// A recent size of a list.
     pub(super) fn size(&self, place: Place, list: List) -> u32 {
         // Relaxed: a hint, on which no other memory depends.
         self.get(place).sizes[list as usize].load(Relaxed)
     }
 
-    /// The lruvec that holds the frames of `place`: its own or, since its group was removed, that
-    /// of the nearest group above that was not. A hint until its lock is held.
+    /// The lruvec that holds the frames of `place`: its own or, if its group was removed, that of
+    /// the nearest group above that was not. A hint until its lock is held.
     pub(super) fn resolve(&self, mut place: Place, parent: impl Fn(u16) -> u16) -> Place {
         // Acquire: the parent was written before the lists were joined.
         while self.get(place).forwarded.load(Acquire) != 0 {
@@ -109,8 +109,8 @@ impl<P: Platform> Lruvecs<P> {
         loop {
             let at = self.resolve(place, &parent);
             let guard = self.lock_at(platform, at);
-            // The lists may have been joined to the parent's before the lock was taken. While it
-            // is held they cannot be.
+            // The lists may have been joined to the parent's before the lock was taken. While it is
+            // held they cannot be.
             if self.get(at).forwarded.load(Acquire) == 0 {
                 return guard;
             }
@@ -124,7 +124,7 @@ impl<P: Platform> Lruvecs<P> {
         VecGuard { vecs: self, platform, at, irq }
     }
 
-    /// The relock helper: keeps a lock that covers the lruvec of `place`, or trades it for one
+    /// The relock helper: keeps a lock that covers the lruvec of `place`, or exchanges it for one
     /// that does.
     pub(super) fn relock<'a>(
         &'a self,
@@ -134,8 +134,8 @@ impl<P: Platform> Lruvecs<P> {
         parent: impl Fn(u16) -> u16,
     ) -> VecGuard<'a, P> {
         if let Some(mut guard) = held {
-            // If the lock that is held covers `at`, nobody can have joined that to its parent since
-            // it was resolved.
+            // If the lock that is held covers `at`, `at` cannot have been joined to its parent
+            // since it was resolved.
             let at = self.resolve(place, &parent);
             if core::ptr::eq(self.lock_of(at), self.lock_of(guard.at)) {
                 guard.at = at;
@@ -147,12 +147,12 @@ impl<P: Platform> Lruvecs<P> {
 
     /// Joins the lists of a group that is being removed to its parent's, under both locks.
     pub(super) fn join(&self, platform: &P, frames: &FrameTable<P>, from: Place, to: Place) {
-        // Locks are taken from a group to those above it; nobody else holds two.
+        // Locks are taken from a group to those above it; no other call holds two.
         let guard = self.lock_at(platform, from);
         let above = (self.lock == LruLock::Group).then(|| self.lock_at(platform, to));
         let (child, parent) = (self.get(from), self.get(to));
         for list in List::ALL.map(|list| list as usize) {
-            // The frames were last used by nobody who is still there: they go behind the others.
+            // The last users of these frames are gone: they go behind the others.
             parent.lists[list].append(frames, &child.lists[list]);
             let joined = child.sizes[list].swap(0, Relaxed);
             parent.sizes[list].fetch_add(joined, Relaxed);
@@ -161,7 +161,8 @@ impl<P: Platform> Lruvecs<P> {
             cost.set(cost.get() + more.get());
             more.set(0);
         }
-        // Release: who sees the mark without the lock finds the parent that was written before.
+        // Release: a CPU that sees the mark without the lock finds the parent that was written
+        // before.
         child.forwarded.store(1, Release);
         drop(above);
         drop(guard);
@@ -218,12 +219,12 @@ impl<P: Platform> VecGuard<'_, P> {
         size.store(size.load(Relaxed).wrapping_add(by), Relaxed);
     }
 
-    /// The frame that has been on a list for longest.
+    /// The frame that has been on a list longest.
     pub(super) fn oldest(&self, list: List) -> Option<FrameIndex> {
         self.vec().lists[list as usize].last()
     }
 
-    /// Moves a frame that somebody else is taking off the list out of the way.
+    /// Moves a frame that another call is isolating or releasing out of the way.
     pub(super) fn rotate(&self, frames: &FrameTable<P>, frame: FrameIndex, list: List) {
         let list = &self.vec().lists[list as usize];
         list.remove(frames, frame);
@@ -244,13 +245,13 @@ impl<P: Platform> VecGuard<'_, P> {
         self.vec().lists[list as usize].iter(frames)
     }
 
-    /// What reclaim from each kind has cost of late.
+    /// The recent cost of reclaim from each kind.
     pub(super) fn costs(&self) -> [u64; Kind::COUNT] {
         Kind::ALL.map(|kind| self.vec().costs[kind as usize].get())
     }
 
-    /// Enters what reclaim has cost. Old costs count less and less: once all of it exceeds a
-    /// quarter of the frames, it is halved (Linux's `lru_note_cost`).
+    /// Adds the cost of reclaim. Old costs decay: once the sum exceeds a quarter of the frames, it
+    /// is halved (Linux's `lru_note_cost`).
     pub(super) fn note_cost(&self, kind: Kind, cost: u64) {
         let costs = &self.vec().costs;
         costs[kind as usize].set(costs[kind as usize].get() + cost);

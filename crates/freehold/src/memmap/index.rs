@@ -1,8 +1,8 @@
-//! The places of frames and zones in tables: not numbers of frames, and not counts.
+//! Indexes of frames and zones in tables: neither frame numbers nor counts.
 
 use crate::units::{FrameCount, Order};
 
-/// The place of a frame in the table: its number less the number of the table's first frame.
+/// The index of a frame in the table: its number minus that of the table's first frame.
 ///
 /// The first frame is aligned to the largest block, so alignment and buddies can be computed on
 /// indexes as well as on frame numbers.
@@ -34,7 +34,7 @@ impl FrameIndex {
         Order::new(aligned.min((end.0 - self.0).ilog2()) as u8)
     }
 
-    /// The frame that lies one block of `order` further up.
+    /// The frame one block of `order` further up.
     #[inline]
     pub(crate) const fn after(self, order: Order) -> Self {
         FrameIndex(self.0 + (1 << order.get()))
@@ -73,7 +73,7 @@ impl FrameRange {
     }
 }
 
-/// The place of a zone in the table of zones.
+/// The index of a zone in the table of zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneIndex(pub(crate) u16);
 

@@ -23,7 +23,7 @@ pub(crate) struct Links<'a, C> {
 }
 
 /// The ends of a list. `C` is the platform's cell or, for the lists of one CPU, its local cell.
-/// Guarded, like the links, by the lock of whoever owns the list.
+/// Guarded, like the links, by the lock of the list's owner.
 pub(crate) struct ListHead<C> {
     first: C,
     last: C,
@@ -34,7 +34,7 @@ pub(crate) struct ListHead<C> {
 pub enum End {
     /// The end that allocations take from.
     Front,
-    /// The end that drains take from, and where a block waits for a merge that is likely.
+    /// The end that drains take from, and where a block goes whose merge is likely soon.
     Back,
 }
 
@@ -119,7 +119,7 @@ impl<C: SharedCell<u32>> ListHead<C> {
     }
 
     /// Unlinks up to `count` blocks at the front and calls `each` with them; returns how many there
-    /// were. Cheaper than one by one: the ends are written once.
+    /// were. Cheaper than one by one: writes the ends once.
     #[inline]
     pub(crate) fn pop_front_many<T: LinkTable>(
         &self,
@@ -142,7 +142,7 @@ impl<C: SharedCell<u32>> ListHead<C> {
     }
 
     /// Links blocks at the front, the last one foremost; returns how many there were. Cheaper than
-    /// one by one: the ends are written once.
+    /// one by one: writes the ends once.
     #[inline]
     pub(crate) fn push_front_many<T: LinkTable>(
         &self,
@@ -282,7 +282,7 @@ mod tests {
         FrameTable::carve(&plan, &mut Carver::new(metadata, &layout).unwrap())
     }
 
-    /// The blocks forwards, after checking that backwards they are the same.
+    /// The blocks forwards, after checking that they are the same backwards.
     fn blocks(list: &Head, frames: &FrameTable<TestPlatform>) -> Vec<u32> {
         let forwards: Vec<_> = list.iter(frames).map(|block| block.0).collect();
         let before = |block: &FrameIndex| Head::before(frames, *block);
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(links(FrameIndex(5)), (None, Some(FrameIndex(6))));
         other.splice_front(&frames, FrameIndex(5), FrameIndex(6));
         assert_eq!(blocks(&other, &frames), [5, 6, 1, 2]);
-        // All of a list, at either end.
+        // The whole list, at either end.
         list.cut_front(&frames, FrameIndex(4));
         other.cut_back(&frames, FrameIndex(5));
         assert!(list.is_empty() && list.last().is_none());

@@ -1,7 +1,7 @@
-//! The caller-owned metadata: its layout, typed tables in it, and lists through the records of
+//! The caller-owned metadata: its layout, typed tables in it, and lists linked through records of
 //! tables.
 //!
-//! Knows no locks.
+//! This module knows no locks.
 
 pub(crate) mod index;
 pub(crate) mod list;

@@ -1,8 +1,8 @@
 //! One buffer, owned by the caller, that holds every byte the allocator writes.
 //!
 //! A [`LayoutBuilder`] computes where each table lies before any memory exists; a [`Carver`] then
-//! initialises the tables in place. This file sees to it that tables lie within the buffer and
-//! never overlap; what a table does with its bytes is up to `table`, the other file of the core
+//! initialises the tables in place. This file guarantees that tables lie within the buffer and
+//! never overlap. What a table does with its bytes is up to `table`, the other file of the core
 //! with `unsafe` code.
 
 #![expect(unsafe_code, reason = "the places of typed tables in one raw buffer are checked here")]
@@ -24,17 +24,17 @@ pub(crate) const LINE_BYTES: usize = 64;
 /// How many sections a layout can have.
 const SECTIONS_MAX: usize = 12;
 
-/// What a section of the metadata holds: the kinds of data by which cache misses are reported.
+/// What a section of the metadata holds. Cache misses are reported by these kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SectionKind {
     /// Read-only tables of nodes, CPUs and zone lists.
     Topology,
-    /// Zones: their locks, free lists, watermarks and books.
+    /// Zones: their locks, free lists, watermarks and counters.
     Zones,
     /// One record for each pageblock.
     Blocks,
-    /// The lists of frames that each CPU keeps, and its counters.
+    /// The frames that each CPU caches, and its counters.
     PerCpu,
     /// One record for each frame.
     Frames,
@@ -71,7 +71,7 @@ impl SectionKind {
     }
 }
 
-/// A stretch of the metadata that holds one table.
+/// A part of the metadata that holds one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
     /// What it holds.
@@ -80,11 +80,11 @@ pub struct Section {
     pub offset_bytes: usize,
     /// How long it is, in bytes.
     pub len_bytes: usize,
-    /// How many bytes lie between two records.
+    /// The distance between two records, in bytes.
     pub stride_bytes: usize,
 }
 
-/// How much metadata an allocator needs, and what lies where in it.
+/// How much metadata an allocator needs, and its layout.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     size_bytes: usize,
@@ -94,7 +94,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The frame that the first record of the frame table stands for, and the first of the first
+    /// The frame of the first record of the frame table, and the first frame of the first
     /// pageblock.
     pub const fn first_frame(&self) -> Pfn {
         self.first_frame
@@ -110,7 +110,7 @@ impl Layout {
         self.align_bytes
     }
 
-    /// What lies where, by rising offset.
+    /// All sections, by rising offset.
     pub fn sections(&self) -> impl Iterator<Item = Section> + '_ {
         self.sections.iter().flatten().copied()
     }
@@ -160,8 +160,8 @@ impl LayoutBuilder {
         self.strided_table(kind, len, size_of::<T>())
     }
 
-    /// Reserves a table of `len` records that lie `stride_min` bytes apart, or their size if that
-    /// is more.
+    /// Reserves a table of `len` records, spaced at `stride_min` bytes, or at their size if that is
+    /// more.
     ///
     /// # Errors
     ///
@@ -195,7 +195,7 @@ impl LayoutBuilder {
     }
 }
 
-/// The buffer that a caller hands over for the metadata. Its content need not be initialised.
+/// The buffer that a caller provides for the metadata. Its content need not be initialised.
 #[derive(Debug)]
 pub struct Metadata {
     base: NonNull<u8>,
@@ -206,7 +206,7 @@ pub struct Metadata {
 unsafe impl Send for Metadata {}
 
 impl Metadata {
-    /// Metadata in a buffer that lives for ever: a kernel's static, or leaked memory.
+    /// Metadata in a buffer that lives forever: a kernel's static, or leaked memory.
     pub fn from_static(buffer: &'static mut [MaybeUninit<u8>]) -> Self {
         let len_bytes = buffer.len();
         Metadata { base: NonNull::from(buffer).cast(), len_bytes }
@@ -216,8 +216,8 @@ impl Metadata {
     ///
     /// # Safety
     ///
-    /// The bytes must be valid for reads and writes, and nothing else may touch them, until the
-    /// allocator that is built on them is gone, and bitwise copies of it.
+    /// The bytes must be valid for reads and writes, and nothing else may access them, until the
+    /// allocator built on them and all bitwise copies of it are gone.
     pub const unsafe fn from_raw_parts(base: NonNull<u8>, len_bytes: usize) -> Self {
         Metadata { base, len_bytes }
     }
@@ -231,7 +231,7 @@ pub struct Carver {
 }
 
 impl Carver {
-    /// Checks that `metadata` is what `layout` asks for.
+    /// Checks that `metadata` meets `layout`.
     ///
     /// # Errors
     ///
@@ -244,8 +244,8 @@ impl Carver {
         Ok(Carver { metadata, carved_bytes: 0 })
     }
 
-    /// Initialises a table of records side by side, one after the other. A panic of `init` passes
-    /// through, and drops the records made before.
+    /// Initialises a table of contiguous records, one after the other. A panic of `init`
+    /// propagates, and drops the records initialised before.
     ///
     /// # Panics
     ///
@@ -260,8 +260,8 @@ impl Carver {
         self.rows(plan, SideBySide, init)
     }
 
-    /// Initialises a table with a stride of its own, record by record. A panic of `init` passes
-    /// through, and drops the records made before.
+    /// Initialises a table with its own stride, record by record. A panic of `init` propagates, and
+    /// drops the records initialised before.
     ///
     /// # Panics
     ///
@@ -289,7 +289,7 @@ impl Carver {
         // SAFETY: the offset lies within the metadata, by the assertion above.
         let base = unsafe { self.metadata.base.add(plan.offset_bytes) };
         // SAFETY: the records lie within the metadata (second assertion), whose bytes are
-        // exclusively ours: tables never overlap (first assertion), and nothing else touches the
+        // exclusively ours: tables never overlap (first assertion), and nothing else accesses the
         // metadata (contract of `Metadata`). Offset and stride keep them aligned for `T`.
         unsafe { Rows::init(base, plan.len, stride, init) }
     }

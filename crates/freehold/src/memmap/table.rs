@@ -1,8 +1,9 @@
 //! Typed tables of records in a buffer that they do not own.
 //!
-//! A table counts the records that it has initialised, and reads and drops these only: so a panic
-//! while it is being filled, in code of the platform, leaves a shorter table, which is dropped
-//! while the stack unwinds. A panic while records are dropped leaks the rest of their table.
+//! A table counts the records that it has initialised, and reads and drops only these. A panic
+//! while it is being filled, in code of the platform, therefore leaves a shorter table, which is
+//! dropped while the stack unwinds. A panic while records are dropped leaks the rest of their
+//! table.
 
 #![expect(unsafe_code, reason = "records are made, lent and dropped in a raw buffer here")]
 
@@ -16,8 +17,8 @@ pub(crate) trait Stride: Copy {
     fn stride_bytes<T>(self) -> usize;
 }
 
-/// Records lie side by side: the stride is a constant, which saves a load and a multiplication on
-/// every hot path.
+/// Contiguous records: the stride is a constant, which saves a load and a multiplication on every
+/// hot path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SideBySide;
 
@@ -28,7 +29,7 @@ impl Stride for SideBySide {
     }
 }
 
-/// Records have a stride of their own.
+/// Records with a stride chosen at run time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Apart {
     stride_bytes: usize,
@@ -48,17 +49,17 @@ impl Stride for Apart {
     }
 }
 
-/// A table of records that lie side by side in the metadata.
+/// A table of contiguous records in the metadata.
 pub(crate) type Table<T> = Rows<T, SideBySide>;
 
-/// A table of records in the metadata that lie further apart than they are large.
+/// A table in the metadata whose records are spaced further apart than their size.
 pub(crate) type StridedTable<T> = Rows<T, Apart>;
 
 /// A table of records in the metadata.
 #[derive(Debug)]
 pub(crate) struct Rows<T, S: Stride> {
     base: NonNull<u8>,
-    /// How many records are initialised: those that may be read, and that are dropped.
+    /// How many records are initialised: only these may be read, and are dropped.
     len: usize,
     stride: S,
     record: PhantomData<T>,
@@ -66,7 +67,7 @@ pub(crate) struct Rows<T, S: Stride> {
 
 // SAFETY: a table owns its records, so it may move to another thread if they may.
 unsafe impl<T: Send, S: Stride> Send for Rows<T, S> {}
-// SAFETY: a shared table hands out shared records only, so it may be shared if they may.
+// SAFETY: a shared table gives access to shared records only, so it may be shared if they may.
 unsafe impl<T: Sync, S: Stride> Sync for Rows<T, S> {}
 
 #[cold]
@@ -76,8 +77,8 @@ fn no_such_record(index: usize, len: usize) -> ! {
 }
 
 impl<T, S: Stride> Rows<T, S> {
-    /// Makes `len` records from `base` on, one after the other. If `init` panics, the records made
-    /// before are dropped, and nothing else.
+    /// Initialises `len` records from `base` on, one after the other. If `init` panics, the records
+    /// initialised before are dropped, and nothing else.
     ///
     /// # Safety
     ///
@@ -178,7 +179,7 @@ impl<T> Table<T> {
         unsafe { core::slice::from_raw_parts(first.as_ptr(), len) }
     }
 
-    /// All records as a slice, to fill a table before others know it.
+    /// All records as a slice, to fill a table before it is shared.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
         let first = self.base.cast::<T>();
         // SAFETY: the records lie side by side from `base`, are initialised, and are borrowed from
@@ -187,7 +188,7 @@ impl<T> Table<T> {
     }
 }
 
-/// Two tables of the same length, which is noted and checked once for both.
+/// Two tables of the same length, which is stored and checked once for both.
 #[derive(Debug)]
 pub(crate) struct Twins<A, B> {
     first: Table<A>,
@@ -208,7 +209,7 @@ impl<A, B> Twins<A, B> {
     /// If the tables differ in length.
     pub(crate) fn new(first: Table<A>, second: Table<B>) -> Self {
         assert!(first.len() == second.len(), "twins are of the same length");
-        // From now on it is this that drops the records.
+        // From now on this drops the records.
         let second = ManuallyDrop::new(second);
         Twins { shown: first.len(), first, second: second.base.cast() }
     }

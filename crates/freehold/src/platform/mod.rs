@@ -1,15 +1,16 @@
-//! The seam between the allocator and the machine it runs on.
+//! The interface between the allocator and the machine it runs on.
 //!
 //! Core names no atomic type, no lock and no CPU register. It is generic over one [`Platform`], so
 //! the same source runs at full speed on a real machine, under a model checker, and on a simulated
+//! same source runs at full speed on a real machine, under a model checker, and on a simulated
 //! machine, all in one binary. Every access to memory that another CPU can see goes through one of
 //! three kinds of storage:
 //!
-//! * a [`Word`] is an atomic: any CPU may touch it at any time, with a memory ordering named at
+//! * a [`Word`] is an atomic: any CPU may access it at any time, with a memory ordering stated at
 //!   each site;
 //! * a [`Platform::Cell`] is memory that a lock guards: plain reads and writes, which a model
-//!   checker can watch for races and a simulated machine can charge for;
-//! * a [`Platform::LocalCell`] is guarded too, but by a lock of one CPU that others take rarely.
+//!   checker can check for races and a simulated machine can charge for;
+//! * a [`Platform::LocalCell`] is guarded too, but by a lock of one CPU that others rarely take.
 
 use core::ops::{BitAnd, BitOr};
 use core::sync::atomic::Ordering;
@@ -30,12 +31,12 @@ pub trait Scalar:
 {
     /// The atomic type of the same size, on which [`native`] storage is built.
     type Atomic: Word<Self>;
-    /// The sum, without a carry beyond the highest bit.
+    /// The sum, wrapping around.
     fn wrapping_sum(self, other: Self) -> Self;
 }
 
 mod private {
-    /// Keeps [`super::Scalar`] to the integers that every platform supports.
+    /// Restricts [`super::Scalar`] to the integers that every platform supports.
     pub trait Sealed {}
 }
 
@@ -50,7 +51,7 @@ macro_rules! scalar {
 }
 scalar!(u8 => AtomicU8, u16 => AtomicU16, u32 => AtomicU32, u64 => AtomicU64);
 
-/// An atomic integer: just the operations that core uses.
+/// An atomic integer, with just the operations that core uses.
 pub trait Word<T> {
     /// A word holding `value`.
     fn new(value: T) -> Self;
@@ -78,9 +79,9 @@ pub trait Word<T> {
 
 /// Memory guarded by a lock: plain reads and writes through a shared reference.
 ///
-/// Reading or writing without the lock is a defect of the allocator, yet never undefined behaviour:
-/// a native cell is a relaxed atomic, which compiles to the same plain move, and a model checker's
-/// cell reports the race.
+/// Access without the lock is a defect of the allocator, but never undefined behaviour: a native
+/// cell is a relaxed atomic, which compiles to the same plain move, and a model checker's cell
+/// reports the race.
 pub trait SharedCell<T> {
     /// A cell holding `value`.
     fn new(value: T) -> Self;
@@ -93,15 +94,15 @@ pub trait SharedCell<T> {
 /// What a lock guards, so that a platform can account for waiting by kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockClass {
-    /// The lock of a zone: its free lists, its block types, its books.
+    /// The lock of a zone: its free lists, its block types, its counters.
     Zone,
     /// The lock of one CPU's lists in one zone.
     Pcp,
-    /// The lock of one CPU's slot in one zone: the pageblocks that it holds.
+    /// The lock over one CPU's caches, of all zones (`freehold`).
     CpuCache,
-    /// The lock over what a zone remembers of compaction.
+    /// The lock over a zone's compaction state.
     Compaction,
-    /// The lock that memory is added under.
+    /// The lock taken to add memory.
     Hotplug,
     /// The lock over lists of recently used frames: of a node, or of one group on it.
     Lru,
@@ -109,7 +110,7 @@ pub enum LockClass {
     LruBatch,
     /// The lock over the tree of memory groups.
     LruGroups,
-    /// A lock of whoever uses the library, such as the owner of cached content.
+    /// A lock of the library's user, such as the owner of cached content.
     Owner,
 }
 
@@ -130,16 +131,16 @@ impl LockClass {
     }
 }
 
-/// A lock without data or guard. Core wraps it in guards of its own.
+/// A lock without data or guard. Core wraps it in its own guards.
 ///
-/// Taking the lock has acquire semantics and releasing it release semantics: whatever a holder
-/// wrote, the next holder reads.
+/// Taking the lock has acquire semantics and releasing it release semantics: a holder sees all
+/// writes of the previous ones.
 pub trait RawLock {
     /// A free lock.
     fn new(class: LockClass) -> Self;
     /// Waits until the lock is free and takes it. Not recursive.
     fn lock(&self);
-    /// Takes the lock if it is free, without waiting; says whether it did. May fail spuriously.
+    /// Takes the lock if it is free, without waiting; returns whether it did. May fail spuriously.
     fn try_lock(&self) -> bool;
     /// Releases the lock. The caller holds it.
     fn unlock(&self);
@@ -149,9 +150,9 @@ pub trait RawLock {
 ///
 /// # Implementing one
 ///
-/// A kernel supplies its own lock, its CPU number, and its interrupt flag; the words and cells of
-/// [`native`] fit any machine that Rust has atomics for. Nothing here may allocate frames from the
-/// allocator that is being served.
+/// A kernel supplies its own lock, its CPU number, and its interrupt flag. The words and cells of
+/// [`native`] fit any machine that Rust has atomics for. No method may allocate frames from the
+/// allocator that it serves.
 pub trait Platform: 'static {
     /// An atomic 32-bit word.
     type U32: Word<u32>;
@@ -159,7 +160,7 @@ pub trait Platform: 'static {
     type U64: Word<u64>;
     /// Memory that a lock guards.
     type Cell<T: Scalar>: SharedCell<T>;
-    /// Memory that the lock of one CPU guards and that, nearly always, only this CPU touches.
+    /// Memory guarded by the lock of one CPU, and accessed nearly always by this CPU only.
     type LocalCell<T: Scalar>: SharedCell<T>;
     /// The lock of zones and of per-CPU lists.
     type Lock: RawLock;
@@ -177,28 +178,27 @@ pub trait Platform: 'static {
     /// Ends what [`Platform::pin`] began.
     fn unpin(&self);
 
-    /// Waits a little for another CPU to finish a few steps that take no lock. A machine whose
-    /// threads can be preempted at any time should give up the processor here.
+    /// Waits briefly for another CPU to finish a few steps that take no lock. If threads can be
+    /// preempted at any time, yield the processor here.
     fn relax(&self) {
         core::hint::spin_loop();
     }
 
-    /// The light half of an asymmetric fence: between this and a [`Platform::heavy_barrier`] on
-    /// another CPU there is an order, as between two sequentially consistent fences. What comes
-    /// before the one that is first is visible behind the other one. Of two light ones, nothing is
-    /// said.
+    /// The light half of an asymmetric fence: a `light_barrier` and a [`Platform::heavy_barrier`]
+    /// on another CPU are ordered like two sequentially consistent fences. Whatever precedes the
+    /// first of the two is visible after the second. Two light ones are not ordered.
     ///
-    /// Who runs often has the light half, and who runs rarely the heavy one, which makes all other
-    /// CPUs execute a full fence: then the light one need only stop the compiler. So do Linux's
-    /// `membarrier(2)` with `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, and the asymmetric fences of
-    /// folly. Default: a sequentially consistent fence.
+    /// The frequent side uses the light half and the rare side the heavy one, which makes all other
+    /// CPUs execute a full fence, so that the light half need only stop the compiler. Examples:
+    /// Linux's `membarrier(2)` with `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, and the asymmetric fences
+    /// of folly. Default: a sequentially consistent fence.
     fn light_barrier(&self) {
         core::sync::atomic::fence(Ordering::SeqCst);
     }
 
-    /// The heavy half; says whether the machine has one. If not, nothing is ordered, and there are
-    /// no leases that others can take back. Once it has said `true`, it never says `false` again.
-    /// Default: there is none.
+    /// The heavy half; returns whether the machine has one. If not, nothing is ordered, and there
+    /// are no revocable leases. Once it has returned `true`, it never returns `false` again.
+    /// Default: `false`.
     fn heavy_barrier(&self) -> bool {
         false
     }

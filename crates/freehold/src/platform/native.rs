@@ -45,8 +45,8 @@ macro_rules! forward_word {
 }
 forward_word!(AtomicU8: u8, AtomicU16: u16, AtomicU32: u32, AtomicU64: u64);
 
-/// A cell as a relaxed atomic: a plain move in machine code, and no undefined behaviour even where
-/// the discipline of locks is broken.
+/// A cell as a relaxed atomic: a plain move in machine code, and no undefined behaviour even if the
+/// locking discipline is violated.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct NativeCell<T: Scalar>(T::Atomic);
@@ -70,10 +70,9 @@ impl<T: Scalar> SharedCell<T> for NativeCell<T> {
     }
 }
 
-/// What a waiter does between two looks at a lock.
+/// What a waiter does between two reads of a lock.
 pub trait Relax {
-    /// Waits a little; `round` counts the looks so far, so that long waits can yield to a
-    /// scheduler.
+    /// Waits briefly. `round` counts the reads so far, so that long waits can yield to a scheduler.
     fn relax(round: u32);
 }
 
@@ -104,7 +103,7 @@ impl<R: Relax> SpinLock<R> {
     #[cold]
     fn wait(&self) {
         let mut round = 0;
-        // Relaxed: a look only; the swap that follows acquires.
+        // Relaxed: only a hint; the swap that follows acquires.
         while self.held.load(Relaxed) {
             R::relax(round);
             round = round.saturating_add(1);
@@ -120,8 +119,8 @@ impl<R: Relax> RawLock for SpinLock<R> {
 
     #[inline]
     fn lock(&self) {
-        // Acquire: pairs with the release in `unlock`, so that this holder sees the last one's
-        // writes.
+        // Acquire: pairs with the release in `unlock`, so that this holder sees the previous
+        // holder's writes.
         while self.held.swap(true, Acquire) {
             self.wait();
         }

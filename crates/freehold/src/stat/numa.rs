@@ -1,4 +1,4 @@
-//! Whether frames came from the node that was wanted.
+//! Whether frames came from the preferred node.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -6,17 +6,16 @@ use crate::platform::{Platform, Word};
 use crate::request::Request;
 use crate::units::{FrameCount, NodeId};
 
-/// Where the frames that were handed out of one zone were wanted, and by whom: Linux's NUMA events.
-/// All are counted in frames, a block of many as many times, where Linux counts calls.
+/// Linux's NUMA events for one zone: where its frames were wanted, and by which CPUs. All are
+/// counted in frames, where Linux counts calls whatever the order.
 ///
-/// Exact whenever no call is under way. While calls are, each CPU may be behind by what its last
-/// call took.
+/// Exact whenever no call is under way. Otherwise each CPU may lag by what its last call took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NumaEvents {
-    /// Came from this zone, whose node was the one preferred, or the nearest to that which has
-    /// memory of the kind wanted.
+    /// Came from this zone, and its node was the preferred one, or the nearest to that with memory
+    /// of the kind wanted.
     pub hit: FrameCount,
-    /// Came from this zone, though another node was preferred.
+    /// Came from this zone, although another node was preferred.
     pub miss: FrameCount,
     /// Were preferred from this zone, and came from another node.
     pub foreign: FrameCount,
@@ -29,8 +28,8 @@ pub struct NumaEvents {
 }
 
 impl NumaEvents {
-    /// What was taken and not missed was hit. The two are not seen at one moment, and a CPU that
-    /// takes itself for another counts them in two places, so only their sums tell.
+    /// Hits are frames taken that are not misses. The two are not read at one moment, and a CPU
+    /// mistaken about its number counts them in two places, so only the sums are meaningful.
     pub(crate) fn count_hits(&mut self) {
         let taken = self.local + self.other;
         self.hit = FrameCount::new(taken.get().saturating_sub(self.miss.get()));
@@ -48,8 +47,8 @@ impl NumaEvents {
 }
 
 /// What one CPU counts of them for one zone: the exceptions. Everything else follows from what the
-/// CPU took from the zone, which is known anyway, so an allocation that went well counts nothing.
-/// Words, for nothing guards them.
+/// CPU took from the zone, which is known anyway, so an allocation without an exception counts
+/// nothing. Words, since nothing guards them.
 pub(crate) struct NumaExceptions<P: Platform> {
     miss: P::U64,
     foreign: P::U64,
@@ -62,9 +61,8 @@ impl<P: Platform> NumaExceptions<P> {
         NumaExceptions { miss: zero(), foreign: zero(), interleave_hit: zero() }
     }
 
-    /// Counts frames that came from one zone where another was preferred, each of these with its
-    /// node, or which interleaving had come from the node that it chose: the request's, which is
-    /// filled in.
+    /// Counts frames that came from a zone other than the preferred one, each of these with its
+    /// node, or from the node that interleaving chose: the request's, which is filled in.
     pub(crate) fn note(
         request: &Request,
         (preferred, wanted): (NodeId, &Self),
@@ -84,8 +82,8 @@ impl<P: Platform> NumaExceptions<P> {
         }
     }
 
-    /// Adds up the events of a CPU that took so many frames from the zone, and is near it or not.
-    /// Hits are for [`NumaEvents::count_hits`], once all CPUs have been added.
+    /// Adds the events of a CPU that took so many frames from the zone, and is near it or not.
+    /// [`NumaEvents::count_hits`] computes the hits once all CPUs have been added.
     pub(crate) fn add_to(&self, events: &mut NumaEvents, taken: FrameCount, is_near: bool) {
         // Relaxed: as in `note`.
         let frames = |word: &P::U64| FrameCount::new(word.load(Relaxed));

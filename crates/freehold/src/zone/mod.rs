@@ -1,5 +1,4 @@
-//! What is known of a zone in any design: how low it may go, and which types stand in for each
-//! other.
+//! What all designs share about zones: watermarks, and which types stand in for each other.
 
 pub(crate) mod fallback;
 pub(crate) mod watermark;

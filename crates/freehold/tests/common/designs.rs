@@ -1,11 +1,10 @@
-//! All designs, each with the settings that only it has: what the contract says is tested for every
-//! one of them.
+//! All designs, each with its own settings: the contract is tested for every one of them.
 
 use freehold::designs::Settings;
 use freehold::designs::zone_lock::ZoneLockSettings;
 
-/// Makes tests of generic functions, once for each design on this platform. A new design is one
-/// line here.
+/// Generates a test from each generic function for each design on this platform. A new design is
+/// one line here.
 macro_rules! test_designs {
     ($platform:ident: $tests:tt) => {
         test_designs!(zone_lock, ZoneLock<$platform>, $tests);
@@ -27,25 +26,25 @@ macro_rules! test_designs {
     };
 }
 
-/// Whether the design leaves single frames unmerged when they go back to the zone: then not all
-/// that is free is merged after a drain.
+/// Whether the design leaves single frames unmerged when they return to the zone: then a drain does
+/// not merge all that is free.
 pub(crate) fn is_lazy(design: &str) -> bool {
     ["lazy-merge", "cluster"].contains(&design)
 }
 
-/// Whether the design uses up what a CPU holds before it looks at the level of a zone, and so may
-/// serve a request from another zone than a look at all levels tells.
+/// Whether the design uses up what a CPU holds before it checks the level of a zone, and so may
+/// serve a request from another zone than the levels predict.
 pub(crate) fn uses_up_first(design: &str) -> bool {
     design == "freehold"
 }
 
-/// Of how many frames the design knows together whether their content can move: where one of them
-/// held content that cannot, it may take the others for the same as long as any of them is in use.
+/// For how many frames together the design records whether their content can move. If one of them
+/// held immovable content, it may take the others for immovable as long as any of them is in use.
 pub(crate) fn movable_together(design: &str) -> u64 {
     if design == "freehold" { 8 } else { 1 }
 }
 
-/// Every combination of the settings that only this design has, the default first.
+/// Every combination of the design's own settings, the default first.
 pub(crate) fn variants<S: Settings>() -> Vec<S> {
     let mut variants = vec![S::default()];
     let common = ["pcp", "batch", "high", "batch_scale", "locking", "counters"];
@@ -59,7 +58,7 @@ pub(crate) fn variants<S: Settings>() -> Vec<S> {
             .collect();
         variants.extend(changed);
     }
-    // These not with each of them: what they change is the same for all.
+    // Not in combination with each of them: their effect is the same for all.
     if S::TABLE.iter().any(|setting| setting.name == "locking") {
         let irq = with(&S::default(), "locking", "irq");
         let exact = with(&S::default(), "counters", "exact");
@@ -85,7 +84,7 @@ pub(crate) fn fixed<S: Settings>(own: &S, batch: u32, high: u32) -> S {
     with(&settings, "high", &high.to_string())
 }
 
-// Not every binary makes use of everything here.
+// Not every binary uses everything here.
 const _: () = {
     let _: [fn(&str) -> bool; 2] = [is_lazy, uses_up_first];
     let _: fn(&str) -> u64 = movable_together;

@@ -1,4 +1,4 @@
-//! The allocator of the design `freehold` on loom, in the states that its models begin with.
+//! The allocator of the design `freehold` on loom, in the initial states of its models.
 
 use freehold::designs::{DoubleFree, Freehold, FreeholdSettings};
 use freehold::platform::Platform;
@@ -12,7 +12,7 @@ use super::machine::Machine;
 pub(crate) type Frames<P> = Machine<P, Freehold<P>>;
 pub(crate) type Sound = LoomPlatform;
 
-/// Frames in a pageblock, and in both.
+/// Frames in a pageblock, and in both pageblocks.
 pub(crate) const BLOCK: u64 = 512;
 pub(crate) const ALL: u64 = 2 * BLOCK;
 
@@ -34,7 +34,7 @@ pub(crate) fn build_larger<P: Platform + Default>(blocks: u64, cpus: usize) -> A
     build_of(&[range(0, blocks * BLOCK)], cpus, 0)
 }
 
-/// What tells of each frame whether it is in use.
+/// The setting that records for each frame whether it is in use.
 pub(crate) fn exact() -> FreeholdSettings {
     FreeholdSettings { double_free: DoubleFree::Exact, ..Default::default() }
 }
@@ -90,13 +90,13 @@ pub(crate) fn free<P: Platform>(machine: &Frames<P>, frame: u64) {
     machine.free(Pfn::new(frame), Order::ZERO).expect("it is held");
 }
 
-/// Hands out so many frames to the running CPU, the lowest first.
+/// Allocates so many frames to the running CPU, the lowest first.
 pub(crate) fn take<P: Platform>(machine: &Frames<P>, frames: u64) {
     let mut out = vec![Pfn::default(); frames as usize];
     assert_eq!(machine.alloc_bulk(frame(), &mut out), Ok(out.len()));
 }
 
-/// CPU 0's slot has A as its current pageblock, and all frames of A are handed out.
+/// CPU 0's slot has A as its current pageblock, and all frames of A are allocated.
 pub(crate) fn current<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
     current_with(&FreeholdSettings::default(), cpus)
 }
@@ -111,7 +111,7 @@ pub(crate) fn current_with<P: Platform + Default>(
     machine
 }
 
-/// CPU 0's slot has both pageblocks aside: all frames are handed out.
+/// CPU 0's slot has both pageblocks aside: all frames are allocated.
 pub(crate) fn aside<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
     aside_of(2, cpus)
 }
@@ -128,7 +128,7 @@ pub(crate) fn check<P: Platform>(machine: &Frames<P>) -> Census {
     machine.validate().unwrap_or_else(|violation| panic!("{violation}"))
 }
 
-/// Checks that after a drain, all but so many frames are free, and nobody keeps any.
+/// Checks that after a drain, all but so many frames are free, and no CPU caches any.
 pub(crate) fn check_held<P: Platform>(machine: &Frames<P>, held: u64) {
     machine.drain_all();
     let census = check(machine);
@@ -138,7 +138,7 @@ pub(crate) fn check_held<P: Platform>(machine: &Frames<P>, held: u64) {
     assert_eq!(events.allocated.get(), events.freed.get() + held);
 }
 
-// Not every binary makes use of everything here.
+// Not every binary uses everything here.
 const _: () = {
     let _: u64 = ALL;
     let _: fn(usize) -> Arc<Frames<Sound>> = aside;

@@ -1,5 +1,5 @@
-//! The allocator's seam on loom, which tries every interleaving of a small program and every value
-//! that a weakly ordered load may see.
+//! The allocator's platform on loom, which tries every interleaving of a small program and every
+//! value that a weakly ordered load may see.
 //!
 //! The platform has four deliberate defects to choose from, for tests of the tests.
 
@@ -22,19 +22,19 @@ pub(crate) fn run_on(cpu: u32) {
     CPU.with(|of| of.set(cpu));
 }
 
-/// An atomic that loom watches. Without `ATOMIC`, a read-modify-write is a load and a store;
-/// without `ACQUIRES`, nothing that others wrote before is sure to be seen with its value.
+/// An atomic that loom checks. Without `ATOMIC`, a read-modify-write is a load and a store; without
+/// `ACQUIRES`, reading a value does not make earlier writes of other threads visible.
 pub(crate) struct LoomWord<A, const ATOMIC: bool, const ACQUIRES: bool>(A);
 
-/// The ordering asked for, or none.
+/// The requested ordering, or relaxed.
 const fn ordering<const ACQUIRES: bool>(order: Ordering) -> Ordering {
     if ACQUIRES { order } else { Relaxed }
 }
 
-/// Loom takes sequentially consistent accesses for acquiring and releasing ones. Of two threads
-/// that each change a word and then read the other's, one sees the other's change if there is a
-/// fence between the two steps: here before each read, or each change that may come to no more than
-/// one. None follows a change, so that a read which asks for less is found out.
+/// Loom treats sequentially consistent accesses as acquiring and releasing ones. If two threads
+/// each change a word and then read the other's, one sees the other's change if there is a fence
+/// between the two steps: here before each read, and before each change that may turn out to be
+/// only a read. None follows a change, so that a read with a weaker ordering is detected.
 fn fence_if_total<const ACQUIRES: bool>(order: Ordering) {
     if ACQUIRES && order == SeqCst {
         loom::sync::atomic::fence(SeqCst);
@@ -44,7 +44,7 @@ fn fence_if_total<const ACQUIRES: bool>(order: Ordering) {
 macro_rules! words {
     ($($atomic:ident: $int:ty),*) => {$(
         impl<const ATOMIC: bool, const ACQUIRES: bool> LoomWord<$atomic, ATOMIC, ACQUIRES> {
-            /// Changes the word in one step, or in two.
+            /// Changes the word atomically, or in two steps.
             fn change(
                 &self,
                 order: Ordering,
@@ -119,13 +119,13 @@ impl<T: Scalar> SharedCell<T> for LoomCell<T> {
     }
 
     fn get(&self) -> T {
-        // SAFETY: loom has checked that nobody writes, and the pointer is that of its cell.
+        // SAFETY: loom has checked that there is no writer, and the pointer is that of its cell.
         self.0.with(|value| unsafe { *value })
     }
 
     fn set(&self, new: T) {
-        // SAFETY: loom has checked that nobody else reads or writes, and the pointer is that of
-        // its cell.
+        // SAFETY: loom has checked that there is no other reader or writer, and the pointer is that
+        // of its cell.
         self.0.with_mut(|value| unsafe { *value = new });
     }
 }
@@ -157,7 +157,7 @@ impl<const ORDERED: bool> RawLock for LoomLock<ORDERED> {
     }
 }
 
-/// The platform. Without `FENCED`, its light barrier is none.
+/// The platform. Without `FENCED`, its light barrier does nothing.
 #[derive(Default)]
 pub(crate) struct LoomPlatform<
     const ORDERED: bool = true,

@@ -1,4 +1,4 @@
-//! An LRU together with the buffer that its books live in.
+//! An LRU together with the buffer for its metadata.
 
 use std::mem::MaybeUninit;
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use freehold::{Config, Error, Metadata};
 #[repr(C, align(64))]
 struct Line([MaybeUninit<u8>; 64]);
 
-/// What the buffer holds at first: the LRU must not take it for anything.
+/// The initial content of the buffer, which the LRU must not interpret.
 const GARBAGE: Line = Line([MaybeUninit::new(0xa5); 64]);
 
 /// An LRU that owns its metadata.
@@ -24,7 +24,7 @@ pub(crate) struct Room<P: Platform, O: Owner> {
 }
 
 impl<P: Platform, O: Owner> Room<P, O> {
-    /// An LRU for `config`, or what is wrong with that.
+    /// An LRU for `config`, or the error for it.
     pub(crate) fn try_new(
         platform: P,
         config: &Config<'_>,
@@ -36,18 +36,18 @@ impl<P: Platform, O: Owner> Room<P, O> {
         let mut buffer = vec![GARBAGE; layout.size().div_ceil(size_of::<Line>())];
         let base = NonNull::from(buffer.as_mut_slice()).cast();
         // SAFETY: the buffer has at least the size of the layout, its bytes do not move when the
-        // `Vec` does, nothing else touches them, and it is dropped after the LRU.
+        // `Vec` does, nothing else accesses them, and it is dropped after the LRU.
         let metadata = unsafe { Metadata::from_raw_parts(base, layout.size()) };
         let lru = Lru::new(platform, config, settings, metadata, owner)?;
         Ok(Room { lru, _buffer: buffer })
     }
 
-    /// An LRU for a configuration that is in order.
+    /// An LRU for a valid configuration.
     pub(crate) fn new(platform: P, config: &Config<'_>, settings: &LruSettings, owner: O) -> Self {
         Self::try_new(platform, config, settings, owner).expect("the configuration is in order")
     }
 
-    /// Checks the books.
+    /// Checks the invariants.
     pub(crate) fn check(&self) -> LruCensus {
         self.validate().unwrap_or_else(|violation| panic!("{violation}"))
     }

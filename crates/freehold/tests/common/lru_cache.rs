@@ -1,8 +1,8 @@
 //! Many threads on few CPUs that share a cache, with all calls of the LRU at once and a page
-//! allocator beneath: no frame is lost, none is on two lists, none is reclaimed while somebody
-//! refers to it, and in the end everything is back.
+//! allocator beneath: no frame is lost, none is on two lists, none is reclaimed while it has a
+//! user's reference, and in the end all frames are free.
 //!
-//! A binary that includes this says in its module `threads` what threads are made of there.
+//! A binary that includes this defines in its module `threads` what threads are.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -22,7 +22,7 @@ use crate::threads::{AtomicU64, Mutex, MutexGuard, SeqCst, run_on, scope, yield_
 
 const CPUS: [NodeId; 3] = [NodeId::new(0), NodeId::new(1), NodeId::new(0)];
 
-/// Where the second node's memory begins: in a pageblock of its own.
+/// Where the second node's memory begins: in a separate pageblock.
 const FAR: u64 = 512;
 
 /// What was done to frames, counted without a trace in the schedule.
@@ -37,7 +37,7 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// Checks that none of it was left out.
+    /// Checks that each of them happened.
     pub(crate) fn check(&self) {
         for count in [&self.reclaimed, &self.migrated, &self.moved, &self.inherited] {
             assert_ne!(count.load(SeqCst), 0, "{self:?}");
@@ -53,12 +53,12 @@ pub(crate) struct Size {
     /// Frames on each of the two nodes, up to a pageblock.
     pub(crate) node_frames: u64,
     pub(crate) threads: u64,
-    /// What each thread does.
+    /// The number of steps of each thread.
     pub(crate) steps: usize,
     pub(crate) batch: u32,
 }
 
-/// SplitMix64: small, and good enough to make decisions with.
+/// SplitMix64: small, and good enough for random decisions.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -71,8 +71,8 @@ impl Random {
     }
 }
 
-/// A cache of numbered blocks. A frame's stamp is the number of its block and one more while it is
-/// in the index, and 0 when it was handed back.
+/// A cache of numbered blocks. A frame's stamp is the number of its block plus one while it is in
+/// the index, and 0 once it was returned.
 pub(crate) struct Blocks<'a, P: Platform> {
     frames: &'a Frames<P>,
     index: Mutex<Index>,
@@ -216,7 +216,7 @@ impl<P: Platform> Actor<'_, P> {
         let mut index = blocks.index();
         if index.frames.contains_key(&block) {
             drop(index);
-            // Somebody else read it first: this one never was in the index.
+            // Another thread read it first: this one never was in the index.
             cache.put(frame).expect("we have the first reference");
             return self.find(block);
         }
@@ -274,7 +274,7 @@ impl<P: Platform> Actor<'_, P> {
         self.cache.put(frame).expect("we have a reference");
     }
 
-    /// Removes a group, or makes one.
+    /// Removes a group, or creates one.
     fn regroup(&mut self) {
         let group = self.group();
         if self.random.below(2) == 0 {
@@ -299,7 +299,7 @@ impl<P: Platform> Actor<'_, P> {
     }
 }
 
-/// Lets so many threads work, and checks what they leave behind.
+/// Lets so many threads work, and checks the result.
 pub(crate) fn play<P: Platform + Sync + 'static>(
     platform: fn() -> P,
     lock: LruLock,

@@ -1,4 +1,4 @@
-//! An allocator together with the buffer that its books live in.
+//! An allocator together with the buffer for its metadata.
 
 use std::mem::MaybeUninit;
 use std::ops::Deref;
@@ -15,7 +15,7 @@ use freehold::{Config, Error, Metadata, PageAllocator};
 #[repr(C, align(64))]
 struct Line([MaybeUninit<u8>; 64]);
 
-/// What the buffer holds at first: the allocator must not take it for anything.
+/// The initial content of the buffer, which the allocator must not interpret.
 const GARBAGE: Line = Line([MaybeUninit::new(0xa5); 64]);
 
 /// An allocator that owns its metadata, so that thousands of test cases leak nothing.
@@ -26,7 +26,7 @@ pub(crate) struct Machine<P: Platform, D: Design<P> = ZoneLock<P>> {
 }
 
 impl<P: Platform, D: Design<P>> Machine<P, D> {
-    /// An allocator for `config`, or what is wrong with that.
+    /// An allocator for `config`, or the error for it.
     pub(crate) fn try_new(
         platform: P,
         config: &Config<'_>,
@@ -37,13 +37,13 @@ impl<P: Platform, D: Design<P>> Machine<P, D> {
         let mut buffer = vec![GARBAGE; layout.size().div_ceil(size_of::<Line>())];
         let base = NonNull::from(buffer.as_mut_slice()).cast();
         // SAFETY: the buffer has at least the size of the layout, its bytes do not move when the
-        // `Vec` does, nothing else touches them, and it is dropped after the allocator.
+        // `Vec` does, nothing else accesses them, and it is dropped after the allocator.
         let metadata = unsafe { Metadata::from_raw_parts(base, layout.size()) };
         let allocator = PageAllocator::new(platform, config, settings, metadata)?;
         Ok(Machine { allocator, _buffer: buffer })
     }
 
-    /// An allocator for a configuration that is in order.
+    /// An allocator for a valid configuration.
     pub(crate) fn new(platform: P, config: &Config<'_>, settings: &D::Settings) -> Self {
         Self::try_new(platform, config, settings).expect("the configuration is in order")
     }
@@ -62,5 +62,5 @@ pub(crate) fn fixed(batch: u32, high: u32) -> ZoneLockSettings {
     ZoneLockSettings { pcp: Pcp::Fixed, batch, high, ..Default::default() }
 }
 
-// Some binaries have tuned lists only, or run other designs as well.
+// Some binaries only have tuned lists, or run other designs as well.
 const _: fn(u32, u32) -> ZoneLockSettings = fixed;

@@ -1,7 +1,7 @@
 //! A platform for tests, and allocators on it.
 //!
 //! The unit tests of the library include this file as well, so it names the library by its own
-//! path. What only the integration tests need lies in the files beside it.
+//! path. What only the integration tests need is in the files beside it.
 
 extern crate std;
 
@@ -77,5 +77,5 @@ impl Platform for TestPlatform {
     fn irq_restore(&self, _state: ()) {}
 }
 
-// A test with a platform of its own has no use for this one.
+// A test with its own platform does not use this one.
 const _: TestPlatform = TestPlatform;

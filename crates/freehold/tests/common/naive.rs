@@ -1,7 +1,7 @@
-//! A naive model of an allocator: which frames there are and who has them, frame by frame.
+//! A naive model of an allocator: which frames exist and which are in use, frame by frame.
 //!
-//! It knows nothing of free lists, buddies or per-CPU lists, and is slow. What it does know is the
-//! contract: which calls must fail and with what, and from which zone a block must come.
+//! It has no free lists, buddies or per-CPU lists, and is slow. It models the contract: which calls
+//! must fail and with which error, and from which zone a block must come.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const PAGEBLOCK: u64 = 512;
 const LARGEST: u64 = 1024;
 const ORDERS: u8 = 11;
 
-/// What is asked for: a [`Request`] whose fields a test can read.
+/// A request for a block: a [`Request`] whose fields a test can read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     pub(crate) order: u8,
@@ -31,7 +31,7 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// A movable block without any wishes.
+    /// A movable block without preferences.
     pub(crate) const fn new(order: u8) -> Self {
         Ask {
             order,
@@ -64,7 +64,7 @@ impl Ask {
     }
 }
 
-/// What the model knows of a frame.
+/// The model's state of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Frame {
     Hole,
@@ -90,7 +90,7 @@ pub(crate) struct Naive {
 }
 
 impl Naive {
-    /// The model of an allocator that was built for `config`, which is in order.
+    /// The model of an allocator that was built for `config`, which is valid.
     pub(crate) fn new(config: &Config<'_>) -> Self {
         let ends = config.ranges.iter().map(|range| range.start.offset(range.frames).get());
         let starts = config.ranges.iter().map(|range| range.start.get());
@@ -125,7 +125,7 @@ impl Naive {
         model
     }
 
-    /// The frame numbers from the first that the metadata covers to behind the last.
+    /// The frame numbers from the first that the metadata covers to just past the last.
     pub(crate) fn span(&self) -> (u64, u64) {
         (self.first, self.first + self.frames.len() as u64)
     }
@@ -144,7 +144,7 @@ impl Naive {
         self.block_zones[((pfn - self.first) / PAGEBLOCK) as usize]
     }
 
-    /// Adds memory, or says why that must be refused.
+    /// Adds memory, or returns why that must be refused.
     pub(crate) fn add_memory(&mut self, range: MemoryRange) -> Result<(), Error> {
         let (start, frames) = (range.start.get(), range.frames.get());
         let end = start.checked_add(frames).filter(|_| frames > 0).ok_or(Error::BadRange)?;
@@ -172,7 +172,7 @@ impl Naive {
         Ok(())
     }
 
-    /// The zones that a request may use, best first, or why it makes no sense.
+    /// The zones that a request may use, best first, or why it is invalid.
     pub(crate) fn zonelist(&self, ask: &Ask, cpu: u32) -> Result<Vec<usize>, Error> {
         if ask.order >= ORDERS {
             return Err(Error::OrderTooLarge);
@@ -192,7 +192,7 @@ impl Naive {
         if list.is_empty() {
             return Err(Error::UnknownZone);
         }
-        // Near nodes first, equal ones in a ring, and the least restricted zone of each first.
+        // Near nodes first, ties in a ring, and the least restricted zone of each first.
         list.sort_by_key(|&zone| {
             let (node, kind) = self.zones[zone];
             (distance(node), (node + self.nodes - from) % self.nodes, std::cmp::Reverse(kind))
@@ -201,7 +201,7 @@ impl Naive {
         Ok(list)
     }
 
-    /// The free blocks of a zone by order, if everything that is free were merged.
+    /// The free blocks of a zone by order, if all free memory were merged.
     pub(crate) fn merged(&self, zone: usize) -> [u64; ORDERS as usize] {
         let mut blocks = [0; ORDERS as usize];
         let (mut at, end) = self.span();
@@ -224,7 +224,7 @@ impl Naive {
         blocks
     }
 
-    /// From which zone a request must be served as things are, if from any.
+    /// The zone that must serve a request in the current state, if any must.
     fn expect_at_once(&self, ask: &Ask, zones: &[usize], stats: &[ZoneStats]) -> Option<usize> {
         let first = match ask.watermark {
             Watermark::High => Watermark::High,
@@ -236,8 +236,8 @@ impl Naive {
             .find_map(|class| zones.iter().copied().find(|&zone| serves(zone, class)))
     }
 
-    /// From which zone a request must be served, or why it must fail, once the CPUs have given back
-    /// what they keep and everything that is free is merged.
+    /// The zone that must serve a request, or why it must fail, once all CPUs are drained and all
+    /// free memory is merged.
     fn expect_at_last(
         &self,
         ask: &Ask,
@@ -261,7 +261,7 @@ impl Naive {
         Err(error)
     }
 
-    /// Makes a request, whose outcome must be the predicted one, from this CPU.
+    /// Makes a request from this CPU, whose outcome must be the predicted one.
     pub(crate) fn alloc<P: Platform, D: Design<P>>(
         &mut self,
         allocator: &PageAllocator<P, D>,
@@ -290,7 +290,7 @@ impl Naive {
         }
     }
 
-    /// Notes that a block was handed out, which must be free, aligned, and in one of `zones`.
+    /// Notes that a block was allocated, which must be free, aligned, and in one of `zones`.
     pub(crate) fn take(&mut self, pfn: Pfn, order: u8, zones: &[usize]) {
         let size = 1 << order;
         let pfn = pfn.get();
@@ -305,7 +305,7 @@ impl Naive {
         self.allocated += size;
     }
 
-    /// Frees a block or a part of one, or says why that must be refused.
+    /// Frees a block or a part of one, or returns why that must be refused.
     pub(crate) fn free(&mut self, pfn: Pfn, order: u8) -> Result<(), Error> {
         let pfn = pfn.get();
         let (first, end) = self.span();
@@ -341,7 +341,7 @@ impl Naive {
         Ok(())
     }
 
-    /// Checks the books of the allocator, and that they tell the same story as the model.
+    /// Checks the allocator's invariants, and that its state agrees with the model.
     pub(crate) fn check<P: Platform, D: Design<P>>(
         &self,
         allocator: &PageAllocator<P, D>,
@@ -374,16 +374,16 @@ impl Naive {
         assert_eq!(census.allocated.get(), used.iter().sum::<u64>());
         assert_eq!(events.allocated.get(), self.allocated, "frames handed out");
         assert_eq!(events.freed.get(), self.freed, "frames taken back");
-        // What came onto per-CPU lists has left them again or is still there.
+        // Frames that came onto per-CPU lists have left them again or are still there.
         let came = events.refilled + events.freed;
         let left = events.drained + events.freed_directly + events.allocated + census.per_cpu;
         assert_eq!(came + events.allocated_directly, left, "{events:?}");
         stats
     }
 
-    /// Checks that nothing is held, nothing lies with CPUs, and everything is merged, unless the
-    /// design is lazy: then the check of the books finds each frame that is neither merged nor
-    /// marked as such.
+    /// Checks that nothing is allocated, no CPU caches frames, and everything is merged, unless the
+    /// design is lazy: then the consistency check finds each frame that is neither merged nor
+    /// marked as unmerged.
     pub(crate) fn check_whole<P: Platform, D: Design<P>>(&self, allocator: &PageAllocator<P, D>) {
         assert!(self.held.is_empty(), "blocks are still held");
         for of in &self.check(allocator) {
@@ -393,7 +393,7 @@ impl Naive {
         self.check_merged(allocator);
     }
 
-    /// Checks that everything that is free is merged, unless the design is lazy.
+    /// Checks that all free memory is merged, unless the design is lazy.
     pub(crate) fn check_merged<P: Platform, D: Design<P>>(&self, allocator: &PageAllocator<P, D>) {
         for (zone, of) in allocator.zones().enumerate() {
             if !is_lazy(D::NAME) {
@@ -403,7 +403,7 @@ impl Naive {
     }
 }
 
-/// How full a zone is.
+/// The level of a zone.
 pub(crate) struct Level {
     pub(crate) free: u64,
     pub(crate) blocks: [u64; ORDERS as usize],
@@ -435,7 +435,7 @@ impl Level {
     }
 }
 
-// Some tests want only to know what memory looks like once it is merged.
+// Some tests only need the free blocks after merging.
 const _: () = {
     let _ = (Ask::new, Ask::request, Level::of);
     let _ = (Naive::zonelist, Naive::take, Naive::free, Naive::merged);

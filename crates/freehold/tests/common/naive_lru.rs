@@ -1,6 +1,6 @@
-//! A naive model of the LRU: what each call should say, and which list each frame should be on.
+//! A naive model of the LRU: what each call should return, and which list each frame should be on.
 //!
-//! It knows no batches: it predicts an LRU whose batches hold one frame.
+//! It has no batches: it predicts an LRU whose batches hold one frame.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ impl Frame {
     }
 }
 
-/// A group. Removed ones stay, for their frames count in them until they are gone.
+/// A group. Removed ones stay, since their frames count in them until they are released.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) parent: usize,

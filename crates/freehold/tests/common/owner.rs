@@ -1,4 +1,4 @@
-//! Somebody who owns memory with content, and can move it.
+//! An owner of memory with content that can move it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -45,7 +45,7 @@ impl Owner {
         }
     }
 
-    /// What a frame of a slot's block holds.
+    /// The content of a frame of a slot's block.
     fn word(slot: usize, frame: u64) -> u64 {
         (slot as u64 + 1) << 16 | frame
     }
@@ -82,7 +82,7 @@ impl Owner {
         assert_eq!(self.slot_of[pfn.get() as usize].swap(NOBODY, SeqCst), slot);
     }
 
-    /// Frees the block of a slot, if it has one, after a look at its content.
+    /// Frees the block of a slot, if it has one, after checking its content.
     pub(crate) fn free<P: Platform, D: Design<P>>(
         &self,
         frames: &PageAllocator<P, D>,
@@ -100,7 +100,7 @@ impl Owner {
         *self.slots[slot].lock().unwrap()
     }
 
-    /// How many frames are held, after a look at the content of all of them.
+    /// How many frames are held, after checking the content of all of them.
     pub(crate) fn check(&self) -> u64 {
         let mut held = 0;
         for (slot, of) in self.slots.iter().enumerate() {
@@ -113,7 +113,7 @@ impl Owner {
             }
         }
         let filled = self.content.iter().filter(|word| word.load(SeqCst) != 0).count();
-        assert_eq!(filled as u64, held, "content that nobody holds");
+        assert_eq!(filled as u64, held, "content without a user");
         held
     }
 
@@ -141,7 +141,7 @@ impl Migrate for Owner {
     }
 }
 
-/// An owner that looks at each move first, and may refuse it.
+/// An owner that examines each move first, and may refuse it.
 pub(crate) struct Picky<'a, F>(pub(crate) &'a Owner, pub(crate) F);
 
 impl<F: Fn(Pfn, Pfn, Order) -> Result<(), MigrateError>> Migrate for Picky<'_, F> {
@@ -151,7 +151,7 @@ impl<F: Fn(Pfn, Pfn, Order) -> Result<(), MigrateError>> Migrate for Picky<'_, F
     }
 }
 
-/// Tells threads to finish when dropped, be it by a panic.
+/// Tells threads to finish when dropped, even by a panic.
 pub(crate) struct Finish<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Finish<'_> {
@@ -160,7 +160,7 @@ impl Drop for Finish<'_> {
     }
 }
 
-/// Checks the books, and that users hold so many frames.
+/// Checks the invariants, and that users hold so many frames.
 pub(crate) fn check_books<P: Platform, D: Design<P>>(frames: &PageAllocator<P, D>, held: u64) {
     let census = frames.validate().unwrap_or_else(|violation| panic!("{violation}"));
     assert_eq!(census.isolated, FrameCount::ZERO, "nothing stays isolated");
@@ -177,7 +177,7 @@ pub(crate) fn check_books<P: Platform, D: Design<P>>(frames: &PageAllocator<P, D
     assert_eq!(came, left, "{events:?}");
 }
 
-// Not every binary needs all of it.
+// Not every binary uses everything here.
 const _: () = {
     let _ = (Picky::<()>, Finish);
 };
@@ -186,7 +186,7 @@ const _: fn(&Owner, usize) -> Option<(Pfn, Order)> = Owner::block;
 const _: fn(&Owner) -> usize = Owner::slots;
 const _: fn(&mut Random, usize) -> usize = Random::below;
 
-/// Brings all free memory to the zones, whole: what was left unmerged is merged, and nothing moves.
+/// Returns all free memory to the zones and merges it completely; nothing moves.
 pub(crate) fn settle<P: Platform, D: Design<P>>(frames: &PageAllocator<P, D>) {
     frames.drain_all();
     assert_eq!(frames.compact(&freehold::Immovable).migrated, FrameCount::ZERO);

@@ -1,4 +1,4 @@
-//! Memory, and what is in the way of ranges there.
+//! Memory with obstacles to ranges.
 
 use crate::common::TestPlatform;
 use crate::machine::Machine;
@@ -33,7 +33,7 @@ pub(crate) fn ask(count: u64) -> RangeRequest {
     RangeRequest::new(frames(count))
 }
 
-/// Movable single frames and some that are not, at random places; the frames of the latter.
+/// Movable single frames and some unmovable ones, at random places; returns the latter.
 pub(crate) fn sprinkle<D: Design<TestPlatform>>(
     machine: &Machine<TestPlatform, D>,
     span: u64,
@@ -45,7 +45,7 @@ pub(crate) fn sprinkle<D: Design<TestPlatform>>(
     while owner.alloc(machine, slots, Request::default()).is_ok() {
         slots += 1;
     }
-    // Frames that cannot move are allocated where movable ones were before.
+    // Unmovable frames are allocated where movable ones were before.
     let mut stones = Vec::new();
     while stones.len() < fixed {
         let slot = random.below(slots);

@@ -1,4 +1,4 @@
-//! Memory full of holes: what compaction is for.
+//! Fragmented memory, for compaction.
 
 use freehold::designs::Design;
 use freehold::{Config, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
@@ -19,8 +19,8 @@ pub(crate) fn machine<D: Design<TestPlatform>>(min_free: u64) -> Machine<TestPla
     Machine::new(TestPlatform, &config, &D::Settings::default())
 }
 
-/// Fills all memory with movable blocks of these orders, in turn by chance, then frees blocks by
-/// chance until only so many percent are in use.
+/// Fills all memory with movable blocks of these orders, in random turns, then frees random blocks
+/// until only so many percent are in use.
 pub(crate) fn scatter<D: Design<TestPlatform>>(
     machine: &Machine<TestPlatform, D>,
     random: &mut Random,

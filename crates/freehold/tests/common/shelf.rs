@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 use freehold::lru::{Claim, Owner, Verdict};
 use freehold::{MigrateError, Pfn};
 
-/// An index of frames by number, and what has become of frames.
+/// An index of frames by number, and a record of calls.
 #[derive(Default)]
 pub(crate) struct Shelf {
     state: Mutex<Contents>,
@@ -14,13 +14,13 @@ pub(crate) struct Shelf {
 
 #[derive(Default)]
 pub(crate) struct Contents {
-    /// The frames in the index, with what is in them.
+    /// The frames in the index, with their content.
     pub(crate) index: BTreeMap<Pfn, u64>,
-    /// Frames whose content has to be written back.
+    /// Frames whose content must be written back.
     pub(crate) dirty: BTreeSet<Pfn>,
-    /// What the owner says of a frame, where it says something special.
+    /// The owner's answers for frames with a special one.
     pub(crate) verdicts: BTreeMap<Pfn, Verdict>,
-    /// Frames that were handed back, in order.
+    /// Frames that were released, in order.
     pub(crate) released: Vec<Pfn>,
     /// A frame at which the owner panics.
     pub(crate) panics_at: Option<Pfn>,
@@ -33,7 +33,7 @@ impl Shelf {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The frames handed back since this was last asked, in the order of their numbers.
+    /// The frames released since the last call, in the order of their numbers.
     pub(crate) fn take_released(&self) -> Vec<u64> {
         let mut released: Vec<_> = self.contents().released.drain(..).map(Pfn::get).collect();
         released.sort_unstable();

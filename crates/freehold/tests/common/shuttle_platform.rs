@@ -1,7 +1,7 @@
-//! The allocator's seam on shuttle, which runs the threads of a program under random schedules.
+//! The allocator's platform on shuttle, which runs the threads of a program under random schedules.
 //!
-//! Every access is a point at which another thread may go on. Writing to a cell takes two such
-//! points, and whoever touches the cell between them is found out.
+//! Every access is a point at which another thread may run. Writing to a cell takes two such
+//! points, and a thread that accesses the cell between them is detected.
 
 use std::cell::Cell;
 
@@ -58,7 +58,7 @@ macro_rules! words {
 }
 words!(AtomicU32: u32, AtomicU64: u64);
 
-/// A cell that notices when it is touched while somebody writes to it.
+/// A cell that detects accesses during a write.
 pub(crate) struct ShuttleCell<T: Scalar> {
     value: T::Atomic,
     being_written: AtomicBool,
@@ -82,7 +82,7 @@ impl<T: Scalar> SharedCell<T> for ShuttleCell<T> {
     }
 }
 
-/// Without `ATOMIC`, taking the lock is a look and a store.
+/// Without `ATOMIC`, taking the lock is a load and a store.
 pub(crate) struct ShuttleLock<const ATOMIC: bool>(AtomicBool);
 
 impl<const ATOMIC: bool> RawLock for ShuttleLock<ATOMIC> {

@@ -1,9 +1,9 @@
-//! A platform that stops a call before any one of its steps, and has something else run there to
-//! its end: a call of another CPU, or an interrupt handler on the same one.
+//! A platform that stops a call before any one of its steps, and runs something else there to its
+//! end: a call of another CPU, or an interrupt handler on the same one.
 //!
 //! One thread does all of it, so that each case can be repeated. A step is an access to a word, or
-//! one to a lock. What runs in between, and would wait for the call that is stopped, waits for
-//! ever; it is unwound, and that is what it came to.
+//! one to a lock. A nested call that would wait for the stopped call waits forever; it is unwound,
+//! and that is its outcome.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -14,20 +14,21 @@ use freehold::CpuId;
 use freehold::platform::native::NativeCell;
 use freehold::platform::{LockClass, Platform, RawLock, Scalar, Word};
 
-/// So many rounds of waiting are taken for ever. More than a call makes before it helps itself.
+/// So many rounds of waiting count as forever. More than a call makes before it helps itself.
 const ROUNDS: u32 = 3000;
 
 thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
-    /// Steps until the stop, while a call is under way that is to be stopped.
+    /// Steps until the stop, while a call that is to be stopped is under way.
     static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
     static MEANWHILE: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
-    /// Whether what runs is what runs in between.
+    /// Whether the running call is the nested one.
     static NESTED: Cell<bool> = const { Cell::new(false) };
-    /// Whether something was unwound that waited. It may have had what the call waits for now.
+    /// Whether a nested call that waited was unwound. It may have held what the stopped call now
+    /// waits for.
     static ABANDONED: Cell<bool> = const { Cell::new(false) };
     static ROUND: Cell<u32> = const { Cell::new(0) };
-    /// Sections with interrupts off that the running call is in, and locks that it has.
+    /// Sections with interrupts off that the running call is in, and locks that it holds.
     static IRQS_OFF: Cell<u32> = const { Cell::new(0) };
     static LOCKS: Cell<u32> = const { Cell::new(0) };
 }
@@ -43,7 +44,7 @@ pub(crate) enum Kind {
     Interrupt,
 }
 
-/// What unwinds a call that waits for ever.
+/// The payload that unwinds a call that waits forever.
 struct WaitsForEver;
 
 /// Makes the caller run on `cpu` from now on.
@@ -51,7 +52,7 @@ pub(crate) fn run_on(cpu: u32) {
     CPU.set(cpu);
 }
 
-/// How many locks the call has that runs, or is stopped.
+/// How many locks the running or stopped call holds.
 pub(crate) fn locks_held() -> u32 {
     LOCKS.get()
 }
@@ -61,8 +62,8 @@ pub(crate) fn irqs_are_off() -> bool {
     IRQS_OFF.get() > 0
 }
 
-/// Runs `call`, and `meanwhile` before its step of this number, the first being 0. Says whether the
-/// call had so many. There is no result if it waits for what was unwound. What runs in between may
+/// Runs `call`, and `meanwhile` before its step of this number, the first being 0. Returns whether
+/// the call had so many. There is no result if it waits for what was unwound. The nested call may
 /// stop a call of its own.
 pub(crate) fn stop_at<R>(
     step: u64,
@@ -82,14 +83,14 @@ pub(crate) fn stop_at<R>(
     (result, unused.is_none())
 }
 
-/// For the end of what runs in between: has the call stop again, before its step of this number
-/// from here.
+/// For the end of the nested call: makes the call stop again, before its step of this number from
+/// here.
 pub(crate) fn stop_again(step: u64, kind: Kind, meanwhile: impl FnOnce() + 'static) {
     MEANWHILE.with_borrow_mut(|slot| *slot = Some((kind, Box::new(meanwhile))));
     LEFT.set(Some(step));
 }
 
-/// The result of what runs in between, unless it waits for ever.
+/// The result of the nested call, unless it waits forever.
 pub(crate) fn unless_it_waits<R>(call: impl FnOnce() -> R) -> Option<R> {
     ROUND.set(0);
     let result = catch_unwind(AssertUnwindSafe(call));
@@ -183,7 +184,7 @@ macro_rules! words {
 }
 words!(AtomicU32: u32, AtomicU64: u64);
 
-/// A lock that knows when it is waited for in vain.
+/// A lock that detects when it is waited for in vain.
 pub(crate) struct StepLock(AtomicBool);
 
 impl RawLock for StepLock {

@@ -1,11 +1,11 @@
-//! What the designs do without the zone lock, under loom: owners that change while frames come
-//! home, and clusters that are cut off while others walk the frames.
+//! What the designs do without the zone lock, under loom: owners that change while frames return to
+//! them, and clusters that are cut off while other threads walk the frames.
 //!
 //! As in `seam_loom.rs`, all interleavings with a few preemptions, and all values that the memory
-//! orderings allow a load to see; `LOOM_MAX_PREEMPTIONS` looks further.
+//! orderings allow a load to see; `LOOM_MAX_PREEMPTIONS` explores further.
 //!
-//! Of several loads before a write, loom remembers the last only, and so would miss that the write
-//! could have come before the others. Therefore whoever writes is the thread that runs first.
+//! Of several loads before a write, loom remembers only the last, and so would miss that the write
+//! could have come before the others. Therefore the writing thread is the one that runs first.
 
 use crate::loom_platform::{LoomPlatform, run_on};
 use crate::machine::Machine;
@@ -20,7 +20,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 type Sound = LoomPlatform;
-/// Where a compare-exchange may be a load and a store, or words may order nothing.
+/// A platform where a compare-exchange may be a load and a store, or words may order nothing.
 type Broken<const ATOMIC: bool, const ACQUIRES: bool> = LoomPlatform<true, ATOMIC, ACQUIRES>;
 
 /// Explores `model` with up to so many preemptions.
@@ -77,7 +77,7 @@ fn free<P: Platform, D: Design<P>>(machine: &Machine<P, D>, frame: Pfn) {
     machine.free(frame, Order::ZERO).expect("it is held");
 }
 
-/// One pageblock, which CPU 0 comes to own, and so many frames of it in a user's hands.
+/// One pageblock, which CPU 0 comes to own, and so many allocated frames of it.
 fn owned<P: Platform + Default, const FRAMES: usize>(
     cpus: usize,
 ) -> (Arc<Machine<P, BlockOwner<P>>>, [Pfn; FRAMES]) {
@@ -105,8 +105,8 @@ fn of_two_frees_of_an_owned_frame_one_succeeds() {
     });
 }
 
-/// The owner's ownership ends, by going offline, while a free that saw it is on its way: the frame
-/// comes to the former owner's lists, where a later drain finds it, as an ordinary one.
+/// Ownership ends, by going offline, while a free that saw the owner is on its way: the frame
+/// reaches the former owner's lists as an ordinary one, where a later drain finds it.
 #[test]
 fn an_owner_goes_offline_while_a_frame_comes_home() {
     explore(1, move || {
@@ -136,12 +136,12 @@ fn a_block_changes_its_owner_while_a_frame_comes_home() {
     });
 }
 
-/// The block is claimed for another type, which ends its ownership, while a frame of it comes home.
+/// The block is claimed for another type, which ends its ownership, while a frame of it returns.
 #[test]
 fn a_block_is_claimed_while_a_frame_comes_home() {
     explore(3, move || {
         let (machine, [frame]) = owned::<Sound, _>(2);
-        // What the owner has not handed out goes to the zone, where the other type finds it.
+        // What the owner has not allocated goes to the zone, where the other type finds it.
         machine.drain(CpuId::new(0)).expect("the CPU exists");
         let other = on_cpu(&machine, 1, move |machine| {
             machine.alloc(Request::new(Order::new(8)).migratetype(Unmovable))
@@ -154,7 +154,7 @@ fn a_block_is_claimed_while_a_frame_comes_home() {
 }
 
 /// Frames of one pageblock, single and unmerged in the zone, in clusters of up to two, and so many
-/// of them in a user's hands.
+/// of them allocated.
 fn clustered<P: Platform + Default, const HELD: usize>(
     frames: u64,
 ) -> (Arc<Machine<P, Cluster<P>>>, [Pfn; HELD]) {
@@ -170,7 +170,8 @@ fn clustered<P: Platform + Default, const HELD: usize>(
 
 /// A refill cuts off a cluster and marks its frames after it has dropped the zone lock. A walk over
 /// the frames forbids new ones and waits for those under way, so that it sees no frame that looks
-/// free and is not. A check of the books then takes the locks of all lists, which would do as well.
+/// free and is not. The consistency check after it takes the locks of all lists, which alone would
+/// suffice.
 #[test]
 fn a_walk_waits_for_a_refill_in_progress() {
     explore(3, || {
@@ -200,9 +201,8 @@ fn two_walks_and_a_refill() {
     });
 }
 
-/// A block is freed to the zone while a refill has the neighbouring frames on their way: what
-/// merges first waits until no mark is stale. Here the walk of a check makes that frees merge at
-/// once.
+/// A block is freed to the zone while a refill has the neighbouring frames in transit: a merge
+/// first waits until no mark is stale. Here the walk of a check makes frees merge at once.
 #[test]
 fn a_merge_waits_for_a_refill_in_progress() {
     explore(1, || {
@@ -233,9 +233,9 @@ fn refill_against_a_conversion<const ATOMIC: bool, const ACQUIRES: bool>() {
 }
 
 /// A request for another type takes over the pageblock, and with it all that looks free there,
-/// while a refill has frames of it on their way. It waits for the refill with the zone lock held,
-/// which the refill does not need any more. The end of a refill releases its marks, and the wait
-/// acquires them.
+/// while a refill has frames of it in transit. It waits for the refill with the zone lock held,
+/// which the refill no longer needs. The end of a refill releases its marks, and the wait acquires
+/// them.
 #[test]
 fn a_conversion_waits_for_a_refill_in_progress() {
     refill_against_a_conversion::<true, true>();
@@ -248,8 +248,8 @@ fn a_wait_that_orders_nothing_is_caught() {
     refill_against_a_conversion::<true, false>();
 }
 
-/// A drain of one type looks at the types of its frames before it locks the zone; if the pageblock
-/// changes its type meanwhile, it sees the count of changes move and goes the ordinary way.
+/// A drain of one type reads the types of its frames before it locks the zone. If the pageblock
+/// changes its type meanwhile, it sees the count of changes move and takes the ordinary path.
 #[test]
 fn a_drain_as_a_cluster_meets_a_conversion() {
     explore(2, || {
@@ -264,7 +264,7 @@ fn a_drain_as_a_cluster_meets_a_conversion() {
 }
 
 /// A frame is freed a second time while its CPU merges it without the zone lock: it is not taken
-/// for a part of the block before it. The machine has frames 0 to 3 in a user's hands.
+/// for a part of the block before it. In the machine, frames 0 to 3 are allocated.
 fn a_frame_is_freed_again_while_it_is_merged<D>(machine: fn() -> Arc<Machine<Sound, D>>)
 where
     D: Design<Sound> + Send + Sync + 'static,
@@ -298,7 +298,7 @@ fn a_frame_is_freed_again_while_its_owner_merges_it() {
 }
 
 /// A CPU merges its own frames without the zone lock, while the buddy of one of them is on another
-/// CPU's list or on its way there: it recognises its own by their marks and touches no others.
+/// CPU's list or on its way there: it recognises its own by their marks and accesses no others.
 #[test]
 fn frames_are_merged_ahead_beside_those_of_another_cpu() {
     explore(1, || {

@@ -1,12 +1,12 @@
 //! How pageblocks change hands in the design `freehold`, under loom: all interleavings with a few
 //! preemptions (nearly always two; each model says how many), and all values that the memory
-//! orderings allow a load to see; `LOOM_MAX_PREEMPTIONS` looks further.
+//! orderings allow a load to see; `LOOM_MAX_PREEMPTIONS` explores further.
 //!
-//! Every model runs the real allocator. Its pageblocks are brought into the state that matters
-//! before the threads start.
+//! Every model runs the real allocator. Its pageblocks are brought into the relevant state before
+//! the threads start.
 //!
-//! Of several loads before a write, loom remembers the last only, and so would miss that the write
-//! could have come before the others. Therefore whoever writes is the thread that runs first.
+//! Of several loads before a write, loom remembers only the last, and so would miss that the write
+//! could have come before the others. Therefore the writing thread is the one that runs first.
 
 use crate::freehold_models::{
     ALL, BLOCK, Frames, Sound, aside, aside_of, build, build_larger, build_of, check, check_held,
@@ -18,14 +18,14 @@ use freehold::platform::{Platform, SharedCell};
 use freehold::{CpuId, Error, FrameCount, Order, Pfn, Request, Watermark};
 use loom::sync::Arc;
 
-/// Where a read-modify-write may be a load and a store, or words may order nothing.
+/// A platform where a read-modify-write may be a load and a store, or words may order nothing.
 type Broken<const ATOMIC: bool, const ACQUIRES: bool> = LoomPlatform<true, ATOMIC, ACQUIRES>;
 
 fn alloc<P: Platform>(machine: &Frames<P>) -> u64 {
     machine.alloc(frame()).expect("memory is free").get()
 }
 
-/// What somebody wrote into a frame: loom panics if two who had it are not ordered.
+/// The content of a frame: loom panics if two successive users of it are not ordered.
 #[derive(Clone)]
 struct Content(Arc<LoomCell<u64>>);
 
@@ -57,7 +57,7 @@ fn remote_free_against_harvest<P: Platform + Default + Send + Sync>() {
 }
 
 /// The holder harvests its pageblock while a frame of it is freed, and puts it aside if it finds
-/// nothing. Either its last look finds the frame, or the freer sees that the pageblock is aside.
+/// nothing. Either its last scan finds the frame, or the freer sees that the pageblock is aside.
 #[test]
 fn a_frame_is_freed_while_the_holder_runs_dry() {
     remote_free_against_harvest::<Sound>();
@@ -75,7 +75,7 @@ fn a_remote_free_in_two_steps_is_caught() {
     remote_free_against_harvest::<Broken<false, true>>();
 }
 
-/// Two pageblocks come to the stacks of pending ones while their holder takes these.
+/// Two pageblocks reach the stacks of pending ones while their holder takes these.
 #[test]
 fn two_pageblocks_become_pending_while_the_holder_looks() {
     explore(2, || {
@@ -90,7 +90,7 @@ fn two_pageblocks_become_pending_while_the_holder_looks() {
     });
 }
 
-/// The same with two pageblocks that come to one stack: the third and the fourth.
+/// The same with two pageblocks that reach one stack: the third and the fourth.
 #[test]
 fn two_pageblocks_come_to_one_stack_while_the_holder_looks() {
     explore(2, || {
@@ -116,7 +116,7 @@ fn push_against_drain<P: Platform + Default + Send + Sync>() {
     });
 }
 
-/// A pageblock comes to a stack of pending ones while its holder gives up all that it keeps.
+/// A pageblock reaches a stack of pending ones while its holder is drained.
 #[test]
 fn a_pageblock_becomes_pending_while_the_holder_is_drained() {
     push_against_drain::<Sound>();
@@ -128,23 +128,24 @@ fn a_push_in_two_steps_is_caught() {
     push_against_drain::<Broken<false, true>>();
 }
 
-/// A pageblock that is aside and still pending, though what was freed remotely has been used.
+/// A pageblock that is aside and still pending, although its remotely freed frames have been used.
 fn aside_and_pending(cpus: usize) -> Arc<Frames<Sound>> {
     let machine = aside::<Sound>(cpus);
     run_on(1);
     free(&machine, 7);
     run_on(0);
-    // It comes to a shelf at home, and becomes current; so the holder need not look at the stack.
+    // It goes to a shelf by a free at home, and becomes current; so the holder need not scan the
+    // stack.
     free(&machine, 8);
     assert_eq!([alloc(&machine), alloc(&machine)], [7, 8]);
-    // Another one has a free frame, so it still need not look.
+    // Another one has a free frame, so the stack is still not scanned.
     free(&machine, BLOCK);
     assert_eq!(alloc(&machine), BLOCK);
     machine
 }
 
-/// A frame of a pending pageblock is freed while the holder ceases to see it as pending. That look
-/// may be the last one, as it is not on a shelf.
+/// A frame of a pending pageblock is freed while the holder clears the pending mark. Its scan then
+/// may be the last one, since the pageblock is not on a shelf.
 #[test]
 fn a_frame_is_freed_while_a_pageblock_ceases_to_be_pending() {
     explore(3, || {
@@ -157,16 +158,16 @@ fn a_frame_is_freed_while_a_pageblock_ceases_to_be_pending() {
     });
 }
 
-/// Of four pageblocks, CPU 0 holds the second, aside, which is on the stack of CPU 1: that one had
-/// it before. All frames but those of another one are handed out.
+/// Of four pageblocks, CPU 0 holds the second, aside, which is on the stack of CPU 1, its previous
+/// holder. All frames but those of another one are allocated.
 fn pending_elsewhere() -> Arc<Frames<Sound>> {
     let (machine, first, next) = (build_larger(4, 3), BLOCK, 2 * BLOCK);
     run_on(1);
     take(&machine, 2 * BLOCK + 1);
     run_on(2);
     free(&machine, first);
-    // Two pageblocks come to a shelf. The one that becomes whole there goes to the reserve, so that
-    // the other one has what is asked for next, and the stack is not looked at.
+    // Two pageblocks go to a shelf. The one that becomes whole there goes to the reserve, so that
+    // the other one serves the next request, and the stack is not scanned.
     run_on(1);
     (first + 1..=next).rev().for_each(|frame| free(&machine, frame));
     take(&machine, BLOCK);
@@ -178,8 +179,8 @@ fn pending_elsewhere() -> Arc<Frames<Sound>> {
     machine
 }
 
-/// A pageblock has come to another CPU while it was on the stack of the one that had it. Whoever
-/// takes that stack sees to it that it is looked at, even if the new holder has been drained by
+/// A pageblock has moved to another CPU while it was on the stack of its previous holder. The CPU
+/// that takes that stack ensures that it is scanned, even if the new holder has been drained by
 /// then.
 #[test]
 fn a_pageblock_is_pending_for_a_cpu_that_no_longer_holds_it() {
@@ -195,7 +196,7 @@ fn a_pageblock_is_pending_for_a_cpu_that_no_longer_holds_it() {
     });
 }
 
-/// Who drains all comes to the stack after the holder: the frame is found all the same.
+/// A drain of all reaches the stack after the holder: the frame is still found.
 #[test]
 fn the_new_holder_is_drained_before_the_former_one() {
     explore(0, || {
@@ -206,7 +207,7 @@ fn the_new_holder_is_drained_before_the_former_one() {
     });
 }
 
-/// CPU 1 has had all frames of its pageblock; of CPU 0's, one is handed out, which is returned.
+/// CPU 1 has had all frames of its pageblock; of CPU 0's, one is allocated, which is returned.
 fn to_steal(cpus: usize) -> (Arc<Frames<Sound>>, u64) {
     let machine = build(cpus);
     run_on(1);
@@ -253,7 +254,7 @@ fn a_pageblock_is_given_up_while_another_cpu_frees() {
     });
 }
 
-/// An allocation drains all slots while frames come to the stack of one of them: it finds them, or
+/// An allocation drains all slots while frames reach the stack of one of them: it finds them, or
 /// there were none yet.
 #[test]
 fn the_last_frame_is_freed_while_an_allocation_drains() {
@@ -271,7 +272,7 @@ fn the_last_frame_is_freed_while_an_allocation_drains() {
     });
 }
 
-/// Both frames of a pageblock that nobody holds are freed at once: one CPU may become its holder,
+/// Both frames of a pageblock that no CPU holds are freed at once: one CPU may become its holder,
 /// and the other one frees remotely.
 #[test]
 fn a_pageblock_is_adopted_while_another_cpu_frees() {
@@ -286,8 +287,8 @@ fn a_pageblock_is_adopted_while_another_cpu_frees() {
     });
 }
 
-/// A pageblock is given up while frames of it are freed: the last look finds them, or whoever frees
-/// them sees that nobody holds it.
+/// A pageblock is released while frames of it are freed: the last scan finds them, or the freer
+/// sees that the pageblock has no holder.
 #[test]
 fn a_pageblock_is_let_go_while_another_cpu_frees() {
     explore(2, || {
@@ -304,7 +305,7 @@ fn a_pageblock_is_let_go_while_another_cpu_frees() {
 #[test]
 fn a_pageblock_is_adopted_while_its_type_changes() {
     explore(2, || {
-        // So many CPUs that all look at A first.
+        // So many CPUs that all examine A first.
         let machine = build::<Sound>(3);
         take(&machine, BLOCK + 1);
         for frame in 1..BLOCK {
@@ -320,8 +321,8 @@ fn a_pageblock_is_adopted_while_its_type_changes() {
     });
 }
 
-/// Two CPUs take whole pageblocks out of the pool and give them back: none is lost, and none is in
-/// two hands.
+/// Two CPUs take whole pageblocks out of the pool and return them: none is lost, and none has two
+/// holders.
 #[test]
 fn pageblocks_come_to_the_pool_and_leave_it() {
     explore(2, || {
@@ -340,13 +341,13 @@ fn pageblocks_come_to_the_pool_and_leave_it() {
     });
 }
 
-/// The holder of a lease looks whether it has been asked to give back, and ends it, while another
-/// CPU drains the slot. Whoever comes first, nothing is lost.
+/// The holder of a lease checks whether it has been asked to release its pageblocks, and ends it,
+/// while another CPU drains the slot. Nothing is lost, whichever is first.
 #[test]
 fn a_lease_ends_while_another_cpu_drains() {
     explore(2, || {
         let machine = build::<Sound>(2);
-        let lease = machine.lease(CpuId::new(0)).expect("nobody has it");
+        let lease = machine.lease(CpuId::new(0)).expect("it is not leased");
         let held = lease.alloc(frame()).expect("memory is free");
         let other = on_cpu(&machine, 1, |machine| machine.drain(CpuId::new(0)));
         lease.give_back_if_asked();
@@ -357,13 +358,13 @@ fn a_lease_ends_while_another_cpu_drains() {
     });
 }
 
-/// The holder of a lease gives back while another CPU frees a frame of one of its pageblocks,
-/// which is aside, and drains.
+/// The holder of a lease returns it while another CPU frees a frame of one of its pageblocks, which
+/// is aside, and drains.
 #[test]
 fn a_lease_is_given_back_while_another_cpu_frees() {
     explore(2, || {
         let machine = build::<Sound>(2);
-        let lease = machine.lease(CpuId::new(0)).expect("nobody has it");
+        let lease = machine.lease(CpuId::new(0)).expect("it is not leased");
         (0..=BLOCK).for_each(|nth| assert_eq!(lease.alloc(frame()), Ok(Pfn::new(nth))));
         let other = on_cpu(&machine, 1, |machine| {
             free(machine, 7);
@@ -398,8 +399,8 @@ fn a_pageblock_becomes_pending_while_an_allocation_drains() {
     });
 }
 
-/// Memory comes to a pageblock that a slot holds while that one puts it aside: the holder finds the
-/// frames at last, or is told of them.
+/// Memory is added to a pageblock that a slot holds while the slot puts it aside: the holder finds
+/// the frames in its last scan, or is told of them.
 #[test]
 fn memory_is_added_while_a_pageblock_is_put_aside() {
     explore(1, || {
@@ -413,8 +414,8 @@ fn memory_is_added_while_a_pageblock_is_put_aside() {
 }
 
 /// 32 pageblocks, of which two slots may have two each in reserve, and a low watermark of two and a
-/// half. CPU 0 has one in reserve and one handed out, CPU 1 one handed out; three are in the pool,
-/// or in the reserve, and what is left was taken before. Returns what CPU 0 has.
+/// half. CPU 0 has one in reserve and one allocated, CPU 1 one allocated; three are in the pool, or
+/// in the reserve, and the rest was taken before. Returns what CPU 0 has.
 fn low_with_a_reserve() -> (Arc<Frames<Sound>>, Pfn) {
     let machine = build_of::<Sound>(&[range(0, 32 * BLOCK)], 2, 2 * BLOCK);
     run_on(0);
@@ -423,7 +424,7 @@ fn low_with_a_reserve() -> (Arc<Frames<Sound>>, Pfn) {
         take(order);
     }
     let [a, b, c] = [9, 9, 9].map(take);
-    // The zone is low now, so the first one comes to the pool.
+    // The zone is low now, so the first one goes to the pool.
     let put = |block| machine.free(block, Order::PAGEBLOCK).expect("it is held");
     put(a);
     put(b);
@@ -435,8 +436,8 @@ fn low_with_a_reserve() -> (Arc<Frames<Sound>>, Pfn) {
     (machine, c)
 }
 
-/// A pageblock comes to a reserve that has one already, which looks at no watermark, while another
-/// CPU takes the zone below its low one: the reserve is found all the same.
+/// A pageblock goes to a reserve that has one already, which checks no watermark, while another CPU
+/// takes the zone below its low one: the reserve is still found.
 #[test]
 fn a_reserve_grows_while_another_cpu_drains() {
     explore(2, || {

@@ -1,9 +1,9 @@
 //! The counters of the design `freehold`, read while frames and pageblocks change hands, under
 //! loom: all interleavings with a few preemptions, and all values that the memory orderings allow a
-//! load to see; `LOOM_MAX_PREEMPTIONS` looks further.
+//! load to see; `LOOM_MAX_PREEMPTIONS` explores further.
 //!
-//! Of several loads before a write, loom remembers the last only. Therefore whoever writes is the
-//! thread that runs first.
+//! Of several loads before a write, loom remembers only the last. Therefore the writing thread is
+//! the one that runs first.
 
 use std::ops::RangeInclusive;
 
@@ -14,7 +14,7 @@ use crate::freehold_models::{
 use crate::loom_platform::run_on;
 use freehold::{Order, Request};
 
-/// Looks at the counters: so many frames have been handed out, and so many are in use.
+/// Reads the counters: so many frames have been allocated, and so many are in use.
 fn look(machine: &Frames<Sound>, allocated: RangeInclusive<u64>, used: RangeInclusive<u64>) {
     let events = machine.events();
     let (handed_out, freed) = (events.allocated.get(), events.freed.get());
@@ -23,8 +23,8 @@ fn look(machine: &Frames<Sound>, allocated: RangeInclusive<u64>, used: RangeIncl
     assert!(used.contains(&in_use), "{in_use} are in use, of {used:?}");
 }
 
-/// A frame that another CPU has freed is gathered, and its pageblock leaves the slot: that changes
-/// nothing in what is in use.
+/// A frame that another CPU has freed is harvested, and its pageblock leaves the slot: the frames
+/// in use stay the same.
 #[test]
 fn a_look_while_a_slot_is_drained() {
     explore(1, || {
@@ -41,7 +41,7 @@ fn a_look_while_a_slot_is_drained() {
     });
 }
 
-/// The holder gathers such a frame and hands it out again. It is in use then, or not yet.
+/// The holder harvests such a frame and allocates it again. It is in use then, or not yet.
 #[test]
 fn a_look_while_the_holder_runs_dry() {
     explore(2, || {
@@ -59,7 +59,7 @@ fn a_look_while_the_holder_runs_dry() {
     });
 }
 
-/// The last frame of a pageblock comes back, and all of it is handed out at once.
+/// The last frame of a pageblock is freed, and all of it is allocated at once.
 #[test]
 fn a_look_while_a_pageblock_becomes_whole_and_is_handed_out() {
     explore(2, || {
@@ -76,7 +76,7 @@ fn a_look_while_a_pageblock_becomes_whole_and_is_handed_out() {
     });
 }
 
-/// Part of a pageblock that was handed out whole is freed.
+/// Part of a pageblock that was allocated whole is freed.
 #[test]
 fn a_look_while_a_pageblock_is_broken_up() {
     explore(1, || {
@@ -91,7 +91,7 @@ fn a_look_while_a_pageblock_is_broken_up() {
     });
 }
 
-/// Memory is added to a pageblock that nobody holds: none of it has ever been in use.
+/// Memory is added to a pageblock that no CPU holds: none of it has ever been in use.
 #[test]
 fn a_look_while_memory_is_added() {
     let ranges = [range(0, 64), range(BLOCK, 8)];

@@ -1,6 +1,6 @@
-//! Frees that race in the design `freehold`, of one frame or of parts of one block, under loom: all
+//! Racing frees in the design `freehold`, of one frame or of parts of one block, under loom: all
 //! interleavings with a few preemptions, and all values that the memory orderings allow a load to
-//! see; `LOOM_MAX_PREEMPTIONS` looks further.
+//! see; `LOOM_MAX_PREEMPTIONS` explores further.
 
 use crate::freehold_models::{
     ALL, BLOCK, Frames, Sound, aside, build, build_as, check_held, current, current_with, exact,
@@ -11,7 +11,7 @@ use freehold::{CpuId, Error, FrameCount, Order, Pfn, Request};
 use loom::sync::Arc;
 
 /// Two frees of one frame at once, on these CPUs, while CPU 0 holds the pageblock: one or both
-/// succeed, and the latter is counted when the frame is harvested.
+/// succeed; in the latter case the frame is counted when it is harvested.
 fn free_one_frame_twice(cpus: [u32; 2]) {
     explore(2, move || {
         let machine = current::<Sound>(3);
@@ -40,7 +40,7 @@ fn two_frees_of_one_frame_at_home_and_remotely() {
     free_one_frame_twice([1, 0]);
 }
 
-/// With `double_free=exact` one of them succeeds, wherever they come from.
+/// With `double_free=exact` one of them succeeds, whichever CPUs they run on.
 #[test]
 fn of_two_frees_of_one_frame_exactly_one_succeeds() {
     for cpus in [[0, 1], [1, 0], [1, 2]] {
@@ -58,8 +58,8 @@ fn of_two_frees_of_one_frame_exactly_one_succeeds() {
     }
 }
 
-/// The same while the holder takes the frame again as soon as it is free: then the second free may
-/// be one of that allocation, and both succeed.
+/// The same while the holder allocates the frame again as soon as it is free: then the second free
+/// may be one of that allocation, and both succeed.
 #[test]
 fn a_frame_is_freed_twice_while_its_pageblock_is_used() {
     explore(2, || {
@@ -79,7 +79,8 @@ fn a_frame_is_freed_twice_while_its_pageblock_is_used() {
     });
 }
 
-/// The same while the holder takes the frame as part of a larger block: no frame of that is free.
+/// The same while the holder allocates the frame as part of a larger block: no frame of that is
+/// free.
 #[test]
 fn a_frame_is_freed_twice_while_it_becomes_part_of_a_block() {
     explore(2, || {
@@ -113,8 +114,8 @@ fn of_two_frees_of_parts_of_one_block_exactly_one_succeeds() {
 }
 
 /// The same with the last frame of a pageblock that is in use: the free at home makes it whole, and
-/// from then on nobody harvests it. What was freed once too often is forgotten before its frames
-/// are handed out again.
+/// from then on it is not harvested. The excess free is forgotten before its frames are allocated
+/// again.
 #[test]
 fn the_last_frame_of_a_pageblock_is_freed_at_home_and_remotely() {
     explore(2, || {
@@ -132,7 +133,7 @@ fn the_last_frame_of_a_pageblock_is_freed_at_home_and_remotely() {
     });
 }
 
-/// A second free of a frame that was freed before, while the holder harvests it: one place or the
+/// A second free of a frame that was freed before, while the holder harvests it: one bitmap or the
 /// other says that it is free.
 #[test]
 fn a_frame_is_freed_again_while_the_holder_harvests() {
@@ -147,8 +148,8 @@ fn a_frame_is_freed_again_while_the_holder_harvests() {
     });
 }
 
-/// Two CPUs free these parts of one block at once. One of them succeeds; how many frames are free
-/// then?
+/// Two CPUs free these parts of one block at once. One of them succeeds. Returns how many frames
+/// are free then.
 fn free_parts_at_once(order: u8, parts: [(u64, u8); 2]) {
     explore(2, move || free_parts(&build(3), order, parts));
 }
@@ -190,7 +191,7 @@ fn of_two_frees_of_one_pageblock_one_succeeds() {
     free_parts_at_once(10, [(0, 10), (512, 9)]);
 }
 
-/// Two users of one block free parts of it that do not touch.
+/// Two users of one block free parts of it that do not overlap.
 fn free_apart(preemptions: usize, order: u8, parts: [(u64, u8); 2]) {
     explore(preemptions, move || {
         let machine = build::<Sound>(3);
@@ -219,11 +220,11 @@ fn parts_of_pageblocks_are_freed_at_once() {
     free_apart(2, 10, [(0, 9), (512, 9)]);
     free_apart(2, 10, [(0, 0), (512, 9)]);
     free_apart(2, 10, [(512, 9), (0, 0)]);
-    // Who comes late may see many old states.
+    // A late thread may see many old states.
     free_apart(0, 9, [(0, 0), (1, 0)]);
 }
 
-/// The same for many frames in one call, which looks at the bitmaps of a whole word at first.
+/// The same for many frames in one call, which first reads the bitmaps of a whole word.
 #[test]
 fn frames_of_a_pageblock_are_freed_together_while_another_one_is() {
     explore(0, || {

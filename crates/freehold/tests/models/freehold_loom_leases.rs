@@ -1,5 +1,5 @@
-//! Leases that others take back, in the design `freehold`, under loom: see `freehold_loom.rs` for
-//! how such models are made.
+//! Revocable leases in the design `freehold`, under loom: see `freehold_loom.rs` for how such
+//! models are made.
 
 use crate::freehold_models::{
     ALL, BLOCK, Frames, Sound, build, check_held, explore, frame, join, on_cpu, take,
@@ -10,17 +10,18 @@ use freehold::platform::{Platform, SharedCell};
 use freehold::{CpuId, Error, Order, Pfn};
 use loom::sync::Arc;
 
-/// Where the owner of a lease may look whether it was revoked before others see that it is busy.
+/// A platform where the owner of a lease may check for revocation before others see that it is
+/// busy.
 type Unfenced = LoomPlatform<true, true, true, false>;
 
 const CPU: CpuId = CpuId::new(0);
 
-/// The frame that is free at first, and the one that the owner frees.
+/// The frame that is free initially, and the one that the owner frees.
 const LAST: u64 = BLOCK - 1;
 const FREED: u64 = 7;
 
-/// What was written into the frames that change hands: loom panics if two who had one of them are
-/// not ordered.
+/// The content of the frames that change hands: loom panics if two successive users of one of them
+/// are not ordered.
 #[derive(Clone)]
 struct Contents(Arc<[LoomCell<u64>; 2]>);
 
@@ -36,7 +37,7 @@ impl Contents {
 }
 
 /// A lease of CPU 0, through which one pageblock was taken but for the last frame. All other memory
-/// is handed out.
+/// is allocated.
 fn one_frame_left<P: Platform + Default>() -> (Arc<Frames<P>>, ParkedLease) {
     let machine = build::<P>(3);
     let lease = machine.lease_revocable(CPU).expect("there is no other lease");
@@ -51,8 +52,8 @@ fn resume<P: Platform>(machine: &Frames<P>, parked: ParkedLease) -> RevocableLea
     machine.resume(parked).expect("it is of this allocator")
 }
 
-/// Frees a frame and allocates one, by a lease; returns how many frames it holds then that were
-/// free at first, or were freed.
+/// Frees a frame and allocates one, by a lease; returns how many of the frames that were free
+/// initially, or were freed, it then holds.
 fn work<P: Platform>(lease: &RevocableLease<'_, P>, contents: &Contents) -> u64 {
     contents.touch(FREED);
     lease.free(Pfn::new(FREED), Order::ZERO).expect("it is held");
@@ -63,12 +64,12 @@ fn work<P: Platform>(lease: &RevocableLease<'_, P>, contents: &Contents) -> u64 
 fn take_one(taken: Result<Pfn, Error>, contents: &Contents) -> u64 {
     match taken {
         Ok(pfn) => {
-            assert!([LAST, FREED].contains(&pfn.get()), "{pfn} is held by somebody else");
+            assert!([LAST, FREED].contains(&pfn.get()), "{pfn} has another user");
             contents.touch(pfn.get());
             1
         }
         Err(error) => {
-            // What somebody else has in hand may be what is free.
+            // The free frame may be in another call's hands.
             assert!(matches!(error, Error::OutOfMemory | Error::BelowWatermark), "{error}");
             0
         }
@@ -76,7 +77,7 @@ fn take_one(taken: Result<Pfn, Error>, contents: &Contents) -> u64 {
 }
 
 /// The owner of a lease frees a frame and allocates one while another CPU runs out of memory and
-/// takes what the lease has: nobody gets a frame that somebody else has, and none is lost.
+/// takes what the lease has: no frame has two users, and none is lost.
 #[test]
 fn an_owner_works_while_another_cpu_runs_out() {
     explore(1, || {
@@ -106,7 +107,7 @@ fn work_against_drain<P: Platform + Default + Send + Sync>() {
     });
 }
 
-/// The same against a drain, by who runs first.
+/// The same against a drain, by which runs first.
 #[test]
 fn a_lease_is_revoked_while_its_owner_works() {
     work_against_drain::<Sound>();
@@ -118,7 +119,7 @@ fn an_owner_without_a_barrier_is_caught() {
     work_against_drain::<Unfenced>();
 }
 
-/// Two CPUs take the slots from the lease at the same time, while its owner works.
+/// Two CPUs revoke the lease at the same time, while its owner works.
 #[test]
 fn two_revoke_at_once() {
     explore(1, || {
@@ -155,8 +156,8 @@ fn a_lease_ends_and_is_renewed_while_another_cpu_drains() {
     }
 }
 
-/// A lease is revoked and ended, and another thread has the next one of the same slots, while who
-/// revoked the first is still at work.
+/// A lease is revoked and ended, and another thread has the next one of the same slots, while the
+/// revoking CPU is still at work.
 #[test]
 fn the_next_lease_begins_while_the_last_one_is_revoked() {
     explore(1, || {
@@ -175,7 +176,7 @@ fn the_next_lease_begins_while_the_last_one_is_revoked() {
     });
 }
 
-/// Two owners run out of memory, and each takes what the other one has: neither waits for ever.
+/// Two owners run out of memory, and each takes what the other one has: neither waits forever.
 #[test]
 fn two_owners_revoke_each_other() {
     explore(1, || {

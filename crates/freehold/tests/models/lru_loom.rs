@@ -1,10 +1,10 @@
 //! The LRU's protocols between CPUs under loom: all interleavings with up to three preemptions, and
 //! all values that the memory orderings allow a load to see.
 //!
-//! Each frame has a content, a cell without a lock: loom panics if two threads that nothing orders
-//! touch it. Whoever holds a reference reads it; whoever is handed the frame back writes it.
+//! Each frame has a content, a cell without a lock: loom panics if two unordered threads access it.
+//! A holder of a reference reads it; the owner that gets the frame back writes it.
 //!
-//! `LOOM_MAX_PREEMPTIONS` looks further.
+//! `LOOM_MAX_PREEMPTIONS` explores further.
 
 use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
 use crate::room::Room;
@@ -58,7 +58,8 @@ impl Owner for Shelf {
     }
 
     fn release(&self, frames: &[Pfn]) {
-        // Whoever frees a frame may clear it: nobody who had a reference reads any more.
+        // The thread that frees a frame may clear it: no former holder of a reference reads any
+        // more.
         frames.iter().for_each(|&frame| self.content(frame).set(u32::MAX));
         self.released.lock().expect("no thread panics").extend(frames);
     }
@@ -108,7 +109,7 @@ fn with_frame<const O: bool, const A: bool, const Q: bool>(
     lru
 }
 
-/// Runs `other` on CPU 1 beside `mine` on CPU 0, and returns what both say.
+/// Runs `other` on CPU 1 beside `mine` on CPU 0, and returns both results.
 fn race<const O: bool, const A: bool, const Q: bool, R: 'static, S>(
     lru: &Arc<Lru<O, A, Q>>,
     mine: impl FnOnce(&Lru<O, A, Q>) -> S,
@@ -151,12 +152,12 @@ fn isolate_against_release<const O: bool, const A: bool, const Q: bool>() {
     });
 }
 
-/// Somebody isolates a frame whose last reference is being given up.
+/// A frame is isolated while its last reference is dropped.
 ///
 /// Both are one compare-exchange on the word of the frame, so one comes first. If it is the put, it
-/// leaves no reference, and the isolation fails; the put saw the LRU mark in the word that it
-/// replaced, nobody can clear that without a reference, so it alone unlinks. If it is the
-/// isolation, the put is not the last, and whoever was isolating releases the frame in one step
+/// leaves no reference, and the isolation fails. The put saw the LRU mark in the word that it
+/// replaced; the mark cannot be cleared without a reference, so only the put unlinks. If it is the
+/// isolation, the put is not the last, and the isolating thread puts the frame back in one step
 /// that either lists it with a reference left or drops the last: a mark set after the reference was
 /// dropped would leave a listed frame that is released. The put releases and the last one acquires:
 /// so what other holders did with the content comes before the frame is freed.
@@ -186,12 +187,12 @@ fn an_lruvec_lock_that_orders_nothing_is_caught() {
     isolate_against_release::<false, true, true>();
 }
 
-/// A frame is moved to another group while somebody else isolates it.
+/// A frame is moved to another group while another thread isolates it.
 ///
 /// The group changes only between the step that clears the LRU mark and the one that sets it, and
 /// the two isolations exclude each other by that mark. The put-back that sets it releases, and the
-/// next isolation acquires: so whoever succeeds reads the group that the frame is in, locks that
-/// group's lruvec, and finds the frame linked there.
+/// next isolation acquires: so the thread that succeeds reads the group that the frame is in, locks
+/// that group's lruvec, and finds the frame linked there.
 #[test]
 fn isolation_races_with_a_move() {
     for lock in [LruLock::Node, LruLock::Group] {
@@ -215,7 +216,7 @@ fn isolation_races_with_a_move() {
     }
 }
 
-/// A frame goes from the batch of one CPU to a list while its only user gives it up.
+/// A frame goes from the batch of one CPU to a list while its only user drops its reference.
 ///
 /// The batch has a reference of its own, so either the put is not the last, or the batch's is: then
 /// it lists nothing. The batch sets the mark and drops its reference in one step.
@@ -237,8 +238,8 @@ fn a_batch_races_with_release() {
 
 /// A group is removed while one of its frames is isolated and put back.
 ///
-/// The lists are joined under both locks, and a mark says so. Whoever wants an lruvec's lock looks
-/// at the mark again once they have it, so they link and unlink where the frame is.
+/// The lists are joined under both locks, and a mark says so. A thread that takes an lruvec's lock
+/// re-checks the mark once it has the lock, so it links and unlinks where the frame is.
 #[test]
 fn isolation_races_with_the_removal_of_the_group() {
     for lock in [LruLock::Node, LruLock::Group] {
@@ -257,7 +258,7 @@ fn isolation_races_with_the_removal_of_the_group() {
     }
 }
 
-/// A frame is pinned while somebody puts it back.
+/// A frame is pinned while it is put back.
 ///
 /// Pins and the LRU mark are in one word. Either the pin comes first, and the put-back sees it; or
 /// the mark comes first, and the pin's batch sees that and moves the frame.
@@ -272,10 +273,10 @@ fn a_pin_races_with_a_put_back() {
     });
 }
 
-/// A frame is reclaimed while somebody looks it up.
+/// A frame is reclaimed while it is looked up.
 ///
 /// The claim and the lookup are both made under the lock of the owner's index: so the lookup finds
-/// no entry, or its reference keeps the claim from being given.
+/// no entry, or its reference keeps the claim from being granted.
 #[test]
 fn reclaim_races_with_a_lookup() {
     explore(2, || {
@@ -302,7 +303,7 @@ fn reclaim_races_with_a_lookup() {
     });
 }
 
-/// Content is migrated while somebody removes it from the index.
+/// Content is migrated while it is removed from the index.
 #[test]
 fn migration_races_with_a_removal() {
     explore(2, || {
@@ -322,7 +323,8 @@ fn migration_races_with_a_removal() {
     });
 }
 
-/// Two add the same frame: one is told that it was added already, and charges nothing.
+/// Two threads add the same frame: one gets the error that it was added already, and charges
+/// nothing.
 #[test]
 fn a_frame_is_added_twice_at_once() {
     explore(3, || {

@@ -12,7 +12,7 @@ use crate::shuttle_runs::explore;
 use freehold::lru::LruLock;
 use shuttle::rand::{Rng, thread_rng};
 
-/// A cache of so few frames that everybody wants the same ones.
+/// A cache of so few frames that all threads want the same ones.
 fn everything_at_once<const ATOMIC: bool>(schedules: usize, lock: LruLock, threads: u64) {
     let done = Arc::new(Done::default());
     let sum = Arc::clone(&done);
@@ -39,7 +39,7 @@ fn five_threads_with_a_lock_a_node() {
     everything_at_once::<true>(100, LruLock::Node, 5);
 }
 
-// A data race or an invariant that it broke, whichever a schedule shows first.
+// A data race or an invariant broken by it, whichever a schedule shows first.
 #[test]
 #[should_panic]
 fn a_lock_taken_in_two_steps_is_caught() {

@@ -30,7 +30,7 @@ mod lru_shuttle;
 mod seam_loom;
 mod seam_shuttle;
 
-/// What the threads of `lru_cache` are made of.
+/// The threads of `lru_cache`.
 mod threads {
     pub(crate) use shuttle::sync::atomic::{AtomicU64, Ordering::SeqCst};
     pub(crate) use shuttle::sync::{Mutex, MutexGuard};

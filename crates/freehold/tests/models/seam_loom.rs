@@ -1,10 +1,10 @@
 //! The protocols between CPUs under loom: all interleavings with up to three preemptions, fewer
 //! for the longer programs, and all values that the memory orderings allow a load to see.
 //!
-//! Everything but the first models runs the real allocator, on a few frames. The tables span 1024
-//! frames all the same, which loom builds in less than a millisecond.
+//! All but the first models run the real allocator, on a few frames. The tables still span 1024
+//! frames, which loom builds in less than a millisecond.
 //!
-//! `LOOM_MAX_PREEMPTIONS` looks further.
+//! `LOOM_MAX_PREEMPTIONS` explores further.
 
 use crate::loom_platform::{LoomCell, LoomLock, LoomPlatform, run_on};
 use crate::machine::{Machine, fixed};
@@ -34,14 +34,14 @@ fn range(start: u64, frames: u64) -> MemoryRange {
     MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
 }
 
-/// So many frames and two CPUs, each of which keeps at most `high` frames less one.
+/// So many frames and two CPUs, each of which caches fewer than `high` frames.
 fn build<const O: bool, const A: bool>(frames: u64, high: u32) -> Shared<O, A> {
     let ranges = [range(0, frames)];
     let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &CPUS) };
     Arc::new(Machine::new(LoomPlatform, &config, &fixed(1, high)))
 }
 
-/// Runs `other` on CPU 1 beside `mine` on CPU 0, and returns what both say.
+/// Runs `other` on CPU 1 beside `mine` on CPU 0, and returns both results.
 fn race<const O: bool, const A: bool, R: 'static, S>(
     machine: &Shared<O, A>,
     mine: impl FnOnce(&Machine<LoomPlatform<O, A>>) -> S,
@@ -91,7 +91,7 @@ fn add_one_twice<const ORDERED: bool>() {
 }
 
 /// What a holder of the lock writes, the next holder reads: the release of `unlock` pairs with the
-/// acquire of `lock`, and the exchange lets in one at a time.
+/// acquire of `lock`, and the exchange admits one at a time.
 #[test]
 fn a_lock_guards_a_cell() {
     add_one_twice::<true>();
@@ -120,13 +120,13 @@ fn free_one_block_twice<const O: bool, const A: bool>(order: Order) {
 }
 
 /// Of two frees of one frame exactly one succeeds: both try to exchange the one word that says that
-/// it is allocated. Exchanges of one word are in one order, whatever their own ordering.
+/// it is allocated. Exchanges of one word are totally ordered, whatever their memory ordering.
 #[test]
 fn of_two_frees_of_a_frame_one_succeeds() {
     free_one_block_twice::<true, true>(Order::ZERO);
 }
 
-/// The same for a block that the per-CPU lists do not keep.
+/// The same for a block that the per-CPU lists do not hold.
 #[test]
 fn of_two_frees_of_a_block_one_succeeds() {
     free_one_block_twice::<true, true>(Order::new(1));
@@ -139,8 +139,8 @@ fn a_claim_in_two_steps_is_caught() {
     free_one_block_twice::<true, false>(Order::ZERO);
 }
 
-/// A mistaken second free comes so late that the frame has been handed out again. It may then take
-/// the frame from its new holder, but the lists stay whole: its claim acquires what the last holder
+/// An erroneous second free comes so late that the frame has been allocated again. It may then free
+/// the frame of its new holder, but the lists stay intact: its claim acquires what the last holder
 /// of the frame's links released when it marked the frame.
 #[test]
 fn a_late_double_free_leaves_the_lists_whole() {
@@ -158,7 +158,7 @@ fn a_late_double_free_leaves_the_lists_whole() {
 }
 
 /// Two parts of one allocation are freed at the same time. Both need to split it: the zone lock
-/// lets them do so one after the other, and the second finds its part as a block of its own.
+/// makes them do so one after the other, and the second finds its part as a block of its own.
 #[test]
 fn halves_of_a_block_come_back_together() {
     explore(3, || {
@@ -220,8 +220,8 @@ fn a_block_and_a_part_of_it_are_not_both_freed() {
     });
 }
 
-/// A bulk takes blocks out of their users' hands one by one while it holds the lock of its CPU's
-/// lists; a block that somebody else freed first ends it there.
+/// A bulk claims blocks one by one while it holds the lock of its CPU's lists; a block that another
+/// CPU freed first ends it there.
 #[test]
 fn a_bulk_meets_a_free_of_one_of_its_blocks() {
     explore(3, || {
@@ -263,17 +263,17 @@ fn alloc_and_free_twice<const O: bool>(high: u32, other_cpu: u32) {
     });
 }
 
-/// Lists, counters and links are cells: whoever touches them holds the lock of the CPU or of the
-/// zone. A frame changes hands between two lists only through the word that says who has it, so
-/// its links are written by one CPU after the other.
+/// Lists, counters and links are cells: they are accessed only under the lock of the CPU or of the
+/// zone. A frame moves between two lists only through the word that holds its state, so its links
+/// are written by one CPU after the other.
 #[test]
 fn two_cpus_allocate_and_free() {
     alloc_and_free_twice::<true>(1, 1);
     alloc_and_free_twice::<true>(3, 1);
 }
 
-/// Two threads on one CPU, as where the embedder cannot pin them: whoever finds the lock of the
-/// lists taken goes to the zone.
+/// Two threads on one CPU, as on an embedder that cannot pin them: a thread that finds the lock of
+/// the lists taken goes to the zone.
 #[test]
 fn two_threads_share_a_cpu() {
     alloc_and_free_twice::<true>(1, 0);
@@ -288,7 +288,7 @@ fn allocation_under_locks_that_order_nothing_is_caught() {
 }
 
 /// A CPU's lists are drained by another one while it allocates and frees. It tries their lock and
-/// goes to the zone if that is taken, so nothing is lost and nobody waits for a drain to end.
+/// goes to the zone if that is taken, so nothing is lost and no thread waits for a drain to end.
 #[test]
 fn a_cpu_is_drained_while_it_works() {
     explore(3, || {
@@ -307,8 +307,8 @@ fn a_cpu_is_drained_while_it_works() {
     });
 }
 
-/// Three parts of one allocation come back from three threads, one of which then looks at the
-/// books, while the fourth part is still held.
+/// Three parts of one allocation are freed by three threads, one of which then runs the consistency
+/// check, while the fourth part is still held.
 #[test]
 fn three_threads_free_parts_of_a_block() {
     explore(1, || {
@@ -332,8 +332,8 @@ fn three_threads_free_parts_of_a_block() {
     });
 }
 
-/// Two allocations want the only frame, which lies with CPU 0. One at most gets it. Either may see
-/// none, if it looks while the other has it on the way from a list to the zone and back.
+/// Two allocations want the only frame, which CPU 0 caches. At most one gets it. Either may see
+/// none, if it looks while the other has it in transit from a list to the zone and back.
 #[test]
 fn two_cpus_want_the_last_frame() {
     explore(3, || {
@@ -385,7 +385,7 @@ fn part_of_a_pageblock() -> Sound {
 fn a_pageblock_grows_while_it_changes_its_type() {
     explore(3, || {
         let machine = part_of_a_pageblock();
-        // Most of the pageblock is no memory and counts as alike: the request claims it.
+        // Most of the pageblock is a hole and counts as alike: the request claims it.
         let request = frame().migratetype(MigrateType::Reclaimable);
         let (frame, added) = race(
             &machine,
@@ -399,7 +399,7 @@ fn a_pageblock_grows_while_it_changes_its_type() {
     });
 }
 
-/// A check of the books sees memory that is being added either not at all or entirely.
+/// A consistency check sees memory that is being added either not at all or entirely.
 #[test]
 fn the_books_are_right_while_memory_is_added() {
     explore(3, || {
@@ -411,8 +411,8 @@ fn the_books_are_right_while_memory_is_added() {
     });
 }
 
-/// A frame that is being added cannot be freed: nobody was given it yet. Above all, the frames of
-/// an allocation beside it stay what they are.
+/// A frame that is being added cannot be freed: it has not been allocated yet. Above all, the
+/// frames of an allocation beside it stay what they are.
 #[test]
 fn a_frame_that_is_being_added_cannot_be_freed() {
     explore(3, || {

@@ -19,7 +19,7 @@ use shuttle::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
 
-/// What a design must be so that threads can share it, and its settings with them.
+/// The requirements on a design so that threads can share it, and its settings with them.
 trait Testable: Design<ShuttlePlatform, Settings: Send + Sync> + Send + Sync + 'static {}
 
 impl<D: Design<ShuttlePlatform, Settings: Send + Sync> + Send + Sync + 'static> Testable for D {}
@@ -28,7 +28,7 @@ fn range(start: u64, frames: u64) -> MemoryRange {
     MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
 }
 
-/// A machine of few frames, and who holds which as the threads see it.
+/// A machine of few frames, and which are allocated as the threads see it.
 struct Shared<P: Platform, D: Design<P>> {
     machine: Machine<P, D>,
     /// One bit for each frame.
@@ -51,7 +51,7 @@ impl<P: Platform + Default, D: Design<P>> Shared<P, D> {
         })
     }
 
-    /// Notes that a thread took or gave up a block.
+    /// Notes that a thread allocated or freed a block.
     fn mark(&self, block: Pfn, order: Order, holds: bool) {
         // The blocks of these tests have less than 64 frames, and do not cross a word.
         let bits = ((1 << order.frames().get()) - 1) << (block.get() % 64);
@@ -69,9 +69,9 @@ impl<P: Platform + Default, D: Design<P>> Shared<P, D> {
         self.machine.free(block, order).expect("the block is held");
     }
 
-    /// Checks that nothing is lost, and that what is free is merged, unless the design is lazy.
+    /// Checks that nothing is lost, and that all free memory is merged, unless the design is lazy.
     fn check_whole(&self, frames: u64) {
-        for (block, order) in self.handed_over.lock().expect("nobody has panicked").drain(..) {
+        for (block, order) in self.handed_over.lock().expect("no thread has panicked").drain(..) {
             self.free(block, order);
         }
         self.machine.drain_all();
@@ -155,7 +155,7 @@ impl<P: Platform + Default, D: Design<P>> Worker<P, D> {
 
     fn hand_over(&mut self) {
         let mine = self.pick();
-        let mut others = self.shared.handed_over.lock().expect("nobody has panicked");
+        let mut others = self.shared.handed_over.lock().expect("no thread has panicked");
         let theirs = others.pop();
         others.extend(mine);
         self.held.extend(theirs);
@@ -231,7 +231,7 @@ fn five_threads_on_one_pageblock<D: Testable>() {
     }
 }
 
-// A data race or an invariant that it broke, whichever a schedule shows first.
+// A data race or an invariant broken by it, whichever a schedule shows first.
 #[test]
 #[should_panic]
 fn a_lock_taken_in_two_steps_is_caught() {
@@ -259,7 +259,7 @@ fn of_many_frees_of_one_block_exactly_one_succeeds<D: Testable>() {
                 .collect();
             let freed: usize = threads.into_iter().map(|it| it.join().expect("well")).sum();
             shared.check_whole(16);
-            // Two frees of a single frame may both pass, if that is found and counted.
+            // Two frees of a single frame may both succeed, if that is detected and counted.
             let late = shared.machine.events().double_frees_late.get() as usize;
             assert_eq!(freed, 1 + late);
             assert!(late == 0 || order == Order::ZERO);
@@ -330,8 +330,8 @@ fn memory_is_added_and_the_books_are_checked_while_others_work<D: Testable>() {
     }
 }
 
-/// Nobody frees, and there are as many frames as threads: so each gets one, whoever has the only
-/// pageblock in hand when another one looks.
+/// No thread frees, and there are as many frames as threads: so each gets one, whichever thread has
+/// the only pageblock in hand when another one looks.
 #[test]
 fn a_frame_for_each_thread() {
     explore(300, || {

@@ -1,4 +1,4 @@
-//! Every error, by a call that a user could make, and that nothing has changed after it.
+//! Every error, by a call that a user could make, with a check that it changed nothing.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -76,12 +76,12 @@ fn unaddable<D: Design<TestPlatform>>(error: Error, ranges: &[MemoryRange]) {
 
 fn running_out_of_memory<D: Design<TestPlatform>>() {
     let machine = machine::<D>();
-    // The zone of node 1 has less than a block of the largest order, and a hole behind it.
+    // The zone of node 1 has less than a block of the largest order, and a hole after it.
     let request = Request::new(Order::BUDDY_MAX).node(NodeId::new(1)).only_node();
     refused(&machine, Error::OutOfMemory, |machine| machine.alloc(request));
     let request = request.watermark(Watermark::Ignore);
     refused(&machine, Error::OutOfMemory, |machine| machine.alloc(request));
-    // For a bulk this is no error.
+    // For a bulk this is not an error.
     assert_eq!(machine.alloc_bulk(request, &mut [Pfn::default(); 3]), Ok(0));
 }
 
@@ -126,7 +126,7 @@ fn unknown_zones<D: Design<TestPlatform>>() {
         let range = range(6144, 10).in_zone(zone);
         refused(&machine, Error::UnknownZone, |machine| machine.add_memory(range));
     }
-    // The kind exists, but on another node.
+    // The kind exists, but only on another node.
     let range = range(6144, 10).on_node(NodeId::new(1)).in_zone(ZoneKind::Dma32);
     refused(&machine, Error::UnknownZone, |machine| machine.add_memory(range));
 }
@@ -160,7 +160,7 @@ fn misaligned_frees<D: Design<TestPlatform>>() {
 
 fn foreign_frees<D: Design<TestPlatform>>() {
     let machine = machine::<D>();
-    // In a hole, in an unmanaged tail of a pageblock, behind all memory, outside the metadata.
+    // In a hole, in an unmanaged tail of a pageblock, past all memory, outside the metadata.
     for pfn in [1024, 2047, 3000, 3071, 7000, 8192, 1 << 40, u64::MAX].map(Pfn::new) {
         refused(&machine, Error::ForeignFrame, |machine| machine.free(pfn, Order::ZERO));
     }
@@ -179,7 +179,7 @@ fn foreign_frees_below_the_first_frame<D: Design<TestPlatform>>() {
 
 fn double_frees<D: Design<TestPlatform>>() {
     let machine = machine::<D>();
-    // Never handed out.
+    // Never allocated.
     for order in [0, 3, 10].map(Order::new) {
         refused(&machine, Error::DoubleFree, |machine| machine.free(Pfn::new(0), order));
     }
@@ -282,7 +282,7 @@ fn zones_that_share_a_pageblock<D: Design<TestPlatform>>() {
     for range in [range(3071, 1), range(3000, 500)] {
         refused(&machine, Error::SharedPageblock, |machine| machine.add_memory(range));
     }
-    // A neighbour in the same zone is welcome.
+    // A neighbour in the same zone is allowed.
     let neighbour = range(3000, 72).on_node(NodeId::new(1));
     assert_eq!(machine.add_memory(neighbour), Ok(()));
     unaddable::<D>(
@@ -349,7 +349,7 @@ fn distance_tables_of_a_wrong_length<D: Design<TestPlatform>>() {
     }
 }
 
-/// The settings that all designs have are checked in one place, so one design will do.
+/// The settings that all designs have are checked in one place, so one design suffices.
 #[test]
 fn settings_out_of_range() {
     type Allocator = PageAllocator<TestPlatform, ZoneLock<TestPlatform>>;
@@ -360,7 +360,7 @@ fn settings_out_of_range() {
         assert_eq!(Allocator::layout(&config, &settings).err(), Some(Error::BadSetting));
         let built = Machine::<TestPlatform>::try_new(TestPlatform, &config, &settings);
         assert_eq!(built.err(), Some(Error::BadSetting));
-        // They do not matter where they are not used.
+        // They do not matter if they are not used.
         let tuned = ZoneLockSettings { pcp: Pcp::Auto, ..settings };
         assert!(Allocator::layout(&config, &tuned).is_ok());
     }
@@ -381,7 +381,7 @@ fn metadata_too_small_or_misaligned<D: Design<TestPlatform>>() {
         let built = PageAllocator::<_, D>::new(TestPlatform, &config, &settings, metadata);
         assert_eq!(built.err(), Some(Error::MetadataTooSmall), "{len} bytes at {offset}");
     }
-    // Another aligned place will do.
+    // Another aligned address works.
     let start = NonNull::new(base.as_ptr().wrapping_add(64)).expect("within the buffer");
     // SAFETY: as above.
     let metadata = unsafe { Metadata::from_raw_parts(start, size) };

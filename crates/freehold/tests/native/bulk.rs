@@ -1,4 +1,4 @@
-//! Bulk allocation in the two ways of the kernel, into an array and onto a list, and in our own.
+//! Bulk allocation in the two ways of the kernel, into an array and onto a list, and in Freehold's.
 
 use crate::common::{TestPlatform, run_on};
 use crate::machine::Machine;
@@ -9,7 +9,7 @@ use freehold::{
 
 const FRAMES: u64 = 4096;
 
-/// Two nodes of 16 MiB and a CPU near each, with so many frames kept back over all.
+/// Two nodes of 16 MiB and a CPU near each, with a reserve of so many frames over all.
 fn machine<D: Design<TestPlatform>>(min_free: u64) -> Machine<TestPlatform, D> {
     run_on(0);
     let range = |node: u16| {
@@ -23,7 +23,7 @@ fn machine<D: Design<TestPlatform>>(min_free: u64) -> Machine<TestPlatform, D> {
     Machine::new(TestPlatform, &config, &D::Settings::default())
 }
 
-/// Makes `slots` hold what `full` says, with frames of the machine.
+/// Fills `slots` as `full` says, with frames of the machine.
 fn slots<D: Design<TestPlatform>>(
     machine: &Machine<TestPlatform, D>,
     full: &[bool],
@@ -32,7 +32,7 @@ fn slots<D: Design<TestPlatform>>(
     full.iter().map(|&full| full.then(one)).collect()
 }
 
-/// Frees everything in the slots, which proves that no frame is there twice.
+/// Frees everything in the slots, which proves that no frame occurs twice.
 fn free_all<D: Design<TestPlatform>>(
     machine: &Machine<TestPlatform, D>,
     slots: impl IntoIterator<Item = Option<Pfn>>,
@@ -81,7 +81,7 @@ fn a_list_grows_by_what_is_added<D: Design<TestPlatform>>() {
 }
 
 fn a_node_without_enough_to_spare_gives_one<D: Design<TestPlatform>>() {
-    // A quarter of all is kept back, and the rest of node 0 is in use but for 100 frames.
+    // A quarter of all memory is reserved, and the rest of node 0 is in use but for 100 frames.
     let machine = machine::<D>(2 * FRAMES / 4);
     let low = machine.zones().next().unwrap().marks.low.get();
     let own = Request::default().only_node().watermark(Watermark::Low);
@@ -92,12 +92,12 @@ fn a_node_without_enough_to_spare_gives_one<D: Design<TestPlatform>>() {
     let filled = machine.alloc_into_slots(Request::default(), &mut slots).unwrap();
     let full = slots.iter().flatten().count();
     assert_eq!(filled, full);
-    // The rule is about all 200.
+    // The check counts all 200.
     assert_eq!(filled, 1, "{}", D::NAME);
     assert_eq!(machine.alloc_into_slots(Request::default(), &mut slots), Ok(2));
     let mut few = [None; 60];
     assert_eq!(machine.alloc_into_slots(Request::default(), &mut few), Ok(60));
-    // Ours goes on to other nodes and below the low watermark.
+    // Freehold's continues on other nodes and below the low watermark.
     let mut all = [Pfn::default(); 200];
     assert_eq!(machine.alloc_bulk(Request::default(), &mut all), Ok(200));
 }
@@ -112,7 +112,7 @@ fn without_memory_what_is_there_is_counted<D: Design<TestPlatform>>() {
     assert_eq!(machine.alloc_into_slots(too_large, &mut slots), Err(Error::OrderTooLarge));
 }
 
-/// However large the blocks are, and however deep the request may dip.
+/// Regardless of the size of the blocks, and of how deep the request may dip.
 fn our_own_stops_where_single_requests_do<D: Design<TestPlatform>>() {
     for order in [0, 1, 3, 5, 9].map(Order::new) {
         for class in [Watermark::Min, Watermark::Low, Watermark::High] {
@@ -136,7 +136,7 @@ fn our_own_stops_where_single_requests_do<D: Design<TestPlatform>>() {
 fn no_count_is_too_large<D: Design<TestPlatform>>() {
     for (order, count) in [(0, usize::MAX), (0, usize::MAX - 5000), (9, 1 << 55), (3, 1 << 61)] {
         let (machine, mut list) = (machine::<D>(1000), vec![]);
-        // Nobody has so much to spare.
+        // No zone can spare so much.
         let request = Request::new(Order::new(order));
         assert_eq!(machine.alloc_onto_list(request, count, &mut list), Ok(1));
     }

@@ -1,4 +1,4 @@
-//! Free blocks by type, as whoever looks at them counts them, against what else is known.
+//! Free blocks by type, as counted without a lock, compared with other statistics.
 
 use crate::common::{TestPlatform, run_on};
 use crate::machine::Machine;
@@ -29,7 +29,7 @@ fn frames_of(blocks: &[u64]) -> u64 {
     blocks.iter().enumerate().map(|(order, count)| count << order).sum()
 }
 
-/// What types have together is what the zone has, whose lists are all that is free.
+/// The types together have what the zone has; its lists are all that is free.
 fn check<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>) {
     machine.drain_all();
     machine.validate().expect("the books are right");
@@ -81,7 +81,7 @@ fn they_add_up_however_memory_is_used<D: Design<TestPlatform>>() {
     let machine = machine::<D>();
     let (mut random, mut held) = (0x9e37_79b9_u64, Vec::new());
     for step in 0..4000 {
-        // A generator of Knuth's (MMIX), whose upper bits are the better ones.
+        // A generator by Knuth (MMIX), whose upper bits are the better ones.
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
         let [cpu, order, of, what, which] =
             [60, 50, 45, 40, 33].map(|bit| (random >> bit) as usize);

@@ -1,4 +1,4 @@
-//! Compaction: content really moves, free memory comes to lie together, and nothing is lost.
+//! Compaction: content really moves, free memory becomes contiguous, and nothing is lost.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -100,7 +100,7 @@ fn unmovable_content_is_never_asked_for<D: Design<TestPlatform>>() {
         owner.alloc(&*machine, slot, Request::default().migratetype(migratetype)).unwrap();
     }
     let fixed: Vec<_> = (0..4000).map(|slot| owner.block(slot)).collect();
-    // Which slots are movable shows in where they may go.
+    // Which slots are movable determines where they may go.
     for slot in (0..4000).filter(|slot| slot % 3 == 0) {
         owner.free(&*machine, slot);
     }
@@ -157,11 +157,11 @@ fn makes_blocks<D: Design<TestPlatform>>() {
             let frames = got.len() as u64 * order.frames().get();
             assert_eq!(owner.check(), held);
             check_books(&*machine, held + frames);
-            // A few blocks' worth stay behind, for the scanners meet in the middle of one.
+            // A few blocks' worth stay behind, since the scanners meet in the middle of one.
             let free = SPAN - held - frames;
             let most = 80 + 3 * order.frames().get();
-            // Small blocks for what cannot move keep what lies beside them from moving, if the
-            // design does not tell them apart.
+            // Small unmovable blocks pin the content beside them, if the design does not separate
+            // them.
             let alone = order.frames().get() >= movable_together(D::NAME);
             let mixes = migratetype != MigrateType::Movable && !alone;
             let most = if mixes { SPAN / 7 } else { most };
@@ -196,7 +196,7 @@ fn requests_that_need_no_compaction_cause_none<D: Design<TestPlatform>>() {
 fn failures_put_off_further_attempts<D: Design<TestPlatform>>() {
     let machine = machine::<D>(0);
     let owner = scatter(&machine, &mut Random(3), &[0], 50);
-    // As in Linux, smaller orders are put off as well until one has succeeded.
+    // As in Linux, smaller orders are deferred as well until one has succeeded.
     let below = Order::new(8);
     let pfn = machine.alloc_compacting(Request::new(below), &owner).expect("content moves");
     machine.free(pfn, below).unwrap();
@@ -214,7 +214,7 @@ fn failures_put_off_further_attempts<D: Design<TestPlatform>>() {
         [runs(1), runs(1), runs(1), runs(3), runs(1), runs(7), runs(1)],
         [1, 0, 1, 0, 1, 0, 1]
     );
-    // Smaller blocks are another matter, and whole compactions are not put off.
+    // Smaller blocks are unaffected, and whole compactions are not deferred.
     let smaller = Request::new(Order::new(4));
     let pfn = machine.alloc_compacting(smaller, &owner).expect("content moves");
     machine.free(pfn, Order::new(4)).unwrap();
@@ -238,7 +238,7 @@ fn zones_are_compacted_by_themselves<D: Design<TestPlatform>>() {
     while owner.alloc(&*machine, slots, Request::default()).is_ok() {
         slots += 1;
     }
-    // A few frames of the lower zone are reserved for those who need them.
+    // A few frames of the lower zone are reserved for requests that need them.
     assert_eq!(slots, 2048 + 1900 + 3000 - 1900 / 256);
     let random = &mut Random(5);
     for _ in 0..slots {
@@ -286,7 +286,7 @@ where
         }
         let _finish = Finish(&done);
         let mut blocks = Vec::new();
-        // Enough, and until the others have begun at last.
+        // Enough rounds, and at least until the others have started.
         for round in 0..100_000 {
             let report = machine.compact(&owner);
             moved += report.migrated.get();

@@ -26,7 +26,7 @@ fn owners_may_call_the_allocator<D: Design<TestPlatform>>() {
     let calling = |_: Pfn, to: Pfn, order: Order| {
         let kind = MigrateType::ALL[kept.borrow().len() % 3];
         let pfn = machine.alloc(Request::default().migratetype(kind)).expect("half is free");
-        assert!(pfn < to || pfn >= to.offset(order.frames()), "the target is nobody else's");
+        assert!(pfn < to || pfn >= to.offset(order.frames()), "the target has no other user");
         kept.borrow_mut().push(pfn);
         if kept.borrow().len() > 50 {
             machine.free(kept.borrow_mut().swap_remove(20), Order::ZERO).expect("it is held");
@@ -65,10 +65,10 @@ fn owners_may_free_the_target_before_they_answer<D: Design<TestPlatform>>() {
     check_books(&*machine, owner.check());
 }
 
-/// The block that was found has been freed, and its frame handed out again for content of another
+/// The block that was found has been freed, and its frame allocated again for content of another
 /// type, when its owner comes to move it.
 fn what_the_owner_moved_may_be_another_block_by_then<D: Design<TestPlatform>>() {
-    /// How often it was so, and how often the frame could not be had again.
+    /// How often that happened, and how often the frame could not be allocated again.
     struct Changes<'a, D: Design<TestPlatform>>(&'a Machine<TestPlatform, D>, Cell<[u64; 2]>);
     impl<D: Design<TestPlatform>> freehold::Migrate for Changes<'_, D> {
         fn migrate(&self, from: Pfn, _: Pfn, order: Order) -> Result<(), MigrateError> {
@@ -101,7 +101,7 @@ fn what_the_owner_moved_may_be_another_block_by_then<D: Design<TestPlatform>>() 
     let changes = Changes(&machine, Cell::default());
     let report = machine.compact(&changes);
     let [changed, gone] = changes.1.get();
-    // In freehold, a frame of a pageblock that is being emptied is handed out to nobody.
+    // In freehold, a frame of a pageblock that is being emptied is not allocated.
     assert!(changed == 3 || D::NAME == "freehold" && gone > 0, "{changed}, {gone}");
     assert_eq!(report.failed, 0, "{report:?}");
     settle(&*machine);
@@ -113,7 +113,7 @@ fn an_owner_that_does_not_tell_the_truth_harms_no_one_else<D: Design<TestPlatfor
     let owner = scatter(&machine, &mut Random(13), &[0], 50);
     let held = owner.check();
     let stolen = RefCell::new(Vec::new());
-    // Says that nothing has moved, yet frees the target.
+    // Returns that nothing has moved, yet frees the target.
     let liar = |_: Pfn, to: Pfn, order: Order| {
         if stolen.borrow().len() < 10 {
             machine.free(to, order).expect("it is allocated");
@@ -125,7 +125,7 @@ fn an_owner_that_does_not_tell_the_truth_harms_no_one_else<D: Design<TestPlatfor
     machine.compact(&Picky(&owner, liar));
     assert_eq!(owner.check(), held);
     check_books(&*machine, held);
-    // Says that it has moved, but had freed the source.
+    // Returns that it has moved, but had freed the source.
     struct Frees<'a, D: Design<TestPlatform>>(&'a Machine<TestPlatform, D>, RefCell<Vec<Pfn>>);
     impl<D: Design<TestPlatform>> freehold::Migrate for Frees<'_, D> {
         fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {

@@ -1,4 +1,4 @@
-//! Small cases, all of them: every sequence of calls on a few frames, every order in which the
+//! Small cases, exhaustively: every sequence of calls on a few frames, every order in which the
 //! parts of a block can be freed, every alignment of a range.
 
 use crate::common::TestPlatform;
@@ -39,7 +39,7 @@ enum Call {
     Drain,
 }
 
-/// The calls that differ from each other as things are.
+/// The calls that are distinguishable in the current state.
 fn calls(model: &Naive, order_max: u8) -> Vec<Call> {
     let mut calls: Vec<_> = (0..=order_max).map(Call::Alloc).collect();
     for (nth, (_, &order)) in model.held.iter().enumerate() {
@@ -107,7 +107,7 @@ fn try_all<D: Design<TestPlatform>>(
                 path.push((0, calls.len()));
             }
             run(&machine, &mut model, memory, calls[path[depth].0]);
-            // What lies before the change was checked with the sequence before.
+            // What lies before the change was checked with the previous sequence.
             if depth >= known {
                 model.check(&machine);
             }

@@ -1,5 +1,5 @@
-//! Machines at the limits of what a configuration can say: each can be built, handed out to the
-//! last frame and taken back, or is refused with the error that the documentation names.
+//! Machines at the limits of a configuration: each can be built, allocated to the last frame and
+//! freed, or is refused with the documented error.
 
 use freehold::designs::Design;
 use freehold::{
@@ -19,7 +19,7 @@ fn range(start: u64, frames: u64) -> MemoryRange {
     MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
 }
 
-/// A machine, and what is expected of an allocator for it.
+/// A machine, and the expected result for an allocator on it.
 struct Case {
     name: &'static str,
     ranges: Vec<MemoryRange>,
@@ -52,7 +52,7 @@ fn cases(design: &str) -> Vec<Case> {
     let nodes: Vec<_> =
         (0..100).map(|i| range(i * 1024 + 3, 600).on_node(NodeId::new(i as u16))).collect();
     let shards: Vec<_> = (0..400).map(|i| range(i * 37 + 5, 11)).collect();
-    // The last frame numbers that a whole block of the largest order has room below.
+    // The last frame numbers that leave room for a whole block of the largest order below.
     let top = u64::MAX - 1023;
     vec![
         Case::new("one frame", &[range(777, 1)]).cpus(1),
@@ -110,7 +110,7 @@ fn take_all<D: Design<TestPlatform>>(
     held
 }
 
-/// Frees all that is held and checks that everything is there again.
+/// Frees all that is held and checks that all memory is free again.
 fn give_all_back<D: Design<TestPlatform>>(
     machine: &Machine<TestPlatform, D>,
     held: Vec<(Pfn, Order)>,
@@ -165,7 +165,7 @@ fn min_free_at_its_limits<D: Design<TestPlatform>>() {
     ] {
         let machine = try_build::<D>(&case, Some(min_free)).expect("it can be built");
         let marks = machine.zones().next().expect("there is a zone").marks;
-        // More than there is means all there is.
+        // More than there is means all of it.
         let kept = FrameCount::new(min_free.min(1024));
         assert_eq!(marks.min, kept, "min_free = {min_free}");
         let in_order = if min_free == 0 { marks.high == marks.min } else { marks.low > marks.min };
@@ -186,7 +186,7 @@ fn min_free_at_its_limits<D: Design<TestPlatform>>() {
 fn blocks_at_the_edges_of_memory<D: Design<TestPlatform>>() {
     run_on(0);
     let large = D::ORDER_MAX.frames().get();
-    // The first frame and the number of frames, and how many of the largest blocks that makes.
+    // The first frame and the number of frames, and the resulting number of largest blocks.
     for (first, frames, blocks) in [
         (large, large, 1),
         (large - 512, large + 1024, 1),

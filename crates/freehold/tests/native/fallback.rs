@@ -1,12 +1,12 @@
-//! What happens when a zone has no free block of the type asked for: for every pair of types, with
+//! Fallback when a zone has no free block of the type asked for: for every pair of types, with
 //! outcomes worked out by hand.
 //!
 //! A pageblock of 512 frames changes its type if at least 256 of them are free or in use for
-//! content alike; movable content must find a free block of order 4 or more for that.
+//! similar content; movable content must find a free block of order 4 or more for that.
 //!
 //! Lazy designs leave frames unmerged that are freed one by one, so where the size of a free block
-//! decides they do something else, which the random tests check by the books alone. The design
-//! `freehold` has rules of its own, which `freehold_design.rs` tests.
+//! decides they behave differently, which the random tests check only by the invariants. The design
+//! `freehold` has its own rules, which `freehold_design.rs` tests.
 
 use crate::common::TestPlatform;
 use crate::designs::{fixed, is_lazy, uses_up_first};
@@ -42,12 +42,12 @@ impl<D: Design<TestPlatform>> Zone<D> {
         let cpus = [NodeId::new(0)];
         let ranges = &ranges[..types.len()];
         let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(ranges, &cpus) };
-        // Single frames go straight to and from the zone.
+        // Single frames bypass the per-CPU lists.
         let settings = fixed(&D::Settings::default(), 1, 1);
         let mut zone =
             Zone { machine: Machine::new(TestPlatform, &config, &settings), seen: (0, 0) };
-        // All begin as movable; whoever takes a whole pageblock gives it his type. They are
-        // handed out from the lowest, if those of other types are asked for first.
+        // All start as movable; an allocation of a whole pageblock sets its type. They are
+        // allocated from the lowest, if those of other types are asked for first.
         let mut blocks: Vec<_> = types.iter().map(|&of| (zone.take_order(9, of), of)).collect();
         for (block, _) in blocks.drain(..) {
             zone.machine.free(block, Order::PAGEBLOCK).expect("the pageblock is held");
@@ -91,7 +91,7 @@ impl<D: Design<TestPlatform>> Zone<D> {
     }
 
     /// Checks how many pageblocks changed their type, and how many chunks were taken from
-    /// pageblocks of other types, since the last look.
+    /// pageblocks of other types, since the last check.
     #[track_caller]
     fn expect(&mut self, claims: u64, steals: u64) {
         let (before, now) = (self.seen, self.counts());
@@ -144,7 +144,7 @@ fn a_pageblock_that_is_less_than_half_free_is_stolen_from<D: Design<TestPlatform
         // The smallest chunk is the single frame at 257.
         assert_eq!(zone.take(request), 512 + 257);
         zone.expect(0, 1);
-        // The pageblock keeps its type, and what is left of it too.
+        // The pageblock keeps its type, and so does the rest of it.
         zone.take(request);
         zone.expect(0, 1);
         zone.take(of);
@@ -246,8 +246,8 @@ fn each_type_has_a_first_choice<D: Design<TestPlatform>>() {
         (Movable, Reclaimable, Unmovable),
         (Reclaimable, Unmovable, Movable),
     ] {
-        // Both ways round, so that it is not the place that decides. A movable pageblock is made
-        // last, because the others are made of movable ones.
+        // Both ways round, so that the place does not decide. A movable pageblock is made last,
+        // because the others are made of movable ones.
         let mut orders = vec![[first, second]];
         if second != Movable {
             orders.push([second, first]);

@@ -1,5 +1,5 @@
-//! Calls of the design `freehold` between two steps of which another call does what changes their
-//! ground: none of them may trust what it has seen before.
+//! Calls of the design `freehold` that are stopped between two steps while another call changes the
+//! state under them: none may trust what it read before.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -26,7 +26,8 @@ pub(crate) fn below(order: Order) -> Request {
     Request::new(order).watermark(Watermark::Ignore)
 }
 
-/// Stops a call on CPU 0 before each of its steps, or each of so many, for another one on CPU 1.
+/// Stops a call on CPU 0 before each of its steps, or each of so many, and runs another one on CPU
+/// 1.
 pub(crate) fn each_step(
     stride: usize,
     build: impl Fn() -> Rc<Frames>,
@@ -36,7 +37,7 @@ pub(crate) fn each_step(
     each_step_then(stride, build, meanwhile, call, |_| ());
 }
 
-/// The same, and does something afterwards, unless one of both calls has waited for the other.
+/// The same, with a final action, unless one of the two calls waited for the other.
 fn each_step_then(
     stride: usize,
     build: impl Fn() -> Rc<Frames>,
@@ -54,7 +55,7 @@ fn each_step_then(
         };
         run_on(0);
         let (result, was_stopped) = stop_at(step, Kind::Stop, between, || call(&frames));
-        // What waits for something that was unwound is unwound as well.
+        // A call that waits for something that was unwound is unwound as well.
         if result.is_some() {
             frames.validate().unwrap_or_else(|violation| panic!("step {step}: {violation}"));
             then(&frames);
@@ -67,14 +68,14 @@ fn each_step_then(
     assert!(stops > 5, "{stops} stops");
 }
 
-/// A reserve is filled while another CPU takes just these pageblocks, or the zone becomes low.
+/// A reserve is filled while another CPU takes these very pageblocks, or the zone becomes low.
 #[test]
 fn a_reserve_is_filled_while_another_cpu_takes_pageblocks() {
     let huge = below(Order::PAGEBLOCK).migratetype(MigrateType::Unmovable);
     let fill = |frames: &Frames| {
         let huge = Request::new(Order::PAGEBLOCK).migratetype(MigrateType::Unmovable);
         let _ = frames.alloc(huge);
-        // What lies behind those, if it was taken: the level must be as high as before.
+        // The memory after those, if it was taken: the level must be as high as before.
         let _ = frames.free(Pfn::new(7 * PAGEBLOCK), Order::PAGEBLOCK);
     };
     let take_one = move |frames: &Frames| {
@@ -85,7 +86,7 @@ fn a_reserve_is_filled_while_another_cpu_takes_pageblocks() {
     each_step(1, || machine(8, 2 * PAGEBLOCK), take_all, fill);
 }
 
-/// Of a block of two words of pageblocks, one is taken by another CPU meanwhile.
+/// Another CPU takes a pageblock of a block of two words of pageblocks meanwhile.
 #[test]
 fn a_large_block_is_taken_while_another_cpu_takes_part_of_it() {
     let take = |order| {
@@ -115,13 +116,13 @@ fn a_lease_begins_while_another_one_is_revoked() {
     each_step(1, || machine(2, 0), revoke, lease);
 }
 
-/// The owner of a lease is interrupted, and the handler uses the same lease: no frame is handed out
+/// The owner of a lease is interrupted, and the handler uses the same lease: no frame is allocated
 /// twice.
 #[test]
 fn a_handler_uses_the_lease_that_it_interrupts() {
     let mut stops = 0;
     for step in 0.. {
-        // The lease goes to the handler, and so must live as long as anything.
+        // The lease moves to the handler, and so must live forever.
         let frames: &'static Frames = Box::leak(Box::new(machine(4, 0)));
         let lease = Rc::new(frames.lease_revocable(CPU).expect("there is no other lease"));
         let got = Rc::new(RefCell::new(Vec::new()));
@@ -143,7 +144,7 @@ fn a_handler_uses_the_lease_that_it_interrupts() {
     assert!(stops > 5, "{stops} stops");
 }
 
-/// An owner who does something when it is asked to move content for the first time.
+/// An owner that performs an action when it is asked to move content for the first time.
 struct Owner<A: Fn(Pfn, Order)> {
     act: A,
     asked: Cell<bool>,
@@ -153,15 +154,15 @@ impl<A: Fn(Pfn, Order)> Migrate for Owner<A> {
     fn migrate(&self, from: Pfn, _: Pfn, order: Order) -> Result<(), MigrateError> {
         if !self.asked.replace(true) {
             (self.act)(from, order);
-            // It is to be looked at again.
+            // The block is to be re-checked.
             return Err(MigrateError::Busy);
         }
         Ok(())
     }
 }
 
-/// Asks for the first pageblocks as a range, which some call is in, and has `act` done when content
-/// is to be moved: nothing of the range is handed out meanwhile or afterwards.
+/// Requests the first pageblocks as a range, which some call uses, and runs `act` when content is
+/// to be moved: nothing of the range is allocated meanwhile or afterwards.
 fn in_a_range(pageblocks: u64, order: Order, min_free: u64, act: impl Fn(&Frames, Pfn, Order)) {
     let frames = machine(8, min_free);
     let held = frames.alloc(below(order)).expect("memory is free");
@@ -192,7 +193,7 @@ fn in_a_range(pageblocks: u64, order: Order, min_free: u64, act: impl Fn(&Frames
 }
 
 /// Content of a range is freed by its user when it is to be moved: frames, pageblocks, blocks of
-/// several, and parts of these. What is free there is promised to no allocation.
+/// several, and parts of these. No allocation is promised what is free there.
 #[test]
 fn content_of_a_range_is_freed_while_it_is_to_be_moved() {
     for min_free in [0, 2 * PAGEBLOCK] {
@@ -211,7 +212,7 @@ fn content_of_a_range_is_freed_while_it_is_to_be_moved() {
     }
 }
 
-/// A CPU that goes away holds no pageblocks, also none that are used up.
+/// A CPU that goes offline holds no pageblocks, not even used-up ones.
 #[test]
 fn a_cpu_that_is_gone_is_told_of_nothing() {
     let frames = machine(2, 64);
@@ -243,7 +244,7 @@ fn a_pageblock_is_drained_while_its_holder_frees() {
     }
 }
 
-/// A pageblock and a part of it are freed: one of both succeeds.
+/// A pageblock and a part of it are freed: one of the two frees succeeds.
 #[test]
 fn of_a_pageblock_and_its_part_one_is_freed() {
     let (all, part) = (Order::PAGEBLOCK, Order::new(3));
@@ -271,7 +272,7 @@ fn of_a_pageblock_and_its_part_one_is_freed() {
     }
 }
 
-/// A range is taken while its pageblocks come to the reserve of another CPU, or leave it.
+/// A range is taken while its pageblocks enter the reserve of another CPU, or leave it.
 #[test]
 fn a_range_is_taken_while_its_pageblocks_change_hands() {
     fn take_and_free(frames: &Frames) {
@@ -318,8 +319,8 @@ fn a_range_is_taken_while_its_pageblocks_change_hands() {
     }
 }
 
-/// A slot looks for a movable pageblock while what cannot move claims the one that it has found: it
-/// takes the other one, and keeps nothing of the first.
+/// A slot looks for a movable pageblock while unmovable content claims the one that it has found:
+/// it takes the other one, and keeps nothing of the first.
 #[test]
 fn a_pageblock_is_claimed_while_another_cpu_looks_for_one() {
     for step in 0.. {
@@ -353,7 +354,7 @@ fn a_pageblock_is_claimed_while_another_cpu_looks_for_one() {
     }
 }
 
-/// Of two pageblocks on one stack, one becomes pending again while they are taken off.
+/// One of two pageblocks on a stack becomes pending again while they are taken off.
 #[test]
 fn a_pageblock_is_pushed_while_its_stack_is_taken() {
     let give = |frames: &Frames, pfn| frames.free(Pfn::new(pfn), Order::ZERO).expect("it is held");

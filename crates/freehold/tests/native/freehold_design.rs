@@ -1,5 +1,5 @@
-//! What the design `freehold` alone promises: the size of its books, blocks up to a GiB, frames
-//! picked at random, and what it does when it falls back.
+//! What only the design `freehold` guarantees: the size of its metadata, blocks up to a GiB, frames
+//! picked at random, and its fallback.
 
 use std::collections::HashSet;
 
@@ -150,7 +150,7 @@ fn exact_frees_serve_every_way_to_get_frames() {
         };
         for order in Order::ZERO.to(Order::new(12)) {
             let block = frames.alloc(Request::new(order)).unwrap();
-            // A part, from the CPU that has it at hand and from another one, and the rest.
+            // A part, from the CPU that has cached it and from another one, and the rest.
             run_on(u32::from(order.get() % 2));
             twice(block, Order::ZERO);
             for half in Order::ZERO.to(order).take(usize::from(order.get())) {
@@ -230,7 +230,7 @@ fn of_several_pageblocks_the_emptiest_is_claimed() {
     assert_eq!(all.len() as u64, 8 * PAGEBLOCK);
     let block = |pfn: Pfn| pfn.get() / PAGEBLOCK;
     for &pfn in &all {
-        // The higher, the emptier, but for the last one.
+        // The higher, the emptier, except the last one.
         if pfn.get() % 8 < block(pfn) && block(pfn) < 7 {
             frames.free(pfn, Order::ZERO).unwrap();
         }
@@ -246,7 +246,7 @@ fn nearly_full_pageblocks_are_used_up_first() {
     let frames = machine(&[range(0, 16 * PAGEBLOCK)], 1, Default::default());
     let all: Vec<_> =
         (0..8 * PAGEBLOCK).map(|_| frames.alloc(Request::default()).unwrap()).collect();
-    // Of every other pageblock one frame in sixteen comes free, of the others most do.
+    // In every other pageblock one frame in sixteen is freed, in the others most are.
     // Frames are taken from the last one at the moment.
     for (nth, pfn) in all[..7 * PAGEBLOCK as usize].iter().enumerate() {
         let sparse = (nth / PAGEBLOCK as usize).is_multiple_of(2);

@@ -9,7 +9,7 @@ use crate::steps::{Kind, run_on, stop_again, stop_at, unless_it_waits};
 use freehold::{CpuId, Error, Order, Pfn, Request};
 
 /// Allocates on CPU 1 between all steps of a call on CPU 0: it finds what is free, or waits for the
-/// call that is stopped, if `may_wait`. It may do something before.
+/// stopped call, if `may_wait`. `before` may run something first.
 fn finds_at_each_step(
     build: impl Fn() -> Rc<Frames>,
     call: impl Fn(&Frames),
@@ -30,8 +30,8 @@ fn finds_at_each_step(
     }
 }
 
-/// All memory of two pageblocks is handed out, and no slot is said to keep anything. CPU `of` has
-/// had all of it.
+/// All memory of two pageblocks is allocated, and no slot is marked as caching anything. CPU `of`
+/// has had all of it.
 fn all_taken(of: u32) -> Rc<Frames> {
     let frames = machine(2, 0);
     run_on(of);
@@ -39,8 +39,8 @@ fn all_taken(of: u32) -> Rc<Frames> {
     frames
 }
 
-/// A free marks a pageblock as pending and is stopped before it says so where others look: another
-/// one relies on the mark, and an allocation finds the frames.
+/// A free marks a pageblock as pending and is stopped before it publishes that where others look:
+/// another free relies on the mark, and an allocation finds the frames.
 #[test]
 fn what_is_freed_in_a_pageblock_that_is_not_pushed_yet_is_found() {
     let free = |frames: &Frames| frames.free(Pfn::new(7), Order::ZERO).expect("it is held");
@@ -48,7 +48,7 @@ fn what_is_freed_in_a_pageblock_that_is_not_pushed_yet_is_found() {
     finds_at_each_step(|| all_taken(2), free, (another, false));
 }
 
-/// A free has its slot adopt a pageblock with a free frame, which is to be found all the time.
+/// A free makes its slot adopt a pageblock with a free frame, which must be found at every step.
 #[test]
 fn what_a_slot_adopts_for_a_free_is_found() {
     let build = || {
@@ -56,7 +56,7 @@ fn what_a_slot_adopts_for_a_free_is_found() {
         frames.offline_cpu(CpuId::new(1)).expect("the CPU exists");
         frames.free(Pfn::new(7), Order::ZERO).expect("it is held");
         frames.drain(CpuId::new(1)).expect("the CPU exists");
-        // From now on slots are said to keep nothing.
+        // From now on slots are marked as caching nothing.
         frames.alloc(below(Order::new(3))).expect_err("one frame is free");
         frames
     };
@@ -64,7 +64,7 @@ fn what_a_slot_adopts_for_a_free_is_found() {
     finds_at_each_step(build, free, (|_| (), true));
 }
 
-/// A slot takes the last whole pageblock for one frame: all others are to be found all the time.
+/// A slot takes the last whole pageblock for one frame: all others must be found at every step.
 #[test]
 fn what_a_slot_takes_from_the_pool_is_found() {
     let build = || {
@@ -91,7 +91,7 @@ fn free_frames(frames: &Frames) -> u64 {
     (census.free + census.per_cpu).get()
 }
 
-/// So many pageblocks, of which the last ones are in the pool, and slots keep nothing.
+/// So many pageblocks, of which the last ones are in the pool, and slots cache nothing.
 fn pool_of(pageblocks: u64, left: u64, min_free: u64) -> Rc<Frames> {
     let frames = machine(pageblocks, min_free);
     run_on(1);
@@ -105,8 +105,8 @@ fn pool_of(pageblocks: u64, left: u64, min_free: u64) -> Rc<Frames> {
     frames
 }
 
-/// An allocation that fails makes all slots give up what they keep: another one finds that on its
-/// way.
+/// An allocation that fails drains all slots: another one finds frames that the drain has yet to
+/// reach.
 #[test]
 fn what_a_drain_has_not_reached_is_found() {
     let build = || {
@@ -120,8 +120,8 @@ fn what_a_drain_has_not_reached_is_found() {
     finds_at_each_step(build, fails, (|_| (), true));
 }
 
-/// In memory so low that slots keep nothing, an allocation takes a frame of the last pageblock: the
-/// others are to be found all the time.
+/// In memory so low that slots cache nothing, an allocation takes a frame of the last pageblock:
+/// the others must be found at every step.
 #[test]
 fn what_is_left_of_a_pageblock_is_found() {
     let alloc = |frames: &Frames| {
@@ -139,8 +139,8 @@ fn what_a_slot_has_in_reserve_is_found() {
     finds_at_each_step(|| pool_of(96, 2, 0), alloc, (|_| (), true));
 }
 
-/// A block of two words of pageblocks cannot be had, since all of the second were taken a moment
-/// ago: the others are put back, and are to be found all the time.
+/// A block of two words of pageblocks cannot be allocated, since all of the second were just taken:
+/// the others are put back, and must be found at every step.
 #[test]
 fn what_a_large_block_would_have_taken_is_found() {
     let large = Order::new(16);
@@ -180,14 +180,14 @@ fn what_a_large_block_would_have_taken_is_found() {
     }
 }
 
-/// Makes the zone low, by taking all that can be had past slots that are in use.
+/// Makes the zone low, by taking all that can be had bypassing slots in use.
 fn take_all(frames: &Frames) {
     for order in [Order::PAGEBLOCK, Order::ZERO] {
         while frames.alloc(below(order).nowait()).is_ok() {}
     }
 }
 
-/// What came to a slot while the zone became low: `call` has stopped before this step for that.
+/// What a slot got while the zone became low: `call` has stopped before this step for that.
 fn kept_in_a_low_zone(
     build: impl Fn() -> Rc<Frames>,
     call: impl Fn(&Frames),
@@ -218,7 +218,7 @@ fn aside_and_pool() -> Rc<Frames> {
     frames
 }
 
-/// A slot comes to hold free frames because the zone was not low when it looked: an allocation in
+/// A slot comes to hold free frames because the zone was not low when it checked: an allocation in
 /// the zone that is low by now finds them.
 #[test]
 fn what_comes_to_a_slot_while_the_zone_becomes_low_is_found() {
@@ -247,7 +247,7 @@ fn what_comes_to_a_slot_while_the_zone_becomes_low_is_found() {
     }
 }
 
-/// Tries all memory in which the slot of CPU 0 keeps a frame though the zone is low.
+/// Tries all memory sizes in which the slot of CPU 0 caches a frame although the zone is low.
 fn where_a_low_zone_keeps_one(act: impl Fn(&Rc<Frames>)) {
     let mut kept = 0;
     for step in 0.. {
@@ -264,7 +264,7 @@ fn where_a_low_zone_keeps_one(act: impl Fn(&Rc<Frames>)) {
     assert!(kept > 0, "nothing was kept in the low zone");
 }
 
-/// It is found at once, though a call that is stopped uses another slot.
+/// It is found at once, although a stopped call uses another slot.
 #[test]
 fn what_a_slot_keeps_is_found_without_waiting_for_another_one() {
     where_a_low_zone_keeps_one(|frames| {
@@ -276,12 +276,12 @@ fn what_a_slot_keeps_is_found_without_waiting_for_another_one() {
         };
         run_on(2);
         let tick = || frames.tick(CpuId::new(2)).expect("the CPU exists");
-        // Before it lets the lock go.
+        // Before it releases the lock.
         stop_at(2, Kind::Stop, alloc, tick);
     });
 }
 
-/// It is found, though a drain has begun that never comes to this slot.
+/// It is found, although a drain has begun that never reaches this slot.
 #[test]
 fn what_a_drain_never_reaches_is_found() {
     for nowait in [false, true] {
@@ -294,7 +294,7 @@ fn what_a_drain_never_reaches_is_found() {
             };
             run_on(0);
             let tick = || frames.tick(CpuId::new(0)).expect("the CPU exists");
-            // Before it lets the lock go.
+            // Before it releases the lock.
             stop_at(2, Kind::Stop, drain, tick);
             run_on(2);
             let wanted = if nowait { below(Order::ZERO).nowait() } else { below(Order::ZERO) };
@@ -304,8 +304,8 @@ fn what_a_drain_never_reaches_is_found() {
     }
 }
 
-/// A drain waits for ever for a slot that a stopped call uses: allocations end all the same, those
-/// that fail as well.
+/// A drain waits forever for a slot that a stopped call uses: allocations still end, including
+/// those that fail.
 #[test]
 fn others_end_though_a_drain_never_does() {
     for step in 0.. {
@@ -331,7 +331,7 @@ fn others_end_though_a_drain_never_does() {
 }
 
 /// A free has marked a pageblock as pending and not pushed it. While another call looks for such
-/// marks, the pageblock comes to a shelf of its holder, or to no holder at all.
+/// marks, the pageblock moves to a shelf of its holder, or loses its holder.
 #[test]
 fn a_pageblock_changes_hands_while_its_mark_is_found() {
     let changes: [fn(&Frames); 2] = [
@@ -380,8 +380,8 @@ fn a_pageblock_changes_hands_while_its_mark_is_found() {
     }
 }
 
-/// Word of a frame is under way to a CPU that is gone meanwhile: another frame of the pageblock,
-/// whose free relies on that, is found.
+/// A notification of a frame is under way to a CPU that goes offline meanwhile: another frame of
+/// the pageblock, whose free relies on that, is found.
 #[test]
 fn what_is_freed_where_word_is_under_way_to_a_cpu_that_is_gone_is_found() {
     let build = || {

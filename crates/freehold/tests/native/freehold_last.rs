@@ -14,12 +14,12 @@ use freehold::{
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 
-/// Two blocks that come and go, one in each pageblock, of different size: so it can be said which
-/// one is taken.
+/// Two blocks that are freed and allocated, one in each pageblock, of different size, which tells
+/// which one is taken.
 const BLOCKS: [(Pfn, Order); 2] =
     [(Pfn::new(0), Order::new(1)), (Pfn::new(PAGEBLOCK), Order::new(2))];
 
-/// Memory of which all else is handed out, and those who free and allocate these blocks.
+/// Memory of which everything else is allocated, and the calls that free and allocate these blocks.
 struct State {
     frames: Machine<StepPlatform, Freehold<StepPlatform>>,
     /// Which of them are free: at least one, at any moment.
@@ -29,7 +29,7 @@ struct State {
 }
 
 impl State {
-    /// Memory so low that slots keep nothing, or in which they may.
+    /// Memory so low that slots cache nothing, or in which they may.
     fn new(is_low: bool, seed: u64) -> Rc<Self> {
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(2 * PAGEBLOCK))];
         let cpus = [NodeId::new(0); 3];
@@ -62,8 +62,7 @@ impl State {
         self.set_free(block, true);
     }
 
-    /// Takes a block, unless that takes part of the other one, or waits for the call that is
-    /// stopped.
+    /// Takes a block, unless that would take part of the other one, or wait for the stopped call.
     fn take(&self, block: usize) {
         let (pfn, order) = BLOCKS[block];
         match self.frames.alloc(request(order).nowait()) {
@@ -73,7 +72,7 @@ impl State {
         }
     }
 
-    /// Frees the block that is held and takes the other one; or gives back what a slot keeps.
+    /// Frees the block that is held and takes the other one; or drains the slots.
     fn move_on(&self) {
         self.moves.set(self.moves.get() + 1);
         run_on([0, 2][self.below(2)]);
@@ -83,7 +82,7 @@ impl State {
                 return self.frames.tick(cpu).expect("the CPU exists");
             }
             // It drains all slots, or waits for the one that the stopped call uses: then that drain
-            // never ends, and others have had to give up nothing yet.
+            // never ends, and no other slot has been drained yet.
             1..4 => {
                 let too_much = || self.frames.alloc(request(Order::new(8)));
                 let result = unless_it_waits(too_much);
@@ -106,7 +105,7 @@ fn request(order: Order) -> Request {
     Request::new(order).watermark(Watermark::Ignore)
 }
 
-/// Moves on, and has the call stop again a few steps later.
+/// Moves on, and makes the call stop again a few steps later.
 fn keep_moving(state: &Rc<State>, stride: usize) {
     state.move_on();
     let (state, step) = (Rc::clone(state), state.below(stride) as u64);
@@ -114,7 +113,7 @@ fn keep_moving(state: &Rc<State>, stride: usize) {
 }
 
 /// The allocation is stopped at random, again and again, and each time the frames move. It looks in
-/// one place after the other, so a frame may be behind it each time.
+/// one place after the other, so a frame may always move to a place that it has passed.
 #[test]
 fn an_allocation_does_not_fail_while_a_frame_is_free() {
     let mut moves = 0;

@@ -1,5 +1,5 @@
-//! The fast paths of the design `freehold`: what a slot keeps at hand, and that the quick ways come
-//! to the same as the slow ones.
+//! The fast paths of the design `freehold`: what a slot caches, and that fast and slow paths have
+//! the same results.
 
 use std::collections::HashSet;
 
@@ -34,7 +34,7 @@ fn check_whole(frames: &Frames) {
     assert!(frames.zones().all(|zone| zone.free == zone.managed));
 }
 
-/// How many pageblocks came to slots and left them.
+/// How many pageblocks entered slots and left them.
 fn moves(events: Events) -> (u64, u64) {
     (events.refills, events.drains)
 }
@@ -67,7 +67,7 @@ fn larger_blocks_and_single_frames_have_a_pageblock_each() {
         [&singles, &runs].map(|all| all.iter().map(of).collect::<HashSet<_>>());
     assert_eq!((of_singles.len(), of_runs.len()), (1, 1));
     assert!(of_singles.is_disjoint(&of_runs));
-    // Where pageblocks are few, both come out of one.
+    // If pageblocks are few, both come out of one.
     let frames = machine(16, 1);
     let single = frames.alloc(Request::default()).unwrap();
     let run = frames.alloc(Request::new(Order::new(3))).unwrap();
@@ -124,8 +124,8 @@ fn a_pageblock_with_a_frame_that_is_freed_twice_stays_out_of_the_reserve() {
     check_whole(&frames);
 }
 
-/// What is left of a block of more than a word when part of a word has been freed begins anew
-/// behind the word: only so is a look at one word enough.
+/// If part of a word has been freed of a block of more than a word, the rest of the block starts
+/// anew after the word: only so does reading one word suffice.
 #[test]
 fn blocks_that_go_on_behind_a_word_are_freed_in_any_parts() {
     for order in [7, 8].map(Order::new) {
@@ -136,7 +136,7 @@ fn blocks_that_go_on_behind_a_word_are_freed_in_any_parts() {
             frames.free(at(first), Order::ZERO).unwrap();
             frames.validate().expect("the marks are right");
             assert!(frames.free(block, order).is_err(), "part of it is free");
-            // The other one of each pair that is left, then all larger blocks around it.
+            // The other one of each remaining pair, then all larger blocks around it.
             let (mut around, mut size) = (first, 1);
             while size < order.frames().get() {
                 let other = around ^ size;
@@ -173,7 +173,7 @@ fn bulk_calls_through_a_lease_come_to_the_same_as_without() {
         let again = BulkFreeError { freed: 0, error: Error::DoubleFree };
         assert_eq!(lease.free_bulk(&out, order), Err(again));
     }
-    // All there is, of which one frame is freed twice in the middle.
+    // All memory, of which one frame is freed twice in the middle.
     let mut out = vec![Pfn::default(); 70_000];
     let count = lease.alloc_bulk(Request::default(), &mut out).unwrap();
     assert_eq!(count as u64, 64 * PAGEBLOCK);

@@ -1,5 +1,5 @@
-//! Pageblocks of the design `freehold` that are pending on the stack of a CPU that has them no
-//! more; and what comes at once of frames that are freed.
+//! Pageblocks of the design `freehold` that are pending on the stack of a CPU that no longer holds
+//! them; and which freed frames are available at once.
 
 use crate::common::{TestPlatform, run_on};
 use crate::machine::Machine;
@@ -37,7 +37,7 @@ fn give<P: Platform>(frames: &Frames<P>, pfn: u64) {
     frames.free(Pfn::new(pfn), Order::ZERO).expect("it is held");
 }
 
-/// Frames that are free, kept by slots and handed out.
+/// Frames that are free, cached by slots and allocated.
 fn places<P: Platform>(frames: &Frames<P>) -> [u64; 3] {
     let census = frames.validate().expect("the books are right");
     [census.free, census.per_cpu, census.allocated].map(FrameCount::get)
@@ -47,7 +47,7 @@ fn drain<P: Platform>(frames: &Frames<P>, cpu: u32) {
     frames.drain(CpuId::new(cpu)).expect("the CPU exists");
 }
 
-/// An owner who moves nothing.
+/// An owner that moves nothing.
 struct Refuses;
 
 impl Migrate for Refuses {
@@ -57,7 +57,7 @@ impl Migrate for Refuses {
 }
 
 /// CPU 1 has had so many frames, and CPU 2 has freed the seventh of the first pageblock. A range
-/// was wanted there, and refused. So the pageblock has no holder, and is on the stack of CPU 1.
+/// was requested there, and refused. So the pageblock has no holder, and is on the stack of CPU 1.
 /// Returns its first frame.
 fn pending_and_held_by_nobody<P: Platform>(frames: &Frames<P>, taken: u64) -> u64 {
     run_on(1);
@@ -72,7 +72,7 @@ fn pending_and_held_by_nobody<P: Platform>(frames: &Frames<P>, taken: u64) -> u6
     first
 }
 
-/// CPU 0 adopts that pageblock, and uses it up: it is aside there, and on the stack of CPU 1 still.
+/// CPU 0 adopts that pageblock, and uses it up: it is aside there, and still on the stack of CPU 1.
 fn pending_and_aside_elsewhere<P: Platform>(frames: &Frames<P>) -> u64 {
     let first = pending_and_held_by_nobody(frames, PAGEBLOCK + 1);
     run_on(0);
@@ -82,8 +82,8 @@ fn pending_and_aside_elsewhere<P: Platform>(frames: &Frames<P>) -> u64 {
     first
 }
 
-/// The new holder has been drained when a drain comes to the stack of the former one: the frame is
-/// kept nowhere then.
+/// The new holder has been drained when a drain reaches the stack of the former one: no slot caches
+/// the frame then.
 #[test]
 fn a_drain_of_the_former_holder_makes_the_new_one_let_go() {
     let frames = machine::<TestPlatform>(4, 3, 0);
@@ -96,7 +96,7 @@ fn a_drain_of_the_former_holder_makes_the_new_one_let_go() {
     assert_eq!(places(&frames), [3 * PAGEBLOCK - 1, 0, PAGEBLOCK + 1]);
 }
 
-/// It has no holder, and counts as cared for: the call that takes it off the stack looks at its
+/// It has no holder, and counts as cared for: the call that takes it off the stack checks its
 /// frames.
 #[test]
 fn a_drain_of_the_former_holder_finds_what_is_held_by_nobody() {
@@ -108,7 +108,7 @@ fn a_drain_of_the_former_holder_finds_what_is_held_by_nobody() {
     assert_eq!(places(&frames), [3 * PAGEBLOCK + 1, 0, PAGEBLOCK - 1]);
 }
 
-/// In a zone that is used up, no slot adopts a pageblock for a free: it is in the level at once.
+/// In a used-up zone, no slot adopts a pageblock for a free: the frame is in the level at once.
 #[test]
 fn a_zone_that_is_used_up_gets_what_is_freed_elsewhere_at_once() {
     let frames = machine::<TestPlatform>(4, 3, 64);
@@ -120,7 +120,7 @@ fn a_zone_that_is_used_up_gets_what_is_freed_elsewhere_at_once() {
     assert_eq!(places(&frames), [2, 0, all - 2]);
 }
 
-/// A pageblock that is aside comes to a shelf when its holder frees a frame of it, unless the zone
+/// A pageblock that is aside moves to a shelf when its holder frees a frame of it, unless the zone
 /// is low.
 #[test]
 fn a_low_zone_gets_what_is_freed_at_home_at_once() {
@@ -134,7 +134,7 @@ fn a_low_zone_gets_what_is_freed_at_home_at_once() {
     }
 }
 
-/// A pageblock whose holder has used it up, and whose last frame another CPU frees, comes to the
+/// A pageblock that its holder has used up, and whose last frame another CPU frees, moves to the
 /// reserve of its holder.
 #[test]
 fn a_pageblock_that_others_have_freed_is_whole_at_once() {

@@ -1,4 +1,4 @@
-//! Lease of a slot: its holder allocates without a lock, and nobody depends on it.
+//! Lease of a slot: its holder allocates without a lock, and no other CPU depends on it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -91,7 +91,7 @@ fn what_is_taken_counts_for_whose_slots_are_held_and_for_who_borrows() {
     run_on(1);
     frames.alloc(Request::default().node(NodeId::new(0))).unwrap();
     assert_eq!(numa(0), [528, 0, 0, 527, 1]);
-    // The holder uses up what is near to it and not in CPU 1's slots, and goes on elsewhere.
+    // The holder uses up the near frames that are not in CPU 1's slots, and continues elsewhere.
     run_on(0);
     let full = (0..2048).map(|_| lease.alloc(Request::default())).all(|pfn| pfn.is_ok());
     assert!(full, "node 1 has room");
@@ -126,7 +126,7 @@ fn a_holder_that_never_answers_loses_nothing() {
     let frames = machine(2048, 2);
     let lease = frames.lease(CPU).unwrap();
     let held = lease.alloc(Request::default()).unwrap();
-    // Everybody else gets what the holder does not keep: one pageblock.
+    // All others get what the holder does not cache: one pageblock.
     run_on(0);
     let others: Vec<_> = std::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
     assert_eq!(others.len(), 2048 - 512);
@@ -134,7 +134,7 @@ fn a_holder_that_never_answers_loses_nothing() {
     for &pfn in &others {
         frames.free(pfn, Order::ZERO).unwrap();
     }
-    // The holder's own frame is freed by somebody else, and it finds it.
+    // Another CPU frees the holder's own frame, and the holder finds it.
     frames.free(held, Order::ZERO).unwrap();
     assert_eq!(frames.free(held, Order::ZERO), Err(Error::DoubleFree));
     assert_eq!(lease.free(held, Order::ZERO), Err(Error::DoubleFree));
@@ -159,7 +159,7 @@ fn what_a_holder_leaves_behind_is_found_when_memory_is_low() {
     lease.alloc(request).unwrap();
     run_on(1);
     assert_eq!(count(), 2048 - 512);
-    // It was asked, and has not answered.
+    // It was asked, and has not responded.
     drop(lease);
     assert_eq!(count(), 511);
 }
@@ -172,7 +172,7 @@ fn who_fails_waits_for_no_lease() {
     let all: Vec<_> = std::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
     assert_eq!(all.len(), 4096);
     assert!(leases.iter().all(|lease| lease.is_asked()));
-    // One holds free frames, and does not answer.
+    // One holds free frames, and does not respond.
     frames.free(all[0], Order::ZERO).unwrap();
     leases[0].give_back();
     leases[0].alloc(Request::default()).unwrap();

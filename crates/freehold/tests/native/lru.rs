@@ -1,4 +1,4 @@
-//! What the LRU does with frames, one thing at a time: lists, batches, groups, reclaim, migration.
+//! The operations of the LRU, one at a time: lists, batches, groups, reclaim, migration.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -129,7 +129,7 @@ fn frames_go_from_list_to_list() {
     lru.deactivate(pfn(0)).unwrap();
     lru.drain_all();
     assert_eq!(list_of(&lru, 0), Some(List::InactiveFile));
-    // 1 waits longest now, unless 3 is rotated to the end of the line.
+    // 1 waits longest now, unless 3 is rotated to the end of the list.
     lru.rotate(pfn(3)).unwrap();
     lru.drain_all();
     reclaim(&lru, Scope::All, 4);
@@ -197,7 +197,7 @@ fn an_isolated_frame_is_the_holders_alone() {
     let isolated = lru.isolate(pfn(0)).unwrap();
     assert_eq!(lru.isolate(pfn(0)).err(), Some(Error::FrameBusy));
     assert_eq!((isolated.pfn(), listed(&lru, ROOT)), (pfn(0), [0, 0, 1, 0, 0]));
-    // Batches leave it alone, and its marks decide when it comes back.
+    // Batches leave it alone, and its marks decide when it returns.
     lru.activate(pfn(0)).unwrap();
     lru.pin(pfn(0)).unwrap();
     lru.drain_all();
@@ -249,12 +249,12 @@ fn the_frames_of_a_removed_group_go_to_its_parent() {
         lru.remove_group(child).unwrap();
         assert_eq!(listed(&lru, parent), [0, 0, 51, 0, 0]);
         assert_eq!(lru.group_stats(child), Err(Error::UnknownGroup));
-        // What was on its way finds the parent.
+        // What was in transit finds the parent.
         drop(isolated);
         lru.drain_all();
         assert_eq!((listed(&lru, parent), charged(&lru, parent)), ([0, 0, 53, 0, 0], 53));
         lru.check();
-        // The slot is taken while frames have its number, and those of its parent with it.
+        // The slot is taken while frames have its number, and so is that of its parent.
         lru.remove_group(parent).unwrap();
         assert_eq!((listed(&lru, ROOT), charged(&lru, ROOT)), ([0, 0, 53, 0, 0], 53));
         lru.create_group(ROOT, None).unwrap();
@@ -291,7 +291,7 @@ fn a_limit_holds_for_the_group_and_those_below() {
     assert_eq!(lru.add(pfn(12), two, Kind::File), Err(Error::GroupLimit));
     lru.check();
     assert_eq!(charged(&lru, two), 2);
-    // Reclaim in the group in the way makes room, and in no other.
+    // Reclaim makes room in the group whose limit was hit, and in no other.
     fill(&lru, 20..30, ROOT, Kind::File);
     lru.add_reclaiming(pfn(12), two, Kind::File).unwrap();
     assert_eq!(lru.owner().take_released(), [0]);
@@ -373,7 +373,7 @@ fn twice_read_content_survives_a_stream_of_once_read() {
     lru.check();
 }
 
-/// So few that no round but the last looks at any of them.
+/// So few that only the last round scans any of them.
 #[test]
 fn a_few_frames_that_are_all_in_use_can_still_be_had() {
     for frames in 1..9 {
@@ -400,7 +400,7 @@ fn a_refusal_loses_nothing() {
         let verdicts = [Verdict::Keep, Verdict::Activate, Verdict::Failed];
         contents.verdicts.extend((0..).map(pfn).zip(verdicts));
         contents.dirty.insert(pfn(3));
-        // Not in the index: somebody has just removed it.
+        // Not in the index: it has just been removed.
         contents.index.remove(&pfn(4));
     }
     lru.get(pfn(5)).unwrap();
@@ -470,7 +470,7 @@ fn content_migrates_with_all_that_is_known_of_it() {
         (Some(List::Unevictable), 0)
     });
     assert_eq!(lru.frame_stats(pfn(2500)).unwrap().node, NodeId::new(1));
-    // One that somebody uses, one that nobody knows, one to a frame that is in use.
+    // One that is in use, one that is not in the LRU, one to a frame that is in use.
     lru.get(pfn(1)).unwrap();
     assert_eq!(migrate(1, 5), Err(MigrateError::Busy));
     lru.put(pfn(1)).unwrap();

@@ -1,4 +1,4 @@
-//! Every error of the LRU, by a call that a user could make, and that nothing has changed after it.
+//! Every error of the LRU, by a call that a user could make, with a check that it changed nothing.
 
 use std::fmt::Debug;
 use std::mem::MaybeUninit;
@@ -45,7 +45,7 @@ fn with_frame() -> Small {
     lru
 }
 
-/// All that can be seen of an LRU: where frames are, the groups, and each frame.
+/// The observable state of an LRU: where frames are, the groups, and each frame.
 type Books = (LruCensus, Vec<GroupStats>, Vec<Option<FrameStats>>);
 
 fn books(lru: &Small, groups: &[GroupId]) -> Books {
@@ -54,7 +54,7 @@ fn books(lru: &Small, groups: &[GroupId]) -> Books {
     (lru.check(), stats.collect(), frames.collect())
 }
 
-/// Checks that `call` fails with `error` and changes nothing, neither in all nor in these groups.
+/// Checks that `call` fails with `error` and changes nothing, neither in total nor in these groups.
 #[track_caller]
 fn refused<T: Debug>(
     lru: &Small,
@@ -65,7 +65,7 @@ fn refused<T: Debug>(
     lru.drain_all();
     let before = books(lru, groups);
     assert_eq!(call(lru).map(|_| ()), Err(error));
-    // A limit that is in the way may cost what CPUs have charged ahead.
+    // A limit that is hit may cost what CPUs have charged ahead.
     lru.drain_all();
     assert_eq!(books(lru, groups), before);
     assert_eq!(lru.owner().take_released(), []);
@@ -168,7 +168,7 @@ fn a_group_must_be_known() {
     for call in calls {
         refused(&lru, &[ROOT], Error::UnknownGroup, call);
     }
-    // Its slot is another's now.
+    // Its slot belongs to another group now.
     let next = lru.create_group(ROOT, None).expect("a slot is free");
     for call in calls {
         refused(&lru, &[ROOT, next], Error::UnknownGroup, call);
@@ -187,8 +187,8 @@ fn a_group_in_use_stays() {
     drop(again);
     let below = lru.create_group(group, None).expect("a slot is free");
     refused(&lru, &[ROOT, group, below], Error::GroupInUse, |lru| lru.remove_group(group));
-    lru.remove_group(below).expect("nobody uses it");
-    lru.remove_group(group).expect("nobody uses it");
+    lru.remove_group(below).expect("it is unused");
+    lru.remove_group(group).expect("it is unused");
     refused(&lru, &[ROOT], Error::GroupInUse, |lru| lru.remove_group(ROOT));
     refused(&lru, &[ROOT], Error::GroupInUse, |lru| lru.set_limit(ROOT, Some(FrameCount::new(1))));
 }
@@ -231,8 +231,8 @@ fn numbers_must_be_of_something() {
     lru.check();
 }
 
-/// Nothing that an LRU does later tells whether bad calls were made, and not one batch is drained:
-/// of two that are alike, one is called, and then both are emptied.
+/// Bad calls leave nothing behind that later behaviour reveals, and not even one batch is drained:
+/// of two equal LRUs, one gets the bad calls, and then both are emptied.
 #[test]
 fn bad_calls_leave_no_trace() {
     let made = || {

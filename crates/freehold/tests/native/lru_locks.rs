@@ -1,5 +1,5 @@
-//! How often locks over lists are taken: once for a batch, whoever collects it, and once more for
-//! each frame that lies under another lock than the one before it.
+//! How often locks over lists are taken: once for a batch, however it is collected, and once more
+//! for each frame under another lock than the one before it.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -68,7 +68,7 @@ impl Platform for Counting {
 
 type Lru = Room<Counting, Shelf>;
 
-/// Frames in a batch, which is less than the most.
+/// Frames in a batch, fewer than the maximum.
 const BATCH: u64 = 8;
 
 /// Two nodes of 100 frames, and two groups.

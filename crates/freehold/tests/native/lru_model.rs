@@ -46,7 +46,7 @@ enum Call {
 fn call() -> impl Strategy<Value = Call> {
     use Call::*;
     let pfn = || 0..MEMORY + 2;
-    // Names of groups that were never made are names that the model does not know either.
+    // Identifiers of groups that were never created are unknown to the model, too.
     let group = || 0..6usize;
     let limit = || prop::option::of(0..20u64);
     prop_oneof![
@@ -86,9 +86,9 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// The name of a group.
+    /// The identifier of a group.
     fn group(&self, number: usize) -> GroupId {
-        // Group 1 was removed before all else, and is as unknown as one that never was.
+        // Group 1 was removed at the start, and is as unknown as one that never was.
         self.groups.get(number).copied().unwrap_or(self.groups[1])
     }
 
@@ -114,7 +114,7 @@ impl Pair<'_> {
                 }
             }
             Call::Get(frame) => assert_eq!(lru.get(pfn(frame)), naive.get(frame)),
-            // The reference of an isolation is not the caller's to put.
+            // An isolation's reference is not the caller's to put.
             Call::Put(frame)
                 if naive.frames.get(&frame).is_some_and(|it| it.isolated && it.refs == 1) => {}
             Call::Put(frame) => {
@@ -191,14 +191,14 @@ impl Pair<'_> {
         }
     }
 
-    /// Where batches hold more than one frame, drains them, so that what is on its way arrives.
+    /// If batches hold more than one frame, drains them, so that frames in transit arrive.
     fn settle(&self) {
         if !self.exact {
             self.lru.drain_all();
         }
     }
 
-    /// How much reclaim takes is predicted, which of what can be spared is not.
+    /// The model predicts how much reclaim takes, but not which of the reclaimable frames.
     fn reclaim(&mut self, group: Option<usize>, count: u64) {
         let scope = group.map_or(Scope::All, |group| Scope::Group(self.group(group)));
         self.settle();
@@ -225,8 +225,8 @@ impl Pair<'_> {
             if frame.active && list != frame.list() {
                 (frame.active, frame.referenced) = (false, false);
             } else if frame.active && frame.referenced && !frame.isolated {
-                // Another turn costs the mark; one that had no turn has it still, as has one that
-                // nobody else can take off a list.
+                // Another turn costs the mark. A frame that had no turn still has it, as has one
+                // that only its holder can take off a list.
                 frame.referenced = false;
                 self.lru.activate(Pfn::new(pfn)).expect("it is in use");
             }
@@ -292,7 +292,7 @@ fn run(lock: LruLock, batch: u32, calls: &[Call]) {
         visits: vec![],
         exact: batch == 1,
     };
-    // So that there is always a name of a group that is no more.
+    // So that there is always an identifier of a removed group.
     let gone = room.create_group(GroupId::ROOT, None).expect("a slot is free");
     room.remove_group(gone).expect("it is empty");
     pair.groups.push(gone);

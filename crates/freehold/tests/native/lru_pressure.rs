@@ -1,5 +1,5 @@
-//! The LRU and the page allocator when memory runs short: allocation that reclaims, that compacts
-//! through isolation, and upkeep by watermark.
+//! The LRU and the page allocator under memory pressure: allocation that reclaims, that compacts
+//! through isolation, and balancing by watermark.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ const FRAMES: u64 = 2048;
 
 type Frames = PageAllocator<TestPlatform, ZoneLock<TestPlatform>>;
 
-/// Frames that hold something that can be dropped, unless it is told to keep them.
+/// Frames whose content can be dropped, unless the cache is told to keep it.
 struct Cache<'a> {
     frames: &'a Frames,
     index: Mutex<BTreeSet<Pfn>>,
@@ -52,8 +52,8 @@ impl Owner for Cache<'_> {
     }
 }
 
-/// Runs `test` on a machine whose memory is cached to the last frame that can be had, all of it in
-/// the batches and on the lists of CPU 1.
+/// Runs `test` on a machine whose memory is cached to the last available frame, all of it in the
+/// batches and on the lists of CPU 1.
 fn full(keeps: bool, test: impl FnOnce(&Frames, &Room<TestPlatform, Cache<'_>>)) {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(FRAMES))];
     let cpus = [NodeId::new(0); 2];
@@ -94,7 +94,7 @@ fn a_high_order_reclaims_and_compacts() {
 #[test]
 fn content_moves_through_the_lru() {
     full(false, |frames, lru| {
-        // Every other frame goes, so that no two that are free lie side by side.
+        // Every other frame is dropped, so that no two free ones are adjacent.
         lru.drain_all();
         for frame in (0..FRAMES).step_by(2).map(Pfn::new) {
             if lru.owner().index.lock().unwrap().remove(&frame) {
@@ -134,8 +134,8 @@ fn upkeep_goes_from_the_low_watermark_to_the_high_one() {
     });
 }
 
-/// All frames of a zone for devices are with a driver. That is no reason to give content up in a
-/// zone that has memory to spare.
+/// A driver has all frames of a zone for devices. That is no reason to reclaim content in a zone
+/// that has memory to spare.
 #[test]
 fn upkeep_leaves_a_node_alone_that_has_a_zone_with_room() {
     of_two_zones(ZoneKind::Dma32, ZoneKind::Normal, |frames, lru| {
@@ -173,7 +173,7 @@ fn of_two_zones(
     test(&frames, &lru);
 }
 
-/// Caches something in a frame, if there is one.
+/// Caches content in a frame, if there is one.
 fn cache(frames: &Frames, lru: &Room<TestPlatform, Cache<'_>>, request: Request) -> Option<Pfn> {
     let frame = frames.alloc(request).ok()?;
     lru.add(frame, GroupId::ROOT, Kind::File).expect("it is new");
@@ -181,7 +181,7 @@ fn cache(frames: &Frames, lru: &Room<TestPlatform, Cache<'_>>, request: Request)
     Some(frame)
 }
 
-/// Fills both zones to the last frame. What is in the higher one was used less lately.
+/// Fills both zones to the last frame. Those of the higher one were used less recently.
 fn fill(frames: &Frames, lru: &Room<TestPlatform, Cache<'_>>, low: ZoneKind) {
     let request = Request::default().watermark(Watermark::Ignore);
     let mut of_low = Vec::new();
@@ -249,7 +249,7 @@ fn an_allocation_reclaims_from_far_below_the_watermark() {
     assert!(cached_from(&lru, 0) as u64 > 4 * FRAMES, "and not all of it was");
 }
 
-/// The LRU may know of fewer nodes than the allocator has.
+/// The LRU may cover fewer nodes than the allocator.
 #[test]
 fn a_node_without_frames_to_give_is_refused() {
     let range = |start, node| {

@@ -1,4 +1,4 @@
-//! Reclaim gives what can be had, all of it, and whoever panics on the way loses nothing.
+//! Reclaim gets everything reclaimable, and a panic on the way loses nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -112,7 +112,7 @@ fn no_swappiness_but_none_keeps_a_kind_out_of_reach() {
         let lru = build(&LruSettings { swappiness, ..LruSettings::default() }, Shelf::default());
         fill(&lru, 0..40, ROOT, Kind::Anon);
         fill(&lru, 40..80, ROOT, Kind::File);
-        // One of each that nobody can have.
+        // One of each that cannot be reclaimed.
         lru.get(pfn(0)).unwrap();
         lru.get(pfn(40)).unwrap();
         let spare = if swappiness == 0 { 39 } else { 78 };
@@ -120,7 +120,7 @@ fn no_swappiness_but_none_keeps_a_kind_out_of_reach() {
     }
 }
 
-/// For as many groups as there are priorities too, or a part of them.
+/// As many groups as there are priorities too, or a part of them.
 #[test]
 fn groups_take_turns() {
     for slots in [7, 12, 13, 14, 26, 39] {
@@ -136,12 +136,13 @@ fn groups_take_turns() {
             turns[frame as usize] += 1;
             fill(&lru, [frame], home(frame), Kind::File);
         }
-        // The turn of the root, which has none, goes to the group behind it.
+        // The turn of the root, which has none, goes to the next group.
         assert!(turns.iter().all(|turns| (2..=4).contains(turns)), "{slots}: {turns:?}");
     }
 }
 
-/// An owner that gives frames back from within `reclaim`, and panics when it is handed the first.
+/// An owner that drops references from within `reclaim`, and panics when the first frame is
+/// released to it.
 struct Nervous {
     cache: OnceLock<&'static Lru<TestPlatform, Nervous>>,
     panics: AtomicBool,
@@ -161,7 +162,7 @@ impl Owner for Nervous {
     }
 
     fn forget(&self, _frame: Pfn, claim: Claim<'_>) {
-        assert!(claim.take(), "nobody else refers to the frames");
+        assert!(claim.take(), "the frames have no other references");
     }
 
     fn release(&self, frames: &[Pfn]) {
@@ -172,8 +173,8 @@ impl Owner for Nervous {
     }
 }
 
-/// Calls `step` on an LRU of 40 frames whose owner panics when it is handed some back, and checks
-/// that all frames are where they belong: on a list, or with the owner.
+/// Calls `step` on an LRU of 40 frames whose owner panics when frames are released to it, and
+/// checks that all frames are where they belong: on a list, or with the owner.
 fn panics_in(step: impl Fn(&Room<TestPlatform, Nervous>)) {
     let (cache, panics, released) = (OnceLock::new(), AtomicBool::new(true), Mutex::default());
     let owner = Nervous { cache, panics, released };

@@ -1,7 +1,7 @@
 //! The LRU and an allocator beneath it on threads of the operating system.
 //!
-//! The seed of a run is printed when it fails; `FREEHOLD_SEED` makes the threads take the same
-//! decisions again, though the scheduler may not.
+//! A failing run prints its seed; `FREEHOLD_SEED` makes the threads take the same decisions again,
+//! though the scheduler may not.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

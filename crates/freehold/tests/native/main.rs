@@ -1,4 +1,4 @@
-//! What the library promises, on native storage: all designs, the LRU, and both under stress.
+//! The guarantees of the library, on native storage: all designs, the LRU, and both under stress.
 //!
 //! One program: allocators are generic, so each test program would compile its own copies of them.
 
@@ -60,7 +60,7 @@ mod revocable;
 mod stop;
 mod stress;
 
-/// What the threads of `lru_cache` are made of.
+/// The threads of `lru_cache`.
 mod threads {
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
     pub(crate) use std::sync::{Mutex, MutexGuard};

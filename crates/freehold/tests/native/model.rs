@@ -61,7 +61,7 @@ fn stretch() -> impl Strategy<Value = Stretch> {
 }
 
 impl Stretch {
-    /// The ranges of this stretch, which lies behind the pageblock boundary at `at`; moves that on.
+    /// The ranges of this stretch, which starts at the pageblock boundary at `at`; advances that.
     fn ranges(&self, nodes: u16, at: &mut u64) -> Vec<MemoryRange> {
         let start = *at + self.gap_blocks * 512;
         *at = start + self.blocks * 512;
@@ -123,7 +123,7 @@ fn setup<S: Settings + 'static>() -> impl Strategy<Value = Setup<S>> {
     )
 }
 
-/// A call. Blocks and addresses are picked from what there is when the call is made.
+/// A call. Blocks and addresses are picked from what exists when the call is made.
 #[derive(Clone, Debug)]
 enum Op {
     Alloc(Ask),
@@ -394,7 +394,7 @@ fn ops(order: impl Fn() -> BoxedStrategy<u8>, frees: u32) -> impl Strategy<Value
 /// Checks a design on random machines with random lists of calls.
 fn explore<D: Design<TestPlatform, Settings: 'static>>(ops: impl Strategy<Value = Vec<Op>>) {
     let default = ProptestConfig::default();
-    // A failure shows in full what to turn into a test of its own.
+    // A failure prints in full what to turn into a separate test.
     let config = ProptestConfig { failure_persistence: None, ..default };
     let checked = TestRunner::new(config).run(&(setup(), ops), |(setup, ops)| {
         check::<D>(&setup, &ops);

@@ -1,4 +1,4 @@
-//! Where frames came from and where they were wanted, on machines made by hand.
+//! Where frames came from and where they were wanted, on hand-made machines.
 
 use crate::common::{TestPlatform, run_on};
 use crate::machine::Machine;
@@ -43,7 +43,7 @@ fn at_home_everything_is_a_hit<D: Design<TestPlatform>>() {
     let mut bulk = [Pfn::default(); 20];
     assert_eq!(machine.alloc_bulk(Request::default(), &mut bulk), Ok(20));
     assert_eq!(events(&machine, 1), [46, 0, 0, 46, 0, 0]);
-    // Who frees them, and where, makes no difference.
+    // Which CPU frees them makes no difference.
     run_on(0);
     machine.free_bulk(&bulk, Order::ZERO).unwrap();
     machine.free_bulk(&frames, Order::ZERO).unwrap();
@@ -71,7 +71,7 @@ fn a_wish_for_another_node_is_a_hit_there_but_not_local<D: Design<TestPlatform>>
 fn what_overflows_is_a_miss_here_and_foreign_there<D: Design<TestPlatform>>() {
     let machine =
         machine::<D>(&[range(0, 0, ZoneKind::Normal), range(1, 1, ZoneKind::Normal)], &[0, 1]);
-    // Node 0 has been used up by somebody; 3 frames more come from node 1.
+    // Node 0 has been used up; 3 more frames come from node 1.
     let own = Request::default().node(NodeId::new(0)).only_node();
     while machine.alloc(own).is_ok() {}
     let before = events(&machine, 0);
@@ -94,7 +94,7 @@ fn what_overflows_is_a_miss_here_and_foreign_there<D: Design<TestPlatform>>() {
 }
 
 fn a_cpu_without_memory_hits_its_nearest_node<D: Design<TestPlatform>>() {
-    // CPU 0 is near node 1, which has no memory but what is movable.
+    // CPU 0 is near node 1, which has only movable memory.
     let ranges = [range(0, 0, ZoneKind::Normal), range(1, 1, ZoneKind::Movable)];
     let machine = machine::<D>(&ranges, &[1, 0]);
     let kernel = Request::default().migratetype(MigrateType::Unmovable);
@@ -109,7 +109,7 @@ fn zones_of_one_node_are_one_place<D: Design<TestPlatform>>() {
     let ranges = [range(0, 0, ZoneKind::Dma32), range(1, 0, ZoneKind::Normal)];
     let machine = machine::<D>(&ranges, &[0]);
     while machine.alloc(Request::default().watermark(Watermark::Ignore)).is_ok() {}
-    // The zone for devices is the second choice, but on the node that was wanted.
+    // The zone for devices is the second choice, but on the preferred node.
     assert_eq!(events(&machine, 0), [FRAMES, 0, 0, FRAMES, 0, 0]);
     assert_eq!(events(&machine, 1), [FRAMES, 0, 0, FRAMES, 0, 0]);
 }
@@ -118,7 +118,7 @@ fn whole_pageblocks_and_ranges_count_every_frame<D: Design<TestPlatform>>() {
     let machine =
         machine::<D>(&[range(0, 0, ZoneKind::Normal), range(1, 1, ZoneKind::Normal)], &[0, 1]);
     let of_300 = RangeRequest::new(FrameCount::new(300));
-    // Nobody tries to move it, which would count as well.
+    // The owner refuses to move it; a move would count as well.
     let request = Request::new(Order::PAGEBLOCK).migratetype(MigrateType::Unmovable);
     let block = machine.alloc(request).unwrap();
     machine.alloc_range(of_300, &Immovable).unwrap();
@@ -128,7 +128,7 @@ fn whole_pageblocks_and_ranges_count_every_frame<D: Design<TestPlatform>>() {
     machine.alloc_range(of_300, &Immovable).unwrap();
     assert_eq!(events(&machine, 0), [812, 0, 812, 812, 0, 0]);
     assert_eq!(events(&machine, 1), [0, 812, 0, 0, 812, 0]);
-    // A pageblock that was freed a moment ago is handed out again.
+    // A pageblock that was just freed is allocated again.
     for pfn in [block, other] {
         machine.free(pfn, Order::PAGEBLOCK).unwrap();
     }
@@ -159,7 +159,7 @@ fn below_the_low_watermark_they_count_as_well<D: Design<TestPlatform>>() {
     }
     assert_eq!(taken, FRAMES);
     assert_eq!(events(&machine, 0), [FRAMES, 0, 0, FRAMES, 0, 0]);
-    // Those who would have been content with node 0 go elsewhere, as deep.
+    // Requests that would have been content with node 0 go elsewhere, as deep.
     let urgent = Request::default().watermark(Watermark::Ignore);
     (0..FRAMES).for_each(|_| assert!(machine.alloc(urgent).is_ok()));
     assert_eq!(events(&machine, 0), [FRAMES, 0, FRAMES, FRAMES, 0, 0]);

@@ -1,5 +1,5 @@
-//! A platform whose code panics: what was made is dropped once, and nothing else is. Panics of the
-//! owners of content are tested with what the owners are asked for.
+//! A platform whose code panics: initialised values are dropped once, and nothing else is. Panics
+//! of the owners of content are tested with the calls to owners.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,9 +30,9 @@ mod lists {
 thread_local! {
     /// How many calls of the platform are left until one panics.
     static FUSE: Cell<u64> = const { Cell::new(u64::MAX) };
-    /// How many words, cells and locks there are.
+    /// How many words, cells and locks exist.
     static ALIVE: Cell<u64> = const { Cell::new(0) };
-    /// Whether something was dropped that was never made, or dropped before.
+    /// Whether something was dropped that was never initialised, or dropped before.
     static WRONG_DROP: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -43,7 +43,7 @@ fn burn() {
     assert!(left != 0, "the platform panics, as it was told to");
 }
 
-/// A value that knows whether it was made. Garbage, which tests fill buffers with, was not.
+/// A value that knows whether it was initialised. Garbage, with which tests fill buffers, was not.
 struct Token(Cell<u64>);
 
 const MADE: u64 = 0x600d_70ce_4a11_0c8d;
@@ -195,7 +195,7 @@ impl Platform for Fragile {
 }
 
 /// Runs `act`, in which the platform's call number `at` panics if there are so many; returns how
-/// many there were if not. All that was made is gone afterwards.
+/// many there were if not. All initialised values are gone afterwards.
 fn survive(at: u64, act: impl FnOnce()) -> Option<u64> {
     FUSE.set(at);
     let done = catch_unwind(AssertUnwindSafe(act));
@@ -240,7 +240,7 @@ fn a_panic_while_an_allocator_is_built_drops_what_was_made<D: Design<Fragile>>()
 
 fn a_panic_in_any_call_of_the_platform_is_no_undefined_behaviour<D: Design<Fragile>>() {
     let use_it = || -> Result<(), Error> {
-        // Nothing panics while it is built.
+        // Nothing panics during construction.
         let fuse = FUSE.replace(u64::MAX);
         let machine = build::<D>();
         FUSE.set(fuse);
@@ -290,7 +290,7 @@ fn a_list_that_panics_gets_no_more_blocks_and_none_is_lost<D: Design<TestPlatfor
         assert!(added.is_err(), "the list has room for {room}");
         assert_eq!(list.0.len(), room);
         machine.free_bulk(&list.0, Order::ZERO).expect("the list has them");
-        // But for the block at which the list panicked, which it may have kept.
+        // Except the block at which the list panicked, which it may have kept.
         let census = machine.validate().expect("the books are in order");
         assert_eq!(census.allocated, FrameCount::new(1), "the list has room for {room}");
         let lost = (0..1024).map(Pfn::new).find(|&pfn| machine.free(pfn, Order::ZERO).is_ok());

@@ -1,4 +1,4 @@
-//! When memory runs low and out: who gets the last frames, from where, and what is left.
+//! Low memory and out of memory: which requests get the last frames, from where, and what is left.
 
 use crate::common::{TestPlatform, run_on};
 use crate::designs::{fixed, is_lazy, uses_up_first, variants};
@@ -72,12 +72,12 @@ const CLASSES: [Watermark; 6] = [
     Watermark::Ignore,
 ];
 
-/// Lists that move one frame at a time, so that levels can be told to the frame.
+/// Lists that move one frame at a time, so that levels are exact to the frame.
 fn single<D: Design<TestPlatform>>() -> D::Settings {
     fixed(&D::Settings::default(), 1, 1)
 }
 
-/// Lists of every kind, with every setting that only this design has.
+/// Lists of every kind, with every own setting of this design.
 fn all_kinds<D: Design<TestPlatform>>() -> impl Iterator<Item = D::Settings> {
     let kinds = |own| [fixed(&own, 1, 1), fixed(&own, 31, 186), own];
     variants::<D::Settings>().into_iter().flat_map(kinds)
@@ -176,7 +176,7 @@ fn a_bulk_stops_at_the_mark_as_single_requests_do<D: Design<TestPlatform>>() {
 }
 
 fn lists_of_cpus_may_hold_at_most_one_refill_of_the_reserve<D: Design<TestPlatform>>() {
-    // A refill looks at the mark once, as in Linux, and then takes its batch.
+    // A refill checks the mark once, as in Linux, and then takes its batch.
     let machine = machine::<D>(
         &[range(0, 4096, 0, ZoneKind::Normal)],
         &[0],
@@ -215,7 +215,7 @@ fn lowmem_stays_for_those_who_can_use_nothing_else<D: Design<TestPlatform>>() {
     assert_eq!(reserve, [0, 0, 100, 100]);
     let (blocks, error) = exhaust(&machine, Request::default());
     assert_eq!((blocks.len(), error), (25_600 + 924, Error::BelowWatermark));
-    // The ordinary zone first, then what of the other is not reserved.
+    // The ordinary zone first, then the unreserved part of the other.
     assert!(blocks[..25_600].iter().all(|block| block.get() >= 1024));
     let (blocks, error) = exhaust(&machine, Request::default().zone_limit(ZoneKind::Dma32));
     assert_eq!((blocks.len(), error), (100, Error::OutOfMemory));
@@ -309,7 +309,7 @@ fn frames_that_other_cpus_keep_are_found<D: Design<TestPlatform>>() {
             let machine =
                 machine::<D>(&[range(0, 1024, 0, ZoneKind::Normal)], &[0; 4], 0, &settings);
             let order = Order::new(order);
-            // Each CPU takes frames, and keeps what it can of them when it frees them.
+            // Each CPU takes frames, and caches what it can of them when it frees them.
             let parts: Vec<Vec<_>> = (0..4)
                 .map(|cpu| {
                     run_on(cpu);
@@ -339,7 +339,7 @@ fn a_bulk_finds_the_frames_that_other_cpus_keep<D: Design<TestPlatform>>() {
     run_on(1);
     let (blocks, _) = exhaust(&machine, Request::default());
     free_all(&machine, &blocks, Order::ZERO);
-    // All but a batch, or but a whole pageblock where that is what goes back.
+    // All but a batch, or but a whole pageblock if that is the unit of return.
     assert!(zone(&machine, 0).per_cpu.get() >= 512);
     run_on(0);
     let mut out = [Pfn::default(); 1025];
@@ -348,7 +348,7 @@ fn a_bulk_finds_the_frames_that_other_cpus_keep<D: Design<TestPlatform>>() {
 
 fn quiet_cpus_give_back_what_they_keep_of_other_nodes<D: Design<TestPlatform>>() {
     if uses_up_first(D::NAME) {
-        return; // It keeps pageblocks, not frames, and gives the whole one back at every tick.
+        return; // It caches pageblocks, not frames, and returns the whole one at every tick.
     }
     let ranges = [range(0, 1024, 0, ZoneKind::Normal), range(1024, 1024, 1, ZoneKind::Normal)];
     let machine = machine::<D>(&ranges, &[0, 1], 0, &fixed(&D::Settings::default(), 8, 64));
@@ -357,7 +357,7 @@ fn quiet_cpus_give_back_what_they_keep_of_other_nodes<D: Design<TestPlatform>>()
     let blocks: Vec<_> = (0..16).map(|_| machine.alloc(far).expect("free")).collect();
     free_all(&machine, &blocks, Order::ZERO);
     assert_eq!(zone(&machine, 1).per_cpu.get(), 16);
-    // A batch of eight goes back after every third tick.
+    // A batch of eight is returned after every third tick.
     let kept: Vec<_> = (0..6)
         .map(|_| {
             machine.tick(CpuId::new(0)).expect("there is a CPU 0");

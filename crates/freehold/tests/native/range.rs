@@ -1,4 +1,4 @@
-//! Contiguous ranges: wherever one could lie, one is found; otherwise nothing changes.
+//! Contiguous ranges: if one fits anywhere, it is found; otherwise nothing changes.
 
 use crate::common::{TestPlatform, run_on};
 use crate::designs::movable_together;
@@ -26,7 +26,7 @@ fn ranges_of_all_sizes_and_alignments_come_from_the_lowest_frames<D: Design<Test
     let machine = machine::<D>(FRAMES);
     for align in (0..=12).map(|order| 1 << order) {
         for count in [1, 2, 3, 31, 64, 511, 512, 513, 1024, 1500, 2048, 4095, 4096] {
-            // One frame in the way of whatever is not far from the bottom.
+            // One frame in the way of everything that is not near the bottom.
             let stone = machine.alloc_range(ask(1).at(Pfn::new(5)), &Immovable).unwrap();
             let lowest = if count <= 5 { 0 } else { align.max(6_u64.next_multiple_of(align)) };
             let request = ask(count).align(frames(align));
@@ -90,7 +90,7 @@ fn ranges_leave_the_reserves_alone<D: Design<TestPlatform>>() {
     check_books(&*machine, kept.len() as u64);
 }
 
-/// Whether the content of a place finds too little room outside the pageblocks that it touches.
+/// Whether the content of a place has too little room outside the pageblocks that it touches.
 fn is_crowded(owner: &Owner, stones: &[u64], span: u64, first: u64, count: u64) -> bool {
     let mut used: Vec<_> = (0..owner.slots()).filter_map(|slot| owner.block(slot)).collect();
     let inside = used.iter().filter(|block| (first..first + count).contains(&block.0.get()));
@@ -102,7 +102,7 @@ fn is_crowded(owner: &Owner, stones: &[u64], span: u64, first: u64, count: u64) 
     inside > span - (touched.end - touched.start) - elsewhere
 }
 
-/// A range is found exactly where the lowest one could lie.
+/// A range is found exactly where the lowest one fits.
 fn finds<D: Design<TestPlatform>>() {
     const FRAMES: u64 = 5 * PAGEBLOCK - 100;
     for seed in 0..60 {
@@ -111,7 +111,7 @@ fn finds<D: Design<TestPlatform>>() {
         let counts = (random.below(FRAMES as usize / 2), random.below(6));
         let (owner, mut stones) = sprinkle(&machine, FRAMES, random, counts);
         let mut held = owner.check();
-        // Frames whose neighbours may be taken for stones.
+        // Frames whose neighbours may count as obstacles.
         let mut suspects = stones.clone();
         for _ in 0..6 {
             let (count, align) = (1 + random.below(1200) as u64, 1 << random.below(9));
@@ -178,7 +178,7 @@ fn a_range_lies_where_the_lowest_could<D: Design<TestPlatform>>() {
     finds::<D>();
 }
 
-/// Blocks of all orders are in the way, some of them reaching beyond the range.
+/// Blocks of all orders are in the way, some of them extending beyond the range.
 fn large_blocks_move_out_of_the_way<D: Design<TestPlatform>>() {
     const FRAMES: u64 = 16 * PAGEBLOCK;
     for seed in 0..20 {
@@ -225,7 +225,7 @@ fn ranges_are_freed_in_parts_or_at_once_but_not_twice<D: Design<TestPlatform>>()
     assert_eq!(free(0, 5000), Err(Error::ForeignFrame));
     assert_eq!(free(1 << 40, 1), Err(Error::ForeignFrame));
     check_books(&*machine, 2000);
-    // A part that reaches beyond no block, parts of blocks, and blocks by their orders.
+    // A part that lies within one block, parts of blocks, and blocks by their orders.
     assert_eq!(free(7, 1), Ok(()));
     assert_eq!(free(7, 1), Err(Error::DoubleFree));
     assert_eq!(free(600, 100), Ok(()));
@@ -306,7 +306,7 @@ fn ranges_stay_within_a_zone_and_content_goes_to_no_higher_one<D: Design<TestPla
     check_books(&*machine, 500 + 400 + 400);
 }
 
-/// Two ranges of a GiB each, the content of the first of which gets in the way of the second.
+/// Two ranges of a GiB each; the content of the first gets in the way of the second.
 fn gigabytes<D: Design<TestPlatform>>() {
     const GIB: u64 = 1 << 18;
     let machine = machine::<D>(3 * GIB);

@@ -1,4 +1,4 @@
-//! Ranges and those whose content is in the way: whatever they do, nothing is lost.
+//! Ranges and the owners of content in the way: whatever they do, nothing is lost.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

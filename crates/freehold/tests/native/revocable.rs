@@ -1,4 +1,4 @@
-//! Leases that others take back: nothing that an idle owner has is out of their reach.
+//! Revocable leases: nothing that an idle owner has is out of reach.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 use std::thread;
@@ -75,8 +75,8 @@ fn what_an_idle_owner_has_is_there_for_all() {
     let others = take_all(|| frames.alloc(Request::default()));
     assert_eq!(others.len(), 2047, "nothing stays with the lease");
     assert!(lease.is_revoked());
-    assert!(relaxed() - before <= 2, "nobody is waited for");
-    // The owner goes on by the ordinary way.
+    assert!(relaxed() - before <= 2, "no call is waited for");
+    // The owner continues by the ordinary path.
     assert_eq!(lease.try_alloc(Request::default()), None);
     assert_eq!(lease.try_free(held, Order::ZERO), None);
     assert_eq!(lease.alloc(Request::default()), Err(Error::OutOfMemory));
@@ -118,7 +118,7 @@ fn one_owner_at_a_time() {
     assert_eq!(frames.lease_revocable(CpuId::new(2)).err(), Some(Error::UnknownCpu));
     frames.drain(CPU).unwrap();
     assert!(first.is_revoked());
-    // Its owner may be about to look, so the slots are still its own to lease.
+    // Its owner may be about to check, so the slots are still its own to lease.
     assert!(leased(frames.lease_revocable(CPU)));
     assert_eq!(frames.lease(CPU).err(), Some(Error::Leased));
     drop(first);
@@ -172,7 +172,7 @@ fn a_lease_can_be_put_away() {
     assert_eq!(frames.lease(CPU).err(), Some(Error::Leased));
     let lease = frames.resume(parked).unwrap();
     assert_eq!(lease.try_free(held, Order::ZERO), Some(Ok(())));
-    // Others take from it while it is away, too.
+    // Others take from it while it is parked, too.
     let parked = lease.park();
     run_on(1);
     assert_eq!(take_all(|| frames.alloc(Request::default())).len(), 1024);
@@ -180,7 +180,7 @@ fn a_lease_can_be_put_away() {
     assert!(lease.is_revoked());
 }
 
-/// A machine that has no heavy barrier.
+/// A machine without a heavy barrier.
 struct Unbarred(TestPlatform);
 
 impl Platform for Unbarred {
@@ -213,7 +213,7 @@ fn without_a_barrier_there_is_no_such_lease() {
     drop(frames.lease(CPU).expect("the other kind needs none"));
 }
 
-/// Who has each frame: nobody, or one of the threads.
+/// The owner of each frame: none, or one of the threads.
 struct Owners(Vec<AtomicU8>);
 
 impl Owners {
@@ -235,7 +235,7 @@ impl Owners {
 #[test]
 fn owners_among_those_who_revoke() {
     const ROUNDS: usize = 40_000;
-    /// So often each lease is revoked.
+    /// How often each lease is revoked.
     const REVOKED: usize = 20;
     const FRAMES: u64 = 4096;
     let frames = machine(FRAMES, 3);

@@ -1,5 +1,5 @@
-//! A call is stopped before each of its steps, for ever as far as others can tell, and other calls
-//! do what they are entitled to: `docs/progress.md` says what that is.
+//! A call is stopped before each of its steps, forever as far as others can tell, and other calls
+//! do what they are entitled to: see `docs/progress.md`.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -37,7 +37,7 @@ const SEEDS: u64 = 6;
 enum Op {
     Alloc(Order),
     Free(Order),
-    /// Frees a pageblock of a block of two, the other one of which is freed in between.
+    /// Frees a pageblock of a block of two, the other one of which is freed at the stop.
     FreePart,
     AllocBulk,
     FreeBulk,
@@ -73,12 +73,12 @@ const OPS: [Op; 16] = [
     Op::Compact,
 ];
 
-/// What is called in between.
+/// The call made at the stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Probe {
     /// Allocates a frame.
     Alloc,
-    /// Frees a frame of the pageblock that the stopped call is about, and allocates one.
+    /// Frees a frame of the pageblock that the stopped call works on, and allocates one.
     FreeAndAlloc,
     /// Frees a block, or the other part of one.
     Free,
@@ -87,16 +87,16 @@ enum Probe {
 
 const PROBES: [Probe; 4] = [Probe::Alloc, Probe::FreeAndAlloc, Probe::Free, Probe::Drain];
 
-/// How often a probe came to what.
+/// How often a probe had which outcome.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     served: u64,
     /// There was nothing for it, or there might have been nothing.
     short: u64,
-    /// It would have waited for the stopped call, and said so or was unwound.
+    /// It would have waited for the stopped call, and returned that or was unwound.
     waits: u64,
     unwound: u64,
-    /// That, though frames were free: the stopped call has them in hand.
+    /// The same, although frames were free: the stopped call has them in hand.
     though_free: u64,
 }
 
@@ -164,14 +164,14 @@ impl<D: Design<StepPlatform>> State<D> {
         }
     }
 
-    /// Frees a block at random, of those with such an order.
+    /// Frees a random block among those with such an order.
     fn give(&self, random: &mut Random, is_wanted: impl Fn(Order) -> bool) {
         if let Some((pfn, order)) = self.pick(random, |_, order| is_wanted(order)) {
             self.frames.free(pfn, order).unwrap();
         }
     }
 
-    /// Takes such a block at random from what users hold.
+    /// Takes a random such block from what users hold.
     fn pick(
         &self,
         random: &mut Random,
@@ -203,7 +203,7 @@ impl<D: Design<StepPlatform>> State<D> {
     }
 }
 
-/// What the stopped call is about: blocks taken from what users hold.
+/// The targets of the stopped call: blocks taken from what users hold.
 #[derive(Clone, Default)]
 struct Victims(Vec<(Pfn, Order)>);
 
@@ -213,7 +213,7 @@ impl Victims {
     }
 }
 
-/// Picks what a call will be about, if there is something.
+/// Picks the targets of a call, if there are any.
 fn choose<D: Design<StepPlatform>>(
     state: &State<D>,
     op: Op,
@@ -233,7 +233,7 @@ fn choose<D: Design<StepPlatform>>(
     .map(Victims)
 }
 
-/// Makes the call; what it allocates is held by users from then on.
+/// Makes the call; users hold what it allocates from then on.
 fn perform<D: Design<StepPlatform>>(state: &State<D>, op: Op, victims: &Victims, cpu: CpuId) {
     let State { frames, held, total, .. } = state;
     match op {
@@ -277,7 +277,7 @@ fn perform<D: Design<StepPlatform>>(state: &State<D>, op: Op, victims: &Victims,
     }
 }
 
-/// The users, who move what they hold.
+/// The users, which move what they hold.
 impl<D: Design<StepPlatform>> Migrate for State<D> {
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
         let mut held = self.held.borrow_mut();
@@ -292,9 +292,9 @@ fn taken_by(op: Op) -> u64 {
     match op {
         Op::Alloc(order) => order.frames().get(),
         Op::AllocBulk => 5,
-        // What lies in pageblocks that are being emptied is promised to no allocation.
+        // Frames in pageblocks that are being emptied are promised to no allocation.
         Op::AllocRange | Op::Compact => FRAMES,
-        // So are those that the holder of a lease has.
+        // Nor are those that the holder of a lease has.
         Op::Lease { .. } => FRAMES,
         _ => 0,
     }
@@ -309,7 +309,7 @@ fn wanted_by(op: Op) -> u64 {
     }
 }
 
-/// Probes an allocator while a call is stopped that began when so many frames were free.
+/// Probes an allocator while a stopped call, which began with so many free frames, is under way.
 fn probe<D: Design<StepPlatform>>(
     state: &State<D>,
     (op, probe, kind): (Op, Probe, Kind),
@@ -441,14 +441,14 @@ fn explore<D: Design<StepPlatform>>(
         if !was_stopped {
             return (stops, total);
         }
-        // The walks of the other designs over all frames have thousands of steps that are alike.
+        // The walks of the other designs over all frames have thousands of similar steps.
         (stops, step) = (stops + 1, step + 1 + step / 50);
         total += tally.get();
         if tally.get().unwound > 0 {
             // What it had in hand is lost with it.
             continue;
         }
-        // The stopped call gets what is there as well, all but the frame that the probe may take.
+        // The stopped call takes part of it as well, all but the frame that the probe may take.
         // With the other designs, a probe that drains may move the rest to where it has looked.
         let got = wanted_by(op).min(free.saturating_sub(1));
         let is_short = state.got.get() < got && D::NAME == "freehold";
@@ -475,7 +475,7 @@ fn explore_all<D: Design<StepPlatform>>(kind: Kind) {
     for op in OPS.into_iter().chain([Op::AddMemory]) {
         let (mut steps, mut of_op) = (0, Tally::default());
         for of in PROBES {
-            // Most of what the others do is under locks, where there is little to tell apart.
+            // Most of what the others do is under locks, where there is little to distinguish.
             for seed in 0..if D::NAME == "freehold" { SEEDS } else { 2 } {
                 let (count, tally) = explore::<D>(seed, (op, of, kind), perform);
                 steps += count;

@@ -1,8 +1,8 @@
-//! Many threads on few CPUs, all calls at once: no frame is ever in two hands, and in the end
-//! everything is whole again.
+//! Many threads on few CPUs, all calls at once: no frame ever has two users, and in the end all
+//! memory is merged again.
 //!
-//! The seed of a run is printed when it fails; `FREEHOLD_SEED` makes the threads take the same
-//! decisions again, though the scheduler may not.
+//! A failing run prints its seed; `FREEHOLD_SEED` makes the threads take the same decisions again,
+//! though the scheduler may not.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -23,7 +23,7 @@ use freehold::{
 const SPAN: u64 = 10_240;
 const CPUS: [NodeId; 3] = [NodeId::new(0), NodeId::new(1), NodeId::new(0)];
 
-/// SplitMix64: small, and good enough to make decisions with.
+/// SplitMix64: small, and good enough for random decisions.
 struct Random(u64);
 
 impl Random {
@@ -77,7 +77,7 @@ fn ranges() -> [MemoryRange; 3] {
     ]
 }
 
-/// What is added while the others run: the rest of a pageblock that is in use already, and more
+/// Memory added while the others run: the rest of a pageblock that is in use already, and more
 /// memory of the other node, piece by piece.
 fn additions() -> impl Iterator<Item = MemoryRange> {
     let rest = (4400..4608).step_by(16).map(|start| range(start, start + 16));
@@ -85,7 +85,7 @@ fn additions() -> impl Iterator<Item = MemoryRange> {
     rest.chain(more.map(|range| range.on_node(NodeId::new(1))))
 }
 
-/// A machine, and who holds which frame as the threads see it.
+/// A machine, and which frames are in use as the threads see it.
 struct Shared<D: Design<TestPlatform> + Sync> {
     machine: Machine<TestPlatform, D>,
     /// One bit for each frame that a thread holds.
@@ -113,7 +113,7 @@ impl<D: Design<TestPlatform> + Sync> Shared<D> {
         }
     }
 
-    /// Notes that a thread took or gave up a block, frame by frame.
+    /// Notes that a thread allocated or freed a block, frame by frame.
     fn mark(&self, block: Pfn, order: Order, holds: bool) {
         for pfn in block.get()..block.offset(order.frames()).get() {
             let (word, bit) = (&self.held[(pfn / 64) as usize], 1 << (pfn % 64));
@@ -190,7 +190,7 @@ impl<D: Design<TestPlatform> + Sync> Worker<'_, D> {
         }
     }
 
-    /// Frees one frame of a block; the rest is held on in pieces.
+    /// Frees one frame of a block; the rest stays allocated in pieces.
     fn free_part(&mut self) {
         let Some((mut block, order)) = self.pick() else { return };
         let part = block.offset(FrameCount::new(self.random.next() % order.frames().get()));
@@ -221,12 +221,12 @@ impl<D: Design<TestPlatform> + Sync> Worker<'_, D> {
 
     fn hand_over(&mut self) {
         if let Some(block) = self.pick() {
-            self.shared.handed_over.lock().expect("nobody has panicked").push(block);
+            self.shared.handed_over.lock().expect("no thread has panicked").push(block);
         }
     }
 
     fn take_over(&mut self) {
-        let block = self.shared.handed_over.lock().expect("nobody has panicked").pop();
+        let block = self.shared.handed_over.lock().expect("no thread has panicked").pop();
         self.held.extend(block);
     }
 
@@ -242,7 +242,7 @@ impl<D: Design<TestPlatform> + Sync> Worker<'_, D> {
                 89..=94 => self.take_over(),
                 95..=98 => run_on(self.random.below(CPUS.len() + 1) as u32),
                 _ => {
-                    // Never handed out, whatever goes on.
+                    // Never allocated, whatever else happens.
                     let refused = self.shared.machine.free(Pfn::new(SPAN + 1), Order::ZERO);
                     assert_eq!(refused, Err(Error::ForeignFrame));
                 }
@@ -257,7 +257,7 @@ impl<D: Design<TestPlatform> + Sync> Worker<'_, D> {
     }
 }
 
-/// Looks at the books and disturbs the CPUs until `done`.
+/// Runs consistency checks and disturbs the CPUs until `done`.
 fn observe<D: Design<TestPlatform> + Sync>(
     shared: &Shared<D>,
     mut random: Random,
@@ -282,7 +282,7 @@ fn observe<D: Design<TestPlatform> + Sync>(
     }
 }
 
-/// Checks that nothing is held and everything, additions included, is free and merged.
+/// Checks that nothing is held and everything, including additions, is free and merged.
 fn check_whole<D: Design<TestPlatform> + Sync>(
     shared: &Shared<D>,
     additions: impl Iterator<Item = MemoryRange>,
@@ -300,8 +300,8 @@ fn check_whole<D: Design<TestPlatform> + Sync>(
     assert_eq!((events.freed.get(), events.allocated.get()), (freed, freed));
 }
 
-/// Lets so many threads work on a machine with each of the settings that only the design has, as
-/// `lists` completes them.
+/// Runs so many threads on a machine with each of the design's own settings, as `lists` completes
+/// them.
 fn stress<D: Design<TestPlatform> + Sync>(
     threads: u64,
     lists: impl Fn(&D::Settings) -> D::Settings,
@@ -320,7 +320,7 @@ fn stress_one<D: Design<TestPlatform> + Sync>(threads: u64, settings: &D::Settin
         scope.spawn(|| observe(&shared, seed.random(threads), &done));
         scope.spawn(|| {
             for (nth, range) in additions().enumerate() {
-                // All through the run, as far as the workers get.
+                // Throughout the run, as far as the workers get.
                 while shared.allocated.load(SeqCst) < nth as u64 * 20_000 && !done.load(SeqCst) {
                     thread::yield_now();
                 }
@@ -337,11 +337,11 @@ fn stress_one<D: Design<TestPlatform> + Sync>(threads: u64, settings: &D::Settin
             })
             .collect();
         let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        // The observer must end even if a worker did not do well.
+        // The observer must end even if a worker failed.
         done.store(true, SeqCst);
         assert!(results.iter().all(Result::is_ok), "a worker has panicked");
     });
-    for (block, order) in shared.handed_over.lock().expect("nobody has panicked").drain(..) {
+    for (block, order) in shared.handed_over.lock().expect("no thread has panicked").drain(..) {
         shared.free(block, order);
     }
     check_whole(&shared, additions());
@@ -369,7 +369,7 @@ fn more_threads_than_cpus<D: Design<TestPlatform> + Sync>() {
 
 fn of_two_racing_frees_exactly_one_succeeds<D: Design<TestPlatform> + Sync>() {
     let settings = D::Settings::default();
-    // Only a design with this setting may let both pass.
+    // Only a design with this setting may let both succeed.
     let has_choice = D::Settings::TABLE.iter().any(|setting| setting.name == "double_free");
     race_frees::<D>(&settings, has_choice);
     if has_choice {
@@ -377,14 +377,14 @@ fn of_two_racing_frees_exactly_one_succeeds<D: Design<TestPlatform> + Sync>() {
     }
 }
 
-/// Has two threads free the same frames at the same time. Two frees of a single frame may both
-/// pass, if `may_both_pass`.
+/// Two threads free the same frames at the same time. Two frees of a single frame may both succeed,
+/// if `may_both_pass`.
 fn race_frees<D: Design<TestPlatform> + Sync>(settings: &D::Settings, may_both_pass: bool) {
     const ROUNDS: usize = 5_000;
     let seed = Seed::new();
     let shared = Shared::<D>::new(&fixed(settings, 4, 16));
     let mut random = seed.random(0);
-    // If one side panics, the other finds the channel closed, rather than wait for ever.
+    // If one side panics, the other finds the channel closed, rather than wait forever.
     let (to_free, racing) = mpsc::channel::<(Pfn, Order)>();
     let (answer, freed) = mpsc::channel();
     let ready = AtomicBool::new(false);
@@ -413,14 +413,14 @@ fn race_frees<D: Design<TestPlatform> + Sync>(settings: &D::Settings, may_both_p
             let parts = 1 << (order.get() - part.get());
             let at = (random.next() % parts) << part.get();
             to_free.send((block.offset(FrameCount::new(at)), part)).expect("the other waits");
-            // The two set out at the same time.
+            // The two start at the same time.
             while !ready.swap(false, SeqCst) {
                 thread::yield_now();
             }
             let whole = shared.machine.free(block, order);
             match (whole, freed.recv().expect("the other thread answers")) {
                 (Ok(()), 0) => {}
-                // That is found and counted.
+                // That is detected and counted.
                 (Ok(()), 1) if part == Order::ZERO && may_both_pass => {
                     shared.machine.drain_all();
                     late += 1;
@@ -428,7 +428,7 @@ fn race_frees<D: Design<TestPlatform> + Sync>(settings: &D::Settings, may_both_p
                 }
                 (Err(Error::DoubleFree | Error::WrongOrder), frames) if frames > 0 => {
                     assert_eq!(frames, part.frames().get());
-                    // What the part has left over is still ours, frame by frame.
+                    // The rest of the part is still ours, frame by frame.
                     for pfn in
                         (0..order.frames().get()).filter(|pfn| !(at..at + frames).contains(pfn))
                     {

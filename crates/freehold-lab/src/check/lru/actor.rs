@@ -1,4 +1,4 @@
-//! What one CPU does in a round: operations drawn from the seed, each checked at once.
+//! The work of one CPU in a round: operations drawn from the seed, each checked at once.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,15 +13,15 @@ use super::super::frames::CheckedFrames;
 use super::super::round::goes_away;
 use super::{Cache, LruTally};
 
-/// How many blocks are read often.
+/// How many blocks are frequently read.
 const OFTEN: u64 = 40;
 
-/// What all CPUs of a scenario share.
+/// The state that all CPUs of a scenario share.
 pub(super) struct World {
     pub(super) frames: Rc<dyn CheckedFrames>,
     pub(super) cache: Cache,
     pub(super) groups: RefCell<Vec<GroupId>>,
-    /// Memory that somebody has yet to add.
+    /// Memory still to be added.
     pub(super) late: RefCell<Option<MemoryRange>>,
     pub(super) tally: Rc<RefCell<LruTally>>,
     /// How many blocks there are: more than memory holds.
@@ -29,13 +29,13 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Checks the books at a time when no CPU runs.
+    /// Checks all invariants at a time when no CPU runs.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let census = self.cache.validate()?;
         let shelf = self.cache.owner();
         ensure!(
             census.used.get() == shelf.stamped() as u64,
-            "{} in the LRU, {} were handed out",
+            "{} in the LRU, {} were allocated",
             census.used,
             shelf.stamped()
         );
@@ -60,7 +60,7 @@ impl<'a> Actor<'a> {
         Actor { handle, world, rng: Rng::with_seed(seed), held: Vec::new() }
     }
 
-    /// Does so many operations, or fewer if the CPU goes away, and puts its references.
+    /// Does so many operations, or fewer if the CPU leaves, and puts its references.
     pub(super) fn work(mut self, operations: usize) {
         if goes_away(self.handle, operations, || self.step()) {
             self.world.tally.borrow_mut().departures += 1;
@@ -87,7 +87,7 @@ impl<'a> Actor<'a> {
     }
 
     fn block(&mut self) -> u64 {
-        // Few blocks are read often, so that CPUs meet, and many others push them out.
+        // Few blocks are read often, so that CPUs meet, and many others evict them.
         let span = if self.rng.bool() { self.world.blocks } else { OFTEN };
         self.rng.u64(..span)
     }
@@ -150,7 +150,7 @@ impl<'a> Actor<'a> {
         let other = locked.index().find(block);
         if other.is_some() {
             drop(locked);
-            // Somebody else read the block first.
+            // Another CPU read the block first.
             cache.put(frame).expect("a reference is held");
             return self.find(block);
         }
@@ -159,14 +159,14 @@ impl<'a> Actor<'a> {
         Some(frame)
     }
 
-    /// Puts a reference, after a look at what is in the frame; says whether there was one.
+    /// Puts a reference, after checking the frame's content; returns whether there was one.
     fn put(&mut self) -> bool {
         if self.held.is_empty() {
             return false;
         }
         let (block, frame) = self.held.swap_remove(self.rng.usize(..self.held.len()));
         let there = self.world.cache.owner().block_in(frame);
-        assert_eq!(there, Some(block), "{frame} was given away while a reference is held");
+        assert_eq!(there, Some(block), "{frame} was released while a reference is held");
         self.world.cache.put(frame).expect("a reference is held");
         true
     }
@@ -200,7 +200,7 @@ impl<'a> Actor<'a> {
         };
         world.tally.borrow_mut().isolated += 1;
         let there = world.cache.owner().block_in(frame);
-        assert!(there.is_some(), "{frame} is isolated, and nobody has it");
+        assert!(there.is_some(), "{frame} is isolated, but not in use");
         match isolated.move_to(self.group()) {
             Ok(()) => world.tally.borrow_mut().regrouped += 1,
             Err(Error::GroupLimit | Error::UnknownGroup) => {}
@@ -239,7 +239,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Makes a group, removes one, or changes its limit.
+    /// Creates a group, removes one, or changes its limit.
     fn regroup(&mut self) {
         let (world, group) = (Rc::clone(&self.world), self.group());
         let limit = Some(FrameCount::new(self.rng.u64(1..world.blocks)));
@@ -278,7 +278,7 @@ impl<'a> Actor<'a> {
         Ok(stats.listed.iter().map(|frames| frames.get()).sum())
     }
 
-    /// A group that somebody has entered cannot be removed.
+    /// A group that has readers cannot be removed.
     fn visit(&mut self) {
         let group = self.group();
         let Ok(visit) = self.world.cache.enter(group) else { return };

@@ -1,5 +1,5 @@
 //! Scenarios for the LRU: a page cache of several groups, whose frames are read, reclaimed, moved
-//! between groups and by compaction, pinned and dropped, while groups come and go.
+//! between groups and by compaction, pinned and dropped, while groups are created and removed.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,7 +24,7 @@ mod shelf;
 /// The LRU under check.
 pub(super) type Cache = SimLru<Shelf>;
 
-/// What was done to an LRU.
+/// The operations on an LRU.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct LruTally {
     operations: u64,
@@ -32,7 +32,7 @@ pub(super) struct LruTally {
     reads: u64,
     /// Of these, blocks that were in the cache.
     hits: u64,
-    /// Frames that were handed back.
+    /// Frames that were released.
     released: u64,
     /// Frames that reclaim took.
     reclaimed: u64,
@@ -40,11 +40,11 @@ pub(super) struct LruTally {
     isolated: u64,
     /// Of these, frames that went to another group.
     regrouped: u64,
-    /// Frames that were not isolated, since somebody else had them off their list, or a batch had.
+    /// Frames that were not isolated, since they were isolated already, or waited in a batch.
     busy: u64,
     /// Frames whose content was moved by compaction.
     moves: u64,
-    /// Groups that were made.
+    /// Groups that were created.
     groups_made: u64,
     /// Groups that were removed.
     groups_removed: u64,
@@ -52,7 +52,7 @@ pub(super) struct LruTally {
     inherited: u64,
     /// Times that a frame was pinned.
     pins: u64,
-    /// CPUs that went away in the middle.
+    /// CPUs that left in the middle.
     departures: u64,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for LruTally {
             f,
             "{} operations, {} reads, {} hits, {} frames reclaimed, {} released, {} isolated, {} \
              found busy,\n{} to another group, {} moved by compaction, {} pinned, {} groups made, \
-             {} removed with\n{} frames, {} CPUs gone.",
+             {} removed with\n{} frames, {} CPUs departed.",
             self.operations,
             self.reads,
             self.hits,
@@ -142,7 +142,7 @@ pub(super) fn play(design: DesignName, scenario: &Scenario) -> Result<LruTally> 
     Ok(tally)
 }
 
-/// Nobody reads any more: every frame comes back.
+/// No reader is left: every frame is released.
 fn end(world: &World) -> Result<()> {
     let left = world.cache.owner().take_all();
     world.cache.put_bulk(&left).context("at the end")?;
@@ -152,6 +152,6 @@ fn end(world: &World) -> Result<()> {
     ensure!(census.stocked.get() == 0, "{} are charged ahead at the end", census.stocked);
     world.frames.drain_all();
     let census = world.frames.validate().context("at the end")?;
-    ensure!(census.allocated.get() == 0, "{} did not come back", census.allocated);
+    ensure!(census.allocated.get() == 0, "{} were not freed", census.allocated);
     Ok(())
 }

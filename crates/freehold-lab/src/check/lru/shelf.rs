@@ -12,7 +12,7 @@ use freehold_sim::SimLock;
 use super::super::frames::CheckedFrames;
 use super::LruTally;
 
-/// Which block is where, and the other way round.
+/// Maps blocks to frames, and frames to blocks.
 #[derive(Default)]
 pub(super) struct Index {
     frames: BTreeMap<u64, Pfn>,
@@ -36,8 +36,8 @@ impl Index {
     }
 }
 
-/// The owner. What it knows of a frame that is not in the index is who has it: a frame is stamped
-/// when it is allocated and loses its stamp when it is handed back.
+/// The owner. It also records frames in use that are not in the index: a frame is stamped when it
+/// is allocated and loses its stamp when it is released.
 pub(in crate::check) struct Shelf {
     frames: Rc<dyn CheckedFrames>,
     /// Guards the index, while other CPUs may run.
@@ -45,7 +45,7 @@ pub(in crate::check) struct Shelf {
     index: RefCell<Index>,
     stamps: RefCell<BTreeMap<Pfn, u64>>,
     tally: Rc<RefCell<LruTally>>,
-    /// Counts questions, some of which are answered otherwise than others.
+    /// Counts requests, some of which get a different answer.
     asked: Cell<u64>,
 }
 
@@ -84,13 +84,13 @@ impl Shelf {
     /// Stamps a frame that was allocated for a block.
     pub(super) fn stamp(&self, frame: Pfn, block: u64) {
         let before = self.stamps.borrow_mut().insert(frame, block);
-        assert_eq!(before, None, "{frame} was handed out while a block is in it");
+        assert_eq!(before, None, "{frame} was allocated while a block is in it");
     }
 
-    /// Takes the stamp of a frame that goes back.
+    /// Removes the stamp of a frame that is released.
     pub(super) fn unstamp(&self, frame: Pfn) {
         let before = self.stamps.borrow_mut().remove(&frame);
-        assert!(before.is_some(), "{frame} was released, and nobody had it");
+        assert!(before.is_some(), "{frame} was released, but not in use");
     }
 
     /// The block that is in a frame.
@@ -98,7 +98,7 @@ impl Shelf {
         self.stamps.borrow().get(&frame).copied()
     }
 
-    /// Frames that were handed out and have not come back.
+    /// Frames that were allocated and have not been released.
     pub(super) fn stamped(&self) -> usize {
         self.stamps.borrow().len()
     }
@@ -116,7 +116,7 @@ impl Shelf {
 
 impl Owner for Shelf {
     fn reclaim(&self, frame: Pfn) -> Verdict {
-        assert!(self.block_in(frame).is_some(), "{frame} is to be reclaimed, and nobody has it");
+        assert!(self.block_in(frame).is_some(), "{frame} is to be reclaimed, but not in use");
         self.asked.set(self.asked.get() + 1);
         match self.asked.get() % 13 {
             0 => Verdict::Keep,
@@ -151,7 +151,8 @@ impl Owner for Shelf {
     fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
         let locked = self.lock();
         let block = locked.index().blocks.get(&from).copied().ok_or(MigrateError::Busy)?;
-        // Before the claim, since with it there is no way back while the lock is held.
+        // Before the claim, since once it is granted a refusal is impossible while the lock is
+        // held.
         self.asked.set(self.asked.get() + 1);
         if self.asked.get().is_multiple_of(7) {
             return Err(MigrateError::Failed);

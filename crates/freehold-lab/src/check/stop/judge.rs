@@ -1,7 +1,7 @@
-//! Which calls may wait for ever for a CPU that has stopped: those that wait for a lock that it
-//! holds, for a section that it is in, or for another call that waits for these. In Freehold's own
-//! design a free waits only for a free that breaks up the same huge block, and an allocation with
-//! `nowait` for nothing.
+//! Which calls may wait forever for a stopped CPU: those that wait for a lock that it holds, for a
+//! section that it is in, or for another call that waits for these. In Freehold's own design a free
+//! waits only for a free that breaks up the same huge block, and an allocation with `nowait` for
+//! nothing.
 
 use anyhow::{Result, bail, ensure};
 use freehold::{Order, Pfn};
@@ -10,7 +10,7 @@ use freehold_sim::{Halted, Waiting};
 use super::super::actor::is_nowait;
 use super::watch::{About, Call, Watched};
 
-/// How things stand when no CPU can go on that waits.
+/// The state when no waiting CPU can proceed.
 pub(super) struct Judge<'a> {
     pub(super) is_freehold: bool,
     pub(super) watched: &'a Watched,
@@ -21,17 +21,17 @@ pub(super) struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Whether the stopped CPU has what calls other than frees may have to wait for.
+    /// Whether the stopped CPU has anything that calls other than frees may have to wait for.
     fn keeps(&self) -> bool {
         self.in_section || self.halted.as_ref().is_some_and(|halted| !halted.locks.is_empty())
     }
 
-    /// Fails if a call waits that must not, or one would not wait though there was nothing to wait
-    /// for.
+    /// Fails if a call waits that must not, or one would not wait although there was nothing to
+    /// wait for.
     pub(super) fn judge(&self) -> Result<()> {
         for waiting in &self.waiting {
             if let Err(error) = self.judge_one(waiting) {
-                bail!("CPU {} waits for ever {error:#}; {}", waiting.cpu, self.state());
+                bail!("CPU {} waits forever {error:#}; {}", waiting.cpu, self.state());
             }
         }
         let refused = self.watched.refused_alone();
@@ -48,7 +48,7 @@ impl Judge<'_> {
         let of_freehold = |call: &Call| self.is_freehold.then_some(call.about.clone());
         match of_freehold(&call) {
             Some(About::Free(blocks, _)) => {
-                ensure!(self.breaks_up(&blocks), "in {}, which has to wait for nothing", call.name);
+                ensure!(self.breaks_up(&blocks), "in {}, which may wait for nothing", call.name);
                 return Ok(());
             }
             Some(About::Alloc(request)) => {
@@ -59,11 +59,11 @@ impl Judge<'_> {
         if let Some((lock, _)) = &waiting.lock {
             ensure!(
                 self.leads_to_stopped(waiting),
-                "in {} for {lock}, with which no stopped CPU has to do",
+                "in {} for {lock}, to which no stopped CPU is related",
                 call.name
             );
         }
-        ensure!(self.keeps(), "in {}, and no stopped CPU keeps anything", call.name);
+        ensure!(self.keeps(), "in {}, and no stopped CPU holds anything", call.name);
         Ok(())
     }
 
@@ -71,12 +71,12 @@ impl Judge<'_> {
         self.halted.as_ref().is_some_and(|halted| halted.cpu == cpu)
     }
 
-    /// Whether the holder of the lock that a CPU waits for has stopped, or waits for such a one.
+    /// Whether the holder of the lock that a CPU waits for has stopped, or waits for one that has.
     fn leads_to_stopped(&self, waiting: &Waiting) -> bool {
         let mut lock = waiting.lock.as_ref();
         // A circle of CPUs that wait for each other has no end.
         for _ in 0..=self.waiting.len() {
-            // One that waits in a loop is judged by itself.
+            // One that waits in a loop is judged separately.
             let Some(&(_, holder)) = lock else { return true };
             if self.is_halted(holder) {
                 return true;
@@ -99,7 +99,7 @@ impl Judge<'_> {
             && parts.iter().any(|part| blocks.iter().any(|block| huge(block) == huge(part)))
     }
 
-    /// Who has stopped, and who waits.
+    /// Which CPU has stopped, and which wait.
     fn state(&self) -> String {
         let call_of = |cpu: usize| {
             let call = self.watched.call_of(cpu);
@@ -149,7 +149,7 @@ mod tests {
         About::Free(vec![Pfn::new(pfn)], Order::ZERO)
     }
 
-    /// What is said of CPU 1, which waits in such a call in a loop, and of CPU 0.
+    /// Judges CPU 1, which waits in such a call in a loop, against the state of CPU 0.
     fn waits(about: About, keeps: [bool; 3], of_stopped: About, is_freehold: bool) -> bool {
         let watched = watched();
         watched.begin(STOPPED, "stopped", of_stopped, 0);

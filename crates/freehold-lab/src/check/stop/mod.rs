@@ -1,5 +1,5 @@
-//! Scenarios in which one CPU stops for ever in the middle of a call, and what the others may come
-//! to: they go on, unless they wait for what the stopped one keeps.
+//! Scenarios in which one CPU stops forever in the middle of a call, and the permitted outcomes for
+//! the others: they proceed, unless they wait for what the stopped one holds.
 
 use std::fmt;
 use std::rc::Rc;
@@ -22,11 +22,11 @@ use watch::Watched;
 mod judge;
 mod watch;
 
-/// So many accesses in one call, while no call comes to an end, are taken for ever. More than the
-/// longest call makes: one for a range, where a stopped call is in the way at many places.
+/// So many accesses in one call, while no call ends, count as forever. More than the longest call
+/// makes: one for a range, where a stopped call obstructs many places.
 const PATIENCE_ACCESSES: u64 = 2_000_000;
 
-/// What came of runs in which a CPU stops for ever.
+/// The results of runs in which a CPU stops forever.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct StopTally {
     runs: u64,
@@ -38,11 +38,11 @@ pub(super) struct StopTally {
     in_section: u64,
     /// Runs in which it had interrupts off.
     irqs_off: u64,
-    /// Calls after the stop that waited for ever.
+    /// Calls after the stop that waited forever.
     waited: u64,
-    /// Calls after the stop that took frames or gave some back.
+    /// Calls after the stop that allocated or freed frames.
     served: u64,
-    /// Calls after the stop that failed for want of memory.
+    /// Calls after the stop that failed for lack of memory.
     short: u64,
     /// Of these, calls that could have had any frame: there was none.
     shortages: u64,
@@ -69,9 +69,9 @@ impl fmt::Display for StopTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} runs stopped a CPU for ever: {} with a lock held, {} in a section, {} with \
-             interrupts off.\nOf the calls of others, {} waited for it for ever, {} were served, \
-             {} failed for want of memory\n(of these, {} could have had any frame), and {} failed \
+            "{} runs stopped a CPU forever: {} with a lock held, {} in a section, {} with \
+             interrupts off.\nOf the calls of others, {} waited for it forever, {} were served, \
+             {} failed for lack of memory\n(of these, {} could have had any frame), and {} failed \
              rather than wait.",
             self.stopped,
             self.with_lock,
@@ -123,7 +123,7 @@ pub(super) fn play(design: DesignName, scenario: &Scenario) -> Result<StopTally>
     }
     let (halted, waiting) = (machine.halted(), machine.waiting());
     machine.unwind_waiting();
-    // What is left of sections is the stopped CPU's.
+    // The remaining sections are the stopped CPU's.
     let in_section = !watched.is_quiet();
     let judge = Judge { is_freehold, watched: &watched, halted, waiting, in_section };
     judge.judge()?;
@@ -138,8 +138,7 @@ pub(super) fn play(design: DesignName, scenario: &Scenario) -> Result<StopTally>
     Ok(tally)
 }
 
-/// One after the other, CPUs that are left give back what there is, take all memory, and give it
-/// back.
+/// One after the other, the remaining CPUs free what there is, allocate all memory, and free it.
 fn go_on(
     scenario: &Scenario,
     machine: &mut Machine,
@@ -172,7 +171,7 @@ fn go_on(
     Ok(())
 }
 
-/// Takes frames until there are no more; leaves them for others to free.
+/// Allocates frames until there are no more; leaves them for others to free.
 fn take_all(world: &World, nowait: bool) {
     let request = Request::default().watermark(Watermark::Ignore);
     let request = if nowait { request.nowait() } else { request };

@@ -1,5 +1,5 @@
-//! The allocator under check, with a record of the calls that are under way: the machine may stop
-//! one of them for ever, and what the others come to is held to that.
+//! The allocator under check, with a record of the calls under way: the machine may stop one of
+//! them forever, and the outcomes of the others are checked against that.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -18,14 +18,14 @@ use super::super::lru::Cache;
 use super::StopTally;
 use crate::frames::Frames;
 
-/// What a call is about.
+/// The kind of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum About {
     /// An allocation, of one block or in bulk.
     Alloc(Request),
     /// A free of these blocks, of this order.
     Free(Vec<Pfn>, Order),
-    /// One that moves content, and has pageblocks that no allocation is served from meanwhile.
+    /// One that moves content, and has isolated pageblocks meanwhile.
     Move,
     /// Anything else.
     Other,
@@ -36,11 +36,11 @@ pub(super) enum About {
 pub(super) struct Call {
     pub(super) name: &'static str,
     pub(super) about: About,
-    /// How many frames it asks for.
+    /// How many frames it requests.
     asked: u64,
     /// The most frames that others may have had at any time since it began.
     most_taken: u64,
-    /// Whether free frames may have been where no allocation is promised them.
+    /// Whether free frames may have been where they are not available to allocations.
     is_disturbed: bool,
 }
 
@@ -63,15 +63,15 @@ pub(super) struct Watched {
     frames: Rc<dyn CheckedFrames>,
     /// By CPU.
     calls: RefCell<Vec<Option<Call>>>,
-    /// Frames that users hold, or calls under way may have taken or may not have given back.
+    /// Frames that users hold, or calls under way may have allocated or may not have freed.
     taken: Cell<u64>,
-    /// Frames of all zones, and of those that not only movable content may use.
+    /// Frames of all zones, and of those that are not restricted to movable content.
     managed: Cell<(u64, u64)>,
-    /// Whether an allocation fails only for want of memory also while other calls go on.
+    /// Whether allocations fail only for lack of memory even while other calls are under way.
     is_strict: bool,
-    /// Whether no call goes on but that of one CPU.
+    /// Whether only one CPU makes calls.
     is_alone: Cell<bool>,
-    /// Allocations that failed, since they would have waited, while one CPU was at work.
+    /// Allocations that failed rather than wait, while only one CPU was running.
     refused_alone: Cell<u64>,
     tally: RefCell<StopTally>,
 }
@@ -97,7 +97,7 @@ impl Watched {
         watched
     }
 
-    /// From now on, one CPU at a time is at work.
+    /// From now on, one CPU at a time is running.
     pub(super) fn go_alone(&self) {
         self.is_alone.set(true);
     }
@@ -111,7 +111,7 @@ impl Watched {
         *self.tally.borrow()
     }
 
-    /// How many allocations would have waited while one CPU was at work.
+    /// How many allocations would have waited while only one CPU was running.
     pub(super) fn refused_alone(&self) -> u64 {
         self.refused_alone.get()
     }
@@ -123,7 +123,7 @@ impl Watched {
         self.managed.set((all + frames, unmovable));
     }
 
-    /// Notes that a call has begun that asks for so many frames.
+    /// Notes that a call begins that requests so many frames.
     pub(super) fn begin(&self, cpu: usize, name: &'static str, about: About, asked: u64) {
         let moves = about == About::Move;
         let mut calls = self.calls.borrow_mut();
@@ -138,8 +138,8 @@ impl Watched {
         calls[cpu] = Some(Call { name, about, asked, most_taken: taken, is_disturbed });
     }
 
-    /// Makes a call that may be stopped; `got` says how many frames it was given, and how many it
-    /// has given back.
+    /// Makes a call that may be stopped; `got` returns how many frames it allocated, and how many
+    /// it freed.
     fn call<R>(
         &self,
         (name, about, asked): (&'static str, About, u64),
@@ -156,7 +156,7 @@ impl Watched {
         })
     }
 
-    /// Makes a call that takes no frames and gives none back.
+    /// Makes a call that neither allocates nor frees frames.
     fn other<R>(&self, name: &'static str, make: impl FnOnce() -> R) -> R {
         self.call((name, About::Other, 0), make, |_| (0, 0)).0
     }
@@ -222,7 +222,7 @@ impl Watched {
         self.tally.borrow_mut().served += u64::from(is_served && Sim.has_halted());
     }
 
-    /// An allocation has failed: if it could have had any frame there is, there was none.
+    /// An allocation has failed: if it could have had any frame, there was none.
     fn expect_shortage(&self, call: &Call, error: Error) {
         let About::Alloc(request) = &call.about else { return };
         let has_no_mark = request.watermark(Watermark::Ignore) == *request;
@@ -235,7 +235,7 @@ impl Watched {
             if request.migratetype(MigrateType::Movable) == *request { all } else { unmovable };
         assert!(
             call.most_taken >= managed,
-            "{request:?}: {error}, though of {managed} frames at most {} were taken all the time",
+            "{request:?}: {error}, although of {managed} frames at most {} were taken all the time",
             call.most_taken
         );
         self.tally.borrow_mut().shortages += u64::from(Sim.has_halted());
@@ -374,8 +374,8 @@ mod tests {
     use super::*;
     use crate::designs::DesignName;
 
-    /// An allocation of one frame fails, which others had all but so many of in the meantime, and
-    /// which other call goes on.
+    /// An allocation of one frame fails, while others had all but so many of them, and another call
+    /// is under way.
     fn fails(left: u64, meanwhile: About) {
         let scenario = Scenario::draw(1, &[], true);
         let mut machine = scenario.machine().unwrap();

@@ -1,13 +1,13 @@
-//! What protects a CPU's lists and its counters from interrupts.
+//! How a CPU's lists and its counters are protected from interrupts.
 //!
 //! After Mel Gorman, "Use local_lock for pcp protection and reduce stat overhead", v3 of April
-//! 2021: before it, interrupts were off over list, statistics and zone lock together; after it,
-//! statistics need no protection, and what protects the lists is named, so that a preemptible
-//! kernel can use something cheaper.
+//! 2021. Before the series, interrupts were off over list, statistics and zone lock together. After
+//! it, statistics need no protection, and the protection of the lists has a name, so that a
+//! preemptible kernel can substitute something cheaper.
 
 use crate::platform::Platform;
 
-/// What is off while a CPU's lists are worked on.
+/// What is disabled while a CPU's lists are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locking {
     /// Interrupts are off over list, statistics and zone lock together: the kernel before the
@@ -15,8 +15,8 @@ pub enum Locking {
     Irq,
     /// The lists have a lock of their own; interrupts are off only while a zone lock is held.
     Local,
-    /// As `Local`, but a zone lock leaves interrupts on too: it only keeps its holder on its CPU,
-    /// as in a kernel whose interrupt handlers are threads (PREEMPT_RT).
+    /// As `Local`, but a zone lock leaves interrupts on too: it only pins its holder to its CPU, as
+    /// in a kernel whose interrupt handlers are threads (PREEMPT_RT).
     Rt,
 }
 
@@ -37,32 +37,32 @@ pub(crate) struct Bookkeeping {
 }
 
 impl Bookkeeping {
-    /// Begins work on a CPU's lists.
+    /// Enters a critical section on a CPU's lists.
     #[inline(always)]
     pub(crate) fn enter_lists<P: Platform>(self, platform: &P) -> Option<P::IrqState> {
         (self.locking == Locking::Irq).then(|| platform.irq_save())
     }
 
-    /// Begins work under a zone lock, outside of work on a CPU's lists.
+    /// Enters a critical section under a zone lock, outside of one on a CPU's lists.
     #[inline]
     pub(crate) fn enter_zone<P: Platform>(self, platform: &P) -> Option<P::IrqState> {
         (self.locking != Locking::Rt).then(|| platform.irq_save())
     }
 
-    /// Begins work under a zone lock in the midst of work on a CPU's lists.
+    /// Enters a critical section under a zone lock, inside one on a CPU's lists.
     #[inline]
     pub(crate) fn enter_zone_from_lists<P: Platform>(self, platform: &P) -> Option<P::IrqState> {
         (self.locking == Locking::Local).then(|| platform.irq_save())
     }
 
-    /// Whether what happened to a CPU's lists is counted only after interrupts are back on.
+    /// Whether changes of a CPU's lists are counted only after interrupts are back on.
     #[inline(always)]
     pub(crate) fn counts_late(self) -> bool {
         self == Bookkeeping { locking: Locking::Irq, counters: Counters::Relaxed }
     }
 
-    /// Counts something, with interrupts off if that is wished and they are not yet. The caller has
-    /// a CPU's lists locked.
+    /// Counts something; disables interrupts for it if exact counts need that and they are still
+    /// on. The caller holds the lock of a CPU's lists.
     #[inline(always)]
     pub(crate) fn count<P: Platform>(self, platform: &P, count: impl FnOnce()) {
         let exactly = Bookkeeping { locking: Locking::Local, counters: Counters::Exact };

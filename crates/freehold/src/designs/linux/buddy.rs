@@ -1,6 +1,6 @@
 //! The buddy system of one zone: free lists by order and pageblock type, split and merge.
 //!
-//! Knows no lock and no watermark; the caller holds the zone lock. After Linux's
+//! This module takes no lock and checks no watermark; the caller holds the zone lock. After Linux's
 //! `mm/page_alloc.c` (`__free_one_page`, `expand`, `__rmqueue_smallest`), version 6.12: the list
 //! that a block is on always equals the type of its pageblock.
 
@@ -17,8 +17,8 @@ mod isolation;
 /// The free blocks of one order.
 struct FreeArea<P: Platform> {
     lists: [ListHead<P::Cell<u32>>; BlockType::COUNT],
-    /// How many blocks all lists have, but for isolated ones. Written under the zone lock; read
-    /// without by the watermark check, which is why it is a word.
+    /// How many blocks all lists have, without isolated ones. Written under the zone lock. The
+    /// watermark check reads it without the lock, so it is a word.
     blocks: P::U64,
 }
 
@@ -41,33 +41,33 @@ impl<P: Platform> FreeLists<P> {
         &self.areas[order.index()].lists[of.index()]
     }
 
-    /// How many free blocks of `order` there are, of all types but isolated ones.
+    /// How many free blocks of `order` there are, of all types except isolated ones.
     #[inline]
     pub(crate) fn blocks(&self, order: Order) -> u64 {
-        // Relaxed: exact under the zone lock; without, a recent value is all that is asked for.
+        // Relaxed: exact under the zone lock; without it, a recent value suffices.
         self.areas[order.index()].blocks.load(Relaxed)
     }
 
-    /// Whether a block of at least `order` is free. All three types can stand in for each other,
-    /// so any list will do.
+    /// Whether a block of at least `order` is free. All three types can stand in for each other, so
+    /// any list counts.
     #[inline]
     pub(crate) fn can_serve(&self, order: Order) -> bool {
         order.to(Order::BUDDY_MAX).any(|order| self.blocks(order) != 0)
     }
 
-    /// Notes that `blocks` more blocks are free, or fewer.
+    /// Counts a change in the number of free blocks.
     pub(crate) fn count(&self, order: Order, of: BlockType, change: i64) {
         if of == BlockType::Isolated {
             return;
         }
         let blocks = &self.areas[order.index()].blocks;
-        // Relaxed: the zone lock makes this load and store one step for all writers.
+        // Relaxed: the zone lock makes this load and store atomic for all writers.
         blocks.store(blocks.load(Relaxed).wrapping_add_signed(change), Relaxed);
     }
 }
 
-/// What a design keeps beside the free lists of a zone and brings up to date with every block that
-/// comes and goes. All calls are made under the zone lock.
+/// A design's data beside the free lists of a zone, updated with every block that is inserted or
+/// removed. All calls are made under the zone lock.
 pub trait Beside<P: Platform> {
     /// A block was linked at this end of the list for its order and type.
     #[inline(always)]
@@ -77,20 +77,20 @@ pub trait Beside<P: Platform> {
     #[inline(always)]
     fn removing(&self, _tables: &Tables<'_, P>, _block: FrameIndex, _order: Order) {}
 
-    /// Marks of single frames are about to be trusted: waits until none is stale.
+    /// The caller is about to rely on marks of single frames: waits until none is stale.
     #[inline(always)]
     fn settle(&self) {}
 
-    /// A pageblock, parts of which may be in use, changes its type.
+    /// A pageblock, parts of which may be in use, changed its type.
     #[inline(always)]
     fn retyped(&self, _tables: &Tables<'_, P>, _pageblock: FrameIndex) {}
 
-    /// All frames of a pageblock have come to be free.
+    /// All frames of a pageblock have become free.
     #[inline(always)]
     fn completed(&self, _tables: &Tables<'_, P>, _pageblock: FrameIndex) {}
 }
 
-/// Nothing is kept beside the lists.
+/// No data beside the lists.
 impl<P: Platform> Beside<P> for () {}
 
 /// The tables that the free lists link through.
@@ -99,7 +99,7 @@ pub struct Tables<'a, P: Platform> {
     pub(crate) blocks: &'a BlockTable<P>,
 }
 
-/// The free lists of a zone, the tables that they link through, and what a design keeps beside.
+/// The free lists of a zone, the tables that they link through, and the design's data beside them.
 pub(crate) struct Buddy<'a, P: Platform, B> {
     pub(crate) lists: &'a FreeLists<P>,
     pub(crate) tables: Tables<'a, P>,
@@ -134,8 +134,8 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         self.lists.count(order, of, -1);
     }
 
-    /// Takes a free block off whatever list it is on and leaves its head unmarked; says of which
-    /// order it is.
+    /// Takes a free block off whatever list it is on and leaves its head unmarked; returns its
+    /// order.
     pub(crate) fn remove_any(&self, block: FrameIndex) -> Option<Order> {
         let state = self.tables.frames.state(block);
         let order = state.order().filter(|_| state.tag() == Tag::Buddy)?;
@@ -158,15 +158,15 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         }
         let theirs = state.block_type();
         // A pageblock has one zone and one type, so only larger blocks can meet a border. Isolated
-        // pageblocks are not merged: each comes and goes by itself.
+        // pageblocks are not merged: each is isolated and released by itself.
         let isolated = BlockType::Isolated;
         let mergeable = order < Order::PAGEBLOCK
             || blocks.zone(buddy) == blocks.zone(block) && of != isolated && theirs != isolated;
         mergeable.then_some((buddy, theirs))
     }
 
-    /// Frees a block, merging it with its buddy as long as that is free. `end` overrides the end of
-    /// the list that it goes to: memory that is added goes to the back.
+    /// Frees a block, merging it with its buddy while that is free. `end` overrides the end of the
+    /// list that it goes to: memory that is added goes to the back.
     ///
     /// Cost: up to ten merges, each of which reads one record and unlinks it from its list.
     pub(crate) fn free(&self, block: FrameIndex, order: Order, end: Option<End>) {
@@ -182,7 +182,7 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
             if theirs != of
                 && let Some(migratetype) = of.migratetype()
             {
-                // Possible from the order of a pageblock up: the whole buddy takes our type.
+                // Possible from pageblock order up: the whole buddy takes this block's type.
                 blocks.set_migratetype(buddy, order, migratetype);
             }
             order = order.up();
@@ -198,8 +198,8 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         self.insert(head, order, of, end);
     }
 
-    /// A block goes to the back if it is likely to merge soon: when the next larger block's buddy
-    /// is free, only our own buddy is missing.
+    /// A block goes to the back if it is likely to merge soon: if the next larger block's buddy is
+    /// free, only this block's buddy is missing.
     fn end_for(&self, head: FrameIndex, order: Order, of: BlockType) -> End {
         if order.up() >= Order::BUDDY_MAX {
             return End::Front;
@@ -208,7 +208,8 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         if self.free_buddy(larger, order.up(), of).is_some() { End::Back } else { End::Front }
     }
 
-    /// Frees one frame to the front of its list without looking at its buddy, and marks it so.
+    /// Frees one frame to the front of its list without checking its buddy, and marks it as
+    /// unmerged.
     pub(crate) fn free_unmerged(&self, frame: FrameIndex) {
         let of = self.tables.blocks.block_type(frame);
         self.tables.blocks.note_unmerged(frame);
@@ -216,7 +217,7 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         self.insert_as(frame, state, Order::ZERO, of, End::Front);
     }
 
-    /// Makes up for a merge that was put off, if the buddy is free by now; says whether it was.
+    /// Does a deferred merge, if the buddy is free by now; returns whether it was.
     pub(crate) fn merge_late(&self, frame: FrameIndex) -> bool {
         let state = self.tables.frames.state(frame);
         let due = state.is(Tag::Buddy, Order::ZERO)
@@ -265,8 +266,8 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         }
     }
 
-    /// Moves the free blocks within a pageblock to the lists of another type; returns how many
-    /// frames they have. The caller retypes the pageblock.
+    /// Moves the free blocks within a pageblock to the lists of another type; returns their number
+    /// of frames. The caller retypes the pageblock.
     fn move_free(&self, pageblock: FrameIndex, to: BlockType, end: End) -> FrameCount {
         let mut moved = FrameCount::ZERO;
         self.for_each_in_pageblock(pageblock, |frame, state| {
@@ -303,7 +304,7 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         (free, movable)
     }
 
-    /// Visits the heads within a pageblock, skipping what lies behind each of them.
+    /// Visits the heads within a pageblock, skipping the tails of each.
     pub(crate) fn for_each_in_pageblock(
         &self,
         head: FrameIndex,
@@ -331,7 +332,7 @@ mod tests {
         let bench: Workbench<Baseline> = Workbench::new(1024, &fixed(Default::default(), 1, 1));
         let second = FrameIndex(512);
         assert!(bench.lock().isolate(second) && !bench.lock().isolate(second));
-        // The block that reached beyond it was split; its frames count no longer.
+        // The block that extended beyond it was split; its frames no longer count.
         assert_eq!(bench.in_zone(9, BlockType::Movable), [0]);
         assert_eq!(bench.in_zone(9, BlockType::Isolated), [512]);
         assert_eq!((bench.level(), bench.lock().isolated().get()), (512, 512));
@@ -369,7 +370,7 @@ mod tests {
         assert!(bench.lock().isolate(FrameIndex(0)));
         bench.free(0, 0);
         bench.free(0, 1);
-        // Merged with its kind, and nobody is given it.
+        // Merged with its kind, but not available.
         assert_eq!(bench.in_zone(9, BlockType::Isolated), [0]);
         assert!(bench.lock().buddy.take_smallest(Order::ZERO, MigrateType::Movable).is_none());
         bench.check();

@@ -3,7 +3,7 @@
 //!
 //! After Linux 6.12 (`__rmqueue`, `__rmqueue_claim`, `__rmqueue_steal`). Two things are left out:
 //! claiming does not boost the watermarks, since there is no reclaim to wake, and there is no mode
-//! that forbids fragmentation.
+//! that forbids fragmentation (`ALLOC_NOFRAGMENT`).
 
 use crate::designs::linux::buddy::{Beside, Buddy};
 use crate::designs::linux::pageblock::BlockType;
@@ -12,8 +12,8 @@ use crate::platform::Platform;
 use crate::units::{FrameCount, MigrateType, Order};
 use crate::zone::fallback::FALLBACKS;
 
-/// The step of the search that found the last block. A refill that takes many blocks goes on from
-/// there, since the steps before it have run dry.
+/// The step of the search that found the last block. A refill that takes many blocks resumes there,
+/// since the earlier steps have run dry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// A free block of the type itself, perhaps after claiming a pageblock for it.
@@ -78,8 +78,8 @@ fn claim<P: Platform, B: Beside<P>>(
     None
 }
 
-/// Takes a free block of whole pageblocks, makes them over to `migratetype`, and returns all but
-/// the first `order` to the lists. Its head is unmarked.
+/// Takes a free block of whole pageblocks, retypes them to `migratetype`, and returns all but the
+/// first `order` to the lists. Its head is unmarked.
 pub(crate) fn claim_whole<P: Platform, B: Beside<P>>(
     buddy: &Buddy<'_, P, B>,
     block: FrameIndex,
@@ -93,7 +93,7 @@ pub(crate) fn claim_whole<P: Platform, B: Beside<P>>(
     buddy.give_back_rest(block, from, order, BlockType::of(migratetype));
 }
 
-/// Takes one chunk, the smallest that will do; what is left of it keeps its type.
+/// Takes one chunk, the smallest that suffices; the rest of it keeps its type.
 fn steal<P: Platform, B: Beside<P>>(
     buddy: &Buddy<'_, P, B>,
     order: Order,
@@ -119,8 +119,8 @@ fn first_fallback<P: Platform, B: Beside<P>>(
         .find_map(|of| Some((buddy.lists.list(order, BlockType::of(of)).first()?, of)))
 }
 
-/// Whether a pageblock may change its type for the sake of a free block of `order`. Content that
-/// cannot move may always take one over, since scattering it does more harm.
+/// Whether a pageblock may change its type for a free block of `order`. Immovable content may
+/// always claim one, since scattering it does more harm.
 fn may_claim(order: Order, migratetype: MigrateType) -> bool {
     order.get() >= Order::PAGEBLOCK.get() / 2 || migratetype != MigrateType::Movable
 }
@@ -136,7 +136,7 @@ fn is_mostly_alike<P: Platform, B: Beside<P>>(
     let pageblock = Order::PAGEBLOCK.frames().get();
     let alike = match (migratetype, of) {
         (MigrateType::Movable, _) => movable,
-        // Unmovable and reclaimable content are alike in that neither can be moved away.
+        // Unmovable and reclaimable content are alike: neither can be moved away.
         (_, MigrateType::Movable) => FrameCount::new(pageblock - free.get() - movable.get()),
         _ => FrameCount::ZERO,
     };

@@ -10,10 +10,10 @@ use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{FrameCount, MigrateType, Order, Pfn};
 use crate::{Error, config::Config};
 
-/// What a frame is at the moment, packed into one word: from the lowest bit 4 bits of tag, 4 of
-/// order, 2 of type, the mark of a merge that was skipped, and in the upper half the CPU that keeps
-/// the block, where a design asks for it. Only the head of a block carries a mark with an order;
-/// the frames behind it are tails.
+/// The state of a frame, packed into one word: from the lowest bit 4 bits of tag, 4 of order, 2 of
+/// type, the mark of a skipped merge, and in the upper half the CPU that keeps the block, if a
+/// design records it. Only the head of a block carries a mark with an order; the other frames of
+/// the block are tails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameState(u32);
 
@@ -35,7 +35,7 @@ pub(crate) enum Tag {
     Buddy = 2,
     /// Head of a free block on a list of a CPU. Written under that CPU's pcp lock.
     Pcp = 3,
-    /// Head of a block that a user holds; the type is the one that was asked for.
+    /// Head of a block that a user holds; the type is the requested one.
     Allocated = 4,
     /// Head of a block on its way from its user to a list, or of an allocation being split.
     Claimed = 5,
@@ -49,20 +49,20 @@ impl FrameState {
     pub(crate) const HOLE: Self = FrameState(Tag::Hole as u32);
 
     /// The state of the head of a block. `of` is the type of its pageblock for free blocks, and the
-    /// one that was asked for with allocations.
+    /// requested one for allocations.
     #[inline(always)]
     pub(crate) const fn head(tag: Tag, order: Order, of: BlockType) -> Self {
         let (order, of) = ((order.get() as u32) << ORDER_SHIFT, (of as u32) << TYPE_SHIFT);
         FrameState(tag as u32 | order | of)
     }
 
-    /// The state of a block in the hands of a user.
+    /// The state of a block that a user holds.
     #[inline(always)]
     pub(crate) const fn allocated(order: Order, migratetype: MigrateType) -> Self {
         FrameState::head(Tag::Allocated, order, BlockType::of(migratetype))
     }
 
-    /// The same block with another tag, kept by nobody.
+    /// The same block with another tag, and with no CPU that keeps it.
     #[inline(always)]
     pub(crate) const fn retag(self, tag: Tag) -> Self {
         FrameState(self.0 & (0x3ff & !0xf) | tag as u32)
@@ -74,7 +74,7 @@ impl FrameState {
         FrameState(self.0 | UNMERGED)
     }
 
-    /// Whether merging this block was put off.
+    /// Whether merging this block was deferred.
     #[inline]
     pub(crate) const fn is_unmerged(self) -> bool {
         self.0 & UNMERGED != 0
@@ -95,7 +95,7 @@ impl FrameState {
     /// Whether this is the head of a block of `order` with this tag.
     #[inline(always)]
     pub(crate) const fn is(self, tag: Tag, order: Order) -> bool {
-        // An order beyond four bits reaches out of the mask and equals no state.
+        // An order beyond four bits exceeds the mask and equals no state.
         self.0 & TAG_AND_ORDER == tag as u32 | (order.get() as u32) << ORDER_SHIFT
     }
 
@@ -129,8 +129,7 @@ impl FrameState {
     }
 }
 
-/// What the allocator keeps for each frame: 16 bytes, at a stride of as many or what the
-/// configuration asks for.
+/// The record of a frame: 16 bytes, at a stride of 16 bytes or what the configuration asks for.
 #[repr(C, align(16))]
 pub(crate) struct FrameRecord<P: Platform> {
     /// A [`FrameState`]. Written under the lock of the list that the frame is on or moves to,
@@ -140,7 +139,7 @@ pub(crate) struct FrameRecord<P: Platform> {
     pub(crate) next: P::Cell<u32>,
     /// The previous block on the same list. Guarded by the lock of that list.
     pub(crate) prev: P::Cell<u32>,
-    /// What a design keeps of a free block beside its links. Guarded by the zone lock.
+    /// A design's data about a free block. Guarded by the zone lock.
     pub(crate) beside: P::Cell<u32>,
 }
 
@@ -188,7 +187,7 @@ impl<P: Platform> FrameTable<P> {
         self.records.get(frame.index())
     }
 
-    /// The place of `pfn` in the table, if the table spans it.
+    /// The index of `pfn` in the table, if the table spans it.
     #[inline(always)]
     pub(crate) fn index_of(&self, pfn: Pfn) -> Option<FrameIndex> {
         let offset = pfn.get().wrapping_sub(self.first.get());
@@ -205,8 +204,8 @@ impl<P: Platform> FrameTable<P> {
     /// The state of `frame`.
     #[inline(always)]
     pub(crate) fn state(&self, frame: FrameIndex) -> FrameState {
-        // Relaxed: whoever acts on the state holds the lock under which it was written, or claims
-        // it by compare-exchange, which acquires.
+        // Relaxed: a caller that acts on the state holds the lock under which it was written, or
+        // claims it by compare-exchange, which acquires.
         FrameState(self.record(frame).state.load(Relaxed))
     }
 
@@ -217,17 +216,17 @@ impl<P: Platform> FrameTable<P> {
         self.record(frame).state.store(state.0, Release);
     }
 
-    /// Marks `frame` with `new` if it is in state `current`; says whether it was.
+    /// Marks `frame` with `new` if it is in state `current`; returns whether it was.
     ///
-    /// Of several callers with the same `current`, exactly one succeeds: that is what turns a
-    /// double free that races with the first one into an error.
+    /// Of several callers with the same `current`, exactly one succeeds. This turns a double free
+    /// that races with the first one into an error.
     #[inline(always)]
     pub(crate) fn claim(&self, frame: FrameIndex, current: FrameState, new: FrameState) -> bool {
         let state = &self.record(frame).state;
-        // Acquire: whoever frees a block that it was handed saw it handed out, so for that a
-        // relaxed exchange would do. But a mistaken second free may claim a block that was handed
-        // out anew in the meantime; it must see what the last holder of the frame's links wrote.
-        // Relaxed on failure: nothing is touched then.
+        // Acquire: a caller that frees a block it was given saw it being allocated, so a relaxed
+        // exchange would do for it. But an erroneous second free may claim a block that was
+        // allocated again in the meantime. It must see what the last holder of the frame's links
+        // wrote. Relaxed on failure: nothing is accessed then.
         state.compare_exchange(current.0, new.0, Acquire, Relaxed).is_ok()
     }
 }

@@ -1,15 +1,15 @@
-//! `lazy-merge`: single frames that go back to the zone are not merged with their buddies, so that
-//! a drain touches no record but those of its own frames. Merging is made up for, frame by frame,
-//! by compaction, and when a request for more than one frame finds no block.
+//! `lazy-merge`: single frames returned to the zone are not merged with their buddies, so that a
+//! drain touches no records but those of its own frames. Merging is deferred to compaction, frame
+//! by frame, and to a request for more than one frame that finds no block.
 //!
 //! Source: Aaron Lu, "Eliminate zone->lock contention", v2 2/4 of March 2018 and v4 2/5 of October
 //! 2018. Deviations:
 //!
-//! * There, nothing but compaction merges, so a high order fails although its frames are free (Mel
+//! * There, only compaction merges, so a high order fails although its frames are free (Mel
 //!   Gorman's objection); here the allocation merges before it gives up.
 //! * `compact-history=on` is the condition that v4 5/5 dropped: merge at once while compaction is
 //!   being deferred. The kernel's quirk is kept: a failure alone does not make the condition hold,
-//!   only an attempt that is put off does.
+//!   only a deferred attempt does.
 
 use core::fmt;
 
@@ -21,10 +21,10 @@ use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder};
 use crate::platform::Platform;
 
-/// The design that puts off merging.
+/// The design that defers merging.
 pub type LazyMerge<P> = Skeleton<P, Lazily>;
 
-/// When merging is put off.
+/// When merging is deferred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lazily {
     /// Whether frames are merged at once while compaction is being deferred.
@@ -40,7 +40,7 @@ pub(super) const COMPACT_HISTORY: Setting = Setting {
 };
 
 impl Lazily {
-    /// Whether merging is put off now. The caller holds the zone lock.
+    /// Whether merging is deferred now. The caller holds the zone lock.
     pub(super) fn now<P: Platform, Y: Policy<P>>(
         self,
         design: &Skeleton<P, Y>,

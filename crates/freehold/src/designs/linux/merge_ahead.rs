@@ -1,16 +1,16 @@
-//! `merge-ahead`: blocks that a CPU gives back are paired with their buddies, order by order,
-//! before the zone lock is taken, so that fewer and larger blocks go through it.
+//! `merge-ahead`: a drain pairs blocks with their buddies, order by order, before it takes the zone
+//! lock, so that fewer and larger blocks go through the lock.
 //!
 //! Source: Zi Yan's proposal in the review of Johannes Weiner's "mm: page_alloc: pcp buddy
 //! allocator" of April 2026, and `merge_in_pcp` of Aaron Lu's series of September 2018. No code was
 //! published for the former. As its reviewers expected, it fails where neighbours were allocated on
 //! different CPUs. Choices made here:
 //!
-//! * A block that goes back also takes along its buddy if that is on the same CPU's lists, though
-//!   its own time has not come: half a pair is of no use to the zone.
+//! * A block that is drained takes its buddy along if that is on the same CPU's lists, even if the
+//!   buddy was not due: half a pair is of no use to the zone.
 //! * Pairs are merged up to a pageblock. Larger blocks are left to the zone.
-//! * A CPU knows its own blocks by its number in their state, so it never touches a list that it
-//!   has not locked.
+//! * A CPU recognises its own blocks by its number in their state, so it never touches a list that
+//!   it has not locked.
 
 use super::pcp::list_index;
 use super::skeleton::{LocalPages, NoneOfItsOwn, Policy, Skeleton, ZonedSettings, for_each_victim};
@@ -41,7 +41,7 @@ pub struct Staging<P: Platform> {
     ready: [ListHead<P::LocalCell<u32>>; ORDERS],
 }
 
-/// The number of a CPU in the state of a frame; 0 is nobody's.
+/// The number of a CPU in the state of a frame; 0 is none.
 const fn keeper(cpu: usize) -> u16 {
     cpu as u16 + 1
 }
@@ -136,7 +136,7 @@ fn stage<P: Platform>(
     pages.own.hopeful[order.index()].push(&design.frames, block, End::Back);
 }
 
-/// Merges a block with its buddy, if this CPU keeps that too; says whether it did.
+/// Merges a block with its buddy, if this CPU keeps that too; returns whether it did.
 fn merge<P: Platform>(
     design: &Skeleton<P, Ahead>,
     pages: &LocalPages<'_, P, Ahead>,
@@ -149,7 +149,7 @@ fn merge<P: Platform>(
     let buddy = block.buddy(order);
     let state = design.frames.state(buddy);
     // Only this CPU writes its own number, under the lock that is held, and a block that carries it
-    // leaves these lists under that lock alone: what is seen here is so.
+    // leaves these lists only under that lock. So what is read here is exact.
     let list = if state.is_kept(Tag::Claimed, order, keeper(pages.cpu)) {
         &pages.own.hopeful[order.index()]
     } else if state.is_kept(Tag::Pcp, order, keeper(pages.cpu))
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_block_takes_its_buddy_along() {
         let bench = bench(16);
-        // Frame 4 is the oldest; its buddy came last.
+        // Frame 4 is the oldest; its buddy was freed last.
         [4, 0, 1, 5].into_iter().for_each(|frame| bench.free(0, frame));
         assert_eq!(bench.drain(0, 1, 0), 2);
         assert_eq!((bench.in_zone(1, Movable), bench.listed(0, 0)), ([4].into(), [1, 0].into()));
@@ -210,7 +210,7 @@ mod tests {
         bench.free(1, 1);
         assert_eq!(bench.drain(0, 1, 0), 1);
         assert_eq!((bench.in_zone(0, Movable), bench.listed(1, 0)), ([0].into(), [1].into()));
-        // The other one merges with it in the zone, when its time comes.
+        // The other one merges with it in the zone when it is drained.
         assert_eq!(bench.drain(1, 1, 0), 1);
         assert_eq!(bench.in_zone(1, Movable), [0]);
         bench.check();

@@ -1,13 +1,12 @@
-//! The Linux family: a zone has one lock over its buddy lists, and CPUs keep lists of their own
-//! before it.
+//! The Linux family: a zone has one lock over its buddy lists, with per-CPU lists in front.
 //!
-//! `zone_lock` is the kernel's allocator. The four designs beside it are what published series make
-//! of that, as policies of one skeleton: each changes where frames merge, or who holds the lock for
-//! how long.
+//! `zone_lock` is the kernel's allocator. The four designs beside it implement published series
+//! that change it, as policies of one skeleton: each changes where frames merge, or by whom and for
+//! how long the lock is held.
 //!
 //! From the bottom: records of frames and pageblocks (`frame`, `pageblock`, `stack`), the buddy
-//! system over them (`buddy`), a zone with its lock (`zone`, `fallback`), per-CPU lists
-//! (`pcp`, `pcp_tuning`, `bookkeeping`), what all five share (`skeleton`), and the five.
+//! system over them (`buddy`), a zone with its lock (`zone`, `fallback`), per-CPU lists (`pcp`,
+//! `pcp_tuning`, `bookkeeping`), what all five share (`skeleton`), and the five.
 
 pub mod block_owner;
 pub(crate) mod bookkeeping;

@@ -9,14 +9,14 @@ use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan
 use crate::platform::{Platform, Word};
 use crate::units::{MigrateType, Order};
 
-/// What the free frames of a pageblock are for: content of one migratetype, or nobody.
+/// What the free frames of a pageblock are for: content of one migratetype, or isolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum BlockType {
     Unmovable = 0,
     Movable = 1,
     Reclaimable = 2,
-    /// The block is being emptied: its free frames are handed to nobody.
+    /// The block is being emptied: its free frames are not allocated.
     Isolated = 3,
 }
 
@@ -58,16 +58,16 @@ impl BlockType {
     }
 }
 
-/// What the allocator keeps for each pageblock: eight bytes, so that a free learns zone, type and
-/// owner from one cache line.
+/// The record of a pageblock: eight bytes, so that a free reads zone, type and owner from one cache
+/// line.
 pub(crate) struct BlockRecord<P: Platform> {
     /// The upper half is the zone of the block's frames, or [`NO_ZONE`]: written once, before the
     /// frames become available. The lowest two bits are its type, the next two the migratetype that
-    /// it had before it was isolated: written under the zone lock; a free reads them without, as a
-    /// hint that is checked again under the lock. Bits 8 and 9 are [`UNMERGED`] and [`LATELY`].
+    /// it had before it was isolated: written under the zone lock. A free reads them without it, as
+    /// a hint that is re-checked under the lock. Bits 8 and 9 are [`UNMERGED`] and [`LATELY`].
     kind: P::U32,
-    /// The CPU that owns the block plus one, or 0. Written under the zone lock; read without, as a
-    /// hint that is checked again under the lock of the owner's lists.
+    /// The CPU that owns the block plus one, or 0. Written under the zone lock; read without it, as
+    /// a hint that is re-checked under the lock of the owner's lists.
     owner: P::U32,
 }
 
@@ -80,7 +80,7 @@ const FORMER_SHIFT: u32 = 2;
 /// Whether free frames of the block may have been left unmerged.
 const UNMERGED: u32 = 1 << 8;
 
-/// Whether some were since the last merge of the block began.
+/// Whether any were left since the last merge of the block began.
 const LATELY: u32 = 1 << 9;
 
 const fn pack(zone: u16, of: BlockType, former: MigrateType) -> u32 {
@@ -126,7 +126,7 @@ impl<P: Platform> BlockTable<P> {
     #[inline(always)]
     fn get(&self, frame: FrameIndex) -> (u16, BlockType) {
         // Relaxed: the zone was written before the block's frames became available, which a lock
-        // ordered; the type is exact under the zone lock and a hint without.
+        // ordered; the type is exact under the zone lock and a hint without it.
         let kind = self.record(frame).kind.load(Relaxed);
         ((kind >> 16) as u16, BlockType::from_bits(kind))
     }
@@ -138,7 +138,7 @@ impl<P: Platform> BlockTable<P> {
         (zone != NO_ZONE).then_some(ZoneIndex(zone))
     }
 
-    /// The zone and type of the block of a frame that somebody holds, which therefore has a zone.
+    /// The zone and type of the block of a frame in use, which therefore has a zone.
     #[inline(always)]
     pub(crate) fn of_used(&self, frame: FrameIndex) -> (ZoneIndex, BlockType) {
         let (zone, of) = self.get(frame);
@@ -158,7 +158,7 @@ impl<P: Platform> BlockTable<P> {
         self.get(frame).1
     }
 
-    /// The migratetype of the block that `frame` lies in; of an isolated block, the one that it
+    /// The migratetype of the block that `frame` lies in; for an isolated block, the one that it
     /// will have again.
     pub(crate) fn migratetype(&self, frame: FrameIndex) -> MigrateType {
         // Relaxed: as in `get`.
@@ -167,8 +167,8 @@ impl<P: Platform> BlockTable<P> {
         current.or(BlockType::from_bits(former).migratetype()).unwrap_or_default()
     }
 
-    /// Retypes all blocks of the block of `order` at `head`, none of which is isolated. The caller
-    /// holds the zone lock.
+    /// Retypes all pageblocks of the block of `order` at `head`, none of which is isolated. The
+    /// caller holds the zone lock.
     pub(crate) fn set_migratetype(&self, head: FrameIndex, order: Order, migratetype: MigrateType) {
         for frame in pageblocks(head, order) {
             self.set_type(frame, BlockType::of(migratetype), migratetype);
@@ -183,7 +183,7 @@ impl<P: Platform> BlockTable<P> {
     }
 
     /// Whether free frames of the block of `frame` may have been left unmerged. Exact under the
-    /// zone lock; without, a hint.
+    /// zone lock; otherwise a hint.
     pub(crate) fn has_unmerged(&self, frame: FrameIndex) -> bool {
         // Relaxed: as in `get`.
         self.record(frame).kind.load(Relaxed) & UNMERGED != 0
@@ -195,14 +195,15 @@ impl<P: Platform> BlockTable<P> {
         self.update(frame, |kind| kind | UNMERGED | LATELY);
     }
 
-    /// Notes that all that was left unmerged in the block of `frame` is going to be merged. The
-    /// caller holds the zone lock.
+    /// Notes that a merge of all unmerged frames in the block of `frame` begins. The caller holds
+    /// the zone lock.
     pub(crate) fn begin_merge(&self, frame: FrameIndex) {
         self.update(frame, |kind| kind & !LATELY);
     }
 
-    /// Notes that it has been. Only then does the block count as merged, so that nobody else passes
-    /// it by meanwhile; and not at all if more was left since. The caller holds the zone lock.
+    /// Notes that it ended. Only then does the block count as merged, so that no other merge skips
+    /// it meanwhile; it does not if more frames were left unmerged since. The caller holds the zone
+    /// lock.
     pub(crate) fn end_merge(&self, frame: FrameIndex) {
         self.update(frame, |kind| if kind & LATELY == 0 { kind & !UNMERGED } else { kind });
     }
@@ -233,12 +234,13 @@ impl<P: Platform> BlockTable<P> {
     /// The CPU that owns the block that `frame` lies in.
     #[inline(always)]
     pub(crate) fn owner(&self, frame: FrameIndex) -> Option<usize> {
-        // Relaxed: a hint, checked again under the lock of the owner's lists; whoever holds a frame
-        // of the block and that lock reads the owner exactly, see `designs/block_owner`.
+        // Relaxed: a hint, re-checked under the lock of the owner's lists. A caller that holds a
+        // frame of the block and that lock reads the owner exactly, see
+        // `designs/linux/block_owner`.
         (self.record(frame).owner.load(Relaxed) as usize).checked_sub(1)
     }
 
-    /// Sets who owns the block that `frame` lies in. The caller holds the zone lock.
+    /// Sets the owner of the block that `frame` lies in. The caller holds the zone lock.
     pub(crate) fn set_owner(&self, frame: FrameIndex, owner: Option<usize>) {
         // Relaxed: as in `owner`.
         self.record(frame).owner.store(owner.map_or(0, |cpu| cpu as u32 + 1), Relaxed);

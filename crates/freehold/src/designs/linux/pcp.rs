@@ -1,8 +1,8 @@
-//! Per-CPU pages: the blocks that one CPU keeps at hand from one zone, so that most allocations
-//! and frees need no lock that others want.
+//! Per-CPU pages: the blocks that one CPU caches from one zone, so that most allocations and frees
+//! take no contended lock.
 //!
-//! After Linux 6.12 (`struct per_cpu_pages`): a lock that is tried and never waited for on the
-//! fast paths, and lists by order and migratetype.
+//! After Linux 6.12 (`struct per_cpu_pages`): a lock that the fast paths try and never wait for,
+//! and lists by order and migratetype.
 
 use super::bookkeeping::Bookkeeping;
 use super::pcp_tuning::PcpMode;
@@ -26,8 +26,8 @@ pub(crate) const fn list_order(index: usize) -> Order {
     Order::new((index / MigrateType::COUNT) as u8)
 }
 
-/// Whether blocks of this order are kept as Linux does: orders 0 to 3 and 9, or single frames only
-/// where the lists are fixed.
+/// Whether blocks of this order are cached as in Linux: orders 0 to 3 and 9, or only single frames
+/// if the lists are fixed.
 #[inline(always)]
 pub(crate) const fn is_kept(mode: &PcpMode, order: Order) -> bool {
     match mode {
@@ -38,27 +38,27 @@ pub(crate) const fn is_kept(mode: &PcpMode, order: Order) -> bool {
     }
 }
 
-/// What one CPU keeps of one zone. Everything is guarded by `lock`.
+/// What one CPU caches of one zone. Everything is guarded by `lock`.
 #[repr(C, align(64))]
 pub(crate) struct PerCpuPages<P: Platform> {
     lock: P::Lock,
     /// Frames on all lists.
     pub(crate) count: P::LocalCell<u32>,
-    /// Frames beyond which blocks go back to the zone.
+    /// Number of frames beyond which blocks are returned to the zone.
     pub(crate) high: P::LocalCell<u32>,
-    /// The least that `high` is tuned to.
+    /// The minimum that `high` is tuned to.
     pub(crate) high_min: P::LocalCell<u32>,
-    /// The most that `high` is tuned to. Equal to the least: no tuning.
+    /// The maximum that `high` is tuned to. If equal to the minimum, there is no tuning.
     pub(crate) high_max: P::LocalCell<u32>,
     /// Frames that move to or from the zone at a time.
     pub(crate) batch: P::LocalCell<u32>,
-    /// By how many powers of two the next refill is larger than a batch.
+    /// How many powers of two the next refill is larger than a batch.
     pub(crate) alloc_factor: P::LocalCell<u32>,
-    /// Frames freed lately without allocations in between.
+    /// Frames freed recently without allocations in between.
     pub(crate) free_count: P::LocalCell<u32>,
     /// Whether the last free was of more than one frame.
     pub(crate) freed_high_order: P::LocalCell<u32>,
-    /// Ticks until the pages of another node's zone go back to it.
+    /// Ticks until the pages of another node's zone are returned to it.
     pub(crate) expire: P::LocalCell<u32>,
     pub(crate) lists: [ListHead<P::LocalCell<u32>>; LISTS],
 }
@@ -81,7 +81,7 @@ impl<P: Platform> PerCpuPages<P> {
         }
     }
 
-    /// Waits for the lock: for drains and reports, from any CPU. Interrupts stay on while it waits.
+    /// Waits for the lock: for drains and reports, from any CPU. Interrupts stay on while waiting.
     pub(crate) fn lock<'a>(&'a self, platform: &'a P, books: Bookkeeping) -> PcpGuard<'a, P> {
         platform.pin();
         self.lock.lock();
@@ -126,13 +126,13 @@ impl<P: Platform> PerCpuPages<P> {
 pub(crate) struct PcpGuard<'a, P: Platform> {
     pcp: &'a PerCpuPages<P>,
     platform: &'a P,
-    /// What interrupts go back to, if they were disabled together with the lock.
+    /// The interrupt state to restore, if interrupts were disabled together with the lock.
     irq: Option<P::IrqState>,
 }
 
 impl<P: Platform> PcpGuard<'_, P> {
     /// Enables interrupts again, if they were disabled together with the lock, which stays held. An
-    /// interrupt that wants these lists meanwhile finds them locked and does without.
+    /// interrupt handler that needs these lists meanwhile finds them locked and bypasses them.
     #[inline]
     pub(crate) fn irqs_on(&mut self) {
         if let Some(irq) = self.irq.take() {
@@ -140,18 +140,18 @@ impl<P: Platform> PcpGuard<'_, P> {
         }
     }
 
-    /// Ends what [`PcpGuard::irqs_on`] began, if it did.
+    /// Ends what [`PcpGuard::irqs_on`] began, if it did anything.
     pub(crate) fn irqs_as_before(&mut self, books: Bookkeeping) {
         if self.irq.is_none() {
             self.irq = books.enter_lists(self.platform);
         }
     }
 
-    /// Lets interrupts in that have waited, if they are off together with the lock.
+    /// Lets pending interrupts in, if interrupts are off together with the lock.
     pub(crate) fn let_irqs_in(&self) {
         if let Some(irq) = self.irq {
             self.platform.irq_restore(irq);
-            // The same state again: whatever it was then, interrupts may now be as they were.
+            // The same state again: interrupts may now be as they were, whatever that was.
             let _ = self.platform.irq_save();
         }
     }

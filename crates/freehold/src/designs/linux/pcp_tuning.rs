@@ -1,7 +1,7 @@
-//! How many frames a CPU keeps, and how many move to or from the zone at a time.
+//! How many frames a CPU caches, and how many move to or from the zone at a time.
 //!
 //! `auto` follows Linux 6.12 (`zone_batchsize`, `zone_highsize`, `nr_pcp_alloc`, `nr_pcp_free`,
-//! `nr_pcp_high`, `decay_pcp_high`), taking every CPU's share of the cache to be large
+//! `nr_pcp_high`, `decay_pcp_high`), and assumes that every CPU's share of the cache is large
 //! (`PCPF_FREE_HIGH_BATCH`). `fixed` follows 4.16: single frames only, with a constant batch and
 //! high mark.
 
@@ -17,13 +17,12 @@ pub enum PcpMode {
     Fixed {
         /// Frames that move at a time.
         batch: u32,
-        /// Frames at which a batch goes back.
+        /// Number of frames at which a batch is returned.
         high: u32,
     },
-    /// Tuned to the size of the zone and to the course of events, as in Linux 6.12.
+    /// Tuned to the size of the zone and to recent events, as in Linux 6.12.
     Auto {
-        /// The most powers of two by which what moves at a time exceeds a batch
-        /// (`CONFIG_PCP_BATCH_SCALE_MAX`).
+        /// The most powers of two by which a move exceeds a batch (`CONFIG_PCP_BATCH_SCALE_MAX`).
         batch_scale: u32,
     },
 }
@@ -53,13 +52,13 @@ impl PcpMode {
         }
     }
 
-    /// Whether a drain takes from all lists in turn, rather than from one after the other.
+    /// Whether a drain takes from all lists in turn, rather than emptying one after the other.
     pub(crate) fn drains_in_turn(&self) -> bool {
         matches!(self, PcpMode::Fixed { .. })
     }
 
-    /// The bounds for a zone of `managed` frames, with `low` frames below its low watermark and
-    /// so many CPUs near it.
+    /// The bounds for a zone of `managed` frames, with a low watermark of `low` frames and so many
+    /// CPUs near it.
     pub(crate) fn limits(&self, managed: FrameCount, low: FrameCount, cpus: usize) -> Limits {
         match *self {
             PcpMode::Fixed { batch, high } => Limits { batch, high_min: high, high_max: high },
@@ -69,7 +68,7 @@ impl PcpMode {
                     let share = frames / (cpus.max(1) as u64);
                     u32::try_from(share).unwrap_or(u32::MAX / 2).max(batch * 4)
                 };
-                // An eighth of the zone may lie on per-CPU lists.
+                // Up to an eighth of the zone may be on per-CPU lists.
                 let (min, max) = (share(low.get()), share(managed.get() / 8));
                 Limits { batch, high_min: min, high_max: max.max(min) }
             }
@@ -94,7 +93,7 @@ impl PcpMode {
         pcp.high.set(high);
         if order == Order::ZERO {
             let most = high.saturating_sub(pcp.count.get()).saturating_sub(batch).max(batch);
-            // Allocations that go on without frees double the refill.
+            // Allocations without frees in between double the refill.
             if count <= most && pcp.alloc_factor.get() < batch_scale {
                 pcp.alloc_factor.set(pcp.alloc_factor.get() + 1);
             }
@@ -130,7 +129,7 @@ impl PcpMode {
         }
     }
 
-    /// Lowers the high mark of a CPU that has been quiet; returns how many frames exceed it.
+    /// Lowers the high mark of an idle CPU; returns how many frames exceed it.
     pub(crate) fn decay<P: Platform>(&self, pcp: &PerCpuPages<P>) -> u32 {
         let (count, high, high_min) = (pcp.count.get(), pcp.high.get(), pcp.high_min.get());
         if let PcpMode::Auto { .. } = self
@@ -160,8 +159,8 @@ fn tune_free<P: Platform>(
     pcp.alloc_factor.set(halve(pcp.alloc_factor.get(), blocks));
     let (batch, count) = (pcp.batch.get(), pcp.count.get());
     let small_block = order != Order::ZERO && order <= COSTLY_ORDER;
-    // A run of frees of small blocks, as when a process that used them exits: hand them all back,
-    // so that other CPUs can use them while they are still in a shared cache.
+    // A run of frees of small blocks, as when a process that used them exits: return them all, so
+    // that other CPUs can use them while they are still in a shared cache.
     let run_of_blocks = small_block
         && pcp.free_count.get() >= batch
         && pcp.freed_high_order.get() != 0
@@ -186,7 +185,7 @@ fn tune_free<P: Platform>(
     })
 }
 
-/// The mark at which frames go back, after adapting it to what was just freed.
+/// The mark above which frames are returned, after adapting it to what was just freed.
 #[inline]
 fn tune_high<P: Platform>(
     pcp: &PerCpuPages<P>,

@@ -1,12 +1,12 @@
-//! Stacks of blocks in nobody's hands but the caller's, linked through the records of their heads.
+//! Stacks of claimed blocks, linked through the records of their heads.
 
 use crate::designs::linux::frame::FrameTable;
 use crate::memmap::index::FrameIndex;
 use crate::memmap::list::{NIL, decode};
 use crate::platform::{Platform, SharedCell};
 
-/// A stack of claimed blocks. Its top is a plain value, for it is never shared: whoever has claimed
-/// a block is alone in touching its links.
+/// A stack of claimed blocks. Its top is a plain value, since it is never shared: only the caller
+/// that claimed a block accesses its links.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stack {
     top: u32,

@@ -1,4 +1,4 @@
-//! A design by itself, on one zone, for the unit tests of its parts.
+//! A single design on one zone, for the unit tests of its parts.
 
 extern crate std;
 
@@ -109,7 +109,7 @@ impl<Y: Policy<TestPlatform>> Workbench<Y> {
         drained
     }
 
-    /// Returns all that a CPU keeps to the zone.
+    /// Returns everything that a CPU caches to the zone.
     pub(crate) fn drain_all_of(&self, cpu: u32) {
         self.design.drain(self.context(), CpuId::new(cpu));
     }
@@ -137,7 +137,7 @@ impl<Y: Policy<TestPlatform>> Workbench<Y> {
         self.design.events(self.context())
     }
 
-    /// Checks the books.
+    /// Checks the invariants.
     pub(crate) fn check(&self) {
         self.design.validate(self.context()).unwrap_or_else(|violation| panic!("{violation}"));
     }

@@ -1,4 +1,4 @@
-//! A zone: one lock, the free lists that it guards, watermarks, and books.
+//! A zone: one lock, the free lists that it guards, watermarks, and counters.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -12,8 +12,8 @@ use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
 use crate::units::{FrameCount, MigrateType, NodeId, ORDERS, Order, ZoneKind};
 use crate::zone::watermark::{Watermark, Watermarks};
 
-/// The record of a zone. Fields that belong together in use share cache lines, and others do not:
-/// the lock lies beside the free lists that it guards, as in Linux's `struct zone`.
+/// The record of a zone. Fields that are used together share cache lines, and others do not: the
+/// lock lies beside the free lists that it guards, as in Linux's `struct zone`.
 #[repr(C)]
 pub(crate) struct Zone<P: Platform> {
     setup: Setup<P>,
@@ -30,7 +30,7 @@ struct Setup<P: Platform> {
     watermarks: Watermarks<P>,
 }
 
-/// The free lists, their lock, and what else is touched only under it.
+/// The free lists, their lock, and everything else accessed only under it.
 #[repr(C, align(64))]
 struct Locked<P: Platform> {
     lists: FreeLists<P>,
@@ -39,17 +39,16 @@ struct Locked<P: Platform> {
     steals: P::Cell<u64>,
     /// Free frames in isolated pageblocks.
     isolated: P::Cell<u64>,
-    /// Counts up whenever pageblocks in use may have changed their type. Written under the zone
-    /// lock; read without by whoever looks at types first and locks later.
+    /// Incremented whenever pageblocks in use may have changed their type. Written under the zone
+    /// lock; read without it by callers that read types first and lock later.
     retypes: P::U32,
     compaction: CompactionState<P>,
 }
 
-/// How full the zone is: written at every refill and drain, read by every allocation.
+/// The zone's level: written at every refill and drain, read by every allocation.
 #[repr(C, align(64))]
 struct Level<P: Platform> {
-    /// Frames on the free lists, but for isolated ones and what CPUs have not yet told. Written
-    /// under the zone lock.
+    /// Frames on the free lists, except isolated ones. Written under the zone lock.
     free: P::U64,
     /// Whether the zone was seen below its high watermark (Linux's `ZONE_BELOW_HIGH`): a hint for
     /// the per-CPU lists to shrink.
@@ -86,23 +85,23 @@ impl<P: Platform> Zone<P> {
         &self.setup.watermarks
     }
 
-    /// Attempts to compact the zone that were put off since one last failed (Linux's
-    /// `compact_considered`). The caller holds the zone lock.
+    /// Attempts to compact the zone deferred since the last failure (Linux's `compact_considered`).
+    /// The caller holds the zone lock.
     pub(crate) fn compact_considered(&self) -> u32 {
         self.locked.compaction.considered()
     }
 
-    /// A count that changes whenever pageblocks in use may have changed their type. Types read
-    /// after it are those under the zone lock, if it is the same there.
+    /// A count that changes whenever pageblocks in use may have changed their type. If it is
+    /// unchanged under the zone lock, types read after it equal those under the lock.
     pub(crate) fn retypes(&self) -> u32 {
-        // Acquire: types are read after the count, so that none older than it is taken for current.
+        // Acquire: types are read after the count, so that none older than it counts as current.
         self.locked.retypes.load(Acquire)
     }
 
-    // Relaxed below: these words are levels that a reader acts on as of a moment ago; whoever
-    // changes them holds the lock named at the field.
+    // Relaxed below: readers act on a recent value of these words; writers hold the lock named at
+    // the field.
 
-    /// How many frames the zone has been given.
+    /// How many frames have been added to the zone.
     pub(crate) fn managed(&self) -> FrameCount {
         FrameCount::new(self.setup.managed.load(Relaxed))
     }
@@ -124,7 +123,7 @@ impl<P: Platform> Zone<P> {
         let Some(floor) = self.setup.watermarks.floor(class, limit) else {
             return self.locked.lists.can_serve(order);
         };
-        // As Linux counts it: a block of many frames may not take the level below the mark.
+        // As in Linux: the whole block may not take the level below the mark.
         let others = order.frames().get() - 1;
         let above = self.free().get().saturating_sub(others);
         above > floor && (order == Order::ZERO || self.locked.lists.can_serve(order))
@@ -141,7 +140,7 @@ impl<P: Platform> Zone<P> {
         self.level.below_high.store(1, Relaxed);
     }
 
-    /// Notes, after frames came back, that the zone may be above its high watermark again.
+    /// Notes, after frames were returned, that the zone may be above its high watermark again.
     #[inline]
     pub(crate) fn note_drained(&self) {
         if self.is_below_high()
@@ -151,8 +150,9 @@ impl<P: Platform> Zone<P> {
         }
     }
 
-    /// Takes the zone lock. `irq` is what interrupts go back to when it is dropped, if the caller
-    /// has disabled them for it; `beside` is what the design keeps beside the free lists.
+    /// Takes the zone lock. `irq` is the interrupt state to restore when the guard is dropped, if
+    /// the caller has disabled interrupts for it; `beside` is the design's data beside the free
+    /// lists.
     pub(crate) fn lock<'a, B: Beside<P>>(
         &'a self,
         platform: &'a P,
@@ -212,11 +212,11 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
     }
 
     /// Frees a block, merging it; returns the frames by which the level rises, which the caller
-    /// books with [`ZoneGuard::add_free`]. Those of an isolated pageblock are booked here.
+    /// accounts with [`ZoneGuard::add_free`]. Those of an isolated pageblock are accounted here.
     pub(crate) fn give(&self, block: FrameIndex, order: Order, end: Option<End>) -> FrameCount {
         if order > Order::PAGEBLOCK && self.buddy.tables.blocks.has_isolated(block, order) {
-            // What is isolated goes elsewhere than the rest, and each pageblock by itself: they may
-            // be released one after the other.
+            // Isolated pageblocks go to other lists than the rest, and each by itself: they may be
+            // released one after the other.
             let parts = pageblocks(block, order);
             return parts.map(|part| self.give(part, Order::PAGEBLOCK, end)).sum();
         }
@@ -244,7 +244,7 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
         retypes.store(retypes.load(Relaxed).wrapping_add(1), Release);
     }
 
-    /// Books free frames of isolated pageblocks that have come or gone.
+    /// Accounts a change in the free frames of isolated pageblocks.
     pub(crate) fn add_isolated(&self, change: i64) {
         let isolated = &self.zone.locked.isolated;
         isolated.set(isolated.get().wrapping_add_signed(change));
@@ -255,7 +255,7 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
         FrameCount::new(self.zone.locked.isolated.get())
     }
 
-    /// Takes the free frames of a pageblock out of circulation; says whether it was not yet.
+    /// Isolates the free frames of a pageblock; returns whether it was not isolated yet.
     pub(crate) fn isolate(&self, pageblock: FrameIndex) -> bool {
         let Some(moved) = self.buddy.isolate_pageblock(pageblock) else { return false };
         self.note_retype();
@@ -264,7 +264,7 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
         true
     }
 
-    /// Puts the free frames of an isolated pageblock back into circulation.
+    /// Makes the free frames of an isolated pageblock available again.
     pub(crate) fn release(&self, pageblock: FrameIndex) {
         let moved = self.buddy.release_pageblock(pageblock);
         self.note_retype();
@@ -272,27 +272,26 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
         self.add_isolated(-(moved.get() as i64));
     }
 
-    /// Books new memory that was put on the free lists, of which so many frames are available.
+    /// Accounts new memory that was put on the free lists, of which so many frames are available.
     pub(crate) fn add_memory(&self, frames: FrameCount, available: FrameCount) {
         let managed = &self.zone.setup.managed;
         managed.store(managed.load(Relaxed) + frames.get(), Relaxed);
         self.add_free(available);
     }
 
-    /// Books frames that were put on the free lists.
+    /// Accounts frames that were put on the free lists.
     pub(crate) fn add_free(&self, frames: FrameCount) {
         let level = &self.zone.level.free;
         level.store(level.load(Relaxed) + frames.get(), Relaxed);
     }
 
-    /// Books frames that were taken off the free lists.
+    /// Accounts frames that were taken off the free lists.
     pub(crate) fn sub_free(&self, frames: FrameCount) {
         let level = &self.zone.level.free;
         level.store(level.load(Relaxed) - frames.get(), Relaxed);
     }
 
-    /// Drops the lock, and lets interrupts in only after `count` has counted what was done under
-    /// it.
+    /// Drops the lock. Lets interrupts in only after `count` has counted what was done under it.
     #[inline]
     pub(crate) fn unlock_and_count(mut self, count: impl FnOnce()) {
         let irq = self.irq.take();
@@ -304,13 +303,13 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
         }
     }
 
-    /// What the zone remembers of compaction.
+    /// The zone's compaction state.
     pub(crate) fn compaction(&self) -> &CompactionState<P> {
         &self.zone.locked.compaction
     }
 
     /// Takes a free block of `from` for `migratetype` and returns all but its first `order`, if it
-    /// is of this type or can be claimed as a whole; says whether it was. Its head is unmarked.
+    /// is of this type or can be claimed as a whole; returns whether it was. Its head is unmarked.
     pub(crate) fn capture(
         &self,
         block: FrameIndex,

@@ -1,8 +1,8 @@
-//! `zone-lock`: the baseline. A buddy system under one lock a zone, and per-CPU lists in front of
-//! it, as in Linux.
+//! `zone-lock`: the baseline. A buddy system under one lock per zone, with per-CPU lists in front
+//! of it, as in Linux.
 //!
 //! Source: Linux 6.12 `mm/page_alloc.c`, and 4.16 for `pcp=fixed`. All of it is the skeleton's own.
-//! Where it deviates: `docs/designs.md`.
+//! Deviations: `docs/designs.md`.
 
 use super::skeleton::{NoneOfItsOwn, Policy, Skeleton, ZonedSettings};
 use crate::Error;
@@ -14,10 +14,10 @@ use crate::platform::Platform;
 /// The baseline design.
 pub type ZoneLock<P> = Skeleton<P, Baseline>;
 
-/// How `zone-lock` is set up.
+/// The settings of `zone-lock`.
 pub type ZoneLockSettings = ZonedSettings<NoneOfItsOwn>;
 
-/// The skeleton as it is.
+/// The unmodified skeleton.
 #[derive(Debug)]
 pub struct Baseline;
 

@@ -1,4 +1,4 @@
-//! Records are dropped once each, and only those that were made.
+//! Records are dropped exactly once each, and only those that were initialised.
 
 extern crate std;
 
@@ -14,7 +14,7 @@ use super::*;
 use crate::memmap::region::{Carver, LayoutBuilder, Metadata, SectionKind};
 use crate::units::Pfn;
 
-/// Carves what a plan asks for out of a buffer full of garbage.
+/// Carves the tables of a plan out of a buffer full of garbage.
 fn carver(builder: LayoutBuilder) -> Carver {
     let layout = builder.finish();
     let garbage = vec![MaybeUninit::new(0xa5_u8); layout.size() + layout.align()];
@@ -27,7 +27,7 @@ fn builder() -> LayoutBuilder {
     LayoutBuilder::new(Pfn::new(0))
 }
 
-/// A record that notes its number when it is dropped.
+/// A record that logs its number when it is dropped.
 struct Noted {
     number: usize,
     dropped: Rc<RefCell<Vec<usize>>>,
@@ -55,7 +55,7 @@ fn records_are_initialised_in_place_and_dropped() {
 #[test]
 fn a_panic_drops_the_records_made_before_it_and_no_others() {
     const RECORDS: usize = 5;
-    // In tables of both strides; the last one panics nowhere.
+    // Tables of both strides; in the last round nothing panics.
     for (stride, panics_at) in [size_of::<Noted>(), 128]
         .into_iter()
         .flat_map(|stride| (0..=RECORDS).map(move |at| (stride, at)))

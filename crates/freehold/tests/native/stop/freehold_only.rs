@@ -1,4 +1,4 @@
-//! Calls that only one design has, and what happened between two steps of one.
+//! Calls that only one design has, and races between two steps of one.
 
 use super::*;
 
@@ -38,8 +38,8 @@ fn others_are_served_wherever_the_holder_of_a_lease_stops() {
     }
 }
 
-/// While a range is looked for where frames have just been freed from elsewhere, their holder finds
-/// them and hands them out again, as part of larger blocks. For a moment they look like no memory.
+/// While a range is searched where frames have just been freed remotely, their holder harvests them
+/// and allocates them again, as part of larger blocks. For a moment they look like a hole.
 #[test]
 fn what_is_handed_out_again_does_not_look_like_a_hole() {
     let order = Order::new(3);

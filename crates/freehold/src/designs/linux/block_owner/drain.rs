@@ -1,4 +1,4 @@
-//! Blocks go back to the zone: merged first, the largest first.
+//! Returning blocks to the zone: merged first, the largest first.
 
 use super::{BlockOwner, Owners};
 use crate::designs::linux::frame::{FrameState, Tag};
@@ -10,8 +10,8 @@ use crate::memmap::list::{End, ListHead};
 use crate::platform::Platform;
 use crate::units::{FrameCount, MigrateType, Order};
 
-/// Blocks that a walk over a CPU's lists has passed. Interrupts that have waited are let in every
-/// few of them.
+/// Blocks that a walk over a CPU's lists has passed. Pending interrupts are let in every few of
+/// them.
 #[derive(Default)]
 struct Passed(u32);
 
@@ -28,8 +28,8 @@ impl Passed {
 
 type Local<'a, P> = LocalPages<'a, P, Owners<P>>;
 
-/// Merges what the CPU's lists hold of its own blocks, order by order from the lowest, without the
-/// zone lock.
+/// Merges the free blocks on the CPU's lists that belong to its own pageblocks, order by order from
+/// the lowest, without the zone lock.
 pub(super) fn merge<P: Platform>(design: &BlockOwner<P>, pages: &Local<'_, P>) {
     let mut passed = Passed::default();
     for order in Order::ZERO.to(Order::PAGEBLOCK).take(Order::PAGEBLOCK.index()) {
@@ -50,7 +50,8 @@ pub(super) fn merge<P: Platform>(design: &BlockOwner<P>, pages: &Local<'_, P>) {
 }
 
 /// The buddy of a block of this CPU's own, if it is on the lists too. A pageblock has one owner,
-/// and only its frames are so marked: what is seen here is on the lists whose lock is held.
+/// and only its frames carry this mark, so a frame that carries it is on the lists whose lock is
+/// held.
 fn own_buddy<P: Platform>(
     design: &BlockOwner<P>,
     block: FrameIndex,
@@ -88,9 +89,9 @@ fn list_of<'a, P: Platform>(
     &pages.pcp.lists[list_index(order, of.migratetype().unwrap_or_default())]
 }
 
-/// Returns at least `wanted` frames, of which there are so many, to the zone. What is left of a
+/// Returns at least `wanted` frames to the zone; the lists have that many. What is left of a
 /// partial block goes to the back of the zone's lists, so that its owner finds it there when it
-/// comes for it.
+/// fetches it back.
 pub(super) fn drain<P: Platform>(
     design: &BlockOwner<P>,
     platform: &P,

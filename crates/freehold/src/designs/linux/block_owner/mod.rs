@@ -1,25 +1,26 @@
-//! `block-owner`: a CPU takes whole pageblocks and owns them. Frames that are freed anywhere go
-//! home to the owner, buddies meet there and merge before the zone lock is taken. Blocks that went
-//! back in part are remembered, and fetched back first.
+//! `block-owner`: CPUs own whole pageblocks. A frame freed anywhere returns to its owner's lists,
+//! where buddies meet and merge before the zone lock is taken. The owner remembers blocks that were
+//! returned in part, and fetches them back first.
 //!
-//! Source: Johannes Weiner, "mm: page_alloc: pcp buddy allocator" (RFC, April 2026). No code of it
-//! was to be had: what follows from the cover letter and the replies, and what was designed here,
-//! is kept apart in `docs/designs.md`. Defects of the original that are avoided:
+//! Source: Johannes Weiner, "mm: page_alloc: pcp buddy allocator" (RFC, April 2026). Its code was
+//! not available. `docs/designs.md` distinguishes what follows from the cover letter and the
+//! replies from what was designed here. Defects of the original that are avoided:
 //!
 //! * It waited for the owner's lock when freeing, which can deadlock with an interrupt that frees
-//!   under a lock of its own. Here the lock is tried; if it is taken, the frame goes to the zone.
+//!   under a lock of its own. Here a free only tries the lock; if it is taken, the frame goes to
+//!   the zone.
 //! * Frames that went to the zone because the owner's lock was taken were lost to the owner. Here
-//!   they make the block remembered, whoever brings them.
-//! * Owner and list of remembered blocks change under the zone lock alone, so that whoever
+//!   they make the block remembered, whichever CPU returns them.
+//! * Owner and list of remembered blocks change only under the zone lock, so the call that
 //!   completes a block there can end its ownership at once.
 //!
-//! # Why a frame comes to the right list
+//! # Why a frame reaches the right list
 //!
 //! A free reads the owner without a lock, and again under the lock of the lists that it goes to.
-//! While both that lock and a frame of the block are held, the owner can be ended (by a fallback
-//! that retypes the block, or isolation) but not changed to another: for that all frames of the
-//! block would have to be free in the zone. A frame marked as the owner's own after its ownership
-//! ended is an ordinary frame of that CPU's lists.
+//! While both that lock and a frame of the block are held, ownership can end (by a fallback that
+//! retypes the block, or isolation) but not pass to another CPU: for that all frames of the block
+//! would have to be free in the zone. A frame marked as the owner's own after its ownership ended
+//! is an ordinary frame of that CPU's lists.
 
 use super::pcp::list_index;
 use super::pcp_tuning::PcpMode;
@@ -90,7 +91,7 @@ impl<P: Platform> Policy<P> for Owners<P> {
         (order <= Order::PAGEBLOCK).then(|| list_index(order, migratetype))
     }
 
-    /// The smallest block that will do, split on the spot.
+    /// The smallest block that suffices, split at once.
     #[inline]
     fn take(
         design: &Skeleton<P, Self>,
@@ -139,7 +140,7 @@ impl<P: Platform> Policy<P> for Owners<P> {
         }
         let wanted = match design.mode {
             PcpMode::Auto { .. } => u64::from(wanted) << order.get(),
-            // A batch is meant in single frames.
+            // A batch counts single frames.
             PcpMode::Fixed { .. } => u64::from(wanted).max(order.frames().get()),
         };
         refill::refill(design, platform, pages, order, migratetype, FrameCount::new(wanted))

@@ -1,9 +1,9 @@
-//! Which partial blocks a CPU remembers: pageblocks that it owns and whose free frames, or some of
-//! them, are on the zone's lists, so that a refill can fetch them back.
+//! The partial blocks that a CPU remembers: pageblocks that it owns and whose free frames, or some
+//! of them, are on the zone's lists, so that a refill can fetch them back.
 //!
-//! Owners and lists are written under the zone lock alone. Whoever brings frames of an owned block
-//! to the zone, the owner or another CPU, makes it remembered; when all its frames have come
-//! together there, it belongs to nobody again.
+//! Owners and lists are written only under the zone lock. Any CPU that returns frames of an owned
+//! block to the zone, the owner or another, makes the block remembered. When all its frames have
+//! met there, it has no owner any more.
 
 use crate::Error;
 use crate::config::Config;
@@ -77,7 +77,7 @@ impl<P: Platform> OwnedBlocks<P> {
     }
 }
 
-/// The partial blocks of one zone, by CPU. All methods want the zone lock.
+/// The partial blocks of one zone, by CPU. All methods require the zone lock.
 pub struct ZoneOwned<'a, P: Platform> {
     table: &'a OwnedBlocks<P>,
     zone: ZoneIndex,
@@ -88,8 +88,8 @@ impl<P: Platform> ZoneOwned<'_, P> {
         self.table.heads.get(cpu * self.table.zones + self.zone.index())
     }
 
-    /// The blocks that a CPU remembers, the latest first. The list may change once the next block
-    /// has been asked for.
+    /// The blocks that a CPU remembers, the latest first. The caller may change the list once it
+    /// has asked for the next block.
     pub(super) fn remembered(&self, cpu: usize) -> impl Iterator<Item = FrameIndex> {
         let decode = |link: u32| (link != NONE).then_some(FrameIndex(link));
         let mut next = decode(self.head(cpu).get());

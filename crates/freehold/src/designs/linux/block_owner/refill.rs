@@ -24,7 +24,7 @@ struct Refill<'a, P: Platform> {
     taken: u64,
 }
 
-/// Moves `wanted` frames or some more from the zone to a CPU's lists, in blocks of at least
+/// Moves `wanted` frames or slightly more from the zone to a CPU's lists, in blocks of at least
 /// `order`; returns how many.
 pub(super) fn refill<P: Platform>(
     design: &BlockOwner<P>,
@@ -61,8 +61,8 @@ impl<P: Platform> Refill<'_, P> {
         self.taken += order.frames().get();
     }
 
-    /// Phase 0: fetches back what is free of blocks that this CPU owns already. A block that has
-    /// nothing to fetch is forgotten, and remembered again when something comes back.
+    /// Phase 0: fetches back the free frames of blocks that this CPU owns already. A block that has
+    /// nothing to fetch is forgotten, and remembered again when frames return.
     fn recover_partial_blocks(&mut self, order: Order) {
         let (guard, cpu) = (self.guard, self.pages.cpu);
         let mut largest = None;
@@ -83,13 +83,13 @@ impl<P: Platform> Refill<'_, P> {
             });
         }
         if largest < Some(order) {
-            // What came is of use later, but not to the request at hand.
+            // These frames are useful later, but not for this request.
             self.wanted = self.wanted.max(self.taken + order.frames().get());
         }
     }
 
-    /// Phase 1: whole pageblocks, which this CPU owns from now on. Not if one is more than the CPU
-    /// may keep, nor while the zone is low.
+    /// Phase 1: whole pageblocks, which this CPU owns from now on. Skipped if a pageblock exceeds
+    /// what the CPU may cache, and while the zone is low.
     fn take_whole_blocks(&mut self) {
         let Refill { design, guard, pages, migratetype, .. } = *self;
         let affordable = pages.pcp.high.get() >= Order::PAGEBLOCK.frames().get() as u32;
@@ -104,8 +104,8 @@ impl<P: Platform> Refill<'_, P> {
         }
     }
 
-    /// Phase 2: smaller chunks of the same type as they are, the largest that do not exceed what is
-    /// wanted first. Nobody owns them.
+    /// Phase 2: smaller chunks of the same type as they are, starting with the largest that does
+    /// not exceed what is wanted. They get no owner.
     fn take_chunks(&mut self, order: Order) {
         let Refill { guard, migratetype, .. } = *self;
         let of = BlockType::of(migratetype);
@@ -122,7 +122,7 @@ impl<P: Platform> Refill<'_, P> {
         }
     }
 
-    /// Phase 3: block by block of the order asked for, with splitting and fallback, as the
+    /// Phase 3: block by block of the requested order, with splitting and fallback, as in the
     /// baseline.
     fn take_as_ever(&mut self, order: Order) {
         let mut mode = Mode::default();

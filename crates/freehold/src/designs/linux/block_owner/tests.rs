@@ -1,4 +1,4 @@
-//! Who owns a pageblock and how its frames come home.
+//! Ownership of pageblocks, and how their frames return.
 
 extern crate std;
 
@@ -14,7 +14,7 @@ use crate::units::CpuId;
 
 type Bench = Workbench<Owners<TestPlatform>>;
 
-/// Four pageblocks, and CPUs that may keep two.
+/// Four pageblocks, and CPUs that may cache two.
 fn bench() -> Bench {
     Bench::new(2048, &fixed(NoneOfItsOwn, 4, 1024))
 }
@@ -52,7 +52,7 @@ fn a_refill_takes_a_whole_pageblock_and_owns_it() {
     let bench = bench();
     assert_eq!(bench.alloc(0, 0).get(), 0);
     assert_eq!((owner(&bench, 511), owner(&bench, 512)), (Some(0), None));
-    // The rest is on the lists, split on the spot.
+    // The rest is on the lists, split at once.
     for order in 0..9 {
         assert_eq!(bench.listed(0, order), [1 << order]);
         assert_eq!(tag(&bench, 1 << order), Tag::PcpBuddy);
@@ -98,14 +98,14 @@ fn what_is_too_small_for_the_request_is_not_counted_for_it() {
     bench.alloc(0, 9);
     (0..4).for_each(|frame| bench.free(0, 2 * frame));
     bench.drain_all_of(0);
-    // Four single frames come home, and are of no use to a request for two together.
+    // Four single frames return, and are useless to a request for two together.
     assert_eq!(refill(&bench, 1, 2), 4 + 512);
     bench.check();
 }
 
 #[test]
 fn without_whole_blocks_come_chunks_and_then_splits() {
-    // Two and a half pageblocks but for the whole ones, which are in use.
+    // Two and a half pageblocks, except the whole ones, which are in use.
     let bench = Bench::new(512 + 256 + 64, &fixed(NoneOfItsOwn, 4, 1024));
     bench.alloc(0, 9);
     bench.drain_all_of(0);
@@ -130,7 +130,7 @@ fn frames_come_home_from_other_cpus() {
         bench.design.zone_stats(bench.context(), 0).expect("the zone").per_cpu.get()
     };
     assert_eq!((per_cpu(&bench), bench.events().freed.get()), (1, 1));
-    // It is handed out next.
+    // It is allocated next.
     assert_eq!(bench.alloc(0, 0).get(), 7);
     assert_eq!((per_cpu(&bench), bench.events().freed.get()), (0, 1));
     bench.check();
@@ -156,7 +156,7 @@ fn ownership_ends_when_the_zone_completes_the_block() {
     assert_eq!(owner(&bench, 0), Some(0));
     bench.drain_all_of(0);
     assert_eq!(owner(&bench, 0), None);
-    // By another CPU, too, and though most of the block went to the zone before.
+    // By another CPU, too, although most of the block went to the zone before.
     bench.alloc(0, 9);
     (0..511).for_each(|frame| bench.free(0, frame));
     bench.drain_all_of(0);
@@ -184,7 +184,7 @@ fn ownership_ends_when_the_block_changes_its_type() {
         change(&bench);
         assert_eq!((owner(&bench, 0), remembered(&bench, 0)), (None, [].into()));
         bench.check();
-        // What was marked as the owner's own goes back like any frame.
+        // Frames marked as the owner's own are returned like any frame.
         bench.drain_all_of(0);
         bench.check();
     }

@@ -1,4 +1,4 @@
-//! Pageblocks out of circulation, and frames taken wherever they lie.
+//! Isolating pageblocks, and taking frames wherever they lie.
 
 use super::{Beside, Buddy};
 use crate::designs::linux::frame::Tag;
@@ -9,8 +9,8 @@ use crate::platform::Platform;
 use crate::units::{FrameCount, Order};
 
 impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
-    /// Takes the free frames of a pageblock out of circulation, as those that are freed from now
-    /// on; returns how many there were. `None` if the block is isolated already.
+    /// Isolates the free frames of a pageblock, including those freed from now on; returns how many
+    /// there were. `None` if the block is isolated already.
     pub(crate) fn isolate_pageblock(&self, pageblock: FrameIndex) -> Option<FrameCount> {
         if self.tables.blocks.block_type(pageblock) == BlockType::Isolated {
             return None;
@@ -21,12 +21,12 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         Some(self.move_free(pageblock, BlockType::Isolated, End::Front))
     }
 
-    /// Puts the free frames of an isolated pageblock back into circulation; returns how many.
+    /// Makes the free frames of an isolated pageblock available again; returns how many.
     pub(crate) fn release_pageblock(&self, pageblock: FrameIndex) -> FrameCount {
         self.tables.blocks.set_isolated(pageblock, false);
         let of = self.tables.blocks.block_type(pageblock);
         let moved = self.move_free(pageblock, of, End::Front);
-        // A pageblock that has come to be free as a whole merges with its neighbour.
+        // A pageblock that is free as a whole merges with its neighbour.
         if self.tables.frames.state(pageblock).is(Tag::Buddy, Order::PAGEBLOCK) {
             self.remove(pageblock, Order::PAGEBLOCK, of);
             self.free(pageblock, Order::PAGEBLOCK, None);
@@ -34,7 +34,7 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         moved
     }
 
-    /// Splits a free block that reaches beyond a pageblock, so that none does.
+    /// Splits a free block that extends beyond a pageblock, so that none does.
     fn split_at_pageblock(&self, pageblock: FrameIndex) {
         for order in Order::PAGEBLOCK.up().to(Order::BUDDY_MAX) {
             let head = pageblock.head(order);

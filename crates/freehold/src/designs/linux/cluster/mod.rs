@@ -1,20 +1,19 @@
-//! `cluster`: as `lazy-merge`; and a refill cuts whole clusters of free frames off a list, without
-//! touching the frames under the zone lock. A drain of frames of one migratetype can put all of
-//! them on a list as one cluster.
+//! `cluster`: as `lazy-merge`; in addition, a refill cuts whole clusters of free frames off a list,
+//! without touching the frames under the zone lock. A drain of frames of one migratetype can put
+//! all of them on a list as one cluster.
 //!
 //! Source: Aaron Lu, "Eliminate zone->lock contention" v4 3/5 and 4/5 of October 2018. Deviations,
 //! and defects of the original that are avoided:
 //!
-//! * The level of free frames is written under the zone lock; there after unlock, since it is a
+//! * The level of free frames is written under the zone lock; in the original after unlock, as a
 //!   per-CPU difference.
-//! * Adding to the back of a list looked into the cluster of the frame before without asking
-//!   whether it has one, which it has not once the slots have run out.
-//! * A cluster freed at once took its size from the request; here from the frames that are there.
-//! * Single-type frees were counted as requested; here as they were, all of them (`Events`).
-//! * Whoever walks frames waits for refills in progress without the zone lock, so not with
-//!   interrupts off (Mel Gorman's objection); only a fallback that takes over a pageblock waits
-//!   with it.
-//! * `single-type` can be limited to movable frames, as v2 did.
+//! * Adding to the back of a list read the cluster of the previous frame without checking that it
+//!   has one, which it does not once the slots have run out.
+//! * A cluster freed at once took its size from the request; here from the actual frames.
+//! * Single-type frees were counted as requested; here as they happened, all of them (`Events`).
+//! * A walk over frames waits for refills in progress without the zone lock, so not with interrupts
+//!   off (Mel Gorman's objection). Only a fallback that takes over a pageblock waits with it.
+//! * `single-type` can be limited to movable frames, as in v2.
 //! * Memory that is added later has no slots of its own.
 
 use core::fmt;
@@ -45,10 +44,10 @@ mod tests;
 /// The design with clusters.
 pub type Cluster<P> = Skeleton<P, Clustered<P>>;
 
-/// What clusters are used for.
+/// The settings of `cluster`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClusterOptions {
-    /// When merging is put off.
+    /// When merging is deferred.
     pub lazily: Lazily,
     /// Which drains of one migratetype become a cluster at once.
     pub single_type: SingleType,
@@ -74,7 +73,7 @@ pub struct Clustered<P: Platform> {
 
 /// How often the ideal case occurred on one CPU. Guarded by the lock of its lists.
 pub struct Counters<P: Platform> {
-    /// Drains that moved frames of this type alone.
+    /// Drains that moved frames of this type only.
     single_type: [P::LocalCell<u64>; MigrateType::COUNT],
     /// Drains that became a cluster at once.
     clustered: P::LocalCell<u64>,
@@ -217,7 +216,7 @@ impl<P: Platform> Policy<P> for Clustered<P> {
         design.lock_zone(platform, zone).buddy.beside.enable();
     }
 
-    /// No walk goes on in a copy.
+    /// No walk is under way in a copy.
     fn mend(design: &Skeleton<P, Self>, platform: &P, zone: ZoneIndex) {
         design.policy.table.of_zone(platform, zone).enable_at_last();
     }
@@ -248,8 +247,8 @@ fn count_one<C: SharedCell<u64>>(counter: &C) {
 }
 
 /// Cuts clusters off the front of a list until there are `wanted` frames, perhaps some more, and
-/// moves them to a CPU's list, which is empty; returns how many. Under the zone lock only the ends
-/// of each cluster are touched.
+/// moves them to a CPU's list, which is empty; returns how many. Under the zone lock, touches only
+/// the ends of each cluster.
 fn refill_by_clusters<P: Platform>(
     design: &Skeleton<P, Clustered<P>>,
     platform: &P,
@@ -281,11 +280,12 @@ fn refill_by_clusters<P: Platform>(
     guard.buddy.lists.count(Order::ZERO, of, -i64::from(taken));
     guard.sub_free(FrameCount::new(u64::from(taken)));
     clusters.begin_progress();
-    // Off until the marks are written: who waits for that must not have interrupted it.
+    // Off until the marks are written: a CPU that waits for them must not have interrupted this
+    // refill.
     let irq = platform.irq_save();
     drop(guard);
 
-    // The frames still look free to whoever walks frames, which waits until this is done.
+    // To a walk, the frames still look free; it waits until this is done.
     let mut next = Some(first);
     while let Some(frame) = next {
         ZoneClusters::set_of_frame(frames, frame, None);
@@ -298,8 +298,8 @@ fn refill_by_clusters<P: Platform>(
     taken
 }
 
-/// The migratetype of the next batch of frames to go back, if they are single frames of one type,
-/// and the setting wants them as a cluster.
+/// The migratetype of the next batch of frames to drain, if they are single frames of one type, and
+/// the setting wants them as a cluster.
 fn single_type<P: Platform>(
     design: &Skeleton<P, Clustered<P>>,
     pages: &LocalPages<'_, P, Clustered<P>>,
@@ -312,13 +312,13 @@ fn single_type<P: Platform>(
         SingleType::Any => true,
     };
     let others = || (0..MigrateType::COUNT).filter(|&list| list != just_used);
-    // The lists of fixed size are drained in turn, tuned ones one after the other.
+    // Lists of fixed size are drained in turn, tuned ones one after the other.
     let alone = design.mode.drains_in_turn() && others().all(|of| pages.pcp.lists[of].is_empty())
         || !design.mode.drains_in_turn();
     (wished && alone && pages.pcp.batch.get() > 1).then_some(migratetype)
 }
 
-/// Puts the oldest `wanted` frames of a list on the zone's list as one cluster; says whether it
+/// Puts the oldest `wanted` frames of a list on the zone's list as one cluster; returns whether it
 /// did.
 fn drain_as_cluster<P: Platform>(
     design: &Skeleton<P, Clustered<P>>,
@@ -330,7 +330,7 @@ fn drain_as_cluster<P: Platform>(
     let (frames, of) = (&design.frames, BlockType::of(migratetype));
     let list = &pages.pcp.lists[list_index(Order::ZERO, migratetype)];
     let retypes = design.zone(pages.zone).retypes();
-    // The frames are looked at before the lock is taken, which also brings them into the cache.
+    // The frames are checked before the lock is taken, which also brings them into the cache.
     let Some(last) = list.last() else { return false };
     let mut first = last;
     for left in (0..wanted).rev() {

@@ -2,7 +2,7 @@
 //! touching the frames between.
 //!
 //! Invariant: the frames of a cluster are neighbours on one free list, and its tail is the last of
-//! them. All of it is guarded by the zone lock, but for the count of refills in progress.
+//! them. All of it is guarded by the zone lock, except the count of refills in progress.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -16,11 +16,11 @@ use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{FrameCount, Order};
 
-/// The place of a cluster among all zones' clusters.
+/// The index of a cluster among those of all zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClusterIndex(u32);
 
-/// What a frame in no cluster has instead of one.
+/// The value of a frame that is in no cluster.
 const NO_CLUSTER: u32 = 0;
 
 /// One cluster.
@@ -31,16 +31,16 @@ struct Cluster<P: Platform> {
     frames: P::Cell<u32>,
 }
 
-/// What is known of one zone's clusters.
+/// One zone's cluster state.
 struct ZoneRecord<P: Platform> {
     /// The zone's slots.
     first: u32,
     len: u32,
-    /// A cluster takes no more frames than this one by one.
+    /// No more frames than this join a cluster one by one.
     batch: u32,
     /// No unused slot lies before this one.
     maybe_unused: P::Cell<u32>,
-    /// How many walks over the zone's frames are under way; while there is one, frames are merged
+    /// How many walks over the zone's frames are under way. While there is one, frames are merged
     /// at once and no cluster is cut off.
     disabled: P::Cell<u32>,
     /// Refills that have cut off frames and not yet unmarked them all.
@@ -64,8 +64,8 @@ pub struct ClusterTablePlan<P: Platform> {
 
 const WORD_BITS: u32 = u64::BITS;
 
-/// How many slots a zone gets that begins with so many frames: one for each batch, as in the
-/// source, in whole words of the bitmap. With batches of a single frame there is nothing to gain.
+/// How many slots a zone gets that starts with so many frames: one for each batch, as in the
+/// source, in whole words of the bitmap. Batches of a single frame would gain nothing.
 fn slots(managed: FrameCount, batch: u32) -> u32 {
     if batch <= 1 {
         return 0;
@@ -74,7 +74,7 @@ fn slots(managed: FrameCount, batch: u32) -> u32 {
     (slots as u32).next_multiple_of(WORD_BITS)
 }
 
-/// The frames that the zones begin with.
+/// The frames that the zones start with.
 fn managed<'a>(config: &'a Config<'_>) -> impl Iterator<Item = FrameCount> + 'a {
     config.zones().map(|zone| {
         let of_zone = config.ranges.iter().filter(move |range| (range.node, range.zone) == zone);
@@ -126,7 +126,7 @@ impl<P: Platform> ClusterTable<P> {
         }
     }
 
-    /// Whether clusters of a zone may be formed and cut off now. Wants the zone lock.
+    /// Whether clusters of a zone may be formed and cut off now. Requires the zone lock.
     pub(super) fn is_enabled(&self, zone: ZoneIndex) -> bool {
         let zone = self.zones.get(zone.index());
         zone.disabled.get() == 0 && zone.len > 0
@@ -142,18 +142,18 @@ impl<P: Platform> ClusterTable<P> {
     }
 }
 
-/// The clusters of one zone. Its methods want the zone lock, unless they say otherwise.
+/// The clusters of one zone. Its methods require the zone lock, unless they say otherwise.
 pub struct ZoneClusters<'a, P: Platform> {
     table: &'a ClusterTable<P>,
     zone: &'a ZoneRecord<P>,
     platform: &'a P,
 }
 
-/// A list of any kind: only the links of its blocks are looked at.
+/// A list of any kind: only the links of its blocks are read.
 type Links<P> = ListHead<<P as Platform>::Cell<u32>>;
 
 impl<P: Platform> ZoneClusters<'_, P> {
-    /// Forbids clusters to be cut off until [`ZoneClusters::enable`]; calls nest.
+    /// Prevents clusters from being cut off until [`ZoneClusters::enable`]; calls nest.
     pub(super) fn disable(&self) {
         self.zone.disabled.set(self.zone.disabled.get() + 1);
     }
@@ -163,7 +163,7 @@ impl<P: Platform> ZoneClusters<'_, P> {
         self.zone.disabled.set(self.zone.disabled.get() - 1);
     }
 
-    /// Ends every [`ZoneClusters::disable`] of those who are not there any more.
+    /// Ends every [`ZoneClusters::disable`], of walks that do not exist in this copy.
     pub(super) fn enable_at_last(&self) {
         self.zone.disabled.set(0);
     }
@@ -173,7 +173,7 @@ impl<P: Platform> ZoneClusters<'_, P> {
         self.change_in_progress(1);
     }
 
-    /// The frames of a refill carry their new marks. Wants no lock.
+    /// The frames of a refill carry their new marks. Requires no lock.
     pub(super) fn end_progress(&self) {
         self.change_in_progress(-1);
     }
@@ -181,9 +181,9 @@ impl<P: Platform> ZoneClusters<'_, P> {
     fn change_in_progress(&self, change: i32) {
         let word = &self.zone.in_progress;
         let mut count = word.load(Relaxed);
-        // Release: whoever sees the count without this refill sees the marks that it wrote. Acquire
-        // keeps the other refills' marks visible through this one's count. Relaxed on failure: only
-        // the count is used then.
+        // Release: a CPU that sees the count without this refill sees the marks that it wrote.
+        // Acquire keeps the other refills' marks visible through this one's count. Relaxed on
+        // failure: only the count is used then.
         while let Err(now) =
             word.compare_exchange(count, count.wrapping_add_signed(change), AcqRel, Relaxed)
         {
@@ -191,9 +191,8 @@ impl<P: Platform> ZoneClusters<'_, P> {
         }
     }
 
-    /// Waits until no frame looks free that a refill has cut off. Refills in progress need no zone
-    /// lock to come to an end, so this may be called with it or, after
-    /// [`ZoneClusters::disable`], without.
+    /// Waits until no cut-off frame still looks free. Refills in progress need no zone lock to
+    /// finish, so this may be called with it or, after [`ZoneClusters::disable`], without.
     pub(super) fn wait(&self) {
         // Acquire: pairs with the release in `end_progress`; the marks are read after it.
         while self.zone.in_progress.load(Acquire) != 0 {
@@ -213,7 +212,7 @@ impl<P: Platform> ZoneClusters<'_, P> {
         }
     }
 
-    /// Notes which cluster a frame is in. Wants no lock for a frame that is on no list.
+    /// Notes which cluster a frame is in. Requires no lock for a frame that is on no list.
     pub(super) fn set_of_frame(
         frames: &FrameTable<P>,
         frame: FrameIndex,
@@ -223,7 +222,7 @@ impl<P: Platform> ZoneClusters<'_, P> {
         frames.record(frame).beside.set(number);
     }
 
-    /// The last frame of a cluster and how many it has.
+    /// The last frame of a cluster and its number of frames.
     pub(super) fn extent(&self, cluster: ClusterIndex) -> (FrameIndex, u32) {
         let Cluster { tail, frames } = self.table.cluster(cluster);
         (FrameIndex(tail.get()), frames.get())
@@ -252,7 +251,7 @@ impl<P: Platform> ZoneClusters<'_, P> {
         None
     }
 
-    /// Gives a cluster's slot back.
+    /// Frees a cluster's slot.
     pub(super) fn release(&self, cluster: ClusterIndex) {
         let ZoneRecord { first, maybe_unused, .. } = self.zone;
         let used = self.table.used.get((cluster.0 / WORD_BITS) as usize);
@@ -261,13 +260,14 @@ impl<P: Platform> ZoneClusters<'_, P> {
         maybe_unused.set(maybe_unused.get().min(cluster.0 - first));
     }
 
-    /// The cluster of a neighbour, if it takes one more.
+    /// The cluster of a neighbour, if it has room for one more.
     fn roomy(&self, frames: &FrameTable<P>, frame: Option<FrameIndex>) -> Option<ClusterIndex> {
         let cluster = self.of_frame(frames, frame?)?;
         (self.table.cluster(cluster).frames.get() < self.zone.batch).then_some(cluster)
     }
 
-    /// Checks the clusters of a list of single frames; the error is a frame that is wrong.
+    /// Checks the clusters of a list of single frames; the error is a frame that violates the
+    /// invariant.
     pub(super) fn check_list(
         &self,
         frames: &FrameTable<P>,
@@ -340,7 +340,7 @@ impl<P: Platform> Beside<P> for ZoneClusters<'_, P> {
             if cluster.tail.get() == block.0
                 && let Some(before) = Links::<P>::before(tables.frames, block)
             {
-                // What is left of the cluster lies before its tail.
+                // The rest of the cluster lies before its tail.
                 cluster.tail.set(before.0);
             }
         }
@@ -445,7 +445,7 @@ mod tests {
         let zone = clusters_of(&bench);
         let slots = || core::iter::from_fn(|| zone.create(FrameIndex(0), 1));
         assert!(slots().map(|slot| slot.0).eq(0..WORD_BITS));
-        // Neither a frame alone nor one beside it finds a slot; both are on the list all the same.
+        // Neither a lone frame nor one beside it finds a slot; both are still on the list.
         give(&bench, &[0, 2]);
         assert_eq!((clusters(&bench), check(&bench)), (Vec::new(), Ok(())));
         for slot in [40, 7] {

@@ -1,4 +1,4 @@
-//! Refills that cut clusters off, and drains that become one.
+//! Refills that cut off clusters, and drains that become one.
 
 extern crate std;
 
@@ -13,8 +13,8 @@ type Bench = Workbench<Clustered<TestPlatform>>;
 
 const MOVABLE: usize = MigrateType::Movable.index();
 
-/// Lists that move four frames at a time, and sixteen frames in use of twice as many, so that no
-/// allocation had to drain the lists.
+/// Lists that move four frames at a time, and sixteen frames in use out of twice as many, so that
+/// no allocation had to drain the lists.
 fn bench(single_type: SingleType, high: u32) -> Bench {
     let own = ClusterOptions { single_type, ..Default::default() };
     let bench = Bench::new(32, &fixed(own, 4, high));
@@ -22,7 +22,7 @@ fn bench(single_type: SingleType, high: u32) -> Bench {
     bench
 }
 
-/// Drains that moved movable frames alone, and those that became a cluster.
+/// Drains that moved only movable frames, and those that became a cluster.
 fn counted(bench: &Bench) -> (u64, u64) {
     let events = bench.events();
     (events.single_type_drains[MOVABLE], events.clustered_drains)
@@ -49,7 +49,8 @@ fn a_refill_cuts_whole_clusters() {
     let bench = bench(SingleType::Off, 100);
     // From the front: a cluster of three, and two of four.
     give(&bench, &(0..11).collect::<Vec<_>>());
-    // One more than the first has brings the whole second one: the batch less one too many.
+    // One more frame than the first cluster has brings the whole second one: the batch less one too
+    // many.
     assert_eq!(refill(&bench, 4), 7);
     assert_eq!(bench.listed(0, 0), [10, 9, 8, 7, 6, 5, 4]);
     assert_eq!(bench.in_zone(0, Movable), [3, 2, 1, 0]);
@@ -121,7 +122,7 @@ fn other_types_can_be_left_out() {
 
 #[test]
 fn only_a_batch_of_one_type_becomes_a_cluster() {
-    // Less than a batch; more, of which the batch goes first.
+    // Less than a batch; and more, of which the batch goes first.
     for (wanted, drained, clustered) in [(3, 3, 0), (5, 4, 1)] {
         let bench = bench(SingleType::Any, 100);
         (0..6).for_each(|frame| bench.free(0, frame));

@@ -1,4 +1,4 @@
-//! Allocation: try the zones by their watermarks, from per-CPU lists first.
+//! Allocation: try the zones by their watermarks, per-CPU lists first.
 
 use super::{LocalPages, Policy, Skeleton};
 use crate::Error;
@@ -15,7 +15,7 @@ use crate::units::{FrameCount, MigrateType, Order, Pfn};
 use crate::zone::watermark::Watermark;
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    /// The common case in a straight line: the best zone is not low, and this CPU has a block of
+    /// The common case, without branches off: the best zone is not low, and this CPU has a block of
     /// it on a list.
     #[inline(always)]
     pub(super) fn take_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
@@ -31,9 +31,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         Some(self.frames.pfn_of(frame))
     }
 
-    /// First from any zone above its low watermark, then as deep as the request may dip, then once
-    /// more after merging what was left unmerged, and once more after all CPUs have given back what
-    /// they keep.
+    /// First from any zone above its low watermark, then as deep as the request may dip, then again
+    /// after merging what was left unmerged, and again after draining all CPUs.
     pub(super) fn alloc_slowly(
         &self,
         context: Context<'_, P>,
@@ -105,7 +104,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         )
     }
 
-    /// Whether the zone's level allows the request, noting when the level is seen to be low.
+    /// Whether the zone's level allows the request. Notes it when the level is low.
     #[inline(always)]
     pub(super) fn may_take(&self, zone: ZoneIndex, request: &Request, class: Watermark) -> bool {
         let of = self.zone(zone);
@@ -185,8 +184,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.books.count(platform, || events.note_refill(taken));
     }
 
-    /// Takes a block from the zone, past the per-CPU lists: they do not keep its order, or their
-    /// lock is taken, or the refill found nothing.
+    /// Takes a block from the zone, bypassing the per-CPU lists: they do not hold its order, or
+    /// their lock is taken, or the refill found nothing.
     #[cold]
     fn alloc_directly(
         &self,

@@ -1,4 +1,4 @@
-//! Many blocks in one call: the locks are taken once for many.
+//! Many blocks in one call: each lock is taken once for many.
 
 use super::{LocalPages, Policy, Skeleton};
 use crate::designs::Context;
@@ -13,14 +13,14 @@ use crate::request::Request;
 use crate::units::{FrameCount, MigrateType, Order, Pfn};
 use crate::zone::watermark::Watermark;
 
-/// The locks are dropped after so many blocks, so that nobody waits for a whole bulk.
+/// The locks are dropped after so many blocks, so that no CPU waits for a whole bulk.
 const CHUNK_BLOCKS: usize = 64;
 
 impl<P: Platform, Y: Policy<P>> Bulk<P> for Skeleton<P, Y> {
     /// Fills `out`: zone by zone, first down to the low watermark, then as deep as the request may
-    /// dip, then after merging what was left unmerged, then after all CPUs have given back what
-    /// they keep. The last is repeated until it yields nothing, since the last refill of a round
-    /// brings this CPU more than the level lets it hand out.
+    /// dip, then after merging what was left unmerged, then after draining all CPUs. The last is
+    /// repeated until it yields nothing, since the last refill of a round brings this CPU more than
+    /// the level lets it allocate.
     fn alloc_bulk(
         &self,
         context: Context<'_, P>,
@@ -60,9 +60,9 @@ impl<P: Platform, Y: Policy<P>> Bulk<P> for Skeleton<P, Y> {
         }
     }
 
-    /// Fills `out` from the lists that this CPU has of the best zone of the preferred node that
-    /// stays above its low watermark with `spare` blocks less, refilling them as needed. Stops
-    /// where the lists are locked or the zone has no more.
+    /// Fills `out` from this CPU's lists of the best zone of the preferred node that stays above
+    /// its low watermark with `spare` blocks less, refilling them as needed. Stops if the lists are
+    /// locked or the zone has no more.
     fn alloc_quickly(
         &self,
         context: Context<'_, P>,
@@ -92,7 +92,7 @@ impl<P: Platform, Y: Policy<P>> Bulk<P> for Skeleton<P, Y> {
         while count < out.len() {
             let Some(pages) = self.try_lock_here(context, zone) else { break };
             let end = out.len().min(count + CHUNK_BLOCKS);
-            // There is enough for all, as was looked at once.
+            // There is enough for all: that was checked once, above.
             let out = &mut out[count..end];
             let taken = self.take_or_refill(context, &pages, request, || true, out);
             if taken == 0 {
@@ -105,8 +105,8 @@ impl<P: Platform, Y: Policy<P>> Bulk<P> for Skeleton<P, Y> {
         count
     }
 
-    /// Frees blocks until one cannot be freed. Blocks that follow each other and belong on one list
-    /// share one hold of its lock.
+    /// Frees blocks until one cannot be freed. Consecutive blocks that belong on one list share one
+    /// hold of its lock.
     fn free_bulk(
         &self,
         context: Context<'_, P>,
@@ -148,7 +148,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         count
     }
 
-    /// Fills as much of a chunk as the CPU's list and one refill will give; failing that, takes
+    /// Fills as much of a chunk as the CPU's list and one refill can supply; failing that, takes
     /// blocks from the zone. The level allows one block.
     fn fill_chunk(
         &self,
@@ -191,8 +191,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         count
     }
 
-    /// Takes blocks off the lists, which are refilled first if they have none. If that took the
-    /// zone to where the request may not dip, it has one block, as it would have alone.
+    /// Takes blocks off the lists, refilling them first if they are empty. If the refill lowered
+    /// the zone below what the request may dip to, takes one block, as a single allocation would.
     fn take_or_refill(
         &self,
         context: Context<'_, P>,
@@ -212,7 +212,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
     }
 
-    /// Takes blocks from the zone, each as a request of its own would, under one hold of the lock.
+    /// Takes blocks from the zone under one hold of the lock, each as a separate request would.
     fn take_many_directly(
         &self,
         context: Context<'_, P>,
@@ -270,8 +270,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 }
 
-/// The blocks at the front of a bulk that belong on one list, claimed one by one as they are asked
-/// for.
+/// The blocks at the front of a bulk that belong on one list. Each is claimed when it is iterated
+/// over.
 struct Run<'a, P: Platform, Y: Policy<P>> {
     design: &'a Skeleton<P, Y>,
     platform: &'a P,
@@ -280,7 +280,7 @@ struct Run<'a, P: Platform, Y: Policy<P>> {
     /// Zone, type and owner of the first block's pageblock.
     home: Option<(ZoneIndex, BlockType, Option<usize>)>,
     claimed: usize,
-    /// What is wrong with the block behind the claimed ones.
+    /// The error of the block after the claimed ones.
     error: Option<Error>,
 }
 

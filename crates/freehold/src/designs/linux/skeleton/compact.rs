@@ -1,8 +1,7 @@
-//! Compaction: the migrate scanner goes up through a zone and has movable content moved to free
-//! blocks that the free scanner finds from the top down, until they meet.
+//! Compaction: the migrate scanner goes up through a zone and moves movable content to free blocks
+//! that the free scanner finds from the top down, until they meet.
 //!
-//! Source: Linux 6.12 `mm/compaction.c`, in its synchronous mode. What differs is told in
-//! `docs/designs.md`.
+//! Source: Linux 6.12 `mm/compaction.c`, in its synchronous mode. Deviations: `docs/designs.md`.
 
 use super::migrate::Compactor;
 use super::{Policy, Skeleton};
@@ -23,11 +22,11 @@ use crate::zone::watermark::Watermark;
 enum Outcome {
     /// A block was made and taken.
     Captured(FrameIndex),
-    /// A block is free that will do.
+    /// A sufficient block is free.
     Success,
     /// The scanners met first.
     Complete,
-    /// There is too little free memory, or it is not the fragmentation that is to blame.
+    /// There is too little free memory, or fragmentation is not the cause.
     Unsuitable,
 }
 
@@ -117,7 +116,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.zone(zone).watermark_ok(request.order(), request.depth(), limit)
     }
 
-    /// Whether compaction can help: there is memory to work with, and fragmentation is to blame.
+    /// Whether compaction can help: there is memory to work with, and fragmentation is the cause.
     fn is_suitable(&self, zone: ZoneIndex, request: &Request) -> bool {
         let order = request.order();
         let costly = order > COSTLY_ORDER;
@@ -130,7 +129,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         !costly || is_to_blame(&self.zone(zone).free_blocks(), order)
     }
 
-    /// Compacts all zones as far as it goes.
+    /// Compacts all zones as far as possible.
     pub(super) fn compact_all(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction {
         self.drain_all_cpus(context);
         let mut total = Compaction::default();
@@ -147,7 +146,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 }
 
 impl<P: Platform, Y: Policy<P>> Compactor<'_, P, Y> {
-    /// Has the movable content of the next pageblock moved away; says whether there was one below
+    /// Migrates the movable content of the next pageblock away; returns whether there was one below
     /// the free scanner.
     fn empty_next_pageblock(&mut self) -> bool {
         let Some(pageblock) = self.next_source() else { return false };
@@ -169,14 +168,14 @@ impl<P: Platform, Y: Policy<P>> Compactor<'_, P, Y> {
         true
     }
 
-    /// The next pageblock below the free scanner with something to move.
+    /// The next pageblock below the free scanner with content to move.
     fn next_source(&mut self) -> Option<FrameIndex> {
         let Skeleton { frames, blocks, .. } = self.design;
         while self.at.migrate < self.at.free {
             let pageblock = self.at.migrate;
             self.at.migrate = pageblock.after(Order::PAGEBLOCK);
             let of = blocks.block_type(pageblock);
-            // For a request, only blocks that can be emptied for good are worth the effort.
+            // For a request, only blocks that can be emptied permanently are worth the effort.
             let worthwhile =
                 of == BlockType::Movable || (self.request.is_none() && of != BlockType::Isolated);
             if blocks.zone(pageblock) == Some(self.zone)
@@ -190,7 +189,7 @@ impl<P: Platform, Y: Policy<P>> Compactor<'_, P, Y> {
     }
 }
 
-/// Whether a block is held by a user, and its content can move.
+/// Whether a user holds the block, and its content can move.
 pub(super) fn is_movable(state: FrameState) -> bool {
     state.tag() == Tag::Allocated && state.block_type() == BlockType::of(MigrateType::Movable)
 }

@@ -1,4 +1,4 @@
-//! Draining: blocks go from a CPU's lists back to the zone.
+//! Draining: blocks are returned from a CPU's lists to the zone.
 
 use super::{LocalPages, Policy, Skeleton};
 use crate::designs::Context;
@@ -8,14 +8,14 @@ use crate::memmap::index::FrameIndex;
 use crate::platform::{Platform, SharedCell};
 use crate::units::{CpuId, FrameCount, MigrateType, Order};
 
-/// After so many quiet ticks, a CPU gives back what it keeps of another node's zone.
+/// After so many idle ticks, a CPU returns what it caches of another node's zone.
 pub(super) const EXPIRE_TICKS: u32 = 3;
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    /// Returns at least `frames` frames to the zone, or all that there are, so many at a time as
-    /// one hold of the zone lock may move. All locks are dropped in between, so that neither they
-    /// nor interrupts wait for a whole list; who then finds the lists locked leaves them to whoever
-    /// has them. `just_used` is the list that a block was put on last.
+    /// Returns at least `frames` frames to the zone, or all that there are, in steps of what one
+    /// hold of the zone lock may move. All locks are dropped in between, so that neither other CPUs
+    /// nor interrupts wait for a whole list. If another call then has the lists locked, the rest is
+    /// left to it. `just_used` is the list that a block was put on last.
     #[cold]
     pub(super) fn drain_pages(
         &self,
@@ -41,7 +41,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
     }
 
-    /// Returns so many frames to the zone, or all that there are, or as many as one hold of the
+    /// Returns `frames` frames to the zone, or all that there are, or as many as one hold of the
     /// zone lock may move; returns how many.
     fn drain_once(
         &self,
@@ -63,12 +63,12 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Empties all lists of one CPU.
     pub(super) fn drain_cpu(&self, platform: &P, cpu: usize) {
         for zone in self.zone_indexes() {
-            // Others may use the lists between two holds of the lock.
+            // Other CPUs may use the lists between two holds of the lock.
             while self.drain_locked(platform, self.lock_pcp(platform, cpu, zone)) {}
         }
     }
 
-    /// Empties the lists of one CPU in one zone; says whether there was something on them.
+    /// Empties the lists of one CPU in one zone; returns whether there was something on them.
     fn drain_locked(&self, platform: &P, pages: LocalPages<'_, P, Y>) -> bool {
         let count = pages.pcp.count.get();
         if count > 0 {
@@ -77,8 +77,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         count > 0
     }
 
-    /// Empties the lists of all CPUs whose locks are free; says whether all were. A call that has
-    /// such a lock may be the one that the caller has interrupted.
+    /// Empties the lists of all CPUs whose locks are free; returns whether all were. A call that
+    /// has such a lock may be the one that the caller interrupted.
     pub(super) fn try_drain_all_cpus(&self, context: Context<'_, P>) -> bool {
         let mut all = true;
         for cpu in 0..context.topology.cpus() {
@@ -102,7 +102,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
     }
 
-    /// Lets the high marks of a quiet CPU decay, and sends home what it keeps of other nodes.
+    /// Lets the high marks of an idle CPU decay, and returns what it caches of other nodes.
     pub(super) fn tick_cpu(&self, context: Context<'_, P>, cpu: CpuId) {
         let home = context.topology.node_of(cpu);
         let cpu = context.topology.fold(cpu);
@@ -120,7 +120,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 }
 
-/// Counts down the quiet ticks of another node's pages; says whether they have run out.
+/// Counts down the idle ticks of another node's pages; returns whether they have expired.
 fn has_expired<P: Platform, Y: Policy<P>>(pages: &LocalPages<'_, P, Y>) -> bool {
     let expire = &pages.pcp.expire;
     if pages.pcp.count.get() == 0 || expire.get() == 0 {
@@ -130,9 +130,9 @@ fn has_expired<P: Platform, Y: Policy<P>>(pages: &LocalPages<'_, P, Y>) -> bool 
     expire.get() == 0
 }
 
-/// Returns at least `wanted` frames, of which there are so many, oldest first, under one hold of
-/// the zone lock, and calls `each` with every block before it goes; returns how many frames left
-/// the lists. `just_used` is the list that a block was put on last.
+/// Returns at least `wanted` frames, oldest first, under one hold of the zone lock, and calls
+/// `each` with every block before it is returned; returns how many frames left the lists, which
+/// have at least `wanted`. `just_used` is the list that a block was put on last.
 pub(crate) fn drain_lists<P: Platform, Y: Policy<P>>(
     design: &Skeleton<P, Y>,
     platform: &P,
@@ -152,7 +152,7 @@ pub(crate) fn drain_lists<P: Platform, Y: Policy<P>>(
     drained
 }
 
-/// Takes at least `wanted` frames, of which there are so many, off a CPU's lists, oldest first.
+/// Takes at least `wanted` frames off a CPU's lists, oldest first. The lists have that many.
 pub(crate) fn for_each_victim<P: Platform, Y: Policy<P>>(
     design: &Skeleton<P, Y>,
     pages: &LocalPages<'_, P, Y>,
@@ -181,8 +181,8 @@ pub(crate) fn for_each_victim<P: Platform, Y: Policy<P>>(
                 }
             }
         }
-        // As in Linux 4.16: one block from each type's list in turn, more from a list the more
-        // empty ones were passed, so that nothing but a lone list is emptied at once.
+        // As in Linux 4.16: one block from each type's list in turn, more blocks from a list the
+        // more empty ones were passed, so that only a lone list is emptied at once.
         PcpMode::Fixed { .. } => {
             let (mut list, mut burst) = (0, 0);
             while left > 0 {

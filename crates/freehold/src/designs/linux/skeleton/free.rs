@@ -1,4 +1,4 @@
-//! Free: make sure that the user holds the block, then put it on a list.
+//! Free: check that the user holds the block, then put it on a list.
 
 use super::{LocalPages, Policy, Skeleton};
 use crate::Error;
@@ -24,7 +24,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         Ok(())
     }
 
-    /// Takes a block out of its user's hands: its head becomes claimed, or nothing changes.
+    /// Takes a block from its user: its head becomes claimed, or nothing changes.
     #[inline]
     pub(super) fn claim(&self, platform: &P, pfn: Pfn, order: Order) -> Result<FrameIndex, Error> {
         let frame = self.frames.index_of(pfn).ok_or(Error::ForeignFrame)?;
@@ -43,8 +43,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.claim_part(platform, frame, order)
     }
 
-    /// Claims a part of an allocation, splitting what is left into blocks of its own; or finds out
-    /// what is wrong.
+    /// Claims a part of an allocation, splitting the rest into blocks of its own; or determines the
+    /// error.
     #[cold]
     fn claim_part(
         &self,
@@ -53,7 +53,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         order: Order,
     ) -> Result<FrameIndex, Error> {
         let zone = self.blocks.zone(frame).ok_or(Error::ForeignFrame)?;
-        // One split at a time: under the zone lock, a head that is claimed is being freed.
+        // One split at a time. Under the zone lock, a claimed head means that the block is being
+        // freed.
         let _guard = self.lock_zone(platform, zone);
         let (head, state) = self.head_of(frame)?;
         let (Tag::Allocated, Some(of)) = (state.tag(), state.order()) else {
@@ -78,17 +79,17 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         Ok(part)
     }
 
-    /// The head of the block that `frame` lies in, and its state. The caller holds the zone lock,
-    /// or wants a hint.
+    /// The head of the block that `frame` lies in, and its state. Exact for a caller that holds the
+    /// zone lock; otherwise a hint.
     ///
     /// # Errors
     ///
     /// [`Error::ForeignFrame`] for a hole. [`Error::DoubleFree`] for a frame that a CPU is just
-    /// merging on its lists, for which it needs no zone lock: it is free.
+    /// merging on its lists, which needs no zone lock: it is free.
     pub(super) fn head_of(&self, frame: FrameIndex) -> Result<(FrameIndex, FrameState), Error> {
         // The frames between a head and `frame` are tails, so the first mark found going up the
         // aligned candidates is the head's; unless the head has no mark at the moment, in which
-        // case it is that of a block which ends before.
+        // case it is that of a block that ends before.
         let candidates = Order::ZERO.to(Order::BUDDY_MAX).map(|order| frame.head(order));
         let mut marked = candidates.map(|head| (head, self.frames.state(head)));
         let found = marked.find(|(_, state)| state.tag() != Tag::Tail);
@@ -125,7 +126,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.free_directly(context, zone, &[frame], order);
     }
 
-    /// Books blocks that were put on a CPU's list; returns how many frames to drain if the lists
+    /// Counts blocks that were put on a CPU's list; returns how many frames to drain if the lists
     /// have become too long.
     #[inline(always)]
     pub(super) fn note_pushed(
@@ -147,7 +148,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.mode.note_free(pcp, order, blocks, below_high)
     }
 
-    /// Frees claimed blocks to their zone, past the per-CPU lists.
+    /// Frees claimed blocks to their zone, bypassing the per-CPU lists.
     #[cold]
     pub(super) fn free_directly(
         &self,
@@ -164,8 +165,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.unlock_and_count(context, zone, guard, |events| events.note_direct_free(frames));
     }
 
-    /// Frees a block to its zone in the way of the design; returns by how many frames the level
-    /// rises.
+    /// Frees a block to its zone as the design does it; returns by how many frames the level rises.
     pub(crate) fn give(
         &self,
         guard: &ZoneGuard<'_, P, Y::Beside<'_>>,

@@ -1,4 +1,4 @@
-//! Freeing frames that lie side by side, in whatever blocks they were allocated: all or none.
+//! Freeing contiguous frames, whatever blocks they were allocated in: all or none.
 
 use super::{Policy, Skeleton};
 use crate::Error;
@@ -8,7 +8,7 @@ use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use crate::platform::Platform;
 use crate::units::{FrameCount, Order};
 
-/// So many blocks are given back under one hold of the zone lock.
+/// So many blocks are freed under one hold of the zone lock.
 const CHUNK_BLOCKS: usize = 32;
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
@@ -36,7 +36,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         ends.inspect_err(|_| self.unclaim(inner))
     }
 
-    /// The part of a range that lies between the blocks that reach beyond its ends.
+    /// The part of a range between the blocks that extend beyond its ends.
     fn inner(&self, platform: &P, zone: ZoneIndex, span: FrameRange) -> Result<FrameRange, Error> {
         let _guard = self.lock_zone(platform, zone);
         let bounds = |frame| {
@@ -92,7 +92,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             if claimed { Ok((head, state, order)) } else { Err(Error::DoubleFree) }
         };
         let low = if span.first < inner.first { Some(claim(span.first)?) } else { None };
-        // A single block may reach beyond both ends.
+        // A single block may extend beyond both ends.
         let high = if inner.end < span.end
             && low.is_none_or(|(head, _, order)| head.after(order) < span.end)
         {
@@ -110,8 +110,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         Ok(())
     }
 
-    /// Splits a claimed block into what lies within a range, which stays claimed, and what does
-    /// not, which is allocated again.
+    /// Splits a claimed block into what lies within a range, which stays claimed, and the rest,
+    /// which is allocated again.
     fn split_claimed(&self, block: FrameIndex, state: FrameState, order: Order, span: FrameRange) {
         let mark = |tag| FrameState::head(tag, order, state.block_type());
         if span.has_all_of(block, order) {
@@ -120,13 +120,13 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             self.frames.set_state(block, mark(Tag::Allocated));
         } else {
             let half = Order::new(order.get() - 1);
-            // From above, so that whoever looks finds a block for every frame.
+            // From above, so that a concurrent reader finds a block for every frame.
             self.split_claimed(block.after(half), state, half, span);
             self.split_claimed(block, state, half, span);
         }
     }
 
-    /// Puts claimed blocks back into their user's hands.
+    /// Returns claimed blocks to their user.
     fn unclaim(&self, span: FrameRange) {
         let mut at = span.first;
         while at < span.end {

@@ -1,9 +1,9 @@
-//! Holding up all callers while the metadata is copied, and what a copy has to put right.
+//! Stopping all callers while the metadata is copied, and repairing the copy.
 //!
-//! What calls do to lists, marks and counts they do under a lock, so a copy that is made while all
-//! locks are held finds these in order. Past the locks there is little: a block that is claimed by
-//! a call which is about to free it stays claimed in the copy, which is to say in use; what a
-//! policy does past them, [`Policy::mend`] puts right.
+//! Calls change lists, marks and counts under a lock, so a copy made while all locks are held finds
+//! these consistent. Little is done without a lock: a block claimed by a call that is about to free
+//! it stays claimed in the copy, that is, in use; what a policy does without a lock,
+//! [`Policy::mend`] repairs.
 
 use super::{Policy, Skeleton};
 use crate::designs::Context;
@@ -34,7 +34,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.hotplug.get(0).lock.unlock();
     }
 
-    /// The same in a copy.
+    /// As `let_all_go`, in a copy.
     pub(super) fn let_all_go_mended(&self, context: Context<'_, P>) {
         for zone in self.zone_indexes() {
             Y::mend(self, context.platform, zone);
@@ -45,7 +45,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
     }
 
-    /// Puts all isolated pageblocks of a zone back into circulation.
+    /// Releases all isolated pageblocks of a zone.
     fn end_isolations(&self, context: Context<'_, P>, zone: ZoneIndex) {
         for pageblock in self.pageblocks_of(zone) {
             if self.blocks.block_type(pageblock) == BlockType::Isolated {
@@ -90,7 +90,7 @@ mod tests {
         Frames::new(TestPlatform, &config, settings, metadata).unwrap()
     }
 
-    /// Makes a copy of what there is, in place. So many frames are lost to it.
+    /// Makes a copy of the current state, in place. So many frames are lost to it.
     fn copy<Y: Policy<TestPlatform>>(frames: &Frames<Y>, lost: u64) {
         frames.freeze();
         frames.thaw_copy();
@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// Others free, allocate a range, and check: each has come to some step.
+    /// Other threads free, allocate a range, and check: each has stopped at some step.
     fn mends<Y: Policy<TestPlatform>>() {
         let frames = new::<Y>(&Default::default());
         let pfn = frames.alloc(Request::default()).unwrap();

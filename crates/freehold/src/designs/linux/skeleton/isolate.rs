@@ -1,5 +1,5 @@
-//! Emptying a range of frames: its pageblocks are taken out of circulation, what CPUs keep is
-//! collected, and content is moved elsewhere until every frame is free.
+//! Emptying a range of frames: its pageblocks are isolated, per-CPU caches are drained, and content
+//! is moved elsewhere until every frame is free.
 //!
 //! Source: Linux 6.12 `alloc_contig_range` and `mm/page_isolation.c`.
 
@@ -17,11 +17,10 @@ use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Order};
 
-/// So many blocks are looked at under one hold of the zone lock.
+/// So many blocks are examined under one hold of the zone lock.
 const WINDOW_BLOCKS: usize = 32;
 
-/// How often a block that is on its way from one place to another, or whose owner is busy, is
-/// looked at again.
+/// How often a block is re-checked that is in transit, or whose owner is busy.
 const RETRIES: u32 = 8;
 
 /// Pageblocks of a zone that are out of circulation. Released when dropped.
@@ -29,19 +28,19 @@ pub(super) struct Isolation<'a, P: Platform, Y: Policy<P>> {
     design: &'a Skeleton<P, Y>,
     context: Context<'a, P>,
     zone: ZoneIndex,
-    /// The pageblocks from the first one to behind the last one.
+    /// The pageblocks from the first one to just past the last one.
     first: FrameIndex,
     end: FrameIndex,
     _walk: Walk<'a, P, Y>,
 }
 
-/// What a look at a range came upon.
+/// What a look at a range found.
 enum Met {
-    /// Free frames as far as was looked.
+    /// All frames examined are free.
     Free,
     /// A block that a user holds.
     Allocated(FrameState),
-    /// A block on its way, or on a list of a CPU.
+    /// A block in transit, or on a list of a CPU.
     Elsewhere,
 }
 
@@ -77,7 +76,7 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
     ) -> Result<(), Obstacle> {
         self.design.drain_all_cpus(self.context);
         let (mut at, mut retries) = (first, 0);
-        // What was free once stays so: nobody is served from an isolated pageblock.
+        // Frames found free once stay free: no request is served from an isolated pageblock.
         while at < end {
             let (next, met) = self.look(at, end);
             if next != at {
@@ -101,7 +100,7 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
         Ok(())
     }
 
-    /// Looks at a few blocks from `at` on; says how far they are free, and what is there.
+    /// Examines a few blocks from `at` on; returns how far they are free, and what follows.
     fn look(&self, at: FrameIndex, end: FrameIndex) -> (FrameIndex, Met) {
         let _guard = self.design.lock_zone(self.context.platform, self.zone);
         let mut at = at;
@@ -123,7 +122,7 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
         (at, Met::Free)
     }
 
-    /// Has the content of the block that holds `at` moved to a block outside the range.
+    /// Migrates the content of the block that holds `at` to a block outside the range.
     fn move_away(
         &self,
         at: FrameIndex,
@@ -141,7 +140,8 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
         }
         target.keep();
         if design.claim(context.platform, from_pfn, order).is_err() {
-            // Moved, as the owner says, but not given up: whoever freed it meanwhile had no right.
+            // The owner reports it moved, but the block is not freed: a concurrent free of it was
+            // erroneous.
             return Ok(Err(MigrateError::Busy));
         }
         design.free_directly(context, self.zone, &[from], order);
@@ -150,8 +150,8 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
         Ok(Ok(()))
     }
 
-    /// Hands out the frames from `first` to `end`, all of which are free, in the largest blocks
-    /// that fit. One of them at a time, with the lock dropped in between.
+    /// Allocates the frames from `first` to `end`, all of which are free, in the largest blocks
+    /// that fit. One block at a time, with the lock dropped in between.
     pub(super) fn take(&self, first: FrameIndex, end: FrameIndex) {
         let mut at = first;
         while at < end {
@@ -181,7 +181,7 @@ impl<P: Platform, Y: Policy<P>> Drop for Isolation<'_, P, Y> {
     }
 }
 
-/// A block to move content to, which is freed when dropped unless its owner keeps it.
+/// A migration target, freed when dropped unless the owner of the content keeps it.
 struct Target<'a, P: Platform, Y: Policy<P>> {
     design: &'a Skeleton<P, Y>,
     context: Context<'a, P>,
@@ -191,8 +191,8 @@ struct Target<'a, P: Platform, Y: Policy<P>> {
 }
 
 impl<'a, P: Platform, Y: Policy<P>> Target<'a, P, Y> {
-    /// Allocates a block for the content of the one at `from`: near it, and in no zone that the
-    /// content might not have been allowed to go to.
+    /// Allocates a target for the content of the block at `from`: near it, and in no zone that the
+    /// content might not have been allowed to use.
     fn new(isolation: &Isolation<'a, P, Y>, from: FrameIndex, order: Order) -> Result<Self, Error> {
         let Isolation { design, context, .. } = *isolation;
         let zone = design.zone(design.blocks.zone(from).unwrap_or(isolation.zone));
@@ -205,7 +205,7 @@ impl<'a, P: Platform, Y: Policy<P>> Target<'a, P, Y> {
             if design.blocks.block_type(block) != BlockType::Isolated {
                 return Ok(target);
             }
-            // It had been left on a list of a CPU. It goes to the isolated ones now.
+            // It had been left on a list of a CPU. It joins the isolated ones now.
             drop(target);
         }
     }
@@ -219,7 +219,8 @@ impl<P: Platform, Y: Policy<P>> Drop for Target<'_, P, Y> {
     fn drop(&mut self) {
         if !self.kept {
             let (platform, pfn) = (self.context.platform, self.design.frames.pfn_of(self.block));
-            // An error means that the owner has freed what it was not given; then that is done.
+            // An error means that the owner has freed what it was not given; then nothing is left
+            // to do.
             if let Ok(block) = self.design.claim(platform, pfn, self.order) {
                 let (zone, _) = self.design.blocks.of_used(block);
                 self.design.free_directly(self.context, zone, &[block], self.order);

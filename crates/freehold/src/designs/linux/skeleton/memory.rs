@@ -1,4 +1,4 @@
-//! Adding memory: at the start, and later.
+//! Adding memory: initially, and later.
 
 use super::{Hotplug, Policy, Skeleton};
 use crate::Error;
@@ -29,8 +29,8 @@ impl<P: Platform> Drop for HotplugGuard<'_, P> {
 }
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    /// Brings ranges into use, up to the first that is refused, which changes nothing. Marks and
-    /// limits are computed once for all of them, since that takes a look at every CPU.
+    /// Adds ranges, up to the first that is refused, which changes nothing. Watermarks and limits
+    /// are computed once for all of them, since that visits every CPU.
     pub(super) fn add_ranges(
         &self,
         context: Context<'_, P>,
@@ -43,7 +43,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         Ok(())
     }
 
-    /// Brings a range into use, or refuses it. For the holder of the hotplug lock.
+    /// Adds a range, or refuses it. The caller holds the hotplug lock.
     fn add_range(&self, context: Context<'_, P>, range: MemoryRange) -> Result<(), Error> {
         range.check()?;
         let first = self.frames.index_of(range.start).ok_or(Error::OutsideSpan)?;
@@ -76,7 +76,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// Frees new memory in the largest blocks that fit, lowest first and to the back of the lists,
-    /// so that low frames are handed out first. Whoever looks in between finds the books in order.
+    /// so that low frames are allocated first. All invariants hold in between.
     fn free_new(&self, platform: &P, zone: ZoneIndex, first: FrameIndex, end: FrameIndex) {
         let mut at = first;
         while at < end {
@@ -94,7 +94,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
     }
 
-    /// Computes all watermarks and reserves anew.
+    /// Recomputes all watermarks and reserves.
     fn update_marks(&self, topology: &Topology, min_free: Option<FrameCount>) {
         let zones = || self.zones.iter();
         let lowmem = zones().filter(|zone| zone.kind() != ZoneKind::Movable);
@@ -110,7 +110,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
     }
 
-    /// Computes the bounds of all per-CPU lists anew.
+    /// Recomputes the bounds of all per-CPU lists.
     fn update_limits(&self, context: Context<'_, P>) {
         for index in self.zone_indexes() {
             let zone = self.zone(index);

@@ -1,5 +1,5 @@
-//! The free scanner of compaction, and what it holds in hand: free blocks to move content to, and
-//! blocks whose content has moved away.
+//! The free scanner of compaction, and the blocks that a compaction holds: free ones to move
+//! content to, and those whose content has moved away.
 
 use super::walk::{WINDOW_FRAMES, Walk};
 use super::{Policy, Skeleton};
@@ -16,10 +16,11 @@ use crate::request::Request;
 use crate::units::{FrameCount, MigrateType, ORDERS, Order};
 
 /// The free scanner isolates about so many frames at a time (Linux's `COMPACT_CLUSTER_MAX`), and so
-/// many blocks are given back under one hold of the zone lock.
+/// many blocks are returned under one hold of the zone lock.
 const BATCH: u32 = 32;
 
-/// No more is isolated while so many frames are in hand, none of them in a block large enough.
+/// No more is isolated while the compaction holds so many frames, none of them in a block large
+/// enough.
 const HAND_FRAMES_MAX: u64 = 256;
 
 /// Claimed blocks to move content to, by order.
@@ -61,23 +62,23 @@ impl Targets {
     }
 }
 
-/// A compaction of one zone under way. Gives back whatever it has in hand when dropped, so that a
+/// A compaction of one zone under way. Returns the blocks that it holds when dropped, so that a
 /// callback that panics loses nothing.
 pub(super) struct Compactor<'a, P: Platform, Y: Policy<P>> {
     pub(super) design: &'a Skeleton<P, Y>,
     pub(super) context: Context<'a, P>,
     pub(super) zone: ZoneIndex,
     owner: &'a dyn Migrate,
-    /// What is to be made: only smaller blocks move, and only to smaller ones.
+    /// The order to make: only smaller blocks move, and only to smaller ones.
     pub(super) order: Order,
-    /// Whom the block is for that is to be made.
+    /// The request that needs the block.
     pub(super) request: Option<&'a Request>,
-    /// The block that was made and taken, before anybody else could.
+    /// The block that was made, and taken before any other caller could.
     pub(super) captured: Option<FrameIndex>,
     pub(super) at: Scanners,
-    /// Where in its pageblock the free scanner goes on.
+    /// Where in its pageblock the free scanner continues.
     free_at: FrameIndex,
-    /// Whether the scanners began at the ends of memory.
+    /// Whether the scanners started at the ends of memory.
     whole: bool,
     pub(super) report: Compaction,
     targets: Targets,
@@ -86,7 +87,7 @@ pub(super) struct Compactor<'a, P: Platform, Y: Policy<P>> {
     /// Blocks whose content has moved away.
     left: Stack,
     left_blocks: u32,
-    /// Frames that owners hold as targets, not yet in the books.
+    /// Frames that owners hold as targets, not yet counted as events.
     handed_out: FrameCount,
     /// Frames in `left`.
     taken_back: FrameCount,
@@ -94,7 +95,7 @@ pub(super) struct Compactor<'a, P: Platform, Y: Policy<P>> {
 }
 
 impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
-    /// A compaction from where the scanners stand: for a request, or of the whole zone.
+    /// A compaction from where the scanners stopped: for a request, or of the whole zone.
     pub(super) fn new(
         design: &'a Skeleton<P, Y>,
         context: Context<'a, P>,
@@ -130,7 +131,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         compactor
     }
 
-    /// Puts the scanners in their places. What is left of a pageblock is passed.
+    /// Positions the scanners. The rest of a pageblock is skipped.
     fn begin_at(&mut self, at: Scanners) {
         self.whole = at == Scanners::APART;
         self.at = at;
@@ -138,7 +139,8 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         self.free_at = self.at.free.after(Order::PAGEBLOCK);
     }
 
-    /// Puts the scanners at the ends of memory if they had begun elsewhere; says whether they had.
+    /// Moves the scanners to the ends of memory if they started elsewhere; returns whether they
+    /// did.
     pub(super) fn begin_again(&mut self) -> bool {
         let again = !self.whole;
         if again {
@@ -147,10 +149,10 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         again
     }
 
-    /// Has the content of an allocated block moved to a free one further up, if its owner will.
+    /// Migrates the content of an allocated block to a free one further up, if its owner agrees.
     pub(super) fn migrate(&mut self, from: FrameIndex, order: Order) {
         let to = self.target(order).or_else(|| {
-            // What was left behind so far may do, or lift the level above the watermark.
+            // Blocks that content has left so far may do, or lift the level above the watermark.
             self.settle();
             self.target(order)
         });
@@ -165,7 +167,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             Ok(()) => {
                 self.in_flight = None;
                 self.handed_out += order.frames();
-                // What the owner moved may be another block than the one that was found.
+                // The owner may have moved another block than the one that was found.
                 if self.design.claim(self.context.platform, frames.pfn_of(from), order).is_ok() {
                     self.left.push(frames, from);
                     self.left_blocks += 1;
@@ -188,7 +190,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         }
     }
 
-    /// Takes back the target of a move that did not happen.
+    /// Takes back the target of a migration that did not happen.
     fn recall(&mut self) {
         let frames = &self.design.frames;
         let Some((to, order)) = self.in_flight.take() else { return };
@@ -211,8 +213,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         })
     }
 
-    /// Takes free blocks from the top of the zone down, until a batch is in hand or the scanners
-    /// meet.
+    /// Takes free blocks from the top of the zone down, until a batch is held or the scanners meet.
     fn isolate_targets(&mut self) {
         let enough = self.targets.frames + u64::from(BATCH);
         while self.targets.frames < enough {
@@ -226,7 +227,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         }
     }
 
-    /// Moves the free scanner to the next pageblock that is fit for targets; says whether there is
+    /// Moves the free scanner to the next pageblock suitable for targets; returns whether there is
     /// one above the migrate scanner.
     fn step_down(&mut self) -> bool {
         let Skeleton { frames, blocks, .. } = self.design;
@@ -244,7 +245,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         false
     }
 
-    /// Whether a block is free and as large as what is to be made.
+    /// Whether a block is free and as large as the order to make.
     pub(super) fn is_goal(&self, state: FrameState) -> bool {
         state.tag() == Tag::Buddy && state.order() >= Some(self.order)
     }
@@ -255,7 +256,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             && state.order() < Some(self.order)
     }
 
-    /// The first target at or behind `from` in the free scanner's pageblock, or its end. Looks
+    /// The first target at or after `from` in the free scanner's pageblock, or its end. Searches
     /// without the lock.
     fn first_target(&self, from: FrameIndex) -> FrameIndex {
         let mut at = from;
@@ -269,7 +270,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         at
     }
 
-    /// Takes the free blocks of the next few frames; says whether the watermark allowed it.
+    /// Takes the free blocks of the next few frames; returns whether the watermark allowed it.
     fn isolate_window(&mut self) -> bool {
         let Skeleton { frames, .. } = self.design;
         let zone = self.design.zone(self.zone);
@@ -281,7 +282,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             let state = frames.state(self.free_at);
             let order = state.order().unwrap_or(Order::ZERO);
             if self.is_target(state) {
-                // As Linux counts it: one such block stays above the mark.
+                // As in Linux: one such block stays above the mark.
                 let enough = min + order.frames();
                 if self.design.zone(self.zone).free() <= enough {
                     return false;
@@ -295,7 +296,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         true
     }
 
-    /// Gives back the blocks whose content has moved away, and captures what they merge to.
+    /// Frees the blocks whose content has moved away, and captures what they merge to.
     pub(super) fn settle(&mut self) {
         let guard = self.design.lock_zone(self.context.platform, self.zone);
         while let Some(block) = self.left.pop(&self.design.frames) {
@@ -338,7 +339,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         Some(block)
     }
 
-    /// Gives back all targets, a batch at a time.
+    /// Returns all targets, a batch at a time.
     fn return_targets(&mut self) {
         let frames = &self.design.frames;
         while self.targets.frames > 0 {
@@ -354,7 +355,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
 impl<P: Platform, Y: Policy<P>> Drop for Compactor<'_, P, Y> {
     fn drop(&mut self) {
         self.recall();
-        // A block that were captured now would be nobody's.
+        // A block captured now would be leaked.
         self.request = None;
         self.settle();
         self.return_targets();

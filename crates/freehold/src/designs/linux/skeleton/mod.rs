@@ -1,8 +1,7 @@
 //! The skeleton of the designs after the kernel's: zones with one lock each, and per-CPU lists in
-//! front of them. A [`Policy`] says in what a design differs.
+//! front of them. A [`Policy`] defines how a design differs.
 //!
-//! Source: Linux 6.12 `mm/page_alloc.c`, and 4.16 for `pcp=fixed`. Where it deviates:
-//! `docs/designs.md`.
+//! Source: Linux 6.12 `mm/page_alloc.c`, and 4.16 for `pcp=fixed`. Deviations: `docs/designs.md`.
 
 use crate::Error;
 use crate::compact::{Compaction, Migrate};
@@ -48,12 +47,12 @@ pub(crate) use policy::refill_one_by_one;
 pub(super) use settings::NoneOfItsOwn;
 pub use settings::{OwnSettings, Pcp, ZonedSettings};
 
-/// A design with one lock a zone.
+/// A design with one lock per zone.
 pub struct Skeleton<P: Platform, Y: Policy<P>> {
     pub(crate) frames: FrameTable<P>,
     pub(crate) blocks: BlockTable<P>,
     zones: Table<Zone<P>>,
-    /// What each CPU keeps of each zone: all zones of CPU 0, then all of CPU 1, and so on.
+    /// What each CPU caches of each zone: all zones of CPU 0, then all of CPU 1, and so on.
     cpus: Table<PerCpu<P, Y>>,
     hotplug: Table<Hotplug<P>>,
     /// In the order of `cpus`.
@@ -63,14 +62,14 @@ pub struct Skeleton<P: Platform, Y: Policy<P>> {
     pub(crate) policy: Y,
 }
 
-/// What one CPU keeps of one zone, and its counters on lines of their own.
+/// What one CPU caches of one zone, and its counters on their own lines.
 pub(crate) struct PerCpu<P: Platform, Y: Policy<P>> {
     pages: PerCpuPages<P>,
     events: CpuEvents<P>,
     pub(crate) own: Y::PerCpu,
 }
 
-/// What adding memory is done under: one addition at a time.
+/// The state for adding memory: one addition at a time.
 struct Hotplug<P: Platform> {
     lock: P::Lock,
     /// The configured `min_free`.
@@ -126,7 +125,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.zone(zone).lock(platform, irq, tables, Y::beside(self, platform, zone))
     }
 
-    /// Drops a zone lock and counts what was done under it past the lists of any CPU: with
+    /// Drops a zone lock and counts what was done under it bypassing the lists of any CPU: with
     /// interrupts still off, if counts are to be exact.
     fn unlock_and_count(
         &self,
@@ -378,7 +377,7 @@ mod tests {
         assert!(
             line_of(pages_end - 1) < line_of(events) || line_of(events_end - 1) < line_of(pages)
         );
-        // Nor does a CPU share its lines with the next one.
+        // A CPU does not share its lines with the next one.
         assert_eq!((align_of::<Of>(), size_of::<Of>() % 64), (64, 0));
         assert_eq!(size_of::<CpuEvents<TestPlatform>>(), 64, "one line of statistics");
     }

@@ -1,4 +1,4 @@
-//! What makes one design of the skeleton differ from another.
+//! The hooks in which one design of the skeleton differs from another.
 
 use super::drain::drain_lists;
 use super::settings::{OwnSettings, ZonedSettings};
@@ -18,11 +18,9 @@ use crate::platform::Platform;
 use crate::stat::Events;
 use crate::units::{FrameCount, MigrateType, Order};
 
-/// The choices in which the designs differ. What a method does by default is what the baseline
-/// does.
+/// The hooks in which the designs differ. The default of each is the baseline's behaviour.
 ///
-/// The methods take types that only the crate can name, so the designs of this crate are all that
-/// there are.
+/// The methods take types that are private to the crate, so only the designs of this crate exist.
 pub trait Policy<P: Platform>: Sized + 'static {
     /// The design's name.
     const NAME: &'static str;
@@ -34,9 +32,9 @@ pub trait Policy<P: Platform>: Sized + 'static {
     type Own: OwnSettings;
     /// Where its tables lie.
     type Plan;
-    /// What it keeps beside the lists that one CPU has of one zone. Guarded by their lock.
+    /// Its data beside the lists that one CPU has of one zone. Guarded by their lock.
     type PerCpu;
-    /// What it keeps beside the free lists of a zone. Guarded by the zone lock.
+    /// Its data beside the free lists of a zone. Guarded by the zone lock.
     type Beside<'a>: Beside<P>
     where
         Self: 'a;
@@ -56,17 +54,17 @@ pub trait Policy<P: Platform>: Sized + 'static {
         carver: &mut Carver,
     ) -> Self;
 
-    /// What a CPU begins with in one zone.
+    /// The initial state of a CPU in one zone.
     fn per_cpu() -> Self::PerCpu;
 
-    /// What is kept beside the free lists of a zone.
+    /// The data beside the free lists of a zone.
     fn beside<'a>(
         design: &'a Skeleton<P, Self>,
         platform: &'a P,
         zone: ZoneIndex,
     ) -> Self::Beside<'a>;
 
-    /// The list that blocks of this order and type are kept on, if they are.
+    /// The list that holds blocks of this order and type, if there is one.
     #[inline(always)]
     fn list(mode: &PcpMode, order: Order, migratetype: MigrateType) -> Option<usize> {
         is_kept(mode, order).then(|| list_index(order, migratetype))
@@ -110,7 +108,7 @@ pub trait Policy<P: Platform>: Sized + 'static {
         refill_one_by_one(design, platform, pages, order, migratetype, wanted)
     }
 
-    /// The CPU whose lists a block goes to that was freed on CPU `here`.
+    /// The CPU whose lists a block goes to that is freed on CPU `here`.
     #[inline(always)]
     fn home(_design: &Skeleton<P, Self>, here: usize, _block: FrameIndex) -> usize {
         here
@@ -131,8 +129,8 @@ pub trait Policy<P: Platform>: Sized + 'static {
     /// Prepares a CPU's lists for a drain in several steps.
     fn begin_drain(_design: &Skeleton<P, Self>, _pages: &LocalPages<'_, P, Self>) {}
 
-    /// Returns about `wanted` frames, of which there are so many, from a CPU's lists to the zone;
-    /// returns how many, at least one. `just_used` is the list that a block was put on last.
+    /// Returns about `wanted` frames from a CPU's lists to the zone; returns how many, at least
+    /// one. The lists have at least `wanted`. `just_used` is the list that a block was put on last.
     fn drain(
         design: &Skeleton<P, Self>,
         platform: &P,
@@ -143,26 +141,25 @@ pub trait Policy<P: Platform>: Sized + 'static {
         drain_lists(design, platform, pages, wanted, just_used, |_| {})
     }
 
-    /// Whether frames that are freed to the zone now are left unmerged. The caller holds the zone
-    /// lock.
+    /// Whether frames freed to the zone now are left unmerged. The caller holds the zone lock.
     #[inline(always)]
     fn puts_off_merging(_design: &Skeleton<P, Self>, _zone: ZoneIndex) -> bool {
         false
     }
 
     /// Ends whatever would let a walk over the frames of a zone see stale marks. The caller holds
-    /// no lock, and calls `end_walk` when it has done. Several walks may go on at once.
+    /// no lock, and calls `end_walk` when it is done. Several walks may be under way at once.
     fn begin_walk(_design: &Skeleton<P, Self>, _platform: &P, _zone: ZoneIndex) {}
 
     /// Ends what `begin_walk` began.
     fn end_walk(_design: &Skeleton<P, Self>, _platform: &P, _zone: ZoneIndex) {}
 
-    /// Puts right, in a copy of the metadata that was made while all locks were held, what others
-    /// had half done past them: they are not there in the copy.
+    /// Repairs, in a copy of the metadata that was made while all locks were held, what other
+    /// threads had half done without them: these threads do not exist in the copy.
     fn mend(_design: &Skeleton<P, Self>, _platform: &P, _zone: ZoneIndex) {}
 
-    /// Checks what the design keeps beside the lists; the error is a frame at which it is wrong.
-    /// The caller holds all locks of the zone.
+    /// Checks the design's own data; the error is a frame at which an invariant is violated. The
+    /// caller holds all locks of the zone.
     fn check(
         _design: &Skeleton<P, Self>,
         _platform: &P,
@@ -173,16 +170,16 @@ pub trait Policy<P: Platform>: Sized + 'static {
         Ok(())
     }
 
-    /// Adds what only this design counts.
+    /// Adds the counters that only this design has.
     fn add_events(_pages: &LocalPages<'_, P, Self>, _events: &mut Events) {}
 
-    /// A CPU goes away: nothing shall come to its lists any more.
+    /// A CPU goes offline: its lists must receive nothing any more.
     fn retire(_design: &Skeleton<P, Self>, _platform: &P, _cpu: usize, _zone: ZoneIndex) {}
 }
 
 /// Takes blocks from the zone one by one to the back of a list. After as many frames as one hold
-/// may move the zone lock is dropped and interrupts are let in, so that a large refill holds up
-/// nobody for longer than a small one.
+/// may move, drops the zone lock and lets interrupts in, so that a large refill delays no CPU
+/// longer than a small one.
 pub(crate) fn refill_one_by_one<P: Platform, Y: Policy<P>>(
     design: &Skeleton<P, Y>,
     platform: &P,

@@ -1,4 +1,4 @@
-//! What the design says about itself.
+//! Statistics of the design.
 
 use super::{Policy, Skeleton};
 use crate::designs::Context;
@@ -36,7 +36,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         })
     }
 
-    /// The free blocks of the zone at `index` by migratetype, as their marks say at the moment.
+    /// The free blocks of the zone at `index` by migratetype, according to their current marks.
     pub(super) fn count_by_type(&self, index: usize) -> Option<FreeByType> {
         if index >= self.zones.len() {
             return None;
@@ -47,7 +47,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             if let Some(migratetype) = self.blocks.block_type(pageblock).migratetype() {
                 counts.pageblocks[migratetype.index()] += 1;
             }
-            // The block before may reach into this pageblock.
+            // The previous block may extend into this pageblock.
             next = next.max(pageblock);
             while next < pageblock.after(Order::PAGEBLOCK) {
                 let state = self.frames.state(next);

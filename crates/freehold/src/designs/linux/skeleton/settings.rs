@@ -7,30 +7,30 @@ use crate::designs::linux::bookkeeping::{Bookkeeping, Counters, Locking};
 use crate::designs::linux::pcp_tuning::PcpMode;
 use crate::designs::{Setting, SettingError, Settings};
 
-/// How a design with one lock a zone is set up.
+/// The settings of a design with one lock per zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZonedSettings<O> {
-    /// How the per-CPU lists are sized: tuned, unless told otherwise.
+    /// How the per-CPU lists are sized; tuned by default.
     pub pcp: Pcp,
-    /// Frames that move at a time when the lists are fixed.
+    /// Frames that move at a time if the lists are fixed.
     pub batch: u32,
-    /// Frames that a CPU keeps when the lists are fixed.
+    /// Frames that a CPU caches if the lists are fixed.
     pub high: u32,
     /// The most powers of two by which a refill, a drain and a hold of the zone lock exceed a
-    /// batch when the lists are tuned: more is faster, less lets others and interrupts wait for
-    /// less long. 0 to 6.
+    /// batch if the lists are tuned: more is faster, less makes other CPUs and interrupts wait
+    /// less. 0 to 6.
     pub batch_scale: u32,
-    /// What is off while a CPU's lists are worked on: nothing, unless told otherwise.
+    /// What is disabled while a CPU's lists are in use; nothing by default.
     pub locking: Locking,
-    /// How events are counted: relaxed, unless told otherwise.
+    /// How events are counted; relaxed by default.
     pub counters: Counters,
-    /// What only this design can be told.
+    /// The settings that only this design has.
     pub own: O,
 }
 
 /// The settings that only one design has.
 pub trait OwnSettings: Default + Clone + fmt::Debug {
-    /// The settings that there are.
+    /// All settings.
     const TABLE: &'static [Setting];
 
     /// Sets one by its name.
@@ -40,7 +40,7 @@ pub trait OwnSettings: Default + Clone + fmt::Debug {
     fn for_each(&self, each: &mut dyn FnMut(&'static str, &dyn fmt::Display));
 }
 
-/// A design without settings of its own.
+/// A design without its own settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoneOfItsOwn;
 
@@ -80,7 +80,7 @@ impl<O: Default> Default for ZonedSettings<O> {
 /// The largest value of `batch` and `high`: 4 GiB of frames on one CPU's lists.
 const FRAMES_MAX: u32 = 1 << 20;
 
-/// The largest `batch_scale`, as of `CONFIG_PCP_BATCH_SCALE_MAX`.
+/// The largest `batch_scale`, as for `CONFIG_PCP_BATCH_SCALE_MAX`.
 const BATCH_SCALE_MAX: u32 = 6;
 
 /// The settings that all designs of the skeleton have.
@@ -127,7 +127,7 @@ const COMMON: [Setting; 6] = [
 const SETTINGS_MAX: usize = 16;
 
 impl<O: OwnSettings> ZonedSettings<O> {
-    /// The common settings, those of the design, and repetitions of the first up to the length.
+    /// The common settings, those of the design, and the first one repeated up to the length.
     const ALL: [Setting; SETTINGS_MAX] = {
         let mut all = [COMMON[0]; SETTINGS_MAX];
         let mut at = 0;
@@ -154,27 +154,27 @@ impl<O: OwnSettings> ZonedSettings<O> {
 }
 
 impl<O> ZonedSettings<O> {
-    /// What protects lists and counters.
+    /// How lists and counters are protected.
     pub(crate) fn bookkeeping(&self) -> Bookkeeping {
         Bookkeeping { locking: self.locking, counters: self.counters }
     }
 }
 
-/// The words for each way of locking.
+/// The names of the ways of locking.
 const LOCKING: [(&str, Locking); 3] =
     [("irq", Locking::Irq), ("local", Locking::Local), ("rt", Locking::Rt)];
 
-/// The words for each way of counting.
+/// The names of the ways of counting.
 const COUNTERS: [(&str, Counters); 2] =
     [("exact", Counters::Exact), ("relaxed", Counters::Relaxed)];
 
-/// What a word stands for.
+/// The value that a name stands for.
 fn meaning<T: Copy>(words: &[(&str, T)], value: &str) -> Result<T, SettingError> {
     let word = words.iter().find(|(word, _)| *word == value);
     word.map(|(_, meaning)| *meaning).ok_or(SettingError::BadValue)
 }
 
-/// The word for something.
+/// The name of a value.
 fn word<T: PartialEq>(words: &[(&'static str, T)], meaning: T) -> &'static str {
     words.iter().find(|(_, of)| *of == meaning).map_or("", |(word, _)| word)
 }
@@ -226,7 +226,8 @@ impl<O: OwnSettings> Settings for ZonedSettings<O> {
                 each("high", &self.high);
             }
         }
-        // Named only if they are not as ever, so that what was run before they came keeps its hash.
+        // Shown only if not the default, so that the hash of runs made before they existed stays
+        // the same.
         let ever = ZonedSettings::<O>::default();
         if self.pcp == Pcp::Auto && self.batch_scale != ever.batch_scale {
             each("batch_scale", &self.batch_scale);

@@ -1,4 +1,4 @@
-//! Statistics that no fast path writes: where frames were wanted.
+//! Statistics that no fast path writes: NUMA events.
 
 use super::{Policy, Skeleton};
 use crate::designs::Context;
@@ -8,7 +8,7 @@ use crate::request::Request;
 use crate::stat::{NumaEvents, NumaExceptions};
 use crate::units::{CpuId, FrameCount};
 
-/// The statistics of one CPU for one zone, on a cache line of its own.
+/// The statistics of one CPU for one zone, on their own cache line.
 #[repr(C, align(64))]
 pub(super) struct CpuStat<P: Platform> {
     numa: NumaExceptions<P>,

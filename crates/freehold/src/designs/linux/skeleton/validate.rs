@@ -1,4 +1,4 @@
-//! Checking the books: every list, every mark and every count, zone by zone, with all locks of the
+//! Consistency checks: every list, every mark and every count, zone by zone, with all locks of the
 //! zone held.
 
 use super::{Policy, Skeleton};
@@ -184,7 +184,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             let before = ListHead::<C>::before(&self.frames, block);
             self.ensure(before == previous, Rule::LinksAgree, block)?;
             frames += check(block)?.get();
-            // A list that runs in a circle would never end.
+            // A circular list would never end.
             self.ensure(frames <= self.frames.len().get(), Rule::LinksAgree, block)?;
             previous = Some(block);
         }

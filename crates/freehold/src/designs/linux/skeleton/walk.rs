@@ -1,4 +1,4 @@
-//! Walking over the frames of a zone, pageblock by pageblock, and merging what was left unmerged.
+//! Walking the frames of a zone, pageblock by pageblock, and merging what was left unmerged.
 
 use super::{Policy, Skeleton};
 use crate::designs::Context;
@@ -9,10 +9,10 @@ use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{FrameCount, Order};
 
-/// The zone lock is dropped after so many records have been looked at.
+/// The zone lock is dropped after visiting so many records.
 pub(super) const WINDOW_FRAMES: u32 = 32;
 
-/// A walk over the frames of a zone, during which their marks can be trusted. Ends when dropped.
+/// A walk over the frames of a zone, during which their marks are reliable. Ends when dropped.
 pub(super) struct Walk<'a, P: Platform, Y: Policy<P>> {
     design: &'a Skeleton<P, Y>,
     platform: &'a P,
@@ -33,14 +33,14 @@ impl<P: Platform, Y: Policy<P>> Drop for Walk<'_, P, Y> {
 }
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    /// The pageblocks of a zone, from the lowest upwards.
+    /// The pageblocks of a zone, lowest first.
     pub(crate) fn pageblocks_of(&self, zone: ZoneIndex) -> impl Iterator<Item = FrameIndex> {
         self.blocks.pageblocks().filter(move |&at| self.blocks.zone(at) == Some(zone))
     }
 
-    /// Where merging is put off, merges what lies in the zones, until one has `wanted` blocks for a
-    /// request; says whether one has. If they are gone when they are looked for, somebody else has
-    /// got them.
+    /// If merging is deferred, merges what lies in the zones, until one has `wanted` blocks for a
+    /// request; returns whether one has. They may be gone when the caller takes them: then another
+    /// CPU got them.
     pub(super) fn merge_zones_late(
         &self,
         context: Context<'_, P>,
@@ -74,7 +74,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         Y::MERGES_LATE && request.order() > Order::ZERO
     }
 
-    /// Merges frames of a pageblock that were left unmerged; returns how many. Looks without the
+    /// Merges frames of a pageblock that were left unmerged; returns how many. Checks without the
     /// lock first.
     pub(super) fn merge_late(
         &self,
@@ -128,7 +128,7 @@ mod tests {
 
     type Frames = PageAllocator<TestPlatform, LazyMerge<TestPlatform>>;
 
-    /// An allocator all of whose frames were in use and are free again, unmerged.
+    /// An allocator whose frames were all in use and are free again, unmerged.
     fn unmerged() -> Frames {
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(4096))];
         let cpus = [NodeId::new(0)];
