@@ -217,7 +217,7 @@ impl<P: Platform> Policy<P> for Clustered<P> {
     }
 
     /// No walk is under way in a copy.
-    fn mend(design: &Skeleton<P, Self>, platform: &P, zone: ZoneIndex) {
+    fn repair(design: &Skeleton<P, Self>, platform: &P, zone: ZoneIndex) {
         design.policy.table.of_zone(platform, zone).enable_at_last();
     }
 

@@ -7,6 +7,7 @@ use crate::designs::linux::fallback::Mode;
 use crate::designs::linux::frame::FrameState;
 use crate::designs::linux::pcp_tuning::PcpMode;
 use crate::designs::places::usable;
+use crate::designs::traits::Alloc;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::{Platform, SharedCell};
 use crate::request::Request;
@@ -14,16 +15,16 @@ use crate::stat::CpuEvents;
 use crate::units::{FrameCount, MigrateType, Order, Pfn};
 use crate::zone::watermark::Watermark;
 
-impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+impl<P: Platform, Y: Policy<P>> Alloc<P> for Skeleton<P, Y> {
     /// The common case, without branches off: the best zone is not low, and this CPU has a block of
     /// it on a list.
     #[inline(always)]
-    pub(super) fn take_at_hand(&self, context: Context<'_, P>, request: &Request) -> Option<Pfn> {
+    fn alloc_fast(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
         let (order, migratetype) = (request.order(), request.content());
         Y::list(&self.mode, order, migratetype)?;
         let cpu = context.topology.fold(context.platform.cpu());
         let zone = context.topology.best_zone(cpu, request.effective_limit())?;
-        if !self.may_take(zone, request, request.depth().at_first()) {
+        if !self.may_take(zone, &request, request.depth().at_first()) {
             return None;
         }
         let pages = self.try_lock_here(context, zone)?;
@@ -33,7 +34,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 
     /// First from any zone above its low watermark, then as deep as the request may dip, then again
     /// after merging what was left unmerged, and again after draining all CPUs.
-    pub(super) fn alloc_slowly(
+    fn alloc(
         &self,
         context: Context<'_, P>,
         zones: &[u16],
@@ -70,7 +71,9 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             None => Err(Error::OutOfMemory),
         }
     }
+}
 
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     fn could_ignore_watermarks(&self, zones: &[u16], request: &Request) -> bool {
         self.usable(zones, request).any(|zone| {
             let limit = request.effective_limit();

@@ -11,6 +11,7 @@ use crate::compact::{COSTLY_ORDER, Compaction, Migrate};
 use crate::designs::Context;
 use crate::designs::linux::frame::{FrameState, Tag};
 use crate::designs::linux::pageblock::BlockType;
+use crate::designs::traits::{Alloc, Compact};
 use crate::fragmentation::is_to_blame;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::Platform;
@@ -30,16 +31,16 @@ enum Outcome {
     Unsuitable,
 }
 
-impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+impl<P: Platform, Y: Policy<P>> Compact<P> for Skeleton<P, Y> {
     /// Allocates a block; if that fails, compacts one zone after the other for it.
-    pub(super) fn alloc_or_compact(
+    fn alloc_compacting(
         &self,
         context: Context<'_, P>,
         zones: &[u16],
         request: Request,
         owner: &dyn Migrate,
     ) -> Result<Pfn, Error> {
-        let error = match self.alloc_slowly(context, zones, request) {
+        let error = match self.alloc(context, zones, request) {
             Ok(pfn) => return Ok(pfn),
             Err(error) => error,
         };
@@ -69,7 +70,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 Outcome::Unsuitable => {}
             }
         }
-        let pfn = self.alloc_slowly(context, zones, request)?;
+        let pfn = self.alloc(context, zones, request)?;
         if let Some(zone) = self.frames.index_of(pfn).and_then(|block| self.blocks.zone(block)) {
             let guard = self.lock_zone(context.platform, zone);
             guard.compaction().note_allocation(request.order());
@@ -77,6 +78,23 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         Ok(pfn)
     }
 
+    /// Compacts all zones as far as possible.
+    fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction {
+        self.drain_all_cpus(context);
+        let mut total = Compaction::default();
+        for zone in self.zone_indexes() {
+            let mut compactor = Compactor::new(self, context, zone, owner, None);
+            while compactor.empty_next_pageblock() {}
+            let report = compactor.report;
+            drop(compactor);
+            self.lock_zone(context.platform, zone).compaction().set_scanners(Scanners::APART);
+            total.add(&report);
+        }
+        total
+    }
+}
+
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     fn compact_for(
         &self,
         context: Context<'_, P>,
@@ -127,21 +145,6 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             return false;
         }
         !costly || is_to_blame(&self.zone(zone).free_blocks(), order)
-    }
-
-    /// Compacts all zones as far as possible.
-    pub(super) fn compact_all(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction {
-        self.drain_all_cpus(context);
-        let mut total = Compaction::default();
-        for zone in self.zone_indexes() {
-            let mut compactor = Compactor::new(self, context, zone, owner, None);
-            while compactor.empty_next_pageblock() {}
-            let report = compactor.report;
-            drop(compactor);
-            self.lock_zone(context.platform, zone).compaction().set_scanners(Scanners::APART);
-            total.add(&report);
-        }
-        total
     }
 }
 

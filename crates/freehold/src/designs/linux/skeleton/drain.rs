@@ -1,15 +1,54 @@
 //! Draining: blocks are returned from a CPU's lists to the zone.
 
 use super::{LocalPages, Policy, Skeleton};
+use crate::config::MemoryRange;
 use crate::designs::Context;
 use crate::designs::linux::pcp::{LISTS, list_order};
 use crate::designs::linux::pcp_tuning::PcpMode;
+use crate::designs::traits::Upkeep;
+use crate::error::Error;
 use crate::memmap::index::FrameIndex;
 use crate::platform::{Platform, SharedCell};
 use crate::units::{CpuId, FrameCount, MigrateType, Order};
 
 /// After so many idle ticks, a CPU returns what it caches of another node's zone.
 pub(super) const EXPIRE_TICKS: u32 = 3;
+
+impl<P: Platform, Y: Policy<P>> Upkeep<P> for Skeleton<P, Y> {
+    fn add_memory(&self, context: Context<'_, P>, ranges: &[MemoryRange]) -> Result<(), Error> {
+        self.add_ranges(context, ranges)
+    }
+
+    fn drain(&self, context: Context<'_, P>, cpu: CpuId) {
+        self.drain_cpu(context.platform, context.topology.fold(cpu));
+    }
+
+    fn offline_cpu(&self, context: Context<'_, P>, cpu: CpuId) {
+        let cpu = context.topology.fold(cpu);
+        for zone in self.zone_indexes() {
+            Y::retire(self, context.platform, cpu, zone);
+        }
+        // After its ownership has ended, so that nothing is remembered for it.
+        self.drain_cpu(context.platform, cpu);
+    }
+
+    /// Lets the high marks of an idle CPU decay, and returns what it caches of other nodes.
+    fn tick(&self, context: Context<'_, P>, cpu: CpuId) {
+        let home = context.topology.node_of(cpu);
+        let cpu = context.topology.fold(cpu);
+        for zone in self.zone_indexes() {
+            let pages = self.lock_pcp(context.platform, cpu, zone);
+            let mut excess = self.mode.decay(&pages.pcp);
+            let batch = pages.pcp.batch.get();
+            if self.zone(zone).node() != home && has_expired(&pages) {
+                excess = excess.max(batch);
+            }
+            if excess > 0 {
+                self.drain_pages(context.platform, pages, excess, 0);
+            }
+        }
+    }
+}
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Returns at least `frames` frames to the zone, or all that there are, in steps of what one
@@ -99,23 +138,6 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     pub(super) fn drain_all_cpus(&self, context: Context<'_, P>) {
         for cpu in 0..context.topology.cpus() {
             self.drain_cpu(context.platform, cpu);
-        }
-    }
-
-    /// Lets the high marks of an idle CPU decay, and returns what it caches of other nodes.
-    pub(super) fn tick_cpu(&self, context: Context<'_, P>, cpu: CpuId) {
-        let home = context.topology.node_of(cpu);
-        let cpu = context.topology.fold(cpu);
-        for zone in self.zone_indexes() {
-            let pages = self.lock_pcp(context.platform, cpu, zone);
-            let mut excess = self.mode.decay(&pages.pcp);
-            let batch = pages.pcp.batch.get();
-            if self.zone(zone).node() != home && has_expired(&pages) {
-                excess = excess.max(batch);
-            }
-            if excess > 0 {
-                self.drain_pages(context.platform, pages, excess, 0);
-            }
         }
     }
 }

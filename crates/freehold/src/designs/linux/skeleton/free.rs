@@ -6,24 +6,22 @@ use crate::designs::Context;
 use crate::designs::linux::frame::{FrameState, Tag};
 use crate::designs::linux::pageblock::BlockType;
 use crate::designs::linux::zone::ZoneGuard;
+use crate::designs::traits::Free;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::memmap::list::End;
 use crate::platform::{Platform, SharedCell};
 use crate::units::{FrameCount, Order, Pfn};
 
-impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+impl<P: Platform, Y: Policy<P>> Free<P> for Skeleton<P, Y> {
     #[inline]
-    pub(super) fn free_block(
-        &self,
-        context: Context<'_, P>,
-        pfn: Pfn,
-        order: Order,
-    ) -> Result<(), Error> {
+    fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
         let frame = self.claim(context.platform, pfn, order)?;
         self.give_back(context, frame, order);
         Ok(())
     }
+}
 
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Takes a block from its user: its head becomes claimed, or nothing changes.
     #[inline]
     pub(super) fn claim(&self, platform: &P, pfn: Pfn, order: Order) -> Result<FrameIndex, Error> {

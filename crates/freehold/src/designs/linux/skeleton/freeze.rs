@@ -3,17 +3,18 @@
 //! Calls change lists, marks and counts under a lock, so a copy made while all locks are held finds
 //! these consistent. Little is done without a lock: a block claimed by a call that is about to free
 //! it stays claimed in the copy, that is, in use; what a policy does without a lock,
-//! [`Policy::mend`] repairs.
+//! [`Policy::repair`] repairs.
 
 use super::{Policy, Skeleton};
 use crate::designs::Context;
 use crate::designs::linux::pageblock::BlockType;
+use crate::designs::traits::Freeze;
 use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, RawLock};
 
-impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+impl<P: Platform, Y: Policy<P>> Freeze<P> for Skeleton<P, Y> {
     /// Takes all locks, in the order in which calls that hold several take them.
-    pub(super) fn hold_all(&self, context: Context<'_, P>) {
+    fn freeze(&self, context: Context<'_, P>) {
         self.hotplug.get(0).lock.lock();
         for zone in self.zone_indexes() {
             for cpu in 0..context.topology.cpus() {
@@ -24,7 +25,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.zones.iter().for_each(|zone| zone.hold());
     }
 
-    pub(super) fn let_all_go(&self, context: Context<'_, P>) {
+    fn thaw(&self, context: Context<'_, P>) {
         self.zones.iter().for_each(|zone| zone.let_go());
         for zone in self.zone_indexes() {
             for cpu in 0..context.topology.cpus() {
@@ -34,17 +35,18 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.hotplug.get(0).lock.unlock();
     }
 
-    /// As `let_all_go`, in a copy.
-    pub(super) fn let_all_go_mended(&self, context: Context<'_, P>) {
+    fn thaw_copy(&self, context: Context<'_, P>) {
         for zone in self.zone_indexes() {
-            Y::mend(self, context.platform, zone);
+            Y::repair(self, context.platform, zone);
         }
-        self.let_all_go(context);
+        self.thaw(context);
         for zone in self.zone_indexes() {
             self.end_isolations(context, zone);
         }
     }
+}
 
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Releases all isolated pageblocks of a zone.
     fn end_isolations(&self, context: Context<'_, P>, zone: ZoneIndex) {
         for pageblock in self.pageblocks_of(zone) {

@@ -12,6 +12,7 @@ use crate::designs::Context;
 use crate::designs::linux::frame::{FrameState, Tag};
 use crate::designs::linux::pageblock::BlockType;
 use crate::designs::places::Obstacle;
+use crate::designs::traits::Alloc;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::Platform;
 use crate::request::Request;
@@ -199,7 +200,7 @@ impl<'a, P: Platform, Y: Policy<P>> Target<'a, P, Y> {
         let request = Request::new(order).node(zone.node()).zone_limit(zone.kind());
         let zones = context.topology.zonelist(zone.node(), zone.kind())?;
         loop {
-            let pfn = design.alloc_slowly(context, zones, request)?;
+            let pfn = design.alloc(context, zones, request)?;
             let block = design.frames.index_of(pfn).ok_or(Error::ForeignFrame)?;
             let target = Target { design, context, block, order, kept: false };
             if design.blocks.block_type(block) != BlockType::Isolated {

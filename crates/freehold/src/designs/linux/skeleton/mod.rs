@@ -4,8 +4,7 @@
 //! Source: Linux 6.12 `mm/page_alloc.c`, and 4.16 for `pcp=fixed`. Deviations: `docs/designs.md`.
 
 use crate::Error;
-use crate::compact::{Compaction, Migrate};
-use crate::config::{Config, MemoryRange};
+use crate::config::Config;
 use crate::designs::linux::bookkeeping::{Bookkeeping, Counters};
 use crate::designs::linux::buddy::Tables;
 use crate::designs::linux::frame::{FrameTable, FrameTablePlan};
@@ -13,15 +12,13 @@ use crate::designs::linux::pageblock::{BlockTable, BlockTablePlan};
 use crate::designs::linux::pcp::{PcpGuard, PerCpuPages};
 use crate::designs::linux::pcp_tuning::PcpMode;
 use crate::designs::linux::zone::{Zone, ZoneGuard};
-use crate::designs::traits::{Alloc, Compact, Free, Freeze, Inspect, Upkeep};
 use crate::designs::{Context, Design};
 use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock};
-use crate::request::Request;
-use crate::stat::{Census, CpuEvents, Events, FreeByType, NumaEvents, Violation, ZoneStats};
+use crate::stat::CpuEvents;
 use crate::topology::Topology;
-use crate::units::{CpuId, FrameCount, Order, Pfn};
+use crate::units::{FrameCount, Order};
 
 mod alloc;
 mod bulk;
@@ -256,104 +253,6 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
             mode: plan.mode,
             books: plan.books,
         }
-    }
-}
-
-impl<P: Platform, Y: Policy<P>> Alloc<P> for Skeleton<P, Y> {
-    #[inline(always)]
-    fn alloc_fast(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
-        self.take_at_hand(context, &request)
-    }
-
-    fn alloc(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: Request,
-    ) -> Result<Pfn, Error> {
-        self.alloc_slowly(context, zones, request)
-    }
-}
-
-impl<P: Platform, Y: Policy<P>> Compact<P> for Skeleton<P, Y> {
-    fn alloc_compacting(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: Request,
-        owner: &dyn Migrate,
-    ) -> Result<Pfn, Error> {
-        self.alloc_or_compact(context, zones, request, owner)
-    }
-
-    fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction {
-        self.compact_all(context, owner)
-    }
-}
-
-impl<P: Platform, Y: Policy<P>> Upkeep<P> for Skeleton<P, Y> {
-    fn add_memory(&self, context: Context<'_, P>, ranges: &[MemoryRange]) -> Result<(), Error> {
-        self.add_ranges(context, ranges)
-    }
-
-    fn drain(&self, context: Context<'_, P>, cpu: CpuId) {
-        self.drain_cpu(context.platform, context.topology.fold(cpu));
-    }
-
-    fn offline_cpu(&self, context: Context<'_, P>, cpu: CpuId) {
-        let cpu = context.topology.fold(cpu);
-        for zone in self.zone_indexes() {
-            Y::retire(self, context.platform, cpu, zone);
-        }
-        // After its ownership has ended, so that nothing is remembered for it.
-        self.drain_cpu(context.platform, cpu);
-    }
-
-    fn tick(&self, context: Context<'_, P>, cpu: CpuId) {
-        self.tick_cpu(context, cpu);
-    }
-}
-
-impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
-    fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
-        self.stats_of(context, index)
-    }
-
-    fn numa_events(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents> {
-        self.numa_of(context, index)
-    }
-
-    fn free_by_type(&self, _context: Context<'_, P>, index: usize) -> Option<FreeByType> {
-        self.count_by_type(index)
-    }
-
-    fn events(&self, context: Context<'_, P>) -> Events {
-        self.sum_events(context)
-    }
-
-    fn validate(&self, context: Context<'_, P>) -> Result<Census, Violation> {
-        self.check_books(context)
-    }
-}
-
-impl<P: Platform, Y: Policy<P>> Free<P> for Skeleton<P, Y> {
-    #[inline]
-    fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
-        self.free_block(context, pfn, order)
-    }
-}
-
-impl<P: Platform, Y: Policy<P>> Freeze<P> for Skeleton<P, Y> {
-    fn freeze(&self, context: Context<'_, P>) {
-        self.hold_all(context);
-    }
-
-    fn thaw(&self, context: Context<'_, P>) {
-        self.let_all_go(context);
-    }
-
-    fn thaw_copy(&self, context: Context<'_, P>) {
-        self.let_all_go_mended(context);
     }
 }
 

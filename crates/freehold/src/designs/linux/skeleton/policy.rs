@@ -156,7 +156,7 @@ pub trait Policy<P: Platform>: Sized + 'static {
 
     /// Repairs, in a copy of the metadata that was made while all locks were held, what other
     /// threads had half done without them: these threads do not exist in the copy.
-    fn mend(_design: &Skeleton<P, Self>, _platform: &P, _zone: ZoneIndex) {}
+    fn repair(_design: &Skeleton<P, Self>, _platform: &P, _zone: ZoneIndex) {}
 
     /// Checks the design's own data; the error is a frame at which an invariant is violated. The
     /// caller holds all locks of the zone.

@@ -1,16 +1,17 @@
-//! Statistics of the design.
+//! What the design says of itself.
 
 use super::{Policy, Skeleton};
 use crate::designs::Context;
 use crate::designs::linux::frame::Tag;
+use crate::designs::traits::Inspect;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::{Platform, SharedCell};
-use crate::stat::{Events, FreeByType, ZoneStats};
-use crate::units::{FrameCount, Order};
+use crate::stat::{Census, Events, FreeByType, NumaEvents, Violation, ZoneStats};
+use crate::units::{CpuId, FrameCount, Order};
 
-impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
     /// The state of the zone at `index`.
-    pub(super) fn stats_of(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
+    fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
         if index >= self.zones.len() {
             return None;
         }
@@ -36,8 +37,26 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         })
     }
 
+    /// The NUMA events of the zone at `index`.
+    fn numa_events(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents> {
+        if index >= self.zones.len() {
+            return None;
+        }
+        let zone = ZoneIndex(index as u16);
+        let mut events = NumaEvents::default();
+        for cpu in 0..context.topology.cpus() {
+            let pages = self.lock_pcp(context.platform, cpu, zone);
+            let taken = pages.events.get(pages.pcp.count.get()).allocated;
+            let is_near =
+                context.topology.node_of(CpuId::new(cpu as u32)) == self.zone(zone).node();
+            self.stat_of(cpu, zone).numa.add_to(&mut events, taken, is_near);
+        }
+        events.count_hits();
+        Some(events)
+    }
+
     /// The free blocks of the zone at `index` by migratetype, according to their current marks.
-    pub(super) fn count_by_type(&self, index: usize) -> Option<FreeByType> {
+    fn free_by_type(&self, _context: Context<'_, P>, index: usize) -> Option<FreeByType> {
         if index >= self.zones.len() {
             return None;
         }
@@ -64,7 +83,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// The events of all CPUs and zones.
-    pub(super) fn sum_events(&self, context: Context<'_, P>) -> Events {
+    fn events(&self, context: Context<'_, P>) -> Events {
         let mut events = Events::default();
         for zone in self.zone_indexes() {
             for cpu in 0..context.topology.cpus() {
@@ -75,5 +94,22 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             events.add(&self.lock_zone(context.platform, zone).compaction().events());
         }
         events
+    }
+
+    /// Checks all zones, one after the other, and adds up where the frames are.
+    fn validate(&self, context: Context<'_, P>) -> Result<Census, Violation> {
+        let mut total = Census::default();
+        for zone in self.zone_indexes() {
+            Y::begin_walk(self, context.platform, zone);
+            let census = self.check_zone(context, zone);
+            Y::end_walk(self, context.platform, zone);
+            let census = census?;
+            total.managed += census.managed;
+            total.free += census.free;
+            total.per_cpu += census.per_cpu;
+            total.isolated += census.isolated;
+            total.allocated += census.allocated;
+        }
+        Ok(total)
     }
 }

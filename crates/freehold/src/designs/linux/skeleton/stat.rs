@@ -3,15 +3,15 @@
 use super::{Policy, Skeleton};
 use crate::designs::Context;
 use crate::memmap::index::ZoneIndex;
-use crate::platform::{Platform, SharedCell};
+use crate::platform::Platform;
 use crate::request::Request;
-use crate::stat::{NumaEvents, NumaExceptions};
-use crate::units::{CpuId, FrameCount};
+use crate::stat::NumaExceptions;
+use crate::units::FrameCount;
 
 /// The statistics of one CPU for one zone, on their own cache line.
 #[repr(C, align(64))]
 pub(super) struct CpuStat<P: Platform> {
-    numa: NumaExceptions<P>,
+    pub(super) numa: NumaExceptions<P>,
 }
 
 impl<P: Platform> CpuStat<P> {
@@ -21,7 +21,7 @@ impl<P: Platform> CpuStat<P> {
 }
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    fn stat_of(&self, cpu: usize, zone: ZoneIndex) -> &CpuStat<P> {
+    pub(super) fn stat_of(&self, cpu: usize, zone: ZoneIndex) -> &CpuStat<P> {
         self.stats.get(cpu * self.zones.len() + zone.index())
     }
 
@@ -43,23 +43,5 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let cpu = context.topology.fold(context.platform.cpu());
         let place = |zone| (self.zone(zone).node(), &self.stat_of(cpu, zone).numa);
         NumaExceptions::note(request, place(preferred), place(from), frames);
-    }
-
-    /// The NUMA events of the zone at `index`.
-    pub(super) fn numa_of(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents> {
-        if index >= self.zones.len() {
-            return None;
-        }
-        let zone = ZoneIndex(index as u16);
-        let mut events = NumaEvents::default();
-        for cpu in 0..context.topology.cpus() {
-            let pages = self.lock_pcp(context.platform, cpu, zone);
-            let taken = pages.events.get(pages.pcp.count.get()).allocated;
-            let is_near =
-                context.topology.node_of(CpuId::new(cpu as u32)) == self.zone(zone).node();
-            self.stat_of(cpu, zone).numa.add_to(&mut events, taken, is_near);
-        }
-        events.count_hits();
-        Some(events)
     }
 }

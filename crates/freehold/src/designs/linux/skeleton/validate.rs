@@ -64,35 +64,16 @@ impl Found {
 }
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    /// Checks all zones, one after the other, and adds up where the frames are.
-    pub(super) fn check_books(&self, context: Context<'_, P>) -> Result<Census, Violation> {
-        let mut total = Census::default();
-        for zone in self.zone_indexes() {
-            Y::begin_walk(self, context.platform, zone);
-            let census = {
-                let pages = AllPages::lock(self, context, zone);
-                let guard = self.lock_zone(context.platform, zone);
-                self.check_zone(&guard, &pages, zone)
-            };
-            Y::end_walk(self, context.platform, zone);
-            let census = census?;
-            total.managed += census.managed;
-            total.free += census.free;
-            total.per_cpu += census.per_cpu;
-            total.isolated += census.isolated;
-            total.allocated += census.allocated;
-        }
-        Ok(total)
-    }
-
-    fn check_zone(
+    /// Checks a zone with all its locks held, and counts its frames.
+    pub(super) fn check_zone(
         &self,
-        guard: &ZoneGuard<'_, P, Y::Beside<'_>>,
-        pages: &AllPages<'_, P, Y>,
+        context: Context<'_, P>,
         zone: ZoneIndex,
     ) -> Result<Census, Violation> {
-        let (free, isolated) = self.check_free_lists(guard, zone)?;
-        let per_cpu = self.check_cpu_lists(pages, zone)?;
+        let pages = AllPages::lock(self, context, zone);
+        let guard = self.lock_zone(context.platform, zone);
+        let (free, isolated) = self.check_free_lists(&guard, zone)?;
+        let per_cpu = self.check_cpu_lists(&pages, zone)?;
         let own = Y::check(self, pages.platform, guard.buddy.lists, pages.cpus, zone);
         own.map_err(|frame| Violation { rule: Rule::KeptBeside, at: self.frames.pfn_of(frame) })?;
         let found = self.check_frames(zone)?;
