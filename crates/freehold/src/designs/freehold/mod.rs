@@ -51,7 +51,7 @@ use crate::topology::Topology;
 use crate::units::{Order, ZoneKind};
 use caches::cache::{Cold, CpuCache};
 use caches::lock::PerCpu;
-use pageblocks::huge::ORDER_MAX;
+use pageblocks::run::ORDER_MAX;
 use pageblocks::state::CPUS_MAX;
 use zones::{Zones, ZonesPlan};
 

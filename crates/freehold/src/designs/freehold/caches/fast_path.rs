@@ -9,7 +9,7 @@ use super::lock::{CacheGuard, PerCpu};
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::FrameRef;
-use crate::designs::freehold::pageblocks::huge::ORDER_MAX;
+use crate::designs::freehold::pageblocks::run::ORDER_MAX;
 use crate::designs::freehold::pageblocks::run::{WORD_FRAMES, WORD_ORDER, ones};
 use crate::platform::Platform;
 use crate::request::Request;

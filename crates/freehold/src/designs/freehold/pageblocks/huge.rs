@@ -1,14 +1,11 @@
 //! Blocks of whole pageblocks as their states tell: the head has the order, the others are tails.
 
-use super::run::Span;
+use super::run::{ORDER_MAX, Span};
 use super::state::{Holder, State, Use};
 use super::{PageblockIndex, Pageblocks};
 use crate::Error;
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order};
-
-/// The largest block that can be allocated: 1 GiB of 4 KiB frames.
-pub(crate) const ORDER_MAX: Order = Order::new(18);
 
 /// How many pageblocks a block of `order` has.
 pub(crate) const fn pageblocks_in(order: Order) -> u32 {

@@ -3,10 +3,12 @@
 
 use core::ops::Range;
 
-use super::huge::ORDER_MAX;
 use super::{FRAMES, PageblockIndex};
 use crate::memmap::index::FrameRange;
 use crate::units::{Order, Pfn};
+
+/// The largest block that can be allocated: 1 GiB of 4 KiB frames.
+pub(crate) const ORDER_MAX: Order = Order::new(18);
 
 /// Frames that one word of a bitmap stands for.
 pub(crate) const WORD_FRAMES: u32 = u64::BITS;
