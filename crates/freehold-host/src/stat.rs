@@ -235,19 +235,40 @@ fn numa_by_name(events: NumaEvents) -> BTreeMap<String, u64> {
 
 /// Events by name: Linux's names for events that it has.
 fn events_by_name(events: &Events) -> BTreeMap<String, u64> {
+    // All fields by name, so that a new one cannot be forgotten here.
+    let Events {
+        allocated,
+        freed,
+        allocated_directly,
+        freed_directly,
+        refills,
+        refilled,
+        drains,
+        drained,
+        single_type_drains: [unmovable_drains, movable_drains, reclaimable_drains],
+        clustered_drains,
+        compactions,
+        migrated,
+        ranges,
+        double_frees_late,
+    } = *events;
     let counts = [
-        ("pgalloc", events.allocated.get()),
-        ("pgfree", events.freed.get()),
-        ("pgalloc_direct", events.allocated_directly.get()),
-        ("pgfree_direct", events.freed_directly.get()),
-        ("pcp_refill", events.refills),
-        ("pcp_refill_pages", events.refilled.get()),
-        ("pcp_drain", events.drains),
-        ("pcp_drain_pages", events.drained.get()),
-        ("compact_zone", events.compactions),
-        ("pgmigrate_success", events.migrated.get()),
-        ("alloc_contig_range", events.ranges),
-        ("double_free_late", events.double_frees_late.get()),
+        ("pgalloc", allocated.get()),
+        ("pgfree", freed.get()),
+        ("pgalloc_direct", allocated_directly.get()),
+        ("pgfree_direct", freed_directly.get()),
+        ("pcp_refill", refills),
+        ("pcp_refill_pages", refilled.get()),
+        ("pcp_drain", drains),
+        ("pcp_drain_pages", drained.get()),
+        ("pcp_drain_unmovable", unmovable_drains),
+        ("pcp_drain_movable", movable_drains),
+        ("pcp_drain_reclaimable", reclaimable_drains),
+        ("pcp_drain_clustered", clustered_drains),
+        ("compact_zone", compactions),
+        ("pgmigrate_success", migrated.get()),
+        ("alloc_contig_range", ranges),
+        ("double_free_late", double_frees_late.get()),
     ];
     counts.map(|(name, count)| (name.to_owned(), count)).into_iter().collect()
 }

@@ -3,9 +3,6 @@
 
 use core::fmt;
 
-use core::sync::atomic::Ordering::Relaxed;
-
-use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{FrameCount, MigrateType, NodeId, ORDERS, Pfn, ZoneKind};
 use crate::zone::watermark::Marks;
 
@@ -88,101 +85,39 @@ pub struct Events {
 impl Events {
     /// Adds another count to this one.
     pub(crate) fn add(&mut self, other: &Events) {
-        self.allocated += other.allocated;
-        self.freed += other.freed;
-        self.allocated_directly += other.allocated_directly;
-        self.freed_directly += other.freed_directly;
-        self.refills += other.refills;
-        self.refilled += other.refilled;
-        self.drains += other.drains;
-        self.drained += other.drained;
-        for (count, other) in self.single_type_drains.iter_mut().zip(other.single_type_drains) {
-            *count += other;
-        }
-        self.clustered_drains += other.clustered_drains;
-        self.compactions += other.compactions;
-        self.migrated += other.migrated;
-        self.ranges += other.ranges;
-        self.double_frees_late += other.double_frees_late;
-    }
-}
-
-/// The counters of one CPU for one zone, on their own cache lines. The lock of that CPU's pages
-/// guards the cells. What bypasses those pages is counted in words, since nothing guards them:
-/// another thread may believe that it runs on this CPU.
-#[repr(C, align(64))]
-pub(crate) struct CpuEvents<P: Platform> {
-    freed: P::LocalCell<u64>,
-    refills: P::LocalCell<u64>,
-    refilled: P::LocalCell<u64>,
-    drains: P::LocalCell<u64>,
-    drained: P::LocalCell<u64>,
-    allocated_directly: P::U64,
-    freed_directly: P::U64,
-}
-
-impl<P: Platform> CpuEvents<P> {
-    pub(crate) fn new() -> Self {
-        let zero = || P::LocalCell::new(0);
-        CpuEvents {
-            freed: zero(),
-            refills: zero(),
-            refilled: zero(),
-            drains: zero(),
-            drained: zero(),
-            allocated_directly: P::U64::new(0),
-            freed_directly: P::U64::new(0),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn note_free(&self, frames: FrameCount) {
-        self.freed.set(self.freed.get() + frames.get());
-    }
-
-    pub(crate) fn note_refill(&self, frames: FrameCount) {
-        self.refills.set(self.refills.get() + 1);
-        self.refilled.set(self.refilled.get() + frames.get());
-    }
-
-    #[inline]
-    pub(crate) fn note_drain(&self, frames: FrameCount) {
-        self.drains.set(self.drains.get() + 1);
-        self.drained.set(self.drained.get() + frames.get());
-    }
-
-    // Relaxed below: counters that order nothing.
-
-    /// Counts frames that were allocated bypassing the CPU's lists.
-    pub(crate) fn note_direct_alloc(&self, frames: FrameCount) {
-        self.allocated_directly.fetch_add(frames.get(), Relaxed);
-    }
-
-    /// Counts frames that were freed bypassing the CPU's lists.
-    pub(crate) fn note_direct_free(&self, frames: FrameCount) {
-        self.freed_directly.fetch_add(frames.get(), Relaxed);
-    }
-
-    /// The events, for a CPU that has `listed` frames on its lists. Allocations need no counter on
-    /// the fast path: they are what came onto the lists less what left them otherwise.
-    pub(crate) fn get(&self, listed: u32) -> Events {
-        let frames = |cell: &P::LocalCell<u64>| FrameCount::new(cell.get());
-        let directly = |word: &P::U64| FrameCount::new(word.load(Relaxed));
-        let (allocated_directly, freed_directly) =
-            (directly(&self.allocated_directly), directly(&self.freed_directly));
-        let came = self.refilled.get() + self.freed.get();
-        let from_lists = FrameCount::new(came - self.drained.get() - u64::from(listed));
-        Events {
-            allocated: from_lists + allocated_directly,
-            freed: frames(&self.freed) + freed_directly,
+        // All fields by name, so that a new one cannot be forgotten here.
+        let Events {
+            allocated,
+            freed,
             allocated_directly,
             freed_directly,
-            refills: self.refills.get(),
-            refilled: frames(&self.refilled),
-            drains: self.drains.get(),
-            drained: frames(&self.drained),
-            ..Events::default()
+            refills,
+            refilled,
+            drains,
+            drained,
+            single_type_drains,
+            clustered_drains,
+            compactions,
+            migrated,
+            ranges,
+            double_frees_late,
+        } = *other;
+        self.allocated += allocated;
+        self.freed += freed;
+        self.allocated_directly += allocated_directly;
+        self.freed_directly += freed_directly;
+        self.refills += refills;
+        self.refilled += refilled;
+        self.drains += drains;
+        self.drained += drained;
+        for (count, other) in self.single_type_drains.iter_mut().zip(single_type_drains) {
+            *count += other;
         }
+        self.clustered_drains += clustered_drains;
+        self.compactions += compactions;
+        self.migrated += migrated;
+        self.ranges += ranges;
+        self.double_frees_late += double_frees_late;
     }
 }
 

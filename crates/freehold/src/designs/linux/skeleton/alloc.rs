@@ -1,5 +1,6 @@
 //! Allocation: try the zones by their watermarks, per-CPU lists first.
 
+use super::counters::CpuEvents;
 use super::{LocalPages, Policy, Skeleton};
 use crate::Error;
 use crate::designs::Context;
@@ -11,7 +12,6 @@ use crate::designs::traits::Alloc;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::{Platform, SharedCell};
 use crate::request::Request;
-use crate::stat::CpuEvents;
 use crate::units::{FrameCount, MigrateType, Order, Pfn};
 use crate::zone::watermark::Watermark;
 

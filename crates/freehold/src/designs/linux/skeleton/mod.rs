@@ -16,13 +16,13 @@ use crate::designs::{Context, Design};
 use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock};
-use crate::stat::CpuEvents;
 use crate::topology::Topology;
 use crate::units::{FrameCount, Order};
 
 mod alloc;
 mod bulk;
 mod compact;
+mod counters;
 mod drain;
 mod free;
 mod free_range;
@@ -34,10 +34,10 @@ mod policy;
 mod range;
 mod report;
 mod settings;
-mod stat;
 mod validate;
 mod walk;
 
+use counters::{CpuEvents, CpuStat};
 pub(crate) use drain::{drain_lists, for_each_victim};
 pub(super) use policy::Policy;
 pub(crate) use policy::refill_one_by_one;
@@ -53,7 +53,7 @@ pub struct Skeleton<P: Platform, Y: Policy<P>> {
     cpus: Table<PerCpu<P, Y>>,
     hotplug: Table<Hotplug<P>>,
     /// In the order of `cpus`.
-    stats: Table<stat::CpuStat<P>>,
+    stats: Table<CpuStat<P>>,
     pub(crate) mode: PcpMode,
     pub(crate) books: Bookkeeping,
     pub(crate) policy: Y,
@@ -81,7 +81,7 @@ pub struct SkeletonPlan<P: Platform, Y: Policy<P>> {
     cpus: TablePlan<PerCpu<P, Y>>,
     policy: Y::Plan,
     frames: FrameTablePlan<P>,
-    stats: TablePlan<stat::CpuStat<P>>,
+    stats: TablePlan<CpuStat<P>>,
     mode: PcpMode,
     books: Bookkeeping,
 }
@@ -249,7 +249,7 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
             }),
             policy: Y::carve(plan.policy, config, settings, carver),
             frames: FrameTable::carve(&plan.frames, carver),
-            stats: carver.table(plan.stats, |_| stat::CpuStat::new()),
+            stats: carver.table(plan.stats, |_| CpuStat::new()),
             mode: plan.mode,
             books: plan.books,
         }
