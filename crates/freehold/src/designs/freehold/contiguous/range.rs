@@ -1,6 +1,6 @@
-//! Ranges of any size: a place is looked for, emptied and handed out.
+//! Ranges of any size: finds a place, empties it and hands it out.
 //!
-//! After Linux 6.12 `alloc_contig_pages`. What differs is told in `docs/designs.md`.
+//! After Linux 6.12 `alloc_contig_pages`. `docs/designs.md` says what differs.
 
 use super::isolate::Isolation;
 use super::migrate::Obstacle;
@@ -19,18 +19,18 @@ use crate::request::{RangeRequest, Request};
 use crate::units::{FrameCount, MigrateType, Order, Pfn};
 use crate::zone::watermark::Watermark;
 
-/// What a first look at a place says.
+/// The result of a survey of a place.
 pub(crate) enum Place {
-    /// There is nothing that could not be moved.
+    /// Nothing in it is known to be immovable.
     Promising,
-    /// A hole, or another zone's memory; and the first frame behind the last obstacle.
+    /// A hole, or memory of another zone; and the first frame after the last obstacle.
     Interrupted(u32),
-    /// Content that cannot be moved; and the first frame behind the last of it.
+    /// Content that cannot be moved; and the first frame after the last of it.
     Immovable(u32),
 }
 
 impl<P: Platform> Ranges<P> for Freehold<P> {
-    /// Tries the places for a range, lowest first in one zone after the other. The node of the
+    /// Tries the places for a range, lowest first, in one zone after the other. The node of the
     /// request is filled in.
     fn alloc_range(
         &self,
@@ -79,16 +79,16 @@ impl<P: Platform> Ranges<P> for Freehold<P> {
                 next = self.first_place(request, passed.max(span.first + 1));
             }
         }
-        // Where content has no room to move to, freeing memory will help.
+        // If content has no room to move to, it helps to free memory.
         let otherwise = if is_busy { Error::RangeBusy } else { Error::OutOfMemory };
         Err(too_full.unwrap_or(otherwise))
     }
 
     /// Frees all frames of a range. Of blocks that reach beyond it, the rest stays allocated.
     ///
-    /// That none of them is free is looked at before the first one is freed. If somebody else frees
-    /// some of the same frames at the same time, the one who comes to them second stops there; of
-    /// two who free the same range, it is the one who has freed nothing.
+    /// Checks that none of them is free before it frees the first one. If another call frees some
+    /// of the same frames at the same time, the call that comes second to a frame stops there. Of
+    /// two calls that free the same range, that is the one which has freed nothing.
     fn free_range(
         &self,
         context: Context<'_, P>,
@@ -109,7 +109,7 @@ impl<P: Platform> Ranges<P> for Freehold<P> {
 }
 
 impl<P: Platform> Freehold<P> {
-    /// Makes a block of more than a pageblock: empties the lowest place that can be.
+    /// Makes a block of more than a pageblock: empties the lowest place that can be emptied.
     pub(crate) fn make_aligned(
         &self,
         context: Context<'_, P>,
@@ -162,7 +162,7 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Whether so many frames can be taken without going below the minimum watermarks. Content may
-    /// have to move to any node, so all of them count.
+    /// have to move to any node, so the zones of all nodes count.
     fn check_room(&self, zones: &[u16], request: &RangeRequest) -> Result<(), Error> {
         let limit = request.near.effective_limit();
         let (mut free, mut spare) = (0, 0);
@@ -180,7 +180,7 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// The first place at or behind a frame for a range.
+    /// The first place at or after a frame for a range.
     fn first_place(&self, request: &RangeRequest, from: u32) -> Option<Span> {
         let from = self.zones.pageblocks.pfn_of(from).get();
         let first = match request.at {
@@ -192,7 +192,7 @@ impl<P: Platform> Freehold<P> {
         (end <= self.zones.pageblocks.frames()).then_some(Span { first, end: end as u32 })
     }
 
-    /// Looks, without holding anything, for what keeps a range from lying here. With `below`,
+    /// Looks for what keeps a range from lying here, without holding any pageblock. With `below`,
     /// blocks of this order and more are not to be moved.
     pub(crate) fn survey(&self, zone: ZoneIndex, span: Span, below: Option<Order>) -> Place {
         let (mut behind, mut is_memory) = (span.first, true);
@@ -236,7 +236,7 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Refuses a span that is not all of one zone and in the hands of users.
+    /// Refuses a span that is not all of one zone and allocated.
     fn check_used(&self, span: Span) -> Result<(), Error> {
         let first = PageblockIndex::of_frame(span.first);
         let zone = self.zones.pageblocks.zone_if_any(first).ok_or(Error::ForeignFrame)?;
@@ -265,8 +265,8 @@ impl<P: Platform> Freehold<P> {
         Ok(())
     }
 
-    /// Frees the first frames of a span, as many as are easily freed at once; returns what follows
-    /// them.
+    /// Frees the first frames of a span, as many as are easily freed at once; returns the first
+    /// frame after them.
     fn free_first(&self, context: Context<'_, P>, span: Span) -> Result<u32, Error> {
         let pageblock = PageblockIndex::of_frame(span.first);
         let state = self.zones.pageblocks.state(pageblock);
@@ -292,7 +292,7 @@ impl<P: Platform> Freehold<P> {
     }
 }
 
-/// Where to go on after a place that could not be emptied. With ranges of pageblocks and more, the
+/// Where to go on after a place that could not be emptied. With ranges of a pageblock and more, the
 /// next place leaves out the whole pageblock of the obstacle, since each attempt costs so much.
 fn skip(obstacle: u32, request: &RangeRequest) -> u32 {
     match request.frames < Order::PAGEBLOCK.frames() {
