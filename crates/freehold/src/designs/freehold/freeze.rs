@@ -164,7 +164,7 @@ impl<P: Platform> Freehold<P> {
                     };
                     let order = Order::PAGEBLOCK.to(state.order()).take_while(fits).last();
                     let order = order.unwrap_or(Order::PAGEBLOCK);
-                    self.keep_huge(pageblock, order);
+                    self.mark_huge(pageblock, order);
                     pageblocks_in(order)
                 }
                 Use::Absent | Use::Whole | Use::Split => 1,
@@ -173,7 +173,7 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Makes a pageblock the head of an allocated block.
-    fn keep_huge(&self, pageblock: PageblockIndex, order: Order) {
+    fn mark_huge(&self, pageblock: PageblockIndex, order: Order) {
         let state = self.zones.pageblocks.state(pageblock).used(Use::Huge, order);
         self.zones.pageblocks.set_state(pageblock, state.held_by(Holder::None));
         (0..pageblocks_in(order))
@@ -186,23 +186,23 @@ impl<P: Platform> Freehold<P> {
         let mut state = self.zones.pageblocks.state(pageblock);
         state = State(state.0 & !(State::QUEUED | State::ISOLATED));
         self.zones.pageblocks.set_state(pageblock, state);
-        let is_of_slot = matches!(state.holder(), Holder::Cpu(_));
+        let is_cached = matches!(state.holder(), Holder::Cpu(_));
         match state.used_for() {
             Use::Absent => {}
             Use::Huge => {}
             // The block that it was part of is gone, or was not there yet.
             Use::HugeTail if self.zones.pageblocks.head_of(pageblock).is_none() => {
-                self.keep_huge(pageblock, Order::PAGEBLOCK);
+                self.mark_huge(pageblock, Order::PAGEBLOCK);
             }
             Use::HugeTail => {}
-            Use::Whole if is_of_slot => {}
+            Use::Whole if is_cached => {}
             Use::Whole => {
                 self.zones.pageblocks.set_all_free(pageblock);
                 self.zones
                     .pageblocks
                     .set_state(pageblock, state.held_by(Holder::None).listed(false));
             }
-            Use::Split if is_of_slot => self.zones.pageblocks.end_claims(pageblock),
+            Use::Split if is_cached => self.zones.pageblocks.end_claims(pageblock),
             Use::Split => {
                 self.zones.pageblocks.merge_remote(pageblock);
                 self.zones.pageblocks.end_claims(pageblock);

@@ -341,7 +341,7 @@ impl<P: Platform> Freehold<P> {
         self.free_in_words(context, state, run.words(), run.mask())
     }
 
-    /// Frees a block of whole pageblocks, or part of one, in which `pageblock` lies.
+    /// Frees a block of whole pageblocks, or part of one, that begins at `frame`.
     pub(crate) fn free_huge(
         &self,
         context: Context<'_, P>,

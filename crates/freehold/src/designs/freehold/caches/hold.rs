@@ -135,8 +135,8 @@ impl<P: Platform> CacheGuard<'_, P> {
         self.zones().ensure_collected(self.cpu, pageblock);
     }
 
-    /// Collects the remote frees of a pageblock; says whether there were any. If it is neither
-    /// listed nor queued any more, this is the last look.
+    /// Collects the remote frees of a pageblock; returns whether there were any. If the pageblock
+    /// is neither listed nor queued any more, this is the last look.
     pub(crate) fn collect(&self, pageblock: PageblockIndex) -> bool {
         let found = self.pageblocks().collect_remote(pageblock);
         self.note_doubles(found);

@@ -361,8 +361,8 @@ impl<'a, P: Platform> Compactor<'a, P> {
         Some(run.frame())
     }
 
-    /// Moves the content of a block to a free one further up, if its owner agrees; returns whether
-    /// it has moved.
+    /// Moves the content of a block to a free one, if its owner agrees; returns whether it has
+    /// moved.
     fn migrate(&mut self, from: Run) -> bool {
         let Some(target) = self.target(from) else {
             self.report.without_target += 1;

@@ -29,7 +29,7 @@ impl<P: Platform> Freehold<P> {
             if state.is_isolated() {
                 return false;
             }
-            let seized = match (state.used_for(), state.holder()) {
+            let acquired = match (state.used_for(), state.holder()) {
                 (Use::Absent | Use::Huge | Use::HugeTail, _) => return false,
                 (Use::Split, Holder::None) => self.zones.pageblocks.acquire(pageblock),
                 (Use::Whole, Holder::None) => {
@@ -43,7 +43,7 @@ impl<P: Platform> Freehold<P> {
                 (_, Holder::Cpu(cpu)) => self.acquire_from_cache(context, cpu, pageblock),
                 (_, Holder::Walker) => false,
             };
-            if seized {
+            if acquired {
                 self.zones.pageblocks.refresh_unmovable(pageblock);
                 return true;
             }

@@ -23,12 +23,12 @@ pub(crate) struct Target<'a, P: Platform> {
     context: Context<'a, P>,
     frame: u32,
     order: Order,
-    kept: bool,
+    filled: bool,
 }
 
 impl<'a, P: Platform> Target<'a, P> {
-    /// A target for the content of a block, in any zone that has room and that the content might
-    /// have been allowed to use, judged by the zone of the block.
+    /// A target for the content of a block in `zone`, wherever there is room: only in zones up to
+    /// the kind of `zone`, since the content may not be allowed to use others.
     pub(crate) fn near(
         design: &'a Freehold<P>,
         context: Context<'a, P>,
@@ -40,11 +40,11 @@ impl<'a, P: Platform> Target<'a, P> {
         let zones = context.topology.zonelist(zone.node(), zone.kind())?;
         let pfn = design.alloc(context, zones, request)?;
         let frame = design.zones.pageblocks.index_of(pfn).expect("it is a frame of ours");
-        Ok(Target { design, context, frame, order, kept: false })
+        Ok(Target { design, context, frame, order, filled: false })
     }
 
-    /// A target of less than a pageblock in this pageblock, unless it has no such run. The caller
-    /// holds it as a walker, in a section.
+    /// A target of less than a pageblock in this pageblock, if it has a free run for it. The caller
+    /// holds the pageblock as a walker, in a section, and has checked the watermark.
     pub(crate) fn in_block(
         design: &'a Freehold<P>,
         context: Context<'a, P>,
@@ -56,7 +56,7 @@ impl<'a, P: Platform> Target<'a, P> {
         design.zones.pageblocks.take_run(run);
         design.zones.zone(zone).sub_free(order.frames().get() as u32);
         design.zones.note_direct_alloc(context, zone, order.frames());
-        Some(Target { design, context, frame: run.frame(), order, kept: false })
+        Some(Target { design, context, frame: run.frame(), order, filled: false })
     }
 
     /// Makes the owner move the content of the block at `from` here, and frees that block. Returns
@@ -66,7 +66,7 @@ impl<'a, P: Platform> Target<'a, P> {
         let (from_pfn, to) =
             (design.zones.pageblocks.pfn_of(from), design.zones.pageblocks.pfn_of(frame));
         owner.migrate(from_pfn, to, order)?;
-        self.kept = true;
+        self.filled = true;
         let had_it = design.take_from_user(context, from, order);
         if had_it {
             let zone =
@@ -79,7 +79,7 @@ impl<'a, P: Platform> Target<'a, P> {
 
 impl<P: Platform> Drop for Target<'_, P> {
     fn drop(&mut self) {
-        if !self.kept {
+        if !self.filled {
             // If it is free already, the owner has freed a block that it was not given; then
             // nothing is left to do.
             self.design.take_from_user(self.context, self.frame, self.order);

@@ -119,7 +119,7 @@ impl<P: Platform> Pageblocks<P> {
 
     /// Whether a pageblock that another CPU may hold has a free run of `order`.
     pub(crate) fn has_run(&self, pageblock: PageblockIndex, order: Order) -> bool {
-        // Acquire: keeps the read of section counts that follows behind this one; see `sections`.
+        // Acquire: orders this read before the read of section counts that follows; see `sections`.
         let free = |word| self.map::<FREE>(word).load(Acquire);
         self.run_among(pageblock, order, free).is_some()
     }

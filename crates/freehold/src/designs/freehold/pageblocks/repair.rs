@@ -48,8 +48,8 @@ impl<P: Platform> Pageblocks<P> {
     /// else begins anew in the second.
     pub(crate) fn end_claims(&self, pageblock: PageblockIndex) {
         for word in pageblock.words() {
-            let kept = self.tails(word) & !self.free(word) | self.holes(word);
-            self.set_word::<TAILS>(word, kept);
+            let left = self.tails(word) & !self.free(word) | self.holes(word);
+            self.set_word::<TAILS>(word, left);
         }
         pageblock.words().filter(|&word| !self.ends_or_fills(word)).for_each(|word| {
             self.begin_behind(word);

@@ -1,7 +1,7 @@
 //! The middle layer: memory that no CPU cache holds. It knows no CPU cache.
 //!
-//! A zone has a *pool*, the set of its whole pageblocks, and *orphans*: partial pageblocks without a
-//! holder, in a set for each migratetype. Both are trees of bits that need no lock. Its *level*
+//! A zone has a *pool*, the set of its whole pageblocks, and *orphans*: partial pageblocks without
+//! a holder, in a set for each migratetype. Both are trees of bits that need no lock. Its *level*
 //! counts the free frames in them. Beside them lies what each CPU has in a zone that others write
 //! to as well: its remote queue and its counters.
 

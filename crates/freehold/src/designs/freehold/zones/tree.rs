@@ -317,7 +317,7 @@ mod tests {
         /// Writes into the pageblock, which the caller owns, and adds it.
         fn give(&self, place: usize) {
             self.content[place].set(1);
-            assert!(self.forest.insert(&self.tree, PLACES[place]), "nobody else had it");
+            assert!(self.forest.insert(&self.tree, PLACES[place]), "no other CPU had it");
         }
 
         /// Removes a pageblock, if it is there, and writes into it.

@@ -56,7 +56,7 @@ struct Level<P: Platform> {
     /// Free frames in the pool and orphans.
     free: P::U64,
     /// [`CACHED`], if caches may hold free frames; and how often it was set, each time [`NOTE`].
-    kept: P::U64,
+    cached: P::U64,
     /// How many drains have begun.
     drains_begun: P::U64,
     /// How many drains have ended.
@@ -104,7 +104,12 @@ impl<P: Platform> Zone<P> {
                 spares_max: P::U32::new(0),
                 watermarks,
             },
-            level: Level { free: zero(), kept: zero(), drains_begun: zero(), drains_ended: zero() },
+            level: Level {
+                free: zero(),
+                cached: zero(),
+                drains_begun: zero(),
+                drains_ended: zero(),
+            },
             counts: Counters {
                 freed: zero(),
                 doubles: zero(),
@@ -196,7 +201,7 @@ impl<P: Platform> Zone<P> {
         // Relaxed: a drain that has cleared the mark and is done with the cache had its lock, or
         // took the stack of its remote queue, before the caller did. So the caller sees that the
         // mark is gone.
-        if self.level.kept.load(Relaxed) & CACHED == 0 {
+        if self.level.cached.load(Relaxed) & CACHED == 0 {
             self.mark_cached();
         }
     }
@@ -206,12 +211,12 @@ impl<P: Platform> Zone<P> {
     /// over, or that the lease has ended.
     pub(crate) fn mark_cached(&self) {
         // Relaxed: only a first guess.
-        let mut before = self.level.kept.load(Relaxed);
+        let mut before = self.level.cached.load(Relaxed);
         loop {
             let after = (before | CACHED).wrapping_add(NOTE);
             // Release: pairs with the acquiring change in `begin_drain`. Even if the mark is set: a
             // drain that has passed over these caches may just be clearing it.
-            match self.level.kept.compare_exchange(before, after, SeqCst, Relaxed) {
+            match self.level.cached.compare_exchange(before, after, SeqCst, Relaxed) {
                 Ok(_) => return,
                 Err(now) => before = now,
             }
@@ -220,15 +225,15 @@ impl<P: Platform> Zone<P> {
 
     /// Whether caches may hold free frames: a hint.
     pub(crate) fn may_be_cached(&self) -> bool {
-        self.level.kept.load(Relaxed) & CACHED != 0
+        self.level.cached.load(Relaxed) & CACHED != 0
     }
 
     /// How often the zone was marked as cached; `None` if it is so now. As long as that number is
     /// the same, no cache has come to hold free frames.
     pub(crate) fn notes(&self) -> Option<u64> {
         // SeqCst: one of the looks that `sections` describes, which have one order.
-        let kept = self.level.kept.load(SeqCst);
-        (kept & CACHED == 0).then_some(kept / NOTE)
+        let cached = self.level.cached.load(SeqCst);
+        (cached & CACHED == 0).then_some(cached / NOTE)
     }
 
     /// How many drains have begun, if all of them have ended.
@@ -261,7 +266,7 @@ impl<P: Platform> Zone<P> {
     fn clear_cached(&self) -> u64 {
         // Acquire: from `mark_cached`. Release: for a CPU that finds the mark gone. SeqCst: as in
         // `notes`.
-        self.level.kept.fetch_and(!CACHED, SeqCst) / NOTE
+        self.level.cached.fetch_and(!CACHED, SeqCst) / NOTE
     }
 
     /// Ends every drain that is under way, and marks the zone as cached. There is no other thread.
