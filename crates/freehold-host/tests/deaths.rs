@@ -33,7 +33,7 @@ fn panic_in(act: impl FnOnce() + Send) {
 }
 
 #[test]
-fn a_panic_gives_leases_back_with_what_they_hold() {
+fn a_panic_ends_leases_and_releases_what_they_hold() {
     let arena = arena();
     let frames = arena.allocator();
     for cpu in [0, 1].map(CpuId::new) {
@@ -55,7 +55,7 @@ fn a_panic_gives_leases_back_with_what_they_hold() {
 }
 
 #[test]
-fn a_lease_that_is_forgotten_keeps_its_slots_and_nothing_else() {
+fn a_lease_that_is_forgotten_keeps_its_caches_and_nothing_else() {
     let arena = arena();
     let frames = arena.allocator();
     let (held, revocable) = (CpuId::new(0), CpuId::new(1));

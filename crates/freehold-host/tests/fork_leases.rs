@@ -65,7 +65,7 @@ fn fork_beside(threads: &[&(dyn Fn() + Sync)], child: impl Fn()) {
 }
 
 #[test]
-fn homes_of_threads_that_a_child_lacks_are_free_there() {
+fn caches_of_threads_that_a_child_lacks_are_free_there() {
     let arena = arena(Leases::Auto);
     if arena.leases() == Leases::Off {
         return;
@@ -113,7 +113,7 @@ fn the_lease_of_the_forking_thread_stays_its_own() {
 }
 
 #[test]
-fn slots_that_another_thread_holds_stay_leased_and_no_call_waits() {
+fn caches_that_another_thread_leases_stay_leased_and_no_call_waits() {
     let arena = arena(Leases::Off);
     let frames = arena.allocator();
     let cpu = CpuId::new(0);
@@ -138,7 +138,7 @@ fn slots_that_another_thread_holds_stay_leased_and_no_call_waits() {
 }
 
 #[test]
-fn the_holder_of_slots_goes_on_in_the_child() {
+fn the_holder_of_a_lease_goes_on_in_the_child() {
     let arena = arena(Leases::Off);
     let frames = arena.allocator();
     let lease = frames.lease(CpuId::new(0)).expect("it is free");

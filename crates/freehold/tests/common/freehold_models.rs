@@ -97,12 +97,12 @@ pub(crate) fn take<P: Platform>(machine: &Frames<P>, frames: u64) {
 }
 
 /// CPU 0's slot has A as its current pageblock, and all frames of A are handed out.
-pub(crate) fn current<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
-    current_with(&FreeholdSettings::default(), cpus)
+pub(crate) fn active<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
+    active_with(&FreeholdSettings::default(), cpus)
 }
 
 /// The same with these settings.
-pub(crate) fn current_with<P: Platform + Default>(
+pub(crate) fn active_with<P: Platform + Default>(
     settings: &FreeholdSettings,
     cpus: usize,
 ) -> Arc<Frames<P>> {
@@ -112,12 +112,12 @@ pub(crate) fn current_with<P: Platform + Default>(
 }
 
 /// CPU 0's slot has both pageblocks aside: all frames are handed out.
-pub(crate) fn aside<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
-    aside_of(2, cpus)
+pub(crate) fn full<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
+    full_of(2, cpus)
 }
 
 /// The same with so many pageblocks.
-pub(crate) fn aside_of<P: Platform + Default>(blocks: u64, cpus: usize) -> Arc<Frames<P>> {
+pub(crate) fn full_of<P: Platform + Default>(blocks: u64, cpus: usize) -> Arc<Frames<P>> {
     let machine = build_larger(blocks, cpus);
     take(&machine, blocks * BLOCK);
     assert_eq!(machine.alloc(frame()), Err(Error::OutOfMemory));
@@ -141,7 +141,7 @@ pub(crate) fn check_held<P: Platform>(machine: &Frames<P>, held: u64) {
 // Not every binary makes use of everything here.
 const _: () = {
     let _: u64 = ALL;
-    let _: fn(usize) -> Arc<Frames<Sound>> = aside;
-    let _: fn(usize) -> Arc<Frames<Sound>> = current;
+    let _: fn(usize) -> Arc<Frames<Sound>> = full;
+    let _: fn(usize) -> Arc<Frames<Sound>> = active;
     let _: fn(&Frames<Sound>, u64) = free;
 };

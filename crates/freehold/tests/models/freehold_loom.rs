@@ -9,8 +9,8 @@
 //! could have come before the others. Therefore whoever writes is the thread that runs first.
 
 use crate::freehold_models::{
-    ALL, BLOCK, Frames, Sound, aside, aside_of, build, build_larger, build_of, check, check_held,
-    current, explore, frame, free, join, on_cpu, range, take,
+    ALL, BLOCK, Frames, Sound, active, build, build_larger, build_of, check, check_held, explore,
+    frame, free, full, full_of, join, on_cpu, range, take,
 };
 use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
 use freehold::MigrateType::Unmovable;
@@ -39,9 +39,9 @@ impl Content {
     }
 }
 
-fn remote_free_against_harvest<P: Platform + Default + Send + Sync>() {
+fn remote_free_against_collection<P: Platform + Default + Send + Sync>() {
     explore(2, || {
-        let (machine, content) = (current::<P>(2), Content::new());
+        let (machine, content) = (active::<P>(2), Content::new());
         let theirs = content.clone();
         let owner = on_cpu(&machine, 0, move |machine| {
             if alloc(machine) == 7 {
@@ -60,26 +60,26 @@ fn remote_free_against_harvest<P: Platform + Default + Send + Sync>() {
 /// nothing. Either its last look finds the frame, or the freer sees that the pageblock is aside.
 #[test]
 fn a_frame_is_freed_while_the_holder_runs_dry() {
-    remote_free_against_harvest::<Sound>();
+    remote_free_against_collection::<Sound>();
 }
 
 #[test]
 #[should_panic]
-fn a_harvest_that_orders_nothing_is_caught() {
-    remote_free_against_harvest::<Broken<true, false>>();
+fn a_collection_that_orders_nothing_is_caught() {
+    remote_free_against_collection::<Broken<true, false>>();
 }
 
 #[test]
 #[should_panic]
 fn a_remote_free_in_two_steps_is_caught() {
-    remote_free_against_harvest::<Broken<false, true>>();
+    remote_free_against_collection::<Broken<false, true>>();
 }
 
 /// Two pageblocks come to the stacks of pending ones while their holder takes these.
 #[test]
-fn two_pageblocks_become_pending_while_the_holder_looks() {
+fn two_pageblocks_are_queued_while_the_holder_collects() {
     explore(2, || {
-        let machine = aside::<Sound>(3);
+        let machine = full::<Sound>(3);
         let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
         let other = on_cpu(&machine, 2, |machine| free(machine, BLOCK + 3));
         run_on(1);
@@ -92,9 +92,9 @@ fn two_pageblocks_become_pending_while_the_holder_looks() {
 
 /// The same with two pageblocks that come to one stack: the third and the fourth.
 #[test]
-fn two_pageblocks_come_to_one_stack_while_the_holder_looks() {
+fn two_pageblocks_come_to_one_stack_while_the_holder_collects() {
     explore(2, || {
-        let machine = aside_of::<Sound>(4, 3);
+        let machine = full_of::<Sound>(4, 3);
         let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
         let other = on_cpu(&machine, 2, |machine| free(machine, 3 * BLOCK + 3));
         run_on(1);
@@ -107,7 +107,7 @@ fn two_pageblocks_come_to_one_stack_while_the_holder_looks() {
 
 fn push_against_drain<P: Platform + Default + Send + Sync>() {
     explore(2, || {
-        let machine = aside::<P>(2);
+        let machine = full::<P>(2);
         let owner = on_cpu(&machine, 0, |machine| machine.drain(CpuId::new(0)));
         run_on(1);
         free(&machine, 7);
@@ -118,7 +118,7 @@ fn push_against_drain<P: Platform + Default + Send + Sync>() {
 
 /// A pageblock comes to a stack of pending ones while its holder gives up all that it keeps.
 #[test]
-fn a_pageblock_becomes_pending_while_the_holder_is_drained() {
+fn a_pageblock_is_queued_while_its_holder_is_drained() {
     push_against_drain::<Sound>();
 }
 
@@ -129,8 +129,8 @@ fn a_push_in_two_steps_is_caught() {
 }
 
 /// A pageblock that is aside and still pending, though what was freed remotely has been used.
-fn aside_and_pending(cpus: usize) -> Arc<Frames<Sound>> {
-    let machine = aside::<Sound>(cpus);
+fn full_and_queued(cpus: usize) -> Arc<Frames<Sound>> {
+    let machine = full::<Sound>(cpus);
     run_on(1);
     free(&machine, 7);
     run_on(0);
@@ -146,9 +146,9 @@ fn aside_and_pending(cpus: usize) -> Arc<Frames<Sound>> {
 /// A frame of a pending pageblock is freed while the holder ceases to see it as pending. That look
 /// may be the last one, as it is not on a shelf.
 #[test]
-fn a_frame_is_freed_while_a_pageblock_ceases_to_be_pending() {
+fn a_frame_is_freed_while_its_pageblock_is_unqueued() {
     explore(3, || {
-        let machine = aside_and_pending(2);
+        let machine = full_and_queued(2);
         let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
         run_on(1);
         free(&machine, 7);
@@ -157,9 +157,9 @@ fn a_frame_is_freed_while_a_pageblock_ceases_to_be_pending() {
     });
 }
 
-/// Of four pageblocks, CPU 0 holds the second, aside, which is on the stack of CPU 1: that one had
+/// Of four pageblocks, CPU 0 holds the second, full, which is on the stack of CPU 1: that one had
 /// it before. All frames but those of another one are handed out.
-fn pending_elsewhere() -> Arc<Frames<Sound>> {
+fn queued_elsewhere() -> Arc<Frames<Sound>> {
     let (machine, first, next) = (build_larger(4, 3), BLOCK, 2 * BLOCK);
     run_on(1);
     take(&machine, 2 * BLOCK + 1);
@@ -182,9 +182,9 @@ fn pending_elsewhere() -> Arc<Frames<Sound>> {
 /// takes that stack sees to it that it is looked at, even if the new holder has been drained by
 /// then.
 #[test]
-fn a_pageblock_is_pending_for_a_cpu_that_no_longer_holds_it() {
+fn a_pageblock_is_queued_for_a_cpu_that_no_longer_holds_it() {
     explore(2, || {
-        let machine = pending_elsewhere();
+        let machine = queued_elsewhere();
         let former = on_cpu(&machine, 1, |machine| machine.tick(CpuId::new(1)));
         let holder = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
         run_on(2);
@@ -199,7 +199,7 @@ fn a_pageblock_is_pending_for_a_cpu_that_no_longer_holds_it() {
 #[test]
 fn the_new_holder_is_drained_before_the_former_one() {
     explore(0, || {
-        let machine = pending_elsewhere();
+        let machine = queued_elsewhere();
         run_on(2);
         free(&machine, BLOCK);
         check_held(&machine, 3 * BLOCK);
@@ -218,7 +218,7 @@ fn to_steal(cpus: usize) -> (Arc<Frames<Sound>>, u64) {
 
 /// An allocation makes another CPU's slot give up a pageblock while that CPU frees into it.
 #[test]
-fn a_pageblock_is_given_up_while_its_holder_frees() {
+fn a_cache_releases_a_pageblock_while_its_cpu_frees() {
     explore(1, || {
         let ((machine, held), content) = (to_steal(2), Content::new());
         let theirs = content.clone();
@@ -236,7 +236,7 @@ fn a_pageblock_is_given_up_while_its_holder_frees() {
 
 /// The same while a third CPU frees into it.
 #[test]
-fn a_pageblock_is_given_up_while_another_cpu_frees() {
+fn a_cache_releases_a_pageblock_while_another_cpu_frees() {
     explore(1, || {
         let ((machine, held), content) = (to_steal(3), Content::new());
         let theirs = content.clone();
@@ -258,7 +258,7 @@ fn a_pageblock_is_given_up_while_another_cpu_frees() {
 #[test]
 fn the_last_frame_is_freed_while_an_allocation_drains() {
     explore(2, || {
-        let machine = aside::<Sound>(3);
+        let machine = full::<Sound>(3);
         let taker = on_cpu(&machine, 1, |machine| machine.alloc(frame()));
         run_on(2);
         free(&machine, 7);
@@ -274,7 +274,7 @@ fn the_last_frame_is_freed_while_an_allocation_drains() {
 /// Both frames of a pageblock that nobody holds are freed at once: one CPU may become its holder,
 /// and the other one frees remotely.
 #[test]
-fn a_pageblock_is_adopted_while_another_cpu_frees() {
+fn a_pageblock_is_acquired_while_another_cpu_frees() {
     explore(2, || {
         let machine = build::<Sound>(3);
         take(&machine, BLOCK);
@@ -289,9 +289,9 @@ fn a_pageblock_is_adopted_while_another_cpu_frees() {
 /// A pageblock is given up while frames of it are freed: the last look finds them, or whoever frees
 /// them sees that nobody holds it.
 #[test]
-fn a_pageblock_is_let_go_while_another_cpu_frees() {
+fn a_pageblock_is_released_while_another_cpu_frees() {
     explore(2, || {
-        let machine = current::<Sound>(3);
+        let machine = active::<Sound>(3);
         let drain = on_cpu(&machine, 2, |machine| machine.drain(CpuId::new(0)));
         run_on(1);
         free(&machine, 7);
@@ -302,7 +302,7 @@ fn a_pageblock_is_let_go_while_another_cpu_frees() {
 
 /// A slot looks for a movable pageblock while a fallback makes it an unmovable one.
 #[test]
-fn a_pageblock_is_adopted_while_its_type_changes() {
+fn a_pageblock_is_acquired_while_its_type_changes() {
     explore(2, || {
         // So many CPUs that all look at A first.
         let machine = build::<Sound>(3);
@@ -358,9 +358,9 @@ fn a_lease_ends_while_another_cpu_drains() {
 }
 
 /// The holder of a lease gives back while another CPU frees a frame of one of its pageblocks,
-/// which is aside, and drains.
+/// which is full, and drains.
 #[test]
-fn a_lease_is_given_back_while_another_cpu_frees() {
+fn a_lease_releases_its_frames_while_another_cpu_frees() {
     explore(2, || {
         let machine = build::<Sound>(2);
         let lease = machine.lease(CpuId::new(0)).expect("nobody has it");
@@ -380,7 +380,7 @@ fn a_lease_is_given_back_while_another_cpu_frees() {
 /// A pageblock becomes pending while memory has run out and an allocation drains all slots: that it
 /// is pending is noted where the next allocation looks, or this one has found it.
 #[test]
-fn a_pageblock_becomes_pending_while_an_allocation_drains() {
+fn a_pageblock_is_queued_while_an_allocation_drains() {
     explore(1, || {
         let machine = build_of::<Sound>(&[range(0, 4 * BLOCK)], 3, 8);
         let all = |order| Request::new(Order::new(order)).watermark(Watermark::Ignore);
@@ -401,7 +401,7 @@ fn a_pageblock_becomes_pending_while_an_allocation_drains() {
 /// Memory comes to a pageblock that a slot holds while that one puts it aside: the holder finds the
 /// frames at last, or is told of them.
 #[test]
-fn memory_is_added_while_a_pageblock_is_put_aside() {
+fn memory_is_added_while_a_pageblock_becomes_full() {
     explore(1, || {
         let machine = build_of::<Sound>(&[range(0, 8), range(BLOCK, BLOCK)], 2, 0);
         take(&machine, 8);
@@ -415,7 +415,7 @@ fn memory_is_added_while_a_pageblock_is_put_aside() {
 /// 32 pageblocks, of which two slots may have two each in reserve, and a low watermark of two and a
 /// half. CPU 0 has one in reserve and one handed out, CPU 1 one handed out; three are in the pool,
 /// or in the reserve, and what is left was taken before. Returns what CPU 0 has.
-fn low_with_a_reserve() -> (Arc<Frames<Sound>>, Pfn) {
+fn low_with_a_spare() -> (Arc<Frames<Sound>>, Pfn) {
     let machine = build_of::<Sound>(&[range(0, 32 * BLOCK)], 2, 2 * BLOCK);
     run_on(0);
     let take = |order| machine.alloc(Request::new(Order::new(order))).expect("memory is free");
@@ -438,9 +438,9 @@ fn low_with_a_reserve() -> (Arc<Frames<Sound>>, Pfn) {
 /// A pageblock comes to a reserve that has one already, which looks at no watermark, while another
 /// CPU takes the zone below its low one: the reserve is found all the same.
 #[test]
-fn a_reserve_grows_while_another_cpu_drains() {
+fn a_spare_is_added_while_another_cpu_drains() {
     explore(2, || {
-        let (machine, held) = low_with_a_reserve();
+        let (machine, held) = low_with_a_spare();
         let huge = Request::new(Order::PAGEBLOCK);
         let taker = on_cpu(&machine, 1, move |machine| machine.alloc(huge));
         machine.free(held, Order::PAGEBLOCK).expect("it is held");

@@ -26,7 +26,7 @@ fn look(machine: &Frames<Sound>, allocated: RangeInclusive<u64>, used: RangeIncl
 /// A frame that another CPU has freed is gathered, and its pageblock leaves the slot: that changes
 /// nothing in what is in use.
 #[test]
-fn a_look_while_a_slot_is_drained() {
+fn a_look_while_a_cache_is_drained() {
     explore(1, || {
         let machine = current(2);
         run_on(1);

@@ -3,8 +3,8 @@
 //! see; `LOOM_MAX_PREEMPTIONS` looks further.
 
 use crate::freehold_models::{
-    ALL, BLOCK, Frames, Sound, aside, build, build_as, check_held, current, current_with, exact,
-    explore, frame, free, join, on_cpu, range, take,
+    ALL, BLOCK, Frames, Sound, active_with, build, build_as, check_held, current, exact, explore,
+    frame, free, full, join, on_cpu, range, take,
 };
 use crate::loom_platform::run_on;
 use freehold::{CpuId, Error, FrameCount, Order, Pfn, Request};
@@ -14,7 +14,7 @@ use loom::sync::Arc;
 /// succeed, and the latter is counted when the frame is harvested.
 fn free_one_frame_twice(cpus: [u32; 2]) {
     explore(2, move || {
-        let machine = current::<Sound>(3);
+        let machine = active::<Sound>(3);
         let other = on_cpu(&machine, cpus[1], |machine| machine.free(Pfn::new(7), Order::ZERO));
         run_on(cpus[0]);
         let mine = machine.free(Pfn::new(7), Order::ZERO);
@@ -35,7 +35,7 @@ fn of_two_remote_frees_of_one_frame_one_succeeds() {
 }
 
 #[test]
-fn two_frees_of_one_frame_at_home_and_remotely() {
+fn two_frees_of_one_frame_locally_and_remotely() {
     free_one_frame_twice([0, 1]);
     free_one_frame_twice([1, 0]);
 }
@@ -45,7 +45,7 @@ fn two_frees_of_one_frame_at_home_and_remotely() {
 fn of_two_frees_of_one_frame_exactly_one_succeeds() {
     for cpus in [[0, 1], [1, 0], [1, 2]] {
         explore(2, move || {
-            let machine = current_with::<Sound>(&exact(), 3);
+            let machine = active_with::<Sound>(&exact(), 3);
             let other = on_cpu(&machine, cpus[1], |machine| machine.free(Pfn::new(7), Order::ZERO));
             run_on(cpus[0]);
             let mine = machine.free(Pfn::new(7), Order::ZERO);
@@ -63,7 +63,7 @@ fn of_two_frees_of_one_frame_exactly_one_succeeds() {
 #[test]
 fn a_frame_is_freed_twice_while_its_pageblock_is_used() {
     explore(2, || {
-        let machine = current_with::<Sound>(&exact(), 3);
+        let machine = active_with::<Sound>(&exact(), 3);
         let other = on_cpu(&machine, 1, |machine| machine.free(Pfn::new(7), Order::ZERO));
         let user = on_cpu(&machine, 0, |machine| {
             machine.drain(CpuId::new(0)).expect("the CPU exists");
@@ -116,9 +116,9 @@ fn of_two_frees_of_parts_of_one_block_exactly_one_succeeds() {
 /// from then on nobody harvests it. What was freed once too often is forgotten before its frames
 /// are handed out again.
 #[test]
-fn the_last_frame_of_a_pageblock_is_freed_at_home_and_remotely() {
+fn the_last_frame_of_a_pageblock_is_freed_locally_and_remotely() {
     explore(2, || {
-        let machine = aside::<Sound>(2);
+        let machine = full::<Sound>(2);
         (0..BLOCK).filter(|&frame| frame != 7).for_each(|frame| free(&machine, frame));
         let other = on_cpu(&machine, 1, |machine| machine.free(Pfn::new(7), Order::ZERO));
         run_on(0);
@@ -135,9 +135,9 @@ fn the_last_frame_of_a_pageblock_is_freed_at_home_and_remotely() {
 /// A second free of a frame that was freed before, while the holder harvests it: one place or the
 /// other says that it is free.
 #[test]
-fn a_frame_is_freed_again_while_the_holder_harvests() {
+fn a_frame_is_freed_again_while_the_holder_collects() {
     explore(3, || {
-        let machine = aside::<Sound>(2);
+        let machine = full::<Sound>(2);
         let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
         run_on(1);
         free(&machine, 7);

@@ -120,7 +120,7 @@ fn an_owner_without_a_barrier_is_caught() {
 
 /// Two CPUs take the slots from the lease at the same time, while its owner works.
 #[test]
-fn two_revoke_at_once() {
+fn two_cpus_revoke_at_once() {
     explore(1, || {
         let ((machine, parked), contents) = (one_frame_left::<Sound>(), Contents::new());
         let others = [1, 2].map(|cpu| on_cpu(&machine, cpu, |machine| machine.drain(CPU)));

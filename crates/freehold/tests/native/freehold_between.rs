@@ -5,21 +5,21 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use crate::freehold_pending;
+use crate::freehold_queued;
 use crate::steps::{Kind, StepPlatform, run_on, stop_at, unless_it_waits};
 use freehold::{
     CpuId, Error, FrameCount, Migrate, MigrateError, MigrateType, Order, Pfn, RangeRequest,
     Request, Watermark,
 };
 
-pub(crate) type Frames = freehold_pending::Frames<StepPlatform>;
+pub(crate) type Frames = freehold_queued::Frames<StepPlatform>;
 
 pub(crate) const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 pub(crate) const CPU: CpuId = CpuId::new(0);
 
 pub(crate) fn machine(pageblocks: u64, min_free: u64) -> Rc<Frames> {
     run_on(0);
-    Rc::new(freehold_pending::machine(pageblocks, 3, min_free))
+    Rc::new(freehold_queued::machine(pageblocks, 3, min_free))
 }
 
 pub(crate) fn below(order: Order) -> Request {
@@ -69,7 +69,7 @@ fn each_step_then(
 
 /// A reserve is filled while another CPU takes just these pageblocks, or the zone becomes low.
 #[test]
-fn a_reserve_is_filled_while_another_cpu_takes_pageblocks() {
+fn spares_are_fetched_while_another_cpu_takes_pageblocks() {
     let huge = below(Order::PAGEBLOCK).migratetype(MigrateType::Unmovable);
     let fill = |frames: &Frames| {
         let huge = Request::new(Order::PAGEBLOCK).migratetype(MigrateType::Unmovable);

@@ -50,7 +50,7 @@ fn what_is_freed_in_a_pageblock_that_is_not_pushed_yet_is_found() {
 
 /// A free has its slot adopt a pageblock with a free frame, which is to be found all the time.
 #[test]
-fn what_a_slot_adopts_for_a_free_is_found() {
+fn what_a_cache_acquires_for_a_free_is_found() {
     let build = || {
         let frames = all_taken(1);
         frames.offline_cpu(CpuId::new(1)).expect("the CPU exists");
@@ -66,7 +66,7 @@ fn what_a_slot_adopts_for_a_free_is_found() {
 
 /// A slot takes the last whole pageblock for one frame: all others are to be found all the time.
 #[test]
-fn what_a_slot_takes_from_the_pool_is_found() {
+fn what_a_cache_takes_from_the_pool_is_found() {
     let build = || {
         let frames = all_taken(1);
         frames.offline_cpu(CpuId::new(1)).expect("the CPU exists");
@@ -132,7 +132,7 @@ fn what_is_left_of_a_pageblock_is_found() {
 
 /// A slot fetches the last two pageblocks into its reserve, for a block of one.
 #[test]
-fn what_a_slot_has_in_reserve_is_found() {
+fn spares_of_a_cache_are_found() {
     let alloc = |frames: &Frames| {
         frames.alloc(Request::new(Order::PAGEBLOCK)).expect("memory is free");
     };
@@ -188,7 +188,7 @@ fn take_all(frames: &Frames) {
 }
 
 /// What came to a slot while the zone became low: `call` has stopped before this step for that.
-fn kept_in_a_low_zone(
+fn cached_in_a_low_zone(
     build: impl Fn() -> Rc<Frames>,
     call: impl Fn(&Frames),
     step: u64,
@@ -205,7 +205,7 @@ fn kept_in_a_low_zone(
 }
 
 /// The slot of CPU 0 has a pageblock aside, and one is in the pool.
-fn aside_and_pool() -> Rc<Frames> {
+fn full_and_pool() -> Rc<Frames> {
     let frames = machine(4, 64);
     for _ in 0..PAGEBLOCK {
         frames.alloc(below(Order::ZERO)).expect("memory is free");
@@ -221,7 +221,7 @@ fn aside_and_pool() -> Rc<Frames> {
 /// A slot comes to hold free frames because the zone was not low when it looked: an allocation in
 /// the zone that is low by now finds them.
 #[test]
-fn what_comes_to_a_slot_while_the_zone_becomes_low_is_found() {
+fn what_comes_to_a_cache_while_the_zone_becomes_low_is_found() {
     let free = |frames: &Frames| give(frames, 7);
     let fetch = |frames: &Frames| {
         let _ = frames.alloc(Request::new(Order::PAGEBLOCK));
@@ -231,10 +231,10 @@ fn what_comes_to_a_slot_while_the_zone_becomes_low_is_found() {
     };
     type Case = (fn() -> Rc<Frames>, fn(&Frames));
     let cases: [Case; 3] =
-        [(aside_and_pool, free), (|| pool_of(96, 4, 64), fetch), (|| pool_of(4, 1, 64), stash)];
+        [(full_and_pool, free), (|| pool_of(96, 4, 64), fetch), (|| pool_of(4, 1, 64), stash)];
     for (build, call) in cases {
         for step in 0.. {
-            let (frames, was_stopped) = kept_in_a_low_zone(build, call, step);
+            let (frames, was_stopped) = cached_in_a_low_zone(build, call, step);
             run_on(2);
             if free_frames(&frames) > 0 {
                 let found = frames.alloc(below(Order::ZERO));
@@ -248,10 +248,10 @@ fn what_comes_to_a_slot_while_the_zone_becomes_low_is_found() {
 }
 
 /// Tries all memory in which the slot of CPU 0 keeps a frame though the zone is low.
-fn where_a_low_zone_keeps_one(act: impl Fn(&Rc<Frames>)) {
+fn where_a_low_zone_is_cached(act: impl Fn(&Rc<Frames>)) {
     let mut kept = 0;
     for step in 0.. {
-        let (frames, was_stopped) = kept_in_a_low_zone(aside_and_pool, |it| give(it, 7), step);
+        let (frames, was_stopped) = cached_in_a_low_zone(full_and_pool, |it| give(it, 7), step);
         let census = frames.validate().expect("the books are right");
         if was_stopped && census.per_cpu.get() > 0 {
             act(&frames);
@@ -266,8 +266,8 @@ fn where_a_low_zone_keeps_one(act: impl Fn(&Rc<Frames>)) {
 
 /// It is found at once, though a call that is stopped uses another slot.
 #[test]
-fn what_a_slot_keeps_is_found_without_waiting_for_another_one() {
-    where_a_low_zone_keeps_one(|frames| {
+fn what_a_cache_holds_is_found_without_waiting_for_another_one() {
+    where_a_low_zone_is_cached(|frames| {
         let other = Rc::clone(frames);
         let alloc = move || {
             run_on(1);
@@ -285,7 +285,7 @@ fn what_a_slot_keeps_is_found_without_waiting_for_another_one() {
 #[test]
 fn what_a_drain_never_reaches_is_found() {
     for nowait in [false, true] {
-        where_a_low_zone_keeps_one(|frames| {
+        where_a_low_zone_is_cached(|frames| {
             let other = Rc::clone(frames);
             let drain = move || {
                 run_on(1);
@@ -383,7 +383,7 @@ fn a_pageblock_changes_hands_while_its_mark_is_found() {
 /// Word of a frame is under way to a CPU that is gone meanwhile: another frame of the pageblock,
 /// whose free relies on that, is found.
 #[test]
-fn what_is_freed_where_word_is_under_way_to_a_cpu_that_is_gone_is_found() {
+fn what_is_freed_in_a_pageblock_queued_for_a_cpu_that_is_gone_is_found() {
     let build = || {
         let frames = machine(2, 64);
         run_on(2);

@@ -86,7 +86,7 @@ fn single_frames_come_out_of_what_larger_blocks_left() {
 }
 
 #[test]
-fn a_reserve_and_the_pool_exchange_several_pageblocks_at_once() {
+fn spares_and_pool_exchange_several_pageblocks_at_once() {
     // An eighth of 64 for 2 CPUs: a reserve of 4, filled and emptied by 2.
     let frames = machine(64, 2);
     let huge = Request::new(Order::PAGEBLOCK);
@@ -113,7 +113,7 @@ fn a_reserve_and_the_pool_exchange_several_pageblocks_at_once() {
 }
 
 #[test]
-fn a_pageblock_with_a_frame_that_is_freed_twice_stays_out_of_the_reserve() {
+fn a_pageblock_with_a_frame_that_is_freed_twice_is_no_spare() {
     let frames = machine(64, 1);
     let pfn = frames.alloc(Request::new(Order::PAGEBLOCK)).unwrap();
     frames.free(pfn, Order::ZERO).expect("part of it may be freed");

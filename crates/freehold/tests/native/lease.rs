@@ -29,7 +29,7 @@ fn all_free(frames: &Frames) -> bool {
 }
 
 #[test]
-fn a_holder_gets_every_frame_once_and_gives_all_back() {
+fn a_holder_gets_every_frame_once_and_releases_all() {
     let frames = machine(4096, 2);
     let lease = frames.lease(CPU).unwrap();
     for order in [0, 1, 3, 8, 9, 10].map(Order::new) {
@@ -64,7 +64,7 @@ fn one_thread_at_a_time() {
 }
 
 #[test]
-fn what_is_taken_counts_for_whose_slots_are_held_and_for_who_borrows() {
+fn what_is_taken_counts_for_the_leased_cpu_and_for_the_one_that_borrows() {
     let ranges = [0, 1].map(|node| {
         let start = Pfn::new(u64::from(node) * 2048);
         MemoryRange::new(start, FrameCount::new(2048)).on_node(NodeId::new(node))
@@ -104,7 +104,7 @@ fn what_is_taken_counts_for_whose_slots_are_held_and_for_who_borrows() {
 }
 
 #[test]
-fn who_drains_asks_and_does_not_wait() {
+fn a_drain_asks_and_does_not_wait() {
     let frames = machine(4096, 2);
     let lease = frames.lease(CPU).unwrap();
     let pfn = lease.alloc(Request::default()).unwrap();
@@ -165,7 +165,7 @@ fn what_a_holder_leaves_behind_is_found_when_memory_is_low() {
 }
 
 #[test]
-fn who_fails_waits_for_no_lease() {
+fn an_allocation_that_fails_waits_for_no_lease() {
     let frames = machine(4096, 4);
     let leases = [1, 2, 3].map(|cpu| frames.lease(CpuId::new(cpu)).unwrap());
     run_on(0);

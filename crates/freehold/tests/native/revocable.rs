@@ -40,7 +40,7 @@ fn take_all(mut alloc: impl FnMut() -> Result<Pfn, Error>) -> Vec<Pfn> {
 }
 
 #[test]
-fn an_owner_gets_every_frame_once_and_gives_all_back() {
+fn an_owner_gets_every_frame_once_and_releases_all() {
     let frames = machine(4096, 2);
     let mut lease = lease(&frames, 0);
     run_on(1);
@@ -233,7 +233,7 @@ impl Owners {
 }
 
 #[test]
-fn owners_among_those_who_revoke() {
+fn owners_among_cpus_that_revoke() {
     const ROUNDS: usize = 40_000;
     /// So often each lease is revoked.
     const REVOKED: usize = 20;

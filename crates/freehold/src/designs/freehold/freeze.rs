@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_of_a_lease_that_ended_meanwhile_are_left_alone() {
+    fn caches_of_a_lease_that_ended_meanwhile_are_left_alone() {
         let frames = new();
         let cpu = CpuId::new(1);
         let lease = frames.lease(cpu).unwrap();

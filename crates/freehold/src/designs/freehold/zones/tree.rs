@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_a_pageblock_sees_what_was_done_with_it() {
+    fn a_cpu_that_takes_a_pageblock_sees_what_was_done_with_it() {
         hand_on::<Sound>();
     }
 

@@ -59,7 +59,7 @@ impl Migrate for Refuses {
 /// CPU 1 has had so many frames, and CPU 2 has freed the seventh of the first pageblock. A range
 /// was wanted there, and refused. So the pageblock has no holder, and is on the stack of CPU 1.
 /// Returns its first frame.
-fn pending_and_held_by_nobody<P: Platform>(frames: &Frames<P>, taken: u64) -> u64 {
+fn queued_without_holder<P: Platform>(frames: &Frames<P>, taken: u64) -> u64 {
     run_on(1);
     let first = take(frames, taken)[0];
     assert_eq!(first % PAGEBLOCK, 0);
@@ -73,8 +73,8 @@ fn pending_and_held_by_nobody<P: Platform>(frames: &Frames<P>, taken: u64) -> u6
 }
 
 /// CPU 0 adopts that pageblock, and uses it up: it is aside there, and on the stack of CPU 1 still.
-fn pending_and_aside_elsewhere<P: Platform>(frames: &Frames<P>) -> u64 {
-    let first = pending_and_held_by_nobody(frames, PAGEBLOCK + 1);
+fn queued_and_full_elsewhere<P: Platform>(frames: &Frames<P>) -> u64 {
+    let first = queued_without_holder(frames, PAGEBLOCK + 1);
     run_on(0);
     (8..40).for_each(|nth| give(frames, first + nth));
     assert!(take(frames, 33).iter().all(|pfn| pfn / PAGEBLOCK == first / PAGEBLOCK));
@@ -85,9 +85,9 @@ fn pending_and_aside_elsewhere<P: Platform>(frames: &Frames<P>) -> u64 {
 /// The new holder has been drained when a drain comes to the stack of the former one: the frame is
 /// kept nowhere then.
 #[test]
-fn a_drain_of_the_former_holder_makes_the_new_one_let_go() {
+fn a_drain_of_the_former_holder_makes_the_new_one_release() {
     let frames = machine::<TestPlatform>(4, 3, 0);
-    let first = pending_and_aside_elsewhere(&frames);
+    let first = queued_and_full_elsewhere(&frames);
     run_on(2);
     give(&frames, first + 9);
     drain(&frames, 0);
@@ -99,9 +99,9 @@ fn a_drain_of_the_former_holder_makes_the_new_one_let_go() {
 /// It has no holder, and counts as cared for: the call that takes it off the stack looks at its
 /// frames.
 #[test]
-fn a_drain_of_the_former_holder_finds_what_is_held_by_nobody() {
+fn a_drain_of_the_former_holder_finds_what_has_no_holder() {
     let frames = machine::<TestPlatform>(4, 3, 0);
-    let first = pending_and_held_by_nobody(&frames, PAGEBLOCK + 1);
+    let first = queued_without_holder(&frames, PAGEBLOCK + 1);
     run_on(2);
     give(&frames, first + 9);
     drain(&frames, 1);
@@ -113,7 +113,7 @@ fn a_drain_of_the_former_holder_finds_what_is_held_by_nobody() {
 fn a_zone_that_is_used_up_gets_what_is_freed_elsewhere_at_once() {
     let frames = machine::<TestPlatform>(4, 3, 64);
     let all = 4 * PAGEBLOCK;
-    let first = pending_and_held_by_nobody(&frames, all);
+    let first = queued_without_holder(&frames, all);
     assert_eq!(places(&frames), [1, 0, all - 1]);
     run_on(2);
     give(&frames, first + 9);
@@ -123,7 +123,7 @@ fn a_zone_that_is_used_up_gets_what_is_freed_elsewhere_at_once() {
 /// A pageblock that is aside comes to a shelf when its holder frees a frame of it, unless the zone
 /// is low.
 #[test]
-fn a_low_zone_gets_what_is_freed_at_home_at_once() {
+fn a_low_zone_gets_what_is_freed_locally_at_once() {
     for (min_free, kept) in [(0, 1), (64, 0)] {
         let frames = machine::<TestPlatform>(2, 1, min_free);
         run_on(0);
