@@ -1,11 +1,10 @@
 //! Leases that the threads of an arena get by themselves.
 //!
 //! An arena with [`Leases::Auto`] has twice the CPUs: behind each real one, a *lease home* of the
-//! same node, whose slots no thread uses by running on that CPU. A thread that has made many calls
+//! same node, whose caches no thread uses by running on that CPU. A thread that has made many calls
 //! gets a revocable lease of a free home of its node, if there is one, and from then on allocates
 //! and frees without a locked step. The lease goes back to the arena when the thread ends, with
-//! what its slots hold, for the next thread; or when the thread finds that others have taken the
-//! slots from it.
+//! what its caches hold, for the next thread; or when the thread finds that the lease was revoked.
 //!
 //! No thread refers to an arena. What it has are numbers, which say in which arena they mean
 //! something, and which no other arena ever has; and a weak reference to the place where they go
@@ -29,11 +28,11 @@ use crate::{Host, HostAllocator, HostError};
 /// [`ArenaBuilder::leases`](crate::ArenaBuilder::leases).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Leases {
-    /// They do not: each call locks the slots of the CPU that it runs on.
+    /// They do not: each call locks the caches of the CPU that it runs on.
     #[default]
     Off,
-    /// A thread that makes many calls gets slots of its own, which it uses without a locked step
-    /// until others need what they hold.
+    /// A thread that makes many calls leases caches of its own, which it uses without a locked step
+    /// until another call needs what they hold.
     Auto,
 }
 
@@ -140,7 +139,7 @@ impl Drop for Return {
         });
         // If the arena is gone, so is what the lease was of.
         if let (Some(lease), Some(spares)) = (lease, self.spares.upgrade()) {
-            // The last one goes first: its slots hold frames, and the caches know them.
+            // The last one goes first: its caches hold frames, whose metadata the hardware has cached.
             spares.lock()[self.node].push(Spare::Used(lease));
         }
     }

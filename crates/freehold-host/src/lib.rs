@@ -48,7 +48,7 @@
 //! | counts of events | may lack what calls under way did |
 //! | [`Leases::Auto`] | all revoked, as in the parent; those of other threads are spare |
 //! | a [`Lease`] of the forking thread | goes on |
-//! | a [`Lease`] of another thread | its slots stay leased ([`Error::Leased`]); no call waits |
+//! | a [`Lease`] of another thread | its caches stay leased ([`Error::Leased`]); no call waits |
 //! | a [`RevocableLease`] | revoked, as in the parent; another thread's can be [inherited] |
 //! | a [`HostLru`] | empty: it answers with errors, and a new one can be made |
 //! | CPU numbers, `membarrier(2)` | as in the parent |
@@ -79,8 +79,8 @@
 //! | ends with an automatic lease | nothing: the next thread gets it, with what it holds |
 //! | panics | nothing: leases and pages end as the stack unwinds |
 //! | panics as an owner that a call has asked | nothing: the call undoes what it did |
-//! | ends with a forgotten [`Lease`] | slots that stay leased, with what they hold |
-//! | ends with a forgotten [`RevocableLease`] | slots that stay leased, but empty once needed |
+//! | ends with a forgotten [`Lease`] | caches that stay leased, with what they hold |
+//! | ends with a forgotten [`RevocableLease`] | caches that stay leased, but empty once needed |
 //! | is cancelled | what it had allocated |
 //!
 //! Thread-local destructors may call an arena: after the automatic lease has gone, they do without.

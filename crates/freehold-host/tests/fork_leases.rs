@@ -65,7 +65,7 @@ fn fork_beside(threads: &[&(dyn Fn() + Sync)], child: impl Fn()) {
 }
 
 #[test]
-fn caches_of_threads_that_a_child_lacks_are_free_there() {
+fn homes_of_threads_that_a_child_lacks_are_free_there() {
     let arena = arena(Leases::Auto);
     if arena.leases() == Leases::Off {
         return;

@@ -443,7 +443,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// calls are, frames handed out, frames taken back and the difference of the two each lack at
     /// most what these calls do.
     ///
-    /// Cost: takes the lock of each CPU's lists for a moment, or with `freehold` of its slots, and
+    /// Cost: takes the lock of each CPU's lists for a moment, or with `freehold` of its caches, and
     /// visits every pageblock there.
     pub fn events(&self) -> Events {
         self.design.events(self.context())

@@ -33,7 +33,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     ///
     /// What other threads of the original had allocated stays allocated, and so do the few frames
     /// that they were just about to allocate or to free. Pageblocks that they had out of
-    /// circulation come back. The slots of a [`Lease`](crate::designs::Lease) that another thread
+    /// circulation come back. The caches of a [`Lease`](crate::designs::Lease) that another thread
     /// has stay leased, with what they hold. Counts of events may lack what calls under way did.
     ///
     /// Two things must not go on in the original meanwhile: a call of the copy's own thread, from

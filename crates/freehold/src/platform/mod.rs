@@ -97,7 +97,7 @@ pub enum LockClass {
     Zone,
     /// The lock of one CPU's lists in one zone.
     Pcp,
-    /// The lock of one CPU's slot in one zone: the pageblocks that it holds.
+    /// The lock over the caches of one CPU in all zones: the pageblocks that it holds.
     CpuCache,
     /// The lock over what a zone remembers of compaction.
     Compaction,

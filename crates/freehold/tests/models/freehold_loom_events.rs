@@ -8,7 +8,7 @@
 use std::ops::RangeInclusive;
 
 use crate::freehold_models::{
-    BLOCK, Frames, Sound, build, build_of, check_held, current, explore, frame, free, join, on_cpu,
+    BLOCK, Frames, Sound, active, build, build_of, check_held, explore, frame, free, join, on_cpu,
     range, take,
 };
 use crate::loom_platform::run_on;
@@ -28,7 +28,7 @@ fn look(machine: &Frames<Sound>, allocated: RangeInclusive<u64>, used: RangeIncl
 #[test]
 fn a_look_while_a_cache_is_drained() {
     explore(1, || {
-        let machine = current(2);
+        let machine = active(2);
         run_on(1);
         free(&machine, 7);
         let reader = on_cpu(&machine, 1, |machine| {
@@ -45,7 +45,7 @@ fn a_look_while_a_cache_is_drained() {
 #[test]
 fn a_look_while_the_holder_runs_dry() {
     explore(2, || {
-        let machine = current(2);
+        let machine = active(2);
         run_on(1);
         free(&machine, 7);
         let reader = on_cpu(&machine, 1, |machine| {

@@ -3,7 +3,7 @@
 //! see; `LOOM_MAX_PREEMPTIONS` looks further.
 
 use crate::freehold_models::{
-    ALL, BLOCK, Frames, Sound, active_with, build, build_as, check_held, current, exact, explore,
+    ALL, BLOCK, Frames, Sound, active, active_with, build, build_as, check_held, exact, explore,
     frame, free, full, join, on_cpu, range, take,
 };
 use crate::loom_platform::run_on;
