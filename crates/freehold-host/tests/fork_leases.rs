@@ -129,7 +129,7 @@ fn caches_that_another_thread_leases_stay_leased_and_no_call_waits() {
         assert!(leased.is_none() || leased == Some(Error::Leased));
         frames.lease(CpuId::new(1)).expect("these are free");
         let all = take_all(&arena);
-        // The lease holds a current pageblock, and may have some in reserve.
+        // The lease holds an active pageblock, and may have some spares.
         assert!(all.len() >= 1024, "{}", all.len());
         all.iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).expect("it is ours"));
         frames.drain_all();

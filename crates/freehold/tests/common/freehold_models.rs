@@ -43,7 +43,7 @@ pub(crate) fn range(start: u64, frames: u64) -> MemoryRange {
     MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
 }
 
-/// This memory, to which more may be added, so many CPUs, and a reserve.
+/// This memory, to which more may be added, so many CPUs, and a `min_free`.
 pub(crate) fn build_of<P: Platform + Default>(
     ranges: &[MemoryRange],
     cpus: usize,
@@ -96,7 +96,7 @@ pub(crate) fn take<P: Platform>(machine: &Frames<P>, frames: u64) {
     assert_eq!(machine.alloc_bulk(frame(), &mut out), Ok(out.len()));
 }
 
-/// CPU 0's slot has A as its current pageblock, and all frames of A are handed out.
+/// A is the active pageblock of CPU 0's cache, and all frames of A are allocated.
 pub(crate) fn active<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
     active_with(&FreeholdSettings::default(), cpus)
 }
@@ -111,7 +111,7 @@ pub(crate) fn active_with<P: Platform + Default>(
     machine
 }
 
-/// CPU 0's slot has both pageblocks aside: all frames are handed out.
+/// Both pageblocks of CPU 0's cache are full: all frames are allocated.
 pub(crate) fn full<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
     full_of(2, cpus)
 }
@@ -128,12 +128,12 @@ pub(crate) fn check<P: Platform>(machine: &Frames<P>) -> Census {
     machine.validate().unwrap_or_else(|violation| panic!("{violation}"))
 }
 
-/// Checks that after a drain, all but so many frames are free, and nobody keeps any.
+/// Checks that after a drain, all but so many frames are free, and no cache holds any.
 pub(crate) fn check_held<P: Platform>(machine: &Frames<P>, held: u64) {
     machine.drain_all();
     let census = check(machine);
     let places = (census.free.get(), census.per_cpu.get(), census.allocated.get());
-    assert_eq!(places, (census.managed.get() - held, 0, held), "free, kept, handed out");
+    assert_eq!(places, (census.managed.get() - held, 0, held), "free, cached, allocated");
     let events = machine.events();
     assert_eq!(events.allocated.get(), events.freed.get() + held);
 }

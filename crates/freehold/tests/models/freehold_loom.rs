@@ -6,7 +6,7 @@
 //! before the threads start.
 //!
 //! Of several loads before a write, loom remembers the last only, and so would miss that the write
-//! could have come before the others. Therefore whoever writes is the thread that runs first.
+//! could have come before the others. Therefore the thread that writes is the one that runs first.
 
 use crate::freehold_models::{
     ALL, BLOCK, Frames, Sound, active, build, build_larger, build_of, check, check_held, explore,
@@ -25,7 +25,7 @@ fn alloc<P: Platform>(machine: &Frames<P>) -> u64 {
     machine.alloc(frame()).expect("memory is free").get()
 }
 
-/// What somebody wrote into a frame: loom panics if two who had it are not ordered.
+/// What a thread wrote into a frame: loom panics if two threads that had it are not ordered.
 #[derive(Clone)]
 struct Content(Arc<LoomCell<u64>>);
 
@@ -56,8 +56,9 @@ fn remote_free_against_collection<P: Platform + Default + Send + Sync>() {
     });
 }
 
-/// The holder harvests its pageblock while a frame of it is freed, and puts it aside if it finds
-/// nothing. Either its last look finds the frame, or the freer sees that the pageblock is aside.
+/// The holder collects from its pageblock while a frame of it is freed, and marks it full if it
+/// finds nothing. Either its last look finds the frame, or the freeing CPU sees that the pageblock
+/// is full.
 #[test]
 fn a_frame_is_freed_while_the_holder_runs_dry() {
     remote_free_against_collection::<Sound>();
@@ -75,7 +76,7 @@ fn a_remote_free_in_two_steps_is_caught() {
     remote_free_against_collection::<Broken<false, true>>();
 }
 
-/// Two pageblocks come to the stacks of pending ones while their holder takes these.
+/// Two pageblocks are queued while their holder takes the stacks of its remote queue.
 #[test]
 fn two_pageblocks_are_queued_while_the_holder_collects() {
     explore(2, || {
@@ -116,7 +117,7 @@ fn push_against_drain<P: Platform + Default + Send + Sync>() {
     });
 }
 
-/// A pageblock comes to a stack of pending ones while its holder gives up all that it keeps.
+/// A pageblock is queued while all that its holder caches is drained.
 #[test]
 fn a_pageblock_is_queued_while_its_holder_is_drained() {
     push_against_drain::<Sound>();
@@ -128,23 +129,25 @@ fn a_push_in_two_steps_is_caught() {
     push_against_drain::<Broken<false, true>>();
 }
 
-/// A pageblock that is aside and still pending, though what was freed remotely has been used.
+/// A pageblock that is full and still queued, though what was freed remotely has been allocated
+/// again.
 fn full_and_queued(cpus: usize) -> Arc<Frames<Sound>> {
     let machine = full::<Sound>(cpus);
     run_on(1);
     free(&machine, 7);
     run_on(0);
-    // It comes to a shelf at home, and becomes current; so the holder need not look at the stack.
+    // A local free makes it partial, and it becomes active; so the holder need not collect the
+    // queue.
     free(&machine, 8);
     assert_eq!([alloc(&machine), alloc(&machine)], [7, 8]);
-    // Another one has a free frame, so it still need not look.
+    // Another pageblock has a free frame, so it still need not.
     free(&machine, BLOCK);
     assert_eq!(alloc(&machine), BLOCK);
     machine
 }
 
-/// A frame of a pending pageblock is freed while the holder ceases to see it as pending. That look
-/// may be the last one, as it is not on a shelf.
+/// A frame of a queued pageblock is freed while the holder unqueues it. The look that follows may
+/// be the last one, as the pageblock is not listed.
 #[test]
 fn a_frame_is_freed_while_its_pageblock_is_unqueued() {
     explore(3, || {
@@ -165,8 +168,8 @@ fn queued_elsewhere() -> Arc<Frames<Sound>> {
     take(&machine, 2 * BLOCK + 1);
     run_on(2);
     free(&machine, first);
-    // Two pageblocks come to a shelf. The one that becomes whole there goes to the reserve, so that
-    // the other one has what is asked for next, and the stack is not looked at.
+    // Two pageblocks become partial. The one that becomes whole then becomes a spare, so that the
+    // other one has what is asked for next, and the queue is not collected.
     run_on(1);
     (first + 1..=next).rev().for_each(|frame| free(&machine, frame));
     take(&machine, BLOCK);
@@ -178,9 +181,9 @@ fn queued_elsewhere() -> Arc<Frames<Sound>> {
     machine
 }
 
-/// A pageblock has come to another CPU while it was on the stack of the one that had it. Whoever
-/// takes that stack sees to it that it is looked at, even if the new holder has been drained by
-/// then.
+/// A pageblock has come to another CPU while it was in the remote queue of the one that had it. The
+/// call that takes that stack ensures that it is collected, even if the new holder has been drained
+/// by then.
 #[test]
 fn a_pageblock_is_queued_for_a_cpu_that_no_longer_holds_it() {
     explore(2, || {
@@ -195,7 +198,7 @@ fn a_pageblock_is_queued_for_a_cpu_that_no_longer_holds_it() {
     });
 }
 
-/// Who drains all comes to the stack after the holder: the frame is found all the same.
+/// A drain of all CPUs comes to the stack after the holder: the frame is found all the same.
 #[test]
 fn the_new_holder_is_drained_before_the_former_one() {
     explore(0, || {
@@ -216,7 +219,7 @@ fn to_steal(cpus: usize) -> (Arc<Frames<Sound>>, u64) {
     (machine, frame)
 }
 
-/// An allocation makes another CPU's slot give up a pageblock while that CPU frees into it.
+/// An allocation makes another CPU's cache release a pageblock while that CPU frees into it.
 #[test]
 fn a_cache_releases_a_pageblock_while_its_cpu_frees() {
     explore(1, || {
@@ -253,8 +256,8 @@ fn a_cache_releases_a_pageblock_while_another_cpu_frees() {
     });
 }
 
-/// An allocation drains all slots while frames come to the stack of one of them: it finds them, or
-/// there were none yet.
+/// An allocation drains all caches while a pageblock is pushed on the remote queue of one of them:
+/// it finds the frame, or there was none yet.
 #[test]
 fn the_last_frame_is_freed_while_an_allocation_drains() {
     explore(2, || {
@@ -271,8 +274,8 @@ fn the_last_frame_is_freed_while_an_allocation_drains() {
     });
 }
 
-/// Both frames of a pageblock that nobody holds are freed at once: one CPU may become its holder,
-/// and the other one frees remotely.
+/// Two frames of an orphan are freed at once: one CPU may acquire it, and the other one frees
+/// remotely.
 #[test]
 fn a_pageblock_is_acquired_while_another_cpu_frees() {
     explore(2, || {
@@ -286,8 +289,8 @@ fn a_pageblock_is_acquired_while_another_cpu_frees() {
     });
 }
 
-/// A pageblock is given up while frames of it are freed: the last look finds them, or whoever frees
-/// them sees that nobody holds it.
+/// A pageblock is released while frames of it are freed: the last look finds them, or the free sees
+/// that it has no holder.
 #[test]
 fn a_pageblock_is_released_while_another_cpu_frees() {
     explore(2, || {
@@ -300,11 +303,11 @@ fn a_pageblock_is_released_while_another_cpu_frees() {
     });
 }
 
-/// A slot looks for a movable pageblock while a fallback makes it an unmovable one.
+/// A cache looks for a movable pageblock while a fallback makes it an unmovable one.
 #[test]
 fn a_pageblock_is_acquired_while_its_type_changes() {
     explore(2, || {
-        // So many CPUs that all look at A first.
+        // So many CPUs that all look at the first pageblock first.
         let machine = build::<Sound>(3);
         take(&machine, BLOCK + 1);
         for frame in 1..BLOCK {
@@ -320,8 +323,8 @@ fn a_pageblock_is_acquired_while_its_type_changes() {
     });
 }
 
-/// Two CPUs take whole pageblocks out of the pool and give them back: none is lost, and none is in
-/// two hands.
+/// Two CPUs take whole pageblocks out of the pool and free them: none is lost, and none is
+/// allocated twice.
 #[test]
 fn pageblocks_come_to_the_pool_and_leave_it() {
     explore(2, || {
@@ -340,13 +343,13 @@ fn pageblocks_come_to_the_pool_and_leave_it() {
     });
 }
 
-/// The holder of a lease looks whether it has been asked to give back, and ends it, while another
-/// CPU drains the slot. Whoever comes first, nothing is lost.
+/// The holder of a lease checks whether it has been asked for frames, and ends it, while another
+/// CPU drains the caches. In whatever order, nothing is lost.
 #[test]
 fn a_lease_ends_while_another_cpu_drains() {
     explore(2, || {
         let machine = build::<Sound>(2);
-        let lease = machine.lease(CpuId::new(0)).expect("nobody has it");
+        let lease = machine.lease(CpuId::new(0)).expect("there is no other lease");
         let held = lease.alloc(frame()).expect("memory is free");
         let other = on_cpu(&machine, 1, |machine| machine.drain(CpuId::new(0)));
         lease.give_back_if_asked();
@@ -357,13 +360,13 @@ fn a_lease_ends_while_another_cpu_drains() {
     });
 }
 
-/// The holder of a lease gives back while another CPU frees a frame of one of its pageblocks,
-/// which is full, and drains.
+/// The holder of a lease releases its frames while another CPU frees a frame of one of its
+/// pageblocks, which is full, and drains.
 #[test]
 fn a_lease_releases_its_frames_while_another_cpu_frees() {
     explore(2, || {
         let machine = build::<Sound>(2);
-        let lease = machine.lease(CpuId::new(0)).expect("nobody has it");
+        let lease = machine.lease(CpuId::new(0)).expect("there is no other lease");
         (0..=BLOCK).for_each(|nth| assert_eq!(lease.alloc(frame()), Ok(Pfn::new(nth))));
         let other = on_cpu(&machine, 1, |machine| {
             free(machine, 7);
@@ -377,8 +380,8 @@ fn a_lease_releases_its_frames_while_another_cpu_frees() {
     });
 }
 
-/// A pageblock becomes pending while memory has run out and an allocation drains all slots: that it
-/// is pending is noted where the next allocation looks, or this one has found it.
+/// A pageblock is queued while memory has run out and an allocation drains all caches: the zone is
+/// marked as cached, which the next allocation sees, or this one has found the frame.
 #[test]
 fn a_pageblock_is_queued_while_an_allocation_drains() {
     explore(1, || {
@@ -386,7 +389,8 @@ fn a_pageblock_is_queued_while_an_allocation_drains() {
         let all = |order| Request::new(Order::new(order)).watermark(Watermark::Ignore);
         take(&machine, 3 * BLOCK);
         machine.alloc(all(9)).expect("memory is free");
-        // Two of the three are aside. One has been pending, which is still noted.
+        // Two of the three are full. One has been queued, for which the zone is still marked as
+        // cached.
         run_on(1);
         free(&machine, 7);
         assert_eq!(machine.alloc(all(0)), Ok(Pfn::new(7)));
@@ -398,8 +402,8 @@ fn a_pageblock_is_queued_while_an_allocation_drains() {
     });
 }
 
-/// Memory comes to a pageblock that a slot holds while that one puts it aside: the holder finds the
-/// frames at last, or is told of them.
+/// Memory is added to a pageblock that a cache holds and that becomes full at the same time: the
+/// last look of the holder finds the frames, or the pageblock is queued.
 #[test]
 fn memory_is_added_while_a_pageblock_becomes_full() {
     explore(1, || {
@@ -412,9 +416,9 @@ fn memory_is_added_while_a_pageblock_becomes_full() {
     });
 }
 
-/// 32 pageblocks, of which two slots may have two each in reserve, and a low watermark of two and a
-/// half. CPU 0 has one in reserve and one handed out, CPU 1 one handed out; three are in the pool,
-/// or in the reserve, and what is left was taken before. Returns what CPU 0 has.
+/// 32 pageblocks, of which two caches may have two spares each, and a low watermark of two and a
+/// half. CPU 0 has one spare and one pageblock allocated, CPU 1 one allocated; three are in the
+/// pool, or spares, and the others were taken before. Returns what CPU 0 has allocated.
 fn low_with_a_spare() -> (Arc<Frames<Sound>>, Pfn) {
     let machine = build_of::<Sound>(&[range(0, 32 * BLOCK)], 2, 2 * BLOCK);
     run_on(0);
@@ -427,16 +431,16 @@ fn low_with_a_spare() -> (Arc<Frames<Sound>>, Pfn) {
     let put = |block| machine.free(block, Order::PAGEBLOCK).expect("it is held");
     put(a);
     put(b);
-    let kept = machine.validate().expect("the books are in order").per_cpu;
-    assert_eq!(kept, FrameCount::new(BLOCK), "one is in reserve");
+    let cached = machine.validate().expect("the accounting is right").per_cpu;
+    assert_eq!(cached, FrameCount::new(BLOCK), "there is one spare");
     run_on(1);
     take(9);
     run_on(0);
     (machine, c)
 }
 
-/// A pageblock comes to a reserve that has one already, which looks at no watermark, while another
-/// CPU takes the zone below its low one: the reserve is found all the same.
+/// A pageblock is freed to a cache with a spare, which checks no watermark, while another CPU takes
+/// the zone below its low one: the spares are found all the same.
 #[test]
 fn a_spare_is_added_while_another_cpu_drains() {
     explore(2, || {

@@ -2,8 +2,8 @@
 //! loom: all interleavings with a few preemptions, and all values that the memory orderings allow a
 //! load to see; `LOOM_MAX_PREEMPTIONS` looks further.
 //!
-//! Of several loads before a write, loom remembers the last only. Therefore whoever writes is the
-//! thread that runs first.
+//! Of several loads before a write, loom remembers the last only. Therefore the thread that writes
+//! is the one that runs first.
 
 use std::ops::RangeInclusive;
 
@@ -23,8 +23,8 @@ fn look(machine: &Frames<Sound>, allocated: RangeInclusive<u64>, used: RangeIncl
     assert!(used.contains(&in_use), "{in_use} are in use, of {used:?}");
 }
 
-/// A frame that another CPU has freed is gathered, and its pageblock leaves the slot: that changes
-/// nothing in what is in use.
+/// A frame that another CPU has freed is collected, and its pageblock leaves the cache: that
+/// changes nothing in what is in use.
 #[test]
 fn a_look_while_a_cache_is_drained() {
     explore(1, || {
@@ -41,7 +41,7 @@ fn a_look_while_a_cache_is_drained() {
     });
 }
 
-/// The holder gathers such a frame and hands it out again. It is in use then, or not yet.
+/// The holder collects such a frame and allocates it again. It is in use then, or not yet.
 #[test]
 fn a_look_while_the_holder_runs_dry() {
     explore(2, || {
@@ -59,7 +59,7 @@ fn a_look_while_the_holder_runs_dry() {
     });
 }
 
-/// The last frame of a pageblock comes back, and all of it is handed out at once.
+/// The last frame of a pageblock is freed, and all of it is allocated at once.
 #[test]
 fn a_look_while_a_pageblock_becomes_whole_and_is_handed_out() {
     explore(2, || {
@@ -91,7 +91,7 @@ fn a_look_while_a_pageblock_is_broken_up() {
     });
 }
 
-/// Memory is added to a pageblock that nobody holds: none of it has ever been in use.
+/// Memory is added to a pageblock without a holder: none of it has ever been in use.
 #[test]
 fn a_look_while_memory_is_added() {
     let ranges = [range(0, 64), range(BLOCK, 8)];

@@ -11,7 +11,7 @@ use freehold::{CpuId, Error, FrameCount, Order, Pfn, Request};
 use loom::sync::Arc;
 
 /// Two frees of one frame at once, on these CPUs, while CPU 0 holds the pageblock: one or both
-/// succeed, and the latter is counted when the frame is harvested.
+/// succeed, and the latter is counted when the frame is collected.
 fn free_one_frame_twice(cpus: [u32; 2]) {
     explore(2, move || {
         let machine = active::<Sound>(3);
@@ -112,9 +112,9 @@ fn of_two_frees_of_parts_of_one_block_exactly_one_succeeds() {
     }
 }
 
-/// The same with the last frame of a pageblock that is in use: the free at home makes it whole, and
-/// from then on nobody harvests it. What was freed once too often is forgotten before its frames
-/// are handed out again.
+/// The same with the last frame of a pageblock that is in use: the local free makes it whole, and
+/// from then on no call collects from it. What was freed once too often is discarded before its
+/// frames are allocated again.
 #[test]
 fn the_last_frame_of_a_pageblock_is_freed_locally_and_remotely() {
     explore(2, || {
@@ -132,7 +132,7 @@ fn the_last_frame_of_a_pageblock_is_freed_locally_and_remotely() {
     });
 }
 
-/// A second free of a frame that was freed before, while the holder harvests it: one place or the
+/// A second free of a frame that was freed before, while the holder collects it: one bitmap or the
 /// other says that it is free.
 #[test]
 fn a_frame_is_freed_again_while_the_holder_collects() {
@@ -219,11 +219,11 @@ fn parts_of_pageblocks_are_freed_at_once() {
     free_apart(2, 10, [(0, 9), (512, 9)]);
     free_apart(2, 10, [(0, 0), (512, 9)]);
     free_apart(2, 10, [(512, 9), (0, 0)]);
-    // Who comes late may see many old states.
+    // A thread that comes late may see many old states.
     free_apart(0, 9, [(0, 0), (1, 0)]);
 }
 
-/// The same for many frames in one call, which looks at the bitmaps of a whole word at first.
+/// The same for many frames in one call, which reads the bitmaps of a whole word first.
 #[test]
 fn frames_of_a_pageblock_are_freed_together_while_another_one_is() {
     explore(0, || {

@@ -67,7 +67,7 @@ fn each_step_then(
     assert!(stops > 5, "{stops} stops");
 }
 
-/// A reserve is filled while another CPU takes just these pageblocks, or the zone becomes low.
+/// Spares are fetched while another CPU takes just these pageblocks, or the zone becomes low.
 #[test]
 fn spares_are_fetched_while_another_cpu_takes_pageblocks() {
     let huge = below(Order::PAGEBLOCK).migratetype(MigrateType::Unmovable);
@@ -96,7 +96,7 @@ fn a_large_block_is_taken_while_another_cpu_takes_part_of_it() {
     each_step(3, || machine(128, 0), take(9), take(16));
 }
 
-/// A lease begins while another one of the same slots does, and is revoked: the lock is free
+/// A lease begins while another one of the same caches does, and is revoked: the lock is free
 /// afterwards.
 #[test]
 fn a_lease_begins_while_another_one_is_revoked() {
@@ -143,7 +143,7 @@ fn a_handler_uses_the_lease_that_it_interrupts() {
     assert!(stops > 5, "{stops} stops");
 }
 
-/// An owner who does something when it is asked to move content for the first time.
+/// An owner that does something when it is asked to move content for the first time.
 struct Owner<A: Fn(Pfn, Order)> {
     act: A,
     asked: Cell<bool>,
@@ -153,7 +153,7 @@ impl<A: Fn(Pfn, Order)> Migrate for Owner<A> {
     fn migrate(&self, from: Pfn, _: Pfn, order: Order) -> Result<(), MigrateError> {
         if !self.asked.replace(true) {
             (self.act)(from, order);
-            // It is to be looked at again.
+            // Busy, so that the block is tried again.
             return Err(MigrateError::Busy);
         }
         Ok(())
@@ -184,7 +184,7 @@ fn in_a_range(pageblocks: u64, order: Order, min_free: u64, act: impl Fn(&Frames
     let range = frames.alloc_range(wanted, &owner);
     assert!(owner.asked.get());
     assert!(!taken.borrow().iter().any(span), "the range is out of circulation");
-    frames.validate().expect("the books are right");
+    frames.validate().expect("the accounting is right");
     if range.is_ok() {
         take_all();
         assert!(!taken.borrow().iter().any(span), "the range is held");
@@ -219,12 +219,12 @@ fn a_cpu_that_is_gone_is_told_of_nothing() {
     frames.offline_cpu(CPU).expect("the CPU exists");
     run_on(1);
     frames.free(Pfn::new(7), Order::ZERO).expect("it is held");
-    let census = frames.validate().expect("the books are right");
+    let census = frames.validate().expect("the accounting is right");
     assert_eq!((census.free.get(), census.per_cpu.get()), (1, 0));
     assert_eq!(frames.free(Pfn::new(7), Order::ZERO), Err(Error::DoubleFree));
 }
 
-/// A slot loses a pageblock while its CPU frees a block of it.
+/// A cache loses a pageblock while its CPU frees a block of it.
 #[test]
 fn a_pageblock_is_drained_while_its_holder_frees() {
     for order in [0, 3].map(Order::new) {
@@ -271,7 +271,7 @@ fn of_a_pageblock_and_its_part_one_is_freed() {
     }
 }
 
-/// A range is taken while its pageblocks come to the reserve of another CPU, or leave it.
+/// A range is taken while its pageblocks become spares of another CPU, or leave it.
 #[test]
 fn a_range_is_taken_while_its_pageblocks_change_hands() {
     fn take_and_free(frames: &Frames) {
@@ -318,8 +318,8 @@ fn a_range_is_taken_while_its_pageblocks_change_hands() {
     }
 }
 
-/// A slot looks for a movable pageblock while what cannot move claims the one that it has found: it
-/// takes the other one, and keeps nothing of the first.
+/// A cache looks for a movable pageblock while unmovable content claims the one that it has found:
+/// it takes the other one, and holds nothing of the first.
 #[test]
 fn a_pageblock_is_claimed_while_another_cpu_looks_for_one() {
     for step in 0.. {
@@ -353,7 +353,7 @@ fn a_pageblock_is_claimed_while_another_cpu_looks_for_one() {
     }
 }
 
-/// Of two pageblocks on one stack, one becomes pending again while they are taken off.
+/// Of two pageblocks on one stack, one is queued again while they are taken off.
 #[test]
 fn a_pageblock_is_pushed_while_its_stack_is_taken() {
     let give = |frames: &Frames, pfn| frames.free(Pfn::new(pfn), Order::ZERO).expect("it is held");
@@ -374,7 +374,7 @@ fn a_pageblock_is_pushed_while_its_stack_is_taken() {
         let tick = |frames: &Frames| frames.tick(CPU).expect("the CPU exists");
         each_step_then(1, build, push, tick, |frames| {
             frames.drain_all();
-            let census = frames.validate().expect("the books are right");
+            let census = frames.validate().expect("the accounting is right");
             assert_eq!((census.per_cpu.get(), census.free.get()), (0, 2 + pushed.take()));
         });
     }
