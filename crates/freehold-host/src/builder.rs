@@ -117,17 +117,17 @@ impl<D: Design<Host>> ArenaBuilder<D> {
 
     /// Whether the threads of the arena get leases automatically. Default: [`Leases::Off`].
     ///
-    /// With [`Leases::Auto`], a thread that has made some thousand calls gets its own slots, one
-    /// for each CPU of the arena, as long as there are any. It allocates and frees there without a
-    /// locked step. Memory that it caches there is not lost to others: a call that runs out of
-    /// memory, or drains or purges the arena, takes it back from all threads, including idle ones.
-    /// These continue as without a lease, and may get another one after as many calls. A thread
-    /// that ends leaves its slots to the next one. One that goes idle keeps them, though not what
-    /// they hold.
+    /// With [`Leases::Auto`], a thread that has made some thousand calls leases caches of its
+    /// own, as long as there are any: the arena has one set for each CPU. The thread allocates and
+    /// frees there without a locked step. What these caches hold is not lost to others: a call that
+    /// runs out of memory, or drains or purges the arena, revokes the leases of all threads, idle
+    /// ones included. Those go on as without a lease, and may get another one after as many calls.
+    /// A thread that ends leaves its caches to the next one. One that goes idle keeps the lease,
+    /// though not what the caches hold.
     ///
-    /// Costs metadata for twice the CPUs. What slots may cache is divided among all of them. CPUs
-    /// beyond [`ArenaBuilder::cpus`] share the slots that threads get, so give no lower count there
-    /// than the default, and count CPUs that are to come online later.
+    /// Costs metadata for twice the CPUs. What caches may hold is divided among all of them. CPUs
+    /// beyond [`ArenaBuilder::cpus`] share the caches that threads lease, so give no lower count
+    /// there than the default, and count CPUs that are to come online later.
     ///
     /// A `fork` revokes all leases. In the child, those of other threads are available to its own.
     #[must_use]

@@ -1,11 +1,10 @@
 //! Leases that the threads of an arena get automatically.
 //!
-//! An arena with [`Leases::Auto`] has twice the CPUs: for each real one a *lease home* of the same
-//! node, whose slots no thread uses by running on that CPU. A thread that has made many calls gets
-//! a revocable lease of a free home of its node, if there is one, and from then on allocates and
-//! frees without a locked step. When the thread ends, the lease returns to the arena, with what its
-//! slots hold, for the next thread. It also returns when the thread finds that others have revoked
-//! it.
+//! An arena with [`Leases::Auto`] has twice the CPUs: behind each real one, a *lease home* of the
+//! same node, whose caches no thread uses by running on that CPU. A thread that has made many calls
+//! gets a revocable lease of a free home of its node, if there is one, and from then on allocates
+//! and frees without a locked step. The lease goes back to the arena when the thread ends, with
+//! what its caches hold, for the next thread; or when the thread finds that the lease was revoked.
 //!
 //! No thread refers to an arena. It has only numbers that are unique to an arena and never reused,
 //! and a weak reference to the place where the lease returns to when the thread ends, if that still
@@ -29,11 +28,11 @@ use crate::{Host, HostAllocator, HostError};
 /// [`ArenaBuilder::leases`](crate::ArenaBuilder::leases).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Leases {
-    /// Never: each call locks the slots of the CPU that it runs on.
+    /// They do not: each call locks the caches of the CPU that it runs on.
     #[default]
     Off,
-    /// A thread that makes many calls gets its own slots, which it uses without a locked step until
-    /// others need what they hold.
+    /// A thread that makes many calls leases caches of its own, which it uses without a locked step
+    /// until another call needs what they hold.
     Auto,
 }
 
@@ -140,7 +139,7 @@ impl Drop for Return {
         });
         // If the arena is gone, so are the slots of the lease.
         if let (Some(lease), Some(spares)) = (lease, self.spares.upgrade()) {
-            // The last one is reused first: its slots hold frames, and they are cached.
+            // The last one goes first: its caches hold frames, whose metadata the hardware has cached.
             spares.lock()[self.node].push(Spare::Used(lease));
         }
     }

@@ -47,8 +47,8 @@
 //! | frames that other threads were just allocating or freeing | perhaps the same |
 //! | counts of events | may miss what calls under way did |
 //! | [`Leases::Auto`] | all revoked, as in the parent; those of other threads are spare |
-//! | a [`Lease`] of the forking thread | continues |
-//! | a [`Lease`] of another thread | its slots stay leased ([`Error::Leased`]); no call waits |
+//! | a [`Lease`] of the forking thread | goes on |
+//! | a [`Lease`] of another thread | its caches stay leased ([`Error::Leased`]); no call waits |
 //! | a [`RevocableLease`] | revoked, as in the parent; another thread's can be [inherited] |
 //! | a [`HostLru`] | empty: it returns errors, and a new one can be created |
 //! | CPU numbers, `membarrier(2)` | as in the parent |
@@ -78,9 +78,9 @@
 //! | ends with frames, or forgotten [`Pages`] | these, allocated |
 //! | ends with an automatic lease | nothing: the next thread gets it, with what it holds |
 //! | panics | nothing: leases and pages end as the stack unwinds |
-//! | panics in a callback of an owner | nothing: the call undoes what it did |
-//! | ends with a forgotten [`Lease`] | slots that stay leased, with what they hold |
-//! | ends with a forgotten [`RevocableLease`] | slots that stay leased, but empty once needed |
+//! | panics as an owner that a call has asked | nothing: the call undoes what it did |
+//! | ends with a forgotten [`Lease`] | caches that stay leased, with what they hold |
+//! | ends with a forgotten [`RevocableLease`] | caches that stay leased, but empty once needed |
 //! | is cancelled | what it had allocated |
 //!
 //! Thread-local destructors may call an arena: once the automatic lease is gone, they work without.

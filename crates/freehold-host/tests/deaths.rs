@@ -33,7 +33,7 @@ fn panic_in(act: impl FnOnce() + Send) {
 }
 
 #[test]
-fn a_panic_gives_leases_back_with_what_they_hold() {
+fn a_panic_ends_leases_and_releases_what_they_hold() {
     let arena = arena();
     let frames = arena.allocator();
     for cpu in [0, 1].map(CpuId::new) {
@@ -55,7 +55,7 @@ fn a_panic_gives_leases_back_with_what_they_hold() {
 }
 
 #[test]
-fn a_lease_that_is_forgotten_keeps_its_slots_and_nothing_else() {
+fn a_lease_that_is_forgotten_keeps_its_caches_and_nothing_else() {
     let arena = arena();
     let frames = arena.allocator();
     let (held, revocable) = (CpuId::new(0), CpuId::new(1));
@@ -74,13 +74,13 @@ fn a_lease_that_is_forgotten_keeps_its_slots_and_nothing_else() {
         });
     });
     assert_eq!(frames.lease(held).err(), Some(Error::Leased));
-    // No call waits for its holder; one pageblock is what it cached.
+    // No call waits for its holder; its caches held one pageblock.
     let all = take_all(&arena);
     assert_eq!(all.len(), 4096 - 512);
     all.iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).expect("it is ours"));
     frames.drain_all();
-    frames.validate().expect("the books are in order");
-    // Everything was taken back from the revocable one, and its owner can be replaced.
+    frames.validate().expect("the accounting is right");
+    // The revocable one was revoked, with all that its caches held, and its owner can be replaced.
     if let Some(parked) = frames.inherit_lease(revocable) {
         let Ok(mut lease) = frames.resume(parked) else { panic!("it is of this allocator") };
         lease.renew();
@@ -110,7 +110,7 @@ fn a_panic_of_an_owner_in_the_middle_of_a_call_loses_nothing() {
     panic_in(|| _ = frames.alloc_range(range, &Panics));
     used.iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).expect("it is ours"));
     frames.drain_all();
-    let census = frames.validate().expect("the books are in order");
+    let census = frames.validate().expect("the accounting is right");
     assert_eq!((census.allocated, census.isolated), (FrameCount::ZERO, FrameCount::ZERO));
 }
 
@@ -167,6 +167,6 @@ fn a_thread_is_not_cancelled_in_the_middle_of_a_call() {
         go_on.store(false, Relaxed);
     });
     arena.allocator().drain_all();
-    let census = arena.allocator().validate().expect("the books are in order");
+    let census = arena.allocator().validate().expect("the accounting is right");
     assert_eq!(census.free, census.managed, "nothing is lost, and no lock is held");
 }

@@ -113,7 +113,7 @@ fn the_lease_of_the_forking_thread_stays_its_own() {
 }
 
 #[test]
-fn slots_that_another_thread_holds_stay_leased_and_no_call_waits() {
+fn caches_that_another_thread_leases_stay_leased_and_no_call_waits() {
     let arena = arena(Leases::Off);
     let frames = arena.allocator();
     let cpu = CpuId::new(0);
@@ -129,7 +129,7 @@ fn slots_that_another_thread_holds_stay_leased_and_no_call_waits() {
         assert!(leased.is_none() || leased == Some(Error::Leased));
         frames.lease(CpuId::new(1)).expect("these are free");
         let all = take_all(&arena);
-        // The lease holds a current pageblock, and may have some in reserve.
+        // The lease holds an active pageblock, and may have some spares.
         assert!(all.len() >= 1024, "{}", all.len());
         all.iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).expect("it is ours"));
         frames.drain_all();
@@ -138,7 +138,7 @@ fn slots_that_another_thread_holds_stay_leased_and_no_call_waits() {
 }
 
 #[test]
-fn the_holder_of_slots_goes_on_in_the_child() {
+fn the_holder_of_a_lease_goes_on_in_the_child() {
     let arena = arena(Leases::Off);
     let frames = arena.allocator();
     let lease = frames.lease(CpuId::new(0)).expect("it is free");

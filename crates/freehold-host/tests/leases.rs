@@ -68,7 +68,7 @@ fn many_calls_get_a_lease_and_a_drain_takes_it_back() {
 }
 
 #[test]
-fn what_an_idle_thread_keeps_is_there_for_all() {
+fn what_an_idle_thread_caches_is_there_for_all() {
     let Some(frames) = frames(16 * MIB) else { return };
     let frames = &frames;
     thread::scope(|scope| {

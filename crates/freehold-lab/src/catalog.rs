@@ -58,7 +58,7 @@ pub(crate) enum BenchName {
 /// The contestants of a race other than the designs as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PeerName {
-    /// The design freehold, with a Lease for each thread: it holds its slots and takes no lock.
+    /// The design freehold, with a Lease for each thread: it leases its caches and takes no lock.
     #[value(name = "freehold-lease")]
     Lease,
     /// The crate of that name: a buddy system in trees, under a spin lock as in its users' kernels.

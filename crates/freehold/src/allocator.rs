@@ -451,7 +451,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// the frames allocated, the frames freed, and the difference of the two may each miss what
     /// concurrent calls do, and no more.
     ///
-    /// Cost: briefly takes the lock of each CPU's lists, or with `freehold` of its slots, and
+    /// Cost: takes the lock of each CPU's lists for a moment, or with `freehold` of its caches, and
     /// visits every pageblock there.
     pub fn events(&self) -> Events {
         self.design.events(self.context())

@@ -22,7 +22,7 @@ pub enum Error {
     UnknownZone,
     /// There is no CPU with this number.
     UnknownCpu,
-    /// Another thread has a lease of the CPU's slots.
+    /// Another thread has a lease of the CPU's caches.
     Leased,
     /// The machine has no barrier that makes all CPUs execute a fence. Revocable leases need one.
     NoBarrier,
@@ -92,7 +92,7 @@ impl fmt::Display for Error {
             Error::UnknownNode => "there is no such node",
             Error::UnknownZone => "the node has no zone that the request may use",
             Error::UnknownCpu => "there is no such CPU",
-            Error::Leased => "another thread has a lease of the CPU's slots",
+            Error::Leased => "another thread has a lease of the CPU's caches",
             Error::NoBarrier => "the machine has no barrier for leases that can be taken back",
             Error::Misaligned => "the frame number is not a multiple of the block size",
             Error::ForeignFrame => "the frame is not managed by this allocator",

@@ -113,7 +113,7 @@ impl Actor<'_> {
         refused(RangeRequest::new(FrameCount::new(1 << 40)), Error::OutOfMemory);
     }
 
-    /// Takes a CPU slot offline for a while.
+    /// A CPU goes offline for a while.
     pub(super) fn offline(&mut self) {
         let cpu = CpuId::new(self.rng.u32(..self.world.slots));
         assert_eq!(self.world.frames.offline_cpu(cpu), Ok(()));

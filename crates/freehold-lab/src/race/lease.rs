@@ -1,5 +1,5 @@
-//! The design `freehold` as used with one thread per CPU: each thread holds its slots, and takes no
-//! lock.
+//! The design `freehold` as users with a thread a CPU have it: each thread leases its caches,
+//! and takes no lock.
 
 use freehold::designs::{Freehold, Lease};
 use freehold::{CpuId, Error, MigrateType, Order, Pfn, Request};
@@ -8,7 +8,7 @@ use freehold_peers::{Peer, Refused, Seat};
 
 use super::design::DesignPeer;
 
-/// An arena whose every thread holds the slots of a CPU.
+/// An arena whose every thread leases the caches of a CPU.
 pub(super) struct LeasePeer(DesignPeer<Freehold<Host>>);
 
 impl LeasePeer {
@@ -58,7 +58,7 @@ impl Peer for LeasePeer {
     }
 }
 
-/// The slots of one CPU.
+/// The caches of one CPU.
 pub(super) struct LeaseSeat<'a>(Lease<'a, Host>);
 
 impl Seat for LeaseSeat<'_> {

@@ -32,9 +32,9 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// has only one thread, which makes no other call meanwhile.
     ///
     /// What other threads of the original had allocated stays allocated, and so do the few frames
-    /// that they were about to allocate or to free. Pageblocks that they had isolated become
-    /// available again. The slots of a [`Lease`](crate::designs::Lease) of another thread stay
-    /// leased, with what they hold. Event counts may miss what calls under way did.
+    /// that they were just about to allocate or to free. Pageblocks that they had out of
+    /// circulation come back. The caches of a [`Lease`](crate::designs::Lease) that another thread
+    /// has stay leased, with what they hold. Counts of events may lack what calls under way did.
     ///
     /// Two things must not be under way in the original when it is copied: a call of the copy's own
     /// thread, from within which the copy is made; and, with `freehold`, frees of parts of a block

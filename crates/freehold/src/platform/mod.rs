@@ -98,7 +98,7 @@ pub enum LockClass {
     Zone,
     /// The lock of one CPU's lists in one zone.
     Pcp,
-    /// The lock over one CPU's caches, of all zones (`freehold`).
+    /// The lock over the caches of one CPU in all zones: the pageblocks that it holds.
     CpuCache,
     /// The lock over a zone's compaction state.
     Compaction,

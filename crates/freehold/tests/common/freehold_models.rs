@@ -43,7 +43,7 @@ pub(crate) fn range(start: u64, frames: u64) -> MemoryRange {
     MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
 }
 
-/// This memory, to which more may be added, so many CPUs, and a reserve.
+/// This memory, to which more may be added, so many CPUs, and a `min_free`.
 pub(crate) fn build_of<P: Platform + Default>(
     ranges: &[MemoryRange],
     cpus: usize,
@@ -96,13 +96,13 @@ pub(crate) fn take<P: Platform>(machine: &Frames<P>, frames: u64) {
     assert_eq!(machine.alloc_bulk(frame(), &mut out), Ok(out.len()));
 }
 
-/// CPU 0's slot has A as its current pageblock, and all frames of A are allocated.
-pub(crate) fn current<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
-    current_with(&FreeholdSettings::default(), cpus)
+/// A is the active pageblock of CPU 0's cache, and all frames of A are allocated.
+pub(crate) fn active<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
+    active_with(&FreeholdSettings::default(), cpus)
 }
 
 /// The same with these settings.
-pub(crate) fn current_with<P: Platform + Default>(
+pub(crate) fn active_with<P: Platform + Default>(
     settings: &FreeholdSettings,
     cpus: usize,
 ) -> Arc<Frames<P>> {
@@ -111,13 +111,13 @@ pub(crate) fn current_with<P: Platform + Default>(
     machine
 }
 
-/// CPU 0's slot has both pageblocks aside: all frames are allocated.
-pub(crate) fn aside<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
-    aside_of(2, cpus)
+/// Both pageblocks of CPU 0's cache are full: all frames are allocated.
+pub(crate) fn full<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {
+    full_of(2, cpus)
 }
 
 /// The same with so many pageblocks.
-pub(crate) fn aside_of<P: Platform + Default>(blocks: u64, cpus: usize) -> Arc<Frames<P>> {
+pub(crate) fn full_of<P: Platform + Default>(blocks: u64, cpus: usize) -> Arc<Frames<P>> {
     let machine = build_larger(blocks, cpus);
     take(&machine, blocks * BLOCK);
     assert_eq!(machine.alloc(frame()), Err(Error::OutOfMemory));
@@ -128,12 +128,12 @@ pub(crate) fn check<P: Platform>(machine: &Frames<P>) -> Census {
     machine.validate().unwrap_or_else(|violation| panic!("{violation}"))
 }
 
-/// Checks that after a drain, all but so many frames are free, and no CPU caches any.
+/// Checks that after a drain, all but so many frames are free, and no cache holds any.
 pub(crate) fn check_held<P: Platform>(machine: &Frames<P>, held: u64) {
     machine.drain_all();
     let census = check(machine);
     let places = (census.free.get(), census.per_cpu.get(), census.allocated.get());
-    assert_eq!(places, (census.managed.get() - held, 0, held), "free, kept, handed out");
+    assert_eq!(places, (census.managed.get() - held, 0, held), "free, cached, allocated");
     let events = machine.events();
     assert_eq!(events.allocated.get(), events.freed.get() + held);
 }
@@ -141,7 +141,7 @@ pub(crate) fn check_held<P: Platform>(machine: &Frames<P>, held: u64) {
 // Not every binary uses everything here.
 const _: () = {
     let _: u64 = ALL;
-    let _: fn(usize) -> Arc<Frames<Sound>> = aside;
-    let _: fn(usize) -> Arc<Frames<Sound>> = current;
+    let _: fn(usize) -> Arc<Frames<Sound>> = full;
+    let _: fn(usize) -> Arc<Frames<Sound>> = active;
     let _: fn(&Frames<Sound>, u64) = free;
 };

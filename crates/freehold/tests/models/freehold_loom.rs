@@ -5,12 +5,12 @@
 //! Every model runs the real allocator. Its pageblocks are brought into the relevant state before
 //! the threads start.
 //!
-//! Of several loads before a write, loom remembers only the last, and so would miss that the write
-//! could have come before the others. Therefore the writing thread is the one that runs first.
+//! Of several loads before a write, loom remembers the last only, and so would miss that the write
+//! could have come before the others. Therefore the thread that writes is the one that runs first.
 
 use crate::freehold_models::{
-    ALL, BLOCK, Frames, Sound, aside, aside_of, build, build_larger, build_of, check, check_held,
-    current, explore, frame, free, join, on_cpu, range, take,
+    ALL, BLOCK, Frames, Sound, active, build, build_larger, build_of, check, check_held, explore,
+    frame, free, full, full_of, join, on_cpu, range, take,
 };
 use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
 use freehold::MigrateType::Unmovable;
@@ -25,7 +25,7 @@ fn alloc<P: Platform>(machine: &Frames<P>) -> u64 {
     machine.alloc(frame()).expect("memory is free").get()
 }
 
-/// The content of a frame: loom panics if two successive users of it are not ordered.
+/// What a thread wrote into a frame: loom panics if two threads that had it are not ordered.
 #[derive(Clone)]
 struct Content(Arc<LoomCell<u64>>);
 
@@ -39,9 +39,9 @@ impl Content {
     }
 }
 
-fn remote_free_against_harvest<P: Platform + Default + Send + Sync>() {
+fn remote_free_against_collection<P: Platform + Default + Send + Sync>() {
     explore(2, || {
-        let (machine, content) = (current::<P>(2), Content::new());
+        let (machine, content) = (active::<P>(2), Content::new());
         let theirs = content.clone();
         let owner = on_cpu(&machine, 0, move |machine| {
             if alloc(machine) == 7 {
@@ -56,30 +56,31 @@ fn remote_free_against_harvest<P: Platform + Default + Send + Sync>() {
     });
 }
 
-/// The holder harvests its pageblock while a frame of it is freed, and puts it aside if it finds
-/// nothing. Either its last scan finds the frame, or the freer sees that the pageblock is aside.
+/// The holder collects from its pageblock while a frame of it is freed, and marks it full if it
+/// finds nothing. Either its last look finds the frame, or the freeing CPU sees that the pageblock
+/// is full.
 #[test]
 fn a_frame_is_freed_while_the_holder_runs_dry() {
-    remote_free_against_harvest::<Sound>();
+    remote_free_against_collection::<Sound>();
 }
 
 #[test]
 #[should_panic]
-fn a_harvest_that_orders_nothing_is_caught() {
-    remote_free_against_harvest::<Broken<true, false>>();
+fn a_collection_that_orders_nothing_is_caught() {
+    remote_free_against_collection::<Broken<true, false>>();
 }
 
 #[test]
 #[should_panic]
 fn a_remote_free_in_two_steps_is_caught() {
-    remote_free_against_harvest::<Broken<false, true>>();
+    remote_free_against_collection::<Broken<false, true>>();
 }
 
-/// Two pageblocks reach the stacks of pending ones while their holder takes these.
+/// Two pageblocks are queued while their holder takes the stacks of its remote queue.
 #[test]
-fn two_pageblocks_become_pending_while_the_holder_looks() {
+fn two_pageblocks_are_queued_while_the_holder_collects() {
     explore(2, || {
-        let machine = aside::<Sound>(3);
+        let machine = full::<Sound>(3);
         let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
         let other = on_cpu(&machine, 2, |machine| free(machine, BLOCK + 3));
         run_on(1);
@@ -92,9 +93,9 @@ fn two_pageblocks_become_pending_while_the_holder_looks() {
 
 /// The same with two pageblocks that reach one stack: the third and the fourth.
 #[test]
-fn two_pageblocks_come_to_one_stack_while_the_holder_looks() {
+fn two_pageblocks_come_to_one_stack_while_the_holder_collects() {
     explore(2, || {
-        let machine = aside_of::<Sound>(4, 3);
+        let machine = full_of::<Sound>(4, 3);
         let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
         let other = on_cpu(&machine, 2, |machine| free(machine, 3 * BLOCK + 3));
         run_on(1);
@@ -107,7 +108,7 @@ fn two_pageblocks_come_to_one_stack_while_the_holder_looks() {
 
 fn push_against_drain<P: Platform + Default + Send + Sync>() {
     explore(2, || {
-        let machine = aside::<P>(2);
+        let machine = full::<P>(2);
         let owner = on_cpu(&machine, 0, |machine| machine.drain(CpuId::new(0)));
         run_on(1);
         free(&machine, 7);
@@ -116,9 +117,9 @@ fn push_against_drain<P: Platform + Default + Send + Sync>() {
     });
 }
 
-/// A pageblock reaches a stack of pending ones while its holder is drained.
+/// A pageblock is queued while all that its holder caches is drained.
 #[test]
-fn a_pageblock_becomes_pending_while_the_holder_is_drained() {
+fn a_pageblock_is_queued_while_its_holder_is_drained() {
     push_against_drain::<Sound>();
 }
 
@@ -128,28 +129,29 @@ fn a_push_in_two_steps_is_caught() {
     push_against_drain::<Broken<false, true>>();
 }
 
-/// A pageblock that is aside and still pending, although its remotely freed frames have been used.
-fn aside_and_pending(cpus: usize) -> Arc<Frames<Sound>> {
-    let machine = aside::<Sound>(cpus);
+/// A pageblock that is full and still queued, though what was freed remotely has been allocated
+/// again.
+fn full_and_queued(cpus: usize) -> Arc<Frames<Sound>> {
+    let machine = full::<Sound>(cpus);
     run_on(1);
     free(&machine, 7);
     run_on(0);
-    // It goes to a shelf by a free at home, and becomes current; so the holder need not scan the
-    // stack.
+    // A local free makes it partial, and it becomes active; so the holder need not collect the
+    // queue.
     free(&machine, 8);
     assert_eq!([alloc(&machine), alloc(&machine)], [7, 8]);
-    // Another one has a free frame, so the stack is still not scanned.
+    // Another pageblock has a free frame, so it still need not.
     free(&machine, BLOCK);
     assert_eq!(alloc(&machine), BLOCK);
     machine
 }
 
-/// A frame of a pending pageblock is freed while the holder clears the pending mark. Its scan then
-/// may be the last one, since the pageblock is not on a shelf.
+/// A frame of a queued pageblock is freed while the holder unqueues it. The look that follows may
+/// be the last one, as the pageblock is not listed.
 #[test]
-fn a_frame_is_freed_while_a_pageblock_ceases_to_be_pending() {
+fn a_frame_is_freed_while_its_pageblock_is_unqueued() {
     explore(3, || {
-        let machine = aside_and_pending(2);
+        let machine = full_and_queued(2);
         let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
         run_on(1);
         free(&machine, 7);
@@ -158,16 +160,16 @@ fn a_frame_is_freed_while_a_pageblock_ceases_to_be_pending() {
     });
 }
 
-/// Of four pageblocks, CPU 0 holds the second, aside, which is on the stack of CPU 1, its previous
-/// holder. All frames but those of another one are allocated.
-fn pending_elsewhere() -> Arc<Frames<Sound>> {
+/// Of four pageblocks, CPU 0 holds the second, full, which is on the stack of CPU 1: that one had
+/// it before. All frames but those of another one are handed out.
+fn queued_elsewhere() -> Arc<Frames<Sound>> {
     let (machine, first, next) = (build_larger(4, 3), BLOCK, 2 * BLOCK);
     run_on(1);
     take(&machine, 2 * BLOCK + 1);
     run_on(2);
     free(&machine, first);
-    // Two pageblocks go to a shelf. The one that becomes whole there goes to the reserve, so that
-    // the other one serves the next request, and the stack is not scanned.
+    // Two pageblocks become partial. The one that becomes whole then becomes a spare, so that the
+    // other one has what is asked for next, and the queue is not collected.
     run_on(1);
     (first + 1..=next).rev().for_each(|frame| free(&machine, frame));
     take(&machine, BLOCK);
@@ -179,13 +181,13 @@ fn pending_elsewhere() -> Arc<Frames<Sound>> {
     machine
 }
 
-/// A pageblock has moved to another CPU while it was on the stack of its previous holder. The CPU
-/// that takes that stack ensures that it is scanned, even if the new holder has been drained by
-/// then.
+/// A pageblock has come to another CPU while it was in the remote queue of the one that had it. The
+/// call that takes that stack ensures that it is collected, even if the new holder has been drained
+/// by then.
 #[test]
-fn a_pageblock_is_pending_for_a_cpu_that_no_longer_holds_it() {
+fn a_pageblock_is_queued_for_a_cpu_that_no_longer_holds_it() {
     explore(2, || {
-        let machine = pending_elsewhere();
+        let machine = queued_elsewhere();
         let former = on_cpu(&machine, 1, |machine| machine.tick(CpuId::new(1)));
         let holder = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
         run_on(2);
@@ -196,11 +198,11 @@ fn a_pageblock_is_pending_for_a_cpu_that_no_longer_holds_it() {
     });
 }
 
-/// A drain of all reaches the stack after the holder: the frame is still found.
+/// A drain of all CPUs comes to the stack after the holder: the frame is found all the same.
 #[test]
 fn the_new_holder_is_drained_before_the_former_one() {
     explore(0, || {
-        let machine = pending_elsewhere();
+        let machine = queued_elsewhere();
         run_on(2);
         free(&machine, BLOCK);
         check_held(&machine, 3 * BLOCK);
@@ -217,9 +219,9 @@ fn to_steal(cpus: usize) -> (Arc<Frames<Sound>>, u64) {
     (machine, frame)
 }
 
-/// An allocation makes another CPU's slot give up a pageblock while that CPU frees into it.
+/// An allocation makes another CPU's cache release a pageblock while that CPU frees into it.
 #[test]
-fn a_pageblock_is_given_up_while_its_holder_frees() {
+fn a_cache_releases_a_pageblock_while_its_cpu_frees() {
     explore(1, || {
         let ((machine, held), content) = (to_steal(2), Content::new());
         let theirs = content.clone();
@@ -237,7 +239,7 @@ fn a_pageblock_is_given_up_while_its_holder_frees() {
 
 /// The same while a third CPU frees into it.
 #[test]
-fn a_pageblock_is_given_up_while_another_cpu_frees() {
+fn a_cache_releases_a_pageblock_while_another_cpu_frees() {
     explore(1, || {
         let ((machine, held), content) = (to_steal(3), Content::new());
         let theirs = content.clone();
@@ -254,12 +256,12 @@ fn a_pageblock_is_given_up_while_another_cpu_frees() {
     });
 }
 
-/// An allocation drains all slots while frames reach the stack of one of them: it finds them, or
-/// there were none yet.
+/// An allocation drains all caches while a pageblock is pushed on the remote queue of one of them:
+/// it finds the frame, or there was none yet.
 #[test]
 fn the_last_frame_is_freed_while_an_allocation_drains() {
     explore(2, || {
-        let machine = aside::<Sound>(3);
+        let machine = full::<Sound>(3);
         let taker = on_cpu(&machine, 1, |machine| machine.alloc(frame()));
         run_on(2);
         free(&machine, 7);
@@ -272,10 +274,10 @@ fn the_last_frame_is_freed_while_an_allocation_drains() {
     });
 }
 
-/// Both frames of a pageblock that no CPU holds are freed at once: one CPU may become its holder,
-/// and the other one frees remotely.
+/// Two frames of an orphan are freed at once: one CPU may acquire it, and the other one frees
+/// remotely.
 #[test]
-fn a_pageblock_is_adopted_while_another_cpu_frees() {
+fn a_pageblock_is_acquired_while_another_cpu_frees() {
     explore(2, || {
         let machine = build::<Sound>(3);
         take(&machine, BLOCK);
@@ -287,12 +289,12 @@ fn a_pageblock_is_adopted_while_another_cpu_frees() {
     });
 }
 
-/// A pageblock is released while frames of it are freed: the last scan finds them, or the freer
-/// sees that the pageblock has no holder.
+/// A pageblock is released while frames of it are freed: the last look finds them, or the free sees
+/// that it has no holder.
 #[test]
-fn a_pageblock_is_let_go_while_another_cpu_frees() {
+fn a_pageblock_is_released_while_another_cpu_frees() {
     explore(2, || {
-        let machine = current::<Sound>(3);
+        let machine = active::<Sound>(3);
         let drain = on_cpu(&machine, 2, |machine| machine.drain(CpuId::new(0)));
         run_on(1);
         free(&machine, 7);
@@ -301,11 +303,11 @@ fn a_pageblock_is_let_go_while_another_cpu_frees() {
     });
 }
 
-/// A slot looks for a movable pageblock while a fallback makes it an unmovable one.
+/// A cache looks for a movable pageblock while a fallback makes it an unmovable one.
 #[test]
-fn a_pageblock_is_adopted_while_its_type_changes() {
+fn a_pageblock_is_acquired_while_its_type_changes() {
     explore(2, || {
-        // So many CPUs that all examine A first.
+        // So many CPUs that all look at the first pageblock first.
         let machine = build::<Sound>(3);
         take(&machine, BLOCK + 1);
         for frame in 1..BLOCK {
@@ -321,8 +323,8 @@ fn a_pageblock_is_adopted_while_its_type_changes() {
     });
 }
 
-/// Two CPUs take whole pageblocks out of the pool and return them: none is lost, and none has two
-/// holders.
+/// Two CPUs take whole pageblocks out of the pool and free them: none is lost, and none is
+/// allocated twice.
 #[test]
 fn pageblocks_come_to_the_pool_and_leave_it() {
     explore(2, || {
@@ -341,13 +343,13 @@ fn pageblocks_come_to_the_pool_and_leave_it() {
     });
 }
 
-/// The holder of a lease checks whether it has been asked to release its pageblocks, and ends it,
-/// while another CPU drains the slot. Nothing is lost, whichever is first.
+/// The holder of a lease checks whether it has been asked for frames, and ends it, while another
+/// CPU drains the caches. In whatever order, nothing is lost.
 #[test]
 fn a_lease_ends_while_another_cpu_drains() {
     explore(2, || {
         let machine = build::<Sound>(2);
-        let lease = machine.lease(CpuId::new(0)).expect("it is not leased");
+        let lease = machine.lease(CpuId::new(0)).expect("there is no other lease");
         let held = lease.alloc(frame()).expect("memory is free");
         let other = on_cpu(&machine, 1, |machine| machine.drain(CpuId::new(0)));
         lease.give_back_if_asked();
@@ -358,13 +360,13 @@ fn a_lease_ends_while_another_cpu_drains() {
     });
 }
 
-/// The holder of a lease returns it while another CPU frees a frame of one of its pageblocks, which
-/// is aside, and drains.
+/// The holder of a lease releases its frames while another CPU frees a frame of one of its
+/// pageblocks, which is full, and drains.
 #[test]
-fn a_lease_is_given_back_while_another_cpu_frees() {
+fn a_lease_releases_its_frames_while_another_cpu_frees() {
     explore(2, || {
         let machine = build::<Sound>(2);
-        let lease = machine.lease(CpuId::new(0)).expect("it is not leased");
+        let lease = machine.lease(CpuId::new(0)).expect("there is no other lease");
         (0..=BLOCK).for_each(|nth| assert_eq!(lease.alloc(frame()), Ok(Pfn::new(nth))));
         let other = on_cpu(&machine, 1, |machine| {
             free(machine, 7);
@@ -378,16 +380,17 @@ fn a_lease_is_given_back_while_another_cpu_frees() {
     });
 }
 
-/// A pageblock becomes pending while memory has run out and an allocation drains all slots: that it
-/// is pending is noted where the next allocation looks, or this one has found it.
+/// A pageblock is queued while memory has run out and an allocation drains all caches: the zone is
+/// marked as cached, which the next allocation sees, or this one has found the frame.
 #[test]
-fn a_pageblock_becomes_pending_while_an_allocation_drains() {
+fn a_pageblock_is_queued_while_an_allocation_drains() {
     explore(1, || {
         let machine = build_of::<Sound>(&[range(0, 4 * BLOCK)], 3, 8);
         let all = |order| Request::new(Order::new(order)).watermark(Watermark::Ignore);
         take(&machine, 3 * BLOCK);
         machine.alloc(all(9)).expect("memory is free");
-        // Two of the three are aside. One has been pending, which is still noted.
+        // Two of the three are full. One has been queued, for which the zone is still marked as
+        // cached.
         run_on(1);
         free(&machine, 7);
         assert_eq!(machine.alloc(all(0)), Ok(Pfn::new(7)));
@@ -399,10 +402,10 @@ fn a_pageblock_becomes_pending_while_an_allocation_drains() {
     });
 }
 
-/// Memory is added to a pageblock that a slot holds while the slot puts it aside: the holder finds
-/// the frames in its last scan, or is told of them.
+/// Memory is added to a pageblock that a cache holds and that becomes full at the same time: the
+/// last look of the holder finds the frames, or the pageblock is queued.
 #[test]
-fn memory_is_added_while_a_pageblock_is_put_aside() {
+fn memory_is_added_while_a_pageblock_becomes_full() {
     explore(1, || {
         let machine = build_of::<Sound>(&[range(0, 8), range(BLOCK, BLOCK)], 2, 0);
         take(&machine, 8);
@@ -413,10 +416,10 @@ fn memory_is_added_while_a_pageblock_is_put_aside() {
     });
 }
 
-/// 32 pageblocks, of which two slots may have two each in reserve, and a low watermark of two and a
-/// half. CPU 0 has one in reserve and one allocated, CPU 1 one allocated; three are in the pool, or
-/// in the reserve, and the rest was taken before. Returns what CPU 0 has.
-fn low_with_a_reserve() -> (Arc<Frames<Sound>>, Pfn) {
+/// 32 pageblocks, of which two caches may have two spares each, and a low watermark of two and a
+/// half. CPU 0 has one spare and one pageblock allocated, CPU 1 one allocated; three are in the
+/// pool, or spares, and the others were taken before. Returns what CPU 0 has allocated.
+fn low_with_a_spare() -> (Arc<Frames<Sound>>, Pfn) {
     let machine = build_of::<Sound>(&[range(0, 32 * BLOCK)], 2, 2 * BLOCK);
     run_on(0);
     let take = |order| machine.alloc(Request::new(Order::new(order))).expect("memory is free");
@@ -428,20 +431,20 @@ fn low_with_a_reserve() -> (Arc<Frames<Sound>>, Pfn) {
     let put = |block| machine.free(block, Order::PAGEBLOCK).expect("it is held");
     put(a);
     put(b);
-    let kept = machine.validate().expect("the books are in order").per_cpu;
-    assert_eq!(kept, FrameCount::new(BLOCK), "one is in reserve");
+    let cached = machine.validate().expect("the accounting is right").per_cpu;
+    assert_eq!(cached, FrameCount::new(BLOCK), "there is one spare");
     run_on(1);
     take(9);
     run_on(0);
     (machine, c)
 }
 
-/// A pageblock goes to a reserve that has one already, which checks no watermark, while another CPU
-/// takes the zone below its low one: the reserve is still found.
+/// A pageblock is freed to a cache with a spare, which checks no watermark, while another CPU takes
+/// the zone below its low one: the spares are found all the same.
 #[test]
-fn a_reserve_grows_while_another_cpu_drains() {
+fn a_spare_is_added_while_another_cpu_drains() {
     explore(2, || {
-        let (machine, held) = low_with_a_reserve();
+        let (machine, held) = low_with_a_spare();
         let huge = Request::new(Order::PAGEBLOCK);
         let taker = on_cpu(&machine, 1, move |machine| machine.alloc(huge));
         machine.free(held, Order::PAGEBLOCK).expect("it is held");

@@ -2,13 +2,13 @@
 //! loom: all interleavings with a few preemptions, and all values that the memory orderings allow a
 //! load to see; `LOOM_MAX_PREEMPTIONS` explores further.
 //!
-//! Of several loads before a write, loom remembers only the last. Therefore the writing thread is
-//! the one that runs first.
+//! Of several loads before a write, loom remembers the last only. Therefore the thread that writes
+//! is the one that runs first.
 
 use std::ops::RangeInclusive;
 
 use crate::freehold_models::{
-    BLOCK, Frames, Sound, build, build_of, check_held, current, explore, frame, free, join, on_cpu,
+    BLOCK, Frames, Sound, active, build, build_of, check_held, explore, frame, free, join, on_cpu,
     range, take,
 };
 use crate::loom_platform::run_on;
@@ -23,12 +23,12 @@ fn look(machine: &Frames<Sound>, allocated: RangeInclusive<u64>, used: RangeIncl
     assert!(used.contains(&in_use), "{in_use} are in use, of {used:?}");
 }
 
-/// A frame that another CPU has freed is harvested, and its pageblock leaves the slot: the frames
-/// in use stay the same.
+/// A frame that another CPU has freed is collected, and its pageblock leaves the cache: that
+/// changes nothing in what is in use.
 #[test]
-fn a_look_while_a_slot_is_drained() {
+fn a_look_while_a_cache_is_drained() {
     explore(1, || {
-        let machine = current(2);
+        let machine = active(2);
         run_on(1);
         free(&machine, 7);
         let reader = on_cpu(&machine, 1, |machine| {
@@ -41,11 +41,11 @@ fn a_look_while_a_slot_is_drained() {
     });
 }
 
-/// The holder harvests such a frame and allocates it again. It is in use then, or not yet.
+/// The holder collects such a frame and allocates it again. It is in use then, or not yet.
 #[test]
 fn a_look_while_the_holder_runs_dry() {
     explore(2, || {
-        let machine = current(2);
+        let machine = active(2);
         run_on(1);
         free(&machine, 7);
         let reader = on_cpu(&machine, 1, |machine| {
@@ -91,7 +91,7 @@ fn a_look_while_a_pageblock_is_broken_up() {
     });
 }
 
-/// Memory is added to a pageblock that no CPU holds: none of it has ever been in use.
+/// Memory is added to a pageblock without a holder: none of it has ever been in use.
 #[test]
 fn a_look_while_memory_is_added() {
     let ranges = [range(0, 64), range(BLOCK, 8)];

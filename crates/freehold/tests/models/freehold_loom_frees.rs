@@ -3,18 +3,18 @@
 //! see; `LOOM_MAX_PREEMPTIONS` explores further.
 
 use crate::freehold_models::{
-    ALL, BLOCK, Frames, Sound, aside, build, build_as, check_held, current, current_with, exact,
-    explore, frame, free, join, on_cpu, range, take,
+    ALL, BLOCK, Frames, Sound, active, active_with, build, build_as, check_held, exact, explore,
+    frame, free, full, join, on_cpu, range, take,
 };
 use crate::loom_platform::run_on;
 use freehold::{CpuId, Error, FrameCount, Order, Pfn, Request};
 use loom::sync::Arc;
 
 /// Two frees of one frame at once, on these CPUs, while CPU 0 holds the pageblock: one or both
-/// succeed; in the latter case the frame is counted when it is harvested.
+/// succeed, and the latter is counted when the frame is collected.
 fn free_one_frame_twice(cpus: [u32; 2]) {
     explore(2, move || {
-        let machine = current::<Sound>(3);
+        let machine = active::<Sound>(3);
         let other = on_cpu(&machine, cpus[1], |machine| machine.free(Pfn::new(7), Order::ZERO));
         run_on(cpus[0]);
         let mine = machine.free(Pfn::new(7), Order::ZERO);
@@ -35,7 +35,7 @@ fn of_two_remote_frees_of_one_frame_one_succeeds() {
 }
 
 #[test]
-fn two_frees_of_one_frame_at_home_and_remotely() {
+fn two_frees_of_one_frame_locally_and_remotely() {
     free_one_frame_twice([0, 1]);
     free_one_frame_twice([1, 0]);
 }
@@ -45,7 +45,7 @@ fn two_frees_of_one_frame_at_home_and_remotely() {
 fn of_two_frees_of_one_frame_exactly_one_succeeds() {
     for cpus in [[0, 1], [1, 0], [1, 2]] {
         explore(2, move || {
-            let machine = current_with::<Sound>(&exact(), 3);
+            let machine = active_with::<Sound>(&exact(), 3);
             let other = on_cpu(&machine, cpus[1], |machine| machine.free(Pfn::new(7), Order::ZERO));
             run_on(cpus[0]);
             let mine = machine.free(Pfn::new(7), Order::ZERO);
@@ -63,7 +63,7 @@ fn of_two_frees_of_one_frame_exactly_one_succeeds() {
 #[test]
 fn a_frame_is_freed_twice_while_its_pageblock_is_used() {
     explore(2, || {
-        let machine = current_with::<Sound>(&exact(), 3);
+        let machine = active_with::<Sound>(&exact(), 3);
         let other = on_cpu(&machine, 1, |machine| machine.free(Pfn::new(7), Order::ZERO));
         let user = on_cpu(&machine, 0, |machine| {
             machine.drain(CpuId::new(0)).expect("the CPU exists");
@@ -113,13 +113,13 @@ fn of_two_frees_of_parts_of_one_block_exactly_one_succeeds() {
     }
 }
 
-/// The same with the last frame of a pageblock that is in use: the free at home makes it whole, and
-/// from then on it is not harvested. The excess free is forgotten before its frames are allocated
-/// again.
+/// The same with the last frame of a pageblock that is in use: the local free makes it whole, and
+/// from then on no call collects from it. What was freed once too often is discarded before its
+/// frames are allocated again.
 #[test]
-fn the_last_frame_of_a_pageblock_is_freed_at_home_and_remotely() {
+fn the_last_frame_of_a_pageblock_is_freed_locally_and_remotely() {
     explore(2, || {
-        let machine = aside::<Sound>(2);
+        let machine = full::<Sound>(2);
         (0..BLOCK).filter(|&frame| frame != 7).for_each(|frame| free(&machine, frame));
         let other = on_cpu(&machine, 1, |machine| machine.free(Pfn::new(7), Order::ZERO));
         run_on(0);
@@ -133,12 +133,12 @@ fn the_last_frame_of_a_pageblock_is_freed_at_home_and_remotely() {
     });
 }
 
-/// A second free of a frame that was freed before, while the holder harvests it: one bitmap or the
+/// A second free of a frame that was freed before, while the holder collects it: one bitmap or the
 /// other says that it is free.
 #[test]
-fn a_frame_is_freed_again_while_the_holder_harvests() {
+fn a_frame_is_freed_again_while_the_holder_collects() {
     explore(3, || {
-        let machine = aside::<Sound>(2);
+        let machine = full::<Sound>(2);
         let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
         run_on(1);
         free(&machine, 7);
@@ -220,11 +220,11 @@ fn parts_of_pageblocks_are_freed_at_once() {
     free_apart(2, 10, [(0, 9), (512, 9)]);
     free_apart(2, 10, [(0, 0), (512, 9)]);
     free_apart(2, 10, [(512, 9), (0, 0)]);
-    // A late thread may see many old states.
+    // A thread that comes late may see many old states.
     free_apart(0, 9, [(0, 0), (1, 0)]);
 }
 
-/// The same for many frames in one call, which first reads the bitmaps of a whole word.
+/// The same for many frames in one call, which reads the bitmaps of a whole word first.
 #[test]
 fn frames_of_a_pageblock_are_freed_together_while_another_one_is() {
     explore(0, || {

@@ -10,8 +10,7 @@ use freehold::platform::{Platform, SharedCell};
 use freehold::{CpuId, Error, Order, Pfn};
 use loom::sync::Arc;
 
-/// A platform where the owner of a lease may check for revocation before others see that it is
-/// busy.
+/// Where the owner of a lease may read whether it was revoked before others see that it is busy.
 type Unfenced = LoomPlatform<true, true, true, false>;
 
 const CPU: CpuId = CpuId::new(0);
@@ -20,8 +19,8 @@ const CPU: CpuId = CpuId::new(0);
 const LAST: u64 = BLOCK - 1;
 const FREED: u64 = 7;
 
-/// The content of the frames that change hands: loom panics if two successive users of one of them
-/// are not ordered.
+/// What was written into the frames that change hands: loom panics if two threads that had one of
+/// them are not ordered.
 #[derive(Clone)]
 struct Contents(Arc<[LoomCell<u64>; 2]>);
 
@@ -69,7 +68,7 @@ fn take_one(taken: Result<Pfn, Error>, contents: &Contents) -> u64 {
             1
         }
         Err(error) => {
-            // The free frame may be in another call's hands.
+            // What another call has in hand may be what is free.
             assert!(matches!(error, Error::OutOfMemory | Error::BelowWatermark), "{error}");
             0
         }
@@ -77,7 +76,7 @@ fn take_one(taken: Result<Pfn, Error>, contents: &Contents) -> u64 {
 }
 
 /// The owner of a lease frees a frame and allocates one while another CPU runs out of memory and
-/// takes what the lease has: no frame has two users, and none is lost.
+/// revokes the lease: no thread gets a frame that another one has, and none is lost.
 #[test]
 fn an_owner_works_while_another_cpu_runs_out() {
     explore(1, || {
@@ -107,7 +106,7 @@ fn work_against_drain<P: Platform + Default + Send + Sync>() {
     });
 }
 
-/// The same against a drain, by which runs first.
+/// The same against a drain, by which thread runs first.
 #[test]
 fn a_lease_is_revoked_while_its_owner_works() {
     work_against_drain::<Sound>();
@@ -121,7 +120,7 @@ fn an_owner_without_a_barrier_is_caught() {
 
 /// Two CPUs revoke the lease at the same time, while its owner works.
 #[test]
-fn two_revoke_at_once() {
+fn two_cpus_revoke_at_once() {
     explore(1, || {
         let ((machine, parked), contents) = (one_frame_left::<Sound>(), Contents::new());
         let others = [1, 2].map(|cpu| on_cpu(&machine, cpu, |machine| machine.drain(CPU)));
@@ -132,7 +131,7 @@ fn two_revoke_at_once() {
     });
 }
 
-/// The owner ends its lease, or finds it revoked and takes the slots again, while another CPU
+/// The owner ends its lease, or finds it revoked and takes the caches again, while another CPU
 /// drains them.
 #[test]
 fn a_lease_ends_and_is_renewed_while_another_cpu_drains() {
@@ -156,8 +155,8 @@ fn a_lease_ends_and_is_renewed_while_another_cpu_drains() {
     }
 }
 
-/// A lease is revoked and ended, and another thread has the next one of the same slots, while the
-/// revoking CPU is still at work.
+/// A lease is revoked and ended, and another thread has the next one of the same caches, while the
+/// call that revoked the first is still at work.
 #[test]
 fn the_next_lease_begins_while_the_last_one_is_revoked() {
     explore(1, || {

@@ -5,21 +5,21 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use crate::freehold_pending;
+use crate::freehold_queued;
 use crate::steps::{Kind, StepPlatform, run_on, stop_at, unless_it_waits};
 use freehold::{
     CpuId, Error, FrameCount, Migrate, MigrateError, MigrateType, Order, Pfn, RangeRequest,
     Request, Watermark,
 };
 
-pub(crate) type Frames = freehold_pending::Frames<StepPlatform>;
+pub(crate) type Frames = freehold_queued::Frames<StepPlatform>;
 
 pub(crate) const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 pub(crate) const CPU: CpuId = CpuId::new(0);
 
 pub(crate) fn machine(pageblocks: u64, min_free: u64) -> Rc<Frames> {
     run_on(0);
-    Rc::new(freehold_pending::machine(pageblocks, 3, min_free))
+    Rc::new(freehold_queued::machine(pageblocks, 3, min_free))
 }
 
 pub(crate) fn below(order: Order) -> Request {
@@ -68,9 +68,9 @@ fn each_step_then(
     assert!(stops > 5, "{stops} stops");
 }
 
-/// A reserve is filled while another CPU takes these very pageblocks, or the zone becomes low.
+/// Spares are fetched while another CPU takes just these pageblocks, or the zone becomes low.
 #[test]
-fn a_reserve_is_filled_while_another_cpu_takes_pageblocks() {
+fn spares_are_fetched_while_another_cpu_takes_pageblocks() {
     let huge = below(Order::PAGEBLOCK).migratetype(MigrateType::Unmovable);
     let fill = |frames: &Frames| {
         let huge = Request::new(Order::PAGEBLOCK).migratetype(MigrateType::Unmovable);
@@ -97,7 +97,7 @@ fn a_large_block_is_taken_while_another_cpu_takes_part_of_it() {
     each_step(3, || machine(128, 0), take(9), take(16));
 }
 
-/// A lease begins while another one of the same slots does, and is revoked: the lock is free
+/// A lease begins while another one of the same caches does, and is revoked: the lock is free
 /// afterwards.
 #[test]
 fn a_lease_begins_while_another_one_is_revoked() {
@@ -144,7 +144,7 @@ fn a_handler_uses_the_lease_that_it_interrupts() {
     assert!(stops > 5, "{stops} stops");
 }
 
-/// An owner that performs an action when it is asked to move content for the first time.
+/// An owner that does something when it is asked to move content for the first time.
 struct Owner<A: Fn(Pfn, Order)> {
     act: A,
     asked: Cell<bool>,
@@ -154,7 +154,7 @@ impl<A: Fn(Pfn, Order)> Migrate for Owner<A> {
     fn migrate(&self, from: Pfn, _: Pfn, order: Order) -> Result<(), MigrateError> {
         if !self.asked.replace(true) {
             (self.act)(from, order);
-            // The block is to be re-checked.
+            // Busy, so that the block is tried again.
             return Err(MigrateError::Busy);
         }
         Ok(())
@@ -185,7 +185,7 @@ fn in_a_range(pageblocks: u64, order: Order, min_free: u64, act: impl Fn(&Frames
     let range = frames.alloc_range(wanted, &owner);
     assert!(owner.asked.get());
     assert!(!taken.borrow().iter().any(span), "the range is out of circulation");
-    frames.validate().expect("the books are right");
+    frames.validate().expect("the accounting is right");
     if range.is_ok() {
         take_all();
         assert!(!taken.borrow().iter().any(span), "the range is held");
@@ -220,12 +220,12 @@ fn a_cpu_that_is_gone_is_told_of_nothing() {
     frames.offline_cpu(CPU).expect("the CPU exists");
     run_on(1);
     frames.free(Pfn::new(7), Order::ZERO).expect("it is held");
-    let census = frames.validate().expect("the books are right");
+    let census = frames.validate().expect("the accounting is right");
     assert_eq!((census.free.get(), census.per_cpu.get()), (1, 0));
     assert_eq!(frames.free(Pfn::new(7), Order::ZERO), Err(Error::DoubleFree));
 }
 
-/// A slot loses a pageblock while its CPU frees a block of it.
+/// A cache loses a pageblock while its CPU frees a block of it.
 #[test]
 fn a_pageblock_is_drained_while_its_holder_frees() {
     for order in [0, 3].map(Order::new) {
@@ -272,7 +272,7 @@ fn of_a_pageblock_and_its_part_one_is_freed() {
     }
 }
 
-/// A range is taken while its pageblocks enter the reserve of another CPU, or leave it.
+/// A range is taken while its pageblocks become spares of another CPU, or leave it.
 #[test]
 fn a_range_is_taken_while_its_pageblocks_change_hands() {
     fn take_and_free(frames: &Frames) {
@@ -319,8 +319,8 @@ fn a_range_is_taken_while_its_pageblocks_change_hands() {
     }
 }
 
-/// A slot looks for a movable pageblock while unmovable content claims the one that it has found:
-/// it takes the other one, and keeps nothing of the first.
+/// A cache looks for a movable pageblock while unmovable content claims the one that it has found:
+/// it takes the other one, and holds nothing of the first.
 #[test]
 fn a_pageblock_is_claimed_while_another_cpu_looks_for_one() {
     for step in 0.. {
@@ -354,7 +354,7 @@ fn a_pageblock_is_claimed_while_another_cpu_looks_for_one() {
     }
 }
 
-/// One of two pageblocks on a stack becomes pending again while they are taken off.
+/// Of two pageblocks on one stack, one is queued again while they are taken off.
 #[test]
 fn a_pageblock_is_pushed_while_its_stack_is_taken() {
     let give = |frames: &Frames, pfn| frames.free(Pfn::new(pfn), Order::ZERO).expect("it is held");
@@ -375,7 +375,7 @@ fn a_pageblock_is_pushed_while_its_stack_is_taken() {
         let tick = |frames: &Frames| frames.tick(CPU).expect("the CPU exists");
         each_step_then(1, build, push, tick, |frames| {
             frames.drain_all();
-            let census = frames.validate().expect("the books are right");
+            let census = frames.validate().expect("the accounting is right");
             assert_eq!((census.per_cpu.get(), census.free.get()), (0, 2 + pushed.take()));
         });
     }

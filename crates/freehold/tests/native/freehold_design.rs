@@ -1,5 +1,5 @@
-//! What only the design `freehold` guarantees: the size of its metadata, blocks up to a GiB, frames
-//! picked at random, and its fallback.
+//! What the design `freehold` alone promises: the size of its metadata, blocks up to a GiB, frames
+//! picked at random, and what it does when it falls back.
 
 use std::collections::HashSet;
 
@@ -30,7 +30,7 @@ fn machine(ranges: &[MemoryRange], cpus: usize, settings: FreeholdSettings) -> F
 
 fn check_whole(frames: &Frames) {
     frames.drain_all();
-    frames.validate().expect("the books are right");
+    frames.validate().expect("the accounting is right");
     assert!(frames.zones().all(|zone| zone.free == zone.managed));
 }
 
@@ -61,7 +61,7 @@ fn blocks_of_all_orders_lie_where_they_are_aligned() {
         let size = order.frames().get();
         let aligned = (3 * GIB + 3 * PAGEBLOCK) / size - (3 * PAGEBLOCK).div_ceil(size);
         assert_eq!(got.len() as u64, aligned, "{order}");
-        frames.validate().expect("the books are right");
+        frames.validate().expect("the accounting is right");
         for pfn in got {
             assert!(frames.free(pfn, Order::new(order.get() + 1)).is_err());
             frames.free(pfn, order).unwrap();
@@ -81,7 +81,7 @@ fn a_gib_is_freed_in_parts_of_any_size() {
         let size = part.frames().get();
         let at = Pfn::new(block.get() + (GIB / size / 3) * size);
         frames.free(at, part).unwrap();
-        frames.validate().expect("the books are right");
+        frames.validate().expect("the accounting is right");
         assert_eq!(frames.free(at, part), Err(Error::DoubleFree));
         assert!(frames.free(block, order).is_err(), "a part of it is free");
         // The rest, from both ends towards the part, in the largest blocks that are left.
@@ -150,7 +150,7 @@ fn exact_frees_serve_every_way_to_get_frames() {
         };
         for order in Order::ZERO.to(Order::new(12)) {
             let block = frames.alloc(Request::new(order)).unwrap();
-            // A part, from the CPU that has cached it and from another one, and the rest.
+            // A part, from the CPU that has it cached and from another one, and the rest.
             run_on(u32::from(order.get() % 2));
             twice(block, Order::ZERO);
             for half in Order::ZERO.to(order).take(usize::from(order.get())) {
@@ -218,7 +218,7 @@ fn what_cannot_move_claims_pageblocks_and_other_content_steals() {
             let steals = if claims { 0 } else { free as u64 };
             assert_eq!((after.0 - before.0, after.1 - before.1), (u64::from(claims), steals));
             assert_eq!(take(wanted), Err(Error::OutOfMemory));
-            frames.validate().expect("the books are right");
+            frames.validate().expect("the accounting is right");
         }
     }
 }

@@ -30,8 +30,8 @@ fn finds_at_each_step(
     }
 }
 
-/// All memory of two pageblocks is allocated, and no slot is marked as caching anything. CPU `of`
-/// has had all of it.
+/// All memory of two pageblocks is allocated, and the zone is not marked as cached. CPU `of` has
+/// had all of it.
 fn all_taken(of: u32) -> Rc<Frames> {
     let frames = machine(2, 0);
     run_on(of);
@@ -39,8 +39,8 @@ fn all_taken(of: u32) -> Rc<Frames> {
     frames
 }
 
-/// A free marks a pageblock as pending and is stopped before it publishes that where others look:
-/// another free relies on the mark, and an allocation finds the frames.
+/// A free marks a pageblock as queued and is stopped before it pushes it: another free relies on
+/// the mark, and an allocation finds the frames.
 #[test]
 fn what_is_freed_in_a_pageblock_that_is_not_pushed_yet_is_found() {
     let free = |frames: &Frames| frames.free(Pfn::new(7), Order::ZERO).expect("it is held");
@@ -48,15 +48,15 @@ fn what_is_freed_in_a_pageblock_that_is_not_pushed_yet_is_found() {
     finds_at_each_step(|| all_taken(2), free, (another, false));
 }
 
-/// A free makes its slot adopt a pageblock with a free frame, which must be found at every step.
+/// A free has its cache acquire a pageblock with a free frame, which must be found all the time.
 #[test]
-fn what_a_slot_adopts_for_a_free_is_found() {
+fn what_a_cache_acquires_for_a_free_is_found() {
     let build = || {
         let frames = all_taken(1);
         frames.offline_cpu(CpuId::new(1)).expect("the CPU exists");
         frames.free(Pfn::new(7), Order::ZERO).expect("it is held");
         frames.drain(CpuId::new(1)).expect("the CPU exists");
-        // From now on slots are marked as caching nothing.
+        // From now on the zone is not marked as cached.
         frames.alloc(below(Order::new(3))).expect_err("one frame is free");
         frames
     };
@@ -64,9 +64,9 @@ fn what_a_slot_adopts_for_a_free_is_found() {
     finds_at_each_step(build, free, (|_| (), true));
 }
 
-/// A slot takes the last whole pageblock for one frame: all others must be found at every step.
+/// A cache takes the last whole pageblock for one frame: all others must be found all the time.
 #[test]
-fn what_a_slot_takes_from_the_pool_is_found() {
+fn what_a_cache_takes_from_the_pool_is_found() {
     let build = || {
         let frames = all_taken(1);
         frames.offline_cpu(CpuId::new(1)).expect("the CPU exists");
@@ -87,11 +87,11 @@ fn give(frames: &Frames, pfn: u64) {
 
 /// How many frames are free, wherever that is noted.
 fn free_frames(frames: &Frames) -> u64 {
-    let census = frames.validate().expect("the books are right");
+    let census = frames.validate().expect("the accounting is right");
     (census.free + census.per_cpu).get()
 }
 
-/// So many pageblocks, of which the last ones are in the pool, and slots cache nothing.
+/// So many pageblocks, of which the last ones are in the pool, and caches hold nothing.
 fn pool_of(pageblocks: u64, left: u64, min_free: u64) -> Rc<Frames> {
     let frames = machine(pageblocks, min_free);
     run_on(1);
@@ -105,8 +105,7 @@ fn pool_of(pageblocks: u64, left: u64, min_free: u64) -> Rc<Frames> {
     frames
 }
 
-/// An allocation that fails drains all slots: another one finds frames that the drain has yet to
-/// reach.
+/// An allocation that fails drains all caches: another one finds on its way what they held.
 #[test]
 fn what_a_drain_has_not_reached_is_found() {
     let build = || {
@@ -120,8 +119,8 @@ fn what_a_drain_has_not_reached_is_found() {
     finds_at_each_step(build, fails, (|_| (), true));
 }
 
-/// In memory so low that slots cache nothing, an allocation takes a frame of the last pageblock:
-/// the others must be found at every step.
+/// In memory so low that caches hold nothing, an allocation takes a frame of the last pageblock:
+/// the others must be found all the time.
 #[test]
 fn what_is_left_of_a_pageblock_is_found() {
     let alloc = |frames: &Frames| {
@@ -130,17 +129,17 @@ fn what_is_left_of_a_pageblock_is_found() {
     finds_at_each_step(|| pool_of(2, 1, 2 * PAGEBLOCK), alloc, (|_| (), true));
 }
 
-/// A slot fetches the last two pageblocks into its reserve, for a block of one.
+/// A cache acquires the last two pageblocks as spares, for a block of one.
 #[test]
-fn what_a_slot_has_in_reserve_is_found() {
+fn spares_of_a_cache_are_found() {
     let alloc = |frames: &Frames| {
         frames.alloc(Request::new(Order::PAGEBLOCK)).expect("memory is free");
     };
     finds_at_each_step(|| pool_of(96, 2, 0), alloc, (|_| (), true));
 }
 
-/// A block of two words of pageblocks cannot be allocated, since all of the second were just taken:
-/// the others are put back, and must be found at every step.
+/// A block of two words of pageblocks cannot be had, since all of the second were taken a moment
+/// ago: the others are put back, and must be found all the time.
 #[test]
 fn what_a_large_block_would_have_taken_is_found() {
     let large = Order::new(16);
@@ -180,15 +179,15 @@ fn what_a_large_block_would_have_taken_is_found() {
     }
 }
 
-/// Makes the zone low, by taking all that can be had bypassing slots in use.
+/// Makes the zone low, by taking all that can be had past caches that are in use.
 fn take_all(frames: &Frames) {
     for order in [Order::PAGEBLOCK, Order::ZERO] {
         while frames.alloc(below(order).nowait()).is_ok() {}
     }
 }
 
-/// What a slot got while the zone became low: `call` has stopped before this step for that.
-fn kept_in_a_low_zone(
+/// What came to a cache while the zone became low: `call` has stopped before this step for that.
+fn cached_in_a_low_zone(
     build: impl Fn() -> Rc<Frames>,
     call: impl Fn(&Frames),
     step: u64,
@@ -204,8 +203,8 @@ fn kept_in_a_low_zone(
     (frames, was_stopped)
 }
 
-/// The slot of CPU 0 has a pageblock aside, and one is in the pool.
-fn aside_and_pool() -> Rc<Frames> {
+/// The cache of CPU 0 has a full pageblock, and one pageblock is in the pool.
+fn full_and_pool() -> Rc<Frames> {
     let frames = machine(4, 64);
     for _ in 0..PAGEBLOCK {
         frames.alloc(below(Order::ZERO)).expect("memory is free");
@@ -218,10 +217,10 @@ fn aside_and_pool() -> Rc<Frames> {
     frames
 }
 
-/// A slot comes to hold free frames because the zone was not low when it checked: an allocation in
+/// A cache comes to hold free frames because the zone was not low when it checked: an allocation in
 /// the zone that is low by now finds them.
 #[test]
-fn what_comes_to_a_slot_while_the_zone_becomes_low_is_found() {
+fn what_comes_to_a_cache_while_the_zone_becomes_low_is_found() {
     let free = |frames: &Frames| give(frames, 7);
     let fetch = |frames: &Frames| {
         let _ = frames.alloc(Request::new(Order::PAGEBLOCK));
@@ -231,10 +230,10 @@ fn what_comes_to_a_slot_while_the_zone_becomes_low_is_found() {
     };
     type Case = (fn() -> Rc<Frames>, fn(&Frames));
     let cases: [Case; 3] =
-        [(aside_and_pool, free), (|| pool_of(96, 4, 64), fetch), (|| pool_of(4, 1, 64), stash)];
+        [(full_and_pool, free), (|| pool_of(96, 4, 64), fetch), (|| pool_of(4, 1, 64), stash)];
     for (build, call) in cases {
         for step in 0.. {
-            let (frames, was_stopped) = kept_in_a_low_zone(build, call, step);
+            let (frames, was_stopped) = cached_in_a_low_zone(build, call, step);
             run_on(2);
             if free_frames(&frames) > 0 {
                 let found = frames.alloc(below(Order::ZERO));
@@ -247,27 +246,27 @@ fn what_comes_to_a_slot_while_the_zone_becomes_low_is_found() {
     }
 }
 
-/// Tries all memory sizes in which the slot of CPU 0 caches a frame although the zone is low.
-fn where_a_low_zone_keeps_one(act: impl Fn(&Rc<Frames>)) {
-    let mut kept = 0;
+/// Tries all cases in which the cache of CPU 0 holds a free frame though the zone is low.
+fn where_a_low_zone_is_cached(act: impl Fn(&Rc<Frames>)) {
+    let mut cached = 0;
     for step in 0.. {
-        let (frames, was_stopped) = kept_in_a_low_zone(aside_and_pool, |it| give(it, 7), step);
-        let census = frames.validate().expect("the books are right");
+        let (frames, was_stopped) = cached_in_a_low_zone(full_and_pool, |it| give(it, 7), step);
+        let census = frames.validate().expect("the accounting is right");
         if was_stopped && census.per_cpu.get() > 0 {
             act(&frames);
-            kept += 1;
+            cached += 1;
         }
         if !was_stopped {
             break;
         }
     }
-    assert!(kept > 0, "nothing was kept in the low zone");
+    assert!(cached > 0, "the low zone was never cached");
 }
 
-/// It is found at once, although a stopped call uses another slot.
+/// It is found at once, though a call that is stopped uses another cache.
 #[test]
-fn what_a_slot_keeps_is_found_without_waiting_for_another_one() {
-    where_a_low_zone_keeps_one(|frames| {
+fn what_a_cache_holds_is_found_without_waiting_for_another_one() {
+    where_a_low_zone_is_cached(|frames| {
         let other = Rc::clone(frames);
         let alloc = move || {
             run_on(1);
@@ -281,16 +280,16 @@ fn what_a_slot_keeps_is_found_without_waiting_for_another_one() {
     });
 }
 
-/// It is found, although a drain has begun that never reaches this slot.
+/// It is found, though a drain has begun that never comes to this cache.
 #[test]
 fn what_a_drain_never_reaches_is_found() {
     for nowait in [false, true] {
-        where_a_low_zone_keeps_one(|frames| {
+        where_a_low_zone_is_cached(|frames| {
             let other = Rc::clone(frames);
             let drain = move || {
                 run_on(1);
                 let waits = unless_it_waits(|| other.alloc(below(Order::new(3))));
-                assert_eq!(waits, None, "the slot is in use");
+                assert_eq!(waits, None, "the cache is in use");
             };
             run_on(0);
             let tick = || frames.tick(CpuId::new(0)).expect("the CPU exists");
@@ -304,8 +303,8 @@ fn what_a_drain_never_reaches_is_found() {
     }
 }
 
-/// A drain waits forever for a slot that a stopped call uses: allocations still end, including
-/// those that fail.
+/// A drain waits for ever for a cache that a stopped call uses: allocations end all the same, those
+/// that fail as well.
 #[test]
 fn others_end_though_a_drain_never_does() {
     for step in 0.. {
@@ -330,8 +329,8 @@ fn others_end_though_a_drain_never_does() {
     }
 }
 
-/// A free has marked a pageblock as pending and not pushed it. While another call looks for such
-/// marks, the pageblock moves to a shelf of its holder, or loses its holder.
+/// A free has marked a pageblock as queued and not pushed it. While another call looks for such
+/// marks, its holder makes the pageblock partial, or it loses its holder.
 #[test]
 fn a_pageblock_changes_hands_while_its_mark_is_found() {
     let changes: [fn(&Frames); 2] = [
@@ -383,7 +382,7 @@ fn a_pageblock_changes_hands_while_its_mark_is_found() {
 /// A notification of a frame is under way to a CPU that goes offline meanwhile: another frame of
 /// the pageblock, whose free relies on that, is found.
 #[test]
-fn what_is_freed_where_word_is_under_way_to_a_cpu_that_is_gone_is_found() {
+fn what_is_freed_in_a_pageblock_queued_for_a_cpu_that_is_gone_is_found() {
     let build = || {
         let frames = machine(2, 64);
         run_on(2);

@@ -19,7 +19,7 @@ const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 const BLOCKS: [(Pfn, Order); 2] =
     [(Pfn::new(0), Order::new(1)), (Pfn::new(PAGEBLOCK), Order::new(2))];
 
-/// Memory of which everything else is allocated, and the calls that free and allocate these blocks.
+/// Memory of which all else is allocated, and the calls that free and allocate these blocks.
 struct State {
     frames: Machine<StepPlatform, Freehold<StepPlatform>>,
     /// Which of them are free: at least one, at any moment.
@@ -29,7 +29,7 @@ struct State {
 }
 
 impl State {
-    /// Memory so low that slots cache nothing, or in which they may.
+    /// Memory so low that caches hold nothing, or in which they may.
     fn new(is_low: bool, seed: u64) -> Rc<Self> {
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(2 * PAGEBLOCK))];
         let cpus = [NodeId::new(0); 3];
@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    /// Frees the block that is held and takes the other one; or drains the slots.
+    /// Frees the block that is held and takes the other one; or releases what a cache holds.
     fn move_on(&self) {
         self.moves.set(self.moves.get() + 1);
         run_on([0, 2][self.below(2)]);
@@ -81,8 +81,8 @@ impl State {
                 let cpu = CpuId::new(self.below(3) as u32);
                 return self.frames.tick(cpu).expect("the CPU exists");
             }
-            // It drains all slots, or waits for the one that the stopped call uses: then that drain
-            // never ends, and no other slot has been drained yet.
+            // It drains all caches, or waits for the one that the stopped call uses: then that
+            // drain never ends, and the other caches have had to release nothing yet.
             1..4 => {
                 let too_much = || self.frames.alloc(request(Order::new(8)));
                 let result = unless_it_waits(too_much);
@@ -128,7 +128,7 @@ fn an_allocation_does_not_fail_while_a_frame_is_free() {
         let (frame, _) = stop_at(first, Kind::Stop, move || keep_moving(&others, stride), call);
         let may = matches!(frame, Some(Ok(_)) | Some(Err(Error::WouldWait)));
         assert!(may, "seed {seed}: {frame:?}, though a block is free");
-        state.frames.validate().expect("the books are right");
+        state.frames.validate().expect("the accounting is right");
         moves += state.moves.get();
     }
     assert!(moves > 10_000, "{moves} moves");

@@ -1,5 +1,5 @@
-//! The fast paths of the design `freehold`: what a slot caches, and that fast and slow paths have
-//! the same results.
+//! The fast paths of the design `freehold`: what a cache holds, and that the fast paths have the
+//! same results as the slow ones.
 
 use std::collections::HashSet;
 
@@ -24,17 +24,17 @@ fn machine(pageblocks: u64, cpus: usize) -> Frames {
     Machine::new(TestPlatform, &config, &Default::default())
 }
 
-fn kept(frames: &Frames) -> u64 {
-    frames.validate().expect("the books are right").per_cpu.get()
+fn cached(frames: &Frames) -> u64 {
+    frames.validate().expect("the accounting is right").per_cpu.get()
 }
 
 fn check_whole(frames: &Frames) {
     frames.drain_all();
-    assert_eq!(kept(frames), 0);
+    assert_eq!(cached(frames), 0);
     assert!(frames.zones().all(|zone| zone.free == zone.managed));
 }
 
-/// How many pageblocks entered slots and left them.
+/// How many pageblocks came to caches and left them.
 fn moves(events: Events) -> (u64, u64) {
     (events.refills, events.drains)
 }
@@ -51,7 +51,7 @@ fn a_block_that_comes_and_goes_moves_no_pageblock() {
         let before = moves(frames.events());
         (0..100).for_each(|_| pair());
         assert_eq!(moves(frames.events()), before, "{order}");
-        assert_eq!(kept(&frames), PAGEBLOCK, "{order}: one pageblock serves all");
+        assert_eq!(cached(&frames), PAGEBLOCK, "{order}: one pageblock serves all");
         check_whole(&frames);
     }
 }
@@ -86,23 +86,23 @@ fn single_frames_come_out_of_what_larger_blocks_left() {
 }
 
 #[test]
-fn a_reserve_and_the_pool_exchange_several_pageblocks_at_once() {
-    // An eighth of 64 for 2 CPUs: a reserve of 4, filled and emptied by 2.
+fn spares_and_pool_exchange_several_pageblocks_at_once() {
+    // An eighth of 64 for 2 CPUs: up to 4 spares, acquired and released by 2.
     let frames = machine(64, 2);
     let huge = Request::new(Order::PAGEBLOCK);
     let held: Vec<_> = (0..8).map(|_| frames.alloc(huge).unwrap()).collect();
     assert_eq!(moves(frames.events()), (4, 0));
     let is_next_to = |pair: &[Pfn]| pair[0].get() + PAGEBLOCK == pair[1].get();
     assert!(held.chunks(2).all(is_next_to), "neighbours come together: {held:?}");
-    assert_eq!(kept(&frames), 0);
+    assert_eq!(cached(&frames), 0);
     for (nth, &pfn) in (1..).zip(&held) {
         frames.free(pfn, Order::PAGEBLOCK).unwrap();
         assert_eq!(frames.free(pfn, Order::PAGEBLOCK), Err(Error::DoubleFree));
-        let in_reserve = [1, 2, 3, 4, 3, 4, 3, 4][nth - 1];
-        assert_eq!(kept(&frames), in_reserve * PAGEBLOCK, "after {nth}");
+        let spares = [1, 2, 3, 4, 3, 4, 3, 4][nth - 1];
+        assert_eq!(cached(&frames), spares * PAGEBLOCK, "after {nth}");
     }
     check_whole(&frames);
-    // Another CPU gets what the reserve of this one has.
+    // Another CPU gets what this one has as spares.
     (0..8).for_each(|_| {
         frames.alloc(huge).unwrap();
     });
@@ -113,7 +113,7 @@ fn a_reserve_and_the_pool_exchange_several_pageblocks_at_once() {
 }
 
 #[test]
-fn a_pageblock_with_a_frame_that_is_freed_twice_stays_out_of_the_reserve() {
+fn a_pageblock_with_a_frame_that_is_freed_twice_is_no_spare() {
     let frames = machine(64, 1);
     let pfn = frames.alloc(Request::new(Order::PAGEBLOCK)).unwrap();
     frames.free(pfn, Order::ZERO).expect("part of it may be freed");
@@ -124,8 +124,8 @@ fn a_pageblock_with_a_frame_that_is_freed_twice_stays_out_of_the_reserve() {
     check_whole(&frames);
 }
 
-/// If part of a word has been freed of a block of more than a word, the rest of the block starts
-/// anew after the word: only so does reading one word suffice.
+/// What is left of a block of more than a word when part of a word has been freed begins anew in
+/// the next word: only so is a look at one word enough.
 #[test]
 fn blocks_that_go_on_behind_a_word_are_freed_in_any_parts() {
     for order in [7, 8].map(Order::new) {

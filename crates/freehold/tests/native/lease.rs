@@ -1,4 +1,4 @@
-//! Lease of a slot: its holder allocates without a lock, and no other CPU depends on it.
+//! Leases: the holder allocates without a lock, and no other call depends on it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -24,12 +24,12 @@ fn machine(frames: u64, cpus: usize) -> Frames {
 
 fn all_free(frames: &Frames) -> bool {
     frames.drain_all();
-    frames.validate().expect("the books are right");
+    frames.validate().expect("the accounting is right");
     frames.zones().all(|zone| zone.free == zone.managed)
 }
 
 #[test]
-fn a_holder_gets_every_frame_once_and_gives_all_back() {
+fn a_holder_gets_every_frame_once_and_releases_all() {
     let frames = machine(4096, 2);
     let lease = frames.lease(CPU).unwrap();
     for order in [0, 1, 3, 8, 9, 10].map(Order::new) {
@@ -64,7 +64,7 @@ fn one_thread_at_a_time() {
 }
 
 #[test]
-fn what_is_taken_counts_for_whose_slots_are_held_and_for_who_borrows() {
+fn what_is_taken_counts_for_the_leased_cpu_and_for_the_one_that_borrows() {
     let ranges = [0, 1].map(|node| {
         let start = Pfn::new(u64::from(node) * 2048);
         MemoryRange::new(start, FrameCount::new(2048)).on_node(NodeId::new(node))
@@ -82,16 +82,16 @@ fn what_is_taken_counts_for_whose_slots_are_held_and_for_who_borrows() {
         lease.alloc(Request::new(order)).unwrap();
     }
     assert_eq!(numa(0), [518, 0, 0, 518, 0]);
-    // CPU 0 cannot use its own slots meanwhile, and takes from those of CPU 1.
+    // CPU 0 cannot use its own caches meanwhile, and takes from those of CPU 1.
     for order in [0, 3].map(Order::new) {
         frames.alloc(Request::new(order)).unwrap();
     }
     assert_eq!(numa(0), [527, 0, 0, 527, 0]);
-    // CPU 1 takes from the same slots.
+    // CPU 1 takes from the same caches.
     run_on(1);
     frames.alloc(Request::default().node(NodeId::new(0))).unwrap();
     assert_eq!(numa(0), [528, 0, 0, 527, 1]);
-    // The holder uses up the near frames that are not in CPU 1's slots, and continues elsewhere.
+    // The holder uses up what is near to it and not in CPU 1's caches, and goes on elsewhere.
     run_on(0);
     let full = (0..2048).map(|_| lease.alloc(Request::default())).all(|pfn| pfn.is_ok());
     assert!(full, "node 1 has room");
@@ -104,7 +104,7 @@ fn what_is_taken_counts_for_whose_slots_are_held_and_for_who_borrows() {
 }
 
 #[test]
-fn who_drains_asks_and_does_not_wait() {
+fn a_drain_asks_and_does_not_wait() {
     let frames = machine(4096, 2);
     let lease = frames.lease(CPU).unwrap();
     let pfn = lease.alloc(Request::default()).unwrap();
@@ -126,7 +126,7 @@ fn a_holder_that_never_answers_loses_nothing() {
     let frames = machine(2048, 2);
     let lease = frames.lease(CPU).unwrap();
     let held = lease.alloc(Request::default()).unwrap();
-    // All others get what the holder does not cache: one pageblock.
+    // All others get what the caches of the holder do not hold: those hold one pageblock.
     run_on(0);
     let others: Vec<_> = std::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
     assert_eq!(others.len(), 2048 - 512);
@@ -134,7 +134,7 @@ fn a_holder_that_never_answers_loses_nothing() {
     for &pfn in &others {
         frames.free(pfn, Order::ZERO).unwrap();
     }
-    // Another CPU frees the holder's own frame, and the holder finds it.
+    // Another thread frees the holder's own frame, and the holder finds it.
     frames.free(held, Order::ZERO).unwrap();
     assert_eq!(frames.free(held, Order::ZERO), Err(Error::DoubleFree));
     assert_eq!(lease.free(held, Order::ZERO), Err(Error::DoubleFree));
@@ -165,7 +165,7 @@ fn what_a_holder_leaves_behind_is_found_when_memory_is_low() {
 }
 
 #[test]
-fn who_fails_waits_for_no_lease() {
+fn an_allocation_that_fails_waits_for_no_lease() {
     let frames = machine(4096, 4);
     let leases = [1, 2, 3].map(|cpu| frames.lease(CpuId::new(cpu)).unwrap());
     run_on(0);
@@ -237,7 +237,7 @@ fn a_holder_among_others() {
         scope.spawn(|| {
             while !done.load(SeqCst) {
                 frames.drain_all();
-                frames.validate().expect("the books are right");
+                frames.validate().expect("the accounting is right");
                 thread::yield_now();
             }
         });

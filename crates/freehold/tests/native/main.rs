@@ -41,7 +41,7 @@ mod freehold_design;
 mod freehold_found;
 mod freehold_last;
 mod freehold_paths;
-mod freehold_pending;
+mod freehold_queued;
 mod lease;
 mod lru;
 mod lru_bad_input;

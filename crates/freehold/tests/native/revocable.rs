@@ -31,7 +31,7 @@ fn lease(frames: &Frames, cpu: u32) -> RevocableLease<'_, TestPlatform> {
 
 fn all_free(frames: &Frames) -> bool {
     frames.drain_all();
-    frames.validate().expect("the books are right");
+    frames.validate().expect("the accounting is right");
     frames.zones().all(|zone| zone.free == zone.managed)
 }
 
@@ -40,7 +40,7 @@ fn take_all(mut alloc: impl FnMut() -> Result<Pfn, Error>) -> Vec<Pfn> {
 }
 
 #[test]
-fn an_owner_gets_every_frame_once_and_gives_all_back() {
+fn an_owner_gets_every_frame_once_and_releases_all() {
     let frames = machine(4096, 2);
     let mut lease = lease(&frames, 0);
     run_on(1);
@@ -68,7 +68,7 @@ fn an_owner_gets_every_frame_once_and_gives_all_back() {
 fn what_an_idle_owner_has_is_there_for_all() {
     let frames = machine(2048, 2);
     let mut lease = lease(&frames, 0);
-    let held = lease.try_alloc(Request::default()).expect("the slot can fetch");
+    let held = lease.try_alloc(Request::default()).expect("the cache can acquire");
     assert!(frames.zones().next().unwrap().per_cpu > FrameCount::ZERO);
     run_on(1);
     let before = relaxed();
@@ -87,7 +87,7 @@ fn what_an_idle_owner_has_is_there_for_all() {
     }
     lease.renew();
     assert!(!lease.is_revoked());
-    let held = lease.try_alloc(Request::default()).expect("the slot can fetch");
+    let held = lease.try_alloc(Request::default()).expect("the cache can acquire");
     assert_eq!(lease.try_free(held, Order::ZERO), Some(Ok(())));
     drop(lease);
     assert!(all_free(&frames));
@@ -118,7 +118,7 @@ fn one_owner_at_a_time() {
     assert_eq!(frames.lease_revocable(CpuId::new(2)).err(), Some(Error::UnknownCpu));
     frames.drain(CPU).unwrap();
     assert!(first.is_revoked());
-    // Its owner may be about to check, so the slots are still its own to lease.
+    // Its owner may be about to look: until it ends the lease, there can be no other one.
     assert!(leased(frames.lease_revocable(CPU)));
     assert_eq!(frames.lease(CPU).err(), Some(Error::Leased));
     drop(first);
@@ -213,7 +213,7 @@ fn without_a_barrier_there_is_no_such_lease() {
     drop(frames.lease(CPU).expect("the other kind needs none"));
 }
 
-/// The owner of each frame: none, or one of the threads.
+/// The holder of each frame: none, or one of the threads.
 struct Owners(Vec<AtomicU8>);
 
 impl Owners {
@@ -233,7 +233,7 @@ impl Owners {
 }
 
 #[test]
-fn owners_among_those_who_revoke() {
+fn owners_among_cpus_that_revoke() {
     const ROUNDS: usize = 40_000;
     /// How often each lease is revoked.
     const REVOKED: usize = 20;
@@ -278,7 +278,7 @@ fn owners_among_those_who_revoke() {
                     owners.give(pfn, Order::ZERO);
                     frames.free(pfn, Order::ZERO).unwrap();
                 }
-                frames.validate().expect("the books are right");
+                frames.validate().expect("the accounting is right");
                 thread::yield_now();
             }
         });

@@ -1,18 +1,18 @@
-//! Freezing all calls while the metadata is copied, for `fork`, and repairing the copy.
+//! Freeze: stops all calls while the metadata is copied, for `fork`, and repairs the copy.
 //!
-//! A freeze takes the locks of all caches, so what caches hold is in order in the copy, and there is
-//! one thread in it. The rest changes without locks, step by step: any call of others may have come
-//! to any step, and since the copy is made a page of memory at a time, it may have a later step of
-//! theirs and not an earlier one, in another page. What is certain:
+//! A freeze takes the locks of all caches, so what caches hold is consistent in the copy, and the
+//! copy has one thread. The rest changes without locks, step by step. A call of another thread may
+//! have come to any step. And since the copy is made a page of memory at a time, it may have a
+//! later step of that call and lack an earlier one, in another page. What is certain:
 //!
-//! * Frames and pageblocks that a thread of the copy has allocated, or a cache holds, look the way
-//!   they did all the time, since no other thread changes them.
-//! * Each frame, and each state of a pageblock, looks the way it did at some time meanwhile.
+//! * Frames and pageblocks that a thread of the copy has allocated, or a cache holds, look as they
+//!   did all the time, since no other thread changes them.
+//! * Each frame, and each state of a pageblock, looks as it did at some time meanwhile.
 //!
-//! So the repair believes states and bitmaps, and makes levels, trees and remote queues anew from
-//! them. A frame that is in use in the bitmap stays in use. A pageblock whose state says that it was
-//! handed out whole stays handed out, though not as what it was part of, if that does not fit. What
-//! is doubtful is lost to the copy rather than handed out twice.
+//! So the repair believes states and bitmaps, and rebuilds levels, trees and remote queues from
+//! them. A frame that is in use in the bitmap stays in use. A pageblock whose state says that it
+//! was allocated whole stays allocated, though not as part of the same block, if that does not fit.
+//! What is doubtful is lost to the copy rather than allocated twice.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -28,12 +28,12 @@ use crate::platform::{Platform, RawLock, Word};
 use crate::stat::Census;
 use crate::units::{MigrateType, Order};
 
-/// The zone in whose cache it is noted that the lock over all caches of a CPU is taken.
+/// The zone whose cache records that a freeze has the lock over all caches of a CPU.
 const ANY_ZONE: ZoneIndex = ZoneIndex(0);
 
 impl<P: Platform> Freeze<P> for Freehold<P> {
     /// Takes all locks but those of leases that cannot be revoked. No call waits for one of them
-    /// while it holds another, but for that under which memory is added.
+    /// while it holds another, except for the hotplug lock.
     fn freeze(&self, context: Context<'_, P>) {
         self.zones.hotplug_lock().lock();
         self.zones.iter().for_each(|zone| zone.lock_compaction());
@@ -61,7 +61,8 @@ impl<P: Platform> Freeze<P> for Freehold<P> {
 }
 
 impl<P: Platform> Freehold<P> {
-    /// Takes the lock of a CPU's slots, unless a lease keeps it; says whether it has it.
+    /// Takes the lock of a CPU's caches, unless a lease that cannot be revoked has it; returns
+    /// whether it did.
     fn freeze_cpu(&self, context: Context<'_, P>, cpu: usize) -> bool {
         loop {
             let guard = self.lock_if_vacant(context, cpu, ANY_ZONE);
@@ -69,7 +70,7 @@ impl<P: Platform> Freehold<P> {
                 core::mem::forget(guard);
                 return true;
             }
-            // Relaxed: whether there is such a lease is for its owner to say.
+            // Relaxed: the owner alone decides whether there is such a lease.
             if matches!(self.per_cpu(cpu).lease.load(Relaxed), HELD | ASKED) {
                 return false;
             }
@@ -78,7 +79,7 @@ impl<P: Platform> Freehold<P> {
 }
 
 impl<P: Platform> Freehold<P> {
-    /// Puts everything right that slots do not hold. All locks are held, but for those of leases.
+    /// Repairs everything but what caches hold. All locks are held, except for those of leases.
     pub(crate) fn repair(&self) {
         for cpu in 0..self.zones.cpu_count() {
             self.repair_cpu(cpu);
@@ -101,8 +102,9 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// A lease that could not be revoked may have ended since, and another call have taken the
-    /// lock. Then it is not known what of these slots is half done: they stay leased for good.
+    /// Leases the caches for good if the freeze does not have their lock. A lease that could not be
+    /// revoked may have ended since, and another call may have taken the lock. Then it is not known
+    /// what of these caches is half done.
     fn repair_cpu(&self, cpu: usize) {
         let (per_cpu, cache) = (self.per_cpu(cpu), self.cache(cpu, ZoneIndex(0)));
         let frozen = cache.set_frozen(false);
@@ -114,8 +116,9 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// A frame whose claim was not copied, but that it was freed, looks like no memory. Where all
-    /// pageblocks of a zone are memory throughout, there is none such.
+    /// Repairs frames that look like holes: the copy has their being freed, but not the claim
+    /// before it. Only where all pageblocks of a zone are memory throughout, and so none of them is
+    /// a hole.
     fn repair_holes(&self, zone: ZoneIndex) {
         let has_memory = |pageblock: &PageblockIndex| {
             self.zones.pageblocks.state(*pageblock).used_for() != Use::Absent
@@ -127,8 +130,9 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Divides a block of whole pageblocks anew of which only a part is left, or that another
-    /// thread was about to free in whole or in part. It stays handed out.
+    /// Repairs a block of whole pageblocks of which only a part is left, or that another thread was
+    /// about to free in whole or in part: what is left becomes blocks of its own. It stays
+    /// allocated.
     fn repair_head(&self, head: PageblockIndex) {
         let state = self.zones.pageblocks.state(head);
         if state.used_for() != Use::Huge {
@@ -160,7 +164,7 @@ impl<P: Platform> Freehold<P> {
                     };
                     let order = Order::PAGEBLOCK.to(state.order()).take_while(fits).last();
                     let order = order.unwrap_or(Order::PAGEBLOCK);
-                    self.keep_huge(pageblock, order);
+                    self.mark_huge(pageblock, order);
                     pageblocks_in(order)
                 }
                 Use::Absent | Use::Whole | Use::Split => 1,
@@ -168,37 +172,37 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Makes a pageblock the first of a block that was handed out.
-    fn keep_huge(&self, pageblock: PageblockIndex, order: Order) {
+    /// Makes a pageblock the head of an allocated block.
+    fn mark_huge(&self, pageblock: PageblockIndex, order: Order) {
         let state = self.zones.pageblocks.state(pageblock).used(Use::Huge, order);
         self.zones.pageblocks.set_state(pageblock, state.held_by(Holder::None));
         (0..pageblocks_in(order))
             .for_each(|nth| self.zones.pageblocks.set_all_free(PageblockIndex(pageblock.0 + nth)));
     }
 
-    /// Makes a pageblock be what its state says, but for those that slots hold. There are no
-    /// other holders, and none is out of circulation.
+    /// Makes a pageblock agree with its state, unless a cache holds it. There are no other holders,
+    /// and no pageblock is isolated.
     fn repair_pageblock(&self, pageblock: PageblockIndex) {
         let mut state = self.zones.pageblocks.state(pageblock);
         state = State(state.0 & !(State::QUEUED | State::ISOLATED));
         self.zones.pageblocks.set_state(pageblock, state);
-        let is_of_slot = matches!(state.holder(), Holder::Cpu(_));
+        let is_cached = matches!(state.holder(), Holder::Cpu(_));
         match state.used_for() {
             Use::Absent => {}
             Use::Huge => {}
-            // What it was part of is gone, or was not there yet.
+            // The block that it was part of is gone, or was not there yet.
             Use::HugeTail if self.zones.pageblocks.head_of(pageblock).is_none() => {
-                self.keep_huge(pageblock, Order::PAGEBLOCK);
+                self.mark_huge(pageblock, Order::PAGEBLOCK);
             }
             Use::HugeTail => {}
-            Use::Whole if is_of_slot => {}
+            Use::Whole if is_cached => {}
             Use::Whole => {
                 self.zones.pageblocks.set_all_free(pageblock);
                 self.zones
                     .pageblocks
                     .set_state(pageblock, state.held_by(Holder::None).listed(false));
             }
-            Use::Split if is_of_slot => self.zones.pageblocks.end_claims(pageblock),
+            Use::Split if is_cached => self.zones.pageblocks.end_claims(pageblock),
             Use::Split => {
                 self.zones.pageblocks.merge_remote(pageblock);
                 self.zones.pageblocks.end_claims(pageblock);
@@ -213,11 +217,11 @@ impl<P: Platform> Freehold<P> {
         self.zones.pageblocks.repair_uses(pageblock);
     }
 
-    /// Makes the trees of a zone anew.
+    /// Rebuilds the trees of a zone.
     fn repair_trees(&self, zone: ZoneIndex) {
         let state = |bit| {
             let pageblock = self.zones.pageblock_at(zone, bit);
-            // Trees may begin before the tables, and end behind the zone.
+            // Trees may begin before the tables, and end after the zone.
             let is_here = pageblock.index() < self.zones.pageblocks.len()
                 && self.zones.pageblocks.zone_if_any(pageblock) == Some(zone);
             let state =
@@ -238,7 +242,7 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Has the slot that holds a pageblock look at what others have freed there.
+    /// Queues a pageblock with remote frees, or collects them.
     fn repair_queued(&self, pageblock: PageblockIndex) {
         if self.zones.pageblocks.state(pageblock).is_split()
             && self.zones.pageblocks.has_remote(pageblock)
@@ -248,7 +252,7 @@ impl<P: Platform> Freehold<P> {
     }
 }
 
-/// Calls that others had half done, each up to some step: what a copy may look like.
+/// Calls of other threads that are half done, each up to some step: what a copy may look like.
 #[cfg(test)]
 mod tests {
     extern crate std;
@@ -288,8 +292,8 @@ mod tests {
         Frames::new(TestPlatform, &config, &Default::default(), metadata).unwrap()
     }
 
-    /// Makes a copy of what there is, in place: only one thread is left. So many frames are lost
-    /// to it.
+    /// Makes a copy of all there is, in place: as if only one thread were left. `lost` frames stay
+    /// allocated.
     fn copy(frames: &Frames, lost: u64) {
         frames.freeze();
         frames.thaw_copy();
@@ -329,15 +333,15 @@ mod tests {
         let pfn = alloc(&frames, 0);
         frames.drain_all();
         let (design, pageblock) = (frames.design(), block_of(pfn));
-        // It has taken four frames, and not counted them.
+        // A walker has taken four frames, and not counted them.
         assert!(design.zones.pageblocks.acquire(pageblock));
         design
             .zones
             .pageblocks
             .take_run(design.zones.pageblocks.find_run(pageblock, Order::new(2)).unwrap());
-        // Another has taken a pageblock out of the pool, and not marked it.
+        // Another call has taken a pageblock out of the pool, and not marked it.
         assert!(design.zones.take_whole(ZONE, 1, MigrateType::Movable).is_some());
-        // And one that drains has come no further.
+        // And a drain has come no further.
         design.zones.zone(ZONE).note_cached();
         design.zones.zone(ZONE).begin_drain();
         copy(&frames, 5);
@@ -353,7 +357,7 @@ mod tests {
                 let run = Run::at(pfn.get() as u32, Order::ZERO);
                 design.zones.pageblocks.free_remotely(run.word as usize, run.mask());
                 if marked {
-                    // On a stack, as it says, but its link leads nowhere.
+                    // On a stack, as its state says, but its link leads nowhere.
                     design.zones.pageblocks.update(block_of(pfn), |state| state.queued(true));
                 }
             }
@@ -367,7 +371,7 @@ mod tests {
         let pfn = alloc(&frames, 4);
         let run = Run::at(pfn.get() as u32, Order::new(4));
         frames.design().zones.pageblocks.free_remotely(run.word as usize, run.mask());
-        // The first frame of a block has no mark.
+        // The first frame of a block has no tail bit.
         copy(&frames, 0);
     }
 
@@ -386,10 +390,10 @@ mod tests {
         let frames = new();
         let pfn = alloc(&frames, 12);
         let (design, head) = (frames.design(), block_of(pfn));
-        // Held by one who wants to free a part.
+        // Held by a call that wants to free a part.
         design.zones.pageblocks.update(head, |state| state.held_by(Holder::Walker));
         copy(&frames, 8 * 512);
-        // Its upper half is a block of its own; the lower half is not yet less than all.
+        // The upper half is a block of its own already; the head does not have its new order yet.
         let upper = PageblockIndex(head.0 + 4);
         design.zones.pageblocks.update(upper, |state| state.used(Use::Huge, Order::new(11)));
         copy(&frames, 8 * 512);
@@ -403,10 +407,10 @@ mod tests {
         let frames = new();
         let pfn = alloc(&frames, 12);
         let (design, head) = (frames.design(), block_of(pfn));
-        // One of eight is free already; the head is not known to be less.
+        // One pageblock of eight is free already; the head still has its old order.
         design.zones.pageblocks.mark_whole(PageblockIndex(head.0 + 5), Holder::Walker);
         copy(&frames, 7 * 512);
-        // And of another the head was not copied.
+        // And of another block the copy lacks the head.
         design.zones.pageblocks.mark_whole(head, Holder::None);
         design
             .zones
@@ -433,12 +437,12 @@ mod tests {
     }
 
     #[test]
-    fn slots_of_a_lease_that_ended_meanwhile_are_left_alone() {
+    fn caches_of_a_lease_that_ended_meanwhile_are_left_alone() {
         let frames = new();
         let cpu = CpuId::new(1);
         let lease = frames.lease(cpu).unwrap();
         frames.freeze();
-        // It ends while the copy is made, and another call has the lock.
+        // The lease ends while the copy is made, and another call has the lock.
         let per_cpu = frames.design().per_cpu(1);
         per_cpu.lease.store(VACANT, Relaxed);
         frames.thaw_copy();

@@ -1,8 +1,7 @@
-//! What the design says about itself, and a check of its accounting. All of it visits every
-//! pageblock.
+//! Statistics of the design, and a check of its accounting. All of it visits every pageblock.
 //!
-//! Nothing can stop all CPUs, so what does not agree at first may be under way, and is looked at
-//! again: only what stays wrong is a violation.
+//! Nothing can stop all CPUs. What does not agree at first may be under way, and is re-checked:
+//! only what stays wrong is a violation.
 
 use super::Freehold;
 use super::caches::cache::{Active, Fill, list_of};
@@ -15,7 +14,7 @@ use crate::platform::Platform;
 use crate::stat::{Census, Events, FreeByType, NumaEvents, Rule, Violation, ZoneStats};
 use crate::units::{CpuId, FrameCount, MigrateType};
 
-/// So often something that does not agree is looked at again: long enough for a thread that was
+/// How often something that does not agree is re-checked: long enough for a thread that was
 /// preempted in the middle of a step to run again.
 const LOOKS: usize = 100_000;
 
@@ -45,10 +44,10 @@ impl<P: Platform> Inspect<P> for Freehold<P> {
 
     /// The events of all CPUs and zones.
     ///
-    /// Nobody counts what is freed. What is in use is read off the bitmaps, each frame at some
-    /// moment of the look, and that pageblocks change hands meanwhile makes no difference to it.
-    /// So what was handed out less what was freed lacks at most what calls under way do, and so
-    /// does each of the two; neither is ever ahead of the truth.
+    /// Frees are not counted. What is in use is read off the bitmaps, each frame at some moment of
+    /// the look; that pageblocks change hands meanwhile makes no difference to it. So what was
+    /// allocated less what was freed lacks at most what calls under way do, and so does each of the
+    /// two; neither is ever ahead of the truth.
     fn events(&self, context: Context<'_, P>) -> Events {
         let mut events = Events::default();
         for zone in self.zones.indexes() {
@@ -59,20 +58,21 @@ impl<P: Platform> Inspect<P> for Freehold<P> {
                 self.zones.indexes().for_each(|zone| events.add(&self.events_of(cpu, zone)));
             });
         }
-        // After what was handed out: of that, only what is not in use any more has been freed.
+        // After the counts of allocated frames: of those, only what is not in use any more has been
+        // freed.
         let (mut used, mut doubles) = (0, 0);
         for pageblock in self.zones.pageblocks.all() {
             let (of_pageblock, twice) = self.zones.count_used(pageblock);
             used += u64::from(of_pageblock);
             doubles += u64::from(twice);
         }
-        // More may have been handed out since.
+        // More may have been allocated since.
         events.freed = FrameCount::new(events.allocated.get().saturating_sub(used));
         events.double_frees_late += FrameCount::new(doubles);
         events
     }
 
-    /// Checks every invariant of the books and says where the frames are.
+    /// Checks every invariant of the accounting, and counts where the frames are.
     fn validate(&self, context: Context<'_, P>) -> Result<Census, Violation> {
         let mut census = Census::default();
         for zone in self.zones.indexes() {
@@ -98,7 +98,7 @@ impl<P: Platform> Freehold<P> {
         events
     }
 
-    /// Makes a violation of what breaks a rule again and again.
+    /// Reports a violation if a rule is broken again and again.
     fn persists(
         &self,
         context: Context<'_, P>,
@@ -118,8 +118,7 @@ impl<P: Platform> Freehold<P> {
         })
     }
 
-    /// Checks the places of a slot, which nobody changes meanwhile. A slot that somebody holds for
-    /// long is passed over.
+    /// Checks the places of a cache, under its lock. Passes over a cache that a lease has.
     fn check_cache(
         &self,
         context: Context<'_, P>,
@@ -176,15 +175,15 @@ impl<P: Platform> Freehold<P> {
         Ok(())
     }
 
-    /// Looks at what a CPU's slots have counted while nobody changes it. Who holds them for long
-    /// goes on counting meanwhile.
+    /// Reads what the caches of a CPU have counted, under their lock. If a lease has them, its
+    /// holder goes on counting meanwhile.
     pub(crate) fn while_steady<R>(
         &self,
         context: Context<'_, P>,
         cpu: usize,
         look: impl FnOnce() -> R,
     ) -> R {
-        // One lock for the slots of all zones.
+        // One lock for the caches in all zones.
         let _guard = self.lock_if_vacant(context, cpu, ZoneIndex(0));
         look()
     }

@@ -7,35 +7,36 @@ use crate::designs::{Setting, SettingError, Settings};
 /// How the design is set up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeholdSettings {
-    /// Which of the free frames at hand is handed out.
+    /// Which free frame of a word is allocated.
     pub pick: Pick,
-    /// What is done about a single frame that is freed twice at the same time.
+    /// Whether one of two frees of a single frame at the same time is always refused.
     pub double_free: DoubleFree,
 }
 
-/// Which of the free frames of a word of 64 is handed out.
+/// Which of the free frames of a word of 64 is allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pick {
     /// The one with the lowest number.
     #[default]
     Lowest,
-    /// Any of them, so that nobody can tell which frame comes next from those that came before.
+    /// Any of them: the frames of earlier allocations do not tell which one comes next.
     Random,
 }
 
-/// What is done about a single frame that two calls free at the same time. One after the other, the
-/// second free is refused in any case; and of two that race, each of more than one frame, one is.
+/// What happens if two calls free a single frame at the same time. One after the other, the second
+/// free is refused in any case. Of two that race, each of more than one frame, one is refused in
+/// any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DoubleFree {
-    /// Both may succeed, if they come from different CPUs. It is counted when it is found, in
-    /// [`Events::double_frees_late`](crate::Events::double_frees_late). If the frame was handed out
+    /// Both may succeed, if they come from different CPUs. That is counted when it is found, in
+    /// [`Events::double_frees_late`](crate::Events::double_frees_late). If the frame was allocated
     /// again before, it is free while its new user has it.
     #[default]
     Fast,
     /// One of them is refused, always.
     ///
-    /// Cost: a bit of metadata a frame, and a locked step more in each allocation and each free of
-    /// less than a pageblock, which also leave the shortest ways: see `docs/designs.md`.
+    /// Cost: one bit of metadata for each frame, and one RMW more in each allocation and each free
+    /// of less than a pageblock, which also leave the fast paths: see `docs/designs.md`.
     Exact,
 }
 

@@ -1,5 +1,5 @@
-//! Allocation, from the fast paths to the last resort: from the cache of the running CPU, of another
-//! CPU, or past all caches.
+//! Allocation, from the fast paths to the last resort: from the cache of the running CPU, of
+//! another CPU, or past all caches.
 
 use super::fast_path::is_run_in_word;
 use super::lock::CacheGuard;
@@ -15,8 +15,7 @@ use crate::request::Request;
 use crate::units::{Order, Pfn};
 use crate::zone::watermark::Watermark;
 
-/// So often an allocation that found nothing looks again before it helps calls that have frames in
-/// hand.
+/// After how many looks an allocation that finds nothing helps calls that have frames in hand.
 const LOOKS: u32 = 64;
 
 impl<P: Platform> Alloc<P> for Freehold<P> {
@@ -33,9 +32,9 @@ impl<P: Platform> Alloc<P> for Freehold<P> {
         taken.or_else(|| self.take_from_own_cache(context, request))
     }
 
-    /// First from what the running CPU holds of the best zone, and from any zone above its low
-    /// watermark; then from what other CPUs hold of zones that are just there; and at last, after
-    /// all CPUs have given back what they keep, as deep as the request may dip.
+    /// Tries, in this order: the running CPU's cache of the best zone, and any zone above its low
+    /// watermark; what other CPUs cache, in zones that are not below theirs; and at last, after all
+    /// caches have been drained, any zone, as deep as the request may go.
     fn alloc(
         &self,
         context: Context<'_, P>,
@@ -46,8 +45,8 @@ impl<P: Platform> Alloc<P> for Freehold<P> {
         let (all, zones) = (zones, || self.zones.usable(zones, request));
         let class = request.depth().at_first();
         let frame = zones().enumerate().find_map(|(nth, zone)| {
-            // What a slot holds is there to be used up first. In zones that the request would
-            // rather not use, it may be reserved for those who have no other.
+            // What the own cache holds is there to be used up first. In zones that the request does
+            // not prefer, it may be reserved for requests that have no other zone.
             let may_use_own = class == Watermark::Low
                 && request.depth() != Watermark::Low
                 && (nth == 0 || self.zones.zone(zone).may_cache(0, request));
@@ -75,8 +74,8 @@ impl<P: Platform> Alloc<P> for Freehold<P> {
 }
 
 impl<P: Platform> Freehold<P> {
-    /// Takes a block of a zone unless that takes it below the mark of `class`, without asking other
-    /// CPUs for anything.
+    /// Takes a block of a zone, unless that takes it below the mark of `class`. Asks no other CPU
+    /// for anything.
     pub(crate) fn alloc_near(
         &self,
         context: Context<'_, P>,
@@ -90,9 +89,8 @@ impl<P: Platform> Freehold<P> {
             .flatten()
     }
 
-    /// Takes a block after all CPUs have given back what they keep. Others may have in hand just
-    /// then what is free, and so it looks again until it has one, or knows that there is none: see
-    /// [`sections`](super::sections).
+    /// Drains all caches, and takes a block. What is free may just be in the hands of other calls.
+    /// So it retries until it has a block, or knows that there is none: see `zones/sections.rs`.
     fn alloc_last_resort<Z: Iterator<Item = ZoneIndex>>(
         &self,
         context: Context<'_, P>,
@@ -102,14 +100,14 @@ impl<P: Platform> Freehold<P> {
         let may_wait = request.may_wait();
         let serving = || zones().filter(|&zone| self.zones.serves(zone, request));
         let take = || serving().find_map(|zone| self.alloc_in(context, zone, request));
-        // What is there to be had without waiting is.
+        // First what can be had without waiting for a lock.
         zones().for_each(|zone| self.drain_unused(context, zone));
         if let Some(frame) = take() {
             return Ok(frame);
         }
         for look in 1_u32.. {
             let helps = look.is_multiple_of(if may_wait { LOOKS } else { 2 });
-            // A drain that others have begun may never end.
+            // A drain that another call has begun may never end.
             let is_draining = |zone| self.zones.zone(zone).drains().is_none();
             let drains_anew = helps && (!may_wait || zones().any(is_draining));
             let drained = if drains_anew {
@@ -122,8 +120,8 @@ impl<P: Platform> Freehold<P> {
             if helps {
                 zones().for_each(|zone| self.collect_marked(context, zone));
             }
-            // Not without a look first: of many that fail at the same time, none may move anything,
-            // or else they would keep each other from seeing that there is nothing.
+            // Only after a look that finds nothing. Of many calls that fail at the same time, none
+            // may move anything, or they would keep each other from seeing that there is nothing.
             if let Some(frame) = take() {
                 return Ok(frame);
             }
@@ -141,7 +139,7 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Takes a block out of what the running CPU's slot holds already.
+    /// Takes a block out of what the running CPU's cache holds already.
     fn alloc_own(
         &self,
         context: Context<'_, P>,
@@ -155,13 +153,13 @@ impl<P: Platform> Freehold<P> {
 
     /// Takes a block of a zone whose level allows it.
     fn alloc_in(&self, context: Context<'_, P>, zone: ZoneIndex, request: &Request) -> Option<u32> {
-        let held = self.lock_some(context, zone).and_then(|guard| {
+        let cached = self.lock_some(context, zone).and_then(|guard| {
             guard.alloc(request).inspect(|_| guard.note_taken(context, request.order()))
         });
-        held.or_else(|| self.alloc_uncached(context, zone, request))
+        cached.or_else(|| self.alloc_uncached(context, zone, request))
     }
 
-    /// Takes a block that no slot holds.
+    /// Takes a block that no cache holds.
     fn alloc_uncached(
         &self,
         context: Context<'_, P>,
@@ -174,9 +172,10 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Has slots give up pageblocks one by one until one of them serves the request, in a zone that
-    /// is not below what slots may keep. The one that a slot takes such frames from at the moment
-    /// is shared, if it may be, or else CPUs would take it from each other where there are fewer.
+    /// Makes caches release pageblocks, one by one, until one of them serves the request, if the
+    /// zone is not below its low watermark. The active pageblock of another CPU is not released but
+    /// shared, if the request may go below the low watermark: else CPUs would take it from each
+    /// other where there are fewer pageblocks than CPUs.
     fn alloc_from_others(
         &self,
         context: Context<'_, P>,
@@ -187,7 +186,7 @@ impl<P: Platform> Freehold<P> {
         if !self.zones.zone(zone).may_cache(0, request) {
             return None;
         }
-        // As for what the running CPU's slot holds.
+        // The same condition as for the running CPU's cache in `alloc`.
         let may_share = class == Watermark::Low && request.depth() != Watermark::Low;
         let (here, cpus) = (context.topology.fold(context.platform.cpu()), self.zones.cpu_count());
         (here..here + cpus).find_map(|cpu| {
@@ -209,7 +208,7 @@ impl<P: Platform> Freehold<P> {
 }
 
 impl<P: Platform> CacheGuard<'_, P> {
-    /// Takes a block out of what a slot holds already.
+    /// Takes a block out of what the cache holds already.
     fn alloc_cached(&self, request: &Request) -> Option<u32> {
         let (order, migratetype) = (request.order(), request.content());
         match order {
@@ -228,7 +227,7 @@ impl<P: Platform> CacheGuard<'_, P> {
         }
     }
 
-    /// Takes a block out of what a slot holds, which may fetch a pageblock for it.
+    /// Takes a block out of the cache, which may acquire a pageblock for it.
     pub(crate) fn alloc(&self, request: &Request) -> Option<u32> {
         let (order, migratetype) = (request.order(), request.content());
         match order {
@@ -251,7 +250,7 @@ impl<P: Platform> CacheGuard<'_, P> {
         }
     }
 
-    /// Counts a block that the running CPU has taken out of a slot, of its own or of another CPU.
+    /// Counts a block that the running CPU has taken out of this cache, its own or another CPU's.
     pub(crate) fn note_taken(&self, context: Context<'_, P>, order: Order) {
         let (here, frames) = (self.zones().cpu_here(context), order.frames().get());
         if self.cpu == here {
@@ -263,9 +262,9 @@ impl<P: Platform> CacheGuard<'_, P> {
 }
 
 impl<P: Platform> Freehold<P> {
-    /// Finds free frames of pageblocks that are marked as pending, where the slot does not: a call
-    /// has not pushed them yet, or they have left a slot that is leased now. Others have relied on
-    /// that mark meanwhile, and need not wait.
+    /// Collects from pageblocks that are marked as queued and that their cache cannot find: a call
+    /// has not pushed them yet, or they have left a cache that is leased now. Other frees have
+    /// relied on that mark meanwhile, and need not wait.
     ///
     /// Cost: a look at every pageblock.
     #[cold]
@@ -290,7 +289,7 @@ impl<P: Platform> Freehold<P> {
                     }
                 }
                 Holder::None => {
-                    // Giving it up harvests it.
+                    // The release collects.
                     self.zones.with_acquired(here, pageblock, || Some(()));
                 }
                 Holder::Walker => {}

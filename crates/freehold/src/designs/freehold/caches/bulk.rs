@@ -15,8 +15,8 @@ use crate::request::Request;
 use crate::units::{FrameCount, Order, Pfn};
 use crate::zone::watermark::Watermark;
 
-/// So many frames are taken under one hold of a slot's lock.
-const HOLD_FRAMES: usize = 512;
+/// How many frames are taken at most before the lock of the caches is released.
+const LOCKED_FRAMES: usize = 512;
 
 impl<P: Platform> Bulk<P> for Freehold<P> {
     /// Allocates blocks until `out` is full or memory runs out; returns how many.
@@ -33,7 +33,7 @@ impl<P: Platform> Bulk<P> for Freehold<P> {
                 count += self.alloc_words(context, zones, &request, &mut out[count..]);
             }
             if count < out.len() {
-                // Whatever else there is, one at a time.
+                // Any other source, one block at a time.
                 let Ok(pfn) = self.alloc(context, zones, request) else { break };
                 out[count] = pfn;
                 count += 1;
@@ -42,8 +42,9 @@ impl<P: Platform> Bulk<P> for Freehold<P> {
         count
     }
 
-    /// Allocates blocks from the best zone that stays above its low watermark with `spare` blocks
-    /// less, until `out` is full or that zone has no more at hand; returns how many.
+    /// Allocates blocks from the best zone that stays above its low watermark, or the high one if
+    /// the request asks for that, with `spare` blocks less. Stops when `out` is full or the zone
+    /// cannot give more without a drain; returns how many.
     fn alloc_quickly(
         &self,
         context: Context<'_, P>,
@@ -61,7 +62,7 @@ impl<P: Platform> Bulk<P> for Freehold<P> {
         let Some(zone) = self.zones.usable(zones, request).find(|&zone| has_to_spare(zone)) else {
             return 0;
         };
-        // Of one node, so it makes no difference to what is counted.
+        // All from one node, so this makes no difference to the NUMA counters.
         let behind = zones.iter().position(|&other| ZoneIndex(other) == zone).unwrap_or(0);
         let mut count = 0;
         while count < out.len() {
@@ -112,7 +113,7 @@ impl<P: Platform> Bulk<P> for Freehold<P> {
 }
 
 impl<P: Platform> Freehold<P> {
-    /// Takes single frames out of the running CPU's slot in the best zone, which may fetch more
+    /// Takes single frames out of the running CPU's cache in the best zone, which may acquire more
     /// pageblocks for that; returns how many.
     fn alloc_words(
         &self,
@@ -127,7 +128,8 @@ impl<P: Platform> Freehold<P> {
         guard.take_words(zones, request, out)
     }
 
-    /// The zone that single frames are taken from by words, if any is: the best one.
+    /// The zone from which single frames are taken by words: the best one, if it is above its low
+    /// watermark.
     pub(crate) fn may_take_words(&self, zones: &[u16], request: &Request) -> Option<ZoneIndex> {
         let zone = self.zones.usable(zones, request).next()?;
         let limit = request.effective_limit();
@@ -137,8 +139,8 @@ impl<P: Platform> Freehold<P> {
         may.then_some(zone)
     }
 
-    /// Frees the first few frames if they lie in one word and are allocations of their own, all of
-    /// them at once; returns how many.
+    /// Frees the first few frames, all at once, if they lie in one word and are allocations of
+    /// their own; returns how many.
     fn free_word(&self, context: Context<'_, P>, frames: &[Pfn]) -> usize {
         let Some(run) = self.word_of(frames) else { return 0 };
         let words = run.word..run.word + 1;
@@ -154,7 +156,7 @@ impl<P: Platform> Freehold<P> {
         let first = self.zones.pageblocks.index_of(frames[0])?;
         let word = first / WORD_FRAMES;
         let base = self.zones.pageblocks.pfn_of(word * WORD_FRAMES).get();
-        // Most often they come as they were handed out: side by side.
+        // Most often they come in the order in which they were allocated: adjacent.
         let room = (WORD_FRAMES - first % WORD_FRAMES) as usize;
         let mut count = run_len(&frames[..frames.len().min(room)]);
         let mut mask = match count {
@@ -170,7 +172,7 @@ impl<P: Platform> Freehold<P> {
             count += 1;
         }
         let word = word as usize;
-        // The state first: see `free_single_fast`.
+        // Reads the state first: see `free_single_fast`.
         let state = self.zones.pageblocks.state(PageblockIndex::of_word(word));
         let free = self.zones.pageblocks.free_or_remote(word);
         let single =
@@ -180,9 +182,9 @@ impl<P: Platform> Freehold<P> {
 }
 
 impl<P: Platform> CacheGuard<'_, P> {
-    /// Takes single frames out of a slot; returns how many.
+    /// Takes single frames out of the cache; returns how many.
     pub(crate) fn take_words(&self, zones: &[u16], request: &Request, out: &mut [Pfn]) -> usize {
-        let most = out.len().min(HOLD_FRAMES);
+        let most = out.len().min(LOCKED_FRAMES);
         let (out, hot) = (&mut out[..most], self.cache.hot);
         let mut count = 0;
         while count < out.len() {
@@ -224,11 +226,11 @@ pub(crate) struct WordOfFrames {
     pub(crate) word: usize,
     pub(crate) mask: u64,
     pub(crate) count: usize,
-    /// The state of the pageblock: in use frame by frame.
+    /// The state of the pageblock, which is split.
     pub(crate) state: State,
 }
 
-/// A run of fewer free frames is handed out frame by frame.
+/// A run of fewer free frames is written frame by frame.
 const RUN_MIN: u32 = 8;
 
 /// The lowest bits of a word, 1 to 64 of them.
@@ -255,11 +257,11 @@ fn fill(out: &mut [Pfn], free: u64, first: u64) -> u64 {
     left
 }
 
-/// How many of the first frames lie side by side, in this order.
+/// How many of the first frames are adjacent, in this order.
 fn run_len(frames: &[Pfn]) -> usize {
     const STEP: usize = 8;
     let (first, mut len) = (frames[0].get(), 0);
-    // Without a branch within a step, so that it takes a few vector instructions.
+    // No branch within a step, so that it compiles to a few vector instructions.
     for step in frames.chunks_exact(STEP) {
         let expected = first.wrapping_add(len as u64);
         let differs = |(nth, pfn): (usize, &Pfn)| pfn.get() ^ expected.wrapping_add(nth as u64);

@@ -1,9 +1,13 @@
-//! What one CPU cache holds: the pageblocks of one CPU in one zone.
+//! The data of one CPU cache: the pageblocks that one CPU holds in one zone.
 //!
-//! A pageblock of a cache is *active* (for each migratetype one that single frames are taken from,
-//! and one for larger blocks), on a list of *partial* ones, *full*, or a *spare*: whole, in reserve.
-//! Full ones are in no list and cost nothing: the first free of one of their frames links them
-//! again, directly under the lock or through the remote queue.
+//! A pageblock of a cache is in one of these places:
+//!
+//! * *active*: for each migratetype, one that single frames are taken from, and one for larger
+//!   blocks;
+//! * on a list of *partial* pageblocks: two for each migratetype, by fill;
+//! * *full*: in no list, at no cost. The first free of one of its frames links it again, directly
+//!   under the lock or through the remote queue;
+//! * among the *spares*: whole.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -13,32 +17,32 @@ use crate::platform::{Platform, SharedCell, Word};
 use crate::stat::Events;
 use crate::units::{FrameCount, MigrateType};
 
-/// The word that no bitmap has: there is no current pageblock.
+/// The number that no word has: there is no active pageblock.
 pub(crate) const NO_WORD: u32 = u32::MAX;
 
-/// How full the pageblocks of a shelf were when they came there.
+/// How full the pageblocks of a partial list were when they were linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
-    /// Few frames are free: such are used up first, so that the others become whole.
+    /// Few frames are free. Such are used up first, so that the others become whole.
     NearlyFull,
-    /// Many are.
+    /// Many frames are free.
     Sparse,
 }
 
-/// A pageblock with more free frames than this has plenty.
+/// At most so many free frames make a pageblock nearly full.
 pub(crate) const NEARLY_FULL_FREE_MAX: u32 = 64;
 
-/// A pageblock with fewer free frames than this waits on its shelf for more of them, as long as
-/// there are others: making it the current one would cost more than its frames.
+/// A nearly full pageblock with fewer free frames than this stays on its list, as long as there are
+/// others: to activate it would cost more than its frames are worth.
 pub(crate) const WORTHWHILE_FREE_MIN: u32 = 16;
 
-/// What is taken from a current pageblock.
+/// What is taken from an active pageblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Active {
     /// Single frames.
     Singles,
-    /// Blocks of more than one frame: they would find the words that single frames are taken from
-    /// torn.
+    /// Blocks of more than one frame. In the words that single frames are taken from, they would
+    /// rarely find an aligned run.
     Runs,
 }
 
@@ -46,13 +50,13 @@ impl Active {
     pub(crate) const ALL: [Self; 2] = [Active::Singles, Active::Runs];
 }
 
-/// Migratetypes, with room for a fourth: then an index of two bits needs no check.
+/// Migratetypes, with room for a fourth, so that an index of two bits needs no check.
 const TYPES: usize = 4;
 
-/// The shelves of a slot: two a type.
+/// The partial lists of a cache: two for each type.
 const PARTIAL_LISTS: usize = 2 * MigrateType::COUNT;
 
-/// The slot, in two places.
+/// One CPU cache. Its data lies in two places.
 pub(crate) struct CpuCache<'a, P: Platform> {
     pub(crate) hot: &'a Hot<P>,
     cold: &'a Cold<P>,
@@ -66,22 +70,22 @@ impl<P: Platform> Clone for CpuCache<'_, P> {
 
 impl<P: Platform> Copy for CpuCache<'_, P> {}
 
-/// What every allocation touches.
+/// The part that every allocation touches.
 #[repr(C)]
 pub(crate) struct Hot<P: Platform> {
-    /// The word of a current pageblock to take from next, by what is taken and by type. Written
-    /// under the lock; what others read is a hint.
+    /// The active words: by what is taken and by type, the word to take from next. Written under
+    /// the lock; without it, what is read is a hint.
     active: [[P::U32; TYPES]; Active::ALL.len()],
-    /// Frames that the slot's CPU took out of it, or the holder of a lease.
+    /// Frames that the CPU of the cache took out of it, or the holder of a lease.
     allocated: P::LocalCell<u64>,
 }
 
-/// The rest.
+/// The part that allocations touch less often.
 #[repr(C, align(64))]
 pub(crate) struct Cold<P: Platform> {
-    /// The hot part, if it does not lie with the lock.
+    /// The hot part, if it does not lie in `PerCpu`.
     pub(crate) hot: Hot<P>,
-    /// Whether a freeze has the lock of the slot.
+    /// Whether a freeze has the lock of the CPU's caches.
     frozen: P::U32,
     rest: Rest<P>,
 }
@@ -89,12 +93,12 @@ pub(crate) struct Cold<P: Platform> {
 /// What is touched when a pageblock comes or goes.
 #[repr(C, align(64))]
 struct Rest<P: Platform> {
-    /// The first pageblock of each shelf, and the last.
+    /// The first and the last pageblock of each partial list.
     partial: [[P::LocalCell<u32>; 2]; PARTIAL_LISTS],
-    /// Whole pageblocks in reserve, and how many: the last one goes first.
+    /// The spares, and how many there are: a stack.
     spares: [P::LocalCell<u32>; SPARES_MAX],
     spare_count: P::LocalCell<u32>,
-    /// State of the generator that picks frames, if they are picked at random.
+    /// The state of the generator that picks frames, if they are picked at random.
     random: P::LocalCell<u64>,
     refills: P::LocalCell<u64>,
     refilled: P::LocalCell<u64>,
@@ -114,18 +118,18 @@ impl<P: Platform> Hot<P> {
     /// The word to take from next: exact under the lock.
     #[inline(always)]
     pub(crate) fn active_word(&self, what: Active, type_index: usize) -> u32 {
-        // Relaxed: what it leads to is looked at under the lock.
+        // Relaxed: what it leads to is read under the lock.
         self.active[what as usize][type_index % TYPES].load(Relaxed)
     }
 
-    /// For the holder of the lock.
+    /// The caller has the lock.
     #[inline(always)]
     pub(crate) fn set_active_word(&self, what: Active, type_index: usize, word: u32) {
         // Relaxed: as above.
         self.active[what as usize][type_index % TYPES].store(word, Relaxed);
     }
 
-    /// Counts frames that the slot's CPU took out of it. For whoever holds the lock.
+    /// Counts frames that the CPU of the cache took out of it. The caller has the lock.
     #[inline(always)]
     pub(crate) fn note_alloc(&self, frames: u64) {
         self.allocated.set(self.allocated.get() + frames);
@@ -133,7 +137,7 @@ impl<P: Platform> Hot<P> {
 }
 
 impl<P: Platform> Cold<P> {
-    /// The rest of the slot of one of so many CPUs.
+    /// The rest of a cache; each cache has a seed of its own.
     pub(crate) fn new(seed: u64) -> Self {
         let zero = || P::LocalCell::new(0);
         Cold {
@@ -143,7 +147,7 @@ impl<P: Platform> Cold<P> {
                 partial: core::array::from_fn(|_| [P::LocalCell::new(NIL), P::LocalCell::new(NIL)]),
                 spares: core::array::from_fn(|_| P::LocalCell::new(NIL)),
                 spare_count: P::LocalCell::new(0),
-                // Never 0, where the generator would stay.
+                // Never 0, from which the generator would not move.
                 random: P::LocalCell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
                 refills: zero(),
                 refilled: zero(),
@@ -161,16 +165,16 @@ impl<'a, P: Platform> CpuCache<'a, P> {
         CpuCache { hot, cold }
     }
 
-    /// Notes whether a freeze has the lock of the slot; says whether it had it so far.
+    /// Sets whether a freeze has the lock of the CPU's caches; returns whether it had.
     pub(crate) fn set_frozen(&self, frozen: bool) -> bool {
-        // Relaxed: for that one thread alone.
+        // Relaxed: only the freezing thread reads it.
         self.cold.frozen.swap(u32::from(frozen), Relaxed) != 0
     }
 }
 
-// What follows is for whoever holds the lock.
+// The caller has the lock, from here on.
 impl<P: Platform> CpuCache<'_, P> {
-    /// The pageblock that frames of a type are taken from.
+    /// The active pageblock for frames of a type.
     pub(crate) fn active_pageblock(
         &self,
         what: Active,
@@ -180,19 +184,19 @@ impl<P: Platform> CpuCache<'_, P> {
         (word != NO_WORD).then(|| PageblockIndex::of_word(word as usize))
     }
 
-    /// How many whole pageblocks are in reserve.
+    /// How many spares there are.
     #[inline(always)]
     pub(crate) fn spare_count(&self) -> usize {
         self.cold.rest.spare_count.get() as usize
     }
 
-    /// The whole pageblocks in reserve, the one that goes last first.
+    /// The spares: the one that is used last comes first.
     pub(crate) fn spares(&self) -> impl Iterator<Item = PageblockIndex> {
         let spares = &self.cold.rest.spares;
         spares.iter().take(self.spare_count()).map(|spare| PageblockIndex(spare.get()))
     }
 
-    /// Takes a whole pageblock out of the reserve.
+    /// Takes a spare.
     #[inline(always)]
     pub(crate) fn pop_spare(&self) -> Option<PageblockIndex> {
         let rest = self.spare_count().checked_sub(1)?;
@@ -201,7 +205,7 @@ impl<P: Platform> CpuCache<'_, P> {
         Some(PageblockIndex(spare.get()))
     }
 
-    /// Puts a whole pageblock into the reserve; says whether there was room.
+    /// Adds a spare; returns whether there was room.
     #[inline(always)]
     pub(crate) fn push_spare(&self, pageblock: PageblockIndex) -> bool {
         let count = self.spare_count();
@@ -211,22 +215,22 @@ impl<P: Platform> CpuCache<'_, P> {
         true
     }
 
-    /// Takes those out of the reserve that are wanted, by place and pageblock: what would be used
-    /// last has place 0.
+    /// Removes those spares that `wanted` selects, by place and pageblock. The spare that would be
+    /// used last has place 0.
     pub(crate) fn remove_spares(&self, mut wanted: impl FnMut(usize, PageblockIndex) -> bool) {
-        let (mut kept, spares) = (0, &self.cold.rest.spares);
+        let (mut left, spares) = (0, &self.cold.rest.spares);
         for (place, spare) in spares.iter().enumerate().take(self.spare_count()) {
             let pageblock = spare.get();
             if !wanted(place, PageblockIndex(pageblock)) {
-                spares[kept].set(pageblock);
-                kept += 1;
+                spares[left].set(pageblock);
+                left += 1;
             }
         }
-        self.cold.rest.spare_count.set(kept as u32);
+        self.cold.rest.spare_count.set(left as u32);
     }
 
-    /// The next number of a xorshift generator (Marsaglia 2003): not for secrets, but enough to
-    /// make neighbours unlikely.
+    /// The next number of a xorshift generator (Marsaglia 2003). Not fit for secrets, but it makes
+    /// adjacent frames unlikely.
     pub(crate) fn random(&self) -> u64 {
         let mut number = self.cold.rest.random.get();
         number ^= number << 13;
@@ -236,33 +240,33 @@ impl<P: Platform> CpuCache<'_, P> {
         number
     }
 
-    /// Counts frames that the slot's CPU took out of it.
+    /// Counts frames that the CPU of the cache took out of it.
     #[inline(always)]
     pub(crate) fn note_alloc(&self, frames: u64) {
         self.hot.note_alloc(frames);
     }
 
-    /// Counts free frames that came with a pageblock.
+    /// Counts a pageblock that came to the cache, and its free frames.
     pub(crate) fn note_refill(&self, frames: u32) {
         let Rest { refills, refilled, .. } = &self.cold.rest;
         refills.set(refills.get() + 1);
         refilled.set(refilled.get() + u64::from(frames));
     }
 
-    /// Counts free frames that left with a pageblock.
+    /// Counts a pageblock that left the cache, and its free frames.
     pub(crate) fn note_drain(&self, frames: u32) {
         let Rest { drains, drained, .. } = &self.cold.rest;
         drains.set(drains.get() + 1);
         drained.set(drained.get() + u64::from(frames));
     }
 
-    /// Counts frames that were found to have been freed twice at the same time.
+    /// Counts frames that were freed twice at the same time.
     pub(crate) fn note_doubles(&self, frames: u32) {
         let doubles = &self.cold.rest.doubles;
         doubles.set(doubles.get() + u64::from(frames));
     }
 
-    /// What was counted here; but for frames freed, which are not counted.
+    /// What the cache has counted. Frees are not counted.
     pub(crate) fn events(&self) -> Events {
         let Rest { refills, refilled, drains, drained, doubles, .. } = &self.cold.rest;
         let frames = |cell: &P::LocalCell<u64>| FrameCount::new(cell.get());
@@ -277,7 +281,7 @@ impl<P: Platform> CpuCache<'_, P> {
         }
     }
 
-    /// Puts a pageblock of a type at the back of a shelf, and notes that it is listed.
+    /// Puts a pageblock at the back of a partial list, and marks it as listed.
     pub(crate) fn link_partial(
         &self,
         pageblocks: &Pageblocks<P>,
@@ -298,7 +302,7 @@ impl<P: Platform> CpuCache<'_, P> {
         }
     }
 
-    /// Takes a pageblock off its shelf. It stays listed.
+    /// Takes a pageblock off its partial list. It stays marked as listed.
     pub(crate) fn unlink_partial(&self, pageblocks: &Pageblocks<P>, pageblock: PageblockIndex) {
         let (prev, next, list) = pageblocks.links(pageblock);
         let [first, last] = &self.cold.rest.partial[list as usize];
@@ -313,7 +317,7 @@ impl<P: Platform> CpuCache<'_, P> {
         pageblocks.link(pageblock, NIL, NIL, NIL);
     }
 
-    /// The first pageblock on a shelf.
+    /// The first pageblock on a partial list.
     pub(crate) fn first_partial(
         &self,
         migratetype: MigrateType,
@@ -322,7 +326,7 @@ impl<P: Platform> CpuCache<'_, P> {
         PageblockIndex::of_link(self.cold.rest.partial[list_index(migratetype, fill)][0].get())
     }
 
-    /// The pageblocks on a shelf, from the front.
+    /// The pageblocks on a partial list, from the front.
     pub(crate) fn partial_list<'b>(
         &'b self,
         pageblocks: &'b Pageblocks<P>,
@@ -334,19 +338,19 @@ impl<P: Platform> CpuCache<'_, P> {
         })
     }
 
-    /// All pageblocks that are on a shelf or current, one after the other as long as the caller
-    /// takes each away.
+    /// Any pageblock that is partial or active. If the caller unlinks each, calls return all of
+    /// them.
     pub(crate) fn any_listed(&self) -> Option<PageblockIndex> {
         self.any_partial().or_else(|| self.any_active(|_, _| true))
     }
 
-    /// A pageblock that is on a shelf, one of a type if there is one, or a current one other than
-    /// that which single frames of the type are taken from.
+    /// Any partial pageblock, preferably of a type; or an active one, except the one that single
+    /// frames of the type are taken from.
     pub(crate) fn any_but_active(&self, migratetype: MigrateType) -> Option<PageblockIndex> {
-        let shelved = [Fill::Sparse, Fill::NearlyFull].into_iter();
-        let shelved = shelved.filter_map(|fill| self.first_partial(migratetype, fill)).next();
+        let partial = [Fill::Sparse, Fill::NearlyFull].into_iter();
+        let partial = partial.filter_map(|fill| self.first_partial(migratetype, fill)).next();
         let is_other = |what, of| what != Active::Singles || of != migratetype;
-        shelved.or_else(|| self.any_partial()).or_else(|| self.any_active(is_other))
+        partial.or_else(|| self.any_partial()).or_else(|| self.any_active(is_other))
     }
 
     fn any_partial(&self) -> Option<PageblockIndex> {
@@ -360,7 +364,7 @@ impl<P: Platform> CpuCache<'_, P> {
         })
     }
 
-    /// Takes a listed pageblock out of its place. It stays listed.
+    /// Unlinks a partial or active pageblock. It stays marked as listed.
     pub(crate) fn unlink(&self, pageblocks: &Pageblocks<P>, pageblock: PageblockIndex) {
         let state = pageblocks.state(pageblock);
         if !state.is_active() {
@@ -374,12 +378,12 @@ impl<P: Platform> CpuCache<'_, P> {
     }
 }
 
-/// The shelf for a type and fill.
+/// The index of the partial list for a type and fill.
 const fn list_index(migratetype: MigrateType, fill: Fill) -> usize {
     migratetype.index() * 2 + fill as usize
 }
 
-/// The type and fill of a shelf.
+/// The same, as links record it.
 pub(crate) fn list_of(migratetype: MigrateType, fill: Fill) -> u32 {
     list_index(migratetype, fill) as u32
 }

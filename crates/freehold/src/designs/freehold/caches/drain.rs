@@ -49,16 +49,16 @@ impl<P: Platform> Upkeep<P> for Freehold<P> {
 }
 
 impl<P: Platform> Freehold<P> {
-    /// Has a slot give up all pageblocks with free frames. The holder of a lease is asked to do so,
-    /// and not waited for: what it has does not count as kept until the lease ends.
+    /// Releases all pageblocks with free frames of a CPU cache. Asks the holder of a lease to do
+    /// so, without waiting for it: what it holds does not count as cached until the lease ends.
     pub(crate) fn drain_cache(&self, context: Context<'_, P>, cpu: usize, zone: ZoneIndex) {
         if let Some(guard) = self.lock(context, cpu, zone) {
             guard.drain();
         }
     }
 
-    /// Has those slots of a zone give up their free frames that no call uses at the moment, if they
-    /// may have any. That says nothing of the others.
+    /// Drains those caches of a zone that no call uses at the moment, if any cache may hold frames.
+    /// That says nothing of the other caches.
     pub(crate) fn drain_unused(&self, context: Context<'_, P>, zone: ZoneIndex) {
         if self.zones.zone(zone).may_be_cached() {
             for cpu in 0..self.zones.cpu_count() {
@@ -69,15 +69,16 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Has the slots of a zone give up their free frames, if they may have any and no other call is
-    /// making them do so. `may_wait` is as in `drain_begun`.
+    /// Drains the caches of a zone, if they may hold frames and no other drain is under way.
+    /// `may_wait` is as in `drain_begun`.
     pub(crate) fn drain_if_cached(&self, context: Context<'_, P>, zone: ZoneIndex, may_wait: bool) {
         if self.zones.zone(zone).try_begin_drain() {
             self.drain_begun(context, zone, may_wait);
         }
     }
 
-    /// The same in any case. Returns how often it had been noted before that slots keep something.
+    /// Drains the caches of a zone in any case. Returns how often the zone had been marked as
+    /// cached before.
     pub(crate) fn drain_anew(
         &self,
         context: Context<'_, P>,
@@ -89,9 +90,9 @@ impl<P: Platform> Freehold<P> {
         notes
     }
 
-    /// Has the slots of a zone give up their free frames. If it `may_wait`, it waits for calls that
-    /// use slots: if it passed over those instead, drains of several zones would pass over each
-    /// other's for ever. Otherwise it is noted that slots which are in use may have some.
+    /// Drains the caches of a zone. With `may_wait`, waits for calls that use a cache: if drains
+    /// passed over such caches instead, drains of several zones would pass over each other's for
+    /// ever. Without it, passes over those caches, and marks the zone as cached again.
     fn drain_begun(&self, context: Context<'_, P>, zone: ZoneIndex, may_wait: bool) {
         let mut is_passed_over = false;
         for cpu in 0..self.zones.cpu_count() {

@@ -1,6 +1,6 @@
-//! Fast paths of allocation: from what the running CPU has in the cache of its best zone.
+//! Fast paths of allocation: from the cache of the running CPU in its best zone.
 //!
-//! They need no look at a watermark: in a zone that is low, caches hold nothing.
+//! They check no watermark: in a zone that is below its low watermark, caches hold nothing.
 
 use core::num::NonZeroU64;
 
@@ -16,23 +16,22 @@ use crate::request::Request;
 use crate::units::{Order, Pfn};
 use crate::zone::watermark::Watermark;
 
-/// Whether a request prefers no node and may be served out of the word that blocks of more than one
-/// frame are taken from.
+/// Whether a request prefers no node, and is for more than one frame and at most a word, so that
+/// the active word for runs may serve it.
 #[inline(always)]
 pub(crate) const fn is_run_in_word(request: &Request) -> bool {
     let order = request.order().get();
     order > 0 && order <= WORD_ORDER && request.is_unsparing() && request.is_anywhere()
 }
 
-/// What a block of more than one frame, or a single frame, is taken from.
+/// What the active pageblock of a fast path serves: runs, or single frames.
 #[inline(always)]
 pub(crate) const fn what<const RUN: bool>() -> Active {
     if RUN { Active::Runs } else { Active::Singles }
 }
 
 impl<P: Platform> Freehold<P> {
-    /// Takes a single frame, or a block of at most a word, out of the word that such are taken
-    /// from.
+    /// Takes a single frame, or a block of at most a word, out of the active word.
     #[inline(always)]
     pub(crate) fn take_in_word<const RUN: bool>(
         &self,
@@ -41,12 +40,12 @@ impl<P: Platform> Freehold<P> {
     ) -> Option<Pfn> {
         let (platform, what) = (context.platform, what::<RUN>());
         let cpu = platform.pin().index();
-        // A number that is no CPU's is folded by the slow path.
+        // The slow path folds a number that no CPU has.
         if let Some(per_cpu) = self.cpus.try_get(cpu)
             && let Some(hot) = per_cpu.hot_of(per_cpu.best(&request))
         {
-            // Looked up before the lock is taken: what comes between that and its release is what
-            // the next locked step waits for.
+            // Looked up before the lock is taken. The next locked step waits for all that comes
+            // between the lock and its release.
             let word = hot.active_word(what, request.content_index());
             if let Some(frame_ref) = self.zones.pageblocks.lookup_word_fast(word)
                 && per_cpu.try_lock()
@@ -66,8 +65,8 @@ impl<P: Platform> Freehold<P> {
         None
     }
 
-    /// Takes a block that is not at hand in a word: out of the running CPU's slot, which may fetch
-    /// pageblocks for it, or whole pageblocks from the pool.
+    /// Takes a block that is not in the active word: out of the running CPU's cache, which may
+    /// acquire pageblocks for it, or whole pageblocks from the pool.
     #[inline(never)]
     pub(crate) fn take_from_own_cache(
         &self,
@@ -104,8 +103,8 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Takes a block out of the slot of a CPU in the zone that is best, whose lock the caller has
-    /// taken. Releases it.
+    /// Takes a block out of the cache of a CPU in the best zone. The caller has taken the lock;
+    /// this releases it.
     #[inline(never)]
     fn take_of_cache(
         &self,
@@ -121,7 +120,7 @@ impl<P: Platform> Freehold<P> {
         Some(self.zones.pageblocks.pfn_of(frame))
     }
 
-    /// Takes whole pageblocks from the pool, if the best zone can spare them.
+    /// Takes whole pageblocks from the pool, if the best zone stays above its low watermark.
     #[inline(never)]
     fn take_huge_of_best(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
         let zone = self.per_cpu(self.zones.cpu_here(context)).best(&request);
@@ -133,7 +132,7 @@ impl<P: Platform> Freehold<P> {
 }
 
 impl<P: Platform> CacheGuard<'_, P> {
-    /// Takes a block out of what a slot has at hand for its order.
+    /// Takes a block out of the active pageblock for its order, or a spare.
     #[inline(always)]
     pub(crate) fn take_block(&self, request: &Request) -> Option<u32> {
         match request.order().get() {
@@ -146,7 +145,7 @@ impl<P: Platform> CacheGuard<'_, P> {
         }
     }
 
-    /// As `take_in_word`, out of any word of the pageblock.
+    /// As `take_in_word`, out of any word of the active pageblock.
     #[inline(always)]
     fn take_in_pageblock<const RUN: bool>(&self, request: &Request) -> Option<u32> {
         let (what, type_index) = (what::<RUN>(), request.content_index());

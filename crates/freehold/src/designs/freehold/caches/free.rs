@@ -1,4 +1,5 @@
-//! Freeing: locally, into the bitmap of a pageblock that the running CPU's cache holds, or remotely.
+//! Freeing: locally, into the bitmap of a pageblock that the running CPU's cache holds, or
+//! remotely.
 
 use core::ops::Range;
 
@@ -15,14 +16,14 @@ use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 use crate::zone::watermark::Watermark;
 
-/// What came of freeing frames at home.
+/// The result of a local free.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LocalFree {
     /// They are free, and nothing else need be done.
     Done,
-    /// They are free. The pageblock was aside, or may be whole.
+    /// They are free. The pageblock was full, or may be whole now.
     Relink,
-    /// The slot does not hold the pageblock.
+    /// The cache does not hold the pageblock.
     NotHeld,
     /// A frame is free already.
     DoubleFree,
@@ -40,21 +41,21 @@ impl<P: Platform> Free<P> for Freehold<P> {
 }
 
 impl<P: Platform> Freehold<P> {
-    /// Frees a single frame, in the common cases: of a pageblock that a slot has listed, the
-    /// running CPU's or another one's. Says whether that was so; if not, nothing has changed.
+    /// Frees a single frame, in the common cases: a cache has listed its pageblock, the running
+    /// CPU's or another one. Returns whether that was so; if not, nothing has changed.
     #[inline(always)]
     fn free_single_fast(&self, context: Context<'_, P>, pfn: Pfn) -> bool {
         let cpu = context.platform.pin().index();
         let mut freed = false;
         if let Some(frame_ref) = self.zones.pageblocks.lookup_fast(pfn) {
             let state = frame_ref.state();
-            // A number that is no CPU's is nobody's home.
+            // A number that no CPU has is in no state.
             if state.is_listed_of(cpu)
                 && let Some(per_cpu) = self.cpus.try_get(cpu)
             {
-                // The state before the marks: those of a pageblock in use frame by frame say what
-                // they mean, and while a frame of it is held, it stays in use so. All are looked at
-                // before the lock is taken, so that the caches fetch them at the same time.
+                // The state is read before the tail bits: those of a split pageblock are valid, and
+                // while a user holds a frame of it, it stays split. All are read before the lock is
+                // taken, so that the hardware fetches their lines at the same time.
                 if frame_ref.is_single_in_use(frame_ref.free_or_remote()) && per_cpu.try_lock() {
                     freed = frame_ref.state() == state
                         && frame_ref.try_free_here(state, frame_ref.mask(0));
@@ -68,8 +69,7 @@ impl<P: Platform> Freehold<P> {
         freed
     }
 
-    /// Frees a single frame of a pageblock whose holder will look at what others free, if it is
-    /// one.
+    /// Frees a single frame of a watched pageblock remotely, if it is an allocation of its own.
     #[inline(always)]
     pub(crate) fn free_remotely_fast(
         &self,
@@ -77,12 +77,12 @@ impl<P: Platform> Freehold<P> {
         frame_ref: &FrameRef<'_, P>,
     ) -> bool {
         let (remote, mask) = (frame_ref.remote(), frame_ref.mask(0));
-        // Looked at once: the holder writes there, and each look has the line come over.
+        // Read once: the holder writes there, so that each read transfers the line.
         let free = frame_ref.free() | remote;
         if !frame_ref.is_single_in_use(free) || !frame_ref.try_free_remotely(remote, mask) {
             return false;
         }
-        // The step first, then the look: see `hold`.
+        // First the RMW, then the read of the state: see `remote`.
         if !frame_ref.state_after_step().is_watched() {
             self.zones.ensure_collected(self.zones.cpu_here(context), frame_ref.pageblock());
         }
@@ -92,8 +92,8 @@ impl<P: Platform> Freehold<P> {
         true
     }
 
-    /// Frees a block of at most a word, if it is an allocation and no part of a larger one; if not,
-    /// nothing has changed.
+    /// Frees a block of at most a word, if it is an allocation and not part of a larger one; if
+    /// not, nothing has changed.
     #[inline(always)]
     fn free_run_fast(
         &self,
@@ -120,8 +120,8 @@ impl<P: Platform> Freehold<P> {
         Some(self.free_in_words(context, state, word..word + 1, mask))
     }
 
-    /// Claims a block of at most a word, if it is an allocation in a pageblock in use frame by
-    /// frame; returns the state that this was seen in, and its bits. If not, nothing has changed.
+    /// Claims a block of at most a word, if it is an allocation in a split pageblock; returns the
+    /// state that this was seen in, and the bits of the block. If not, nothing has changed.
     #[inline(always)]
     pub(crate) fn begin_free_in_word(
         &self,
@@ -137,7 +137,7 @@ impl<P: Platform> Freehold<P> {
         (state.is_split() && !is_free && frame_ref.try_begin_free(mask)).then_some((state, mask))
     }
 
-    /// Frees what is not a single frame at hand.
+    /// Frees what the fast path for single frames does not.
     #[inline(never)]
     fn free_slowly(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
         if (1..=WORD_ORDER).contains(&order.get())
@@ -150,7 +150,7 @@ impl<P: Platform> Freehold<P> {
         }
         let frame = self.zones.pageblocks.index_of(pfn).ok_or(Error::ForeignFrame)?;
         let (word, mask) = ((frame / WORD_FRAMES) as usize, 1 << (frame % WORD_FRAMES));
-        // The state before the marks, as above.
+        // The state before the tail bits, as above.
         let state = self.zones.pageblocks.state(PageblockIndex::of_word(word));
         if order == Order::ZERO && state.is_split() && self.zones.pageblocks.are_single(word, mask)
         {
@@ -159,13 +159,14 @@ impl<P: Platform> Freehold<P> {
         self.free_any(context, pfn, frame, order)
     }
 
-    /// Frees frames of words, the same of each, which their user has for himself: allocations of
-    /// their own, or claimed. The pageblock was seen in this state before: in use frame by frame.
+    /// Frees frames of words, the same bits in each. The caller alone has a claim to them: they are
+    /// allocations of their own, or claimed. The pageblock was seen in this state before, and is
+    /// split.
     ///
     /// # Errors
     ///
-    /// [`Error::DoubleFree`] at the first word of which one of the frames is free, or if one of
-    /// them is noted not to be in use.
+    /// [`Error::DoubleFree`] at the first word in which one of the frames is free, or if the bitmap
+    /// of frames in use says that one of them is not.
     #[inline(never)]
     pub(crate) fn free_in_words(
         &self,
@@ -180,7 +181,7 @@ impl<P: Platform> Freehold<P> {
         self.free_unused(context, state, words, mask)
     }
 
-    /// The same of frames whose use has been ended.
+    /// The same for frames whose use has been ended.
     #[inline(always)]
     pub(crate) fn free_unused(
         &self,
@@ -191,7 +192,7 @@ impl<P: Platform> Freehold<P> {
     ) -> Result<(), Error> {
         let pageblock = PageblockIndex::of_word(words.start);
         let cpu = context.platform.pin().index();
-        // A number that is no CPU's is nobody's home.
+        // A number that no CPU has is in no state.
         if state.is_split_of(cpu)
             && let Some(per_cpu) = self.cpus.try_get(cpu)
             && per_cpu.try_lock()
@@ -212,13 +213,13 @@ impl<P: Platform> Freehold<P> {
         words.into_iter().try_for_each(|word| self.free_elsewhere(context, word, mask))
     }
 
-    /// Frees frames of a pageblock that the running CPU's slot does not hold.
+    /// Frees frames of a pageblock that the running CPU's cache does not hold.
     #[inline(never)]
     fn free_elsewhere(&self, context: Context<'_, P>, word: usize, mask: u64) -> Result<(), Error> {
         let pageblock = PageblockIndex::of_word(word);
         let state = self.zones.pageblocks.state(pageblock);
         let free = self.zones.pageblocks.free_or_remote(word);
-        // It was in use frame by frame, and can only have become whole if these were free.
+        // It was split. It can only have become whole if these frames were free.
         if !state.is_split() || free & mask != 0 {
             return Err(Error::DoubleFree);
         }
@@ -226,7 +227,7 @@ impl<P: Platform> Freehold<P> {
             return Ok(());
         }
         let before = self.zones.pageblocks.free_remotely(word, mask);
-        // The step first, then the look: see `hold`.
+        // First the RMW, then the read of the state: see `remote`.
         if before & mask != mask && !self.zones.pageblocks.state_after_step(pageblock).is_watched()
         {
             self.zones.ensure_collected(self.zones.cpu_here(context), pageblock);
@@ -240,8 +241,8 @@ impl<P: Platform> Freehold<P> {
         Ok(())
     }
 
-    /// Frees frames of a pageblock that nobody holds by making the running CPU's slot its holder,
-    /// if the zone can spare that; says whether it could.
+    /// Frees frames of an orphan: acquires it for the running CPU's cache, and frees locally. Only
+    /// if the zone stays above its low watermark; returns whether it did.
     fn free_acquiring(
         &self,
         context: Context<'_, P>,
@@ -263,15 +264,16 @@ impl<P: Platform> Freehold<P> {
         if !guard.acquire(pageblock) {
             return Ok(false);
         }
-        // It was held by nobody and is not listed yet, so whoever had it last may rely on us.
+        // The pageblock had no holder and is not listed yet, so its last holder may rely on this
+        // collection.
         guard.collect(pageblock);
         guard.relink(pageblock);
-        // If it is not held any more, it was whole.
+        // If the cache does not hold it any more, it was whole.
         guard.free_held(word..word + 1, mask).unwrap_or(Err(Error::DoubleFree)).map(|()| true)
     }
 
-    /// Takes a pageblock out of use that others have freed entirely, if its holder has no use for
-    /// it at the moment.
+    /// Unlinks a pageblock all of whose frames are free, if the lock of its holder is free. Other
+    /// CPUs have freed the last of them.
     #[cold]
     fn try_release_if_free(&self, context: Context<'_, P>, pageblock: PageblockIndex) {
         let is_free =
@@ -315,7 +317,7 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Frees a block, or part of one, in a pageblock in use frame by frame.
+    /// Frees a block, or part of one, in a split pageblock.
     pub(crate) fn free_split(
         &self,
         context: Context<'_, P>,
@@ -339,7 +341,7 @@ impl<P: Platform> Freehold<P> {
         self.free_in_words(context, state, run.words(), run.mask())
     }
 
-    /// Frees a block of whole pageblocks, or part of one, in which `pageblock` lies.
+    /// Frees a block of whole pageblocks, or part of one, that begins at `frame`.
     pub(crate) fn free_huge(
         &self,
         context: Context<'_, P>,
@@ -356,7 +358,7 @@ impl<P: Platform> Freehold<P> {
         {
             return Ok(());
         }
-        let Some(held) = self.zones.pageblocks.hold_huge(context.platform, pageblock, order)?
+        let Some(held) = self.zones.pageblocks.acquire_huge(context.platform, pageblock, order)?
         else {
             return self.free_split(context, frame, order);
         };
@@ -379,7 +381,7 @@ impl<P: Platform> Freehold<P> {
 }
 
 impl<P: Platform> CacheGuard<'_, P> {
-    /// As `free_unused`, in a slot; nothing if that does not hold the pageblock.
+    /// As `free_unused`, in a cache. `None` if the cache does not hold the pageblock.
     pub(crate) fn free_held(&self, words: Range<usize>, mask: u64) -> Option<Result<(), Error>> {
         let pageblock = PageblockIndex::of_word(words.start);
         let (mut unusual, mut result) = (false, Ok(()));
@@ -400,9 +402,9 @@ impl<P: Platform> CacheGuard<'_, P> {
         Some(result)
     }
 
-    /// Frees frames of a pageblock that a slot of a CPU holds, whose lock the caller has.
+    /// Frees frames of a pageblock of a CPU's cache, whose lock the caller has.
     pub(crate) fn free_local(&self, cpu: usize, word: usize, mask: u64) -> LocalFree {
-        // Who holds it changes under the lock only.
+        // The holder changes under the lock only.
         let state = self.pageblocks().state(PageblockIndex::of_word(word));
         if !state.is_split_of(cpu) {
             return LocalFree::NotHeld;

@@ -1,4 +1,6 @@
 //! How pageblocks come to a cache, move within it, and leave it.
+//!
+//! A pageblock is *unlinked* if it is neither active, nor on a partial list, nor a spare.
 
 use super::cache::{Active, Fill, NEARLY_FULL_FREE_MAX};
 use super::lock::CacheGuard;
@@ -10,15 +12,15 @@ use crate::units::MigrateType;
 use crate::zone::watermark::Watermark;
 
 impl<P: Platform> CacheGuard<'_, P> {
-    /// Makes a slot the holder of a pageblock that nobody holds; says whether that went well. Its
-    /// frames leave the level.
+    /// Acquires an orphan for the cache; returns whether it could. Its frames leave the level.
     pub(crate) fn acquire(&self, pageblock: PageblockIndex) -> bool {
         let Ok(state) = self.pageblocks().try_acquire(pageblock, Holder::Cpu(self.cpu)) else {
             return false;
         };
         let (zone, bit) = (self.zone(), self.zones().bit(pageblock));
         self.pageblocks().mark_unmovable_for(pageblock, state.migratetype());
-        // In this order: from when it is no longer in its tree, others find its frames by the note.
+        // In this order: once the pageblock is no longer in its tree, other calls learn of its
+        // frames by the mark.
         zone.note_cached();
         self.zones().forest.remove(zone.orphans(state.migratetype()), bit);
         let free = self.pageblocks().count_free(pageblock);
@@ -27,8 +29,8 @@ impl<P: Platform> CacheGuard<'_, P> {
         true
     }
 
-    /// Takes a pageblock that is in none of its places from a slot, as a walker. Its frames come to
-    /// the level. The caller is in a section.
+    /// Hands an unlinked pageblock to the caller, as a walker. Its frames come to the level. The
+    /// caller is in a section.
     pub(crate) fn hand_to_walker(&self, pageblock: PageblockIndex) {
         self.collect(pageblock);
         let free = self.pageblocks().count_free(pageblock);
@@ -37,32 +39,30 @@ impl<P: Platform> CacheGuard<'_, P> {
         self.pageblocks().update(pageblock, |state| state.held_by(Holder::Walker).listed(false));
     }
 
-    /// Gives up a pageblock of a slot that is in none of its places.
+    /// Releases an unlinked pageblock.
     pub(crate) fn release(&self, pageblock: PageblockIndex) {
         let _section = self.zones().section(self.cpu, self.zone_index);
         self.hand_to_walker(pageblock);
         self.zones().release(pageblock);
     }
 
-    /// Gives a whole pageblock of a slot, which is in none of its places, to the pool.
+    /// Releases an unlinked whole pageblock to the pool.
     pub(crate) fn release_whole(&self, pageblock: PageblockIndex) {
         self.cache.note_drain(FRAMES);
         self.zone().add_free(FRAMES);
         self.zones().put_in_pool(pageblock);
     }
 
-    /// Has a slot give up one pageblock, best one of a type, the current one of that at last if at
-    /// all; says whether it had one.
-    pub(crate) fn release_one(&self, migratetype: MigrateType, with_current: bool) -> bool {
+    /// Releases one pageblock, preferably of a type; the active one for single frames of that type
+    /// last, and only `with_active`. Returns whether there was one.
+    pub(crate) fn release_one(&self, migratetype: MigrateType, with_active: bool) -> bool {
         self.collect_queued();
         if let Some(pageblock) = self.cache.pop_spare() {
             self.release_whole(pageblock);
             return true;
         }
         let active = || {
-            with_current
-                .then(|| self.cache.active_pageblock(Active::Singles, migratetype))
-                .flatten()
+            with_active.then(|| self.cache.active_pageblock(Active::Singles, migratetype)).flatten()
         };
         let pageblock = self.cache.any_but_active(migratetype).or_else(active);
         let Some(pageblock) = pageblock else { return false };
@@ -71,7 +71,7 @@ impl<P: Platform> CacheGuard<'_, P> {
         true
     }
 
-    /// Gives up all pageblocks of a slot with free frames.
+    /// Releases all pageblocks with free frames.
     pub(crate) fn drain(&self) {
         self.collect_all_queued();
         while let Some(pageblock) = self.cache.any_listed() {
@@ -83,8 +83,8 @@ impl<P: Platform> CacheGuard<'_, P> {
 }
 
 impl<P: Platform> CacheGuard<'_, P> {
-    /// Collects from the pageblocks of the remote queue, if there seem to be any. Those with free
-    /// frames come to a list of partial ones.
+    /// Collects from the pageblocks of the remote queue, if it seems to have any. Those with free
+    /// frames become partial.
     pub(crate) fn collect_queued(&self) {
         let queue = self.queue();
         for stack in (0..self.zones().stacks()).filter(|&stack| queue.has_any(stack)) {
@@ -92,8 +92,9 @@ impl<P: Platform> CacheGuard<'_, P> {
         }
     }
 
-    /// The same for a call that has noted that the zone's caches hold nothing, and now ensures it: a
-    /// CPU that pushes a pageblock too late for this look sees that note, and corrects it.
+    /// The same for a call that has cleared the mark by which the zone is cached, and now ensures
+    /// that its caches hold nothing. A CPU that pushes a pageblock too late for this look sees that
+    /// the mark is gone, and sets it again.
     pub(crate) fn collect_all_queued(&self) {
         let queue = self.queue();
         (0..self.zones().stacks()).for_each(|stack| self.collect_stack(queue, stack));
@@ -118,8 +119,8 @@ impl<P: Platform> CacheGuard<'_, P> {
     }
 
     /// Ensures that a pageblock which has left the cache while it was in its queue will be
-    /// collected. If another cache holds it, that one may just have been drained, by a call that
-    /// drains all: so that its frames are not cached after all, it is made to release it.
+    /// collected. If another cache holds it, a call that drains all caches may just have drained
+    /// that one. So that its frames are not cached after all, that cache releases it.
     fn pass_on_queued(&self, pageblock: PageblockIndex, holder: Holder) {
         if let Holder::Cpu(cpu) = holder {
             self.platform.pin();
@@ -134,8 +135,8 @@ impl<P: Platform> CacheGuard<'_, P> {
         self.zones().ensure_collected(self.cpu, pageblock);
     }
 
-    /// Collects the remote frees of a pageblock; says whether there were any. If it is neither
-    /// listed nor queued any more, this is the last look.
+    /// Collects the remote frees of a pageblock; returns whether there were any. If the pageblock
+    /// is neither listed nor queued any more, this is the last look.
     pub(crate) fn collect(&self, pageblock: PageblockIndex) -> bool {
         let found = self.pageblocks().collect_remote(pageblock);
         self.note_doubles(found);
@@ -150,8 +151,7 @@ impl<P: Platform> CacheGuard<'_, P> {
 }
 
 impl<P: Platform> CacheGuard<'_, P> {
-    /// Puts a pageblock of a slot where it belongs, by its free frames, if it has any. It is not
-    /// listed.
+    /// Puts an unlinked pageblock where it belongs, by its free frames. Without any, it stays full.
     pub(crate) fn relink(&self, pageblock: PageblockIndex) {
         let fill = match self.pageblocks().count_free(pageblock) {
             0 => return,
@@ -164,16 +164,15 @@ impl<P: Platform> CacheGuard<'_, P> {
         self.cache.link_partial(self.pageblocks(), pageblock, migratetype, fill);
     }
 
-    /// Takes a pageblock without free frames off the active ones; says whether it has none at last.
-    /// If it has some again, it is listed.
+    /// Marks an active pageblock without free frames as full; returns whether it still has none. If
+    /// it has some again, it stays listed.
     pub(crate) fn try_mark_full(&self, pageblock: PageblockIndex) -> bool {
         let found = self.pageblocks().try_mark_full(pageblock);
         self.note_doubles(found);
         found.frames == 0
     }
 
-    /// Looks after a pageblock of a slot that was aside when a frame of it was freed, or may be
-    /// whole now.
+    /// Relinks a pageblock after a free that found it full, or may have made it whole.
     #[cold]
     #[inline(never)]
     pub(crate) fn relink_after_free(&self, pageblock: PageblockIndex) {
@@ -184,8 +183,8 @@ impl<P: Platform> CacheGuard<'_, P> {
         }
     }
 
-    /// Puts a pageblock that was aside on a shelf, now that it has free frames; or gives it up, if
-    /// the zone is so low that slots may keep nothing.
+    /// Links a pageblock that was full and has free frames now as partial. If the zone is so low
+    /// that caches may hold nothing, releases it.
     fn link_freed(&self, pageblock: PageblockIndex) {
         let zone = self.zone();
         if !zone.may_take(0, Watermark::Low, zone.kind()) {
@@ -197,8 +196,8 @@ impl<P: Platform> CacheGuard<'_, P> {
         self.unlink_if_whole(pageblock);
     }
 
-    /// Takes a listed pageblock out of use if all of it is free, unless frames are taken from it at
-    /// the moment.
+    /// Unlinks a listed pageblock if all of it is free, unless it is active. It becomes a spare, or
+    /// goes to the pool.
     pub(crate) fn unlink_if_whole(&self, pageblock: PageblockIndex) {
         if self.pageblocks().is_whole(pageblock) && !self.pageblocks().state(pageblock).is_active()
         {

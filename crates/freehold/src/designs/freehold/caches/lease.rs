@@ -1,4 +1,4 @@
-//! Holding a slot for a while: no lock at all on the fast path.
+//! Leases: one thread uses the caches of a CPU without their lock.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -18,17 +18,17 @@ use crate::platform::{Platform, Word};
 use crate::request::Request;
 use crate::units::{CpuId, Order, Pfn};
 
-/// The right to the slots of one CPU, for one thread, for as long as it lives: for programs with a
+/// The right of one thread to the caches of one CPU, for as long as it lives: for programs with a
 /// thread a core, or a thread that is about to allocate much.
 ///
-/// Its holder allocates and frees single frames without any lock or locked step. Everybody else
-/// goes on as before: threads that run on this CPU take from other slots, and frames of the
-/// holder's pageblocks are freed remotely.
+/// Its holder allocates and frees single frames without any lock or locked step. All other threads
+/// go on as before. Those that run on this CPU take from other caches, and all of them free frames
+/// of the holder's pageblocks remotely.
 ///
-/// When others run out of memory, or somebody drains the CPU, the holder is asked to give back what
-/// it does not need. It does so the next time that it has to look for more frames, or when it calls
-/// [`Lease::give_back_if_asked`]. One that does neither keeps what it has, and nothing else
-/// depends on it: what others free is not lost, and whoever drains does not wait.
+/// When another call runs out of memory, or drains the CPU, the holder is asked to release what it
+/// does not need. It does so the next time that it looks for more frames, or when it calls
+/// [`Lease::give_back_if_asked`]. A holder that does neither keeps what it has, and no other call
+/// depends on it: what others free is not lost, and a drain does not wait.
 ///
 /// ```
 /// # use freehold::designs::Freehold;
@@ -44,19 +44,20 @@ pub struct Lease<'a, P: Platform> {
     pub(crate) allocator: &'a PageAllocator<P, Freehold<P>>,
     pub(crate) per_cpu: &'a PerCpu<P>,
     pub(crate) cpu: usize,
-    /// May go from thread to thread, but not be used by two at once.
+    /// `Send`, but not `Sync`: a lease may move to another thread, but no two use it at once.
     one_thread: PhantomData<Cell<()>>,
 }
 
 impl<P: Platform> PageAllocator<P, Freehold<P>> {
-    /// Takes the slots of a CPU for as long as the result lives. The CPU need not be the one that
-    /// the caller runs on, though what is near to it is best used there.
+    /// Leases the caches of a CPU for as long as the result lives. The CPU need not be the one that
+    /// the caller runs on, though the caches best serve a thread that runs there: their zones are
+    /// near to that CPU.
     ///
-    /// Cost: waits for a call on these slots that is under way.
+    /// Cost: waits for a call under way on these caches.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownCpu`]; [`Error::Leased`] if somebody else has them.
+    /// [`Error::UnknownCpu`]; [`Error::Leased`] if another lease has them.
     pub fn lease(&self, cpu: CpuId) -> Result<Lease<'_, P>, Error> {
         let context = self.context();
         if cpu.index() >= context.topology.cpus() {
@@ -71,7 +72,7 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
 }
 
 impl<'a, P: Platform> Lease<'a, P> {
-    /// The lease of slots whose lock the caller has.
+    /// The lease of caches whose lock the caller has.
     #[inline(always)]
     pub(crate) fn over(
         allocator: &'a PageAllocator<P, Freehold<P>>,
@@ -83,7 +84,8 @@ impl<'a, P: Platform> Lease<'a, P> {
 }
 
 impl<P: Platform> Lease<'_, P> {
-    /// What the functions of the design want to see: the slot in a zone, locked. It stays locked.
+    /// A guard of the cache in a zone, for the functions of the design. It does not unlock when
+    /// dropped.
     fn guard(&self, zone: ZoneIndex) -> ManuallyDrop<CacheGuard<'_, P>> {
         let platform = self.allocator.platform();
         ManuallyDrop::new(self.allocator.design().guard(platform, self.cpu, zone))
@@ -99,10 +101,10 @@ impl<P: Platform> Lease<'_, P> {
         if let Some(pfn) = self.alloc_fast(request) {
             return Ok(pfn);
         }
-        self.alloc_behind(request)
+        self.alloc_beyond_word(request)
     }
 
-    /// Takes a block that lies at hand in a word.
+    /// Takes a block out of an active word.
     #[inline(always)]
     pub(crate) fn alloc_fast(&self, request: Request) -> Option<Pfn> {
         if request.is_ordinary() {
@@ -114,8 +116,7 @@ impl<P: Platform> Lease<'_, P> {
         }
     }
 
-    /// Takes a single frame, or a block of at most a word, out of the word that such are taken
-    /// from.
+    /// Takes a single frame, or a block of at most a word, out of the active word.
     #[inline(always)]
     fn take_in_word<const RUN: bool>(&self, request: Request) -> Option<Pfn> {
         let (design, what) = (self.allocator.design(), what::<RUN>());
@@ -130,7 +131,7 @@ impl<P: Platform> Lease<'_, P> {
     }
 
     #[inline(never)]
-    fn alloc_behind(&self, request: Request) -> Result<Pfn, Error> {
+    fn alloc_beyond_word(&self, request: Request) -> Result<Pfn, Error> {
         self.give_back_if_asked();
         if let Some(pfn) = self.alloc_own(&request) {
             return Ok(pfn);
@@ -138,8 +139,8 @@ impl<P: Platform> Lease<'_, P> {
         self.alloc_slowly(request)
     }
 
-    /// Allocates a block from what the slot in the best zone holds, or fetches for it. Waits for
-    /// nobody.
+    /// Allocates a block out of the cache in the best zone, which may acquire pageblocks for it.
+    /// Waits for no other call.
     pub(crate) fn alloc_own(&self, request: &Request) -> Option<Pfn> {
         if !request.is_anywhere() || !request.is_unsparing() {
             return None;
@@ -214,7 +215,7 @@ impl<P: Platform> Lease<'_, P> {
         self.free_own(pfn, order).unwrap_or_else(|| self.allocator.free(pfn, order))
     }
 
-    /// Frees a single frame of a pageblock that the slots have listed; says whether it was one.
+    /// Frees a single frame of a pageblock that the caches have listed; returns whether it was one.
     #[inline(always)]
     pub(crate) fn free_fast(&self, pfn: Pfn, order: Order) -> bool {
         let design = self.allocator.design();
@@ -229,8 +230,8 @@ impl<P: Platform> Lease<'_, P> {
         false
     }
 
-    /// Frees a block of at most a word of a pageblock that the slots hold, or a whole pageblock
-    /// into their reserve; `None` if it is something else, which is left alone. Waits for nobody.
+    /// Frees a block of at most a word in a pageblock that the caches hold, or a whole pageblock to
+    /// their spares. `None` if it is something else, which is left alone. Waits for no other call.
     #[inline(never)]
     pub(crate) fn free_own(&self, pfn: Pfn, order: Order) -> Option<Result<(), Error>> {
         let design = self.allocator.design();
@@ -308,23 +309,23 @@ impl<P: Platform> Lease<'_, P> {
         Ok(())
     }
 
-    /// Whether others would like to have frames back.
+    /// Whether another call has asked for frames.
     pub fn is_asked(&self) -> bool {
         // Relaxed: a request, which nothing depends on.
         self.per_cpu.lease.load(Relaxed) == ASKED
     }
 
-    /// Gives back all free frames of the slots if others have asked for that. A thread that has
-    /// nothing to do should call it now and then.
+    /// Releases all free frames of the caches, if another call has asked for them. A thread that
+    /// has nothing to do should call it now and then.
     pub fn give_back_if_asked(&self) {
         if self.is_asked() {
             self.give_back();
         }
     }
 
-    /// Gives back all free frames of the slots.
+    /// Releases all free frames of the caches.
     pub fn give_back(&self) {
-        // Relaxed: whoever asks from now on may be told again.
+        // Relaxed: a call that asks from now on may ask again.
         self.per_cpu.lease.store(HELD, Relaxed);
         for zone in self.allocator.design().zones.indexes() {
             self.guard(zone).drain();
@@ -334,8 +335,8 @@ impl<P: Platform> Lease<'_, P> {
 
 impl<P: Platform> Drop for Lease<'_, P> {
     fn drop(&mut self) {
-        // Relaxed: before the lock is free, or else the next holder's mark might be overwritten.
-        // Releasing the lock hands the slots on.
+        // Relaxed, but before the lock is free, or this store might overwrite what the next lease
+        // writes. The release of the lock passes the caches on.
         self.per_cpu.lease.store(VACANT, Relaxed);
         self.allocator.design().end_lease(self.per_cpu);
     }

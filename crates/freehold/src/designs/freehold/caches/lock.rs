@@ -1,7 +1,7 @@
 //! The lock over the caches of a CPU, and leases of it.
 //!
-//! Fast paths try-lock; on failure they use another cache or bypass all: a lock holder that is
-//! preempted stalls no other call.
+//! Fast paths try-lock. On failure they use another cache or bypass all, so a preempted lock holder
+//! stalls no other call.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -17,23 +17,26 @@ use crate::platform::{LockClass, Platform, RawLock, Word};
 use crate::request::Request;
 use crate::units::ZoneKind;
 
-/// What a CPU needs for every call: the lock over all its slots, and which slot to take from.
+/// What a CPU needs for every call: the lock over all its caches, the best zones, and the hot part
+/// of its cache in the best zone.
 ///
-/// One lock for all zones: its address is known from the CPU alone, so that a free need not wait
-/// until it knows the zone of the frame. And what a CPU holds of other zones is rarely touched.
-/// With it lies what every allocation touches of the slot in the zone that is best for the CPU.
+/// One lock for the caches in all zones: its address is known from the CPU alone, so that a free
+/// takes it before it knows the zone of the frame. A CPU rarely uses its caches in other zones, so
+/// one lock is enough.
 #[repr(C, align(64))]
 pub(crate) struct PerCpu<P: Platform> {
     lock: P::Lock,
     /// Whether frames are picked at random. Never changes.
     pub(crate) picks_at_random: bool,
-    /// The zone whose slot has its hot part here: the best one for movable content. Never changes.
+    /// The zone of `hot`: the best one for movable content. Never changes.
     zone: ZoneIndex,
-    /// Whether a lease has the lock, and whether others want frames back: see `lease`.
+    /// Whether a lease has the lock, and whether frames are wanted back from it: one of the values
+    /// below.
     pub(crate) lease: P::U32,
-    /// By zone limit, the zone that is best, or [`NO_ZONE`]. Never changes.
+    /// The best zone by zone limit, or [`NO_ZONE`]. Never changes.
     best: [u16; ZoneKind::COUNT],
-    /// Whether the owner of a revocable lease uses the slots at the moment. Written by it alone.
+    /// Whether the owner of a revocable lease uses the caches at the moment. The owner alone writes
+    /// it.
     pub(crate) busy: P::U32,
     hot: Hot<P>,
 }
@@ -42,7 +45,7 @@ pub(crate) struct PerCpu<P: Platform> {
 const NO_ZONE: u16 = u16::MAX;
 
 impl<P: Platform> PerCpu<P> {
-    /// A CPU for which these zones are best, by zone limit.
+    /// A CPU with these best zones, by zone limit.
     pub(crate) fn new(best: [Option<ZoneIndex>; ZoneKind::COUNT], picks_at_random: bool) -> Self {
         PerCpu {
             lock: P::Lock::new(LockClass::CpuCache),
@@ -55,13 +58,13 @@ impl<P: Platform> PerCpu<P> {
         }
     }
 
-    /// The zone that a request is served from first: a number that no zone has, if there is none.
+    /// The zone that a request is served from first, or [`NO_ZONE`].
     #[inline(always)]
     pub(crate) fn best(&self, request: &Request) -> ZoneIndex {
         ZoneIndex(self.best[request.limit_index()])
     }
 
-    /// The hot part of the CPU's slot in a zone, if it lies here.
+    /// The hot part of the CPU's cache in a zone, if it lies here.
     #[inline(always)]
     pub(crate) fn hot_of(&self, zone: ZoneIndex) -> Option<&Hot<P>> {
         if zone == self.zone { Some(&self.hot) } else { None }
@@ -120,28 +123,28 @@ impl<P: Platform> Drop for CacheGuard<'_, P> {
     }
 }
 
-/// Who uses a slot whose lock is taken.
+/// What uses a cache whose lock is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockedBy {
-    /// A call that is under way.
+    /// A call under way.
     Call,
-    /// The holder of a lease, which has been asked to give back what it does not need.
+    /// The holder of a lease, which has been asked to release what it does not need.
     Lease,
 }
 
 /// There is no lease.
 pub(crate) const VACANT: u32 = 0;
-/// A lease has the lock, which nobody can take from it.
+/// A lease has the lock. It cannot be revoked.
 pub(crate) const HELD: u32 = 1;
-/// It has, and its holder has been asked to give back what it does not need.
+/// The same, and its holder has been asked to release what it does not need.
 pub(crate) const ASKED: u32 = 2;
 /// A revocable lease has the lock: see `revocable`.
 pub(crate) const REVOCABLE: u32 = 3;
-/// The lease has lost the lock, and its owner has yet to end it or to take the lock again.
+/// The lease has lost the lock. Its owner has yet to end it or to take the lock again.
 pub(crate) const REVOKED: u32 = 4;
 
 impl<P: Platform> Freehold<P> {
-    /// A guard for a lock that the caller took, having pinned itself. The fast paths lock and
+    /// A guard for a lock that the caller has taken, pinned to the CPU. The fast paths lock and
     /// unlock by hand, so that the guard need not be written to memory.
     pub(crate) fn guard<'a>(
         &'a self,
@@ -152,7 +155,7 @@ impl<P: Platform> Freehold<P> {
         self.guard_of(platform, self.per_cpu(cpu), cpu, zone)
     }
 
-    /// The same, where the CPU's home is known already.
+    /// The same, where the CPU's `PerCpu` is known already.
     #[inline(always)]
     pub(crate) fn guard_of<'a>(
         &'a self,
@@ -171,7 +174,7 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Takes the lock of a CPU's slot if it is free. The caller has pinned itself; the guard
+    /// Takes the lock of a CPU's caches if it is free. The caller has pinned itself; the guard
     /// unpins, and so does a failure.
     #[inline(always)]
     pub(crate) fn try_lock_pinned<'a>(
@@ -188,7 +191,7 @@ impl<P: Platform> Freehold<P> {
         None
     }
 
-    /// Takes the lock of any CPU's cache if it is free.
+    /// Takes the lock of a CPU's caches if it is free.
     pub(crate) fn try_lock<'a>(
         &'a self,
         context: Context<'a, P>,
@@ -199,7 +202,7 @@ impl<P: Platform> Freehold<P> {
         self.try_lock_pinned(context.platform, cpu, zone)
     }
 
-    /// Takes the lock of the running CPU's slot, or else of the next one that is free.
+    /// Takes the lock of the running CPU's caches, or else of the next CPU whose lock is free.
     pub(crate) fn lock_some<'a>(
         &'a self,
         context: Context<'a, P>,
@@ -209,7 +212,7 @@ impl<P: Platform> Freehold<P> {
         (here..here + cpus).find_map(|cpu| self.try_lock(context, cpu % cpus, zone))
     }
 
-    /// Waits for the lock of a CPU's slot, unless a lease has it.
+    /// Waits for the lock of a CPU's caches, unless a lease has it.
     pub(crate) fn lock_if_vacant<'a>(
         &'a self,
         context: Context<'a, P>,
@@ -227,8 +230,8 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Waits for the lock of a CPU's slot. Takes it from a revocable lease; asks the holder of
-    /// another one for what it does not need, and gives up.
+    /// Waits for the lock of a CPU's caches. Takes it from a revocable lease. If a lease that
+    /// cannot be revoked has it, asks the holder for what it does not need, and returns `None`.
     pub(crate) fn lock<'a>(
         &'a self,
         context: Context<'a, P>,
@@ -247,7 +250,7 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// As `lock`, but waits for no call that has the lock, and takes it from no lease.
+    /// As `lock`, but waits for no call that has the lock, and revokes no lease.
     pub(crate) fn lock_unless_used<'a>(
         &'a self,
         context: Context<'a, P>,
@@ -258,15 +261,15 @@ impl<P: Platform> Freehold<P> {
         guard.ok_or_else(|| if self.ask(cpu) { LockedBy::Lease } else { LockedBy::Call })
     }
 
-    /// Asks the holder of a lease that cannot be revoked for what it does not need; says whether
-    /// there is one.
+    /// Asks the holder of a lease that cannot be revoked for what it does not need; returns whether
+    /// there is such a lease.
     fn ask(&self, cpu: usize) -> bool {
         // Relaxed: a request, which nothing depends on.
         let asked = self.per_cpu(cpu).lease.compare_exchange(HELD, ASKED, Relaxed, Relaxed);
         matches!(asked, Ok(_) | Err(ASKED))
     }
 
-    /// Takes the lock of a CPU's slot from a revocable lease, if that has it. Waits for an
+    /// Takes the lock of a CPU's caches from a revocable lease, if one has it. Waits for an
     /// operation of its owner that is under way.
     #[cold]
     pub(crate) fn revoke<'a>(
@@ -277,14 +280,14 @@ impl<P: Platform> Freehold<P> {
     ) -> Option<CacheGuard<'a, P>> {
         let (per_cpu, platform) = (self.per_cpu(cpu), context.platform);
         platform.pin();
-        // Acquire: the owner has not used the slots yet if this is all that it has published. Of
-        // several who come, one succeeds, and the others wait for the lock.
+        // Acquire: if the owner has published nothing else, it has not used the caches yet. Of
+        // several calls that revoke, one succeeds, and the others wait for the lock.
         let revoked = per_cpu.lease.compare_exchange(REVOCABLE, REVOKED, Acquire, Relaxed);
         if revoked.is_err() || !platform.heavy_barrier() {
             platform.unpin();
             return None;
         }
-        // The owner says that it is busy, and then looks at the lease: one of us sees the other.
+        // The owner sets `busy`, and then reads the lease: at least one of the two sees the other.
         // Acquire: pairs with the release at the end of its last operation.
         while per_cpu.busy.load(Acquire) != 0 {
             platform.relax();
@@ -292,19 +295,20 @@ impl<P: Platform> Freehold<P> {
         Some(self.guard_of(platform, per_cpu, cpu, zone))
     }
 
-    /// Takes the lock of a CPU's slots for a lease that was `before` and is to be `after`. Waits
-    /// for a call on these slots that is under way; says whether there was no other lease.
+    /// Takes the lock of a CPU's caches for a lease, and changes the lease word from `before` to
+    /// `after`. Waits for a call under way on these caches; returns whether there was no other
+    /// lease.
     pub(crate) fn begin_lease(
         &self,
         context: Context<'_, P>,
         per_cpu: &PerCpu<P>,
         (before, after): (u32, u32),
     ) -> bool {
-        // Relaxed: looked at again once the lock is taken.
+        // Relaxed: re-checked once the lock is taken.
         while per_cpu.lease.load(Relaxed) == before {
             if per_cpu.try_lock() {
-                // Acquire: what the owner of the lease before this one wrote last, that it is not
-                // busy, comes before what this one writes. Release: see `revoke`.
+                // Acquire: the last write of the owner of the previous lease, by which it is not
+                // busy, comes before what this owner writes. Release: see `revoke`.
                 let begun = per_cpu.lease.compare_exchange(before, after, AcqRel, Relaxed).is_ok();
                 if !begun {
                     per_cpu.unlock();
@@ -316,9 +320,10 @@ impl<P: Platform> Freehold<P> {
         false
     }
 
-    /// Ends a lease that has the lock, and whose word says so by now.
+    /// Ends a lease that has the lock. Its word says so already.
     pub(crate) fn end_lease(&self, per_cpu: &PerCpu<P>) {
-        // The lock last: a drain that sees this finds the lock taken, no lease, and waits for it.
+        // The lock last: a drain that sees the mark finds the lock taken and no lease, and waits
+        // for the lock.
         self.zones.indexes().for_each(|zone| self.zones.zone(zone).mark_cached());
         per_cpu.unlock();
     }

@@ -11,11 +11,11 @@ use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Order};
 
-/// So many partial pageblocks are looked at, for one with enough frames or a large enough block.
+/// How many partial pageblocks are searched for one with enough free frames or a large enough run.
 const LOOKS: usize = 8;
 
 impl<P: Platform> CacheGuard<'_, P> {
-    /// Takes a frame of the current word, if it has one. The caller has the lock of the slot.
+    /// Takes a frame of the active word, if it has one.
     pub(crate) fn take_active(&self, migratetype: MigrateType) -> Option<u32> {
         // There is no pageblock where `NO_WORD` would lie.
         let word = self.cache.hot.active_word(Active::Singles, migratetype.index());
@@ -33,8 +33,7 @@ impl<P: Platform> CacheGuard<'_, P> {
         Some(frame)
     }
 
-    /// Makes a word with free frames the current one, wherever it must be taken from; says whether
-    /// there was one.
+    /// Activates a word with free frames, from whatever source; returns whether there was one.
     pub(crate) fn refill(&self, request: &Request) -> bool {
         let migratetype = request.content();
         self.refill_from_best(migratetype)
@@ -44,12 +43,12 @@ impl<P: Platform> CacheGuard<'_, P> {
             || self.refill_from_rest(migratetype)
     }
 
-    /// As `refill`, but only from what the slot holds already.
+    /// As `refill`, but only from what the cache holds already.
     pub(crate) fn refill_from_own(&self, migratetype: MigrateType) -> bool {
         self.refill_from_best(migratetype) || self.refill_from_rest(migratetype)
     }
 
-    /// Takes pageblocks of the slot that are worth the effort: nearly full ones before others.
+    /// Tries the pageblocks of the cache that are worth the effort, nearly full ones before others.
     fn refill_from_best(&self, migratetype: MigrateType) -> bool {
         if self.refill_from_active(migratetype) {
             return true;
@@ -59,7 +58,7 @@ impl<P: Platform> CacheGuard<'_, P> {
             || self.refill_from_partial(migratetype, Fill::Sparse, 1, usize::MAX)
     }
 
-    /// Takes what else there is.
+    /// Tries the other pageblocks of the cache.
     fn refill_from_rest(&self, migratetype: MigrateType) -> bool {
         let may_split = self.zone().may_cache_for(migratetype, self.zones().cpu_count());
         let spare = may_split.then(|| self.split_spare(migratetype)).flatten();
@@ -68,7 +67,7 @@ impl<P: Platform> CacheGuard<'_, P> {
             || self.refill_from_runs(migratetype)
     }
 
-    /// Takes single frames from the pageblock that larger blocks were taken from so far.
+    /// Takes single frames from the active pageblock for larger blocks.
     fn refill_from_runs(&self, migratetype: MigrateType) -> bool {
         let Some(pageblock) = self.cache.active_pageblock(Active::Runs, migratetype) else {
             return false;
@@ -90,8 +89,9 @@ impl<P: Platform> CacheGuard<'_, P> {
         }
         self.collect(pageblock);
         let free = self.pageblocks().count_free(pageblock);
-        // Where another CPU frees what this one takes, the faster this one looks the fewer frames
-        // it finds, and each look has a cache line come over. So it lets them gather.
+        // Where another CPU frees what this one takes: the sooner this one collects, the fewer
+        // frames it finds, and each collection transfers a cache line. So it lets remote frees
+        // accumulate.
         let may_wait = free < WORTHWHILE_FREE_MIN && self.zone().is_roomy(self.zones().cpu_count());
         if !may_wait && self.make_active(pageblock, migratetype) {
             return true;
@@ -105,8 +105,8 @@ impl<P: Platform> CacheGuard<'_, P> {
         !self.try_mark_full(pageblock) && self.make_active(pageblock, migratetype)
     }
 
-    /// Makes the first word of a pageblock with free frames the current one, if it has any. It is
-    /// in no other place of the slot.
+    /// Activates the first word of an unlinked pageblock with free frames; returns whether it has
+    /// any.
     fn make_active(&self, pageblock: PageblockIndex, migratetype: MigrateType) -> bool {
         let word = pageblock.words().find(|&word| self.pageblocks().free(word) != 0);
         let Some(word) = word else { return false };
@@ -115,7 +115,7 @@ impl<P: Platform> CacheGuard<'_, P> {
         true
     }
 
-    /// Marks a pageblock as current.
+    /// Marks a pageblock as active.
     fn mark_active(&self, pageblock: PageblockIndex) {
         if !self.pageblocks().state(pageblock).is_active() {
             self.zone().note_cached();
@@ -123,8 +123,8 @@ impl<P: Platform> CacheGuard<'_, P> {
         }
     }
 
-    /// Makes a pageblock of a shelf with at least `least` free frames the current one, if one of
-    /// the first few is such; says whether. Others go to the back.
+    /// Activates a partial pageblock with at least `least` free frames, if one of the first few has
+    /// them; returns whether one has. The others go to the back.
     fn refill_from_partial(
         &self,
         migratetype: MigrateType,
@@ -161,16 +161,16 @@ impl<P: Platform> CacheGuard<'_, P> {
         false
     }
 
-    /// Begins to use the whole pageblock in reserve.
+    /// Begins to use a spare.
     fn split_spare(&self, migratetype: MigrateType) -> Option<PageblockIndex> {
         let pageblock = self.cache.pop_spare()?;
         self.zones().split(pageblock, Holder::Cpu(self.cpu), migratetype);
         Some(pageblock)
     }
 
-    /// A pageblock of the type with free frames that the slot did not hold so far: a partial one
-    /// that nobody holds, or one of the pool, as long as the zone can spare it. It is in no place
-    /// of the slot and not listed.
+    /// A pageblock of the type with free frames that the cache did not hold so far: an orphan, or
+    /// one of the pool, if the zone stays above its low watermark. It is unlinked. A whole one is
+    /// marked as active, an orphan is not listed.
     fn fresh_block(&self, request: &Request) -> Option<PageblockIndex> {
         if !self.may_fetch(request) {
             return None;
@@ -179,7 +179,7 @@ impl<P: Platform> CacheGuard<'_, P> {
         partial.or_else(|| self.fresh_whole(request.content()))
     }
 
-    /// Whether the zone can spare a pageblock for the slot.
+    /// Whether the zone can spare a pageblock for the cache.
     fn may_fetch(&self, request: &Request) -> bool {
         let zone = self.zone();
         zone.may_cache(FRAMES, request)
@@ -188,8 +188,8 @@ impl<P: Platform> CacheGuard<'_, P> {
 
     /// As `fresh_block`, but one of the pool. The zone can spare it.
     fn fresh_whole(&self, migratetype: MigrateType) -> Option<PageblockIndex> {
-        // Not if there is nothing to keep. In this order: from when it is no longer in the pool,
-        // others find its frames by the note.
+        // If the pool is empty, the zone is not marked as cached. In this order: once the pageblock
+        // is no longer in the pool, other calls learn of its frames by the mark.
         self.zones().forest.next(self.zone().pool(), 0)?;
         self.zone().note_cached();
         let pageblock = self.zones().take_whole(self.zone_index, self.cpu, migratetype)?;
@@ -199,7 +199,7 @@ impl<P: Platform> CacheGuard<'_, P> {
         Some(pageblock)
     }
 
-    /// Becomes the holder of a partial pageblock of a type that nobody holds.
+    /// Acquires an orphan of a type.
     fn acquire_orphan(&self, migratetype: MigrateType) -> Option<PageblockIndex> {
         let tree = self.zone().orphans(migratetype);
         let start = self.zones().start(tree, self.cpu, migratetype);
@@ -218,7 +218,7 @@ impl<P: Platform> CacheGuard<'_, P> {
         })
     }
 
-    /// Takes a block of more than one frame out of the slot's pageblocks.
+    /// Takes a block of more than one frame out of the cache's pageblocks.
     pub(crate) fn take_run_of_own(&self, request: &Request) -> Option<u32> {
         let (order, migratetype) = (request.order(), request.content());
         let active = self.cache.active_pageblock(Active::Runs, migratetype);
@@ -236,7 +236,7 @@ impl<P: Platform> CacheGuard<'_, P> {
         self.collect_queued();
         let has_run =
             |pageblock: &PageblockIndex| self.pageblocks().find_run(*pageblock, order).is_some();
-        let shelved = active.filter(has_run).or_else(|| {
+        let found = active.filter(has_run).or_else(|| {
             [Fill::Sparse, Fill::NearlyFull].into_iter().find_map(|fill| {
                 self.cache
                     .partial_list(self.pageblocks(), migratetype, fill)
@@ -244,8 +244,8 @@ impl<P: Platform> CacheGuard<'_, P> {
                     .find(has_run)
             })
         });
-        if let Some(pageblock) = shelved {
-            if active != shelved {
+        if let Some(pageblock) = found {
+            if active != found {
                 self.cache.unlink_partial(self.pageblocks(), pageblock);
             }
             return self.take_run_as_active(pageblock, request);
@@ -257,14 +257,15 @@ impl<P: Platform> CacheGuard<'_, P> {
         self.take_run_as_active(pageblock, request)
     }
 
-    /// Takes a block of more than one frame out of the pageblock that single frames of the type are
-    /// taken from, and which goes on serving those.
+    /// Takes a block of more than one frame out of the active pageblock for single frames, which
+    /// stays so.
     pub(crate) fn take_run_of_singles(&self, request: &Request) -> Option<u32> {
         let pageblock = self.cache.active_pageblock(Active::Singles, request.content())?;
         self.take_run_in(pageblock, request.order()).map(Run::frame)
     }
 
-    /// Takes a block of more than one frame out of a pageblock of the pool, which the slot keeps.
+    /// Takes a block of more than one frame out of a pageblock of the pool, which the cache
+    /// acquires.
     pub(crate) fn take_fresh_run(&self, request: &Request) -> Option<u32> {
         if !self.may_fetch(request) {
             return None;
@@ -273,9 +274,8 @@ impl<P: Platform> CacheGuard<'_, P> {
         self.take_run_as_active(pageblock, request)
     }
 
-    /// Takes a block of more than one frame out of a pageblock of the slot that has one, and has
-    /// the next ones be taken from there. It is in no place of the slot, unless it is the current
-    /// one already.
+    /// Activates a pageblock for blocks of more than one frame, and takes one out of it. It is
+    /// unlinked, unless it is active for such blocks already.
     fn take_run_as_active(&self, pageblock: PageblockIndex, request: &Request) -> Option<u32> {
         let (order, migratetype) = (request.order(), request.content());
         let before = self.cache.active_pageblock(Active::Runs, migratetype);
@@ -299,8 +299,8 @@ impl<P: Platform> CacheGuard<'_, P> {
     }
 }
 
-/// A set bit of a word that is not 0, each as likely as the others but for how they lie: the first
-/// one at or behind a random place.
+/// A set bit of a word that is not 0: the first one at or after a random place. So each is likely
+/// in proportion to the distance from the set bit before it.
 fn pick(word: u64, random: u64) -> u32 {
     let place = random as u32 % u64::BITS;
     (word.rotate_right(place).trailing_zeros() + place) % u64::BITS

@@ -1,26 +1,27 @@
-//! Leases that others can take back: a biased lock.
+//! Revocable leases: a biased lock.
 //!
-//! A lease has the lock of a CPU's slots, and its owner uses them without a locked step. Who needs
-//! what they hold takes the lock from the lease, between two operations of the owner:
+//! A revocable lease has the lock of a CPU's caches, and its owner uses them without a locked step.
+//! A call that needs what they hold takes the lock from the lease, between two operations of the
+//! owner:
 //!
-//! | owner, for each operation | who takes the lock |
+//! | owner, for each operation | call that revokes |
 //! |---|---|
-//! | says that it is busy | changes the word of the lease from `REVOCABLE` to `REVOKED` |
+//! | sets `busy` | changes the lease word from `REVOCABLE` to `REVOKED` |
 //! | light barrier | heavy barrier |
-//! | looks at the word of the lease | waits until the owner is not busy |
-//! | operates, if that says `REVOCABLE` | has the lock |
-//! | says that it is not busy any more | |
+//! | reads the lease word | waits until `busy` is clear |
+//! | operates, if it reads `REVOCABLE` | has the lock |
+//! | clears `busy` | |
 //!
-//! It is Dekker's pattern: two writes, each followed by a look at what the other one wrote, with a
-//! barrier between. At least one of the two sees the other. If the owner sees `REVOKED`, it leaves
-//! the slots alone. If the other one sees that the owner is busy, it waits, as for a lock, until
-//! the operation has ended. So an operation never waits for anybody itself: two owners that wait
-//! for each other would do so for ever. What takes more than its own slots, the owner does by the
-//! ordinary way, when it is not busy.
+//! This is Dekker's pattern: two writes, each followed by a read of what the other one wrote, with
+//! a barrier between. At least one of the two sees the other. If the owner sees `REVOKED`, it
+//! leaves the caches alone. If the other call sees `busy`, it waits, as for a lock, until the
+//! operation has ended. So an operation itself never waits for another call: two owners that waited
+//! for each other would do so for ever. What takes more than its own caches, the owner does by the
+//! ordinary path, when it is not busy.
 //!
-//! The word stays `REVOKED` until the owner ends the lease, or takes the lock again: until then
-//! there is no other lease of these slots. If there were one, the former owner, which has not
-//! looked yet, would write over what the new one says of being busy.
+//! The word stays `REVOKED` until the owner ends the lease or takes the lock again. Until then
+//! there can be no other lease of these caches. Otherwise the former owner, which has not looked
+//! yet, would overwrite the `busy` of the new one.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -36,13 +37,13 @@ use crate::platform::{Platform, Word};
 use crate::request::Request;
 use crate::units::{CpuId, Order, Pfn};
 
-/// The right to the slots of one CPU, for one thread, until others need what they hold: for threads
-/// that may go idle at any time.
+/// The right of one thread to the caches of one CPU, until other calls need what they hold: for
+/// threads that may go idle at any time.
 ///
 /// Its owner allocates and frees without any locked step, a little slower than the holder of a
-/// [`Lease`]. When others drain, or run out of memory, they take the slots away from it, with all
-/// that is free there; nothing that an idle owner has is out of their reach. From then on its calls
-/// go the ordinary way, until [`RevocableLease::renew`].
+/// [`Lease`]. A call that drains, or runs out of memory, takes the caches from it, with all that is
+/// free there: nothing that an idle owner has is out of reach. From then on the owner's calls take
+/// the ordinary path, until [`RevocableLease::renew`].
 ///
 /// ```
 /// # use freehold::designs::Freehold;
@@ -55,25 +56,25 @@ use crate::units::{CpuId, Order, Pfn};
 /// }
 /// ```
 pub struct RevocableLease<'a, P: Platform> {
-    /// Has the lock as long as the word says `REVOCABLE`, and is dropped by hand.
+    /// Has the lock as long as the word is `REVOCABLE`, and is dropped by hand.
     lease: ManuallyDrop<Lease<'a, P>>,
 }
 
-/// A [`RevocableLease`] put away, without its allocator: for where a reference to that cannot be
-/// kept. What it has, others can take back meanwhile. If it is never resumed, there is no other
-/// lease of its slots.
+/// A parked [`RevocableLease`], without its allocator: for places that cannot store a reference to
+/// that. Meanwhile, other calls can revoke it. If it is never resumed, there is no other lease of
+/// its caches.
 #[must_use = "its caches can be leased again only if it is resumed"]
 pub struct ParkedLease {
-    /// Where its home lies: no two allocators that exist at the same time have one there.
+    /// The address of the CPU's `PerCpu`: no two allocators that exist at the same time share it.
     address: usize,
     cpu: u32,
 }
 
 impl<P: Platform> PageAllocator<P, Freehold<P>> {
-    /// Takes the slots of a CPU until the result is dropped, or others take them back. The CPU need
-    /// not be the one that the caller runs on.
+    /// Leases the caches of a CPU until the result is dropped, or another call revokes the lease.
+    /// The CPU need not be the one that the caller runs on.
     ///
-    /// Cost: a heavy barrier; waits for a call on these slots that is under way.
+    /// Cost: a heavy barrier; waits for a call under way on these caches.
     ///
     /// # Errors
     ///
@@ -95,10 +96,10 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
         }
     }
 
-    /// Takes over a lease that was revoked and whose owner does not exist any more: in the child of
-    /// a `fork`, one that another thread of the parent had. `None` if the lease of this CPU was not
-    /// revoked, or there is none. If its owner exists after all, two threads share the slots,
-    /// which confuses the books.
+    /// Takes over a revoked lease whose owner does not exist any more: in the child of a `fork`, a
+    /// lease of another thread of the parent. `None` if the lease of this CPU was not revoked, or
+    /// there is none. If its owner exists after all, two threads share the caches, which corrupts
+    /// the accounting.
     pub fn inherit_lease(&self, cpu: CpuId) -> Option<ParkedLease> {
         let per_cpu = self.design().cpus.try_get(cpu.index())?;
         // Acquire: what the former owner did comes before what the next one does.
@@ -106,11 +107,11 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
         is_revoked.then(|| ParkedLease { address: address_of(per_cpu), cpu: cpu.index() as u32 })
     }
 
-    /// Goes on with a lease that was parked. Costs a comparison.
+    /// Resumes a parked lease. Costs a comparison.
     ///
     /// # Errors
     ///
-    /// Gives it back if it is of another allocator, which exists still.
+    /// Returns the parked lease if it belongs to another allocator, which still exists.
     #[inline(always)]
     pub fn resume(&self, parked: ParkedLease) -> Result<RevocableLease<'_, P>, ParkedLease> {
         match self.design().cpus.try_get(parked.cpu as usize) {
@@ -123,7 +124,7 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
 }
 
 impl ParkedLease {
-    /// The CPU whose slots it is of.
+    /// The CPU whose caches are leased.
     pub fn cpu(&self) -> CpuId {
         CpuId::new(self.cpu)
     }
@@ -144,42 +145,45 @@ impl<'a, P: Platform> RevocableLease<'a, P> {
         RevocableLease { lease: ManuallyDrop::new(Lease::over(allocator, per_cpu, cpu)) }
     }
 
-    /// Puts the lease away. It costs nothing.
+    /// Parks the lease. Costs nothing.
     #[inline(always)]
     pub fn park(self) -> ParkedLease {
         let lease = ManuallyDrop::new(self);
         ParkedLease { address: address_of(lease.lease.per_cpu), cpu: lease.lease.cpu as u32 }
     }
 
-    /// Begins an operation, unless the lease was revoked, or one is under way: then this comes from
-    /// a handler that has interrupted it.
+    /// Begins an operation. `None` if the lease was revoked, or if an operation is under way: then
+    /// this call comes from a handler that has interrupted it.
     #[inline(always)]
     fn enter(&self) -> Option<Busy<'_, 'a, P>> {
         let (per_cpu, platform) = (self.lease.per_cpu, self.lease.allocator.platform());
-        // Relaxed: written by this thread alone.
+        // Relaxed: this thread alone writes it.
         if per_cpu.busy.load(Relaxed) != 0 {
             return None;
         }
-        // Who waits until the operation ends must not wait for this thread to get a CPU.
+        // A call that waits for the end of the operation must not have to wait for this thread to
+        // get a CPU.
         platform.pin();
-        // Relaxed: the barrier orders it before the look at the word.
+        // Relaxed: the barrier orders it before the read of the word.
         per_cpu.busy.store(1, Relaxed);
         let busy = Busy(&self.lease);
         platform.light_barrier();
-        // Relaxed: `REVOCABLE` was written by this thread, or by one that it has the lease from.
+        // Relaxed: `REVOCABLE` was written by this thread, or by one that has passed the lease to
+        // it.
         (per_cpu.lease.load(Relaxed) == REVOCABLE).then_some(busy)
     }
 
-    /// Allocates one block out of the slots, which may fetch pageblocks for it. `None` if that
-    /// takes more, or the lease was revoked. Waits for nobody.
+    /// Allocates a block out of the caches, which may acquire pageblocks for it. `None` if that
+    /// takes more, or the lease was revoked. Waits for no other call.
     #[inline(always)]
     pub fn try_alloc(&self, request: Request) -> Option<Pfn> {
         let busy = self.enter()?;
         busy.alloc_fast(request).or_else(|| busy.alloc_own(&request))
     }
 
-    /// Frees a block that lies in the slots, or comes to their reserve. `None` if it is something
-    /// else, which is left alone, or the lease was revoked. Waits for nobody.
+    /// Frees a block in a pageblock that the caches hold, or a whole pageblock to their spares.
+    /// `None` if it is something else, which is left alone, or the lease was revoked. Waits for no
+    /// other call.
     ///
     /// # Errors
     ///
@@ -202,7 +206,7 @@ impl<'a, P: Platform> RevocableLease<'a, P> {
     pub fn alloc(&self, request: Request) -> Result<Pfn, Error> {
         match self.try_alloc(request) {
             Some(pfn) => Ok(pfn),
-            // Not busy: who takes from all slots must be able to take from these.
+            // Not busy: a call that takes from all caches must be able to take from these.
             None => self.lease.allocator.alloc(request),
         }
     }
@@ -217,14 +221,14 @@ impl<'a, P: Platform> RevocableLease<'a, P> {
         self.try_free(pfn, order).unwrap_or_else(|| self.lease.allocator.free(pfn, order))
     }
 
-    /// Whether others have taken the slots back.
+    /// Whether another call has revoked the lease.
     #[inline]
     pub fn is_revoked(&self) -> bool {
-        // Relaxed: each operation looks for itself.
+        // Relaxed: each operation checks for itself.
         self.lease.per_cpu.lease.load(Relaxed) != REVOCABLE
     }
 
-    /// Takes the slots again if the lease was revoked. Waits for a call on them that is under way.
+    /// Takes the caches again if the lease was revoked. Waits for a call under way on them.
     pub fn renew(&mut self) {
         if self.is_revoked() {
             let (allocator, per_cpu) = (self.lease.allocator, self.lease.per_cpu);
@@ -238,11 +242,12 @@ impl<'a, P: Platform> RevocableLease<'a, P> {
 impl<P: Platform> Drop for RevocableLease<'_, P> {
     fn drop(&mut self) {
         let (per_cpu, design) = (self.lease.per_cpu, self.lease.allocator.design());
-        // Relaxed: the lock is released behind it.
+        // Relaxed: the lock is released after it.
         if per_cpu.lease.compare_exchange(REVOCABLE, VACANT, Relaxed, Relaxed).is_ok() {
             design.end_lease(per_cpu);
         } else {
-            // Release: that this owner is not busy is written before what the next one writes.
+            // Release: the write by which this owner is not busy comes before what the next one
+            // writes.
             per_cpu.lease.store(VACANT, Release);
         }
     }
@@ -263,7 +268,7 @@ impl fmt::Debug for ParkedLease {
     }
 }
 
-/// The lease while its owner uses the slots.
+/// An operation under way: the owner uses the caches.
 struct Busy<'b, 'a, P: Platform>(&'b Lease<'a, P>);
 
 impl<'a, P: Platform> Deref for Busy<'_, 'a, P> {
@@ -278,7 +283,7 @@ impl<'a, P: Platform> Deref for Busy<'_, 'a, P> {
 impl<P: Platform> Drop for Busy<'_, '_, P> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Release: pairs with the look of who revokes, which reads what was written.
+        // Release: pairs with the acquire in `revoke`, whose caller reads what the operation wrote.
         self.0.per_cpu.busy.store(0, Release);
         self.0.allocator.platform().unpin();
     }

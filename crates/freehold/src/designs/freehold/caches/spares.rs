@@ -1,13 +1,13 @@
-//! Whole pageblocks that a slot has in reserve: for blocks of just that size, which come from there
-//! and go back there, and for the next pageblock to be used frame by frame.
+//! Spares: whole pageblocks of a cache, for blocks of just that size, which come from the spares
+//! and go back there, and for the next pageblock to be split.
 //!
-//! Reserve and pool exchange several pageblocks at once: neighbours by one step. Of what is freed
-//! frame by frame, a slot keeps one pageblock only.
+//! Spares and pool exchange several pageblocks at once, neighbours by one step. Of the pageblocks
+//! that become whole by frees of parts, a cache retains one only.
 //!
-//! A slot keeps whole pageblocks only while its zone is not low. A put into an empty reserve looks
-//! at the level and says that the slot keeps something; one into a reserve that has some looks at
-//! nothing, since who takes a zone below its low watermark has all slots of which that was said
-//! give up their frames first. `tests/models/freehold_loom.rs` has a model of that.
+//! A cache holds spares only while its zone is not below the low watermark. A free to a cache
+//! without spares checks the level, and marks the zone as cached. A free to a cache with spares
+//! checks nothing: before a call takes a zone below its low watermark, it drains the caches of each
+//! zone that is marked so. `tests/models/freehold_loom.rs` has a model of that.
 
 use super::cache::CpuCache;
 use super::lock::CacheGuard;
@@ -25,7 +25,7 @@ use crate::zone::watermark::Watermark;
 const WORD_PAGEBLOCKS: usize = u64::BITS as usize;
 
 impl<P: Platform> Freehold<P> {
-    /// Takes a whole pageblock that the slot has in reserve.
+    /// Takes a spare for a request.
     #[inline(always)]
     pub(crate) fn take_spare(&self, cache: &CpuCache<'_, P>, request: &Request) -> Option<u32> {
         let pageblock = cache.pop_spare()?;
@@ -33,9 +33,9 @@ impl<P: Platform> Freehold<P> {
         Some(pageblock.frame())
     }
 
-    /// Frees a pageblock that was handed out by itself into the reserve of a slot of a CPU, whose
-    /// lock the caller has, if that has some already and room for more; says whether. If not,
-    /// nothing has changed.
+    /// Frees an allocated block of one pageblock to the spares of a cache, whose lock the caller
+    /// has, if there are some already and there is room; returns whether it did. If not, nothing
+    /// has changed.
     #[inline(always)]
     pub(crate) fn try_free_to_spares(
         &self,
@@ -47,13 +47,13 @@ impl<P: Platform> Freehold<P> {
         let most = self.zones.zone(frame_ref.zone()).spares_max() as usize;
         let whole = state.used(Use::Whole, Order::ZERO).held_by(Holder::Cpu(cpu));
         (1..most).contains(&cache.spare_count())
-            // Of those who free it, or parts of it, at the same time, one goes first.
+            // Of calls that free it, or parts of it, at the same time, one succeeds here.
             && frame_ref.try_change(state, whole)
             && cache.push_spare(frame_ref.pageblock())
     }
 
-    /// Frees a pageblock that was handed out by itself, in the common case: into the reserve of the
-    /// running CPU. Says whether that was so; if not, nothing has changed.
+    /// Frees an allocated block of one pageblock to the spares of the running CPU. Returns whether
+    /// it did; if not, nothing has changed.
     #[inline(never)]
     pub(crate) fn free_pageblock_fast(&self, context: Context<'_, P>, pfn: Pfn) -> bool {
         let Some(frame_ref) = self.zones.pageblocks.lookup(pfn) else { return false };
@@ -79,8 +79,8 @@ impl<P: Platform> Freehold<P> {
         false
     }
 
-    /// Frees a pageblock that was handed out by itself into the reserve of the running CPU's slot,
-    /// if the zone can spare it; says whether that was so.
+    /// Frees an allocated block of one pageblock to the spares of the running CPU, if the zone is
+    /// not low; returns whether it did.
     pub(crate) fn free_to_own_spares(
         &self,
         context: Context<'_, P>,
@@ -96,8 +96,8 @@ impl<P: Platform> Freehold<P> {
 }
 
 impl<P: Platform> CacheGuard<'_, P> {
-    /// Fetches pageblocks of the pool that lie side by side into the reserve, which is empty, by
-    /// one step, if the zone can spare them.
+    /// Acquires pageblocks of one word of the pool as spares, by one step, if the zone stays above its
+    /// low watermark. There are no spares yet.
     #[cold]
     #[inline(never)]
     pub(crate) fn fetch_spares(&self, request: &Request) {
@@ -121,7 +121,7 @@ impl<P: Platform> CacheGuard<'_, P> {
             return zone.add_free(frames);
         }
         self.cache.note_refill(frames);
-        // The lowest one goes first.
+        // The lowest one is used first.
         let mut left = members;
         while left != 0 {
             let bit = left.ilog2();
@@ -133,8 +133,8 @@ impl<P: Platform> CacheGuard<'_, P> {
         }
     }
 
-    /// Keeps a whole pageblock of a slot, all of which was freed frame by frame, in reserve; or
-    /// gives it to the pool if there is one already. It is in no place of the slot.
+    /// Makes an unlinked pageblock, all of whose frames were freed, a spare; or releases it to the
+    /// pool, if there is a spare already.
     pub(crate) fn stash_spare(&self, pageblock: PageblockIndex) {
         if self.cache.spare_count() > 0 {
             return self.release_whole(pageblock);
@@ -144,7 +144,8 @@ impl<P: Platform> CacheGuard<'_, P> {
         self.cache.push_spare(pageblock);
     }
 
-    /// Gives so many pageblocks of the reserve to the pool, or all: those that would be used last.
+    /// Releases `count` spares to the pool, or all if there are fewer: those that would be used
+    /// last.
     #[cold]
     #[inline(never)]
     pub(crate) fn release_spares(&self, count: usize) {
@@ -155,7 +156,7 @@ impl<P: Platform> CacheGuard<'_, P> {
         let (zone, frames) = (self.zone(), count as u32 * FRAMES);
         self.cache.note_drain(frames);
         zone.add_free(frames);
-        // Neighbours go together.
+        // Neighbours go by one step.
         let (mut word, mut members) = (0, 0);
         self.cache.remove_spares(|place, pageblock| {
             if place >= count {
@@ -174,15 +175,15 @@ impl<P: Platform> CacheGuard<'_, P> {
         self.zones().forest.insert_mask(zone.pool(), word, members);
     }
 
-    /// As `free_to_own_spares`, into that of a slot.
+    /// As `free_to_own_spares`, to the spares of this cache.
     #[inline(never)]
     pub(crate) fn free_to_spares(&self, pageblock: PageblockIndex) -> Result<bool, Error> {
         let (zone, count) = (self.zone(), self.cache.spare_count());
-        // A reserve that has some has not been drained, so the zone is not low.
+        // A cache with spares has not been drained, so the zone is not low.
         if count == 0 && !zone.may_take(0, Watermark::Low, zone.kind()) {
             return Ok(false);
         }
-        // Of those who free it, or parts of it, at the same time, one goes first.
+        // Of calls that free it, or parts of it, at the same time, one succeeds here.
         let taken = self.pageblocks().try_update(pageblock, |now| {
             let alone = now.used_for() == Use::Huge && now.order() == Order::PAGEBLOCK;
             let free = alone && now.holder() == Holder::None && !now.is_isolated();
@@ -202,7 +203,7 @@ impl<P: Platform> CacheGuard<'_, P> {
     }
 }
 
-/// The lowest set bits of a word, at most so many.
+/// The lowest set bits of a word, at most `count`.
 fn lowest(word: u64, count: u32) -> u64 {
     let mut left = word;
     for _ in 0..count {

@@ -37,11 +37,11 @@ const SIZES: usize = Order::PAGEBLOCK.index();
 enum Outcome {
     /// A block was made and taken.
     Captured(u32),
-    /// A block is free that will do.
+    /// There is a free block that will do.
     Success,
     /// The scanners met first.
     Complete,
-    /// There is too little free memory, or it is not the fragmentation that is to blame.
+    /// There is too little free memory, or fragmentation is not to blame.
     Unsuitable,
 }
 
@@ -141,7 +141,7 @@ impl<P: Platform> Freehold<P> {
             if let Some(frame) = compactor.captured {
                 break Outcome::Captured(frame);
             }
-            // To look for smaller blocks each time would cost too much.
+            // A search for smaller blocks each time would cost too much.
             if serves(Order::PAGEBLOCK) {
                 break Outcome::Success;
             }
@@ -154,7 +154,8 @@ impl<P: Platform> Freehold<P> {
         outcome
     }
 
-    /// Whether compaction can help: there is memory to work with, and fragmentation is to blame.
+    /// Whether compaction can help: there is free memory to work with, and fragmentation is to
+    /// blame.
     fn is_suitable(&self, index: ZoneIndex, request: &Request) -> bool {
         let order = request.order();
         let costly = order > COSTLY_ORDER;
@@ -174,15 +175,15 @@ pub(crate) struct Compactor<'a, P: Platform> {
     context: Context<'a, P>,
     zone: ZoneIndex,
     owner: &'a dyn Migrate,
-    /// What is to be made: only smaller blocks move.
+    /// The order of the block to be made: only smaller blocks move.
     order: Order,
-    /// Whom the block is for that is to be made.
+    /// The request that the block is for.
     request: Option<&'a Request>,
-    /// The block that was made and taken, before anybody else could.
+    /// The block that was made and taken, before another call could take it.
     pub(crate) captured: Option<u32>,
     /// The pageblock that the migrate scanner looks at next, going up.
     next: PageblockIndex,
-    /// The lowest pageblocks that the free scanners have done with, going down, by order.
+    /// The lowest pageblocks that the free scanners are done with, going down, by order.
     free: [PageblockIndex; SIZES],
     /// Whether the scanners began at the ends of memory.
     whole: bool,
@@ -190,8 +191,8 @@ pub(crate) struct Compactor<'a, P: Platform> {
 }
 
 impl<'a, P: Platform> Compactor<'a, P> {
-    /// A compaction from where the scanners stand: for a request for at most a pageblock, or of the
-    /// whole zone.
+    /// A compaction from the position of the scanners: for a request for at most a pageblock, or of
+    /// the whole zone.
     pub(crate) fn new(
         design: &'a Freehold<P>,
         context: Context<'a, P>,
@@ -219,7 +220,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         compactor
     }
 
-    /// Puts the scanners in their places.
+    /// Puts the scanners in position.
     fn begin_at(&mut self, at: Scanners) {
         self.whole = at == Scanners::APART;
         self.next = PageblockIndex::of_frame(at.migrate.0);
@@ -227,7 +228,8 @@ impl<'a, P: Platform> Compactor<'a, P> {
         self.free = [PageblockIndex::of_frame(at.free.0).min(behind); SIZES];
     }
 
-    /// Puts the scanners at the ends of memory if they had begun elsewhere; says whether they had.
+    /// Puts the scanners at the ends of memory, if they had begun elsewhere; returns whether they
+    /// had.
     pub(crate) fn begin_again(&mut self) -> bool {
         let again = !self.whole;
         if again {
@@ -236,13 +238,13 @@ impl<'a, P: Platform> Compactor<'a, P> {
         again
     }
 
-    /// Where the scanners stand; of the free scanners, the one that came least far.
+    /// The position of the scanners; of the free scanners, of the one that came least far.
     pub(crate) fn scanners(&self) -> Scanners {
         let free = self.free.into_iter().max().unwrap_or(self.next);
         Scanners { migrate: FrameIndex(self.next.frame()), free: FrameIndex(free.frame()) }
     }
 
-    /// Has the movable content of the next pageblock moved away; says whether there was one below
+    /// Moves the movable content of the next pageblock away; returns whether there was one below
     /// the free scanners.
     pub(crate) fn empty_next_pageblock(&mut self) -> bool {
         let Some(pageblock) = self.next_source() else { return false };
@@ -261,7 +263,8 @@ impl<'a, P: Platform> Compactor<'a, P> {
             let pageblock = self.next;
             self.next = PageblockIndex(pageblock.0 + 1);
             let state = pageblocks.state(pageblock);
-            // For a request, only blocks that can be emptied for good are worth the effort.
+            // For a request, only pageblocks that can be emptied entirely, or for smaller orders in
+            // part, are worth the effort.
             let worthwhile = || match self.request {
                 None => true,
                 Some(_) if pageblocks.is_all_unmovable(pageblock) => false,
@@ -300,7 +303,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         while let Some(part) = design.zones.pageblocks.next_movable(pageblock, at, self.order) {
             at = part.end();
             if !self.migrate(part) && self.request.is_some() {
-                // What stays spoils it.
+                // The content that stays spoils it.
                 return;
             }
         }
@@ -315,7 +318,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         }
     }
 
-    /// Has content of a pageblock moved away until there is a block for the request in it.
+    /// Moves content of a pageblock away until there is a block for the request in it.
     fn make_room(&mut self, pageblock: PageblockIndex) {
         let design = self.design;
         let mut at = pageblock.frame();
@@ -337,7 +340,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         }
     }
 
-    /// Takes a block for the request out of a pageblock that we hold, if there is one.
+    /// Takes a block for the request out of a pageblock that the caller holds, if there is one.
     fn capture_in(&self, pageblock: PageblockIndex) -> Option<u32> {
         let request = self.request?;
         let (frames, limit) = (request.order().frames().get(), request.effective_limit());
@@ -345,15 +348,15 @@ impl<'a, P: Platform> Compactor<'a, P> {
         let allowed = zone.may_take(frames, request.depth(), limit);
         let pageblocks = &self.design.zones.pageblocks;
         let run = pageblocks.find_run(pageblock, request.order()).filter(|_| allowed)?;
-        // What is left in it shall remain movable.
+        // If content remains in it, it must stay a pageblock for movable content.
         let may_claim = pageblocks.next_used(Span::of(pageblock, 1)).is_none();
         self.design.zones.take_found(run, request, may_claim);
         self.design.zones.note_direct_alloc(self.context, self.zone, request.order().frames());
         Some(run.frame())
     }
 
-    /// Has the content of a block moved to a free one further up, if its owner will; says whether
-    /// it has moved.
+    /// Moves the content of a block to a free one, if its owner agrees; returns whether it has
+    /// moved.
     fn migrate(&mut self, from: Run) -> bool {
         let Some(target) = self.target(from) else {
             self.report.without_target += 1;
@@ -396,15 +399,15 @@ impl<'a, P: Platform> Compactor<'a, P> {
         if may_mix { self.target_elsewhere(order) } else { None }
     }
 
-    /// Whether the zone stays above its minimum watermark. As Linux counts it: one block of the
-    /// order stays above the mark.
+    /// Whether the zone stays above its minimum watermark. As in Linux: with one block of the order
+    /// to spare.
     fn has_room(&self, order: Order) -> bool {
         let zone = self.design.zones.zone(self.zone);
         zone.level() > (zone.watermarks().get().min + order.frames()).get()
     }
 
-    /// A target in a pageblock for content that cannot move, where movable content goes as well
-    /// when there is no other room.
+    /// A target in a pageblock for content that cannot move, where movable content goes as well if
+    /// there is no other room.
     fn target_elsewhere(&self, order: Order) -> Option<Target<'a, P>> {
         let Compactor { design, context, .. } = *self;
         FALLBACKS[MigrateType::Movable.index()].into_iter().find_map(|of| {
@@ -429,8 +432,8 @@ impl<'a, P: Platform> Compactor<'a, P> {
     fn is_fit(&self, pageblock: PageblockIndex, order: Order) -> bool {
         let pageblocks = &self.design.zones.pageblocks;
         let state = pageblocks.state(pageblock);
-        // Movable content stays out of pageblocks for what cannot move, unless it only has to make
-        // room for small blocks in such.
+        // Movable content stays out of pageblocks for content that cannot move, unless compaction
+        // only has to make room there for small blocks.
         let may_mix = self.order < Order::PAGEBLOCK && !pageblocks.is_all_unmovable(pageblock);
         pageblocks.zone_if_any(pageblock) == Some(self.zone)
             && state.used_for() == Use::Split

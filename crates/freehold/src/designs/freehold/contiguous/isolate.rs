@@ -1,11 +1,11 @@
-//! Taking pageblocks out of circulation, whoever has them, and giving them back.
+//! Isolation: takes pageblocks out of circulation, whatever holds them, and returns them.
 //!
-//! | an isolated pageblock is | who may do what |
+//! | an isolated pageblock is | meanwhile |
 //! |---|---|
-//! | in use frame by frame | held as by a walker: nobody allocates from it; frees are harvested |
-//! | handed out whole | its user may free it; then it is as above, and all of it is free |
+//! | split | held as by a walker: no call allocates from it; remote frees are collected |
+//! | allocated whole | its user may free it; then it is as above, and all of it is free |
 //!
-//! Its free frames are not in the level of the zone, so that watermarks know nothing of them.
+//! Its free frames are not in the level of the zone, so watermarks do not count them.
 
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
@@ -16,20 +16,20 @@ use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order};
 
-/// So often a pageblock that another call holds for a moment is looked at again.
+/// How often a pageblock that another call holds for a moment is re-checked.
 const LOOKS: usize = 64;
 
 impl<P: Platform> Freehold<P> {
-    /// Becomes the holder, as a walker, of a pageblock in use frame by frame, or of a whole one,
-    /// which is then in use frame by frame; from whoever has it, unless that is for long. Says
-    /// whether that went well. Its free frames are in the level then. The caller is in a section.
+    /// Acquires, as a walker, a split pageblock, or a whole one, which is split then; from any
+    /// holder, unless that holds it for long. Returns whether it could. Its free frames are in the
+    /// level then. The caller is in a section.
     pub(crate) fn acquire_any(&self, context: Context<'_, P>, pageblock: PageblockIndex) -> bool {
         for _ in 0..LOOKS {
             let state = self.zones.pageblocks.state(pageblock);
             if state.is_isolated() {
                 return false;
             }
-            let seized = match (state.used_for(), state.holder()) {
+            let acquired = match (state.used_for(), state.holder()) {
                 (Use::Absent | Use::Huge | Use::HugeTail, _) => return false,
                 (Use::Split, Holder::None) => self.zones.pageblocks.acquire(pageblock),
                 (Use::Whole, Holder::None) => {
@@ -43,7 +43,7 @@ impl<P: Platform> Freehold<P> {
                 (_, Holder::Cpu(cpu)) => self.acquire_from_cache(context, cpu, pageblock),
                 (_, Holder::Walker) => false,
             };
-            if seized {
+            if acquired {
                 self.zones.pageblocks.refresh_unmovable(pageblock);
                 return true;
             }
@@ -52,7 +52,7 @@ impl<P: Platform> Freehold<P> {
         false
     }
 
-    /// Seizes a pageblock that a slot holds; says whether it still did.
+    /// Acquires a pageblock from a cache; returns whether that still held it.
     fn acquire_from_cache(
         &self,
         context: Context<'_, P>,
@@ -79,15 +79,15 @@ impl<P: Platform> Freehold<P> {
         true
     }
 
-    /// Begins to use a whole pageblock that the caller took frame by frame, as a walker. Whoever
-    /// uses it next decides for what.
+    /// Splits a whole pageblock that the caller took, as a walker. The next step decides what it is
+    /// used for.
     fn begin_use(&self, pageblock: PageblockIndex) {
         self.zones.pageblocks.clear_all_unmovable(pageblock);
         self.zones.mark_split(pageblock, Holder::Walker, MigrateType::Movable);
     }
 
-    /// Takes a pageblock out of circulation; says whether that went well. If it was handed out
-    /// whole, it is in use still.
+    /// Takes a pageblock out of circulation; returns whether it could. If it is allocated whole, it
+    /// remains in use.
     pub(crate) fn isolate(&self, context: Context<'_, P>, pageblock: PageblockIndex) -> bool {
         let is_huge = |state: State| matches!(state.used_for(), Use::Huge | Use::HugeTail);
         let Some(zone) = self.zones.pageblocks.zone_if_any(pageblock) else { return false };
@@ -113,12 +113,12 @@ impl<P: Platform> Freehold<P> {
             if state.is_isolated() || !is_huge(state) {
                 return false;
             }
-            // It was handed out meanwhile.
+            // It was allocated whole meanwhile.
         }
         false
     }
 
-    /// Harvests an isolated pageblock in use frame by frame.
+    /// Collects the remote frees of an isolated split pageblock.
     pub(crate) fn collect_isolated(&self, pageblock: PageblockIndex) {
         let found = self.zones.pageblocks.collect_remote(pageblock);
         let zone = self.zones.zone(self.zones.pageblocks.zone(pageblock));
@@ -126,7 +126,7 @@ impl<P: Platform> Freehold<P> {
         zone.note_doubles(found.doubles);
     }
 
-    /// Puts an isolated pageblock back into circulation. The call runs on a CPU.
+    /// Returns an isolated pageblock to circulation. The call runs on `cpu`.
     fn end_isolation(&self, cpu: usize, pageblock: PageblockIndex) {
         let unmark = |state: State| match state.used_for() {
             Use::Huge | Use::HugeTail => Some(state.isolated(false)),
@@ -176,8 +176,8 @@ impl<'a, P: Platform> Isolation<'a, P> {
         Ok(isolation)
     }
 
-    /// Hands out pageblocks whose frames are all free as one block. What lies before them goes back
-    /// into circulation.
+    /// Hands out pageblocks whose frames are all free as one block. Those before them return to
+    /// circulation.
     pub(crate) fn hand_out(
         &mut self,
         pageblock: PageblockIndex,
@@ -192,7 +192,7 @@ impl<'a, P: Platform> Isolation<'a, P> {
         self.first = PageblockIndex(pageblock.0 + pageblocks_in(order));
     }
 
-    /// Puts the pageblocks before this one back into circulation.
+    /// Returns the pageblocks before this one to circulation.
     fn end_before(&mut self, pageblock: PageblockIndex) {
         while self.first < pageblock {
             self.design.end_isolation(self.cpu, self.first);

@@ -1,4 +1,4 @@
-//! Emptying isolated pageblocks: content moves elsewhere until every frame of a span is free.
+//! Migration: moves content out of isolated pageblocks until every frame of a span is free.
 //!
 //! After Linux 6.12 `alloc_contig_range`.
 
@@ -17,18 +17,19 @@ use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{FrameCount, MigrateType, Order};
 
-/// An allocated block to move content to, which is freed when dropped unless its owner keeps it.
+/// An allocated block to move content to. It is freed when dropped, unless content has been moved
+/// there.
 pub(crate) struct Target<'a, P: Platform> {
     design: &'a Freehold<P>,
     context: Context<'a, P>,
     frame: u32,
     order: Order,
-    kept: bool,
+    filled: bool,
 }
 
 impl<'a, P: Platform> Target<'a, P> {
-    /// A block for the content of one of a zone, wherever there is room: in no zone that the
-    /// content might not have been allowed to go to.
+    /// A target for the content of a block in `zone`, wherever there is room: only in zones up to
+    /// the kind of `zone`, since the content may not be allowed to use others.
     pub(crate) fn near(
         design: &'a Freehold<P>,
         context: Context<'a, P>,
@@ -40,11 +41,11 @@ impl<'a, P: Platform> Target<'a, P> {
         let zones = context.topology.zonelist(zone.node(), zone.kind())?;
         let pfn = design.alloc(context, zones, request)?;
         let frame = design.zones.pageblocks.index_of(pfn).expect("it is a frame of ours");
-        Ok(Target { design, context, frame, order, kept: false })
+        Ok(Target { design, context, frame, order, filled: false })
     }
 
-    /// A block of less than a pageblock out of this one, unless that takes the zone below its
-    /// minimum watermark. The caller holds it as a walker, in a section.
+    /// A target of less than a pageblock in this pageblock, if it has a free run for it. The caller
+    /// holds the pageblock as a walker, in a section, and has checked the watermark.
     pub(crate) fn in_block(
         design: &'a Freehold<P>,
         context: Context<'a, P>,
@@ -56,17 +57,17 @@ impl<'a, P: Platform> Target<'a, P> {
         design.zones.pageblocks.take_run(run);
         design.zones.zone(zone).sub_free(order.frames().get() as u32);
         design.zones.note_direct_alloc(context, zone, order.frames());
-        Some(Target { design, context, frame: run.frame(), order, kept: false })
+        Some(Target { design, context, frame: run.frame(), order, filled: false })
     }
 
-    /// Has an owner move the content of the block at `from` here, and takes that block back. Says
-    /// whether he still had it, as he must.
+    /// Makes the owner move the content of the block at `from` here, and frees that block. Returns
+    /// whether it was still allocated, as it must be.
     pub(crate) fn fill(mut self, owner: &dyn Migrate, from: u32) -> Result<bool, MigrateError> {
         let Target { design, context, frame, order, .. } = self;
         let (from_pfn, to) =
             (design.zones.pageblocks.pfn_of(from), design.zones.pageblocks.pfn_of(frame));
         owner.migrate(from_pfn, to, order)?;
-        self.kept = true;
+        self.filled = true;
         let had_it = design.take_from_user(context, from, order);
         if had_it {
             let zone =
@@ -79,15 +80,16 @@ impl<'a, P: Platform> Target<'a, P> {
 
 impl<P: Platform> Drop for Target<'_, P> {
     fn drop(&mut self) {
-        if !self.kept {
-            // If it is free already, the owner has freed what he was not given; then that is done.
+        if !self.filled {
+            // If it is free already, the owner has freed a block that it was not given; then
+            // nothing is left to do.
             self.design.take_from_user(self.context, self.frame, self.order);
         }
     }
 }
 
 impl<P: Platform> Freehold<P> {
-    /// Frees a block past all slots; says whether its user had not freed it already.
+    /// Frees a block past all caches; returns whether its user had not freed it already.
     fn take_from_user(&self, context: Context<'_, P>, frame: u32, order: Order) -> bool {
         if order >= Order::PAGEBLOCK {
             return self.free_huge(context, frame, order).is_ok();
@@ -110,10 +112,10 @@ impl<P: Platform> Freehold<P> {
 }
 
 /// How often a block that is on its way from one place to another, or whose owner is busy, is
-/// looked at again.
+/// re-checked.
 const RETRIES: u32 = 8;
 
-/// What a look at an isolated pageblock came upon.
+/// The result of a look at an isolated pageblock.
 enum Met {
     /// Frames that are free, up to this one.
     Free(u32),
@@ -121,12 +123,12 @@ enum Met {
     Movable(u32, Order),
     /// Content that cannot move, at this frame.
     Fixed(u32),
-    /// A block on its way.
+    /// A block on its way from one place to another.
     Elsewhere,
 }
 
 impl<P: Platform> Isolation<'_, P> {
-    /// Makes all frames of a span free, all of whose pageblocks are isolated here.
+    /// Makes all frames of a span free. All its pageblocks are isolated here.
     pub(crate) fn empty(
         &self,
         context: Context<'_, P>,
@@ -135,7 +137,7 @@ impl<P: Platform> Isolation<'_, P> {
         owner: &dyn Migrate,
     ) -> Result<(), Obstacle> {
         let (mut at, mut retries) = (span.first, 0);
-        // What was free once stays so: nobody is served from an isolated pageblock.
+        // What was free once stays so: no call allocates from an isolated pageblock.
         while at < span.end {
             let moved = match self.look(Span { first: at, ..span }) {
                 Met::Free(behind) => {
@@ -150,8 +152,8 @@ impl<P: Platform> Isolation<'_, P> {
                             retries = 0;
                             Ok(())
                         }
-                        // Moved, as the owner says, but not given up: whoever freed it meanwhile
-                        // had no right.
+                        // The owner says that it has moved the content, but the block was freed
+                        // meanwhile, which only the owner may do.
                         Ok(false) => Err(MigrateError::Busy),
                         Err(error) => Err(error),
                     }
@@ -182,7 +184,7 @@ impl<P: Platform> Isolation<'_, P> {
         match state.used_for() {
             Use::Split => {
                 let Some(frame) = pageblocks.next_used(part) else {
-                    // Of what others have freed by now, nothing is left to be harvested later.
+                    // Of what other CPUs have freed by now, nothing is left to be collected later.
                     self.design.collect_isolated(pageblock);
                     return Met::Free(part.end);
                 };

@@ -1,4 +1,4 @@
-//! Memory made contiguous: compaction, ranges, and what both rest on, pageblocks out of circulation.
+//! Contiguous memory: compaction, ranges, and their common base, isolated pageblocks.
 
 mod compact;
 pub(super) mod isolate;

@@ -30,9 +30,9 @@ impl<P: Platform> Ranges<P> for Freehold<P> {
 
     /// Frees all frames of a range. Of blocks that reach beyond it, the rest stays allocated.
     ///
-    /// That none of them is free is looked at before the first one is freed. If somebody else frees
-    /// some of the same frames at the same time, the one who comes to them second stops there; of
-    /// two who free the same range, it is the one who has freed nothing.
+    /// Checks that none of them is free before it frees the first one. If another call frees some
+    /// of the same frames at the same time, the call that comes second to a frame stops there. Of
+    /// two calls that free the same range, that is the one which has freed nothing.
     fn free_range(
         &self,
         context: Context<'_, P>,
@@ -115,7 +115,7 @@ impl<P: Platform> Places<P> for Freehold<P> {
 }
 
 impl<P: Platform> Freehold<P> {
-    /// Makes a block of more than a pageblock: empties the lowest place that can be.
+    /// Makes a block of more than a pageblock: empties the lowest place that can be emptied.
     pub(crate) fn make_aligned(
         &self,
         context: Context<'_, P>,
@@ -154,7 +154,7 @@ impl<P: Platform> Freehold<P> {
         Ok(isolation)
     }
 
-    /// Looks, without holding anything, for what keeps a range from lying here. With `below`,
+    /// Looks for what keeps a range from lying here, without holding any pageblock. With `below`,
     /// blocks of this order and more are not to be moved.
     pub(crate) fn survey_below(&self, zone: ZoneIndex, span: Span, below: Option<Order>) -> Place {
         let (mut behind, mut is_memory) = (span.first, true);
@@ -198,7 +198,7 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Refuses a span that is not all of one zone and in the hands of users.
+    /// Refuses a span that is not all of one zone and allocated.
     fn check_used(&self, span: Span) -> Result<(), Error> {
         let first = PageblockIndex::of_frame(span.first);
         let zone = self.zones.pageblocks.zone_if_any(first).ok_or(Error::ForeignFrame)?;
@@ -227,8 +227,8 @@ impl<P: Platform> Freehold<P> {
         Ok(())
     }
 
-    /// Frees the first frames of a span, as many as are easily freed at once; returns what follows
-    /// them.
+    /// Frees the first frames of a span, as many as are easily freed at once; returns the first
+    /// frame after them.
     fn free_first(&self, context: Context<'_, P>, span: Span) -> Result<u32, Error> {
         let pageblock = PageblockIndex::of_frame(span.first);
         let state = self.zones.pageblocks.state(pageblock);

@@ -11,63 +11,65 @@ impl<P: Platform> Pageblocks<P> {
     /// The free frames of a word, as its holder left them.
     #[inline(always)]
     pub(crate) fn free(&self, word: usize) -> u64 {
-        // Relaxed: exact for the holder; for others a hint that finds mistakes.
+        // Relaxed: exact for the holder; for other CPUs a hint, by which they detect mistakes.
         self.map::<FREE>(word).load(Relaxed)
     }
 
     /// Writes the free frames of a word. The caller holds the pageblock.
     #[inline(always)]
     pub(crate) fn set_free(&self, word: usize, free: u64) {
-        // Relaxed: the next holder is ordered behind by the lock or the state.
+        // Relaxed: the lock or the state orders it before what the next holder does.
         self.map::<FREE>(word).store(free, Relaxed);
     }
 
-    /// Frames of a word that were freed remotely, and those that are no memory.
+    /// Frames of a word that were freed remotely, and holes: frames that are no memory.
     #[inline(always)]
     pub(crate) fn remote(&self, word: usize) -> u64 {
-        // Acquire: the next user of a frame is ordered behind the one that freed it.
+        // Acquire: orders what the CPU that freed a frame did with it before what its next user
+        // does.
         self.map::<REMOTE>(word).load(Acquire)
     }
 
     /// The free frames of a word, in either bitmap.
     #[inline(always)]
     pub(crate) fn free_or_remote(&self, word: usize) -> u64 {
-        // In this order: a collection adds frames to the free ones before it takes them from the
-        // others, so that a frame which is free all the time is found.
+        // In this order: a collection adds frames to the free ones before it removes them from the
+        // remote ones. So a frame that is free all the time is found.
         let remote = self.remote(word);
         self.free(word) | remote
     }
 
-    /// Frames of a word that users hold. A frame that is free all the while is not among them, even
+    /// Frames of a word that users hold. A frame that is free all the time is not among them, even
     /// if it is collected meanwhile.
     pub(crate) fn used(&self, word: usize) -> u64 {
         !self.free_or_remote(word)
     }
 
-    /// The frames of a word that belong to the same allocation as those before them, and those that
-    /// are no memory.
+    /// The tail bits of a word: frames that belong to the same allocation as the frame before, and
+    /// holes.
     #[inline(always)]
     pub(crate) fn tails(&self, word: usize) -> u64 {
         // Relaxed: exact for the user of the allocation.
         self.map::<TAILS>(word).load(Relaxed)
     }
 
-    /// Whether frames of a word are allocations of their own, none part of a larger one. The word
-    /// behind need not be looked at: see [`tails`](super::tails).
+    /// Whether frames of a word are allocations of their own, and none is part of a larger one. The
+    /// next word need not be read: see [`tails`](super::tails).
     #[inline(always)]
     pub(crate) fn are_single(&self, word: usize, mask: u64) -> bool {
         self.tails(word) & (mask | mask << 1) == 0
     }
 
-    /// Frames of a word that are no memory.
+    /// The holes of a word: frames that are no memory.
     #[inline]
     pub(crate) fn holes(&self, word: usize) -> u64 {
         self.remote(word) & self.tails(word)
     }
 
-    /// Frames of a word that are no memory, for a look at frames of others. One that was freed
-    /// remotely and handed out again as part of a larger block between the two loads looks like a
-    /// hole, so an apparent hole is read several times: it would have to come and go just as often.
+    /// The holes of a word, for a caller that does not hold the pageblock. A frame that is freed
+    /// remotely and allocated again as part of a larger block between the two loads looks like a
+    /// hole. So an apparent hole is read several times: the frame would have to come and go just as
+    /// often.
     pub(crate) fn holes_of_others(&self, word: usize) -> u64 {
         const LOOKS: usize = 4;
         (0..LOOKS).fold(!0, |holes, _| if holes == 0 { 0 } else { holes & self.holes(word) })
@@ -78,7 +80,7 @@ impl<P: Platform> Pageblocks<P> {
         pageblock.words().map(|word| self.free(word).count_ones()).sum()
     }
 
-    /// How many frames of a pageblock were freed remotely.
+    /// How many frames of a pageblock were freed remotely and have not been collected.
     pub(crate) fn count_remote(&self, pageblock: PageblockIndex) -> u32 {
         pageblock.words().map(|word| (self.remote(word) & !self.tails(word)).count_ones()).sum()
     }
@@ -93,18 +95,19 @@ impl<P: Platform> Pageblocks<P> {
         pageblock.words().all(|word| self.free(word) == !0)
     }
 
-    /// Makes frames of a word memory, which are free then. The caller holds the pageblock.
+    /// Makes holes of a word free memory. The caller holds the pageblock.
     pub(crate) fn add_free(&self, word: usize, mask: u64) {
-        // No frame looks as if it were in use meanwhile: as freed remotely at first, then as both.
+        // In this order, no frame looks allocated meanwhile: at first it looks freed remotely, then
+        // free in both bitmaps.
         self.map::<TAILS>(word).fetch_and(!mask, AcqRel);
         self.set_free(word, self.free(word) | mask);
         self.map::<REMOTE>(word).fetch_and(!mask, AcqRel);
     }
 
-    /// Makes frames of a word memory, as if they had been freed remotely.
+    /// Makes holes of a word memory, as if they had been freed remotely.
     pub(crate) fn add_freed(&self, word: usize, mask: u64) {
-        // The bits of the remote bitmap are set already. The second step changes nothing, but is
-        // ordered against the last look of the holder as that of a remote free is.
+        // The bits of the remote bitmap are set already. The second step changes nothing, but it is
+        // ordered against the last look of the holder as a remote free is.
         self.map::<TAILS>(word).fetch_and(!mask, AcqRel);
         self.map::<REMOTE>(word).fetch_or(0, SeqCst);
     }
@@ -114,14 +117,14 @@ impl<P: Platform> Pageblocks<P> {
         self.run_among(pageblock, order, |word| self.free(word))
     }
 
-    /// Whether a pageblock that others may hold has a free run of `order`.
+    /// Whether a pageblock that another CPU may hold has a free run of `order`.
     pub(crate) fn has_run(&self, pageblock: PageblockIndex, order: Order) -> bool {
-        // Acquire: the look that follows comes after this one; see `sections`.
+        // Acquire: orders this read before the read of section counts that follows; see `sections`.
         let free = |word| self.map::<FREE>(word).load(Acquire);
         self.run_among(pageblock, order, free).is_some()
     }
 
-    /// The lowest free run of `order` in a pageblock, of which these frames are free.
+    /// The lowest free run of `order` in a pageblock, whose free frames `free` tells by word.
     fn run_among(
         &self,
         pageblock: PageblockIndex,

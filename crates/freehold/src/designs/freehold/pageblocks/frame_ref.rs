@@ -1,4 +1,4 @@
-//! A word of a pageblock, looked up once: what the fast paths go by.
+//! A frame, looked up once: what the fast paths work with.
 
 use core::num::NonZeroU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -10,14 +10,14 @@ use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, Word};
 use crate::units::Pfn;
 
-/// A frame, the record of its pageblock, and the bitmaps of that: one comparison with the length of
-/// the tables serves for all that is read and written of them.
+/// A frame, the record of its pageblock, and the bitmaps of its pageblock: all reads and writes
+/// through it share one bounds check.
 ///
-/// Orderings are those of the functions of the same names of [`Pageblocks`].
+/// Orderings are those of the functions of [`Pageblocks`] with the same names.
 pub(crate) struct FrameRef<'a, P: Platform> {
     record: &'a Record<P>,
     maps: &'a Maps<P>,
-    /// The place of the frame.
+    /// The index of the frame.
     frame: u32,
 }
 
@@ -39,8 +39,8 @@ impl<P: Platform> Pageblocks<P> {
         Some(FrameRef { record, maps, frame: offset as u32 })
     }
 
-    /// The same for the shortest ways, which allocate and free without a look at the bitmap of
-    /// frames in use: if there is such a bitmap, nothing is at hand.
+    /// The same for the fast paths, which allocate and free without a look at the bitmap of frames
+    /// in use: finds nothing if there is such a bitmap.
     #[inline(always)]
     pub(crate) fn lookup_fast(&self, pfn: Pfn) -> Option<FrameRef<'_, P>> {
         let offset = self.offset_of(pfn);
@@ -61,7 +61,7 @@ impl<P: Platform> Pageblocks<P> {
         Some(FrameRef { record, maps, frame: word.wrapping_mul(WORD_FRAMES) })
     }
 
-    /// The same for the shortest ways, as [`Pageblocks::lookup_fast`].
+    /// The same for the fast paths; see [`Pageblocks::lookup_fast`].
     #[inline(always)]
     pub(crate) fn lookup_word_fast(&self, word: u32) -> Option<FrameRef<'_, P>> {
         let (record, maps) = self.twins.try_get_shown(word as usize / WORDS)?;
@@ -87,7 +87,7 @@ impl<P: Platform> FrameRef<'_, P> {
         (self.frame / WORD_FRAMES) as usize
     }
 
-    /// The place of the frame.
+    /// The index of the frame.
     #[inline(always)]
     pub(crate) fn frame(&self) -> u32 {
         self.frame
@@ -115,19 +115,19 @@ impl<P: Platform> FrameRef<'_, P> {
         State(self.record.state.load(Acquire))
     }
 
-    /// For the look that follows a step on the remote bitmap.
+    /// The state, for the read that follows a step on the remote bitmap.
     #[inline(always)]
     pub(crate) fn state_after_step(&self) -> State {
         State(self.record.state.load(SeqCst))
     }
 
-    /// Changes the state if it is as it was; says whether.
+    /// Changes the state if it is still `before`; returns whether it was.
     #[inline(always)]
     pub(crate) fn try_change(&self, before: State, after: State) -> bool {
         self.record.state.compare_exchange(before.0, after.0, AcqRel, Relaxed).is_ok()
     }
 
-    /// As [`Pageblocks::replace`], where the pageblock is not pending.
+    /// As [`Pageblocks::replace`], where the pageblock is not queued.
     #[inline(always)]
     pub(crate) fn set_state(&self, state: State) {
         self.record.state.store(state.0, Release);
@@ -148,8 +148,8 @@ impl<P: Platform> FrameRef<'_, P> {
         self.word::<REMOTE>().load(Acquire)
     }
 
-    /// Frees frames of the word that others hold, if what was freed so is still as it was seen;
-    /// says whether.
+    /// Frees frames of the word remotely, if the remote bitmap still is as it was `seen`; returns
+    /// whether it was.
     #[inline(always)]
     pub(crate) fn try_free_remotely(&self, seen: u64, mask: u64) -> bool {
         self.word::<REMOTE>().compare_exchange(seen, seen | mask, SeqCst, Relaxed).is_ok()
@@ -168,14 +168,15 @@ impl<P: Platform> FrameRef<'_, P> {
         self.word::<TAILS>().load(Relaxed)
     }
 
-    /// The free frames of the word, wherever that is noted.
+    /// The free frames of the word, in either bitmap.
     #[inline(always)]
     pub(crate) fn free_or_remote(&self) -> u64 {
         let remote = self.remote();
         remote | self.free()
     }
 
-    /// Whether the frame is an allocation of its own, and not among the free ones that were seen.
+    /// Whether the frame is an allocation of its own, and not in `free`, the free frames that the
+    /// caller has read.
     #[inline(always)]
     pub(crate) fn is_single_in_use(&self, free: u64) -> bool {
         let tails = self.tails();
@@ -183,12 +184,13 @@ impl<P: Platform> FrameRef<'_, P> {
         not_so >> (self.frame % WORD_FRAMES) & 1 == 0
     }
 
-    /// Claims a block of one word as [`Pageblocks::begin_free`] does, if it is an allocation and no part of
-    /// a larger one; says whether it was.
+    /// Claims a block of one word, as [`Pageblocks::begin_free`] does, if it is an allocation and
+    /// not part of a larger one; returns whether it is.
     #[inline(always)]
     pub(crate) fn try_begin_free(&self, mask: u64) -> bool {
         let (tails, inner) = (self.tails(), mask & (mask << 1));
-        // A block that is all of the word may go on behind it; others cannot: see `tails`.
+        // An allocation that fills the word may continue in the next word; others cannot: see
+        // `tails`.
         let is_exact =
             tails & (mask | mask << 1) == inner && (mask != !0 || !self.goes_on_behind());
         is_exact
@@ -199,16 +201,16 @@ impl<P: Platform> FrameRef<'_, P> {
                 .is_ok()
     }
 
-    /// Whether an allocation goes on behind the word.
+    /// Whether an allocation continues in the next word.
     fn goes_on_behind(&self) -> bool {
         let behind = self.word_index() + 1;
         // Relaxed: as for `Pageblocks::tails`.
         !behind.is_multiple_of(WORDS) && self.maps.word::<TAILS>(behind).load(Relaxed) & 1 == 1
     }
 
-    /// Takes the lowest free block of the word of `order`, at least 1 and at most that of the word,
-    /// if it has one; returns its first frame. The caller holds the pageblock. The frame is the
-    /// first one of the word.
+    /// Takes the lowest free block of `order`, at least 1 and at most that of a word, if the word
+    /// has one; returns its first frame. The caller holds the pageblock. `self` is the first frame
+    /// of the word.
     #[inline(always)]
     pub(crate) fn take_run(&self, order: u8) -> Option<u32> {
         let free = self.free();
@@ -217,8 +219,8 @@ impl<P: Platform> FrameRef<'_, P> {
         self.set_free(free & !mask);
         let (tails, inner) = (self.word::<TAILS>(), mask & (mask << 1));
         match mask {
-            // Relaxed: as in `Pageblocks::join`. All of the word is one block, so no other marks in it
-            // can change at the same time.
+            // Relaxed: as in `Pageblocks::join`. The block is all of the word, so no other tail
+            // bits in it can change at the same time.
             u64::MAX => tails.store(inner, Relaxed),
             _ => {
                 tails.fetch_or(inner, Relaxed);
@@ -228,9 +230,9 @@ impl<P: Platform> FrameRef<'_, P> {
     }
 
     /// Frees frames of the word, which their user has claimed, in the bitmap of a pageblock that a
-    /// slot has listed, whose lock the caller has: `state` is that of the pageblock. Says whether
-    /// that was all there is to do; otherwise a frame is free already, or the pageblock may become
-    /// whole, and nothing has changed.
+    /// cache has listed; `state` is that of the pageblock, and the caller has the lock of the
+    /// cache. Returns whether nothing else need be done. If not, nothing has changed: a frame is
+    /// free already, or the pageblock may become whole.
     #[inline(always)]
     pub(crate) fn try_free_here(&self, state: State, mask: u64) -> bool {
         let free = self.free();

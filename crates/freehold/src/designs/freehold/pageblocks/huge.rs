@@ -1,4 +1,5 @@
-//! Blocks of whole pageblocks as their states tell: the head has the order, the others are tails.
+//! Blocks of whole pageblocks, as their states describe them: the head has the order, the others
+//! are tails.
 
 use super::run::{ORDER_MAX, Span};
 use super::state::{Holder, State, Use};
@@ -17,8 +18,8 @@ pub(crate) const fn order_in_pageblocks(order: Order) -> u8 {
     order.get() - Order::PAGEBLOCK.get()
 }
 
-/// A block that was handed out and that the caller holds. Other frees of parts of it wait, so the
-/// CPU runs nothing else until this is dropped: neither another thread nor an interrupt handler.
+/// An allocated block that the caller holds as a walker. Frees of other parts of the block wait for
+/// it. So the CPU runs nothing else until this is dropped: no other thread, no interrupt handler.
 pub(crate) struct HeldHuge<'a, P: Platform> {
     pub(crate) head: PageblockIndex,
     pub(crate) state: State,
@@ -41,20 +42,21 @@ impl<P: Platform> Drop for HeldHuge<'_, P> {
 }
 
 impl<P: Platform> Pageblocks<P> {
-    /// The number of a pageblock in all memory, by which blocks are aligned.
+    /// The number of a pageblock, counted from frame 0 rather than from the span: by it blocks are
+    /// aligned.
     ///
-    /// Trees may begin before the span, so it may be that of a pageblock that is not there.
+    /// Trees may begin before the span, so the pageblock need not exist.
     pub(crate) fn number(&self, pageblock: PageblockIndex) -> u64 {
         let first = self.pfn_of(0).get() >> Order::PAGEBLOCK.get();
         first.wrapping_add_signed(i64::from(pageblock.0.cast_signed()))
     }
 
-    /// Whether a pageblock is the lower one of two that make up a block of the next order.
+    /// Whether a pageblock is the lower one of two buddies.
     pub(crate) fn is_lower_buddy(&self, pageblock: PageblockIndex) -> bool {
         self.number(pageblock).is_multiple_of(2)
     }
 
-    /// The first pageblock of the block that one which was handed out lies in.
+    /// The head of the allocated block that a pageblock lies in.
     pub(crate) fn head_of(&self, pageblock: PageblockIndex) -> Option<(PageblockIndex, State)> {
         Order::PAGEBLOCK.to(ORDER_MAX).find_map(|order| {
             let offset = self.number(pageblock) & u64::from(pageblocks_in(order) - 1);
@@ -70,10 +72,15 @@ impl<P: Platform> Pageblocks<P> {
         Span::of(head, pageblocks_in(state.order()))
     }
 
-    /// Becomes the holder of the block, of at least `order`, that a pageblock which was handed out
-    /// lies in. Others may free other parts of it at the same time: while one breaks it up, the
-    /// rest wait. `None` if the pageblock is in use frame by frame by then.
-    pub(crate) fn hold_huge<'a>(
+    /// Acquires, as a walker, the allocated block that a pageblock lies in; the block must have at
+    /// least `order`. Other CPUs may free other parts of it at the same time: while one call breaks
+    /// it up, the others wait. `None` if the pageblock has been split meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DoubleFree`] if the pageblock is not allocated; [`Error::WrongOrder`] if the block
+    /// has less than `order`.
+    pub(crate) fn acquire_huge<'a>(
         &self,
         platform: &'a P,
         pageblock: PageblockIndex,
@@ -101,9 +108,9 @@ impl<P: Platform> Pageblocks<P> {
         }
     }
 
-    /// Breaks up a block of which only a part is freed; what is left is handed out in blocks of its
-    /// own. Returns the first pageblock of the part, and, if that is less than a pageblock, the
-    /// pageblock that it lies in.
+    /// Breaks up a block of which only a part is freed; the rest stays allocated, as blocks of its
+    /// own. Returns the first pageblock of the part. If the part is less than a pageblock, returns
+    /// the pageblock that it lies in as well.
     pub(crate) fn break_up(
         &self,
         head: PageblockIndex,
@@ -118,8 +125,8 @@ impl<P: Platform> Pageblocks<P> {
             let upper = PageblockIndex(at.0 + pageblocks_in(half));
             let (with_part, rest) = if part >= upper { (upper, at) } else { (at, upper) };
             if rest == at {
-                // Held by the caller so far: the part goes on as held, for calls that look for its
-                // head.
+                // So far the caller holds it through the head. The part stays held, for calls that
+                // look for its head.
                 self.update(with_part, |now| now.used(Use::Huge, half).held_by(Holder::Walker));
             }
             self.update(rest, |now| now.used(Use::Huge, half).held_by(Holder::None));
@@ -131,8 +138,9 @@ impl<P: Platform> Pageblocks<P> {
         (at, (order < Order::PAGEBLOCK).then_some(at))
     }
 
-    /// Ends a pageblock's being part of a block that was freed: it is whole, and the caller holds
-    /// it. Says whether that is so: if it is isolated, it goes to the call that isolated it.
+    /// Ends the use of a pageblock as part of a block that was freed: it is whole, and the caller
+    /// holds it. Returns whether that is so. If the pageblock is isolated, the call that isolated
+    /// it holds it instead.
     pub(crate) fn end_huge(&self, pageblock: PageblockIndex) -> bool {
         self.clear_all_unmovable(pageblock);
         let before = self.update(pageblock, |state| match state.is_isolated() {

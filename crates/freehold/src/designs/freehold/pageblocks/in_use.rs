@@ -1,18 +1,19 @@
-//! Which frames are in use, in one word that decides: for `double_free=exact`.
+//! The bitmap of frames in use, for `double_free=exact`: one word that decides whether a frame may
+//! be freed.
 //!
-//! Whether a frame is free is told by two bitmaps, which two CPUs may write at the same time: two
-//! frees of one frame can each miss the other. With this third one, a free first takes the bit of
-//! the frame away, by a compare-exchange, and only the one that finds it goes on. The bit is set
-//! again when the frame has left the free ones, before its next user knows of it: so a second free
-//! finds the bit of its own allocation, or none, or the bit of an allocation that it may well mean.
+//! Two bitmaps tell whether a frame is free, and two CPUs may write them at the same time, so two
+//! frees of one frame can each miss the other. With this third bitmap, a free first clears the bit
+//! of the frame, by compare-exchange, and only the free that finds the bit set goes on. The bit is
+//! set again when the frame has left the free ones, before its next user knows of it. So a second
+//! free finds the bit of its own allocation, no bit, or the bit of a later allocation, which it may
+//! well mean.
 //!
 //! A free and the allocation that follows it are ordered by the bitmaps of free frames, and so are
 //! the two changes of the bit. An allocation and the second free that finds its bit are ordered by
-//! the bit alone. That free knows nothing of the allocation, and so, once it has the bit, it looks
-//! again whether the frame is one that it may free.
+//! the bit alone. That free knows nothing of the allocation. So, once it has the bit, it re-checks
+//! whether the frame is one that it may free.
 //!
-//! Only pageblocks in use frame by frame have such bits. Of blocks of whole pageblocks the state
-//! decides.
+//! Only split pageblocks have such bits. Of blocks of whole pageblocks the state decides.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -26,14 +27,14 @@ use crate::platform::{Platform, Word};
 pub(super) struct InUse<P: Platform>([P::U64; WORDS]);
 
 impl<P: Platform> InUse<P> {
-    /// No frame is in use.
+    /// With no frame in use.
     pub(super) fn new() -> Self {
         InUse(core::array::from_fn(|_| P::U64::new(0)))
     }
 }
 
 impl<P: Platform> Pageblocks<P> {
-    /// Whether it is noted which frames are in use.
+    /// Whether the bitmap exists.
     #[inline(always)]
     fn notes_uses(&self) -> bool {
         self.in_use.len() > 0
@@ -43,8 +44,7 @@ impl<P: Platform> Pageblocks<P> {
         &self.in_use.get(word / WORDS).0[word % WORDS]
     }
 
-    /// Says that frames of a word are in use: they are not free any more, and no user knows of them
-    /// yet.
+    /// Marks frames of a word as in use: they are not free any more, and no user knows of them yet.
     #[inline(always)]
     pub(crate) fn begin_use(&self, word: usize, mask: u64) {
         if self.notes_uses() {
@@ -55,23 +55,24 @@ impl<P: Platform> Pageblocks<P> {
     #[cold]
     #[inline(never)]
     fn note_use(&self, word: usize, mask: u64) {
-        // Release: a free that ends this use sees all that was done to the frames before.
+        // Release: a free that ends this use sees what was done to the frames before.
         self.in_use(word).fetch_or(mask, Release);
     }
 
-    /// The same of one frame.
+    /// The same for one frame.
     #[inline(always)]
     pub(crate) fn begin_use_of(&self, frame: u32) {
         self.begin_use((frame / WORD_FRAMES) as usize, 1 << (frame % WORD_FRAMES));
     }
 
-    /// The same of all frames of a pageblock.
+    /// The same for all frames of a pageblock.
     pub(crate) fn begin_use_of_all(&self, pageblock: PageblockIndex) {
         pageblock.words().for_each(|word| self.begin_use(word, !0));
     }
 
     /// Ends the use of frames of a word, each an allocation of its own or claimed, if all of them
-    /// are in use, or if that is not noted at all; says whether. Otherwise nothing has changed.
+    /// are in use; returns whether they were. If not, nothing has changed. Without the bitmap,
+    /// always succeeds.
     #[inline(always)]
     pub(crate) fn try_end_use(&self, word: usize, mask: u64) -> bool {
         !self.notes_uses() || self.try_note_end(word, mask)
@@ -81,15 +82,15 @@ impl<P: Platform> Pageblocks<P> {
     #[inline(never)]
     fn try_note_end(&self, word: usize, mask: u64) -> bool {
         let in_use = self.in_use(word);
-        // Relaxed: the step below finds out.
+        // Relaxed: the compare-exchange below checks it.
         let mut before = in_use.load(Relaxed);
         while before & mask == mask {
-            // Acquire: from the allocation, which may be one that the caller knows nothing of.
+            // Acquire: from the allocation, of which the caller may know nothing.
             match in_use.compare_exchange(before, before & !mask, Acquire, Relaxed) {
                 Ok(_) => {
                     let is_split = self.state(PageblockIndex::of_word(word)).is_split();
                     let tails = self.tails(word) & (mask | mask << 1);
-                    // Behind the frames there may be no memory, which has such a mark.
+                    // The next frame may be a hole, which has its tail bit set.
                     let is_alone = tails == 0 || tails & (mask | !self.holes(word)) == 0;
                     let is_ours = is_split && is_alone;
                     if !is_ours {
@@ -103,8 +104,8 @@ impl<P: Platform> Pageblocks<P> {
         false
     }
 
-    /// The same for several words: of all of them, or of none. Those that free some of the same
-    /// frames at the same time may all be refused.
+    /// The same for several words: all of them, or none. Of calls that free some of the same frames
+    /// at the same time, all may be refused.
     #[inline(always)]
     pub(crate) fn try_end_use_in(&self, words: Range<usize>, mask: u64) -> bool {
         !self.notes_uses() || self.try_note_ends(words, mask)
@@ -122,15 +123,15 @@ impl<P: Platform> Pageblocks<P> {
         true
     }
 
-    /// Whether just those frames of a pageblock are noted as in use that are not free, if it is in
-    /// use frame by frame, and none otherwise. True if that is not noted at all.
+    /// Whether the bitmap agrees with the others: in a split pageblock, exactly the frames that are
+    /// not free are in use; in any other, none. True without the bitmap.
     pub(crate) fn uses_agree(&self, pageblock: PageblockIndex) -> bool {
-        // Relaxed: of what goes on at the same time, nothing is certain.
+        // Relaxed: of frees and allocations at the same time, nothing is certain.
         let agrees = |word| self.in_use(word).load(Relaxed) == self.used_in_split(word);
         !self.notes_uses() || pageblock.words().all(agrees)
     }
 
-    /// Has them agree, in a copy of the tables where no other thread runs.
+    /// Makes the bitmap agree, in a copy of the tables where no other thread runs.
     pub(crate) fn repair_uses(&self, pageblock: PageblockIndex) {
         if !self.notes_uses() {
             return;
@@ -145,7 +146,7 @@ impl<P: Platform> Pageblocks<P> {
         }
     }
 
-    /// The frames of a word that users hold, if its pageblock is in use frame by frame.
+    /// The frames of a word that users hold, if its pageblock is split.
     fn used_in_split(&self, word: usize) -> u64 {
         let is_split = self.state(PageblockIndex::of_word(word)).is_split();
         if is_split { self.used(word) } else { 0 }

@@ -284,13 +284,13 @@ impl<P: Platform> Pageblocks<P> {
         before
     }
 
-    /// Changes the state of a pageblock that the caller has for itself alone.
+    /// Changes the state of a pageblock that the caller alone can reach.
     pub(crate) fn replace(&self, pageblock: PageblockIndex, change: impl Fn(State) -> State) {
         let before = self.state(pageblock);
         if before.is_queued() {
             self.update(pageblock, change);
         } else {
-            // Release: as in `try_update`. No other CPU changes the state: only pageblocks in use
+            // Release: as in `try_update`. No other CPU changes the state: only split
             // frame by frame are queued by others.
             self.record(pageblock).state.store(change(before).0, Release);
         }

@@ -48,7 +48,7 @@ pub(crate) struct Collected {
 }
 
 impl<P: Platform> Pageblocks<P> {
-    /// Frees frames of a pageblock that others hold; returns those that had been freed already.
+    /// Frees frames of a pageblock that the caller does not hold; returns those that had been freed already.
     #[inline]
     pub(crate) fn free_remotely(&self, word: usize, mask: u64) -> u64 {
         // Release: the CPU that collects the frames is ordered behind what was done with them.
@@ -84,7 +84,7 @@ impl<P: Platform> Pageblocks<P> {
         found
     }
 
-    /// Whether frames of a pageblock that the caller has just given up were freed remotely: the
+    /// Whether frames of a pageblock that the caller has just released were freed remotely: the
     /// last look.
     pub(crate) fn has_remote(&self, pageblock: PageblockIndex) -> bool {
         pageblock.words().any(|word| {
@@ -94,8 +94,8 @@ impl<P: Platform> Pageblocks<P> {
         })
     }
 
-    /// Discards the remote frees of a whole pageblock that the caller has for itself alone; returns
-    /// how many frames that were.
+    /// Discards the remote frees of a whole pageblock that the caller alone can reach; returns how
+    /// many frames that were.
     pub(crate) fn discard_remote(&self, pageblock: PageblockIndex) -> u32 {
         let discard = |word| match self.remote(word) {
             0 => 0,
@@ -105,7 +105,7 @@ impl<P: Platform> Pageblocks<P> {
         pageblock.words().map(discard).sum()
     }
 
-    /// Becomes the holder of a pageblock in use frame by frame that has none.
+    /// Acquires a split pageblock that has no holder.
     pub(crate) fn try_acquire(
         &self,
         pageblock: PageblockIndex,
@@ -117,20 +117,20 @@ impl<P: Platform> Pageblocks<P> {
         })
     }
 
-    /// The same as a walker; says whether that went well. The caller is in a section.
+    /// The same as a walker; returns whether it could. The caller is in a section.
     pub(crate) fn acquire(&self, pageblock: PageblockIndex) -> bool {
         self.try_acquire(pageblock, Holder::Walker).is_ok()
     }
 
-    /// Gives up a pageblock that the caller holds as a walker; says whether that went well. If not,
+    /// Releases a pageblock that the caller holds as a walker; returns whether it could. If not,
     /// frames were freed remotely meanwhile, and the caller holds it again.
     pub(crate) fn try_release(&self, pageblock: PageblockIndex) -> bool {
         self.update(pageblock, |state| state.held_by(Holder::None).listed(false));
         !self.has_remote(pageblock) || !self.acquire(pageblock)
     }
 
-    /// Says that the cache which holds a pageblock without free frames no longer watches it, unless
-    /// frames were freed remotely meanwhile: then it is listed again. Returns what was found.
+    /// Marks a pageblock without free frames as full: its cache no longer watches it. If frames were
+    /// freed remotely meanwhile, it is listed again. Returns what was found.
     pub(crate) fn try_mark_full(&self, pageblock: PageblockIndex) -> Collected {
         self.update(pageblock, |state| state.listed(false));
         let found = self.collect_remote(pageblock);

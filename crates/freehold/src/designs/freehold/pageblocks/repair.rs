@@ -1,4 +1,4 @@
-//! What is put right of a pageblock in a copy of the tables, where no other thread runs.
+//! Repair of a pageblock in a copy of the tables, where no other thread runs.
 
 // Relaxed throughout: there is no other thread.
 use core::sync::atomic::Ordering::Relaxed;
@@ -8,8 +8,8 @@ use super::{PageblockIndex, Pageblocks, REMOTE, TAILS};
 use crate::platform::{Platform, Word};
 
 impl<P: Platform> Pageblocks<P> {
-    /// Sets the state of a pageblock. What does not change is not written, so that the copy goes on
-    /// sharing that memory with the original.
+    /// Sets the state of a pageblock. A state that does not change is not written, so that the copy
+    /// goes on sharing that memory with the original.
     pub(crate) fn set_state(&self, pageblock: PageblockIndex, state: State) {
         let word = &self.twins.first().get(pageblock.index()).state;
         if word.load(Relaxed) != state.0 {
@@ -24,7 +24,7 @@ impl<P: Platform> Pageblocks<P> {
         }
     }
 
-    /// Makes all frames of a pageblock free that has no holes.
+    /// Makes all frames of a pageblock without holes free.
     pub(crate) fn set_all_free(&self, pageblock: PageblockIndex) {
         for word in pageblock.words() {
             if self.free(word) != !0 {
@@ -35,28 +35,29 @@ impl<P: Platform> Pageblocks<P> {
         }
     }
 
-    /// Ends that frames of a pageblock without holes look like such: their being freed has been
-    /// copied, and not the claim before that.
+    /// Repairs frames of a pageblock without holes that look like holes: the copy has their being
+    /// freed, but not the claim before it.
     pub(crate) fn fill_holes(&self, pageblock: PageblockIndex) {
         for word in pageblock.words() {
             self.set_word::<TAILS>(word, self.tails(word) & !self.holes(word));
         }
     }
 
-    /// Ends half of a claim, or of an allocation: a free frame belongs to none, and what goes on
-    /// behind a word has all of it, or begins there.
+    /// Repairs claims and allocations of which the copy has only a part: a free frame has no tail
+    /// bit, and an allocation that continues from one word into the next has all of the first, or
+    /// else begins anew in the second.
     pub(crate) fn end_claims(&self, pageblock: PageblockIndex) {
         for word in pageblock.words() {
-            let kept = self.tails(word) & !self.free(word) | self.holes(word);
-            self.set_word::<TAILS>(word, kept);
+            let left = self.tails(word) & !self.free(word) | self.holes(word);
+            self.set_word::<TAILS>(word, left);
         }
         pageblock.words().filter(|&word| !self.ends_or_fills(word)).for_each(|word| {
             self.begin_behind(word);
         });
     }
 
-    /// Moves what others have freed to the free frames of a pageblock without a holder. What is
-    /// free in both was being moved just then.
+    /// Moves remote frees to the free frames of a pageblock without a holder. A frame that is free
+    /// in both bitmaps was being collected.
     pub(crate) fn merge_remote(&self, pageblock: PageblockIndex) {
         for word in pageblock.words() {
             let (holes, tails) = (self.holes(word), self.tails(word));

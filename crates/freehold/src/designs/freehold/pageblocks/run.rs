@@ -1,5 +1,5 @@
-//! Arithmetic of bitmaps: a run is an aligned power of two of frames within a pageblock; a span is
-//! frames side by side, across pageblocks.
+//! Arithmetic of bitmaps. A run is an aligned power of two of frames within a pageblock; a span is
+//! adjacent frames, across pageblocks.
 
 use core::ops::Range;
 
@@ -13,11 +13,11 @@ pub(crate) const ORDER_MAX: Order = Order::new(18);
 /// Frames that one word of a bitmap stands for.
 pub(crate) const WORD_FRAMES: u32 = u64::BITS;
 
-/// The order of the frames that one word stands for.
+/// The order of a word: of as many frames as it stands for.
 pub(crate) const WORD_ORDER: u8 = 6;
 
-/// By order: the places in a word at which a block may begin. One more, so that there are as many
-/// as an index of three bits has values.
+/// By order: the bits of a word at which a block may begin. One entry more, so that an index of
+/// three bits needs no check.
 const PLACES: [u64; WORD_ORDER as usize + 2] = [
     !0,
     0x5555_5555_5555_5555,
@@ -34,11 +34,11 @@ pub(crate) const fn ones(order: u8) -> u64 {
     if order >= WORD_ORDER { !0 } else { (1 << (1 << order)) - 1 }
 }
 
-/// The places at which aligned runs of `2^order` set bits begin, for orders up to [`WORD_ORDER`].
+/// The bits at which aligned runs of `2^order` set bits begin, for orders up to [`WORD_ORDER`].
 #[inline(always)]
 pub(crate) const fn starts(word: u64, order: u8) -> u64 {
     let mut starts = word;
-    // Step by step, for a loop of so few is not unrolled.
+    // Unrolled by hand: the compiler does not unroll a loop of so few steps.
     if order > 0 {
         starts &= starts >> 1;
     }
@@ -60,7 +60,7 @@ pub(crate) const fn starts(word: u64, order: u8) -> u64 {
     starts & PLACES[order as usize % PLACES.len()]
 }
 
-/// A block of frames within one pageblock: the words that it lies in, and its bits in each.
+/// A run: the words that it lies in, and its bits in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     /// The first word, counted over the whole bitmap.
@@ -83,7 +83,7 @@ impl Run {
         self.word * WORD_FRAMES + self.bit
     }
 
-    /// The first frame behind it.
+    /// The frame after the last one.
     pub(crate) const fn end(self) -> u32 {
         self.frame() + (1 << self.order.get())
     }
@@ -106,7 +106,7 @@ impl Run {
     }
 }
 
-/// Frames from the first one to behind the last one.
+/// Frames from the first one up to, but not including, `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) first: u32,
@@ -114,7 +114,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// All frames of so many pageblocks.
+    /// All frames of `count` pageblocks.
     pub(crate) const fn of(pageblock: PageblockIndex, count: u32) -> Self {
         Span { first: pageblock.frame(), end: pageblock.frame() + count * FRAMES }
     }
@@ -146,7 +146,7 @@ impl Span {
     }
 }
 
-/// The largest block that begins at a frame and has at most so many frames.
+/// The largest block that begins at a frame and has at most `frames` frames.
 pub(crate) fn largest_block(pfn: Pfn, frames: u32) -> Order {
     let aligned = pfn.get().trailing_zeros().min(u32::from(ORDER_MAX.get()));
     Order::new(aligned.min(frames.ilog2()) as u8)
@@ -156,7 +156,7 @@ pub(crate) fn largest_block(pfn: Pfn, frames: u32) -> Order {
 mod tests {
     use super::*;
 
-    /// The places at which every bit of an aligned run is set, one by one.
+    /// `starts`, bit by bit.
     fn naive(word: u64, order: u8) -> u64 {
         let size = 1 << order;
         (0..64)

@@ -1,12 +1,12 @@
-//! What a pageblock is at the moment, packed into one word.
+//! The state word of a pageblock: its holder, its use, its migratetype and some flags.
 
 use crate::units::{MigrateType, Order};
 
-/// The holder of a pageblock, its use and its migratetype. From the lowest bit: 16 bits of holder,
-/// [`State::LISTED`], [`State::QUEUED`], 2 bits of type, 3 of use, 5 of order, [`State::ACTIVE`],
-/// [`State::ISOLATED`].
+/// From the lowest bit: 16 bits of holder, [`State::LISTED`], [`State::QUEUED`], 2 bits of
+/// migratetype, 3 of use, 5 of order, [`State::ACTIVE`], [`State::ISOLATED`].
 ///
-/// All changes keep [`State::QUEUED`] and [`State::ISOLATED`], which others than the holder set.
+/// All changes preserve [`State::QUEUED`] and [`State::ISOLATED`], which other CPUs than the holder
+/// may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State(pub(crate) u32);
 
@@ -16,22 +16,23 @@ pub(crate) struct State(pub(crate) u32);
 pub(crate) enum Use {
     /// It has no memory.
     Absent = 0,
-    /// All its frames are free, and the bitmap says so.
+    /// All its frames are free, and so the bitmap says.
     Whole = 1,
-    /// Its frames come and go one by one: the bitmaps say which are free.
+    /// It is allocated frame by frame: the bitmaps say which frames are free.
     Split = 2,
-    /// It was handed out whole, as the first of perhaps many. The bitmap is left as it was.
+    /// It is allocated whole, as the head: the first pageblock of a block of one or more. The
+    /// bitmap of free frames is left as it was.
     Huge = 3,
-    /// It was handed out whole, as part of a larger block.
+    /// It is allocated whole, as part of a larger block, and not the head.
     HugeTail = 4,
 }
 
 /// The holder of a pageblock: it alone writes the bitmap of free frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// No one: a call that wants to write must first become the holder.
+    /// None: a call that wants to write must first become the holder.
     None,
-    /// The CPU caches of this CPU: a call that has their lock.
+    /// The caches of this CPU: a call that has their lock.
     Cpu(usize),
     /// A walker: one call, until it returns.
     Walker,
@@ -44,20 +45,20 @@ const USE_SHIFT: u32 = 20;
 const ORDER_SHIFT: u32 = 23;
 const ORDER_MASK: u32 = 31;
 
-/// So many CPUs can hold pageblocks.
+/// How many CPUs can hold pageblocks.
 pub(crate) const CPUS_MAX: usize = WALKER as usize - 1;
 
 impl State {
-    /// It is active, or on a list of partial pageblocks, of its cache: that will collect remote
-    /// frees without being told.
+    /// The pageblock is active in its cache, or on a list of partial pageblocks: the cache will
+    /// collect remote frees without being told.
     pub(crate) const LISTED: u32 = 1 << 16;
     /// It is in a remote queue, or about to be.
     pub(crate) const QUEUED: u32 = 1 << 17;
-    /// It is being emptied. If it is in use frame by frame, a walker holds it; if it was handed out
-    /// whole, a walker will as soon as it is freed. Its free frames are not in the level.
+    /// It is being emptied. If it is split, a walker holds it. If it is allocated whole, a walker
+    /// will hold it as soon as it is freed. Its free frames are not in the level.
     pub(crate) const ISOLATED: u32 = 1 << 29;
 
-    /// Its cache takes frames from it at the moment. Such a pageblock is listed.
+    /// Its cache takes frames from it. An active pageblock is listed as well.
     pub(crate) const ACTIVE: u32 = 1 << 28;
 
     /// A pageblock without memory.
@@ -84,7 +85,7 @@ impl State {
         self.0 >> USE_SHIFT & 7 == Use::Split as u32
     }
 
-    /// The order of a block that was handed out whole.
+    /// The order of a block that is allocated whole.
     pub(crate) const fn order(self) -> Order {
         Order::new((self.0 >> ORDER_SHIFT & ORDER_MASK) as u8)
     }
@@ -105,13 +106,13 @@ impl State {
         }
     }
 
-    /// Whether it is in use frame by frame and held by this CPU's cache.
+    /// Whether it is split and held by the caches of this CPU.
     #[inline(always)]
     pub(crate) const fn is_split_of(self, cpu: usize) -> bool {
         self.0 & (HOLDER | 7 << USE_SHIFT) == (cpu as u32 + 1) | (Use::Split as u32) << USE_SHIFT
     }
 
-    /// Whether it was handed out by itself, and that is all there is to say of it.
+    /// Whether it is an allocated block of just one pageblock, and no flag is set.
     #[inline(always)]
     pub(crate) const fn is_lone_pageblock(self) -> bool {
         let lone = State::new(Use::Huge, MigrateType::Unmovable).used(Use::Huge, Order::PAGEBLOCK);
@@ -123,12 +124,11 @@ impl State {
     pub(crate) const fn is_listed_of(self, cpu: usize) -> bool {
         const MASK: u32 = HOLDER | 7 << USE_SHIFT | State::LISTED;
         const LISTED_OF: u32 = (Use::Split as u32) << USE_SHIFT | State::LISTED;
-        // A number that is no CPU's is found out when its home is looked up.
+        // A number that no CPU has fails when its `PerCpu` is looked up.
         self.0 & MASK == (cpu as u32).wrapping_add(LISTED_OF + 1)
     }
 
-    /// Whether it is in use frame by frame, and what others free of it will be looked at without
-    /// further notice.
+    /// Whether it is split, and its remote frees will be collected without further notice.
     #[inline(always)]
     pub(crate) const fn is_watched(self) -> bool {
         self.is_split() && self.0 & (State::LISTED | State::QUEUED) != 0

@@ -1,12 +1,13 @@
 //! Which frames belong to the same allocation: how tail bits are set, cleared and read.
 //!
-//! An allocation that goes on behind a word has all of that word: blocks of more than a word begin
-//! with one, and when a part of a word is freed, what was behind the word begins an allocation of
-//! its own. No block that can still be freed as one is torn by that: it would have all of the word.
+//! An allocation that continues from one word into the next has all of the first word. For blocks
+//! of more than a word begin at a word, and when a part of a word is freed, an allocation of its
+//! own begins in the next. That tears no block that can still be freed as one: such a block would
+//! have all of the word.
 //!
-//! Users hold aligned blocks of powers of two. Those that they free parts of fall into the largest
-//! such blocks that fit in what is left, so the bits say all: where an allocation begins, and how
-//! many frames of it are left in a row.
+//! Users hold aligned blocks of powers of two. A block of which parts were freed counts as the
+//! largest such blocks that fit in what is left. So the tail bits are enough: they tell where an
+//! allocation begins, and how many of its frames are left in a row.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,22 +17,21 @@ use crate::Error;
 use crate::platform::{Platform, Word};
 use crate::units::Order;
 
-/// The largest block that is less than a pageblock.
+/// The order of the largest block that is less than a pageblock.
 const PART_MAX: u8 = Order::PAGEBLOCK.get() - 1;
 
 impl<P: Platform> Pageblocks<P> {
-    /// Marks all frames of a run but the first as belonging to the one before. No frame of it is
-    /// free.
+    /// Sets the tail bits of all frames of a run but the first. No frame of it is free.
     pub(crate) fn join(&self, run: Run) {
         let mut inner = run.mask() & !(1 << run.bit);
         for word in run.words() {
             let tails = self.map::<TAILS>(word);
-            // Relaxed: whoever frees it got it from whoever allocated it.
+            // Relaxed: a CPU that frees the run got it from the CPU that allocated it.
             if run.mask() == !0 {
-                // All of the word is one block: no other marks in it can change meanwhile.
+                // The block is all of the word: no other tail bits in it can change meanwhile.
                 tails.store(inner, Relaxed);
             } else if inner != 0 {
-                // An atomic step, since others may change marks of other frames.
+                // An RMW, since other CPUs may change tail bits of other frames.
                 tails.fetch_or(inner, Relaxed);
             }
             inner = run.mask();
@@ -46,10 +46,10 @@ impl<P: Platform> Pageblocks<P> {
         }
     }
 
-    /// Claims a run that is an allocation or part of one, by clearing its marks and that of the
-    /// frame behind it, which thereby begins what is left. Of two that claim the same frames at the
-    /// same time at most one succeeds, unless it is a single frame without marks: there is nothing
-    /// to claim then, and setting its bit decides.
+    /// Claims a run that is an allocation or part of one: clears its tail bits and that of the
+    /// frame after it, where what is left begins. Of two calls that claim the same frames at the
+    /// same time, at most one succeeds. A single frame without tail bits is an exception: there is
+    /// nothing to claim, and the step that sets its free bit decides.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ impl<P: Platform> Pageblocks<P> {
         for word in run.words() {
             let needed = if word == first { run.mask() & !(1 << run.bit) } else { !0 };
             if !self.unjoin(word, needed, run.mask() | run.mask() << 1) {
-                // Of two that race, whoever has the first word goes on, so this is rare.
+                // Rare: of two calls that race, the one that has claimed the first word goes on.
                 for word in first..word {
                     let cleared = if word == first { !(1 << run.bit) } else { !0 };
                     self.map::<TAILS>(word).fetch_or(cleared, Relaxed);
@@ -71,7 +71,7 @@ impl<P: Platform> Pageblocks<P> {
         Ok(())
     }
 
-    /// Whether what goes on behind a word has all of it, as it must.
+    /// Whether an allocation that continues into the next word has all of this one, as it must.
     pub(crate) fn ends_or_fills(&self, word: usize) -> bool {
         let behind = word + 1;
         let goes_on =
@@ -79,8 +79,8 @@ impl<P: Platform> Pageblocks<P> {
         !goes_on || self.tails(word) & !self.holes(word) | 1 == !0
     }
 
-    /// Has an allocation begin behind a word, if none does there. Some frames of the word have just
-    /// been claimed.
+    /// Makes an allocation begin in the next word, if one continues into it. Some frames of this
+    /// word have just been claimed.
     pub(crate) fn begin_behind(&self, word: usize) {
         let behind = word + 1;
         if !behind.is_multiple_of(WORDS) && self.tails(behind) & 1 == 1 {
@@ -88,8 +88,8 @@ impl<P: Platform> Pageblocks<P> {
         }
     }
 
-    /// Clears marks of a word if all of `needed` are set; says whether they were. Marks of frames
-    /// that are no memory do not count.
+    /// Clears tail bits of a word if all of `needed` are set; returns whether they were. Those of
+    /// holes do not count.
     pub(crate) fn unjoin(&self, word: usize, needed: u64, clear: u64) -> bool {
         let (tails, holes) = (self.map::<TAILS>(word), self.holes(word));
         let clear = clear & !holes;
@@ -98,8 +98,8 @@ impl<P: Platform> Pageblocks<P> {
             if before & clear == 0 {
                 return true;
             }
-            // Relaxed: whoever frees frames got them from whoever allocated them, and how they are
-            // handed on is ordered by the bit that is set next.
+            // Relaxed: a CPU that frees frames got them from the CPU that allocated them, and the
+            // free bit that is set next orders how they are passed on.
             match tails.compare_exchange(before, before & !clear, Relaxed, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => before = now,
@@ -122,8 +122,8 @@ impl<P: Platform> Pageblocks<P> {
         !frame.is_multiple_of(FRAMES) && (self.tails(word) & !self.remote(word)) >> bit & 1 == 1
     }
 
-    /// The block that a user holds in which a frame lies. A block that is just being freed may look
-    /// like several; its owner knows nothing of them.
+    /// The block that a user holds in which a frame lies. A block that is being freed may look like
+    /// several; its user knows nothing of those.
     pub(crate) fn part_of(&self, frame: u32) -> Run {
         let (mut at, mut end) = (frame, frame + 1);
         while self.is_joined(at) {
@@ -142,8 +142,8 @@ impl<P: Platform> Pageblocks<P> {
         }
     }
 
-    /// The first block at or behind a frame of a pageblock that a user holds and whose content can
-    /// move, as far as is known.
+    /// The first block at or after `from` in a pageblock that a user holds and whose content is not
+    /// known to be unmovable, if it has less than order `below`.
     pub(crate) fn next_movable(
         &self,
         pageblock: PageblockIndex,
@@ -161,8 +161,8 @@ impl<P: Platform> Pageblocks<P> {
         None
     }
 
-    /// Separates frames of a word, which lie in a row and which their user frees, from those before
-    /// and behind them.
+    /// Separates adjacent frames of a word, which their user frees, from those before and after
+    /// them.
     pub(crate) fn cut(&self, word: usize, mask: u64) {
         self.unjoin(word, 0, mask | mask << 1);
         self.begin_behind(word);

@@ -1,10 +1,10 @@
 //! Which frames may hold content that cannot move.
 //!
-//! Frames are marked eight at a time: 64 marks in the record, so that they cost no memory. A slot
-//! that holds a pageblock for content that cannot move marks all of it beforehand; past the slots,
-//! each block is marked as it is handed out, in a pageblock of whatever type. Whoever hands out
-//! movable content leaves the marks as they are: it is taken for what cannot move, at worst, until
-//! somebody holds the pageblock as a walker while all eight frames are free.
+//! One mark stands for eight frames: the 64 marks fit in the record, so they cost no memory. A
+//! cache that holds a pageblock for content that cannot move marks all of it beforehand. Past the
+//! caches, each block for such content is marked when it is allocated, in a pageblock of any type.
+//! An allocation of movable content leaves the marks as they are. At worst, it is taken for content
+//! that cannot move, until a walker holds the pageblock while all eight frames are free.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -24,20 +24,20 @@ const fn frames_of(mark: u32) -> u64 {
     ((1 << TOGETHER) - 1) << (mark * TOGETHER)
 }
 
-/// The marks of those among the frames of a word that satisfy a condition.
+/// The marks of those groups of frames of a word that satisfy a condition.
 fn marks(word: usize, wanted: impl Fn(u64) -> bool) -> u64 {
     let marks = (0..MARKS).filter(|&mark| wanted(frames_of(mark)));
     marks.fold(0, |marks, mark| marks | 1 << mark) << (word % WORDS * MARKS as usize)
 }
 
-// Relaxed: exact for whoever holds the pageblock; others ask again once they do. Changed by
-// read-modify-writes, since a user who gives frames back takes marks off without holding it.
+// Relaxed: exact for the holder of the pageblock; other CPUs check again once they hold it. Changed
+// by RMWs, since a user that frees frames clears marks without holding the pageblock.
 impl<P: Platform> Pageblocks<P> {
     fn unmovable_marks(&self, pageblock: PageblockIndex) -> &P::U64 {
         &self.twins.first().get(pageblock.index()).unmovable
     }
 
-    /// Frames of a word that may hold content that cannot move, if somebody uses them.
+    /// Frames of a word that may hold content that cannot move, if they are allocated.
     pub(crate) fn unmovable(&self, word: usize) -> u64 {
         let all = self.unmovable_marks(PageblockIndex::of_word(word)).load(Relaxed);
         let of_word = all >> (word % WORDS * MARKS as usize);
@@ -50,25 +50,25 @@ impl<P: Platform> Pageblocks<P> {
         run.words().any(|word| self.unmovable(word) & run.mask() != 0)
     }
 
-    /// Notes that no frame of a pageblock holds content that cannot move.
+    /// Records that no frame of a pageblock holds content that cannot move.
     pub(crate) fn clear_all_unmovable(&self, pageblock: PageblockIndex) {
         self.unmovable_marks(pageblock).store(0, Relaxed);
     }
 
-    /// Notes that any frame of a pageblock may come to hold content that cannot move.
+    /// Records that any frame of a pageblock may come to hold content that cannot move.
     pub(crate) fn mark_all_unmovable(&self, pageblock: PageblockIndex) {
         self.unmovable_marks(pageblock).store(!0, Relaxed);
     }
 
-    /// Notes that any frame of a pageblock may come to hold content of a type: a cache takes frames
-    /// without marking each.
+    /// Records that any frame of a pageblock may come to hold content of a type: a cache takes
+    /// frames without marking each.
     pub(crate) fn mark_unmovable_for(&self, pageblock: PageblockIndex, migratetype: MigrateType) {
         if migratetype != MigrateType::Movable {
             self.mark_all_unmovable(pageblock);
         }
     }
 
-    /// Notes that a run in a pageblock that the caller holds will hold content that cannot move.
+    /// Records that a run in a pageblock that the caller holds will hold content that cannot move.
     pub(crate) fn mark_unmovable(&self, run: Run) {
         let pageblock = PageblockIndex::of_frame(run.frame());
         let of_run = |word| marks(word, |frames| frames & run.mask() != 0);
@@ -76,14 +76,14 @@ impl<P: Platform> Pageblocks<P> {
         self.unmovable_marks(pageblock).fetch_or(marks, Relaxed);
     }
 
-    /// Notes that frames of a word, which their user is about to free, will no longer hold content
-    /// that cannot move, unless all of the pageblock is for such content.
+    /// Records that frames of a word, which their user is about to free, will no longer hold
+    /// content that cannot move, unless the whole pageblock is for such content.
     pub(crate) fn clear_unmovable(&self, word: usize, mask: u64) {
         let pageblock = PageblockIndex::of_word(word);
         if self.state(pageblock).migratetype() == MigrateType::Movable
             && self.unmovable(word) & mask != 0
         {
-            // Where others use some of the frames, the mark stays.
+            // If other frames of the eight are not freed, the mark stays.
             let marks = marks(word, |frames| frames & mask == frames);
             self.unmovable_marks(pageblock).fetch_and(!marks, Relaxed);
         }
@@ -94,7 +94,7 @@ impl<P: Platform> Pageblocks<P> {
         self.unmovable_marks(pageblock).load(Relaxed) == !0
     }
 
-    /// Takes the marks off free frames. The caller holds the pageblock as a walker.
+    /// Clears the marks of free frames. The caller holds the pageblock as a walker.
     pub(crate) fn refresh_unmovable(&self, pageblock: PageblockIndex) {
         let fixed = self.unmovable_marks(pageblock);
         if fixed.load(Relaxed) != 0 {

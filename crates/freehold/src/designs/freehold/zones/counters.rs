@@ -18,17 +18,17 @@ use crate::request::Request;
 use crate::stat::{Events, NumaEvents, NumaExceptions};
 use crate::units::FrameCount;
 
-/// What one CPU did in one zone past its own slot, on a cache line of its own. Words, for nothing
-/// guards them: another thread may take itself to be on this CPU.
+/// What one CPU did in one zone past its own cache, on a cache line of its own. Atomic words, since
+/// no lock guards them: another thread may take itself to be on this CPU.
 #[repr(C, align(64))]
 pub(crate) struct CpuCounters<P: Platform> {
     numa: NumaExceptions<P>,
-    /// Frames that it took out of other CPUs' slots.
+    /// Frames that it took out of other CPUs' caches.
     borrowed: P::U64,
-    /// Frames that it took and gave back past all slots.
+    /// Frames that it took and freed past all caches.
     allocated_directly: P::U64,
     freed_directly: P::U64,
-    /// How many of its calls are in a section, and how many such have ended: see `sections`.
+    /// How many of its calls are in a section, and how many sections have ended: see `sections`.
     sections: P::U64,
 }
 
@@ -59,10 +59,10 @@ impl<P: Platform> CpuCounters<P> {
         &self.sections
     }
 
-    /// Adds what was counted here to the events of a slot.
+    /// Adds what was counted here to the events of a cache.
     pub(crate) fn add_to(&self, events: &mut Events) {
-        // Acquire: pairs with the release of who counted the frames, so that a look at the bitmaps
-        // that follows sees that they are in use, or have been.
+        // Acquire: pairs with the release of the CPU that counted the frames. So a look at the
+        // bitmaps that follows sees that they are in use, or have been.
         let frames = |word: &P::U64| FrameCount::new(word.load(Acquire));
         let directly = frames(&self.allocated_directly);
         events.allocated += frames(&self.borrowed) + directly;
@@ -72,7 +72,7 @@ impl<P: Platform> CpuCounters<P> {
 }
 
 impl<P: Platform> Zones<P> {
-    /// Counts frames that have been taken past all slots.
+    /// Counts frames that were taken past all caches.
     pub(crate) fn note_direct_alloc(
         &self,
         context: Context<'_, P>,
@@ -80,11 +80,12 @@ impl<P: Platform> Zones<P> {
         frames: FrameCount,
     ) {
         let stat = &self.cpu_zone(self.cpu_here(context), zone).counters;
-        // Release: whoever sees the count sees that the frames are in use; see `CpuCounters::add_to`.
+        // Release: a CPU that sees the count sees that the frames are in use; see
+        // `CpuCounters::add_to`.
         stat.allocated_directly.fetch_add(frames.get(), Release);
     }
 
-    /// Counts frames that were given back past all slots.
+    /// Counts frames that were freed past all caches.
     pub(crate) fn note_direct_free(
         &self,
         context: Context<'_, P>,
@@ -96,8 +97,8 @@ impl<P: Platform> Zones<P> {
         stat.freed_directly.fetch_add(frames.get(), Relaxed);
     }
 
-    /// Counts for a CPU where frames came from, if it was not the best zone for the request, whose
-    /// node is filled in.
+    /// Counts for a CPU where frames came from, if that was not the best zone for the request,
+    /// whose node is filled in.
     #[inline]
     pub(crate) fn note_numa(
         &self,

@@ -14,7 +14,7 @@ use crate::topology::Topology;
 use crate::units::{FrameCount, Order, ZoneKind};
 use crate::zone::watermark::{self, ZoneSize};
 
-/// What memory is added under: one addition at a time.
+/// The data under which memory is added: one addition at a time.
 pub(crate) struct Hotplug<P: Platform> {
     pub(crate) lock: P::Lock,
     /// The configured `min_free`.
@@ -94,7 +94,7 @@ impl<P: Platform> Zones<P> {
                 state.used(Use::Split, Order::ZERO).held_by(Holder::Walker)
             });
         } else if !self.pageblocks.acquire(pageblock) {
-            // Its holder will find them, as if somebody had freed them.
+            // Its holder will find them, as if they had been freed remotely.
             zone.note_added(frames);
             zone.add_managed(u64::from(frames));
             part.words().for_each(|(word, mask)| self.pageblocks.add_freed(word, mask));
@@ -107,7 +107,7 @@ impl<P: Platform> Zones<P> {
         self.release(pageblock);
     }
 
-    /// Computes all watermarks and reserves anew.
+    /// Recomputes all watermarks and reserves.
     fn update_marks(&self, topology: &Topology, min_free: Option<FrameCount>) {
         let managed = |zone: &Zone<P>| FrameCount::new(zone.managed());
         let lowmem = self.zones.iter().filter(|zone| zone.kind() != ZoneKind::Movable);

@@ -1,7 +1,7 @@
 //! The middle layer: memory that no CPU cache holds. It knows no CPU cache.
 //!
-//! A zone has a *pool*, the set of its whole pageblocks, and *orphans*: partial pageblocks without a
-//! holder, in a set for each migratetype. Both are trees of bits that need no lock. Its *level*
+//! A zone has a *pool*, the set of its whole pageblocks, and *orphans*: partial pageblocks without
+//! a holder, in a set for each migratetype. Both are trees of bits that need no lock. Its *level*
 //! counts the free frames in them. Beside them lies what each CPU has in a zone that others write
 //! to as well: its remote queue and its counters.
 
@@ -64,8 +64,9 @@ const TREES: usize = 1 + MigrateType::COUNT;
 
 /// The pageblocks that each zone may come to have, by the order of zones: the first, and how many.
 ///
-/// A tree begins at a multiple of 64 pageblocks of all memory, not of the span, so that aligned
-/// runs of them lie within words. So the first may lie before the span: its number wraps.
+/// A tree begins at a multiple of 64 pageblocks, counted from frame 0 rather than from the span, so
+/// that aligned runs of pageblocks lie within words. So the first pageblock may lie before the
+/// span: then its number wraps.
 fn spans<'a>(config: &'a Config<'a>) -> Result<impl Iterator<Item = (u32, usize)> + 'a, Error> {
     let (first, frames) = config.span_of_blocks()?;
     let pageblock_of = |pfn: Pfn| pfn.get() / u64::from(FRAMES);

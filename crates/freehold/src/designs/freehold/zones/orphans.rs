@@ -1,7 +1,7 @@
 //! Orphans: partial pageblocks without a holder. How they come into being, how they serve requests
-//! past all caches, and who collects what is freed in them.
+//! past all caches, and which call collects what is freed in them.
 //!
-//! This is how memory is handed out when there is too little for caches to hold any, and how
+//! In this way memory is allocated when there is too little for caches to hold any, and
 //! migratetypes fall back on each other.
 
 use super::Zones;
@@ -16,14 +16,14 @@ use crate::request::Request;
 use crate::units::{MigrateType, Order};
 use crate::zone::fallback::FALLBACKS;
 
-/// Of so many pageblocks for movable content, the emptiest is claimed for content that cannot move.
+/// Of how many pageblocks for movable content the emptiest is claimed for content that cannot move.
 const CLAIM_LOOKS: usize = 64;
 
-/// So often a pageblock for content that cannot move is looked for before another one is begun.
+/// How often a pageblock for content that cannot move is looked for before another one is begun.
 const LOOKS: usize = 16;
 
 impl<P: Platform> Zones<P> {
-    /// Gives up a pageblock that the caller holds as a walker, and whose free frames are in the
+    /// Releases a pageblock that the caller holds as a walker, and whose free frames are in the
     /// level of the zone. The caller is in a section.
     pub(crate) fn release(&self, pageblock: PageblockIndex) {
         let (zone, bit) = (self.zone_of(pageblock), self.bit(pageblock));
@@ -34,7 +34,7 @@ impl<P: Platform> Zones<P> {
             zone.add_free(found.frames);
             let tree = zone.orphans(self.pageblocks.state(pageblock).migratetype());
             let free = self.pageblocks.count_free(pageblock);
-            // While it is held, nobody else changes whether it is in the tree.
+            // While it is held, no other call changes whether it is in the tree.
             if (1..FRAMES).contains(&free) {
                 self.forest.insert(tree, bit);
             } else if self.forest.contains(tree, bit) {
@@ -49,7 +49,8 @@ impl<P: Platform> Zones<P> {
         }
     }
 
-    /// Acts on a pageblock as its holder, unless it has one. The call runs on a CPU.
+    /// Acquires a pageblock that has no holder, acts on it as a walker, and releases it. The call
+    /// runs on `cpu`.
     pub(crate) fn with_acquired<R>(
         &self,
         cpu: usize,
@@ -65,9 +66,9 @@ impl<P: Platform> Zones<P> {
         result
     }
 
-    /// Ensures that what was freed remotely in a pageblock will be collected: by a walker that holds
-    /// it, by this call, or by the cache that holds it, in whose remote queue it comes. The call
-    /// runs on the CPU `here`.
+    /// Ensures that remote frees of a pageblock will be collected: by the walker that holds it, by
+    /// this call, or by the cache that holds it, on whose remote queue it is pushed. The call runs
+    /// on the CPU `here`.
     pub(crate) fn ensure_collected(&self, here: usize, pageblock: PageblockIndex) {
         let zone = self.pageblocks.zone(pageblock);
         let _section = self.section(here, zone);
@@ -77,7 +78,7 @@ impl<P: Platform> Zones<P> {
                 return;
             }
             match state.holder() {
-                // It will look when it gives the pageblock up.
+                // It will collect when it releases the pageblock.
                 Holder::Walker => return,
                 Holder::None if self.pageblocks.acquire(pageblock) => {
                     return self.release(pageblock);
@@ -100,8 +101,8 @@ impl<P: Platform> Zones<P> {
 }
 
 impl<P: Platform> Zones<P> {
-    /// Takes a block of up to half a pageblock: of the type's own partial pageblocks, a whole one,
-    /// or, at last, those of other types.
+    /// Takes a block of up to half a pageblock: out of the orphans of the type, a whole pageblock,
+    /// or, at last, orphans of other types.
     pub(crate) fn take_direct(
         &self,
         context: Context<'_, P>,
@@ -111,8 +112,8 @@ impl<P: Platform> Zones<P> {
         let migratetype = request.content();
         let cpu = self.cpu_here(context);
         let own = self.zone(zone).orphans(migratetype);
-        // What cannot move should not spread to another pageblock because somebody else has just
-        // this one in hand.
+        // Content that cannot move should not spread to another pageblock just because another call
+        // has this one in hand.
         let is_shared = migratetype != MigrateType::Movable && request.order() == Order::ZERO;
         let looks = if is_shared && request.may_wait() { LOOKS } else { 1 };
         let run = (0..looks).find_map(|look| {
@@ -156,8 +157,8 @@ impl<P: Platform> Zones<P> {
         partial.find_map(|bit| self.take_in(cpu, self.pageblock_at(zone, bit), request))
     }
 
-    /// As `take_partial`, for content that cannot move: of the first few, the pageblock with most
-    /// free frames, so that more such content finds room in it.
+    /// As `take_partial`, for content that cannot move: out of that pageblock of the first few that
+    /// has the most free frames, so that more such content finds room in it.
     fn take_emptiest(
         &self,
         zone: ZoneIndex,
@@ -171,19 +172,20 @@ impl<P: Platform> Zones<P> {
         let emptiest =
             fit.take(CLAIM_LOOKS).max_by_key(|&pageblock| self.pageblocks.count_free(pageblock))?;
         let run = self.take_in(cpu, emptiest, request);
-        // Others may have been faster.
+        // Another CPU may have been faster.
         run.or_else(|| self.take_partial(zone, cpu, tree, request))
     }
 
-    /// Takes a block out of a pageblock, if nobody holds that.
+    /// Takes a block out of an orphan, if it has no holder yet.
     fn take_in(&self, cpu: usize, pageblock: PageblockIndex, request: &Request) -> Option<Run> {
         self.with_acquired(cpu, pageblock, || self.take_run_directly(pageblock, request))
     }
 
-    /// Takes a block out of a pageblock that the caller holds as a walker. If that is of another
-    /// type, it is stolen; but a pageblock for movable content is claimed for what cannot move,
-    /// however full it is: one such frame spoils it for larger blocks anyway, and so the next ones
-    /// come here as well. Movable content claims nothing; it would take the place of the others.
+    /// Takes a block out of a pageblock that the caller holds as a walker. If the pageblock is of
+    /// another type, the block is stolen. But content that cannot move claims a pageblock for
+    /// movable content, however full that is: one such frame spoils it for larger blocks anyway,
+    /// and so the next ones go there as well. Movable content claims nothing; it would take the
+    /// room of the other types.
     fn take_run_directly(&self, pageblock: PageblockIndex, request: &Request) -> Option<Run> {
         let run = self.pageblocks.find_run(pageblock, request.order())?;
         let may_claim = self.pageblocks.state(pageblock).migratetype() == MigrateType::Movable;
@@ -191,8 +193,8 @@ impl<P: Platform> Zones<P> {
         Some(run)
     }
 
-    /// Takes a free run out of a pageblock that the caller holds as a walker. If that is of another
-    /// type, it may be claimed for this one, or else it is stolen from.
+    /// Takes a free run out of a pageblock that the caller holds as a walker. If the pageblock is
+    /// of another type, it is claimed for this one, if it may be, or else the run is stolen.
     pub(crate) fn take_found(&self, run: Run, request: &Request, may_claim: bool) {
         let migratetype = request.content();
         let pageblock = PageblockIndex::of_frame(run.frame());
@@ -213,7 +215,7 @@ impl<P: Platform> Zones<P> {
         zone.sub_free(run.order.frames().get() as u32);
     }
 
-    /// Whether a zone has a free block of an order in a pageblock that no slot holds.
+    /// Whether a zone has a free block of an order in the pool or an orphan.
     pub(crate) fn has_run(&self, zone: ZoneIndex, order: Order) -> bool {
         if order >= Order::PAGEBLOCK {
             return self.find_whole(zone, order).is_some();

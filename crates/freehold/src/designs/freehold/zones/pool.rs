@@ -11,12 +11,11 @@ use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Order};
 
-/// The order of as many pageblocks as a word of the pool has bits, counted in pageblocks.
+/// As many pageblocks as a word of the pool has bits, as a power of two.
 const WORD_ORDER: u8 = 6;
 
 impl<P: Platform> Zones<P> {
-    /// Puts a whole pageblock, which the caller holds and whose frames are in the level, into the
-    /// pool.
+    /// Puts a whole pageblock into the pool. The caller holds it, and its frames are in the level.
     pub(crate) fn put_in_pool(&self, pageblock: PageblockIndex) {
         self.pageblocks.mark_whole(pageblock, Holder::None);
         self.forest.insert(self.zone_of(pageblock).pool(), self.bit(pageblock));
@@ -35,7 +34,7 @@ impl<P: Platform> Zones<P> {
         Some(self.pageblock_at(zone, bit))
     }
 
-    /// Begins to use a whole pageblock that the caller took, frame by frame, as `holder`.
+    /// Splits a whole pageblock that the caller took, which `holder` holds from now on.
     pub(crate) fn split(
         &self,
         pageblock: PageblockIndex,
@@ -52,10 +51,10 @@ impl<P: Platform> Zones<P> {
         self.mark_split(pageblock, holder, migratetype);
     }
 
-    /// Marks a whole pageblock that the caller has for itself alone as in use frame by frame, for
-    /// content of a type, and as held by `holder`, which is about to take frames from it. What
-    /// others have freed of it is forgotten: its frames were free already, so these were freed
-    /// twice at the same time. Left alone, they would be free while in use.
+    /// Marks a whole pageblock that the caller alone can reach as split, for content of a type, and
+    /// as held by `holder`, which is about to take frames from it. Remote frees of it are
+    /// discarded: its frames were free already, so these were freed twice at the same time.
+    /// Otherwise they would be free while in use.
     pub(crate) fn mark_split(
         &self,
         pageblock: PageblockIndex,
@@ -129,7 +128,7 @@ impl<P: Platform> Zones<P> {
         None
     }
 
-    /// Takes adjacent pageblocks out of the pool, all or none; says whether.
+    /// Takes adjacent pageblocks out of the pool, all or none; returns whether it did.
     fn take_adjacent(&self, zone: ZoneIndex, pageblock: PageblockIndex, order: Order) -> bool {
         let (pool, first) = (self.zone(zone).pool(), self.bit(pageblock));
         let count = pageblocks_in(order) as usize;
@@ -149,7 +148,7 @@ impl<P: Platform> Zones<P> {
         true
     }
 
-    /// Marks pageblocks that the caller took as handed out.
+    /// Marks pageblocks that the caller took as allocated whole.
     pub(crate) fn hand_out(
         &self,
         pageblock: PageblockIndex,
@@ -169,7 +168,7 @@ impl<P: Platform> Zones<P> {
         }
     }
 
-    /// Marks a whole pageblock that the caller has for itself alone as handed out.
+    /// Marks a whole pageblock that the caller alone can reach as allocated whole.
     #[inline(always)]
     pub(crate) fn hand_out_one(&self, pageblock: PageblockIndex, migratetype: MigrateType) {
         let Some(frame_ref) = self.pageblocks.lookup_pageblock(pageblock) else { return };
@@ -187,10 +186,11 @@ impl<P: Platform> Zones<P> {
         }
     }
 
-    /// Turns a pageblock that was handed out whole into one in use frame by frame, all of which
-    /// belong to one allocation. If it is isolated, it is held from now on.
+    /// Splits a pageblock that was allocated whole: all its frames belong to one allocation. If it
+    /// is isolated, a walker holds it from now on.
     pub(crate) fn split_huge(&self, pageblock: PageblockIndex) {
-        // What was freed twice just before it was handed out would look like no memory.
+        // Frames that were freed twice just before the pageblock was allocated would look like
+        // holes.
         let found = self.pageblocks.collect_remote(pageblock);
         self.zone_of(pageblock).note_doubles(found.doubles);
         for word in pageblock.words() {
@@ -206,12 +206,12 @@ impl<P: Platform> Zones<P> {
         });
     }
 
-    /// Takes back a block that its user has given up.
+    /// Takes back a block of whole pageblocks that its user has freed.
     pub(crate) fn take_back(&self, context: Context<'_, P>, head: PageblockIndex, order: Order) {
         let index = self.pageblocks.zone(head);
         let zone = self.zone(index);
         self.note_direct_free(context, index, order.frames());
-        // The head last: whoever finds another one finds its head as well.
+        // The head last: a call that finds another pageblock of the block finds its head as well.
         for nth in (0..pageblocks_in(order)).rev() {
             let pageblock = PageblockIndex(head.0 + nth);
             if self.pageblocks.end_huge(pageblock) {

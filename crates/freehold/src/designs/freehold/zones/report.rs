@@ -1,4 +1,4 @@
-//! What a zone says about itself: counted from the states and bitmaps of its pageblocks.
+//! Statistics and checks of a zone: counted from the states and bitmaps of its pageblocks.
 
 use super::Zones;
 use crate::designs::freehold::pageblocks::run::{WORD_ORDER, starts};
@@ -45,8 +45,8 @@ impl<P: Platform> Zones<P> {
         core::array::from_fn(|order| by_type.iter().map(|counts| counts[order]).sum())
     }
 
-    /// The free blocks of a zone in pageblocks that nobody holds, each as large as can be, by the
-    /// type of the pageblock that they begin in.
+    /// The free blocks of a zone in its pool and orphans, each as large as can be, by the type of
+    /// the pageblock that they begin in.
     pub(crate) fn count_by_type(&self, zone: ZoneIndex) -> FreeByType {
         let mut counts = FreeByType::default();
         // The upper one of two buddies, if the lower one is whole, and the type of that.
@@ -90,14 +90,14 @@ impl<P: Platform> Zones<P> {
         count_largest(full, Order::PAGEBLOCK.get() - WORD_ORDER, WORD_ORDER, counts);
     }
 
-    /// How many frames of a pageblock users hold, and how many were freed twice and will be
-    /// forgotten when it is in use frame by frame.
+    /// How many frames of a pageblock users hold, and how many were freed twice, which will be
+    /// discarded when it is split.
     pub(crate) fn count_used(&self, pageblock: PageblockIndex) -> (u32, u32) {
         match self.pageblocks.state(pageblock).used_for() {
             Use::Absent => (0, 0),
             Use::Whole => (0, self.pageblocks.count_remote(pageblock)),
             Use::Huge | Use::HugeTail => (FRAMES, self.pageblocks.count_remote(pageblock)),
-            // If it was handed out whole since this look at its state, then it was free before.
+            // If it was allocated whole since the read of its state, then it was free before.
             Use::Split => {
                 (pageblock.words().map(|word| self.pageblocks.used(word).count_ones()).sum(), 0)
             }
@@ -125,7 +125,7 @@ impl<P: Platform> Zones<P> {
                     census.isolated += frames(with_remote);
                     census.allocated += frames(present - with_remote);
                 }
-                // Frames that others have freed, and that a slot will find on its stack.
+                // Remote frees that a cache will find on its remote queue.
                 _ if state.is_queued() => {
                     census.free += frames(free);
                     census.per_cpu += frames(with_remote - free);
@@ -182,7 +182,7 @@ impl<P: Platform> Zones<P> {
         }
     }
 
-    /// Checks that the level of a zone is what its pageblocks say, if it is steady enough to tell.
+    /// Checks that the level of a zone agrees with its pageblocks, if it is steady enough to tell.
     pub(crate) fn check_level(&self, index: ZoneIndex) -> Option<Rule> {
         let zone = self.zone(index);
         let (before, managed) = (zone.level(), zone.managed());

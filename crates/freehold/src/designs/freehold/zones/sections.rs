@@ -1,43 +1,43 @@
 //! When an allocation may fail: only if, at some moment of the call, no zone that it may use had a
 //! free block for it.
 //!
-//! An allocation that has found nothing, even after all slots gave up what they keep, must tell
-//! memory that is used up from memory that another call has in hand. All free frames of a zone
-//! belong to one of these, at any moment:
+//! An allocation that has found nothing, even after a drain of all caches, must tell memory that is
+//! used up from memory that another call has in hand. All free frames of a zone belong to one of
+//! these, at any moment:
 //!
 //! 1. the level, in pageblocks that are in a tree;
-//! 2. a slot, and then the zone says that slots may keep some, or a drain is under way;
-//! 3. a call that moves them, in a *section*: between two steps by which the books say so;
-//! 4. the holder of a lease, or who empties isolated pageblocks: no allocation is promised these;
+//! 2. a cache, and then the zone is marked as cached, or a drain is under way;
+//! 3. a call that moves them, in a *section*: between the two steps that account for the move;
+//! 4. the holder of a lease, or a call that empties isolated pageblocks: no allocation is promised
+//!    these;
 //! 5. a free that has not returned yet: it counts as done when the frames come to 1, 2 or 3.
 //!
-//! Each CPU counts, in one word for each zone, the sections that it has begun and ended, and each
-//! zone counts drains, and how often it was noted that slots keep something. So a look at all these
-//! words, then at levels and trees, and then at the same words again has seen all free frames there
-//! are, if no word has changed, no section and no drain was under way and slots kept nothing:
-//! nothing moved meanwhile, and frames can only have been added. If that look finds no block, there
-//! was none when it began.
+//! Each CPU counts, in one word for each zone, the sections that it has begun and ended. Each zone
+//! counts drains, and how often it was marked as cached. A look at all these words, then at levels
+//! and trees, and then at the same words again has seen all free frames there are, if no word has
+//! changed, no section and no drain was under way and the zone was not marked as cached: nothing
+//! moved meanwhile, and frames can only have been added. If that look finds no block, there was
+//! none when it began.
 //!
 //! What must hold for that, wherever frames move:
 //!
 //! * Frames leave the level, and pageblocks with free frames their tree or the pool, in a section,
-//!   or under the lock of a slot after [`Zone::note_cached`](super::zone::Zone::note_kept).
-//! * A slot lists a pageblock only after `note_cached`. What clears that mark is the begin of a
-//!   drain, which takes all that is listed from every slot; of slots that it passes over, it notes
-//!   again that they may keep something.
-//! * A call that holds a pageblock as a walker, or has marked it as pending and has not pushed it
-//!   yet, is in a section: others rely on it already, and free frames without another word.
+//!   or under the lock of a cache after [`Zone::note_cached`](super::zone::Zone::note_cached).
+//! * A cache lists a pageblock only after `note_cached`. The mark is cleared by the begin of a
+//!   drain, which takes all that is listed from every cache. If it passes over caches, it sets the
+//!   mark again.
+//! * A call that holds a pageblock as a walker, or has marked it as queued and has not pushed it
+//!   yet, is in a section: other frees rely on it already, and free frames without another word.
 //!
-//! Of many that fail at the same time, none may keep the others from seeing that there is nothing:
-//! an allocation moves something only after a look has shown it a block; one drains a zone at a
-//! time, and waits for locks of slots instead of passing over them; and one that has drained all
-//! zones by itself need not know of other drains, if nothing has been noted since.
+//! Of many calls that fail at the same time, none may keep the others from seeing that there is
+//! nothing. So an allocation moves something only after a look has shown it a block; one call
+//! drains a zone at a time, and waits for locks of caches instead of passing over them; and a call
+//! that has drained all zones by itself ignores other drains, if no zone has been marked since.
 //!
 //! So an allocation that fails has waited for every section that was under way when it began, and
-//! for every lock of a slot that was taken. Such a stretch has a bounded number of steps and waits
-//! for nothing, so where [`Platform::pin`] keeps other threads off
-//! the CPU, the wait is bounded as well. Otherwise the allocation looks again only if other calls
-//! have moved frames meanwhile.
+//! for every lock of a cache that was taken. Such a stretch has a bounded number of steps and waits
+//! for nothing, so where [`Platform::pin`] keeps other threads off the CPU, the wait is bounded as
+//! well. Otherwise the allocation looks again only if other calls have moved frames meanwhile.
 
 use core::sync::atomic::Ordering::{Release, SeqCst};
 
@@ -59,13 +59,13 @@ pub(crate) struct Section<'a, P: Platform>(&'a P::U64);
 
 impl<P: Platform> Drop for Section<'_, P> {
     fn drop(&mut self) {
-        // Release: who sees that the section has ended sees where it has put the frames.
+        // Release: a CPU that sees that the section has ended sees where it has put the frames.
         self.0.fetch_add(ENDED - BEGUN, Release);
     }
 }
 
 impl<P: Platform> Zones<P> {
-    /// Whether no call is under way in a section, of whatever CPU and zone.
+    /// Whether no call is in a section, of any CPU and zone.
     pub(crate) fn is_quiet(&self) -> bool {
         self.indexes().all(|zone| {
             let word = |cpu| self.cpu_zone(cpu, zone).counters.sections().load(SeqCst);
@@ -73,10 +73,10 @@ impl<P: Platform> Zones<P> {
         })
     }
 
-    /// Begins a section of a CPU, which must end before the call allocates or runs code of others.
+    /// Begins a section of a CPU. It must end before the call allocates or runs foreign code.
     pub(crate) fn section(&self, cpu: usize, zone: ZoneIndex) -> Section<'_, P> {
         let word = self.cpu_zone(cpu, zone).counters.sections();
-        // SeqCst: before all that the section does, for those who see any of it.
+        // SeqCst: before all that the section does, for a CPU that sees any of it.
         word.fetch_add(BEGUN, SeqCst);
         Section(word)
     }
@@ -84,9 +84,9 @@ impl<P: Platform> Zones<P> {
     /// Whether there was a moment at which none of these zones had a free block that the request
     /// may have. If not, that is not known yet.
     ///
-    /// A caller that has drained all of these zones by itself says how often it had been noted
-    /// before that slots keep something, in all of them together. If it has not been noted since,
-    /// drains of others do not matter.
+    /// A caller that has drained all of these zones by itself passes as `drained` how often they
+    /// had been marked as cached before, all together. If none has been marked since, drains of
+    /// other calls do not matter.
     pub(crate) fn is_short<Z: Iterator<Item = ZoneIndex>>(
         &self,
         zones: &impl Fn() -> Z,
@@ -101,9 +101,9 @@ impl<P: Platform> Zones<P> {
         !zones().any(serves) && self.quiet(zones(), drained.is_some()) == Some(before)
     }
 
-    /// How many sections have ended in these zones, how often it was noted that slots keep
-    /// something, and how many drains have begun; if slots keep nothing, no section is under way,
-    /// and no drain is either. Drains are left out if others' do not matter.
+    /// How many sections have ended in these zones, how often they were marked as cached, and how
+    /// many drains have begun; `None` if one is marked as cached, a section is under way, or a
+    /// drain is. Drains are left out if those of other calls do not matter.
     fn quiet(
         &self,
         zones: impl Iterator<Item = ZoneIndex>,
@@ -112,7 +112,8 @@ impl<P: Platform> Zones<P> {
         let (mut sections, mut notes, mut drains) = (0_u64, 0_u64, 0_u64);
         for zone in zones {
             for cpu in 0..self.cpus {
-                // SeqCst: one of the looks that the module describes. Acquire: from who ended it.
+                // SeqCst: one of the looks that the module describes. Acquire: from the CPU that
+                // has ended it.
                 let word = self.cpu_zone(cpu, zone).counters.sections().load(SeqCst);
                 if word % ENDED != 0 {
                     return None;

@@ -1,19 +1,19 @@
-//! A set of pageblocks that all CPUs take from and give to without a lock: a bitmap, with two
-//! levels of summaries above it so that a set bit is found in a few steps.
+//! A set of pageblocks that all CPUs add to and remove from without a lock: a bitmap, with two
+//! levels of summaries above it, so that a set bit is found in a few steps.
 //!
 //! # Orderings
 //!
-//! A bit of the lowest level *is* the membership: one read-modify-write sets or clears it, and who
-//! sees it change owns the pageblock. That step acquires what the giver released, so whatever was
-//! written to the pageblock before is seen by the taker.
+//! A bit of the lowest level *is* the membership: one RMW sets or clears it, and the CPU that sees
+//! it change owns the pageblock. That step acquires what the CPU that added the pageblock released.
+//! So the CPU that removes it sees all that was written to it before.
 //!
 //! A summary bit is a hint that a word below it is not empty. It may be set in vain; it must not
-//! stay clear above a word that has bits. Two rules see to that. Whoever sets a bit in an empty
-//! word looks at the summary afterwards and sets it if it is clear. Whoever empties a word clears
-//! the summary, and then looks at the word again, by a read-modify-write: either that comes first
-//! in the order of the word's changes, and then the setter, whose own step on the word acquires
-//! from it, sees the summary cleared and sets it; or the setter's comes first, and then the look
-//! finds the bit, and the summary is set again.
+//! stay clear above a word that has bits. Two rules ensure that. A CPU that sets a bit in an empty
+//! word reads the summary afterwards and sets it if it is clear. A CPU that empties a word clears
+//! the summary, and then re-checks the word, by an RMW. Either that RMW comes first in the
+//! modification order of the word: then the setter, whose own step on the word acquires from it,
+//! sees the summary cleared and sets it. Or the setter's step comes first: then the re-check finds
+//! the bit, and the summary is set again.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -35,7 +35,7 @@ pub(crate) struct Forest<P: Platform> {
     words: Table<P::U64>,
 }
 
-/// Where the words of a [`Forest`] will lie, and how many have been given to trees so far.
+/// Where the words of a [`Forest`] will lie.
 pub(crate) struct ForestPlan<P: Platform> {
     words: TablePlan<P::U64>,
 }
@@ -70,7 +70,8 @@ impl Tree {
 
     /// Where a CPU begins to look, so that CPUs keep out of each other's way.
     pub(crate) const fn stretch(&self, cpu: usize, cpus: usize) -> usize {
-        // Where there are enough, of whole cache lines, or at least of whole words.
+        // The stretch is a number of whole cache lines, if there are enough bits, or at least of
+        // whole words.
         let share = self.bits / cpus;
         let unit = match share {
             0..BITS => 1,
@@ -105,20 +106,21 @@ impl<P: Platform> Forest<P> {
         self.words.get(tree.levels[level] + index)
     }
 
-    /// Whether a pageblock is in the set: a hint, unless nobody else changes it.
+    /// Whether a pageblock is in the set: a hint, unless no other CPU changes it.
     pub(crate) fn contains(&self, tree: &Tree, bit: usize) -> bool {
-        // Acquire: whatever was written before it came into the set is seen by whoever sees it.
+        // Acquire: a CPU that sees the pageblock in the set sees all that was written before it was
+        // added.
         self.word(tree, 0, bit / BITS).load(Acquire) >> (bit % BITS) & 1 == 1
     }
 
-    /// Adds a pageblock; says whether it was not in the set yet.
+    /// Adds a pageblock; returns whether it was not in the set yet.
     pub(crate) fn insert(&self, tree: &Tree, bit: usize) -> bool {
         self.insert_mask(tree, bit / BITS, 1 << (bit % BITS)) == 0
     }
 
     /// Adds pageblocks of one word; returns those that were in the set already.
     pub(crate) fn insert_mask(&self, tree: &Tree, index: usize, mask: u64) -> u64 {
-        // Release: for the taker. Acquire: see above.
+        // Release: for the CPU that removes them. Acquire: see the module.
         let before = self.word(tree, 0, index).fetch_or(mask, AcqRel);
         if before == 0 {
             self.note(tree, 1, index);
@@ -126,10 +128,10 @@ impl<P: Platform> Forest<P> {
         before & mask
     }
 
-    /// Makes sure that the summary of a word that has bits is set.
+    /// Ensures that the summary of a word that has bits is set.
     fn note(&self, tree: &Tree, level: usize, below: usize) {
         let (summary, bit) = (self.word(tree, level, below / BITS), 1 << (below % BITS));
-        // Acquire: see above.
+        // Acquire: see the module.
         if summary.load(Acquire) & bit == 0 {
             let before = summary.fetch_or(bit, AcqRel);
             if before == 0 && level + 1 < LEVELS {
@@ -138,10 +140,11 @@ impl<P: Platform> Forest<P> {
         }
     }
 
-    /// Takes a pageblock out; says whether it was in the set, and is the caller's now.
+    /// Removes a pageblock; returns whether it was in the set, and is the caller's now.
     pub(crate) fn remove(&self, tree: &Tree, bit: usize) -> bool {
         let (index, mask) = (bit / BITS, 1 << (bit % BITS));
-        // Acquire: from the giver. Release: so that a later giver's step orders after ours.
+        // Acquire: from the CPU that added it. Release: orders this step before that of a CPU that
+        // adds one later.
         let before = self.word(tree, 0, index).fetch_and(!mask, AcqRel);
         if before == mask {
             self.note_empty(tree, 1, index);
@@ -149,7 +152,7 @@ impl<P: Platform> Forest<P> {
         before & mask != 0
     }
 
-    /// Takes all these pageblocks of one word out, or none; says whether.
+    /// Removes all these pageblocks of one word, or none; returns whether it did.
     pub(crate) fn remove_mask(&self, tree: &Tree, index: usize, mask: u64) -> bool {
         let word = self.word(tree, 0, index);
         // Relaxed: only a first guess.
@@ -172,7 +175,7 @@ impl<P: Platform> Forest<P> {
     /// Clears the summary of a word that was emptied, unless it has bits again.
     fn note_empty(&self, tree: &Tree, level: usize, below: usize) {
         let (summary, bit) = (self.word(tree, level, below / BITS), 1 << (below % BITS));
-        // Acquire and release: see above.
+        // Acquire and release: see the module.
         let before = summary.fetch_and(!bit, AcqRel);
         if before == bit && level + 1 < LEVELS {
             self.note_empty(tree, level + 1, below / BITS);
@@ -182,8 +185,8 @@ impl<P: Platform> Forest<P> {
         }
     }
 
-    /// Makes a set anew, with its summaries. No other CPU looks at it or changes it. What is right
-    /// is not written.
+    /// Rebuilds a set and its summaries. No other CPU reads or changes it. What is right already is
+    /// not written.
     pub(crate) fn rebuild(&self, tree: &Tree, is_member: impl Fn(usize) -> bool) {
         let words = level_words(tree.bits);
         for level in 0..LEVELS {
@@ -214,7 +217,7 @@ impl<P: Platform> Forest<P> {
         let words = level_words(tree.bits)[level];
         let (mut index, mut mask) = (from / BITS, !0 << (from % BITS));
         while index < words {
-            // Acquire: for the look at the pageblock that may follow.
+            // Acquire: for the read of the pageblock that may follow.
             let bits = self.word(tree, level, index).load(Acquire) & mask;
             if bits != 0 {
                 return Some(index * BITS + bits.trailing_zeros() as usize);
@@ -228,7 +231,8 @@ impl<P: Platform> Forest<P> {
         None
     }
 
-    /// The pageblocks in the set from `start` round to before it, as the summaries say.
+    /// The pageblocks in the set from `start` to the end, and from the beginning to `start`, as the
+    /// summaries say.
     pub(crate) fn around<'a>(
         &'a self,
         tree: &'a Tree,
@@ -258,7 +262,7 @@ impl<P: Platform> Forest<P> {
 #[expect(unsafe_code, reason = "loom checks each access to its cells")]
 mod loom_platform;
 
-/// All interleavings of two or three CPUs that give pageblocks to a tree and take them, and all
+/// All interleavings of two or three CPUs that add pageblocks to a tree and remove them, and all
 /// values that the orderings allow a load to see.
 #[cfg(test)]
 mod tests {
@@ -279,7 +283,7 @@ mod tests {
     type Sound = LoomPlatform;
     type Broken<const ATOMIC: bool, const ACQUIRES: bool> = LoomPlatform<true, ATOMIC, ACQUIRES>;
 
-    /// Which CPU a thread runs on does not matter here.
+    /// It does not matter here which CPU a thread runs on.
     const _: fn(u32) = run_on;
 
     /// The members of two words may come and go. A search from the beginning finds them by the
@@ -289,7 +293,7 @@ mod tests {
     struct Shared<P: Platform> {
         forest: Forest<P>,
         tree: Tree,
-        /// What whoever had the pageblock last has left there.
+        /// What the last owner of the pageblock has written there.
         content: [LoomCell<u64>; PLACES.len()],
     }
 
@@ -310,13 +314,13 @@ mod tests {
             Arc::new(shared)
         }
 
-        /// Writes into the pageblock, which the caller owns, and gives it.
+        /// Writes into the pageblock, which the caller owns, and adds it.
         fn give(&self, place: usize) {
             self.content[place].set(1);
-            assert!(self.forest.insert(&self.tree, PLACES[place]), "nobody else had it");
+            assert!(self.forest.insert(&self.tree, PLACES[place]), "no other CPU had it");
         }
 
-        /// Takes a pageblock, if it is there, and writes into it.
+        /// Removes a pageblock, if it is there, and writes into it.
         fn take(&self, place: usize) -> bool {
             let taken = self.forest.remove(&self.tree, PLACES[place]);
             if taken {
@@ -356,8 +360,8 @@ mod tests {
         });
     }
 
-    /// The last pageblock of a word leaves it while another one comes there, or to its neighbour,
-    /// which has the same summary.
+    /// The last pageblock of a word is removed while another one is added to it, or to its
+    /// neighbour, which has the same summary.
     #[test]
     fn a_pageblock_comes_where_the_last_one_leaves() {
         give_where_another_one_is_taken::<Sound>(1);
@@ -376,7 +380,8 @@ mod tests {
         give_where_another_one_is_taken::<Broken<false, true>>(1);
     }
 
-    /// Two words become empty while a pageblock comes to one of them: a summary, and the one above.
+    /// Two words become empty while a pageblock is added to one of them: a summary, and the one
+    /// above.
     #[test]
     fn a_pageblock_comes_where_two_words_become_empty() {
         explore(2, || {
@@ -390,7 +395,8 @@ mod tests {
         });
     }
 
-    /// A pageblock comes and goes on one CPU while another comes or goes on the next one.
+    /// A pageblock is added and removed on one CPU while another one is removed and added on the
+    /// next.
     #[test]
     fn a_word_becomes_empty_twice() {
         explore(3, || {
@@ -406,8 +412,8 @@ mod tests {
         });
     }
 
-    /// One of two takes of a pageblock succeeds, of one alone or of several at once; and whoever
-    /// has it sees what was left there.
+    /// One of two removals of a pageblock succeeds, of one alone or of several at once; and its new
+    /// owner sees what was written there.
     #[test]
     fn no_pageblock_is_taken_twice() {
         explore(3, || {
@@ -432,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_a_pageblock_sees_what_was_done_with_it() {
+    fn a_cpu_that_takes_a_pageblock_sees_what_was_done_with_it() {
         hand_on::<Sound>();
     }
 

@@ -1,4 +1,5 @@
-//! A zone without a lock: how full it is, and the pageblocks of it that nobody holds.
+//! The record of a zone: its level, the trees of its pool and orphans, watermarks and counters. It
+//! has no lock but that of compaction.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -10,19 +11,19 @@ use crate::stat::Events;
 use crate::units::{FrameCount, MigrateType, NodeId, Order, ZoneKind};
 use crate::zone::watermark::{Watermark, Watermarks};
 
-/// So many pageblocks for each CPU make a zone roomy.
+/// How many pageblocks for each CPU make a zone roomy.
 const ROOMY_PAGEBLOCKS: u64 = 32;
 
-/// So many spare pageblocks a cache has at most.
+/// How many spare pageblocks a cache has at most.
 pub(crate) const SPARES_MAX: usize = 16;
 
-/// One pageblock of so many may lie in the reserves of slots, all of them together: as much of a
-/// zone as Linux lets all its per-CPU lists hold (`zone_highsize`, 6.12).
+/// One pageblock of so many may be a spare, of all caches together: as much of a zone as Linux lets
+/// all its per-CPU lists hold (`zone_highsize`, 6.12).
 const SPARES_SHARE: u64 = 8;
 
-/// Slots may hold free frames.
+/// The mark of a cached zone: caches may hold free frames.
 const CACHED: u64 = 1;
-/// That has been noted once more.
+/// One more step of setting that mark.
 const NOTE: u64 = 2;
 
 /// The record of a zone.
@@ -34,7 +35,7 @@ pub(crate) struct Zone<P: Platform> {
     compaction: Compaction<P>,
 }
 
-/// Written when memory is added, read by everybody.
+/// Written when memory is added, read by all CPUs.
 #[repr(C, align(64))]
 struct Setup<P: Platform> {
     node: NodeId,
@@ -44,7 +45,7 @@ struct Setup<P: Platform> {
     pool: Tree,
     orphans: [Tree; MigrateType::COUNT],
     managed: P::U64,
-    /// So many whole pageblocks each slot may keep; 0 or 1 for one.
+    /// How many spares each cache may have; 0 or 1 for one.
     spares_max: P::U32,
     watermarks: Watermarks<P>,
 }
@@ -52,24 +53,24 @@ struct Setup<P: Platform> {
 /// Written whenever a pageblock comes or goes.
 #[repr(C, align(64))]
 struct Level<P: Platform> {
-    /// Free frames of pageblocks that nobody holds.
+    /// Free frames in the pool and orphans.
     free: P::U64,
-    /// [`CACHED`], if slots may hold free frames; and how often that was noted, each [`NOTE`].
-    kept: P::U64,
-    /// How many drains have begun: calls that make slots give up their free frames.
+    /// [`CACHED`], if caches may hold free frames; and how often it was set, each time [`NOTE`].
+    cached: P::U64,
+    /// How many drains have begun.
     drains_begun: P::U64,
     /// How many drains have ended.
     drains_ended: P::U64,
 }
 
-/// Written by what goes past the slots.
+/// Written by what bypasses the caches.
 #[repr(C, align(64))]
 struct Counters<P: Platform> {
     freed: P::U64,
     doubles: P::U64,
     claims: P::U64,
     steals: P::U64,
-    /// Frames that were added to pageblocks which slots held.
+    /// Frames that were added to pageblocks which caches held.
     added: P::U64,
 }
 
@@ -103,7 +104,12 @@ impl<P: Platform> Zone<P> {
                 spares_max: P::U32::new(0),
                 watermarks,
             },
-            level: Level { free: zero(), kept: zero(), drains_begun: zero(), drains_ended: zero() },
+            level: Level {
+                free: zero(),
+                cached: zero(),
+                drains_begun: zero(),
+                drains_ended: zero(),
+            },
             counts: Counters {
                 freed: zero(),
                 doubles: zero(),
@@ -130,12 +136,12 @@ impl<P: Platform> Zone<P> {
         self.setup.first_pageblock
     }
 
-    /// The pageblocks that are entirely free.
+    /// The whole pageblocks that no cache holds.
     pub(crate) const fn pool(&self) -> &Tree {
         &self.setup.pool
     }
 
-    /// The pageblocks of a type with free frames that nobody holds.
+    /// The orphans of a type that have free frames.
     pub(crate) const fn orphans(&self, migratetype: MigrateType) -> &Tree {
         &self.setup.orphans[migratetype.index()]
     }
@@ -144,8 +150,8 @@ impl<P: Platform> Zone<P> {
         &self.setup.watermarks
     }
 
-    // Relaxed below: levels and counts that a reader acts on as of a moment ago. What they count is
-    // handed on by other words.
+    // Relaxed below: levels and counts, on which a reader acts as of a moment ago. What they count
+    // is passed on by other words.
 
     pub(crate) fn managed(&self) -> u64 {
         self.setup.managed.load(Relaxed)
@@ -155,7 +161,7 @@ impl<P: Platform> Zone<P> {
         self.setup.managed.fetch_add(frames, Relaxed);
     }
 
-    /// How many whole pageblocks a slot may have in reserve. It may have one if this is 0.
+    /// How many spares a cache may have. It may have one if this is 0.
     #[inline]
     pub(crate) fn spares_max(&self) -> u32 {
         self.setup.spares_max.load(Relaxed)
@@ -167,12 +173,13 @@ impl<P: Platform> Zone<P> {
         self.setup.spares_max.store(most as u32, Relaxed);
     }
 
-    /// Free frames of pageblocks that nobody holds. Of those that come and go at this moment, each
-    /// CPU may have one pageblock counted late.
+    /// The free frames in the pool and orphans. While calls are under way, each CPU may have one
+    /// pageblock counted late.
     #[inline]
     pub(crate) fn level(&self) -> u64 {
-        // Between a give and its being counted, the level may be short of what was taken since.
-        // Acquire: of a level that a section has lowered, that section is seen; see `sections`.
+        // `try_cache` takes frames out before it checks, so the level may be below 0 for a moment.
+        // Acquire: a call that sees a level which a section has lowered sees that section; see
+        // `sections`.
         let level = self.level.free.load(Acquire);
         if level > u64::MAX / 2 { 0 } else { level }
     }
@@ -181,51 +188,52 @@ impl<P: Platform> Zone<P> {
         self.level.free.fetch_add(u64::from(frames), Relaxed);
     }
 
-    /// Takes frames out of the level: in a section, or from the slot that `note_cached` was called
-    /// for before.
+    /// Takes frames out of the level: in a section, or under the lock of a cache after
+    /// `note_cached`.
     pub(crate) fn sub_free(&self, frames: u32) {
         // Release: as in `level`.
         self.level.free.fetch_add(u64::from(frames).wrapping_neg(), Release);
     }
 
-    /// Notes that a slot may come to hold free frames. Comes before the step by which it does: see
-    /// [`sections`](super::sections).
+    /// Marks the zone as cached, unless it is: a cache is about to acquire free frames. Comes
+    /// before the step by which it does: see [`sections`](super::sections).
     pub(crate) fn note_cached(&self) {
-        // Relaxed: a drain that has cleared the mark and has passed the slot has had its lock, or
-        // its stack of pending pageblocks, before the caller, which therefore sees the mark gone.
-        if self.level.kept.load(Relaxed) & CACHED == 0 {
+        // Relaxed: a drain that has cleared the mark and is done with the cache had its lock, or
+        // took the stack of its remote queue, before the caller did. So the caller sees that the
+        // mark is gone.
+        if self.level.cached.load(Relaxed) & CACHED == 0 {
             self.mark_cached();
         }
     }
 
-    /// Notes that slots which a drain has passed over, or which a lease has had, may hold free
-    /// frames. A drain that begins after this sees why they were passed over, or that the lease
-    /// has ended.
+    /// Marks the zone as cached in any case: caches which a drain has passed over, or which a lease
+    /// has had, may hold free frames. A drain that begins after this sees why they were passed
+    /// over, or that the lease has ended.
     pub(crate) fn mark_cached(&self) {
         // Relaxed: only a first guess.
-        let mut before = self.level.kept.load(Relaxed);
+        let mut before = self.level.cached.load(Relaxed);
         loop {
             let after = (before | CACHED).wrapping_add(NOTE);
-            // Release: pairs with the acquiring change in `begin_drain`. A change in any case: the
-            // mark that is there may just be cleared by a drain that has passed over these slots.
-            match self.level.kept.compare_exchange(before, after, SeqCst, Relaxed) {
+            // Release: pairs with the acquiring change in `begin_drain`. Even if the mark is set: a
+            // drain that has passed over these caches may just be clearing it.
+            match self.level.cached.compare_exchange(before, after, SeqCst, Relaxed) {
                 Ok(_) => return,
                 Err(now) => before = now,
             }
         }
     }
 
-    /// Whether slots may hold free frames: a hint.
+    /// Whether caches may hold free frames: a hint.
     pub(crate) fn may_be_cached(&self) -> bool {
-        self.level.kept.load(Relaxed) & CACHED != 0
+        self.level.cached.load(Relaxed) & CACHED != 0
     }
 
-    /// How often it was noted that slots may hold free frames, unless they may now. As long as that
-    /// number is the same, none has come to hold any.
+    /// How often the zone was marked as cached; `None` if it is so now. As long as that number is
+    /// the same, no cache has come to hold free frames.
     pub(crate) fn notes(&self) -> Option<u64> {
         // SeqCst: one of the looks that `sections` describes, which have one order.
-        let kept = self.level.kept.load(SeqCst);
-        (kept & CACHED == 0).then_some(kept / NOTE)
+        let cached = self.level.cached.load(SeqCst);
+        (cached & CACHED == 0).then_some(cached / NOTE)
     }
 
     /// How many drains have begun, if all of them have ended.
@@ -235,15 +243,16 @@ impl<P: Platform> Zone<P> {
         Some(self.level.drains_begun.load(SeqCst)).filter(|&begun| begun == ended)
     }
 
-    /// Begins a drain, which makes all slots give up their free frames: after it they hold none,
-    /// unless that is noted again. Returns how often it has been noted before.
+    /// Begins a drain: clears the mark by which the zone is cached. After the drain, caches hold no
+    /// free frames, unless the mark is set again. Returns how often it has been set before.
     pub(crate) fn begin_drain(&self) -> u64 {
         // SeqCst: as in `notes`. First the drain, then the mark: at no time is there neither.
         self.level.drains_begun.fetch_add(1, SeqCst);
         self.clear_cached()
     }
 
-    /// Begins a drain if slots may hold free frames and none is under way; says whether.
+    /// Begins a drain if caches may hold free frames and no drain is under way; returns whether it
+    /// did.
     pub(crate) fn try_begin_drain(&self) -> bool {
         let Some(begun) = self.drains().filter(|_| self.may_be_cached()) else { return false };
         // As in `begin_drain`. Relaxed: on failure nothing has begun.
@@ -255,13 +264,12 @@ impl<P: Platform> Zone<P> {
     }
 
     fn clear_cached(&self) -> u64 {
-        // Acquire: from `mark_cached`. Release: for those who find the mark gone. SeqCst: as in
+        // Acquire: from `mark_cached`. Release: for a CPU that finds the mark gone. SeqCst: as in
         // `notes`.
-        self.level.kept.fetch_and(!CACHED, SeqCst) / NOTE
+        self.level.cached.fetch_and(!CACHED, SeqCst) / NOTE
     }
 
-    /// Ends every drain that is under way, and notes that slots may hold free frames. There is no
-    /// other thread.
+    /// Ends every drain that is under way, and marks the zone as cached. There is no other thread.
     pub(crate) fn forget_drains(&self) {
         // Relaxed: as the caller says.
         self.level.drains_ended.store(self.level.drains_begun.load(Relaxed), Relaxed);
@@ -281,15 +289,16 @@ impl<P: Platform> Zone<P> {
         self.level() >= frames.saturating_add(floor)
     }
 
-    /// Whether a slot may take so many frames and keep what it does not need at once: whoever gets
-    /// along with the low mark must not notice.
+    /// Whether a cache may acquire so many frames, of which it caches what it does not need at
+    /// once: the zone must stay above its low watermark, so that requests which respect it notice
+    /// nothing.
     #[inline]
     pub(crate) fn may_cache(&self, frames: u32, request: &Request) -> bool {
         self.may_take(u64::from(frames), Watermark::Low, request.effective_limit())
     }
 
-    /// As `may_cache`, and takes the frames out of the level, as `sub_free` does: of several who
-    /// come at the same time, no more succeed than the zone can spare.
+    /// As `may_cache`, and takes the frames out of the level, as `sub_free` does: of several calls
+    /// at the same time, no more succeed than the zone can spare.
     pub(crate) fn try_cache(&self, frames: u32, request: &Request) -> bool {
         let limit = request.effective_limit();
         let floor = self.setup.watermarks.floor(Watermark::Low, limit).unwrap_or(0);
@@ -303,18 +312,18 @@ impl<P: Platform> Zone<P> {
         may
     }
 
-    /// Whether a slot may keep pageblocks for a type. Pageblocks with content that cannot move
-    /// can never be emptied, so where there are few for each CPU, all share them.
+    /// Whether a cache may hold pageblocks for a type. Pageblocks with content that cannot move can
+    /// never be emptied, so where there are few for each CPU, all CPUs share them.
     pub(crate) fn may_cache_for(&self, migratetype: MigrateType, cpus: usize) -> bool {
         migratetype == MigrateType::Movable || self.is_roomy(cpus)
     }
 
-    /// Whether there are so many pageblocks for each CPU that it need not be sparing with them.
+    /// Whether there are so many pageblocks for each CPU that CPUs need not be sparing with them.
     pub(crate) fn is_roomy(&self, cpus: usize) -> bool {
         self.managed() >> Order::PAGEBLOCK.get() >= ROOMY_PAGEBLOCKS * cpus as u64
     }
 
-    /// Counts frames that others had freed and that were found in a pageblock which no slot held.
+    /// Counts remote frees that were collected in a pageblock which no cache held.
     pub(crate) fn note_direct_free(&self, frames: u32) {
         self.counts.freed.fetch_add(u64::from(frames), Relaxed);
     }
@@ -345,8 +354,8 @@ impl<P: Platform> Zone<P> {
         self.counts.steals.load(Relaxed)
     }
 
-    /// What was found in pageblocks that no slot held, what was added to those that slots held,
-    /// and what compaction did.
+    /// What was collected in pageblocks that no cache held, what was added to pageblocks that
+    /// caches held, and what compaction did.
     pub(crate) fn events(&self) -> Events {
         let frames = |word: &P::U64| FrameCount::new(word.load(Relaxed));
         let Counters { freed, doubles, added, .. } = &self.counts;
@@ -363,7 +372,7 @@ impl<P: Platform> Zone<P> {
         self.level.free.store(free, Relaxed);
     }
 
-    /// Takes the lock over what the zone remembers of compaction.
+    /// Takes the lock over the state of compaction.
     pub(crate) fn lock_compaction(&self) {
         self.compaction.lock.lock();
     }
@@ -373,9 +382,9 @@ impl<P: Platform> Zone<P> {
         self.compaction.lock.unlock();
     }
 
-    /// Looks at or changes what the zone remembers of compaction.
+    /// Reads or changes the state of compaction, under its lock.
     pub(crate) fn with_compaction<R>(&self, act: impl FnOnce(&CompactionState<P>) -> R) -> R {
-        /// Lets go even if a platform's cell panics.
+        /// Unlocks even if a platform's cell panics.
         struct Held<'a, P: Platform>(&'a Zone<P>);
 
         impl<P: Platform> Drop for Held<'_, P> {

@@ -1,5 +1,5 @@
-//! Pageblocks of the design `freehold` that are pending on the stack of a CPU that no longer holds
-//! them; and which freed frames are available at once.
+//! Pageblocks of the design `freehold` in the remote queue of a CPU that holds them no more; and
+//! frees after which a frame, or a whole pageblock, is available at once.
 
 use crate::common::{TestPlatform, run_on};
 use crate::machine::Machine;
@@ -14,7 +14,7 @@ pub(crate) type Frames<P> = Machine<P, Freehold<P>>;
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 
-/// So many pageblocks and CPUs, and a reserve.
+/// So many pageblocks and CPUs, and a `min_free`.
 pub(crate) fn machine<P: Platform + Default>(
     pageblocks: u64,
     cpus: usize,
@@ -37,9 +37,9 @@ fn give<P: Platform>(frames: &Frames<P>, pfn: u64) {
     frames.free(Pfn::new(pfn), Order::ZERO).expect("it is held");
 }
 
-/// Frames that are free, cached by slots and allocated.
+/// Frames that are free, cached and allocated.
 fn places<P: Platform>(frames: &Frames<P>) -> [u64; 3] {
-    let census = frames.validate().expect("the books are right");
+    let census = frames.validate().expect("the accounting is right");
     [census.free, census.per_cpu, census.allocated].map(FrameCount::get)
 }
 
@@ -59,7 +59,7 @@ impl Migrate for Refuses {
 /// CPU 1 has had so many frames, and CPU 2 has freed the seventh of the first pageblock. A range
 /// was requested there, and refused. So the pageblock has no holder, and is on the stack of CPU 1.
 /// Returns its first frame.
-fn pending_and_held_by_nobody<P: Platform>(frames: &Frames<P>, taken: u64) -> u64 {
+fn queued_without_holder<P: Platform>(frames: &Frames<P>, taken: u64) -> u64 {
     run_on(1);
     let first = take(frames, taken)[0];
     assert_eq!(first % PAGEBLOCK, 0);
@@ -72,9 +72,10 @@ fn pending_and_held_by_nobody<P: Platform>(frames: &Frames<P>, taken: u64) -> u6
     first
 }
 
-/// CPU 0 adopts that pageblock, and uses it up: it is aside there, and still on the stack of CPU 1.
-fn pending_and_aside_elsewhere<P: Platform>(frames: &Frames<P>) -> u64 {
-    let first = pending_and_held_by_nobody(frames, PAGEBLOCK + 1);
+/// CPU 0 acquires that pageblock, and uses it up: it is full there, and still on the stack of CPU
+/// 1.
+fn queued_and_full_elsewhere<P: Platform>(frames: &Frames<P>) -> u64 {
+    let first = queued_without_holder(frames, PAGEBLOCK + 1);
     run_on(0);
     (8..40).for_each(|nth| give(frames, first + nth));
     assert!(take(frames, 33).iter().all(|pfn| pfn / PAGEBLOCK == first / PAGEBLOCK));
@@ -82,12 +83,12 @@ fn pending_and_aside_elsewhere<P: Platform>(frames: &Frames<P>) -> u64 {
     first
 }
 
-/// The new holder has been drained when a drain reaches the stack of the former one: no slot caches
-/// the frame then.
+/// The new holder has been drained when a drain comes to the stack of the former one: no cache
+/// holds the frame then.
 #[test]
-fn a_drain_of_the_former_holder_makes_the_new_one_let_go() {
+fn a_drain_of_the_former_holder_makes_the_new_one_release() {
     let frames = machine::<TestPlatform>(4, 3, 0);
-    let first = pending_and_aside_elsewhere(&frames);
+    let first = queued_and_full_elsewhere(&frames);
     run_on(2);
     give(&frames, first + 9);
     drain(&frames, 0);
@@ -96,46 +97,46 @@ fn a_drain_of_the_former_holder_makes_the_new_one_let_go() {
     assert_eq!(places(&frames), [3 * PAGEBLOCK - 1, 0, PAGEBLOCK + 1]);
 }
 
-/// It has no holder, and counts as cared for: the call that takes it off the stack checks its
+/// It has no holder, and counts as watched: the call that takes it off the stack collects its
 /// frames.
 #[test]
-fn a_drain_of_the_former_holder_finds_what_is_held_by_nobody() {
+fn a_drain_of_the_former_holder_finds_what_has_no_holder() {
     let frames = machine::<TestPlatform>(4, 3, 0);
-    let first = pending_and_held_by_nobody(&frames, PAGEBLOCK + 1);
+    let first = queued_without_holder(&frames, PAGEBLOCK + 1);
     run_on(2);
     give(&frames, first + 9);
     drain(&frames, 1);
     assert_eq!(places(&frames), [3 * PAGEBLOCK + 1, 0, PAGEBLOCK - 1]);
 }
 
-/// In a used-up zone, no slot adopts a pageblock for a free: the frame is in the level at once.
+/// In a zone that is used up, no cache acquires a pageblock for a free: the frame is in the level
+/// at once.
 #[test]
 fn a_zone_that_is_used_up_gets_what_is_freed_elsewhere_at_once() {
     let frames = machine::<TestPlatform>(4, 3, 64);
     let all = 4 * PAGEBLOCK;
-    let first = pending_and_held_by_nobody(&frames, all);
+    let first = queued_without_holder(&frames, all);
     assert_eq!(places(&frames), [1, 0, all - 1]);
     run_on(2);
     give(&frames, first + 9);
     assert_eq!(places(&frames), [2, 0, all - 2]);
 }
 
-/// A pageblock that is aside moves to a shelf when its holder frees a frame of it, unless the zone
-/// is low.
+/// A full pageblock becomes partial when its holder frees a frame of it, unless the zone is low.
 #[test]
-fn a_low_zone_gets_what_is_freed_at_home_at_once() {
-    for (min_free, kept) in [(0, 1), (64, 0)] {
+fn a_low_zone_gets_what_is_freed_locally_at_once() {
+    for (min_free, cached) in [(0, 1), (64, 0)] {
         let frames = machine::<TestPlatform>(2, 1, min_free);
         run_on(0);
         let below = Request::default().watermark(Watermark::Ignore);
         while frames.alloc(below).is_ok() {}
         give(&frames, 7);
-        assert_eq!(places(&frames)[1], kept, "min_free {min_free}");
+        assert_eq!(places(&frames)[1], cached, "min_free {min_free}");
     }
 }
 
-/// A pageblock that its holder has used up, and whose last frame another CPU frees, moves to the
-/// reserve of its holder.
+/// A pageblock whose holder has used it up, and whose last frame another CPU frees, becomes a spare
+/// of its holder.
 #[test]
 fn a_pageblock_that_others_have_freed_is_whole_at_once() {
     let frames = machine::<TestPlatform>(8, 2, 0);
