@@ -22,7 +22,7 @@ pub struct ArenaBuilder<D: Design<Host> = Freehold<Host>> {
     bytes: usize,
     capacity_bytes: usize,
     huge_pages: bool,
-    frame_bytes: usize,
+    frame_record_bytes: usize,
     cpus: Option<usize>,
     nodes: Option<usize>,
     topology: Option<Topology>,
@@ -37,7 +37,7 @@ impl<D: Design<Host>> ArenaBuilder<D> {
             bytes: 0,
             capacity_bytes: 0,
             huge_pages: false,
-            frame_bytes: 0,
+            frame_record_bytes: 0,
             cpus: None,
             nodes: None,
             topology: None,
@@ -73,8 +73,8 @@ impl<D: Design<Host>> ArenaBuilder<D> {
     /// The distance in bytes between the records of two frames, for designs that keep such records.
     /// Default: as close as they fit; 64 models Linux's `struct page`.
     #[must_use]
-    pub fn frame_bytes(mut self, bytes: usize) -> Self {
-        self.frame_bytes = bytes;
+    pub fn frame_record_bytes(mut self, bytes: usize) -> Self {
+        self.frame_record_bytes = bytes;
         self
     }
 
@@ -165,7 +165,7 @@ impl<D: Design<Host>> ArenaBuilder<D> {
         if self.leases == Leases::Auto {
             plan.add_lease_homes()?;
         }
-        FrameArena::new(plan, self.huge_pages, self.frame_bytes, &self.settings, self.leases)
+        FrameArena::new(plan, self.huge_pages, self.frame_record_bytes, &self.settings, self.leases)
     }
 }
 
@@ -181,7 +181,7 @@ impl<D: Design<Host>> fmt::Debug for ArenaBuilder<D> {
             .field("bytes", &self.bytes)
             .field("capacity_bytes", &self.capacity_bytes)
             .field("huge_pages", &self.huge_pages)
-            .field("frame_bytes", &self.frame_bytes)
+            .field("frame_record_bytes", &self.frame_record_bytes)
             .field("cpus", &self.cpus)
             .field("nodes", &self.nodes)
             .field("topology", &self.topology)

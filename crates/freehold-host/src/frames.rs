@@ -68,7 +68,7 @@ impl<D: Design<Host>> FrameArena<D> {
     pub(crate) fn new(
         plan: Plan,
         huge_pages: bool,
-        frame_bytes: usize,
+        frame_record_bytes: usize,
         settings: &D::Settings,
         leases: Leases,
     ) -> Result<Self, HostError> {
@@ -78,7 +78,7 @@ impl<D: Design<Host>> FrameArena<D> {
         let config = Config {
             distances: &plan.distances,
             span: Some((Pfn::new(0), span)),
-            frame_bytes,
+            frame_record_bytes,
             ..Config::new(&ranges, &plan.cpu_nodes)
         };
         // Checks the configuration too, so that nothing has been mapped if it is refused.

@@ -23,7 +23,7 @@ struct Setup<S> {
     later: Vec<MemoryRange>,
     cpu_nodes: Vec<NodeId>,
     distances: Vec<u8>,
-    frame_bytes: usize,
+    frame_record_bytes: usize,
     min_free: Option<u64>,
     settings: S,
 }
@@ -100,7 +100,7 @@ fn setup<S: Settings + 'static>() -> impl Strategy<Value = Setup<S>> {
     let numbers = (1..=3u16, 0..40u64, select([0usize, 64].as_slice()), min_free);
     (stretches, cpus, distances, numbers, settings()).prop_filter_map(
         "a machine has memory",
-        |(stretches, cpus, distances, (nodes, base, frame_bytes, min_free), settings)| {
+        |(stretches, cpus, distances, (nodes, base, frame_record_bytes, min_free), settings)| {
             let (mut at, mut ranges, mut later) = (base * 512, vec![], vec![]);
             for stretch in &stretches {
                 let list = if stretch.later { &mut later } else { &mut ranges };
@@ -115,7 +115,7 @@ fn setup<S: Settings + 'static>() -> impl Strategy<Value = Setup<S>> {
                 later,
                 cpu_nodes,
                 distances,
-                frame_bytes,
+                frame_record_bytes,
                 min_free,
                 settings,
             })
@@ -209,7 +209,7 @@ impl<D: Design<TestPlatform>> Pair<D> {
             distances: &setup.distances,
             span: Some((first, FrameCount::new(end.get() - first.get()))),
             spare_zones: &spare_zones,
-            frame_bytes: setup.frame_bytes,
+            frame_record_bytes: setup.frame_record_bytes,
             min_free: setup.min_free.map(FrameCount::new),
             ..Config::new(&setup.ranges, &setup.cpu_nodes)
         };

@@ -35,6 +35,7 @@ mod tails;
 
 pub(super) use spot::Spot;
 
+use fixed::MARK_WORDS;
 use in_use::InUse;
 
 /// Words of a bitmap for one pageblock.
@@ -102,7 +103,7 @@ struct Record<P: Platform> {
     /// The shelf that it lies on, if it does.
     shelf: P::LocalCell<u32>,
     /// Which frames may hold content that cannot move.
-    fixed: P::U64,
+    fixed: [P::U64; MARK_WORDS],
 }
 
 /// How many bitmaps a pageblock has.
@@ -177,7 +178,7 @@ impl<P: Platform> Blocks<P> {
             next: P::LocalCell::new(NIL),
             prev: P::LocalCell::new(NIL),
             shelf: P::LocalCell::new(NIL),
-            fixed: P::U64::new(0),
+            fixed: core::array::from_fn(|_| P::U64::new(0)),
         });
         let twins = Twins::new(records, maps);
         let in_use = carver.table(plan.in_use, |_| InUse::new());

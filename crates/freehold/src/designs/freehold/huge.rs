@@ -89,11 +89,6 @@ impl<P: Platform> Freehold<P> {
         first.wrapping_add_signed(i64::from(block.0.cast_signed()))
     }
 
-    /// Whether a pageblock is the lower one of two that make up a block of the next order.
-    pub(super) fn is_lower_buddy(&self, block: BlockIndex) -> bool {
-        self.number(block).is_multiple_of(2)
-    }
-
     /// The lowest aligned block of whole pageblocks in the pool.
     pub(super) fn find_whole(&self, zone: ZoneIndex, order: Order) -> Option<BlockIndex> {
         let (pool, up) = (self.zone(zone).pool(), order_in_blocks(order));

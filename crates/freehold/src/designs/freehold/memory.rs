@@ -50,7 +50,7 @@ impl<P: Platform> Freehold<P> {
         for (block, part) in span.blocks() {
             self.add_part(self.cpu_here(context), zone, block, part);
         }
-        self.update_marks(context.topology, hotplug.0.min_free);
+        self.update_marks(context.topology, hotplug.0);
         Ok(())
     }
 
@@ -94,11 +94,12 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Computes all watermarks and reserves anew.
-    fn update_marks(&self, topology: &Topology, min_free: Option<FrameCount>) {
+    fn update_marks(&self, topology: &Topology, hotplug: &Hotplug<P>) {
         let managed = |zone: &super::Zone<P>| FrameCount::new(zone.managed());
         let lowmem = self.zones.iter().filter(|zone| zone.kind() != ZoneKind::Movable);
         let lowmem: FrameCount = lowmem.map(managed).sum();
-        let min_free = min_free.unwrap_or_else(|| watermark::min_free(lowmem));
+        let computed = || watermark::min_free(lowmem, hotplug.frame_size);
+        let min_free = hotplug.min_free.unwrap_or_else(computed);
         for zone in self.zones.iter() {
             let of_node = ZoneKind::ALL.map(|kind| match topology.zone(zone.node(), kind) {
                 Some(index) => managed(self.zone(index)),

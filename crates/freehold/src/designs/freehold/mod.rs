@@ -34,12 +34,11 @@ use crate::platform::{LockClass, Platform, RawLock};
 use crate::request::{RangeRequest, Request};
 use crate::stat::{Census, Events, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::topology::Topology;
-use crate::units::{CpuId, FrameCount, MigrateType, Order, Pfn, ZoneKind};
+use crate::units::{CpuId, FrameCount, FrameSize, MigrateType, Order, Pfn, ZoneKind};
 
 use blocks::{Blocks, BlocksPlan, FRAMES};
 use guard::Home;
 use slot::{Cold, Slot};
-use state::CPUS_MAX;
 use tree::{Forest, ForestPlan, Tree};
 use zone::{Zone, ZoneTrees};
 
@@ -103,6 +102,7 @@ struct Hotplug<P: Platform> {
     lock: P::Lock,
     /// The configured `min_free`.
     min_free: Option<FrameCount>,
+    frame_size: FrameSize,
 }
 
 /// Where the tables of the design lie.
@@ -187,9 +187,6 @@ impl<P: Platform> Design<P> for Freehold<P> {
         layout: &mut LayoutBuilder,
     ) -> Result<Self::Plan, Error> {
         let (zones, cpus) = (config.zones().count(), config.cpu_nodes.len());
-        if cpus > CPUS_MAX {
-            return Err(Error::BadTopology);
-        }
         let words = spans(config)?.map(|(_, blocks)| TREES * Tree::words(blocks)).sum();
         Ok(FreeholdPlan {
             zones: layout.table(SectionKind::Zones, zones)?,
@@ -229,6 +226,7 @@ impl<P: Platform> Design<P> for Freehold<P> {
             hotplug: carver.table(plan.hotplug, |_| Hotplug {
                 lock: P::Lock::new(LockClass::Hotplug),
                 min_free: config.min_free,
+                frame_size: config.frame_size,
             }),
             homes: carver.table(plan.homes, |cpu| Home::new(best(cpu), plan.picks_at_random)),
             slots: carver

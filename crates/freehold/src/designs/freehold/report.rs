@@ -2,7 +2,8 @@
 
 use super::Freehold;
 use super::blocks::{BlockIndex, FRAMES};
-use super::runs::{WORD_ORDER, starts};
+use super::huge::blocks_in;
+use super::runs::{WORD_FRAMES, WORD_ORDER, starts};
 use super::state::{Holder, Use};
 use crate::designs::Context;
 use crate::memmap::index::ZoneIndex;
@@ -54,8 +55,8 @@ impl<P: Platform> Freehold<P> {
     /// type of the pageblock that they begin in.
     pub(super) fn count_by_type(&self, zone: ZoneIndex) -> FreeByType {
         let mut counts = FreeByType::default();
-        // The upper one of two buddies, if the lower one is whole, and the type of that.
-        let mut upper: Option<(BlockIndex, usize)> = None;
+        // What lies before this pageblock has been counted.
+        let mut behind = BlockIndex(0);
         for block in self.blocks_of(zone) {
             let state = self.blocks.state(block);
             let of = state.migratetype().index();
@@ -63,17 +64,11 @@ impl<P: Platform> Freehold<P> {
                 counts.pageblocks[of] += 1;
             }
             match (state.used_for(), state.holder()) {
-                (Use::Whole, Holder::Nobody) => match upper {
-                    Some((buddy, of)) if buddy == block => {
-                        counts.blocks[of][Order::PAGEBLOCK.index()] -= 1;
-                        counts.blocks[of][Order::BUDDY_MAX.index()] += 1;
-                    }
-                    _ => {
-                        counts.blocks[of][Order::PAGEBLOCK.index()] += 1;
-                        let buddy = BlockIndex(block.0 + 1);
-                        upper = self.is_lower_buddy(block).then_some((buddy, of));
-                    }
-                },
+                (Use::Whole, Holder::Nobody) if block >= behind => {
+                    let order = self.largest_free(zone, block);
+                    counts.blocks[of][order.index()] += 1;
+                    behind = BlockIndex(block.0 + blocks_in(order));
+                }
                 (Use::Split, Holder::Nobody) => self.count_runs(block, &mut counts.blocks[of]),
                 _ => {}
             }
@@ -81,18 +76,44 @@ impl<P: Platform> Freehold<P> {
         counts
     }
 
+    /// The order of the largest block of whole pageblocks, at most the buddy system's largest, that
+    /// begins with this one.
+    fn largest_free(&self, zone: ZoneIndex, block: BlockIndex) -> Order {
+        let is_free = |block| {
+            let state = self.blocks.state(block);
+            let of_zone = self.blocks.zone_if_any(block) == Some(zone);
+            of_zone && (state.used_for(), state.holder()) == (Use::Whole, Holder::Nobody)
+        };
+        let begins = |order: &Order| {
+            let count = blocks_in(*order);
+            let mut upper = (block.0 + count / 2..block.0 + count).map(BlockIndex);
+            self.number(block).is_multiple_of(u64::from(count)) && upper.all(is_free)
+        };
+        let larger = Order::PAGEBLOCK.up().to(Order::BUDDY_MAX);
+        larger.take_while(begins).last().unwrap_or(Order::PAGEBLOCK)
+    }
+
     /// Counts the free blocks of a pageblock that is not whole, each as large as can be.
     fn count_runs(&self, block: BlockIndex, counts: &mut [u64; ORDERS]) {
-        let mut full = 0;
-        for (nth, word) in block.words().enumerate() {
-            let free = self.blocks.free(word);
-            if free == !0 {
-                full |= 1 << nth;
-            } else {
-                count_largest(free, WORD_ORDER - 1, 0, counts);
-            }
+        let words = block.words();
+        if words.clone().all(|word| self.blocks.free(word) == !0) {
+            counts[Order::PAGEBLOCK.index()] += 1;
+            return;
         }
-        count_largest(full, Order::PAGEBLOCK.get() - WORD_ORDER, WORD_ORDER, counts);
+        for first in words.clone().step_by(WORD_FRAMES as usize) {
+            let mut full = 0;
+            let end = words.end.min(first + WORD_FRAMES as usize);
+            for (nth, word) in (first..end).enumerate() {
+                let free = self.blocks.free(word);
+                if free == !0 {
+                    full |= 1 << nth;
+                } else {
+                    count_largest(free, WORD_ORDER - 1, 0, counts);
+                }
+            }
+            let most = (Order::PAGEBLOCK.get() - WORD_ORDER).min(WORD_ORDER);
+            count_largest(full, most, WORD_ORDER, counts);
+        }
     }
 
     /// The events of all CPUs and zones.

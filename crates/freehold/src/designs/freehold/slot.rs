@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use super::blocks::{BlockIndex, Blocks, NIL};
 use super::stat::CpuStat;
 use super::state::State;
+use crate::geometry::STACKS_MAX;
 use crate::platform::{Platform, SharedCell, Word};
 use crate::stat::Events;
 use crate::units::{FrameCount, MigrateType};
@@ -123,9 +124,6 @@ struct Shared<P: Platform> {
     /// one stack each time round but one comes too late and tries again.
     pending: [P::U32; STACKS_MAX],
 }
-
-/// How many stacks of pending pageblocks a slot has, if there are as many CPUs.
-const STACKS_MAX: usize = 16;
 
 impl<P: Platform> Hot<P> {
     pub(super) fn new() -> Self {

@@ -1,5 +1,6 @@
 //! What a pageblock is at the moment, packed into one word.
 
+use crate::geometry::CPUS_MAX;
 use crate::units::{MigrateType, Order};
 
 /// Who may write to the bitmap of a pageblock, and what it is used for. From the lowest bit: 16
@@ -44,8 +45,7 @@ const USE_SHIFT: u32 = 20;
 const ORDER_SHIFT: u32 = 23;
 const ORDER_MASK: u32 = 31;
 
-/// So many CPUs can hold pageblocks.
-pub(super) const CPUS_MAX: usize = WALKER as usize - 1;
+const _: () = assert!(CPUS_MAX < WALKER as usize, "a CPU's number does not fit in `HOLDER`");
 
 impl State {
     /// Its holder will look at what others have freed, without being told.

@@ -161,7 +161,7 @@ impl<P: Platform> FrameTablePlan<P> {
     pub(crate) fn new(config: &Config<'_>, layout: &mut LayoutBuilder) -> Result<Self, Error> {
         let (first, frames) = config.span_of_blocks()?;
         let len = usize::try_from(frames.get()).map_err(|_| Error::SpanTooLarge)?;
-        let records = layout.strided_table(SectionKind::Frames, len, config.frame_bytes)?;
+        let records = layout.strided_table(SectionKind::Frames, len, config.frame_record_bytes)?;
         Ok(FrameTablePlan { records, first })
     }
 }

@@ -1,10 +1,10 @@
 //! Which frames may hold content that cannot move.
 //!
-//! Frames are marked eight at a time: 64 marks in the record, so that they cost no memory. A slot
-//! that holds a pageblock for content that cannot move marks all of it beforehand; past the slots,
+//! Frames are marked several at a time, eight in a pageblock of order 9: 64 marks in the record, so
+//! that they cost no memory. (A pageblock above order 12 has 128, one for each word.) A slot that holds a pageblock for content that cannot move marks all of it beforehand; past the slots,
 //! each block is marked as it is handed out, in a pageblock of whatever type. Whoever hands out
 //! movable content leaves the marks as they are: it is taken for what cannot move, at worst, until
-//! somebody holds the pageblock as a walker while all eight frames are free.
+//! somebody holds the pageblock as a walker while all frames of a mark are free.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,31 +16,43 @@ use crate::units::MigrateType;
 /// Frames with a mark in common.
 const TOGETHER: u32 = WORD_FRAMES / MARKS;
 
+/// Words of marks for one pageblock: at least one mark for each word of a bitmap.
+pub(super) const MARK_WORDS: usize = WORDS.div_ceil(u64::BITS as usize);
+
 /// Marks for one word.
-const MARKS: u32 = u64::BITS / WORDS as u32;
+const MARKS: u32 = MARK_WORDS as u32 * u64::BITS / WORDS as u32;
 
 /// The frames of a word that one mark stands for.
 const fn frames_of(mark: u32) -> u64 {
-    ((1 << TOGETHER) - 1) << (mark * TOGETHER)
+    (!0 >> (WORD_FRAMES - TOGETHER)) << (mark * TOGETHER)
 }
 
-/// The marks of those among the frames of a word that satisfy a condition.
+/// Where the marks of a word begin, counted over all marks of its pageblock.
+const fn first_mark(word: usize) -> usize {
+    word % WORDS * MARKS as usize
+}
+
+/// The marks of those among the frames of a word that satisfy a condition, in their word of marks.
 fn marks(word: usize, wanted: impl Fn(u64) -> bool) -> u64 {
     let marks = (0..MARKS).filter(|&mark| wanted(frames_of(mark)));
-    marks.fold(0, |marks, mark| marks | 1 << mark) << (word % WORDS * MARKS as usize)
+    marks.fold(0, |marks, mark| marks | 1 << mark) << (first_mark(word) % u64::BITS as usize)
 }
 
 // Relaxed: exact for whoever holds the pageblock; others ask again once they do. Changed by
 // read-modify-writes, since a user who gives frames back takes marks off without holding it.
 impl<P: Platform> Blocks<P> {
-    fn fixed_marks(&self, block: BlockIndex) -> &P::U64 {
+    fn all_marks(&self, block: BlockIndex) -> &[P::U64; MARK_WORDS] {
         &self.twins.first().get(block.index()).fixed
+    }
+
+    /// The word of marks that those of a word lie in.
+    fn marks_of(&self, word: usize) -> &P::U64 {
+        &self.all_marks(BlockIndex::of_word(word))[first_mark(word) / u64::BITS as usize]
     }
 
     /// Frames of a word that may hold content that cannot move, if somebody uses them.
     pub(in super::super) fn fixed(&self, word: usize) -> u64 {
-        let all = self.fixed_marks(BlockIndex::of_word(word)).load(Relaxed);
-        let of_word = all >> (word % WORDS * MARKS as usize);
+        let of_word = self.marks_of(word).load(Relaxed) >> (first_mark(word) % u64::BITS as usize);
         let set = (0..MARKS).filter(|mark| of_word >> mark & 1 == 1);
         set.fold(0, |frames, mark| frames | frames_of(mark))
     }
@@ -52,20 +64,20 @@ impl<P: Platform> Blocks<P> {
 
     /// Notes that no frame of a pageblock holds content that cannot move.
     pub(in super::super) fn unfix_all(&self, block: BlockIndex) {
-        self.fixed_marks(block).store(0, Relaxed);
+        self.all_marks(block).iter().for_each(|marks| marks.store(0, Relaxed));
     }
 
     /// Notes that any frame of a pageblock may come to hold content that cannot move.
     pub(in super::super) fn fix_all(&self, block: BlockIndex) {
-        self.fixed_marks(block).store(!0, Relaxed);
+        self.all_marks(block).iter().for_each(|marks| marks.store(!0, Relaxed));
     }
 
     /// Notes that a run in a pageblock that the caller holds will hold content that cannot move.
     pub(in super::super) fn fix(&self, run: Run) {
-        let block = BlockIndex::of_frame(run.frame());
+        // A run is less than a pageblock, so its marks lie in one word.
         let of_run = |word| marks(word, |frames| frames & run.mask() != 0);
         let marks = run.words().fold(0, |marks, word| marks | of_run(word));
-        self.fixed_marks(block).fetch_or(marks, Relaxed);
+        self.marks_of(run.word as usize).fetch_or(marks, Relaxed);
     }
 
     /// Notes that frames of a word, which their user is about to free, will no longer hold content
@@ -75,22 +87,25 @@ impl<P: Platform> Blocks<P> {
         if self.state(block).migratetype() == MigrateType::Movable && self.fixed(word) & mask != 0 {
             // Where others use some of the frames, the mark stays.
             let marks = marks(word, |frames| frames & mask == frames);
-            self.fixed_marks(block).fetch_and(!marks, Relaxed);
+            self.marks_of(word).fetch_and(!marks, Relaxed);
         }
     }
 
     /// Whether any frame of a pageblock may hold content that cannot move.
     pub(in super::super) fn is_all_fixed(&self, block: BlockIndex) -> bool {
-        self.fixed_marks(block).load(Relaxed) == !0
+        self.all_marks(block).iter().all(|marks| marks.load(Relaxed) == !0)
     }
 
     /// Takes the marks off free frames. The caller holds the pageblock as a walker.
     pub(in super::super) fn review_fixed(&self, block: BlockIndex) {
-        let fixed = self.fixed_marks(block);
-        if fixed.load(Relaxed) != 0 {
-            let of_free = |word| marks(word, |frames| frames & self.free(word) == frames);
-            let free = block.words().fold(0, |free, word| free | of_free(word));
-            fixed.fetch_and(!free, Relaxed);
+        let of_free = |word| marks(word, |frames| frames & self.free(word) == frames);
+        let words = block.words().step_by(WORDS / MARK_WORDS);
+        for (fixed, first) in self.all_marks(block).iter().zip(words) {
+            if fixed.load(Relaxed) != 0 {
+                let words = first..first + WORDS / MARK_WORDS;
+                let free = words.fold(0, |free, word| free | of_free(word));
+                fixed.fetch_and(!free, Relaxed);
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::platform::{LockClass, Platform, RawLock};
 use crate::request::{RangeRequest, Request};
 use crate::stat::{Census, CpuEvents, Events, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::topology::Topology;
-use crate::units::{CpuId, FrameCount, Order, Pfn};
+use crate::units::{CpuId, FrameCount, FrameSize, Order, Pfn};
 
 mod alloc;
 mod bulk;
@@ -75,6 +75,7 @@ struct Hotplug<P: Platform> {
     lock: P::Lock,
     /// The configured `min_free`.
     min_free: Option<FrameCount>,
+    frame_size: FrameSize,
 }
 
 /// Where the tables of the design lie.
@@ -244,6 +245,7 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
             hotplug: carver.table(plan.hotplug, |_| Hotplug {
                 lock: P::Lock::new(LockClass::Hotplug),
                 min_free: config.min_free,
+                frame_size: config.frame_size,
             }),
             blocks: BlockTable::carve(&plan.blocks, carver),
             cpus: carver.table(plan.cpus, |_| PerCpu {
