@@ -121,6 +121,13 @@ impl FrameSize {
         1 << self.shift
     }
 
+    /// The size of so many frames in bytes. Saturates.
+    #[inline]
+    pub const fn bytes_of(self, frames: FrameCount) -> usize {
+        let frames = if frames.0 > usize::MAX as u64 { usize::MAX } else { frames.0 as usize };
+        frames.saturating_mul(self.bytes())
+    }
+
     /// The size in KiB: 4 or more.
     #[inline]
     pub const fn kib(self) -> u64 {

@@ -1,6 +1,7 @@
 //! All designs, each with the settings that only it has: what the contract says is tested for every
 //! one of them.
 
+use freehold::Order;
 use freehold::designs::Settings;
 use freehold::designs::zone_lock::ZoneLockSettings;
 
@@ -42,7 +43,9 @@ pub(crate) fn uses_up_first(design: &str) -> bool {
 /// Of how many frames the design knows together whether their content can move: where one of them
 /// held content that cannot, it may take the others for the same as long as any of them is in use.
 pub(crate) fn movable_together(design: &str) -> u64 {
-    if design == "freehold" { 8 } else { 1 }
+    // 64 marks for a pageblock, and at least one for each word of its bitmap.
+    let marked_together = (Order::PAGEBLOCK.frames().get() / 64).min(64);
+    if design == "freehold" { marked_together } else { 1 }
 }
 
 /// Every combination of the settings that only this design has, the default first.

@@ -19,7 +19,7 @@ test_designs!(TestPlatform: [
     gigabytes,
 ]);
 
-const PAGEBLOCK: u64 = 512;
+const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 
 fn ranges_of_all_sizes_and_alignments_come_from_the_lowest_frames<D: Design<TestPlatform>>() {
     const FRAMES: u64 = 8 * PAGEBLOCK;

@@ -258,7 +258,7 @@ mod tests {
     fn batches_follow_the_size_of_the_zone() {
         let batch = |frames| batch_for(FrameCount::new(frames), FrameSize::MIN);
         // Of a thousandth, at most 256 frames, a quarter and an eighth.
-        assert_eq!([GIB, 64 * GIB, GIB / 16, 100].map(batch), [63, 63, 15, 1]);
+        assert_eq!([GIB, 64 * GIB, GIB / 16, 100].map(batch), [63, 63, 3, 1]);
     }
 
     #[test]
