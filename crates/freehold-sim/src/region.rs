@@ -26,7 +26,7 @@ pub enum Home {
     Node(NodeId),
     /// That of the CPU that touches a line first. This is what lines have that got no home.
     FirstTouch,
-    /// All nodes' in turn, 4 KiB each.
+    /// All nodes' in turn, a frame each.
     Interleave,
 }
 

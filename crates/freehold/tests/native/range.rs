@@ -170,7 +170,7 @@ fn finds<D: Design<TestPlatform>>() {
         settle(&*machine);
         check_books(&*machine, 0);
         let zone = machine.zones().next().unwrap();
-        assert_eq!(zone.free_blocks, [0, 0, 1, 1, 1, 0, 0, 1, 1, 0, 2], "all is merged");
+        assert_eq!(zone.free_blocks[..11], [0, 0, 1, 1, 1, 0, 0, 1, 1, 0, 2], "all is merged");
     }
 }
 
