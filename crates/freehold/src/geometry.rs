@@ -3,7 +3,7 @@
 //! | knob | environment variable | default | range |
 //! |---|---|---|---|
 //! | [`FRAME_BYTES`] | `FREEHOLD_FRAME_BYTES` | 4096 | powers of two from 4 KiB to 1 GiB |
-//! | [`PAGEBLOCK_ORDER`] | `FREEHOLD_PAGEBLOCK_ORDER` | 9 | 6 to 13 |
+//! | [`PAGEBLOCK_ORDER`] | `FREEHOLD_PAGEBLOCK_ORDER` | 9 | 7 to 13 |
 //! | [`CPUS_MAX`] | `FREEHOLD_CPUS_MAX` | 65,534 | 1 to 65,534 |
 //! | [`STACKS_MAX`] | `FREEHOLD_STACKS_MAX` | 16 | powers of two from 1 to 16 |
 //!
@@ -23,14 +23,14 @@ pub const FRAME_BYTES: usize = FRAME.value();
 
 /// The order of a pageblock, the unit of migratetypes and, in `freehold`, of what a CPU holds.
 ///
-/// 6 to 13: a bitmap of one word to one of 128. A pageblock should be as large as a huge page of the machine: order 9 with frames of 4 KiB (2 MiB), 11 with 16 KiB
+/// 7 to 13: a bitmap of 2 words to one of 128. A pageblock should be as large as a huge page of the machine: order 9 with frames of 4 KiB (2 MiB), 11 with 16 KiB
 /// (32 MiB), 13 with 64 KiB (512 MiB), as on Linux for aarch64.
 ///
 /// Larger pageblocks keep more movable memory clear of what cannot move. But memory is claimed in
 /// larger pieces: each CPU of `freehold` holds pageblocks of its own, by migratetype and zone, so
 /// a machine should have many times as many pageblocks as CPUs. Metadata shrinks a little with a
 /// larger order, from 0.44 bytes a frame at 9 to 0.39 at 13 in `freehold`; below 9, where bitmaps
-/// fill no cache line, it grows: 0.63 at 8, 0.75 at 7, 1.5 at 6. The lists of a CPU and zone in the
+/// fill no cache line, it grows: 0.63 at 8, 0.75 at 7. The lists of a CPU and zone in the
 /// other designs take 24 bytes an order.
 ///
 /// [`Order::BUDDY_MAX`](crate::Order::BUDDY_MAX) follows from it as on Linux: order 10, or that of
@@ -64,7 +64,7 @@ const FRAME: Knob = Knob {
 const PAGEBLOCK: Knob = Knob {
     set: option_env!("FREEHOLD_PAGEBLOCK_ORDER"),
     default: 9,
-    least: 6,
+    least: 7,
     most: 13,
     power_of_two: false,
 };
@@ -87,7 +87,7 @@ const STACKS: Knob = Knob {
 
 const _: () = {
     assert!(FRAME.is_allowed(), "FREEHOLD_FRAME_BYTES is no power of two from 4096 to 1073741824");
-    assert!(PAGEBLOCK.is_allowed(), "FREEHOLD_PAGEBLOCK_ORDER is not in 6 to 13");
+    assert!(PAGEBLOCK.is_allowed(), "FREEHOLD_PAGEBLOCK_ORDER is not in 7 to 13");
     assert!(CPUS.is_allowed(), "FREEHOLD_CPUS_MAX is not in 1 to 65534");
     assert!(STACKS.is_allowed(), "FREEHOLD_STACKS_MAX is no power of two from 1 to 16");
 };

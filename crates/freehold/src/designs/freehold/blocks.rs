@@ -38,6 +38,11 @@ pub(super) use spot::Spot;
 use fixed::MARK_WORDS;
 use in_use::InUse;
 
+const _: () = assert!(
+    Order::PAGEBLOCK.get() > WORD_ORDER,
+    "blocks of one word are taken to be less than a pageblock"
+);
+
 /// Words of a bitmap for one pageblock.
 pub(super) const WORDS: usize = 1 << (Order::PAGEBLOCK.get() - WORD_ORDER);
 

@@ -17,6 +17,8 @@ use crate::{Error, config::Config};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameState(u32);
 
+const _: () = assert!(Order::BUDDY_MAX.get() <= 15, "an order does not fit in four bits");
+
 const ORDER_SHIFT: u32 = 4;
 const TYPE_SHIFT: u32 = 8;
 const UNMERGED: u32 = 1 << 10;
