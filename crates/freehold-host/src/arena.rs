@@ -5,12 +5,10 @@ use core::ptr::NonNull;
 
 use freehold::designs::Freehold;
 use freehold::{
-    Census, CpuId, Design, Error, Events, FrameCount, Order, Pfn, Request, Violation, Watermark,
-    ZoneStats,
+    Census, CpuId, Design, Error, Events, FrameCount, FrameSize, Order, Pfn, Request, Violation,
+    Watermark, ZoneStats,
 };
 
-use crate::mapping::page_bytes;
-use crate::plan::FRAME_BYTES;
 use crate::{ArenaBuilder, FrameArena, Host, HostError, Leases, Pages, Placement, Snapshot};
 
 /// A page allocator with its memory: reserves address space, spreads it over the machine's memory
@@ -52,7 +50,7 @@ impl<D: Design<Host>> Arena<D> {
         self.frames
     }
 
-    /// Allocates a block of `4096 << order` bytes for movable content, from the nearest node. Its
+    /// Allocates a block of `1 << order` frames for movable content, from the nearest node. Its
     /// content is unspecified.
     ///
     /// # Errors
@@ -90,7 +88,7 @@ impl<D: Design<Host>> Arena<D> {
     /// Gives the memory of free frames back to the machine, and returns of how many.
     ///
     /// Takes the free blocks out of the allocator first, from the largest down to those of one
-    /// page, but leaves what the low watermark keeps back; so nobody can be given a block while it
+    /// frame, but leaves what the low watermark keeps back; so nobody can be given a block while it
     /// is purged. Others find less free memory meanwhile, and may run into
     /// [`Error::OutOfMemory`]: purge when the load is low. Purged frames read as zero and take
     /// memory again when they are written. The blocks are taken as movable ones, so a purge of
@@ -106,11 +104,10 @@ impl<D: Design<Host>> Arena<D> {
     pub fn purge(&self) -> Result<FrameCount, HostError> {
         // Frames on the lists of CPUs go back first, so that they merge into large blocks.
         self.drain();
-        let smallest = Order::new((page_bytes() / FRAME_BYTES).max(1).ilog2() as u8);
         let mut purged = FrameCount::ZERO;
         // Holds every block until the end: a block given back at once would be found again.
         let mut held = Vec::new();
-        for order in smallest.to(D::ORDER_MAX).rev() {
+        for order in Order::ZERO.to(D::ORDER_MAX).rev() {
             let request = Request::new(order).watermark(Watermark::Low);
             while let Ok(mut pages) = self.allocate_with(request) {
                 pages.discard()?;
@@ -173,6 +170,12 @@ impl<D: Design<Host>> Arena<D> {
     /// How much memory the arena manages now, free or not.
     pub fn total_frames(&self) -> FrameCount {
         self.frames.total_frames()
+    }
+
+    /// The size of a frame.
+    #[inline]
+    pub fn frame_size(&self) -> FrameSize {
+        self.frames.frame_size()
     }
 
     /// How much address space the allocator's metadata has, in bytes.

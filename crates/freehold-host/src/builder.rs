@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use freehold::Design;
 use freehold::designs::Freehold;
+use freehold::{Design, FrameSize};
 
+use crate::mapping::page_bytes;
 use crate::plan::{Plan, Wishes};
 use crate::{Arena, FrameArena, Host, HostError, Leases, Topology};
 
@@ -22,7 +23,8 @@ pub struct ArenaBuilder<D: Design<Host> = Freehold<Host>> {
     bytes: usize,
     capacity_bytes: usize,
     huge_pages: bool,
-    frame_bytes: usize,
+    frame_size: Option<FrameSize>,
+    frame_record_bytes: usize,
     cpus: Option<usize>,
     nodes: Option<usize>,
     topology: Option<Topology>,
@@ -37,7 +39,8 @@ impl<D: Design<Host>> ArenaBuilder<D> {
             bytes: 0,
             capacity_bytes: 0,
             huge_pages: false,
-            frame_bytes: 0,
+            frame_size: None,
+            frame_record_bytes: 0,
             cpus: None,
             nodes: None,
             topology: None,
@@ -47,7 +50,8 @@ impl<D: Design<Host>> ArenaBuilder<D> {
     }
 
     /// How much memory the arena manages, in bytes, over all nodes together. Each node's share is
-    /// rounded up to 2 MiB. Memory is taken from the machine when it is first touched.
+    /// rounded up to a pageblock: 512 frames, 2 MiB of frames of 4 KiB. Memory is taken from the
+    /// machine when it is first touched.
     #[must_use]
     pub fn bytes(mut self, bytes: usize) -> Self {
         self.bytes = bytes;
@@ -55,7 +59,8 @@ impl<D: Design<Host>> ArenaBuilder<D> {
     }
 
     /// How much memory the arena can have after calls of `grow`, in bytes. Each node's share is
-    /// rounded up to 4 MiB. Costs address space and metadata at once. Default: no growth.
+    /// rounded up to the largest block of the buddy system: two pageblocks, 4 MiB of frames of
+    /// 4 KiB. Costs address space and metadata at once. Default: no growth.
     #[must_use]
     pub fn capacity_bytes(mut self, bytes: usize) -> Self {
         self.capacity_bytes = bytes;
@@ -70,11 +75,19 @@ impl<D: Design<Host>> ArenaBuilder<D> {
         self
     }
 
+    /// The size of a frame, at least a page of the machine. Default: that of
+    /// [`Config`](freehold::Config), or the machine's pages where these are larger.
+    #[must_use]
+    pub fn frame_size(mut self, size: FrameSize) -> Self {
+        self.frame_size = Some(size);
+        self
+    }
+
     /// The distance in bytes between the records of two frames, for designs that keep such records.
     /// Default: as close as they fit; 64 models Linux's `struct page`.
     #[must_use]
-    pub fn frame_bytes(mut self, bytes: usize) -> Self {
-        self.frame_bytes = bytes;
+    pub fn frame_record_bytes(mut self, bytes: usize) -> Self {
+        self.frame_record_bytes = bytes;
         self
     }
 
@@ -157,16 +170,17 @@ impl<D: Design<Host>> ArenaBuilder<D> {
             (None, _, _) => Topology::discover()?,
         };
         let wishes = Wishes {
+            frame_size: self.frame_size,
             bytes: self.bytes,
             capacity_bytes: self.capacity_bytes,
             cpus: self.cpus,
             nodes: self.nodes,
         };
-        let mut plan = Plan::new(&topology, wishes)?;
+        let mut plan = Plan::new(&topology, page_bytes(), wishes)?;
         if self.leases == Leases::Auto {
             plan.add_lease_homes()?;
         }
-        FrameArena::new(plan, self.huge_pages, self.frame_bytes, &self.settings, self.leases)
+        FrameArena::new(plan, self.huge_pages, self.frame_record_bytes, &self.settings, self.leases)
     }
 }
 
@@ -182,7 +196,8 @@ impl<D: Design<Host>> fmt::Debug for ArenaBuilder<D> {
             .field("bytes", &self.bytes)
             .field("capacity_bytes", &self.capacity_bytes)
             .field("huge_pages", &self.huge_pages)
-            .field("frame_bytes", &self.frame_bytes)
+            .field("frame_size", &self.frame_size)
+            .field("frame_record_bytes", &self.frame_record_bytes)
             .field("cpus", &self.cpus)
             .field("nodes", &self.nodes)
             .field("topology", &self.topology)

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use freehold::designs::Freehold;
 use freehold::{
-    Config, Design, Error, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn,
-    Request,
+    Config, Design, Error, FrameCount, FrameSize, MemoryRange, Metadata, NodeId, Order,
+    PageAllocator, Pfn, Request,
 };
 
 use crate::fork::{ForkMutex, Forks, Registration};
 use crate::leases::{Homes, Pool, with_leases};
 use crate::mapping::Mapping;
-use crate::plan::{FRAME_BYTES, PART_ALIGN_BYTES, Part, Plan, growth};
+use crate::plan::{PART_ALIGN, Part, Plan, growth};
 use crate::{Host, HostError, Leases};
 
 /// The largest alignment of an arena, so that an arena of a few MiB wastes no address space.
@@ -43,7 +43,8 @@ pub enum Placement {
 ///
 /// Frame 0 is the first of the arena, so a [`Pfn`] here is an index, not an address divided by the
 /// size; [`FrameArena::address_of`] converts. A block lies at a multiple of its size in the
-/// arena, and in memory too, up to blocks of 4 MiB in any arena and of 1 GiB in arenas that large.
+/// arena, and in memory too, up to the buddy system's largest blocks (4 MiB of frames of 4 KiB) in
+/// any arena and to 1 GiB in arenas that large.
 ///
 /// # Who may touch a frame
 ///
@@ -58,6 +59,7 @@ pub struct FrameArena<D: Design<Host> = Freehold<Host>> {
     allocator: PageAllocator<Host, D>,
     metadata: Mapping,
     memory: Mapping,
+    frame_size: FrameSize,
     parts: Arc<ForkMutex<Vec<Part>>>,
     cpu_nodes: Vec<NodeId>,
     placement: Placement,
@@ -68,7 +70,7 @@ impl<D: Design<Host>> FrameArena<D> {
     pub(crate) fn new(
         plan: Plan,
         huge_pages: bool,
-        frame_bytes: usize,
+        frame_record_bytes: usize,
         settings: &D::Settings,
         leases: Leases,
     ) -> Result<Self, HostError> {
@@ -78,19 +80,22 @@ impl<D: Design<Host>> FrameArena<D> {
         let config = Config {
             distances: &plan.distances,
             span: Some((Pfn::new(0), span)),
-            frame_bytes,
+            frame_size: plan.frame_size,
+            frame_record_bytes,
             ..Config::new(&ranges, &plan.cpu_nodes)
         };
         // Checks the configuration too, so that nothing has been mapped if it is refused.
         let layout = PageAllocator::<Host, D>::layout(&config, settings)?;
 
-        let bytes = bytes_of(span);
-        let align = bytes.clamp(PART_ALIGN_BYTES, BASE_ALIGN_MAX).next_power_of_two();
+        let frame_size = plan.frame_size;
+        let bytes = frame_size.bytes_of(span);
+        let part_align = frame_size.bytes_of(PART_ALIGN.frames());
+        let align = bytes.min(BASE_ALIGN_MAX).max(part_align).next_power_of_two();
         let memory = Mapping::reserve(bytes, align)?;
         if huge_pages {
             memory.advise_huge_pages()?;
         }
-        let placement = place(&memory, &plan.parts);
+        let placement = place(&memory, frame_size, &plan.parts);
         let metadata = Mapping::reserve(layout.size().max(1), layout.align())?;
         // SAFETY: The mapping is new, so nobody else uses its memory. It stays mapped until after
         // the allocator is gone: it is dropped after it, both here and as a field.
@@ -117,6 +122,7 @@ impl<D: Design<Host>> FrameArena<D> {
             allocator,
             metadata,
             memory,
+            frame_size,
             parts,
             cpu_nodes,
             placement,
@@ -178,8 +184,7 @@ impl<D: Design<Host>> FrameArena<D> {
     #[inline]
     pub fn address_of(&self, pfn: Pfn) -> NonNull<u8> {
         // A number too large saturates to an offset that is beyond any mapping.
-        let offset = usize::try_from(pfn.get()).unwrap_or(usize::MAX);
-        self.memory.address(offset.saturating_mul(FRAME_BYTES))
+        self.memory.address(self.frame_size.bytes_of(FrameCount::new(pfn.get())))
     }
 
     /// Writes the first byte of a frame, which makes the machine back it with memory. Relaxed.
@@ -216,7 +221,7 @@ impl<D: Design<Host>> FrameArena<D> {
             for byte in 0..WORD_BYTES {
                 self.byte(to, byte).store(self.byte(from, byte).load(Relaxed), Relaxed);
             }
-            for word in 1..FRAME_BYTES / WORD_BYTES {
+            for word in 1..self.frame_size.bytes() / WORD_BYTES {
                 self.word(to, word).store(self.word(from, word).load(Relaxed), Relaxed);
             }
         }
@@ -226,8 +231,9 @@ impl<D: Design<Host>> FrameArena<D> {
     ///
     /// # Panics
     ///
-    /// If the frame lies beyond the arena's capacity.
-    pub fn write_frame(&self, pfn: Pfn, content: &[u8; FRAME_BYTES]) {
+    /// If the frame lies beyond the arena's capacity, or the content is not as long as a frame.
+    pub fn write_frame(&self, pfn: Pfn, content: &[u8]) {
+        assert_eq!(content.len(), self.frame_size.bytes(), "the content of one frame");
         for (index, bytes) in content.as_chunks::<WORD_BYTES>().0.iter().enumerate() {
             if index == 0 {
                 // The bytes of the first word are bytes in every access.
@@ -244,8 +250,9 @@ impl<D: Design<Host>> FrameArena<D> {
     ///
     /// # Panics
     ///
-    /// If the frame lies beyond the arena's capacity.
-    pub fn read_frame(&self, pfn: Pfn, content: &mut [u8; FRAME_BYTES]) {
+    /// If the frame lies beyond the arena's capacity, or there is not room for just one.
+    pub fn read_frame(&self, pfn: Pfn, content: &mut [u8]) {
+        assert_eq!(content.len(), self.frame_size.bytes(), "room for one frame");
         for (index, bytes) in content.as_chunks_mut::<WORD_BYTES>().0.iter_mut().enumerate() {
             *bytes = match index {
                 0 => core::array::from_fn(|index| self.byte(pfn, index).load(Relaxed)),
@@ -265,8 +272,7 @@ impl<D: Design<Host>> FrameArena<D> {
     ///
     /// # Errors
     ///
-    /// [`HostError::Advise`] if the kernel refuses: the memory is locked (`mlockall`), or the block
-    /// is smaller than a page of this machine.
+    /// [`HostError::Advise`] if the kernel refuses: the memory is locked (`mlockall`).
     ///
     /// # Panics
     ///
@@ -276,13 +282,14 @@ impl<D: Design<Host>> FrameArena<D> {
     ///
     /// The caller owns the block: nobody else reads or writes it during the call.
     pub unsafe fn discard(&self, pfn: Pfn, order: Order) -> Result<(), HostError> {
-        let offset = bytes_of(FrameCount::new(pfn.get()));
+        let offset = self.frame_size.bytes_of(FrameCount::new(pfn.get()));
+        let bytes = self.frame_size.bytes_of(order.frames());
         // SAFETY: The caller vouches that the block is in nobody else's use.
-        unsafe { self.memory.discard(offset, bytes_of(order.frames())) }
+        unsafe { self.memory.discard(offset, bytes) }
     }
 
     /// Adds memory within the capacity that the arena was built with: `bytes`, divided evenly over
-    /// its nodes, each share rounded up to 2 MiB. Returns how much that was.
+    /// its nodes, each share rounded up to a pageblock. Returns how much that was.
     ///
     /// # Errors
     ///
@@ -291,11 +298,11 @@ impl<D: Design<Host>> FrameArena<D> {
     pub fn grow(&self, bytes: usize) -> Result<FrameCount, HostError> {
         // A panic under this lock leaves the books of at most one share behind: they stay usable.
         let mut parts = self.parts.lock();
-        let share = growth(bytes, parts.len());
+        let share = growth(bytes, parts.len(), self.frame_size);
         let left = |part: &Part| part.capacity.get() - part.frames.get();
         let left_min = parts.iter().map(left).min().unwrap_or(0);
         if share.get() > left_min {
-            let left = bytes_of(FrameCount::new(left_min)) * parts.len();
+            let left = self.frame_size.bytes_of(FrameCount::new(left_min)) * parts.len();
             return Err(HostError::CapacityExceeded { bytes, left });
         }
         let mut added = FrameCount::ZERO;
@@ -314,6 +321,12 @@ impl<D: Design<Host>> FrameArena<D> {
     pub fn total_frames(&self) -> FrameCount {
         let parts = self.parts.lock();
         parts.iter().map(|part| part.frames).sum()
+    }
+
+    /// The size of a frame.
+    #[inline]
+    pub fn frame_size(&self) -> FrameSize {
+        self.frame_size
     }
 
     /// How much address space the allocator's metadata has, in bytes.
@@ -344,7 +357,7 @@ impl<D: Design<Host>> FrameArena<D> {
     /// One of the words of a frame, but not the first.
     #[inline]
     fn word(&self, pfn: Pfn, index: usize) -> &AtomicU64 {
-        assert!((1..FRAME_BYTES / WORD_BYTES).contains(&index));
+        assert!((1..self.frame_size.bytes() / WORD_BYTES).contains(&index));
         let address = self.address_of(pfn).as_ptr().wrapping_add(index * WORD_BYTES);
         // SAFETY: As in `byte`. A frame begins at a multiple of its size, so its words are aligned.
         unsafe { AtomicU64::from_ptr(address.cast()) }
@@ -404,24 +417,20 @@ impl<D: Design<Host>> Forks for AtFork<D> {
     }
 }
 
-/// A size in bytes. Saturates, and no mapping is as large as that.
-pub(crate) fn bytes_of(frames: FrameCount) -> usize {
-    usize::try_from(frames.get()).unwrap_or(usize::MAX).saturating_mul(FRAME_BYTES)
-}
-
 fn range(part: &Part, start: Pfn, frames: FrameCount) -> MemoryRange {
     MemoryRange::new(start, frames).on_node(part.node)
 }
 
 /// Binds each part to its node. Placement is a matter of speed, so an arena does without where
 /// the kernel refuses.
-fn place(memory: &Mapping, parts: &[Part]) -> Placement {
+fn place(memory: &Mapping, frame_size: FrameSize, parts: &[Part]) -> Placement {
     if parts.len() == 1 {
         return Placement::OneNode;
     }
     for part in parts {
-        let offset = bytes_of(FrameCount::new(part.start.get()));
-        if let Err(error) = memory.prefer_node(offset, bytes_of(part.capacity), part.os_node) {
+        let offset = frame_size.bytes_of(FrameCount::new(part.start.get()));
+        let bytes = frame_size.bytes_of(part.capacity);
+        if let Err(error) = memory.prefer_node(offset, bytes, part.os_node) {
             return Placement::FirstTouch(error);
         }
     }

@@ -8,10 +8,9 @@ use core::ops::{Deref, DerefMut};
 use freehold::designs::Freehold;
 use freehold::{Design, Order, Pfn};
 
-use crate::frames::bytes_of;
 use crate::{Arena, Host, HostError};
 
-/// A block of memory, `4096 << order` bytes, freed on drop.
+/// A block of memory, `1 << order` frames, freed on drop.
 ///
 /// It is borrowed from its [`Arena`], and can be sent to and freed on any thread. The content is
 /// initialised, but unspecified: what the last owner left, unless it was allocated zeroed.
@@ -60,13 +59,17 @@ impl<'a, D: Design<Host>> Pages<'a, D> {
         self.order
     }
 
+    #[inline]
+    fn bytes(&self) -> usize {
+        self.arena.frame_size().bytes_of(self.order.frames())
+    }
+
     /// Gives the memory behind the block back to the machine, which takes one system call. The
     /// block stays owned and reads as zero; the next write to each page takes memory again.
     ///
     /// # Errors
     ///
-    /// [`HostError::Advise`] if the kernel refuses: the memory is locked (`mlockall`), or the block
-    /// is smaller than a page of this machine.
+    /// [`HostError::Advise`] if the kernel refuses: the memory is locked (`mlockall`).
     pub fn discard(&mut self) -> Result<(), HostError> {
         // SAFETY: This value owns the block and is borrowed exclusively, so that no slice of the
         // block is in use.
@@ -83,7 +86,7 @@ impl<D: Design<Host>> Deref for Pages<'_, D> {
         // SAFETY: This value owns the block, so nobody writes it while the shared borrow lasts.
         // The block lies in the arena's mapping, which the arena keeps while it is borrowed; its
         // bytes are initialised, because the mapping starts as zeroes.
-        unsafe { core::slice::from_raw_parts(start.as_ptr(), bytes_of(self.order.frames())) }
+        unsafe { core::slice::from_raw_parts(start.as_ptr(), self.bytes()) }
     }
 }
 
@@ -92,7 +95,7 @@ impl<D: Design<Host>> DerefMut for Pages<'_, D> {
     fn deref_mut(&mut self) -> &mut [u8] {
         let start = self.arena.frames().address_of(self.pfn);
         // SAFETY: As in `deref`; the exclusive borrow keeps other uses of the block away.
-        unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), bytes_of(self.order.frames())) }
+        unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), self.bytes()) }
     }
 }
 

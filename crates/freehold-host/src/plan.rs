@@ -1,24 +1,20 @@
 //! How an arena divides its address space and its CPUs among memory nodes. Pure arithmetic.
 
-use freehold::{FrameCount, NodeId, Order, Pfn};
+use freehold::geometry::CPUS_MAX;
+use freehold::{FrameCount, FrameSize, NodeId, Order, Pfn};
 
 use crate::{HostError, Topology};
 
-/// The size of a frame in bytes.
-pub(crate) const FRAME_BYTES: usize = 4096;
-
 /// What memory is added in: pageblocks, so that no part ends inside one.
-const GRAIN_BYTES: usize = FRAME_BYTES << Order::PAGEBLOCK.get();
+const GRAIN: Order = Order::PAGEBLOCK;
 
 /// What each node's part starts at a multiple of: the largest block of the buddy system.
-pub(crate) const PART_ALIGN_BYTES: usize = FRAME_BYTES << Order::BUDDY_MAX.get();
-
-/// The most CPUs that an arena keeps state for.
-const CPU_COUNT_MAX: usize = u16::MAX as usize;
+pub(crate) const PART_ALIGN: Order = Order::BUDDY_MAX;
 
 /// What the user of a builder asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wishes {
+    pub(crate) frame_size: Option<FrameSize>,
     pub(crate) bytes: usize,
     pub(crate) capacity_bytes: usize,
     pub(crate) cpus: Option<usize>,
@@ -38,6 +34,7 @@ pub(crate) struct Part {
 /// An arena's division. Its nodes are those of the machine that have memory, numbered anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
+    pub(crate) frame_size: FrameSize,
     pub(crate) parts: Vec<Part>,
     pub(crate) cpu_nodes: Vec<NodeId>,
     /// So many of the CPUs, the last ones, are there for leases.
@@ -46,12 +43,18 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Divides what the wishes ask for evenly, rounded up to whole pageblocks for each node.
+    /// Divides what the wishes ask for evenly, rounded up to whole pageblocks for each node, on a
+    /// machine with pages of so many bytes.
     ///
     /// # Errors
     ///
     /// [`HostError::BadSetting`] with the wish that cannot be met.
-    pub(crate) fn new(topology: &Topology, wishes: Wishes) -> Result<Self, HostError> {
+    pub(crate) fn new(
+        topology: &Topology,
+        page_bytes: usize,
+        wishes: Wishes,
+    ) -> Result<Self, HostError> {
+        let frame_size = frame_size(wishes.frame_size, page_bytes)?;
         let with_memory = topology.nodes().iter().filter(|node| node.has_memory);
         let mut nodes: Vec<_> = with_memory.copied().collect();
         let count = wishes.nodes.unwrap_or(nodes.len());
@@ -62,8 +65,8 @@ impl Plan {
         nodes.truncate(count);
 
         let cpu_count = wishes.cpus.unwrap_or(topology.online_span());
-        if cpu_count == 0 || cpu_count > CPU_COUNT_MAX {
-            let reason = format!("{cpu_count} is not in 1 to {CPU_COUNT_MAX}");
+        if cpu_count == 0 || cpu_count > CPUS_MAX {
+            let reason = format!("{cpu_count} is not in 1 to {CPUS_MAX}");
             return Err(HostError::BadSetting { setting: "cpus", reason });
         }
         let nearest = |from: NodeId| {
@@ -79,8 +82,9 @@ impl Plan {
             let reason = "an arena needs at least one frame: give a size above 0".into();
             return Err(HostError::BadSetting { setting: "bytes", reason });
         }
-        let frames = share(wishes.bytes, count, GRAIN_BYTES);
-        let capacity = share(wishes.capacity_bytes.max(wishes.bytes), count, PART_ALIGN_BYTES);
+        let frames = share(wishes.bytes, count, frame_size, GRAIN);
+        let capacity_bytes = wishes.capacity_bytes.max(wishes.bytes);
+        let capacity = share(capacity_bytes, count, frame_size, PART_ALIGN);
         let parts = nodes.iter().enumerate().map(|(index, node)| Part {
             node: NodeId::new(index as u16),
             os_node: node.os_number,
@@ -88,7 +92,7 @@ impl Plan {
             frames,
             capacity,
         });
-        Ok(Plan { parts: parts.collect(), cpu_nodes, lease_homes: 0, distances })
+        Ok(Plan { frame_size, parts: parts.collect(), cpu_nodes, lease_homes: 0, distances })
     }
 
     /// Adds a CPU of the same node for each that there is, for leases.
@@ -98,8 +102,8 @@ impl Plan {
     /// [`HostError::BadSetting`] if these are too many.
     pub(crate) fn add_lease_homes(&mut self) -> Result<(), HostError> {
         self.lease_homes = self.cpu_nodes.len();
-        if 2 * self.lease_homes > CPU_COUNT_MAX {
-            let reason = format!("an arena with leases has at most {} CPUs", CPU_COUNT_MAX / 2);
+        if 2 * self.lease_homes > CPUS_MAX {
+            let reason = format!("an arena with leases has at most {} CPUs", CPUS_MAX / 2);
             return Err(HostError::BadSetting { setting: "leases", reason });
         }
         self.cpu_nodes.extend_from_within(..);
@@ -113,14 +117,29 @@ impl Plan {
 }
 
 /// The number of frames that each of `nodes` gets of `bytes`, rounded up to whole pageblocks.
-pub(crate) fn growth(bytes: usize, nodes: usize) -> FrameCount {
-    share(bytes, nodes, GRAIN_BYTES)
+pub(crate) fn growth(bytes: usize, nodes: usize, frame_size: FrameSize) -> FrameCount {
+    share(bytes, nodes, frame_size, GRAIN)
 }
 
-fn share(bytes: usize, nodes: usize, grain_bytes: usize) -> FrameCount {
-    let grains = bytes.div_ceil(nodes).div_ceil(grain_bytes);
-    // Cannot overflow: a share of all addresses, in frames of 4096 bytes.
-    FrameCount::new(grains as u64 * (grain_bytes / FRAME_BYTES) as u64)
+fn share(bytes: usize, nodes: usize, frame_size: FrameSize, grain: Order) -> FrameCount {
+    let frames = bytes.div_ceil(nodes).div_ceil(frame_size.bytes()) as u64;
+    // Cannot overflow: a share of all addresses, in frames of 4 KiB or more.
+    FrameCount::new(frames.next_multiple_of(grain.frames().get()))
+}
+
+/// The size of a frame: the one wished for, if it is made of whole pages of the machine.
+fn frame_size(wish: Option<FrameSize>, page_bytes: usize) -> Result<FrameSize, HostError> {
+    let bad = |reason| HostError::BadSetting { setting: "frame_size", reason };
+    match wish {
+        Some(size) if size.bytes() < page_bytes => Err(bad(format!(
+            "{size} is less than a page of this machine: {} KiB",
+            page_bytes >> 10
+        ))),
+        Some(size) => Ok(size),
+        None => FrameSize::new(page_bytes.max(FrameSize::DEFAULT.bytes())).ok_or_else(|| {
+            bad(format!("pages of {page_bytes} bytes, which this machine has, are no frames"))
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -128,7 +147,17 @@ mod tests {
     use super::*;
 
     const MIB: usize = 1 << 20;
-    const WISHES: Wishes = Wishes { bytes: 8 * MIB, capacity_bytes: 0, cpus: None, nodes: None };
+    const WISHES: Wishes = Wishes {
+        frame_size: Some(FrameSize::MIN),
+        bytes: 8 * MIB,
+        capacity_bytes: 0,
+        cpus: None,
+        nodes: None,
+    };
+
+    fn plan(topology: &Topology, wishes: Wishes) -> Result<Plan, HostError> {
+        Plan::new(topology, 4096, wishes)
+    }
 
     /// Three nodes: CPUs 0 and 1 without memory, two with; node 7 is nearer to the CPUs.
     fn three_nodes() -> Topology {
@@ -157,7 +186,7 @@ mod tests {
 
     #[test]
     fn one_node_holds_everything() {
-        let plan = Plan::new(&Topology::flat(3), WISHES).unwrap();
+        let plan = plan(&Topology::flat(3), WISHES).unwrap();
         assert_eq!(plan.cpu_nodes, nodes(&[0, 0, 0]));
         assert_eq!(plan.span(), FrameCount::new(2048));
         assert_eq!(plan.parts[0].frames, FrameCount::new(2048));
@@ -165,8 +194,7 @@ mod tests {
 
     #[test]
     fn nodes_without_memory_are_served_by_the_nearest() {
-        let plan =
-            Plan::new(&three_nodes(), Wishes { capacity_bytes: 20 * MIB, ..WISHES }).unwrap();
+        let plan = plan(&three_nodes(), Wishes { capacity_bytes: 20 * MIB, ..WISHES }).unwrap();
         assert_eq!(plan.cpu_nodes, nodes(&[1, 1, 0]));
         assert_eq!(plan.distances, [10, 30, 31, 10]);
         assert_eq!(plan.span(), FrameCount::new(2 * 3072));
@@ -179,7 +207,7 @@ mod tests {
     #[test]
     fn fewer_nodes_and_more_cpus_than_the_machine_has() {
         let wishes = Wishes { nodes: Some(1), cpus: Some(5), ..WISHES };
-        let plan = Plan::new(&three_nodes(), wishes).unwrap();
+        let plan = plan(&three_nodes(), wishes).unwrap();
         assert_eq!(plan.cpu_nodes, nodes(&[0; 5]));
         assert_eq!(plan.distances, [10]);
         assert_eq!(plan.parts.len(), 1);
@@ -193,18 +221,37 @@ mod tests {
         std::fs::write(cpu.join("online"), "0-1,3").unwrap();
         std::fs::write(cpu.join("possible"), "0-511").unwrap();
         let topology = Topology::read(sys.path()).unwrap();
-        assert_eq!(Plan::new(&topology, WISHES).unwrap().cpu_nodes, nodes(&[0; 4]));
+        assert_eq!(plan(&topology, WISHES).unwrap().cpu_nodes, nodes(&[0; 4]));
         let wishes = Wishes { cpus: Some(512), ..WISHES };
-        assert_eq!(Plan::new(&topology, wishes).unwrap().cpu_nodes, nodes(&[0; 512]));
+        assert_eq!(plan(&topology, wishes).unwrap().cpu_nodes, nodes(&[0; 512]));
     }
 
     #[test]
     fn sizes_are_rounded_up() {
-        let plan = Plan::new(&Topology::flat(1), Wishes { bytes: 1, ..WISHES }).unwrap();
+        let plan = plan(&Topology::flat(1), Wishes { bytes: 1, ..WISHES }).unwrap();
         assert_eq!(plan.parts[0].frames, FrameCount::new(512));
         assert_eq!(plan.parts[0].capacity, FrameCount::new(1024));
-        assert_eq!(growth(2 * MIB + 1, 1), FrameCount::new(1024));
-        assert_eq!(growth(4 * MIB, 2), FrameCount::new(512));
+        assert_eq!(growth(2 * MIB + 1, 1, FrameSize::MIN), FrameCount::new(1024));
+        assert_eq!(growth(4 * MIB, 2, FrameSize::MIN), FrameCount::new(512));
+    }
+
+    #[test]
+    fn larger_frames_make_larger_pageblocks() {
+        let size = FrameSize::new(64 << 10).unwrap();
+        let wishes = Wishes { frame_size: Some(size), bytes: 33 * MIB, ..WISHES };
+        let plan = plan(&Topology::flat(1), wishes).unwrap();
+        assert_eq!((plan.frame_size, plan.parts[0].frames), (size, FrameCount::new(1024)));
+        assert_eq!(growth(32 * MIB, 1, size), FrameCount::new(512));
+    }
+
+    #[test]
+    fn a_frame_is_at_least_a_page_of_the_machine() {
+        let kib = |kib: usize| FrameSize::new(kib << 10);
+        assert_eq!(frame_size(None, 4096).unwrap(), FrameSize::DEFAULT.max(FrameSize::MIN));
+        assert_eq!(frame_size(None, 64 << 10).ok(), kib(64).max(Some(FrameSize::DEFAULT)));
+        assert_eq!(frame_size(kib(64), 16 << 10).ok(), kib(64));
+        let message = frame_size(kib(4), 16 << 10).unwrap_err().to_string();
+        assert_eq!(message, "frame_size: 4 KiB is less than a page of this machine: 16 KiB");
     }
 
     #[test]
@@ -212,11 +259,11 @@ mod tests {
         for (wishes, setting) in [
             (Wishes { nodes: Some(0), ..WISHES }, "nodes: 0 is not in 1 to 2"),
             (Wishes { nodes: Some(3), ..WISHES }, "nodes: 3 is not in 1 to 2"),
-            (Wishes { cpus: Some(0), ..WISHES }, "cpus: 0 is not in 1 to 65535"),
-            (Wishes { cpus: Some(1 << 16), ..WISHES }, "cpus: 65536 is not in 1 to 65535"),
+            (Wishes { cpus: Some(0), ..WISHES }, "cpus: 0 is not in 1 to 65534"),
+            (Wishes { cpus: Some(1 << 16), ..WISHES }, "cpus: 65536 is not in 1 to 65534"),
             (Wishes { bytes: 0, ..WISHES }, "bytes: an arena needs at least one frame"),
         ] {
-            let message = Plan::new(&three_nodes(), wishes).unwrap_err().to_string();
+            let message = plan(&three_nodes(), wishes).unwrap_err().to_string();
             assert!(message.starts_with(setting), "{message}");
         }
     }

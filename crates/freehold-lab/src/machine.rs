@@ -14,7 +14,7 @@ pub(crate) enum Machine {
 }
 
 /// Bytes in a frame, on every machine.
-pub(crate) const FRAME_BYTES: u64 = 4096;
+pub(crate) const FRAME_BYTES: u64 = freehold::geometry::FRAME_BYTES as u64;
 
 /// The name of the machine at hand.
 pub(crate) const HOST: &str = "host";

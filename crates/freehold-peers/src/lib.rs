@@ -27,15 +27,13 @@ use core::mem;
 
 use freehold::{MigrateType, Order};
 
+pub use freehold::geometry::FRAME_BYTES;
 pub use held::Held;
 pub use kernel::Kernel;
 pub use locked::{Bitmap, Bitmap1M, Bitmap16M, Bitmap64K, Buddy, LockedSeat};
 #[cfg(feature = "mallocs")]
 pub use malloc::{Jemalloc, Malloc, Mimalloc};
 pub use plugin::{INTERFACE, Plugin, PluginBlock, PluginError, PluginPeer, PluginSeat};
-
-/// The size of a frame in bytes.
-pub const FRAME_BYTES: usize = 4096;
 
 /// An allocator of frames, shared by threads.
 pub trait Peer: Send + Sync {

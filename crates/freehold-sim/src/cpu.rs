@@ -86,7 +86,7 @@ impl CpuHandle {
         machine(|m| m.spend(m.running, crate::account::Spent::Idle, ns * 1000));
     }
 
-    /// Clears a frame of 4 KiB in the memory of `node`. The frame's content moves through the
+    /// Clears a frame in the memory of `node`. The frame's content moves through the
     /// caches and evicts other data; accesses of memory take bandwidth.
     pub fn clear_frame(&self, pfn: Pfn, node: NodeId) {
         machine_in_turn(|m| m.use_frame(pfn.get(), node, true));

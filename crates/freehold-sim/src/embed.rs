@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn records_are_at_home_where_their_frames_are() {
         let (ranges, cpus) = (ranges(), [NodeId::new(0), NodeId::new(1)]);
-        let config = Config { frame_bytes: 64, ..Config::new(&ranges, &cpus) };
+        let config = Config { frame_record_bytes: 64, ..Config::new(&ranges, &cpus) };
         type Frames = PageAllocator<Sim, ZoneLock<Sim>>;
         let layout = Frames::layout(&config, &Default::default()).unwrap();
         let section = |kind| layout.sections().find(|section| section.kind == kind).unwrap();
@@ -229,7 +229,7 @@ mod tests {
         let mut machine = Machine::new(&preset("uma-2").unwrap(), 1).unwrap();
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(4096))];
         let cpus = [NodeId::new(0); 2];
-        let config = Config { frame_bytes: 64, ..Config::new(&ranges, &cpus) };
+        let config = Config { frame_record_bytes: 64, ..Config::new(&ranges, &cpus) };
         let settings = Default::default();
         let frames = SimFrames::<ZoneLock<Sim>>::new(&mut machine, Sim, &config, &settings);
         let frames = Rc::new(frames.unwrap());

@@ -12,6 +12,7 @@ use crate::coroutine::Task;
 use crate::cpu::{Barrier, CpuHandle, WorkLock};
 use crate::current;
 use crate::fault::Faults;
+use crate::frames;
 use crate::region::{Home, Kind, Region};
 use crate::report::Report;
 use crate::schedule::Schedule;
@@ -182,9 +183,10 @@ impl Machine {
                 self.state_mut().set_home(lines, Some(node));
             }
             Home::Interleave => {
-                for (page, start) in lines.clone().step_by(64).enumerate() {
+                const STEP: usize = frames::LINES as usize;
+                for (page, start) in lines.clone().step_by(STEP).enumerate() {
                     let node = NodeId::new((page % nodes) as u16);
-                    self.state_mut().set_home(start..lines.end.min(start + 64), Some(node));
+                    self.state_mut().set_home(start..lines.end.min(start + STEP), Some(node));
                 }
             }
         }

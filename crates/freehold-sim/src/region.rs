@@ -26,7 +26,7 @@ pub enum Home {
     Node(NodeId),
     /// That of the first CPU to touch a line. This is the default.
     FirstTouch,
-    /// All nodes' in turn, 4 KiB each.
+    /// All nodes' in turn, a frame each.
     Interleave,
 }
 

@@ -1,7 +1,8 @@
 //! What memory there is, and who is near it.
 
 use crate::Error;
-use crate::units::{FrameCount, NodeId, Order, Pfn, ZoneKind};
+use crate::geometry::CPUS_MAX;
+use crate::units::{FrameCount, FrameSize, NodeId, Order, Pfn, ZoneKind};
 
 /// A stretch of physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +51,8 @@ pub struct Config<'a> {
     /// The memory to begin with. Ranges may come in any order, with holes between them; they must
     /// not overlap, and ranges of different zones must not share a pageblock.
     pub ranges: &'a [MemoryRange],
-    /// The node of each CPU; the length is the number of CPUs: at most 65,534 with the designs
-    /// `freehold` and `merge-ahead`. A CPU number beyond it is folded into the range.
+    /// The node of each CPU; the length is the number of CPUs, at most [`CPUS_MAX`]. A CPU number
+    /// beyond it is folded into the range.
     pub cpu_nodes: &'a [NodeId],
     /// The distance from each node to each node, row by row, as ACPI's SLIT gives it. Empty means
     /// that all other nodes are equally far.
@@ -61,9 +62,13 @@ pub struct Config<'a> {
     pub span: Option<(Pfn, FrameCount)>,
     /// Zones that have no memory yet, but may be given some.
     pub spare_zones: &'a [(NodeId, ZoneKind)],
+    /// The size of a frame: that of the machine's pages. What Linux computes from bytes follows it:
+    /// watermarks, how many frames move between CPUs and zones at a time, and how much of the LRU
+    /// stays inactive. All else is counted in frames.
+    pub frame_size: FrameSize,
     /// The distance in bytes between the records of two frames. 0 packs them at 16 bytes; 64
     /// models Linux's `struct page`. Designs that keep no record per frame ignore it.
-    pub frame_bytes: usize,
+    pub frame_record_bytes: usize,
     /// How many frames the minimum watermarks keep back, over all zones that are not movable;
     /// `None` computes it from the size of memory as Linux computes `min_free_kbytes`. More than
     /// these zones have, now or when memory is added, means all that they have: then only requests
@@ -80,14 +85,17 @@ impl<'a> Config<'a> {
             distances: &[],
             span: None,
             spare_zones: &[],
-            frame_bytes: 0,
+            frame_size: FrameSize::DEFAULT,
+            frame_record_bytes: 0,
             min_free: None,
         }
     }
 
     /// Refuses what no allocator can be built for. Overlaps are found when memory is added.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.cpu_nodes.is_empty() || (self.ranges.is_empty() && self.span.is_none()) {
+        let cpus = 1..=CPUS_MAX;
+        if !cpus.contains(&self.cpu_nodes.len()) || (self.ranges.is_empty() && self.span.is_none())
+        {
             return Err(Error::BadTopology);
         }
         let (first, frames) = self.span()?;

@@ -46,11 +46,11 @@ pub enum Error {
     OutsideSpan,
     /// Two ranges of different zones share a pageblock.
     SharedPageblock,
-    /// The memory spans more frames than 32-bit links can name, or includes one of the last 1024
+    /// The memory spans more frames than 32-bit links can name, or includes one of the last
     /// possible frame numbers, or the metadata would be larger than the address space.
     SpanTooLarge,
-    /// A configuration names no memory, no CPU, more than 4,096 zones, or more CPUs than the design
-    /// can name: see [`Config::cpu_nodes`](crate::Config::cpu_nodes).
+    /// A configuration names no memory, no CPU, more than 4,096 zones, or more CPUs than
+    /// [`CPUS_MAX`](crate::geometry::CPUS_MAX).
     BadTopology,
     /// A distance table whose length is not the square of the number of nodes.
     BadDistances,
@@ -107,7 +107,7 @@ impl fmt::Display for Error {
             Error::OutsideSpan => "the range lies outside the span of the metadata",
             Error::SharedPageblock => "two zones share a pageblock",
             Error::SpanTooLarge => {
-                "the memory spans more than 2^32 - 1024 frames, or ends too high"
+                "the memory spans more frames than 32 bits can number, or ends too high"
             }
             Error::BadTopology => {
                 "the configuration has no memory, no CPU, or too many CPUs or zones"

@@ -77,10 +77,11 @@ pub use error::{BulkFreeError, Error};
 pub use memmap::region::{Layout, Metadata, Section, SectionKind};
 pub use request::{RangeRequest, Request};
 pub use stat::{Census, Events, FreeByType, NumaEvents, Rule, Violation, ZoneStats};
-pub use units::{CpuId, FrameCount, MigrateType, NodeId, Order, Pfn, ZoneKind};
+pub use units::{CpuId, FrameCount, FrameSize, MigrateType, NodeId, Order, Pfn, ZoneKind};
 pub use zone::watermark::{Marks, Watermark};
 
 pub mod designs;
+pub mod geometry;
 pub mod lru;
 pub mod platform;
 

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::geometry::{FRAME_BYTES, PAGEBLOCK_ORDER};
+
 /// The number of a page frame: its physical address divided by the frame size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pfn(u64);
@@ -84,6 +86,67 @@ impl fmt::Display for FrameCount {
     }
 }
 
+/// The size of a frame: a power of two from 4 KiB to 1 GiB, the same for all frames of an allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameSize {
+    /// The size in bytes as a power of two.
+    shift: u8,
+}
+
+impl FrameSize {
+    /// The smallest size: 4 KiB.
+    pub const MIN: Self = FrameSize { shift: 12 };
+
+    /// The largest size: 1 GiB.
+    pub const MAX: Self = FrameSize { shift: 30 };
+
+    /// The default: [`FRAME_BYTES`].
+    pub const DEFAULT: Self = match FrameSize::new(FRAME_BYTES) {
+        Some(size) => size,
+        None => panic!("FRAME_BYTES is not the size of a frame"),
+    };
+
+    /// The size of so many bytes; `None` unless that is a power of two from 4 KiB to 1 GiB.
+    #[inline]
+    pub const fn new(bytes: usize) -> Option<Self> {
+        if !bytes.is_power_of_two() || bytes < Self::MIN.bytes() || bytes > Self::MAX.bytes() {
+            return None;
+        }
+        Some(FrameSize { shift: bytes.ilog2() as u8 })
+    }
+
+    /// The size in bytes.
+    #[inline]
+    pub const fn bytes(self) -> usize {
+        1 << self.shift
+    }
+
+    /// The size of so many frames in bytes. Saturates.
+    #[inline]
+    pub const fn bytes_of(self, frames: FrameCount) -> usize {
+        let frames = if frames.0 > usize::MAX as u64 { usize::MAX } else { frames.0 as usize };
+        frames.saturating_mul(self.bytes())
+    }
+
+    /// The size in KiB: 4 or more.
+    #[inline]
+    pub const fn kib(self) -> u64 {
+        1 << (self.shift - 10)
+    }
+}
+
+impl Default for FrameSize {
+    fn default() -> Self {
+        FrameSize::DEFAULT
+    }
+}
+
+impl fmt::Display for FrameSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} KiB", self.kib())
+    }
+}
+
 /// The size of a block as a power of two: order 0 is one frame, order 3 is eight.
 ///
 /// Any number can be named; an allocator answers
@@ -91,18 +154,20 @@ impl fmt::Display for FrameCount {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Order(u8);
 
-/// How many orders the buddy system keeps: 0 to 10.
+/// How many orders the buddy system keeps: 0 to [`Order::BUDDY_MAX`].
 pub(crate) const ORDERS: usize = Order::BUDDY_MAX.index() + 1;
 
 impl Order {
     /// One frame.
     pub const ZERO: Self = Order(0);
 
-    /// The order of a pageblock, the unit of migratetypes: 512 frames, 2 MiB with 4 KiB frames.
-    pub const PAGEBLOCK: Self = Order(9);
+    /// The order of a pageblock, the unit of migratetypes, as [`PAGEBLOCK_ORDER`] has it: 512
+    /// frames by default, 2 MiB with 4 KiB frames.
+    pub const PAGEBLOCK: Self = Order(PAGEBLOCK_ORDER);
 
-    /// The largest block that the buddy system keeps: 1024 frames, as in Linux.
-    pub const BUDDY_MAX: Self = Order(10);
+    /// The largest block that the buddy system keeps: 1024 frames, or a pageblock if that is
+    /// larger, as in Linux.
+    pub const BUDDY_MAX: Self = Order(if PAGEBLOCK_ORDER > 10 { PAGEBLOCK_ORDER } else { 10 });
 
     /// This order. Values above 63 are held as 63: no address space has such blocks.
     #[inline]

@@ -16,7 +16,7 @@ pub(super) struct Scenario {
     /// Memory that is added while work goes on.
     pub(super) late: Option<MemoryRange>,
     pub(super) cpu_nodes: Vec<NodeId>,
-    pub(super) frame_bytes: usize,
+    pub(super) frame_record_bytes: usize,
     pub(super) min_free: Option<FrameCount>,
     pub(super) schedule: Schedule,
     pub(super) faults: Faults,
@@ -56,7 +56,7 @@ impl Scenario {
             ranges,
             late,
             cpu_nodes,
-            frame_bytes: *pick(&mut rng, &[0, 16, 64]),
+            frame_record_bytes: *pick(&mut rng, &[0, 16, 64]),
             min_free: *pick(&mut rng, &[None, Some(0), Some(50)].map(|n| n.map(FrameCount::new))),
             schedule: if by_time {
                 Schedule::ByTime
@@ -81,7 +81,7 @@ impl Scenario {
         let last = all().map(end).max().unwrap_or_default();
         Config {
             span: Some((first, FrameCount::new(last - first.get()))),
-            frame_bytes: self.frame_bytes,
+            frame_record_bytes: self.frame_record_bytes,
             min_free: self.min_free,
             ..Config::new(&self.ranges, &self.cpu_nodes)
         }

@@ -2,8 +2,8 @@
 
 use anyhow::{Result, anyhow};
 use bytesize::ByteSize;
-use freehold::Design;
-use freehold_host::Host;
+use freehold::{Design, FrameSize};
+use freehold_host::{ArenaBuilder, Host};
 
 use crate::report::document::cpus_in_words;
 
@@ -14,6 +14,12 @@ pub(crate) mod yardstick;
 pub(crate) trait HostDesign: Design<Host> + Sync {}
 
 impl<D: Design<Host> + Sync> HostDesign for D {}
+
+/// A builder of arenas with frames as large as on all machines of the lab. Building one is refused
+/// on a machine whose pages are larger: there, the lab needs `FREEHOLD_FRAME_BYTES` at build time.
+pub(crate) fn arena<D: Design<Host>>() -> ArenaBuilder<D> {
+    ArenaBuilder::new().frame_size(FrameSize::DEFAULT)
+}
 
 /// How many bytes the operating system could provide, if known.
 pub(crate) fn memory_available() -> Option<u64> {

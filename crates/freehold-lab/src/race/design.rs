@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 use freehold::{MigrateType, Order, PageAllocator, Pfn, Request};
-use freehold_host::{ArenaBuilder, FrameArena, Host};
+use freehold_host::{FrameArena, Host};
 use freehold_peers::{FRAME_BYTES, Peer, Refused, Seat};
 
 use crate::books::check_all_back;
-use crate::host::HostDesign;
+use crate::host::{HostDesign, arena};
 
 /// An arena of design `D`.
 pub(super) struct DesignPeer<D: HostDesign> {
@@ -17,7 +17,7 @@ impl<D: HostDesign> DesignPeer<D> {
     /// An arena of so many frames.
     pub(super) fn new(frames: u64) -> Result<Self> {
         let bytes = usize::try_from(frames)?.saturating_mul(FRAME_BYTES);
-        Ok(DesignPeer { arena: ArenaBuilder::<D>::new().bytes(bytes).build_frames()? })
+        Ok(DesignPeer { arena: arena::<D>().bytes(bytes).build_frames()? })
     }
 
     pub(super) fn allocator(&self) -> &PageAllocator<Host, D> {

@@ -16,7 +16,7 @@ use crate::settings::Assignments;
 
 /// The settings of simulated machines.
 pub(crate) const FRAME_SETTINGS: &[Setting] = &[Setting {
-    name: "frame_bytes",
+    name: "frame_record_bytes",
     values: "0, or a multiple of 16 up to 4096",
     default: "64",
     meaning: "distance between frame records on simulated machines; 0: as close as they fit",
@@ -38,7 +38,7 @@ pub(crate) struct MemoryPlan {
     ranges: Vec<MemoryRange>,
     cpu_nodes: Vec<NodeId>,
     distances: Vec<u8>,
-    frame_bytes: usize,
+    frame_record_bytes: usize,
     node_frames: u64,
 }
 
@@ -82,7 +82,7 @@ impl MemoryPlan {
     }
 
     fn of_nodes(spec: &Spec, given: &Assignments, node_blocks: u64) -> Result<Self> {
-        let frame_bytes = given.parsed(FRAME_SETTINGS, "frame_bytes", |value| {
+        let frame_record_bytes = given.parsed(FRAME_SETTINGS, "frame_record_bytes", |value| {
             value.parse().ok().filter(|bytes: &usize| bytes.is_multiple_of(16) && *bytes <= 4096)
         })?;
         let node_frames = node_blocks * Order::BUDDY_MAX.frames().get();
@@ -96,7 +96,7 @@ impl MemoryPlan {
             ranges: (0..nodes).map(range).collect(),
             cpu_nodes: (0..spec.cpus()).map(|cpu| spec.node_of(CpuId::new(cpu as u32))).collect(),
             distances: (0..nodes * nodes).map(distance).collect(),
-            frame_bytes,
+            frame_record_bytes,
             node_frames,
         })
     }
@@ -105,7 +105,7 @@ impl MemoryPlan {
     pub(crate) fn config(&self) -> Config<'_> {
         Config {
             distances: &self.distances,
-            frame_bytes: self.frame_bytes,
+            frame_record_bytes: self.frame_record_bytes,
             ..Config::new(&self.ranges, &self.cpu_nodes)
         }
     }
@@ -121,8 +121,8 @@ impl MemoryPlan {
     }
 
     /// The distance between two frame records.
-    pub(crate) fn frame_bytes(&self) -> usize {
-        self.frame_bytes
+    pub(crate) fn frame_record_bytes(&self) -> usize {
+        self.frame_record_bytes
     }
 
     /// The node of a frame.
@@ -151,7 +151,7 @@ impl MemoryPlan {
     /// The approximate host memory of one machine with this memory.
     pub(crate) fn host_bytes(&self) -> u64 {
         // A directory entry of 24 bytes for each line of metadata, 12 bytes for a frame's content.
-        let stride = self.frame_bytes.max(16) as u64;
+        let stride = self.frame_record_bytes.max(16) as u64;
         self.frames().get() * (stride + stride * 24 / 64 + 12)
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use freehold::{CpuId, FrameCount, Pfn};
-use freehold_host::{ArenaBuilder, FrameArena, Host};
+use freehold_host::{FrameArena, Host};
 use freehold_sim::{Key, Path};
 
 use super::calls::Meter;
@@ -20,7 +20,7 @@ use crate::designs::with_design;
 use crate::frames::Frames;
 use crate::host::tasks::bind;
 use crate::host::yardstick::clock_ns;
-use crate::host::{HostDesign, check_memory};
+use crate::host::{HostDesign, arena, check_memory};
 use crate::machine::FRAME_BYTES;
 
 /// One of so many calls is timed, since reading the clock costs more than a call. A prime, so that
@@ -230,7 +230,7 @@ pub(super) fn run<W: TaskWorkload>(cell: &HostCell<'_>, work: &W) -> Result<Fini
     let bytes = arena_bytes(work.memory());
     check_memory(cell.cpus.len(), bytes, &format!("--cpus or --set {}", W::SIZE))?;
     with_design!(cell.design, Host, D => {
-        let builder = ArenaBuilder::<D>::new().bytes(usize::try_from(bytes)?);
+        let builder = arena::<D>().bytes(usize::try_from(bytes)?);
         let arena = builder.settings(cell.assignments.of_design()?).build_frames()?;
         let (frames, managed) = (&arena.allocator(), arena.total_frames());
         run_on(Ground { frames, memory: &arena, managed }, cell, work)
@@ -287,7 +287,7 @@ pub(super) mod tests {
 
     /// Runs the work of one task, for tests of what tasks use.
     pub(in crate::task) fn on_host(work: impl FnOnce(&HostTask<'_>)) {
-        let builder = ArenaBuilder::<ZoneLock<Host>>::new().bytes(16 << 20);
+        let builder = arena::<ZoneLock<Host>>().bytes(16 << 20);
         let arena = builder.build_frames().expect("16 MiB can be mapped");
         on_arena(&arena, &arena.allocator(), work);
     }

@@ -54,7 +54,7 @@ impl<W: TaskWorkload> Workload for W {
         let simulated = Some(standard_fields(&report));
         let mut measured = measured::<W>(given, cell.cpus, finished, simulated);
         measured.specific.extend(details(&report)?);
-        measured.specific.insert("frame_bytes".to_owned(), json!(plan.frame_bytes()));
+        measured.specific.insert("frame_record_bytes".to_owned(), json!(plan.frame_record_bytes()));
         let node_bytes = plan.node_frames() * FRAME_BYTES;
         measured.specific.insert("node_bytes".to_owned(), json!(node_bytes));
         Ok(measured)

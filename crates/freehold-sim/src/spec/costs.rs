@@ -1,5 +1,7 @@
 //! The figures of a machine as the model uses them: whole picoseconds and whole lines.
 
+use freehold::geometry::FRAME_BYTES;
+
 use super::{Key, Spec};
 
 /// Virtual time in picoseconds: whole numbers, so that results are the same on every host. The
@@ -62,12 +64,14 @@ impl Costs {
     pub(crate) fn new(spec: &Spec) -> Self {
         let ps = |key| picos(spec.get(key));
         let lines = |key| (spec.get(key) * 1024.0 / LINE_BYTES) as u32;
+        // The figures are those of a frame of 4 KiB.
+        let of_frame = |key| picos(spec.get(key) * FRAME_BYTES as f64 / 4096.0);
         let alone = CoreCosts {
             l1: ps(Key::L1Ns),
             l2: ps(Key::L2Ns),
             rmw: ps(Key::RmwNs),
             irq_flag: ps(Key::IrqFlagNs),
-            clear_cached: ps(Key::ClearCachedNs),
+            clear_cached: of_frame(Key::ClearCachedNs),
             slowdown: 1000,
         };
         let slowdown = (spec.get(Key::SmtSlowdown) * 1000.0).round() as u64;
@@ -90,8 +94,9 @@ impl Costs {
             remote_home_writer: ps(Key::RemoteHomeWriterNs),
             remote_home_reader: ps(Key::RemoteHomeReaderNs),
             notice: ps(Key::PauseNs) / 2,
-            clear_memory: ps(Key::ClearMemoryNs),
-            clear_reads: (spec.get(Key::ClearReads) * 64.0).round() as u64,
+            clear_memory: of_frame(Key::ClearMemoryNs),
+            clear_reads: (spec.get(Key::ClearReads) * FRAME_BYTES as f64 / LINE_BYTES).round()
+                as u64,
             line_service: (LINE_BYTES * 1000.0 / spec.get(Key::NodeGbPerS)).round() as Picos,
             l1_lines: lines(Key::L1Kib),
             l2_lines: lines(Key::L2Kib),

@@ -3,6 +3,7 @@
 
 use super::Kind;
 use super::kind::List;
+use crate::units::FrameSize;
 
 /// The priority that reclaim starts with: it scans one frame in 2 to the power of it.
 pub(super) const PRIORITY: u32 = 12;
@@ -21,12 +22,13 @@ impl Level {
         u64::from(self.sizes[List::of(kind, active) as usize])
     }
 
-    /// Whether so many frames of a kind are active that some should be deactivated. Frames that are
-    /// used twice stay if the inactive list is long enough for them to be used twice on it.
-    pub(super) fn inactive_is_low(&self, kind: Kind) -> bool {
-        const FRAMES_PER_GIB: u64 = 1 << 18;
+    /// Whether so many frames of a kind are active that some should be deactivated. Frames that
+    /// are used twice stay while the inactive list is long enough for them to be used twice on it.
+    pub(super) fn inactive_is_low(&self, kind: Kind, frame_size: FrameSize) -> bool {
+        const GIB: usize = 1 << 30;
+        let frames_per_gib = (GIB / frame_size.bytes()) as u64;
         let (inactive, active) = (self.size(kind, false), self.size(kind, true));
-        let ratio = (10 * ((inactive + active) / FRAMES_PER_GIB)).isqrt().max(1);
+        let ratio = (10 * ((inactive + active) / frames_per_gib)).isqrt().max(1);
         inactive * ratio < active
     }
 
@@ -109,10 +111,15 @@ mod tests {
 
     #[test]
     fn larger_lists_may_be_more_active() {
-        let low =
-            |inactive, active| level([0, 0, inactive, active], [0, 0]).inactive_is_low(Kind::File);
-        assert!(low(49, 50) && !low(50, 50));
-        // One GiB: three active ones for each inactive one.
-        assert!(!low(80_000, 200_000) && low(60_000, 210_000));
+        let low = |inactive, active, frame_kib: usize| {
+            let size = FrameSize::new(frame_kib << 10).unwrap();
+            level([0, 0, inactive, active], [0, 0]).inactive_is_low(Kind::File, size)
+        };
+        assert!(low(49, 50, 4) && !low(50, 50, 4));
+        // A GiB: three active ones for each inactive one.
+        assert!(!low(80_000, 200_000, 4) && low(60_000, 210_000, 4));
+        // With larger frames, fewer are a GiB.
+        assert!(!low(20_000, 50_000, 16) && low(15_000, 52_500, 16));
+        assert!(!low(5000, 12_500, 64) && low(5000, 12_500, 16));
     }
 }

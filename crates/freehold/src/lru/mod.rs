@@ -140,7 +140,7 @@ use crate::Error;
 use crate::config::{Config, MemoryRange};
 use crate::memmap::region::{Carver, Layout, LayoutBuilder, Metadata};
 use crate::platform::Platform;
-use crate::units::{NodeId, Pfn};
+use crate::units::{FrameSize, NodeId, Pfn};
 
 pub use cpu::BATCH_MAX;
 pub use group::GroupId;
@@ -223,6 +223,7 @@ pub struct Lru<P: Platform, O: Owner> {
     cpus: cpu::Cpus<P>,
     hands: reclaim::Hands<P>,
     swappiness: u32,
+    frame_size: FrameSize,
 }
 
 /// Where the tables will lie.
@@ -291,6 +292,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             cpus: cpu::Cpus::carve(&plan.cpus, settings.batch, &mut carver),
             hands: reclaim::Hands::carve(&plan.hands, &mut carver),
             swappiness: settings.swappiness,
+            frame_size: config.frame_size,
         };
         config.ranges.iter().try_for_each(|range| lru.add_memory(*range))?;
         Ok(lru)

@@ -226,7 +226,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             for kind in Kind::ALL {
                 let (active, inactive) = (List::of(kind, true), List::of(kind, false));
                 let due = chunk(active, BATCH_MAX as u64);
-                if due > 0 && (pass > 0 || self.level(place).inactive_is_low(kind)) {
+                if due > 0 && (pass > 0 || self.level(place).inactive_is_low(kind, self.frame_size))
+                {
                     let few = self.take(place, active, hunt.zone, due);
                     self.age(place, &few, progress);
                 }

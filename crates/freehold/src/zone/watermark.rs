@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{Platform, Word};
-use crate::units::{FrameCount, ZoneKind};
+use crate::units::{FrameCount, FrameSize, ZoneKind};
 
 /// How deep a request may dip into a zone's reserves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -126,11 +126,11 @@ pub(crate) struct ZoneSize {
 }
 
 /// How many frames the minimum watermarks keep back over all zones: the square root of 16 times
-/// the memory in KiB, in KiB, at least 128 KiB and at most 256 MiB. Takes frames to be 4 KiB.
-pub(crate) fn min_free(lowmem: FrameCount) -> FrameCount {
-    const FRAME_KIB: u64 = 4;
-    let min_free_kib = lowmem.get().saturating_mul(FRAME_KIB * 16).isqrt();
-    FrameCount::new(min_free_kib.clamp(128, 262_144) / FRAME_KIB)
+/// the memory in KiB, in KiB, at least 128 KiB and at most 256 MiB, rounded down to whole frames
+/// (Linux's `calculate_min_free_kbytes`).
+pub(crate) fn min_free(lowmem: FrameCount, frame_size: FrameSize) -> FrameCount {
+    let min_free_kib = lowmem.get().saturating_mul(frame_size.kib() * 16).isqrt();
+    FrameCount::new(min_free_kib.clamp(128, 262_144) / frame_size.kib())
 }
 
 /// The marks of one zone. `min_free` is shared out over `lowmem`, all memory outside the movable
@@ -189,10 +189,19 @@ mod tests {
 
     #[test]
     fn min_free_follows_the_square_root_within_bounds() {
+        let frames = |kib: usize, frame_kib: usize| {
+            let size = FrameSize::new(frame_kib << 10).unwrap();
+            min_free(FrameCount::new((kib / frame_kib) as u64), size).get()
+        };
         // 1 GiB: sqrt(16 * 1048576 KiB) = 4096 KiB.
-        assert_eq!(min_free(FrameCount::new(GIB)), FrameCount::new(1024));
-        assert_eq!(min_free(FrameCount::new(16)), FrameCount::new(32));
-        assert_eq!(min_free(FrameCount::new(GIB << 16)), FrameCount::new(65_536));
+        assert_eq!([4, 16, 64].map(|size| frames(1 << 20, size)), [1024, 256, 64]);
+        // 8 GiB: sqrt(16 * 8388608 KiB) = 11585 KiB, rounded down to whole frames.
+        assert_eq!([4, 16, 64].map(|size| frames(8 << 20, size)), [2896, 724, 181]);
+        // The least is 128 KiB, the most 256 MiB.
+        assert_eq!([4, 16, 64].map(|size| frames(256, size)), [32, 8, 2]);
+        assert_eq!([4, 16, 64].map(|size| frames(64 << 30, size)), [65_536, 16_384, 4096]);
+        // A frame larger than what is kept back: nothing is.
+        assert_eq!(frames(4 << 20, 1 << 20), 0);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! All designs, each with its own settings: the contract is tested for every one of them.
 
+use freehold::Order;
 use freehold::designs::Settings;
 use freehold::designs::zone_lock::ZoneLockSettings;
 
@@ -41,7 +42,9 @@ pub(crate) fn uses_up_first(design: &str) -> bool {
 /// For how many frames together the design records whether their content can move. If one of them
 /// held immovable content, it may take the others for immovable as long as any of them is in use.
 pub(crate) fn movable_together(design: &str) -> u64 {
-    if design == "freehold" { 8 } else { 1 }
+    // 64 marks for a pageblock, and at least one for each word of its bitmap.
+    let marked_together = (Order::PAGEBLOCK.frames().get() / 64).min(64);
+    if design == "freehold" { marked_together } else { 1 }
 }
 
 /// Every combination of the design's own settings, the default first.

@@ -15,9 +15,9 @@ use freehold::{
     Request, Watermark, ZoneKind, ZoneStats,
 };
 
-const PAGEBLOCK: u64 = 512;
-const LARGEST: u64 = 1024;
-const ORDERS: u8 = 11;
+const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
+const LARGEST: u64 = Order::BUDDY_MAX.frames().get();
+const ORDERS: u8 = Order::BUDDY_MAX.get() + 1;
 
 /// A request for a block: a [`Request`] whose fields a test can read.
 #[derive(Clone, Copy, Debug)]

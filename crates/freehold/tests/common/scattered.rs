@@ -7,7 +7,7 @@ use super::common::TestPlatform;
 use super::machine::Machine;
 use super::owner::{Owner, Random};
 
-pub(crate) const PAGEBLOCK: u64 = 512;
+pub(crate) const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 pub(crate) const PAGEBLOCKS: u64 = 16;
 pub(crate) const SPAN: u64 = PAGEBLOCKS * PAGEBLOCK;
 pub(crate) const CPUS: [NodeId; 2] = [NodeId::new(0); 2];

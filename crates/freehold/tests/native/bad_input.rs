@@ -314,10 +314,11 @@ fn records_of_frames_too_far_apart<D: Design<TestPlatform>>() {
     if D::NAME == "freehold" {
         return; // It has no such records.
     }
-    for frame_bytes in [usize::MAX, usize::MAX - 14, isize::MAX as usize, usize::MAX / 1024] {
+    for frame_record_bytes in [usize::MAX, usize::MAX - 14, isize::MAX as usize, usize::MAX / 1024]
+    {
         unbuildable::<D>(
             Error::SpanTooLarge,
-            &Config { frame_bytes, ..Config::new(&RANGES, &CPUS) },
+            &Config { frame_record_bytes, ..Config::new(&RANGES, &CPUS) },
         );
     }
 }

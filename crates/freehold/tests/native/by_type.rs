@@ -6,14 +6,16 @@ use freehold::designs::Design;
 use freehold::{Config, FrameCount, FreeByType, MemoryRange, MigrateType, NodeId, Order, Pfn};
 use freehold::{Request, ZoneKind};
 
-const FRAMES: u64 = 16 * 512;
+const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
+const FRAMES: u64 = 16 * PAGEBLOCK;
+const HALF: u64 = PAGEBLOCK / 2;
 
 /// Two zones, the second one with half a pageblock at its end.
 fn machine<D: Design<TestPlatform>>() -> Machine<TestPlatform, D> {
     run_on(0);
     let ranges = [
-        MemoryRange::new(Pfn::new(512), FrameCount::new(FRAMES)),
-        MemoryRange::new(Pfn::new(512 + FRAMES), FrameCount::new(FRAMES + 256))
+        MemoryRange::new(Pfn::new(PAGEBLOCK), FrameCount::new(FRAMES)),
+        MemoryRange::new(Pfn::new(PAGEBLOCK + FRAMES), FrameCount::new(FRAMES + HALF))
             .in_zone(ZoneKind::Movable),
     ];
     let cpus = [NodeId::new(0); 2];
@@ -41,7 +43,7 @@ fn check<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>) {
         assert_eq!(sum, zone.free_blocks, "zone {index}");
         let free = blocks.iter().map(|of_type| frames_of(of_type)).sum();
         assert_eq!(FrameCount::new(free), zone.free, "zone {index}");
-        let whole = zone.managed.get().div_ceil(512);
+        let whole = zone.managed.get().div_ceil(PAGEBLOCK);
         assert_eq!(pageblocks.iter().sum::<u64>(), whole, "zone {index}");
     }
     assert_eq!(machine.free_by_type(2), None);
@@ -54,10 +56,13 @@ fn at_first_all_is_movable_and_in_the_largest_blocks<D: Design<TestPlatform>>() 
     let FreeByType { blocks, pageblocks } = of_zone(&machine, 0);
     let [unmovable, movable, reclaimable] = blocks;
     assert_eq!((frames_of(&unmovable), frames_of(&reclaimable)), (0, 0));
-    let largest = (movable[Order::PAGEBLOCK.index()], movable[Order::BUDDY_MAX.index()]);
-    assert_eq!((largest, pageblocks), ((2, 7), [0, 16, 0]));
+    let largest = Order::BUDDY_MAX.frames().get();
+    let inside = (PAGEBLOCK + FRAMES) / largest - PAGEBLOCK.div_ceil(largest);
+    assert_eq!((movable[Order::BUDDY_MAX.index()], pageblocks), (inside, [0, 16, 0]));
+    assert_eq!(frames_of(&movable), FRAMES);
     // And this one ends with half a pageblock.
-    assert_eq!(of_zone(&machine, 1).blocks[MigrateType::Movable.index()][8], 1);
+    let half = Order::PAGEBLOCK.index() - 1;
+    assert_eq!(of_zone(&machine, 1).blocks[MigrateType::Movable.index()][half], 1);
 }
 
 fn a_type_has_what_it_was_given_and_does_not_use<D: Design<TestPlatform>>() {
@@ -71,10 +76,14 @@ fn a_type_has_what_it_was_given_and_does_not_use<D: Design<TestPlatform>>() {
     for of in MigrateType::ALL {
         let taken = if of == MigrateType::Movable { 0 } else { 1 };
         assert!((1..16).contains(&pageblocks[of.index()]), "{of:?}: {pageblocks:?}");
-        assert_eq!(frames_of(&blocks[of.index()]), pageblocks[of.index()] * 512 - taken, "{of:?}");
+        assert_eq!(
+            frames_of(&blocks[of.index()]),
+            pageblocks[of.index()] * PAGEBLOCK - taken,
+            "{of:?}"
+        );
     }
     let movable = of_zone(&machine, 1).blocks[MigrateType::Movable.index()];
-    assert_eq!(frames_of(&movable), FRAMES + 256 - 1);
+    assert_eq!(frames_of(&movable), FRAMES + HALF - 1);
 }
 
 fn they_add_up_however_memory_is_used<D: Design<TestPlatform>>() {
@@ -86,7 +95,11 @@ fn they_add_up_however_memory_is_used<D: Design<TestPlatform>>() {
         let [cpu, order, of, what, which] =
             [60, 50, 45, 40, 33].map(|bit| (random >> bit) as usize);
         run_on(cpu as u32 % 2);
-        let order = Order::new(if order % 4 == 0 { (order / 4 % 11) as u8 } else { 0 });
+        let order = Order::new(if order % 4 == 0 {
+            (order / 4) as u8 % (Order::BUDDY_MAX.get() + 1)
+        } else {
+            0
+        });
         if what % 5 < 3 {
             let request = Request::new(order).migratetype(MigrateType::ALL[of % 3]);
             held.extend(machine.alloc(request).map(|pfn| (pfn, order)));

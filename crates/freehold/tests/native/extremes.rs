@@ -2,6 +2,7 @@
 //! freed, or is refused with the documented error.
 
 use freehold::designs::Design;
+use freehold::geometry::CPUS_MAX;
 use freehold::{
     Config, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request, Watermark,
 };
@@ -45,22 +46,19 @@ impl Case {
     }
 }
 
-fn cases(design: &str) -> Vec<Case> {
-    // One CPU more than these designs can name.
-    let narrow = ["freehold", "merge-ahead"].contains(&design);
-    let crowd = Case::new("65535 CPUs", &[range(0, 512)]).cpus(65_535);
+fn cases() -> Vec<Case> {
     let nodes: Vec<_> =
         (0..100).map(|i| range(i * 1024 + 3, 600).on_node(NodeId::new(i as u16))).collect();
     let shards: Vec<_> = (0..400).map(|i| range(i * 37 + 5, 11)).collect();
     // The last frame numbers that leave room for a whole block of the largest order below.
-    let top = u64::MAX - 1023;
+    let top = u64::MAX - (Order::BUDDY_MAX.frames().get() - 1);
     vec![
         Case::new("one frame", &[range(777, 1)]).cpus(1),
         Case::new("three frames across pageblocks", &[range(511, 3)]).cpus(1),
         Case::new("one pageblock", &[range(512, 512)]).cpus(1),
         Case::new("4096 CPUs", &[range(0, 512)]).cpus(4096),
-        Case::new("65534 CPUs", &[range(0, 512)]).cpus(65_534),
-        if narrow { crowd.refused(Error::BadTopology) } else { crowd },
+        Case::new("as many CPUs as can be", &[range(0, 512)]).cpus(CPUS_MAX),
+        Case::new("one more", &[range(0, 512)]).cpus(CPUS_MAX + 1).refused(Error::BadTopology),
         Case { node_step: 3, ..Case::new("100 nodes", &nodes).cpus(8) },
         Case { node_step: 65_535, ..Case::new("a CPU of the last node", &[range(0, 512)]) },
         Case::new("the last node", &[range(0, 512).on_node(NodeId::new(65_535))]),
@@ -127,7 +125,7 @@ fn give_all_back<D: Design<TestPlatform>>(
 
 fn all_memory_of_every_machine_can_be_had<D: Design<TestPlatform>>() {
     run_on(0);
-    for case in cases(D::NAME) {
+    for case in cases() {
         let machine = match try_build::<D>(&case, None) {
             Ok(machine) => machine,
             Err(error) => {

@@ -42,6 +42,7 @@ mod freehold_found;
 mod freehold_last;
 mod freehold_paths;
 mod freehold_queued;
+mod geometry;
 mod lease;
 mod lru;
 mod lru_bad_input;

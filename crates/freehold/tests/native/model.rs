@@ -9,8 +9,8 @@ use crate::machine::Machine;
 use crate::naive::{Ask, Level, Naive};
 use freehold::designs::{Design, Settings};
 use freehold::{
-    BulkFreeError, Config, CpuId, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn,
-    Watermark, ZoneKind,
+    BulkFreeError, Config, CpuId, Error, FrameCount, FrameSize, MemoryRange, MigrateType, NodeId,
+    Order, Pfn, Watermark, ZoneKind,
 };
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -23,10 +23,13 @@ struct Setup<S> {
     later: Vec<MemoryRange>,
     cpu_nodes: Vec<NodeId>,
     distances: Vec<u8>,
-    frame_bytes: usize,
+    frame_size: FrameSize,
+    frame_record_bytes: usize,
     min_free: Option<u64>,
     settings: S,
 }
+
+const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 
 /// One to three pageblocks of one zone, more or less.
 #[derive(Clone, Debug)]
@@ -63,9 +66,10 @@ fn stretch() -> impl Strategy<Value = Stretch> {
 impl Stretch {
     /// The ranges of this stretch, which starts at the pageblock boundary at `at`; advances that.
     fn ranges(&self, nodes: u16, at: &mut u64) -> Vec<MemoryRange> {
-        let start = *at + self.gap_blocks * 512;
-        *at = start + self.blocks * 512;
-        let (first, end) = (start + self.trim_start, *at - self.trim_end);
+        let start = *at + self.gap_blocks * PAGEBLOCK;
+        *at = start + self.blocks * PAGEBLOCK;
+        let (first, end) =
+            (start + self.trim_start.min(PAGEBLOCK / 2), *at - self.trim_end.min(PAGEBLOCK / 2));
         let range = |first, end| {
             MemoryRange::new(Pfn::new(first), FrameCount::new(end - first))
                 .on_node(NodeId::new(self.node % nodes))
@@ -83,8 +87,9 @@ impl Stretch {
 }
 
 fn settings<S: Settings + 'static>() -> impl Strategy<Value = S> {
-    // Lists of 512 frames hold a whole pageblock, which a CPU can own then.
-    let more = prop_oneof![2 => 0..100u32, 1 => 512..1500u32];
+    // Lists of so many frames hold a whole pageblock, which a CPU can own then.
+    let pageblock = PAGEBLOCK as u32;
+    let more = prop_oneof![2 => 0..100u32, 1 => pageblock..3 * pageblock];
     let limits = prop::option::of((1..40u32, more));
     (select(variants::<S>()), limits).prop_map(|(own, limits)| match limits {
         None => own,
@@ -97,11 +102,14 @@ fn setup<S: Settings + 'static>() -> impl Strategy<Value = Setup<S>> {
     let cpus = prop::collection::vec(0..3u16, 1..=4);
     let distances = prop::option::of(prop::collection::vec(10..40u8, 9));
     let min_free = prop_oneof![Just(None), Just(Some(0)), (1..400u64).prop_map(Some)];
-    let numbers = (1..=3u16, 0..40u64, select([0usize, 64].as_slice()), min_free);
+    let frame_size = (12..=16u32).prop_map(|shift| FrameSize::new(1 << shift).unwrap());
+    let record_bytes = select([0usize, 64].as_slice());
+    let numbers = (1..=3u16, 0..40u64, frame_size, record_bytes, min_free);
     (stretches, cpus, distances, numbers, settings()).prop_filter_map(
         "a machine has memory",
-        |(stretches, cpus, distances, (nodes, base, frame_bytes, min_free), settings)| {
-            let (mut at, mut ranges, mut later) = (base * 512, vec![], vec![]);
+        |(stretches, cpus, distances, numbers, settings)| {
+            let (nodes, base, frame_size, frame_record_bytes, min_free) = numbers;
+            let (mut at, mut ranges, mut later) = (base * PAGEBLOCK, vec![], vec![]);
             for stretch in &stretches {
                 let list = if stretch.later { &mut later } else { &mut ranges };
                 list.extend(stretch.ranges(nodes, &mut at));
@@ -115,7 +123,8 @@ fn setup<S: Settings + 'static>() -> impl Strategy<Value = Setup<S>> {
                 later,
                 cpu_nodes,
                 distances,
-                frame_bytes,
+                frame_size,
+                frame_record_bytes,
                 min_free,
                 settings,
             })
@@ -209,7 +218,8 @@ impl<D: Design<TestPlatform>> Pair<D> {
             distances: &setup.distances,
             span: Some((first, FrameCount::new(end.get() - first.get()))),
             spare_zones: &spare_zones,
-            frame_bytes: setup.frame_bytes,
+            frame_size: setup.frame_size,
+            frame_record_bytes: setup.frame_record_bytes,
             min_free: setup.min_free.map(FrameCount::new),
             ..Config::new(&setup.ranges, &setup.cpu_nodes)
         };

@@ -19,7 +19,7 @@ test_designs!(TestPlatform: [
     gigabytes,
 ]);
 
-const PAGEBLOCK: u64 = 512;
+const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 
 fn ranges_of_all_sizes_and_alignments_come_from_the_lowest_frames<D: Design<TestPlatform>>() {
     const FRAMES: u64 = 8 * PAGEBLOCK;
@@ -170,7 +170,7 @@ fn finds<D: Design<TestPlatform>>() {
         settle(&*machine);
         check_books(&*machine, 0);
         let zone = machine.zones().next().unwrap();
-        assert_eq!(zone.free_blocks, [0, 0, 1, 1, 1, 0, 0, 1, 1, 0, 2], "all is merged");
+        assert_eq!(zone.free_blocks[..11], [0, 0, 1, 1, 1, 0, 0, 1, 1, 0, 2], "all is merged");
     }
 }
 

@@ -19,7 +19,7 @@ test_designs!(TestPlatform: [
     ranges_are_taken_while_others_allocate_and_free,
 ]);
 
-const PAGEBLOCK: u64 = 512;
+const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 
 fn owners_that_refuse_or_panic_lose_nothing<D: Design<TestPlatform>>() {
     const FRAMES: u64 = 6 * PAGEBLOCK;

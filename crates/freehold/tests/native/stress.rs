@@ -6,6 +6,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, mpsc};
 use std::thread;
@@ -20,7 +21,8 @@ use freehold::{
     Watermark, ZoneKind,
 };
 
-const SPAN: u64 = 10_240;
+const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
+const SPAN: u64 = 20 * PAGEBLOCK;
 const CPUS: [NodeId; 3] = [NodeId::new(0), NodeId::new(1), NodeId::new(0)];
 
 /// SplitMix64: small, and good enough for random decisions.
@@ -68,21 +70,30 @@ fn range(start: u64, end: u64) -> MemoryRange {
     MemoryRange::new(Pfn::new(start), FrameCount::new(end - start))
 }
 
-/// The memory of node 0 ends within a pageblock.
+/// Where the memory of node 0 ends: within a pageblock.
+const END: u64 = 8 * PAGEBLOCK + 5 * PAGEBLOCK / 8;
+
 fn ranges() -> [MemoryRange; 3] {
     [
-        range(0, 1024).in_zone(ZoneKind::Dma32),
-        range(1024, 4400),
-        range(5120, 9000).on_node(NodeId::new(1)),
+        range(0, 2 * PAGEBLOCK).in_zone(ZoneKind::Dma32),
+        range(2 * PAGEBLOCK, END),
+        range(10 * PAGEBLOCK, 17 * PAGEBLOCK + PAGEBLOCK / 2).on_node(NodeId::new(1)),
     ]
 }
 
 /// Memory added while the others run: the rest of a pageblock that is in use already, and more
 /// memory of the other node, piece by piece.
 fn additions() -> impl Iterator<Item = MemoryRange> {
-    let rest = (4400..4608).step_by(16).map(|start| range(start, start + 16));
-    let more = (9000..SPAN).step_by(40).map(|start| range(start, start + 40));
+    let rest = pieces(END..9 * PAGEBLOCK, 13);
+    let more = pieces(17 * PAGEBLOCK + PAGEBLOCK / 2..SPAN, 40);
     rest.chain(more.map(|range| range.on_node(NodeId::new(1))))
+}
+
+/// So many pieces of a range, or a few more.
+fn pieces(of: Range<u64>, count: u64) -> impl Iterator<Item = MemoryRange> {
+    let step = ((of.end - of.start) / count).max(1);
+    let end = of.end;
+    of.step_by(step as usize).map(move |start| range(start, end.min(start + step)))
 }
 
 /// A machine, and which frames are in use as the threads see it.
@@ -360,7 +371,7 @@ fn three_threads_with_tuned_lists<D: Design<TestPlatform> + Sync>() {
 }
 
 fn three_threads_with_lists_that_hold_a_pageblock<D: Design<TestPlatform> + Sync>() {
-    stress::<D>(3, |own| fixed(own, 64, 1024), 200_000);
+    stress::<D>(3, |own| fixed(own, 64, 2 * PAGEBLOCK as u32), 200_000);
 }
 
 fn more_threads_than_cpus<D: Design<TestPlatform> + Sync>() {

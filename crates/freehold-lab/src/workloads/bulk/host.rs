@@ -7,15 +7,15 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use freehold::{CpuId, Order, PageAllocator, Pfn, Request, Setting, Settings};
-use freehold_host::{ArenaBuilder, FrameArena, Host, Snapshot};
+use freehold_host::{FrameArena, Host, Snapshot};
 use serde_json::{Map, json};
 
 use super::{STEPS, Times, WAYS, Way, sum_up, variants};
 use crate::books::check_all_back;
 use crate::cell::{HostCell, Measured};
-use crate::host::HostDesign;
 use crate::host::tasks::bind;
 use crate::host::yardstick::Yardstick;
+use crate::host::{HostDesign, arena};
 use crate::report::document::Work;
 use crate::report::progress::Progress;
 use crate::settings::Assignments;
@@ -92,7 +92,7 @@ pub(super) fn run<D: HostDesign>(cell: &HostCell<'_>, progress: &Progress) -> Re
     let options = Options::parse(cell.assignments)?;
     let variants = variants(cell.assignments, D::Settings::TABLE)?;
     let arenas = variants.iter().map(|variant| {
-        let builder = ArenaBuilder::<D>::new().bytes(TASK_BYTES * cell.cpus.len());
+        let builder = arena::<D>().bytes(TASK_BYTES * cell.cpus.len());
         Ok(builder.settings(variant.assignments.of_design()?).build_frames()?)
     });
     let arenas: Vec<FrameArena<D>> = arenas.collect::<Result<_>>()?;

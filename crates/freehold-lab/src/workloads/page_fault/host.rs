@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use freehold::{CpuId, Order, Pfn, Request, Setting};
-use freehold_host::{ArenaBuilder, FrameArena, Host, Snapshot};
+use freehold_host::{FrameArena, Host, Snapshot};
 use serde_json::{Map, json};
 
 use super::host_pages::Pages;
@@ -21,7 +21,7 @@ use crate::cell::{HostCell, Measured};
 use crate::designs::with_design;
 use crate::host::tasks::bind;
 use crate::host::yardstick::Yardstick;
-use crate::host::{HostDesign, check_memory};
+use crate::host::{HostDesign, arena, check_memory};
 use crate::machine::FRAME_BYTES;
 use crate::report::document::Work;
 use crate::report::progress::Progress;
@@ -140,7 +140,7 @@ fn arena_for<D: HostDesign>(cell: &HostCell<'_>, options: &Options) -> Result<Fr
     // A quarter more, so that watermarks and the frames on per-CPU lists leave enough.
     let bytes = (frames + frames / 4) * FRAME_BYTES + (64 << 20);
     check_memory(cell.cpus.len(), bytes, "--cpus or --set task_bytes")?;
-    let arena = ArenaBuilder::<D>::new()
+    let arena = arena::<D>()
         .bytes(usize::try_from(bytes)?)
         .huge_pages(options.huge_pages)
         .settings(cell.assignments.of_design()?)

@@ -153,7 +153,7 @@ pub(super) fn run(cell: &SimCell<'_>) -> Result<Measured> {
     let mut specific = details(&report)?;
     specific.insert("fault_ns".to_owned(), json!(cell.cpus as f64 * 1e9 / per_second));
     specific.insert("task_bytes".to_owned(), json!(options.task_frames as u64 * FRAME_BYTES));
-    specific.insert("frame_bytes".to_owned(), json!(plan.frame_bytes()));
+    specific.insert("frame_record_bytes".to_owned(), json!(plan.frame_record_bytes()));
     specific.insert("node_bytes".to_owned(), json!(plan.node_frames() * FRAME_BYTES));
     let events = frames.events();
     let books = json!({"allocated": events.allocated.get(), "freed": events.freed.get()});

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use freehold::lru::GroupId;
 use freehold::{Order, Pfn, Request};
-use freehold_host::{ArenaBuilder, FrameArena, Host, HostLru, Snapshot};
+use freehold_host::{FrameArena, Host, HostLru, Snapshot};
 use serde_json::json;
 
 use super::cache::{Files, Ground, finish, make_groups, read, settings};
@@ -19,7 +19,7 @@ use crate::books::check_all_back;
 use crate::cell::{HostCell, Measured};
 use crate::designs::with_design;
 use crate::host::tasks::bind;
-use crate::host::{HostDesign, check_memory};
+use crate::host::{HostDesign, arena, check_memory};
 use crate::machine::FRAME_BYTES;
 use crate::report::document::Work;
 
@@ -102,7 +102,7 @@ fn run_on<D: HostDesign>(cell: &HostCell<'_>) -> Result<Measured> {
     let cpus = cell.cpus.len();
     let bytes = options.memory_bytes(cpus) + (64 << 20);
     check_memory(cpus, bytes, "--cpus or --set share_bytes")?;
-    let builder = ArenaBuilder::<D>::new().bytes(usize::try_from(bytes)?);
+    let builder = arena::<D>().bytes(usize::try_from(bytes)?);
     let arena = builder.settings(cell.assignments.of_design()?).build_frames()?;
     let files: Result<Vec<_>> =
         (0..cpus).map(|number| sparse_file(number, options.file_blocks)).collect();

@@ -157,7 +157,7 @@ pub(super) fn run(cell: &SimCell<'_>) -> Result<Measured> {
     let mut specific = details(&report)?;
     specific.extend(fields(&options, cell.cpus, shared.hits.get(), reads));
     specific.insert("read_ns".to_owned(), json!(cell.cpus as f64 * 1e9 / per_second));
-    specific.insert("frame_bytes".to_owned(), json!(shared.plan.frame_bytes()));
+    specific.insert("frame_record_bytes".to_owned(), json!(shared.plan.frame_record_bytes()));
     let simulated = Some(standard_fields(&report));
     Ok(Measured { work, simulated, fragmentation: None, state, specific })
 }

@@ -52,7 +52,6 @@ use crate::units::{Order, ZoneKind};
 use caches::cache::{Cold, CpuCache};
 use caches::lock::PerCpu;
 use pageblocks::run::ORDER_MAX;
-use pageblocks::state::CPUS_MAX;
 use zones::{Zones, ZonesPlan};
 
 mod caches;
@@ -119,9 +118,6 @@ impl<P: Platform> Design<P> for Freehold<P> {
         layout: &mut LayoutBuilder,
     ) -> Result<Self::Plan, Error> {
         let (zones, cpus) = (config.zones().count(), config.cpu_nodes.len());
-        if cpus > CPUS_MAX {
-            return Err(Error::BadTopology);
-        }
         Ok(FreeholdPlan {
             cpus: layout.table(SectionKind::PerCpu, cpus)?,
             caches: layout.table(SectionKind::PerCpu, cpus * zones)?,

@@ -17,6 +17,8 @@ use crate::{Error, config::Config};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameState(u32);
 
+const _: () = assert!(Order::BUDDY_MAX.get() <= 15, "an order does not fit in four bits");
+
 const ORDER_SHIFT: u32 = 4;
 const TYPE_SHIFT: u32 = 8;
 const UNMERGED: u32 = 1 << 10;
@@ -160,7 +162,7 @@ impl<P: Platform> FrameTablePlan<P> {
     pub(crate) fn new(config: &Config<'_>, layout: &mut LayoutBuilder) -> Result<Self, Error> {
         let (first, frames) = config.span_of_blocks()?;
         let len = usize::try_from(frames.get()).map_err(|_| Error::SpanTooLarge)?;
-        let records = layout.strided_table(SectionKind::Frames, len, config.frame_bytes)?;
+        let records = layout.strided_table(SectionKind::Frames, len, config.frame_record_bytes)?;
         Ok(FrameTablePlan { records, first })
     }
 }

@@ -8,7 +8,7 @@
 use super::pcp::PerCpuPages;
 use crate::compact::COSTLY_ORDER;
 use crate::platform::{Platform, SharedCell};
-use crate::units::{FrameCount, Order};
+use crate::units::{FrameCount, FrameSize, Order};
 
 /// How the per-CPU lists are sized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +36,11 @@ pub(crate) struct Limits {
 }
 
 impl PcpMode {
-    /// Frames that move at a time to or from a zone of `managed` frames.
-    pub(crate) fn batch(&self, managed: FrameCount) -> u32 {
+    /// Frames that move at a time to or from a zone of `managed` frames of this size.
+    pub(crate) fn batch(&self, managed: FrameCount, frame_size: FrameSize) -> u32 {
         match *self {
             PcpMode::Fixed { batch, .. } => batch,
-            PcpMode::Auto { .. } => batch_for(managed),
+            PcpMode::Auto { .. } => batch_for(managed, frame_size),
         }
     }
 
@@ -57,13 +57,19 @@ impl PcpMode {
         matches!(self, PcpMode::Fixed { .. })
     }
 
-    /// The bounds for a zone of `managed` frames, with a low watermark of `low` frames and so many
-    /// CPUs near it.
-    pub(crate) fn limits(&self, managed: FrameCount, low: FrameCount, cpus: usize) -> Limits {
+    /// The bounds for a zone of `managed` frames of this size, with a low watermark of `low` frames
+    /// and so many CPUs near it.
+    pub(crate) fn limits(
+        &self,
+        managed: FrameCount,
+        low: FrameCount,
+        cpus: usize,
+        frame_size: FrameSize,
+    ) -> Limits {
         match *self {
             PcpMode::Fixed { batch, high } => Limits { batch, high_min: high, high_max: high },
             PcpMode::Auto { .. } => {
-                let batch = batch_for(managed);
+                let batch = batch_for(managed, frame_size);
                 let share = |frames: u64| {
                     let share = frames / (cpus.max(1) as u64);
                     u32::try_from(share).unwrap_or(u32::MAX / 2).max(batch * 4)
@@ -215,11 +221,13 @@ fn tune_high<P: Platform>(
     high
 }
 
-/// Linux's `zone_batchsize`: 63 for zones of 1 GiB and more, with 4 KiB frames.
-fn batch_for(managed: FrameCount) -> u32 {
-    /// 1 MiB in frames.
-    const MOST: u64 = 256;
-    let quarter = ((managed.get() >> 10).min(MOST) / 4).max(1);
+/// Linux's `zone_batchsize`: a thousandth of the zone or 1 MiB, whichever is less, as frames; of
+/// that a quarter and an eighth, rounded down to one less than a power of two. 63 for zones of
+/// 1 GiB and more with frames of 4 KiB, 15 with 16 KiB, 3 with 64 KiB; 1 at the least.
+fn batch_for(managed: FrameCount, frame_size: FrameSize) -> u32 {
+    const MOST_BYTES: usize = 1 << 20;
+    let most = (MOST_BYTES / frame_size.bytes()) as u64;
+    let quarter = ((managed.get() >> 10).min(most) / 4).max(1);
     let batch = quarter + quarter / 2;
     (((1u64 << batch.ilog2()) - 1) as u32).max(1)
 }
@@ -243,16 +251,27 @@ mod tests {
     }
 
     fn auto_limits() -> Limits {
-        AUTO.limits(FrameCount::new(16 * GIB), FrameCount::new(16 * 1024), 8)
+        AUTO.limits(FrameCount::new(16 * GIB), FrameCount::new(16 * 1024), 8, FrameSize::MIN)
     }
 
     #[test]
     fn batches_follow_the_size_of_the_zone() {
-        let batch = |frames| batch_for(FrameCount::new(frames));
-        assert_eq!(batch(GIB), 63);
-        assert_eq!(batch(64 * GIB), 63);
-        assert_eq!(batch(GIB / 16), 3);
-        assert_eq!(batch(100), 1);
+        let batch = |frames| batch_for(FrameCount::new(frames), FrameSize::MIN);
+        // Of a thousandth, at most 256 frames, a quarter and an eighth.
+        assert_eq!([GIB, 64 * GIB, GIB / 16, 100].map(batch), [63, 63, 3, 1]);
+    }
+
+    #[test]
+    fn batches_of_larger_frames_have_as_many_bytes() {
+        let batch = |frames, frame_kib: usize| {
+            batch_for(FrameCount::new(frames), FrameSize::new(frame_kib << 10).unwrap())
+        };
+        // 1 MiB is 64 frames of 16 KiB: 16 + 8 = 24, so 16 - 1.
+        assert_eq!([GIB / 4, 64 * GIB, GIB / 8].map(|frames| batch(frames, 16)), [15, 15, 7]);
+        // 1 MiB is 16 frames of 64 KiB: 4 + 2 = 6, so 4 - 1.
+        assert_eq!([GIB / 16, 64 * GIB, GIB / 64].map(|frames| batch(frames, 64)), [3, 3, 1]);
+        // Half a frame.
+        assert_eq!(batch(64 * GIB, 2048), 1);
     }
 
     #[test]
@@ -260,7 +279,7 @@ mod tests {
         let limits = auto_limits();
         assert_eq!(limits, Limits { batch: 63, high_min: 2048, high_max: 65_536 });
         let fixed = PcpMode::Fixed { batch: 31, high: 186 };
-        let limits = fixed.limits(FrameCount::new(GIB), FrameCount::new(1), 8);
+        let limits = fixed.limits(FrameCount::new(GIB), FrameCount::new(1), 8, FrameSize::MIN);
         assert_eq!(limits, Limits { batch: 31, high_min: 186, high_max: 186 });
     }
 
@@ -337,7 +356,8 @@ mod tests {
     #[test]
     fn fixed_mode_drains_a_batch_at_the_mark() {
         let mode = PcpMode::Fixed { batch: 31, high: 186 };
-        let pcp = pages(mode.limits(FrameCount::new(GIB), FrameCount::ZERO, 1));
+        let limits = mode.limits(FrameCount::new(GIB), FrameCount::ZERO, 1, FrameSize::MIN);
+        let pcp = pages(limits);
         pcp.count.set(185);
         assert_eq!(mode.note_free(&pcp, Order::ZERO, 1, || false), None);
         pcp.count.set(186);

@@ -51,11 +51,6 @@ impl<P: Platform> Pageblocks<P> {
         first.wrapping_add_signed(i64::from(pageblock.0.cast_signed()))
     }
 
-    /// Whether a pageblock is the lower one of two buddies.
-    pub(crate) fn is_lower_buddy(&self, pageblock: PageblockIndex) -> bool {
-        self.number(pageblock).is_multiple_of(2)
-    }
-
     /// The head of the allocated block that a pageblock lies in.
     pub(crate) fn head_of(&self, pageblock: PageblockIndex) -> Option<(PageblockIndex, State)> {
         Order::PAGEBLOCK.to(ORDER_MAX).find_map(|order| {

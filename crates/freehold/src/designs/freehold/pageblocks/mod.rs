@@ -28,6 +28,7 @@ use crate::units::{Order, Pfn};
 use in_use::InUse;
 use run::WORD_ORDER;
 use state::State;
+use unmovable::MARK_WORDS;
 
 mod bitmaps;
 mod frame_ref;
@@ -41,6 +42,11 @@ mod tails;
 mod unmovable;
 
 pub(super) use frame_ref::FrameRef;
+
+const _: () = assert!(
+    Order::PAGEBLOCK.get() > WORD_ORDER,
+    "blocks of one word are taken to be less than a pageblock"
+);
 
 /// Words of a bitmap for one pageblock.
 pub(crate) const WORDS: usize = 1 << (Order::PAGEBLOCK.get() - WORD_ORDER);
@@ -113,7 +119,7 @@ struct Record<P: Platform> {
     /// The list that it is on, if it is.
     list: P::LocalCell<u32>,
     /// Which frames may hold content that cannot move.
-    unmovable: P::U64,
+    unmovable: [P::U64; MARK_WORDS],
 }
 
 /// How many bitmaps a pageblock has.
@@ -179,7 +185,7 @@ impl<P: Platform> Pageblocks<P> {
             next: P::LocalCell::new(NIL),
             prev: P::LocalCell::new(NIL),
             list: P::LocalCell::new(NIL),
-            unmovable: P::U64::new(0),
+            unmovable: core::array::from_fn(|_| P::U64::new(0)),
         });
         let twins = Twins::new(records, maps);
         let in_use = carver.table(plan.in_use, |_| InUse::new());

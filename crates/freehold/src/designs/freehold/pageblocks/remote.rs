@@ -35,6 +35,7 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
 use super::state::{Holder, State, Use};
 use super::{NIL, PageblockIndex, Pageblocks, REMOTE};
+use crate::geometry::STACKS_MAX;
 use crate::platform::{Platform, Word};
 use crate::units::Order;
 
@@ -159,15 +160,12 @@ impl<P: Platform> Pageblocks<P> {
     }
 }
 
-/// How many stacks a remote queue has, if there are as many CPUs.
-const REMOTE_STACKS_MAX: usize = 16;
-
 /// The remote queue of one CPU in a zone: pageblocks without free frames, so far, in which others
 /// have freed some. Several stacks on one cache line: where many CPUs push at the same time, the
 /// line goes round among them, and of those that push on one stack, each time round all but one
 /// come too late and try again.
 #[repr(C, align(64))]
-pub(crate) struct RemoteQueue<P: Platform>([P::U32; REMOTE_STACKS_MAX]);
+pub(crate) struct RemoteQueue<P: Platform>([P::U32; STACKS_MAX]);
 
 /// 2^32 by the golden ratio: spreads numbers that lie close together (Knuth, volume 3, 6.4).
 const GOLDEN: u32 = 0x9e37_79b9;
@@ -179,7 +177,7 @@ impl<P: Platform> RemoteQueue<P> {
 
     /// How many stacks each of so many CPUs uses: a power of two.
     pub(crate) fn stacks(cpus: usize) -> usize {
-        cpus.next_power_of_two().min(REMOTE_STACKS_MAX)
+        cpus.next_power_of_two().min(STACKS_MAX)
     }
 
     /// Adds a pageblock, which the caller has marked as queued, and so may write its link.

@@ -1,5 +1,6 @@
 //! The state word of a pageblock: its holder, its use, its migratetype and some flags.
 
+use crate::geometry::CPUS_MAX;
 use crate::units::{MigrateType, Order};
 
 /// From the lowest bit: 16 bits of holder, [`State::LISTED`], [`State::QUEUED`], 2 bits of
@@ -45,8 +46,7 @@ const USE_SHIFT: u32 = 20;
 const ORDER_SHIFT: u32 = 23;
 const ORDER_MASK: u32 = 31;
 
-/// How many CPUs can hold pageblocks.
-pub(crate) const CPUS_MAX: usize = WALKER as usize - 1;
+const _: () = assert!(CPUS_MAX < WALKER as usize, "a CPU's number does not fit in `HOLDER`");
 
 impl State {
     /// The pageblock is active in its cache, or on a list of partial pageblocks: the cache will

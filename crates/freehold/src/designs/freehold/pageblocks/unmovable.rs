@@ -1,10 +1,10 @@
 //! Which frames may hold content that cannot move.
 //!
-//! One mark stands for eight frames: the 64 marks fit in the record, so they cost no memory. A
-//! cache that holds a pageblock for content that cannot move marks all of it beforehand. Past the
+//! One mark stands for several frames, eight in a pageblock of order 9: the 64 marks fit in the
+//! record, so they cost no memory. (A pageblock above order 12 has 128, one for each word.) A cache that holds a pageblock for content that cannot move marks all of it beforehand. Past the
 //! caches, each block for such content is marked when it is allocated, in a pageblock of any type.
 //! An allocation of movable content leaves the marks as they are. At worst, it is taken for content
-//! that cannot move, until a walker holds the pageblock while all eight frames are free.
+//! that cannot move, until a walker holds the pageblock while all frames of a mark are free.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,31 +16,43 @@ use crate::units::MigrateType;
 /// Frames with a mark in common.
 const TOGETHER: u32 = WORD_FRAMES / MARKS;
 
+/// Words of marks for one pageblock: at least one mark for each word of a bitmap.
+pub(super) const MARK_WORDS: usize = WORDS.div_ceil(u64::BITS as usize);
+
 /// Marks for one word.
-const MARKS: u32 = u64::BITS / WORDS as u32;
+const MARKS: u32 = MARK_WORDS as u32 * u64::BITS / WORDS as u32;
 
 /// The frames of a word that one mark stands for.
 const fn frames_of(mark: u32) -> u64 {
-    ((1 << TOGETHER) - 1) << (mark * TOGETHER)
+    (!0 >> (WORD_FRAMES - TOGETHER)) << (mark * TOGETHER)
 }
 
-/// The marks of those groups of frames of a word that satisfy a condition.
+/// Where the marks of a word begin, counted over all marks of its pageblock.
+const fn first_mark(word: usize) -> usize {
+    word % WORDS * MARKS as usize
+}
+
+/// The marks of those groups of frames of a word that satisfy a condition, in their word of marks.
 fn marks(word: usize, wanted: impl Fn(u64) -> bool) -> u64 {
     let marks = (0..MARKS).filter(|&mark| wanted(frames_of(mark)));
-    marks.fold(0, |marks, mark| marks | 1 << mark) << (word % WORDS * MARKS as usize)
+    marks.fold(0, |marks, mark| marks | 1 << mark) << (first_mark(word) % u64::BITS as usize)
 }
 
 // Relaxed: exact for the holder of the pageblock; other CPUs check again once they hold it. Changed
 // by RMWs, since a user that frees frames clears marks without holding the pageblock.
 impl<P: Platform> Pageblocks<P> {
-    fn unmovable_marks(&self, pageblock: PageblockIndex) -> &P::U64 {
-        &self.twins.first().get(pageblock.index()).unmovable
+    fn all_marks(&self, pageblock: PageblockIndex) -> &[P::U64; MARK_WORDS] {
+        &self.record(pageblock).unmovable
+    }
+
+    /// The word of marks that those of a word lie in.
+    fn marks_of(&self, word: usize) -> &P::U64 {
+        &self.all_marks(PageblockIndex::of_word(word))[first_mark(word) / u64::BITS as usize]
     }
 
     /// Frames of a word that may hold content that cannot move, if they are allocated.
     pub(crate) fn unmovable(&self, word: usize) -> u64 {
-        let all = self.unmovable_marks(PageblockIndex::of_word(word)).load(Relaxed);
-        let of_word = all >> (word % WORDS * MARKS as usize);
+        let of_word = self.marks_of(word).load(Relaxed) >> (first_mark(word) % u64::BITS as usize);
         let set = (0..MARKS).filter(|mark| of_word >> mark & 1 == 1);
         set.fold(0, |frames, mark| frames | frames_of(mark))
     }
@@ -52,12 +64,12 @@ impl<P: Platform> Pageblocks<P> {
 
     /// Records that no frame of a pageblock holds content that cannot move.
     pub(crate) fn clear_all_unmovable(&self, pageblock: PageblockIndex) {
-        self.unmovable_marks(pageblock).store(0, Relaxed);
+        self.all_marks(pageblock).iter().for_each(|marks| marks.store(0, Relaxed));
     }
 
     /// Records that any frame of a pageblock may come to hold content that cannot move.
     pub(crate) fn mark_all_unmovable(&self, pageblock: PageblockIndex) {
-        self.unmovable_marks(pageblock).store(!0, Relaxed);
+        self.all_marks(pageblock).iter().for_each(|marks| marks.store(!0, Relaxed));
     }
 
     /// Records that any frame of a pageblock may come to hold content of a type: a cache takes
@@ -70,10 +82,10 @@ impl<P: Platform> Pageblocks<P> {
 
     /// Records that a run in a pageblock that the caller holds will hold content that cannot move.
     pub(crate) fn mark_unmovable(&self, run: Run) {
-        let pageblock = PageblockIndex::of_frame(run.frame());
+        // A run is less than a pageblock, so its marks lie in one word.
         let of_run = |word| marks(word, |frames| frames & run.mask() != 0);
         let marks = run.words().fold(0, |marks, word| marks | of_run(word));
-        self.unmovable_marks(pageblock).fetch_or(marks, Relaxed);
+        self.marks_of(run.word as usize).fetch_or(marks, Relaxed);
     }
 
     /// Records that frames of a word, which their user is about to free, will no longer hold
@@ -83,24 +95,28 @@ impl<P: Platform> Pageblocks<P> {
         if self.state(pageblock).migratetype() == MigrateType::Movable
             && self.unmovable(word) & mask != 0
         {
-            // If other frames of the eight are not freed, the mark stays.
+            // If other frames of the mark are not freed, the mark stays.
             let marks = marks(word, |frames| frames & mask == frames);
-            self.unmovable_marks(pageblock).fetch_and(!marks, Relaxed);
+            self.marks_of(word).fetch_and(!marks, Relaxed);
         }
     }
 
     /// Whether any frame of a pageblock may hold content that cannot move.
     pub(crate) fn is_all_unmovable(&self, pageblock: PageblockIndex) -> bool {
-        self.unmovable_marks(pageblock).load(Relaxed) == !0
+        self.all_marks(pageblock).iter().all(|marks| marks.load(Relaxed) == !0)
     }
 
     /// Clears the marks of free frames. The caller holds the pageblock as a walker.
     pub(crate) fn refresh_unmovable(&self, pageblock: PageblockIndex) {
-        let fixed = self.unmovable_marks(pageblock);
-        if fixed.load(Relaxed) != 0 {
-            let of_free = |word| marks(word, |frames| frames & self.free(word) == frames);
-            let free = pageblock.words().fold(0, |free, word| free | of_free(word));
-            fixed.fetch_and(!free, Relaxed);
+        const WORDS_TOGETHER: usize = WORDS / MARK_WORDS;
+        let of_free = |word| marks(word, |frames| frames & self.free(word) == frames);
+        let firsts = pageblock.words().step_by(WORDS_TOGETHER);
+        for (unmovable, first) in self.all_marks(pageblock).iter().zip(firsts) {
+            if unmovable.load(Relaxed) != 0 {
+                let words = first..first + WORDS_TOGETHER;
+                let free = words.fold(0, |free, word| free | of_free(word));
+                unmovable.fetch_and(!free, Relaxed);
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::designs::freehold::pageblocks::state::{Holder, Use};
 use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, RawLock};
 use crate::topology::Topology;
-use crate::units::{FrameCount, Order, ZoneKind};
+use crate::units::{FrameCount, FrameSize, Order, ZoneKind};
 use crate::zone::watermark::{self, ZoneSize};
 
 /// The data under which memory is added: one addition at a time.
@@ -19,6 +19,7 @@ pub(crate) struct Hotplug<P: Platform> {
     pub(crate) lock: P::Lock,
     /// The configured `min_free`.
     pub(crate) min_free: Option<FrameCount>,
+    pub(crate) frame_size: FrameSize,
 }
 
 /// The lock under which memory is added, held. Unlocks when dropped.
@@ -63,7 +64,7 @@ impl<P: Platform> Zones<P> {
         for (pageblock, part) in span.pageblocks() {
             self.add_part(self.cpu_here(context), zone, pageblock, part);
         }
-        self.update_marks(context.topology, hotplug.0.min_free);
+        self.update_marks(context.topology, hotplug.0);
         Ok(())
     }
 
@@ -108,11 +109,12 @@ impl<P: Platform> Zones<P> {
     }
 
     /// Recomputes all watermarks and reserves.
-    fn update_marks(&self, topology: &Topology, min_free: Option<FrameCount>) {
+    fn update_marks(&self, topology: &Topology, hotplug: &Hotplug<P>) {
         let managed = |zone: &Zone<P>| FrameCount::new(zone.managed());
         let lowmem = self.zones.iter().filter(|zone| zone.kind() != ZoneKind::Movable);
         let lowmem: FrameCount = lowmem.map(managed).sum();
-        let min_free = min_free.unwrap_or_else(|| watermark::min_free(lowmem));
+        let computed = || watermark::min_free(lowmem, hotplug.frame_size);
+        let min_free = hotplug.min_free.unwrap_or_else(computed);
         for zone in self.zones.iter() {
             let of_node = ZoneKind::ALL.map(|kind| match topology.zone(zone.node(), kind) {
                 Some(index) => managed(self.zone(index)),

@@ -122,6 +122,7 @@ impl<P: Platform> Zones<P> {
             hotplug: carver.table(plan.hotplug, |_| Hotplug {
                 lock: P::Lock::new(LockClass::Hotplug),
                 min_free: config.min_free,
+                frame_size: config.frame_size,
             }),
             cpu_zones: carver.table(plan.cpu_zones, |_| CpuZone {
                 queue: RemoteQueue::new(),

@@ -1,7 +1,8 @@
 //! Statistics and checks of a zone: counted from the states and bitmaps of its pageblocks.
 
 use super::Zones;
-use crate::designs::freehold::pageblocks::run::{WORD_ORDER, starts};
+use crate::designs::freehold::pageblocks::huge::pageblocks_in;
+use crate::designs::freehold::pageblocks::run::{WORD_FRAMES, WORD_ORDER, starts};
 use crate::designs::freehold::pageblocks::state::{Holder, Use};
 use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
 use crate::memmap::index::ZoneIndex;
@@ -49,8 +50,8 @@ impl<P: Platform> Zones<P> {
     /// the pageblock that they begin in.
     pub(crate) fn count_by_type(&self, zone: ZoneIndex) -> FreeByType {
         let mut counts = FreeByType::default();
-        // The upper one of two buddies, if the lower one is whole, and the type of that.
-        let mut upper: Option<(PageblockIndex, usize)> = None;
+        // What lies before this pageblock has been counted.
+        let mut behind = PageblockIndex(0);
         for pageblock in self.pageblocks_of(zone) {
             let state = self.pageblocks.state(pageblock);
             let of = state.migratetype().index();
@@ -58,17 +59,11 @@ impl<P: Platform> Zones<P> {
                 counts.pageblocks[of] += 1;
             }
             match (state.used_for(), state.holder()) {
-                (Use::Whole, Holder::None) => match upper {
-                    Some((buddy, of)) if buddy == pageblock => {
-                        counts.blocks[of][Order::PAGEBLOCK.index()] -= 1;
-                        counts.blocks[of][Order::BUDDY_MAX.index()] += 1;
-                    }
-                    _ => {
-                        counts.blocks[of][Order::PAGEBLOCK.index()] += 1;
-                        let buddy = PageblockIndex(pageblock.0 + 1);
-                        upper = self.pageblocks.is_lower_buddy(pageblock).then_some((buddy, of));
-                    }
-                },
+                (Use::Whole, Holder::None) if pageblock >= behind => {
+                    let order = self.largest_free(zone, pageblock);
+                    counts.blocks[of][order.index()] += 1;
+                    behind = PageblockIndex(pageblock.0 + pageblocks_in(order));
+                }
                 (Use::Split, Holder::None) => self.count_runs(pageblock, &mut counts.blocks[of]),
                 _ => {}
             }
@@ -76,18 +71,45 @@ impl<P: Platform> Zones<P> {
         counts
     }
 
+    /// The order of the largest block of whole pageblocks, at most the buddy system's largest, that
+    /// begins with this one.
+    fn largest_free(&self, zone: ZoneIndex, pageblock: PageblockIndex) -> Order {
+        let is_free = |pageblock| {
+            let state = self.pageblocks.state(pageblock);
+            let of_zone = self.pageblocks.zone_if_any(pageblock) == Some(zone);
+            of_zone && (state.used_for(), state.holder()) == (Use::Whole, Holder::None)
+        };
+        let begins = |order: &Order| {
+            let count = pageblocks_in(*order);
+            let upper = pageblock.0 + count / 2..pageblock.0 + count;
+            self.pageblocks.number(pageblock).is_multiple_of(u64::from(count))
+                && upper.map(PageblockIndex).all(is_free)
+        };
+        let larger = Order::PAGEBLOCK.up().to(Order::BUDDY_MAX);
+        larger.take_while(begins).last().unwrap_or(Order::PAGEBLOCK)
+    }
+
     /// Counts the free blocks of a pageblock that is not whole, each as large as can be.
     fn count_runs(&self, pageblock: PageblockIndex, counts: &mut [u64; ORDERS]) {
-        let mut full = 0;
-        for (nth, word) in pageblock.words().enumerate() {
-            let free = self.pageblocks.free(word);
-            if free == !0 {
-                full |= 1 << nth;
-            } else {
-                count_largest(free, WORD_ORDER - 1, 0, counts);
-            }
+        if self.pageblocks.is_whole(pageblock) {
+            counts[Order::PAGEBLOCK.index()] += 1;
+            return;
         }
-        count_largest(full, Order::PAGEBLOCK.get() - WORD_ORDER, WORD_ORDER, counts);
+        let words = pageblock.words();
+        for first in words.clone().step_by(WORD_FRAMES as usize) {
+            let mut full = 0;
+            let end = words.end.min(first + WORD_FRAMES as usize);
+            for (nth, word) in (first..end).enumerate() {
+                let free = self.pageblocks.free(word);
+                if free == !0 {
+                    full |= 1 << nth;
+                } else {
+                    count_largest(free, WORD_ORDER - 1, 0, counts);
+                }
+            }
+            let most = (Order::PAGEBLOCK.get() - WORD_ORDER).min(WORD_ORDER);
+            count_largest(full, most, WORD_ORDER, counts);
+        }
     }
 
     /// How many frames of a pageblock users hold, and how many were freed twice, which will be

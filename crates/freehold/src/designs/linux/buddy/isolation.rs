@@ -2,7 +2,7 @@
 
 use super::{Beside, Buddy};
 use crate::designs::linux::frame::Tag;
-use crate::designs::linux::pageblock::{BlockType, pageblocks};
+use crate::designs::linux::pageblock::BlockType;
 use crate::memmap::index::FrameIndex;
 use crate::memmap::list::End;
 use crate::platform::Platform;
@@ -34,7 +34,8 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         moved
     }
 
-    /// Splits a free block that extends beyond a pageblock, so that none does.
+    /// Splits a free block that extends beyond a pageblock, so that none does. Its other parts stay as
+    /// large as can be.
     fn split_at_pageblock(&self, pageblock: FrameIndex) {
         for order in Order::PAGEBLOCK.up().to(Order::BUDDY_MAX) {
             let head = pageblock.head(order);
@@ -42,9 +43,10 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
             if state.is(Tag::Buddy, order) {
                 let of = state.block_type();
                 self.remove(head, order, of);
-                for part in pageblocks(head, order) {
-                    self.insert(part, Order::PAGEBLOCK, of, End::Front);
+                for half in Order::PAGEBLOCK.to(order).rev().skip(1) {
+                    self.insert(pageblock.head(half).buddy(half), half, of, End::Front);
                 }
+                self.insert(pageblock, Order::PAGEBLOCK, of, End::Front);
             }
         }
     }

@@ -126,7 +126,7 @@ impl<P: Platform> Policy<P> for Clustered<P> {
         layout: &mut LayoutBuilder,
     ) -> Result<Self::Plan, Error> {
         let mode = settings.mode()?;
-        ClusterTable::plan(config, |managed| mode.batch(managed), layout)
+        ClusterTable::plan(config, |managed| mode.batch(managed, config.frame_size), layout)
     }
 
     fn carve(
@@ -135,7 +135,8 @@ impl<P: Platform> Policy<P> for Clustered<P> {
         settings: &ZonedSettings<ClusterOptions>,
         carver: &mut Carver,
     ) -> Self {
-        let batch = |managed| settings.mode().map_or(0, |mode| mode.batch(managed));
+        let size = config.frame_size;
+        let batch = |managed| settings.mode().map_or(0, |mode| mode.batch(managed, size));
         let table = ClusterTable::carve(plan, config, batch, carver);
         Clustered { table, options: settings.own }
     }

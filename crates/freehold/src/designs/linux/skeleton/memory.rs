@@ -9,7 +9,7 @@ use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::memmap::list::End;
 use crate::platform::{Platform, RawLock, SharedCell};
 use crate::topology::Topology;
-use crate::units::{FrameCount, ZoneKind};
+use crate::units::{FrameCount, FrameSize, ZoneKind};
 use crate::zone::watermark::{self, ZoneSize};
 
 /// The lock under which memory is added, held. Unlocks when dropped.
@@ -38,8 +38,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     ) -> Result<(), Error> {
         let hotplug = HotplugGuard::new(self.hotplug.get(0));
         ranges.iter().try_for_each(|&range| self.add_range(context, range))?;
-        self.update_marks(context.topology, hotplug.0.min_free);
-        self.update_limits(context);
+        self.update_marks(context.topology, hotplug.0);
+        self.update_limits(context, hotplug.0.frame_size);
         Ok(())
     }
 
@@ -95,11 +95,12 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// Recomputes all watermarks and reserves.
-    fn update_marks(&self, topology: &Topology, min_free: Option<FrameCount>) {
+    fn update_marks(&self, topology: &Topology, hotplug: &Hotplug<P>) {
         let zones = || self.zones.iter();
         let lowmem = zones().filter(|zone| zone.kind() != ZoneKind::Movable);
         let lowmem: FrameCount = lowmem.map(|zone| zone.managed()).sum();
-        let min_free = min_free.unwrap_or_else(|| watermark::min_free(lowmem));
+        let computed = || watermark::min_free(lowmem, hotplug.frame_size);
+        let min_free = hotplug.min_free.unwrap_or_else(computed);
         for zone in zones() {
             let of_node = ZoneKind::ALL.map(|kind| match topology.zone(zone.node(), kind) {
                 Some(index) => self.zone(index).managed(),
@@ -111,12 +112,12 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// Recomputes the bounds of all per-CPU lists.
-    fn update_limits(&self, context: Context<'_, P>) {
+    fn update_limits(&self, context: Context<'_, P>, frame_size: FrameSize) {
         for index in self.zone_indexes() {
             let zone = self.zone(index);
             let low = zone.watermarks().get().low;
             let cpus = context.topology.cpus_of(zone.node());
-            let limits = self.mode.limits(zone.managed(), low, cpus);
+            let limits = self.mode.limits(zone.managed(), low, cpus, frame_size);
             for cpu in 0..context.topology.cpus() {
                 let pages = self.lock_pcp(context.platform, cpu, index);
                 pages.pcp.batch.set(limits.batch);

@@ -17,7 +17,7 @@ use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock};
 use crate::topology::Topology;
-use crate::units::{FrameCount, Order};
+use crate::units::{FrameCount, FrameSize, Order};
 
 mod alloc;
 mod bulk;
@@ -71,6 +71,7 @@ struct Hotplug<P: Platform> {
     lock: P::Lock,
     /// The configured `min_free`.
     min_free: Option<FrameCount>,
+    frame_size: FrameSize,
 }
 
 /// Where the tables of the design lie.
@@ -240,6 +241,7 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
             hotplug: carver.table(plan.hotplug, |_| Hotplug {
                 lock: P::Lock::new(LockClass::Hotplug),
                 min_free: config.min_free,
+                frame_size: config.frame_size,
             }),
             blocks: BlockTable::carve(&plan.blocks, carver),
             cpus: carver.table(plan.cpus, |_| PerCpu {
