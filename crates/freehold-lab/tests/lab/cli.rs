@@ -180,7 +180,7 @@ fn stat_shows_a_run_and_what_was_kept_of_it() {
     let run = ["stat", "page-fault", "--cpus", "1", "--design", "zone-lock"];
     assert_eq!(text(&[&run[..], &machine].concat()), kept, "one seed, one state");
     for part in [
-        "zone-lock, page-fault on uma-2 with 1 CPU, before its tasks gave all back:",
+        "zone-lock, page-fault on uma-2 with 1 CPU, before its tasks freed everything:",
         "\nbuddyinfo\nNode 0, zone   Normal ",
         "  pages free     ",
         "\nPages per block:  512\n",
