@@ -200,7 +200,7 @@ fn stat_shows_a_run_and_what_was_kept_of_it() {
     };
     assert!(refused(&["stat", "no-such-thing"]).contains("is no workload, and cannot be read"));
     let file = file.to_str().unwrap();
-    assert!(refused(&["stat", file, "--cpus", "2"]).contains("document already has"));
+    assert!(refused(&["stat", file, "--cpus", "2"]).contains("in the document already"));
     let both = ["stat", file, "--show", "prometheus,vmstat"];
     assert!(refused(&both).contains("choose nothing else"));
     for given in [["--seed", "1"], ["--machine", "host"]] {
