@@ -427,7 +427,7 @@ the timed loops, a referee checks that no frame is allocated twice, that none is
 all return. A contestant that fails is reported, and the exit code is 1.
 
 Examples:
-  freehold race                                all benches, all contestants: five minutes
+  freehold race                                all benches, all contestants: three minutes
   freehold race pair fill --threads 2 --json   two benches, on two CPUs
   freehold race bulk --contestants zone-lock,host-kernel --memory 16
   freehold race --peer ./my_allocator.so       with an allocator of your own

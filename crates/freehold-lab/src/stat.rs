@@ -122,7 +122,7 @@ fn print(text: &str) -> Result<()> {
 fn kept(args: &StatArgs) -> Result<Vec<KeptResult>> {
     let source = &args.source;
     if let Some(name) = args.cells.given_for_a_run() {
-        let message = format!("{source}: the document already has its results: omit {name}");
+        let message = format!("{source}: the results are in the document already: omit {name}");
         return Err(UsageError(message).into());
     }
     let text = match source.as_str() {

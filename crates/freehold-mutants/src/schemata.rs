@@ -13,7 +13,6 @@
 //! Mutants of the same text are tested one after the other, and a text may be nested in another. A
 //! name bound by `let` would go out of scope at the closing brace: find the expression in it, or
 //! all that follows in its block.
-//! follows in its block.
 
 use std::ops::Range;
 

@@ -293,7 +293,7 @@ impl State {
     fn give_up(&mut self) {
         // Only once: unwinding needs accesses too.
         self.accesses_left = u64::MAX;
-        panic!("still at work after {} accesses, and perhaps for ever", self.patience);
+        panic!("still at work after {} accesses, and perhaps forever", self.patience);
     }
 
     /// The running CPU computes: this takes longer beside a running sibling.

@@ -180,7 +180,7 @@ fn stat_shows_a_run_and_what_was_kept_of_it() {
     let run = ["stat", "page-fault", "--cpus", "1", "--design", "zone-lock"];
     assert_eq!(text(&[&run[..], &machine].concat()), kept, "one seed, one state");
     for part in [
-        "zone-lock, page-fault on uma-2 with 1 CPU, before its tasks gave all back:",
+        "zone-lock, page-fault on uma-2 with 1 CPU, before its tasks freed everything:",
         "\nbuddyinfo\nNode 0, zone   Normal ",
         "  pages free     ",
         "\nPages per block:  512\n",
@@ -200,7 +200,7 @@ fn stat_shows_a_run_and_what_was_kept_of_it() {
     };
     assert!(refused(&["stat", "no-such-thing"]).contains("is no workload, and cannot be read"));
     let file = file.to_str().unwrap();
-    assert!(refused(&["stat", file, "--cpus", "2"]).contains("document already has"));
+    assert!(refused(&["stat", file, "--cpus", "2"]).contains("in the document already"));
     let both = ["stat", file, "--show", "prometheus,vmstat"];
     assert!(refused(&both).contains("choose nothing else"));
     for given in [["--seed", "1"], ["--machine", "host"]] {

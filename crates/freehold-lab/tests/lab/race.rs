@@ -330,9 +330,9 @@ const BAD: &str = "crates/freehold-lab/tests/peers/bad.c";
 fn a_peer_that_cheats_is_reported() {
     for (fault, benches, reason) in [
         ("TWICE", &["fill"][..], "twice"),
-        ("LOSES", &["fill", "pair"], "were not to be had again"),
+        ("LOSES", &["fill", "pair"], "could not be allocated again"),
         ("OUTSIDE", &["fill"], "but manages"),
-        ("MISALIGNED", &["huge"], "out of line"),
+        ("MISALIGNED", &["huge"], "misaligned"),
     ] {
         let Some(library) = compile(BAD, Some(fault)) else { return };
         // Often enough for those that cheat once in a thousand calls.

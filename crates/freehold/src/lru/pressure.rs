@@ -96,7 +96,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// A node is short if all zones that serve ordinary requests are below their low watermarks,
     /// and stays short until one of them is at its high one. So a device zone full of unreclaimable
-    /// content causes no reclaim, and neither does movable memory, unless the node has no other.
+    /// content causes no reclaim. Frames in movable memory are not reclaimed, unless the node has
+    /// no other memory.
     pub fn balance<Q: Platform, D: Design<Q>>(&self, frames: &PageAllocator<Q, D>) -> Reclaimed {
         let mut done = Reclaimed::default();
         for node in (0..self.vecs.nodes()).map(|node| NodeId::new(node as u16)) {

@@ -2,7 +2,6 @@
 //!
 //! Core names no atomic type, no lock and no CPU register. It is generic over one [`Platform`], so
 //! the same source runs at full speed on a real machine, under a model checker, and on a simulated
-//! same source runs at full speed on a real machine, under a model checker, and on a simulated
 //! machine, all in one binary. Every access to memory that another CPU can see goes through one of
 //! three kinds of storage:
 //!

@@ -135,7 +135,7 @@ fn wait() {
     ROUND.set(ROUND.get() + 1);
     if ROUND.get() > ROUNDS {
         let may = NESTED.get() || ABANDONED.get();
-        assert!(may, "a call waits for ever, though all others have ended");
+        assert!(may, "a call waits forever, although all others have ended");
         resume_unwind(Box::new(WaitsForEver));
     }
 }

@@ -23,7 +23,7 @@ fn finds_at_each_step(
                 Some(Ok(_)) => {}
                 Some(Err(Error::WouldWait)) if nowait => {}
                 Some(Err(error)) => panic!("{error}, though a frame is free"),
-                None => assert!(may_wait && !nowait, "it waits for ever"),
+                None => assert!(may_wait && !nowait, "it waits forever"),
             }
         };
         each_step(1, &build, meanwhile, &call);

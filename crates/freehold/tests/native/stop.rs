@@ -345,7 +345,7 @@ fn probe<D: Design<StepPlatform>>(
                 free += if stays { 0 } else { order.frames().get() };
             }
             None => {
-                assert!(!is_handler && may_wait, "a free waits for ever");
+                assert!(!is_handler && may_wait, "a free waits forever");
                 (tally.waits, tally.unwound) = (1, 1);
                 return tally;
             }
@@ -372,7 +372,7 @@ fn probe<D: Design<StepPlatform>>(
                 None => {
                     // The others wait for a zone lock, whose holder no handler can interrupt.
                     let may = !nowait || !is_handler && D::NAME != "freehold";
-                    assert!(may && may_wait, "an allocation waits for ever");
+                    assert!(may && may_wait, "an allocation waits forever");
                     (tally.waits, tally.unwound) = (1, 1);
                 }
             }
@@ -384,7 +384,7 @@ fn probe<D: Design<StepPlatform>>(
                     tally.served += 1;
                 }
                 None => {
-                    assert!(may_wait, "a drain waits for ever");
+                    assert!(may_wait, "a drain waits forever");
                     (tally.waits, tally.unwound) = (1, 1);
                 }
             }
