@@ -25,6 +25,7 @@ pub use linux::skeleton::{OwnSettings, Pcp, ZonedSettings};
 pub use linux::zone_lock::{self, ZoneLock};
 
 pub mod freehold;
+pub(crate) mod hotplug;
 pub(crate) mod linux;
 pub(crate) mod places;
 pub(crate) mod traits;

@@ -35,7 +35,7 @@ impl<P: Platform> Freeze<P> for Freehold<P> {
     /// Takes all locks but those of leases that cannot be revoked. No call waits for one of them
     /// while it holds another, except for the hotplug lock.
     fn freeze(&self, context: Context<'_, P>) {
-        self.zones.hotplug_lock().lock();
+        self.zones.hotplug().lock().lock();
         self.zones.iter().for_each(|zone| zone.lock_compaction());
         for cpu in 0..self.zones.cpu_count() {
             let held = self.freeze_cpu(context, cpu);
@@ -51,7 +51,7 @@ impl<P: Platform> Freeze<P> for Freehold<P> {
             }
         }
         self.zones.iter().for_each(|zone| zone.unlock_compaction());
-        self.zones.hotplug_lock().unlock();
+        self.zones.hotplug().lock().unlock();
     }
 
     fn thaw_copy(&self, context: Context<'_, P>) {
@@ -461,7 +461,7 @@ mod tests {
         frames.freeze();
         assert!(
             !frames.design().per_cpu(0).try_lock()
-                && !frames.design().zones.hotplug_lock().try_lock()
+                && !frames.design().zones.hotplug().lock().try_lock()
         );
         frames.thaw();
         assert_eq!(frames.validate(), Ok(before));

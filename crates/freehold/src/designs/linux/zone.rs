@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::fallback::{self, Fallbacks, Mode};
 use crate::compact::state::CompactionState;
+use crate::designs::hotplug::Marked;
 use crate::designs::linux::buddy::{Beside, Buddy, FreeLists, Tables};
 use crate::designs::linux::pageblock::{BlockType, pageblocks};
 use crate::memmap::index::FrameIndex;
@@ -83,6 +84,12 @@ impl<P: Platform> Zone<P> {
 
     pub(crate) const fn watermarks(&self) -> &Watermarks<P> {
         &self.setup.watermarks
+    }
+
+    /// What its watermarks follow from, and these.
+    pub(crate) fn marked(&self) -> Marked<'_, P> {
+        let (node, kind, managed) = (self.node(), self.kind(), self.managed());
+        Marked { node, kind, managed, watermarks: self.watermarks() }
     }
 
     /// Attempts to compact the zone deferred since the last failure (Linux's `compact_considered`).

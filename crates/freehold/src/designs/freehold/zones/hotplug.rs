@@ -8,40 +8,14 @@ use crate::designs::Context;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::Span;
 use crate::designs::freehold::pageblocks::state::{Holder, Use};
-use crate::memmap::index::ZoneIndex;
-use crate::platform::{Platform, RawLock};
-use crate::topology::Topology;
-use crate::units::{FrameCount, FrameSize, Order, ZoneKind};
-use crate::zone::watermark::{self, ZoneSize};
-
-/// The data under which memory is added: one addition at a time.
-pub(crate) struct Hotplug<P: Platform> {
-    pub(crate) lock: P::Lock,
-    /// The configured `min_free`.
-    pub(crate) min_free: Option<FrameCount>,
-    pub(crate) frame_size: FrameSize,
-}
-
-/// The lock under which memory is added, held. Unlocks when dropped.
-struct HotplugGuard<'a, P: Platform>(&'a Hotplug<P>);
-
-impl<'a, P: Platform> HotplugGuard<'a, P> {
-    fn new(hotplug: &'a Hotplug<P>) -> Self {
-        hotplug.lock.lock();
-        HotplugGuard(hotplug)
-    }
-}
-
-impl<P: Platform> Drop for HotplugGuard<'_, P> {
-    fn drop(&mut self) {
-        self.0.lock.unlock();
-    }
-}
+use crate::designs::hotplug::{Hotplug, place_of, update_watermarks};
+use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
+use crate::platform::Platform;
+use crate::units::{FrameCount, Order};
 
 impl<P: Platform> Zones<P> {
-    /// The lock under which memory is added.
-    pub(crate) fn hotplug_lock(&self) -> &P::Lock {
-        &self.hotplug.get(0).lock
+    pub(crate) fn hotplug(&self) -> &Hotplug<P> {
+        self.hotplug.get(0)
     }
 
     /// Brings a range into use, or refuses it and changes nothing.
@@ -50,21 +24,20 @@ impl<P: Platform> Zones<P> {
         context: Context<'_, P>,
         range: MemoryRange,
     ) -> Result<(), Error> {
-        range.check()?;
-        let first = self.pageblocks.index_of(range.start).ok_or(Error::OutsideSpan)?;
-        if u64::from(first) + range.frames.get() > self.pageblocks.frames() {
-            return Err(Error::OutsideSpan);
-        }
-        let span = Span { first, end: first + range.frames.get() as u32 };
-        context.topology.zonelist(range.node, ZoneKind::Movable)?;
-        let zone = context.topology.zone(range.node, range.zone).ok_or(Error::UnknownZone)?;
+        let (place, zone) = place_of(range, context.topology, || {
+            let first = self.pageblocks.index_of(range.start).map(FrameIndex);
+            let len = FrameCount::new(self.pageblocks.frames());
+            FrameRange::within(first, range.frames, len)
+        })?;
+        let span = Span::of_range(place);
 
-        let hotplug = HotplugGuard::new(self.hotplug.get(0));
+        let hotplug = self.hotplug().begin();
         self.check_unused(span, zone)?;
         for (pageblock, part) in span.pageblocks() {
             self.add_part(self.cpu_here(context), zone, pageblock, part);
         }
-        self.update_marks(context.topology, hotplug.0);
+        update_watermarks(&self.zones, Zone::marked, context.topology, &hotplug);
+        self.zones.iter().for_each(|zone| zone.set_spares_max(self.cpus));
         Ok(())
     }
 
@@ -106,23 +79,5 @@ impl<P: Platform> Zones<P> {
         zone.add_managed(u64::from(frames));
         zone.add_free(frames);
         self.release(pageblock);
-    }
-
-    /// Recomputes all watermarks and reserves.
-    fn update_marks(&self, topology: &Topology, hotplug: &Hotplug<P>) {
-        let managed = |zone: &Zone<P>| FrameCount::new(zone.managed());
-        let lowmem = self.zones.iter().filter(|zone| zone.kind() != ZoneKind::Movable);
-        let lowmem: FrameCount = lowmem.map(managed).sum();
-        let computed = || watermark::min_free(lowmem, hotplug.frame_size);
-        let min_free = hotplug.min_free.unwrap_or_else(computed);
-        for zone in self.zones.iter() {
-            let of_node = ZoneKind::ALL.map(|kind| match topology.zone(zone.node(), kind) {
-                Some(index) => managed(self.zone(index)),
-                None => FrameCount::ZERO,
-            });
-            let size = ZoneSize { kind: zone.kind(), managed: managed(zone) };
-            zone.set_spares_max(self.cpus);
-            zone.watermarks().set(&watermark::marks(size, min_free, lowmem, of_node));
-        }
     }
 }

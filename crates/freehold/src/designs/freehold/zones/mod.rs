@@ -11,15 +11,15 @@ use super::settings::FreeholdSettings;
 use crate::Error;
 use crate::config::Config;
 use crate::designs::Context;
+use crate::designs::hotplug::Hotplug;
 use crate::designs::places::usable;
 use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
-use crate::platform::{LockClass, Platform, RawLock};
+use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Pfn};
 use crate::zone::watermark::Watermark;
 use counters::CpuCounters;
-use hotplug::Hotplug;
 use tree::{Forest, ForestPlan, Tree};
 use zone::{Zone, ZoneTrees};
 
@@ -119,11 +119,7 @@ impl<P: Platform> Zones<P> {
                 let (pool, orphans) = (tree(), core::array::from_fn(|_| tree()));
                 Zone::new(node, kind, ZoneTrees { first_pageblock, pool, orphans })
             }),
-            hotplug: carver.table(plan.hotplug, |_| Hotplug {
-                lock: P::Lock::new(LockClass::Hotplug),
-                min_free: config.min_free,
-                frame_size: config.frame_size,
-            }),
+            hotplug: carver.table(plan.hotplug, |_| Hotplug::new(config)),
             cpu_zones: carver.table(plan.cpu_zones, |_| CpuZone {
                 queue: RemoteQueue::new(),
                 counters: CpuCounters::new(),

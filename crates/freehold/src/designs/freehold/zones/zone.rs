@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use super::tree::Tree;
 use crate::compact::state::CompactionState;
+use crate::designs::hotplug::Marked;
 use crate::platform::{LockClass, Platform, RawLock, Word};
 use crate::request::Request;
 use crate::stat::Events;
@@ -148,6 +149,12 @@ impl<P: Platform> Zone<P> {
 
     pub(crate) const fn watermarks(&self) -> &Watermarks<P> {
         &self.setup.watermarks
+    }
+
+    /// What its watermarks follow from, and these.
+    pub(crate) fn marked(&self) -> Marked<'_, P> {
+        let (node, kind, managed) = (self.node(), self.kind(), FrameCount::new(self.managed()));
+        Marked { node, kind, managed, watermarks: self.watermarks() }
     }
 
     // Relaxed below: levels and counts, on which a reader acts as of a moment ago. What they count

@@ -15,7 +15,7 @@ use crate::platform::{Platform, RawLock};
 impl<P: Platform, Y: Policy<P>> Freeze<P> for Skeleton<P, Y> {
     /// Takes all locks, in the order in which calls that hold several take them.
     fn freeze(&self, context: Context<'_, P>) {
-        self.hotplug.get(0).lock.lock();
+        self.hotplug.get(0).lock().lock();
         for zone in self.zone_indexes() {
             for cpu in 0..context.topology.cpus() {
                 let pages = &self.per_cpu(cpu, zone).pages;
@@ -32,7 +32,7 @@ impl<P: Platform, Y: Policy<P>> Freeze<P> for Skeleton<P, Y> {
                 drop(self.per_cpu(cpu, zone).pages.adopt(context.platform));
             }
         }
-        self.hotplug.get(0).lock.unlock();
+        self.hotplug.get(0).lock().unlock();
     }
 
     fn thaw_copy(&self, context: Context<'_, P>) {

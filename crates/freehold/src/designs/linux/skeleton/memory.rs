@@ -1,58 +1,27 @@
 //! Adding memory: initially, and later.
 
-use super::{Hotplug, Policy, Skeleton};
+use super::{Policy, Skeleton};
 use crate::Error;
 use crate::config::MemoryRange;
 use crate::designs::Context;
+use crate::designs::hotplug::place_of;
 use crate::designs::linux::frame::FrameState;
-use crate::memmap::index::{FrameIndex, ZoneIndex};
+use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use crate::memmap::list::End;
-use crate::platform::{Platform, RawLock, SharedCell};
-use crate::topology::Topology;
-use crate::units::{FrameCount, FrameSize, ZoneKind};
-use crate::zone::watermark::{self, ZoneSize};
-
-/// The lock under which memory is added, held. Unlocks when dropped.
-struct HotplugGuard<'a, P: Platform>(&'a Hotplug<P>);
-
-impl<'a, P: Platform> HotplugGuard<'a, P> {
-    fn new(hotplug: &'a Hotplug<P>) -> Self {
-        hotplug.lock.lock();
-        HotplugGuard(hotplug)
-    }
-}
-
-impl<P: Platform> Drop for HotplugGuard<'_, P> {
-    fn drop(&mut self) {
-        self.0.lock.unlock();
-    }
-}
+use crate::platform::{Platform, SharedCell};
+use crate::units::FrameSize;
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    /// Adds ranges, up to the first that is refused, which changes nothing. Watermarks and limits
-    /// are computed once for all of them, since that visits every CPU.
-    pub(super) fn add_ranges(
+    /// Adds a range, or refuses it. The caller holds the hotplug lock.
+    pub(super) fn add_range(
         &self,
         context: Context<'_, P>,
-        ranges: &[MemoryRange],
+        range: MemoryRange,
     ) -> Result<(), Error> {
-        let hotplug = HotplugGuard::new(self.hotplug.get(0));
-        ranges.iter().try_for_each(|&range| self.add_range(context, range))?;
-        self.update_marks(context.topology, hotplug.0);
-        self.update_limits(context, hotplug.0.frame_size);
-        Ok(())
-    }
-
-    /// Adds a range, or refuses it. The caller holds the hotplug lock.
-    fn add_range(&self, context: Context<'_, P>, range: MemoryRange) -> Result<(), Error> {
-        range.check()?;
-        let first = self.frames.index_of(range.start).ok_or(Error::OutsideSpan)?;
-        if u64::from(first.0) + range.frames.get() > self.frames.len().get() {
-            return Err(Error::OutsideSpan);
-        }
-        let end = FrameIndex(first.0 + range.frames.get() as u32);
-        context.topology.zonelist(range.node, ZoneKind::Movable)?;
-        let zone = context.topology.zone(range.node, range.zone).ok_or(Error::UnknownZone)?;
+        let (place, zone) = place_of(range, context.topology, || {
+            FrameRange::within(self.frames.index_of(range.start), range.frames, self.frames.len())
+        })?;
+        let FrameRange { first, end } = place;
         self.check_unused(first, end, zone)?;
         self.free_new(context.platform, zone, first, end);
         Ok(())
@@ -94,25 +63,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
     }
 
-    /// Recomputes all watermarks and reserves.
-    fn update_marks(&self, topology: &Topology, hotplug: &Hotplug<P>) {
-        let zones = || self.zones.iter();
-        let lowmem = zones().filter(|zone| zone.kind() != ZoneKind::Movable);
-        let lowmem: FrameCount = lowmem.map(|zone| zone.managed()).sum();
-        let computed = || watermark::min_free(lowmem, hotplug.frame_size);
-        let min_free = hotplug.min_free.unwrap_or_else(computed);
-        for zone in zones() {
-            let of_node = ZoneKind::ALL.map(|kind| match topology.zone(zone.node(), kind) {
-                Some(index) => self.zone(index).managed(),
-                None => FrameCount::ZERO,
-            });
-            let size = ZoneSize { kind: zone.kind(), managed: zone.managed() };
-            zone.watermarks().set(&watermark::marks(size, min_free, lowmem, of_node));
-        }
-    }
-
     /// Recomputes the bounds of all per-CPU lists.
-    fn update_limits(&self, context: Context<'_, P>, frame_size: FrameSize) {
+    pub(super) fn update_limits(&self, context: Context<'_, P>, frame_size: FrameSize) {
         for index in self.zone_indexes() {
             let zone = self.zone(index);
             let low = zone.watermarks().get().low;

@@ -5,6 +5,7 @@
 
 use crate::Error;
 use crate::config::Config;
+use crate::designs::hotplug::Hotplug;
 use crate::designs::linux::bookkeeping::{Bookkeeping, Counters};
 use crate::designs::linux::buddy::Tables;
 use crate::designs::linux::frame::{FrameTable, FrameTablePlan};
@@ -15,9 +16,9 @@ use crate::designs::linux::zone::{Zone, ZoneGuard};
 use crate::designs::{Context, Design};
 use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
-use crate::platform::{LockClass, Platform, RawLock};
+use crate::platform::Platform;
 use crate::topology::Topology;
-use crate::units::{FrameCount, FrameSize, Order};
+use crate::units::Order;
 
 mod alloc;
 mod bulk;
@@ -64,14 +65,6 @@ pub(crate) struct PerCpu<P: Platform, Y: Policy<P>> {
     pages: PerCpuPages<P>,
     events: CpuEvents<P>,
     pub(crate) own: Y::PerCpu,
-}
-
-/// The state for adding memory: one addition at a time.
-struct Hotplug<P: Platform> {
-    lock: P::Lock,
-    /// The configured `min_free`.
-    min_free: Option<FrameCount>,
-    frame_size: FrameSize,
 }
 
 /// Where the tables of the design lie.
@@ -238,11 +231,7 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
                 let (node, kind) = zones.next().expect("one zone for each planned record");
                 Zone::new(node, kind)
             }),
-            hotplug: carver.table(plan.hotplug, |_| Hotplug {
-                lock: P::Lock::new(LockClass::Hotplug),
-                min_free: config.min_free,
-                frame_size: config.frame_size,
-            }),
+            hotplug: carver.table(plan.hotplug, |_| Hotplug::new(config)),
             blocks: BlockTable::carve(&plan.blocks, carver),
             cpus: carver.table(plan.cpus, |_| PerCpu {
                 pages: PerCpuPages::new(),

@@ -1,0 +1,106 @@
+//! Hotplug: what both families do as memory comes into use.
+
+use core::ops::Deref;
+
+use crate::config::{Config, MemoryRange};
+use crate::error::Error;
+use crate::memmap::index::{FrameRange, ZoneIndex};
+use crate::memmap::region::Table;
+use crate::platform::{LockClass, Platform, RawLock};
+use crate::topology::Topology;
+use crate::units::{FrameCount, FrameSize, NodeId, ZoneKind};
+use crate::zone::watermark::{self, Watermarks, ZoneSize};
+
+/// The lock under which memory is added, and what watermarks are computed from.
+pub(crate) struct Hotplug<P: Platform> {
+    lock: P::Lock,
+    /// The configured `min_free`.
+    min_free: Option<FrameCount>,
+    pub(crate) frame_size: FrameSize,
+}
+
+impl<P: Platform> Hotplug<P> {
+    pub(crate) fn new(config: &Config<'_>) -> Self {
+        Hotplug {
+            lock: P::Lock::new(LockClass::Hotplug),
+            min_free: config.min_free,
+            frame_size: config.frame_size,
+        }
+    }
+
+    /// Takes the lock: one addition at a time.
+    pub(crate) fn begin(&self) -> HotplugGuard<'_, P> {
+        self.lock.lock();
+        HotplugGuard(self)
+    }
+
+    /// The lock alone, for a freeze.
+    pub(crate) fn lock(&self) -> &P::Lock {
+        &self.lock
+    }
+}
+
+/// The lock under which memory is added, held. Unlocks when dropped.
+pub(crate) struct HotplugGuard<'a, P: Platform>(&'a Hotplug<P>);
+
+impl<P: Platform> Deref for HotplugGuard<'_, P> {
+    type Target = Hotplug<P>;
+
+    fn deref(&self) -> &Hotplug<P> {
+        self.0
+    }
+}
+
+impl<P: Platform> Drop for HotplugGuard<'_, P> {
+    fn drop(&mut self) {
+        self.0.lock.unlock();
+    }
+}
+
+/// Where a range of new memory lies, given its place in the tables, and in which zone.
+///
+/// # Errors
+///
+/// [`Error::BadRange`], [`Error::OutsideSpan`], [`Error::UnknownNode`], [`Error::UnknownZone`].
+pub(crate) fn place_of(
+    range: MemoryRange,
+    topology: &Topology,
+    locate: impl FnOnce() -> Option<FrameRange>,
+) -> Result<(FrameRange, ZoneIndex), Error> {
+    range.check()?;
+    let place = locate().ok_or(Error::OutsideSpan)?;
+    topology.zonelist(range.node, ZoneKind::Movable)?;
+    let zone = topology.zone(range.node, range.zone).ok_or(Error::UnknownZone)?;
+    Ok((place, zone))
+}
+
+/// What the watermarks of a zone follow from, and these.
+pub(crate) struct Marked<'a, P: Platform> {
+    pub(crate) node: NodeId,
+    pub(crate) kind: ZoneKind,
+    pub(crate) managed: FrameCount,
+    pub(crate) watermarks: &'a Watermarks<P>,
+}
+
+/// Recomputes the watermarks and reserves of all zones of a table, which is in the order of the
+/// topology.
+pub(crate) fn update_watermarks<P: Platform, Z>(
+    zones: &Table<Z>,
+    marked: impl Fn(&Z) -> Marked<'_, P>,
+    topology: &Topology,
+    hotplug: &HotplugGuard<'_, P>,
+) {
+    let all = || zones.iter().map(&marked);
+    let lowmem = all().filter(|zone| zone.kind != ZoneKind::Movable);
+    let lowmem: FrameCount = lowmem.map(|zone| zone.managed).sum();
+    let computed = || watermark::min_free(lowmem, hotplug.frame_size);
+    let min_free = hotplug.min_free.unwrap_or_else(computed);
+    for zone in all() {
+        let of_node = ZoneKind::ALL.map(|kind| {
+            let index = topology.zone(zone.node, kind);
+            index.map_or(FrameCount::ZERO, |index| marked(zones.get(index.index())).managed)
+        });
+        let size = ZoneSize { kind: zone.kind, managed: zone.managed };
+        zone.watermarks.set(&watermark::marks(size, min_free, lowmem, of_node));
+    }
+}
