@@ -52,7 +52,7 @@ struct Cli {
 const AFTER_HELP: &str = "\
 Examples:
   cargo run -p freehold-mutants                  all mutants
-  cargo run -p freehold-mutants -- notify        those of `notify`, and what it calls so
+  cargo run -p freehold-mutants -- refill        those of `refill`, and what it calls so
   cargo run -p freehold-mutants -- hold.rs       those in one file
   cargo run -p freehold-mutants -- --check       see whether the tables fit the sources
   cargo run -p freehold-mutants -- --json        as JSON
