@@ -139,8 +139,8 @@ impl Drop for Return {
         });
         // If the arena is gone, so is what the lease was of.
         if let (Some(lease), Some(spares)) = (lease, self.spares.upgrade()) {
-            // The last one goes first: its caches hold frames, and the metadata is in the hardware's
-            // caches.
+            // The last one goes first: its caches hold frames, whose metadata the hardware has
+            // cached.
             spares.lock()[self.node].push(Spare::Used(lease));
         }
     }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | pageblock | 512 frames at an aligned place. Its free frames are bits of one cache line |
 //! | run | an aligned power of two of frames within a pageblock |
-//! | holder | the only writer of a pageblock's bitmap: a CPU, a walker (a call, until it returns), or none |
+//! | holder | the only writer of a pageblock's bitmap: a CPU, a walker (one call), or none |
 //! | CPU cache | the pageblocks that a CPU holds in a zone: active, partial, full, spare |
 //! | pool | the whole pageblocks of a zone that no cache holds |
 //! | orphan | a partial pageblock without a holder |
