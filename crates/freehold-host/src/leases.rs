@@ -139,7 +139,8 @@ impl Drop for Return {
         });
         // If the arena is gone, so are the slots of the lease.
         if let (Some(lease), Some(spares)) = (lease, self.spares.upgrade()) {
-            // The last one goes first: its caches hold frames, whose metadata the hardware has cached.
+            // The last one goes first: its caches hold frames, whose metadata the hardware has
+            // cached.
             spares.lock()[self.node].push(Spare::Used(lease));
         }
     }

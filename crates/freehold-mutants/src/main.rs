@@ -52,8 +52,8 @@ struct Cli {
 const AFTER_HELP: &str = "\
 Examples:
   cargo run -p freehold-mutants                  all mutants
-  cargo run -p freehold-mutants -- notify        those with `notify` in name, file or test
-  cargo run -p freehold-mutants -- hold.rs       those in one file
+  cargo run -p freehold-mutants -- refill        those with `refill` in name, file or test
+  cargo run -p freehold-mutants -- remote.rs     those in one file
   cargo run -p freehold-mutants -- --check       check whether the tables fit the sources
   cargo run -p freehold-mutants -- --json        as JSON
 

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | pageblock | 512 frames at an aligned place. Its free frames are bits of one cache line |
 //! | run | an aligned power of two of frames within a pageblock |
-//! | holder | the only writer of a pageblock's bitmap: a CPU, a walker (a call, until it returns), or none |
+//! | holder | the only writer of a pageblock's bitmap: a CPU, a walker (one call), or none |
 //! | CPU cache | the pageblocks that a CPU holds in a zone: active, partial, full, spare |
 //! | pool | the whole pageblocks of a zone that no cache holds |
 //! | orphan | a partial pageblock without a holder |
@@ -21,8 +21,8 @@
 //!
 //! # Layers
 //!
-//! [`Pageblocks`] has the bitmaps and states, and the protocol by which a pageblock changes hands.
-//! [`Zones`] has what no cache holds: pools, orphans, levels. [`Freehold`] has the caches, and the
+//! `Pageblocks` has the bitmaps and states, and the protocol by which a pageblock changes hands.
+//! `Zones` has what no cache holds: pools, orphans, levels. [`Freehold`] has the caches, and the
 //! policy by which calls go through them. Each layer knows those below it alone.
 //!
 //! | a pageblock is | its free frames count as |
@@ -37,8 +37,6 @@
 //! to and from orphans. So the fast paths need no look at a watermark, and yet the reserves are
 //! exact whenever no call is under way; while calls are, each CPU may hold one pageblock more than
 //! it should.
-//!
-//! [`Pageblocks`]: pageblocks::Pageblocks
 
 use crate::Error;
 use crate::allocator::PageAllocator;

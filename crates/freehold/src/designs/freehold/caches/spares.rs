@@ -96,8 +96,8 @@ impl<P: Platform> Freehold<P> {
 }
 
 impl<P: Platform> CacheGuard<'_, P> {
-    /// Acquires pageblocks of one word of the pool as spares, by one step, if the zone stays above its
-    /// low watermark. There are no spares yet.
+    /// Acquires pageblocks of one word of the pool as spares, by one step, if the zone stays above
+    /// its low watermark. There are no spares yet.
     #[cold]
     #[inline(never)]
     pub(crate) fn fetch_spares(&self, request: &Request) {

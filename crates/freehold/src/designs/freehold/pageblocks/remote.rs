@@ -49,7 +49,8 @@ pub(crate) struct Collected {
 }
 
 impl<P: Platform> Pageblocks<P> {
-    /// Frees frames of a pageblock that the caller does not hold; returns those that had been freed already.
+    /// Frees frames of a pageblock that the caller does not hold; returns those that had been freed
+    /// already.
     #[inline]
     pub(crate) fn free_remotely(&self, word: usize, mask: u64) -> u64 {
         // Release: the CPU that collects the frames is ordered behind what was done with them.
@@ -130,8 +131,8 @@ impl<P: Platform> Pageblocks<P> {
         !self.has_remote(pageblock) || !self.acquire(pageblock)
     }
 
-    /// Marks a pageblock without free frames as full: its cache no longer watches it. If frames were
-    /// freed remotely meanwhile, it is listed again. Returns what was found.
+    /// Marks a pageblock without free frames as full: its cache no longer watches it. If frames
+    /// were freed remotely meanwhile, it is listed again. Returns what was found.
     pub(crate) fn try_mark_full(&self, pageblock: PageblockIndex) -> Collected {
         self.update(pageblock, |state| state.listed(false));
         let found = self.collect_remote(pageblock);

@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_takes_a_pageblock_sees_what_was_done_with_it() {
+    fn the_next_owner_sees_what_was_done_before() {
         hand_on::<Sound>();
     }
 
