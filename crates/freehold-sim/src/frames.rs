@@ -1,11 +1,11 @@
 //! The contents of page frames in the caches: lines that move as one, 64 to a frame of 4 KiB.
 //!
 //! Clearing a frame is not an access of the directory for each of its lines. A frame remembers, as
-//! a line does, which core touched it last and when. So a frame that was freed and is allocated again at once is
-//! cleared in the cache, while one that is allocated later pushes its lines through the private
-//! cache and the last-level cache and takes its share of the memory's bandwidth. A frame is in a
-//! cache as a whole or not at all. Writing it takes its lines from their holders at no further
-//! cost.
+//! a line does, which core touched it last and when. So a frame that was freed and is allocated
+//! again at once is cleared in the cache, while one that is allocated later pushes its lines
+//! through the private cache and the last-level cache and takes its share of the memory's
+//! bandwidth. A frame is in a cache as a whole or not at all. Writing it takes its lines from their
+//! holders at no further cost.
 
 use freehold::geometry::FRAME_BYTES;
 

@@ -23,8 +23,9 @@ pub const FRAME_BYTES: usize = FRAME.value();
 
 /// The order of a pageblock, the unit of migratetypes and, in `freehold`, of what a CPU holds.
 ///
-/// 7 to 13: a bitmap of 2 words to one of 128. A pageblock should be as large as a huge page of the machine: order 9 with frames of 4 KiB (2 MiB), 11 with 16 KiB
-/// (32 MiB), 13 with 64 KiB (512 MiB), as on Linux for aarch64.
+/// 7 to 13: a bitmap of 2 words to one of 128. A pageblock should be as large as a huge page of the
+/// machine: order 9 with frames of 4 KiB (2 MiB), 11 with 16 KiB (32 MiB), 13 with 64 KiB (512
+/// MiB), as on Linux for aarch64.
 ///
 /// Larger pageblocks keep more movable memory clear of what cannot move. But memory is claimed in
 /// larger pieces: each CPU of `freehold` holds pageblocks of its own, by migratetype and zone, so

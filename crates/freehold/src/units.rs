@@ -86,7 +86,8 @@ impl fmt::Display for FrameCount {
     }
 }
 
-/// The size of a frame: a power of two from 4 KiB to 1 GiB, the same for all frames of an allocator.
+/// The size of a frame: a power of two from 4 KiB to 1 GiB, the same for all frames of an
+/// allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameSize {
     /// The size in bytes as a power of two.

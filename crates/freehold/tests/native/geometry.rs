@@ -1,5 +1,5 @@
-//! Frames of 16 and 64 KiB, with every design: what Linux computes from bytes comes out as Linux has
-//! it, and all else does not care. Whatever the order of a pageblock.
+//! Frames of 16 and 64 KiB, with every design: what Linux computes from bytes comes out as Linux
+//! has it, and all else does not care. Whatever the order of a pageblock.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::SeqCst;

@@ -1,9 +1,10 @@
 //! Which frames may hold content that cannot move.
 //!
 //! One mark stands for several frames, eight in a pageblock of order 9: the 64 marks fit in the
-//! record, so they cost no memory. (A pageblock above order 12 has 128, one for each word.) A cache that holds a pageblock for content that cannot move marks all of it beforehand. Past the
-//! caches, each block for such content is marked when it is allocated, in a pageblock of any type.
-//! An allocation of movable content leaves the marks as they are. At worst, it is taken for content
+//! record, so they cost no memory. (A pageblock above order 12 has 128, one for each word.) A cache
+//! that holds a pageblock for content that cannot move marks all of it beforehand. Past the caches,
+//! each block for such content is marked when it is allocated, in a pageblock of any type. An
+//! allocation of movable content leaves the marks as they are. At worst, it is taken for content
 //! that cannot move, until a walker holds the pageblock while all frames of a mark are free.
 
 use core::sync::atomic::Ordering::Relaxed;

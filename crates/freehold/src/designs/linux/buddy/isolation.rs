@@ -34,8 +34,8 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         moved
     }
 
-    /// Splits a free block that extends beyond a pageblock, so that none does. Its other parts stay as
-    /// large as can be.
+    /// Splits a free block that extends beyond a pageblock, so that none does. Its other parts stay
+    /// as large as can be.
     fn split_at_pageblock(&self, pageblock: FrameIndex) {
         for order in Order::PAGEBLOCK.up().to(Order::BUDDY_MAX) {
             let head = pageblock.head(order);
