@@ -5,8 +5,6 @@
 //! and lists by order and migratetype.
 
 use super::bookkeeping::Bookkeeping;
-use super::pcp_tuning::PcpMode;
-use crate::compact::COSTLY_ORDER;
 use crate::memmap::list::ListHead;
 use crate::platform::{LockClass, Platform, RawLock, SharedCell};
 use crate::units::{MigrateType, Order};
@@ -24,18 +22,6 @@ pub(crate) const fn list_index(order: Order, migratetype: MigrateType) -> usize 
 #[inline]
 pub(crate) const fn list_order(index: usize) -> Order {
     Order::new((index / MigrateType::COUNT) as u8)
-}
-
-/// Whether blocks of this order are cached as in Linux: orders 0 to 3 and 9, or only single frames
-/// if the lists are fixed.
-#[inline(always)]
-pub(crate) const fn is_kept(mode: &PcpMode, order: Order) -> bool {
-    match mode {
-        PcpMode::Fixed { .. } => order.get() == 0,
-        PcpMode::Auto { .. } => {
-            order.get() <= COSTLY_ORDER.get() || order.get() == Order::PAGEBLOCK.get()
-        }
-    }
 }
 
 /// What one CPU caches of one zone. Everything is guarded by `lock`.
@@ -198,8 +184,5 @@ mod tests {
             }
         }
         assert_eq!(LISTS, 30);
-        let kept = |mode| Order::ZERO.to(Order::BUDDY_MAX).filter(move |&at| is_kept(mode, at));
-        assert!(kept(&PcpMode::Auto { batch_scale: 5 }).map(Order::get).eq([0, 1, 2, 3, 9]));
-        assert!(kept(&PcpMode::Fixed { batch: 1, high: 1 }).map(Order::get).eq([0]));
     }
 }

@@ -36,6 +36,18 @@ pub(crate) struct Limits {
 }
 
 impl PcpMode {
+    /// Whether blocks of this order are cached as in Linux: orders 0 to 3 and a pageblock's, or
+    /// only single frames if the lists are fixed.
+    #[inline(always)]
+    pub(crate) const fn caches(&self, order: Order) -> bool {
+        match self {
+            PcpMode::Fixed { .. } => order.get() == 0,
+            PcpMode::Auto { .. } => {
+                order.get() <= COSTLY_ORDER.get() || order.get() == Order::PAGEBLOCK.get()
+            }
+        }
+    }
+
     /// Frames that move at a time to or from a zone of `managed` frames of this size.
     pub(crate) fn batch(&self, managed: FrameCount, frame_size: FrameSize) -> u32 {
         match *self {
@@ -240,6 +252,16 @@ mod tests {
     const GIB: u64 = 1 << 18;
 
     const AUTO: PcpMode = PcpMode::Auto { batch_scale: 5 };
+
+    #[test]
+    fn orders_0_to_3_and_pageblocks_are_cached_or_single_frames_alone() {
+        let orders = |mode: PcpMode| {
+            Order::ZERO.to(Order::BUDDY_MAX).filter(move |&order| mode.caches(order))
+        };
+        let largest = Order::PAGEBLOCK.get();
+        assert!(orders(AUTO).map(Order::get).eq([0, 1, 2, 3, largest]));
+        assert!(orders(PcpMode::Fixed { batch: 1, high: 1 }).map(Order::get).eq([0]));
+    }
 
     fn pages(limits: Limits) -> PerCpuPages<TestPlatform> {
         let pcp: PerCpuPages<TestPlatform> = PerCpuPages::new();

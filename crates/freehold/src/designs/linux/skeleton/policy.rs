@@ -9,7 +9,7 @@ use crate::designs::linux::buddy::{Beside, FreeLists};
 use crate::designs::linux::fallback::Mode;
 use crate::designs::linux::frame::{FrameState, Tag};
 use crate::designs::linux::pageblock::BlockType;
-use crate::designs::linux::pcp::{is_kept, list_index};
+use crate::designs::linux::pcp::list_index;
 use crate::designs::linux::pcp_tuning::PcpMode;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::memmap::list::End;
@@ -67,7 +67,7 @@ pub trait Policy<P: Platform>: Sized + 'static {
     /// The list that holds blocks of this order and type, if there is one.
     #[inline(always)]
     fn list(mode: &PcpMode, order: Order, migratetype: MigrateType) -> Option<usize> {
-        is_kept(mode, order).then(|| list_index(order, migratetype))
+        mode.caches(order).then(|| list_index(order, migratetype))
     }
 
     /// Takes a block off a CPU's lists, if there is one.
