@@ -50,14 +50,16 @@ const STEPS: [usize; 9] = [1, 2, 3, 4, 8, 16, 32, 64, 128];
 pub(crate) struct Bulk;
 
 impl Workload for Bulk {
-    const HOST_SETTINGS: &'static [SettingTable] =
-        &[("bulk", SETTINGS), ("bulk, host", host::SETTINGS)];
-    const SIM_SETTINGS: &'static [SettingTable] = &[
-        ("bulk", SETTINGS),
-        ("bulk, simulated", sim::SETTINGS),
-        ("simulated machines", memory::FRAME_SETTINGS),
-    ];
     const BRIEF: Brief = Brief { on_host: BRIEF, on_sim: BRIEF };
+
+    fn host_settings() -> Vec<SettingTable> {
+        vec![("bulk", SETTINGS), ("bulk, host", host::SETTINGS)]
+    }
+
+    fn sim_settings() -> Vec<SettingTable> {
+        let of_machine = ("simulated machines", memory::FRAME_SETTINGS);
+        vec![("bulk", SETTINGS), ("bulk, simulated", sim::SETTINGS), of_machine]
+    }
 
     fn steps(given: &Assignments) -> Result<u64> {
         host::steps(given)
