@@ -1,20 +1,20 @@
 //! Tasks on the host: threads bound to CPUs.
 
 use std::cell::Cell;
-use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use freehold::lru::{GroupId, Lru};
-use freehold::{CpuId, FrameCount, PageAllocator, Pfn};
-use freehold_host::{ArenaBuilder, FrameArena, Host, HostError, HostLru};
+use freehold::{CpuId, FrameCount, Pfn};
+use freehold_host::{ArenaBuilder, FrameArena, Host, HostLru};
 use freehold_sim::{Key, Path};
 
 use super::calls::Meter;
-use super::lru::{HostKeeper, Lists, LruPlan};
+use super::lru::{HostKeeper, Lists};
+use super::meeting::Meeting;
+use super::reach::{Direct, Ground, Indirect, Memory, Reach};
 use super::ring::{HostRing, RingPlan};
 use super::workload::{self, Ended, Finished, Returned, TaskWorkload};
 use super::{Block, Content, Place, Task, abandoned};
@@ -30,87 +30,6 @@ use crate::report::progress::Progress;
 /// One of so many calls is timed, since reading the clock costs more than a call. A prime, so that
 /// the timed calls hit all phases of a batch.
 const TIMED_EVERY: u64 = 13;
-
-/// The memory behind the frames, whatever the design of their allocator.
-pub(super) trait Memory: Sync {
-    /// Writes one byte of a frame.
-    fn touch(&self, pfn: Pfn);
-
-    /// Copies the content of a block.
-    fn copy(&self, from: Block, to: Pfn);
-
-    /// Fills a frame.
-    fn write(&self, pfn: Pfn, content: &Content);
-
-    /// Copies what is in a frame.
-    fn read(&self, pfn: Pfn, content: &mut Content);
-
-    /// An LRU for the frames.
-    fn lru<'a>(
-        &self,
-        plan: &LruPlan,
-        keeper: HostKeeper<'a>,
-    ) -> Result<HostLru<HostKeeper<'a>>, HostError>;
-}
-
-impl<D: HostDesign> Memory for FrameArena<D> {
-    #[inline]
-    fn touch(&self, pfn: Pfn) {
-        self.store_byte(pfn, 1);
-    }
-
-    fn copy(&self, from: Block, to: Pfn) {
-        self.copy_block(from.pfn, to, from.order);
-    }
-
-    fn write(&self, pfn: Pfn, content: &Content) {
-        self.write_frame(pfn, content);
-    }
-
-    fn read(&self, pfn: Pfn, content: &mut Content) {
-        self.read_frame(pfn, content);
-    }
-
-    fn lru<'a>(
-        &self,
-        plan: &LruPlan,
-        keeper: HostKeeper<'a>,
-    ) -> Result<HostLru<HostKeeper<'a>>, HostError> {
-        FrameArena::lru(self, &plan.settings(), keeper)
-    }
-}
-
-/// How tasks reach an arena.
-pub(super) trait Reach {
-    type Frames: Frames + Sync + ?Sized;
-    type Memory: Memory + ?Sized;
-    /// Whether the clock is read around calls.
-    const TIMED: bool;
-}
-
-/// Through trait objects.
-pub(super) struct Indirect<'a>(PhantomData<&'a ()>);
-
-impl<'a> Reach for Indirect<'a> {
-    type Frames = dyn Frames + Sync + 'a;
-    type Memory = dyn Memory + 'a;
-    const TIMED: bool = true;
-}
-
-/// As the type that it is, without a clock around calls.
-pub(super) struct Direct<'a, D>(PhantomData<&'a D>);
-
-impl<'a, D: HostDesign> Reach for Direct<'a, D> {
-    type Frames = &'a PageAllocator<Host, D>;
-    type Memory = FrameArena<D>;
-    const TIMED: bool = false;
-}
-
-/// An arena.
-struct Ground<'a, R: Reach> {
-    frames: &'a R::Frames,
-    memory: &'a R::Memory,
-}
 
 /// The state that the tasks share.
 struct Shared<'a, R: Reach> {
@@ -135,54 +54,6 @@ impl<'a, R: Reach> Shared<'a, R> {
             clock_ns: clock_ns(),
             error: Mutex::new(None),
         }
-    }
-}
-
-/// A barrier that fails when a task fails, so that no task waits for one that never arrives.
-struct Meeting {
-    parties: usize,
-    state: Mutex<Arrivals>,
-    changed: Condvar,
-    failed: AtomicBool,
-}
-
-#[derive(Default)]
-struct Arrivals {
-    arrived: usize,
-    round: u64,
-}
-
-impl Meeting {
-    fn new(parties: usize) -> Self {
-        let (state, changed) = (Mutex::default(), Condvar::new());
-        Meeting { parties, state, changed, failed: AtomicBool::new(false) }
-    }
-
-    fn has_failed(&self) -> bool {
-        self.failed.load(Relaxed)
-    }
-
-    fn fail(&self) {
-        // Under the lock, so that no waiter misses it between its check and its sleep.
-        let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.failed.store(true, Relaxed);
-        self.changed.notify_all();
-    }
-
-    fn wait(&self) -> Result<()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.arrived += 1;
-        if state.arrived == self.parties {
-            state.arrived = 0;
-            state.round += 1;
-            self.changed.notify_all();
-        } else {
-            let round = state.round;
-            let here = |state: &mut Arrivals| state.round == round && !self.has_failed();
-            state = self.changed.wait_while(state, here).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(state);
-        if self.has_failed() { Err(abandoned()) } else { Ok(()) }
     }
 }
 
@@ -457,7 +328,7 @@ pub(super) mod tests {
         frames: &(dyn Frames + Sync),
         work: impl FnOnce(&HostTask<'_, Indirect<'_>>) -> R,
     ) -> R {
-        let shared = Shared::new(Ground { frames, memory: arena }, &[], 1);
+        let shared = Shared::new(Ground::<Indirect<'_>> { frames, memory: arena }, &[], 1);
         work(&HostTask::new(&shared, Place { index: 0, seed: 1 }))
     }
 
@@ -468,29 +339,5 @@ pub(super) mod tests {
         work: &W,
     ) -> Result<W::Outcome> {
         on_arena(arena, frames, |task| work.run(task, &mut Vec::new()))
-    }
-
-    #[test]
-    fn a_meeting_waits_for_all_and_ends_when_one_fails() {
-        let meeting = Meeting::new(3);
-        let came = std::sync::atomic::AtomicUsize::new(0);
-        thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    for round in 1..=100 {
-                        came.fetch_add(1, Relaxed);
-                        meeting.wait().unwrap();
-                        assert!(came.load(Relaxed) >= 3 * round);
-                        meeting.wait().unwrap();
-                    }
-                });
-            }
-        });
-        thread::scope(|scope| {
-            let waiter = scope.spawn(|| meeting.wait());
-            meeting.fail();
-            assert!(waiter.join().unwrap().is_err());
-        });
-        assert!(meeting.wait().is_err(), "nobody waits for ever after that");
     }
 }

@@ -11,8 +11,10 @@
 mod calls;
 pub(crate) mod host;
 pub(crate) mod lru;
+mod meeting;
 pub(crate) mod owners;
 pub(crate) mod population;
+mod reach;
 pub(crate) mod ring;
 mod run;
 mod sim;

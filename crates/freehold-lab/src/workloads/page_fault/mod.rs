@@ -28,7 +28,7 @@ mod passes;
 mod samples;
 mod tables;
 
-use mapping::{Mapping, PageLists};
+use mapping::{Fault, Mapping, PageLists};
 use passes::Passes;
 use samples::Samples;
 
@@ -72,19 +72,21 @@ impl TaskWorkload for PageFault {
     const USES_LRU: bool = true;
     const SIZE: &'static str = "task_bytes";
     const BRIEF: Brief = Brief { on_host: BRIEF_ON_HOST, on_sim: BRIEF_ON_SIM };
-    /// Faults a second on a simulated machine.
+    /// Faults a second of virtual time; 0 on the host, where samples are taken of all tasks.
     type Outcome = f64;
 
     fn new(setup: &Setup<'_>) -> Result<Self> {
         let Setup { given, tasks, simulated } = *setup;
         let lists = PageLists::parse(given, simulated)?;
-        let measured = match simulated {
-            true => Measured::Passes(Passes::parse(given)?),
-            false => Measured::Samples(Samples::parse(given, lists.is_some(), tasks)?),
+        let (lists, measured) = if simulated {
+            let passes = Passes::parse(given)?;
+            // Lists are a part of a whole fault.
+            (lists.filter(|_| passes.fault == Fault::Whole), Measured::Passes(passes))
+        } else {
+            let samples = Samples::parse(given, lists.is_some(), tasks)?;
+            (lists, Measured::Samples(samples))
         };
         let task_frames = frames_of(given, SETTINGS, "task_bytes")? as usize;
-        // Lists are a part of a whole fault.
-        let lists = lists.filter(|_| measured.has_whole_faults());
         Ok(PageFault { tasks, task_frames, lists, measured })
     }
 
@@ -143,11 +145,5 @@ impl TaskWorkload for PageFault {
             Machine::Host => tables::print_host(results),
             Machine::Sim(_) => tables::print_sim(results),
         }
-    }
-}
-
-impl Measured {
-    fn has_whole_faults(&self) -> bool {
-        !matches!(self, Measured::Passes(passes) if !passes.has_whole_faults())
     }
 }

@@ -41,7 +41,7 @@ pub(super) const SETTINGS: &[Setting] = &[
 pub(super) struct Passes {
     passes: usize,
     together: bool,
-    fault: Fault,
+    pub(super) fault: Fault,
 }
 
 /// Where in a pass a task stands when measuring begins.
@@ -61,10 +61,6 @@ impl Passes {
             together: given.word(SETTINGS, "start", &[("together", true), ("spread", false)])?,
             fault: given.word(SETTINGS, "fault", &faults)?,
         })
-    }
-
-    pub(super) fn has_whole_faults(&self) -> bool {
-        self.fault == Fault::Whole
     }
 
     /// Does the work of a task; returns its faults a second of virtual time.
