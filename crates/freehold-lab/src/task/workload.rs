@@ -68,7 +68,7 @@ pub(crate) enum Memory {
     AtLeast(FrameCount),
     /// As [`Memory::AtLeast`], so much for each task, on its own node.
     Near(FrameCount),
-    /// So much: it is about memory that runs short. The setting is called `memory`.
+    /// So much: it is about memory that runs short.
     Exactly(FrameCount),
 }
 

@@ -11,7 +11,7 @@
 //! the index of the page cache, which the readers of a file share, is not.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
 use bytesize::ByteSize;
@@ -78,7 +78,8 @@ pub(crate) struct ReadTwice {
     lru_batch: u32,
     one_group: bool,
     memory: FrameCount,
-    cache: Arc<Cache>,
+    /// Made once the memory is known to suffice.
+    cache: OnceLock<Arc<Cache>>,
     disk: Disk,
 }
 
@@ -128,7 +129,7 @@ impl TaskWorkload for ReadTwice {
             lru_batch: given.number(SETTINGS, "lru_batch", 1..=BATCH_MAX)? as u32,
             one_group: given.word(SETTINGS, "groups", &[("files", false), ("one", true)])?,
             memory,
-            cache: Arc::new(Cache::new(file_blocks * cpus as u64, memory)),
+            cache: OnceLock::new(),
             disk: Disk::new(if simulated { 0 } else { cpus }, file_blocks)?,
         })
     }
@@ -147,7 +148,7 @@ impl TaskWorkload for ReadTwice {
             lock: self.lock,
             batch: self.lru_batch,
             groups: vec![Some(FrameCount::new(share)); groups],
-            index: Arc::clone(&self.cache) as _,
+            index: Arc::clone(self.cache()) as _,
             tasks_free: false,
         })
     }
@@ -185,6 +186,11 @@ impl TaskWorkload for ReadTwice {
 }
 
 impl ReadTwice {
+    fn cache(&self) -> &Arc<Cache> {
+        let blocks = self.file_blocks * self.cpus as u64;
+        self.cache.get_or_init(|| Arc::new(Cache::new(blocks, self.memory)))
+    }
+
     /// How many blocks of each file are read before time is taken. On simulated machines, nothing
     /// is reclaimed until the groups are full.
     fn warm_up(&self) -> u64 {
@@ -200,12 +206,12 @@ impl ReadTwice {
     fn read<T: Task>(&self, task: &T, blocks: Range<u64>) -> Result<u64> {
         let first = task.place().index;
         let files = [first, (first + self.cpus.div_ceil(2)) % self.cpus];
-        let mut hits = 0;
+        let (cache, mut hits) = (self.cache(), 0);
         for block in blocks {
             for file in files {
                 task.charge(&[Key::TrapNs]);
                 let block = file as u64 * self.file_blocks + block;
-                hits += u64::from(self.cache.read(task, task.group(file), &self.disk, block)?);
+                hits += u64::from(cache.read(task, task.group(file), &self.disk, block)?);
             }
         }
         Ok(hits)
