@@ -93,7 +93,7 @@ fn measured<W: TaskWorkload>(
         specific.insert("allocator_share".to_owned(), json!(calls.total_ns() / task_ns));
     }
     let Finished { fragmentation, state, .. } = finished;
-    Measured { work, simulated, fragmentation: Some(fragmentation), state, specific }
+    Measured { work, simulated, fragmentation, state, specific }
 }
 
 /// The workload's own settings on a machine.

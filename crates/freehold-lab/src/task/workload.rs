@@ -100,6 +100,9 @@ pub(crate) trait TaskWorkload: Sized + Send + Sync + 'static {
     const SETS_MEMORY: bool = false;
     /// Whether there may be an LRU, whose records take memory as well.
     const USES_LRU: bool = false;
+    /// Whether the fragmentation of free memory at its end is of interest: not if all it allocates
+    /// is single frames.
+    const FRAGMENTS: bool = true;
     /// The setting that a user lowers for a smaller workload.
     const SIZE: &'static str;
     /// The columns of a cell's results in a table, and the meaning of the headings.
@@ -181,7 +184,7 @@ pub(super) struct Returned<O> {
 pub(crate) struct Finished {
     pub(super) findings: Findings,
     pub(super) calls: Option<AllCalls>,
-    pub(super) fragmentation: Fragmentation,
+    pub(super) fragmentation: Option<Fragmentation>,
     pub(super) state: Snapshot,
 }
 
@@ -196,7 +199,7 @@ pub(super) struct Ended<'a, O> {
 }
 
 impl<O> Ended<'_, O> {
-    /// Examines the free memory, empties the LRU, frees what the tasks hold, checks the invariants,
+    /// Examines the free memory if that is of interest, empties the LRU, frees what the tasks hold, checks the invariants,
     /// and sums up.
     pub(super) fn finish<W: TaskWorkload<Outcome = O>>(
         self,
@@ -205,9 +208,11 @@ impl<O> Ended<'_, O> {
     ) -> Result<Finished> {
         let Ended { allocator, managed, elapsed_ns, yardstick, returned } = self;
         let state = allocator.snapshot();
-        let before_drain = free_memory(allocator);
-        allocator.drain_all();
-        let fragmentation = Fragmentation { before_drain, after_drain: free_memory(allocator) };
+        let fragmentation = W::FRAGMENTS.then(|| {
+            let before_drain = free_memory(allocator);
+            allocator.drain_all();
+            Fragmentation { before_drain, after_drain: free_memory(allocator) }
+        });
         let calls: Option<Vec<_>> = returned.iter().map(|task| task.calls).collect();
         let calls = calls.map(|calls| AllCalls::sum(calls.into_iter()));
         empty_lru()?;

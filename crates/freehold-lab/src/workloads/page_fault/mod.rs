@@ -70,6 +70,7 @@ impl TaskWorkload for PageFault {
         ("page-fault LRU, simulated", mapping::ON_SIM),
     ];
     const USES_LRU: bool = true;
+    const FRAGMENTS: bool = false;
     const SIZE: &'static str = "task_bytes";
     const BRIEF: Brief = Brief { on_host: BRIEF_ON_HOST, on_sim: BRIEF_ON_SIM };
     /// Faults a second of virtual time; 0 on the host, where samples are taken of all tasks.

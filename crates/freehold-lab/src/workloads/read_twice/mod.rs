@@ -94,6 +94,7 @@ impl TaskWorkload for ReadTwice {
     const SETTINGS: SettingTable = ("read-twice", SETTINGS);
     const SETS_MEMORY: bool = true;
     const USES_LRU: bool = true;
+    const FRAGMENTS: bool = false;
     const SIZE: &'static str = "share_bytes";
     const COLUMNS: &'static [Column] = &[
         Column { heading: "reads/s", cell: |result| format!("{:.0}", result.work.per_second) },
