@@ -117,13 +117,13 @@ macro_rules! with_workload {
 pub(crate) use with_workload;
 
 /// The settings of a workload on the host.
-pub(crate) fn host_settings(workload: WorkloadName) -> &'static [SettingTable] {
-    with_workload!(workload, W => W::HOST_SETTINGS)
+pub(crate) fn host_settings(workload: WorkloadName) -> Vec<SettingTable> {
+    with_workload!(workload, W => W::host_settings())
 }
 
-/// The settings of a workload on simulated machines; `None` if it runs only on the host.
-pub(crate) fn sim_settings(workload: WorkloadName) -> &'static [SettingTable] {
-    with_workload!(workload, W => W::SIM_SETTINGS)
+/// The settings of a workload on simulated machines.
+pub(crate) fn sim_settings(workload: WorkloadName) -> Vec<SettingTable> {
+    with_workload!(workload, W => W::sim_settings())
 }
 
 /// How a workload is reduced so that comparing all designs is quick.

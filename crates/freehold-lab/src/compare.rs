@@ -20,10 +20,10 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let workload = args.workload;
     let designs = chosen_designs(&args.design);
     let any_on_host = !args.no_host && designs.iter().any(|design| runs_on_host(*design));
-    let of_host = any_on_host.then(|| tables(&designs, host_settings(workload)));
+    let of_host = any_on_host.then(|| tables(&designs, &host_settings(workload)));
     let of_sim = (!args.no_sim).then(|| sim_settings(workload));
     let mut notes = Vec::from_iter(on_sim_only(args, &designs)?);
-    let of_sim = of_sim.map(|of_workload| tables(&designs, of_workload));
+    let of_sim = of_sim.map(|of_workload| tables(&designs, &of_workload));
     let known = [of_host.as_deref(), of_sim.as_deref()].into_iter().flatten().flatten();
     let given = Assignments::parse(&args.settings, &known.copied().collect::<Vec<_>>())?;
 

@@ -35,7 +35,7 @@ pub(crate) struct FreeMemory {
 }
 
 /// The free memory at this moment. Exact whenever no call is under way.
-pub(crate) fn free_memory(allocator: &dyn Frames) -> FreeMemory {
+pub(crate) fn free_memory<F: Frames + ?Sized>(allocator: &F) -> FreeMemory {
     allocator.zones().into_iter().reduce(joined).map(FreeMemory::of).unwrap_or_default()
 }
 

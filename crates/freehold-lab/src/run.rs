@@ -29,7 +29,7 @@ pub(crate) fn results_of(workload: WorkloadName, args: &CellArgs) -> Result<Vec<
         Machine::Host => host_settings(workload),
         Machine::Sim(_) => sim_settings(workload),
     };
-    let assignments = Assignments::parse(&args.settings, &tables(&designs, of_workload))?;
+    let assignments = Assignments::parse(&args.settings, &tables(&designs, &of_workload))?;
     let (designs, cpus, assignments) = (&designs, &args.cpus, &assignments);
     let matrix = Matrix { workload, designs, cpus, seed: args.seed.unwrap_or(1), assignments };
     match machine {

@@ -30,16 +30,17 @@ pub(crate) struct Brief {
 ///
 /// [`TaskWorkload`]: crate::task::workload::TaskWorkload
 pub(crate) trait Workload {
-    /// The settings on the host.
-    const HOST_SETTINGS: &'static [SettingTable];
-    /// The settings on simulated machines.
-    const SIM_SETTINGS: &'static [SettingTable];
-
     /// How the workload is reduced so that comparing all designs is quick.
     const BRIEF: Brief = Brief { on_host: &[], on_sim: &[] };
 
     /// Its own numbers that a comparison mentions.
     const TELLING: &'static [Telling] = &[];
+
+    /// The settings on the host.
+    fn host_settings() -> Vec<SettingTable>;
+
+    /// The settings on simulated machines.
+    fn sim_settings() -> Vec<SettingTable>;
 
     /// How many steps of progress a cell on the host has.
     fn steps(given: &Assignments) -> Result<u64>;

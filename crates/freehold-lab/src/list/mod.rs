@@ -81,10 +81,10 @@ fn print_settings(json: bool) -> Result<()> {
     let mut rows: Vec<ListedSetting> =
         of_designs.flat_map(|(of, table)| listed(of, table)).collect();
     for &workload in WorkloadName::value_variants() {
-        for (of, table) in host_settings(workload).iter().chain(sim_settings(workload)) {
+        for (of, table) in host_settings(workload).into_iter().chain(sim_settings(workload)) {
             // Tables shared by both kinds of machines or several workloads are listed once.
-            if !rows.iter().any(|row| row.of == *of) {
-                rows.extend(listed((*of).to_owned(), table));
+            if !rows.iter().any(|row| row.of == of) {
+                rows.extend(listed(of.to_owned(), table));
             }
         }
     }

@@ -125,11 +125,6 @@ impl MemoryPlan {
         self.frame_record_bytes
     }
 
-    /// The node of a frame.
-    pub(crate) fn node_of(&self, pfn: Pfn) -> NodeId {
-        NodeId::new((pfn.get() / self.node_frames) as u16)
-    }
-
     /// Builds the allocator of a cell on `machine`, which tracks the contents of the frames.
     pub(crate) fn build(
         &self,

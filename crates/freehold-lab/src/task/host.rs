@@ -1,64 +1,40 @@
 //! Tasks on the host: threads bound to CPUs.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use freehold::lru::{GroupId, Lru};
 use freehold::{CpuId, FrameCount, Pfn};
-use freehold_host::{FrameArena, Host};
+use freehold_host::{FrameArena, Host, HostLru};
 use freehold_sim::{Key, Path};
 
 use super::calls::Meter;
+use super::lru::{HostKeeper, Lists};
+use super::meeting::Meeting;
+use super::reach::{Direct, Ground, Indirect, Memory, Reach};
 use super::ring::{HostRing, RingPlan};
-use super::workload::{self, Finished, Returned, TaskWorkload, finish};
-use super::{Block, Place, Task, abandoned};
+use super::workload::{self, Ended, Finished, Returned, TaskWorkload};
+use super::{Block, Content, Place, Task, abandoned};
 use crate::cell::HostCell;
 use crate::designs::with_design;
 use crate::frames::Frames;
 use crate::host::tasks::bind;
-use crate::host::yardstick::clock_ns;
+use crate::host::yardstick::{Yardstick, clock_ns};
 use crate::host::{HostDesign, arena, check_memory};
 use crate::machine::FRAME_BYTES;
+use crate::report::progress::Progress;
 
 /// One of so many calls is timed, since reading the clock costs more than a call. A prime, so that
 /// the timed calls hit all phases of a batch.
 const TIMED_EVERY: u64 = 13;
 
-/// The memory behind the frames, whatever the design of their allocator.
-trait Memory: Sync {
-    /// Writes one byte of each frame.
-    fn touch(&self, block: Block);
-
-    /// Copies the content of a block.
-    fn copy(&self, from: Block, to: Pfn);
-}
-
-impl<D: HostDesign> Memory for FrameArena<D> {
-    fn touch(&self, block: Block) {
-        for frame in 0..block.order.frames().get() {
-            self.store_byte(block.pfn.offset(FrameCount::new(frame)), 1);
-        }
-    }
-
-    fn copy(&self, from: Block, to: Pfn) {
-        self.copy_block(from.pfn, to, from.order);
-    }
-}
-
-/// An arena, whatever its design.
-#[derive(Clone, Copy)]
-struct Ground<'a> {
-    frames: &'a (dyn Frames + Sync),
-    memory: &'a dyn Memory,
-    managed: FrameCount,
-}
-
 /// The state that the tasks share.
-struct Shared<'a> {
-    ground: Ground<'a>,
+struct Shared<'a, R: Reach> {
+    ground: Ground<'a, R>,
+    lists: Option<Lists<HostLru<HostKeeper<'a>>>>,
     rings: Vec<HostRing>,
     meeting: Meeting,
     began: Instant,
@@ -67,10 +43,11 @@ struct Shared<'a> {
     error: Mutex<Option<anyhow::Error>>,
 }
 
-impl<'a> Shared<'a> {
-    fn new(ground: Ground<'a>, rings: &[RingPlan], tasks: usize) -> Self {
+impl<'a, R: Reach> Shared<'a, R> {
+    fn new(ground: Ground<'a, R>, rings: &[RingPlan], tasks: usize) -> Self {
         Shared {
             ground,
+            lists: None,
             rings: rings.iter().map(HostRing::new).collect(),
             meeting: Meeting::new(tasks),
             began: Instant::now(),
@@ -80,81 +57,53 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// A barrier that fails when a task fails, so that no task waits for one that never arrives.
-struct Meeting {
-    parties: usize,
-    state: Mutex<Arrivals>,
-    changed: Condvar,
-    failed: AtomicBool,
-}
-
-#[derive(Default)]
-struct Arrivals {
-    arrived: usize,
-    round: u64,
-}
-
-impl Meeting {
-    fn new(parties: usize) -> Self {
-        let (state, changed) = (Mutex::default(), Condvar::new());
-        Meeting { parties, state, changed, failed: AtomicBool::new(false) }
-    }
-
-    fn has_failed(&self) -> bool {
-        self.failed.load(Relaxed)
-    }
-
-    fn fail(&self) {
-        // Under the lock, so that no waiter misses it between its check and its sleep.
-        let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.failed.store(true, Relaxed);
-        self.changed.notify_all();
-    }
-
-    fn wait(&self) -> Result<()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.arrived += 1;
-        if state.arrived == self.parties {
-            state.arrived = 0;
-            state.round += 1;
-            self.changed.notify_all();
-        } else {
-            let round = state.round;
-            let here = |state: &mut Arrivals| state.round == round && !self.has_failed();
-            state = self.changed.wait_while(state, here).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(state);
-        if self.has_failed() { Err(abandoned()) } else { Ok(()) }
-    }
-}
-
-pub(super) struct HostTask<'a> {
-    shared: &'a Shared<'a>,
+pub(super) struct HostTask<'a, R: Reach> {
+    shared: &'a Shared<'a, R>,
     place: Place,
     meter: Meter,
     /// How often the task has spun since it last yielded its CPU.
     spins: Cell<u32>,
 }
 
-impl<'a> HostTask<'a> {
-    fn new(shared: &'a Shared<'a>, place: Place) -> Self {
+impl<'a, R: Reach> HostTask<'a, R> {
+    fn new(shared: &'a Shared<'a, R>, place: Place) -> Self {
         HostTask { shared, place, meter: Meter::default(), spins: Cell::new(0) }
+    }
+
+    fn lists(&self) -> &Lists<HostLru<HostKeeper<'a>>> {
+        self.shared.lists.as_ref().expect("the workload has planned an LRU")
     }
 }
 
-impl Task for HostTask<'_> {
+impl<'a, R: Reach> Task for HostTask<'a, R> {
+    type Frames = R::Frames;
+    type Platform = Host;
+    type Owner = HostKeeper<'a>;
+
     fn place(&self) -> Place {
         self.place
     }
 
     #[inline]
-    fn allocator(&self) -> &dyn Frames {
+    fn allocator(&self) -> &R::Frames {
         self.shared.ground.frames
     }
 
+    fn lru(&self) -> &Lru<Host, HostKeeper<'a>> {
+        &self.lists().lru
+    }
+
+    fn group(&self, number: usize) -> GroupId {
+        self.lists().group(number)
+    }
+
+    fn unlist(&self, frames: &[Pfn]) -> Result<()> {
+        Ok(self.lru().put_bulk(frames)?)
+    }
+
     #[inline]
-    fn timed<R>(&self, path: Path, call: impl FnOnce() -> R) -> R {
-        if !self.meter.count(path).is_multiple_of(TIMED_EVERY) {
+    fn timed<T>(&self, path: Path, call: impl FnOnce() -> T) -> T {
+        if !R::TIMED || !self.meter.count(path).is_multiple_of(TIMED_EVERY) {
             return call();
         }
         let start = Instant::now();
@@ -164,8 +113,29 @@ impl Task for HostTask<'_> {
         result
     }
 
+    #[inline]
     fn clear(&self, block: Block) {
-        self.shared.ground.memory.touch(block);
+        for frame in 0..block.order.frames().get() {
+            self.touch(block.pfn.offset(FrameCount::new(frame)));
+        }
+    }
+
+    #[inline]
+    fn touch(&self, pfn: Pfn) {
+        self.shared.ground.memory.touch(pfn);
+    }
+
+    fn fill(&self, pfn: Pfn, content: impl FnOnce(&mut Content) -> Result<()>) -> Result<()> {
+        let mut filled = [0; FRAME_BYTES as usize];
+        content(&mut filled)?;
+        self.shared.ground.memory.write(pfn, &filled);
+        Ok(())
+    }
+
+    fn copy_out(&self, pfn: Pfn, check: impl FnOnce(&Content) -> Result<()>) -> Result<()> {
+        let mut found = [0; FRAME_BYTES as usize];
+        self.shared.ground.memory.read(pfn, &mut found);
+        check(&found)
     }
 
     fn copy(&self, from: Block, to: Pfn) {
@@ -225,47 +195,106 @@ impl Task for HostTask<'_> {
     }
 }
 
+/// A cell whose arena is built.
+pub(crate) struct HostRun<'a, W> {
+    cell: &'a HostCell<'a>,
+    work: &'a W,
+    progress: &'a Progress,
+}
+
+/// What can be seen of the tasks while they run.
+pub(crate) struct Watch<'a> {
+    pub(crate) progress: &'a Progress,
+    meeting: &'a Meeting,
+}
+
+impl Watch<'_> {
+    /// Whether a task has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.meeting.has_failed()
+    }
+}
+
 /// Runs the tasks of a cell.
-pub(super) fn run<W: TaskWorkload>(cell: &HostCell<'_>, work: &W) -> Result<Finished> {
-    let bytes = arena_bytes(work.memory());
+pub(super) fn run<W: TaskWorkload>(
+    cell: &HostCell<'_>,
+    work: &W,
+    progress: &Progress,
+) -> Result<Finished> {
+    let bytes = arena_bytes(work.memory(), cell.cpus.len() as u64);
     check_memory(cell.cpus.len(), bytes, &format!("--cpus or --set {}", W::SIZE))?;
+    let run = HostRun { cell, work, progress };
     with_design!(cell.design, Host, D => {
         let builder = arena::<D>().bytes(usize::try_from(bytes)?);
-        let arena = builder.settings(cell.assignments.of_design()?).build_frames()?;
-        let (frames, managed) = (&arena.allocator(), arena.total_frames());
-        run_on(Ground { frames, memory: &arena, managed }, cell, work)
+        let builder = builder.huge_pages(work.huge_pages());
+        W::run_on_host(&run, &builder.settings(cell.assignments.of_design()?).build_frames()?)
     })
 }
 
-fn arena_bytes(needed: workload::Memory) -> u64 {
+fn arena_bytes(needed: workload::Memory, tasks: u64) -> u64 {
+    // A quarter more, so that watermarks and the frames on per-CPU lists leave enough.
+    let with_reserve = |frames: u64| (frames + frames / 4) * FRAME_BYTES + (64 << 20);
     match needed {
-        // A quarter more, so that watermarks and the frames on per-CPU lists leave enough.
-        workload::Memory::AtLeast(frames) => {
-            (frames.get() + frames.get() / 4) * FRAME_BYTES + (64 << 20)
-        }
+        workload::Memory::AtLeast(frames) => with_reserve(frames.get()),
+        workload::Memory::Near(frames) => with_reserve(frames.get() * tasks),
         workload::Memory::Exactly(frames) => frames.get() * FRAME_BYTES,
     }
 }
 
-fn run_on<W: TaskWorkload>(ground: Ground<'_>, cell: &HostCell<'_>, work: &W) -> Result<Finished> {
-    let shared = Shared::new(ground, &work.rings(), cell.cpus.len());
-    let returned: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = (cell.cpus.iter().enumerate())
-            .map(|(index, &cpu)| {
-                let (shared, place) = (&shared, Place { index, seed: cell.seed });
-                scope.spawn(move || run_task(shared, work, place, cpu))
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().expect("no task panics")).collect()
-    });
-    if let Some(error) = shared.error.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error.context("a task could not go on"));
+impl<W: TaskWorkload> HostRun<'_, W> {
+    /// Lets tasks call the allocator through a trait object, so that they are compiled once. Some
+    /// calls are timed.
+    pub(crate) fn indirectly<D: HostDesign>(&self, arena: &FrameArena<D>) -> Result<Finished> {
+        let frames = &arena.allocator();
+        let ground = Ground::<Indirect<'_>> { frames, memory: arena };
+        self.run_on(ground, frames, arena.total_frames(), None)
     }
-    finish(work, ground.frames, ground.managed, returned)
+
+    /// Lets tasks call the allocator itself, without a clock around calls: for workloads whose
+    /// figures are the time of single calls. They get a yardstick, which is one more step of
+    /// progress.
+    pub(crate) fn directly<D: HostDesign>(&self, arena: &FrameArena<D>) -> Result<Finished> {
+        let yardstick = Yardstick::measure(arena, self.cell.cpus[0])?;
+        self.progress.step();
+        let frames = &arena.allocator();
+        let ground = Ground::<Direct<'_, D>> { frames, memory: arena };
+        self.run_on(ground, frames, arena.total_frames(), Some(yardstick))
+    }
+
+    fn run_on<'a, R: Reach>(
+        &self,
+        ground: Ground<'a, R>,
+        allocator: &'a (dyn Frames + Sync),
+        managed: FrameCount,
+        yardstick: Option<Yardstick>,
+    ) -> Result<Finished> {
+        let HostRun { cell, work, progress } = *self;
+        let mut shared = Shared::new(ground, &work.rings(), cell.cpus.len());
+        if let Some(plan) = work.lru() {
+            let keeper = HostKeeper { index: Arc::clone(&plan.index), frames: allocator };
+            let lru = shared.ground.memory.lru(&plan, keeper)?;
+            shared.lists = Some(Lists::new(lru, &plan)?);
+        }
+        let returned: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> = (cell.cpus.iter().enumerate())
+                .map(|(index, &cpu)| {
+                    let (shared, place) = (&shared, Place { index, seed: cell.seed });
+                    scope.spawn(move || run_task(shared, work, place, cpu))
+                })
+                .collect();
+            work.watch(&Watch { progress, meeting: &shared.meeting });
+            threads.into_iter().map(|thread| thread.join().expect("no task panics")).collect()
+        });
+        if let Some(error) = shared.error.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error.context("a task could not go on"));
+        }
+        let ended = Ended { allocator, managed, elapsed_ns: None, yardstick, returned };
+        ended.finish(work, || shared.lists.as_ref().map_or(Ok(()), Lists::empty))
+    }
 }
 
-fn run_task<W: TaskWorkload>(
-    shared: &Shared<'_>,
+fn run_task<W: TaskWorkload, R: Reach>(
+    shared: &Shared<'_, R>,
     work: &W,
     place: Place,
     cpu: CpuId,
@@ -277,7 +306,8 @@ fn run_task<W: TaskWorkload>(
         shared.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         shared.meeting.fail();
     });
-    Returned { outcome: outcome.ok(), held, calls: task.meter.calls() }
+    let calls = R::TIMED.then(|| task.meter.calls());
+    Returned { outcome: outcome.ok(), held, calls }
 }
 
 #[cfg(test)]
@@ -286,7 +316,7 @@ pub(super) mod tests {
     use freehold::designs::zone_lock::ZoneLock;
 
     /// Runs the work of one task, for tests of what tasks use.
-    pub(in crate::task) fn on_host(work: impl FnOnce(&HostTask<'_>)) {
+    pub(in crate::task) fn on_host(work: impl FnOnce(&HostTask<'_, Indirect<'_>>)) {
         let builder = arena::<ZoneLock<Host>>().bytes(16 << 20);
         let arena = builder.build_frames().expect("16 MiB can be mapped");
         on_arena(&arena, &arena.allocator(), work);
@@ -296,10 +326,9 @@ pub(super) mod tests {
     fn on_arena<R>(
         arena: &FrameArena<ZoneLock<Host>>,
         frames: &(dyn Frames + Sync),
-        work: impl FnOnce(&HostTask<'_>) -> R,
+        work: impl FnOnce(&HostTask<'_, Indirect<'_>>) -> R,
     ) -> R {
-        let ground = Ground { frames, memory: arena, managed: arena.total_frames() };
-        let shared = Shared::new(ground, &[], 1);
+        let shared = Shared::new(Ground::<Indirect<'_>> { frames, memory: arena }, &[], 1);
         work(&HostTask::new(&shared, Place { index: 0, seed: 1 }))
     }
 
@@ -310,29 +339,5 @@ pub(super) mod tests {
         work: &W,
     ) -> Result<W::Outcome> {
         on_arena(arena, frames, |task| work.run(task, &mut Vec::new()))
-    }
-
-    #[test]
-    fn a_meeting_waits_for_all_and_ends_when_one_fails() {
-        let meeting = Meeting::new(3);
-        let came = std::sync::atomic::AtomicUsize::new(0);
-        thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    for round in 1..=100 {
-                        came.fetch_add(1, Relaxed);
-                        meeting.wait().unwrap();
-                        assert!(came.load(Relaxed) >= 3 * round);
-                        meeting.wait().unwrap();
-                    }
-                });
-            }
-        });
-        thread::scope(|scope| {
-            let waiter = scope.spawn(|| meeting.wait());
-            meeting.fail();
-            assert!(waiter.join().unwrap().is_err());
-        });
-        assert!(meeting.wait().is_err(), "no task waits forever after that");
     }
 }

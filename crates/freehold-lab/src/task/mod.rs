@@ -3,12 +3,18 @@
 //!
 //! On the host a task is a thread bound to a CPU, on a simulated machine the work of a virtual CPU.
 //! A workload sees either through [`Task`], and the allocator through [`Frames`]: neither depends
-//! on the design. On the host, this costs one indirect call for each call of the allocator.
+//! on the design. On the host, this costs one indirect call for each call of the allocator, unless
+//! the workload is about single calls: see [`TaskWorkload::run_on_host`].
+//!
+//! [`TaskWorkload::run_on_host`]: workload::TaskWorkload::run_on_host
 
 mod calls;
-mod host;
+pub(crate) mod host;
+pub(crate) mod lru;
+mod meeting;
 pub(crate) mod owners;
 pub(crate) mod population;
+mod reach;
 pub(crate) mod ring;
 mod run;
 mod sim;
@@ -16,10 +22,13 @@ pub(crate) mod workload;
 
 use anyhow::{Result, anyhow};
 use fastrand::Rng;
+use freehold::lru::{GroupId, Lru, Owner};
+use freehold::platform::Platform;
 use freehold::{Error, Order, Pfn, RangeRequest, Request};
 use freehold_sim::{Key, Path};
 
 use crate::frames::Frames;
+use crate::machine::FRAME_BYTES;
 #[cfg(test)]
 pub(crate) use host::tests::run_one;
 use owners::{Mover, Owners};
@@ -64,6 +73,9 @@ pub(crate) struct Block {
     pub(crate) order: Order,
 }
 
+/// What is in a frame.
+pub(crate) type Content = [u8; FRAME_BYTES as usize];
+
 /// One task's view of its machine.
 ///
 /// Times are in nanoseconds since the start of the run: of the clock on the host, virtual ones on a
@@ -72,17 +84,41 @@ pub(crate) struct Block {
 /// On a simulated machine every call may let other tasks run, so a task must not hold a borrow or a
 /// lock of the host across one.
 pub(crate) trait Task: Sized {
+    type Frames: Frames + ?Sized;
+    type Platform: Platform;
+    type Owner: Owner;
+
     /// The identity of this task.
     fn place(&self) -> Place;
 
     /// The allocator under test. Calls belong inside [`Task::timed`].
-    fn allocator(&self) -> &dyn Frames;
+    fn allocator(&self) -> &Self::Frames;
+
+    /// The LRU that the workload has planned.
+    fn lru(&self) -> &Lru<Self::Platform, Self::Owner>;
+
+    /// A memory group of the LRU. If there are fewer, numbers take them in turns.
+    fn group(&self, number: usize) -> GroupId;
+
+    /// Takes frames off their lists and frees them. One that waits in a batch is on no list yet,
+    /// and freed with a later batch.
+    fn unlist(&self, frames: &[Pfn]) -> Result<()>;
 
     /// Makes one call of the allocator, and records how long it took.
     fn timed<R>(&self, path: Path, call: impl FnOnce() -> R) -> R;
 
     /// Clears a block. On the host only one byte of each frame is written, which is cheaper.
     fn clear(&self, block: Block);
+
+    /// Writes one byte of a frame.
+    fn touch(&self, pfn: Pfn);
+
+    /// Fills a frame with what `content` provides. On a simulated machine it is cleared instead.
+    fn fill(&self, pfn: Pfn, content: impl FnOnce(&mut Content) -> Result<()>) -> Result<()>;
+
+    /// Copies what is in a frame, for `check` to look at. On a simulated machine nothing is there
+    /// to look at.
+    fn copy_out(&self, pfn: Pfn, check: impl FnOnce(&Content) -> Result<()>) -> Result<()>;
 
     /// Copies the content of a block to `to`. On a simulated machine, reading a frame costs the
     /// same as clearing it: the same lines pass through the same caches.
@@ -139,11 +175,13 @@ pub(crate) trait Task: Sized {
     fn is_closed(&self, ring: usize) -> bool;
 
     /// Allocates a block.
+    #[inline]
     fn alloc(&self, request: Request) -> Result<Pfn, Error> {
         self.timed(Path::Alloc, || self.allocator().alloc(request))
     }
 
     /// Frees a block.
+    #[inline]
     fn free(&self, block: Block) -> Result<(), Error> {
         self.timed(Path::Free, || self.allocator().free(block.pfn, block.order))
     }

@@ -37,13 +37,22 @@ fn block_of(word: u64) -> Option<Block> {
     (word & HELD != 0).then(block)
 }
 
+/// A word of 0 for each frame of a machine with so much memory.
+pub(crate) fn word_each(memory: FrameCount) -> Vec<AtomicU64> {
+    /// Machines round the memory of each node up, by less than this in total.
+    const ROUNDING: usize = 1 << 18;
+    zeros(memory.get() as usize + ROUNDING)
+}
+
+/// So many words of 0.
+pub(crate) fn zeros(count: usize) -> Vec<AtomicU64> {
+    (0..count).map(|_| AtomicU64::new(0)).collect()
+}
+
 impl Owners {
     /// Empty slots, for blocks of a machine with so much memory.
     pub(crate) fn new(slots: usize, memory: FrameCount) -> Self {
-        /// Machines round the memory of each node up, by less than this in total.
-        const ROUNDING: usize = 1 << 18;
-        let empty = |count: usize| (0..count).map(|_| AtomicU64::new(EMPTY)).collect();
-        Owners { slots: empty(slots), holders: empty(memory.get() as usize + ROUNDING) }
+        Owners { slots: zeros(slots), holders: word_each(memory) }
     }
 
     /// Whether a slot holds nothing.

@@ -8,7 +8,7 @@ use super::workload::{Findings, Finished, Setup, TaskWorkload};
 use super::{host, sim};
 use crate::cell::{HostCell, Measured, SimCell};
 use crate::machine::{FRAME_BYTES, Machine};
-use crate::report::columns::{Telling, print_columns};
+use crate::report::columns::Telling;
 use crate::report::document::{RunResult, Simulated};
 use crate::report::progress::Progress;
 use crate::settings::Assignments;
@@ -17,39 +17,47 @@ use crate::sim::result::{details, standard_fields};
 use crate::workload::{Brief, SettingTable, Workload};
 
 impl<W: TaskWorkload> Workload for W {
-    const HOST_SETTINGS: &'static [SettingTable] = &[W::SETTINGS];
-    const SIM_SETTINGS: &'static [SettingTable] = if W::SETS_MEMORY {
-        &[W::SETTINGS, ("simulated machines", FRAME_SETTINGS)]
-    } else {
-        &[W::SETTINGS, ("simulated machines", FRAME_SETTINGS), ("simulated memory", NODE_SETTINGS)]
-    };
     const BRIEF: Brief = W::BRIEF;
     const TELLING: &'static [Telling] = W::TELLING;
 
-    fn steps(_: &Assignments) -> Result<u64> {
-        Ok(1)
+    fn host_settings() -> Vec<SettingTable> {
+        own_settings::<W>(false).collect()
+    }
+
+    fn sim_settings() -> Vec<SettingTable> {
+        let of_memory = (!W::SETS_MEMORY).then_some(("simulated memory", NODE_SETTINGS));
+        let of_machine = [("simulated machines", FRAME_SETTINGS)].into_iter().chain(of_memory);
+        own_settings::<W>(true).chain(of_machine).collect()
+    }
+
+    fn steps(given: &Assignments) -> Result<u64> {
+        <W as TaskWorkload>::steps(given)
     }
 
     fn run_on_host(cell: &HostCell<'_>, progress: &Progress) -> Result<Measured> {
         let given = cell.assignments;
         let work = W::new(&Setup { given, tasks: cell.cpus.len(), simulated: false })?;
-        let finished = host::run(cell, &work)?;
+        let finished = host::run(cell, &work, progress)?;
         progress.step();
         Ok(measured::<W>(given, cell.cpus.len(), finished, None))
     }
 
     fn host_bytes(spec: &Spec, given: &Assignments) -> Result<u64> {
-        if W::SETS_MEMORY {
+        let plan = if W::SETS_MEMORY {
             let work = W::new(&Setup { given, tasks: spec.cpus(), simulated: true })?;
-            return Ok(sim::plan(spec, given, &work)?.host_bytes());
-        }
-        Ok(MemoryPlan::new(spec, given)?.host_bytes())
+            sim::plan(spec, given, &work, spec.cpus())?
+        } else {
+            MemoryPlan::new(spec, given)?
+        };
+        // The LRU's records of 16 bytes, and a directory entry of 24 for each line of them.
+        let of_lru = if W::USES_LRU { plan.frames().get() * (16 + 24 / 4) } else { 0 };
+        Ok(plan.host_bytes() + of_lru)
     }
 
     fn run_on_sim(cell: &SimCell<'_>) -> Result<Measured> {
         let given = cell.assignments;
         let work = W::new(&Setup { given, tasks: cell.cpus, simulated: true })?;
-        let plan = sim::plan(cell.spec, given, &work)?;
+        let plan = sim::plan(cell.spec, given, &work, cell.cpus)?;
         let (finished, report) = sim::run(cell, &plan, work)?;
         let simulated = Some(standard_fields(&report));
         let mut measured = measured::<W>(given, cell.cpus, finished, simulated);
@@ -61,7 +69,7 @@ impl<W: TaskWorkload> Workload for W {
     }
 
     fn print(results: &[RunResult], machine: &Machine) -> Result<()> {
-        print_columns(results, machine, W::COLUMNS, W::LEGEND)
+        W::show(results, machine)
     }
 }
 
@@ -72,15 +80,24 @@ fn measured<W: TaskWorkload>(
     simulated: Option<Simulated>,
 ) -> Measured {
     let Findings { work, mut specific } = finished.findings;
-    let (_, table) = W::SETTINGS;
-    let options = table.iter().map(|setting| {
+    let tables = own_settings::<W>(simulated.is_some());
+    let options = tables.flat_map(|(_, table)| table.iter().map(move |setting| (table, setting)));
+    let options = options.map(|(table, setting)| {
         let value = given.value(table, setting.name);
         (setting.name.to_owned(), value.parse::<u64>().map_or(json!(value), Value::from))
     });
     specific.insert("options".to_owned(), options.collect());
     let task_ns = work.seconds * 1e9 * tasks as f64;
-    specific.insert("calls".to_owned(), json!(finished.calls));
-    specific.insert("allocator_share".to_owned(), json!(finished.calls.total_ns() / task_ns));
+    if let Some(calls) = finished.calls {
+        specific.insert("calls".to_owned(), json!(calls));
+        specific.insert("allocator_share".to_owned(), json!(calls.total_ns() / task_ns));
+    }
     let Finished { fragmentation, state, .. } = finished;
-    Measured { work, simulated, fragmentation: Some(fragmentation), state, specific }
+    Measured { work, simulated, fragmentation, state, specific }
+}
+
+/// The workload's own settings on a machine.
+fn own_settings<W: TaskWorkload>(simulated: bool) -> impl Iterator<Item = SettingTable> {
+    let further = if simulated { W::ON_SIM } else { W::ON_HOST };
+    [W::SETTINGS].into_iter().chain(further.iter().copied())
 }

@@ -5,13 +5,15 @@ use std::rc::Rc;
 
 use anyhow::{Result, ensure};
 use bytesize::ByteSize;
-use freehold::{CpuId, FrameCount, NodeId, Pfn};
-use freehold_sim::{Barrier, CpuHandle, Key, Machine, Path, Report, Spec};
+use freehold::lru::{GroupId, Lru};
+use freehold::{CpuId, FrameCount, NodeId, Order, Pfn};
+use freehold_sim::{Barrier, CpuHandle, Key, Machine, Path, Report, Sim, SimLru, Spec};
 
 use super::calls::Meter;
+use super::lru::{Lists, SimKeeper};
 use super::ring::SimRing;
-use super::workload::{Finished, Memory, Returned, TaskWorkload, finish};
-use super::{Block, PAUSE_NS, Place, Task, abandoned};
+use super::workload::{Ended, Finished, Memory, Returned, TaskWorkload};
+use super::{Block, Content, PAUSE_NS, Place, Task, abandoned};
 use crate::cell::SimCell;
 use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
@@ -22,6 +24,7 @@ use crate::sim::memory::MemoryPlan;
 struct Shared<W: TaskWorkload> {
     work: W,
     frames: Rc<dyn Frames>,
+    lists: Option<Lists<SimLru<SimKeeper>>>,
     node_frames: u64,
     rings: Vec<SimRing>,
     barrier: Barrier,
@@ -41,15 +44,43 @@ impl<W: TaskWorkload> SimTask<'_, W> {
     fn unless_failed(&self) -> Result<()> {
         if self.shared.failed.get() { Err(abandoned()) } else { Ok(()) }
     }
+
+    fn lists(&self) -> &Lists<SimLru<SimKeeper>> {
+        self.shared.lists.as_ref().expect("the workload has planned an LRU")
+    }
+
+    fn node_of(&self, pfn: Pfn) -> NodeId {
+        NodeId::new((pfn.get() / self.shared.node_frames) as u16)
+    }
 }
 
 impl<W: TaskWorkload> Task for SimTask<'_, W> {
+    type Frames = dyn Frames;
+    type Platform = Sim;
+    type Owner = SimKeeper;
+
     fn place(&self) -> Place {
         self.place
     }
 
-    fn allocator(&self) -> &dyn Frames {
+    fn allocator(&self) -> &Self::Frames {
         &*self.shared.frames
+    }
+
+    fn lru(&self) -> &Lru<Sim, SimKeeper> {
+        &self.lists().lru
+    }
+
+    fn group(&self, number: usize) -> GroupId {
+        self.lists().group(number)
+    }
+
+    fn unlist(&self, frames: &[Pfn]) -> Result<()> {
+        self.lru().put_bulk(frames)?;
+        for pfn in self.lru().owner().take_released(self.place.index) {
+            self.free(Block { pfn, order: Order::ZERO })?;
+        }
+        Ok(())
     }
 
     fn timed<R>(&self, path: Path, call: impl FnOnce() -> R) -> R {
@@ -63,9 +94,24 @@ impl<W: TaskWorkload> Task for SimTask<'_, W> {
     fn clear(&self, block: Block) {
         for frame in 0..block.order.frames().get() {
             let pfn = block.pfn.offset(FrameCount::new(frame));
-            let node = NodeId::new((pfn.get() / self.shared.node_frames) as u16);
-            self.cpu.clear_frame(pfn, node);
+            self.cpu.clear_frame(pfn, self.node_of(pfn));
         }
+    }
+
+    fn touch(&self, pfn: Pfn) {
+        self.cpu.touch_frame(pfn, self.node_of(pfn));
+    }
+
+    fn fill(&self, pfn: Pfn, _content: impl FnOnce(&mut Content) -> Result<()>) -> Result<()> {
+        self.clear(Block { pfn, order: Order::ZERO });
+        Ok(())
+    }
+
+    fn copy_out(&self, pfn: Pfn, _check: impl FnOnce(&Content) -> Result<()>) -> Result<()> {
+        self.touch(pfn);
+        // Copying moves a page through the caches, as clearing does.
+        self.cpu.charge(Key::ClearCachedNs);
+        Ok(())
     }
 
     fn copy(&self, from: Block, to: Pfn) {
@@ -133,15 +179,17 @@ pub(super) fn plan<W: TaskWorkload>(
     spec: &Spec,
     given: &Assignments,
     work: &W,
+    tasks: usize,
 ) -> Result<MemoryPlan> {
+    // A sixteenth stays free for watermarks and per-CPU lists.
+    let with_reserve = |frames: u64| frames + frames / 16;
     match work.memory() {
         Memory::Exactly(frames) => {
             MemoryPlan::exactly(spec, given, frames.get() * FRAME_BYTES, W::SIZE)
         }
         Memory::AtLeast(frames) => {
             let plan = MemoryPlan::new(spec, given)?;
-            // A sixteenth stays free for watermarks and per-CPU lists.
-            let needed = frames.get() + frames.get() / 16;
+            let needed = with_reserve(frames.get());
             ensure!(
                 needed <= plan.frames().get(),
                 "the tasks need {}, but {} has {}: lower --cpus or --set {}, or raise node_memory",
@@ -150,6 +198,24 @@ pub(super) fn plan<W: TaskWorkload>(
                 ByteSize(plan.frames().get() * FRAME_BYTES),
                 W::SIZE
             );
+            Ok(plan)
+        }
+        Memory::Near(frames) => {
+            let plan = MemoryPlan::new(spec, given)?;
+            let node_of = |task: usize| spec.node_of(CpuId::new(task as u32)).index();
+            for node in 0..spec.nodes() {
+                let tasks = (0..tasks).filter(|&task| node_of(task) == node).count() as u64;
+                let needed = with_reserve(tasks * frames.get());
+                ensure!(
+                    needed <= plan.node_frames(),
+                    "the tasks on node {node} of {} need {}, but it has {}: lower --cpus or --set \
+                     {}, or raise node_memory",
+                    spec.name(),
+                    ByteSize(needed * FRAME_BYTES),
+                    ByteSize(plan.node_frames() * FRAME_BYTES),
+                    W::SIZE
+                );
+            }
             Ok(plan)
         }
     }
@@ -163,6 +229,12 @@ pub(super) fn run<W: TaskWorkload>(
 ) -> Result<(Finished, Report)> {
     let mut machine = Machine::new(cell.spec, cell.seed)?;
     let frames = plan.build(&mut machine, cell)?;
+    let lists = work.lru().map(|lru_plan| {
+        let (config, settings) = (plan.config(), lru_plan.settings());
+        let keeper = SimKeeper::new(&lru_plan, &frames, cell.cpus);
+        let lru = SimLru::new(&mut machine, Sim, &config, &settings, keeper)?;
+        Lists::new(lru, &lru_plan)
+    });
     let node_of = |task: usize| cell.spec.node_of(CpuId::new(task as u32));
     let rings = work.rings();
     let rings = rings.iter().map(|ring| SimRing::new(&mut machine, ring, node_of(ring.receiver)));
@@ -170,6 +242,7 @@ pub(super) fn run<W: TaskWorkload>(
         rings: rings.collect(),
         work,
         frames,
+        lists: lists.transpose()?,
         node_frames: plan.node_frames(),
         barrier: machine.barrier(cell.cpus),
         failed: Cell::new(false),
@@ -188,7 +261,22 @@ pub(super) fn run<W: TaskWorkload>(
     }
     let report = report?;
     let returned: Vec<_> = shared.returned.take().into_iter().flatten().collect();
-    Ok((finish(&shared.work, &*shared.frames, plan.frames(), returned)?, report))
+    let ended = Ended {
+        allocator: &*shared.frames,
+        managed: plan.frames(),
+        elapsed_ns: Some(report.elapsed_ns),
+        yardstick: None,
+        returned,
+    };
+    let finished = ended.finish(&shared.work, || {
+        let Some(lists) = &shared.lists else { return Ok(()) };
+        lists.empty()?;
+        for pfn in (0..cell.cpus).flat_map(|cpu| lists.lru.owner().take_released(cpu)) {
+            shared.frames.free(pfn, Order::ZERO)?;
+        }
+        Ok(())
+    })?;
+    Ok((finished, report))
 }
 
 fn run_task<W: TaskWorkload>(shared: &Shared<W>, place: Place, cpu: &CpuHandle) {
@@ -199,6 +287,6 @@ fn run_task<W: TaskWorkload>(shared: &Shared<W>, place: Place, cpu: &CpuHandle) 
         shared.error.borrow_mut().get_or_insert(error);
         shared.failed.set(true);
     });
-    let returned = Returned { outcome: outcome.ok(), held, calls: task.meter.calls() };
+    let returned = Returned { outcome: outcome.ok(), held, calls: Some(task.meter.calls()) };
     shared.returned.borrow_mut()[place.index] = Some(returned);
 }

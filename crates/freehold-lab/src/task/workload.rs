@@ -4,19 +4,23 @@ use std::ops::RangeInclusive;
 
 use anyhow::Result;
 use bytesize::ByteSize;
-use freehold::{FrameCount, Setting};
-use freehold_host::Snapshot;
+use freehold::{Events, FrameCount, Setting};
+use freehold_host::{FrameArena, Snapshot};
 use serde_json::{Map, Value};
 
 use super::calls::AllCalls;
+use super::host::{HostRun, Watch};
+use super::lru::LruPlan;
 use super::ring::RingPlan;
 use super::{Block, Task};
 use crate::books::check_all_back;
 use crate::fragmentation::{Fragmentation, free_memory};
 use crate::frames::Frames;
-use crate::machine::FRAME_BYTES;
-use crate::report::columns::{Column, Telling};
-use crate::report::document::Work;
+use crate::host::HostDesign;
+use crate::host::yardstick::Yardstick;
+use crate::machine::{FRAME_BYTES, Machine};
+use crate::report::columns::{Column, Telling, print_columns};
+use crate::report::document::{RunResult, Work};
 use crate::settings::Assignments;
 use crate::workload::{Brief, SettingTable};
 
@@ -62,7 +66,9 @@ pub(crate) struct Auto {
 pub(crate) enum Memory {
     /// The memory of the machine, of which it uses so much.
     AtLeast(FrameCount),
-    /// So much: it is about memory that runs short. The setting is called `memory`.
+    /// As [`Memory::AtLeast`], so much for each task, on its own node.
+    Near(FrameCount),
+    /// So much: it is about memory that runs short.
     Exactly(FrameCount),
 }
 
@@ -72,20 +78,38 @@ pub(crate) struct Findings {
     pub(crate) specific: Map<String, Value>,
 }
 
+/// What a run shows besides the results of its tasks.
+pub(crate) struct Besides {
+    /// What the allocator has counted, when all is free again.
+    pub(crate) events: Events,
+    /// How long a simulated machine was measured, in virtual time.
+    pub(crate) elapsed_ns: Option<f64>,
+    /// On the host, if single calls are measured: see [`TaskWorkload::run_on_host`].
+    pub(crate) yardstick: Option<Yardstick>,
+}
+
 /// A workload, as each task sees it. The value is shared by all tasks: the settings, and all shared
 /// state.
 pub(crate) trait TaskWorkload: Sized + Send + Sync + 'static {
-    /// The settings, and the name under which they are listed.
+    /// The settings on every machine, and the name under which they are listed.
     const SETTINGS: SettingTable;
+    /// Further settings on the host, and on simulated machines.
+    const ON_HOST: &'static [SettingTable] = &[];
+    const ON_SIM: &'static [SettingTable] = &[];
     /// Whether [`TaskWorkload::memory`] determines exactly how much memory there is.
     const SETS_MEMORY: bool = false;
+    /// Whether there may be an LRU, whose records take memory as well.
+    const USES_LRU: bool = false;
+    /// Whether the fragmentation of free memory at its end is of interest: not if all it allocates
+    /// is single frames.
+    const FRAGMENTS: bool = true;
     /// The setting that a user lowers for a smaller workload.
     const SIZE: &'static str;
     /// The columns of a cell's results in a table, and the meaning of the headings.
-    const COLUMNS: &'static [Column];
-    const LEGEND: &'static [&'static str];
+    const COLUMNS: &'static [Column] = &[];
+    const LEGEND: &'static [&'static str] = &[];
     /// Its own numbers that a comparison mentions.
-    const TELLING: &'static [Telling];
+    const TELLING: &'static [Telling] = &[];
     /// How it is reduced so that comparing all designs is quick; what takes only seconds is not
     /// reduced.
     const BRIEF: Brief = Brief { on_host: &[], on_sim: &[] };
@@ -107,51 +131,102 @@ pub(crate) trait TaskWorkload: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// The LRU on which tasks keep frames, if they do.
+    fn lru(&self) -> Option<LruPlan> {
+        None
+    }
+
+    /// Whether the operating system is asked to back the memory of the host with huge pages.
+    fn huge_pages(&self) -> bool {
+        false
+    }
+
+    /// How many steps of progress a cell on the host has; the last is its end.
+    fn steps(_given: &Assignments) -> Result<u64> {
+        Ok(1)
+    }
+
+    /// Runs the tasks on the host. A workload that measures single calls runs them
+    /// [directly](HostRun::directly).
+    fn run_on_host<D: HostDesign>(
+        run: &HostRun<'_, Self>,
+        arena: &FrameArena<D>,
+    ) -> Result<Finished> {
+        run.indirectly(arena)
+    }
+
+    /// What is to be done on the host beside the tasks, while they run.
+    fn watch(&self, _watch: &Watch<'_>) {}
+
     /// Runs the work of one task, from start to end. What it puts into `held` stays allocated until
     /// the free memory has been examined.
     fn run<T: Task>(&self, task: &T, held: &mut Vec<Block>) -> Result<Self::Outcome>;
 
     /// Sums up the results of the tasks, in their order.
-    fn sum_up(&self, outcomes: &[Self::Outcome]) -> Findings;
+    fn sum_up(&self, outcomes: &[Self::Outcome], besides: &Besides) -> Findings;
+
+    /// Prints the results of all cells, which ran on `machine`: the columns, unless the workload
+    /// has a table of its own.
+    fn show(results: &[RunResult], machine: &Machine) -> Result<()> {
+        print_columns(results, machine, Self::COLUMNS, Self::LEGEND)
+    }
 }
 
 /// What one task returns; no outcome if it has failed.
 pub(super) struct Returned<O> {
     pub(super) outcome: Option<O>,
     pub(super) held: Vec<Block>,
-    pub(super) calls: AllCalls,
+    /// Absent if single calls are measured, which a clock around them would lengthen.
+    pub(super) calls: Option<AllCalls>,
 }
 
 /// The results of the tasks of a cell.
-pub(super) struct Finished {
+pub(crate) struct Finished {
     pub(super) findings: Findings,
-    pub(super) calls: AllCalls,
-    pub(super) fragmentation: Fragmentation,
+    pub(super) calls: Option<AllCalls>,
+    pub(super) fragmentation: Option<Fragmentation>,
     pub(super) state: Snapshot,
 }
 
-/// Ends a run in which no task has failed: examines the free memory, frees what the tasks hold,
-/// checks the invariants, and sums up.
-pub(super) fn finish<W: TaskWorkload>(
-    work: &W,
-    allocator: &dyn Frames,
-    managed: FrameCount,
-    returned: Vec<Returned<W::Outcome>>,
-) -> Result<Finished> {
-    let state = allocator.snapshot();
-    let before_drain = free_memory(allocator);
-    allocator.drain_all();
-    let fragmentation = Fragmentation { before_drain, after_drain: free_memory(allocator) };
-    let calls = AllCalls::sum(returned.iter().map(|task| task.calls));
-    let mut outcomes = Vec::new();
-    for task in returned {
-        for Block { pfn, order } in task.held {
-            allocator.free(pfn, order)?;
+/// What a run in which no task has failed leaves behind.
+pub(super) struct Ended<'a, O> {
+    pub(super) allocator: &'a dyn Frames,
+    pub(super) managed: FrameCount,
+    /// How long a simulated machine was measured.
+    pub(super) elapsed_ns: Option<f64>,
+    pub(super) yardstick: Option<Yardstick>,
+    pub(super) returned: Vec<Returned<O>>,
+}
+
+impl<O> Ended<'_, O> {
+    /// Examines the free memory if that is of interest, empties the LRU, frees what the tasks hold, checks the invariants,
+    /// and sums up.
+    pub(super) fn finish<W: TaskWorkload<Outcome = O>>(
+        self,
+        work: &W,
+        empty_lru: impl FnOnce() -> Result<()>,
+    ) -> Result<Finished> {
+        let Ended { allocator, managed, elapsed_ns, yardstick, returned } = self;
+        let state = allocator.snapshot();
+        let fragmentation = W::FRAGMENTS.then(|| {
+            let before_drain = free_memory(allocator);
+            allocator.drain_all();
+            Fragmentation { before_drain, after_drain: free_memory(allocator) }
+        });
+        let calls: Option<Vec<_>> = returned.iter().map(|task| task.calls).collect();
+        let calls = calls.map(|calls| AllCalls::sum(calls.into_iter()));
+        empty_lru()?;
+        let mut outcomes = Vec::new();
+        for task in returned {
+            for Block { pfn, order } in task.held {
+                allocator.free(pfn, order)?;
+            }
+            outcomes.extend(task.outcome);
         }
-        outcomes.extend(task.outcome);
+        check_all_back(allocator, managed)?;
+        let besides = Besides { events: allocator.events(), elapsed_ns, yardstick };
+        Ok(Finished { findings: work.sum_up(&outcomes, &besides), calls, fragmentation, state })
     }
-    check_all_back(allocator, managed)?;
-    Ok(Finished { findings: work.sum_up(&outcomes), calls, fragmentation, state })
 }
 
 /// A number of frames that a setting gives as a size in bytes.

@@ -16,7 +16,7 @@ use serde_json::{Map, json};
 
 use crate::report::columns::{Column, Telling, free_pageblocks, number, percent};
 use crate::report::document::Work;
-use crate::task::workload::{Auto, Findings, Memory, Setup, TaskWorkload, frames_of};
+use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
 use crate::task::{Block, Task};
 use crate::workload::{Brief, SettingTable};
 
@@ -200,7 +200,7 @@ impl TaskWorkload for Build {
         Ok(maker.done)
     }
 
-    fn sum_up(&self, outcomes: &[Done]) -> Findings {
+    fn sum_up(&self, outcomes: &[Done], _: &Besides) -> Findings {
         let sum = |of: fn(&Done) -> u64| outcomes.iter().map(of).sum::<u64>();
         let began_ns = outcomes.iter().map(|done| done.began_ns).min().unwrap_or(0);
         let ended_ns = outcomes.iter().map(|done| done.ended_ns).max().unwrap_or(0);

@@ -10,12 +10,13 @@ use anyhow::Result;
 use freehold::{FrameCount, Order, Pfn, Setting};
 use serde_json::{Map, json};
 
+use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
 use crate::report::columns::{Column, Telling, number, percent, scaled};
 use crate::report::document::Work;
 use crate::report::summary::Quantiles;
 use crate::task::population::Population;
-use crate::task::workload::{Findings, Memory, Setup, TaskWorkload};
+use crate::task::workload::{Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Task};
 use crate::workload::SettingTable;
 
@@ -129,7 +130,7 @@ impl TaskWorkload for Contig {
         Ok(answers)
     }
 
-    fn sum_up(&self, outcomes: &[Vec<Answers>]) -> Findings {
+    fn sum_up(&self, outcomes: &[Vec<Answers>], _: &Besides) -> Findings {
         let mut specific = Map::new();
         let (mut count, mut ns) = (0, 0);
         for (answers, (name, _)) in outcomes.iter().flatten().zip(SIZES) {

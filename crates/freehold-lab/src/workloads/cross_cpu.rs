@@ -13,7 +13,7 @@ use crate::UsageError;
 use crate::report::columns::{Column, Telling, number, percent};
 use crate::report::document::Work;
 use crate::task::ring::RingPlan;
-use crate::task::workload::{Auto, Findings, Memory, Setup, TaskWorkload};
+use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Task};
 use crate::workload::{Brief, SettingTable};
 
@@ -126,7 +126,7 @@ impl TaskWorkload for CrossCpu {
         Ok(Span { began_ns, ended_ns: task.now_ns(), waited_ns })
     }
 
-    fn sum_up(&self, outcomes: &[Span]) -> Findings {
+    fn sum_up(&self, outcomes: &[Span], _: &Besides) -> Findings {
         let frames = (self.pairs * self.frames) as u64;
         let began_ns = outcomes.iter().map(|span| span.began_ns).min().unwrap_or(0);
         let ended_ns = outcomes.iter().map(|span| span.ended_ns).max().unwrap_or(0);

@@ -23,7 +23,7 @@ use crate::report::columns::{Column, Telling, percent, scaled};
 use crate::report::document::Work;
 use crate::report::summary::Quantiles;
 use crate::task::population::Population;
-use crate::task::workload::{Auto, Findings, Memory, Setup, TaskWorkload};
+use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Task};
 use crate::workload::{Brief, SettingTable};
 
@@ -188,7 +188,7 @@ impl TaskWorkload for HighOrder {
         Ok(passes)
     }
 
-    fn sum_up(&self, outcomes: &[Vec<Pass>]) -> Findings {
+    fn sum_up(&self, outcomes: &[Vec<Pass>], _: &Besides) -> Findings {
         let mut specific = Map::new();
         let (mut count, mut seconds) = (0, 0.0);
         let passes = outcomes.iter().flatten().zip(["first", "second"]).zip(self.delays_ns);

@@ -19,7 +19,7 @@ use crate::UsageError;
 use crate::report::columns::{Column, Telling, number, scaled};
 use crate::report::document::Work;
 use crate::report::summary::Summary;
-use crate::task::workload::{Auto, Findings, Memory, Setup, TaskWorkload, frames_of};
+use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
 use crate::task::{Block, Task, UNMAPPING};
 use crate::workload::{Brief, SettingTable};
 
@@ -161,7 +161,7 @@ impl TaskWorkload for ParallelFree {
         self.queues.iter().map(round).collect()
     }
 
-    fn sum_up(&self, outcomes: &[Vec<Spans>]) -> Findings {
+    fn sum_up(&self, outcomes: &[Vec<Spans>], _: &Besides) -> Findings {
         let mut specific = Map::new();
         let frames = self.region_frames as f64;
         let mut seconds = 0.0;

@@ -15,7 +15,7 @@ use crate::UsageError;
 use crate::report::columns::{Column, Telling, number, percent};
 use crate::report::document::Work;
 use crate::task::ring::RingPlan;
-use crate::task::workload::{Auto, Findings, Memory, Setup, TaskWorkload};
+use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Task};
 use crate::workload::{Brief, SettingTable};
 
@@ -162,7 +162,7 @@ impl TaskWorkload for Purge {
         }
     }
 
-    fn sum_up(&self, outcomes: &[Share]) -> Findings {
+    fn sum_up(&self, outcomes: &[Share], _: &Besides) -> Findings {
         let began_ns = outcomes.iter().map(|share| share.began_ns).min().unwrap_or(0);
         let ended_ns = outcomes.iter().map(|share| share.ended_ns).max().unwrap_or(0);
         let seconds = (ended_ns - began_ns).max(1) as f64 / 1e9;

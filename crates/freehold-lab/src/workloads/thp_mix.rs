@@ -18,7 +18,7 @@ use crate::machine::FRAME_BYTES;
 use crate::report::columns::{Column, Telling, free_pageblocks, number, percent};
 use crate::report::document::Work;
 use crate::task::owners::Owners;
-use crate::task::workload::{Auto, Findings, Memory, Setup, TaskWorkload};
+use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, FAULT_ENTRY, Task};
 use crate::workload::SettingTable;
 
@@ -148,7 +148,7 @@ impl TaskWorkload for ThpMix {
         Ok(Score { huge, attempts, faults, ns })
     }
 
-    fn sum_up(&self, outcomes: &[Score]) -> Findings {
+    fn sum_up(&self, outcomes: &[Score], _: &Besides) -> Findings {
         let mut specific = Map::new();
         let mut frames = 0;
         for (name, huge, order) in [("huge", true, Order::PAGEBLOCK), ("small", false, Order::ZERO)]

@@ -219,7 +219,7 @@ fn layers_of_freehold_use_those_below_them() {
             let uses = |layer: &&str| {
                 ["freehold::", "super::"].iter().any(|of| line.contains(&format!("{of}{layer}")))
             };
-            seen[own] += usize::from(LAYERS[..=own].iter().any(|layer| uses(&layer)));
+            seen[own] += usize::from(LAYERS[..=own].iter().any(&uses));
             if let Some(above) = LAYERS[own + 1..].iter().find(|layer| uses(layer)) {
                 found.push(format!("{}:{number}: uses {above}", source.path));
             }

@@ -5,9 +5,9 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
-use freehold::{CpuId, Order, PageAllocator, Pfn, Request, Setting, Settings};
-use freehold_host::{FrameArena, Host, Snapshot};
+use anyhow::Result;
+use freehold::{CpuId, Pfn, Setting, Settings};
+use freehold_host::{FrameArena, Snapshot};
 use serde_json::{Map, json};
 
 use super::{STEPS, Times, WAYS, Way, sum_up, variants};
@@ -56,35 +56,6 @@ impl Options {
 /// How many steps of progress a cell has.
 pub(super) fn steps(given: &Assignments) -> Result<u64> {
     Ok(Options::parse(given)?.rounds as u64)
-}
-
-impl Way {
-    fn go<D: HostDesign>(
-        self,
-        allocator: &PageAllocator<Host, D>,
-        frames: &mut [Pfn],
-    ) -> Result<()> {
-        match self {
-            Way::Single => {
-                for frame in frames.iter_mut() {
-                    *frame = allocator.alloc(Request::default())?;
-                }
-            }
-            Way::Array | Way::Bulk => {
-                let count = allocator.alloc_bulk(Request::default(), frames)?;
-                ensure!(count == frames.len(), "the allocator ran out of memory");
-            }
-        }
-        match self {
-            Way::Single | Way::Array => {
-                for &frame in black_box(&*frames) {
-                    allocator.free(frame, Order::ZERO)?;
-                }
-            }
-            Way::Bulk => allocator.free_bulk(black_box(frames), Order::ZERO)?,
-        }
-        Ok(())
-    }
 }
 
 /// Runs one cell on the real machine.
@@ -192,7 +163,8 @@ fn time_way<D: HostDesign>(
     let loops = round_frames / step;
     let start = Instant::now();
     for _ in 0..loops {
-        way.go(arena.allocator(), &mut frames)?;
+        way.alloc(&arena.allocator(), &mut frames)?;
+        way.free(&arena.allocator(), black_box(&frames))?;
     }
     Ok(start.elapsed().as_nanos() as f64 / (loops * step) as f64)
 }

@@ -8,15 +8,20 @@
 //! The series that this benchmark accompanied changed what protects per-CPU lists and counters, so
 //! designs that leave the choice are run with interrupts off over lists and counters (`before`) and
 //! as the series left them (`after`), and with the two changes by themselves.
+//!
+//! It is not a [task workload](crate::task::workload::TaskWorkload), since a task has one
+//! allocator. Here tasks on the host use the allocators of all choices in turns, round by round, so
+//! that what disturbs one disturbs all, and on simulated machines each choice has its own machine.
 
 use anyhow::Result;
-use freehold::Setting;
+use freehold::{Error, Order, Pfn, Request, Setting};
 use freehold_sim::Spec;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::cell::{HostCell, Measured, SimCell};
 use crate::designs::with_design;
+use crate::frames::Frames;
 use crate::machine::Machine;
 use crate::report::document::{RunResult, cpus_in_words, number};
 use crate::report::out;
@@ -50,14 +55,16 @@ const STEPS: [usize; 9] = [1, 2, 3, 4, 8, 16, 32, 64, 128];
 pub(crate) struct Bulk;
 
 impl Workload for Bulk {
-    const HOST_SETTINGS: &'static [SettingTable] =
-        &[("bulk", SETTINGS), ("bulk, host", host::SETTINGS)];
-    const SIM_SETTINGS: &'static [SettingTable] = &[
-        ("bulk", SETTINGS),
-        ("bulk, simulated", sim::SETTINGS),
-        ("simulated machines", memory::FRAME_SETTINGS),
-    ];
     const BRIEF: Brief = Brief { on_host: BRIEF, on_sim: BRIEF };
+
+    fn host_settings() -> Vec<SettingTable> {
+        vec![("bulk", SETTINGS), ("bulk, host", host::SETTINGS)]
+    }
+
+    fn sim_settings() -> Vec<SettingTable> {
+        let of_machine = ("simulated machines", memory::FRAME_SETTINGS);
+        vec![("bulk", SETTINGS), ("bulk, simulated", sim::SETTINGS), of_machine]
+    }
 
     fn steps(given: &Assignments) -> Result<u64> {
         host::steps(given)
@@ -86,6 +93,34 @@ enum Way {
     Single,
     Array,
     Bulk,
+}
+
+impl Way {
+    /// Allocates as many frames as there is room for.
+    #[inline]
+    fn alloc<F: Frames + ?Sized>(self, allocator: &F, frames: &mut [Pfn]) -> Result<(), Error> {
+        match self {
+            Way::Single => frames.iter_mut().try_for_each(|frame| {
+                *frame = allocator.alloc(Request::default())?;
+                Ok(())
+            }),
+            Way::Array | Way::Bulk => match allocator.alloc_bulk(Request::default(), frames)? {
+                count if count == frames.len() => Ok(()),
+                _ => Err(Error::OutOfMemory),
+            },
+        }
+    }
+
+    /// Frees the frames.
+    #[inline]
+    fn free<F: Frames + ?Sized>(self, allocator: &F, frames: &[Pfn]) -> Result<(), Error> {
+        match self {
+            Way::Single | Way::Array => {
+                frames.iter().try_for_each(|&frame| allocator.free(frame, Order::ZERO))
+            }
+            Way::Bulk => allocator.free_bulk(frames, Order::ZERO).map_err(|stopped| stopped.error),
+        }
+    }
 }
 
 const WAYS: [Way; 3] = [Way::Single, Way::Array, Way::Bulk];

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use anyhow::{Result, anyhow};
-use freehold::{Error, Order, Pfn, Request, Setting};
+use freehold::{Error, Pfn, Setting};
 use freehold_host::Snapshot;
 use freehold_sim::{CpuHandle, Machine, Path, Report, Spec};
 use serde_json::json;
@@ -115,22 +115,8 @@ fn repeat(
     let mut held = vec![Pfn::default(); step];
     let began = handle.now_ps();
     for _ in 0..loops {
-        handle.on_path(Path::Alloc, || match way {
-            Way::Single => held.iter_mut().try_for_each(|frame| {
-                *frame = frames.alloc(Request::default())?;
-                Ok(())
-            }),
-            Way::Array | Way::Bulk => match frames.alloc_bulk(Request::default(), &mut held)? {
-                count if count == step => Ok(()),
-                _ => Err(Error::OutOfMemory),
-            },
-        })?;
-        handle.on_path(Path::Free, || match way {
-            Way::Single | Way::Array => {
-                held.iter().try_for_each(|&frame| frames.free(frame, Order::ZERO))
-            }
-            Way::Bulk => frames.free_bulk(&held, Order::ZERO).map_err(|error| error.error),
-        })?;
+        handle.on_path(Path::Alloc, || way.alloc(frames, &mut held))?;
+        handle.on_path(Path::Free, || way.free(frames, &held))?;
     }
     Ok((handle.now_ps() - began) as f64 / 1e3 / (loops * step) as f64)
 }

@@ -4,31 +4,34 @@
 //! begins again. So each task allocates order-0 frames one at a time and writes one byte into
 //! each, then frees them in the same order. Source: antonblanchard/will-it-scale,
 //! `tests/page_fault1.c`.
+//!
+//! On the host, samples are taken of tasks that go on and on (`samples`); on simulated machines,
+//! time is taken of so many passes over the memory (`passes`). What a fault is, is the same on both
+//! (`mapping`).
 
 use anyhow::Result;
-use bytesize::ByteSize;
-use freehold::Setting;
-use freehold_sim::Spec;
+use freehold::{FrameCount, Setting};
+use freehold_host::FrameArena;
 
-use crate::cell::{HostCell, Measured, SimCell};
-use crate::machine::{FRAME_BYTES, Machine};
-use crate::report::document::{RunResult, number};
-use crate::report::out;
-use crate::report::profile::MEASURED;
-use crate::report::progress::Progress;
-use crate::report::table::Table;
-use crate::report::waits::{percent, wait_share};
+use crate::host::HostDesign;
+use crate::machine::Machine;
+use crate::report::document::RunResult;
 use crate::settings::Assignments;
-use crate::sim::memory::{self, MemoryPlan};
-use crate::workload::{Brief, SettingTable, Workload};
+use crate::task::host::{HostRun, Watch};
+use crate::task::lru::LruPlan;
+use crate::task::workload::{Besides, Findings, Finished, Memory, Setup, TaskWorkload, frames_of};
+use crate::task::{Block, Task};
+use crate::workload::{Brief, SettingTable};
 
-mod host;
-mod host_pages;
-mod lists;
-mod sim;
-mod sim_pages;
+mod mapping;
+mod passes;
+mod samples;
+mod tables;
 
-/// The settings of the workload on every machine.
+use mapping::{Fault, Mapping, PageLists};
+use passes::Passes;
+use samples::Samples;
+
 const SETTINGS: &[Setting] = &[Setting {
     name: "task_bytes",
     values: "a size of at least one frame, such as 128MiB",
@@ -44,157 +47,104 @@ const BRIEF_ON_HOST: &[(&str, &str)] = &[("samples", "3"), ("sample_ms", "300")]
 /// lists of `pcp=auto` would not hold what they hold in a whole run.
 const BRIEF_ON_SIM: &[(&str, &str)] = &[("task_bytes", "32MiB"), ("node_memory", "1/4")];
 
-/// How many frames each task faults in.
-fn task_frames(given: &Assignments) -> Result<usize> {
-    let bytes = given.parsed(SETTINGS, "task_bytes", |value| {
-        value.parse::<ByteSize>().ok().filter(|size| size.0 >= FRAME_BYTES)
-    })?;
-    Ok((bytes.0 / FRAME_BYTES) as usize)
+/// The workload.
+pub(crate) struct PageFault {
+    tasks: usize,
+    task_frames: usize,
+    lists: Option<PageLists>,
+    measured: Measured,
 }
 
-/// The workload.
-pub(crate) struct PageFault;
+/// What is measured on each kind of machine.
+enum Measured {
+    Passes(Passes),
+    Samples(Samples),
+}
 
-impl Workload for PageFault {
-    const HOST_SETTINGS: &'static [SettingTable] = &[
-        ("page-fault", SETTINGS),
-        ("page-fault, host", host::SETTINGS),
-        ("page-fault LRU, host", lists::ON_HOST),
+impl TaskWorkload for PageFault {
+    const SETTINGS: SettingTable = ("page-fault", SETTINGS);
+    const ON_HOST: &'static [SettingTable] =
+        &[("page-fault, host", samples::SETTINGS), ("page-fault LRU, host", mapping::ON_HOST)];
+    const ON_SIM: &'static [SettingTable] = &[
+        ("page-fault, simulated", passes::SETTINGS),
+        ("page-fault LRU, simulated", mapping::ON_SIM),
     ];
-    const SIM_SETTINGS: &'static [SettingTable] = &[
-        ("page-fault", SETTINGS),
-        ("page-fault, simulated", sim::SETTINGS),
-        ("page-fault LRU, simulated", lists::ON_SIM),
-        ("simulated machines", memory::FRAME_SETTINGS),
-        ("simulated memory", memory::NODE_SETTINGS),
-    ];
-
+    const USES_LRU: bool = true;
+    const FRAGMENTS: bool = false;
+    const SIZE: &'static str = "task_bytes";
     const BRIEF: Brief = Brief { on_host: BRIEF_ON_HOST, on_sim: BRIEF_ON_SIM };
+    /// Faults a second of virtual time; 0 on the host, where samples are taken of all tasks.
+    type Outcome = f64;
+
+    fn new(setup: &Setup<'_>) -> Result<Self> {
+        let Setup { given, tasks, simulated } = *setup;
+        let lists = PageLists::parse(given, simulated)?;
+        let (lists, measured) = if simulated {
+            let passes = Passes::parse(given)?;
+            // Lists are a part of a whole fault.
+            (lists.filter(|_| passes.fault == Fault::Whole), Measured::Passes(passes))
+        } else {
+            let samples = Samples::parse(given, lists.is_some(), tasks)?;
+            (lists, Measured::Samples(samples))
+        };
+        let task_frames = frames_of(given, SETTINGS, "task_bytes")? as usize;
+        Ok(PageFault { tasks, task_frames, lists, measured })
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::Near(FrameCount::new(self.task_frames as u64))
+    }
+
+    fn lru(&self) -> Option<LruPlan> {
+        self.lists.as_ref().map(|lists| lists.plan(self.tasks))
+    }
+
+    fn huge_pages(&self) -> bool {
+        matches!(&self.measured, Measured::Samples(samples) if samples.huge_pages)
+    }
 
     fn steps(given: &Assignments) -> Result<u64> {
-        host::steps(given)
+        let lists = PageLists::parse(given, false)?;
+        Ok(Samples::parse(given, lists.is_some(), 1)?.steps())
     }
 
-    fn run_on_host(cell: &HostCell<'_>, progress: &Progress) -> Result<Measured> {
-        host::run(cell, progress)
+    fn run_on_host<D: HostDesign>(
+        run: &HostRun<'_, Self>,
+        arena: &FrameArena<D>,
+    ) -> Result<Finished> {
+        run.directly(arena)
     }
 
-    fn host_bytes(spec: &Spec, given: &Assignments) -> Result<u64> {
-        // The LRU's records of 16 bytes, and a directory entry of 24 for each line of them.
-        let plan = MemoryPlan::new(spec, given)?;
-        Ok(plan.host_bytes() + plan.frames().get() * (16 + 24 / 4))
-    }
-
-    fn run_on_sim(cell: &SimCell<'_>) -> Result<Measured> {
-        sim::run(cell)
-    }
-
-    fn print(results: &[RunResult], machine: &Machine) -> Result<()> {
-        match machine {
-            Machine::Host => print_host(results),
-            Machine::Sim(_) => print_sim(results),
+    fn watch(&self, watch: &Watch<'_>) {
+        if let Measured::Samples(samples) = &self.measured {
+            samples.take(watch);
         }
     }
-}
 
-/// Prints results of the host.
-fn print_host(results: &[RunResult]) -> Result<()> {
-    let headings = [
-        "design",
-        "cpus",
-        "faults/s",
-        "spread",
-        "ns/fault",
-        "LRU ns",
-        "allocator ns",
-        "lock pairs",
-    ];
-    let mut table = Table::new(headings).numbers_from(1);
-    for result in results {
-        let number = |name: &str| number(result.workload_specific.get(name));
-        table.row([
-            result.design.clone(),
-            result.cpus.to_string(),
-            format!("{:.0}", result.work.per_second),
-            format!("{:.1} %", number("spread") * 100.0),
-            format!("{:.1}", number("fault_ns")),
-            match number("lru_ns") {
-                0.0 => "-".to_owned(),
-                lru_ns => format!("{lru_ns:.1}"),
-            },
-            format!("{:.1}", number("allocator_ns")),
-            format!("{:.1}", number("allocator_lock_pairs")),
-        ]);
+    fn run<T: Task>(&self, task: &T, held: &mut Vec<Block>) -> Result<f64> {
+        let mut mapping = Mapping::new(task, self.task_frames, self.lists.is_some());
+        let per_second = match &self.measured {
+            Measured::Passes(passes) => passes.run(&mut mapping)?,
+            Measured::Samples(samples) => samples.run(&mut mapping)?,
+        };
+        match &self.lists {
+            Some(lists) if mapping.is_listed() => lists.keep(mapping.mapped()),
+            _ => held.extend(mapping.mapped().iter().map(|&pfn| mapping::block(pfn))),
+        }
+        Ok(per_second)
     }
-    out!("{table}");
-    out!(
-        "{MEASURED}. allocator ns: allocation and free of a frame\nwithout touching it, also in \
-         uncontended lock pairs of this run. LRU ns: what the lists cost,\nwith lru=node|group. \
-         spread: largest less smallest sample, of the median."
-    );
-    Ok(())
-}
 
-/// Prints results of a simulated machine.
-fn print_sim(results: &[RunResult]) -> Result<()> {
-    let headings = [
-        "design",
-        "cpus",
-        "faults/s",
-        "scaling",
-        "lock wait",
-        "zone lock",
-        "alloc",
-        "free",
-        "LRU lock",
-        "ns/fault",
-    ];
-    let mut table = Table::new(headings).numbers_from(1);
-    for result in results {
-        let share = |name: &str| {
-            let shares = result.simulated.as_ref().map(|simulated| &simulated.time_share);
-            let share = shares.and_then(|shares| shares.get(name)).copied().unwrap_or_default();
-            percent(share)
-        };
-        let alike = results.iter().filter(|other| other.design == result.design);
-        let fewest = alike.min_by_key(|other| other.cpus).unwrap_or(result);
-        let scaling = result.work.per_second / fewest.work.per_second * f64::from(fewest.cpus);
-        let scaling = match fewest.cpus == 1 {
-            true => format!("{scaling:.1}x"),
-            // Without a run on one CPU there is nothing to compare with.
-            false => "-".to_owned(),
-        };
-        table.row([
-            result.design.clone(),
-            result.cpus.to_string(),
-            format!("{:.0}", result.work.per_second),
-            scaling,
-            percent(result.simulated.as_ref().map(wait_share).unwrap_or_default()),
-            share("zone_lock"),
-            share("zone_lock.alloc"),
-            share("zone_lock.free"),
-            share("lru_lock"),
-            format!("{:.0}", number(result.workload_specific.get("fault_ns"))),
-        ]);
+    fn sum_up(&self, outcomes: &[f64], besides: &Besides) -> Findings {
+        match &self.measured {
+            Measured::Passes(passes) => passes.sum_up(self.task_frames, outcomes, besides),
+            Measured::Samples(samples) => samples.sum_up(self.task_frames, besides),
+        }
     }
-    out!("{table}");
-    let mut table = Table::new(["design", "cpus", "interrupts off", "longest ns"]).numbers_from(1);
-    for result in results {
-        let Some(simulated) = &result.simulated else { continue };
-        table.row([
-            result.design.clone(),
-            result.cpus.to_string(),
-            percent(simulated.irq_off.share),
-            format!("{:.0}", simulated.irq_off.ns_max),
-        ]);
+
+    fn show(results: &[RunResult], machine: &Machine) -> Result<()> {
+        match machine {
+            Machine::Host => tables::print_host(results),
+            Machine::Sim(_) => tables::print_sim(results),
+        }
     }
-    out!("{table}");
-    let machine = results.first().map_or("", |result| result.machine.as_str());
-    out!(
-        "Simulated on {machine}: a prediction. lock wait: share of all CPU time; zone lock, LRU \
-         lock: for these,\nthe former also by path. scaling: faults/s as a multiple of those of \
-         one CPU, if that was run.\ninterrupts off: share of all CPU time, waiting for locks \
-         included."
-    );
-    Ok(())
 }

@@ -5,29 +5,30 @@
 //! not given while a reader has a reference.
 
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+use std::thread;
 
-use freehold::lru::{Claim, GroupId, Kind, Lru, LruLock, LruSettings, Owner, Verdict};
-use freehold::platform::Platform;
-use freehold::{Error, FrameCount, Pfn};
+use anyhow::{Result, ensure};
+use freehold::lru::{Claim, GroupId, Kind, Verdict};
+use freehold::{Error, FrameCount, Pfn, Request};
+use freehold_sim::Key;
 
-use super::Options;
-use crate::books::check_none_listed;
+use super::disk::Disk;
+use crate::task::Task;
+use crate::task::lru::Index;
+use crate::task::owners::{word_each, zeros};
 
 /// The index. A block is a number over all files, one file after the other.
-pub(super) struct Files<F> {
+pub(super) struct Cache {
     /// For each block the number of its frame and one more, or 0.
     frames: Vec<AtomicU64>,
     /// For each frame the number of the block for which it was last entered.
     blocks: Vec<AtomicU64>,
-    /// Gives frames back to the allocator.
-    free: F,
 }
 
-impl<F: Fn(&[Pfn])> Files<F> {
+impl Cache {
     /// An empty index of so many blocks, in a machine of so much memory.
-    pub(super) fn new(blocks: u64, memory: FrameCount, free: F) -> Self {
-        let zeros = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
-        Files { frames: zeros(blocks), blocks: zeros(memory.get()), free }
+    pub(super) fn new(blocks: u64, memory: FrameCount) -> Self {
+        Cache { frames: zeros(blocks as usize), blocks: word_each(memory) }
     }
 
     fn find(&self, block: u64) -> Option<Pfn> {
@@ -37,20 +38,14 @@ impl<F: Fn(&[Pfn])> Files<F> {
 
     /// Enters a frame for a block that has none; says whether that was so.
     fn enter(&self, block: u64, frame: Pfn) -> bool {
-        // Release: for whoever finds the frame.
+        // Release: for the reader that finds the frame.
         self.blocks[frame.get() as usize].store(block, Release);
         let entry = &self.frames[block as usize];
         entry.compare_exchange(0, frame.get() + 1, AcqRel, Acquire).is_ok()
     }
-
-    /// The frames in the index, which is emptied.
-    pub(super) fn take_all(&self) -> Vec<Pfn> {
-        let taken = self.frames.iter().map(|entry| entry.swap(0, AcqRel));
-        taken.filter_map(|entry| entry.checked_sub(1)).map(Pfn::new).collect()
-    }
 }
 
-impl<F: Fn(&[Pfn])> Owner for Files<F> {
+impl Index for Cache {
     /// Files are only read, so all of them can be read again.
     fn reclaim(&self, _frame: Pfn) -> Verdict {
         Verdict::Drop
@@ -64,93 +59,62 @@ impl<F: Fn(&[Pfn])> Owner for Files<F> {
         }
     }
 
-    fn release(&self, frames: &[Pfn]) {
-        (self.free)(frames);
+    fn take_all(&self) -> Vec<Pfn> {
+        let taken = self.frames.iter().map(|entry| entry.swap(0, AcqRel));
+        taken.filter_map(|entry| entry.checked_sub(1)).map(Pfn::new).collect()
     }
 }
 
-/// What readers do outside the cache, on each machine.
-pub(super) trait Ground {
-    fn alloc(&self) -> Result<Pfn, Error>;
-
-    /// Reads a block of a file into a frame.
-    fn fill(&self, frame: Pfn, block: u64) -> anyhow::Result<()>;
-
-    /// Copies a block out of a frame.
-    fn copy(&self, frame: Pfn, block: u64) -> anyhow::Result<()>;
-
-    /// Waits a little for another reader or for reclaim.
-    fn pause(&self);
-}
-
-/// The LRU, as the options ask for it, and the groups of the files.
-pub(super) fn settings(options: &Options, files: usize) -> LruSettings {
-    let groups = 1 + if options.one_group { 1 } else { files };
-    let batch = options.lru_batch;
-    LruSettings { lock: options.lock, batch, groups: groups as u32, ..LruSettings::default() }
-}
-
-/// Makes the groups of the files. A group for all may have as much as those of each together.
-pub(super) fn make_groups<P: Platform, O: Owner>(
-    lru: &Lru<P, O>,
-    options: &Options,
-    files: usize,
-) -> Result<Vec<GroupId>, Error> {
-    let make = |frames| lru.create_group(GroupId::ROOT, Some(FrameCount::new(frames)));
-    match options.one_group {
-        true => Ok(vec![make(options.share_frames * files as u64)?]),
-        false => (0..files).map(|_| make(options.share_frames)).collect(),
-    }
-}
-
-/// Reads one block through the cache; says whether it was there.
-pub(super) fn read<P: Platform, F: Fn(&[Pfn])>(
-    lru: &Lru<P, Files<F>>,
-    group: GroupId,
-    block: u64,
-    ground: &impl Ground,
-) -> anyhow::Result<bool> {
-    let files = lru.owner();
-    let mut hit = true;
-    let frame = loop {
-        if let Some(frame) = files.find(block) {
-            if lru.get(frame).is_err() {
-                // It is just being reclaimed.
-                ground.pause();
+impl Cache {
+    /// Reads one block through the cache; says whether it was there.
+    pub(super) fn read<T: Task>(
+        &self,
+        task: &T,
+        group: GroupId,
+        disk: &Disk,
+        block: u64,
+    ) -> Result<bool> {
+        let lru = task.lru();
+        let mut hit = true;
+        let frame = loop {
+            if let Some(frame) = self.find(block) {
+                if lru.get(frame).is_err() {
+                    // It is just being reclaimed.
+                    give_way(task);
+                    continue;
+                }
+                if self.find(block) == Some(frame) {
+                    break frame;
+                }
+                lru.put(frame)?;
                 continue;
             }
-            if files.find(block) == Some(frame) {
+            hit = false;
+            let frame = task.alloc(Request::default())?;
+            task.fill(frame, |content| disk.read(block, content))?;
+            while let Err(error) = lru.add_reclaiming(frame, group, Kind::File) {
+                ensure!(error == Error::GroupLimit, error);
+                // Other readers are in all frames that the group may have.
+                give_way(task);
+            }
+            lru.get(frame)?;
+            if self.enter(block, frame) {
                 break frame;
             }
-            lru.put(frame)?;
-            continue;
-        }
-        hit = false;
-        let frame = ground.alloc()?;
-        ground.fill(frame, block)?;
-        while let Err(error) = lru.add_reclaiming(frame, group, Kind::File) {
-            anyhow::ensure!(error == Error::GroupLimit, error);
-            // Other readers are in all frames that the group may have.
-            ground.pause();
-        }
-        lru.get(frame)?;
-        if files.enter(block, frame) {
-            break frame;
-        }
-        // The other reader of the file was faster. Neither reference is needed.
-        lru.put_bulk(&[frame, frame])?;
-    };
-    ground.copy(frame, block)?;
-    lru.mark_accessed(frame)?;
-    lru.put(frame)?;
-    Ok(hit)
+            // The other reader of the file was faster. Neither reference is needed.
+            lru.put_bulk(&[frame, frame])?;
+        };
+        task.copy_out(frame, |content| disk.check(block, content))?;
+        lru.mark_accessed(frame)?;
+        lru.put(frame)?;
+        Ok(hit)
+    }
 }
 
-/// Drops everything, and checks that nothing is left.
-pub(super) fn finish<P: Platform, F: Fn(&[Pfn])>(lru: &Lru<P, Files<F>>) -> anyhow::Result<()> {
-    lru.put_bulk(&lru.owner().take_all())?;
-    check_none_listed(lru)
+/// Lets another reader, or reclaim, go on.
+fn give_way<T: Task>(task: &T) {
+    task.charge(&[Key::PauseNs]);
+    task.in_order();
+    // For the host, where neither of these does anything.
+    thread::yield_now();
 }
-
-/// The locks by their names on the command line.
-pub(super) const LOCKS: [(&str, LruLock); 2] = [("group", LruLock::Group), ("node", LruLock::Node)];

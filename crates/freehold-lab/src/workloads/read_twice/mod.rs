@@ -7,29 +7,34 @@
 //! teawater/vm-scalability, `case-lru-file-readtwice`, as modified for the lock over LRU lists by
 //! group: 104 groups of two readers.
 
+//! On simulated machines, system calls, copies and the clearing of sparse blocks are charged, and
+//! the index of the page cache, which the readers of a file share, is not.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
 use anyhow::Result;
 use bytesize::ByteSize;
-use freehold::Setting;
 use freehold::lru::{BATCH_MAX, LruLock};
-use freehold_sim::Spec;
-use serde_json::{Map, json};
+use freehold::{FrameCount, Setting};
+use freehold_sim::Key;
+use serde_json::{Map, Value, json};
 
-use crate::cell::{HostCell, Measured, SimCell};
 use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::{Column, number, percent, print_columns};
-use crate::report::document::RunResult;
-use crate::report::progress::Progress;
+use crate::report::document::{RunResult, Work};
 use crate::report::waits::percent as in_percent;
-use crate::settings::Assignments;
-use crate::sim::memory;
-use crate::task::workload::frames_of;
-use crate::workload::{SettingTable, Workload};
+use crate::task::lru::LruPlan;
+use crate::task::workload::{Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
+use crate::task::{Block, Task};
+use crate::workload::SettingTable;
 
 mod cache;
-mod host;
-mod sim;
+mod disk;
 
-/// The settings of the workload on every machine.
+use cache::Cache;
+use disk::Disk;
+
 const SETTINGS: &[Setting] = &[
     Setting {
         name: "file_bytes",
@@ -63,100 +68,153 @@ const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// What the settings say.
-#[derive(Clone, Copy)]
-struct Options {
+/// The workload.
+pub(crate) struct ReadTwice {
+    cpus: usize,
+    simulated: bool,
     file_blocks: u64,
     share_frames: u64,
     lock: LruLock,
     lru_batch: u32,
     one_group: bool,
+    memory: FrameCount,
+    /// Made once the memory is known to suffice.
+    cache: OnceLock<Arc<Cache>>,
+    disk: Disk,
 }
 
-impl Options {
-    fn parse(given: &Assignments) -> Result<Self> {
-        let groups = [("files", false), ("one", true)];
-        Ok(Options {
-            file_blocks: frames_of(given, SETTINGS, "file_bytes")?,
-            share_frames: frames_of(given, SETTINGS, "share_bytes")?,
-            lock: given.word(SETTINGS, "lru", &cache::LOCKS)?,
+/// What one task has read.
+pub(crate) struct Reads {
+    /// Blocks that were cached.
+    hits: u64,
+    per_second: f64,
+}
+
+impl TaskWorkload for ReadTwice {
+    const SETTINGS: SettingTable = ("read-twice", SETTINGS);
+    const SETS_MEMORY: bool = true;
+    const USES_LRU: bool = true;
+    const FRAGMENTS: bool = false;
+    const SIZE: &'static str = "share_bytes";
+    const COLUMNS: &'static [Column] = &[
+        Column { heading: "reads/s", cell: |result| format!("{:.0}", result.work.per_second) },
+        Column { heading: "hits", cell: |result| percent(result, "hit_share") },
+        Column { heading: "ns/read", cell: |result| number(result, "read_ns", 0) },
+        Column {
+            heading: "LRU lock",
+            cell: |result| {
+                let shares = result.simulated.as_ref().map(|simulated| &simulated.time_share);
+                let share = shares.map(|of| of.get("lru_lock").copied().unwrap_or_default());
+                share.map_or("-".to_owned(), in_percent)
+            },
+        },
+    ];
+    type Outcome = Reads;
+
+    fn new(setup: &Setup<'_>) -> Result<Self> {
+        let Setup { given, tasks: cpus, simulated } = *setup;
+        let locks = [("group", LruLock::Group), ("node", LruLock::Node)];
+        let file_blocks = frames_of(given, SETTINGS, "file_bytes")?;
+        let share_frames = frames_of(given, SETTINGS, "share_bytes")?;
+        // Memory for what all files may cache, and as much again, so that it is the groups' limits
+        // that are in the way; on the host also what CPUs cache.
+        let bytes = (2 * share_frames * FRAME_BYTES + (4 << 20)) * cpus as u64;
+        let bytes = if simulated { bytes } else { bytes + (64 << 20) };
+        let memory = FrameCount::new(bytes / FRAME_BYTES);
+        Ok(ReadTwice {
+            cpus,
+            simulated,
+            file_blocks,
+            share_frames,
+            lock: given.word(SETTINGS, "lru", &locks)?,
             lru_batch: given.number(SETTINGS, "lru_batch", 1..=BATCH_MAX)? as u32,
-            one_group: given.word(SETTINGS, "groups", &groups)?,
+            one_group: given.word(SETTINGS, "groups", &[("files", false), ("one", true)])?,
+            memory,
+            cache: OnceLock::new(),
+            disk: Disk::new(if simulated { 0 } else { cpus }, file_blocks)?,
         })
     }
 
-    /// Memory for what all files may cache, and as much again, so that it is the groups' limits
-    /// that are in the way.
-    fn memory_bytes(&self, cpus: usize) -> u64 {
-        (2 * self.share_frames * FRAME_BYTES + (4 << 20)) * cpus as u64
-    }
-}
-
-/// The two files that a CPU reads, of as many as there are CPUs.
-fn files_of(cpu: usize, cpus: usize) -> [usize; 2] {
-    [cpu, (cpu + cpus.div_ceil(2)) % cpus]
-}
-
-/// What a workload's own fields say.
-fn fields(
-    options: &Options,
-    files: usize,
-    hits: u64,
-    reads: u64,
-) -> Map<String, serde_json::Value> {
-    Map::from_iter([
-        ("files".to_owned(), json!(files)),
-        ("hit_share".to_owned(), json!(hits as f64 / reads.max(1) as f64)),
-        ("file_bytes".to_owned(), json!(options.file_blocks * FRAME_BYTES)),
-        ("share_bytes".to_owned(), json!(options.share_frames * FRAME_BYTES)),
-    ])
-}
-
-const COLUMNS: &[Column] = &[
-    Column { heading: "reads/s", cell: |result| format!("{:.0}", result.work.per_second) },
-    Column { heading: "hits", cell: |result| percent(result, "hit_share") },
-    Column { heading: "ns/read", cell: |result| number(result, "read_ns", 0) },
-    Column {
-        heading: "LRU lock",
-        cell: |result| {
-            let shares = result.simulated.as_ref().map(|simulated| &simulated.time_share);
-            let share = shares.map(|of| of.get("lru_lock").copied().unwrap_or_default());
-            share.map_or("-".to_owned(), in_percent)
-        },
-    },
-];
-
-/// The workload.
-pub(crate) struct ReadTwice;
-
-impl Workload for ReadTwice {
-    const HOST_SETTINGS: &'static [SettingTable] = &[("read-twice", SETTINGS)];
-    const SIM_SETTINGS: &'static [SettingTable] =
-        &[("read-twice", SETTINGS), ("simulated machines", memory::FRAME_SETTINGS)];
-
-    fn steps(_given: &Assignments) -> Result<u64> {
-        Ok(1)
+    fn memory(&self) -> Memory {
+        Memory::Exactly(self.memory)
     }
 
-    fn run_on_host(cell: &HostCell<'_>, progress: &Progress) -> Result<Measured> {
-        let measured = host::run(cell);
-        progress.step();
-        measured
+    fn lru(&self) -> Option<LruPlan> {
+        // A group for all may have as much as those of each together.
+        let (groups, share) = match self.one_group {
+            true => (1, self.share_frames * self.cpus as u64),
+            false => (self.cpus, self.share_frames),
+        };
+        Some(LruPlan {
+            lock: self.lock,
+            batch: self.lru_batch,
+            groups: vec![Some(FrameCount::new(share)); groups],
+            index: Arc::clone(self.cache()) as _,
+            tasks_free: false,
+        })
     }
 
-    fn host_bytes(spec: &Spec, given: &Assignments) -> Result<u64> {
-        let options = Options::parse(given)?;
-        Ok(sim::plan(spec, given, &options, spec.cpus())?.host_bytes())
+    fn run<T: Task>(&self, task: &T, _held: &mut Vec<Block>) -> Result<Reads> {
+        self.read(task, 0..self.warm_up())?;
+        task.start_measuring()?;
+        let began_ns = task.now_ns();
+        let hits = self.read(task, self.warm_up()..self.file_blocks)?;
+        let elapsed_ns = (task.now_ns() - began_ns).max(1);
+        Ok(Reads { hits, per_second: self.reads() as f64 * 1e9 / elapsed_ns as f64 })
     }
 
-    fn run_on_sim(cell: &SimCell<'_>) -> Result<Measured> {
-        sim::run(cell)
+    fn sum_up(&self, outcomes: &[Reads], besides: &Besides) -> Findings {
+        let per_second: f64 = outcomes.iter().map(|reads| reads.per_second).sum();
+        let hits: u64 = outcomes.iter().map(|reads| reads.hits).sum();
+        let count = self.reads() * self.cpus as u64;
+        let seconds = besides.elapsed_ns.map_or(count as f64 / per_second, |ns| ns / 1e9);
+        let specific = Map::from_iter([
+            ("files".to_owned(), json!(self.cpus)),
+            ("hit_share".to_owned(), json!(hits as f64 / count.max(1) as f64)),
+            ("file_bytes".to_owned(), json!(self.file_blocks * FRAME_BYTES)),
+            ("share_bytes".to_owned(), json!(self.share_frames * FRAME_BYTES)),
+            ("read_ns".to_owned(), json!(self.cpus as f64 * 1e9 / per_second)),
+        ]);
+        Findings { work: Work { unit: "reads", count, seconds, per_second }, specific }
     }
 
-    fn print(results: &[RunResult], machine: &Machine) -> Result<()> {
+    fn show(results: &[RunResult], machine: &Machine) -> Result<()> {
         let share = results.first().and_then(|of| of.workload_specific.get("share_bytes"));
-        let share = ByteSize(share.and_then(serde_json::Value::as_u64).unwrap_or_default());
+        let share = ByteSize(share.and_then(Value::as_u64).unwrap_or_default());
         let legend = format!("hits: reads that found their block cached; {share} a file may be.");
-        print_columns(results, machine, COLUMNS, &[&legend])
+        print_columns(results, machine, Self::COLUMNS, &[&legend])
+    }
+}
+
+impl ReadTwice {
+    fn cache(&self) -> &Arc<Cache> {
+        let blocks = self.file_blocks * self.cpus as u64;
+        self.cache.get_or_init(|| Arc::new(Cache::new(blocks, self.memory)))
+    }
+
+    /// How many blocks of each file are read before time is taken. On simulated machines, nothing
+    /// is reclaimed until the groups are full.
+    fn warm_up(&self) -> u64 {
+        if self.simulated { self.share_frames.min(self.file_blocks / 2) } else { 0 }
+    }
+
+    /// How many blocks a task reads while time is taken.
+    fn reads(&self) -> u64 {
+        2 * (self.file_blocks - self.warm_up())
+    }
+
+    /// Reads a part of the two files of a task, in turns; returns how many blocks were cached.
+    fn read<T: Task>(&self, task: &T, blocks: Range<u64>) -> Result<u64> {
+        let first = task.place().index;
+        let files = [first, (first + self.cpus.div_ceil(2)) % self.cpus];
+        let (cache, mut hits) = (self.cache(), 0);
+        for block in blocks {
+            for file in files {
+                task.charge(&[Key::TrapNs]);
+                let block = file as u64 * self.file_blocks + block;
+                hits += u64::from(cache.read(task, task.group(file), &self.disk, block)?);
+            }
+        }
+        Ok(hits)
     }
 }

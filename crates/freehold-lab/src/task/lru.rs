@@ -1,0 +1,145 @@
+//! The library's LRU, on which the tasks of a workload keep frames.
+
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use anyhow::Result;
+use freehold::lru::{Claim, GroupId, Lru, LruLock, LruSettings, Owner, Verdict};
+use freehold::platform::Platform;
+use freehold::{Error, FrameCount, Order, Pfn};
+use freehold_sim::Sim;
+
+use crate::books::check_none_listed;
+use crate::frames::Frames;
+
+/// The LRU that a workload needs.
+pub(crate) struct LruPlan {
+    pub(crate) lock: LruLock,
+    /// How many frames are collected for one hold of the lock.
+    pub(crate) batch: u32,
+    /// The limit of each memory group.
+    pub(crate) groups: Vec<Option<FrameCount>>,
+    pub(crate) index: Arc<dyn Index>,
+    /// On a simulated machine, frames that are on no list any more wait until the task that took
+    /// them off frees them in [`Task::unlist`](super::Task::unlist). Otherwise they are freed at
+    /// once, as on the host.
+    pub(crate) tasks_free: bool,
+}
+
+/// What is in the frames on an LRU, as far as reclaim needs to know it.
+pub(crate) trait Index: Send + Sync {
+    /// As [`Owner::reclaim`].
+    fn reclaim(&self, _frame: Pfn) -> Verdict {
+        Verdict::Keep
+    }
+
+    /// As [`Owner::forget`].
+    fn forget(&self, _frame: Pfn, _claim: Claim<'_>) {}
+
+    /// The frames that it has at the end of a run, which leave it.
+    fn take_all(&self) -> Vec<Pfn>;
+}
+
+impl LruPlan {
+    pub(super) fn settings(&self) -> LruSettings {
+        // The root is a group as well.
+        let groups = 1 + self.groups.len() as u32;
+        LruSettings { lock: self.lock, batch: self.batch, groups, ..LruSettings::default() }
+    }
+}
+
+/// An LRU and its groups.
+pub(super) struct Lists<L> {
+    pub(super) lru: L,
+    groups: Vec<GroupId>,
+    index: Arc<dyn Index>,
+}
+
+impl<L, P, O> Lists<L>
+where
+    L: Deref<Target = Lru<P, O>>,
+    P: Platform,
+    O: Owner,
+{
+    pub(super) fn new(lru: L, plan: &LruPlan) -> Result<Self, Error> {
+        let groups = plan.groups.iter().map(|&limit| lru.create_group(GroupId::ROOT, limit));
+        let groups = groups.collect::<Result<_, _>>()?;
+        Ok(Lists { lru, groups, index: Arc::clone(&plan.index) })
+    }
+
+    /// The group of that number, or the one whose turn it is if there are fewer.
+    pub(super) fn group(&self, number: usize) -> GroupId {
+        self.groups[number % self.groups.len()]
+    }
+
+    /// Takes all frames that are left off their lists, at a time when no task runs.
+    pub(super) fn empty(&self) -> Result<()> {
+        self.lru.drain_all();
+        self.lru.put_bulk(&self.index.take_all())?;
+        check_none_listed(&*self.lru)
+    }
+}
+
+/// The owner of the frames on the host.
+pub(crate) struct HostKeeper<'a> {
+    pub(super) index: Arc<dyn Index>,
+    pub(super) frames: &'a (dyn Frames + Sync),
+}
+
+impl Owner for HostKeeper<'_> {
+    fn reclaim(&self, frame: Pfn) -> Verdict {
+        self.index.reclaim(frame)
+    }
+
+    fn forget(&self, frame: Pfn, claim: Claim<'_>) {
+        self.index.forget(frame, claim);
+    }
+
+    fn release(&self, frames: &[Pfn]) {
+        let freed = self.frames.free_bulk(frames, Order::ZERO);
+        freed.expect("tasks allocated the frames");
+    }
+}
+
+/// The owner of the frames on a simulated machine.
+pub(crate) struct SimKeeper {
+    index: Arc<dyn Index>,
+    frames: Rc<dyn Frames>,
+    /// Frames that tasks are to free, by CPU.
+    released: Option<RefCell<Vec<Vec<Pfn>>>>,
+}
+
+impl SimKeeper {
+    pub(super) fn new(plan: &LruPlan, frames: &Rc<dyn Frames>, cpus: usize) -> Self {
+        let released = plan.tasks_free.then(|| RefCell::new(vec![Vec::new(); cpus]));
+        SimKeeper { index: Arc::clone(&plan.index), frames: Rc::clone(frames), released }
+    }
+
+    /// The frames that the task of a CPU is to free.
+    pub(super) fn take_released(&self, cpu: usize) -> Vec<Pfn> {
+        let take = |all: &RefCell<Vec<Vec<Pfn>>>| std::mem::take(&mut all.borrow_mut()[cpu]);
+        self.released.as_ref().map(take).unwrap_or_default()
+    }
+}
+
+impl Owner for SimKeeper {
+    fn reclaim(&self, frame: Pfn) -> Verdict {
+        self.index.reclaim(frame)
+    }
+
+    fn forget(&self, frame: Pfn, claim: Claim<'_>) {
+        self.index.forget(frame, claim);
+    }
+
+    fn release(&self, frames: &[Pfn]) {
+        if let Some(released) = &self.released {
+            released.borrow_mut()[Sim.cpu().index()].extend(frames);
+            return;
+        }
+        for &frame in frames {
+            self.frames.free(frame, Order::ZERO).expect("tasks allocated the frames");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! How tasks on the host reach the allocator and the memory of an arena.
+
+use std::marker::PhantomData;
+
+use freehold::{PageAllocator, Pfn};
+use freehold_host::{FrameArena, Host, HostError, HostLru};
+
+use super::lru::{HostKeeper, LruPlan};
+use super::{Block, Content};
+use crate::frames::Frames;
+use crate::host::HostDesign;
+
+/// The memory behind the frames, whatever the design of their allocator.
+pub(super) trait Memory: Sync {
+    /// Writes one byte of a frame.
+    fn touch(&self, pfn: Pfn);
+
+    /// Copies the content of a block.
+    fn copy(&self, from: Block, to: Pfn);
+
+    /// Fills a frame.
+    fn write(&self, pfn: Pfn, content: &Content);
+
+    /// Copies what is in a frame.
+    fn read(&self, pfn: Pfn, content: &mut Content);
+
+    /// An LRU for the frames.
+    fn lru<'a>(
+        &self,
+        plan: &LruPlan,
+        keeper: HostKeeper<'a>,
+    ) -> Result<HostLru<HostKeeper<'a>>, HostError>;
+}
+
+impl<D: HostDesign> Memory for FrameArena<D> {
+    #[inline]
+    fn touch(&self, pfn: Pfn) {
+        self.store_byte(pfn, 1);
+    }
+
+    fn copy(&self, from: Block, to: Pfn) {
+        self.copy_block(from.pfn, to, from.order);
+    }
+
+    fn write(&self, pfn: Pfn, content: &Content) {
+        self.write_frame(pfn, content);
+    }
+
+    fn read(&self, pfn: Pfn, content: &mut Content) {
+        self.read_frame(pfn, content);
+    }
+
+    fn lru<'a>(
+        &self,
+        plan: &LruPlan,
+        keeper: HostKeeper<'a>,
+    ) -> Result<HostLru<HostKeeper<'a>>, HostError> {
+        FrameArena::lru(self, &plan.settings(), keeper)
+    }
+}
+
+/// How tasks reach an arena.
+pub(super) trait Reach {
+    type Frames: Frames + Sync + ?Sized;
+    type Memory: Memory + ?Sized;
+    /// Whether the clock is read around calls.
+    const TIMED: bool;
+}
+
+/// Through trait objects.
+pub(super) struct Indirect<'a>(PhantomData<&'a ()>);
+
+impl<'a> Reach for Indirect<'a> {
+    type Frames = dyn Frames + Sync + 'a;
+    type Memory = dyn Memory + 'a;
+    const TIMED: bool = true;
+}
+
+/// As the type that it is, without a clock around calls.
+pub(super) struct Direct<'a, D>(PhantomData<&'a D>);
+
+impl<'a, D: HostDesign> Reach for Direct<'a, D> {
+    type Frames = &'a PageAllocator<Host, D>;
+    type Memory = FrameArena<D>;
+    const TIMED: bool = false;
+}
+
+/// An arena.
+pub(super) struct Ground<'a, R: Reach> {
+    pub(super) frames: &'a R::Frames,
+    pub(super) memory: &'a R::Memory,
+}
