@@ -29,17 +29,20 @@ pub(crate) trait Frames {
     fn validate(&self) -> Result<Census, Violation>;
 }
 
-/// A reference to an allocator, or what owns one and its memory.
+/// A reference to an allocator, or what owns one and its memory. Calls that are timed singly are
+/// inlined where the type is known.
 impl<A, P, D> Frames for A
 where
     A: Deref<Target = PageAllocator<P, D>>,
     P: Platform,
     D: Design<P>,
 {
+    #[inline(always)]
     fn alloc(&self, request: Request) -> Result<Pfn, Error> {
         (**self).alloc(request)
     }
 
+    #[inline(always)]
     fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error> {
         (**self).alloc_bulk(request, out)
     }
@@ -52,10 +55,12 @@ where
         (**self).alloc_range(request, owner)
     }
 
+    #[inline(always)]
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
         (**self).free(pfn, order)
     }
 
+    #[inline(always)]
     fn free_bulk(&self, blocks: &[Pfn], order: Order) -> Result<(), BulkFreeError> {
         (**self).free_bulk(blocks, order)
     }

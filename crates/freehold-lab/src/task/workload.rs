@@ -199,8 +199,8 @@ pub(super) struct Ended<'a, O> {
 }
 
 impl<O> Ended<'_, O> {
-    /// Examines the free memory if that is of interest, empties the LRU, frees what the tasks hold, checks the invariants,
-    /// and sums up.
+    /// Examines the free memory if that is of interest, empties the LRU, frees what the tasks hold,
+    /// checks the invariants, and sums up.
     pub(super) fn finish<W: TaskWorkload<Outcome = O>>(
         self,
         work: &W,

@@ -142,7 +142,7 @@ impl<'a, T: Task> Mapping<'a, T> {
         self.freed == 0 && self.held.len() < self.frames
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn fault(&mut self) -> Result<()> {
         let task = self.task;
         self.charge(&FAULT_ENTRY);
