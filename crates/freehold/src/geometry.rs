@@ -46,8 +46,8 @@ pub const PAGEBLOCK_ORDER: u8 = PAGEBLOCK.value() as u8;
 /// limit refuses configurations that are wrong.
 pub const CPUS_MAX: usize = CPUS.value();
 
-/// The most stacks that a slot of `freehold` has for pageblocks in which other CPUs have freed
-/// frames: its remote queue. There are as many as CPUs, rounded up to a power of two, up to this.
+/// The most stacks of a remote queue of `freehold`: of pageblocks in which other CPUs have freed
+/// frames. There are as many as CPUs, rounded up to a power of two, up to this.
 ///
 /// A power of two from 1 to 16, which fill a cache line that is there anyway: no memory is saved by
 /// fewer. With more of them, more CPUs push at the same time without trying again, and the CPU that

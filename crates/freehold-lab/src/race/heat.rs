@@ -2,6 +2,7 @@
 //! contestants take turns.
 
 use anyhow::Result;
+use freehold::Order;
 
 use super::contestant::{Contestant, Stake, Start};
 use super::course::{Course, Times};
@@ -150,16 +151,17 @@ impl State<'_> {
 /// How many frames the contestants manage: the multiple that the course specifies of what all
 /// threads hold, in whole pageblocks.
 pub(super) fn managed_frames(course: Course) -> u64 {
-    /// Memory for reserves of designs and for per-CPU lists: 32 MiB.
-    const FRAMES_MIN: u64 = 8192;
+    const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
+    /// Memory for what designs keep back and cache per CPU.
+    const FRAMES_MIN: u64 = 16 * PAGEBLOCK;
     let held = (course.frames * course.parties()) as f64;
     let frames = ((held * course.memory).ceil() as u64).max(FRAMES_MIN);
     match course.bench {
-        // Each thread takes at least one block, and others may be broken up.
-        BenchName::Huge => frames.max(2048 * course.parties() as u64),
+        // Each thread takes one block at least, and others may be broken up.
+        BenchName::Huge => frames.max(4 * PAGEBLOCK * course.parties() as u64),
         _ => frames,
     }
-    .next_multiple_of(512)
+    .next_multiple_of(PAGEBLOCK)
 }
 
 #[cfg(test)]

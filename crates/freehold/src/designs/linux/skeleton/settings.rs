@@ -77,7 +77,7 @@ impl<O: Default> Default for ZonedSettings<O> {
     }
 }
 
-/// The largest value of `batch` and `high`: 4 GiB of frames on one CPU's lists.
+/// The largest value of `batch` and `high`, in frames.
 const FRAMES_MAX: u32 = 1 << 20;
 
 /// The largest `batch_scale`, as for `CONFIG_PCP_BATCH_SCALE_MAX`.
