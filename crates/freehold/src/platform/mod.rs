@@ -134,6 +134,9 @@ impl LockClass {
 ///
 /// Taking the lock has acquire semantics and releasing it release semantics: a holder sees all
 /// writes of the previous ones.
+///
+/// If copies of the metadata are used, as after a `fork`, a lock must not remember who waits for it
+/// (tickets, a queue): in the copy there are no waiters, and it would stay taken.
 pub trait RawLock {
     /// A free lock.
     fn new(class: LockClass) -> Self;

@@ -23,9 +23,14 @@ pub enum Watermark {
     MinHalf,
     /// Down to three eighths of the minimum (`GFP_ATOMIC`): urgent requests that cannot wait.
     Atomic,
-    /// Everything (`PF_MEMALLOC`): for whoever frees memory in order to free memory.
+    /// Everything (`PF_MEMALLOC`): for work that frees memory in order to free memory.
     Ignore,
 }
+
+const _: () = assert!(
+    Watermark::ALL.len() == Watermark::Ignore as usize + 1,
+    "a class is missing in `Watermark::ALL`"
+);
 
 impl Watermark {
     /// All classes, from the one that leaves most.
