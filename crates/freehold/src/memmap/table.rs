@@ -57,6 +57,7 @@ pub(crate) type StridedTable<T> = Rows<T, Apart>;
 
 /// A table of records in the metadata.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Rows<T, S: Stride> {
     base: NonNull<u8>,
     /// How many records are initialised: only these may be read, and are dropped.
@@ -189,13 +190,15 @@ impl<T> Table<T> {
 }
 
 /// Two tables of the same length, which is stored and checked once for both.
+// In this order: the fast paths need all of it but the length of the first table, which comes last.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Twins<A, B> {
-    first: Table<A>,
-    /// The first record of the second table.
-    second: NonNull<B>,
     /// How many records `try_get_shown` shows: all, or none.
     shown: usize,
+    /// The first record of the second table.
+    second: NonNull<B>,
+    first: Table<A>,
 }
 
 // SAFETY: as for `Rows`, of both kinds of records.
@@ -204,6 +207,10 @@ unsafe impl<A: Send, B: Send> Send for Twins<A, B> {}
 unsafe impl<A: Sync, B: Sync> Sync for Twins<A, B> {}
 
 impl<A, B> Twins<A, B> {
+    /// How many bytes of it the fast paths read.
+    #[cfg(test)]
+    pub(crate) const FAST_BYTES: usize = core::mem::offset_of!(Self, first) + size_of::<usize>();
+
     /// # Panics
     ///
     /// If the tables differ in length.

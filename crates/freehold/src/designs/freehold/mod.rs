@@ -63,8 +63,8 @@ mod zones;
 pub use caches::{Lease, ParkedLease, RevocableLease};
 pub use settings::{DoubleFree, FreeholdSettings, Pick};
 
-/// The design. What the fast paths need comes first, and fits a cache line with what a platform
-/// needs to tell CPUs from each other.
+/// The design. What the fast paths read comes first, and fits a cache line with what a platform
+/// needs to tell CPUs from each other: a second line, cold, would be waited for after the lock.
 #[repr(C)]
 pub struct Freehold<P: Platform> {
     /// One for each CPU.
@@ -148,5 +148,23 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
     /// Cost: a look at a word for each CPU and zone.
     pub fn is_quiet(&self) -> bool {
         self.design().zones.is_quiet()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::mem::offset_of;
+
+    use super::pageblocks::Pageblocks;
+    use super::*;
+    use crate::testing::TestPlatform;
+
+    #[test]
+    fn all_that_fast_paths_read_of_the_allocator_is_on_one_cache_line() {
+        /// The size of the host's platform, which lies before the design.
+        const PLATFORM_BYTES: usize = 16;
+        let pageblocks = offset_of!(Freehold<TestPlatform>, zones);
+        let read = pageblocks + Pageblocks::<TestPlatform>::FAST_BYTES;
+        assert!(PLATFORM_BYTES + read <= 64, "{read} bytes");
     }
 }

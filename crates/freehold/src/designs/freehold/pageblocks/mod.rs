@@ -131,8 +131,8 @@ const REMOTE: usize = 2;
 /// The tables. The order of the fields is that in which the fast paths want them in one cache line.
 #[repr(C)]
 pub(crate) struct Pageblocks<P: Platform> {
-    twins: Twins<Record<P>, Maps<P>>,
     first: Pfn,
+    twins: Twins<Record<P>, Maps<P>>,
     /// Empty unless each frame has a bit that says whether it is in use.
     in_use: Table<InUse<P>>,
 }
@@ -153,6 +153,11 @@ pub(crate) struct PageblocksPlan<P: Platform> {
 }
 
 impl<P: Platform> Pageblocks<P> {
+    /// How many bytes of it the fast paths read.
+    #[cfg(test)]
+    pub(crate) const FAST_BYTES: usize =
+        core::mem::offset_of!(Self, twins) + Twins::<Record<P>, Maps<P>>::FAST_BYTES;
+
     pub(crate) fn plan(
         config: &Config<'_>,
         double_free: DoubleFree,
@@ -192,7 +197,7 @@ impl<P: Platform> Pageblocks<P> {
         // The fast paths do not look at the bitmap of frames in use: if there is one, they find
         // nothing.
         let twins = if in_use.len() > 0 { twins.hidden() } else { twins };
-        Pageblocks { twins, first: plan.first, in_use }
+        Pageblocks { first: plan.first, twins, in_use }
     }
 
     fn record(&self, pageblock: PageblockIndex) -> &Record<P> {
