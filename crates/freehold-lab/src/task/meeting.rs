@@ -85,6 +85,6 @@ mod tests {
             meeting.fail();
             assert!(waiter.join().unwrap().is_err());
         });
-        assert!(meeting.wait().is_err(), "nobody waits for ever after that");
+        assert!(meeting.wait().is_err(), "no task waits forever after that");
     }
 }

@@ -97,7 +97,11 @@ impl<P: Platform> Copy for Context<'_, P> {}
 impl<P: Platform> Context<'_, P> {
     /// Pins the caller; returns its CPU, folded into the range of existing CPUs.
     pub(crate) fn pin(self) -> usize {
-        self.platform.pin();
+        self.topology.fold(self.platform.pin())
+    }
+
+    /// The CPU that the caller takes itself to run on, folded into the range of existing CPUs.
+    pub(crate) fn cpu_here(self) -> usize {
         self.topology.fold(self.platform.cpu())
     }
 }

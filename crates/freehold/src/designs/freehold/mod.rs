@@ -99,7 +99,7 @@ impl<P: Platform> Freehold<P> {
         cpu: usize,
         zone: ZoneIndex,
     ) -> CpuCache<'a, P> {
-        let cold = self.caches.get(cpu * self.zones.len() + zone.index());
+        let cold = self.caches.get(self.zones.index_of(cpu, zone));
         CpuCache::new(per_cpu.hot_of(zone).unwrap_or(&cold.hot), cold)
     }
 }

@@ -62,13 +62,7 @@ impl<P: Platform> Alloc<P> for Freehold<P> {
             None => self.alloc_last_resort(context, zones, request)?,
         };
         let from = self.zones.pageblocks.zone(PageblockIndex::of_frame(frame));
-        self.zones.note_numa(
-            self.zones.cpu_here(context),
-            all,
-            request,
-            from,
-            request.order().frames(),
-        );
+        self.zones.note_numa(context.cpu_here(), all, request, from, request.order().frames());
         Ok(self.zones.pageblocks.pfn_of(frame))
     }
 }
@@ -188,7 +182,7 @@ impl<P: Platform> Freehold<P> {
         }
         // The same condition as for the running CPU's cache in `alloc`.
         let may_share = class == Watermark::Low && request.depth() != Watermark::Low;
-        let (here, cpus) = (context.topology.fold(context.platform.cpu()), self.zones.cpu_count());
+        let (here, cpus) = (context.cpu_here(), self.zones.cpu_count());
         (here..here + cpus).find_map(|cpu| {
             loop {
                 let guard = self.try_lock(context, cpu % cpus, zone)?;
@@ -252,7 +246,7 @@ impl<P: Platform> CacheGuard<'_, P> {
 
     /// Counts a block that the running CPU has taken out of this cache, its own or another CPU's.
     pub(crate) fn note_taken(&self, context: Context<'_, P>, order: Order) {
-        let (here, frames) = (self.zones().cpu_here(context), order.frames().get());
+        let (here, frames) = (context.cpu_here(), order.frames().get());
         if self.cpu == here {
             self.cache.note_alloc(frames);
         } else {
@@ -269,7 +263,7 @@ impl<P: Platform> Freehold<P> {
     /// Cost: a look at every pageblock.
     #[cold]
     pub(crate) fn collect_marked(&self, context: Context<'_, P>, zone: ZoneIndex) {
-        let here = self.zones.cpu_here(context);
+        let here = context.cpu_here();
         for pageblock in self.zones.pageblocks_of(zone) {
             let state = self.zones.pageblocks.state(pageblock);
             if !state.is_split()

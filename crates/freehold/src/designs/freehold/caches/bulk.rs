@@ -76,7 +76,7 @@ impl<P: Platform> Bulk<P> for Freehold<P> {
             if words == 0 {
                 let Some(frame) = self.alloc_near(context, zone, request, class) else { break };
                 self.zones.note_numa(
-                    self.zones.cpu_here(context),
+                    context.cpu_here(),
                     zones,
                     request,
                     zone,

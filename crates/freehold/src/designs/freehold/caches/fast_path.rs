@@ -9,8 +9,7 @@ use super::lock::{CacheGuard, PerCpu};
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::FrameRef;
-use crate::designs::freehold::pageblocks::run::ORDER_MAX;
-use crate::designs::freehold::pageblocks::run::{WORD_FRAMES, WORD_ORDER, ones};
+use crate::designs::freehold::pageblocks::run::{ORDER_MAX, WORD_FRAMES, WORD_ORDER, ones};
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{Order, Pfn};
@@ -123,7 +122,7 @@ impl<P: Platform> Freehold<P> {
     /// Takes whole pageblocks from the pool, if the best zone stays above its low watermark.
     #[inline(never)]
     fn take_huge_of_best(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
-        let zone = self.per_cpu(self.zones.cpu_here(context)).best(&request);
+        let zone = self.per_cpu(context.cpu_here()).best(&request);
         self.zones.try_zone(zone)?;
         let may_take = self.zones.allows(zone, &request, Watermark::Low);
         let frame = may_take.then(|| self.zones.take_huge(context, zone, &request)).flatten();

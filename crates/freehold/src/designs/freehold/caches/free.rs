@@ -84,7 +84,7 @@ impl<P: Platform> Freehold<P> {
         }
         // First the RMW, then the read of the state: see `remote`.
         if !frame_ref.state_after_step().is_watched() {
-            self.zones.ensure_collected(self.zones.cpu_here(context), frame_ref.pageblock());
+            self.zones.ensure_collected(context.cpu_here(), frame_ref.pageblock());
         }
         if free | mask == !0 {
             self.try_release_if_free(context, frame_ref.pageblock());
@@ -230,7 +230,7 @@ impl<P: Platform> Freehold<P> {
         // First the RMW, then the read of the state: see `remote`.
         if before & mask != mask && !self.zones.pageblocks.state_after_step(pageblock).is_watched()
         {
-            self.zones.ensure_collected(self.zones.cpu_here(context), pageblock);
+            self.zones.ensure_collected(context.cpu_here(), pageblock);
         }
         if before & mask != 0 {
             return Err(Error::DoubleFree);
@@ -259,7 +259,7 @@ impl<P: Platform> Freehold<P> {
         {
             return Ok(false);
         }
-        let cpu = context.topology.fold(context.platform.cpu());
+        let cpu = context.cpu_here();
         let Some(guard) = self.try_lock(context, cpu, index) else { return Ok(false) };
         if !guard.acquire(pageblock) {
             return Ok(false);

@@ -208,7 +208,7 @@ impl<P: Platform> Freehold<P> {
         context: Context<'a, P>,
         zone: ZoneIndex,
     ) -> Option<CacheGuard<'a, P>> {
-        let (here, cpus) = (context.topology.fold(context.platform.cpu()), self.zones.cpu_count());
+        let (here, cpus) = (context.cpu_here(), self.zones.cpu_count());
         (here..here + cpus).find_map(|cpu| self.try_lock(context, cpu % cpus, zone))
     }
 

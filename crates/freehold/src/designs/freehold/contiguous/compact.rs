@@ -76,7 +76,7 @@ impl<P: Platform> Compact<P> for Freehold<P> {
             });
             match outcome {
                 Outcome::Captured(frame) => {
-                    let cpu = self.zones.cpu_here(context);
+                    let cpu = context.cpu_here();
                     self.zones.note_numa(cpu, zones, &request, index, order.frames());
                     return Ok(self.zones.pageblocks.pfn_of(frame));
                 }
@@ -323,7 +323,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         let design = self.design;
         let mut at = pageblock.frame();
         loop {
-            let section = design.zones.section(design.zones.cpu_here(self.context), self.zone);
+            let section = design.zones.section(self.context.cpu_here(), self.zone);
             if !design.acquire_any(self.context, pageblock) {
                 return;
             }
@@ -384,7 +384,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
             }
             let pageblock = PageblockIndex(self.free[order.index()].0 - 1);
             if self.is_fit(pageblock, order) {
-                let _section = design.zones.section(design.zones.cpu_here(context), self.zone);
+                let _section = design.zones.section(context.cpu_here(), self.zone);
                 if design.acquire_any(context, pageblock) {
                     let target = Target::in_block(design, context, pageblock, order);
                     design.zones.release(pageblock);
@@ -420,7 +420,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
             let mut fit = partial
                 .filter(|&pageblock| design.zones.pageblocks.find_run(pageblock, order).is_some());
             fit.find_map(|pageblock| {
-                let cpu = design.zones.cpu_here(context);
+                let cpu = context.cpu_here();
                 design.zones.with_acquired(cpu, pageblock, || {
                     Target::in_block(design, context, pageblock, order)
                 })

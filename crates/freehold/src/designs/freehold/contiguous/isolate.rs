@@ -98,7 +98,7 @@ impl<P: Platform> Freehold<P> {
             if self.zones.pageblocks.try_update(pageblock, mark).is_ok() {
                 return true;
             }
-            let section = self.zones.section(self.zones.cpu_here(context), zone);
+            let section = self.zones.section(context.cpu_here(), zone);
             if self.acquire_any(context, pageblock) {
                 let zone = self.zones.zone(zone);
                 let tree = zone.orphans(self.zones.pageblocks.state(pageblock).migratetype());
@@ -165,7 +165,7 @@ impl<'a, P: Platform> Isolation<'a, P> {
         span: Span,
     ) -> Result<Self, PageblockIndex> {
         let first = PageblockIndex::of_frame(span.first);
-        let cpu = design.zones.cpu_here(context);
+        let cpu = context.cpu_here();
         let mut isolation = Isolation { design, cpu, first, end: first };
         for (pageblock, _) in span.pageblocks() {
             if !design.isolate(context, pageblock) {

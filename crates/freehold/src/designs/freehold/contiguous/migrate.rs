@@ -106,7 +106,7 @@ impl<P: Platform> Freehold<P> {
         let freed = run.words().fold(0, |freed, word| {
             freed | self.zones.pageblocks.free_remotely(word, run.mask()) & run.mask()
         });
-        self.zones.ensure_collected(self.zones.cpu_here(context), pageblock);
+        self.zones.ensure_collected(context.cpu_here(), pageblock);
         freed == 0
     }
 }

@@ -108,7 +108,7 @@ impl<P: Platform> Places<P> for Freehold<P> {
         request: &RangeRequest,
         zone: ZoneIndex,
     ) {
-        let cpu = self.zones.cpu_here(context);
+        let cpu = context.cpu_here();
         self.zones.note_numa(cpu, zones, &request.near, zone, request.frames);
         self.zones.zone(zone).with_compaction(CompactionState::note_range);
     }

@@ -79,7 +79,7 @@ impl<P: Platform> Zones<P> {
         zone: ZoneIndex,
         frames: FrameCount,
     ) {
-        let stat = &self.cpu_zone(self.cpu_here(context), zone).counters;
+        let stat = &self.cpu_zone(context.cpu_here(), zone).counters;
         // Release: a CPU that sees the count sees that the frames are in use; see
         // `CpuCounters::add_to`.
         stat.allocated_directly.fetch_add(frames.get(), Release);
@@ -92,7 +92,7 @@ impl<P: Platform> Zones<P> {
         zone: ZoneIndex,
         frames: FrameCount,
     ) {
-        let stat = &self.cpu_zone(self.cpu_here(context), zone).counters;
+        let stat = &self.cpu_zone(context.cpu_here(), zone).counters;
         // Relaxed: a count that orders nothing.
         stat.freed_directly.fetch_add(frames.get(), Relaxed);
     }

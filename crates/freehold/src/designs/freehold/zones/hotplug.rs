@@ -34,7 +34,7 @@ impl<P: Platform> Zones<P> {
         let hotplug = self.hotplug().begin();
         self.check_unused(span, zone)?;
         for (pageblock, part) in span.pageblocks() {
-            self.add_part(self.cpu_here(context), zone, pageblock, part);
+            self.add_part(context.cpu_here(), zone, pageblock, part);
         }
         update_watermarks(&self.zones, Zone::marked, context.topology, &hotplug);
         self.zones.iter().for_each(|zone| zone.set_spares_max(self.cpus));

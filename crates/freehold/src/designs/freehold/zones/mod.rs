@@ -10,7 +10,6 @@ use super::pageblocks::{FRAMES, PageblockIndex, Pageblocks, PageblocksPlan};
 use super::settings::FreeholdSettings;
 use crate::Error;
 use crate::config::Config;
-use crate::designs::Context;
 use crate::designs::hotplug::Hotplug;
 use crate::designs::places::usable;
 use crate::memmap::index::ZoneIndex;
@@ -26,7 +25,7 @@ use zone::{Zone, ZoneTrees};
 mod counters;
 mod hotplug;
 mod orphans;
-pub(super) mod pool;
+mod pool;
 mod report;
 mod sections;
 mod tree;
@@ -162,13 +161,14 @@ impl<P: Platform> Zones<P> {
         self.cpus
     }
 
-    /// The CPU that the caller takes itself to run on.
-    pub(crate) fn cpu_here(&self, context: Context<'_, P>) -> usize {
-        context.topology.fold(context.platform.cpu())
+    /// The place of what a CPU has for a zone, in an array of them for all CPUs.
+    #[inline(always)]
+    pub(super) fn index_of(&self, cpu: usize, zone: ZoneIndex) -> usize {
+        cpu * self.zones.len() + zone.index()
     }
 
     pub(crate) fn cpu_zone(&self, cpu: usize, zone: ZoneIndex) -> &CpuZone<P> {
-        self.cpu_zones.get(cpu * self.zones.len() + zone.index())
+        self.cpu_zones.get(self.index_of(cpu, zone))
     }
 
     /// How many stacks each remote queue has.

@@ -110,7 +110,7 @@ impl<P: Platform> Zones<P> {
         request: &Request,
     ) -> Option<u32> {
         let migratetype = request.content();
-        let cpu = self.cpu_here(context);
+        let cpu = context.cpu_here();
         let own = self.zone(zone).orphans(migratetype);
         // Content that cannot move should not spread to another pageblock just because another call
         // has this one in hand.

@@ -43,7 +43,7 @@ impl<P: Platform> Zones<P> {
     ) {
         let before = self.pageblocks.state(pageblock).migratetype();
         if before != migratetype {
-            self.zone_of(pageblock).note_claim();
+            self.note_claim_of(pageblock);
         }
         if let Holder::Cpu(_) = holder {
             self.pageblocks.mark_unmovable_for(pageblock, migratetype);
@@ -80,7 +80,7 @@ impl<P: Platform> Zones<P> {
         request: &Request,
     ) -> Option<u32> {
         let (order, migratetype) = (request.order(), request.content());
-        let cpu = self.cpu_here(context);
+        let cpu = context.cpu_here();
         let section = self.section(cpu, zone);
         let pageblock = if order == Order::PAGEBLOCK {
             self.take_whole(zone, cpu, migratetype)?

@@ -22,7 +22,7 @@ impl<P: Platform, Y: Policy<P>> Alloc<P> for Skeleton<P, Y> {
     fn alloc_fast(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
         let (order, migratetype) = (request.order(), request.content());
         Y::list(&self.mode, order, migratetype)?;
-        let cpu = context.topology.fold(context.platform.cpu());
+        let cpu = context.cpu_here();
         let zone = context.topology.best_zone(cpu, request.effective_limit())?;
         if !self.may_take(zone, &request, request.depth().at_first()) {
             return None;

@@ -246,7 +246,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         if let Some(migratetype) = of.migratetype()
             && let Some(list) = Y::list(&self.mode, order, migratetype)
         {
-            let here = context.topology.fold(platform.pin());
+            let here = context.pin();
             let home = Y::home(self, here, first);
             if let Some(mut pages) = self.try_lock_pinned(platform, home, zone) {
                 let blocks = core::iter::once(first).chain(run).inspect(|&block| {

@@ -122,7 +122,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         if self.zone(from).node() == self.zone(preferred).node() && !request.is_interleaved() {
             return;
         }
-        let cpu = context.topology.fold(context.platform.cpu());
+        let cpu = context.cpu_here();
         let place = |zone| (self.zone(zone).node(), &self.stat_of(cpu, zone).numa);
         NumaExceptions::note(request, place(preferred), place(from), frames);
     }

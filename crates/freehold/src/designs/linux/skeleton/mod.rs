@@ -125,7 +125,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         guard: ZoneGuard<'_, P, Y::Beside<'_>>,
         count: impl FnOnce(&CpuEvents<P>),
     ) {
-        let cpu = context.topology.fold(context.platform.cpu());
+        let cpu = context.cpu_here();
         let count = || count(&self.per_cpu(cpu, zone).events);
         match self.books.counters {
             Counters::Exact => guard.unlock_and_count(count),
@@ -148,7 +148,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         context: Context<'a, P>,
         zone: ZoneIndex,
     ) -> Option<LocalPages<'a, P, Y>> {
-        let cpu = context.topology.fold(context.platform.pin());
+        let cpu = context.pin();
         self.try_lock_pinned(context.platform, cpu, zone)
     }
 
