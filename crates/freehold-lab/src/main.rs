@@ -22,17 +22,21 @@ mod settings;
 mod sim;
 mod stat;
 mod task;
+mod trace;
 mod workload;
 mod workloads;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use freehold_trace::tracefs::RecordError;
 
 /// The exit codes, which `--help` states.
 mod exit {
     pub(crate) const FAILURE: u8 = 1;
     pub(crate) const USAGE: u8 = 2;
+    pub(crate) const EVENTS_LOST: u8 = 4;
+    pub(crate) const UNAVAILABLE: u8 = 5;
 }
 
 /// A mistake in the arguments that only shows when they are combined. Exits with code 2.
@@ -47,6 +51,17 @@ impl std::fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
+/// The exit code of an error.
+fn code(error: &anyhow::Error) -> u8 {
+    let recording = error.downcast_ref::<RecordError>();
+    match () {
+        () if error.is::<UsageError>() => exit::USAGE,
+        () if error.is::<trace::EventsLost>() => exit::EVENTS_LOST,
+        () if recording.is_some_and(RecordError::is_unavailable) => exit::UNAVAILABLE,
+        () => exit::FAILURE,
+    }
+}
+
 fn main() -> ExitCode {
     // Exits with code 2 by itself if the arguments are invalid.
     let cli = cli::Cli::parse();
@@ -56,6 +71,9 @@ fn main() -> ExitCode {
         cli::Command::Compare(args) => compare::compare(args),
         cli::Command::Check(args) => check::check(args),
         cli::Command::Race(args) => race::race(args),
+        cli::Command::Record(args) => trace::record(args),
+        cli::Command::Import(args) => trace::import(args),
+        cli::Command::Trace(cli::TraceCommand::Info(args)) => trace::info(args),
         cli::Command::List(args) => list::list(args),
         cli::Command::ProbePeer { library } => race::probe::probe(library),
     };
@@ -63,8 +81,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            let usage = error.is::<UsageError>();
-            ExitCode::from(if usage { exit::USAGE } else { exit::FAILURE })
+            ExitCode::from(code(&error))
         }
     }
 }

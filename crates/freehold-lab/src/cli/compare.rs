@@ -1,0 +1,67 @@
+//! The arguments of `freehold compare`.
+
+use clap::Args;
+use freehold_sim::Spec;
+
+use super::design::DesignChoice;
+use crate::catalog::WorkloadName;
+use crate::machine::parse_simulated;
+
+#[derive(Debug, Args)]
+#[command(after_help = COMPARE_HELP)]
+pub(crate) struct CompareArgs {
+    /// The workload (see `freehold list workloads`).
+    pub(crate) workload: WorkloadName,
+
+    /// The designs to compare, separated by commas; `all` for every one but free-lunch.
+    #[arg(long, value_name = "DESIGN", value_delimiter = ',', default_value = "all")]
+    pub(crate) design: Vec<DesignChoice>,
+
+    /// The simulated machine (see `freehold list machines`), or a .toml file that describes one.
+    #[arg(long, value_name = "MACHINE", default_value = "skylake-2s")]
+    #[arg(value_parser = parse_simulated)]
+    pub(crate) machine: Box<Spec>,
+
+    /// How many of its CPUs to use, one task on each. Default: all.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cpus: Option<u32>,
+
+    /// The seed of the simulated machine's schedule. One seed, one result, byte for byte.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Do not run on the host.
+    #[arg(long, conflicts_with = "no_sim")]
+    pub(crate) no_host: bool,
+
+    /// Do not run on the simulated machine.
+    #[arg(long)]
+    pub(crate) no_sim: bool,
+
+    /// Change a setting of the designs or the workload (see `freehold list settings`).
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub(crate) settings: Vec<String>,
+
+    /// Run each design that has this setting once with each value. Default: pcp=auto,fixed, unless
+    /// --set sets pcp.
+    #[arg(long, value_name = "NAME=VALUE,..")]
+    pub(crate) vary: Option<String>,
+
+    /// Print one JSON document instead of a table and a ranking.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const COMPARE_HELP: &str = "\
+Designs run on the simulated machine side by side, then on this host one after the other, on all
+CPUs that the process may use. The ranking gives reasons, derived only from the results.
+Workloads are reduced so that everything takes a minute or two. The settings that do so are
+printed, and --set overrides them.
+
+Examples:
+  freehold compare page-fault                        every design, per-CPU lists tuned and fixed
+  freehold compare page-fault --set pcp=fixed        with per-CPU lists of a fixed length only
+  freehold compare page-fault --design lazy-merge --vary compact-history=off,on
+  freehold compare page-fault --machine epyc-2s --no-host
+  freehold compare page-fault --set task_bytes=128MiB --set node_memory=all
+                                                     not reduced: takes longer";

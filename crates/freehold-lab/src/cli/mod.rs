@@ -1,0 +1,82 @@
+//! The command line.
+
+mod cells;
+mod check;
+mod compare;
+mod design;
+mod list;
+mod race;
+mod trace;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::race::probe;
+
+pub(crate) use cells::{CellArgs, RunArgs, StatArgs, View};
+pub(crate) use check::{CheckArgs, Failure, Subject};
+pub(crate) use compare::CompareArgs;
+pub(crate) use design::chosen_designs;
+pub(crate) use list::{ListArgs, ListWhat};
+pub(crate) use race::RaceArgs;
+pub(crate) use trace::{ImportArgs, InfoArgs, RecordArgs, TraceCommand};
+
+/// Runs workloads on page-frame allocators and reports their cost.
+#[derive(Debug, Parser)]
+#[command(name = "freehold", version, max_term_width = 100, after_help = AFTER_HELP)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  freehold compare page-fault                   every design, here and on 112 simulated CPUs
+  freehold run page-fault                       page faults on this machine
+  freehold run page-fault --cpus 1,2 --json     on one CPU and on two, as JSON
+  freehold run page-fault --machine skylake-2s  on 112 simulated CPUs
+  freehold run bulk                             one at a time against in bulk
+  freehold race fill                            the designs against other allocators
+  freehold check --seeds 1000                   random schedules and failures
+  freehold record --seconds 10 -o busy.fht      what this kernel's page allocator does
+  freehold trace info busy.fht                  what a recording has
+  freehold list workloads                       the workloads
+
+Exit codes:
+  0  success
+  1  the run failed
+  2  the command line is invalid
+  4  events were lost in a recording, which was kept
+  5  recording is not possible here: root or tracefs is missing
+
+Results go to stdout, progress to stderr if that is a terminal. NO_COLOR is respected.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a workload and report its cost.
+    Run(RunArgs),
+    /// Show the statistics of an allocator, from a run or from stored results.
+    Stat(StatArgs),
+    /// Compare designs on this machine and on a simulated one.
+    Compare(CompareArgs),
+    /// Check a design under random schedules and failures.
+    Check(CheckArgs),
+    /// Race the designs against other allocators on this machine.
+    Race(RaceArgs),
+    /// Record what the page allocator of the running kernel does.
+    Record(RecordArgs),
+    /// Import a recording from the text of ftrace, trace-cmd or perf.
+    Import(ImportArgs),
+    /// Show what is in recordings.
+    #[command(subcommand)]
+    Trace(TraceCommand),
+    /// List the available choices.
+    List(ListArgs),
+    /// Load a library for a race, in a separate process.
+    #[command(name = probe::COMMAND, hide = true)]
+    ProbePeer {
+        /// The library.
+        library: PathBuf,
+    },
+}

@@ -1,0 +1,66 @@
+//! `freehold import`: recordings from the text of other tools.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use bytesize::ByteSize;
+use freehold_trace::machine::Machine;
+use freehold_trace::text::{self, Imported};
+use freehold_trace::{Header, Trailer, What, Writer};
+use serde_json::json;
+
+use super::{Output, WRITER};
+use crate::cli::ImportArgs;
+use crate::report::out;
+
+/// Reads a text and stores it.
+pub(crate) fn import(args: &ImportArgs) -> Result<()> {
+    let stdin = args.text == Path::new("-");
+    let name = if stdin { "standard input".into() } else { args.text.display().to_string() };
+    let input: Box<dyn BufRead> = match stdin {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(BufReader::new(File::open(&args.text).with_context(|| name.clone())?)),
+    };
+    let Imported { events, others } = text::import(input).with_context(|| name.clone())?;
+    let output = Output::new(&args.output)?;
+    let mut cpus: Vec<_> = events.iter().map(|event| event.cpu).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    let header = Header {
+        source: name,
+        writer: WRITER.to_owned(),
+        machine: Machine { cpus, ..Machine::default() },
+        ..Header::default()
+    };
+    let mut trailer = Trailer::default();
+    let mut writer = Writer::new(output.writer(), &header)?;
+    for event in events {
+        trailer.events += 1;
+        trailer.elapsed_ns = event.time_ns;
+        if let What::Lost { events } = event.what {
+            trailer.lost.entry(event.cpu).or_default().overrun += events;
+        }
+        writer.push(event)?;
+    }
+    writer.finish(trailer.clone())?;
+    let bytes = output.keep()?;
+    if args.json {
+        let document = json!({
+            "schema": "freehold.import/1",
+            "trace": args.output,
+            "bytes": bytes,
+            "events": trailer.events,
+            "elapsed_ns": trailer.elapsed_ns,
+            "lost": trailer.lost,
+            "other_events": others,
+        });
+        out!("{}", serde_json::to_string_pretty(&document)?);
+        return Ok(());
+    }
+    let path = args.output.display();
+    let (events, lost) = (trailer.events, trailer.lost_events());
+    out!("{path}: {events} events, {lost} lost; {others} of other kinds; {}", ByteSize(bytes));
+    Ok(())
+}
