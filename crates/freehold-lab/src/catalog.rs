@@ -28,6 +28,9 @@ pub(crate) enum WorkloadName {
     Contig,
     /// Files beyond their share of a page cache, two readers each (lru-file-readtwice).
     ReadTwice,
+    /// What a recorded kernel's CPUs did: `freehold replay`.
+    #[value(hide = true)]
+    Replay,
 }
 
 /// The benches of a race.
@@ -83,9 +86,14 @@ impl PeerName {
 
 /// The name and the description of a value on the command line.
 pub(crate) fn describe(value: &impl ValueEnum) -> (String, String) {
-    let value = value.to_possible_value().expect("no choice is hidden");
+    let value = value.to_possible_value().expect("no choice is skipped");
     let help = value.get_help().map(ToString::to_string).unwrap_or_default();
     (value.get_name().to_owned(), help)
+}
+
+/// Whether a value is not for users to choose.
+pub(crate) fn is_hidden(value: &impl ValueEnum) -> bool {
+    value.to_possible_value().is_none_or(|value| value.is_hide_set())
 }
 
 /// The name of a value on the command line.
@@ -99,11 +107,11 @@ macro_rules! with_workload {
         use $crate::workloads::{
             build::Build, bulk::Bulk, contig::Contig, cross_cpu::CrossCpu,
             high_order::HighOrder, page_fault::PageFault, parallel_free::ParallelFree,
-            purge::Purge, read_twice::ReadTwice, thp_mix::ThpMix,
+            purge::Purge, read_twice::ReadTwice, replay::Replay, thp_mix::ThpMix,
         };
         $crate::catalog::with_workload!(@each $name, $workload => $body;
             PageFault, Bulk, ParallelFree, Purge, CrossCpu, Build, ThpMix, HighOrder,
-            Contig, ReadTwice)
+            Contig, ReadTwice, Replay)
     }};
     (@each $name:expr, $workload:ident => $body:expr; $($type:ident),*) => {
         match $name {

@@ -16,6 +16,7 @@ mod list;
 mod machine;
 mod matrix;
 mod race;
+mod replay;
 mod report;
 mod run;
 mod settings;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         cli::Command::Race(args) => race::race(args),
         cli::Command::Record(args) => trace::record(args),
         cli::Command::Import(args) => trace::import(args),
+        cli::Command::Replay(args) => replay::replay(args),
         cli::Command::Trace(cli::TraceCommand::Info(args)) => trace::info(args),
         cli::Command::List(args) => list::list(args),
         cli::Command::ProbePeer { library } => race::probe::probe(library),

@@ -3,16 +3,23 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use anyhow::Result;
 use freehold::{Setting, Settings};
 use serde_json::Value;
 
 use crate::UsageError;
+use crate::replay::plan::Plan;
 
-/// The assignments of one command line, in its order.
+/// What a command line gives to designs and workloads.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Assignments(Vec<(String, String)>);
+pub(crate) struct Assignments {
+    /// The assignments, in their order.
+    list: Vec<(String, String)>,
+    /// The recording, if one is replayed.
+    recording: Option<Arc<Plan>>,
+}
 
 impl Assignments {
     /// Splits `NAME=VALUE`, and refuses names that none of the tables has.
@@ -28,7 +35,7 @@ impl Assignments {
             }
             assignments.push((name.to_owned(), value.to_owned()));
         }
-        Ok(Assignments(assignments))
+        Ok(Assignments { list: assignments, recording: None })
     }
 
     /// The assignments for one part of a command: those that `tables` contain, and `defaults` for
@@ -37,25 +44,36 @@ impl Assignments {
         let known = |name: &str| tables.iter().any(|table| find(table, name).is_some());
         let defaults = defaults.iter().filter(|(name, _)| !self.has(name));
         let defaults = defaults.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let of_part = self.0.iter().filter(|(name, _)| known(name)).cloned();
-        Assignments(defaults.chain(of_part).collect())
+        let of_part = self.list.iter().filter(|(name, _)| known(name)).cloned();
+        let list = defaults.chain(of_part).collect();
+        Assignments { list, recording: self.recording.clone() }
+    }
+
+    /// These assignments, for the replay of a recording.
+    pub(crate) fn with_recording(self, recording: Arc<Plan>) -> Self {
+        Assignments { recording: Some(recording), ..self }
+    }
+
+    /// The recording that is replayed.
+    pub(crate) fn recording(&self) -> Option<&Arc<Plan>> {
+        self.recording.as_ref()
     }
 
     /// These assignments and one more, which overrides them.
     pub(crate) fn with(&self, name: &str, value: &str) -> Self {
         let mut all = self.clone();
-        all.0.push((name.to_owned(), value.to_owned()));
+        all.list.push((name.to_owned(), value.to_owned()));
         all
     }
 
     /// Whether a setting was given.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|(of, _)| of == name)
+        self.list.iter().any(|(of, _)| of == name)
     }
 
     /// The last value given for a setting, if any.
     pub(crate) fn last(&self, name: &str) -> Option<&str> {
-        self.0.iter().rev().find(|(of, _)| of == name).map(|(_, value)| value.as_str())
+        self.list.iter().rev().find(|(of, _)| of == name).map(|(_, value)| value.as_str())
     }
 
     /// The values that were given for a setting of a table, or their defaults.
@@ -102,7 +120,7 @@ impl Assignments {
     /// The settings of a design: the given ones that it has, the rest by default.
     pub(crate) fn of_design<S: Settings>(&self) -> Result<S> {
         let mut settings = S::default();
-        for (name, value) in &self.0 {
+        for (name, value) in &self.list {
             if let Some(setting) = find(S::TABLE, name) {
                 settings.set(name, value).map_err(|error| {
                     let values = setting.values;
@@ -119,7 +137,7 @@ impl Assignments {
 
 impl fmt::Display for Assignments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all: Vec<_> = self.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let all: Vec<_> = self.list.iter().map(|(name, value)| format!("{name}={value}")).collect();
         f.write_str(&all.join(" "))
     }
 }

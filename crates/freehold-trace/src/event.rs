@@ -45,6 +45,8 @@ impl MigrateType {
     pub const MOVABLE: Self = Self(1);
     /// Content that cannot move, but can be given up.
     pub const RECLAIMABLE: Self = Self(2);
+    /// Content that can move out of memory that is kept for contiguous ranges.
+    pub const CMA: Self = Self(4);
 
     /// The name, as in `/proc/pagetypeinfo`.
     pub fn name(self) -> &'static str {

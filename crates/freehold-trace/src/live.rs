@@ -42,12 +42,12 @@ impl<T: Copy> Live<T> {
     }
 
     /// A block is allocated. Returns the blocks that were thought to be allocated and share frames
-    /// with it: their frees were lost.
+    /// with it, each with its first frame and its order: their frees were lost.
     ///
     /// # Panics
     ///
     /// The order is above [`ORDER_MAX`].
-    pub fn alloc(&mut self, pfn: u64, order: u8, known: T) -> Vec<T> {
+    pub fn alloc(&mut self, pfn: u64, order: u8, known: T) -> Vec<(u64, u8, T)> {
         assert!(order <= ORDER_MAX, "an order of {order}");
         let mut lost: Vec<_> =
             self.around(pfn, order).and_then(|at| self.remove(at)).into_iter().collect();
@@ -62,9 +62,8 @@ impl<T: Copy> Live<T> {
 
     /// A block is freed.
     pub fn free(&mut self, pfn: u64, order: u8) -> Freed<T> {
-        let Some(at) = self.around(pfn, order) else { return Freed::Unknown };
-        let Block { order: whole, known } = self.blocks[&at];
-        self.remove(at);
+        let block = self.around(pfn, order).and_then(|at| self.remove(at));
+        let Some((_, whole, known)) = block else { return Freed::Unknown };
         if whole == order {
             return Freed::Whole(known);
         }
@@ -94,10 +93,10 @@ impl<T: Copy> Live<T> {
         self.frames += 1 << order;
     }
 
-    fn remove(&mut self, pfn: u64) -> Option<T> {
-        let block = self.blocks.remove(&pfn)?;
-        self.frames -= 1 << block.order;
-        Some(block.known)
+    fn remove(&mut self, pfn: u64) -> Option<(u64, u8, T)> {
+        let Block { order, known } = self.blocks.remove(&pfn)?;
+        self.frames -= 1 << order;
+        Some((pfn, order, known))
     }
 }
 
@@ -124,8 +123,8 @@ mod tests {
         live.alloc(0, 2, 'a');
         live.alloc(4, 0, 'b');
         live.alloc(6, 1, 'c');
-        assert_eq!(live.alloc(1, 0, 'd'), ['a'], "within a larger one, which is gone");
-        assert_eq!(live.alloc(4, 2, 'e'), ['b', 'c'], "over smaller ones");
+        assert_eq!(live.alloc(1, 0, 'd'), [(0, 2, 'a')], "within a larger one, which is gone");
+        assert_eq!(live.alloc(4, 2, 'e'), [(4, 0, 'b'), (6, 1, 'c')], "over smaller ones");
         assert_eq!(live.frames(), 1 + 4);
         let mut blocks: Vec<_> = live.into_blocks().collect();
         blocks.sort_unstable();

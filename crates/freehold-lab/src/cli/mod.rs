@@ -6,6 +6,7 @@ mod compare;
 mod design;
 mod list;
 mod race;
+mod replay;
 mod trace;
 
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ pub(crate) use compare::CompareArgs;
 pub(crate) use design::chosen_designs;
 pub(crate) use list::{ListArgs, ListWhat};
 pub(crate) use race::RaceArgs;
+pub(crate) use replay::ReplayArgs;
 pub(crate) use trace::{ImportArgs, InfoArgs, RecordArgs, TraceCommand};
 
 /// Runs workloads on page-frame allocators and reports their cost.
@@ -41,6 +43,7 @@ Examples:
   freehold check --seeds 1000                   random schedules and failures
   freehold record --seconds 10 -o busy.fht      what this kernel's page allocator does
   freehold trace info busy.fht                  what a recording has
+  freehold replay busy.fht                      the same calls, on every design
   freehold list workloads                       the workloads
 
 Exit codes:
@@ -68,6 +71,8 @@ pub(crate) enum Command {
     Record(RecordArgs),
     /// Import a recording from the text of ftrace, trace-cmd or perf.
     Import(ImportArgs),
+    /// Replay a recording on other allocators and machines.
+    Replay(ReplayArgs),
     /// Show what is in recordings.
     #[command(subcommand)]
     Trace(TraceCommand),

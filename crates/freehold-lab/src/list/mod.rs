@@ -6,7 +6,7 @@ use freehold::Setting;
 use serde::Serialize;
 
 use crate::catalog::{
-    BenchName, PeerName, WorkloadName, describe, host_settings, name_of, sim_settings,
+    BenchName, PeerName, WorkloadName, describe, host_settings, is_hidden, name_of, sim_settings,
 };
 use crate::cli::{ListArgs, ListWhat};
 use crate::designs::{DesignName, SimDesign, design_settings};
@@ -58,11 +58,9 @@ impl ListedSetting {
 }
 
 fn print_named<V: ValueEnum>(json: bool) -> Result<()> {
-    let rows: Vec<Named> = V::value_variants()
-        .iter()
-        .map(describe)
-        .map(|(name, description)| Named { name, description })
-        .collect();
+    let choices = V::value_variants().iter().filter(|choice| !is_hidden(*choice));
+    let rows: Vec<Named> =
+        choices.map(describe).map(|(name, description)| Named { name, description }).collect();
     if json {
         return print_json(&rows);
     }

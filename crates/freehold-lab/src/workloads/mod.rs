@@ -9,4 +9,5 @@ pub(crate) mod page_fault;
 pub(crate) mod parallel_free;
 pub(crate) mod purge;
 pub(crate) mod read_twice;
+pub(crate) mod replay;
 pub(crate) mod thp_mix;

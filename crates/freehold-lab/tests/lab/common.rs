@@ -20,3 +20,21 @@ pub(crate) fn stdout(output: Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
+
+/// What a command prints that succeeds.
+pub(crate) fn succeeds(arguments: &[&str]) -> String {
+    stdout(freehold(arguments))
+}
+
+/// The document that a command prints.
+pub(crate) fn json(arguments: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&succeeds(arguments)).expect("it is JSON")
+}
+
+/// What a command says that fails with this code.
+pub(crate) fn fails(arguments: &[&str], code: i32) -> String {
+    let output = freehold(arguments);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+    text
+}

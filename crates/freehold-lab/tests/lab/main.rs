@@ -8,4 +8,5 @@ mod race;
 mod sim;
 mod stop;
 mod tidy;
+mod trace;
 mod workloads;

@@ -1,0 +1,139 @@
+//! `freehold replay`: a recording on other allocators and other machines.
+
+pub(crate) mod plan;
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use freehold_sim::Spec;
+
+use crate::UsageError;
+use crate::catalog::{WorkloadName, host_settings, name_of, sim_settings, telling, with_workload};
+use crate::cli::{ReplayArgs, chosen_designs};
+use crate::designs::DesignName;
+use crate::machine::Machine;
+use crate::matrix::{Matrix, tables};
+use crate::report::comparison::Comparison;
+use crate::report::out;
+use crate::settings::Assignments;
+use crate::trace::open;
+use crate::workload::Workload;
+use plan::{Plan, Planner, Tally};
+
+/// Events that are replayed on simulated machines by default, of all copies together: a minute or
+/// two for all designs.
+const SIMULATED_EVENTS: u64 = 4_000_000;
+
+/// What no replay knows, whatever the recording.
+const UNKNOWN: &str = "A replay does not know what the recorded kernel's own calls took: times \
+                       between calls include them, and the tracing. Interrupts are replayed as \
+                       their task's calls. Frames are not touched: what clearing takes is part of \
+                       the times between calls.";
+
+/// Replays on all designs, and ranks them.
+pub(crate) fn replay(args: &ReplayArgs) -> Result<()> {
+    let workload = WorkloadName::Replay;
+    let designs = chosen_designs(&args.design);
+    let of_workload = match &args.machine {
+        Machine::Host => host_settings(workload),
+        Machine::Sim(_) => sim_settings(workload),
+    };
+    let given = Assignments::parse(&args.settings, &tables(&designs, &of_workload))?;
+    let events = args.events.unwrap_or(match &args.machine {
+        Machine::Host => u64::MAX,
+        Machine::Sim(_) => SIMULATED_EVENTS / u64::from(args.scale),
+    });
+    let plan = plan_of(args, events)?;
+    let recorded = plan.cpus.len() as u32;
+    let cpus = recorded.saturating_mul(args.scale);
+    if let Machine::Sim(spec) = &args.machine {
+        check_scale(spec, recorded, args.scale)?;
+    }
+    let notes = notes(&plan, args.scale);
+    let given = given.with_recording(Arc::new(plan));
+    let matrix =
+        Matrix { workload, designs: &designs, cpus: &[cpus], seed: args.seed, assignments: &given };
+    let results = match &args.machine {
+        Machine::Host => matrix.on_host()?.run()?,
+        Machine::Sim(spec) => matrix.on_sim(spec)?.run()?,
+    };
+    if !args.json {
+        with_workload!(workload, W => W::print(&results, &args.machine))?;
+        out!("");
+    }
+    let baseline = name_of(&DesignName::ZoneLock);
+    let comparison = Comparison::new(results, baseline, None, telling(workload));
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&comparison)?,
+        false => comparison.text(&notes),
+    };
+    out!("{text}");
+    Ok(())
+}
+
+/// Reads the recording.
+fn plan_of(args: &ReplayArgs, events: u64) -> Result<Plan> {
+    let mut reader = open(&args.trace)?;
+    let mut planner = Planner::new(&reader.header().machine.cpus, events);
+    for event in reader.by_ref() {
+        planner.add(&event.with_context(|| args.trace.display().to_string())?);
+    }
+    let plan = planner.finish();
+    if plan.tally.allocations + plan.tally.frees == 0 {
+        let message = format!("{}: there is nothing to replay in it", args.trace.display());
+        return Err(UsageError(message).into());
+    }
+    Ok(plan)
+}
+
+fn check_scale(spec: &Spec, recorded: u32, scale: u32) -> Result<()> {
+    let there = spec.cpus() as u64;
+    let wanted = u64::from(recorded) * u64::from(scale);
+    if wanted <= there {
+        return Ok(());
+    }
+    let most = there / u64::from(recorded);
+    let remedy = match most {
+        0 => "choose a larger machine".to_owned(),
+        most => format!("--scale {most} at most"),
+    };
+    let message = format!(
+        "--scale {scale}: {wanted} CPUs for {scale} times the {recorded} recorded ones, but {} has \
+         {there}: {remedy}",
+        spec.name()
+    );
+    Err(UsageError(message).into())
+}
+
+/// What is replayed, and what is not as it was.
+fn notes(plan: &Plan, scale: u32) -> Vec<String> {
+    let Tally {
+        allocations,
+        frees,
+        frees_in_bulk,
+        frees_from_before,
+        frees_supplied,
+        allocations_refused,
+        too_large,
+        gaps,
+        left_out,
+    } = plan.tally;
+    let (cpus, seconds) = (plan.cpus.len(), plan.elapsed_ns as f64 / 1e9);
+    let mut text = format!(
+        "Recorded: {allocations} allocations and {frees} frees ({frees_in_bulk} in groups) of \
+         {cpus} CPUs in {seconds:.3} s; replayed by {scale} times as many."
+    );
+    for (count, what) in [
+        (left_out, "later events are left out (--events)"),
+        (frees_from_before, "blocks from before are allocated before it begins"),
+        (frees_supplied, "blocks were allocated again without a free, and are freed just before"),
+        (allocations_refused, "allocations that the kernel refused are left out"),
+        (too_large, "events with larger blocks than any design has are left out"),
+        (gaps, "gaps have lost events"),
+    ] {
+        if count > 0 {
+            text += &format!(" {count} {what}.");
+        }
+    }
+    vec![text, UNKNOWN.to_owned()]
+}

@@ -1,0 +1,396 @@
+//! `replay`: what the CPUs of a recording did, on another allocator and another machine.
+//!
+//! A task does what one recorded CPU did, in its order. A block that another CPU has allocated is
+//! waited for. On simulated machines the time between two calls of a CPU is the recorded one, spent
+//! computing, or idle if it is long; on the host there is none. Several copies of the recorded CPUs
+//! run side by side, each with blocks of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Result;
+use bytesize::ByteSize;
+use freehold::{FrameCount, Order, Pfn, Request, Setting};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::UsageError;
+use crate::fragmentation::{FreeMemory, free_memory};
+use crate::frames::Frames;
+use crate::machine::FRAME_BYTES;
+use crate::replay::plan::{Do, OfCpu, Part, Plan, Slot};
+use crate::report::columns::{Column, Telling, free_pageblocks, number, percent};
+use crate::report::document::Work;
+use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
+use crate::task::{Block, Place, Task};
+use crate::workload::SettingTable;
+
+const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "memory",
+        values: "a size of at least 4MiB, such as 8GiB, or auto",
+        default: "auto",
+        meaning: "memory of the machine; auto: twice what is allocated at most, and at least \
+                  256MiB a CPU",
+    },
+    Setting {
+        name: "rounds",
+        values: "1..=1000000, or auto",
+        default: "auto",
+        meaning: "how often it is all done again; auto: 1 if simulated, else until a CPU makes a \
+                  million calls",
+    },
+    Setting {
+        name: "stagger_ns",
+        values: "0..=10000000000, or auto",
+        default: "auto",
+        meaning: "simulated copies begin at times drawn from so many ns; auto: a tenth of the \
+                  recorded time",
+    },
+    Setting {
+        name: "idle_ns",
+        values: "0..=1000000000",
+        default: "1000000",
+        meaning: "time between two calls of a CPU from which on it is taken to be idle, in ns",
+    },
+];
+
+/// The least memory that `auto` means, for each task. Machines have more; with less, designs size
+/// per-CPU lists and caches for a machine that is short of memory.
+const TASK_BYTES_MIN: u64 = 256 << 20;
+
+/// How many calls the busiest task makes on the host.
+const HOST_CALLS: usize = 1_000_000;
+
+/// How many looks at the free memory a run takes, at equal distances of recorded time.
+const LOOKS: u64 = 20;
+
+/// In place of a frame: the block is not allocated yet; the allocator had no memory for it.
+const NOT_YET: u64 = u64::MAX;
+const REFUSED: u64 = u64::MAX - 1;
+
+/// The workload.
+pub(crate) struct Replay {
+    plan: Arc<Plan>,
+    tasks: usize,
+    /// The first frame of each block, copy by copy.
+    blocks: Vec<AtomicU64>,
+    memory_frames: u64,
+    rounds: usize,
+    /// Times between calls; none on the host.
+    pace: Option<Pace>,
+}
+
+/// The times of a replay that keeps to the recorded ones.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// Copies begin within so much time of each other: programs that run side by side do not do
+    /// the same in the same nanosecond.
+    stagger_ns: u64,
+    /// From which time on a CPU is idle between two calls.
+    idle_ns: u64,
+}
+
+/// What one task did.
+#[derive(Default)]
+pub(crate) struct Replayed {
+    elapsed_ns: u64,
+    idle_ns: u64,
+    waited_ns: u64,
+    calls: u64,
+    refused: u64,
+    looks: Vec<Look>,
+}
+
+/// The free memory at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Look {
+    /// Since the start.
+    time_ns: u64,
+    free_frames: u64,
+    free_pageblocks: u64,
+    /// Of the free memory, in thousandths, what is in blocks too small for order 3, and for a
+    /// pageblock.
+    unusable_index_order3: u32,
+    unusable_index_pageblock: u32,
+}
+
+impl Look {
+    fn at(time_ns: u64, memory: &FreeMemory) -> Self {
+        let unusable = |order: Order| memory.unusable_index[usize::from(order.get())];
+        Look {
+            time_ns,
+            free_frames: memory.free_frames,
+            free_pageblocks: memory.free_pageblocks,
+            unusable_index_order3: unusable(Order::new(3)),
+            unusable_index_pageblock: unusable(Order::PAGEBLOCK),
+        }
+    }
+}
+
+/// A task's way through its steps.
+struct Walk<'a, T> {
+    task: &'a T,
+    /// The blocks of its copy.
+    blocks: &'a [AtomicU64],
+    done: Replayed,
+}
+
+impl<T: Task> Walk<'_, T> {
+    /// Allocates a block, and shows it to other tasks.
+    fn alloc(&mut self, slot: Slot, request: Request, shared: bool) -> Result<()> {
+        let block = self.task.try_alloc(request)?;
+        self.done.calls += 1;
+        self.done.refused += u64::from(block.is_none());
+        if shared {
+            // Tasks that are earlier have not seen it by then.
+            self.task.in_order();
+        }
+        self.show(slot, block.map_or(REFUSED, |block| block.pfn.get()));
+        Ok(())
+    }
+
+    fn show(&self, slot: Slot, first: u64) {
+        // Publishes nothing but itself: the allocator orders what belongs to the frames.
+        self.blocks[slot as usize].store(first, Ordering::Relaxed);
+    }
+
+    /// Allocates what is there from before, when nothing is measured.
+    fn prepare(&self, cpu: &OfCpu) -> Result<()> {
+        for &(slot, order) in &cpu.before {
+            let pfn = self.task.allocator().alloc(Request::new(order))?;
+            self.show(slot, pfn.get());
+        }
+        Ok(())
+    }
+
+    /// What is left of a round.
+    fn left(&mut self, cpu: &OfCpu) -> Result<Vec<Block>> {
+        let mut left = Vec::new();
+        for part in &cpu.left {
+            let pfn = self.frames_of(*part)?;
+            left.extend(pfn.map(|pfn| Block { pfn, order: part.order }));
+        }
+        Ok(left)
+    }
+
+    /// Frees what is left of a round, when nothing is measured, and forgets its blocks.
+    fn clear_up(&mut self, cpu: &OfCpu) -> Result<()> {
+        for Block { pfn, order } in self.left(cpu)? {
+            self.task.allocator().free(pfn, order)?;
+        }
+        self.task.meet()?;
+        for step in &cpu.steps {
+            if let Do::Alloc { slot, .. } = step.what {
+                self.show(slot, NOT_YET);
+            }
+        }
+        Ok(())
+    }
+
+    /// The frames of a part, once they are allocated; none if they never were.
+    fn frames_of(&mut self, part: Part) -> Result<Option<Pfn>> {
+        loop {
+            match self.blocks[part.slot as usize].load(Ordering::Relaxed) {
+                NOT_YET => self.done.waited_ns += self.task.timed_pause()?,
+                REFUSED => return Ok(None),
+                first => return Ok(Some(Pfn::new(first + u64::from(part.offset)))),
+            }
+        }
+    }
+
+    fn free(&mut self, part: Part) -> Result<()> {
+        if let Some(pfn) = self.frames_of(part)? {
+            self.task.free(Block { pfn, order: part.order })?;
+            self.done.calls += 1;
+        }
+        Ok(())
+    }
+
+    fn free_bulk(&mut self, parts: &[Part], frames: &mut Vec<Pfn>) -> Result<()> {
+        frames.clear();
+        for part in parts {
+            frames.extend(self.frames_of(*part)?);
+        }
+        if !frames.is_empty() {
+            self.task.free_bulk(frames)?;
+            self.done.calls += 1;
+        }
+        Ok(())
+    }
+
+    /// Lets the time pass that the CPU took before its next call.
+    fn think(&mut self, ns: u64, idle_from_ns: u64) {
+        if ns >= idle_from_ns {
+            self.task.idle_ns(ns);
+            self.done.idle_ns += ns;
+        } else {
+            self.task.compute_ns(ns);
+        }
+    }
+}
+
+impl Replay {
+    /// The blocks of the copy that a task is part of, and what the task does.
+    fn part_of(&self, task: usize) -> (&[AtomicU64], &OfCpu) {
+        let cpus = self.plan.cpus.len();
+        let first = task / cpus * self.plan.slots;
+        (&self.blocks[first..first + self.plan.slots], &self.plan.cpus[task % cpus])
+    }
+
+    /// The task that looks at the free memory: of the busiest CPU.
+    fn looks(&self, task: usize) -> bool {
+        let steps = |cpu: &usize| self.plan.cpus[*cpu].steps.len();
+        (0..self.plan.cpus.len()).max_by_key(steps) == Some(task)
+    }
+
+    /// Does what a recorded CPU did, once.
+    fn round<T: Task>(&self, walk: &mut Walk<'_, T>, index: usize) -> Result<()> {
+        let (_, cpu) = self.part_of(index);
+        let began_ns = walk.task.now_ns();
+        let look_every_ns = (self.plan.elapsed_ns / LOOKS).max(1);
+        let (mut recorded_ns, mut next_look_ns) = (0, 0);
+        let looks = self.looks(index) && walk.done.looks.is_empty();
+        let mut frames = Vec::new();
+        for step in &cpu.steps {
+            if let Some(pace) = self.pace {
+                walk.think(step.after_ns, pace.idle_ns);
+            }
+            recorded_ns += step.after_ns;
+            if looks && recorded_ns >= next_look_ns {
+                let memory = free_memory(walk.task.allocator());
+                walk.done.looks.push(Look::at(walk.task.now_ns() - began_ns, &memory));
+                next_look_ns = recorded_ns + look_every_ns;
+            }
+            match step.what {
+                Do::Alloc { slot, order, migratetype } => {
+                    let request = Request::new(order).migratetype(migratetype);
+                    walk.alloc(slot, request, self.plan.is_shared(slot))?;
+                }
+                Do::Free(part) => walk.free(part)?,
+                Do::FreeBulk { first, count } => {
+                    let parts = &cpu.bulk[first as usize..][..count as usize];
+                    walk.free_bulk(parts, &mut frames)?;
+                }
+            }
+        }
+        walk.done.elapsed_ns += walk.task.now_ns() - began_ns;
+        Ok(())
+    }
+}
+
+impl TaskWorkload for Replay {
+    const SETTINGS: SettingTable = ("replay", SETTINGS);
+    const SETS_MEMORY: bool = true;
+    const SIZE: &'static str = "memory";
+    const COLUMNS: &'static [Column] = &[
+        Column { heading: "calls/s", cell: |r| format!("{:.0}", r.work.per_second) },
+        Column { heading: "alloc ns", cell: |r| number(r, "calls.alloc.mean_ns", 1) },
+        Column { heading: "free ns", cell: |r| number(r, "calls.free.mean_ns", 1) },
+        Column { heading: "allocator", cell: |r| percent(r, "allocator_share") },
+        Column { heading: "refused", cell: |r| number(r, "refused", 0) },
+        Column { heading: "whole", cell: free_pageblocks },
+    ];
+    const LEGEND: &'static [&'static str] = &[
+        "calls/s: of all CPUs together, by the time in which they were busy. allocator: share of",
+        "that time. whole: free memory in whole pageblocks at the end, after a drain.",
+    ];
+    const TELLING: &'static [Telling] = &[
+        Telling {
+            words: "the allocator takes {} of the time in which CPUs are busy",
+            number: |r| percent(r, "allocator_share"),
+        },
+        Telling {
+            words: "{} of the free memory is in whole pageblocks at the end",
+            number: free_pageblocks,
+        },
+    ];
+    type Outcome = Replayed;
+
+    fn new(setup: &Setup<'_>) -> Result<Self> {
+        let Some(plan) = setup.given.recording() else {
+            let message = "replay needs a recording: `freehold replay TRACE`".to_owned();
+            return Err(UsageError(message).into());
+        };
+        let copies = setup.tasks / plan.cpus.len();
+        let auto = (2 * plan.frames_max * copies as u64)
+            .max(setup.tasks as u64 * TASK_BYTES_MIN / FRAME_BYTES);
+        let memory_frames = setup.given.parsed(SETTINGS, "memory", |value| match value {
+            "auto" => Some(auto),
+            size => {
+                let size = size.parse::<ByteSize>().ok().filter(|size| size.0 >= 4 << 20);
+                size.map(|size| size.0 / FRAME_BYTES)
+            }
+        })?;
+        let stagger_ns = match copies {
+            1 => 0,
+            _ => usize::try_from(plan.elapsed_ns / 10)?,
+        };
+        let stagger = Auto { simulated: stagger_ns, host: 0 };
+        let pace = Pace {
+            stagger_ns: setup.number_or_auto(SETTINGS, "stagger_ns", 0..=10_000_000_000, stagger)?
+                as u64,
+            idle_ns: setup.given.number(SETTINGS, "idle_ns", 0..=1_000_000_000)? as u64,
+        };
+        let steps = plan.cpus.iter().map(|cpu| cpu.steps.len()).max().unwrap_or(0).max(1);
+        let rounds = Auto { simulated: 1, host: HOST_CALLS.div_ceil(steps) };
+        Ok(Replay {
+            rounds: setup.number_or_auto(SETTINGS, "rounds", 1..=1_000_000, rounds)?,
+            plan: Arc::clone(plan),
+            tasks: setup.tasks,
+            blocks: (0..copies * plan.slots).map(|_| AtomicU64::new(NOT_YET)).collect(),
+            memory_frames,
+            pace: setup.simulated.then_some(pace),
+        })
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::Exactly(FrameCount::new(self.memory_frames))
+    }
+
+    fn run<T: Task>(&self, task: &T, held: &mut Vec<Block>) -> Result<Replayed> {
+        let index = task.place().index;
+        let (blocks, cpu) = self.part_of(index);
+        let mut walk = Walk { task, blocks, done: Replayed::default() };
+        walk.prepare(cpu)?;
+        task.start_measuring()?;
+        if let Some(pace) = self.pace {
+            let copy = index / self.plan.cpus.len();
+            let mut rng = Place { index: copy, ..task.place() }.rng();
+            task.idle_ns(rng.u64(0..=pace.stagger_ns));
+        }
+        self.round(&mut walk, index)?;
+        for _ in 1..self.rounds {
+            walk.clear_up(cpu)?;
+            walk.prepare(cpu)?;
+            task.meet()?;
+            self.round(&mut walk, index)?;
+        }
+        held.extend(walk.left(cpu)?);
+        Ok(walk.done)
+    }
+    fn sum_up(&self, outcomes: &[Replayed], _: &Besides) -> Findings {
+        let sum = |of: fn(&Replayed) -> u64| outcomes.iter().map(of).sum::<u64>();
+        let (all_ns, idle_ns, waited_ns) =
+            (sum(|of| of.elapsed_ns), sum(|of| of.idle_ns), sum(|of| of.waited_ns));
+        let busy_ns = all_ns.saturating_sub(idle_ns + waited_ns).max(1);
+        let longest_ns = outcomes.iter().map(|of| of.elapsed_ns).max().unwrap_or(0);
+        let calls = sum(|of| of.calls);
+        let looks: Vec<_> = outcomes.iter().flat_map(|of| of.looks.clone()).collect();
+        let fields: [(&str, Value); 10] = [
+            ("rounds", json!(self.rounds)),
+            ("copies", json!(self.tasks / self.plan.cpus.len())),
+            ("recorded_ns", json!(self.plan.elapsed_ns)),
+            ("replayed_ns", json!(longest_ns)),
+            ("idle_share", json!(idle_ns as f64 / all_ns.max(1) as f64)),
+            ("wait_share", json!(waited_ns as f64 / all_ns.max(1) as f64)),
+            ("refused", json!(sum(|of| of.refused))),
+            ("memory_bytes", json!(self.memory_frames * FRAME_BYTES)),
+            ("recording", json!(self.plan.tally)),
+            ("looks", json!(looks)),
+        ];
+        let fields = fields.map(|(name, value)| (name.to_owned(), value));
+        let seconds = busy_ns as f64 / 1e9 / outcomes.len() as f64;
+        Findings { work: Work::of("calls", calls, seconds), specific: Map::from_iter(fields) }
+    }
+}
