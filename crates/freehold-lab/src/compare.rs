@@ -67,6 +67,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
 
     let baseline = name_of(&DesignName::ZoneLock);
     let comparison = Comparison::new(results, baseline, variants.name(), telling(workload));
+    let title = format!("{} on every design", name_of(&workload));
+    args.report.of_comparison(&title, &comparison, &notes)?;
     let text = match args.json {
         true => serde_json::to_string_pretty(&comparison)?,
         false => comparison.text(&notes),

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::catalog::{WorkloadName, host_settings, sim_settings, with_workload};
+use crate::catalog::{WorkloadName, host_settings, name_of, sim_settings, with_workload};
 use crate::cli::{CellArgs, RunArgs};
 use crate::machine::Machine;
 use crate::matrix::{Matrix, tables};
@@ -14,12 +14,14 @@ use crate::workload::Workload;
 /// Runs all cells and prints the results.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let results = results_of(args.workload, &args.cells)?;
+    let document = Document { schema: SCHEMA, results };
+    let text = serde_json::to_string_pretty(&document)?;
     if args.json {
-        let document = Document { schema: SCHEMA, results };
-        out!("{}", serde_json::to_string_pretty(&document)?);
-        return Ok(());
+        out!("{text}");
+    } else {
+        with_workload!(args.workload, W => W::print(&document.results, args.cells.machine()))?;
     }
-    with_workload!(args.workload, W => W::print(&results, args.cells.machine()))
+    args.report.of_runs(&name_of(&args.workload), &document.results, text)
 }
 
 /// Runs all cells.

@@ -6,6 +6,7 @@ use super::design::{DesignChoice, chosen_designs};
 use crate::catalog::WorkloadName;
 use crate::designs::{DesignName, SimDesign};
 use crate::machine::Machine;
+use crate::report::html::ReportArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = RUN_HELP)]
@@ -19,6 +20,9 @@ pub(crate) struct RunArgs {
     /// Print one JSON document instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
 }
 
 /// What a workload is run on. The defaults are not clap's, so that given arguments can be

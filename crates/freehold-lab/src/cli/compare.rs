@@ -6,6 +6,7 @@ use freehold_sim::Spec;
 use super::design::DesignChoice;
 use crate::catalog::WorkloadName;
 use crate::machine::parse_simulated;
+use crate::report::html::ReportArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = COMPARE_HELP)]
@@ -50,6 +51,9 @@ pub(crate) struct CompareArgs {
     /// Print one JSON document instead of a table and a ranking.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
 }
 
 const COMPARE_HELP: &str = "\

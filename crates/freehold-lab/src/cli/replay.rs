@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::design::DesignChoice;
 use crate::machine::Machine;
+use crate::report::html::ReportArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = REPLAY_HELP)]
@@ -43,6 +44,9 @@ pub(crate) struct ReplayArgs {
     /// Print one JSON document instead of a table and a ranking.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
 }
 
 const REPLAY_HELP: &str = "\

@@ -63,6 +63,8 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<()> {
     }
     let baseline = name_of(&DesignName::ZoneLock);
     let comparison = Comparison::new(results, baseline, None, telling(workload));
+    let title = format!("Replay of {}", args.trace.display());
+    args.report.of_comparison(&title, &comparison, &notes)?;
     let text = match args.json {
         true => serde_json::to_string_pretty(&comparison)?,
         false => comparison.text(&notes),

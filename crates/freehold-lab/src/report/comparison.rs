@@ -101,6 +101,29 @@ impl Comparison {
         lines.join("\n")
     }
 
+    /// The results, in the order in which they ran.
+    pub(super) fn results(&self) -> &[RunResult] {
+        &self.results
+    }
+
+    /// The setting by which a design can be several contestants.
+    pub(super) fn varied(&self) -> Option<&str> {
+        self.varied.as_deref()
+    }
+
+    /// For each machine, a heading, and its ranking with the reasons.
+    pub(super) fn rankings(&self) -> Vec<(String, Vec<String>)> {
+        let of_machine = |results: Vec<&RunResult>| {
+            let machine = &results[0].machine;
+            let ranked = self.ranking.iter().filter(|ranked| ranked.machine == *machine);
+            let lines = ranked.enumerate().map(|(place, ranked)| {
+                format!("{}. {}: {}.", place + 1, self.standing(ranked), ranked.reasons.join("; "))
+            });
+            (format!("Ranking on {machine}, {}", kind(results[0])), lines.collect())
+        };
+        by_machine(&self.results).into_iter().map(of_machine).collect()
+    }
+
     /// A design compared with the baseline.
     fn standing(&self, ranked: &Ranked) -> String {
         match ranked.contestant == self.baseline {

@@ -5,6 +5,7 @@ pub(crate) mod by_hand;
 pub(crate) mod columns;
 pub(crate) mod comparison;
 pub(crate) mod document;
+pub(crate) mod html;
 pub(crate) mod profile;
 pub(crate) mod progress;
 pub(crate) mod reasons;

@@ -5,7 +5,9 @@ use std::rc::Rc;
 use anyhow::{Result, ensure};
 use bytesize::ByteSize;
 use freehold::designs::ZoneLock;
-use freehold::{Config, CpuId, FrameCount, MemoryRange, NodeId, Order, Pfn, Setting};
+use freehold::{
+    Config, CpuId, FrameCount, MemoryRange, NodeId, Order, PageAllocator, Pfn, Setting,
+};
 use freehold_sim::{Costless, Key, Machine, Sim, SimFrames, Spec};
 
 use crate::cell::SimCell;
@@ -140,6 +142,20 @@ impl MemoryPlan {
         with_design!(design, Sim, D => {
             let settings = cell.assignments.of_design()?;
             Ok(Rc::new(SimFrames::<D>::new(machine, Sim, &config, &settings)?))
+        })
+    }
+
+    /// How large the metadata of a cell's allocator is.
+    pub(crate) fn metadata_bytes(&self, cell: &SimCell<'_>) -> Result<u64> {
+        let config = self.config();
+        let SimDesign::Real(design) = cell.design else {
+            let layout =
+                PageAllocator::<Costless, ZoneLock<Costless>>::layout(&config, &Default::default());
+            return Ok(layout?.size() as u64);
+        };
+        with_design!(design, Sim, D => {
+            let settings = cell.assignments.of_design()?;
+            Ok(PageAllocator::<Sim, D>::layout(&config, &settings)?.size() as u64)
         })
     }
 

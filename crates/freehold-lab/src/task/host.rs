@@ -227,7 +227,9 @@ pub(super) fn run<W: TaskWorkload>(
     with_design!(cell.design, Host, D => {
         let builder = arena::<D>().bytes(usize::try_from(bytes)?);
         let builder = builder.huge_pages(work.huge_pages());
-        W::run_on_host(&run, &builder.settings(cell.assignments.of_design()?).build_frames()?)
+        let arena = builder.settings(cell.assignments.of_design()?).build_frames()?;
+        let finished = W::run_on_host(&run, &arena)?;
+        Ok(Finished { metadata_bytes: arena.metadata_bytes() as u64, ..finished })
     })
 }
 

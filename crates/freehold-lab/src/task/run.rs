@@ -87,6 +87,7 @@ fn measured<W: TaskWorkload>(
         (setting.name.to_owned(), value.parse::<u64>().map_or(json!(value), Value::from))
     });
     specific.insert("options".to_owned(), options.collect());
+    specific.insert("metadata_bytes".to_owned(), json!(finished.metadata_bytes));
     let task_ns = work.seconds * 1e9 * tasks as f64;
     if let Some(calls) = finished.calls {
         specific.insert("calls".to_owned(), json!(calls));

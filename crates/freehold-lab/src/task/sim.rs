@@ -276,7 +276,7 @@ pub(super) fn run<W: TaskWorkload>(
         }
         Ok(())
     })?;
-    Ok((finished, report))
+    Ok((Finished { metadata_bytes: plan.metadata_bytes(cell)?, ..finished }, report))
 }
 
 fn run_task<W: TaskWorkload>(shared: &Shared<W>, place: Place, cpu: &CpuHandle) {

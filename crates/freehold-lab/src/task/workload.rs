@@ -182,6 +182,8 @@ pub(super) struct Returned<O> {
 
 /// The results of the tasks of a cell.
 pub(crate) struct Finished {
+    /// Set by the machine that the tasks ran on.
+    pub(super) metadata_bytes: u64,
     pub(super) findings: Findings,
     pub(super) calls: Option<AllCalls>,
     pub(super) fragmentation: Option<Fragmentation>,
@@ -225,7 +227,13 @@ impl<O> Ended<'_, O> {
         }
         check_all_back(allocator, managed)?;
         let besides = Besides { events: allocator.events(), elapsed_ns, yardstick };
-        Ok(Finished { findings: work.sum_up(&outcomes, &besides), calls, fragmentation, state })
+        Ok(Finished {
+            metadata_bytes: 0,
+            findings: work.sum_up(&outcomes, &besides),
+            calls,
+            fragmentation,
+            state,
+        })
     }
 }
 

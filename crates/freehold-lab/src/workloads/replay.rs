@@ -69,6 +69,9 @@ const LOOKS: u64 = 20;
 const NOT_YET: u64 = u64::MAX;
 const REFUSED: u64 = u64::MAX - 1;
 
+/// Into how many parts a look divides the memory.
+const PARTS: usize = 128;
+
 /// The workload.
 pub(crate) struct Replay {
     plan: Arc<Plan>,
@@ -76,6 +79,9 @@ pub(crate) struct Replay {
     /// The first frame of each block, copy by copy.
     blocks: Vec<AtomicU64>,
     memory_frames: u64,
+    /// Allocated frames of each part of the memory, where looking at them costs nothing: on
+    /// simulated machines.
+    occupied: Vec<AtomicU64>,
     rounds: usize,
     /// Times between calls; none on the host.
     pace: Option<Pace>,
@@ -105,31 +111,43 @@ pub(crate) struct Replayed {
 /// The free memory at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Look {
-    /// Since the start.
+    /// Since the start of the replay.
     time_ns: u64,
+    /// Since the start of the recording.
+    recorded_ns: u64,
     free_frames: u64,
     free_pageblocks: u64,
     /// Of the free memory, in thousandths, what is in blocks too small for order 3, and for a
     /// pageblock.
     unusable_index_order3: u32,
     unusable_index_pageblock: u32,
+    /// How full each part of the memory is, from the lowest frame to the highest.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    occupancy_percent: Vec<u64>,
 }
 
 impl Look {
-    fn at(time_ns: u64, memory: &FreeMemory) -> Self {
+    fn at(
+        (time_ns, recorded_ns): (u64, u64),
+        memory: &FreeMemory,
+        occupancy_percent: Vec<u64>,
+    ) -> Self {
         let unusable = |order: Order| memory.unusable_index[usize::from(order.get())];
         Look {
             time_ns,
+            recorded_ns,
             free_frames: memory.free_frames,
             free_pageblocks: memory.free_pageblocks,
             unusable_index_order3: unusable(Order::new(3)),
             unusable_index_pageblock: unusable(Order::PAGEBLOCK),
+            occupancy_percent,
         }
     }
 }
 
 /// A task's way through its steps.
 struct Walk<'a, T> {
+    replay: &'a Replay,
     task: &'a T,
     /// The blocks of its copy.
     blocks: &'a [AtomicU64],
@@ -147,6 +165,9 @@ impl<T: Task> Walk<'_, T> {
             self.task.in_order();
         }
         self.show(slot, block.map_or(REFUSED, |block| block.pfn.get()));
+        if let Some(block) = block {
+            self.replay.occupy(block, u64::wrapping_add);
+        }
         Ok(())
     }
 
@@ -159,6 +180,7 @@ impl<T: Task> Walk<'_, T> {
     fn prepare(&self, cpu: &OfCpu) -> Result<()> {
         for &(slot, order) in &cpu.before {
             let pfn = self.task.allocator().alloc(Request::new(order))?;
+            self.replay.occupy(Block { pfn, order }, u64::wrapping_add);
             self.show(slot, pfn.get());
         }
         Ok(())
@@ -176,8 +198,9 @@ impl<T: Task> Walk<'_, T> {
 
     /// Frees what is left of a round, when nothing is measured, and forgets its blocks.
     fn clear_up(&mut self, cpu: &OfCpu) -> Result<()> {
-        for Block { pfn, order } in self.left(cpu)? {
-            self.task.allocator().free(pfn, order)?;
+        for block in self.left(cpu)? {
+            self.replay.occupy(block, u64::wrapping_sub);
+            self.task.allocator().free(block.pfn, block.order)?;
         }
         self.task.meet()?;
         for step in &cpu.steps {
@@ -201,7 +224,9 @@ impl<T: Task> Walk<'_, T> {
 
     fn free(&mut self, part: Part) -> Result<()> {
         if let Some(pfn) = self.frames_of(part)? {
-            self.task.free(Block { pfn, order: part.order })?;
+            let block = Block { pfn, order: part.order };
+            self.replay.occupy(block, u64::wrapping_sub);
+            self.task.free(block)?;
             self.done.calls += 1;
         }
         Ok(())
@@ -213,6 +238,9 @@ impl<T: Task> Walk<'_, T> {
             frames.extend(self.frames_of(*part)?);
         }
         if !frames.is_empty() {
+            for &pfn in &*frames {
+                self.replay.occupy(Block { pfn, order: Order::ZERO }, u64::wrapping_sub);
+            }
             self.task.free_bulk(frames)?;
             self.done.calls += 1;
         }
@@ -244,6 +272,29 @@ impl Replay {
         (0..self.plan.cpus.len()).max_by_key(steps) == Some(task)
     }
 
+    /// Counts the frames of a block, which lies within two parts of the memory at most.
+    fn occupy(&self, block: Block, change: fn(u64, u64) -> u64) {
+        let Some(parts) = self.memory_frames.checked_div(self.occupied.len() as u64) else {
+            return;
+        };
+        let (first, frames) = (block.pfn.get(), block.order.frames().get());
+        let part_of = |frame: u64| (frame / parts.max(1)).min(self.occupied.len() as u64 - 1);
+        let (lower, upper) = (part_of(first), part_of(first + frames - 1));
+        let below = if lower == upper { frames } else { upper * parts - first };
+        for (part, frames) in [(lower, below), (upper, frames - below)] {
+            let occupied = &self.occupied[part as usize];
+            // All tasks of a simulated machine are one thread.
+            occupied.store(change(occupied.load(Ordering::Relaxed), frames), Ordering::Relaxed);
+        }
+    }
+
+    /// How full each part of the memory is.
+    fn occupancy_percent(&self) -> Vec<u64> {
+        let parts = (self.memory_frames / self.occupied.len().max(1) as u64).max(1);
+        let occupied = self.occupied.iter().map(|frames| frames.load(Ordering::Relaxed));
+        occupied.map(|frames| frames * 100 / parts).collect()
+    }
+
     /// Does what a recorded CPU did, once.
     fn round<T: Task>(&self, walk: &mut Walk<'_, T>, index: usize) -> Result<()> {
         let (_, cpu) = self.part_of(index);
@@ -259,7 +310,11 @@ impl Replay {
             recorded_ns += step.after_ns;
             if looks && recorded_ns >= next_look_ns {
                 let memory = free_memory(walk.task.allocator());
-                walk.done.looks.push(Look::at(walk.task.now_ns() - began_ns, &memory));
+                walk.done.looks.push(Look::at(
+                    (walk.task.now_ns() - began_ns, recorded_ns),
+                    &memory,
+                    self.occupancy_percent(),
+                ));
                 next_look_ns = recorded_ns + look_every_ns;
             }
             match step.what {
@@ -340,6 +395,9 @@ impl TaskWorkload for Replay {
             tasks: setup.tasks,
             blocks: (0..copies * plan.slots).map(|_| AtomicU64::new(NOT_YET)).collect(),
             memory_frames,
+            occupied: (0..if setup.simulated { PARTS } else { 0 })
+                .map(|_| AtomicU64::new(0))
+                .collect(),
             pace: setup.simulated.then_some(pace),
         })
     }
@@ -351,7 +409,7 @@ impl TaskWorkload for Replay {
     fn run<T: Task>(&self, task: &T, held: &mut Vec<Block>) -> Result<Replayed> {
         let index = task.place().index;
         let (blocks, cpu) = self.part_of(index);
-        let mut walk = Walk { task, blocks, done: Replayed::default() };
+        let mut walk = Walk { replay: self, task, blocks, done: Replayed::default() };
         walk.prepare(cpu)?;
         task.start_measuring()?;
         if let Some(pace) = self.pace {

@@ -5,6 +5,7 @@ mod cli;
 mod common;
 mod lru;
 mod race;
+mod report;
 mod sim;
 mod stop;
 mod tidy;
