@@ -167,6 +167,21 @@ impl Kind {
 }
 
 impl What {
+    /// Whether a block is one that a kernel can have: it begins at a multiple of its size. Frames
+    /// and losses are always possible.
+    pub fn is_possible(&self) -> bool {
+        match *self {
+            What::Alloc { pfn: Some(pfn), order, .. }
+            | What::Free { pfn, order }
+            | What::PcpuDrain { pfn, order, .. }
+            | What::ZoneLocked { pfn, order, .. } => {
+                order <= ORDER_MAX && pfn.trailing_zeros() >= order.into()
+            }
+            What::Alloc { pfn: None, order, .. } => order <= ORDER_MAX,
+            What::FreeBatched { .. } | What::Lost { .. } => true,
+        }
+    }
+
     /// What kind of event this is.
     pub fn kind(&self) -> Kind {
         match self {

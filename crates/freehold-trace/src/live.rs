@@ -46,9 +46,9 @@ impl<T: Copy> Live<T> {
     ///
     /// # Panics
     ///
-    /// The order is above [`ORDER_MAX`].
+    /// The order is above [`ORDER_MAX`], or the block does not begin at a multiple of its size.
     pub fn alloc(&mut self, pfn: u64, order: u8, known: T) -> Vec<(u64, u8, T)> {
-        assert!(order <= ORDER_MAX, "an order of {order}");
+        assert!(order <= ORDER_MAX && pfn.trailing_zeros() >= order.into(), "{order} at {pfn:#x}");
         let mut lost: Vec<_> =
             self.around(pfn, order).and_then(|at| self.remove(at)).into_iter().collect();
         // Smaller ones within it.
@@ -60,9 +60,10 @@ impl<T: Copy> Live<T> {
         lost
     }
 
-    /// A block is freed.
+    /// A block is freed. One that does not begin at a multiple of its size is unknown.
     pub fn free(&mut self, pfn: u64, order: u8) -> Freed<T> {
-        let block = self.around(pfn, order).and_then(|at| self.remove(at));
+        let aligned = pfn.trailing_zeros() >= order.into();
+        let block = self.around(pfn, order).filter(|_| aligned).and_then(|at| self.remove(at));
         let Some((_, whole, known)) = block else { return Freed::Unknown };
         if whole == order {
             return Freed::Whole(known);

@@ -237,6 +237,8 @@ fn processor(cpuinfo: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const ZONEINFO: &str = "\
@@ -314,5 +316,15 @@ Node 0, zone   Normal           87         5475
     fn lists_of_cpus_have_ranges() {
         assert_eq!(cpu_list("0-2,5\n"), [0, 1, 2, 5]);
         assert!(cpu_list("\n").is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_files_are_read(one: String, other: String, at: prop::sample::Index) {
+            Zones::parse(&one, &other, &one);
+            let cut = at.index(PAGETYPEINFO.len());
+            Zones::parse(ZONEINFO, &PAGETYPEINFO[cut..], &PAGETYPEINFO[..cut]);
+            cpu_list(&one);
+        }
     }
 }

@@ -435,4 +435,57 @@ mod tests {
         let plan = planner.finish();
         assert_eq!((plan.cpus[0].steps.len(), plan.tally.left_out, plan.elapsed_ns), (1, 1, 5));
     }
+
+    /// Whatever a recording says, a block is allocated once, and each of its frames is freed once,
+    /// later or never.
+    #[test]
+    fn no_frame_is_freed_twice() {
+        for seed in 0..300 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut whats = Vec::new();
+            for _ in 0..300 {
+                let order = rng.u8(0..4);
+                let pfn = rng.u64(0..40) >> order << order;
+                let what = match rng.u8(0..10) {
+                    0..4 => alloc(pfn, order),
+                    4..8 => free(pfn, order),
+                    8 => What::FreeBatched { pfn },
+                    _ => What::Lost { events: 1 },
+                };
+                whats.push((rng.u32(0..2) * 3, what));
+            }
+            check(&plan_of(&whats), seed);
+        }
+    }
+
+    fn check(plan: &Plan, seed: u64) {
+        let mut sizes = HashMap::new();
+        let mut freed = std::collections::HashSet::new();
+        let mut free = |part: Part| {
+            for frame in 0..part.order.frames().get() {
+                let of_block = u64::from(part.offset) + frame;
+                assert!(freed.insert((part.slot, of_block)), "seed {seed}: {part:?} again");
+            }
+        };
+        for cpu in &plan.cpus {
+            sizes.extend(cpu.before.iter().map(|&(slot, order)| (slot, order)));
+            for step in &cpu.steps {
+                match step.what {
+                    Do::Alloc { slot, order, .. } => {
+                        assert!(sizes.insert(slot, order).is_none(), "seed {seed}: {slot} twice");
+                    }
+                    Do::Free(part) => free(part),
+                    Do::FreeBulk { first, count } => {
+                        cpu.bulk[first as usize..][..count as usize]
+                            .iter()
+                            .copied()
+                            .for_each(&mut free);
+                    }
+                }
+            }
+            cpu.left.iter().copied().for_each(&mut free);
+        }
+        let frames: u64 = sizes.values().map(|order| order.frames().get()).sum();
+        assert_eq!(freed.len() as u64, frames, "seed {seed}: every frame is freed or left");
+    }
 }

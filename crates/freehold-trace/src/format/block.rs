@@ -9,7 +9,7 @@ use flate2::write::DeflateEncoder;
 
 use super::BLOCK_EVENTS;
 use super::varint::{apply, difference, put, take};
-use crate::event::{Context, Event, Kind, MigrateType, ORDER_MAX, What};
+use crate::event::{Context, Event, Kind, MigrateType, What};
 use crate::gfp::Gfp;
 
 /// More than a block of the largest events takes before it is compressed.
@@ -183,11 +183,11 @@ fn next(columns: &mut [&[u8]; COLUMNS], before: &mut Before) -> Option<Event> {
         }
         Kind::Lost => What::Lost { events: column(Column::Count)? },
     };
-    Some(Event { time_ns, cpu, pid, context, what })
+    what.is_possible().then_some(Event { time_ns, cpu, pid, context, what })
 }
 
 fn order(column: &mut impl FnMut(Column) -> Option<u64>) -> Option<u8> {
-    u8::try_from(column(Column::Order)?).ok().filter(|order| *order <= ORDER_MAX)
+    u8::try_from(column(Column::Order)?).ok()
 }
 
 fn migratetype(column: &mut impl FnMut(Column) -> Option<u64>) -> Option<MigrateType> {

@@ -17,6 +17,7 @@ pub struct Reader<R> {
     header: Header,
     block: vec::IntoIter<Event>,
     read: u64,
+    last_ns: u64,
     end: End,
 }
 
@@ -58,7 +59,14 @@ impl<R: Read> Reader<R> {
             return Err(FormatError::Damaged { at, problem });
         }
         let header = parse(at, &payload)?;
-        Ok(Reader { input, header, block: Vec::new().into_iter(), read: 0, end: End::NotYet })
+        Ok(Reader {
+            input,
+            header,
+            block: Vec::new().into_iter(),
+            read: 0,
+            last_ns: 0,
+            end: End::NotYet,
+        })
     }
 
     /// What is known before the first event.
@@ -82,6 +90,11 @@ impl<R: Read> Reader<R> {
             Tag::Head => return Err(damaged("there is a second header".to_owned())),
             Tag::Events => {
                 let events = decode(&payload).map_err(|problem| damaged(problem.to_owned()))?;
+                let earliest_ns = events.first().map_or(self.last_ns, |event| event.time_ns);
+                if earliest_ns < self.last_ns {
+                    return Err(damaged("events are not in the order of time".to_owned()));
+                }
+                self.last_ns = events.last().map_or(self.last_ns, |event| event.time_ns);
                 self.read += events.len() as u64;
                 self.block = events.into_iter();
             }

@@ -6,27 +6,29 @@ use crate::gfp::Gfp;
 
 fn what() -> impl Strategy<Value = What> {
     let pfn = || prop_oneof![0..1000_u64, any::<u64>()];
-    let order = || 0..=10_u8;
+    let block = || (pfn(), 0..=10_u8).prop_map(|(pfn, order)| (pfn >> order << order, order));
     let migratetype = || (0..6_u8).prop_map(MigrateType);
+    let alloc = (block(), any::<bool>(), any::<u32>(), migratetype());
+    let alloc = alloc.prop_map(|((pfn, order), served, gfp, migratetype)| {
+        let (pfn, gfp) = (served.then_some(pfn), Gfp(gfp));
+        What::Alloc { pfn, order, gfp, migratetype }
+    });
+    let drain = (block(), migratetype());
+    let drain =
+        drain.prop_map(|((pfn, order), migratetype)| What::PcpuDrain { pfn, order, migratetype });
+    let locked = (block(), migratetype(), any::<bool>());
+    let locked = locked.prop_map(|((pfn, order), migratetype, refill)| What::ZoneLocked {
+        pfn,
+        order,
+        migratetype,
+        refill,
+    });
     prop_oneof![
-        (prop::option::of(pfn()), order(), any::<u32>(), migratetype()).prop_map(
-            |(pfn, order, gfp, migratetype)| What::Alloc { pfn, order, gfp: Gfp(gfp), migratetype }
-        ),
-        (pfn(), order()).prop_map(|(pfn, order)| What::Free { pfn, order }),
+        alloc,
+        block().prop_map(|(pfn, order)| What::Free { pfn, order }),
         pfn().prop_map(|pfn| What::FreeBatched { pfn }),
-        (pfn(), order(), migratetype()).prop_map(|(pfn, order, migratetype)| What::PcpuDrain {
-            pfn,
-            order,
-            migratetype
-        }),
-        (pfn(), order(), migratetype(), any::<bool>()).prop_map(
-            |(pfn, order, migratetype, refill)| What::ZoneLocked {
-                pfn,
-                order,
-                migratetype,
-                refill
-            }
-        ),
+        drain,
+        locked,
         any::<u64>().prop_map(|events| What::Lost { events }),
     ]
 }
@@ -144,6 +146,23 @@ fn what_is_no_recording_of_this_version_is_named() {
 fn tail_bytes(file: &[u8]) -> usize {
     let at = file.windows(4).rposition(|window| window == b"TAIL").unwrap();
     file.len() - at
+}
+
+#[test]
+fn parts_are_in_the_order_of_time() {
+    let whole = written(&long());
+    let parts: Vec<_> = whole
+        .windows(4)
+        .enumerate()
+        .filter(|(_, window)| window == b"EVTS" || window == b"TAIL")
+        .map(|(at, _)| at)
+        .collect();
+    let [first, second, third, tail] = parts[..] else { panic!("three parts: {parts:?}") };
+    let cut = |from: usize, to: usize| &whole[from..to];
+    let swapped =
+        [cut(0, first), cut(second, third), cut(first, second), cut(third, tail), &whole[tail..]];
+    let error = read(&swapped.concat()).unwrap_err().to_string();
+    assert!(error.contains("not in the order of time"), "{error}");
 }
 
 #[test]

@@ -40,9 +40,10 @@ impl<W: Write> Writer<W> {
     ///
     /// # Panics
     ///
-    /// The event is earlier than the one before.
+    /// The event is earlier than the one before, or [impossible](crate::What::is_possible).
     pub fn push(&mut self, event: Event) -> Result<(), FormatError> {
         assert!(event.time_ns >= self.last_ns, "events are in the order of time");
+        assert!(event.what.is_possible(), "a block at a multiple of its size: {event:?}");
         self.last_ns = event.time_ns;
         self.events += 1;
         self.block.push(event);

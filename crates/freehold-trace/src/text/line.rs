@@ -1,6 +1,6 @@
 //! One line of the text that ftrace, trace-cmd and perf print.
 
-use crate::event::{Context, Event, Kind, MigrateType, ORDER_MAX, What};
+use crate::event::{Context, Event, Kind, MigrateType, What};
 use crate::gfp::{Gfp, GfpLayout};
 
 /// What a line is.
@@ -36,6 +36,9 @@ pub(super) fn parse(line: &str, gfp: &GfpLayout) -> Result<Line, String> {
     };
     let header = Header::parse(before)?;
     let what = Fields(fields).what(kind, gfp)?;
+    if !what.is_possible() {
+        return Err("no block of this order begins at this frame".to_owned());
+    }
     let Header { time_ns, cpu, pid, context } = header;
     Ok(Line::Page(Event { time_ns, cpu, pid, context, what }))
 }
@@ -150,12 +153,6 @@ impl<'a> Fields<'a> {
         u8::try_from(number).map_err(|_| format!("{name}={number} is too large"))
     }
 
-    fn order(&self) -> Result<u8, String> {
-        let order = self.small("order")?;
-        let problem = || format!("order={order} is larger than any kernel's");
-        (order <= ORDER_MAX).then_some(order).ok_or_else(problem)
-    }
-
     fn migratetype(&self) -> Result<MigrateType, String> {
         self.small("migratetype").map(MigrateType)
     }
@@ -174,19 +171,21 @@ impl<'a> Fields<'a> {
         Ok(match kind {
             Kind::Alloc => What::Alloc {
                 pfn: (!self.failed()).then_some(pfn),
-                order: self.order()?,
+                order: self.small("order")?,
                 gfp: Gfp::parse(self.text("gfp_flags")?, gfp)
                     .map_err(|part| format!("gfp_flags: `{part}` is no flag"))?,
                 migratetype: self.migratetype()?,
             },
-            Kind::Free => What::Free { pfn, order: self.order()? },
+            Kind::Free => What::Free { pfn, order: self.small("order")? },
             Kind::FreeBatched => What::FreeBatched { pfn },
-            Kind::PcpuDrain => {
-                What::PcpuDrain { pfn, order: self.order()?, migratetype: self.migratetype()? }
-            }
+            Kind::PcpuDrain => What::PcpuDrain {
+                pfn,
+                order: self.small("order")?,
+                migratetype: self.migratetype()?,
+            },
             Kind::ZoneLocked | Kind::Lost => What::ZoneLocked {
                 pfn,
-                order: self.order()?,
+                order: self.small("order")?,
                 migratetype: self.migratetype()?,
                 // Kernels before 5.19 report refills alone.
                 refill: self.number("percpu_refill").map_or(true, |refill| refill == 1),

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 use crate::event::MigrateType;
 use crate::gfp::Gfp;
@@ -29,7 +31,7 @@ fn expected(context: bool, lost: bool, refill: bool) -> Vec<Event> {
             of(Context::HardIrq),
             alloc(Some(0x1234), 0, "GFP_HIGHUSER_MOVABLE|__GFP_ZERO"),
         ),
-        event(2000, 1, 1234, of(Context::SoftIrq), What::Free { pfn: 0x1234, order: 3 }),
+        event(2000, 1, 1234, of(Context::SoftIrq), What::Free { pfn: 0x1238, order: 3 }),
         event(2000, 1, 0, Context::Task, What::Lost { events: 12 }),
         event(4000, 1, 1235, Context::Task, What::FreeBatched { pfn: 0x1235 }),
         event(5000, 1, 1235, Context::Task, alloc(None, 9, "GFP_TRANSHUGE")),
@@ -77,7 +79,8 @@ fn a_bad_line_is_named() {
         ("pfn=0x1", "pfn=0xyz", "line 2: pfn=0xyz is no number"),
         (" order=0", "", "line 2: it has no order="),
         ("order=0", "order=300", "line 2: order=300 is too large"),
-        ("order=0", "order=17", "line 2: order=17 is larger than any kernel's"),
+        ("order=0", "order=17", "line 2: no block of this order begins at this frame"),
+        ("order=0", "order=1", "line 2: no block of this order begins at this frame"),
         ("GFP_KERNEL", "kernel", "line 2: gfp_flags: `kernel` is no flag"),
     ] {
         let error = import(line(&good.replace(from, to)).as_bytes()).unwrap_err();
@@ -102,5 +105,41 @@ fn a_text_without_page_events_is_refused() {
     for text in ["", "cpus=2\n", "a b\n\nc", "bash 1 [000] 1.000000: sched:sched_switch: x=y\n"] {
         let error = import(text.as_bytes()).unwrap_err();
         assert!(matches!(error, TextError::NoEvents { .. }), "{text}: {error}");
+    }
+}
+
+/// The texts above with parts of them changed, left out, or put elsewhere.
+fn mangled() -> impl Strategy<Value = String> {
+    let text = prop::sample::select(vec![FTRACE, TRACE_CMD, PERF]);
+    let change =
+        (any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<Option<char>>());
+    (text, prop::collection::vec(change, 1..20)).prop_map(|(text, changes)| {
+        let mut text: Vec<char> = text.chars().collect();
+        for (at, from, change) in changes {
+            let (at, from) = (at.index(text.len()), from.index(text.len()));
+            match change {
+                Some(change) => text[at] = change,
+                None if at < from => drop(text.drain(at..(from.min(at + 30)))),
+                None => text[at] = text[from],
+            }
+        }
+        text.into_iter().collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in mangled()) {
+        match import(text.as_bytes()) {
+            Ok(imported) => prop_assert!(imported.events.is_sorted_by_key(|event| event.time_ns)),
+            Err(TextError::BadLine { line, .. }) => prop_assert!(line <= text.lines().count()),
+            Err(TextError::NoEvents { .. }) => {}
+            Err(TextError::Io { .. }) => prop_assert!(false, "memory can be read"),
+        }
+    }
+
+    #[test]
+    fn any_line_is_read_or_refused(line: String) {
+        let _ = import(line.as_bytes());
     }
 }

@@ -1,7 +1,7 @@
 //! From records of the trace buffers to events.
 
 use super::layout::{Field, Fields, Layout};
-use crate::event::{Context, Kind, MigrateType, ORDER_MAX, What};
+use crate::event::{Context, Kind, MigrateType, What};
 use crate::gfp::GfpLayout;
 
 /// Reads the records of the kernel's page events, whichever fields this kernel gives them.
@@ -79,7 +79,8 @@ impl Decoder {
             () if flags & SOFT_IRQ != 0 => Context::SoftIrq,
             () => Context::Task,
         };
-        Some((self.common.pid.read(record)? as u32, context, what))
+        let pid = self.common.pid.read(record)? as u32;
+        what.is_possible().then_some((pid, context, what))
     }
 }
 
@@ -112,7 +113,7 @@ impl OfKind {
     fn read(&self, record: &[u8], gfp: &GfpLayout) -> Option<What> {
         let number = |field: Option<Field>| field?.read(record);
         let pfn = self.pfn.read(record)?;
-        let order = || u8::try_from(number(self.order)?).ok().filter(|order| *order <= ORDER_MAX);
+        let order = || u8::try_from(number(self.order)?).ok();
         let migratetype = || Some(MigrateType(u8::try_from(number(self.migratetype)?).ok()?));
         Some(match self.kind {
             Kind::Alloc => What::Alloc {

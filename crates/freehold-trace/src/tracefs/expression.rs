@@ -125,6 +125,8 @@ fn unary(tokens: &mut Peekable<impl Iterator<Item = Token>>) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -143,6 +145,14 @@ mod tests {
     fn anything_else_is_no_number() {
         for text in ["", "1 +", "(1", "1)", "REC->order", "1 2", "~", "1 << 64", "9x"] {
             assert_eq!(evaluate(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_expression_is_read_or_refused(text in "[0-9ux()~<&|{}\\\", a-z]{0,60}") {
+            let _ = named_values(&text);
+            let _ = evaluate(&text);
         }
     }
 }

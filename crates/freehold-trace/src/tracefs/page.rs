@@ -120,6 +120,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const HEADER_PAGE: &str = "\
@@ -138,7 +140,10 @@ mod tests {
         page
     }
 
-    fn read(page: &[u8]) -> Result<(Vec<(u64, Vec<u8>)>, Option<u64>), BadPage> {
+    /// Times and data of records, and losses.
+    type Page = (Vec<(u64, Vec<u8>)>, Option<u64>);
+
+    fn read(page: &[u8]) -> Result<Page, BadPage> {
         let layout = PageLayout::parse(HEADER_PAGE).unwrap();
         let mut records = Vec::new();
         let lost = layout.read(page, |record| records.push((record.time, record.data.to_vec())))?;
@@ -188,5 +193,18 @@ mod tests {
         }
         assert!(read(&page(&[5 << 5 | 3, 1, 2], 0, &[])).is_err(), "a record longer than the page");
         assert!(read(&page(&[0, 1 << 30], 0, &[])).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_page_is_read_or_refused(bytes: Vec<u8>, length in 0..300_u64) {
+            // With a length that often fits, so that records are reached.
+            let mut page = bytes.clone();
+            if page.len() >= 16 {
+                page[8..16].copy_from_slice(&length.to_le_bytes());
+            }
+            let _ = read(&page);
+            let _ = read(&bytes);
+        }
     }
 }
