@@ -26,7 +26,9 @@ pub(crate) fn man(args: &ManArgs) -> Result<()> {
         Some(folder) => write_pages(folder),
         None => {
             let mut page = Vec::new();
-            Man::new(Cli::shown()).render(&mut page).context("cannot make the page")?;
+            // `help` has no page of its own.
+            let command = Cli::shown().disable_help_subcommand(true);
+            Man::new(command).render(&mut page).context("cannot make the page")?;
             print(&page)
         }
     }

@@ -39,10 +39,10 @@ Cells of the two documents are matched by what was run: of runs and comparisons,
 machine, CPUs, seed and settings; of races, bench, contestant, threads, memory and frames. How
 often something was measured may differ, and so may settings that only one of the two programs has.
 
-A change counts if it is at least the threshold and cannot be chance. Of a simulated machine, no
-change is chance. Of times measured on a host, one is not if the 99 % interval of the ratio B/A
-excludes 1: a bootstrap of the ratio of medians, over the samples or rounds in the documents. That
-takes five samples on each side; what has fewer never counts. Samples of one run do not show what
+A change counts if it is at least the threshold and not chance. Of a simulated machine, no change
+is. Of what was measured on a host, one is taken for chance unless the 99 % interval of the ratio
+B/A excludes 1: a bootstrap of the ratio of medians, over the samples or rounds in the documents.
+That takes five on each side; what has fewer never counts. Samples of one run do not show what
 varies from run to run, such as where memory lies: to see it, compare two runs of one program.
 
 Exit codes:

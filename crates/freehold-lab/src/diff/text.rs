@@ -220,7 +220,10 @@ mod tests {
         assert!(table(changes.iter()).fits(), "{}", table(changes.iter()));
         let lines = rows(&changes);
         assert_eq!(lines.len(), 4, "{lines:?}");
-        assert!(lines[3].starts_with("   a-name-that-does-not-f…"), "{lines:?}");
+        assert!(
+            lines[3].starts_with("   a-name-that-does-not-…  second success share"),
+            "{lines:?}"
+        );
         assert!(lines.iter().all(|line| line.chars().count() <= 100), "{lines:?}");
     }
 

@@ -3,8 +3,11 @@
 
 mod cli;
 mod common;
+mod csv;
+mod diff;
 mod lru;
 mod race;
+mod shell;
 mod sim;
 mod stop;
 mod tidy;

@@ -41,8 +41,9 @@ const SETTINGS: &[Setting] = &[Setting {
     meaning: "memory that each task faults in before it gives all of it back",
 }];
 
-/// What `freehold compare` sets otherwise on the host, to be done in seconds.
-const BRIEF_ON_HOST: &[(&str, &str)] = &[("samples", "3"), ("sample_ms", "300")];
+/// What `freehold compare` sets otherwise on the host, to be done in seconds: as many samples as
+/// `freehold diff` takes, and shorter ones.
+const BRIEF_ON_HOST: &[(&str, &str)] = &[("samples", "5"), ("sample_ms", "200")];
 
 /// What `freehold compare` sets otherwise on simulated machines. Tasks and memory shrink alike,
 /// since designs size their per-CPU lists by the memory: with less memory for as large a task, the
