@@ -297,6 +297,16 @@ fn documents_that_cannot_be_compared_are_refused_with_the_remedy() {
         let error = files.refused(a, b, code);
         assert!(error.contains(file) && error.contains(words), "{file}: {words}: {error}");
     }
+    // Another machine or another schedule is another cell.
+    for (name, given) in [("memory", "node_memory=128MiB"), ("seed", "--seed=2")] {
+        let more = if name == "seed" { vec![given] } else { vec!["--set", given] };
+        files.put(name, &document(&[&SIMULATED[..8], &more].concat()));
+    }
+    files.put("a.json", &document(&SIMULATED[..8]));
+    let error = files.refused("a.json", "memory", 1);
+    assert!(error.contains("(node_bytes=") && error.contains(", not 134217728)"), "{error}");
+    let error = files.refused("a.json", "seed", 1);
+    assert!(error.contains("freehold in page-fault on uma-2, 1 CPU, seed 2"), "{error}");
     for threshold in ["5", "x%", "-1%", "nan%", "%", "1e9%"] {
         let argument = format!("--threshold={threshold}");
         let (code, _, stderr) = files.diff("race.json", "race.json", &[&argument]);
