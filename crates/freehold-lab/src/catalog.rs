@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 
 use crate::report::columns::Telling;
+use crate::report::figure::Figures;
 use crate::workload::{Brief, SettingTable, Workload};
 
 /// The workloads.
@@ -137,6 +138,11 @@ pub(crate) fn sim_settings(workload: WorkloadName) -> Vec<SettingTable> {
 /// How a workload is reduced so that comparing all designs is quick.
 pub(crate) fn brief(workload: WorkloadName) -> Brief {
     with_workload!(workload, W => W::BRIEF)
+}
+
+/// The figures of a workload's results.
+pub(crate) fn figures(workload: WorkloadName) -> Figures {
+    with_workload!(workload, W => Figures { of_whole: W::FIGURES, parts: W::PARTS })
 }
 
 /// The workload's own numbers that a comparison mentions.

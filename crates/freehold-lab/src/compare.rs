@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use crate::UsageError;
-use crate::catalog::{brief, host_settings, name_of, sim_settings, telling};
-use crate::cli::{CompareArgs, chosen_designs};
+use crate::catalog::{brief, figures, host_settings, name_of, sim_settings, telling};
+use crate::cli::{CompareArgs, Format, chosen_designs};
 use crate::designs::{DesignName, SimDesign};
 use crate::matrix::{HostCells, Matrix, SimCells, tables};
 use crate::report::comparison::Comparison;
@@ -69,11 +69,11 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let comparison = Comparison::new(results, baseline, variants.name(), telling(workload));
     let title = format!("{} on every design", name_of(&workload));
     args.report.of_comparison(&title, &comparison, &notes)?;
-    let text = match args.json {
-        true => serde_json::to_string_pretty(&comparison)?,
-        false => comparison.text(&notes),
-    };
-    out!("{text}");
+    match args.format.format() {
+        Format::Json => out!("{}", serde_json::to_string_pretty(&comparison)?),
+        Format::Csv => comparison.csv(figures(workload))?.print()?,
+        Format::Text => out!("{}", comparison.text(&notes)),
+    }
     Ok(())
 }
 

@@ -9,6 +9,7 @@ mod check;
 mod cli;
 mod compare;
 mod designs;
+mod diff;
 mod fragmentation;
 mod frames;
 mod host;
@@ -20,6 +21,7 @@ mod replay;
 mod report;
 mod run;
 mod settings;
+mod shell;
 mod sim;
 mod stat;
 mod task;
@@ -36,6 +38,7 @@ use freehold_trace::tracefs::RecordError;
 mod exit {
     pub(crate) const FAILURE: u8 = 1;
     pub(crate) const USAGE: u8 = 2;
+    pub(crate) const REGRESSION: u8 = 3;
     pub(crate) const EVENTS_LOST: u8 = 4;
     pub(crate) const UNAVAILABLE: u8 = 5;
 }
@@ -57,6 +60,7 @@ fn code(error: &anyhow::Error) -> u8 {
     let recording = error.downcast_ref::<RecordError>();
     match () {
         () if error.is::<UsageError>() => exit::USAGE,
+        () if error.is::<diff::Regression>() => exit::REGRESSION,
         () if error.is::<trace::EventsLost>() => exit::EVENTS_LOST,
         () if recording.is_some_and(RecordError::is_unavailable) => exit::UNAVAILABLE,
         () => exit::FAILURE,
@@ -76,7 +80,10 @@ fn main() -> ExitCode {
         cli::Command::Import(args) => trace::import(args),
         cli::Command::Replay(args) => replay::replay(args),
         cli::Command::Trace(cli::TraceCommand::Info(args)) => trace::info(args),
+        cli::Command::Diff(args) => diff::diff(args),
         cli::Command::List(args) => list::list(args),
+        cli::Command::Completions(args) => shell::completions(args),
+        cli::Command::Man(args) => shell::man(args),
         cli::Command::ProbePeer { library } => race::probe::probe(library),
     };
     match outcome {

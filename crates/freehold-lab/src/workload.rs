@@ -8,6 +8,7 @@ use crate::cell::{HostCell, Measured, SimCell};
 use crate::machine::Machine;
 use crate::report::columns::Telling;
 use crate::report::document::RunResult;
+use crate::report::figure::{Figure, Parts};
 use crate::report::progress::Progress;
 use crate::settings::Assignments;
 
@@ -35,6 +36,12 @@ pub(crate) trait Workload {
 
     /// Its own numbers that a comparison mentions.
     const TELLING: &'static [Telling] = &[];
+
+    /// The figures of its results that not every workload has.
+    const FIGURES: &'static [Figure];
+
+    /// The parts of its results, if these have figures of their own.
+    const PARTS: Option<&'static Parts> = None;
 
     /// The settings on the host.
     fn host_settings() -> Vec<SettingTable>;

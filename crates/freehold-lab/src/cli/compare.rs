@@ -4,6 +4,7 @@ use clap::Args;
 use freehold_sim::Spec;
 
 use super::design::DesignChoice;
+use super::format::FormatArgs;
 use crate::catalog::WorkloadName;
 use crate::machine::parse_simulated;
 use crate::report::html::ReportArgs;
@@ -48,9 +49,8 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "NAME=VALUE,..")]
     pub(crate) vary: Option<String>,
 
-    /// Print one JSON document instead of a table and a ranking.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 
     #[command(flatten)]
     pub(crate) report: ReportArgs,
@@ -67,5 +67,6 @@ Examples:
   freehold compare page-fault --set pcp=fixed        with per-CPU lists of a fixed length only
   freehold compare page-fault --design lazy-merge --vary compact-history=off,on
   freehold compare page-fault --machine epyc-2s --no-host
+  freehold compare page-fault --csv > compare.csv    a table for other programs
   freehold compare page-fault --set task_bytes=128MiB --set node_memory=all
                                                      not reduced: takes longer";

@@ -2,6 +2,8 @@
 
 use clap::{Args, ValueEnum};
 
+use super::format::FormatArgs;
+
 #[derive(Debug, Args)]
 #[command(after_help = LIST_HELP)]
 pub(crate) struct ListArgs {
@@ -12,16 +14,16 @@ pub(crate) struct ListArgs {
     #[arg(long)]
     pub(crate) details: bool,
 
-    /// Print one JSON document instead of a table.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 const LIST_HELP: &str = "\
 Examples:
   freehold list workloads
   freehold list machines --details
-  freehold list settings --json";
+  freehold list settings --json
+  freehold list machines --details --csv";
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ListWhat {

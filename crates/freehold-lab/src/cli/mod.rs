@@ -4,14 +4,17 @@ mod cells;
 mod check;
 mod compare;
 mod design;
+mod diff;
+mod format;
 mod list;
 mod race;
 mod replay;
+mod shell;
 mod trace;
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::race::probe;
 
@@ -19,17 +22,37 @@ pub(crate) use cells::{CellArgs, RunArgs, StatArgs, View};
 pub(crate) use check::{CheckArgs, Failure, Subject};
 pub(crate) use compare::CompareArgs;
 pub(crate) use design::chosen_designs;
+pub(crate) use diff::DiffArgs;
+pub(crate) use format::Format;
 pub(crate) use list::{ListArgs, ListWhat};
 pub(crate) use race::RaceArgs;
 pub(crate) use replay::ReplayArgs;
+pub(crate) use shell::{CompletionsArgs, ManArgs};
 pub(crate) use trace::{ImportArgs, InfoArgs, RecordArgs, TraceCommand};
 
 /// Runs workloads on page-frame allocators and reports their cost.
 #[derive(Debug, Parser)]
-#[command(name = "freehold", version, max_term_width = 100, after_help = AFTER_HELP)]
+#[command(name = NAME, version, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The name of the command.
+const NAME: &str = "freehold";
+
+impl Cli {
+    /// The command line without what is hidden, of which neither shells nor pages should know.
+    pub(crate) fn shown() -> clap::Command {
+        let all = Cli::command();
+        let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+        let about = all.get_about().cloned().unwrap_or_default();
+        clap::Command::new(NAME)
+            .version(env!("CARGO_PKG_VERSION"))
+            .about(about)
+            .after_help(AFTER_HELP)
+            .subcommands(shown)
+    }
 }
 
 const AFTER_HELP: &str = "\
@@ -40,6 +63,7 @@ Examples:
   freehold run page-fault --machine skylake-2s  on 112 simulated CPUs
   freehold run bulk                             one at a time against in bulk
   freehold race fill                            the designs against other allocators
+  freehold diff a.json b.json                   what is slower in b, beyond chance
   freehold check --seeds 1000                   random schedules and failures
   freehold record --seconds 10 -o busy.fht      what this kernel's page allocator does
   freehold trace info busy.fht                  what a recording has
@@ -50,6 +74,7 @@ Exit codes:
   0  success
   1  the run failed
   2  the command line is invalid
+  3  freehold diff: at least one figure is worse
   4  events were lost in a recording, which was kept
   5  recording is not possible here: root or tracefs is missing
 
@@ -76,8 +101,14 @@ pub(crate) enum Command {
     /// Show what is in recordings.
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Compare two stored documents: what is faster, what is slower, beyond chance.
+    Diff(DiffArgs),
     /// List the available choices.
     List(ListArgs),
+    /// Print what a shell needs to complete command lines of freehold.
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write the pages of all commands.
+    Man(ManArgs),
     /// Load a library for a race, in a separate process.
     #[command(name = probe::COMMAND, hide = true)]
     ProbePeer {

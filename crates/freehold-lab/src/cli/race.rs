@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::TypedValueParser;
 
+use super::format::FormatArgs;
 use crate::catalog::BenchName;
 use crate::race::contestant::ContestantChoice;
 
@@ -48,9 +49,8 @@ pub(crate) struct RaceArgs {
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = within(0..=10_000))]
     pub(crate) sample_ms: usize,
 
-    /// Print one JSON document instead of a table.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 /// Parses a number within a range.
@@ -77,6 +77,7 @@ all return. A contestant that fails is reported, and the exit code is 1.
 Examples:
   freehold race                                all benches, all contestants: three minutes
   freehold race pair fill --threads 2 --json   two benches, on two CPUs
+  freehold race pair --csv > race.csv          a table for other programs
   freehold race bulk --contestants zone-lock,host-kernel --memory 16
   freehold race --peer ./my_allocator.so       with an allocator of your own
   freehold race --rounds 1 --frames 512 --sample-ms 0

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::design::DesignChoice;
+use super::format::FormatArgs;
 use crate::machine::Machine;
 use crate::report::html::ReportArgs;
 
@@ -41,9 +42,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) settings: Vec<String>,
 
-    /// Print one JSON document instead of a table and a ranking.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 
     #[command(flatten)]
     pub(crate) report: ReportArgs,

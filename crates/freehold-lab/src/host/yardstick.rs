@@ -28,6 +28,8 @@ pub(crate) struct Yardstick {
     pub(crate) lock_pair_ns: Summary,
     /// An allocation and free of one frame, in ns.
     pub(crate) pair_ns: Summary,
+    /// The same, round by round.
+    samples_pair_ns: Vec<f64>,
     /// Their ratio, round by round.
     pub(crate) pair_lock_pairs: Summary,
 }
@@ -49,6 +51,7 @@ impl Yardstick {
         let fields = json!({
             "lock_pair_ns": self.lock_pair_ns,
             "pair_ns": self.pair_ns,
+            "samples_pair_ns": self.samples_pair_ns,
             "pair_lock_pairs": self.pair_lock_pairs,
         });
         match fields {
@@ -76,6 +79,7 @@ fn measure_bound<D: HostDesign>(arena: &FrameArena<D>) -> Result<Yardstick> {
     Ok(Yardstick {
         lock_pair_ns: Summary::of(&locks),
         pair_ns: Summary::of(&pairs),
+        samples_pair_ns: pairs,
         pair_lock_pairs: Summary::of(&ratios),
     })
 }

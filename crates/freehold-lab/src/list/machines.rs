@@ -4,7 +4,8 @@ use anyhow::Result;
 use freehold_sim::{Key, Spec, preset, preset_names};
 use serde::Serialize;
 
-use super::print_json;
+use super::{print_json, print_rows};
+use crate::cli::Format;
 use crate::machine::HOST;
 use crate::report::out;
 use crate::report::table::Table;
@@ -27,7 +28,7 @@ struct ListedFigure {
 }
 
 /// Prints the machines, or all their figures.
-pub(super) fn print(json: bool, details: bool) -> Result<()> {
+pub(super) fn print(format: Format, details: bool) -> Result<()> {
     let mut machines = vec![ListedMachine {
         name: HOST.to_owned(),
         description: "this machine, with real memory".to_owned(),
@@ -40,14 +41,17 @@ pub(super) fn print(json: bool, details: bool) -> Result<()> {
         let description = spec.summary().to_owned();
         machines.push(ListedMachine { name: (*name).to_owned(), description, figures });
     }
-    if json {
+    if format == Format::Json {
         return print_json(&machines);
     }
-    let mut table = Table::new(["name", "description"]);
-    for machine in &machines {
-        table.row([machine.name.clone(), machine.description.clone()]);
+    if format == Format::Csv && details {
+        return print_figures(&machines);
     }
-    out!("{table}");
+    let rows = machines.iter().map(|machine| [machine.name.clone(), machine.description.clone()]);
+    print_rows(format, ["name", "description"], rows)?;
+    if format == Format::Csv {
+        return Ok(());
+    }
     out!("All but the host are simulated. A .toml file describes further ones.");
     for machine in machines.iter().filter(|machine| !machine.figures.is_empty()) {
         out!("\n{}: {}\n", machine.name, machine.description);
@@ -59,6 +63,20 @@ pub(super) fn print(json: bool, details: bool) -> Result<()> {
         out!("{table}");
     }
     Ok(())
+}
+
+/// Prints all figures of all machines as one CSV table.
+fn print_figures(machines: &[ListedMachine]) -> Result<()> {
+    let rows = machines.iter().flat_map(|machine| {
+        machine.figures.iter().map(|figure| {
+            let ListedFigure { name, value, unit, meaning, source } = figure;
+            let (unit, meaning) = ((*unit).to_owned(), (*meaning).to_owned());
+            let (name, source) = (name.clone(), source.clone());
+            [machine.name.clone(), name, value.to_string(), unit, meaning, source]
+        })
+    });
+    let headings = ["machine", "figure", "value", "unit", "meaning", "source"];
+    print_rows(Format::Csv, headings, rows)
 }
 
 fn figures_of(spec: &Spec) -> Vec<ListedFigure> {

@@ -8,8 +8,9 @@ use serde::Serialize;
 use crate::catalog::{
     BenchName, PeerName, WorkloadName, describe, host_settings, is_hidden, name_of, sim_settings,
 };
-use crate::cli::{ListArgs, ListWhat};
+use crate::cli::{Format, ListArgs, ListWhat};
 use crate::designs::{DesignName, SimDesign, design_settings};
+use crate::report::csv::Csv;
 use crate::report::out;
 use crate::report::table::Table;
 
@@ -32,15 +33,16 @@ mod machines;
 
 /// Prints one of the lists.
 pub(crate) fn list(args: &ListArgs) -> Result<()> {
+    let format = args.format.format();
     match args.what {
-        ListWhat::Workloads => print_named::<WorkloadName>(args.json),
-        ListWhat::Designs => print_named::<SimDesign>(args.json),
-        ListWhat::Machines => machines::print(args.json, args.details),
-        ListWhat::Settings => print_settings(args.json),
-        ListWhat::Benches => print_named::<BenchName>(args.json),
+        ListWhat::Workloads => print_named::<WorkloadName>(format),
+        ListWhat::Designs => print_named::<SimDesign>(format),
+        ListWhat::Machines => machines::print(format, args.details),
+        ListWhat::Settings => print_settings(format),
+        ListWhat::Benches => print_named::<BenchName>(format),
         ListWhat::Peers => {
-            print_named::<PeerName>(args.json)?;
-            if !args.json {
+            print_named::<PeerName>(format)?;
+            if format == Format::Text {
                 out!("Every design races, too, and so does any library that --peer names.");
                 out!("The feature mallocs: cargo run --release --features mallocs -- race");
             }
@@ -57,22 +59,35 @@ impl ListedSetting {
     }
 }
 
-fn print_named<V: ValueEnum>(json: bool) -> Result<()> {
+fn print_named<V: ValueEnum>(format: Format) -> Result<()> {
     let choices = V::value_variants().iter().filter(|choice| !is_hidden(*choice));
     let rows: Vec<Named> =
         choices.map(describe).map(|(name, description)| Named { name, description }).collect();
-    if json {
+    if format == Format::Json {
         return print_json(&rows);
     }
-    let mut table = Table::new(["name", "description"]);
-    for row in rows {
-        table.row([row.name, row.description]);
+    let rows = rows.into_iter().map(|row| [row.name, row.description]);
+    print_rows(format, ["name", "description"], rows)
+}
+
+/// Prints rows as text or as CSV.
+fn print_rows<const COLUMNS: usize>(
+    format: Format,
+    headings: [&str; COLUMNS],
+    rows: impl Iterator<Item = [String; COLUMNS]>,
+) -> Result<()> {
+    if format == Format::Csv {
+        let mut table = Csv::new(headings);
+        rows.for_each(|row| table.row(row));
+        return table.print();
     }
+    let mut table = Table::new(headings);
+    rows.for_each(|row| table.row(row));
     out!("{table}");
     Ok(())
 }
 
-fn print_settings(json: bool) -> Result<()> {
+fn print_settings(format: Format) -> Result<()> {
     let of_designs = DesignName::value_variants()
         .iter()
         .map(|design| (name_of(design), design_settings(*design)));
@@ -86,16 +101,16 @@ fn print_settings(json: bool) -> Result<()> {
             }
         }
     }
-    if json {
+    if format == Format::Json {
         return print_json(&rows);
     }
-    let mut table = Table::new(["name", "of", "values", "default", "description"]);
-    for row in shared(rows) {
+    // A row for each owner is more than people want to read, but what programs look for.
+    let rows = if format == Format::Csv { rows } else { shared(rows) };
+    let rows = rows.into_iter().map(|row| {
         let ListedSetting { name, of, values, default, description } = row;
-        table.row([name, &of, values, default, description]);
-    }
-    out!("{table}");
-    Ok(())
+        [name.to_owned(), of, values.to_owned(), default.to_owned(), description.to_owned()]
+    });
+    print_rows(format, ["name", "of", "values", "default", "description"], rows)
 }
 
 /// Settings that several designs share are one row.

@@ -8,6 +8,7 @@ mod cheats;
 pub(crate) mod contestant;
 mod course;
 mod crew;
+mod csv;
 mod design;
 mod entrant;
 mod heat;
@@ -28,7 +29,7 @@ use freehold_peers::{FRAME_BYTES, Plugin};
 
 use crate::UsageError;
 use crate::catalog::{BenchName, name_of};
-use crate::cli::RaceArgs;
+use crate::cli::{Format, RaceArgs};
 use crate::host::check_memory;
 use crate::host::tasks::{cpus_for, cpus_max};
 use crate::host::yardstick::clock_ns;
@@ -38,6 +39,7 @@ use contestant::{Contestant, chosen};
 use course::Course;
 use crew::Crew;
 use heat::{Heat, managed_frames};
+pub(crate) use results::SCHEMA as RACE_SCHEMA;
 use results::{Results, Skipped};
 
 /// The default numbers of threads, as far as there are CPUs.
@@ -130,9 +132,10 @@ fn run<'p>(
 
 fn report(args: &RaceArgs, heats: &[Heat<'_>], skipped: Vec<Skipped>) -> Result<()> {
     let results = Results::of(heats, args.rounds, args.frames, skipped);
-    match args.json {
-        true => out!("{}", serde_json::to_string_pretty(&results)?),
-        false => table::print(&results)?,
+    match args.format.format() {
+        Format::Json => out!("{}", serde_json::to_string_pretty(&results)?),
+        Format::Csv => csv::table(&results).print()?,
+        Format::Text => table::print(&results)?,
     }
     let mut failed: Vec<_> = results.failed().map(|row| row.contestant.as_str()).collect();
     failed.sort_unstable();

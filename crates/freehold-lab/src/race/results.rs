@@ -10,7 +10,7 @@ use crate::catalog::{PeerName, name_of};
 use crate::report::summary::Summary;
 
 /// The version of the format.
-pub(super) const SCHEMA: &str = "freehold.race/2";
+pub(crate) const SCHEMA: &str = "freehold.race/2";
 
 /// The contestant that the others are compared with.
 const REFERENCE: &str = "freehold";
@@ -53,7 +53,10 @@ pub(super) struct Row {
     pub(super) put_ns: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pair_ns: Option<f64>,
-    /// The same as multiples of the lock pair of their round.
+    /// What `pair_ns` is the median of, round by round.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) samples_pair_ns: Vec<f64>,
+    /// The times as multiples of the lock pair of their round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) get_lock_pairs: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -208,6 +211,7 @@ fn times(samples: &[Sample], locks: &[f64]) -> Row {
         get_ns: get(ns),
         put_ns: put(ns),
         pair_ns: ns.map(|ns| ns.pair),
+        samples_pair_ns: samples.iter().map(|sample| sample.pair).collect(),
         get_lock_pairs: get(in_locks),
         put_lock_pairs: put(in_locks),
         lock_pairs: in_locks.map(|locks| locks.pair),

@@ -8,8 +8,10 @@ use anyhow::{Context, Result};
 use freehold_sim::Spec;
 
 use crate::UsageError;
-use crate::catalog::{WorkloadName, host_settings, name_of, sim_settings, telling, with_workload};
-use crate::cli::{ReplayArgs, chosen_designs};
+use crate::catalog::{
+    WorkloadName, figures, host_settings, name_of, sim_settings, telling, with_workload,
+};
+use crate::cli::{Format, ReplayArgs, chosen_designs};
 use crate::designs::DesignName;
 use crate::machine::Machine;
 use crate::matrix::{Matrix, tables};
@@ -57,7 +59,8 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<()> {
         Machine::Host => matrix.on_host()?.run()?,
         Machine::Sim(spec) => matrix.on_sim(spec)?.run()?,
     };
-    if !args.json {
+    let format = args.format.format();
+    if format == Format::Text {
         with_workload!(workload, W => W::print(&results, &args.machine))?;
         out!("");
     }
@@ -65,11 +68,11 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<()> {
     let comparison = Comparison::new(results, baseline, None, telling(workload));
     let title = format!("Replay of {}", args.trace.display());
     args.report.of_comparison(&title, &comparison, &notes)?;
-    let text = match args.json {
-        true => serde_json::to_string_pretty(&comparison)?,
-        false => comparison.text(&notes),
-    };
-    out!("{text}");
+    match format {
+        Format::Json => out!("{}", serde_json::to_string_pretty(&comparison)?),
+        Format::Csv => comparison.csv(figures(workload))?.print()?,
+        Format::Text => out!("{}", comparison.text(&notes)),
+    }
     Ok(())
 }
 

@@ -1,16 +1,20 @@
 //! The output of `freehold compare`: the JSON document, the table, and the ranking.
 
+use anyhow::Result;
 use serde::Serialize;
 
 use super::columns::Telling;
+use super::csv::{Csv, or_empty};
 use super::document::{RunResult, cpus_in_words};
+use super::figure::Figures;
 use super::profile::PROFILE;
 use super::reasons::reasons;
+use super::result_rows::{Further, result_rows};
 use super::table::{Table, WIDTH};
 use super::waits::{most_waited_for, percent, wait_share};
 
 /// The version of the format.
-const SCHEMA: &str = "freehold.compare/1";
+pub(crate) const COMPARE_SCHEMA: &str = "freehold.compare/1";
 
 /// One workload on several designs, on one machine or two.
 #[derive(Debug, Serialize)]
@@ -72,7 +76,7 @@ impl Comparison {
                 ),
             }));
         }
-        Comparison { schema: SCHEMA, baseline, varied, results, ranking }
+        Comparison { schema: COMPARE_SCHEMA, baseline, varied, results, ranking }
     }
 
     /// The table, `notes` below it, and the rankings.
@@ -124,6 +128,23 @@ impl Comparison {
         by_machine(&self.results).into_iter().map(of_machine).collect()
     }
 
+    /// The results with their ratios to the baseline.
+    pub(crate) fn csv(&self, figures: Figures) -> Result<Csv> {
+        let contestant = |result: &RunResult| self.contestant(result);
+        let ratio = |result: &RunResult| or_empty(self.ranked(result).map(|ranked| ranked.ratio));
+        let further = [
+            Further { name: "contestant", of: &contestant },
+            Further { name: "ratio_to_baseline", of: &ratio },
+        ];
+        result_rows(&self.results, figures, &further)
+    }
+
+    /// The place of a result.
+    fn ranked(&self, result: &RunResult) -> Option<&Ranked> {
+        let own = self.contestant(result);
+        self.ranking.iter().find(|of| of.contestant == own && of.machine == result.machine)
+    }
+
     /// A design compared with the baseline.
     fn standing(&self, ranked: &Ranked) -> String {
         match ranked.contestant == self.baseline {
@@ -157,9 +178,7 @@ impl Comparison {
                     row.extend(std::iter::repeat_n("-".to_owned(), columns));
                     continue;
                 };
-                let of =
-                    |ranked: &&Ranked| ranked.contestant == own && ranked.machine == result.machine;
-                let ratio = self.ranking.iter().find(of).map_or(f64::NAN, |ranked| ranked.ratio);
+                let ratio = self.ranked(result).map_or(f64::NAN, |ranked| ranked.ratio);
                 row.push(format!("{:.0}", result.work.per_second));
                 row.push(format!("{ratio:.2}x"));
                 if let Some(simulated) = &result.simulated {

@@ -4,11 +4,14 @@
 pub(crate) mod by_hand;
 pub(crate) mod columns;
 pub(crate) mod comparison;
+pub(crate) mod csv;
 pub(crate) mod document;
+pub(crate) mod figure;
 pub(crate) mod html;
 pub(crate) mod profile;
 pub(crate) mod progress;
 pub(crate) mod reasons;
+pub(crate) mod result_rows;
 pub(crate) mod summary;
 pub(crate) mod table;
 pub(crate) mod waits;

@@ -10,6 +10,7 @@ use crate::cell::{HostCell, Measured, SimCell};
 use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::Telling;
 use crate::report::document::{RunResult, Simulated};
+use crate::report::figure::Figure;
 use crate::report::progress::Progress;
 use crate::settings::Assignments;
 use crate::sim::memory::{FRAME_SETTINGS, MemoryPlan, NODE_SETTINGS};
@@ -19,6 +20,7 @@ use crate::workload::{Brief, SettingTable, Workload};
 impl<W: TaskWorkload> Workload for W {
     const BRIEF: Brief = W::BRIEF;
     const TELLING: &'static [Telling] = W::TELLING;
+    const FIGURES: &'static [Figure] = W::FIGURES;
 
     fn host_settings() -> Vec<SettingTable> {
         own_settings::<W>(false).collect()

@@ -21,6 +21,7 @@ use crate::host::yardstick::Yardstick;
 use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::{Column, Telling, print_columns};
 use crate::report::document::{RunResult, Work};
+use crate::report::figure::Figure;
 use crate::settings::Assignments;
 use crate::workload::{Brief, SettingTable};
 
@@ -108,6 +109,8 @@ pub(crate) trait TaskWorkload: Sized + Send + Sync + 'static {
     /// The columns of a cell's results in a table, and the meaning of the headings.
     const COLUMNS: &'static [Column] = &[];
     const LEGEND: &'static [&'static str] = &[];
+    /// The figures of its results that not every workload has: those of its columns, in full.
+    const FIGURES: &'static [Figure];
     /// Its own numbers that a comparison mentions.
     const TELLING: &'static [Telling] = &[];
     /// How it is reduced so that comparing all designs is quick; what takes only seconds is not

@@ -16,6 +16,7 @@ use serde_json::{Map, json};
 
 use crate::report::columns::{Column, Telling, free_pageblocks, number, percent};
 use crate::report::document::Work;
+use crate::report::figure::Figure;
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
 use crate::task::{Block, Task};
 use crate::workload::{Brief, SettingTable};
@@ -139,6 +140,7 @@ impl TaskWorkload for Build {
     const SETTINGS: SettingTable = ("build", SETTINGS);
     const SETS_MEMORY: bool = true;
     const SIZE: &'static str = "task_memory";
+    const FIGURES: &'static [Figure] = &[Figure::cost("failed_count", "/workload_specific/failed")];
     const COLUMNS: &'static [Column] = &[
         Column { heading: "blocks/s", cell: |r| format!("{:.0}", r.work.per_second) },
         Column { heading: "alloc ns", cell: |r| number(r, "calls.alloc.mean_ns", 1) },

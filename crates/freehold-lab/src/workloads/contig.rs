@@ -14,6 +14,7 @@ use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
 use crate::report::columns::{Column, Telling, number, percent, scaled};
 use crate::report::document::Work;
+use crate::report::figure::Figure;
 use crate::report::summary::Quantiles;
 use crate::task::population::Population;
 use crate::task::workload::{Besides, Findings, Memory, Setup, TaskWorkload};
@@ -70,6 +71,15 @@ impl TaskWorkload for Contig {
     const SETTINGS: SettingTable = ("contig", SETTINGS);
     const SETS_MEMORY: bool = true;
     const SIZE: &'static str = "memory_mib";
+    const FIGURES: &'static [Figure] = &[
+        Figure::gain("mib_2_success_share", "/workload_specific/mib_2/success"),
+        Figure::cost("mib_2_p50_ns", "/workload_specific/mib_2/latency/p50_ns"),
+        Figure::cost("mib_2_p99_ns", "/workload_specific/mib_2/latency/p99_ns"),
+        Figure::cost("mib_2_moved_frames", "/workload_specific/mib_2/migrated"),
+        Figure::gain("gib_1_success_share", "/workload_specific/gib_1/success"),
+        Figure::cost("gib_1_max_ns", "/workload_specific/gib_1/latency/max_ns"),
+        Figure::cost("gib_1_moved_frames", "/workload_specific/gib_1/migrated"),
+    ];
     const COLUMNS: &'static [Column] = &[
         Column { heading: "2 MiB", cell: |r| percent(r, "mib_2.success") },
         Column { heading: "p50 us", cell: |r| scaled(r, "mib_2.latency.p50_ns", 1e3, 0) },

@@ -12,6 +12,7 @@ use serde_json::Map;
 use crate::UsageError;
 use crate::report::columns::{Column, Telling, number, percent};
 use crate::report::document::Work;
+use crate::report::figure::Figure;
 use crate::task::ring::RingPlan;
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Task};
@@ -58,6 +59,10 @@ pub(crate) struct Span {
 impl TaskWorkload for CrossCpu {
     const SETTINGS: SettingTable = ("cross-cpu", SETTINGS);
     const SIZE: &'static str = "ring";
+    const FIGURES: &'static [Figure] = &[
+        Figure::aside("frame_ns", "/workload_specific/frame_ns"),
+        Figure::aside("ring_full_share", "/workload_specific/allocating_waits"),
+    ];
     const COLUMNS: &'static [Column] = &[
         Column { heading: "frames/s", cell: |r| format!("{:.0}", r.work.per_second) },
         Column { heading: "ns/frame", cell: |r| number(r, "frame_ns", 1) },

@@ -21,6 +21,7 @@ use crate::fragmentation::{FreeMemory, free_memory};
 use crate::machine::FRAME_BYTES;
 use crate::report::columns::{Column, Telling, percent, scaled};
 use crate::report::document::Work;
+use crate::report::figure::Figure;
 use crate::report::summary::Quantiles;
 use crate::task::population::Population;
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
@@ -108,6 +109,14 @@ impl TaskWorkload for HighOrder {
     const SETTINGS: SettingTable = ("high-order", SETTINGS);
     const SETS_MEMORY: bool = true;
     const SIZE: &'static str = "memory_mib";
+    const FIGURES: &'static [Figure] = &[
+        Figure::gain("success_share", "/workload_specific/first/success"),
+        Figure::cost("p50_ns", "/workload_specific/first/latency/p50_ns"),
+        Figure::cost("p99_ns", "/workload_specific/first/latency/p99_ns"),
+        Figure::cost("max_ns", "/workload_specific/first/latency/max_ns"),
+        Figure::gain("second_success_share", "/workload_specific/second/success"),
+        Figure::cost("second_p99_ns", "/workload_specific/second/latency/p99_ns"),
+    ];
     const COLUMNS: &'static [Column] = &[
         Column { heading: "success", cell: |r| percent(r, "first.success") },
         Column { heading: "p50 us", cell: |r| scaled(r, "first.latency.p50_ns", 1e3, 0) },

@@ -18,6 +18,7 @@ use serde_json::{Map, json};
 use crate::UsageError;
 use crate::report::columns::{Column, Telling, number, scaled};
 use crate::report::document::Work;
+use crate::report::figure::Figure;
 use crate::report::summary::Summary;
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
 use crate::task::{Block, Task, UNMAPPING};
@@ -102,6 +103,14 @@ pub(crate) struct Spans {
 impl TaskWorkload for ParallelFree {
     const SETTINGS: SettingTable = ("parallel-free", SETTINGS);
     const SIZE: &'static str = "task_region";
+    const FIGURES: &'static [Figure] = &[
+        Figure::cost("workers_ns", "/workload_specific/workers/ns/median")
+            .of_samples("/workload_specific/workers/samples_ns"),
+        Figure::aside("workers_per_second", "/workload_specific/workers/per_second"),
+        Figure::cost("exit_ns", "/workload_specific/exit/ns/median")
+            .of_samples("/workload_specific/exit/samples_ns"),
+        Figure::aside("exit_per_second", "/workload_specific/exit/per_second"),
+    ];
     const COLUMNS: &'static [Column] = &[
         Column { heading: "workers ms", cell: |r| scaled(r, "workers.ns.median", 1e6, 2) },
         Column { heading: "frames/s", cell: |r| number(r, "workers.per_second", 0) },
@@ -176,10 +185,16 @@ impl TaskWorkload for ParallelFree {
                 let began_ns = spans.clone().map(|span| span.0).min().unwrap_or(0);
                 spans.map(|span| span.1).max().unwrap_or(0).saturating_sub(began_ns).max(1) as f64
             };
-            let ns = Summary::of(&(0..self.queues.len()).map(ns).collect::<Vec<_>>());
+            let samples: Vec<_> = (0..self.queues.len()).map(ns).collect();
+            let ns = Summary::of(&samples);
             // The standard fields are about the last of the parts.
             seconds = ns.median / 1e9;
-            let fields = json!({"tasks": tasks, "ns": ns, "per_second": frames / seconds});
+            let per_second = frames / seconds;
+            let rates: Vec<_> = samples.iter().map(|ns| frames * 1e9 / ns).collect();
+            specific.insert("samples_per_second".to_owned(), json!(rates));
+            let fields = json!({
+                "tasks": tasks, "ns": ns, "samples_ns": samples, "per_second": per_second,
+            });
             specific.insert(name.to_owned(), fields);
         }
         let work = Work::of("frames", self.region_frames as u64, seconds);

@@ -14,6 +14,7 @@ use serde_json::{Map, json};
 use crate::UsageError;
 use crate::report::columns::{Column, Telling, number, percent};
 use crate::report::document::Work;
+use crate::report::figure::Figure;
 use crate::task::ring::RingPlan;
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Task};
@@ -84,6 +85,10 @@ pub(crate) struct Share {
 impl TaskWorkload for Purge {
     const SETTINGS: SettingTable = ("purge", SETTINGS);
     const SIZE: &'static str = "live";
+    const FIGURES: &'static [Figure] = &[
+        Figure::aside("ring_full_share", "/workload_specific/allocating_waits"),
+        Figure::aside("ring_empty_share", "/workload_specific/freeing_waits"),
+    ];
     const COLUMNS: &'static [Column] = &[
         Column { heading: "frames/s", cell: |r| format!("{:.0}", r.work.per_second) },
         Column { heading: "alloc ns", cell: |r| number(r, "calls.alloc.mean_ns", 1) },

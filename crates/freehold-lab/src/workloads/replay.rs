@@ -21,6 +21,7 @@ use crate::machine::FRAME_BYTES;
 use crate::replay::plan::{Do, OfCpu, Part, Plan, Slot};
 use crate::report::columns::{Column, Telling, free_pageblocks, number, percent};
 use crate::report::document::Work;
+use crate::report::figure::Figure;
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Place, Task};
 use crate::workload::SettingTable;
@@ -338,6 +339,11 @@ impl TaskWorkload for Replay {
     const SETTINGS: SettingTable = ("replay", SETTINGS);
     const SETS_MEMORY: bool = true;
     const SIZE: &'static str = "memory";
+    const FIGURES: &'static [Figure] = &[
+        Figure::aside("allocator_share", "/workload_specific/allocator_share"),
+        Figure::aside("refused", "/workload_specific/refused"),
+        Figure::aside("metadata_bytes", "/workload_specific/metadata_bytes"),
+    ];
     const COLUMNS: &'static [Column] = &[
         Column { heading: "calls/s", cell: |r| format!("{:.0}", r.work.per_second) },
         Column { heading: "alloc ns", cell: |r| number(r, "calls.alloc.mean_ns", 1) },

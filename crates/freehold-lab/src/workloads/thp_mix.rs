@@ -17,6 +17,7 @@ use crate::UsageError;
 use crate::machine::FRAME_BYTES;
 use crate::report::columns::{Column, Telling, free_pageblocks, number, percent};
 use crate::report::document::Work;
+use crate::report::figure::Figure;
 use crate::task::owners::Owners;
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, FAULT_ENTRY, Task};
@@ -82,6 +83,12 @@ impl TaskWorkload for ThpMix {
     const SETTINGS: SettingTable = ("thp-mix", SETTINGS);
     const SETS_MEMORY: bool = true;
     const SIZE: &'static str = "memory_mib";
+    const FIGURES: &'static [Figure] = &[
+        Figure::gain("huge_per_second", "/workload_specific/huge/per_second"),
+        Figure::gain("huge_success_share", "/workload_specific/huge/success"),
+        Figure::gain("small_per_second", "/workload_specific/small/per_second"),
+        Figure::gain("small_success_share", "/workload_specific/small/success"),
+    ];
     const COLUMNS: &'static [Column] = &[
         Column { heading: "huge/s", cell: |r| number(r, "huge.per_second", 0) },
         Column { heading: "success", cell: |r| percent(r, "huge.success") },

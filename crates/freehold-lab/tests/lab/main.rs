@@ -3,9 +3,12 @@
 
 mod cli;
 mod common;
+mod csv;
+mod diff;
 mod lru;
 mod race;
 mod report;
+mod shell;
 mod sim;
 mod stop;
 mod tidy;

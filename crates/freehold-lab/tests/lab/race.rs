@@ -75,6 +75,12 @@ fn check_row(row: &Value) {
     assert_eq!(row["referee"], "ok", "{row}");
     let positive = |field: &str| row[field].as_f64().is_some_and(|number| number > 0.0);
     assert!(positive("pair_ns") && positive("lock_pairs"), "{row}");
+    let samples = row["samples_pair_ns"].as_array().unwrap().iter().filter_map(Value::as_f64);
+    let mut samples: Vec<_> = samples.collect();
+    samples.sort_by(f64::total_cmp);
+    let middle = (samples[(samples.len() - 1) / 2] + samples[samples.len() / 2]) / 2.0;
+    let is_middle = |ns: f64| (ns - middle).abs() <= 1e-9 * middle;
+    assert!(row["pair_ns"].as_f64().is_some_and(is_middle), "the median of its samples: {row}");
     // If a frame is freed at once, only both ways together have a time.
     let apart = !["pair", "churn"].contains(&bench);
     for field in ["get_ns", "put_ns", "get_lock_pairs", "put_lock_pairs"] {
@@ -97,6 +103,7 @@ fn check_row(row: &Value) {
         "get_ns",
         "put_ns",
         "pair_ns",
+        "samples_pair_ns",
         "get_lock_pairs",
         "put_lock_pairs",
         "lock_pairs",

@@ -10,7 +10,7 @@ use freehold::{CpuId, Pfn, Setting, Settings};
 use freehold_host::{FrameArena, Snapshot};
 use serde_json::{Map, json};
 
-use super::{STEPS, Times, WAYS, Way, sum_up, variants};
+use super::{STEPS, Times, WAYS, Way, sum_up_rounds, variants};
 use crate::books::check_all_back;
 use crate::cell::{HostCell, Measured};
 use crate::host::tasks::bind;
@@ -81,9 +81,10 @@ pub(super) fn run<D: HostDesign>(cell: &HostCell<'_>, progress: &Progress) -> Re
     let rounds = (options.rounds * cell.cpus.len() * arenas.len()) as u64;
     let count = per_round.sum::<u64>() * rounds * WAYS.len() as u64;
     let of_variants = variants.iter().enumerate().map(|(nth, variant)| {
-        let rounds = tasks.iter().flatten();
-        let samples: Vec<_> = rounds.map(|round: &Vec<Times>| round[nth]).collect();
-        Ok(json!({"name": variant.name, "steps": serde_json::to_value(sum_up(&samples))?}))
+        let of_tasks = |round: usize| tasks.iter().map(|task| task[round][nth]).collect();
+        let rounds: Vec<Vec<Times>> = (0..options.rounds).map(of_tasks).collect();
+        let steps = serde_json::to_value(sum_up_rounds(&rounds))?;
+        Ok(json!({"name": variant.name, "steps": steps}))
     });
     let of_variants: Vec<_> = of_variants.collect::<Result<_>>()?;
     let mut specific = Map::from_iter([("variants".to_owned(), json!(of_variants))]);

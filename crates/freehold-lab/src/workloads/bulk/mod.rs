@@ -24,6 +24,7 @@ use crate::designs::with_design;
 use crate::frames::Frames;
 use crate::machine::Machine;
 use crate::report::document::{RunResult, cpus_in_words, number};
+use crate::report::figure::{Figure, LOCK_PAIR_NS, Level, PAIR_NS, Parts};
 use crate::report::out;
 use crate::report::profile::MEASURED;
 use crate::report::progress::Progress;
@@ -51,11 +52,27 @@ const BRIEF: &[(&str, &str)] = &[("books", "as-set")];
 /// The sizes of the kernel benchmark.
 const STEPS: [usize; 9] = [1, 2, 3, 4, 8, 16, 32, 64, 128];
 
+/// The figures of each step.
+const STEPS_OF_VARIANTS: Parts = Parts {
+    levels: &[
+        Level { list: "/workload_specific/variants", key: "name", name: "variant" },
+        Level { list: "/steps", key: "step", name: "step" },
+    ],
+    figures: &[
+        Figure::cost("single_ns", "/single_ns/median").of_samples("/samples_single_ns"),
+        Figure::cost("array_ns", "/array_ns/median").of_samples("/samples_array_ns"),
+        Figure::cost("bulk_ns", "/bulk_ns/median").of_samples("/samples_bulk_ns"),
+        Figure::aside("gain_ratio", "/gain/median"),
+    ],
+};
+
 /// The workload.
 pub(crate) struct Bulk;
 
 impl Workload for Bulk {
     const BRIEF: Brief = Brief { on_host: BRIEF, on_sim: BRIEF };
+    const FIGURES: &'static [Figure] = &[PAIR_NS, LOCK_PAIR_NS];
+    const PARTS: Option<&'static Parts> = Some(&STEPS_OF_VARIANTS);
 
     fn host_settings() -> Vec<SettingTable> {
         vec![("bulk", SETTINGS), ("bulk, host", host::SETTINGS)]
@@ -172,6 +189,17 @@ struct StepResult {
     bulk_ns: Summary,
     /// How many times cheaper bulk is than one at a time, sample by sample.
     gain: Summary,
+    /// What the medians are of, round by round and task by task.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    rounds: Option<Rounds>,
+}
+
+/// The times of one step in all rounds, each with those of its tasks.
+#[derive(Serialize)]
+struct Rounds {
+    samples_single_ns: Vec<Vec<f64>>,
+    samples_array_ns: Vec<Vec<f64>>,
+    samples_bulk_ns: Vec<Vec<f64>>,
 }
 
 /// Sums up all steps over some samples.
@@ -187,9 +215,28 @@ fn sum_up(samples: &[Times]) -> Vec<StepResult> {
             array_ns: of(Way::Array),
             bulk_ns: of(Way::Bulk),
             gain: all(&|times| times[Way::Single as usize] / times[Way::Bulk as usize]),
+            rounds: None,
         }
     };
     STEPS.iter().enumerate().map(of_step).collect()
+}
+
+/// Sums up all steps over rounds, each with the times of its tasks, and keeps these times.
+fn sum_up_rounds(rounds: &[Vec<Times>]) -> Vec<StepResult> {
+    let mut steps = sum_up(&rounds.concat());
+    for (at, step) in steps.iter_mut().enumerate() {
+        let of = |way: Way| {
+            let round =
+                |tasks: &Vec<Times>| tasks.iter().map(|task| task[at][way as usize]).collect();
+            rounds.iter().map(round).collect()
+        };
+        step.rounds = Some(Rounds {
+            samples_single_ns: of(Way::Single),
+            samples_array_ns: of(Way::Array),
+            samples_bulk_ns: of(Way::Bulk),
+        });
+    }
+    steps
 }
 
 /// The median of one number of one step.

@@ -16,6 +16,7 @@ use freehold_host::FrameArena;
 use crate::host::HostDesign;
 use crate::machine::Machine;
 use crate::report::document::RunResult;
+use crate::report::figure::{Figure, LOCK_PAIR_NS, PAIR_NS};
 use crate::settings::Assignments;
 use crate::task::host::{HostRun, Watch};
 use crate::task::lru::LruPlan;
@@ -27,6 +28,7 @@ mod mapping;
 mod passes;
 mod samples;
 mod tables;
+pub(crate) mod will_it_scale;
 
 use mapping::{Fault, Mapping, PageLists};
 use passes::Passes;
@@ -39,8 +41,9 @@ const SETTINGS: &[Setting] = &[Setting {
     meaning: "memory that each task faults in before it gives all of it back",
 }];
 
-/// What `freehold compare` sets otherwise on the host, to be done in seconds.
-const BRIEF_ON_HOST: &[(&str, &str)] = &[("samples", "3"), ("sample_ms", "300")];
+/// What `freehold compare` sets otherwise on the host, to be done in seconds: as many samples as
+/// `freehold diff` takes, and shorter ones.
+const BRIEF_ON_HOST: &[(&str, &str)] = &[("samples", "5"), ("sample_ms", "200")];
 
 /// What `freehold compare` sets otherwise on simulated machines. Tasks and memory shrink alike,
 /// since designs size their per-CPU lists by the memory: with less memory for as large a task, the
@@ -71,6 +74,17 @@ impl TaskWorkload for PageFault {
     ];
     const USES_LRU: bool = true;
     const FRAGMENTS: bool = false;
+    const FIGURES: &'static [Figure] = &[
+        Figure::aside("fault_ns", "/workload_specific/fault_ns"),
+        Figure::cost("allocator_ns", "/workload_specific/allocator_ns")
+            .of_samples("/workload_specific/samples_allocator_ns"),
+        Figure::aside("touch_ns", "/workload_specific/touch_ns"),
+        Figure::aside("lru_ns", "/workload_specific/lru_ns"),
+        Figure::aside("spread_share", "/workload_specific/spread"),
+        Figure::aside("lru_lock_wait_share", "/time_share/lru_lock"),
+        PAIR_NS,
+        LOCK_PAIR_NS,
+    ];
     const SIZE: &'static str = "task_bytes";
     const BRIEF: Brief = Brief { on_host: BRIEF_ON_HOST, on_sim: BRIEF_ON_SIM };
     /// Faults a second of virtual time; 0 on the host, where samples are taken of all tasks.

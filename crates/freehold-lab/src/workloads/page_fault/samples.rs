@@ -173,6 +173,7 @@ impl Samples {
         // is the time of a fault.
         let ns = |samples: &[f64]| self.counters.len() as f64 * 1e9 / Summary::of(samples).median;
         let (fault_ns, allocator_ns) = (ns(&taken.whole), ns(&taken.nothing));
+        let allocator: Vec<_> = taken.nothing.iter().map(|rate| ns(&[*rate])).collect();
         let touch_ns = if taken.touch.is_empty() { fault_ns } else { ns(&taken.touch) };
         let mut specific = Map::from_iter([
             ("fault_ns".to_owned(), json!(fault_ns)),
@@ -180,6 +181,7 @@ impl Samples {
             ("touch_ns".to_owned(), json!(touch_ns - allocator_ns)),
             ("lru_ns".to_owned(), json!(fault_ns - touch_ns)),
             ("samples_per_second".to_owned(), json!(taken.whole)),
+            ("samples_allocator_ns".to_owned(), json!(allocator)),
             ("spread".to_owned(), json!(whole.spread())),
             ("task_bytes".to_owned(), json!(frames as u64 * FRAME_BYTES)),
         ]);

@@ -23,6 +23,7 @@ use serde_json::{Map, Value, json};
 use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::{Column, number, percent, print_columns};
 use crate::report::document::{RunResult, Work};
+use crate::report::figure::Figure;
 use crate::report::waits::percent as in_percent;
 use crate::task::lru::LruPlan;
 use crate::task::workload::{Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
@@ -96,6 +97,11 @@ impl TaskWorkload for ReadTwice {
     const USES_LRU: bool = true;
     const FRAGMENTS: bool = false;
     const SIZE: &'static str = "share_bytes";
+    const FIGURES: &'static [Figure] = &[
+        Figure::gain("hit_share", "/workload_specific/hit_share"),
+        Figure::aside("read_ns", "/workload_specific/read_ns"),
+        Figure::aside("lru_lock_wait_share", "/time_share/lru_lock"),
+    ];
     const COLUMNS: &'static [Column] = &[
         Column { heading: "reads/s", cell: |result| format!("{:.0}", result.work.per_second) },
         Column { heading: "hits", cell: |result| percent(result, "hit_share") },

@@ -1,0 +1,176 @@
+//! `--csv`: one table, whatever the command.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::common::{freehold, stdout};
+
+/// The rows of a command's table, by heading. Fails if a row has more or fewer cells than headings.
+fn rows(arguments: &[&str]) -> Vec<HashMap<String, String>> {
+    let text = stdout(freehold(&[arguments, &["--csv"]].concat()));
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let rows: Vec<_> = reader.deserialize().collect::<Result<_, _>>().expect(&text);
+    assert!(!rows.is_empty(), "{arguments:?}");
+    rows
+}
+
+fn document(arguments: &[&str]) -> Value {
+    serde_json::from_str(&stdout(freehold(&[arguments, &["--json"]].concat()))).unwrap()
+}
+
+fn number(cell: &str) -> f64 {
+    cell.parse().unwrap_or_else(|error| panic!("{cell:?}: {error}"))
+}
+
+const SIMULATED: [&str; 10] = [
+    "run",
+    "page-fault",
+    "--machine",
+    "uma-2",
+    "--cpus",
+    "1,2",
+    "--set",
+    "task_bytes=1MiB",
+    "--set",
+    "node_memory=64MiB",
+];
+
+#[test]
+fn a_run_has_a_row_a_cell_with_the_figures_of_the_document() {
+    let (rows, document) = (rows(&SIMULATED), document(&SIMULATED));
+    let results = document["results"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    for (row, result) in rows.iter().zip(results) {
+        for name in ["workload", "design", "machine"] {
+            assert_eq!(result[name], row[name], "{name}");
+        }
+        for (name, at) in [
+            ("cpus", "/cpus"),
+            ("per_second", "/work/per_second"),
+            ("alloc_ns", "/workload_specific/calls/alloc/mean_ns"),
+            ("zone_lock_wait_share", "/time_share/zone_lock"),
+            ("irq_off_max_ns", "/irq_off/ns_max"),
+        ] {
+            // In full: not one digit is lost.
+            let there = result.pointer(at).and_then(Value::as_f64);
+            let here = Some(&row[name]).filter(|cell| !cell.is_empty()).map(|cell| number(cell));
+            assert_eq!(here, there, "{name}");
+        }
+        assert!(row["options"].contains("task_bytes=1MiB "), "{row:?}");
+        assert_eq!((&*row["unit"], &*row["seed"], &*row["profile"]), ("faults", "1", ""));
+    }
+}
+
+#[test]
+fn bulk_has_a_row_a_step() {
+    let small = ["--cpus", "1", "--set", "rounds=1", "--set", "round_frames=500"];
+    let rows = rows(&[&["run", "bulk", "--design", "zone-lock,freehold"][..], &small].concat());
+    assert_eq!(rows.len(), 4 * 9 + 9, "four ways of locking and counting, and one");
+    assert_eq!(rows[0]["variant"], "locking=irq counters=exact");
+    assert_eq!((&*rows[8]["step"], &*rows[44]["step"]), ("128", "128"));
+    for row in rows {
+        assert!(number(&row["single_ns"]) > 0.0 && number(&row["pair_ns"]) > 0.0, "{row:?}");
+    }
+}
+
+#[test]
+fn compare_adds_contestants_and_ratios() {
+    let small = ["--set", "task_bytes=1MiB", "--set", "node_memory=64MiB"];
+    let arguments = ["compare", "page-fault", "--machine", "uma-2", "--no-host"];
+    let rows = rows(&[&arguments[..], &["--design", "zone-lock,freehold"], &small].concat());
+    let contestants: Vec<_> = rows.iter().map(|row| row["contestant"].as_str()).collect();
+    assert_eq!(contestants, ["zone-lock pcp=auto", "freehold", "zone-lock pcp=fixed"]);
+    assert_eq!(rows[0]["ratio_to_baseline"], "1");
+    let ratio = number(&rows[1]["per_second"]) / number(&rows[0]["per_second"]);
+    assert_eq!(number(&rows[1]["ratio_to_baseline"]), ratio);
+}
+
+#[test]
+fn a_race_has_a_row_a_contestant_and_heat() {
+    let small = ["--threads", "1", "--rounds", "1", "--frames", "64", "--sample-ms", "0"];
+    let rows = rows(
+        &[&["race", "fill", "bulk", "--contestants", "zone-lock,freehold"][..], &small].concat(),
+    );
+    assert_eq!(rows.len(), 2 * 2 * 2, "two benches, two sizes of memory, two contestants");
+    for row in rows {
+        let [get, put, pair] = ["get_ns", "put_ns", "pair_ns"].map(|name| number(&row[name]));
+        assert!((get + put - pair).abs() < 1e-6, "{row:?}");
+        assert_eq!((&*row["referee"], &*row["best_peer"]), ("ok", ""), "{row:?}");
+    }
+}
+
+#[test]
+fn lists_have_the_rows_of_their_documents() {
+    for what in ["workloads", "designs", "machines", "settings", "benches", "peers"] {
+        let document = document(&["list", what]);
+        let rows = rows(&["list", what]);
+        assert_eq!(rows.len(), document.as_array().unwrap().len(), "{what}");
+        assert_eq!(document[0]["name"], rows[0]["name"], "{what}");
+        assert_eq!(document[0]["description"], rows[0]["description"], "{what}");
+    }
+    let figures = rows(&["list", "machines", "--details"]);
+    let latency = figures.iter().find(|row| row["unit"] == "ns").unwrap();
+    assert!(number(&latency["value"]) > 0.0 && !latency["source"].is_empty(), "{latency:?}");
+}
+
+#[test]
+fn diff_has_a_row_a_figure() {
+    let dir = tempfile::tempdir().unwrap();
+    let [a, b] = ["a.json", "b.json"].map(|name| dir.path().join(name));
+    for (path, cpus) in [(&a, "1,2"), (&b, "1")] {
+        let run = [&SIMULATED[..4], &["--cpus", cpus], &SIMULATED[6..], &["--json"]].concat();
+        std::fs::write(path, stdout(freehold(&run))).unwrap();
+    }
+    let rows = rows(&["diff", a.to_str().unwrap(), b.to_str().unwrap()]);
+    let of = |cpus: &str| -> Vec<_> { rows.iter().filter(|row| row["cpus"] == cpus).collect() };
+    for row in of("1") {
+        assert_eq!((&row["a"], &*row["ratio"], &*row["verdict"]), (&row["b"], "1", "same"));
+    }
+    assert!(of("1").iter().any(|row| row["figure"] == "per_second" && row["unit"] == "faults/s"));
+    assert!(!of("2").is_empty());
+    for row in of("2") {
+        assert_eq!((&*row["b"], &*row["verdict"]), ("", "only"), "{row:?}");
+    }
+}
+
+#[test]
+fn will_it_scale_reads_its_own_table() {
+    let document = document(&SIMULATED);
+    let rate =
+        |nth: usize| document["results"][nth]["work"]["per_second"].as_f64().unwrap().round();
+    let text = stdout(freehold(&[&SIMULATED[..], &["--csv=will-it-scale"]].concat()));
+    let expected = [
+        "tasks,processes,processes_idle,threads,threads_idle,linear".to_owned(),
+        "0,0,100,0,100,0".to_owned(),
+        format!("1,{},,0,0,{}", rate(0), rate(0)),
+        format!("2,{},,0,0,{}", rate(1), 2.0 * rate(0)),
+    ];
+    assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+    for (arguments, remedy) in [
+        (&["bulk", "--cpus", "1"][..], "only page-fault has this table"),
+        (&["page-fault", "--cpus", "1", "--design", "all"], "room for one --design"),
+        (&["page-fault", "--cpus", "2"], "such as --cpus 1,2"),
+    ] {
+        let output = freehold(&[&["run", "--csv=will-it-scale"][..], arguments].concat());
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(remedy), "{stderr}");
+    }
+}
+
+#[test]
+fn a_table_is_no_document() {
+    for command in [
+        &["run", "page-fault"][..],
+        &["compare", "page-fault"],
+        &["race"],
+        &["list", "designs"],
+        &["diff", "a.json", "b.json"],
+    ] {
+        let output = freehold(&[command, &["--csv", "--json"]].concat());
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("cannot be used with '--json'"), "{stderr}");
+    }
+}
