@@ -15,12 +15,14 @@ mod host;
 mod list;
 mod machine;
 mod matrix;
+mod output;
 mod race;
 mod report;
 mod run;
 mod settings;
 mod sim;
 mod stat;
+mod sweep;
 mod task;
 mod trace;
 mod workload;
@@ -37,6 +39,8 @@ mod exit {
     pub(crate) const USAGE: u8 = 2;
     pub(crate) const EVENTS_LOST: u8 = 4;
     pub(crate) const UNAVAILABLE: u8 = 5;
+    /// As shells have it for a program that SIGINT ended.
+    pub(crate) const INTERRUPTED: u8 = 130;
 }
 
 /// A mistake in the arguments that only shows when they are combined. Exits with code 2.
@@ -58,6 +62,7 @@ fn code(error: &anyhow::Error) -> u8 {
         () if error.is::<UsageError>() => exit::USAGE,
         () if error.is::<trace::EventsLost>() => exit::EVENTS_LOST,
         () if recording.is_some_and(RecordError::is_unavailable) => exit::UNAVAILABLE,
+        () if error.is::<sweep::Interrupted>() => exit::INTERRUPTED,
         () => exit::FAILURE,
     }
 }
@@ -69,6 +74,7 @@ fn main() -> ExitCode {
         cli::Command::Run(args) => run::run(args),
         cli::Command::Stat(args) => stat::stat(args),
         cli::Command::Compare(args) => compare::compare(args),
+        cli::Command::Sweep(args) => sweep::sweep(args),
         cli::Command::Check(args) => check::check(args),
         cli::Command::Race(args) => race::race(args),
         cli::Command::Record(args) => trace::record(args),
