@@ -275,8 +275,8 @@ mod tests {
                  on uma-2)",
             ),
             (
-                "[[run]]\nset.pick = ['first',\n'best']\n",
-                "6: set.pick=best: unknown value; it must be first|random",
+                "[[run]]\nset.pick = ['lowest',\n'best']\n",
+                "6: set.pick=best: the setting has no such value; it must be lowest|random",
             ),
             (
                 "[[run]]\nset.task_bytes = 'many'\n",

@@ -143,7 +143,6 @@ impl Plan<'_> {
         let mut script = "#!/bin/bash\n".to_owned();
         directive(&mut script, "--job-name=freehold-sweep");
         directive(&mut script, &format!("--chdir={}", self.logs.display()));
-        // Relative, since a path could have signs that stand for something else here.
         directive(&mut script, &format!("--output={log}"));
         let options = [("partition", &self.options.partition), ("time", &self.options.time)];
         for (name, value) in options {
@@ -234,12 +233,12 @@ mod tests {
             freehold: path("/opt/free hold/freehold"),
             file: path("/data/it's.toml"),
             output: path("/data/a $b"),
-            logs: path("/data/a \\b"),
+            logs: path("/data/a \"b\""),
             exclusive: true,
         };
         let expected = r#"#!/bin/bash
 #SBATCH --job-name=freehold-sweep
-#SBATCH "--chdir=/data/a \\b"
+#SBATCH "--chdir=/data/a \"b\""
 #SBATCH --output=%A_%a.log
 #SBATCH --partition=big
 #SBATCH --time=1-12:00

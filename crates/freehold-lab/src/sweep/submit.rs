@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use super::campaign::Campaign;
@@ -12,6 +12,7 @@ use super::slurm::{Plan, quoted};
 use super::status::Status;
 use super::store::{Store, write};
 use super::{left, name};
+use crate::UsageError;
 use crate::cli::SweepArgs;
 use crate::report::out;
 
@@ -25,10 +26,7 @@ pub(super) fn submit(args: &SweepArgs, campaign: &Campaign, store: &Store) -> Re
         false => left(args, store, &status)?,
     };
     let freehold = std::env::current_exe().context("cannot find this program")?;
-    for path in [&freehold, &campaign.file, &store.slurm()] {
-        let in_scripts = path.to_str().is_some_and(|path| !path.contains('\n'));
-        ensure!(in_scripts, "{path:?}: a script of Slurm cannot name it: rename it");
-    }
+    check_paths(&freehold, campaign, store)?;
     let options = &campaign.slurm;
     let mut parts: Vec<_> =
         left.iter().map(|cell| name::shard(&cell.name, options.array)).collect();
@@ -75,6 +73,24 @@ pub(super) fn submit(args: &SweepArgs, campaign: &Campaign, store: &Store) -> Re
     let (tasks, logs) = (parts.len(), folder.display());
     out!("Submitted {} cells in {tasks} tasks as job {array_job}", left.len());
     out!("Job {merge_job} merges after it; logs are in {logs}");
+    Ok(())
+}
+
+/// Refuses paths that scripts cannot have.
+fn check_paths(freehold: &Path, campaign: &Campaign, store: &Store) -> Result<()> {
+    let logs = store.slurm();
+    for path in [freehold, &campaign.file, &logs] {
+        if path.to_str().is_none_or(|path| path.contains('\n')) {
+            let message = format!("{path:?}: a script cannot name it: rename it");
+            return Err(UsageError(message).into());
+        }
+    }
+    let shown = logs.display().to_string();
+    if shown.contains(['%', '\\']) {
+        let why = "Slurm takes `%` and `\\` in the path of a log for something else";
+        let message = format!("{shown}: {why}: name another folder with --output");
+        return Err(UsageError(message).into());
+    }
     Ok(())
 }
 

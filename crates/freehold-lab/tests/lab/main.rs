@@ -7,5 +7,6 @@ mod lru;
 mod race;
 mod sim;
 mod stop;
+mod sweep;
 mod tidy;
 mod workloads;
