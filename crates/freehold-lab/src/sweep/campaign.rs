@@ -187,7 +187,8 @@ mod tests {
     #[test]
     fn a_run_is_all_combinations_of_its_lists_in_order() {
         let text = "[global]\nmachine = 'uma-4'\nset.task_bytes = '1MiB'\n[[run]]\n\
-                    workload = 'page-fault'\ndesign = ['zone-lock', 'cluster']\ncpus = [4, 'all']\n";
+                    workload = 'page-fault'\ndesign = ['zone-lock', 'cluster']\n\
+                    cpus = [4, 'all']\n";
         let twice = understand(text, Path::new(""), false).unwrap_err();
         assert!(twice.what.starts_with("two cells of this [[run]] are page-fault/zone-lock/uma-4"));
         let text = text.replace("'all'", "2") + "set.pcp = ['fixed', 'auto']\n";
@@ -280,7 +281,7 @@ mod tests {
             ),
             (
                 "[[run]]\nset.task_bytes = 'many'\n",
-                "5: set.task_bytes=many: the value must be a size of at least 4KiB, such as 1GiB",
+                "5: set.task_bytes=many: the value must be a size of at least one frame, ",
             ),
             (
                 "[[run]]\nmachine = 'host'\ndesign = 'free-lunch'\n",
@@ -289,7 +290,8 @@ mod tests {
             ("[[run]]\nmachine = 'host'\ncpus = 99999\n", "6: cpus 99999: this process may use "),
             (
                 "[[run]]\nworkload = 'cross-cpu'\n[[run]]\nworkload = 'cross-cpu'\nseed = 1\n",
-                "6: cross-cpu/freehold/uma-2/cpus=2/seed=1 is already a cell of the [[run]] in line 4",
+                "6: cross-cpu/freehold/uma-2/cpus=2/seed=1 is already a cell of the [[run]] in \
+                 line 4",
             ),
             ("[[run]]\nworkload = 'bulk'\nset.books = 'some'\n", "6: set.books=some: "),
         ] {

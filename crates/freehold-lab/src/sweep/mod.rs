@@ -110,7 +110,7 @@ fn run(args: &SweepArgs, campaign: &Campaign, store: &Store, selected: &[Arc<Cel
     });
     progress.finish();
     outcome?;
-    let all_done = Status::of(store, &campaign.cells)?.all_done();
+    let all_done = Status::are_all_done(store, &campaign.cells)?;
     if all_done {
         store.merge(campaign)?;
     }

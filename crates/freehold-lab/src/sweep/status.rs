@@ -27,8 +27,15 @@ impl Status {
         self.cells.iter().filter(|(_, state)| *state == State::Done).count()
     }
 
-    pub(super) fn all_done(&self) -> bool {
-        self.done() == self.cells.len()
+    /// Whether all of these cells are done. Looks no further than the first that is not, so that
+    /// each of many parts of a campaign need not read what all others have written.
+    pub(super) fn are_all_done(store: &Store, cells: &[Arc<Cell>]) -> Result<bool> {
+        for cell in cells {
+            if store.state(cell)? != State::Done {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The cells that are not done.
