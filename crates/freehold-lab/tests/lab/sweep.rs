@@ -220,12 +220,16 @@ fn the_parts_of_a_campaign_are_all_of_it_and_stay_when_it_grows() {
     stdout(whole.run(&["--output", whole.results().to_str().unwrap()]));
     assert!(whole.merged() == in_parts);
 
-    sweep.rewrite("[[run]]\nseed = 9\n[[run]]\nseed = [8, 7, 6, 5, 4, 3, 2, 1]\n");
+    sweep.rewrite("[[run]]\nseed = [9, 10]\n[[run]]\nseed = [8, 7, 6, 5, 4, 3, 2, 1]\n");
     for (before, after) in of_eight.iter().zip(parts(&sweep)) {
         assert!(before.iter().all(|name| after.contains(name)), "no cell moves");
     }
-    assert_eq!((sweep.count("done"), sweep.count("missing")), (8, 1));
-    assert!(stdout(sweep.run(&[])).starts_with("9 cells: 8 were done, 1 ran\n"));
+    assert_eq!((sweep.count("done"), sweep.count("missing")), (8, 2));
+    stdout(sweep.run(&["--cell", "*/seed=9/*"]));
+    let results = sweep.results().join("results.json");
+    assert!(!results.exists(), "results without all cells are taken away");
+    assert!(stdout(sweep.run(&[])).starts_with("10 cells: 9 were done, 1 ran\n"));
+    assert!(results.exists());
 }
 
 #[test]
