@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use freehold_sim::Spec;
+use freehold_sim::{FileError, Spec};
 
 /// A machine that a workload can run on.
 #[derive(Clone, Debug)]
@@ -23,24 +23,32 @@ impl Machine {
     /// Understands `host`, the name of a preset, and the path of a `.toml` file. The error says
     /// what would be right; a file's names the line.
     pub(crate) fn parse(argument: &str) -> Result<Self, String> {
+        Self::parse_beside(Path::new(""), argument)
+    }
+
+    /// As [`Machine::parse`]; paths are relative to `folder`. The machine is named as the argument
+    /// has it, wherever the folder is.
+    pub(crate) fn parse_beside(folder: &Path, argument: &str) -> Result<Self, String> {
         if argument == HOST {
             return Ok(Machine::Host);
         }
-        let spec = simulated(argument, "`host`, or a .toml file")?;
+        let spec = simulated(folder, argument, "`host`, or a .toml file")?;
         Ok(Machine::Sim(spec))
     }
 }
 
 /// As [`Machine::parse`], where only a simulated machine will do.
 pub(crate) fn parse_simulated(argument: &str) -> Result<Box<Spec>, String> {
-    simulated(argument, "a .toml file")
+    simulated(Path::new(""), argument, "a .toml file")
 }
 
-fn simulated(argument: &str, otherwise: &str) -> Result<Box<Spec>, String> {
+fn simulated(folder: &Path, argument: &str, otherwise: &str) -> Result<Box<Spec>, String> {
     if Path::new(argument).extension().is_some_and(|extension| extension == "toml") {
-        let text = std::fs::read_to_string(argument)
-            .map_err(|error| format!("cannot read {argument}: {error}"))?;
-        return Spec::from_toml(argument, &text).map(Box::new).map_err(|error| error.to_string());
+        let file = folder.join(argument).display().to_string();
+        let text = std::fs::read_to_string(&file)
+            .map_err(|error| format!("cannot read {file}: {error}"))?;
+        let spec = Spec::from_toml(argument, &text);
+        return spec.map(Box::new).map_err(|error| FileError { file, ..error }.to_string());
     }
     let preset = freehold_sim::preset(argument);
     preset.map(Box::new).map_err(|error| format!("{error}; or {otherwise}"))

@@ -16,6 +16,7 @@ mod host;
 mod list;
 mod machine;
 mod matrix;
+mod output;
 mod race;
 mod replay;
 mod report;
@@ -24,6 +25,7 @@ mod settings;
 mod shell;
 mod sim;
 mod stat;
+mod sweep;
 mod task;
 mod trace;
 mod workload;
@@ -41,6 +43,8 @@ mod exit {
     pub(crate) const REGRESSION: u8 = 3;
     pub(crate) const EVENTS_LOST: u8 = 4;
     pub(crate) const UNAVAILABLE: u8 = 5;
+    /// As shells have it for a program that SIGINT ended.
+    pub(crate) const INTERRUPTED: u8 = 130;
 }
 
 /// A mistake in the arguments that only shows when they are combined. Exits with code 2.
@@ -63,6 +67,7 @@ fn code(error: &anyhow::Error) -> u8 {
         () if error.is::<diff::Regression>() => exit::REGRESSION,
         () if error.is::<trace::EventsLost>() => exit::EVENTS_LOST,
         () if recording.is_some_and(RecordError::is_unavailable) => exit::UNAVAILABLE,
+        () if error.is::<sweep::Interrupted>() => exit::INTERRUPTED,
         () => exit::FAILURE,
     }
 }
@@ -74,6 +79,7 @@ fn main() -> ExitCode {
         cli::Command::Run(args) => run::run(args),
         cli::Command::Stat(args) => stat::stat(args),
         cli::Command::Compare(args) => compare::compare(args),
+        cli::Command::Sweep(args) => sweep::sweep(args),
         cli::Command::Check(args) => check::check(args),
         cli::Command::Race(args) => race::race(args),
         cli::Command::Record(args) => trace::record(args),

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::UsageError;
 use crate::catalog::{WorkloadName, name_of, with_workload};
 use crate::cell::{HostCell, Measured, SimCell};
-use crate::designs::{SimDesign, with_design};
+use crate::designs::{DesignName, SimDesign, with_design};
 use crate::host::tasks;
 use crate::machine::HOST;
 use crate::report::document::{RunResult, cpus_in_words};
@@ -64,18 +64,9 @@ impl<'a> Matrix<'a> {
         let counts = self.counts(tasks::cpus_max()?);
         let mut cells = Vec::new();
         for (design, count) in self.designs_and(&counts) {
-            let design = design.real().ok_or_else(|| {
-                let name = name_of(&design);
-                UsageError(format!(
-                    "{name} runs on simulated machines only: name one with --machine"
-                ))
-            })?;
-            cells.push(HostCell {
-                design,
-                cpus: tasks::cpus_for(count, "--cpus")?,
-                seed,
-                assignments,
-            });
+            let cpus = tasks::cpus_for(count, "--cpus")?;
+            let design = check_on_host(workload, design, count, assignments)?;
+            cells.push(HostCell { design, cpus, seed, assignments });
         }
         let steps = with_workload!(workload, W => W::steps(assignments)?);
         Ok(HostCells { workload, cells, steps })
@@ -90,15 +81,14 @@ impl<'a> Matrix<'a> {
             return Err(UsageError(message).into());
         }
         let Matrix { workload, seed, assignments, .. } = *self;
-        let cell = |(design, count): (_, u32)| {
-            let cpus = count as usize;
-            SimCell { spec, design, cpus, seed, assignments }
-        };
-        Ok(SimCells {
-            workload,
-            cells: self.designs_and(&counts).map(cell).collect(),
-            host_bytes: with_workload!(workload, W => W::host_bytes(spec, assignments)?),
-        })
+        let (mut cells, mut host_bytes) = (Vec::new(), 0);
+        for (design, count) in self.designs_and(&counts) {
+            let cell = SimCell { spec, design, cpus: count as usize, seed, assignments };
+            shown_of(design, assignments)?;
+            host_bytes = host_bytes.max(with_workload!(workload, W => W::check_on_sim(&cell)?));
+            cells.push(cell);
+        }
+        Ok(SimCells { workload, cells, host_bytes })
     }
 
     fn counts(&self, all: u32) -> Vec<u32> {
@@ -110,6 +100,23 @@ impl<'a> Matrix<'a> {
     }
 }
 
+/// Refuses what a cell on the host could not run with, but for CPUs, which another host may have.
+/// Returns the design, which runs there.
+pub(crate) fn check_on_host(
+    workload: WorkloadName,
+    design: SimDesign,
+    cpus: u32,
+    given: &Assignments,
+) -> Result<DesignName> {
+    let real = design.real().ok_or_else(|| {
+        let name = name_of(&design);
+        UsageError(format!("{name} runs on simulated machines only: name one with --machine"))
+    })?;
+    shown_of(design, given)?;
+    with_workload!(workload, W => W::check_on_host(real, cpus as usize, given)?);
+    Ok(real)
+}
+
 impl HostCells<'_> {
     /// These cells and those of another part of the same command.
     pub(crate) fn and(mut self, other: Self) -> Self {
@@ -119,12 +126,16 @@ impl HostCells<'_> {
 
     /// Runs one cell after the other, since they would disturb each other's times.
     pub(crate) fn run(&self) -> Result<Vec<RunResult>> {
-        let progress = Progress::new(self.steps * self.cells.len() as u64);
+        self.run_showing(&Progress::new(self.steps * self.cells.len() as u64))
+    }
+
+    /// As [`HostCells::run`], with its progress shown there.
+    pub(crate) fn run_showing(&self, progress: &Progress) -> Result<Vec<RunResult>> {
         let mut results = Vec::new();
         for cell in &self.cells {
             let cpus = cpus_in_words(cell.cpus.len());
             progress.say(format!("{} on {cpus}", name_of(&cell.design)));
-            results.push(self.run_cell(cell, &progress)?);
+            results.push(self.run_cell(cell, progress)?);
         }
         progress.finish();
         Ok(results)
@@ -149,7 +160,16 @@ impl SimCells<'_> {
 
     /// Runs all cells side by side, as far as the host has CPUs and memory.
     pub(crate) fn run(&self) -> Result<Vec<RunResult>> {
-        let progress = Progress::new(self.cells.len() as u64);
+        self.run_showing(&Progress::new(self.cells.len() as u64))
+    }
+
+    /// How much of the host's memory the largest takes.
+    pub(crate) fn host_bytes(&self) -> u64 {
+        self.host_bytes
+    }
+
+    /// As [`SimCells::run`], with its progress shown there.
+    pub(crate) fn run_showing(&self, progress: &Progress) -> Result<Vec<RunResult>> {
         if let Some(cell) = self.cells.first() {
             progress.say(format!("on {}", cell.spec.name()));
         }

@@ -38,6 +38,11 @@ impl Assignments {
         Ok(Assignments { list: assignments, recording: None })
     }
 
+    /// Assignments of names to values.
+    pub(crate) fn of(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
+        Assignments { list: pairs.into_iter().collect(), recording: None }
+    }
+
     /// The assignments for one part of a command: those that `tables` contain, and `defaults` for
     /// the rest.
     pub(crate) fn for_part(&self, defaults: &[(&str, &str)], tables: &[&[Setting]]) -> Self {
@@ -157,13 +162,18 @@ fn find<'a>(table: &'a [Setting], name: &str) -> Option<&'a Setting> {
     table.iter().find(|setting| setting.name == name)
 }
 
-fn unknown(name: &str, tables: &[&[Setting]]) -> String {
+/// The known name that is most like `name`, if one is alike.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     /// How similar two names must be for one to be suggested; clap's own threshold.
     const ALIKE: f64 = 0.7;
+    let scored = known.map(|other| (strsim::jaro(name, other), other));
+    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0));
+    best.filter(|(score, _)| *score > ALIKE).map(|(_, best)| best)
+}
+
+fn unknown(name: &str, tables: &[&[Setting]]) -> String {
     let names = tables.iter().flat_map(|table| table.iter()).map(|setting| setting.name);
-    let score = |other: &str| strsim::jaro(name, other);
-    let best = names.clone().max_by(|a, b| score(a).total_cmp(&score(b)));
-    match best.filter(|best| score(best) > ALIKE) {
+    match nearest(name, names.clone()) {
         Some(best) => format!("--set {name}: no such setting; did you mean '{best}'?"),
         None => {
             let names: Vec<_> = names.collect();

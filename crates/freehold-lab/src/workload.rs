@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 use freehold::Setting;
-use freehold_sim::Spec;
 
 use crate::cell::{HostCell, Measured, SimCell};
+use crate::designs::DesignName;
 use crate::machine::Machine;
 use crate::report::columns::Telling;
 use crate::report::document::RunResult;
@@ -49,14 +49,19 @@ pub(crate) trait Workload {
     /// The settings on simulated machines.
     fn sim_settings() -> Vec<SettingTable>;
 
+    /// Refuses settings that a cell of so many tasks on the host could not run with, before it
+    /// runs.
+    fn check_on_host(design: DesignName, tasks: usize, given: &Assignments) -> Result<()>;
+
     /// How many steps of progress a cell on the host has.
     fn steps(given: &Assignments) -> Result<u64>;
 
     /// Runs one cell on the real machine.
     fn run_on_host(cell: &HostCell<'_>, progress: &Progress) -> Result<Measured>;
 
-    /// How much memory of the host a simulated cell takes at most.
-    fn host_bytes(spec: &Spec, given: &Assignments) -> Result<u64>;
+    /// Refuses what a simulated cell could not run with, before it runs. Returns how much memory of
+    /// the host it takes at most.
+    fn check_on_sim(cell: &SimCell<'_>) -> Result<u64>;
 
     /// Runs one cell on a simulated machine.
     fn run_on_sim(cell: &SimCell<'_>) -> Result<Measured>;

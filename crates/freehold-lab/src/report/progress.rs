@@ -14,6 +14,11 @@ impl Progress {
         Progress(bar)
     }
 
+    /// Shows nothing: for one of several parts of a command, which has a bar for all of them.
+    pub(crate) fn hidden() -> Self {
+        Progress(ProgressBar::hidden())
+    }
+
     /// Describes the next steps.
     pub(crate) fn say(&self, what: impl Into<String>) {
         self.0.set_message(what.into());

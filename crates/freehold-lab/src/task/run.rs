@@ -1,12 +1,12 @@
 //! A task workload as seen by the command line: its cells on the host and on simulated machines.
 
 use anyhow::Result;
-use freehold_sim::Spec;
 use serde_json::{Value, json};
 
 use super::workload::{Findings, Finished, Setup, TaskWorkload};
 use super::{host, sim};
 use crate::cell::{HostCell, Measured, SimCell};
+use crate::designs::DesignName;
 use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::Telling;
 use crate::report::document::{RunResult, Simulated};
@@ -32,6 +32,10 @@ impl<W: TaskWorkload> Workload for W {
         own_settings::<W>(true).chain(of_machine).collect()
     }
 
+    fn check_on_host(_design: DesignName, tasks: usize, given: &Assignments) -> Result<()> {
+        W::new(&Setup { given, tasks, simulated: false }).map(drop)
+    }
+
     fn steps(given: &Assignments) -> Result<u64> {
         <W as TaskWorkload>::steps(given)
     }
@@ -44,25 +48,18 @@ impl<W: TaskWorkload> Workload for W {
         Ok(measured::<W>(given, cell.cpus.len(), finished, None))
     }
 
-    fn host_bytes(spec: &Spec, given: &Assignments) -> Result<u64> {
-        let plan = if W::SETS_MEMORY {
-            let work = W::new(&Setup { given, tasks: spec.cpus(), simulated: true })?;
-            sim::plan(spec, given, &work, spec.cpus())?
-        } else {
-            MemoryPlan::new(spec, given)?
-        };
+    fn check_on_sim(cell: &SimCell<'_>) -> Result<u64> {
+        let plan = prepared::<W>(cell)?.1;
         // The LRU's records of 16 bytes, and a directory entry of 24 for each line of them.
         let of_lru = if W::USES_LRU { plan.frames().get() * (16 + 24 / 4) } else { 0 };
         Ok(plan.host_bytes() + of_lru)
     }
 
     fn run_on_sim(cell: &SimCell<'_>) -> Result<Measured> {
-        let given = cell.assignments;
-        let work = W::new(&Setup { given, tasks: cell.cpus, simulated: true })?;
-        let plan = sim::plan(cell.spec, given, &work, cell.cpus)?;
+        let (work, plan) = prepared::<W>(cell)?;
         let (finished, report) = sim::run(cell, &plan, work)?;
         let simulated = Some(standard_fields(&report));
-        let mut measured = measured::<W>(given, cell.cpus, finished, simulated);
+        let mut measured = measured::<W>(cell.assignments, cell.cpus, finished, simulated);
         measured.specific.extend(details(&report)?);
         measured.specific.insert("frame_record_bytes".to_owned(), json!(plan.frame_record_bytes()));
         let node_bytes = plan.node_frames() * FRAME_BYTES;
@@ -73,6 +70,14 @@ impl<W: TaskWorkload> Workload for W {
     fn print(results: &[RunResult], machine: &Machine) -> Result<()> {
         W::show(results, machine)
     }
+}
+
+/// The work of a simulated cell, and the memory that it runs in.
+fn prepared<W: TaskWorkload>(cell: &SimCell<'_>) -> Result<(W, MemoryPlan)> {
+    let (given, tasks) = (cell.assignments, cell.cpus);
+    let work = W::new(&Setup { given, tasks, simulated: true })?;
+    let plan = sim::plan(cell.spec, given, &work, tasks)?;
+    Ok((work, plan))
 }
 
 fn measured<W: TaskWorkload>(

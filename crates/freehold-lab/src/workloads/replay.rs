@@ -340,7 +340,6 @@ impl TaskWorkload for Replay {
     const SETS_MEMORY: bool = true;
     const SIZE: &'static str = "memory";
     const FIGURES: &'static [Figure] = &[
-        Figure::aside("allocator_share", "/workload_specific/allocator_share"),
         Figure::aside("refused", "/workload_specific/refused"),
         Figure::aside("metadata_bytes", "/workload_specific/metadata_bytes"),
     ];

@@ -11,6 +11,7 @@ mod report;
 mod shell;
 mod sim;
 mod stop;
+mod sweep;
 mod tidy;
 mod trace;
 mod workloads;

@@ -15,12 +15,11 @@
 
 use anyhow::Result;
 use freehold::{Error, Order, Pfn, Request, Setting};
-use freehold_sim::Spec;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::cell::{HostCell, Measured, SimCell};
-use crate::designs::with_design;
+use crate::designs::{DesignName, design_settings, with_design};
 use crate::frames::Frames;
 use crate::machine::Machine;
 use crate::report::document::{RunResult, cpus_in_words, number};
@@ -83,6 +82,11 @@ impl Workload for Bulk {
         vec![("bulk", SETTINGS), ("bulk, simulated", sim::SETTINGS), of_machine]
     }
 
+    fn check_on_host(design: DesignName, _tasks: usize, given: &Assignments) -> Result<()> {
+        host::steps(given)?;
+        variants(given, design_settings(design)).map(drop)
+    }
+
     fn steps(given: &Assignments) -> Result<u64> {
         host::steps(given)
     }
@@ -91,8 +95,11 @@ impl Workload for Bulk {
         with_design!(cell.design, freehold_host::Host, D => host::run::<D>(cell, progress))
     }
 
-    fn host_bytes(spec: &Spec, given: &Assignments) -> Result<u64> {
-        Ok(sim::memory(spec, given)?.host_bytes())
+    fn check_on_sim(cell: &SimCell<'_>) -> Result<u64> {
+        let given = cell.assignments;
+        sim::step_frames(given)?;
+        variants(given, cell.design.settings())?;
+        Ok(sim::memory(cell.spec, given)?.host_bytes())
     }
 
     fn run_on_sim(cell: &SimCell<'_>) -> Result<Measured> {

@@ -35,9 +35,14 @@ pub(super) fn memory(spec: &Spec, given: &Assignments) -> Result<MemoryPlan> {
     MemoryPlan::exactly(spec, given, NODE_BYTES * spec.nodes() as u64, "step_frames")
 }
 
+/// How many frames each task allocates and frees for one step.
+pub(super) fn step_frames(given: &Assignments) -> Result<usize> {
+    given.number(SETTINGS, "step_frames", 128..=1_000_000)
+}
+
 /// Runs one cell on simulated machines.
 pub(super) fn run(cell: &SimCell<'_>) -> Result<Measured> {
-    let step_frames = cell.assignments.number(SETTINGS, "step_frames", 128..=1_000_000)?;
+    let step_frames = step_frames(cell.assignments)?;
     let (mut of_variants, mut elapsed_ns, mut last) = (Vec::new(), 0.0, None);
     let variants = variants(cell.assignments, cell.design.settings())?;
     for variant in &variants {
