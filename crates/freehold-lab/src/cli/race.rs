@@ -9,6 +9,7 @@ use clap::builder::TypedValueParser;
 use super::format::FormatArgs;
 use crate::catalog::BenchName;
 use crate::race::contestant::ContestantChoice;
+use crate::report::html::ReportArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = RACE_HELP)]
@@ -51,6 +52,9 @@ pub(crate) struct RaceArgs {
 
     #[command(flatten)]
     pub(crate) format: FormatArgs,
+
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
 }
 
 /// Parses a number within a range.

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use clap::Args;
 
+use crate::report::html::ReportArgs;
+
 #[derive(Debug, Args)]
 #[command(after_help = SWEEP_HELP)]
 pub(crate) struct SweepArgs {
@@ -53,6 +55,9 @@ pub(crate) struct SweepArgs {
     /// Print one JSON document instead of text.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
 }
 
 const SWEEP_HELP: &str = "\

@@ -15,6 +15,7 @@ mod heat;
 mod lease;
 mod manner;
 mod mix;
+mod page;
 pub(crate) mod probe;
 mod referee;
 mod results;
@@ -137,6 +138,8 @@ fn report(args: &RaceArgs, heats: &[Heat<'_>], skipped: Vec<Skipped>) -> Result<
         Format::Csv => csv::table(&results).print()?,
         Format::Text => table::print(&results)?,
     }
+    let document = serde_json::to_string_pretty(&results)?;
+    args.report.of_sections("Races on this host", document, || page::sections(&results))?;
     let mut failed: Vec<_> = results.failed().map(|row| row.contestant.as_str()).collect();
     failed.sort_unstable();
     failed.dedup();

@@ -2,6 +2,7 @@
 
 pub(crate) mod plan;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -41,11 +42,8 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<()> {
         Machine::Sim(_) => sim_settings(workload),
     };
     let given = Assignments::parse(&args.settings, &tables(&designs, &of_workload))?;
-    let events = args.events.unwrap_or(match &args.machine {
-        Machine::Host => u64::MAX,
-        Machine::Sim(_) => SIMULATED_EVENTS / u64::from(args.scale),
-    });
-    let plan = plan_of(args, events)?;
+    let events = args.events.unwrap_or_else(|| events_max(&args.machine, args.scale));
+    let plan = plan_of(&args.trace, events)?;
     let recorded = plan.cpus.len() as u32;
     let cpus = recorded.saturating_mul(args.scale);
     if let Machine::Sim(spec) = &args.machine {
@@ -76,16 +74,24 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<()> {
     Ok(())
 }
 
-/// Reads the recording.
-fn plan_of(args: &ReplayArgs, events: u64) -> Result<Plan> {
-    let mut reader = open(&args.trace)?;
-    let mut planner = Planner::new(&reader.header().machine.cpus, events);
+/// How many events are replayed by so many copies, unless a user says so.
+pub(crate) fn events_max(machine: &Machine, scale: u32) -> u64 {
+    match machine {
+        Machine::Host => u64::MAX,
+        Machine::Sim(_) => SIMULATED_EVENTS / u64::from(scale),
+    }
+}
+
+/// Reads at most so many events of a recording.
+pub(crate) fn plan_of(trace: &Path, events_max: u64) -> Result<Plan> {
+    let mut reader = open(trace)?;
+    let mut planner = Planner::new(&reader.header().machine.cpus, events_max);
     for event in reader.by_ref() {
-        planner.add(&event.with_context(|| args.trace.display().to_string())?);
+        planner.add(&event.with_context(|| trace.display().to_string())?);
     }
     let plan = planner.finish();
     if plan.tally.allocations + plan.tally.frees == 0 {
-        let message = format!("{}: there is nothing to replay in it", args.trace.display());
+        let message = format!("{}: there is nothing to replay in it", trace.display());
         return Err(UsageError(message).into());
     }
     Ok(plan)

@@ -110,11 +110,6 @@ impl Comparison {
         &self.results
     }
 
-    /// The setting by which a design can be several contestants.
-    pub(super) fn varied(&self) -> Option<&str> {
-        self.varied.as_deref()
-    }
-
     /// For each machine, a heading, and its ranking with the reasons.
     pub(super) fn rankings(&self) -> Vec<(String, Vec<String>)> {
         let of_machine = |results: Vec<&RunResult>| {

@@ -98,7 +98,7 @@ fn lock_uses(
                 false => format!(" ({}: {other})", baseline.design),
             })
         });
-        let (lock, unit) = (lock_in_words(class), result.work.unit);
+        let (lock, unit) = (lock_in_words(class), &result.work.unit);
         let of_baseline = of_baseline.unwrap_or_default();
         Some(format!("takes the {lock}, per 1000 {unit}, {own}{of_baseline}"))
     });
@@ -191,7 +191,7 @@ fn interrupts(simulated: &Simulated) -> Option<String> {
 
 /// How long a unit of work takes while all CPUs are working.
 fn cpu_time(result: &RunResult) -> String {
-    let unit = result.work.unit.strip_suffix('s').unwrap_or(result.work.unit);
+    let unit = result.work.unit.strip_suffix('s').unwrap_or(&result.work.unit);
     let ns = f64::from(result.cpus) * 1e9 / result.work.per_second;
     format!("each CPU does a {unit} in {}", time_in_words(ns))
 }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
-use super::job::{Cpus, Job, Lines};
+use super::job::{Cpus, Job, Lines, Recording};
 use super::lists::{At, Lists};
 use super::name::{join, sha256, stem};
 use super::slurm::SlurmOptions;
 use super::text::{Entry, Item, Line, Problem, parse, problem, unknown};
 use crate::UsageError;
+use crate::catalog::WorkloadName;
 use crate::designs::{DesignName, SimDesign};
 use crate::machine::Machine;
 
@@ -98,24 +99,26 @@ impl Cells {
             return Err(problem(run, "workload is missing: name one here or in [global]"));
         }
         let lists = lists.clone().or(&defaults(run));
-        let points = lists.workloads.iter().collect();
-        let points = with_each(with_each(points, &lists.machines), &lists.designs);
-        let points = with_each(with_each(points, &lists.cpus), &lists.seeds);
-        for ((((workload, machine), design), cpus), seed) in points {
-            for settings in combinations(&lists) {
-                let named =
-                    |(name, it): &(&str, &At<String>)| ((*name).to_owned(), it.value.clone());
-                let job = Job {
-                    workload: workload.value,
-                    design: design.value,
-                    machine: Arc::clone(&machine.value),
-                    cpus: cpus.value,
-                    seed: seed.value,
-                    settings: settings.iter().map(named).collect(),
-                };
-                let settings: Vec<_> = settings.iter().map(|(_, it)| it.line).collect();
-                let (design, cpus) = (design.line, cpus.line);
-                self.push(job, &Lines { run, design, cpus, settings: &settings })?;
+        for work in works(&lists)? {
+            let points = with_each(lists.machines.iter().collect(), &lists.designs);
+            let points = with_each(with_each(points, work.cpus(&lists)), &lists.seeds);
+            for (((machine, design), cpus), seed) in points {
+                for settings in combinations(&lists) {
+                    let named =
+                        |(name, it): &(&str, &At<String>)| ((*name).to_owned(), it.value.clone());
+                    let job = Job {
+                        workload: work.workload,
+                        recording: work.recording.clone(),
+                        design: design.value,
+                        machine: Arc::clone(&machine.value),
+                        cpus: cpus.value,
+                        seed: seed.value,
+                        settings: settings.iter().map(named).collect(),
+                    };
+                    let settings: Vec<_> = settings.iter().map(|(_, it)| it.line).collect();
+                    let (design, cpus) = (design.line, cpus.line);
+                    self.push(job, &Lines { run, design, cpus, settings: &settings })?;
+                }
             }
         }
         Ok(())
@@ -137,6 +140,46 @@ impl Cells {
     }
 }
 
+/// A workload, and what it replays if it is a replay.
+struct Work {
+    workload: WorkloadName,
+    recording: Option<Arc<Recording>>,
+    /// As many CPUs as a replay takes.
+    cpus: Vec<At<Cpus>>,
+}
+
+impl Work {
+    /// On how many CPUs it runs: a replay on as many as were recorded, times the copies.
+    fn cpus<'a>(&'a self, lists: &'a Lists) -> &'a [At<Cpus>] {
+        if self.recording.is_some() { &self.cpus } else { &lists.cpus }
+    }
+}
+
+/// The workloads of a `[[run]]`; a replay once for each recording and scale.
+fn works(lists: &Lists) -> Result<Vec<Work>, Problem> {
+    let mut works = Vec::new();
+    for &At { line, value: workload } in &lists.workloads {
+        if workload != WorkloadName::Replay {
+            works.push(Work { workload, recording: None, cpus: Vec::new() });
+            continue;
+        }
+        if lists.traces.is_empty() {
+            return Err(problem(line, "trace is missing: name the recording that is replayed"));
+        }
+        for At { line, value: path } in &lists.traces {
+            for scale in &lists.scales {
+                let recording = Recording::open(path.clone(), scale.value);
+                let recording =
+                    recording.map_err(|error| problem(*line, format!("trace: {error:#}")))?;
+                let count = recording.cpus.saturating_mul(scale.value);
+                let cpus = vec![At { line: scale.line, value: Cpus::Count(count) }];
+                works.push(Work { workload, recording: Some(Arc::new(recording)), cpus });
+            }
+        }
+    }
+    Ok(works)
+}
+
 /// What `freehold run` takes, too.
 fn defaults(line: Line) -> Lists {
     let at = |value| At { line, value };
@@ -145,6 +188,7 @@ fn defaults(line: Line) -> Lists {
         machines: vec![At { line, value: Arc::new(Machine::Host) }],
         cpus: vec![At { line, value: Cpus::All }],
         seeds: vec![at(1)],
+        scales: vec![At { line, value: 1 }],
         ..Lists::default()
     }
 }

@@ -1,21 +1,27 @@
 //! What a cell does: one run of a workload, as of `freehold run`. The rest of a sweep knows a cell
 //! by its name and definition alone, so that cells of other kinds have their place beside this one.
 
-use std::sync::Arc;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use freehold_sim::Spec;
 use serde_json::{Map, Value, json};
 
+use super::name::sha256;
 use super::text::{Line, Problem, problem};
 use crate::catalog::{WorkloadName, host_settings, name_of, sim_settings};
 use crate::designs::SimDesign;
 use crate::host::tasks::cpus_max;
 use crate::machine::{FRAME_BYTES, HOST, Machine};
 use crate::matrix::{HostCells, Matrix, SimCells, check_on_host, tables};
+use crate::replay::plan::Plan;
+use crate::replay::{events_max, plan_of};
 use crate::report::document::{Document, SCHEMA};
 use crate::report::progress::Progress;
 use crate::settings::Assignments;
+use crate::trace::open;
 
 /// A number of CPUs in a file of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +31,48 @@ pub(super) enum Cpus {
     Count(u32),
 }
 
+/// A recording that is replayed by so many copies of its CPUs.
+#[derive(Debug)]
+pub(super) struct Recording {
+    pub(super) path: PathBuf,
+    /// Of the file.
+    pub(super) sha256: String,
+    pub(super) scale: u32,
+    /// How many CPUs were recorded.
+    pub(super) cpus: u32,
+    /// Read when it is first needed, for the machine of the first cell that needs it.
+    pub(super) plans: [OnceLock<Arc<Plan>>; 2],
+}
+
+impl Recording {
+    /// A recording in a file.
+    pub(super) fn open(path: PathBuf, scale: u32) -> Result<Self> {
+        let name = || path.display().to_string();
+        let cpus = open(&path)?.header().machine.cpus.len() as u32;
+        let sha256 = sha256(&fs::read(&path).with_context(name)?);
+        Ok(Recording { path, sha256, scale, cpus, plans: Default::default() })
+    }
+
+    fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    fn plan(&self, machine: &Machine) -> Result<Arc<Plan>> {
+        let plan = &self.plans[usize::from(matches!(machine, Machine::Host))];
+        if let Some(plan) = plan.get() {
+            return Ok(Arc::clone(plan));
+        }
+        let read = plan_of(&self.path, events_max(machine, self.scale))?;
+        Ok(Arc::clone(plan.get_or_init(|| Arc::new(read))))
+    }
+}
+
 /// One run of a workload.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) workload: WorkloadName,
+    /// If the workload is a replay.
+    pub(super) recording: Option<Arc<Recording>>,
     pub(super) design: SimDesign,
     pub(super) machine: Arc<Machine>,
     pub(super) cpus: Cpus,
@@ -55,6 +99,10 @@ impl Job {
             format!("cpus={}", self.cpus_named()),
             format!("seed={}", self.seed),
         ];
+        if let Some(recording) = &self.recording {
+            parts.push(format!("trace={}", recording.name()));
+            parts.push(format!("scale={}", recording.scale));
+        }
         parts.extend(self.settings.iter().map(|(name, value)| format!("{name}={value}")));
         parts
     }
@@ -79,6 +127,7 @@ impl Job {
             "seed": self.seed,
             "settings": self.settings,
             "frame_bytes": FRAME_BYTES,
+            "recording": self.recording.as_ref().map(|of| json!([of.sha256, of.scale])),
         })
     }
 
@@ -132,7 +181,7 @@ impl Job {
             Cpus::All => cpus_max()?,
             Cpus::Count(count) => count,
         };
-        check_on_host(self.workload, self.design, count, &self.assignments()).map(drop)
+        check_on_host(self.workload, self.design, count, &self.assignments()?).map(drop)
     }
 
     /// How much memory of this machine it takes at most, if it is known.
@@ -173,12 +222,16 @@ impl Job {
             designs: &[self.design],
             cpus: &cpus,
             seed: self.seed,
-            assignments: &self.assignments(),
+            assignments: &self.assignments()?,
         })
     }
 
-    fn assignments(&self) -> Assignments {
-        Assignments::of(self.settings.iter().cloned())
+    fn assignments(&self) -> Result<Assignments> {
+        let given = Assignments::of(self.settings.iter().cloned());
+        match &self.recording {
+            Some(recording) => Ok(given.with_recording(recording.plan(&self.machine)?)),
+            None => Ok(given),
+        }
     }
 
     fn cpus_named(&self) -> String {

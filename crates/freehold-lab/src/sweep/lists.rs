@@ -1,7 +1,7 @@
 //! The values that `[global]` and a `[[run]]` list, each with its line.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::ValueEnum;
@@ -14,7 +14,8 @@ use crate::designs::SimDesign;
 use crate::machine::Machine;
 
 /// The keys of `[global]` and `[[run]]`.
-pub(super) const KEYS: [&str; 6] = ["workload", "design", "machine", "cpus", "seed", "set"];
+pub(super) const KEYS: [&str; 8] =
+    ["workload", "design", "machine", "cpus", "seed", "set", "trace", "scale"];
 
 /// A value and its line.
 #[derive(Clone, Debug)]
@@ -32,6 +33,10 @@ pub(super) struct Lists {
     pub(super) cpus: Vec<At<Cpus>>,
     pub(super) seeds: Vec<At<u64>>,
     pub(super) settings: BTreeMap<String, Vec<At<String>>>,
+    /// Recordings, for replays.
+    pub(super) traces: Vec<At<PathBuf>>,
+    /// By how many copies of their CPUs.
+    pub(super) scales: Vec<At<u32>>,
 }
 
 impl Lists {
@@ -46,6 +51,14 @@ impl Lists {
                 "machine" => lists.machines = list(entry, |item| machine(item, folder))?,
                 "cpus" => lists.cpus = list(entry, cpus)?,
                 "seed" => lists.seeds = list(entry, |item| item.whole("seed", 0, u64::MAX))?,
+                "trace" => {
+                    let path = |item: &Item| Ok(folder.join(item.text("trace")?));
+                    lists.traces = list(entry, path)?;
+                }
+                "scale" => {
+                    let scale = |item: &Item| Ok(item.whole("scale", 1, 65_534)? as u32);
+                    lists.scales = list(entry, scale)?;
+                }
                 "set" => {
                     for setting in entry.table()? {
                         let name = setting.key.clone();
@@ -70,6 +83,8 @@ impl Lists {
         fill(&mut self.machines, &defaults.machines);
         fill(&mut self.cpus, &defaults.cpus);
         fill(&mut self.seeds, &defaults.seeds);
+        fill(&mut self.traces, &defaults.traces);
+        fill(&mut self.scales, &defaults.scales);
         for (name, values) in &defaults.settings {
             self.settings.entry(name.clone()).or_insert_with(|| values.clone());
         }

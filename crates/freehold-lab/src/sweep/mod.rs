@@ -13,15 +13,16 @@ mod text;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
+use std::{fs, thread};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use self::campaign::{Campaign, Cell};
 use self::status::Status;
 use self::store::{State, Store};
 use crate::UsageError;
 use crate::cli::SweepArgs;
+use crate::report::document::Stored;
 use crate::report::progress::Progress;
 use crate::settings::nearest;
 
@@ -116,7 +117,21 @@ fn run(args: &SweepArgs, campaign: &Campaign, store: &Store, selected: &[Arc<Cel
     }
     let after = Status::of(store, selected)?;
     let results = all_done.then(|| store.results());
+    if let Some(results) = &results {
+        write_page(args, results)?;
+    }
     after.report(campaign, left.len(), results.as_deref(), args.json)
+}
+
+/// Writes the page of all results, if one is asked for.
+fn write_page(args: &SweepArgs, results: &Path) -> Result<()> {
+    if args.report.report.is_none() {
+        return Ok(());
+    }
+    let name = || results.display().to_string();
+    let text = fs::read_to_string(results).with_context(name)?;
+    let stored: Stored = serde_json::from_str(&text).with_context(name)?;
+    args.report.of_runs(&args.file.display().to_string(), &stored.results, text)
 }
 
 fn cpus() -> usize {
@@ -136,6 +151,7 @@ fn merge_all(args: &SweepArgs, campaign: &Campaign, store: &Store) -> Result<()>
         );
     }
     store.merge(campaign)?;
+    write_page(args, &store.results())?;
     status.report(campaign, 0, Some(&store.results()), args.json)
 }
 

@@ -197,14 +197,15 @@ fn no_change_of_a_simulated_machine_is_chance() {
 #[test]
 fn measured_documents_have_the_samples_of_an_interval() {
     let files = Files::new();
-    let small = ["--set", "task_bytes=1MiB", "--set", "samples=5", "--set", "sample_ms=5"];
+    // Not too small: what takes as long as the clock that is read around it may come out as 0.
+    let small = ["--set", "task_bytes=4MiB", "--set", "samples=5", "--set", "sample_ms=20"];
     files.put("run", &document(&[&["run", "page-fault", "--cpus", "1"][..], &small].concat()));
-    let small = ["--set", "rounds=5", "--set", "round_frames=500"];
+    let small = ["--set", "rounds=5", "--set", "round_frames=20000"];
     files.put("bulk", &document(&[&["run", "bulk", "--cpus", "1"][..], &small].concat()));
-    let small = ["--set", "rounds=5", "--set", "task_region=1MiB"];
+    let small = ["--set", "rounds=5", "--set", "task_region=32MiB"];
     let parallel = ["run", "parallel-free", "--cpus", "1"];
     files.put("parallel", &document(&[&parallel[..], &small].concat()));
-    let small = ["--threads", "1", "--rounds", "5", "--frames", "64", "--sample-ms", "0"];
+    let small = ["--threads", "1", "--rounds", "5", "--frames", "8192", "--sample-ms", "1"];
     let race = ["race", "pair", "--contestants", "freehold"];
     files.put("race", &document(&[&race[..], &small].concat()));
     for (file, sampled) in [

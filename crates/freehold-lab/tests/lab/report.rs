@@ -125,3 +125,20 @@ fn a_page_that_cannot_be_written_is_named() {
     let told = fails(&["run", "page-fault", "--figures", "x"], 2);
     assert!(told.contains("--report"), "{told}");
 }
+
+#[test]
+fn a_race_has_a_page() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let page = folder.path().join("page.html").display().to_string();
+    let arguments = ["race", "fill", "--rounds", "2", "--frames", "512", "--sample-ms", "0"];
+    let more = ["--contestants", "freehold,zone-lock,cluster", "--threads", "1", "--report", &page];
+    succeeds(&[&arguments[..], &more].concat());
+    let text = fs::read_to_string(&page).expect("the page is there");
+    assert!(text.contains("fill: 1 thread, memory 16x") && text.contains("Metadata and fill"));
+    let Some(browser) = browser() else { return };
+    let seen = probe(browser, Path::new(&page), 1400);
+    assert_eq!(seen["document"], "freehold.race/2");
+    let figures = seen["figures"].as_array().expect("a list");
+    assert_eq!(figures.len(), 3, "two sizes of memory, and metadata");
+    assert_eq!(figures[0]["bars"].as_array().map(Vec::len), Some(3));
+}

@@ -377,3 +377,36 @@ fn slurm_gets_what_is_missing_and_a_job_that_merges() {
     assert!(sweep.merged() == whole.merged());
     assert!(submit().starts_with("6 cells: 6 were done, 0 ran\n"), "nothing is left to submit");
 }
+
+/// A recording on several designs and scales, with a page of the results.
+#[test]
+fn recordings_are_cells_as_well() {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/traces/compile.fht");
+    let sweep = Sweep::new("");
+    fs::copy(trace, sweep.folder.path().join("a compile.fht")).unwrap();
+    let runs = "[global]\nmachine = 'uma-4'\n[[run]]\nworkload = 'replay'\n\
+                trace = 'a compile.fht'\nscale = [1, 2]\ndesign = ['freehold', 'cluster']\n\
+                set.memory = '512MiB'\n[[run]]\nworkload = 'page-fault'\ncpus = 2\n\
+                set = { task_bytes = '1MiB', node_memory = '32MiB' }\n";
+    fs::write(&sweep.file, runs).unwrap();
+    let page = sweep.folder.path().join("page.html");
+    let told = stdout(sweep.run(&["--report", page.to_str().unwrap()]));
+    assert!(told.contains("5 cells: 0 were done, 5 ran"), "{told}");
+    let list = stdout(sweep.run(&["--list"]));
+    let name = "replay/cluster/uma-4/cpus=4/seed=1/trace=a%20compile.fht/scale=2/memory=512MiB";
+    assert!(list.contains(name), "{list}");
+    let text = fs::read_to_string(&page).unwrap();
+    assert!(text.contains("replay on uma-4 (simulated)"), "a section for each workload");
+    assert!(text.contains("page-fault on uma-4 (simulated)"));
+    assert!(text.contains("cluster, 4"), "what sets two results apart");
+    for (from, to, error) in [
+        ("trace = 'a compile.fht'\n", "", ":4: trace is missing"),
+        ("a compile.fht", "none.fht", ":5: trace: "),
+        ("[1, 2]", "[1, 3]", ":6: cpus 6: uma-4 has 4 CPUs"),
+    ] {
+        fs::write(&sweep.file, runs.replace(from, to)).unwrap();
+        let output = sweep.run(&["--list"]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && text.contains(error), "{text}");
+    }
+}

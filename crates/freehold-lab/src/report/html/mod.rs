@@ -1,7 +1,7 @@
 //! `--report FILE.html`: results as a page with charts, to look at and to send.
 
-mod chart;
-mod page;
+pub(crate) mod chart;
+pub(crate) mod page;
 mod runs;
 
 use std::path::PathBuf;
@@ -33,9 +33,19 @@ impl ReportArgs {
         results: &[RunResult],
         document: String,
     ) -> Result<()> {
+        self.of_sections(title, document, || runs::sections(results))
+    }
+
+    /// The same for anything else that has sections.
+    pub(crate) fn of_sections(
+        &self,
+        title: &str,
+        document: String,
+        sections: impl FnOnce() -> Result<Vec<Section>>,
+    ) -> Result<()> {
         let Some(path) = &self.report else { return Ok(()) };
-        let sections = runs::sections(results, None)?;
-        let page = Page { title: title.to_owned(), lead: vec![command()], sections, document };
+        let (title, lead, sections) = (title.to_owned(), vec![command()], sections()?);
+        let page = Page { title, lead, sections, document };
         page.write(path, self.figures.as_deref())
     }
 
@@ -52,7 +62,7 @@ impl ReportArgs {
         for (heading, text) in comparison.rankings() {
             sections.push(Section { heading, text, figures: Vec::new() });
         }
-        sections.extend(runs::sections(comparison.results(), comparison.varied())?);
+        sections.extend(runs::sections(comparison.results())?);
         let lead = [command()].into_iter().chain(notes.iter().cloned()).collect();
         let document = serde_json::to_string_pretty(comparison)?;
         let page = Page { title: title.to_owned(), lead, sections, document };

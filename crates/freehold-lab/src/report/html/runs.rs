@@ -1,6 +1,6 @@
 //! The page of results of runs: `run`, `compare` and `replay`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use serde_json::Value;
@@ -12,15 +12,16 @@ use crate::report::waits::{lock_in_words, waits_by_class};
 
 /// Results of one machine, and how each is named in figures.
 struct OnMachine<'a> {
+    workload: &'a str,
     machine: &'a str,
     simulated: bool,
     results: Vec<(String, &'a RunResult)>,
 }
 
 /// All sections that results have figures for.
-pub(crate) fn sections(results: &[RunResult], varied: Option<&str>) -> Result<Vec<Section>> {
+pub(crate) fn sections(results: &[RunResult]) -> Result<Vec<Section>> {
     let mut sections = Vec::new();
-    for machine in by_machine(results, varied) {
+    for machine in groups(results) {
         let kind = if machine.simulated { "simulated" } else { "measured" };
         let mut figures = Vec::new();
         figures.extend(machine.scaling()?);
@@ -34,44 +35,69 @@ pub(crate) fn sections(results: &[RunResult], varied: Option<&str>) -> Result<Ve
         figures.extend(machine.over_time()?);
         figures.extend(machine.maps()?);
         figures.extend(machine.metadata()?);
-        let heading = format!("On {} ({kind})", machine.machine);
+        let heading = format!("{} on {} ({kind})", machine.workload, machine.machine);
         sections.push(Section { heading, text: Vec::new(), figures });
     }
     sections.push(settings(results));
     Ok(sections)
 }
 
-fn by_machine<'a>(results: &'a [RunResult], varied: Option<&str>) -> Vec<OnMachine<'a>> {
-    let mut machines: Vec<OnMachine<'a>> = Vec::new();
-    let counts = results.iter().any(|result| result.cpus != results[0].cpus);
+/// Results of one workload on one machine belong together.
+fn groups(results: &[RunResult]) -> Vec<OnMachine<'_>> {
+    let mut groups: Vec<OnMachine<'_>> = Vec::new();
     for result in results {
-        let mut name = result.design.clone();
-        if let Some(value) = varied.and_then(|setting| result.settings.get(setting)) {
-            name += &format!(" {}", value.as_str().map_or(value.to_string(), str::to_owned));
-        }
-        let of_machine = machines.iter_mut().find(|of| of.machine == result.machine);
-        let simulated = result.simulated.is_some();
-        match of_machine {
-            Some(of_machine) => of_machine.results.push((name, result)),
-            None => machines.push(OnMachine {
-                machine: &result.machine,
-                simulated,
-                results: vec![(name, result)],
+        let (workload, machine) = (&result.workload[..], &result.machine[..]);
+        let known = groups.iter_mut().find(|of| (of.workload, of.machine) == (workload, machine));
+        let own = (result.design.clone(), result);
+        match known {
+            Some(group) => group.results.push(own),
+            None => groups.push(OnMachine {
+                workload,
+                machine,
+                simulated: result.simulated.is_some(),
+                results: vec![own],
             }),
         }
     }
-    for machine in &mut machines {
-        let same = machine.results.iter().all(|(_, of)| of.cpus == machine.results[0].1.cpus);
-        if counts && !same {
-            for (name, result) in &mut machine.results {
-                *name += &format!(", {}", result.cpus);
-            }
-        }
-    }
-    machines
+    groups.iter_mut().for_each(OnMachine::tell_apart);
+    groups
+}
+
+/// What can set two results of one design apart.
+fn attributes(result: &RunResult) -> BTreeMap<String, String> {
+    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let options = result.workload_specific.get("options").and_then(Value::as_object);
+    let settings = result.settings.iter().chain(options.into_iter().flatten());
+    let settings = settings.map(|(name, value)| (name.clone(), plain(value)));
+    let seed = result.seed.map(|seed| ("seed".to_owned(), seed.to_string()));
+    let cpus = ("cpus".to_owned(), result.cpus.to_string());
+    settings.chain(seed).chain([cpus]).collect()
 }
 
 impl OnMachine<'_> {
+    /// Names results by what sets those of one design apart.
+    fn tell_apart(&mut self) {
+        let all: Vec<_> =
+            self.results.iter().map(|(_, result)| (&result.design, attributes(result))).collect();
+        let differs = |name: &String| {
+            all.iter().any(|(design, one)| {
+                let same = all.iter().filter(|(other, _)| other == design);
+                same.clone().any(|(_, other)| other.get(name) != one.get(name))
+            })
+        };
+        let names: BTreeSet<_> = all.iter().flat_map(|(_, of)| of.keys().cloned()).collect();
+        let telling: Vec<_> = names.into_iter().filter(|name| differs(name)).collect();
+        for ((label, _), (_, of)) in self.results.iter_mut().zip(&all) {
+            for name in &telling {
+                match of.get(name) {
+                    Some(count) if name == "cpus" => *label += &format!(", {count}"),
+                    Some(value) => *label += &format!(" {name}={value}"),
+                    None => {}
+                }
+            }
+        }
+    }
+
     /// A bar for each result that has the figure; none if none has.
     fn simple(
         &self,
@@ -108,7 +134,7 @@ impl OnMachine<'_> {
     }
 
     fn rates(&self) -> Result<Figure> {
-        let unit = self.results[0].1.work.unit;
+        let unit = &self.results[0].1.work.unit;
         let caption = format!("{unit} per second; longer is better");
         let rate = |result: &RunResult| Some(result.work.per_second);
         let figure = self.simple((&format!("{unit} a second"), &caption, ""), rate)?;
@@ -117,9 +143,11 @@ impl OnMachine<'_> {
 
     /// Rates by the number of CPUs, if there are several.
     fn scaling(&self) -> Result<Option<Figure>> {
-        let mut designs: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
-        for (_, result) in &self.results {
-            let points = designs.entry(&result.design).or_default();
+        // A line for each design, and for each of what sets its results apart besides the CPUs.
+        let mut designs: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+        for (label, result) in &self.results {
+            let name = label.replace(&format!(", {}", result.cpus), "");
+            let points = designs.entry(name).or_default();
             points.push((f64::from(result.cpus), result.work.per_second));
         }
         if designs.values().all(|points| points.len() < 2) {
@@ -130,11 +158,11 @@ impl OnMachine<'_> {
         for (design, mut points) in designs {
             points.sort_by(|one, other| one.0.total_cmp(&other.0));
             rows.extend(
-                points.iter().map(|(cpus, rate)| {
-                    vec![design.to_owned(), cpus.to_string(), rate.to_string()]
-                }),
+                points
+                    .iter()
+                    .map(|(cpus, rate)| vec![design.clone(), cpus.to_string(), rate.to_string()]),
             );
-            all.push(Line { name: design.to_owned(), points });
+            all.push(Line { name: design, points });
         }
         // As if every CPU did as much as the best does on the fewest.
         let best = all.iter().filter_map(|line| line.points.first());
@@ -143,7 +171,7 @@ impl OnMachine<'_> {
             all.iter().flat_map(|line| &line.points).map(|point| point.0).fold(0.0, f64::max);
         let name = "ideal".to_owned();
         let ideal = Line { name, points: vec![(0.0, 0.0), (widest, best * widest)] };
-        let unit = self.results[0].1.work.unit;
+        let unit = &self.results[0].1.work.unit;
         let y_name = format!("{unit}/s");
         Ok(Some(Figure {
             title: "Scaling".to_owned(),
@@ -363,7 +391,7 @@ fn settings(results: &[RunResult]) -> Section {
         if let Some(seed) = result.seed {
             line += &format!(", seed {seed}");
         }
-        if let Some(profile) = result.profile {
+        if let Some(profile) = &result.profile {
             line += &format!(", profile {profile}");
         }
         let all: Vec<_> = settings.chain(options).map(|text| text.replace('"', "")).collect();

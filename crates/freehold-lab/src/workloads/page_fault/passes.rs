@@ -100,7 +100,7 @@ impl Passes {
                 json!({"allocated": events.allocated.get(), "freed": events.freed.get()}),
             ),
         ]);
-        Findings { work: Work { unit: "faults", count, seconds, per_second }, specific }
+        Findings { work: Work { unit: "faults".into(), count, seconds, per_second }, specific }
     }
 }
 

@@ -181,7 +181,7 @@ impl TaskWorkload for ReadTwice {
             ("share_bytes".to_owned(), json!(self.share_frames * FRAME_BYTES)),
             ("read_ns".to_owned(), json!(self.cpus as f64 * 1e9 / per_second)),
         ]);
-        Findings { work: Work { unit: "reads", count, seconds, per_second }, specific }
+        Findings { work: Work { unit: "reads".into(), count, seconds, per_second }, specific }
     }
 
     fn show(results: &[RunResult], machine: &Machine) -> Result<()> {
