@@ -50,11 +50,11 @@ pub struct Zone {
     pub managed: u64,
     /// What is free.
     pub free: u64,
-    /// The watermarks.
+    /// The watermark that only requests with access to the reserve go below.
     pub min: u64,
-    /// The watermarks.
+    /// The watermark below which reclaim is woken.
     pub low: u64,
-    /// The watermarks.
+    /// The watermark up to which reclaim works.
     pub high: u64,
     /// The largest `high` of its per-CPU lists.
     pub pcp_high: u64,
