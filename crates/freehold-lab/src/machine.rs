@@ -53,3 +53,37 @@ fn simulated(folder: &Path, argument: &str, otherwise: &str) -> Result<Box<Spec>
     let preset = freehold_sim::preset(argument);
     preset.map(Box::new).map_err(|error| format!("{error}; or {otherwise}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::mangled;
+
+    const MACHINE: &str = "\
+base = 'skylake-2s'
+name = 'mine'
+[topology]
+sockets = 4
+cores_per_socket = 2
+[latency]
+l1_ns = 1.5
+l2_ns = { value = 5, source = 'a manual' }
+";
+
+    proptest! {
+        #[test]
+        fn any_machine_is_read_or_refused_with_a_line(text in mangled::of(MACHINE)) {
+            match Spec::from_toml("m.toml", &text) {
+                Ok(spec) => prop_assert!(spec.cpus() > 0),
+                Err(error) => {
+                    let message = error.to_string();
+                    let lines = text.lines().count().max(1);
+                    prop_assert!((1..=lines).contains(&error.line), "{}", message);
+                    prop_assert!(!message.contains('\u{1b}'), "{:?}", message);
+                }
+            }
+        }
+    }
+}

@@ -15,6 +15,8 @@ mod frames;
 mod host;
 mod list;
 mod machine;
+#[cfg(test)]
+mod mangled;
 mod matrix;
 mod output;
 mod race;

@@ -261,9 +261,11 @@ impl Run {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
+    use crate::mangled;
 
     fn result() -> Value {
         json!({
@@ -318,5 +320,24 @@ mod tests {
         result["design"] = json!("a\u{1b}[2Jb");
         let error = parse_runs(&[result]).err().unwrap().to_string();
         assert!(error.contains("control characters"), "{error}");
+    }
+
+    const RUNS: &str = include_str!("samples/runs.json");
+
+    const RACE: &str = include_str!("samples/race.json");
+
+    proptest! {
+        #[test]
+        fn any_document_is_read_or_refused(
+            text in prop_oneof![mangled::of(RUNS), mangled::of(RACE)],
+        ) {
+            match parse(&text) {
+                Ok(document) => prop_assert!(!document.cells.is_empty()),
+                Err(error) => {
+                    let message = format!("{error:#}");
+                    prop_assert!(!message.contains('\u{1b}'), "{:?}", message);
+                }
+            }
+        }
     }
 }

@@ -64,7 +64,9 @@ pub(crate) fn print_columns(
             let table = if whole.fits() { whole } else { table(results, columns, &LOCKS_IN_SHORT) };
             let name = spec.name();
             let waits = "lock wait: share of all CPU time.";
-            (table, format!("Simulated on {name}: a prediction. {waits}"))
+            let replayed = results.iter().any(RunResult::is_replayed);
+            let how = if replayed { "Replayed, simulated" } else { "Simulated" };
+            (table, format!("{how} on {name}: a prediction. {waits}"))
         }
     };
     out!("{table}");

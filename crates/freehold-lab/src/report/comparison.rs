@@ -214,9 +214,10 @@ fn by_machine(results: &[RunResult]) -> Vec<Vec<&RunResult>> {
 /// The kind of a machine's figures.
 fn kind(result: &RunResult) -> String {
     let cpus = cpus_in_words(result.cpus as usize);
+    let origin = result.origin();
     match result.simulated {
-        Some(_) => format!("simulated with {cpus}, a prediction"),
-        None => format!("measured on this host with {cpus} and profile {PROFILE}"),
+        Some(_) => format!("{origin} with {cpus}, a prediction"),
+        None => format!("{origin} on this host with {cpus} and profile {PROFILE}"),
     }
 }
 

@@ -49,6 +49,23 @@ pub(crate) struct RunResult {
     pub(crate) state: Option<Snapshot>,
 }
 
+impl RunResult {
+    /// Whether the calls are those of a recording. Otherwise a workload of this program makes them.
+    pub(crate) fn is_replayed(&self) -> bool {
+        self.workload_specific.contains_key("recording")
+    }
+
+    /// Where the figures come from, in a word or two.
+    pub(crate) fn origin(&self) -> &'static str {
+        match (self.is_replayed(), self.simulated.is_some()) {
+            (true, true) => "replayed, simulated",
+            (true, false) => "replayed, measured",
+            (false, true) => "simulated",
+            (false, false) => "measured",
+        }
+    }
+}
+
 /// Data that only a simulated machine provides.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Simulated {

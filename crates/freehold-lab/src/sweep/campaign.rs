@@ -214,7 +214,12 @@ fn combinations(lists: &Lists) -> Vec<Vec<(&str, &At<String>)>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::mangled;
 
     fn names(text: &str) -> Vec<String> {
         let cells = understand(text, Path::new(""), false).unwrap().1;
@@ -349,5 +354,44 @@ mod tests {
         let text = "[[run]]\nworkload = 'bulk'\ncpus = [99999, 'all']\n";
         let all = ["99999", "all"].map(|cpus| format!("bulk/freehold/host/cpus={cpus}/seed=1"));
         assert_eq!(names(text), all);
+    }
+
+    const CAMPAIGN: &str = "\
+[global]
+workload = ['page-fault', 'bulk']
+machine = 'uma-2'
+design = ['freehold', 'zone-lock']
+seed = [1, 2]
+set = { task_bytes = '1MiB' }
+
+[slurm]
+time = '00:10:00'
+sbatch = ['--mem=2G']
+
+[[run]]
+cpus = [1, 'all']
+set.pcp = ['auto', 'fixed']
+
+[[run]]
+workload = 'replay'
+trace = ['a.fht']
+scale = [1, 2]
+machine = 'host'
+";
+
+    proptest! {
+        #[test]
+        fn any_file_is_understood_or_refused_with_a_line(text in mangled::of(CAMPAIGN)) {
+            match understand(&text, Path::new("folder"), false) {
+                Ok((_, cells)) => {
+                    let names: BTreeSet<_> = cells.iter().map(|cell| &cell.name).collect();
+                    prop_assert_eq!(names.len(), cells.len());
+                }
+                Err(Problem { line, what }) => {
+                    prop_assert!((1..=text.lines().count().max(1)).contains(&line), "{}", what);
+                    prop_assert!(!what.contains('\u{1b}'), "{:?}", what);
+                }
+            }
+        }
     }
 }

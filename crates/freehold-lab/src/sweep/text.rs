@@ -66,7 +66,10 @@ impl Value {
 
 /// Reads a file's text.
 pub(super) fn parse(text: &str) -> Result<Vec<Entry>, Problem> {
-    let line = |span: Range<usize>| text[..span.start.min(text.len())].matches('\n').count() + 1;
+    // What is missing at the end of the file is told of its last line.
+    let last = text.lines().count().max(1);
+    let before = |span: Range<usize>| text[..span.start.min(text.len())].matches('\n').count();
+    let line = |span| (before(span) + 1).min(last);
     let document = DeTable::parse(text)
         .map_err(|error| problem(line(error.span().unwrap_or(0..0)), error.message()))?;
     Ok(entries(document.get_ref(), &line))

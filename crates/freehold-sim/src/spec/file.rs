@@ -61,7 +61,9 @@ impl Spec {
     pub fn from_toml(file: &str, text: &str) -> Result<Spec, FileError> {
         read(file, text).map_err(|(span, problem)| FileError {
             file: file.to_owned(),
-            line: text[..span.start.min(text.len())].matches('\n').count() + 1,
+            // What is missing at the end of the file is told of its last line.
+            line: (text[..span.start.min(text.len())].matches('\n').count() + 1)
+                .min(text.lines().count().max(1)),
             problem,
         })
     }

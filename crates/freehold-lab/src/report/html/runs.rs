@@ -14,7 +14,6 @@ use crate::report::waits::{lock_in_words, waits_by_class};
 struct OnMachine<'a> {
     workload: &'a str,
     machine: &'a str,
-    simulated: bool,
     results: Vec<(String, &'a RunResult)>,
 }
 
@@ -22,7 +21,7 @@ struct OnMachine<'a> {
 pub(crate) fn sections(results: &[RunResult]) -> Result<Vec<Section>> {
     let mut sections = Vec::new();
     for machine in groups(results) {
-        let kind = if machine.simulated { "simulated" } else { "measured" };
+        let origin = machine.results[0].1.origin();
         let mut figures = Vec::new();
         figures.extend(machine.scaling()?);
         figures.push(machine.rates()?);
@@ -35,7 +34,7 @@ pub(crate) fn sections(results: &[RunResult]) -> Result<Vec<Section>> {
         figures.extend(machine.over_time()?);
         figures.extend(machine.maps()?);
         figures.extend(machine.metadata()?);
-        let heading = format!("{} on {} ({kind})", machine.workload, machine.machine);
+        let heading = format!("{} on {} ({origin})", machine.workload, machine.machine);
         sections.push(Section { heading, text: Vec::new(), figures });
     }
     sections.push(settings(results));
@@ -51,12 +50,7 @@ fn groups(results: &[RunResult]) -> Vec<OnMachine<'_>> {
         let own = (result.design.clone(), result);
         match known {
             Some(group) => group.results.push(own),
-            None => groups.push(OnMachine {
-                workload,
-                machine,
-                simulated: result.simulated.is_some(),
-                results: vec![own],
-            }),
+            None => groups.push(OnMachine { workload, machine, results: vec![own] }),
         }
     }
     groups.iter_mut().for_each(OnMachine::tell_apart);

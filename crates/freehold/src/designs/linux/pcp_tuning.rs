@@ -2,8 +2,10 @@
 //!
 //! `auto` follows Linux 6.12 (`zone_batchsize`, `zone_highsize`, `nr_pcp_alloc`, `nr_pcp_free`,
 //! `nr_pcp_high`, `decay_pcp_high`), and assumes that every CPU's share of the cache is large
-//! (`PCPF_FREE_HIGH_BATCH`). `fixed` follows 4.16: single frames only, with a constant batch and
-//! high mark.
+//! (`PCPF_FREE_HIGH_BATCH`); from 6.16 it has the length of a run of small blocks that are returned
+//! (Nikhil Dhama, *mm: pcp: increase pcp->free_count threshold to trigger free_high*, v3 of April
+//! 2025), without which a program that forks and exits drains its lists again and again.
+//! `fixed` follows 4.16: single frames only, with a constant batch and high mark.
 
 use super::pcp::PerCpuPages;
 use crate::compact::COSTLY_ORDER;
@@ -179,8 +181,9 @@ fn tune_free<P: Platform>(
     let small_block = order != Order::ZERO && order <= COSTLY_ORDER;
     // A run of frees of small blocks, as when a process that used them exits: return them all, so
     // that other CPUs can use them while they are still in a shared cache.
+    let run = batch + pcp.high_min.get() / 2;
     let run_of_blocks = small_block
-        && pcp.free_count.get() >= batch
+        && pcp.free_count.get() >= run
         && pcp.freed_high_order.get() != 0
         && count >= batch;
     pcp.freed_high_order.set(u32::from(small_block));
@@ -356,12 +359,14 @@ mod tests {
     fn a_run_of_small_blocks_goes_back_at_once() {
         let pcp = pages(auto_limits());
         let mut drained = None;
-        for blocks in 1..=9 {
+        for blocks in 1..=137 {
+            assert_eq!(drained, None);
             pcp.count.set(blocks * 8);
             drained = AUTO.note_free(&pcp, Order::new(3), 1, || false);
         }
-        // Eight blocks make free_count 64, which is at least a batch when the ninth comes.
-        assert_eq!(drained, Some(72));
+        // 136 blocks make free_count 1088, at least a batch of 63 and half of 2048 when the next
+        // one comes.
+        assert_eq!(drained, Some(137 * 8));
     }
 
     #[test]
