@@ -7,11 +7,11 @@ use crate::error::{BulkFreeError, Error};
 use crate::memmap::region::{Carver, Layout, LayoutBuilder, Metadata};
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
-use crate::stat::{Census, Events, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::topology::{Topology, TopologyPlan};
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
 mod freeze;
+mod inspect;
 
 /// A page-frame allocator: design `D` on platform `P`.
 ///
@@ -379,6 +379,36 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         self.design.add_memory(self.context(), &[range])
     }
 
+    /// Takes memory out of use: `frames` frames from `first` on, all of one zone. Movable content in
+    /// the way is moved elsewhere, as for [`PageAllocator::alloc_range`]. From then on the frames
+    /// are no memory of this allocator, like a hole between two ranges:
+    /// [`PageAllocator::add_memory`] may add them again, whole pageblocks also to another zone.
+    /// Watermarks follow.
+    ///
+    /// This is for memory that is unplugged, and also for a single frame that has gone bad (Linux:
+    /// `offline_pages`, `soft_offline_page`).
+    ///
+    /// Cost: as for [`PageAllocator::alloc_range`] with a given place.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadRange`] for no frames, or if they are of more than one zone;
+    /// [`Error::OutsideSpan`]; [`Error::ForeignFrame`] if there is a hole; [`Error::RangeBusy`] if
+    /// there is content that cannot be moved, and [`Error::OutOfMemory`] or
+    /// [`Error::BelowWatermark`] if there is no room for it elsewhere. All frames are then in use
+    /// as before, though content may have been moved.
+    pub fn remove_memory(
+        &self,
+        first: Pfn,
+        frames: FrameCount,
+        owner: &dyn Migrate,
+    ) -> Result<(), Error> {
+        if frames == FrameCount::ZERO {
+            return Err(Error::BadRange);
+        }
+        self.design.remove_range(self.context(), first, frames, owner)
+    }
+
     /// Returns the frames that a CPU caches to the zones. Any CPU may call it.
     ///
     /// # Errors
@@ -426,47 +456,6 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
 
     fn check_cpu(&self, cpu: CpuId) -> Result<(), Error> {
         if cpu.index() < self.topology.cpus() { Ok(()) } else { Err(Error::UnknownCpu) }
-    }
-
-    /// The state of every zone.
-    pub fn zones(&self) -> impl Iterator<Item = ZoneStats> + '_ {
-        (0..).map_while(|index| self.design.zone_stats(self.context(), index))
-    }
-
-    /// The NUMA events of the zone at `index` of [`PageAllocator::zones`]. `None` if there is no
-    /// such zone.
-    pub fn numa_events(&self, index: usize) -> Option<NumaEvents> {
-        self.design.numa_events(self.context(), index)
-    }
-
-    /// The free blocks of the zone at `index` of [`PageAllocator::zones`] by migratetype, counted
-    /// without a lock: exact if no call is under way. `None` if there is no such zone.
-    ///
-    /// Cost: visits every block of the zone.
-    pub fn free_by_type(&self, index: usize) -> Option<FreeByType> {
-        self.design.free_by_type(self.context(), index)
-    }
-
-    /// What has happened since the allocator was built. Exact if no call is under way. Otherwise,
-    /// the frames allocated, the frames freed, and the difference of the two may each miss what
-    /// concurrent calls do, and no more.
-    ///
-    /// Cost: takes the lock of each CPU's lists for a moment, or with `freehold` of its caches, and
-    /// visits every pageblock there.
-    pub fn events(&self) -> Events {
-        self.design.events(self.context())
-    }
-
-    /// Checks every invariant of the metadata and reports where the frames are.
-    ///
-    /// Cost: visits every frame with all locks of its zone held. Other CPUs may make calls
-    /// meanwhile, and wait.
-    ///
-    /// # Errors
-    ///
-    /// The first [`Violation`] found.
-    pub fn validate(&self) -> Result<Census, Violation> {
-        self.design.validate(self.context())
     }
 
     /// The machine that the allocator runs on.

@@ -76,7 +76,7 @@ pub use designs::{Design, Setting, SettingError, Settings};
 pub use error::{BulkFreeError, Error};
 pub use memmap::region::{Layout, Metadata, Section, SectionKind};
 pub use request::{RangeRequest, Request};
-pub use stat::{Census, Events, FreeByType, NumaEvents, Rule, Violation, ZoneStats};
+pub use stat::{Census, Events, FrameStatus, FreeByType, NumaEvents, Rule, Violation, ZoneStats};
 pub use units::{CpuId, FrameCount, FrameSize, MigrateType, NodeId, Order, Pfn, ZoneKind};
 pub use zone::watermark::{Marks, Watermark};
 

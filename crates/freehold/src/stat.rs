@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use crate::units::{FrameCount, MigrateType, NodeId, ORDERS, Pfn, ZoneKind};
+use crate::units::{FrameCount, MigrateType, NodeId, ORDERS, Order, Pfn, ZoneKind};
 use crate::zone::watermark::Marks;
 
 pub use numa::NumaEvents;
@@ -35,6 +35,23 @@ pub struct ZoneStats {
     pub claims: u64,
     /// Chunks taken from a pageblock of another migratetype.
     pub steals: u64,
+}
+
+/// What a frame is: [`PageAllocator::status`](crate::PageAllocator::status).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FrameStatus {
+    /// No memory of this allocator.
+    Foreign,
+    /// Free, or on its way from one user to the next.
+    Free,
+    /// Part of a block that a user holds.
+    Allocated {
+        /// The first frame of the block.
+        first: Pfn,
+        /// The size of the block.
+        order: Order,
+    },
 }
 
 /// The free blocks of one zone by migratetype, without those that CPUs cache and isolated ones.

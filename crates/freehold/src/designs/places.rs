@@ -65,6 +65,18 @@ pub(crate) trait Places<P: Platform> {
         owner: &dyn Migrate,
     ) -> Result<(), Obstacle>;
 
+    /// Empties a place and takes its frames out of use: they are no memory any more.
+    fn retire(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        range: FrameRange,
+        owner: &dyn Migrate,
+    ) -> Result<(), Obstacle>;
+
+    /// The zone of the pageblock that a frame lies in.
+    fn zone_at(&self, frame: FrameIndex) -> Option<ZoneIndex>;
+
     /// Counts a range that was taken from a zone.
     fn note_range(
         &self,
@@ -124,6 +136,29 @@ pub(crate) fn alloc_range<P: Platform>(
     // Where content has no room to move to, freeing memory will help.
     let otherwise = if is_busy { Error::RangeBusy } else { Error::OutOfMemory };
     Err(too_full.unwrap_or(otherwise))
+}
+
+/// Takes the frames of a range of one zone out of use.
+pub(crate) fn remove_range<P: Platform>(
+    design: &impl Places<P>,
+    context: Context<'_, P>,
+    first: Pfn,
+    frames: FrameCount,
+    owner: &dyn Migrate,
+) -> Result<(), Error> {
+    let range = design.locate(first, frames).ok_or(Error::OutsideSpan)?;
+    let zone = design.zone_at(range.first).ok_or(Error::ForeignFrame)?;
+    if design.has_hole(range) {
+        return Err(Error::ForeignFrame);
+    }
+    match design.survey(zone, range, false) {
+        // All of it is memory, so what interrupts it is another zone.
+        Place::Interrupted(_) => Err(Error::BadRange),
+        Place::Immovable(_) => Err(Error::RangeBusy),
+        Place::Promising => {
+            design.retire(context, zone, range, owner).map_err(|obstacle| obstacle.error)
+        }
+    }
 }
 
 /// The zones of a list that a request, whose node is filled in, may use.

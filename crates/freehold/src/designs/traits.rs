@@ -7,7 +7,7 @@ use crate::designs::Context;
 use crate::error::{BulkFreeError, Error};
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
-use crate::stat::{Census, Events, FreeByType, NumaEvents, Violation, ZoneStats};
+use crate::stat::{Census, Events, FrameStatus, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
 /// Allocation, a block at a time.
@@ -91,6 +91,15 @@ pub trait Ranges<P: Platform> {
         first: Pfn,
         frames: FrameCount,
     ) -> Result<(), Error>;
+
+    /// Empties a contiguous range and takes its frames out of use.
+    fn remove_range(
+        &self,
+        context: Context<'_, P>,
+        first: Pfn,
+        frames: FrameCount,
+        owner: &dyn Migrate,
+    ) -> Result<(), Error>;
 }
 
 /// Hotplug of memory and CPUs, and periodic work.
@@ -124,6 +133,9 @@ pub trait Freeze<P: Platform> {
 
 /// Statistics and checks.
 pub trait Inspect<P: Platform> {
+    /// What a frame is, and which block it is part of.
+    fn status(&self, context: Context<'_, P>, pfn: Pfn) -> FrameStatus;
+
     /// The state of the zone at `index`, if there is one.
     fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats>;
 

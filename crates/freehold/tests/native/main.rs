@@ -57,6 +57,7 @@ mod panics;
 mod pressure;
 mod range;
 mod range_owners;
+mod remove;
 mod revocable;
 mod stop;
 mod stress;

@@ -6,19 +6,54 @@
 use super::Freehold;
 use super::caches::cache::{Active, Fill, list_of};
 use super::pageblocks::PageblockIndex;
+use super::pageblocks::run::Run;
 use super::pageblocks::state::{Holder, Use};
 use crate::designs::Context;
 use crate::designs::traits::Inspect;
 use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
-use crate::stat::{Census, Events, FreeByType, NumaEvents, Rule, Violation, ZoneStats};
-use crate::units::{CpuId, FrameCount, MigrateType};
+use crate::stat::{
+    Census, Events, FrameStatus, FreeByType, NumaEvents, Rule, Violation, ZoneStats,
+};
+use crate::units::{CpuId, FrameCount, MigrateType, Order, Pfn};
 
 /// How often something that does not agree is re-checked: long enough for a thread that was
 /// preempted in the middle of a step to run again.
 const LOOKS: usize = 100_000;
 
 impl<P: Platform> Inspect<P> for Freehold<P> {
+    fn status(&self, context: Context<'_, P>, pfn: Pfn) -> FrameStatus {
+        let pageblocks = &self.zones.pageblocks;
+        let Some(frame) = pageblocks.index_of(pfn) else { return FrameStatus::Foreign };
+        let (pageblock, single) = (PageblockIndex::of_frame(frame), Run::at(frame, Order::ZERO));
+        let allocated =
+            |first, order| FrameStatus::Allocated { first: pageblocks.pfn_of(first), order };
+        loop {
+            match pageblocks.state(pageblock).used_for() {
+                Use::Absent => return FrameStatus::Foreign,
+                Use::Whole => return FrameStatus::Free,
+                Use::Huge | Use::HugeTail => {
+                    if let Some((head, of)) = pageblocks.head_of(pageblock) {
+                        return allocated(head.frame(), of.order());
+                    }
+                }
+                Use::Split => {
+                    let word = single.word as usize;
+                    if pageblocks.holes_of_others(word) & single.mask() != 0 {
+                        return FrameStatus::Foreign;
+                    }
+                    if pageblocks.used(word) & single.mask() == 0 {
+                        return FrameStatus::Free;
+                    }
+                    let block = pageblocks.part_of(frame);
+                    return allocated(block.frame(), block.order);
+                }
+            }
+            // A call is breaking the block up.
+            context.platform.relax();
+        }
+    }
+
     fn zone_stats(&self, _context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
         (index < self.zones.len()).then(|| self.zones.stats_of(ZoneIndex(index as u16)))
     }

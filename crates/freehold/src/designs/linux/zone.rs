@@ -286,6 +286,13 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
         self.add_free(available);
     }
 
+    /// Accounts frames of isolated pageblocks that were taken out of use.
+    pub(crate) fn remove_isolated(&self, frames: FrameCount) {
+        let managed = &self.zone.setup.managed;
+        managed.store(managed.load(Relaxed) - frames.get(), Relaxed);
+        self.add_isolated(-(frames.get() as i64));
+    }
+
     /// Accounts frames that were put on the free lists.
     pub(crate) fn add_free(&self, frames: FrameCount) {
         let level = &self.zone.level.free;

@@ -13,6 +13,7 @@ use crate::designs::freehold::pageblocks::huge::pageblocks_in;
 use crate::designs::freehold::pageblocks::run::Span;
 use crate::designs::freehold::pageblocks::state::{Holder, State, Use};
 use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
+use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order};
 
@@ -126,6 +127,15 @@ impl<P: Platform> Freehold<P> {
         zone.note_doubles(found.doubles);
     }
 
+    /// Ends the use of an isolated pageblock that has no memory any more.
+    fn end_use(&self, pageblock: PageblockIndex) {
+        self.zones.pageblocks.clear_all_unmovable(pageblock);
+        self.zones.pageblocks.update(pageblock, |state| {
+            let state = state.used(Use::Absent, Order::ZERO).of_type(MigrateType::Movable);
+            state.held_by(Holder::None).isolated(false)
+        });
+    }
+
     /// Returns an isolated pageblock to circulation. The call runs on `cpu`.
     fn end_isolation(&self, cpu: usize, pageblock: PageblockIndex) {
         let unmark = |state: State| match state.used_for() {
@@ -190,6 +200,25 @@ impl<'a, P: Platform> Isolation<'a, P> {
         }
         self.design.zones.hand_out(pageblock, order, migratetype);
         self.first = PageblockIndex(pageblock.0 + pageblocks_in(order));
+    }
+
+    /// Takes frames, all of which are free, out of use. Pageblocks that are left without memory
+    /// belong to their zone only until they get some again; what is left of others returns to
+    /// circulation.
+    pub(crate) fn retire(mut self, context: Context<'_, P>, zone: ZoneIndex, span: Span) {
+        let (design, zones) = (self.design, &self.design.zones);
+        // Only now: the owner of the content, which is called before, may add memory.
+        let hotplug = zones.hotplug().begin();
+        for (pageblock, part) in span.pageblocks() {
+            part.words().for_each(|(word, mask)| zones.pageblocks.remove_free(word, mask));
+            zones.zone(zone).sub_managed(u64::from(part.end - part.first));
+            if zones.pageblocks.count_present(pageblock) == 0 {
+                self.end_before(pageblock);
+                design.end_use(pageblock);
+                self.first = PageblockIndex(pageblock.0 + 1);
+            }
+        }
+        zones.resize(context, &hotplug);
     }
 
     /// Returns the pageblocks before this one to circulation.

@@ -28,6 +28,16 @@ impl<P: Platform> Ranges<P> for Freehold<P> {
         places::alloc_range(self, context, zones, request, owner)
     }
 
+    fn remove_range(
+        &self,
+        context: Context<'_, P>,
+        first: Pfn,
+        frames: FrameCount,
+        owner: &dyn Migrate,
+    ) -> Result<(), Error> {
+        places::remove_range(self, context, first, frames, owner)
+    }
+
     /// Frees all frames of a range. Of blocks that reach beyond it, the rest stays allocated.
     ///
     /// Checks that none of them is free before it frees the first one. If another call frees some
@@ -99,6 +109,23 @@ impl<P: Platform> Places<P> for Freehold<P> {
         let isolation = self.empty_place(context, zone, span, owner)?;
         isolation.take(context, span, MigrateType::Unmovable);
         Ok(())
+    }
+
+    fn retire(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        range: FrameRange,
+        owner: &dyn Migrate,
+    ) -> Result<(), Obstacle> {
+        let span = Span::of_range(range);
+        let isolation = self.empty_place(context, zone, span, owner)?;
+        isolation.retire(context, zone, span);
+        Ok(())
+    }
+
+    fn zone_at(&self, frame: FrameIndex) -> Option<ZoneIndex> {
+        self.zones.pageblocks.zone_if_any(PageblockIndex::of_frame(frame.0))
     }
 
     fn note_range(

@@ -104,6 +104,15 @@ impl<P: Platform> Pageblocks<P> {
         self.map::<REMOTE>(word).fetch_and(!mask, AcqRel);
     }
 
+    /// Makes free frames of a word holes. The caller holds the pageblock, which is isolated.
+    pub(crate) fn remove_free(&self, word: usize, mask: u64) {
+        // In this order, no frame looks allocated meanwhile: at first it is free in both bitmaps,
+        // then it looks freed remotely.
+        self.map::<REMOTE>(word).fetch_or(mask, AcqRel);
+        self.set_free(word, self.free(word) & !mask);
+        self.map::<TAILS>(word).fetch_or(mask, AcqRel);
+    }
+
     /// Makes holes of a word memory, as if they had been freed remotely.
     pub(crate) fn add_freed(&self, word: usize, mask: u64) {
         // The bits of the remote bitmap are set already. The second step changes nothing, but it is

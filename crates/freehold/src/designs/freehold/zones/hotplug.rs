@@ -8,7 +8,7 @@ use crate::designs::Context;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::Span;
 use crate::designs::freehold::pageblocks::state::{Holder, Use};
-use crate::designs::hotplug::{Hotplug, place_of, update_watermarks};
+use crate::designs::hotplug::{Hotplug, HotplugGuard, place_of, update_watermarks};
 use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use crate::platform::Platform;
 use crate::units::{FrameCount, Order};
@@ -36,9 +36,14 @@ impl<P: Platform> Zones<P> {
         for (pageblock, part) in span.pageblocks() {
             self.add_part(context.cpu_here(), zone, pageblock, part);
         }
-        update_watermarks(&self.zones, Zone::marked, context.topology, &hotplug);
-        self.zones.iter().for_each(|zone| zone.set_spares_max(self.cpus));
+        self.resize(context, &hotplug);
         Ok(())
+    }
+
+    /// Recomputes what depends on how much memory there is.
+    pub(crate) fn resize(&self, context: Context<'_, P>, hotplug: &HotplugGuard<'_, P>) {
+        update_watermarks(&self.zones, Zone::marked, context.topology, hotplug);
+        self.zones.iter().for_each(|zone| zone.set_spares_max(self.cpus));
     }
 
     fn check_unused(&self, span: Span, zone: ZoneIndex) -> Result<(), Error> {
@@ -48,7 +53,9 @@ impl<P: Platform> Zones<P> {
             if first.words().any(present) {
                 return Err(Error::RangeOverlaps);
             }
-            if self.pageblocks.zone_if_any(pageblock).is_some_and(|of| of != zone) {
+            // A pageblock whose memory was removed may go to another zone.
+            let in_use = self.pageblocks.state(pageblock).used_for() != Use::Absent;
+            if in_use && self.pageblocks.zone_if_any(pageblock).is_some_and(|of| of != zone) {
                 return Err(Error::SharedPageblock);
             }
             if part.words().any(present) {

@@ -178,7 +178,10 @@ impl<P: Platform> Zones<P> {
             })
         };
         match (state.used_for(), state.holder()) {
-            (Use::Absent, _) => Some(Rule::ZoneOfBlock),
+            // Its memory was removed.
+            (Use::Absent, _) => {
+                (self.pageblocks.count_present(pageblock) > 0).then_some(Rule::ZoneOfBlock)
+            }
             _ if !self.pageblocks.uses_agree(pageblock) => Some(Rule::KeptBeside),
             (Use::Whole, Holder::None) if !in_pool => Some(Rule::KeptBeside),
             (Use::Whole, _) if !self.pageblocks.is_whole(pageblock) => Some(Rule::BlocksCounted),

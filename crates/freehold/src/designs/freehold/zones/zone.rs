@@ -168,6 +168,10 @@ impl<P: Platform> Zone<P> {
         self.setup.managed.fetch_add(frames, Relaxed);
     }
 
+    pub(crate) fn sub_managed(&self, frames: u64) {
+        self.setup.managed.fetch_add(frames.wrapping_neg(), Relaxed);
+    }
+
     /// How many spares a cache may have. It may have one if this is 0.
     #[inline]
     pub(crate) fn spares_max(&self) -> u32 {

@@ -3,10 +3,8 @@
 use super::{LocalPages, Policy, Skeleton};
 use crate::config::MemoryRange;
 use crate::designs::Context;
-use crate::designs::hotplug::update_watermarks;
 use crate::designs::linux::pcp::{LISTS, list_order};
 use crate::designs::linux::pcp_tuning::PcpMode;
-use crate::designs::linux::zone::Zone;
 use crate::designs::traits::Upkeep;
 use crate::error::Error;
 use crate::memmap::index::FrameIndex;
@@ -20,9 +18,8 @@ impl<P: Platform, Y: Policy<P>> Upkeep<P> for Skeleton<P, Y> {
     fn add_memory(&self, context: Context<'_, P>, ranges: &[MemoryRange]) -> Result<(), Error> {
         let hotplug = self.hotplug.get(0).begin();
         ranges.iter().try_for_each(|&range| self.add_range(context, range))?;
-        update_watermarks(&self.zones, Zone::marked, context.topology, &hotplug);
         // Once for all ranges, since it visits every CPU.
-        self.update_limits(context, hotplug.frame_size);
+        self.resize(context, &hotplug);
         Ok(())
     }
 

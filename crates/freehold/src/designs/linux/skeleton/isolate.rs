@@ -171,6 +171,22 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
             });
         }
     }
+
+    /// Takes the frames from `first` to `end`, all of which are free, out of use. The caller holds
+    /// the hotplug lock.
+    pub(super) fn retire(&self, first: FrameIndex, end: FrameIndex) {
+        let mut at = first;
+        while at < end {
+            let (order, guard) =
+                (at.largest_before(end), self.design.lock_zone(self.context.platform, self.zone));
+            guard.buddy.take_frames(at, order);
+            for frame in (at.0..at.after(order).0).map(FrameIndex) {
+                self.design.frames.set_state(frame, FrameState::HOLE);
+            }
+            guard.remove_isolated(order.frames());
+            at = at.after(order);
+        }
+    }
 }
 
 impl<P: Platform, Y: Policy<P>> Drop for Isolation<'_, P, Y> {

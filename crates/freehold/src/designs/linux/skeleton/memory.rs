@@ -4,12 +4,13 @@ use super::{Policy, Skeleton};
 use crate::Error;
 use crate::config::MemoryRange;
 use crate::designs::Context;
-use crate::designs::hotplug::place_of;
+use crate::designs::hotplug::{HotplugGuard, place_of, update_watermarks};
 use crate::designs::linux::frame::FrameState;
+use crate::designs::linux::zone::Zone;
 use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use crate::memmap::list::End;
 use crate::platform::{Platform, SharedCell};
-use crate::units::FrameSize;
+use crate::units::{FrameSize, Order};
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Adds a range, or refuses it. The caller holds the hotplug lock.
@@ -37,11 +38,19 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             if self.frames.state(frame) != FrameState::HOLE {
                 return Err(Error::RangeOverlaps);
             }
-            if self.blocks.zone(frame).is_some_and(|of| of != zone) {
+            if self.blocks.zone(frame).is_some_and(|of| of != zone) && !self.is_empty(frame) {
                 return Err(Error::SharedPageblock);
             }
         }
         Ok(())
+    }
+
+    /// Whether the pageblock of a frame has no memory: all of it was removed. It may go to another
+    /// zone.
+    fn is_empty(&self, frame: FrameIndex) -> bool {
+        let first = frame.head(Order::PAGEBLOCK);
+        let mut frames = (first.0..first.after(Order::PAGEBLOCK).0).map(FrameIndex);
+        frames.all(|frame| self.frames.state(frame) == FrameState::HOLE)
     }
 
     /// Frees new memory in the largest blocks that fit, lowest first and to the back of the lists,
@@ -63,8 +72,14 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
     }
 
+    /// Recomputes what depends on how much memory there is.
+    pub(super) fn resize(&self, context: Context<'_, P>, hotplug: &HotplugGuard<'_, P>) {
+        update_watermarks(&self.zones, Zone::marked, context.topology, hotplug);
+        self.update_limits(context, hotplug.frame_size);
+    }
+
     /// Recomputes the bounds of all per-CPU lists.
-    pub(super) fn update_limits(&self, context: Context<'_, P>, frame_size: FrameSize) {
+    fn update_limits(&self, context: Context<'_, P>, frame_size: FrameSize) {
         for index in self.zone_indexes() {
             let zone = self.zone(index);
             let low = zone.watermarks().get().low;

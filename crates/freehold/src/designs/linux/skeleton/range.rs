@@ -26,6 +26,16 @@ impl<P: Platform, Y: Policy<P>> Ranges<P> for Skeleton<P, Y> {
         places::alloc_range(self, context, zones, request, owner)
     }
 
+    fn remove_range(
+        &self,
+        context: Context<'_, P>,
+        first: Pfn,
+        frames: FrameCount,
+        owner: &dyn Migrate,
+    ) -> Result<(), Error> {
+        places::remove_range(self, context, first, frames, owner)
+    }
+
     fn free_range(
         &self,
         context: Context<'_, P>,
@@ -114,6 +124,28 @@ impl<P: Platform, Y: Policy<P>> Places<P> for Skeleton<P, Y> {
         isolation.empty(first, end, owner)?;
         isolation.take(first, end);
         Ok(())
+    }
+
+    fn retire(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        range: FrameRange,
+        owner: &dyn Migrate,
+    ) -> Result<(), Obstacle> {
+        let FrameRange { first, end } = range;
+        let isolation = Isolation::new(self, context, zone, first, end)?;
+        isolation.empty(first, end, owner)?;
+        // Only now: the owner of the content may add memory.
+        let hotplug = self.hotplug.get(0).begin();
+        isolation.retire(first, end);
+        drop(isolation);
+        self.resize(context, &hotplug);
+        Ok(())
+    }
+
+    fn zone_at(&self, frame: FrameIndex) -> Option<ZoneIndex> {
+        self.blocks.zone(frame)
     }
 
     fn note_range(

@@ -1,15 +1,38 @@
 //! What the design says of itself.
 
 use super::{Policy, Skeleton};
+use crate::Error;
 use crate::designs::Context;
-use crate::designs::linux::frame::Tag;
+use crate::designs::linux::frame::{FrameState, Tag};
 use crate::designs::traits::Inspect;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::{Platform, SharedCell};
-use crate::stat::{Census, Events, FreeByType, NumaEvents, Violation, ZoneStats};
-use crate::units::{CpuId, FrameCount, Order};
+use crate::stat::{Census, Events, FrameStatus, FreeByType, NumaEvents, Violation, ZoneStats};
+use crate::units::{CpuId, FrameCount, Order, Pfn};
 
 impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
+    /// What a frame is. The head of an allocation says so itself; all else is looked up under the
+    /// zone lock.
+    fn status(&self, context: Context<'_, P>, pfn: Pfn) -> FrameStatus {
+        let Some(frame) = self.frames.index_of(pfn) else { return FrameStatus::Foreign };
+        let allocated = |head, state: FrameState| match (state.tag(), state.order()) {
+            (Tag::Allocated, Some(order)) => {
+                Some(FrameStatus::Allocated { first: self.frames.pfn_of(head), order })
+            }
+            _ => None,
+        };
+        if let Some(status) = allocated(frame, self.frames.state(frame)) {
+            return status;
+        }
+        let Some(zone) = self.blocks.zone(frame) else { return FrameStatus::Foreign };
+        let _guard = self.lock_zone(context.platform, zone);
+        match self.head_of(frame) {
+            Ok((head, state)) => allocated(head, state).unwrap_or(FrameStatus::Free),
+            Err(Error::ForeignFrame) => FrameStatus::Foreign,
+            Err(_) => FrameStatus::Free,
+        }
+    }
+
     /// The state of the zone at `index`.
     fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
         if index >= self.zones.len() {

@@ -1,0 +1,78 @@
+//! What an allocator tells of its state.
+
+use crate::allocator::PageAllocator;
+use crate::designs::Design;
+use crate::platform::Platform;
+use crate::stat::{Census, Events, FrameStatus, FreeByType, NumaEvents, Violation, ZoneStats};
+use crate::units::{Order, Pfn};
+
+impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
+    /// What a frame is, and which block it is part of.
+    ///
+    /// Exact for a frame that the caller has allocated, unless other parts of the same block are
+    /// being freed. Of other frames it tells what was so a moment ago. A block of which parts were
+    /// freed, and a range of [`PageAllocator::alloc_range`], count as the largest blocks that fit.
+    ///
+    /// Cost: nanoseconds for the first frame of a block. Otherwise, with `freehold`, a look at each
+    /// frame of the block, or at two words for blocks of a pageblock and more; with the other
+    /// designs, the lock of the zone.
+    pub fn status(&self, pfn: Pfn) -> FrameStatus {
+        self.design().status(self.context(), pfn)
+    }
+
+    /// The order of the allocated block that begins at a frame; `None` if none does. With it,
+    /// memory can be freed by its place alone. As exact as [`PageAllocator::status`], and as costly.
+    pub fn order_of(&self, pfn: Pfn) -> Option<Order> {
+        match self.status(pfn) {
+            FrameStatus::Allocated { first, order } if first == pfn => Some(order),
+            _ => None,
+        }
+    }
+
+    /// Whether a frame is memory of this allocator and free. As exact as [`PageAllocator::status`],
+    /// and as costly.
+    pub fn is_free(&self, pfn: Pfn) -> bool {
+        self.status(pfn) == FrameStatus::Free
+    }
+
+    /// The state of every zone.
+    pub fn zones(&self) -> impl Iterator<Item = ZoneStats> + '_ {
+        (0..).map_while(|index| self.design().zone_stats(self.context(), index))
+    }
+
+    /// The NUMA events of the zone at `index` of [`PageAllocator::zones`]. `None` if there is no
+    /// such zone.
+    pub fn numa_events(&self, index: usize) -> Option<NumaEvents> {
+        self.design().numa_events(self.context(), index)
+    }
+
+    /// The free blocks of the zone at `index` of [`PageAllocator::zones`] by migratetype, counted
+    /// without a lock: exact if no call is under way. `None` if there is no such zone.
+    ///
+    /// Cost: visits every block of the zone.
+    pub fn free_by_type(&self, index: usize) -> Option<FreeByType> {
+        self.design().free_by_type(self.context(), index)
+    }
+
+    /// What has happened since the allocator was built. Exact if no call is under way. Otherwise,
+    /// the frames allocated, the frames freed, and the difference of the two may each miss what
+    /// concurrent calls do, and no more.
+    ///
+    /// Cost: takes the lock of each CPU's lists for a moment, or with `freehold` of its caches, and
+    /// visits every pageblock there.
+    pub fn events(&self) -> Events {
+        self.design().events(self.context())
+    }
+
+    /// Checks every invariant of the metadata and reports where the frames are.
+    ///
+    /// Cost: visits every frame with all locks of its zone held. Other CPUs may make calls
+    /// meanwhile, and wait.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Violation`] found.
+    pub fn validate(&self) -> Result<Census, Violation> {
+        self.design().validate(self.context())
+    }
+}
