@@ -77,13 +77,11 @@ impl<D: Design<Host>> FrameArena<D> {
         let span = plan.span();
         let ranges: Vec<MemoryRange> =
             plan.parts.iter().map(|part| range(part, part.start, part.frames)).collect();
-        let config = Config {
-            distances: &plan.distances,
-            span: Some((Pfn::new(0), span)),
-            frame_size: plan.frame_size,
-            frame_record_bytes,
-            ..Config::new(&ranges, &plan.cpu_nodes)
-        };
+        let config = Config::new(&ranges, &plan.cpu_nodes)
+            .distances(&plan.distances)
+            .span((Pfn::new(0), span))
+            .frame_size(plan.frame_size)
+            .frame_record_bytes(frame_record_bytes);
         // Checks the configuration too, so that nothing has been mapped if it is refused.
         let layout = PageAllocator::<Host, D>::layout(&config, settings)?;
 

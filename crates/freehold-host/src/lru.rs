@@ -37,7 +37,7 @@ impl<D: Design<Host>> FrameArena<D> {
     /// system.
     pub fn lru<O: Owner>(&self, settings: &LruSettings, owner: O) -> Result<HostLru<O>, HostError> {
         let (ranges, cpu_nodes) = self.shape();
-        let config = Config { frame_size: self.frame_size(), ..Config::new(&ranges, cpu_nodes) };
+        let config = Config::new(&ranges, cpu_nodes).frame_size(self.frame_size());
         let layout = Lru::<Host, O>::layout(&config, settings)?;
         let metadata = Mapping::reserve(layout.size(), layout.align())?;
         // Old kernels refuse: see the type.

@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use freehold::platform::Platform;
-use freehold::{
-    Design, Events, FrameCount, MigrateType, NumaEvents, Order, PageAllocator, ZoneStats,
-};
+use freehold::{Design, FrameCount, MigrateType, NumaEvents, Order, PageAllocator, ZoneStats};
 
 /// The state of an allocator at one moment, in plain numbers. Counts of frames, unless the name
 /// says otherwise.
@@ -75,11 +73,11 @@ impl Snapshot {
             Some(ZoneSnapshot {
                 free_by_type: types.blocks.map(Vec::from).to_vec(),
                 pageblocks: types.pageblocks.to_vec(),
-                numa: numa_by_name(allocator.numa_events(index)?),
+                numa: by_name(allocator.numa_events(index)?.by_name()),
                 ..ZoneSnapshot::of(&zone)
             })
         });
-        Snapshot { zones: zones.collect(), events: events_by_name(&allocator.events()) }
+        Snapshot { zones: zones.collect(), events: by_name(allocator.events().by_name()) }
     }
 
     /// Free blocks by order, in the format of `/proc/buddyinfo`.
@@ -105,7 +103,8 @@ impl Snapshot {
                 ("isolated", zone.isolated),
             ];
             rest.iter().try_for_each(|(name, count)| writeln!(text, "        {name:8} {count}"))?;
-            let mut numa = NUMA.iter().filter_map(|&name| Some((name, zone.numa.get(name)?)));
+            let mut numa =
+                NumaEvents::NAMES.iter().filter_map(|&name| Some((name, zone.numa.get(name)?)));
             numa.try_for_each(|(name, count)| writeln!(text, "      {name:12} {count}"))
         })
     }
@@ -149,7 +148,7 @@ impl Snapshot {
             ("pageblock_claim".to_owned(), self.sum(|zone| zone.claims)),
             ("pageblock_steal".to_owned(), self.sum(|zone| zone.steals)),
         ];
-        sums.extend(NUMA.map(|name| {
+        sums.extend(NumaEvents::NAMES.map(|name| {
             let of = |zone: &ZoneSnapshot| zone.numa.get(name).copied().unwrap_or(0);
             (name.to_owned(), self.sum(of))
         }));
@@ -209,7 +208,7 @@ impl Snapshot {
             types.map(move |(&count, of)| (of_type(zone, of), count))
         });
         metric(&mut text, "zone_pageblocks", "gauge", "Pageblocks by migratetype.", blocks);
-        for name in NUMA {
+        for name in NumaEvents::NAMES {
             let of = |zone: &ZoneSnapshot| Some((labelled(zone), *zone.numa.get(name)?));
             let values = self.zones.iter().filter_map(of);
             let help = "Frames by where they were wanted and where they came from.";
@@ -223,53 +222,7 @@ impl Snapshot {
     }
 }
 
-/// The names of NUMA events: Linux's, in its order.
-const NUMA: [&str; 6] =
-    ["numa_hit", "numa_miss", "numa_foreign", "numa_interleave", "numa_local", "numa_other"];
-
-fn numa_by_name(events: NumaEvents) -> BTreeMap<String, u64> {
-    let NumaEvents { hit, miss, foreign, local, other, interleave_hit } = events;
-    let counts = [hit, miss, foreign, interleave_hit, local, other].map(FrameCount::get);
-    NUMA.map(str::to_owned).into_iter().zip(counts).collect()
-}
-
-/// Events by name: Linux's names for events that it has.
-fn events_by_name(events: &Events) -> BTreeMap<String, u64> {
-    // All fields by name, so that a new one cannot be forgotten here.
-    let Events {
-        allocated,
-        freed,
-        allocated_directly,
-        freed_directly,
-        refills,
-        refilled,
-        drains,
-        drained,
-        single_type_drains: [unmovable_drains, movable_drains, reclaimable_drains],
-        clustered_drains,
-        compactions,
-        migrated,
-        ranges,
-        double_frees_late,
-    } = *events;
-    let counts = [
-        ("pgalloc", allocated.get()),
-        ("pgfree", freed.get()),
-        ("pgalloc_direct", allocated_directly.get()),
-        ("pgfree_direct", freed_directly.get()),
-        ("pcp_refill", refills),
-        ("pcp_refill_pages", refilled.get()),
-        ("pcp_drain", drains),
-        ("pcp_drain_pages", drained.get()),
-        ("pcp_drain_unmovable", unmovable_drains),
-        ("pcp_drain_movable", movable_drains),
-        ("pcp_drain_reclaimable", reclaimable_drains),
-        ("pcp_drain_clustered", clustered_drains),
-        ("compact_zone", compactions),
-        ("pgmigrate_success", migrated.get()),
-        ("alloc_contig_range", ranges),
-        ("double_free_late", double_frees_late.get()),
-    ];
+fn by_name<const N: usize>(counts: [(&'static str, u64); N]) -> BTreeMap<String, u64> {
     counts.map(|(name, count)| (name.to_owned(), count)).into_iter().collect()
 }
 
@@ -379,7 +332,7 @@ mod tests {
             zone.free_blocks = vec![0, 17, 1024];
             zone.free_by_type = vec![vec![0, 0, 1], vec![0, 17, 1023], vec![0; 3]];
             zone.pageblocks = vec![1, 7, 0];
-            zone.numa = NUMA.map(|name| (name.to_owned(), name.len() as u64)).into();
+            zone.numa = NumaEvents::NAMES.map(|name| (name.to_owned(), name.len() as u64)).into();
             zone
         };
         let zones = vec![zone(ZoneKind::Dma), zone(ZoneKind::Dma32)];

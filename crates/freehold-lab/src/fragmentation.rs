@@ -72,21 +72,15 @@ impl FreeMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use freehold::{FrameCount, Marks, NodeId, ZoneKind};
+    use freehold::FrameCount;
 
     fn zone(frames: u64, free_blocks: [u64; 11]) -> ZoneStats {
-        ZoneStats {
-            node: NodeId::new(0),
-            kind: ZoneKind::Normal,
-            managed: FrameCount::new(1 << 20),
-            free: FrameCount::new(frames),
-            per_cpu: FrameCount::new(7),
-            isolated: FrameCount::ZERO,
-            free_blocks,
-            marks: Marks::default(),
-            claims: 0,
-            steals: 0,
-        }
+        let mut zone = ZoneStats::default();
+        zone.managed = FrameCount::new(1 << 20);
+        zone.free = FrameCount::new(frames);
+        zone.per_cpu = FrameCount::new(7);
+        zone.free_blocks = free_blocks;
+        zone
     }
 
     #[test]

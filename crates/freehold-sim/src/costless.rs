@@ -110,7 +110,7 @@ mod tests {
         let ranges = [range(0), range(1)];
         let cpu_nodes: Vec<_> =
             (0..spec.cpus()).map(|cpu| spec.node_of(CpuId::new(cpu as u32))).collect();
-        let config = Config { frame_record_bytes: 64, ..Config::new(&ranges, &cpu_nodes) };
+        let config = Config::new(&ranges, &cpu_nodes).frame_record_bytes(64);
         Rc::new(Frames::new(machine, Costless, &config, &Default::default()).unwrap())
     }
 

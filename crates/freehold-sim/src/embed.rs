@@ -8,7 +8,8 @@ use std::ops::{Deref, Range};
 use freehold::lru::{Lru, LruSettings, Owner};
 use freehold::platform::Platform;
 use freehold::{
-    Config, Design, Error, Layout, Metadata, NodeId, Order, PageAllocator, Section, SectionKind,
+    Config, Design, Error, Metadata, MetadataLayout, NodeId, Order, PageAllocator, Section,
+    SectionKind,
 };
 
 use crate::machine::Machine;
@@ -109,7 +110,7 @@ impl<O: Owner, P: Platform> std::fmt::Debug for SimLru<O, P> {
 }
 
 /// Maps a region for metadata, with labels and home nodes for its sections.
-fn map(machine: &mut Machine, config: &Config<'_>, layout: &Layout) -> Region {
+fn map(machine: &mut Machine, config: &Config<'_>, layout: &MetadataLayout) -> Region {
     let region = machine.map_region(layout.size(), layout.align());
     for section in layout.sections() {
         let kind = machine.kind(section.kind.name());
@@ -126,7 +127,11 @@ fn whole(section: &Section) -> Range<usize> {
 }
 
 /// The home nodes of the parts of a section.
-fn homes(config: &Config<'_>, layout: &Layout, section: &Section) -> Vec<(Range<usize>, NodeId)> {
+fn homes(
+    config: &Config<'_>,
+    layout: &MetadataLayout,
+    section: &Section,
+) -> Vec<(Range<usize>, NodeId)> {
     let records = |range: Range<usize>| {
         let at = |index: usize| section.offset_bytes + index * section.stride_bytes;
         at(range.start)..at(range.end)
@@ -168,7 +173,7 @@ fn homes(config: &Config<'_>, layout: &Layout, section: &Section) -> Vec<(Range<
 /// The records of units of `order` frames that stand for each range of memory.
 fn of_ranges<'a>(
     config: &'a Config<'_>,
-    layout: &Layout,
+    layout: &MetadataLayout,
     order: Order,
 ) -> impl Iterator<Item = (Range<usize>, NodeId)> + 'a {
     let first = layout.first_frame().get();
@@ -207,7 +212,7 @@ mod tests {
     #[test]
     fn records_are_at_home_where_their_frames_are() {
         let (ranges, cpus) = (ranges(), [NodeId::new(0), NodeId::new(1)]);
-        let config = Config { frame_record_bytes: 64, ..Config::new(&ranges, &cpus) };
+        let config = Config::new(&ranges, &cpus).frame_record_bytes(64);
         type Frames = PageAllocator<Sim, ZoneLock<Sim>>;
         let layout = Frames::layout(&config, &Default::default()).unwrap();
         let section = |kind| layout.sections().find(|section| section.kind == kind).unwrap();
@@ -229,7 +234,7 @@ mod tests {
         let mut machine = Machine::new(&preset("uma-2").unwrap(), 1).unwrap();
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(4096))];
         let cpus = [NodeId::new(0); 2];
-        let config = Config { frame_record_bytes: 64, ..Config::new(&ranges, &cpus) };
+        let config = Config::new(&ranges, &cpus).frame_record_bytes(64);
         let settings = Default::default();
         let frames = SimFrames::<ZoneLock<Sim>>::new(&mut machine, Sim, &config, &settings);
         let frames = Rc::new(frames.unwrap());

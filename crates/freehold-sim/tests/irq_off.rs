@@ -29,7 +29,7 @@ where
     let mut machine = Machine::new(&preset("uma-2").unwrap(), 1).unwrap();
     let memory = [MemoryRange::new(Pfn::new(0), FrameCount::new(1 << 18))];
     let nodes = [NodeId::new(0); 2];
-    let config = Config { frame_record_bytes: 64, ..Config::new(&memory, &nodes) };
+    let config = Config::new(&memory, &nodes).frame_record_bytes(64);
     let allocator = Rc::new(SimFrames::<D>::new(&mut machine, Sim, &config, settings).unwrap());
     for cpu in 0..cpus {
         let allocator = Rc::clone(&allocator);

@@ -53,7 +53,7 @@ fn build<D: Design<Machine>>(case: &Case) -> Result<(Duration, usize), Error> {
     let cpus: Vec<_> =
         (0..case.cpus).map(|cpu| NodeId::new((cpu % usize::from(case.nodes)) as u16)).collect();
     let span = case.span.map(|frames| (Pfn::new(0), FrameCount::new(frames)));
-    let config = Config { span, ..Config::new(&ranges, &cpus) };
+    let config = Config::new(&ranges, &cpus).span(span);
 
     let begin = Instant::now();
     let layout = PageAllocator::<Machine, D>::layout(&config, &Default::default())?;

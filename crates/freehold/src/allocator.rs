@@ -1,10 +1,10 @@
 //! The API of every design.
 
-use crate::compact::{Compaction, Migrate};
+use crate::compact::{Compaction, Immovable, Migrate};
 use crate::config::{Config, MemoryRange};
 use crate::designs::{Context, Design};
 use crate::error::{BulkFreeError, Error};
-use crate::memmap::region::{Carver, Layout, LayoutBuilder, Metadata};
+use crate::memmap::region::{Carver, LayoutBuilder, Metadata, MetadataLayout};
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
 use crate::topology::{Topology, TopologyPlan};
@@ -65,7 +65,7 @@ impl<P: Platform, D: Design<P>> Drop for Rest<'_, P, D> {
 struct Plan<P: Platform, D: Design<P>> {
     topology: TopologyPlan,
     design: D::Plan,
-    layout: Layout,
+    layout: MetadataLayout,
 }
 
 impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
@@ -79,10 +79,16 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
 
     /// Computes how much metadata an allocator for this machine needs, and how it is laid out.
     ///
+    /// The size depends on the span (one record for each frame or pageblock of it, holes included),
+    /// on the numbers of CPUs, nodes and zones, on [`Config::frame_record_bytes`], on the settings,
+    /// and for `cluster` on how many frames the ranges have. Compute it for the same configuration
+    /// that [`PageAllocator::new`] gets: a span that is given counts as such, and one that is not
+    /// given is that of the ranges.
+    ///
     /// # Errors
     ///
     /// [`Error`], for any part of the configuration or the settings that is wrong.
-    pub fn layout(config: &Config<'_>, settings: &D::Settings) -> Result<Layout, Error> {
+    pub fn layout(config: &Config<'_>, settings: &D::Settings) -> Result<MetadataLayout, Error> {
         Ok(Self::plan(config, settings)?.layout)
     }
 
@@ -98,7 +104,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     ///
     /// # Errors
     ///
-    /// Those of [`PageAllocator::layout`]; [`Error::MetadataTooSmall`]; and those of
+    /// Those of [`PageAllocator::layout`]; [`Error::MetadataTooSmall`] or
+    /// [`Error::MetadataMisaligned`]; and those of
     /// [`PageAllocator::add_memory`] for each range.
     pub fn new(
         platform: P,
@@ -352,6 +359,21 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         self.design.alloc_range(self.context(), zones, &request, owner)
     }
 
+    /// Takes frames that something uses already out of circulation: a kernel's image, a RAM disk, a
+    /// frame buffer. They count as allocated, as unmovable content; [`PageAllocator::free_range`]
+    /// frees them. Watermarks do not matter. Call it before anything else is allocated.
+    ///
+    /// Cost: as for [`PageAllocator::alloc_range`] with a given place.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadRange`] for no frames; [`Error::OutsideSpan`]; [`Error::ForeignFrame`] if there
+    /// is a hole; [`Error::RangeBusy`] if one of the frames is allocated, or they are of more than
+    /// one zone.
+    pub fn reserve(&self, first: Pfn, frames: FrameCount) -> Result<(), Error> {
+        self.alloc_range(RangeRequest::exactly(first, frames), &Immovable).map(|_| ())
+    }
+
     /// Frees contiguous frames of one zone, whatever blocks they were allocated in. The rest of
     /// blocks that extend beyond them stays allocated, in blocks of its own.
     ///
@@ -379,8 +401,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         self.design.add_memory(self.context(), &[range])
     }
 
-    /// Takes memory out of use: `frames` frames from `first` on, all of one zone. Movable content in
-    /// the way is moved elsewhere, as for [`PageAllocator::alloc_range`]. From then on the frames
+    /// Takes memory out of use: `frames` frames from `first` on, all of one zone. Movable content
+    /// in the way is moved elsewhere, as for [`PageAllocator::alloc_range`]. From then on the frames
     /// are no memory of this allocator, like a hole between two ranges:
     /// [`PageAllocator::add_memory`] may add them again, whole pageblocks also to another zone.
     /// Watermarks follow.

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::geometry::CPUS_MAX;
+use crate::memmap::region::MetadataLayout;
 use crate::units::{FrameCount, FrameSize, NodeId, Order, Pfn, ZoneKind};
 
 /// A stretch of physical memory.
@@ -46,7 +47,16 @@ impl MemoryRange {
 }
 
 /// The machine that an allocator serves. Read during construction only.
+///
+/// ```
+/// use freehold::{Config, FrameCount, MemoryRange, NodeId, Pfn};
+///
+/// let memory = [MemoryRange::new(Pfn::new(0x100), FrameCount::new(4096))];
+/// let cpus = [NodeId::new(0); 4];
+/// let config = Config::new(&memory, &cpus).min_free(FrameCount::new(64));
+/// ```
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Config<'a> {
     /// The memory to begin with. Ranges may come in any order, with holes between them; they must
     /// not overlap, and ranges of different zones must not share a pageblock.
@@ -91,6 +101,42 @@ impl<'a> Config<'a> {
         }
     }
 
+    /// Sets [`Config::distances`].
+    #[must_use]
+    pub const fn distances(self, distances: &'a [u8]) -> Self {
+        Config { distances, ..self }
+    }
+
+    /// Sets [`Config::span`].
+    #[must_use]
+    pub fn span(self, span: impl Into<Option<(Pfn, FrameCount)>>) -> Self {
+        Config { span: span.into(), ..self }
+    }
+
+    /// Sets [`Config::spare_zones`].
+    #[must_use]
+    pub const fn spare_zones(self, spare_zones: &'a [(NodeId, ZoneKind)]) -> Self {
+        Config { spare_zones, ..self }
+    }
+
+    /// Sets [`Config::frame_size`].
+    #[must_use]
+    pub const fn frame_size(self, frame_size: FrameSize) -> Self {
+        Config { frame_size, ..self }
+    }
+
+    /// Sets [`Config::frame_record_bytes`].
+    #[must_use]
+    pub const fn frame_record_bytes(self, bytes: usize) -> Self {
+        Config { frame_record_bytes: bytes, ..self }
+    }
+
+    /// Sets [`Config::min_free`].
+    #[must_use]
+    pub fn min_free(self, min_free: impl Into<Option<FrameCount>>) -> Self {
+        Config { min_free: min_free.into(), ..self }
+    }
+
     /// Refuses what no allocator can be built for. Overlaps are found when memory is added.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let cpus = 1..=CPUS_MAX;
@@ -98,7 +144,7 @@ impl<'a> Config<'a> {
         {
             return Err(Error::BadTopology);
         }
-        let (first, frames) = self.span()?;
+        let (first, frames) = self.extent()?;
         for range in self.ranges {
             range.check()?;
             if range.start < first || range.end() > first.offset(frames) {
@@ -143,7 +189,8 @@ impl<'a> Config<'a> {
         }
     }
 
-    fn span(&self) -> Result<(Pfn, FrameCount), Error> {
+    /// The first frame and the number of frames of the span, given or computed.
+    fn extent(&self) -> Result<(Pfn, FrameCount), Error> {
         if let Some((first, frames)) = self.span {
             MemoryRange::new(first, frames).check()?;
             return Ok((first, frames));
@@ -156,7 +203,7 @@ impl<'a> Config<'a> {
     /// The span, rounded outwards to the largest block: what the tables cover.
     pub(crate) fn span_of_blocks(&self) -> Result<(Pfn, FrameCount), Error> {
         let block = Order::BUDDY_MAX.frames().get();
-        let (first, frames) = self.span()?;
+        let (first, frames) = self.extent()?;
         let end = first.get() + frames.get();
         let first = first.get() / block * block;
         let end = end.checked_next_multiple_of(block).ok_or(Error::SpanTooLarge)?;
@@ -165,5 +212,48 @@ impl<'a> Config<'a> {
             return Err(Error::SpanTooLarge);
         }
         Ok((Pfn::new(first), FrameCount::new(end - first)))
+    }
+}
+
+impl MetadataLayout {
+    /// Takes the frames for this metadata out of a boot memory map: from the end of the highest
+    /// range of ordinary memory that has more than enough, or of any other range if none has.
+    /// Returns what it took; what is left in `ranges` is for
+    /// [`PageAllocator::new`](crate::PageAllocator::new), whose metadata is then at most as large
+    /// as that of the whole map.
+    ///
+    /// ```
+    /// use freehold::designs::ZoneLock;
+    /// # use freehold::platform::{Native, OneCpu};
+    /// use freehold::{Config, FrameCount, FrameSize, MemoryRange, NodeId, PageAllocator, Pfn};
+    ///
+    /// # type Kernel = Native<OneCpu>;
+    /// let mut map = [
+    ///     MemoryRange::new(Pfn::new(0), FrameCount::new(0x9f)),
+    ///     MemoryRange::new(Pfn::new(0x100), FrameCount::new(0x7f00)),
+    /// ];
+    /// let settings = Default::default();
+    /// let config = Config::new(&map, &[NodeId::new(0)]);
+    /// let layout = PageAllocator::<Kernel, ZoneLock<Kernel>>::layout(&config, &settings)?;
+    /// let taken = layout.take_from(&mut map, FrameSize::MIN)?;
+    /// assert_eq!(taken.start + taken.frames, Pfn::new(0x8000));
+    /// assert_eq!(map[1].start + map[1].frames, taken.start);
+    /// # Ok::<(), freehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] if no range has so many frames and one more.
+    pub fn take_from(
+        &self,
+        ranges: &mut [MemoryRange],
+        frame_size: FrameSize,
+    ) -> Result<MemoryRange, Error> {
+        let frames = FrameCount::from_bytes(self.size(), frame_size);
+        let fits = ranges.iter_mut().filter(|range| range.frames > frames);
+        let best = fits.max_by_key(|range| (range.zone == ZoneKind::Normal, range.start));
+        let range = best.ok_or(Error::OutOfMemory)?;
+        range.frames -= frames;
+        Ok(MemoryRange { start: range.end(), frames, ..*range })
     }
 }

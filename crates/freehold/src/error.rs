@@ -54,8 +54,13 @@ pub enum Error {
     BadTopology,
     /// A distance table whose length is not the square of the number of nodes.
     BadDistances,
-    /// The caller's metadata buffer is smaller than the layout requires, or is not aligned to it.
+    /// The caller's metadata buffer is smaller than the layout requires:
+    /// [`MetadataLayout::size`](crate::MetadataLayout::size).
     MetadataTooSmall,
+    /// The caller's metadata buffer is large enough, but not from its first aligned byte on: align
+    /// it to [`MetadataLayout::align`](crate::MetadataLayout::align), or make it
+    /// [`MetadataLayout::size_unaligned`](crate::MetadataLayout::size_unaligned) bytes long.
+    MetadataMisaligned,
     /// A setting's value is out of its range, for example a batch of zero.
     BadSetting,
     /// The frame was added to the LRU already.
@@ -113,7 +118,10 @@ impl fmt::Display for Error {
                 "the configuration has no memory, no CPU, or too many CPUs or zones"
             }
             Error::BadDistances => "the distance table is not nodes x nodes",
-            Error::MetadataTooSmall => "the metadata buffer is too small or misaligned",
+            Error::MetadataTooSmall => "the metadata buffer is too small",
+            Error::MetadataMisaligned => {
+                "the metadata buffer is too small from its first aligned byte on"
+            }
             Error::BadSetting => "a setting is out of its range",
             Error::AlreadyAdded => "the frame was added to the LRU already",
             Error::NotAdded => "the frame is not in the LRU, or its last reference is gone",

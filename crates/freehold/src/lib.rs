@@ -14,50 +14,30 @@
 //!
 //! # Example
 //!
-//! A custom platform, and an allocator for 16 MiB of memory:
+//! A machine with one CPU, and an allocator for 16 MiB of memory:
 //!
 //! ```
 //! use core::mem::MaybeUninit;
-//! use core::sync::atomic::{AtomicU32, AtomicU64};
 //! use freehold::designs::Freehold;
-//! use freehold::platform::{Platform, native::{NativeCell, SpinLock}};
-//! use freehold::{Config, CpuId, FrameCount, MemoryRange, Metadata, NodeId, PageAllocator};
-//! use freehold::{Order, Pfn, Request};
+//! use freehold::platform::{Native, OneCpu};
+//! use freehold::{Config, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator};
+//! use freehold::{Pfn, Request};
 //!
-//! struct Kernel;
-//!
-//! impl Platform for Kernel {
-//!     type U32 = AtomicU32;
-//!     type U64 = AtomicU64;
-//!     type Cell<T: freehold::platform::Scalar> = NativeCell<T>;
-//!     type LocalCell<T: freehold::platform::Scalar> = NativeCell<T>;
-//!     type Lock = SpinLock;
-//!     type IrqState = ();
-//!     fn cpu(&self) -> CpuId { CpuId::new(0) } // a kernel reads its CPU number here
-//!     fn pin(&self) -> CpuId { self.cpu() }    // and disables preemption
-//!     fn unpin(&self) {}
-//!     fn irq_save(&self) {}                    // and interrupts
-//!     fn irq_restore(&self, _state: ()) {}
-//! }
+//! type Kernel = Native<OneCpu>;
+//! type Frames = PageAllocator<Kernel, Freehold<Kernel>>;
 //!
 //! let memory = [MemoryRange::new(Pfn::new(0x1000), FrameCount::new(4096))];
-//! let cpus = [NodeId::new(0)];
-//! let config = Config::new(&memory, &cpus);
+//! let config = Config::new(&memory, &[NodeId::new(0)]);
 //! let settings = Default::default();
-//!
-//! type Frames = PageAllocator<Kernel, Freehold<Kernel>>;
 //! let layout = Frames::layout(&config, &settings)?;
-//! # #[repr(align(64))]
-//! # #[derive(Clone)]
-//! # struct Line([MaybeUninit<u8>; 64]);
-//! # let lines = vec![Line([MaybeUninit::uninit(); 64]); layout.size() / 64];
-//! # let base = std::ptr::NonNull::from(lines.leak()).cast();
-//! # // SAFETY: the leaked lines are used for nothing else.
-//! # let metadata = unsafe { Metadata::from_raw_parts(base, layout.size()) };
-//! // `metadata` is layout.size() bytes at layout.align(), for example from the boot allocator.
-//! let frames = Frames::new(Kernel, &config, &settings, metadata)?;
+//! // From the boot allocator; `MetadataLayout::take_from` takes it out of a memory map.
+//! let metadata: &'static mut [MaybeUninit<u8>] =
+//!     vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
+//! let frames =
+//!     Frames::new(Native(OneCpu), &config, &settings, Metadata::from_static(metadata))?;
 //!
 //! let block = frames.alloc(Request::new(Order::new(3)))?;
+//! assert_eq!(frames.order_of(block), Some(Order::new(3)));
 //! frames.free(block, Order::new(3))?;
 //! assert!(frames.free(block, Order::new(3)).is_err(), "a double free changes nothing");
 //! # Ok::<(), freehold::Error>(())
@@ -74,7 +54,7 @@ pub use compact::{Compaction, Immovable, Migrate, MigrateError};
 pub use config::{Config, MemoryRange};
 pub use designs::{Design, Setting, SettingError, Settings};
 pub use error::{BulkFreeError, Error};
-pub use memmap::region::{Layout, Metadata, Section, SectionKind};
+pub use memmap::region::{Metadata, MetadataLayout, Section, SectionKind};
 pub use request::{RangeRequest, Request};
 pub use stat::{Census, Events, FrameStatus, FreeByType, NumaEvents, Rule, Violation, ZoneStats};
 pub use units::{CpuId, FrameCount, FrameSize, MigrateType, NodeId, Order, Pfn, ZoneKind};

@@ -16,7 +16,7 @@ use crate::zone::watermark::Watermark;
 /// # assert_eq!(frame.order(), Order::ZERO);
 /// # assert_eq!(huge.order(), Order::new(9));
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Request(u64);
 
 // A request is one word, so that it is passed in a register, and one comparison tells whether it is
@@ -236,7 +236,7 @@ impl fmt::Debug for Request {
 /// let huge = RangeRequest::new(gib).align(gib);
 /// # assert_eq!(huge.frames(), gib);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RangeRequest {
     pub(crate) frames: FrameCount,
     pub(crate) align: FrameCount,
@@ -274,6 +274,17 @@ impl RangeRequest {
     /// The highest kind of zone that will do.
     pub const fn zone_limit(self, zone_limit: ZoneKind) -> Self {
         RangeRequest { near: self.near.zone_limit(zone_limit), ..self }
+    }
+
+    /// How deep the request may dip into reserves. Default: [`Watermark::Min`].
+    pub const fn watermark(self, watermark: Watermark) -> Self {
+        RangeRequest { near: self.near.watermark(watermark), ..self }
+    }
+
+    /// These frames, whatever their zone and however few are left.
+    pub(crate) const fn exactly(first: Pfn, frames: FrameCount) -> Self {
+        let near = Request::new(Order::ZERO).watermark(Watermark::Ignore);
+        RangeRequest { near, ..RangeRequest::new(frames).at(first) }
     }
 
     /// How many frames are asked for.

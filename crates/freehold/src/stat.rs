@@ -12,7 +12,8 @@ pub(crate) use numa::NumaExceptions;
 mod numa;
 
 /// The state of one zone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ZoneStats {
     /// The node that the zone belongs to.
     pub node: NodeId,
@@ -66,6 +67,7 @@ pub struct FreeByType {
 /// What has happened since the allocator was built. Counts of frames, unless the name says
 /// otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Events {
     /// Frames allocated. Includes the migration targets of attempts at a range, even failed ones.
     pub allocated: FrameCount,
@@ -100,6 +102,45 @@ pub struct Events {
 }
 
 impl Events {
+    /// All counts by name: Linux's names for the events that it has.
+    pub fn by_name(&self) -> [(&'static str, u64); 16] {
+        // All fields by name, so that a new one cannot be forgotten here.
+        let Events {
+            allocated,
+            freed,
+            allocated_directly,
+            freed_directly,
+            refills,
+            refilled,
+            drains,
+            drained,
+            single_type_drains: [unmovable_drains, movable_drains, reclaimable_drains],
+            clustered_drains,
+            compactions,
+            migrated,
+            ranges,
+            double_frees_late,
+        } = *self;
+        [
+            ("pgalloc", allocated.get()),
+            ("pgfree", freed.get()),
+            ("pgalloc_direct", allocated_directly.get()),
+            ("pgfree_direct", freed_directly.get()),
+            ("pcp_refill", refills),
+            ("pcp_refill_pages", refilled.get()),
+            ("pcp_drain", drains),
+            ("pcp_drain_pages", drained.get()),
+            ("pcp_drain_unmovable", unmovable_drains),
+            ("pcp_drain_movable", movable_drains),
+            ("pcp_drain_reclaimable", reclaimable_drains),
+            ("pcp_drain_clustered", clustered_drains),
+            ("compact_zone", compactions),
+            ("pgmigrate_success", migrated.get()),
+            ("alloc_contig_range", ranges),
+            ("double_free_late", double_frees_late.get()),
+        ]
+    }
+
     /// Adds another count to this one.
     pub(crate) fn add(&mut self, other: &Events) {
         // All fields by name, so that a new one cannot be forgotten here.
@@ -140,6 +181,7 @@ impl Events {
 
 /// Where every frame is, as found by a consistency check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Census {
     /// Frames that the allocator manages.
     pub managed: FrameCount,

@@ -253,7 +253,7 @@ mod tests {
         ];
         let cpus = [NodeId::new(0), NodeId::new(1), NodeId::new(2)];
         let distances = [10, 30, 20, 30, 10, 20, 20, 20, 10];
-        let config = Config { distances: &distances, ..Config::new(&ranges, &cpus) };
+        let config = Config::new(&ranges, &cpus).distances(&distances);
         use ZoneKind::{Dma32, Movable, Normal};
         assert_eq!(
             list(&config, 0, Movable),
@@ -286,7 +286,7 @@ mod tests {
         ];
         let cpus = [NodeId::new(4), NodeId::new(1)];
         let spare_zones = [(NodeId::new(2), ZoneKind::Dma32)];
-        let config = Config { spare_zones: &spare_zones, ..Config::new(&ranges, &cpus) };
+        let config = Config::new(&ranges, &cpus).spare_zones(&spare_zones);
         let topology = topology(&config);
         let expected = [
             (1, ZoneKind::Normal),

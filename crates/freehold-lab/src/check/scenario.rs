@@ -79,12 +79,10 @@ impl Scenario {
         let end = |range: &MemoryRange| range.start.offset(range.frames).get();
         let first = all().map(|range| range.start).min().unwrap_or_default();
         let last = all().map(end).max().unwrap_or_default();
-        Config {
-            span: Some((first, FrameCount::new(last - first.get()))),
-            frame_record_bytes: self.frame_record_bytes,
-            min_free: self.min_free,
-            ..Config::new(&self.ranges, &self.cpu_nodes)
-        }
+        Config::new(&self.ranges, &self.cpu_nodes)
+            .span((first, FrameCount::new(last - first.get())))
+            .frame_record_bytes(self.frame_record_bytes)
+            .min_free(self.min_free)
     }
 
     /// The message if the allocator or the LRU refuses the scenario.

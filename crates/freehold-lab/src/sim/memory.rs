@@ -105,11 +105,9 @@ impl MemoryPlan {
 
     /// The machine as the allocator's configuration.
     pub(crate) fn config(&self) -> Config<'_> {
-        Config {
-            distances: &self.distances,
-            frame_record_bytes: self.frame_record_bytes,
-            ..Config::new(&self.ranges, &self.cpu_nodes)
-        }
+        Config::new(&self.ranges, &self.cpu_nodes)
+            .distances(&self.distances)
+            .frame_record_bytes(self.frame_record_bytes)
     }
 
     /// Frames of one node.

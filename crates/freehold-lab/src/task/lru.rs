@@ -46,7 +46,7 @@ impl LruPlan {
     pub(super) fn settings(&self) -> LruSettings {
         // The root is a group as well.
         let groups = 1 + self.groups.len() as u32;
-        LruSettings { lock: self.lock, batch: self.batch, groups, ..LruSettings::default() }
+        LruSettings::default().lock(self.lock).batch(self.batch).groups(groups)
     }
 }
 

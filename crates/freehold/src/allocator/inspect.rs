@@ -1,5 +1,7 @@
 //! What an allocator tells of its state.
 
+use core::fmt;
+
 use crate::allocator::PageAllocator;
 use crate::designs::Design;
 use crate::platform::Platform;
@@ -21,7 +23,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     }
 
     /// The order of the allocated block that begins at a frame; `None` if none does. With it,
-    /// memory can be freed by its place alone. As exact as [`PageAllocator::status`], and as costly.
+    /// memory can be freed by its place alone. As exact and as costly as
+    /// [`PageAllocator::status`].
     pub fn order_of(&self, pfn: Pfn) -> Option<Order> {
         match self.status(pfn) {
             FrameStatus::Allocated { first, order } if first == pfn => Some(order),
@@ -29,8 +32,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         }
     }
 
-    /// Whether a frame is memory of this allocator and free. As exact as [`PageAllocator::status`],
-    /// and as costly.
+    /// Whether a frame is memory of this allocator and free. As exact and as costly as
+    /// [`PageAllocator::status`].
     pub fn is_free(&self, pfn: Pfn) -> bool {
         self.status(pfn) == FrameStatus::Free
     }
@@ -74,5 +77,11 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// The first [`Violation`] found.
     pub fn validate(&self) -> Result<Census, Violation> {
         self.design().validate(self.context())
+    }
+}
+
+impl<P: Platform, D: Design<P>> fmt::Debug for PageAllocator<P, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageAllocator").field("design", &D::NAME).finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
-use crate::units::{FrameCount, NodeId, Order, Pfn, ZoneKind};
+use crate::units::{FrameCount, NodeId, Order, Pfn};
 
 /// What a first look at a place says.
 pub(crate) enum Place {
@@ -46,8 +46,8 @@ pub(crate) trait Places<P: Platform> {
     /// The node of a zone.
     fn node(&self, zone: ZoneIndex) -> NodeId;
 
-    /// The free frames of a zone, and how many of them requests with a zone limit must leave.
-    fn level_and_floor(&self, zone: ZoneIndex, limit: ZoneKind) -> (u64, u64);
+    /// The free frames of a zone, and how many of them a request must leave.
+    fn level_and_floor(&self, zone: ZoneIndex, request: &Request) -> (u64, u64);
 
     /// Has all CPUs give up what they cache.
     fn drain_all(&self, context: Context<'_, P>);
@@ -199,17 +199,16 @@ fn check_place<P: Platform>(
     if design.has_hole(range) { Err(Error::ForeignFrame) } else { Ok(()) }
 }
 
-/// Whether so many frames can be taken without going below the minimum watermarks. Content may have
+/// Whether so many frames can be taken without going below the watermarks. Content may have
 /// to move to any node, so all of them count.
 fn check_room<P: Platform>(
     design: &impl Places<P>,
     zones: &[u16],
     request: &RangeRequest,
 ) -> Result<(), Error> {
-    let limit = request.near.effective_limit();
     let (mut free, mut spare) = (0, 0);
     for &zone in zones {
-        let (level, floor) = design.level_and_floor(ZoneIndex(zone), limit);
+        let (level, floor) = design.level_and_floor(ZoneIndex(zone), &request.near);
         free += level;
         spare += level.saturating_sub(floor);
     }

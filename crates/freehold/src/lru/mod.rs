@@ -27,7 +27,7 @@
 //! # use core::mem::MaybeUninit;
 //! # use core::sync::atomic::{AtomicU32, AtomicU64};
 //! # use freehold::platform::{Platform, Scalar, native::{NativeCell, SpinLock}};
-//! # use freehold::{CpuId, Layout, Metadata, designs::Freehold};
+//! # use freehold::{CpuId, MetadataLayout, Metadata, designs::Freehold};
 //! # struct Kernel;
 //! # impl Platform for Kernel {
 //! #     type U32 = AtomicU32;
@@ -45,7 +45,7 @@
 //! # #[repr(align(64))]
 //! # #[derive(Clone)]
 //! # struct Line([MaybeUninit<u8>; 64]);
-//! # fn buffer(layout: &Layout) -> Metadata {
+//! # fn buffer(layout: &MetadataLayout) -> Metadata {
 //! #     let lines = vec![Line([MaybeUninit::uninit(); 64]); layout.size() / 64];
 //! #     let base = std::ptr::NonNull::from(lines.leak()).cast();
 //! #     // SAFETY: the leaked lines are used for nothing else.
@@ -134,11 +134,13 @@
 //! # Ok::<(), freehold::Error>(())
 //! ```
 
+use core::fmt;
+
 use core::num::NonZeroU32;
 
 use crate::Error;
 use crate::config::{Config, MemoryRange};
-use crate::memmap::region::{Carver, Layout, LayoutBuilder, Metadata};
+use crate::memmap::region::{Carver, LayoutBuilder, Metadata, MetadataLayout};
 use crate::platform::Platform;
 use crate::units::{FrameSize, NodeId, Pfn};
 
@@ -179,6 +181,7 @@ pub enum LruLock {
 
 /// The settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LruSettings {
     /// The scope of a lock over lists.
     pub lock: LruLock,
@@ -199,6 +202,30 @@ impl Default for LruSettings {
 }
 
 impl LruSettings {
+    /// Sets [`LruSettings::lock`].
+    #[must_use]
+    pub const fn lock(self, lock: LruLock) -> Self {
+        LruSettings { lock, ..self }
+    }
+
+    /// Sets [`LruSettings::groups`].
+    #[must_use]
+    pub const fn groups(self, groups: u32) -> Self {
+        LruSettings { groups, ..self }
+    }
+
+    /// Sets [`LruSettings::batch`].
+    #[must_use]
+    pub const fn batch(self, frames: u32) -> Self {
+        LruSettings { batch: frames, ..self }
+    }
+
+    /// Sets [`LruSettings::swappiness`].
+    #[must_use]
+    pub const fn swappiness(self, swappiness: u32) -> Self {
+        LruSettings { swappiness, ..self }
+    }
+
     fn check(&self) -> Result<(), Error> {
         let groups = 1..=group::SLOTS_MAX as u32;
         let batch = 1..=BATCH_MAX as u32;
@@ -233,7 +260,7 @@ struct Plan<P: Platform> {
     groups: group::GroupsPlan<P>,
     cpus: cpu::CpusPlan<P>,
     hands: reclaim::HandsPlan<P>,
-    layout: Layout,
+    layout: MetadataLayout,
 }
 
 impl<P: Platform> Plan<P> {
@@ -265,7 +292,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// [`Error::BadSetting`], [`Error::SpanTooLarge`], or the error for a wrong part of the
     /// configuration.
-    pub fn layout(config: &Config<'_>, settings: &LruSettings) -> Result<Layout, Error> {
+    pub fn layout(config: &Config<'_>, settings: &LruSettings) -> Result<MetadataLayout, Error> {
         Plan::<P>::new(config, settings).map(|plan| plan.layout)
     }
 
@@ -353,4 +380,10 @@ pub struct FrameStats {
     pub node: NodeId,
     /// The list that it is on; `None` while it is on its way to one, or isolated.
     pub list: Option<List>,
+}
+
+impl<P: Platform, O: Owner> fmt::Debug for Lru<P, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lru").field("swappiness", &self.swappiness).finish_non_exhaustive()
+    }
 }

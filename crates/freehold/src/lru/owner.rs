@@ -1,5 +1,7 @@
 //! What the LRU requires of the owner of the frames' contents.
 
+use core::fmt;
+
 use crate::compact::MigrateError;
 use crate::units::Pfn;
 
@@ -66,7 +68,7 @@ impl Claim<'_> {
 }
 
 /// An owner's decision about a frame to be reclaimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// The content can be restored from elsewhere: drop it.
     Drop,
@@ -78,4 +80,10 @@ pub enum Verdict {
     Activate,
     /// The content had to be written back, which failed. It stays.
     Failed,
+}
+
+impl fmt::Debug for Claim<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Claim")
+    }
 }

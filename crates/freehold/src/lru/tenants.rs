@@ -1,5 +1,7 @@
 //! The API of groups: create and remove, limit, enter, statistics.
 
+use core::fmt;
+
 use super::group::{GroupId, Groups};
 use super::kind::List;
 use super::vec::Place;
@@ -131,5 +133,11 @@ impl<P: Platform> Visit<'_, P> {
 impl<P: Platform> Drop for Visit<'_, P> {
     fn drop(&mut self) {
         self.groups.leave(self.group);
+    }
+}
+
+impl<P: Platform> fmt::Debug for Visit<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Visit").field("group", &self.group).finish_non_exhaustive()
     }
 }

@@ -86,23 +86,28 @@ pub struct Section {
 
 /// How much metadata an allocator needs, and its layout.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
+pub struct MetadataLayout {
     size_bytes: usize,
     align_bytes: usize,
     sections: [Option<Section>; SECTIONS_MAX],
     first_frame: Pfn,
 }
 
-impl Layout {
+impl MetadataLayout {
     /// The frame of the first record of the frame table, and the first frame of the first
     /// pageblock.
     pub const fn first_frame(&self) -> Pfn {
         self.first_frame
     }
 
-    /// The size of the metadata in bytes.
+    /// The size of the metadata in bytes, in a buffer of the required alignment.
     pub const fn size(&self) -> usize {
         self.size_bytes
+    }
+
+    /// The size in bytes of a buffer that is large enough whatever its alignment.
+    pub const fn size_unaligned(&self) -> usize {
+        self.size_bytes + self.align_bytes - 1
     }
 
     /// The alignment of the metadata in bytes: at least a cache line.
@@ -133,17 +138,18 @@ impl<T> Clone for TablePlan<T> {
 
 impl<T> Copy for TablePlan<T> {}
 
-/// Computes a [`Layout`], one table after the other.
+/// Computes a [`MetadataLayout`], one table after the other.
 #[derive(Debug)]
 pub struct LayoutBuilder {
-    layout: Layout,
+    layout: MetadataLayout,
     used: usize,
 }
 
 impl LayoutBuilder {
     pub(crate) const fn new(first_frame: Pfn) -> Self {
         let sections = [None; SECTIONS_MAX];
-        let layout = Layout { size_bytes: 0, align_bytes: LINE_BYTES, sections, first_frame };
+        let layout =
+            MetadataLayout { size_bytes: 0, align_bytes: LINE_BYTES, sections, first_frame };
         LayoutBuilder { layout, used: 0 }
     }
 
@@ -190,12 +196,21 @@ impl LayoutBuilder {
         Ok(TablePlan { offset_bytes: offset, stride_bytes: stride, len, record: PhantomData })
     }
 
-    pub(crate) const fn finish(self) -> Layout {
+    pub(crate) const fn finish(self) -> MetadataLayout {
         self.layout
     }
 }
 
-/// The buffer that a caller provides for the metadata. Its content need not be initialised.
+/// For an allocator of bytes, such as `std::alloc::alloc`.
+impl From<MetadataLayout> for core::alloc::Layout {
+    fn from(layout: MetadataLayout) -> Self {
+        let bytes = core::alloc::Layout::from_size_align(layout.size_bytes, layout.align_bytes);
+        bytes.expect("a layout fits the address space, and its alignment is a power of two")
+    }
+}
+
+/// The buffer that a caller provides for the metadata. Its content need not be initialised. It may
+/// begin at any address: what comes before the first aligned byte is not used.
 #[derive(Debug)]
 pub struct Metadata {
     base: NonNull<u8>,
@@ -235,12 +250,19 @@ impl Carver {
     ///
     /// # Errors
     ///
-    /// [`Error::MetadataTooSmall`] if it is too small or misaligned.
-    pub(crate) fn new(metadata: Metadata, layout: &Layout) -> Result<Self, Error> {
-        let aligned = metadata.base.addr().get().is_multiple_of(layout.align_bytes);
-        if metadata.len_bytes < layout.size_bytes || !aligned {
+    /// [`Error::MetadataTooSmall`]; [`Error::MetadataMisaligned`] if it is large enough, but not
+    /// from its first aligned byte on.
+    pub(crate) fn new(metadata: Metadata, layout: &MetadataLayout) -> Result<Self, Error> {
+        if metadata.len_bytes < layout.size_bytes {
             return Err(Error::MetadataTooSmall);
         }
+        let skipped = metadata.base.align_offset(layout.align_bytes);
+        if skipped > metadata.len_bytes - layout.size_bytes {
+            return Err(Error::MetadataMisaligned);
+        }
+        // SAFETY: the offset lies within the metadata, by the two checks above.
+        let base = unsafe { metadata.base.add(skipped) };
+        let metadata = Metadata { base, len_bytes: metadata.len_bytes - skipped };
         Ok(Carver { metadata, carved_bytes: 0 })
     }
 

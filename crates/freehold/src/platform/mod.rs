@@ -16,6 +16,9 @@ use core::sync::atomic::Ordering;
 
 use crate::units::CpuId;
 
+pub use machine::{CpuNumbers, Machine, Native, OneCpu};
+
+mod machine;
 pub mod native;
 
 /// An integer that the storage of a platform can hold.
@@ -92,6 +95,7 @@ pub trait SharedCell<T> {
 
 /// What a lock guards, so that a platform can account for waiting by kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum LockClass {
     /// The lock of a zone: its free lists, its block types, its counters.
     Zone,
@@ -152,8 +156,9 @@ pub trait RawLock {
 ///
 /// # Implementing one
 ///
-/// A kernel supplies its own lock, its CPU number, and its interrupt flag. The words and cells of
-/// [`native`] fit any machine that Rust has atomics for. No method may allocate frames from the
+/// [`Native`] is one for any machine that Rust has atomics for; it asks only for the number of the
+/// CPU. A kernel with a lock of its own implements this trait, with the words and cells of
+/// [`native`]. No method may allocate frames from the
 /// allocator that it serves.
 pub trait Platform: 'static {
     /// An atomic 32-bit word.

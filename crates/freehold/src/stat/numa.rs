@@ -28,6 +28,17 @@ pub struct NumaEvents {
 }
 
 impl NumaEvents {
+    /// The names of the counts: Linux's, in its order.
+    pub const NAMES: [&'static str; 6] =
+        ["numa_hit", "numa_miss", "numa_foreign", "numa_interleave", "numa_local", "numa_other"];
+
+    /// All counts with their names.
+    pub fn by_name(&self) -> [(&'static str, u64); 6] {
+        let NumaEvents { hit, miss, foreign, local, other, interleave_hit } = *self;
+        let counts = [hit, miss, foreign, interleave_hit, local, other];
+        core::array::from_fn(|nth| (Self::NAMES[nth], counts[nth].get()))
+    }
+
     /// Hits are frames taken that are not misses. The two are not read at one moment, and a CPU
     /// mistaken about its number counts them in two places, so only the sums are meaningful.
     pub(crate) fn count_hits(&mut self) {

@@ -3,6 +3,7 @@
 //! After Linux 6.12 (`__setup_per_zone_wmarks`, `setup_per_zone_lowmem_reserve`,
 //! `__zone_watermark_ok`).
 
+use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{Platform, Word};
@@ -10,6 +11,7 @@ use crate::units::{FrameCount, FrameSize, ZoneKind};
 
 /// How deep a request may dip into a zone's reserves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Watermark {
     /// Down to the high watermark: what stays free when nothing presses.
     High,
@@ -45,6 +47,19 @@ impl Watermark {
             Watermark::High => Watermark::High,
             _ => Watermark::Low,
         }
+    }
+}
+
+impl fmt::Display for Watermark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Watermark::High => "high",
+            Watermark::Low => "low",
+            Watermark::Min => "min",
+            Watermark::MinHalf => "min/2",
+            Watermark::Atomic => "atomic",
+            Watermark::Ignore => "none",
+        })
     }
 }
 

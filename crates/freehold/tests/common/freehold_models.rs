@@ -61,7 +61,7 @@ pub(crate) fn build_as<P: Platform + Default>(
 ) -> Arc<Frames<P>> {
     let cpus = vec![NodeId::new(0); cpus];
     let min_free = Some(FrameCount::new(min_free));
-    let config = Config { min_free, ..Config::new(ranges, &cpus) };
+    let config = Config::new(ranges, &cpus).min_free(min_free);
     Arc::new(Machine::new(P::default(), &config, settings))
 }
 

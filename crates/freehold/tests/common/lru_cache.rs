@@ -315,11 +315,11 @@ pub(crate) fn play<P: Platform + Sync + 'static>(
             .on_node(NodeId::new(node))
     };
     let ranges = [range(0, 0), range(FAR, 1)];
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &CPUS) };
+    let config = Config::new(&ranges, &CPUS).min_free(FrameCount::ZERO);
     let frames = Machine::<P, Freehold<P>>::new(platform(), &config, &Default::default());
     let stamps = (0..FAR + size.node_frames).map(|_| AtomicU64::new(0)).collect();
     let blocks = Blocks { frames: &frames, index: Mutex::default(), stamps, done };
-    let settings = LruSettings { lock, groups: 8, batch: size.batch, ..LruSettings::default() };
+    let settings = LruSettings::default().lock(lock).groups(8).batch(size.batch);
     let cache = Room::new(platform(), &config, &settings, blocks);
     let groups = Mutex::new(vec![]);
     scope(|scope| {

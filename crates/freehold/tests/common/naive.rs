@@ -428,7 +428,8 @@ impl Level {
             Watermark::Min => min,
             Watermark::MinHalf => half,
             Watermark::Atomic => half - half / 4,
-            Watermark::Ignore => return has_block,
+            // `Ignore`, the only other one.
+            _ => return has_block,
         };
         let reserve = self.marks.lowmem_reserve[ask.effective_limit().index()].get();
         has_block && self.free >= (1 << order) + mark + reserve

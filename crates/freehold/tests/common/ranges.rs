@@ -17,7 +17,7 @@ pub(crate) fn with<D: Design<TestPlatform>>(
     min_free: u64,
 ) -> Machine<TestPlatform, D> {
     let min_free = Some(FrameCount::new(min_free));
-    let config = Config { min_free, ..Config::new(ranges, &CPUS) };
+    let config = Config::new(ranges, &CPUS).min_free(min_free);
     Machine::new(TestPlatform, &config, &D::Settings::default())
 }
 

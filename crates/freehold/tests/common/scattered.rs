@@ -15,7 +15,7 @@ pub(crate) const CPUS: [NodeId; 2] = [NodeId::new(0); 2];
 pub(crate) fn machine<D: Design<TestPlatform>>(min_free: u64) -> Machine<TestPlatform, D> {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(SPAN))];
     let min_free = Some(FrameCount::new(min_free));
-    let config = Config { min_free, ..Config::new(&ranges, &CPUS) };
+    let config = Config::new(&ranges, &CPUS).min_free(min_free);
     Machine::new(TestPlatform, &config, &D::Settings::default())
 }
 

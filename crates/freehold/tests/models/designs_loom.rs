@@ -39,7 +39,7 @@ fn build<P: Platform + Default, D: Design<P>>(
 ) -> Arc<Machine<P, D>> {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(frames))];
     let cpus = vec![NodeId::new(0); cpus];
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
     Arc::new(Machine::new(P::default(), &config, settings))
 }
 

@@ -93,7 +93,7 @@ fn build<const O: bool, const A: bool, const Q: bool>(
     batch: u32,
 ) -> Arc<Lru<O, A, Q>> {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(2))];
-    let settings = LruSettings { lock, batch, groups: 3, ..LruSettings::default() };
+    let settings = LruSettings::default().lock(lock).batch(batch).groups(3);
     Arc::new(Room::new(LoomPlatform, &Config::new(&ranges, &CPUS), &settings, Shelf::new()))
 }
 

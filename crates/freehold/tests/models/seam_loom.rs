@@ -37,7 +37,7 @@ fn range(start: u64, frames: u64) -> MemoryRange {
 /// So many frames and two CPUs, each of which caches fewer than `high` frames.
 fn build<const O: bool, const A: bool>(frames: u64, high: u32) -> Shared<O, A> {
     let ranges = [range(0, frames)];
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &CPUS) };
+    let config = Config::new(&ranges, &CPUS).min_free(FrameCount::ZERO);
     Arc::new(Machine::new(LoomPlatform, &config, &fixed(1, high)))
 }
 
@@ -375,7 +375,7 @@ fn part_of_a_pageblock() -> Sound {
     let ranges = [range(0, 4)];
     let span = Some((Pfn::new(0), FrameCount::new(1024)));
     let min_free = Some(FrameCount::ZERO);
-    let config = Config { min_free, span, ..Config::new(&ranges, &CPUS) };
+    let config = Config::new(&ranges, &CPUS).min_free(min_free).span(span);
     Arc::new(Machine::new(LoomPlatform, &config, &fixed(1, 1)))
 }
 

@@ -39,11 +39,9 @@ struct Shared<P: Platform, D: Design<P>> {
 impl<P: Platform + Default, D: Design<P>> Shared<P, D> {
     fn new(frames: u64, cpus: usize, settings: &D::Settings) -> Arc<Self> {
         let (ranges, cpus) = ([range(0, frames)], vec![NodeId::new(0); cpus]);
-        let config = Config {
-            span: Some((Pfn::new(0), FrameCount::new(1024))),
-            min_free: Some(FrameCount::ZERO),
-            ..Config::new(&ranges, &cpus)
-        };
+        let config = Config::new(&ranges, &cpus)
+            .span((Pfn::new(0), FrameCount::new(1024)))
+            .min_free(FrameCount::ZERO);
         Arc::new(Shared {
             machine: Machine::new(P::default(), &config, settings),
             held: (0..frames.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),

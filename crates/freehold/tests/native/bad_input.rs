@@ -33,7 +33,7 @@ fn settings<D: Design<TestPlatform>>() -> D::Settings {
 
 fn machine<D: Design<TestPlatform>>() -> Machine<TestPlatform, D> {
     let span = Some((Pfn::new(0), FrameCount::new(8192)));
-    let config = Config { span, ..Config::new(&RANGES, &CPUS) };
+    let config = Config::new(&RANGES, &CPUS).span(span);
     Machine::new(TestPlatform, &config, &settings::<D>())
 }
 
@@ -87,7 +87,7 @@ fn running_out_of_memory<D: Design<TestPlatform>>() {
 
 fn running_into_a_watermark<D: Design<TestPlatform>>() {
     let min_free = Some(FrameCount::new(1000));
-    let config = Config { min_free, ..Config::new(&RANGES[..1], &CPUS) };
+    let config = Config::new(&RANGES[..1], &CPUS).min_free(min_free);
     let machine = Machine::<_, D>::new(TestPlatform, &config, &settings::<D>());
     let request = Request::new(Order::new(5));
     refused(&machine, Error::BelowWatermark, |machine| machine.alloc(request));
@@ -252,7 +252,7 @@ fn bad_ranges<D: Design<TestPlatform>>() {
     unbuildable::<D>(Error::BadRange, &Config::new(&[range(0, 10), range(20, 0)], &CPUS));
     unbuildable::<D>(Error::BadRange, &Config::new(&[range(0, 10), range(u64::MAX, 5)], &CPUS));
     let span = Some((Pfn::new(u64::MAX), FrameCount::new(2)));
-    unbuildable::<D>(Error::BadRange, &Config { span, ..Config::new(&[range(0, 1)], &CPUS) });
+    unbuildable::<D>(Error::BadRange, &Config::new(&[range(0, 1)], &CPUS).span(span));
 }
 
 fn overlapping_ranges<D: Design<TestPlatform>>() {
@@ -272,7 +272,7 @@ fn ranges_outside_the_span<D: Design<TestPlatform>>() {
     }
     let span = Some((Pfn::new(1024), FrameCount::new(1024)));
     for range in [range(1023, 1), range(1000, 100), range(2000, 49), range(4096, 1)] {
-        unbuildable::<D>(Error::OutsideSpan, &Config { span, ..Config::new(&[range], &CPUS) });
+        unbuildable::<D>(Error::OutsideSpan, &Config::new(&[range], &CPUS).span(span));
     }
 }
 
@@ -300,13 +300,13 @@ fn spans_too_large<D: Design<TestPlatform>>() {
     for (first, frames) in too_large {
         let span = Some((Pfn::new(first), FrameCount::new(frames)));
         let spare_zones = [(NodeId::new(0), ZoneKind::Normal)];
-        let config = Config { span, spare_zones: &spare_zones, ..Config::new(&[], &CPUS) };
+        let config = Config::new(&[], &CPUS).span(span).spare_zones(&spare_zones);
         unbuildable::<D>(Error::SpanTooLarge, &config);
     }
     unbuildable::<D>(Error::SpanTooLarge, &Config::new(&[range(0, 1), range(1 << 33, 1)], &CPUS));
     // The largest span that links can name.
     let span = Some((Pfn::new(0), FrameCount::new((1 << 32) - 1024)));
-    let config = Config { span, ..Config::new(&RANGES, &CPUS) };
+    let config = Config::new(&RANGES, &CPUS).span(span);
     assert!(PageAllocator::<TestPlatform, D>::layout(&config, &D::Settings::default()).is_ok());
 }
 
@@ -318,7 +318,7 @@ fn records_of_frames_too_far_apart<D: Design<TestPlatform>>() {
     {
         unbuildable::<D>(
             Error::SpanTooLarge,
-            &Config { frame_record_bytes, ..Config::new(&RANGES, &CPUS) },
+            &Config::new(&RANGES, &CPUS).frame_record_bytes(frame_record_bytes),
         );
     }
 }
@@ -328,25 +328,19 @@ fn topologies_without_memory_or_cpus<D: Design<TestPlatform>>() {
     unbuildable::<D>(Error::BadTopology, &Config::new(&[], &CPUS));
     // Room for memory, but no zone that it could belong to.
     let span = Some((Pfn::new(0), FrameCount::new(1024)));
-    unbuildable::<D>(Error::BadTopology, &Config { span, ..Config::new(&[], &CPUS) });
+    unbuildable::<D>(Error::BadTopology, &Config::new(&[], &CPUS).span(span));
 }
 
 fn too_many_zones<D: Design<TestPlatform>>() {
     let spare_zones: Vec<_> =
         (0..1025u16).flat_map(|node| ZoneKind::ALL.map(|kind| (NodeId::new(node), kind))).collect();
-    unbuildable::<D>(
-        Error::BadTopology,
-        &Config { spare_zones: &spare_zones, ..Config::new(&RANGES, &CPUS) },
-    );
+    unbuildable::<D>(Error::BadTopology, &Config::new(&RANGES, &CPUS).spare_zones(&spare_zones));
 }
 
 fn distance_tables_of_a_wrong_length<D: Design<TestPlatform>>() {
     for len in [1, 3, 5, 9] {
         let distances = vec![10; len];
-        unbuildable::<D>(
-            Error::BadDistances,
-            &Config { distances: &distances, ..Config::new(&RANGES, &CPUS) },
-        );
+        unbuildable::<D>(Error::BadDistances, &Config::new(&RANGES, &CPUS).distances(&distances));
     }
 }
 
@@ -375,20 +369,28 @@ fn metadata_too_small_or_misaligned<D: Design<TestPlatform>>() {
     let mut buffer = vec![MaybeUninit::<u8>::uninit(); size + 128];
     let skip = buffer.as_ptr().align_offset(64);
     let base: NonNull<u8> = NonNull::from(&mut buffer[skip..]).cast();
-    for (offset, len) in [(0, 0), (0, size - 1), (1, size), (8, size), (32, size)] {
+    let (small, misaligned) = (Error::MetadataTooSmall, Error::MetadataMisaligned);
+    for (offset, len, error) in [
+        (0, 0, small),
+        (0, size - 1, small),
+        (1, size, misaligned),
+        (8, size + 55, misaligned),
+        (32, size, misaligned),
+    ] {
         let start = NonNull::new(base.as_ptr().wrapping_add(offset)).expect("within the buffer");
         // SAFETY: the bytes lie within the buffer, which outlives the allocator, if any is built.
         let metadata = unsafe { Metadata::from_raw_parts(start, len) };
         let built = PageAllocator::<_, D>::new(TestPlatform, &config, &settings, metadata);
-        assert_eq!(built.err(), Some(Error::MetadataTooSmall), "{len} bytes at {offset}");
+        assert_eq!(built.err(), Some(error), "{len} bytes at {offset}");
     }
-    // Another aligned address works.
-    let start = NonNull::new(base.as_ptr().wrapping_add(64)).expect("within the buffer");
-    // SAFETY: as above.
-    let metadata = unsafe { Metadata::from_raw_parts(start, size) };
-    let built =
-        PageAllocator::<_, D>::new(TestPlatform, &config, &settings, metadata).expect("in order");
-    built.validate().expect("the books are right");
+    // Another aligned address works, and so does any if there is room for an aligned one.
+    for (offset, len) in [(64, size), (1, size + 63), (63, size + 1)] {
+        let start = NonNull::new(base.as_ptr().wrapping_add(offset)).expect("within the buffer");
+        // SAFETY: as above.
+        let metadata = unsafe { Metadata::from_raw_parts(start, len) };
+        let built = PageAllocator::<_, D>::new(TestPlatform, &config, &settings, metadata);
+        built.expect("in order").validate().expect("the books are right");
+    }
 }
 
 test_designs!(TestPlatform: [

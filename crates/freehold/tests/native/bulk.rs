@@ -19,7 +19,7 @@ fn machine<D: Design<TestPlatform>>(min_free: u64) -> Machine<TestPlatform, D> {
     };
     let (ranges, cpus) = ([range(0), range(1)], [NodeId::new(0), NodeId::new(1)]);
     let min_free = Some(FrameCount::new(min_free));
-    let config = Config { min_free, ..Config::new(&ranges, &cpus) };
+    let config = Config::new(&ranges, &cpus).min_free(min_free);
     Machine::new(TestPlatform, &config, &D::Settings::default())
 }
 

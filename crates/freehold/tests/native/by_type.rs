@@ -19,7 +19,7 @@ fn machine<D: Design<TestPlatform>>() -> Machine<TestPlatform, D> {
             .in_zone(ZoneKind::Movable),
     ];
     let cpus = [NodeId::new(0); 2];
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
     Machine::new(TestPlatform, &config, &D::Settings::default())
 }
 

@@ -231,7 +231,7 @@ fn zones_are_compacted_by_themselves<D: Design<TestPlatform>>() {
         // A hole within a pageblock, and the next zone.
         MemoryRange::new(Pfn::new(4096), FrameCount::new(3000)).on_node(NodeId::new(1)),
     ];
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &CPUS) };
+    let config = Config::new(&ranges, &CPUS).min_free(FrameCount::ZERO);
     let machine = Machine::<TestPlatform, D>::new(TestPlatform, &config, &D::Settings::default());
     let owner = Owner::new(8192, 8192);
     let mut slots = 0;

@@ -21,7 +21,7 @@ fn pair<D: Design<TestPlatform>>(
     own: &D::Settings,
     high: u32,
 ) -> (Machine<TestPlatform, D>, Naive) {
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(ranges, &ONE_CPU) };
+    let config = Config::new(ranges, &ONE_CPU).min_free(FrameCount::ZERO);
     let settings = fixed(own, high.min(2), high);
     (Machine::new(TestPlatform, &config, &settings), Naive::new(&config))
 }

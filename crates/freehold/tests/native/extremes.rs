@@ -79,11 +79,9 @@ fn try_build<D: Design<TestPlatform>>(
 ) -> Result<Machine<TestPlatform, D>, Error> {
     let cpus: Vec<_> =
         (0..case.cpus).map(|cpu| NodeId::new((cpu * case.node_step) as u16)).collect();
-    let config = Config {
-        min_free: min_free.map(FrameCount::new),
-        span: case.span.map(|(first, frames)| (Pfn::new(first), FrameCount::new(frames))),
-        ..Config::new(&case.ranges, &cpus)
-    };
+    let config = Config::new(&case.ranges, &cpus)
+        .min_free(min_free.map(FrameCount::new))
+        .span(case.span.map(|(first, frames)| (Pfn::new(first), FrameCount::new(frames))));
     Machine::try_new(TestPlatform, &config, &D::Settings::default())
 }
 

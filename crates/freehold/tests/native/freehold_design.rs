@@ -24,7 +24,7 @@ fn range(start: u64, frames: u64) -> MemoryRange {
 fn machine(ranges: &[MemoryRange], cpus: usize, settings: FreeholdSettings) -> Frames {
     run_on(0);
     let cpus = vec![NodeId::new(0); cpus];
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(ranges, &cpus) };
+    let config = Config::new(ranges, &cpus).min_free(FrameCount::ZERO);
     Machine::new(TestPlatform, &config, &settings)
 }
 

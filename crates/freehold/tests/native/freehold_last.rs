@@ -34,7 +34,7 @@ impl State {
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(2 * PAGEBLOCK))];
         let cpus = [NodeId::new(0); 3];
         let min_free = Some(FrameCount::new(if is_low { 2 * PAGEBLOCK } else { 0 }));
-        let config = Config { min_free, ..Config::new(&ranges, &cpus) };
+        let config = Config::new(&ranges, &cpus).min_free(min_free);
         let frames = Machine::new(StepPlatform, &config, &Default::default());
         run_on(0);
         for _ in 0..2 {

@@ -20,7 +20,7 @@ fn machine(pageblocks: u64, cpus: usize) -> Frames {
     run_on(0);
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(pageblocks * PAGEBLOCK))];
     let cpus = vec![NodeId::new(0); cpus];
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
     Machine::new(TestPlatform, &config, &Default::default())
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn machine<P: Platform + Default>(
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(pageblocks * PAGEBLOCK))];
     let cpus = vec![NodeId::new(0); cpus];
     let min_free = Some(FrameCount::new(min_free));
-    let config = Config { min_free, ..Config::new(&ranges, &cpus) };
+    let config = Config::new(&ranges, &cpus).min_free(min_free);
     Machine::new(P::default(), &config, &Default::default())
 }
 

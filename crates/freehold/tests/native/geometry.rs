@@ -45,11 +45,9 @@ fn marks<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>) -> [u64; 3
 fn watermarks_follow_the_memory_in_bytes<D: Design<TestPlatform>>() {
     let with_two_gib = SIZES.map(|(kib, gib)| {
         let (ranges, cpus) = ([range(0, gib)], [NodeId::new(0)]);
-        let config = Config {
-            frame_size: size(kib),
-            span: Some((Pfn::new(0), FrameCount::new(2 * gib))),
-            ..Config::new(&ranges, &cpus)
-        };
+        let config = Config::new(&ranges, &cpus)
+            .frame_size(size(kib))
+            .span((Pfn::new(0), FrameCount::new(2 * gib)));
         let machine = machine::<D>(&config);
         // sqrt(16 * 1048576 KiB) is 4096 KiB. The gap is a quarter of that, or a thousandth of the
         // zone if that is more.
@@ -72,7 +70,7 @@ fn watermarks_follow_the_memory_in_bytes<D: Design<TestPlatform>>() {
 fn batches_have_as_many_bytes<D: Design<TestPlatform>>() {
     for ((kib, gib), batch) in SIZES.into_iter().zip([63, 15, 3]) {
         let (ranges, cpus) = ([range(0, 4 * gib)], [NodeId::new(0)]);
-        let config = Config { frame_size: size(kib), ..Config::new(&ranges, &cpus) };
+        let config = Config::new(&ranges, &cpus).frame_size(size(kib));
         let machine = machine::<D>(&config);
         machine.alloc(Request::default()).unwrap();
         let listed = machine.zones().next().expect("there is a zone").per_cpu.get();
@@ -93,7 +91,7 @@ fn memory_is_handed_out_moved_and_merged<D: Design<TestPlatform>>() {
         let (ranges, cpus) = ([range(0, span)], [NodeId::new(0); 2]);
         let min_free = Some(FrameCount::ZERO);
         let frame_size = size(kib);
-        let config = Config { frame_size, min_free, ..Config::new(&ranges, &cpus) };
+        let config = Config::new(&ranges, &cpus).frame_size(frame_size).min_free(min_free);
         let machine = machine::<D>(&config);
         let owner = Owner::new(span as usize, span);
         let mut held = HashMap::new();
@@ -165,7 +163,7 @@ fn a_frame_size_is_a_power_of_two_from_4_kib_to_1_gib() {
 #[test]
 fn frees_by_others_come_home_through_all_stacks() {
     let (ranges, cpus) = ([range(0, 64 << Order::PAGEBLOCK.get())], [NodeId::new(0); 20]);
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
     let machine = machine::<freehold::designs::Freehold<TestPlatform>>(&config);
     let pageblocks = 2 * STACKS_MAX as u64;
     let all: Vec<_> = (0..pageblocks << Order::PAGEBLOCK.get())

@@ -18,7 +18,7 @@ const CPU: CpuId = CpuId::new(0);
 fn machine(frames: u64, cpus: usize) -> Frames {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(frames))];
     let cpus = vec![NodeId::new(0); cpus];
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
     Machine::new(TestPlatform, &config, &Default::default())
 }
 
@@ -70,7 +70,7 @@ fn what_is_taken_counts_for_the_leased_cpu_and_for_the_one_that_borrows() {
         MemoryRange::new(start, FrameCount::new(2048)).on_node(NodeId::new(node))
     });
     let cpus = [0, 1].map(NodeId::new);
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
     let frames = Frames::new(TestPlatform, &config, &Default::default());
     run_on(0);
     let numa = |zone| {
@@ -151,7 +151,7 @@ fn a_holder_that_never_answers_loses_nothing() {
 fn what_a_holder_leaves_behind_is_found_when_memory_is_low() {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(2048))];
     let cpus = [NodeId::new(0); 2];
-    let config = Config { min_free: Some(FrameCount::new(100)), ..Config::new(&ranges, &cpus) };
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::new(100));
     let frames: Frames = Machine::new(TestPlatform, &config, &Default::default());
     let request = Request::default().watermark(Watermark::Ignore);
     let count = || std::iter::from_fn(|| frames.alloc(request).ok()).count();
@@ -192,7 +192,7 @@ fn an_allocation_that_fails_waits_for_no_lease() {
 fn requests_that_leave_the_reserves_alone_do_so_here() {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(4096))];
     let cpus = [NodeId::new(0)];
-    let config = Config { min_free: Some(FrameCount::new(400)), ..Config::new(&ranges, &cpus) };
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::new(400));
     let frames: Frames = Machine::new(TestPlatform, &config, &Default::default());
     let lease = frames.lease(CPU).unwrap();
     let take = |class| {

@@ -31,7 +31,7 @@ fn build(settings: LruSettings) -> Lru {
 }
 
 fn lru() -> Lru {
-    build(LruSettings { groups: 5, ..LruSettings::default() })
+    build(LruSettings::default().groups(5))
 }
 
 /// Adds frames to a group, puts them into the owner's index, and drains.
@@ -218,7 +218,7 @@ fn an_isolated_frame_is_the_holders_alone() {
 #[test]
 fn a_frame_moves_between_groups() {
     for lock in [LruLock::Node, LruLock::Group] {
-        let lru = build(LruSettings { groups: 5, lock, ..LruSettings::default() });
+        let lru = build(LruSettings::default().groups(5).lock(lock));
         let from = lru.create_group(ROOT, None).unwrap();
         let to = lru.create_group(ROOT, Some(count(1))).unwrap();
         fill(&lru, 0..2, from, Kind::Anon);
@@ -238,7 +238,7 @@ fn a_frame_moves_between_groups() {
 #[test]
 fn the_frames_of_a_removed_group_go_to_its_parent() {
     for lock in [LruLock::Node, LruLock::Group] {
-        let lru = build(LruSettings { groups: 4, lock, ..LruSettings::default() });
+        let lru = build(LruSettings::default().groups(4).lock(lock));
         let parent = lru.create_group(ROOT, None).unwrap();
         let child = lru.create_group(parent, None).unwrap();
         fill(&lru, (0..40).chain(2048..2050), child, Kind::File);
@@ -271,7 +271,7 @@ fn the_frames_of_a_removed_group_go_to_its_parent() {
 
 #[test]
 fn a_frame_that_only_waits_in_a_batch_keeps_no_slot() {
-    let lru = build(LruSettings { groups: 2, ..LruSettings::default() });
+    let lru = build(LruSettings::default().groups(2));
     let group = lru.create_group(ROOT, None).unwrap();
     lru.add(pfn(0), group, Kind::File).unwrap();
     lru.put(pfn(0)).unwrap();

@@ -31,9 +31,9 @@ type Small = Room<TestPlatform, Shelf>;
 type Call<'a> = &'a dyn Fn(&Small) -> Result<(), Error>;
 
 fn lru() -> Small {
-    let settings = LruSettings { groups: 3, ..LruSettings::default() };
+    let settings = LruSettings::default().groups(3);
     let span = Some((pfn(0), FrameCount::new(400)));
-    let config = Config { span, ..Config::new(&RANGES, &CPUS) };
+    let config = Config::new(&RANGES, &CPUS).span(span);
     Room::new(TestPlatform, &config, &settings, Shelf::default())
 }
 
@@ -288,13 +288,13 @@ fn settings_and_metadata_are_checked() {
     let good = LruSettings::default();
     let config = Config::new(&RANGES, &CPUS);
     let layout = |settings: LruSettings| Lru::<TestPlatform, Shelf>::layout(&config, &settings);
-    assert!(layout(LruSettings { lock: LruLock::Node, ..good }).is_ok());
+    assert!(layout(good.lock(LruLock::Node)).is_ok());
     for bad in [
-        LruSettings { groups: 0, ..good },
-        LruSettings { groups: 65_536, ..good },
-        LruSettings { batch: 0, ..good },
-        LruSettings { batch: BATCH_MAX as u32 + 1, ..good },
-        LruSettings { swappiness: 201, ..good },
+        good.groups(0),
+        good.groups(65_536),
+        good.batch(0),
+        good.batch(BATCH_MAX as u32 + 1),
+        good.swappiness(201),
     ] {
         assert_eq!(layout(bad).err(), Some(Error::BadSetting), "{bad:?}");
     }

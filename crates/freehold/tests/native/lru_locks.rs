@@ -77,7 +77,7 @@ fn build(lock: LruLock) -> (Lru, [GroupId; 2]) {
         MemoryRange::new(Pfn::new(start), FrameCount::new(100)).on_node(NodeId::new(node))
     };
     let (ranges, cpus) = ([range(0, 0), range(512, 1)], [NodeId::new(0), NodeId::new(1)]);
-    let settings = LruSettings { lock, groups: 3, batch: BATCH as u32, ..LruSettings::default() };
+    let settings = LruSettings::default().lock(lock).groups(3).batch(BATCH as u32);
     let lru = Lru::new(Counting, &Config::new(&ranges, &cpus), &settings, Shelf::default());
     let group = || lru.create_group(GroupId::ROOT, None).expect("a slot is free");
     let groups = [group(), group()];

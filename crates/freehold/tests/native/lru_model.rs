@@ -282,7 +282,7 @@ fn run(lock: LruLock, batch: u32, calls: &[Call]) {
     run_on(0);
     let range = MemoryRange::new(Pfn::new(0), FrameCount::new(MEMORY));
     let (ranges, cpus) = ([range], [NodeId::new(0); 2]);
-    let settings = LruSettings { lock, batch, groups: SLOTS as u32, ..LruSettings::default() };
+    let settings = LruSettings::default().lock(lock).batch(batch).groups(SLOTS as u32);
     let room = Room::new(TestPlatform, &Config::new(&ranges, &cpus), &settings, Shelf::default());
     let mut pair = Pair {
         lru: &room,

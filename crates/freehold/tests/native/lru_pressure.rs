@@ -239,7 +239,7 @@ fn upkeep_gives_up_only_what_is_of_use() {
 fn an_allocation_reclaims_from_far_below_the_watermark() {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(8 * FRAMES))];
     let cpus = [NodeId::new(0)];
-    let config = Config { min_free: Some(FrameCount::new(FRAMES)), ..Config::new(&ranges, &cpus) };
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::new(FRAMES));
     let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
     let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false };
     let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);

@@ -109,7 +109,7 @@ fn a_frame_in_use_again_and_again_can_be_had_from_the_batch_of_another_cpu() {
 #[test]
 fn no_swappiness_but_none_keeps_a_kind_out_of_reach() {
     for swappiness in [0, 1, 100, 199, 200] {
-        let lru = build(&LruSettings { swappiness, ..LruSettings::default() }, Shelf::default());
+        let lru = build(&LruSettings::default().swappiness(swappiness), Shelf::default());
         fill(&lru, 0..40, ROOT, Kind::Anon);
         fill(&lru, 40..80, ROOT, Kind::File);
         // One of each that cannot be reclaimed.
@@ -124,7 +124,7 @@ fn no_swappiness_but_none_keeps_a_kind_out_of_reach() {
 #[test]
 fn groups_take_turns() {
     for slots in [7, 12, 13, 14, 26, 39] {
-        let settings = LruSettings { groups: slots, ..LruSettings::default() };
+        let settings = LruSettings::default().groups(slots);
         let lru = build(&settings, Shelf::default());
         let groups: Vec<_> = (1..slots).map(|_| lru.create_group(ROOT, None).unwrap()).collect();
         let home = |frame: u64| groups[frame as usize % groups.len()];

@@ -214,15 +214,13 @@ impl<D: Design<TestPlatform>> Pair<D> {
         let end = end.expect("a machine has memory");
         let spare_zones: Vec<_> =
             setup.later.iter().map(|range| (range.node, range.zone)).collect();
-        let config = Config {
-            distances: &setup.distances,
-            span: Some((first, FrameCount::new(end.get() - first.get()))),
-            spare_zones: &spare_zones,
-            frame_size: setup.frame_size,
-            frame_record_bytes: setup.frame_record_bytes,
-            min_free: setup.min_free.map(FrameCount::new),
-            ..Config::new(&setup.ranges, &setup.cpu_nodes)
-        };
+        let config = Config::new(&setup.ranges, &setup.cpu_nodes)
+            .distances(&setup.distances)
+            .span((first, FrameCount::new(end.get() - first.get())))
+            .spare_zones(&spare_zones)
+            .frame_size(setup.frame_size)
+            .frame_record_bytes(setup.frame_record_bytes)
+            .min_free(setup.min_free.map(FrameCount::new));
         run_on(0);
         let pair = Pair {
             machine: Machine::new(TestPlatform, &config, &setup.settings),

@@ -23,7 +23,7 @@ fn machine<D: Design<TestPlatform>>(
 ) -> Machine<TestPlatform, D> {
     run_on(0);
     let cpus: Vec<_> = cpu_nodes.iter().copied().map(NodeId::new).collect();
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(ranges, &cpus) };
+    let config = Config::new(ranges, &cpus).min_free(FrameCount::ZERO);
     Machine::new(TestPlatform, &config, &D::Settings::default())
 }
 
@@ -145,7 +145,7 @@ fn below_the_low_watermark_they_count_as_well<D: Design<TestPlatform>>() {
     run_on(0);
     let ranges = [range(0, 0, ZoneKind::Normal), range(1, 1, ZoneKind::Normal)];
     let cpus = [NodeId::new(0), NodeId::new(1)];
-    let config = Config { min_free: Some(FrameCount::new(400)), ..Config::new(&ranges, &cpus) };
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::new(400));
     let machine = Machine::<_, D>::new(TestPlatform, &config, &D::Settings::default());
     // Each zone serves this down to its minimum, 200, and in different ways on the way there.
     let here = Request::default().node(NodeId::new(0)).only_node();

@@ -211,7 +211,7 @@ fn with_config<R>(act: impl FnOnce(&Config<'_>) -> R) -> R {
     let range = |start| MemoryRange::new(Pfn::new(start), FrameCount::new(32));
     let ranges = [range(100), range(600).in_zone(ZoneKind::Movable)];
     let min_free = Some(FrameCount::ZERO);
-    act(&Config { min_free, ..Config::new(&ranges, &[NodeId::new(0); 2]) })
+    act(&Config::new(&ranges, &[NodeId::new(0); 2]).min_free(min_free))
 }
 
 /// Numbers of calls to panic at: all of the first ones, and then some of the others, until `done`.
@@ -259,7 +259,7 @@ fn a_panic_in_any_call_of_the_platform_is_no_undefined_behaviour<D: Design<Fragi
 
 #[test]
 fn a_panic_while_an_lru_is_built_drops_what_was_made() {
-    let settings = LruSettings { groups: 2, batch: 2, ..LruSettings::default() };
+    let settings = LruSettings::default().groups(2).batch(2);
     let build =
         || drop(with_config(|config| Room::new(Fragile, config, &settings, Shelf::default())));
     every_call(|at| survive(at, build), 300, 7);
@@ -280,7 +280,7 @@ impl Extend<Pfn> for Short {
 fn a_list_that_panics_gets_no_more_blocks_and_none_is_lost<D: Design<TestPlatform>>() {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(1024))];
     let cpus = [NodeId::new(0)];
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
     let machine = Machine::<_, D>::new(TestPlatform, &config, &D::Settings::default());
     for room in [0, 1, 63, 64, 99] {
         let mut list = Short(Vec::new(), room);

@@ -25,7 +25,7 @@ fn machine<D: Design<TestPlatform>>(
 ) -> Machine<TestPlatform, D> {
     let cpus: Vec<_> = cpu_nodes.iter().copied().map(NodeId::new).collect();
     let min_free = Some(FrameCount::new(min_free));
-    Machine::new(TestPlatform, &Config { min_free, ..Config::new(ranges, &cpus) }, settings)
+    Machine::new(TestPlatform, &Config::new(ranges, &cpus).min_free(min_free), settings)
 }
 
 fn zone<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>, nth: usize) -> ZoneStats {
@@ -290,7 +290,7 @@ fn nodes_come_in_the_order_of_their_distance<D: Design<TestPlatform>>() {
     for (cpu, expected) in expected.into_iter().enumerate() {
         let distances = distances.concat();
         let min_free = Some(FrameCount::ZERO);
-        let config = Config { distances: &distances, min_free, ..Config::new(&ranges, &cpus) };
+        let config = Config::new(&ranges, &cpus).distances(&distances).min_free(min_free);
         let machine = Machine::<_, D>::new(TestPlatform, &config, &single::<D>());
         run_on(cpu as u32);
         let (blocks, _) = exhaust(&machine, Request::default());

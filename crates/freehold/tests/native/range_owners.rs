@@ -85,7 +85,7 @@ fn owners_may_call_the_allocator<D: Design<TestPlatform>>() {
 fn memory_may_be_added_beside_a_range_under_way<D: Design<TestPlatform>>() {
     let ranges = [range(0, 700)];
     let span = Some((Pfn::new(0), frames(4096)));
-    let config = Config { min_free: Some(FrameCount::ZERO), span, ..Config::new(&ranges, &CPUS) };
+    let config = Config::new(&ranges, &CPUS).min_free(FrameCount::ZERO).span(span);
     let machine = Machine::<TestPlatform, D>::new(TestPlatform, &config, &D::Settings::default());
     machine.add_memory(range(2048, 1024)).unwrap();
     let owner = Owner::new(600, 4096);

@@ -6,8 +6,8 @@ use crate::owner::{Owner, Picky, Random, check_books, settle};
 use crate::ranges::{CPUS, ask, frames, range, with};
 use freehold::designs::Design;
 use freehold::{
-    Config, Error, FrameStatus, Immovable, MigrateError, MigrateType, NodeId, Order, Pfn, Request,
-    ZoneKind,
+    Config, Error, FrameSize, FrameStatus, Immovable, MemoryRange, MigrateError, MigrateType,
+    NodeId, Order, PageAllocator, Pfn, Request, ZoneKind,
 };
 
 test_designs!(TestPlatform: [
@@ -19,6 +19,8 @@ test_designs!(TestPlatform: [
     whole_pageblocks_may_go_to_another_zone,
     an_owner_may_add_memory_while_its_content_moves,
     memory_comes_and_goes_at_random,
+    what_is_used_already_is_reserved,
+    metadata_comes_out_of_a_boot_memory_map,
     removals_race_with_users,
 ]);
 
@@ -174,7 +176,7 @@ fn whole_pageblocks_may_go_to_another_zone<D: Design<TestPlatform>>() {
     let spare_zones = [(NodeId::new(1), ZoneKind::Movable)];
     let ranges = [range(0, 4 * PAGEBLOCK)];
     let min_free = Some(frames(0));
-    let config = Config { spare_zones: &spare_zones, min_free, ..Config::new(&ranges, &CPUS) };
+    let config = Config::new(&ranges, &CPUS).spare_zones(&spare_zones).min_free(min_free);
     let machine = Machine::<TestPlatform, D>::new(TestPlatform, &config, &D::Settings::default());
     let other =
         |first, count| range(first, count).on_node(NodeId::new(1)).in_zone(ZoneKind::Movable);
@@ -191,10 +193,9 @@ fn whole_pageblocks_may_go_to_another_zone<D: Design<TestPlatform>>() {
 
 fn an_owner_may_add_memory_while_its_content_moves<D: Design<TestPlatform>>() {
     const FRAMES: u64 = 2 * PAGEBLOCK;
-    let config =
-        Config { span: Some((Pfn::new(0), frames(2 * FRAMES))), ..Config::new(&[], &CPUS) };
+    let config = Config::new(&[], &CPUS).span((Pfn::new(0), frames(2 * FRAMES)));
     let spare_zones = [(NodeId::new(0), ZoneKind::Normal)];
-    let config = Config { spare_zones: &spare_zones, min_free: Some(frames(0)), ..config };
+    let config = config.spare_zones(&spare_zones).min_free(frames(0));
     let machine = Machine::<TestPlatform, D>::new(TestPlatform, &config, &D::Settings::default());
     machine.add_memory(range(0, FRAMES)).unwrap();
     let owner = Owner::new(1, 2 * FRAMES);
@@ -309,4 +310,58 @@ fn removals_race_with_users<D: Design<TestPlatform> + Sync>() {
     (0..owner.slots()).for_each(|slot| owner.free(&machine, slot));
     settle(&*machine);
     check_books(&*machine, 0);
+}
+
+fn what_is_used_already_is_reserved<D: Design<TestPlatform>>() {
+    const FRAMES: u64 = 4 * PAGEBLOCK;
+    let movable = range(FRAMES, PAGEBLOCK).in_zone(ZoneKind::Movable);
+    // All but a few frames are kept back, which does not matter here.
+    let machine = with::<D>(&[range(0, FRAMES), movable], FRAMES - 8);
+    let reserve = |first, count| machine.reserve(Pfn::new(first), frames(count));
+    assert_eq!(reserve(3, PAGEBLOCK), Ok(()));
+    assert_eq!(reserve(2 * PAGEBLOCK, PAGEBLOCK), Ok(()));
+    assert_eq!(reserve(FRAMES + 7, 1), Ok(()), "in a zone for movable content as well");
+    assert_eq!(reserve(3, 1), Err(Error::RangeBusy));
+    assert_eq!(reserve(0, 0), Err(Error::BadRange));
+    assert_eq!(reserve(FRAMES - 1, 2), Err(Error::RangeBusy), "two zones");
+    assert_eq!(reserve(FRAMES + PAGEBLOCK, 1), Err(Error::ForeignFrame));
+    assert_eq!(reserve(1 << 40, 1), Err(Error::OutsideSpan));
+    check_books(&*machine, 2 * PAGEBLOCK + 1);
+    assert_eq!(machine.free_range(Pfn::new(3), frames(PAGEBLOCK)), Ok(()));
+    check_books(&*machine, PAGEBLOCK + 1);
+}
+
+fn metadata_comes_out_of_a_boot_memory_map<D: Design<TestPlatform>>() {
+    for seed in 0..50 {
+        let random = &mut Random(seed);
+        let (mut at, mut map) = (0, Vec::new());
+        for _ in 0..1 + random.below(6) {
+            at += 2 * PAGEBLOCK * random.below(3) as u64;
+            let len = 1 + random.below(4 * PAGEBLOCK as usize) as u64;
+            let kind = if random.below(4) == 0 { ZoneKind::Movable } else { ZoneKind::Normal };
+            map.push(range(at, len).in_zone(kind));
+            at = (at + len).next_multiple_of(PAGEBLOCK);
+        }
+        let settings = D::Settings::default();
+        let layout = |map: &[MemoryRange]| {
+            PageAllocator::<TestPlatform, D>::layout(&Config::new(map, &CPUS), &settings).unwrap()
+        };
+        let (before, needed) = (map.clone(), layout(&map));
+        match needed.take_from(&mut map, FrameSize::MIN) {
+            Err(error) => {
+                assert_eq!((error, &before), (Error::OutOfMemory, &map));
+                let most = map.iter().map(|range| range.frames).max().unwrap();
+                assert!(most <= frames(needed.size().div_ceil(4096) as u64));
+            }
+            Ok(taken) => {
+                assert!(taken.frames.get() as usize * 4096 >= needed.size());
+                assert!(layout(&map).size() <= needed.size(), "{before:?}");
+                let changed: Vec<_> = before.iter().zip(&map).filter(|(a, b)| a != b).collect();
+                let [(of, left)] = changed[..] else { panic!("{changed:?}") };
+                assert_eq!(left.frames + taken.frames, of.frames);
+                assert_eq!((left.start, taken.start), (of.start, of.start + left.frames));
+                Machine::<TestPlatform, D>::new(TestPlatform, &Config::new(&map, &CPUS), &settings);
+            }
+        }
+    }
 }

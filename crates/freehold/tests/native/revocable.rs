@@ -17,7 +17,7 @@ const CPU: CpuId = CpuId::new(0);
 fn machine_on<P: Platform>(platform: P, frames: u64, cpus: usize) -> Frames<P> {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(frames))];
     let cpus = vec![NodeId::new(0); cpus];
-    let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
     Machine::new(platform, &config, &Default::default())
 }
 
@@ -97,7 +97,7 @@ fn what_an_idle_owner_has_is_there_for_all() {
 fn the_reserves_count_what_a_lease_has() {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(4096))];
     let cpus = [NodeId::new(0); 2];
-    let config = Config { min_free: Some(FrameCount::new(400)), ..Config::new(&ranges, &cpus) };
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::new(400));
     let frames: Frames = Machine::new(TestPlatform, &config, &Default::default());
     let lease = lease(&frames, 0);
     let classes = [Watermark::High, Watermark::Low, Watermark::Min, Watermark::Ignore];

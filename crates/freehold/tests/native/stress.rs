@@ -110,11 +110,9 @@ struct Shared<D: Design<TestPlatform> + Sync> {
 impl<D: Design<TestPlatform> + Sync> Shared<D> {
     fn new(settings: &D::Settings) -> Self {
         let ranges = ranges();
-        let config = Config {
-            span: Some((Pfn::new(0), FrameCount::new(SPAN))),
-            min_free: Some(FrameCount::new(200)),
-            ..Config::new(&ranges, &CPUS)
-        };
+        let config = Config::new(&ranges, &CPUS)
+            .span((Pfn::new(0), FrameCount::new(SPAN)))
+            .min_free(FrameCount::new(200));
         Shared {
             machine: Machine::new(TestPlatform, &config, settings),
             held: (0..SPAN.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),

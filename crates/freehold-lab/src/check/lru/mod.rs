@@ -103,12 +103,11 @@ impl fmt::Display for LruTally {
 /// Settings of the LRU, drawn from the seed.
 fn settings(seed: u64) -> LruSettings {
     let mut rng = Rng::with_seed(seed ^ 0x0001_1705);
-    LruSettings {
-        lock: if rng.bool() { LruLock::Group } else { LruLock::Node },
-        groups: rng.u32(2..=8),
-        batch: [1, 2, 15, 31][rng.usize(..4)],
-        swappiness: [0, 60, 100, 200][rng.usize(..4)],
-    }
+    LruSettings::default()
+        .lock(if rng.bool() { LruLock::Group } else { LruLock::Node })
+        .groups(rng.u32(2..=8))
+        .batch([1, 2, 15, 31][rng.usize(..4)])
+        .swappiness([0, 60, 100, 200][rng.usize(..4)])
 }
 
 /// Plays a scenario to its end.

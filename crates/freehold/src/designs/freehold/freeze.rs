@@ -284,7 +284,7 @@ mod tests {
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(ALL))];
         let cpus = [NodeId::new(0); 2];
         let min_free = Some(FrameCount::ZERO);
-        let config = Config { min_free, ..Config::new(&ranges, &cpus) };
+        let config = Config::new(&ranges, &cpus).min_free(min_free);
         let layout = Frames::layout(&config, &Default::default()).unwrap();
         let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
         let skip = buffer.as_ptr().align_offset(layout.align());

@@ -38,6 +38,8 @@
 //! exact whenever no call is under way; while calls are, each CPU may hold one pageblock more than
 //! it should.
 
+use core::fmt;
+
 use crate::Error;
 use crate::allocator::PageAllocator;
 use crate::config::Config;
@@ -148,6 +150,12 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
     /// Cost: a look at a word for each CPU and zone.
     pub fn is_quiet(&self) -> bool {
         self.design().zones.is_quiet()
+    }
+}
+
+impl<P: Platform> fmt::Debug for Freehold<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Freehold").finish_non_exhaustive()
     }
 }
 

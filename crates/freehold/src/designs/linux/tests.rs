@@ -52,7 +52,7 @@ impl<Y: Policy<TestPlatform>> Workbench<Y> {
         run_on(0);
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(frames))];
         let cpus = [NodeId::new(0); 2];
-        let config = Config { min_free: Some(FrameCount::ZERO), ..Config::new(&ranges, &cpus) };
+        let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
         let mut builder = LayoutBuilder::new(Pfn::new(0));
         let topology = TopologyPlan::new(&config, &mut builder).unwrap();
         let plan = Skeleton::plan(&config, settings, &mut builder).unwrap();

@@ -1,5 +1,7 @@
 //! Leases: one thread uses the caches of a CPU without their lock.
 
+use core::fmt;
+
 use core::cell::Cell;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
@@ -339,5 +341,11 @@ impl<P: Platform> Drop for Lease<'_, P> {
         // writes. The release of the lock passes the caches on.
         self.per_cpu.lease.store(VACANT, Relaxed);
         self.allocator.design().end_lease(self.per_cpu);
+    }
+}
+
+impl<P: Platform> fmt::Debug for Lease<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("cpu", &self.cpu).finish_non_exhaustive()
     }
 }

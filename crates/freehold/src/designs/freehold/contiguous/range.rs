@@ -14,8 +14,7 @@ use crate::designs::traits::Ranges;
 use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
-use crate::units::{FrameCount, MigrateType, NodeId, Order, Pfn, ZoneKind};
-use crate::zone::watermark::Watermark;
+use crate::units::{FrameCount, MigrateType, NodeId, Order, Pfn};
 
 impl<P: Platform> Ranges<P> for Freehold<P> {
     fn alloc_range(
@@ -81,9 +80,12 @@ impl<P: Platform> Places<P> for Freehold<P> {
         self.zones.zone(zone).node()
     }
 
-    fn level_and_floor(&self, zone: ZoneIndex, limit: ZoneKind) -> (u64, u64) {
+    fn level_and_floor(&self, zone: ZoneIndex, request: &Request) -> (u64, u64) {
         let zone = self.zones.zone(zone);
-        (zone.level(), zone.watermarks().floor(Watermark::Min, limit).unwrap_or(0))
+        (
+            zone.level(),
+            zone.watermarks().floor(request.depth(), request.effective_limit()).unwrap_or(0),
+        )
     }
 
     fn drain_all(&self, context: Context<'_, P>) {

@@ -84,7 +84,7 @@ mod tests {
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(ALL))];
         let cpus = [NodeId::new(0); 2];
         let min_free = Some(FrameCount::ZERO);
-        let config = Config { min_free, ..Config::new(&ranges, &cpus) };
+        let config = Config::new(&ranges, &cpus).min_free(min_free);
         let layout = Frames::<Y>::layout(&config, settings).unwrap();
         let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
         let skip = buffer.as_ptr().align_offset(layout.align());

@@ -3,6 +3,8 @@
 //!
 //! Source: Linux 6.12 `mm/page_alloc.c`, and 4.16 for `pcp=fixed`. Deviations: `docs/designs.md`.
 
+use core::fmt;
+
 use crate::Error;
 use crate::config::Config;
 use crate::designs::hotplug::Hotplug;
@@ -244,6 +246,12 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
             mode: plan.mode,
             books: plan.books,
         }
+    }
+}
+
+impl<P: Platform, Y: Policy<P>> fmt::Debug for Skeleton<P, Y> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Skeleton").field("policy", &Y::NAME).finish_non_exhaustive()
     }
 }
 

@@ -11,9 +11,8 @@ use crate::designs::places::{self, Obstacle, Place, Places};
 use crate::designs::traits::Ranges;
 use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use crate::platform::Platform;
-use crate::request::RangeRequest;
-use crate::units::{FrameCount, MigrateType, NodeId, Order, Pfn, ZoneKind};
-use crate::zone::watermark::Watermark;
+use crate::request::{RangeRequest, Request};
+use crate::units::{FrameCount, MigrateType, NodeId, Order, Pfn};
 
 impl<P: Platform, Y: Policy<P>> Ranges<P> for Skeleton<P, Y> {
     fn alloc_range(
@@ -72,9 +71,12 @@ impl<P: Platform, Y: Policy<P>> Places<P> for Skeleton<P, Y> {
         self.zone(zone).node()
     }
 
-    fn level_and_floor(&self, zone: ZoneIndex, limit: ZoneKind) -> (u64, u64) {
+    fn level_and_floor(&self, zone: ZoneIndex, request: &Request) -> (u64, u64) {
         let zone = self.zone(zone);
-        (zone.free().get(), zone.watermarks().floor(Watermark::Min, limit).unwrap_or(0))
+        (
+            zone.free().get(),
+            zone.watermarks().floor(request.depth(), request.effective_limit()).unwrap_or(0),
+        )
     }
 
     fn drain_all(&self, context: Context<'_, P>) {

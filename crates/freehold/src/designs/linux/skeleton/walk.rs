@@ -133,7 +133,7 @@ mod tests {
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(4096))];
         let cpus = [NodeId::new(0)];
         let min_free = Some(FrameCount::ZERO);
-        let config = Config { min_free, ..Config::new(&ranges, &cpus) };
+        let config = Config::new(&ranges, &cpus).min_free(min_free);
         let settings = Default::default();
         let layout = Frames::layout(&config, &settings).unwrap();
         let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
