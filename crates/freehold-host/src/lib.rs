@@ -158,5 +158,5 @@ pub type HostAllocator<D = Freehold<Host>> = PageAllocator<Host, D>;
 
 /// The examples of the README, compiled and run as tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;

@@ -147,3 +147,8 @@ fn alloc_singly<S: Seat + ?Sized>(seat: &mut S, out: &mut [S::Block]) -> usize {
 fn free_singly<S: Seat + ?Sized>(seat: &mut S, blocks: &mut [S::Block]) -> Result<(), Refused> {
     blocks.iter_mut().try_for_each(|block| seat.free(mem::take(block), Order::ZERO))
 }
+
+/// The examples of the README, compiled and run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

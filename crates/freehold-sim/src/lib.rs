@@ -59,3 +59,8 @@ pub use spec::{
     BadSpec, CORES_MAX, CPUS_MAX, Figure, FileError, Key, LLCS_MAX, Spec, Unit, UnknownMachine,
     preset, preset_names,
 };
+
+/// The examples of the README, compiled and run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

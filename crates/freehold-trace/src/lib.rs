@@ -24,3 +24,8 @@ pub use format::{FormatError, Header, Reader, Trailer, Writer};
 pub use gfp::{Gfp, GfpLayout};
 pub use live::{Freed, Live};
 pub use summary::{Summary, Summing};
+
+/// The examples of the README, compiled and run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

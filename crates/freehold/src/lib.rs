@@ -80,3 +80,8 @@ mod zone;
 #[cfg(test)]
 #[path = "../tests/common/mod.rs"]
 mod testing;
+
+/// The examples of the README, compiled and run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

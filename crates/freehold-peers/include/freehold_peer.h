@@ -1,0 +1,1 @@
+../../../include/freehold_peer.h
