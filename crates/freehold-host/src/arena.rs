@@ -5,8 +5,8 @@ use core::ptr::NonNull;
 
 use freehold::designs::Freehold;
 use freehold::{
-    Census, CpuId, Design, Error, Events, FrameCount, FrameSize, Order, Pfn, Request, Violation,
-    Watermark, ZoneStats,
+    Census, CpuId, Design, Error, Events, FrameCount, FrameSize, FrameStatus, Immovable,
+    MemoryRange, Order, Pfn, Request, Violation, ZoneStats,
 };
 
 use crate::{ArenaBuilder, FrameArena, Host, HostError, Leases, Pages, Placement, Snapshot};
@@ -85,37 +85,14 @@ impl<D: Design<Host>> Arena<D> {
         Ok(Pages::own(self, pfn, request.order()))
     }
 
-    /// Gives the memory of free frames back to the machine, and returns of how many.
-    ///
-    /// Takes the free blocks out of the allocator first, from the largest down to those of one
-    /// frame, but leaves what the low watermark keeps back; so nobody can be given a block while it
-    /// is purged. Others find less free memory meanwhile, and may run into
-    /// [`Error::OutOfMemory`]: purge when the load is low. Purged frames read as zero and take
-    /// memory again when they are written. The blocks are taken as movable ones, so a purge of
-    /// fragmented memory can make pageblocks of other migratetypes movable.
-    ///
-    /// Costs one allocation, one system call and one free for each free block, and a few bytes of
-    /// heap. A MiB that was in use in small pages takes 0.07 ms on a 2-CPU virtual machine.
+    /// Gives the memory of free frames back to the machine, and returns of how many. See
+    /// [`FrameArena::purge`].
     ///
     /// # Errors
     ///
-    /// [`HostError::Advise`] if the kernel refuses to take a block, for example because the memory
-    /// is locked. What was purged before stays purged, and all frames are free again.
+    /// As for [`FrameArena::purge`].
     pub fn purge(&self) -> Result<FrameCount, HostError> {
-        // Frames on the lists of CPUs go back first, so that they merge into large blocks.
-        self.drain();
-        let mut purged = FrameCount::ZERO;
-        // Holds every block until the end: a block given back at once would be found again.
-        let mut held = Vec::new();
-        for order in Order::ZERO.to(D::ORDER_MAX).rev() {
-            let request = Request::new(order).watermark(Watermark::Low);
-            while let Ok(mut pages) = self.allocate_with(request) {
-                pages.discard()?;
-                purged += order.frames();
-                held.push(pages);
-            }
-        }
-        Ok(purged)
+        self.frames.purge()
     }
 
     /// Adds memory within [`ArenaBuilder::capacity_bytes`]. See [`FrameArena::grow`].
@@ -123,8 +100,17 @@ impl<D: Design<Host>> Arena<D> {
     /// # Errors
     ///
     /// As for [`FrameArena::grow`].
-    pub fn grow(&self, bytes: usize) -> Result<FrameCount, HostError> {
+    pub fn grow(&self, bytes: usize) -> Result<Vec<MemoryRange>, HostError> {
         self.frames.grow(bytes)
+    }
+
+    /// Takes memory away, if it is free. See [`FrameArena::shrink`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`FrameArena::shrink`].
+    pub fn shrink(&self, bytes: usize) -> Result<Vec<MemoryRange>, HostError> {
+        self.frames.shrink(bytes, &Immovable)
     }
 
     /// Returns the frames that all CPUs keep to themselves to their zones, where they merge. See
@@ -191,6 +177,36 @@ impl<D: Design<Host>> Arena<D> {
     /// Where the memory comes from.
     pub fn placement(&self) -> &Placement {
         self.frames.placement()
+    }
+
+    /// The address of frame 0.
+    #[inline]
+    pub fn base(&self) -> NonNull<u8> {
+        self.frames.base()
+    }
+
+    /// How much address space the arena has from [`Arena::base`] on, in bytes.
+    #[inline]
+    pub fn capacity_bytes(&self) -> usize {
+        self.frames.capacity_bytes()
+    }
+
+    /// Whether an address lies in the arena's address space.
+    #[inline]
+    pub fn contains<T: ?Sized>(&self, address: *const T) -> bool {
+        self.frames.contains(address)
+    }
+
+    /// The frame in which an address lies; `None` if the arena does not contain it.
+    #[inline]
+    pub fn pfn_of<T: ?Sized>(&self, address: *const T) -> Option<Pfn> {
+        self.frames.pfn_of(address)
+    }
+
+    /// What a frame is, and which block it is part of. See
+    /// [`PageAllocator::status`](freehold::PageAllocator::status).
+    pub fn status(&self, pfn: Pfn) -> FrameStatus {
+        self.frames.allocator().status(pfn)
     }
 
     /// The address of a frame, for instance to hand it to a device. See

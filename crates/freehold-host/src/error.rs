@@ -70,7 +70,7 @@ pub enum HostError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The allocator refused the configuration or the memory.
+    /// The allocator refused the configuration or the memory. Displays as its error.
     Allocator(freehold::Error),
 }
 
@@ -108,7 +108,7 @@ impl fmt::Display for HostError {
                 "cannot install handlers of forks (`pthread_atfork`): free memory, or register \
                  fewer of them",
             ),
-            HostError::Allocator(_) => f.write_str("the allocator refused the arena's memory"),
+            HostError::Allocator(error) => error.fmt(f),
         }
     }
 }
@@ -121,10 +121,10 @@ impl std::error::Error for HostError {
             | HostError::Advise { source, .. }
             | HostError::Affinity { source, .. }
             | HostError::ForkHandlers { source } => Some(source),
-            HostError::Allocator(source) => Some(source),
             HostError::MalformedFile { .. }
             | HostError::BadSetting { .. }
-            | HostError::CapacityExceeded { .. } => None,
+            | HostError::CapacityExceeded { .. }
+            | HostError::Allocator(_) => None,
         }
     }
 }

@@ -5,15 +5,16 @@ use core::fmt;
 use core::ops::Deref;
 
 use freehold::lru::{Lru, LruSettings, Owner};
-use freehold::{Config, Design, Metadata};
+use freehold::{Config, Design, FrameCount, Metadata, Pfn};
 
 use crate::mapping::Mapping;
 use crate::{FrameArena, Host, HostError};
 
 /// An LRU that owns its metadata.
 ///
-/// It covers the frames that its arena had when it was created, by the same numbers. It does not
-/// keep the arena alive; the owner of the contents, which frees frames to it, does.
+/// It covers the frames of its arena, by the same numbers. When the arena
+/// [grows](FrameArena::grow), tell the LRU of each new range by [`Lru::add_memory`]; frames that
+/// were shrunk away need no word, and are known when they return. It does not keep the arena alive; the owner of the contents, which frees frames to it, does.
 ///
 /// A child of a `fork` has no LRU: the metadata of this one is empty there. For each frame it
 /// returns [`Error::NotAdded`](freehold::Error::NotAdded), and for each group, the root included,
@@ -36,8 +37,11 @@ impl<D: Design<Host>> FrameArena<D> {
     /// [`HostError::Allocator`] if the settings are out of range, or the error of the operating
     /// system.
     pub fn lru<O: Owner>(&self, settings: &LruSettings, owner: O) -> Result<HostLru<O>, HostError> {
-        let (ranges, cpu_nodes) = self.shape();
-        let config = Config::new(&ranges, cpu_nodes).frame_size(self.frame_size());
+        let ranges = self.ranges();
+        let capacity = FrameCount::from_bytes(self.capacity_bytes(), self.frame_size());
+        let config = Config::new(&ranges, self.cpu_nodes())
+            .span((Pfn::new(0), capacity))
+            .frame_size(self.frame_size());
         let layout = Lru::<Host, O>::layout(&config, settings)?;
         let metadata = Mapping::reserve(layout.size(), layout.align())?;
         // Old kernels refuse: see the type.

@@ -73,7 +73,7 @@ impl<'a, D: Design<Host>> Pages<'a, D> {
     pub fn discard(&mut self) -> Result<(), HostError> {
         // SAFETY: This value owns the block and is borrowed exclusively, so that no slice of the
         // block is in use.
-        unsafe { self.arena.frames().discard(self.pfn, self.order) }
+        unsafe { self.arena.frames().discard(self.pfn, self.order.frames()) }
     }
 }
 

@@ -94,7 +94,7 @@ fn bare_frames<D: Design<Host>>(frame_size: FrameSize) {
     let built = builder::<D>(frame_size).bytes(1).capacity_bytes(4 * grain).build_frames();
     let frames = built.unwrap();
     assert_eq!(frames.total_frames(), Order::PAGEBLOCK.frames());
-    assert_eq!(frames.grow(1).unwrap(), Order::PAGEBLOCK.frames(), "a pageblock");
+    assert_eq!(frames.grow(1).unwrap()[0].frames, Order::PAGEBLOCK.frames(), "a pageblock");
 
     let order = Order::new(2);
     let take = || frames.alloc(Request::new(order)).unwrap();

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use freehold::{FrameCount, NodeId, Order, Pfn, Request};
+use freehold::lru::{Claim, LruSettings, Owner, Verdict};
+use freehold::{Error, FrameCount, Immovable, MemoryRange, NodeId, Order, Pfn, Request};
 use freehold_host::{Arena, FrameArena, HostError, Placement, Topology};
 
 const MIB: usize = 1 << 20;
@@ -76,11 +77,12 @@ fn an_arena_grows_up_to_its_capacity() {
     let builder = Arena::builder().bytes(8 * MIB).capacity_bytes(16 * MIB);
     let frames = builder.cpus(1).nodes(1).build_frames().unwrap();
     let before = take_all(&frames, Request::new(Order::ZERO)).len();
-    assert_eq!(frames.grow(8 * MIB).unwrap(), FrameCount::new(2048));
+    let grown = frames.grow(8 * MIB).unwrap();
+    assert_eq!(grown, [MemoryRange::new(Pfn::new(2048), FrameCount::new(2048))]);
     assert_eq!(frames.total_frames(), FrameCount::new(4096));
     let gained = take_all(&frames, Request::new(Order::ZERO)).len();
     assert!(gained > 1500, "{gained} more frames after {before}");
-    assert_eq!(frames.grow(0).unwrap(), FrameCount::ZERO);
+    assert_eq!(frames.grow(0).unwrap(), []);
     let error = frames.grow(1).unwrap_err();
     assert!(matches!(error, HostError::CapacityExceeded { bytes: 1, left: 0 }), "{error}");
 }
@@ -120,4 +122,67 @@ fn a_frame_keeps_what_is_written_to_it() {
     assert_eq!(found, content);
     assert_eq!(arena.load_byte(frame), content[0]);
     arena.allocator().free(frame, Order::ZERO).unwrap();
+}
+
+#[test]
+fn addresses_lead_to_frames_and_back() {
+    let builder = Arena::builder().bytes(8 * MIB).capacity_bytes(16 * MIB).cpus(1).nodes(1);
+    let frames = builder.build_frames().unwrap();
+    let base: *const u8 = frames.base().as_ptr();
+    assert_eq!(frames.capacity_bytes(), 16 * MIB);
+    for (offset, expected) in [(0, Some(0)), (4095, Some(0)), (4096, Some(1)), (16 * MIB, None)] {
+        let address = base.wrapping_add(offset);
+        assert_eq!(frames.pfn_of(address), expected.map(Pfn::new), "{offset}");
+        assert_eq!(frames.contains(address), expected.is_some(), "{offset}");
+    }
+    assert_eq!(frames.pfn_of(base.wrapping_sub(1)), None);
+    let order = Order::new(3);
+    let pfn = frames.alloc(Request::new(order)).unwrap();
+    let address = frames.address_of(pfn).as_ptr();
+    // As in a `free` that is given an address only.
+    let found = frames.pfn_of(address).unwrap();
+    frames.free(found, frames.allocator().order_of(found).unwrap()).unwrap();
+    assert!(frames.allocator().is_free(pfn));
+}
+
+#[test]
+fn what_is_free_at_the_end_can_go() {
+    let frames = Arena::builder().bytes(16 * MIB).cpus(1).nodes(1).build_frames().unwrap();
+    let lowest = frames.alloc(Request::new(Order::ZERO)).unwrap();
+    frames.store_byte(lowest, 7);
+    let last = Pfn::new(4095);
+    frames.store_byte(last, 9);
+    let gone = frames.shrink(8 * MIB, &Immovable).unwrap();
+    assert_eq!(gone, [MemoryRange::new(Pfn::new(2048), FrameCount::new(2048))]);
+    assert_eq!(frames.ranges(), [MemoryRange::new(Pfn::new(0), FrameCount::new(2048))]);
+    assert_eq!((frames.load_byte(lowest), frames.load_byte(last)), (7, 0), "given back");
+    let error = frames.shrink(8 * MIB, &Immovable).unwrap_err();
+    assert!(matches!(error, HostError::Allocator(_)), "{error:?}");
+    assert_eq!(frames.total_frames(), FrameCount::new(2048));
+    let error = frames.shrink(10 * MIB, &Immovable).unwrap_err();
+    let expected = "shrink: node 0 has 2048 frames, and 2560 frames are to go";
+    assert_eq!(error.to_string(), expected);
+    assert_eq!(frames.grow(8 * MIB).unwrap(), gone);
+    frames.allocator().validate().unwrap();
+}
+
+#[test]
+fn an_lru_knows_frames_that_come_later() {
+    struct Nothing;
+    impl Owner for Nothing {
+        fn reclaim(&self, _: Pfn) -> Verdict {
+            Verdict::Keep
+        }
+        fn forget(&self, _: Pfn, _: Claim<'_>) {}
+        fn release(&self, _: &[Pfn]) {}
+    }
+    let builder = Arena::builder().bytes(8 * MIB).capacity_bytes(16 * MIB).cpus(1).nodes(1);
+    let frames = builder.build_frames().unwrap();
+    let lru = frames.lru(&LruSettings::default(), Nothing).unwrap();
+    let late = Pfn::new(3000);
+    assert_eq!(lru.frame_stats(late), Err(Error::ForeignFrame));
+    for range in frames.grow(8 * MIB).unwrap() {
+        lru.add_memory(range).unwrap();
+    }
+    assert_eq!(lru.frame_stats(late), Err(Error::NotAdded), "it is known, and unused");
 }

@@ -2,8 +2,6 @@
 #![expect(unsafe_code, reason = "lends the allocator its metadata and writes bytes into frames")]
 
 use core::mem::ManuallyDrop;
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::io;
 use std::sync::Arc;
 
@@ -13,17 +11,20 @@ use freehold::{
     PageAllocator, Pfn, Request,
 };
 
-use crate::fork::{ForkMutex, Forks, Registration};
+use crate::fork::{Forks, Registration};
 use crate::leases::{Homes, Pool, with_leases};
 use crate::mapping::Mapping;
-use crate::plan::{PART_ALIGN, Part, Plan, growth};
+use crate::plan::{PART_ALIGN, Part, Plan};
 use crate::{Host, HostError, Leases};
+
+mod content;
+mod memory;
+mod place;
+
+use memory::Extent;
 
 /// The largest alignment of an arena, so that an arena of a few MiB wastes no address space.
 const BASE_ALIGN_MAX: usize = 1 << 30;
-
-/// The first word of a frame is accessed by bytes, all others as a whole.
-const WORD_BYTES: usize = size_of::<u64>();
 
 /// Where the memory of an arena comes from.
 #[derive(Debug)]
@@ -60,7 +61,7 @@ pub struct FrameArena<D: Design<Host> = Freehold<Host>> {
     metadata: Mapping,
     memory: Mapping,
     frame_size: FrameSize,
-    parts: Arc<ForkMutex<Vec<Part>>>,
+    extent: Arc<Extent>,
     cpu_nodes: Vec<NodeId>,
     placement: Placement,
     leases: Option<Pool>,
@@ -99,7 +100,7 @@ impl<D: Design<Host>> FrameArena<D> {
         // the allocator is gone: it is dropped after it, both here and as a field.
         let lent = unsafe { Metadata::from_raw_parts(metadata.base(), metadata.bytes()) };
         let allocator = PageAllocator::new(Host::new(), &config, settings, lent)?;
-        let (parts, cpu_nodes) = (Arc::new(ForkMutex::new(plan.parts)), plan.cpu_nodes);
+        let (extent, cpu_nodes) = (Arc::new(Extent::new(plan.parts)), plan.cpu_nodes);
         let leases = match (leases, with_leases(&allocator)) {
             (Leases::Off, _) => None,
             (Leases::Auto, Some(allocator)) => {
@@ -112,7 +113,7 @@ impl<D: Design<Host>> FrameArena<D> {
         };
         let homes = leases.as_ref().map(Pool::homes);
         let at_fork =
-            AtFork { allocator: second_way(&allocator), parts: Arc::clone(&parts), homes };
+            AtFork { allocator: second_way(&allocator), extent: Arc::clone(&extent), homes };
         // The last thing that can fail: what was mapped is there as long as it is registered.
         let fork = Registration::new(Box::new(at_fork))?;
         Ok(FrameArena {
@@ -121,7 +122,7 @@ impl<D: Design<Host>> FrameArena<D> {
             metadata,
             memory,
             frame_size,
-            parts,
+            extent,
             cpu_nodes,
             placement,
             leases,
@@ -174,151 +175,9 @@ impl<D: Design<Host>> FrameArena<D> {
         &self.allocator
     }
 
-    /// The address of a frame. Costs a comparison and an addition.
-    ///
-    /// # Panics
-    ///
-    /// If the frame lies beyond the arena's capacity.
-    #[inline]
-    pub fn address_of(&self, pfn: Pfn) -> NonNull<u8> {
-        // A number too large saturates to an offset that is beyond any mapping.
-        self.memory.address(self.frame_size.bytes_of(FrameCount::new(pfn.get())))
-    }
-
-    /// Writes the first byte of a frame, which makes the machine back it with memory. Relaxed.
-    ///
-    /// # Panics
-    ///
-    /// If the frame lies beyond the arena's capacity.
-    #[inline]
-    pub fn store_byte(&self, pfn: Pfn, value: u8) {
-        self.first_byte(pfn).store(value, Relaxed);
-    }
-
-    /// Reads the first byte of a frame: 0 in a frame never written. Relaxed.
-    ///
-    /// # Panics
-    ///
-    /// If the frame lies beyond the arena's capacity.
-    #[inline]
-    pub fn load_byte(&self, pfn: Pfn) -> u8 {
-        self.first_byte(pfn).load(Relaxed)
-    }
-
-    /// Copies the content of one block into another, for an owner whose block moves. Relaxed: a
-    /// tenth of a microsecond or more a frame. Blocks that overlap are copied frame by frame.
-    ///
-    /// # Panics
-    ///
-    /// If a block lies beyond the arena's capacity.
-    pub fn copy_block(&self, from: Pfn, to: Pfn, order: Order) {
-        for frame in 0..order.frames().get() {
-            let [from, to] = [from, to].map(|pfn| pfn.offset(FrameCount::new(frame)));
-            // Bytes that `store_byte` writes are bytes here, too, and all others are words in every
-            // access: atomic accesses of one size never race.
-            for byte in 0..WORD_BYTES {
-                self.byte(to, byte).store(self.byte(from, byte).load(Relaxed), Relaxed);
-            }
-            for word in 1..self.frame_size.bytes() / WORD_BYTES {
-                self.word(to, word).store(self.word(from, word).load(Relaxed), Relaxed);
-            }
-        }
-    }
-
-    /// Fills a frame. Relaxed, as [`FrameArena::copy_block`].
-    ///
-    /// # Panics
-    ///
-    /// If the frame lies beyond the arena's capacity, or the content is not as long as a frame.
-    pub fn write_frame(&self, pfn: Pfn, content: &[u8]) {
-        assert_eq!(content.len(), self.frame_size.bytes(), "the content of one frame");
-        for (index, bytes) in content.as_chunks::<WORD_BYTES>().0.iter().enumerate() {
-            if index == 0 {
-                // The bytes of the first word are bytes in every access.
-                for (index, &byte) in bytes.iter().enumerate() {
-                    self.byte(pfn, index).store(byte, Relaxed);
-                }
-            } else {
-                self.word(pfn, index).store(u64::from_ne_bytes(*bytes), Relaxed);
-            }
-        }
-    }
-
-    /// Copies what is in a frame. Relaxed, as [`FrameArena::copy_block`].
-    ///
-    /// # Panics
-    ///
-    /// If the frame lies beyond the arena's capacity, or there is not room for just one.
-    pub fn read_frame(&self, pfn: Pfn, content: &mut [u8]) {
-        assert_eq!(content.len(), self.frame_size.bytes(), "room for one frame");
-        for (index, bytes) in content.as_chunks_mut::<WORD_BYTES>().0.iter_mut().enumerate() {
-            *bytes = match index {
-                0 => core::array::from_fn(|index| self.byte(pfn, index).load(Relaxed)),
-                _ => self.word(pfn, index).load(Relaxed).to_ne_bytes(),
-            };
-        }
-    }
-
-    /// The memory that the arena manages now, node by node, and the node of each CPU.
-    pub(crate) fn shape(&self) -> (Vec<MemoryRange>, &[NodeId]) {
-        let parts = self.parts.lock();
-        (parts.iter().map(|part| range(part, part.start, part.frames)).collect(), &self.cpu_nodes)
-    }
-
-    /// Gives the memory of a block back to the machine. The block stays usable and reads as zero.
-    /// One system call.
-    ///
-    /// # Errors
-    ///
-    /// [`HostError::Advise`] if the kernel refuses: the memory is locked (`mlockall`).
-    ///
-    /// # Panics
-    ///
-    /// If the block does not lie in the arena's capacity.
-    ///
-    /// # Safety
-    ///
-    /// The caller owns the block: nobody else reads or writes it during the call.
-    pub unsafe fn discard(&self, pfn: Pfn, order: Order) -> Result<(), HostError> {
-        let offset = self.frame_size.bytes_of(FrameCount::new(pfn.get()));
-        let bytes = self.frame_size.bytes_of(order.frames());
-        // SAFETY: The caller vouches that the block is in nobody else's use.
-        unsafe { self.memory.discard(offset, bytes) }
-    }
-
-    /// Adds memory within the capacity that the arena was built with: `bytes`, divided evenly over
-    /// its nodes, each share rounded up to a pageblock. Returns how much that was.
-    ///
-    /// # Errors
-    ///
-    /// [`HostError::CapacityExceeded`] if a share does not fit; nothing has changed then.
-    /// [`HostError::Allocator`] if the allocator refuses a share; those before it have been added.
-    pub fn grow(&self, bytes: usize) -> Result<FrameCount, HostError> {
-        // A panic under this lock leaves the books of at most one share behind: they stay usable.
-        let mut parts = self.parts.lock();
-        let share = growth(bytes, parts.len(), self.frame_size);
-        let left = |part: &Part| part.capacity.get() - part.frames.get();
-        let left_min = parts.iter().map(left).min().unwrap_or(0);
-        if share.get() > left_min {
-            let left = self.frame_size.bytes_of(FrameCount::new(left_min)) * parts.len();
-            return Err(HostError::CapacityExceeded { bytes, left });
-        }
-        let mut added = FrameCount::ZERO;
-        if share == added {
-            return Ok(added);
-        }
-        for part in parts.iter_mut() {
-            self.allocator.add_memory(range(part, part.start.offset(part.frames), share))?;
-            part.frames += share;
-            added += share;
-        }
-        Ok(added)
-    }
-
-    /// How much memory the arena manages now, free or not.
-    pub fn total_frames(&self) -> FrameCount {
-        let parts = self.parts.lock();
-        parts.iter().map(|part| part.frames).sum()
+    /// The node of each CPU, those for leases included.
+    pub(crate) fn cpu_nodes(&self) -> &[NodeId] {
+        &self.cpu_nodes
     }
 
     /// The size of a frame.
@@ -336,30 +195,6 @@ impl<D: Design<Host>> FrameArena<D> {
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
-
-    #[inline]
-    fn first_byte(&self, pfn: Pfn) -> &AtomicU8 {
-        self.byte(pfn, 0)
-    }
-
-    /// One of the first bytes of a frame: those of its first word.
-    #[inline]
-    fn byte(&self, pfn: Pfn, index: usize) -> &AtomicU8 {
-        assert!(index < WORD_BYTES);
-        let address = self.address_of(pfn).as_ptr().wrapping_add(index);
-        // SAFETY: The frame is mapped as long as `self` lives. All safe accesses to frames of a
-        // `FrameArena` are atomic; its documentation asks unsafe ones to keep others away.
-        unsafe { AtomicU8::from_ptr(address) }
-    }
-
-    /// One of the words of a frame, but not the first.
-    #[inline]
-    fn word(&self, pfn: Pfn, index: usize) -> &AtomicU64 {
-        assert!((1..self.frame_size.bytes() / WORD_BYTES).contains(&index));
-        let address = self.address_of(pfn).as_ptr().wrapping_add(index * WORD_BYTES);
-        // SAFETY: As in `byte`. A frame begins at a multiple of its size, so its words are aligned.
-        unsafe { AtomicU64::from_ptr(address.cast()) }
-    }
 }
 
 impl<D: Design<Host>> core::fmt::Debug for FrameArena<D> {
@@ -375,7 +210,7 @@ impl<D: Design<Host>> core::fmt::Debug for FrameArena<D> {
 /// What handlers of forks have of an arena: nothing of it that moves, since arenas do.
 struct AtFork<D: Design<Host>> {
     allocator: ManuallyDrop<PageAllocator<Host, D>>,
-    parts: Arc<ForkMutex<Vec<Part>>>,
+    extent: Arc<Extent>,
     homes: Option<Homes>,
 }
 
@@ -394,7 +229,7 @@ fn second_way<D: Design<Host>>(
 
 impl<D: Design<Host>> Forks for AtFork<D> {
     fn freeze(&self) {
-        self.parts.hold();
+        self.extent.hold();
         self.homes.iter().for_each(Homes::hold);
         self.allocator.freeze();
     }
@@ -402,7 +237,7 @@ impl<D: Design<Host>> Forks for AtFork<D> {
     fn thaw(&self) {
         self.allocator.thaw();
         self.homes.iter().for_each(Homes::release);
-        self.parts.release();
+        self.extent.release();
     }
 
     fn thaw_copy(&self) {
@@ -411,7 +246,7 @@ impl<D: Design<Host>> Forks for AtFork<D> {
             homes.release();
             homes.inherit(allocator);
         }
-        self.parts.release();
+        self.extent.release();
     }
 }
 

@@ -1,0 +1,214 @@
+//! How much memory an arena has: growing, shrinking, and giving memory back to the machine.
+#![expect(unsafe_code, reason = "gives the memory of frames that nobody owns back")]
+
+use freehold::{Design, FrameCount, MemoryRange, Migrate, Order, Pfn, Request, Watermark};
+
+use super::range;
+use crate::fork::ForkMutex;
+use crate::plan::{Part, growth};
+use crate::{FrameArena, Host, HostError};
+
+/// The parts of an arena. Their lock is held for a moment at a time, never while an owner of
+/// content is called.
+#[derive(Debug)]
+pub(super) struct Extent {
+    /// Held by a call that grows or shrinks the arena, from its begin to its end.
+    resizing: ForkMutex<()>,
+    parts: ForkMutex<Vec<Part>>,
+}
+
+impl Extent {
+    pub(super) const fn new(parts: Vec<Part>) -> Self {
+        Extent { resizing: ForkMutex::new(()), parts: ForkMutex::new(parts) }
+    }
+
+    /// Takes both locks, for a fork.
+    pub(super) fn hold(&self) {
+        self.resizing.hold();
+        self.parts.hold();
+    }
+
+    pub(super) fn release(&self) {
+        self.parts.release();
+        self.resizing.release();
+    }
+}
+
+/// Blocks that a purge keeps from others, freed when dropped.
+struct Held<'a, D: Design<Host>> {
+    arena: &'a FrameArena<D>,
+    blocks: Vec<(Pfn, Order)>,
+}
+
+impl<D: Design<Host>> Held<'_, D> {
+    /// The blocks, side by side ones as one range.
+    fn ranges(&mut self) -> impl Iterator<Item = (Pfn, FrameCount)> {
+        self.blocks.sort_unstable();
+        let mut blocks = self.blocks.iter().peekable();
+        std::iter::from_fn(move || {
+            let &(first, order) = blocks.next()?;
+            let mut end = first + order.frames();
+            while let Some((_, order)) = blocks.next_if(|next| next.0 == end) {
+                end += order.frames();
+            }
+            Some((first, end - first))
+        })
+    }
+}
+
+impl<D: Design<Host>> Drop for Held<'_, D> {
+    fn drop(&mut self) {
+        for &(pfn, order) in &self.blocks {
+            let freed = self.arena.allocator.free(pfn, order);
+            debug_assert_eq!(freed, Ok(()), "freeing {:?}", (pfn, order));
+        }
+    }
+}
+
+impl<D: Design<Host>> FrameArena<D> {
+    /// Gives the memory of frames back to the machine. They stay usable and read as zero. One
+    /// system call.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] if the kernel refuses: the memory is locked (`mlock`).
+    ///
+    /// # Panics
+    ///
+    /// If the frames do not lie in the arena's capacity.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the frames: nobody else reads or writes them during the call.
+    pub unsafe fn discard(&self, first: Pfn, frames: FrameCount) -> Result<(), HostError> {
+        let offset = self.frame_size.bytes_of(FrameCount::new(first.get()));
+        // SAFETY: The caller vouches that the frames are in nobody else's use.
+        unsafe { self.memory.discard(offset, self.frame_size.bytes_of(frames)) }
+    }
+
+    /// Gives the memory of free frames back to the machine, and returns of how many.
+    ///
+    /// Takes the free blocks out of the allocator first, from the largest down to those of one
+    /// frame, but leaves what the low watermark keeps back; so nobody can be given a block while it
+    /// is purged. Others find less free memory meanwhile, and may run into
+    /// [`Error::OutOfMemory`](freehold::Error::OutOfMemory): purge when the load is low. Purged frames read as zero and take
+    /// memory again when they are written. The blocks are taken as movable ones, so a purge of
+    /// fragmented memory can make pageblocks of other migratetypes movable.
+    ///
+    /// Costs one allocation and one free for each free block, one system call for each stretch of
+    /// free memory, and a few bytes of heap for each block.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] if the kernel refuses to take a stretch, for example because the
+    /// memory is locked. What was purged before stays purged, and all frames are free again.
+    pub fn purge(&self) -> Result<FrameCount, HostError> {
+        // Frames on the lists of CPUs go back first, so that they merge into large blocks.
+        self.allocator.drain_all();
+        // Holds every block until the end: a block given back at once would be found again.
+        let mut held = Held { arena: self, blocks: Vec::new() };
+        for order in Order::ZERO.to(D::ORDER_MAX).rev() {
+            let request = Request::new(order).watermark(Watermark::Low);
+            while let Ok(pfn) = self.allocator.alloc(request) {
+                held.blocks.push((pfn, order));
+            }
+        }
+        let mut purged = FrameCount::ZERO;
+        for (first, frames) in held.ranges() {
+            // SAFETY: The frames are ours: they were allocated just now.
+            unsafe { self.discard(first, frames)? };
+            purged += frames;
+        }
+        Ok(purged)
+    }
+
+    /// Adds memory within the capacity that the arena was built with: `bytes`, divided evenly over
+    /// its nodes, each share rounded up to a pageblock. Returns the new frames, a range for each
+    /// node; an LRU of the arena is told of them by
+    /// [`Lru::add_memory`](freehold::lru::Lru::add_memory).
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::CapacityExceeded`] if a share does not fit; nothing has changed then.
+    /// [`HostError::Allocator`] if the allocator refuses a share; those before it have been added.
+    pub fn grow(&self, bytes: usize) -> Result<Vec<MemoryRange>, HostError> {
+        let _alone = self.extent.resizing.lock();
+        let parts = self.extent.parts.lock().clone();
+        let share = growth(bytes, parts.len(), self.frame_size);
+        let left = |part: &Part| (part.capacity - part.frames).get();
+        let left_min = parts.iter().map(left).min().unwrap_or(0);
+        if share.get() > left_min {
+            let left = self.frame_size.bytes_of(FrameCount::new(left_min)) * parts.len();
+            return Err(HostError::CapacityExceeded { bytes, left });
+        }
+        let mut ranges = Vec::new();
+        if share > FrameCount::ZERO {
+            for (nth, part) in parts.iter().enumerate() {
+                let range = range(part, part.start + part.frames, share);
+                self.allocator.add_memory(range)?;
+                self.extent.parts.lock()[nth].frames += share;
+                ranges.push(range);
+            }
+        }
+        Ok(ranges)
+    }
+
+    /// Takes memory away: `bytes`, divided evenly over the nodes, each share rounded up to a
+    /// pageblock, from the end of what each has. Content there is moved elsewhere by its owner;
+    /// with [`Immovable`](freehold::Immovable), all of it must be free. The memory goes back to the
+    /// machine. Returns the frames that are gone; [`FrameArena::grow`] brings them back.
+    ///
+    /// The owner must neither grow nor shrink the arena.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::BadSetting`] if the nodes have less than that. [`HostError::Allocator`] if
+    /// content stays where it is: see
+    /// [`PageAllocator::remove_memory`](freehold::PageAllocator::remove_memory). All memory is
+    /// there then, as before.
+    pub fn shrink(&self, bytes: usize, owner: &dyn Migrate) -> Result<Vec<MemoryRange>, HostError> {
+        let _alone = self.extent.resizing.lock();
+        let parts = self.extent.parts.lock().clone();
+        let share = growth(bytes, parts.len(), self.frame_size);
+        if share == FrameCount::ZERO {
+            return Ok(Vec::new());
+        }
+        if let Some(part) = parts.iter().find(|part| part.frames < share) {
+            let reason = format!("{} has {}, and {share} are to go", part.node, part.frames);
+            return Err(HostError::BadSetting { setting: "shrink", reason });
+        }
+        let mut ranges: Vec<MemoryRange> = Vec::new();
+        for part in &parts {
+            let range = range(part, part.start + (part.frames - share), share);
+            if let Err(error) = self.allocator.remove_memory(range.start, range.frames, owner) {
+                for &gone in &ranges {
+                    // Nobody else adds memory there.
+                    let back = self.allocator.add_memory(gone);
+                    debug_assert_eq!(back, Ok(()), "{gone:?}");
+                }
+                return Err(error.into());
+            }
+            ranges.push(range);
+        }
+        for range in &ranges {
+            // Refused where memory is locked: then it stays with the process.
+            // SAFETY: The frames are nobody's any more.
+            let _refused = unsafe { self.discard(range.start, range.frames) };
+        }
+        self.extent.parts.lock().iter_mut().for_each(|part| part.frames -= share);
+        Ok(ranges)
+    }
+
+    /// The memory that the arena manages now, free or not: a range for each node.
+    pub fn ranges(&self) -> Vec<MemoryRange> {
+        let parts = self.extent.parts.lock();
+        let used = parts.iter().filter(|part| part.frames > FrameCount::ZERO);
+        used.map(|part| range(part, part.start, part.frames)).collect()
+    }
+
+    /// How much memory the arena manages now, free or not.
+    pub fn total_frames(&self) -> FrameCount {
+        let parts = self.extent.parts.lock();
+        parts.iter().map(|part| part.frames).sum()
+    }
+}
