@@ -1,7 +1,9 @@
 //! An allocator on real memory that hands out owned memory.
 
 use core::fmt;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
+use std::sync::Arc;
 
 use freehold::designs::Freehold;
 use freehold::{
@@ -9,7 +11,9 @@ use freehold::{
     MemoryRange, Order, Pfn, Request, Violation, ZoneStats,
 };
 
-use crate::{ArenaBuilder, FrameArena, Host, HostError, Leases, Pages, Placement, Snapshot};
+use crate::{
+    ArenaBuilder, FrameArena, Host, HostError, Leases, OwnedPages, Pages, Placement, Snapshot,
+};
 
 /// A page allocator with its memory: reserves address space, spreads it over the machine's memory
 /// nodes, and hands out [`Pages`] that free themselves.
@@ -71,6 +75,29 @@ impl<D: Design<Host>> Arena<D> {
         let mut pages = self.allocate(order)?;
         pages.fill(0);
         Ok(pages)
+    }
+
+    /// Allocates a block that keeps the arena, for values that outlive a borrow of it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use freehold::Request;
+    /// use freehold_host::Arena;
+    ///
+    /// let arena = Arc::new(Arena::builder().bytes(16 << 20).build()?);
+    /// let mut page = arena.allocate_owned(Request::default())?;
+    /// drop(arena);
+    /// page.fill(1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`Arena::allocate_with`].
+    #[inline]
+    pub fn allocate_owned(self: &Arc<Self>, request: Request) -> Result<OwnedPages<D>, Error> {
+        let pfn = self.frames.alloc(request)?;
+        Ok(OwnedPages::own(Arc::clone(self), pfn, request.order()))
     }
 
     /// Allocates a block as the request says: its migratetype, node and watermark.
@@ -220,6 +247,11 @@ impl<D: Design<Host>> Arena<D> {
         self.frames.address_of(pfn)
     }
 }
+
+// A panic in a call, such as one of an owner whose content moves, leaves the accounting as it was
+// before or after: see the crate's documentation.
+impl<D: Design<Host>> UnwindSafe for Arena<D> {}
+impl<D: Design<Host>> RefUnwindSafe for Arena<D> {}
 
 impl<D: Design<Host>> fmt::Debug for Arena<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

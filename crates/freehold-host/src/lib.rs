@@ -123,6 +123,7 @@
 
 mod affinity;
 mod arena;
+mod backing;
 mod builder;
 mod cpulist;
 mod error;
@@ -143,12 +144,13 @@ use freehold::designs::Freehold;
 
 pub use affinity::{allowed_cpus, bind_current_thread};
 pub use arena::Arena;
+pub use backing::{Backing, Numa};
 pub use builder::ArenaBuilder;
 pub use error::HostError;
 pub use frames::{FrameArena, Placement};
 pub use leases::Leases;
 pub use lru::HostLru;
-pub use pages::Pages;
+pub use pages::{ArenaRef, Block, OwnedPages, Pages};
 pub use platform::{Host, SpinThenYield};
 pub use stat::{Snapshot, ZoneSnapshot};
 pub use topology::{Node, Topology};

@@ -1,10 +1,13 @@
 //! How much memory an arena has: growing, shrinking, and giving memory back to the machine.
 #![expect(unsafe_code, reason = "gives the memory of frames that nobody owns back")]
 
+use std::os::fd::BorrowedFd;
+
 use freehold::{Design, FrameCount, MemoryRange, Migrate, Order, Pfn, Request, Watermark};
 
 use super::range;
 use crate::fork::ForkMutex;
+use crate::mapping::page_bytes;
 use crate::plan::{Part, growth};
 use crate::{FrameArena, Host, HostError};
 
@@ -84,6 +87,43 @@ impl<D: Design<Host>> FrameArena<D> {
         let offset = self.frame_size.bytes_of(FrameCount::new(first.get()));
         // SAFETY: The caller vouches that the frames are in nobody else's use.
         unsafe { self.memory.discard(offset, self.frame_size.bytes_of(frames)) }
+    }
+
+    /// Takes memory from the machine for frames, by so many threads (at least one), so that no later
+    /// access faults. Their content stays as it is. A GiB takes 0.1 to 0.3 s on one CPU.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] if the machine has not enough, or from kernels before Linux 5.14.
+    ///
+    /// # Panics
+    ///
+    /// If the frames do not lie in the arena's capacity.
+    pub fn prefault(
+        &self,
+        first: Pfn,
+        frames: FrameCount,
+        threads: usize,
+    ) -> Result<(), HostError> {
+        let memory = &self.memory;
+        let grain = memory.huge_page_bytes().unwrap_or(0).max(page_bytes());
+        let offset = self.frame_size.bytes_of(first - Pfn::new(0));
+        let bytes = self.frame_size.bytes_of(frames);
+        let share = bytes.div_ceil(threads.max(1)).next_multiple_of(grain);
+        std::thread::scope(|scope| {
+            let parts = (offset..offset + bytes).step_by(share).map(|at| {
+                let bytes = share.min(offset + bytes - at);
+                scope.spawn(move || memory.populate(at, bytes))
+            });
+            let parts: Vec<_> = parts.collect();
+            parts.into_iter().try_for_each(|part| part.join().expect("a system call"))
+        })
+    }
+
+    /// The file behind the memory, of a [`Backing::Memfd`](crate::Backing::Memfd) or
+    /// [`Backing::File`](crate::Backing::File): for processes that map it too.
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.memory.file()
     }
 
     /// Gives the memory of free frames back to the machine, and returns of how many.
