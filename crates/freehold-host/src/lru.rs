@@ -14,7 +14,8 @@ use crate::{FrameArena, Host, HostError};
 ///
 /// It covers the frames of its arena, by the same numbers. When the arena
 /// [grows](FrameArena::grow), tell the LRU of each new range by [`Lru::add_memory`]; frames that
-/// were shrunk away need no word, and are known when they return. It does not keep the arena alive; the owner of the contents, which frees frames to it, does.
+/// were shrunk away need no word, and are known when they return. It does not keep the arena
+/// alive; the owner of the contents, which frees frames to it, does.
 ///
 /// A child of a `fork` has no LRU: the metadata of this one is empty there. For each frame it
 /// returns [`Error::NotAdded`](freehold::Error::NotAdded), and for each group, the root included,

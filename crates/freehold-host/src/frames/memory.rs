@@ -89,8 +89,8 @@ impl<D: Design<Host>> FrameArena<D> {
         unsafe { self.memory.discard(offset, self.frame_size.bytes_of(frames)) }
     }
 
-    /// Takes memory from the machine for frames, by so many threads (at least one), so that no later
-    /// access faults. Their content stays as it is. A GiB takes 0.1 to 0.3 s on one CPU.
+    /// Takes memory from the machine for frames, by so many threads (at least one), so that no
+    /// later access faults. Their content stays as it is.
     ///
     /// # Errors
     ///
@@ -131,9 +131,10 @@ impl<D: Design<Host>> FrameArena<D> {
     /// Takes the free blocks out of the allocator first, from the largest down to those of one
     /// frame, but leaves what the low watermark keeps back; so nobody can be given a block while it
     /// is purged. Others find less free memory meanwhile, and may run into
-    /// [`Error::OutOfMemory`](freehold::Error::OutOfMemory): purge when the load is low. Purged frames read as zero and take
-    /// memory again when they are written. The blocks are taken as movable ones, so a purge of
-    /// fragmented memory can make pageblocks of other migratetypes movable.
+    /// [`Error::OutOfMemory`](freehold::Error::OutOfMemory): purge when the load is low. Purged
+    /// frames read as zero and take memory again when they are written. The blocks are taken as
+    /// movable ones, so a purge of fragmented memory can make pageblocks of other migratetypes
+    /// movable.
     ///
     /// Costs one allocation and one free for each free block, one system call for each stretch of
     /// free memory, and a few bytes of heap for each block.

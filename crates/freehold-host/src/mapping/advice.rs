@@ -64,8 +64,8 @@ impl Mapping {
             .map_err(|errno| HostError::Advise { advice: "to lock memory", source: errno.into() })
     }
 
-    /// Gives the memory of a part back to the machine: of a shared mapping, what lies behind it. The
-    /// part stays mapped and reads as zero. Of memory in huge pages, only whole ones go.
+    /// Gives the memory of a part back to the machine: of a shared mapping, what lies behind it.
+    /// The part stays mapped and reads as zero. Of memory in huge pages, only whole ones go.
     ///
     /// # Errors
     ///

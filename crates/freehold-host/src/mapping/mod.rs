@@ -74,8 +74,8 @@ struct Reserved {
 }
 
 impl Reserved {
-    /// Reserves `bytes`, made of pages, at a multiple of `align`, a power of two, with guards before
-    /// and after.
+    /// Reserves `bytes`, made of pages, at a multiple of `align`, a power of two, with guards
+    /// before and after.
     fn new(bytes: usize, align: usize, guard_bytes: usize) -> io::Result<Self> {
         let sizes = (bytes.checked_add(2 * guard_bytes))
             .and_then(|needed| Some((needed, needed.checked_add(align)?)))
