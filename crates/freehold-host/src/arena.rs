@@ -6,13 +6,15 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 
 use freehold::designs::Freehold;
+use freehold::lru::{LruSettings, Owner};
 use freehold::{
     Census, CpuId, Design, Error, Events, FrameCount, FrameSize, FrameStatus, Immovable,
     MemoryRange, Order, Pfn, Request, Violation, ZoneStats,
 };
 
 use crate::{
-    ArenaBuilder, FrameArena, Host, HostError, Leases, OwnedPages, Pages, Placement, Snapshot,
+    ArenaBuilder, FrameArena, Host, HostError, HostLru, Leases, OwnedPages, Pages, Placement,
+    Snapshot,
 };
 
 /// A page allocator with its memory: reserves address space, spreads it over the machine's memory
@@ -120,6 +122,17 @@ impl<D: Design<Host>> Arena<D> {
     /// As for [`FrameArena::purge`].
     pub fn purge(&self) -> Result<FrameCount, HostError> {
         self.frames.purge()
+    }
+
+    /// Creates an LRU for the frames of this arena, whose contents belong to `owner`. See
+    /// [`FrameArena::lru`]. The owner keeps the [`OwnedPages`] of what is cached, and drops those
+    /// that it is asked to release.
+    ///
+    /// # Errors
+    ///
+    /// As for [`FrameArena::lru`].
+    pub fn lru<O: Owner>(&self, settings: &LruSettings, owner: O) -> Result<HostLru<O>, HostError> {
+        self.frames.lru(settings, owner)
     }
 
     /// Adds memory within [`ArenaBuilder::capacity_bytes`]. See [`FrameArena::grow`].

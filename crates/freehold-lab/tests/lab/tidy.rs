@@ -11,7 +11,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/freehold-host/src/frames/content.rs",
     "crates/freehold-host/src/frames/memory.rs",
     "crates/freehold-host/src/frames/mod.rs",
-    "crates/freehold-host/src/lru.rs",
+    "crates/freehold-host/src/host_lru.rs",
     "crates/freehold-host/src/mapping/advice.rs",
     "crates/freehold-host/src/mapping/at_fork.rs",
     "crates/freehold-host/src/mapping/mod.rs",

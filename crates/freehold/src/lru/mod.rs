@@ -25,38 +25,18 @@
 //!
 //! ```
 //! # use core::mem::MaybeUninit;
-//! # use core::sync::atomic::{AtomicU32, AtomicU64};
-//! # use freehold::platform::{Platform, Scalar, native::{NativeCell, SpinLock}};
-//! # use freehold::{CpuId, MetadataLayout, Metadata, designs::Freehold};
-//! # struct Kernel;
-//! # impl Platform for Kernel {
-//! #     type U32 = AtomicU32;
-//! #     type U64 = AtomicU64;
-//! #     type Cell<T: Scalar> = NativeCell<T>;
-//! #     type LocalCell<T: Scalar> = NativeCell<T>;
-//! #     type Lock = SpinLock;
-//! #     type IrqState = ();
-//! #     fn cpu(&self) -> CpuId { CpuId::new(0) }
-//! #     fn pin(&self) -> CpuId { self.cpu() }
-//! #     fn unpin(&self) {}
-//! #     fn irq_save(&self) {}
-//! #     fn irq_restore(&self, _state: ()) {}
-//! # }
-//! # #[repr(align(64))]
-//! # #[derive(Clone)]
-//! # struct Line([MaybeUninit<u8>; 64]);
+//! # use freehold::platform::{Native, OneCpu};
+//! # use freehold::{Metadata, MetadataLayout, designs::Freehold};
+//! # type Kernel = Native<OneCpu>;
 //! # fn buffer(layout: &MetadataLayout) -> Metadata {
-//! #     let lines = vec![Line([MaybeUninit::uninit(); 64]); layout.size() / 64];
-//! #     let base = std::ptr::NonNull::from(lines.leak()).cast();
-//! #     // SAFETY: the leaked lines are used for nothing else.
-//! #     unsafe { Metadata::from_raw_parts(base, layout.size()) }
+//! #     Metadata::from_static(vec![MaybeUninit::uninit(); layout.size_unaligned()].leak())
 //! # }
 //! use std::{collections::HashMap, sync::Mutex};
 //! use freehold::lru::{Claim, GroupId, Kind, Lru, LruSettings, Owner, Verdict};
 //! use freehold::{Config, Error, FrameCount, MemoryRange, NodeId};
 //! use freehold::{Order, PageAllocator, Pfn, Request};
 //!
-//! type Frames = PageAllocator<Kernel, Freehold<Kernel>>; // `Kernel` as on the crate's front page
+//! type Frames = PageAllocator<Kernel, Freehold<Kernel>>; // `Kernel` is a platform
 //! type Block = (&'static str, u64); // tenant and block number
 //!
 //! /// Maps blocks to frames, and frames to blocks.
@@ -114,10 +94,10 @@
 //! let config = Config::new(&memory, &cpus);
 //! let settings = LruSettings::default();
 //! let metadata = buffer(&Frames::layout(&config, &Default::default())?);
-//! let frames = Frames::new(Kernel, &config, &Default::default(), metadata)?;
+//! let frames = Frames::new(Native(OneCpu), &config, &Default::default(), metadata)?;
 //! let metadata = buffer(&Lru::<Kernel, Blocks>::layout(&config, &settings)?);
 //! let blocks = Blocks { frames: &frames, index: Default::default() };
-//! let cache = Lru::new(Kernel, &config, &settings, metadata, blocks)?;
+//! let cache = Lru::new(Native(OneCpu), &config, &settings, metadata, blocks)?;
 //!
 //! let [small, large] = [100, 500].map(|most| {
 //!     cache.create_group(GroupId::ROOT, Some(FrameCount::new(most))).expect("room for both")
