@@ -33,7 +33,7 @@
 //! # }
 //! use std::{collections::HashMap, sync::Mutex};
 //! use freehold::lru::{Claim, GroupId, Kind, Lru, LruSettings, Owner, Verdict};
-//! use freehold::{Config, Error, FrameCount, MemoryRange, NodeId};
+//! use freehold::{Config, FrameCount, MemoryRange, NodeId};
 //! use freehold::{Order, PageAllocator, Pfn, Request};
 //!
 //! type Frames = PageAllocator<Kernel, Freehold<Kernel>>; // `Kernel` is a platform
@@ -62,7 +62,8 @@
 //! }
 //!
 //! /// Reads a block through the cache; returns whether it was there.
-//! fn read(cache: &Lru<Kernel, Blocks>, tenant: GroupId, block: Block) -> Result<bool, Error> {
+//! fn read(cache: &Lru<Kernel, Blocks>, tenant: GroupId, block: Block)
+//!     -> Result<bool, Box<dyn std::error::Error>> {
 //!     let Blocks { frames, index } = cache.owner();
 //!     // Under the lock, so that the frame is not reclaimed before the reference is taken.
 //!     let find = |index: &Index| index.frames.get(&block).map(|&at| cache.get(at).map(|()| at));
@@ -74,7 +75,7 @@
 //!             // Read the block into the frame here.
 //!             if let Err(error) = cache.add_reclaiming(frame, tenant, Kind::File) {
 //!                 frames.free(frame, Order::ZERO)?;
-//!                 return Err(error);
+//!                 return Err(error.into());
 //!             }
 //!             cache.get(frame)?; // a reference for the reader, beside that of the index
 //!             let index = &mut *index.lock().unwrap();
@@ -111,7 +112,7 @@
 //! assert!(read(&cache, large, ("large", 0))?, "no tenant pushes out what another has cached");
 //! assert!(!read(&cache, small, ("small", 0))?, "its own old blocks make room for new ones");
 //! assert!(cache.group_stats(small)?.charged <= FrameCount::new(100));
-//! # Ok::<(), freehold::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 use core::fmt;
@@ -125,6 +126,7 @@ use crate::platform::Platform;
 use crate::units::{FrameSize, NodeId, Pfn};
 
 pub use cpu::BATCH_MAX;
+pub use error::{LruError, PutBulkError};
 pub use group::GroupId;
 pub use isolate::Isolated;
 pub use kind::{Kind, List};
@@ -135,6 +137,7 @@ pub use validate::{LruCensus, LruRule, LruViolation};
 
 mod balance;
 mod cpu;
+mod error;
 mod frame;
 mod group;
 mod isolate;
@@ -333,11 +336,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::ForeignFrame`], or [`Error::NotAdded`].
-    pub fn frame_stats(&self, pfn: Pfn) -> Result<FrameStats, Error> {
+    /// [`LruError::ForeignFrame`], or [`LruError::NotAdded`].
+    pub fn frame_stats(&self, pfn: Pfn) -> Result<FrameStats, LruError> {
         let state = self.frames.state(self.frames.index_of(pfn)?);
         if !state.is_used() {
-            return Err(Error::NotAdded);
+            return Err(LruError::NotAdded);
         }
         Ok(FrameStats {
             references: NonZeroU32::new(state.refs()),
