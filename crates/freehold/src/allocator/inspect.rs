@@ -21,7 +21,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     }
 
     /// The order of the allocated block that begins at a frame; `None` if none does. With it,
-    /// memory can be freed by its place alone. As exact as [`PageAllocator::status`], and as costly.
+    /// memory can be freed by its place alone. As exact as [`PageAllocator::status`], and as
+    /// costly.
     pub fn order_of(&self, pfn: Pfn) -> Option<Order> {
         match self.status(pfn) {
             FrameStatus::Allocated { first, order } if first == pfn => Some(order),
