@@ -395,7 +395,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     ///
     /// # Errors
     ///
-    /// [`Error::BadRange`], [`Error::OutsideSpan`], [`Error::RangeOverlaps`],
+    /// [`Error::BadRange`], [`Error::OutsideSpan`] (with `freehold` and without [`Config::span`],
+    /// also for memory beyond that which the zone began with), [`Error::RangeOverlaps`],
     /// [`Error::SharedPageblock`], [`Error::UnknownNode`], [`Error::UnknownZone`]; the call has
     /// then changed nothing.
     pub fn add_memory(&self, range: MemoryRange) -> Result<(), Error> {
