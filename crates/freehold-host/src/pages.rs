@@ -107,9 +107,8 @@ impl<A: ArenaRef> Block<A> {
     ///
     /// [`HostError::Advise`] if the kernel refuses: the memory is locked (`mlock`).
     pub fn discard(&mut self) -> Result<(), HostError> {
-        // SAFETY: This value owns the block and is borrowed exclusively, so that no slice of the
-        // block is in use.
-        unsafe { self.arena.frames().discard(self.pfn, self.order.frames()) }
+        // This value is borrowed exclusively, so no slice of the block is in use.
+        self.arena.frames().discard(self.pfn, self.order.frames())
     }
 
     /// Splits the block into halves, which are freed one by one. Costs nothing. `Err` gives back a

@@ -369,8 +369,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// # Errors
     ///
     /// [`Error::BadRange`] for no frames; [`Error::OutsideSpan`]; [`Error::ForeignFrame`] if there
-    /// is a hole; [`Error::RangeBusy`] if one of the frames is allocated, or they are of more than
-    /// one zone.
+    /// is a hole; [`Error::RangeBusy`] if one of the frames is allocated; [`Error::OutOfMemory`] if
+    /// fewer are free in all, or they are of more than one zone.
     pub fn reserve(&self, first: Pfn, frames: FrameCount) -> Result<(), Error> {
         self.alloc_range(RangeRequest::exactly(first, frames), &Immovable).map(|_| ())
     }

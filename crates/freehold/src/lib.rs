@@ -27,7 +27,8 @@
 //! type Frames = PageAllocator<Kernel, Freehold<Kernel>>;
 //!
 //! let memory = [MemoryRange::new(Pfn::new(0x1000), FrameCount::new(4096))];
-//! let config = Config::new(&memory, &[NodeId::new(0)]);
+//! let cpus = [NodeId::new(0)];
+//! let config = Config::new(&memory, &cpus);
 //! let settings = Default::default();
 //! let layout = Frames::layout(&config, &settings)?;
 //! // From the boot allocator; `MetadataLayout::take_from` takes it out of a memory map.

@@ -1,5 +1,5 @@
 //! How much memory an arena has: growing, shrinking, and giving memory back to the machine.
-#![expect(unsafe_code, reason = "gives the memory of frames that nobody owns back")]
+#![expect(unsafe_code, reason = "gives memory back to the machine")]
 
 use std::os::fd::BorrowedFd;
 
@@ -70,7 +70,7 @@ impl<D: Design<Host>> Drop for Held<'_, D> {
 
 impl<D: Design<Host>> FrameArena<D> {
     /// Gives the memory of frames back to the machine. They stay usable and read as zero. One
-    /// system call.
+    /// system call. Like a write, it is for the owner of the frames.
     ///
     /// # Errors
     ///
@@ -79,13 +79,10 @@ impl<D: Design<Host>> FrameArena<D> {
     /// # Panics
     ///
     /// If the frames do not lie in the arena's capacity.
-    ///
-    /// # Safety
-    ///
-    /// The caller owns the frames: nobody else reads or writes them during the call.
-    pub unsafe fn discard(&self, first: Pfn, frames: FrameCount) -> Result<(), HostError> {
+    pub fn discard(&self, first: Pfn, frames: FrameCount) -> Result<(), HostError> {
         let offset = self.frame_size.bytes_of(FrameCount::new(first.get()));
-        // SAFETY: The caller vouches that the frames are in nobody else's use.
+        // SAFETY: All safe accesses to frames of a `FrameArena` are atomic, so to them this is a
+        // write of zeroes; its documentation asks unsafe ones to keep others away.
         unsafe { self.memory.discard(offset, self.frame_size.bytes_of(frames)) }
     }
 
@@ -156,8 +153,7 @@ impl<D: Design<Host>> FrameArena<D> {
         }
         let mut purged = FrameCount::ZERO;
         for (first, frames) in held.ranges() {
-            // SAFETY: The frames are ours: they were allocated just now.
-            unsafe { self.discard(first, frames)? };
+            self.discard(first, frames)?;
             purged += frames;
         }
         Ok(purged)
@@ -233,8 +229,7 @@ impl<D: Design<Host>> FrameArena<D> {
         }
         for range in &ranges {
             // Refused where memory is locked: then it stays with the process.
-            // SAFETY: The frames are nobody's any more.
-            let _refused = unsafe { self.discard(range.start, range.frames) };
+            let _refused = self.discard(range.start, range.frames);
         }
         self.extent.parts.lock().iter_mut().for_each(|part| part.frames -= share);
         Ok(ranges)

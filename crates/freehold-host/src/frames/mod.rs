@@ -53,13 +53,14 @@ pub enum Placement {
 /// Frame 0 is the first of the arena, so a [`Pfn`] here is an index, not an address divided by the
 /// size; [`FrameArena::address_of`] converts. A block lies at a multiple of its size in the
 /// arena, and in memory too, up to the buddy system's largest blocks (4 MiB of frames of 4 KiB) in
-/// any arena and to 1 GiB in arenas that large.
+/// any arena and to 1 GiB in arenas that large. In a mapping that the user gave, it does so as far
+/// as that is aligned.
 ///
 /// # Who may touch a frame
 ///
-/// Whoever can name this value can allocate, free and write any frame: all of that is safe, for
-/// the memory is only reached through raw pointers and atomic bytes. Code that makes references
-/// from these pointers must therefore keep the `FrameArena` to itself. [`Arena`](crate::Arena)
+/// Code that can name this value can allocate, free, write and discard any frame: all of that is
+/// safe, for the memory is only reached through raw pointers and atomic bytes. Code that makes
+/// references from these pointers must therefore keep the `FrameArena` to itself. [`Arena`](crate::Arena)
 /// does exactly that, and hands out owned memory instead.
 pub struct FrameArena<D: Design<Host> = Freehold<Host>> {
     // Fields are dropped in this order: handlers of forks know the arena no longer when the

@@ -396,7 +396,7 @@ fn recordings_are_cells_as_well() {
     let name = "replay/cluster/uma-4/cpus=4/seed=1/trace=a%20compile.fht/scale=2/memory=512MiB";
     assert!(list.contains(name), "{list}");
     let text = fs::read_to_string(&page).unwrap();
-    assert!(text.contains("replay on uma-4 (simulated)"), "a section for each workload");
+    assert!(text.contains("replay on uma-4 (replayed, simulated)"), "a section for each workload");
     assert!(text.contains("page-fault on uma-4 (simulated)"));
     assert!(text.contains("cluster, 4"), "what sets two results apart");
     for (from, to, error) in [

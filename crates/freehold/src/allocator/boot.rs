@@ -23,7 +23,8 @@ impl MetadataLayout {
     ///     MemoryRange::new(Pfn::new(0x100), FrameCount::new(0x7f00)),
     /// ];
     /// let settings = Default::default();
-    /// let config = Config::new(&map, &[NodeId::new(0)]);
+    /// let cpus = [NodeId::new(0)];
+    /// let config = Config::new(&map, &cpus);
     /// let layout = PageAllocator::<Kernel, ZoneLock<Kernel>>::layout(&config, &settings)?;
     /// let taken = layout.take_from(&mut map, FrameSize::MIN)?;
     /// assert_eq!(taken.start + taken.frames, Pfn::new(0x8000));

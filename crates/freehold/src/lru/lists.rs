@@ -59,7 +59,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// # Errors
     ///
     /// [`LruError::NotAdded`] if the frame has no references; the caller should hold one.
-    /// [`LruError::ForeignFrame`], or [`LruError::TooManyReferences`] if none is left for the batch.
+    /// [`LruError::ForeignFrame`], or [`LruError::TooManyReferences`] if none is left for the
+    /// batch.
     pub fn mark_accessed(&self, pfn: Pfn) -> Result<(), LruError> {
         let frame = self.frames.index_of(pfn)?;
         let used = |state: State| match state.refs() {

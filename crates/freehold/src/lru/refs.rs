@@ -15,8 +15,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`LruError::NotAdded`] if there is no reference: the frame is being reclaimed or moved, or has
-    /// been released. [`LruError::ForeignFrame`] or [`LruError::TooManyReferences`].
+    /// [`LruError::NotAdded`] if there is no reference: the frame is being reclaimed or moved, or
+    /// has been released. [`LruError::ForeignFrame`] or [`LruError::TooManyReferences`].
     #[inline]
     pub fn get(&self, pfn: Pfn) -> Result<(), LruError> {
         let frame = self.frames.index_of(pfn)?;

@@ -323,7 +323,7 @@ fn what_is_used_already_is_reserved<D: Design<TestPlatform>>() {
     assert_eq!(reserve(FRAMES + 7, 1), Ok(()), "in a zone for movable content as well");
     assert_eq!(reserve(3, 1), Err(Error::RangeBusy));
     assert_eq!(reserve(0, 0), Err(Error::BadRange));
-    assert_eq!(reserve(FRAMES - 1, 2), Err(Error::RangeBusy), "two zones");
+    assert_eq!(reserve(FRAMES - 1, 2), Err(Error::OutOfMemory), "two zones");
     assert_eq!(reserve(FRAMES + PAGEBLOCK, 1), Err(Error::ForeignFrame));
     assert_eq!(reserve(1 << 40, 1), Err(Error::OutsideSpan));
     check_books(&*machine, 2 * PAGEBLOCK + 1);
