@@ -60,8 +60,8 @@ pub enum Placement {
 ///
 /// Code that can name this value can allocate, free, write and discard any frame: all of that is
 /// safe, for the memory is only reached through raw pointers and atomic bytes. Code that makes
-/// references from these pointers must therefore keep the `FrameArena` to itself. [`Arena`](crate::Arena)
-/// does exactly that, and hands out owned memory instead.
+/// references from these pointers must therefore keep the `FrameArena` to itself.
+/// [`Arena`](crate::Arena) does exactly that, and hands out owned memory instead.
 pub struct FrameArena<D: Design<Host> = Freehold<Host>> {
     // Fields are dropped in this order: handlers of forks know the arena no longer when the
     // allocator goes, and that goes before the metadata that it uses.

@@ -29,8 +29,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`LruError::FrameBusy`] if another caller has isolated the frame, or if it waits in a batch to
-    /// be listed. [`LruError::NotAdded`] if it has no references. [`LruError::ForeignFrame`] or
+    /// [`LruError::FrameBusy`] if another caller has isolated the frame, or if it waits in a batch
+    /// to be listed. [`LruError::NotAdded`] if it has no references. [`LruError::ForeignFrame`] or
     /// [`LruError::TooManyReferences`].
     pub fn isolate(&self, pfn: Pfn) -> Result<Isolated<'_, P, O>, LruError> {
         let frame = self.frames.index_of(pfn)?;
@@ -50,8 +50,8 @@ impl<P: Platform, O: Owner> Isolated<'_, P, O> {
     ///
     /// # Errors
     ///
-    /// [`LruError::UnknownGroup`], or [`LruError::GroupLimit`] if that group or one above it is at its
-    /// limit. The frame is charged there before it is uncharged from its old group, so it may
+    /// [`LruError::UnknownGroup`], or [`LruError::GroupLimit`] if that group or one above it is at
+    /// its limit. The frame is charged there before it is uncharged from its old group, so it may
     /// itself cause this, and [as with `add`](Lru::add) charges of other CPUs may. The frame stays
     /// where it is.
     pub fn move_to(&mut self, group: GroupId) -> Result<(), LruError> {

@@ -28,8 +28,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`LruError::UnknownGroup`] for the parent, or [`LruError::TooManyGroups`], also if other CPUs are
-    /// just charging or uncharging the only free slot.
+    /// [`LruError::UnknownGroup`] for the parent, or [`LruError::TooManyGroups`], also if other
+    /// CPUs are just charging or uncharging the only free slot.
     pub fn create_group(
         &self,
         parent: GroupId,
@@ -55,8 +55,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`LruError::UnknownGroup`], or [`LruError::GroupInUse`] if the group has [readers](Lru::enter),
-    /// has groups below, or is the root.
+    /// [`LruError::UnknownGroup`], or [`LruError::GroupInUse`] if the group has
+    /// [readers](Lru::enter), has groups below, or is the root.
     pub fn remove_group(&self, group: GroupId) -> Result<(), LruError> {
         let tree = self.groups.tree(&self.platform);
         let parent = tree.end(group)?;
