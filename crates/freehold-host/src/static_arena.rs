@@ -69,8 +69,8 @@ impl<D: Design<Host>> StaticArena<D> {
     }
 
     /// The arena. The first call builds it, which takes milliseconds; calls of other threads wait
-    /// for that. `None` on the thread that builds it, while it does, and for good if it could not be
-    /// built: [`StaticArena::error`] says why.
+    /// for that. `None` on the thread that builds it, while it does, and for good if it could not
+    /// be built: [`StaticArena::error`] says why.
     #[inline]
     pub fn get(&self) -> Option<&FrameArena<D>> {
         match self.arena.get() {
