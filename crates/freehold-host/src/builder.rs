@@ -7,6 +7,7 @@ use freehold::{Design, FrameSize};
 
 use crate::mapping::page_bytes;
 use crate::plan::{Plan, Wishes};
+use crate::region::Region;
 use crate::{Arena, FrameArena, Host, HostError, Leases, Topology};
 
 /// Collects the properties of an arena; [`ArenaBuilder::build`] creates it.
@@ -30,6 +31,7 @@ pub struct ArenaBuilder<D: Design<Host> = Freehold<Host>> {
     topology: Option<Topology>,
     settings: D::Settings,
     leases: Leases,
+    pub(crate) region: Option<Region>,
 }
 
 impl<D: Design<Host>> ArenaBuilder<D> {
@@ -46,6 +48,7 @@ impl<D: Design<Host>> ArenaBuilder<D> {
             topology: None,
             settings: D::Settings::default(),
             leases: Leases::Off,
+            region: None,
         }
     }
 
@@ -164,7 +167,9 @@ impl<D: Design<Host>> ArenaBuilder<D> {
     ///
     /// As for [`ArenaBuilder::build`].
     pub fn build_frames(self) -> Result<FrameArena<D>, HostError> {
-        let topology = match (self.topology, self.cpus, self.nodes) {
+        // Of a region the arena cannot tell where its parts come from.
+        let nodes = if self.region.is_some() { Some(1) } else { self.nodes };
+        let topology = match (self.topology, self.cpus, nodes) {
             (Some(topology), _, _) => topology,
             (None, Some(_), Some(1)) => Topology::flat(1),
             (None, _, _) => Topology::discover()?,
@@ -174,13 +179,16 @@ impl<D: Design<Host>> ArenaBuilder<D> {
             bytes: self.bytes,
             capacity_bytes: self.capacity_bytes,
             cpus: self.cpus,
-            nodes: self.nodes,
+            nodes,
         };
         let mut plan = Plan::new(&topology, page_bytes(), wishes)?;
+        let memory = self.region.map(|region| region.hold(&mut plan)).transpose()?;
         if self.leases == Leases::Auto {
             plan.add_lease_homes()?;
         }
-        FrameArena::new(plan, self.huge_pages, self.frame_record_bytes, &self.settings, self.leases)
+        let huge_pages = self.huge_pages;
+        let (record_bytes, settings) = (self.frame_record_bytes, &self.settings);
+        FrameArena::new(plan, memory, huge_pages, record_bytes, settings, self.leases)
     }
 }
 
@@ -203,6 +211,7 @@ impl<D: Design<Host>> fmt::Debug for ArenaBuilder<D> {
             .field("topology", &self.topology)
             .field("settings", &self.settings)
             .field("leases", &self.leases)
+            .field("region", &self.region)
             .finish()
     }
 }

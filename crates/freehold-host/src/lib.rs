@@ -134,6 +134,7 @@ mod mapping;
 mod pages;
 mod plan;
 mod platform;
+mod region;
 mod rseq;
 mod stat;
 mod topology;

@@ -22,6 +22,8 @@ pub(crate) fn page_bytes() -> usize {
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
+    /// Whether it is unmapped on drop.
+    is_owned: bool,
 }
 
 // SAFETY: A mapping belongs to the process, not to a thread, and the type itself never reads or
@@ -61,7 +63,16 @@ impl Mapping {
         unmap_unused(start, head);
         unmap_unused(base.wrapping_byte_add(bytes), padded - head - bytes);
         let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0");
-        Ok(Mapping { base, bytes })
+        Ok(Mapping { base, bytes, is_owned: true })
+    }
+
+    /// Memory that somebody else has mapped, and unmaps later than this is dropped.
+    ///
+    /// # Safety
+    ///
+    /// The memory is mapped, readable and writable, and in nobody else's use as long as this lives.
+    pub(crate) unsafe fn borrow(base: NonNull<u8>, bytes: usize) -> Self {
+        Mapping { base, bytes, is_owned: false }
     }
 
     /// The first byte.
@@ -178,7 +189,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        unmap_unused(self.base.as_ptr().cast(), self.bytes);
+        if self.is_owned {
+            unmap_unused(self.base.as_ptr().cast(), self.bytes);
+        }
     }
 }
 

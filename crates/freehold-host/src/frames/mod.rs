@@ -70,6 +70,7 @@ pub struct FrameArena<D: Design<Host> = Freehold<Host>> {
 impl<D: Design<Host>> FrameArena<D> {
     pub(crate) fn new(
         plan: Plan,
+        given: Option<Mapping>,
         huge_pages: bool,
         frame_record_bytes: usize,
         settings: &D::Settings,
@@ -90,7 +91,7 @@ impl<D: Design<Host>> FrameArena<D> {
         let bytes = frame_size.bytes_of(span);
         let part_align = frame_size.bytes_of(PART_ALIGN.frames());
         let align = bytes.min(BASE_ALIGN_MAX).max(part_align).next_power_of_two();
-        let memory = Mapping::reserve(bytes, align)?;
+        let memory = given.map_or_else(|| Mapping::reserve(bytes, align), Ok)?;
         if huge_pages {
             memory.advise_huge_pages()?;
         }

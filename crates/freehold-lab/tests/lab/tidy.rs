@@ -11,6 +11,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/freehold-host/src/lru.rs",
     "crates/freehold-host/src/mapping.rs",
     "crates/freehold-host/src/pages.rs",
+    "crates/freehold-host/src/region.rs",
     "crates/freehold-host/src/rseq.rs",
     "crates/freehold-peers/src/held.rs",
     "crates/freehold-peers/src/kernel.rs",
