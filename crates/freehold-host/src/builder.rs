@@ -176,13 +176,16 @@ impl<D: Design<Host>> ArenaBuilder<D> {
         };
         let wishes = Wishes {
             frame_size: self.frame_size,
-            bytes: self.bytes,
+            bytes: match self.region {
+                Some(region) if self.bytes == 0 => region.bytes(),
+                _ => self.bytes,
+            },
             capacity_bytes: self.capacity_bytes,
             cpus: self.cpus,
             nodes,
         };
         let mut plan = Plan::new(&topology, page_bytes(), wishes)?;
-        let memory = self.region.map(|region| region.hold(&mut plan)).transpose()?;
+        let memory = self.region.map(|region| region.hold(&mut plan, self.bytes == 0)).transpose()?;
         if self.leases == Leases::Auto {
             plan.add_lease_homes()?;
         }

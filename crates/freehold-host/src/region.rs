@@ -17,12 +17,13 @@ pub(crate) struct Region {
 }
 
 impl<D: Design<Host>> ArenaBuilder<D> {
-    /// Puts the arena on memory of the caller's: `bytes` from `base` on, both multiples of a
-    /// pageblock. They are the arena's capacity, and it has one node. The arena never unmaps them.
-    /// [`ArenaBuilder::bytes`] may be less; `grow` adds the rest.
+    /// Puts the arena on memory of the caller's: on the pageblocks that lie wholly in the `bytes`
+    /// from `base` on. They are the arena's capacity, and it has one node. The arena never unmaps
+    /// them. By default it manages all of them; with less [`ArenaBuilder::bytes`], `grow` adds the
+    /// rest.
     ///
-    /// A block lies at a multiple of its size from `base` on, so its address is a multiple of its
-    /// size only up to what `base` is a multiple of.
+    /// A block lies at a multiple of its size from the first pageblock on, so that the address of a
+    /// larger block is a multiple of a pageblock only.
     ///
     /// The arena gives memory back by `MADV_DONTNEED`: frames of a private anonymous mapping read
     /// as zero then, those of a file as what is in the file. The books are private to the process:
@@ -31,8 +32,8 @@ impl<D: Design<Host>> ArenaBuilder<D> {
     ///
     /// # Safety
     ///
-    /// As long as the arena exists, the memory is mapped, readable and writable, and used only
-    /// through the arena.
+    /// As long as the arena exists, these pageblocks are mapped, readable and writable, and used
+    /// only through the arena.
     #[must_use]
     pub unsafe fn mapping(mut self, base: NonNull<u8>, bytes: usize) -> Self {
         self.region = Some(Region { base, bytes });
@@ -41,30 +42,39 @@ impl<D: Design<Host>> ArenaBuilder<D> {
 }
 
 impl Region {
-    /// The memory itself. Limits the plan, of one part, to it.
+    /// How many bytes the caller has named.
+    pub(crate) fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// The memory itself. Limits the plan, of one part, to it; if the arena is to have `all` of it,
+    /// that is what the part has.
     ///
     /// # Errors
     ///
-    /// [`HostError::BadSetting`] if the plan has more memory than the region, or the region does
-    /// not consist of pageblocks.
-    pub(crate) fn hold(self, plan: &mut Plan) -> Result<Mapping, HostError> {
+    /// [`HostError::BadSetting`] if the region has no pageblock, or fewer than the plan.
+    pub(crate) fn hold(self, plan: &mut Plan, all: bool) -> Result<Mapping, HostError> {
         let Region { base, bytes } = self;
         let refuse = |reason| Err(HostError::BadSetting { setting: "mapping", reason });
         let grain = plan.frame_size.bytes_of(Order::PAGEBLOCK.frames());
-        if bytes == 0 || base.addr().get() % grain != 0 || bytes % grain != 0 {
-            return refuse(format!("{bytes} bytes at {base:?} are not whole blocks of {grain}"));
-        }
-        if base.addr().get().checked_add(bytes).is_none() || isize::try_from(bytes).is_err() {
-            return refuse(format!("{bytes} bytes at {base:?} end beyond all addresses"));
-        }
-        let frames = FrameCount::from_bytes(bytes, plan.frame_size);
+        let gap = base.addr().get().wrapping_neg() % grain;
+        let usable = bytes.checked_sub(gap).map_or(0, |rest| rest - rest % grain);
+        let is_address = |end: usize| isize::try_from(bytes).is_ok() && end != 0;
+        let start = NonNull::new(base.as_ptr().wrapping_add(gap));
+        let Some(start) = start.filter(|_| {
+            usable > 0 && base.addr().get().checked_add(bytes).is_some_and(is_address)
+        }) else {
+            return refuse(format!("no {grain} bytes at a multiple of that in {bytes} at {base:?}"));
+        };
+        let frames = FrameCount::from_bytes(usable, plan.frame_size);
         for part in &mut plan.parts {
+            part.frames = if all { frames } else { part.frames };
             if part.frames > frames {
                 return refuse(format!("the region has {frames}, the arena {}", part.frames));
             }
             part.capacity = frames;
         }
         // SAFETY: The caller of `mapping` has vouched for it.
-        Ok(unsafe { Mapping::borrow(base, bytes) })
+        Ok(unsafe { Mapping::borrow(start, usable) })
     }
 }

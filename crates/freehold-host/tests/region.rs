@@ -50,13 +50,23 @@ fn a_region_that_does_not_do_is_refused() {
         assert!(matches!(error, HostError::BadSetting { setting: "mapping", .. }), "{error}");
     };
     refused(base, 4 * MIB, 6 * MIB);
-    refused(base, 3 * MIB, 2 * MIB);
+    refused(base, 2 * MIB - 1, 0);
     refused(base, 0, 2 * MIB);
     // SAFETY: Inside the region.
-    refused(unsafe { base.add(4096) }, 2 * MIB, 2 * MIB);
+    refused(unsafe { base.add(1) }, 4 * MIB - 2, 2 * MIB);
     let last = NonNull::new(std::ptr::without_provenance_mut(usize::MAX - 2 * MIB + 1)).unwrap();
     refused(last, 4 * MIB, 2 * MIB);
-    let huge = on(base, 4 * MIB).bytes(4 * MIB).build_frames().unwrap();
-    let block = huge.alloc(Request::new(Order::PAGEBLOCK)).unwrap();
-    assert_eq!(huge.address_of(block).addr().get() % (2 * MIB), 0);
+    refused(last, usize::MAX, 0);
+}
+
+#[test]
+fn an_arena_has_the_pageblocks_inside() {
+    let base = region(6 * MIB);
+    // SAFETY: Inside the region.
+    let arena = on(unsafe { base.add(1) }, 6 * MIB - 2).build_frames().unwrap();
+    let address = arena.base().addr().get();
+    assert_eq!((address - base.addr().get(), arena.capacity_bytes()), (2 * MIB, 2 * MIB));
+    assert_eq!(arena.total_frames(), FrameCount::new(512));
+    let block = arena.alloc(Request::new(Order::new(8))).unwrap();
+    assert_eq!(arena.address_of(block).addr().get() % MIB, 0);
 }
