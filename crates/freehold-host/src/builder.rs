@@ -185,7 +185,8 @@ impl<D: Design<Host>> ArenaBuilder<D> {
             nodes,
         };
         let mut plan = Plan::new(&topology, page_bytes(), wishes)?;
-        let memory = self.region.map(|region| region.hold(&mut plan, self.bytes == 0)).transpose()?;
+        let memory =
+            self.region.map(|region| region.hold(&mut plan, self.bytes == 0)).transpose()?;
         if self.leases == Leases::Auto {
             plan.add_lease_homes()?;
         }

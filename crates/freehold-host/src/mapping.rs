@@ -12,7 +12,10 @@ use crate::HostError;
 /// The size of the machine's pages, in bytes: 4096 on most machines, up to 65536 on some. Memory
 /// goes back to the machine in whole pages.
 pub(crate) fn page_bytes() -> usize {
-    rustix::param::page_size()
+    // By the C library: under valgrind, what the kernel tells of itself is not where rustix looks.
+    // SAFETY: Reads a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).expect("every machine has pages")
 }
 
 /// A stretch of zeroed memory, private to the process, readable and writable.

@@ -61,10 +61,12 @@ impl Region {
         let usable = bytes.checked_sub(gap).map_or(0, |rest| rest - rest % grain);
         let is_address = |end: usize| isize::try_from(bytes).is_ok() && end != 0;
         let start = NonNull::new(base.as_ptr().wrapping_add(gap));
-        let Some(start) = start.filter(|_| {
-            usable > 0 && base.addr().get().checked_add(bytes).is_some_and(is_address)
-        }) else {
-            return refuse(format!("no {grain} bytes at a multiple of that in {bytes} at {base:?}"));
+        let Some(start) = start
+            .filter(|_| usable > 0 && base.addr().get().checked_add(bytes).is_some_and(is_address))
+        else {
+            return refuse(format!(
+                "no {grain} bytes at a multiple of that in {bytes} at {base:?}"
+            ));
         };
         let frames = FrameCount::from_bytes(usable, plan.frame_size);
         for part in &mut plan.parts {
