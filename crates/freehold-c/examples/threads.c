@@ -1,4 +1,5 @@
 /* Threads with automatic leases pass blocks to each other; some race to free the same ones. */
+#define _POSIX_C_SOURCE 200809L
 #include "check.h"
 
 #include <pthread.h>

@@ -6,7 +6,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use freehold::designs::Freehold;
-use freehold::{CpuId, Design, FrameCount, FrameStatus, Immovable, Order, Pfn, RangeRequest, Request};
+use freehold::{
+    CpuId, Design, FrameCount, FrameStatus, Immovable, Order, Pfn, RangeRequest, Request,
+};
 use freehold_host::{FrameArena, Host, Leases};
 
 use crate::args::Wish;

@@ -345,14 +345,8 @@ mod tests {
 
     #[test]
     fn structs_of_other_versions_are_written() {
-        let value = freehold_census {
-            size: 0,
-            managed: 1,
-            allocated: 2,
-            free: 3,
-            per_cpu: 4,
-            isolated: 5,
-        };
+        let value =
+            freehold_census { size: 0, managed: 1, allocated: 2, free: 3, per_cpu: 4, isolated: 5 };
         let mut words = [usize::MAX; 8];
         for (size, expected) in [(24, [24, 1, 2, 9, 9, 9, 9, 9]), (64, [64, 1, 2, 3, 4, 5, 0, 0])] {
             words.fill(9);

@@ -12,8 +12,8 @@
 
 #![deny(unsafe_code)]
 
-mod args;
 mod arena;
+mod args;
 mod error;
 mod ffi;
 mod lease;

@@ -23,9 +23,7 @@ pub extern "C" fn freehold_alloc(
     order: u32,
     block: Option<&mut MaybeUninit<*mut c_void>>,
 ) -> freehold_error {
-    put(block, null_mut(), || {
-        arena.ok_or(FREEHOLD_ENULL)?.alloc(order, &Wish::default())
-    })
+    put(block, null_mut(), || arena.ok_or(FREEHOLD_ENULL)?.alloc(order, &Wish::default()))
 }
 
 /// As freehold_alloc, with memory that is chosen as `request` says.

@@ -12,8 +12,8 @@ pub use reports::*;
 
 use core::mem::MaybeUninit;
 
-use crate::error::freehold_error::{self, *};
 use crate::error::Result;
+use crate::error::freehold_error::{self, *};
 
 /// Where a result goes: the address of a variable of the caller's that need not be initialised.
 type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;

@@ -5,7 +5,7 @@
 use core::ffi::c_char;
 use core::mem::MaybeUninit;
 
-use super::{code};
+use super::code;
 use crate::args::{self, freehold_census, freehold_stats};
 use crate::error::freehold_error::{self, *};
 use crate::error::last_message;
