@@ -13,15 +13,15 @@ use freehold_host::{FrameArena, Host, Leases};
 
 use crate::args::Wish;
 use crate::error::freehold_error::*;
-use crate::error::{Result, explained};
-use crate::stretches::Stretches;
+use crate::error::{Result, explained, freehold_error};
+use crate::heads::{Head, Heads};
 
 /// An arena: memory that is given out by pages. A handle never changes, so all functions take it as
 /// const.
 #[expect(non_camel_case_types, reason = "its name in C")]
 pub struct freehold_arena {
     pub(crate) frames: FrameArena,
-    stretches: Stretches,
+    heads: Heads,
     purged: AtomicU64,
     /// So many CPUs have caches that explicit leases may take, at least 1.
     pub(crate) cpus: u32,
@@ -43,8 +43,7 @@ impl freehold_arena {
             Leases::Auto => frames.spare_leases() as u32,
             Leases::Off => all.map_or(1, CpuId::get).max(1),
         };
-        let (stretches, purged) = (Stretches::new(capacity), AtomicU64::new(0));
-        freehold_arena { frames, stretches, purged, cpus }
+        freehold_arena { frames, heads: Heads::new(capacity), purged: AtomicU64::new(0), cpus }
     }
 
     /// How many frames purges have given back so far.
@@ -59,8 +58,15 @@ impl freehold_arena {
     }
 
     #[inline]
-    pub(crate) fn address(&self, pfn: Pfn) -> *mut c_void {
+    fn address(&self, pfn: Pfn) -> *mut c_void {
         self.frames.address_of(pfn).as_ptr().cast()
+    }
+
+    /// The address of a block that was allocated just now.
+    #[inline]
+    pub(crate) fn give(&self, pfn: Pfn, order: Order) -> *mut c_void {
+        self.heads.put(pfn, Head::block(order));
+        self.address(pfn)
     }
 
     fn frames_of(&self, bytes: usize) -> FrameCount {
@@ -75,13 +81,14 @@ impl freehold_arena {
     /// would allocate memory.
     #[inline]
     pub(crate) fn alloc(&self, order: u32, wish: &Wish) -> Result<*mut c_void> {
-        let request = wish.request(order_of(order));
+        let order = order_of(order);
+        let request = wish.request(order);
         let pfn = if wish.nowait {
             self.frames.allocator().alloc(request)?
         } else {
             self.frames.alloc(request)?
         };
-        Ok(self.address(pfn))
+        Ok(self.give(pfn, order))
     }
 
     /// Allocates so many bytes: the smallest block; or, where that would waste much, a range.
@@ -93,7 +100,7 @@ impl freehold_arena {
         let order = Order::covering(frames);
         let is_block = order <= BLOCK_MAX || order.frames() == frames;
         if is_block && order <= <Freehold<Host> as Design<Host>>::ORDER_MAX {
-            return Ok(self.address(self.frames.alloc(Request::new(order))?));
+            return Ok(self.give(self.frames.alloc(Request::new(order))?, order));
         }
         self.alloc_range(bytes, 0, &Wish::default())
     }
@@ -124,12 +131,12 @@ impl freehold_arena {
 
     /// Makes one allocation of the blocks that a range consists of.
     fn join(&self, first: Pfn, frames: FrameCount) {
-        let end = first.offset(frames);
-        let block = |pfn| self.frames.allocator().order_of(pfn).expect("a block of the range");
-        let mut next = first.offset(block(first).frames());
+        let (mut next, end) = (first, first.offset(frames));
         while next < end {
-            self.stretches.join(next);
-            next = next.offset(block(next).frames());
+            let order = self.frames.allocator().order_of(next).expect("a block of the range");
+            let after = next.offset(order.frames());
+            self.heads.put(next, Head::of_range(order, next == first, after >= end));
+            next = after;
         }
     }
 
@@ -141,13 +148,13 @@ impl freehold_arena {
         mut put: impl FnMut(usize, *mut c_void),
         count: usize,
     ) -> Result<usize> {
-        let (mut chunk, mut got) = ([Pfn::default(); CHUNK], 0);
+        let (mut chunk, mut got, order) = ([Pfn::default(); CHUNK], 0, order_of(order));
         while got < count {
             let chunk = &mut chunk[..CHUNK.min(count - got)];
-            let request = wish.request(order_of(order));
+            let request = wish.request(order);
             let more = self.frames.allocator().alloc_bulk(request, chunk)?;
             for &pfn in &chunk[..more] {
-                put(got, self.address(pfn));
+                put(got, self.give(pfn, order));
                 got += 1;
             }
             if more < chunk.len() {
@@ -157,43 +164,58 @@ impl freehold_arena {
         if got == 0 && count > 0 { Err(FREEHOLD_ENOMEM) } else { Ok(got) }
     }
 
-    /// The first block of the allocation that begins at an address.
+    /// The allocation that begins at an address.
     #[inline]
-    fn block_at(&self, address: *const c_void) -> Result<(Pfn, Order)> {
-        if address.is_null() {
-            return Err(FREEHOLD_ENULL);
-        }
-        let pfn = self.frames.pfn_of(address).ok_or(FREEHOLD_EFOREIGN)?;
-        let order = match self.frames.allocator().status(pfn) {
-            FrameStatus::Allocated { first, order } if first == pfn => order,
-            FrameStatus::Allocated { .. } => return Err(FREEHOLD_EINTERIOR),
-            FrameStatus::Free => return Err(FREEHOLD_EDOUBLEFREE),
-            _ => return Err(FREEHOLD_EFOREIGN),
-        };
+    fn head_at(&self, address: *const c_void) -> Result<(Pfn, Head)> {
         // Frames lie at multiples of their size in memory, too.
         let is_inside = address.addr() & (self.frames.frame_size().bytes() - 1) != 0;
-        if is_inside || self.stretches.continues(pfn) {
-            return Err(FREEHOLD_EINTERIOR);
+        match self.frames.pfn_of(address) {
+            Some(pfn) if !is_inside => match self.heads.first(pfn) {
+                Some(head) => Ok((pfn, head)),
+                None => Err(self.why_none(address)),
+            },
+            _ => Err(self.why_none(address)),
         }
-        Ok((pfn, order))
     }
 
-    /// The first block of the allocation that begins at an address, and how many frames the
-    /// allocation has.
-    fn allocation_at(&self, address: *const c_void) -> Result<(Pfn, Order, FrameCount)> {
-        let (first, order) = self.block_at(address)?;
-        let mut end = first.offset(order.frames());
-        while self.stretches.continues(end) {
-            let Some(order) = self.frames.allocator().order_of(end) else { break };
-            end = end.offset(order.frames());
+    /// Why no allocation begins at an address.
+    #[cold]
+    fn why_none(&self, address: *const c_void) -> freehold_error {
+        if address.is_null() {
+            return FREEHOLD_ENULL;
         }
-        Ok((first, order, end.frames_above(first).unwrap_or_default()))
+        let Some(pfn) = self.frames.pfn_of(address) else { return FREEHOLD_EFOREIGN };
+        match self.frames.allocator().status(pfn) {
+            // Somebody is freeing it at this moment.
+            FrameStatus::Allocated { .. } if self.is_taken(pfn) => FREEHOLD_EDOUBLEFREE,
+            FrameStatus::Allocated { .. } => FREEHOLD_EINTERIOR,
+            FrameStatus::Free => FREEHOLD_EDOUBLEFREE,
+            _ => FREEHOLD_EFOREIGN,
+        }
+    }
+
+    /// Whether the block in which an allocated frame lies is in no allocation.
+    fn is_taken(&self, pfn: Pfn) -> bool {
+        let FrameStatus::Allocated { first, .. } = self.frames.allocator().status(pfn) else {
+            return true;
+        };
+        self.heads.part(first).is_none()
+    }
+
+    /// How many frames an allocation has.
+    fn frames_at(&self, first: Pfn, head: Head) -> FrameCount {
+        let (mut end, mut last) = (first.offset(head.order().frames()), head);
+        while last.goes_on() {
+            let Some(next) = self.heads.part(end) else { break };
+            (end, last) = (end.offset(next.order().frames()), next);
+        }
+        end.frames_above(first).unwrap_or_default()
     }
 
     /// The size of the allocation that begins at an address.
     pub(crate) fn usable_bytes(&self, address: *const c_void) -> Result<usize> {
-        let (_, _, frames) = self.allocation_at(address)?;
-        Ok(self.bytes_of(frames))
+        let (first, head) = self.head_at(address)?;
+        Ok(self.bytes_of(self.frames_at(first, head)))
     }
 
     /// Frees the allocation at an address, each of its blocks by `free`.
@@ -203,28 +225,32 @@ impl freehold_arena {
         address: *const c_void,
         free: impl Fn(Pfn, Order) -> std::result::Result<(), freehold::Error>,
     ) -> Result<()> {
-        let (pfn, order) = self.block_at(address)?;
-        if self.stretches.continues(pfn.offset(order.frames())) {
-            self.free_rest(pfn.offset(order.frames()), &free)?;
+        let (pfn, head) = self.head_at(address)?;
+        if !self.heads.take(pfn, head) {
+            return Err(FREEHOLD_EDOUBLEFREE);
         }
-        // The first block goes last: of two calls that race, one gets it, and the other an error.
-        Ok(free(pfn, order)?)
+        if head.goes_on() {
+            self.free_rest(pfn.offset(head.order().frames()), &free)?;
+        }
+        Ok(free(pfn, head.order())?)
     }
 
-    /// Frees the blocks that continue an allocation. Each is freed by who parts it from the one
-    /// before it, so that none is freed twice, or not at all, if calls race.
+    /// Frees the blocks that continue an allocation whose first the caller has taken.
     #[cold]
     fn free_rest(
         &self,
         mut next: Pfn,
         free: &impl Fn(Pfn, Order) -> std::result::Result<(), freehold::Error>,
     ) -> Result<()> {
-        while self.stretches.part(next) {
-            let order = self.frames.allocator().order_of(next).ok_or(FREEHOLD_ECORRUPT)?;
-            free(next, order)?;
-            next = next.offset(order.frames());
+        loop {
+            let head = self.heads.part(next).filter(|head| self.heads.take(next, *head));
+            let head = head.ok_or(FREEHOLD_ECORRUPT)?;
+            free(next, head.order())?;
+            if !head.goes_on() {
+                return Ok(());
+            }
+            next = next.offset(head.order().frames());
         }
-        Ok(())
     }
 
     #[inline]
@@ -239,9 +265,9 @@ impl freehold_arena {
 
     /// Frees an allocation if it has the size that is asked for with so many bytes.
     pub(crate) fn free_sized(&self, address: *const c_void, bytes: usize) -> Result<()> {
-        let (_, order, frames) = self.allocation_at(address)?;
-        let wanted = self.frames_of(bytes);
-        let is_block = order.frames() == frames && Order::covering(wanted) == order;
+        let (pfn, head) = self.head_at(address)?;
+        let (wanted, frames) = (self.frames_of(bytes), self.frames_at(pfn, head));
+        let is_block = !head.goes_on() && Order::covering(wanted) == head.order();
         if wanted == FrameCount::ZERO || wanted != frames && !is_block {
             return Err(FREEHOLD_ESIZE);
         }
@@ -252,39 +278,40 @@ impl freehold_arena {
     pub(crate) fn free_bulk(
         &self,
         count: usize,
-        mut at: impl FnMut(usize) -> *const c_void,
+        at: impl Fn(usize) -> *const c_void,
     ) -> (usize, Result<()>) {
-        let (mut chunk, mut held, mut order, mut freed) = ([Pfn::default(); CHUNK], 0, None, 0);
-        let flush = |chunk: &[Pfn], order: Option<Order>| match order {
-            Some(order) => self.frames.allocator().free_bulk(chunk, order),
-            None => Ok(()),
-        };
-        for index in 0..=count {
-            let address = if index < count { at(index) } else { std::ptr::null() };
-            let next = self.block_at(address);
-            // Blocks of one order are freed together; others, and ranges, one by one.
-            let fits = next.is_ok_and(|(pfn, of)| {
-                order.is_none_or(|order| order == of)
-                    && !self.stretches.continues(pfn.offset(of.frames()))
-            });
-            if !fits || held == CHUNK {
-                if let Err(error) = flush(&chunk[..held], order) {
-                    return (freed + error.freed, Err(error.error.into()));
-                }
-                (freed, held, order) = (freed + held, 0, None);
-            }
-            match next {
-                _ if index == count => {}
-                Err(error) => return (freed, Err(error)),
-                Ok((pfn, of)) if !self.stretches.continues(pfn.offset(of.frames())) => {
-                    (chunk[held], order) = (pfn, Some(of));
-                    held += 1;
-                }
-                Ok(_) => match self.free(address) {
-                    Ok(()) => freed += 1,
+        let (mut chunk, mut freed) = ([Pfn::default(); CHUNK], 0);
+        while freed < count {
+            let (pfn, head) = match self.head_at(at(freed)) {
+                Ok((_, head)) if head.goes_on() => match self.free(at(freed)) {
+                    Ok(()) => {
+                        freed += 1;
+                        continue;
+                    }
                     Err(error) => return (freed, Err(error)),
                 },
+                Ok(found) => found,
+                Err(error) => return (freed, Err(error)),
+            };
+            // Blocks of one order are freed together.
+            chunk[0] = pfn;
+            let mut held = usize::from(self.heads.take(pfn, head));
+            while held > 0 && held < CHUNK.min(count - freed) {
+                match self.head_at(at(freed + held)) {
+                    Ok((pfn, other)) if other == head && self.heads.take(pfn, head) => {
+                        chunk[held] = pfn;
+                        held += 1;
+                    }
+                    _ => break,
+                }
             }
+            if held == 0 {
+                return (freed, Err(FREEHOLD_EDOUBLEFREE));
+            }
+            if let Err(error) = self.frames.allocator().free_bulk(&chunk[..held], head.order()) {
+                return (freed + error.freed, Err(error.error.into()));
+            }
+            freed += held;
         }
         (freed, Ok(()))
     }

@@ -76,7 +76,7 @@ impl freehold_lease {
             Some(lease) => lease.alloc(request),
             None => self.arena.frames.allocator().alloc(request),
         })?;
-        Ok(self.arena.address(pfn))
+        Ok(self.arena.give(pfn, request.order()))
     }
 
     #[inline]

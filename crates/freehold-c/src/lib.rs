@@ -16,9 +16,9 @@ mod arena;
 mod args;
 mod error;
 mod ffi;
+mod heads;
 mod lease;
 mod report;
-mod stretches;
 
 pub use arena::freehold_arena;
 pub use args::*;

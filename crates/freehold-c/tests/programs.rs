@@ -94,7 +94,10 @@ impl Installed {
     fn new() -> Option<Self> {
         let tool = crate_folder().join("../../tools/install-c");
         if !tool.exists() || !has(&or_default("CC", "cc")) {
-            skip("the installed library", "needs a checkout and a C compiler, `cc` or what CC says");
+            skip(
+                "the installed library",
+                "needs a checkout and a C compiler, `cc` or what CC says",
+            );
             return None;
         }
         // Always the same folder, so that nothing is left behind but one copy in `target`.
