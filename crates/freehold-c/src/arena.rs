@@ -77,6 +77,12 @@ impl freehold_arena {
         self.frames.frame_size().bytes_of(frames)
     }
 
+    /// Allocates a block, however chosen.
+    #[inline]
+    pub(crate) fn alloc_any(&self, order: Order) -> Result<*mut c_void> {
+        Ok(self.give(self.frames.alloc(Request::new(order))?, order))
+    }
+
     /// Allocates a block. One that may not wait takes no lease either, for which the C library
     /// would allocate memory.
     #[inline]
@@ -100,7 +106,7 @@ impl freehold_arena {
         let order = Order::covering(frames);
         let is_block = order <= BLOCK_MAX || order.frames() == frames;
         if is_block && order <= <Freehold<Host> as Design<Host>>::ORDER_MAX {
-            return Ok(self.give(self.frames.alloc(Request::new(order))?, order));
+            return self.alloc_any(order);
         }
         self.alloc_range(bytes, 0, &Wish::default())
     }
@@ -349,6 +355,6 @@ impl freehold_arena {
 
 /// The order with this number. Numbers too large stay so.
 #[inline]
-fn order_of(number: u32) -> Order {
+pub(crate) fn order_of(number: u32) -> Order {
     Order::new(number.min(63) as u8)
 }

@@ -26,7 +26,7 @@ impl Head {
     /// An allocation of one block.
     #[inline]
     pub(crate) fn block(order: Order) -> Self {
-        Head(order.get() + 1 & ORDER)
+        Head((order.get() + 1) & ORDER)
     }
 
     /// One of the blocks of a range.

@@ -7,6 +7,7 @@ use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 
 use super::{code, put};
+use crate::arena::order_of;
 use crate::args::{Wish, freehold_request};
 use crate::error::freehold_error::{self, *};
 use crate::freehold_arena;
@@ -23,7 +24,7 @@ pub extern "C" fn freehold_alloc(
     order: u32,
     block: Option<&mut MaybeUninit<*mut c_void>>,
 ) -> freehold_error {
-    put(block, null_mut(), || arena.ok_or(FREEHOLD_ENULL)?.alloc(order, &Wish::default()))
+    put(block, null_mut(), || arena.ok_or(FREEHOLD_ENULL)?.alloc_any(order_of(order)))
 }
 
 /// As freehold_alloc, with memory that is chosen as `request` says.
@@ -109,7 +110,7 @@ pub unsafe extern "C" fn freehold_alloc_bulk(
         }
         let put = |index: usize, block| {
             // SAFETY: The caller's array has `count` entries, and `alloc_bulk` puts no more.
-            unsafe { blocks.add(index).write(block) };
+            unsafe { blocks.wrapping_add(index).write(block) };
         };
         arena.alloc_bulk(order, &wish, put, count)
     })
@@ -177,7 +178,8 @@ pub unsafe extern "C" fn freehold_free_bulk(
         }
         let result;
         // SAFETY: The caller's array has `count` entries, and `free_bulk` asks for no more.
-        (done, result) = arena.free_bulk(count, |index| unsafe { blocks.add(index).read() });
+        let at = |index| unsafe { blocks.wrapping_add(index).read() }.cast_const();
+        (done, result) = arena.free_bulk(count, at);
         result
     });
     if let Some(freed) = freed {

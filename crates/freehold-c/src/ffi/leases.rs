@@ -7,9 +7,10 @@ use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 use std::sync::Arc;
 
-use freehold::{Order, Request};
+use freehold::Request;
 
 use super::{code, put};
+use crate::arena::order_of;
 use crate::error::freehold_error::{self, *};
 use crate::{freehold_arena, freehold_lease};
 
@@ -48,7 +49,7 @@ pub extern "C" fn freehold_lease_alloc(
     block: Option<&mut MaybeUninit<*mut c_void>>,
 ) -> freehold_error {
     put(block, null_mut(), || {
-        let request = Request::new(Order::new(order.min(63) as u8));
+        let request = Request::new(order_of(order));
         lease.ok_or(FREEHOLD_ENULL)?.alloc(request)
     })
 }

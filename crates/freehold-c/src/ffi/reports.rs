@@ -111,5 +111,5 @@ unsafe fn write_text(whole: &str, text: *mut c_char, size: usize) {
     // SAFETY: `length` is less than `size`, and no longer than the text.
     unsafe { core::ptr::copy_nonoverlapping(whole.as_ptr(), text.cast(), length) };
     // SAFETY: As above.
-    unsafe { text.add(length).write(0) };
+    unsafe { text.wrapping_add(length).write(0) };
 }
