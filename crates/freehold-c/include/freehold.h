@@ -54,6 +54,11 @@
 #define FREEHOLD_HUGE_PAGES 2
 
 /**
+ * In freehold_options.flags, for a region: it is mapped shared (MAP_SHARED).
+ */
+#define FREEHOLD_SHARED 4
+
+/**
  * In freehold_request.flags: waits for no other call, takes no lease. For signal handlers.
  */
 #define FREEHOLD_NOWAIT 1
@@ -282,7 +287,7 @@ typedef struct freehold_options {
    */
   uint32_t nodes;
   /**
-   * FREEHOLD_LEASES, FREEHOLD_HUGE_PAGES.
+   * FREEHOLD_LEASES, FREEHOLD_HUGE_PAGES, FREEHOLD_SHARED.
    */
   uint32_t flags;
   /**
@@ -454,16 +459,16 @@ freehold_error freehold_arena_new(const struct freehold_options *options,
 
 /**
  * Makes an arena of memory that the caller has mapped, and owns: freehold_arena_destroy leaves it
- * there. The arena uses the pageblocks (2 MiB of frames of 4 KiB) that lie wholly in the region,
- * and nobody else may use these as long as it exists. `options` may be NULL.
+ * there. The arena uses the region from the first multiple of a pageblock (2 MiB of frames of
+ * 4 KiB) to the last whole frame, and nobody else may use that as long as it exists. `options` may
+ * be NULL.
  *
- * Blocks larger than a pageblock lie at multiples of a pageblock only, or of what the first
- * pageblock lies at a multiple of. Purging and discarding use MADV_DONTNEED: private anonymous
- * memory reads as zero then, that of a file as the file. After a fork, parent and child must not
- * both use an arena of shared memory: the books are private.
+ * Addresses of blocks larger than a pageblock are multiples of a pageblock, or of what the first
+ * pageblock lies at a multiple of. What purges give back reads as zero then. After a fork, parent
+ * and child must not both use an arena of shared memory: the books are private.
  *
- * Errors: FREEHOLD_ENULL; FREEHOLD_EINVAL for options, if no pageblock lies in the region, and if
- * it has less than options->bytes; FREEHOLD_ESYSTEM. *arena is NULL then, and
+ * Errors: FREEHOLD_ENULL; FREEHOLD_EINVAL for options, if no such memory is in the region, and if
+ * it is less than options->bytes; FREEHOLD_ESYSTEM. *arena is NULL then, and
  * freehold_last_message has details.
  * Threads: any. Signals: unsafe.
  */

@@ -17,6 +17,8 @@ use crate::error::freehold_error::*;
 pub const FREEHOLD_LEASES: u32 = 1;
 /// In freehold_options.flags: asks the kernel for huge pages.
 pub const FREEHOLD_HUGE_PAGES: u32 = 2;
+/// In freehold_options.flags, for a region: it is mapped shared (MAP_SHARED).
+pub const FREEHOLD_SHARED: u32 = 4;
 
 /// How an arena is to be. Set `size` to sizeof(freehold_options) and the rest to 0, then what you
 /// need: all but `bytes` has a default, which is 0.
@@ -37,7 +39,7 @@ pub struct freehold_options {
     pub cpus: u32,
     /// Over how many NUMA nodes it spreads. Default: all; in a region always 1.
     pub nodes: u32,
-    /// FREEHOLD_LEASES, FREEHOLD_HUGE_PAGES.
+    /// FREEHOLD_LEASES, FREEHOLD_HUGE_PAGES, FREEHOLD_SHARED.
     pub flags: u32,
     /// 0.
     pub reserved: u32,

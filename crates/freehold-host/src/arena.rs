@@ -1,15 +1,21 @@
 //! An allocator on real memory that hands out owned memory.
 
 use core::fmt;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
+use std::sync::Arc;
 
 use freehold::designs::Freehold;
+use freehold::lru::{LruSettings, Owner};
 use freehold::{
     Census, CpuId, Design, Error, Events, FrameCount, FrameSize, FrameStatus, Immovable,
     MemoryRange, Order, Pfn, Request, Violation, ZoneStats,
 };
 
-use crate::{ArenaBuilder, FrameArena, Host, HostError, Leases, Pages, Placement, Snapshot};
+use crate::{
+    ArenaBuilder, FrameArena, Host, HostError, HostLru, Leases, OwnedPages, Pages, Placement,
+    Snapshot,
+};
 
 /// A page allocator with its memory: reserves address space, spreads it over the machine's memory
 /// nodes, and hands out [`Pages`] that free themselves.
@@ -73,6 +79,29 @@ impl<D: Design<Host>> Arena<D> {
         Ok(pages)
     }
 
+    /// Allocates a block that keeps the arena, for values that outlive a borrow of it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use freehold::Request;
+    /// use freehold_host::Arena;
+    ///
+    /// let arena = Arc::new(Arena::builder().bytes(16 << 20).build()?);
+    /// let mut page = arena.allocate_owned(Request::default())?;
+    /// drop(arena);
+    /// page.fill(1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`Arena::allocate_with`].
+    #[inline]
+    pub fn allocate_owned(self: &Arc<Self>, request: Request) -> Result<OwnedPages<D>, Error> {
+        let pfn = self.frames.alloc(request)?;
+        Ok(OwnedPages::own(Arc::clone(self), pfn, request.order()))
+    }
+
     /// Allocates a block as the request says: its migratetype, node and watermark.
     ///
     /// # Errors
@@ -93,6 +122,17 @@ impl<D: Design<Host>> Arena<D> {
     /// As for [`FrameArena::purge`].
     pub fn purge(&self) -> Result<FrameCount, HostError> {
         self.frames.purge()
+    }
+
+    /// Creates an LRU for the frames of this arena, whose contents belong to `owner`. See
+    /// [`FrameArena::lru`]. The owner keeps the [`OwnedPages`] of what is cached, and drops those
+    /// that it is asked to release.
+    ///
+    /// # Errors
+    ///
+    /// As for [`FrameArena::lru`].
+    pub fn lru<O: Owner>(&self, settings: &LruSettings, owner: O) -> Result<HostLru<O>, HostError> {
+        self.frames.lru(settings, owner)
     }
 
     /// Adds memory within [`ArenaBuilder::capacity_bytes`]. See [`FrameArena::grow`].
@@ -220,6 +260,11 @@ impl<D: Design<Host>> Arena<D> {
         self.frames.address_of(pfn)
     }
 }
+
+// A panic in a call, such as one of an owner whose content moves, leaves the accounting as it was
+// before or after: see the crate's documentation.
+impl<D: Design<Host>> UnwindSafe for Arena<D> {}
+impl<D: Design<Host>> RefUnwindSafe for Arena<D> {}
 
 impl<D: Design<Host>> fmt::Debug for Arena<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,14 +1,17 @@
 //! The builder of arenas.
 
+#![expect(unsafe_code, reason = "takes the user's word for a mapping")]
+
+use core::ptr::NonNull;
 use std::fmt;
 
 use freehold::designs::Freehold;
-use freehold::{Design, FrameSize};
+use freehold::{Design, FrameCount, FrameSize};
 
+use crate::backing::UserMapping;
 use crate::mapping::page_bytes;
 use crate::plan::{Plan, Wishes};
-use crate::region::Region;
-use crate::{Arena, FrameArena, Host, HostError, Leases, Topology};
+use crate::{Arena, Backing, FrameArena, Host, HostError, Leases, Numa, Topology};
 
 /// Collects the properties of an arena; [`ArenaBuilder::build`] creates it.
 ///
@@ -23,15 +26,21 @@ use crate::{Arena, FrameArena, Host, HostError, Leases, Topology};
 pub struct ArenaBuilder<D: Design<Host> = Freehold<Host>> {
     bytes: usize,
     capacity_bytes: usize,
-    huge_pages: bool,
+    pub(crate) backing: Backing,
+    pub(crate) mapping: Option<UserMapping>,
+    pub(crate) huge_pages: bool,
+    pub(crate) guard_pages: bool,
+    pub(crate) lock: bool,
+    pub(crate) prefault_threads: usize,
+    pub(crate) numa: Numa,
+    pub(crate) min_free: Option<FrameCount>,
     frame_size: Option<FrameSize>,
-    frame_record_bytes: usize,
+    pub(crate) frame_record_bytes: usize,
     cpus: Option<usize>,
     nodes: Option<usize>,
     topology: Option<Topology>,
-    settings: D::Settings,
-    leases: Leases,
-    pub(crate) region: Option<Region>,
+    pub(crate) settings: D::Settings,
+    pub(crate) leases: Leases,
 }
 
 impl<D: Design<Host>> ArenaBuilder<D> {
@@ -40,7 +49,14 @@ impl<D: Design<Host>> ArenaBuilder<D> {
         ArenaBuilder {
             bytes: 0,
             capacity_bytes: 0,
+            backing: Backing::Private,
+            mapping: None,
             huge_pages: false,
+            guard_pages: false,
+            lock: false,
+            prefault_threads: 0,
+            numa: Numa::Prefer,
+            min_free: None,
             frame_size: None,
             frame_record_bytes: 0,
             cpus: None,
@@ -48,7 +64,6 @@ impl<D: Design<Host>> ArenaBuilder<D> {
             topology: None,
             settings: D::Settings::default(),
             leases: Leases::Off,
-            region: None,
         }
     }
 
@@ -67,6 +82,71 @@ impl<D: Design<Host>> ArenaBuilder<D> {
     #[must_use]
     pub fn capacity_bytes(mut self, bytes: usize) -> Self {
         self.capacity_bytes = bytes;
+        self
+    }
+
+    /// What the memory is made of. Default: [`Backing::Private`].
+    #[must_use]
+    pub fn backing(mut self, backing: Backing) -> Self {
+        self.backing = backing;
+        self
+    }
+
+    /// Builds the arena in memory that is mapped already: of another process, of a device, of a
+    /// guest, or by the user's own rules. Frame 0 is at its beginning, which must be a multiple of
+    /// the frame size. [`ArenaBuilder::bytes`] may be left out: then all of it is used, to the last
+    /// whole frame. The mapping stays when the arena is dropped. `shared` says whether it is one
+    /// (`MAP_SHARED`), so that memory is given back by the right means.
+    ///
+    /// # Safety
+    ///
+    /// The memory must be mapped, readable and writable, and used by this arena alone, for as long
+    /// as the arena lives; of clones of this builder, only one builds an arena at a time. Its
+    /// content must be initialised if the arena hands out [`Pages`](crate::Pages).
+    #[must_use]
+    pub unsafe fn mapping(mut self, base: NonNull<u8>, bytes: usize, shared: bool) -> Self {
+        self.mapping = Some(UserMapping { base, bytes, shared });
+        self
+    }
+
+    /// Whether a page before the arena's memory and one after it can be neither read nor written,
+    /// so that accesses beyond the ends fault. Default: no. Not for a mapping of the user's.
+    #[must_use]
+    pub fn guard_pages(mut self, wanted: bool) -> Self {
+        self.guard_pages = wanted;
+        self
+    }
+
+    /// Whether memory that was touched stays in memory (`mlock2(2)` with `MLOCK_ONFAULT`) and is
+    /// never swapped out. Then none can be given back either. Default: no.
+    #[must_use]
+    pub fn lock(mut self, wanted: bool) -> Self {
+        self.lock = wanted;
+        self
+    }
+
+    /// Takes the memory from the machine while the arena is built, by so many threads, so that no
+    /// later access faults: see [`FrameArena::prefault`]. Default: 0, none of it.
+    #[must_use]
+    pub fn prefault(mut self, threads: usize) -> Self {
+        self.prefault_threads = threads;
+        self
+    }
+
+    /// From which memory nodes of the machine the memory comes. Default: [`Numa::Prefer`].
+    #[must_use]
+    pub fn numa(mut self, numa: Numa) -> Self {
+        self.numa = numa;
+        self
+    }
+
+    /// How many frames ordinary requests leave alone. See
+    /// [`Config::min_free`](freehold::Config::min_free). Default: what Linux would, less than a
+    /// fiftieth of small arenas. With 0, all of the memory can be allocated, in blocks of any
+    /// order.
+    #[must_use]
+    pub fn min_free(mut self, frames: FrameCount) -> Self {
+        self.min_free = Some(frames);
         self
     }
 
@@ -167,32 +247,41 @@ impl<D: Design<Host>> ArenaBuilder<D> {
     ///
     /// As for [`ArenaBuilder::build`].
     pub fn build_frames(self) -> Result<FrameArena<D>, HostError> {
-        // Of a region the arena cannot tell where its parts come from.
-        let nodes = if self.region.is_some() { Some(1) } else { self.nodes };
-        let topology = match (self.topology, self.cpus, nodes) {
+        let flat;
+        let topology = match (&self.topology, self.cpus, self.nodes) {
             (Some(topology), _, _) => topology,
-            (None, Some(_), Some(1)) => Topology::flat(1),
-            (None, _, _) => Topology::discover()?,
+            (None, cpus, nodes) => {
+                flat = match (cpus, nodes, self.numa) {
+                    (Some(_), Some(1), Numa::Prefer | Numa::Machine) => Topology::flat(1),
+                    _ => Topology::discover()?,
+                };
+                &flat
+            }
         };
         let wishes = Wishes {
             frame_size: self.frame_size,
-            bytes: match self.region {
-                Some(region) if self.bytes == 0 => region.bytes(),
-                _ => self.bytes,
-            },
+            bytes: self.bytes,
             capacity_bytes: self.capacity_bytes,
             cpus: self.cpus,
-            nodes,
+            nodes: self.nodes,
+            mapping_bytes: self.mapping.map(|mapping| mapping.bytes),
         };
-        let mut plan = Plan::new(&topology, page_bytes(), wishes)?;
-        let memory =
-            self.region.map(|region| region.hold(&mut plan, self.bytes == 0)).transpose()?;
+        let mut plan = Plan::new(topology, page_bytes(), wishes)?;
         if self.leases == Leases::Auto {
             plan.add_lease_homes()?;
         }
-        let huge_pages = self.huge_pages;
-        let (record_bytes, settings) = (self.frame_record_bytes, &self.settings);
-        FrameArena::new(plan, memory, huge_pages, record_bytes, settings, self.leases)
+        FrameArena::new(plan, &self)
+    }
+}
+
+impl<D: Design<Host>> Clone for ArenaBuilder<D> {
+    fn clone(&self) -> Self {
+        ArenaBuilder {
+            backing: self.backing.clone(),
+            topology: self.topology.clone(),
+            settings: self.settings.clone(),
+            ..*self
+        }
     }
 }
 
@@ -207,7 +296,14 @@ impl<D: Design<Host>> fmt::Debug for ArenaBuilder<D> {
         f.debug_struct("ArenaBuilder")
             .field("bytes", &self.bytes)
             .field("capacity_bytes", &self.capacity_bytes)
+            .field("backing", &self.backing)
+            .field("mapping", &self.mapping)
             .field("huge_pages", &self.huge_pages)
+            .field("guard_pages", &self.guard_pages)
+            .field("lock", &self.lock)
+            .field("prefault_threads", &self.prefault_threads)
+            .field("numa", &self.numa)
+            .field("min_free", &self.min_free)
             .field("frame_size", &self.frame_size)
             .field("frame_record_bytes", &self.frame_record_bytes)
             .field("cpus", &self.cpus)
@@ -215,7 +311,6 @@ impl<D: Design<Host>> fmt::Debug for ArenaBuilder<D> {
             .field("topology", &self.topology)
             .field("settings", &self.settings)
             .field("leases", &self.leases)
-            .field("region", &self.region)
             .finish()
     }
 }

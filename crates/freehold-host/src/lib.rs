@@ -2,8 +2,7 @@
 //! nodes from `/sys`, and owned pages.
 //!
 //! ```
-//! use freehold::Order;
-//! use freehold_host::Arena;
+//! use freehold_host::{Arena, Order};
 //!
 //! let arena = Arena::builder().bytes(64 << 20).build()?;
 //! let mut pages = arena.allocate_zeroed(Order::new(3))?; // Eight frames: 32 KiB.
@@ -19,11 +18,20 @@
 //! | what you want | use |
 //! |---|---|
 //! | owned memory that frees itself | [`Arena`], [`Pages`] |
+//! | owned memory that outlives a borrow of the arena | [`OwnedPages`] |
 //! | bare frame numbers on real memory | [`FrameArena`] |
+//! | shared memory, a file, huge pages | [`ArenaBuilder::backing`] |
+//! | an arena in your own mapping | [`ArenaBuilder::mapping`] |
+//! | memory taken beforehand, locked, or from some nodes | [`prefault`], [`lock`], [`numa`] |
+//! | an LRU over an arena's frames | [`FrameArena::lru`], [`HostLru`] |
+//! | an arena in a static, for a malloc | [`StaticArena`] |
 //! | threads that take no lock | [`ArenaBuilder::leases`] |
 //! | your own memory and metadata | [`Host`] with [`freehold::PageAllocator`] |
 //! | an allocator's statistics, as text or for Prometheus | [`Snapshot`] |
 //! | the machine's CPUs and nodes | [`Topology`], [`allowed_cpus`], [`bind_current_thread`] |
+//!
+//! What an arena's user needs of the crate `freehold` is here too; the crate itself is
+//! [`freehold_host::freehold`](freehold).
 //!
 //! The crate runs on Linux. It works without glibc, without NUMA and without `/sys`, and then
 //! reports what is missing. Only [`Leases`] need thread-locals.
@@ -41,7 +49,8 @@
 //!
 //! | what | in the child |
 //! |---|---|
-//! | memory | a copy of its own: no arena is shared with the parent |
+//! | private memory | a copy of its own: no arena is shared with the parent |
+//! | shared memory: a memfd, a file | shared, without the account of it: see [`Backing`] |
 //! | frames that the forking thread had | its own, to use and to free |
 //! | frames that other threads had | allocated forever |
 //! | frames that other threads were just allocating or freeing | perhaps the same |
@@ -112,6 +121,9 @@
 //! With other designs, allocating and freeing wait for the lock of a zone: block the signal around
 //! calls (`pthread_sigmask(3)`), or use no arena in handlers.
 //!
+//! [`prefault`]: ArenaBuilder::prefault
+//! [`lock`]: ArenaBuilder::lock
+//! [`numa`]: ArenaBuilder::numa
 //! [`Lease`]: freehold::designs::Lease
 //! [`RevocableLease`]: freehold::designs::RevocableLease
 //! [`Error::Leased`]: freehold::Error::Leased
@@ -123,35 +135,45 @@
 
 mod affinity;
 mod arena;
+mod backing;
 mod builder;
 mod cpulist;
 mod error;
 mod fork;
 mod frames;
+mod host_lru;
 mod leases;
-mod lru;
 mod mapping;
 mod pages;
 mod plan;
 mod platform;
-mod region;
 mod rseq;
 mod stat;
+mod static_arena;
 mod topology;
 
-use freehold::PageAllocator;
-use freehold::designs::Freehold;
+pub use freehold;
+pub use freehold::{
+    BulkFreeError, Census, Compaction, CpuId, Design, Error, Events, FrameCount, FrameSize,
+    FrameStatus, Immovable, MemoryRange, Migrate, MigrateError, MigrateType, NodeId, Order,
+    PageAllocator, Pfn, RangeRequest, Request, Violation, Watermark, ZoneKind, ZoneStats, designs,
+    lru,
+};
+
+use designs::Freehold;
 
 pub use affinity::{allowed_cpus, bind_current_thread};
 pub use arena::Arena;
+pub use backing::{Backing, Numa};
 pub use builder::ArenaBuilder;
 pub use error::HostError;
 pub use frames::{FrameArena, Placement};
+pub use host_lru::HostLru;
 pub use leases::Leases;
-pub use lru::HostLru;
-pub use pages::Pages;
+pub use pages::{ArenaRef, Block, OwnedPages, Pages};
 pub use platform::{Host, SpinThenYield};
 pub use stat::{Snapshot, ZoneSnapshot};
+pub use static_arena::StaticArena;
 pub use topology::{Node, Topology};
 
 /// The allocator on this machine: an alias that fills in the platform.

@@ -19,6 +19,8 @@ pub(crate) struct Wishes {
     pub(crate) capacity_bytes: usize,
     pub(crate) cpus: Option<usize>,
     pub(crate) nodes: Option<usize>,
+    /// The size of the mapping that the arena is to be built in, if that is there already.
+    pub(crate) mapping_bytes: Option<usize>,
 }
 
 /// The stretch of an arena that belongs to one node: memory at its start, room to grow behind it.
@@ -36,6 +38,8 @@ pub(crate) struct Part {
 pub(crate) struct Plan {
     pub(crate) frame_size: FrameSize,
     pub(crate) parts: Vec<Part>,
+    /// All nodes of the machine that have memory, by the machine's numbers.
+    pub(crate) os_nodes: Vec<u32>,
     pub(crate) cpu_nodes: Vec<NodeId>,
     /// So many of the CPUs, the last ones, are there for leases.
     pub(crate) lease_homes: usize,
@@ -62,6 +66,7 @@ impl Plan {
             let reason = format!("{count} is not in 1 to {}, the nodes with memory", nodes.len());
             return Err(HostError::BadSetting { setting: "nodes", reason });
         }
+        let os_nodes = nodes.iter().map(|node| node.os_number).collect();
         nodes.truncate(count);
 
         let cpu_count = wishes.cpus.unwrap_or(topology.online_span());
@@ -78,6 +83,26 @@ impl Plan {
         let row = |from: NodeId| nodes.iter().map(move |to| topology.distance(from, to.id));
         let distances = nodes.iter().flat_map(|from| row(from.id)).collect();
 
+        if let Some(bytes) = wishes.mapping_bytes {
+            let (node, os_node) = match nodes[..] {
+                [node] => (NodeId::new(0), node.os_number),
+                _ => {
+                    let reason = "an arena in a mapping has one: give `nodes(1)`".into();
+                    return Err(HostError::BadSetting { setting: "nodes", reason });
+                }
+            };
+            let capacity = FrameCount::new((bytes / frame_size.bytes()) as u64);
+            let frames = match wishes.bytes {
+                0 => capacity,
+                wanted => FrameCount::from_bytes(wanted, frame_size),
+            };
+            if frames > capacity || capacity == FrameCount::ZERO {
+                let reason = format!("{bytes} bytes are less than {frames} of {frame_size}");
+                return Err(HostError::BadSetting { setting: "mapping", reason });
+            }
+            let parts = vec![Part { node, os_node, start: Pfn::new(0), frames, capacity }];
+            return Ok(Plan { frame_size, parts, os_nodes, cpu_nodes, lease_homes: 0, distances });
+        }
         if wishes.bytes == 0 {
             let reason = "an arena needs at least one frame: give a size above 0".into();
             return Err(HostError::BadSetting { setting: "bytes", reason });
@@ -92,7 +117,8 @@ impl Plan {
             frames,
             capacity,
         });
-        Ok(Plan { frame_size, parts: parts.collect(), cpu_nodes, lease_homes: 0, distances })
+        let parts = parts.collect();
+        Ok(Plan { frame_size, parts, os_nodes, cpu_nodes, lease_homes: 0, distances })
     }
 
     /// Adds a CPU of the same node for each that there is, for leases.
@@ -153,6 +179,7 @@ mod tests {
         capacity_bytes: 0,
         cpus: None,
         nodes: None,
+        mapping_bytes: None,
     };
 
     fn plan(topology: &Topology, wishes: Wishes) -> Result<Plan, HostError> {

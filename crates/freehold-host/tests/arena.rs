@@ -1,8 +1,9 @@
 //! An arena on this machine: what it allocates is real, owned, and exclusive.
+#![expect(unsafe_code, reason = "takes back a block that was leaked")]
 
 use std::sync::Arc;
 
-use freehold::{Error, MigrateType, NodeId, Order, Request};
+use freehold::{Error, FrameStatus, MigrateType, NodeId, Order, Request};
 use freehold_host::{Arena, ArenaBuilder, FrameArena, HostError, Pages, Topology};
 
 const MIB: usize = 1 << 20;
@@ -187,4 +188,61 @@ fn arenas_and_their_pages_are_shared_between_threads() {
     is_shared::<Arena>();
     is_shared::<FrameArena>();
     is_shared::<Pages<'_>>();
+}
+
+#[test]
+fn blocks_are_split_trimmed_leaked_and_come_back() {
+    let arena: &'static Arena = Box::leak(Box::new(builder(16 * MIB).build().unwrap()));
+    let (total, single) = (arena.total_frames(), Order::ZERO);
+    let in_use = || arena.validate().unwrap().allocated;
+    let mut block = arena.allocate_zeroed(Order::new(3)).unwrap();
+    block[5 * 4096] = 5;
+    let (lower, mut upper) = block.split().unwrap();
+    assert_eq!((lower.order(), upper.order()), (Order::new(2), Order::new(2)));
+    assert_eq!((upper.pfn() - lower.pfn(), upper[4096]), (Order::new(2).frames(), 5));
+    drop(lower);
+    assert_eq!(in_use().get(), 4);
+    upper.trim(Order::new(9));
+    assert_eq!(upper.len(), 4 * 4096, "it is not larger than that");
+    upper.trim(Order::new(1));
+    assert_eq!((in_use().get(), upper.len(), upper[4096]), (2, 2 * 4096, 5));
+    let (one, other) = upper.split().unwrap();
+    assert_eq!(other[0], 5);
+    let one = one.split().unwrap_err();
+    let pfn = one.pfn();
+    let leaked = one.leak();
+    leaked.fill(9);
+    assert_eq!(arena.pfn_of(leaked.as_ptr()), Some(pfn));
+    // SAFETY: it was leaked, and its slice is not used any more.
+    let back = unsafe { Pages::from_raw(arena, pfn, single) };
+    assert!(back.as_ref().iter().all(|byte: &u8| *byte == 9));
+    drop((back, other));
+    assert_eq!((in_use().get(), arena.total_frames()), (0, total));
+}
+
+#[test]
+fn owned_blocks_keep_their_arena_and_panics_cross_it() {
+    let arena = Arc::new(builder(16 * MIB).build().unwrap());
+    let mut blocks: Vec<_> =
+        (0..4).map(|_| arena.allocate_owned(Request::default()).unwrap()).collect();
+    let weak = Arc::downgrade(&arena);
+    let panicked = std::panic::catch_unwind(|| {
+        let _page = arena.allocate(Order::ZERO).unwrap();
+        panic!("with a page in hand");
+    });
+    assert!(panicked.is_err());
+    assert_eq!(arena.validate().unwrap().allocated.get(), 4, "the page was freed");
+    drop(arena);
+    std::thread::spawn(move || {
+        blocks.iter_mut().for_each(|block| block.as_mut().fill(1));
+        let (first, _) = blocks.remove(0).into_raw();
+        assert!(weak.upgrade().is_some_and(|arena| {
+            let of = FrameStatus::Allocated { first, order: Order::ZERO };
+            arena.status(first) == of
+        }));
+        drop(blocks);
+        assert!(weak.upgrade().is_none(), "the arena went with its last block");
+    })
+    .join()
+    .unwrap();
 }

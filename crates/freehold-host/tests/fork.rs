@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use freehold::designs::{BlockOwner, Cluster, Freehold, LazyMerge, MergeAhead, ZoneLock};
-use freehold::lru::{Claim, GroupId, Kind, LruSettings, Owner, Scope, Verdict};
-use freehold::{Design, Error, FrameCount, Order, Pfn, Request, Watermark};
+use freehold::lru::{Claim, GroupId, Kind, LruError, LruSettings, Owner, Scope, Verdict};
+use freehold::{Design, FrameCount, Order, Pfn, Request, Watermark};
 use freehold_host::{ArenaBuilder, FrameArena, Host, HostLru};
 
 use common::in_child;
@@ -250,12 +250,11 @@ impl Owner for Dropped<'_> {
 }
 
 /// Adds a frame, to which only the index then refers.
-fn add(arena: &FrameArena, lru: &HostLru<Dropped<'_>>) -> Result<Pfn, Error> {
-    let pfn = arena.alloc(Request::default())?;
-    match lru.add(pfn, GroupId::ROOT, Kind::File) {
-        Ok(()) => Ok(pfn),
-        Err(error) => arena.free(pfn, Order::ZERO).and(Err(error)),
-    }
+fn add(arena: &FrameArena, lru: &HostLru<Dropped<'_>>) -> Result<Pfn, LruError> {
+    let pfn = arena.alloc(Request::default()).expect("there is memory");
+    lru.add(pfn, GroupId::ROOT, Kind::File).map(|()| pfn).inspect_err(|_| {
+        arena.free(pfn, Order::ZERO).expect("it was allocated just now");
+    })
 }
 
 #[test]
@@ -275,9 +274,9 @@ fn an_lru_is_empty_in_children_and_can_be_made_anew() {
         for _ in 0..FORKS {
             thread::sleep(Duration::from_millis(1));
             let ended = in_child(|| {
-                assert_eq!(lru.get(Pfn::new(0)), Err(Error::NotAdded));
-                assert_eq!(add(&arena, &lru), Err(Error::UnknownGroup));
-                assert_eq!(lru.create_group(GroupId::ROOT, None), Err(Error::UnknownGroup));
+                assert_eq!(lru.get(Pfn::new(0)), Err(LruError::NotAdded));
+                assert_eq!(add(&arena, &lru), Err(LruError::UnknownGroup));
+                assert_eq!(lru.create_group(GroupId::ROOT, None), Err(LruError::UnknownGroup));
                 lru.drain_all();
                 let found = lru.reclaim(Scope::All, FrameCount::new(1));
                 assert_eq!(found.map_or(0, |found| found.reclaimed), 0);

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use freehold::lru::{Claim, LruSettings, Owner, Verdict};
-use freehold::{Error, FrameCount, Immovable, MemoryRange, NodeId, Order, Pfn, Request};
+use freehold::lru::{Claim, LruError, LruSettings, Owner, Verdict};
+use freehold::{FrameCount, Immovable, MemoryRange, NodeId, Order, Pfn, Request};
 use freehold_host::{Arena, FrameArena, HostError, Placement, Topology};
 
 const MIB: usize = 1 << 20;
@@ -180,9 +180,9 @@ fn an_lru_knows_frames_that_come_later() {
     let frames = builder.build_frames().unwrap();
     let lru = frames.lru(&LruSettings::default(), Nothing).unwrap();
     let late = Pfn::new(3000);
-    assert_eq!(lru.frame_stats(late), Err(Error::ForeignFrame));
+    assert_eq!(lru.frame_stats(late), Err(LruError::ForeignFrame));
     for range in frames.grow(8 * MIB).unwrap() {
         lru.add_memory(range).unwrap();
     }
-    assert_eq!(lru.frame_stats(late), Err(Error::NotAdded), "it is known, and unused");
+    assert_eq!(lru.frame_stats(late), Err(LruError::NotAdded), "it is known, and unused");
 }

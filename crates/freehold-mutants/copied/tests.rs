@@ -35,6 +35,7 @@ mod freehold_found;
 mod freehold_last;
 mod freehold_paths;
 mod freehold_queued;
+mod freehold_remove;
 mod lease;
 mod revocable;
 mod stop;
@@ -47,3 +48,5 @@ mod freehold_loom_events;
 mod freehold_loom_frees;
 #[path = "../models/freehold_loom_leases.rs"]
 mod freehold_loom_leases;
+#[path = "../models/freehold_loom_remove.rs"]
+mod freehold_loom_remove;

@@ -10,6 +10,7 @@ use crate::request::{RangeRequest, Request};
 use crate::topology::{Topology, TopologyPlan};
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
+mod boot;
 mod freeze;
 mod inspect;
 
@@ -394,7 +395,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     ///
     /// # Errors
     ///
-    /// [`Error::BadRange`], [`Error::OutsideSpan`], [`Error::RangeOverlaps`],
+    /// [`Error::BadRange`], [`Error::OutsideSpan`] (with `freehold` and without [`Config::span`],
+    /// also for memory beyond that which the zone began with), [`Error::RangeOverlaps`],
     /// [`Error::SharedPageblock`], [`Error::UnknownNode`], [`Error::UnknownZone`]; the call has
     /// then changed nothing.
     pub fn add_memory(&self, range: MemoryRange) -> Result<(), Error> {
@@ -402,8 +404,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     }
 
     /// Takes memory out of use: `frames` frames from `first` on, all of one zone. Movable content
-    /// in the way is moved elsewhere, as for [`PageAllocator::alloc_range`]. From then on the frames
-    /// are no memory of this allocator, like a hole between two ranges:
+    /// in the way is moved elsewhere, as for [`PageAllocator::alloc_range`]. From then on the
+    /// frames are no memory of this allocator, like a hole between two ranges:
     /// [`PageAllocator::add_memory`] may add them again, whole pageblocks also to another zone.
     /// Watermarks follow.
     ///

@@ -2,7 +2,6 @@
 
 use crate::Error;
 use crate::geometry::CPUS_MAX;
-use crate::memmap::region::MetadataLayout;
 use crate::units::{FrameCount, FrameSize, NodeId, Order, Pfn, ZoneKind};
 
 /// A stretch of physical memory.
@@ -68,7 +67,8 @@ pub struct Config<'a> {
     /// that all other nodes are equally far.
     pub distances: &'a [u8],
     /// The first frame and the number of frames that the metadata covers, if it shall leave room
-    /// for [`add_memory`](crate::PageAllocator::add_memory); otherwise just the ranges.
+    /// for [`add_memory`](crate::PageAllocator::add_memory); otherwise just the ranges. Only with
+    /// it, memory of one zone may come to any other.
     pub span: Option<(Pfn, FrameCount)>,
     /// Zones that have no memory yet, but may be given some.
     pub spare_zones: &'a [(NodeId, ZoneKind)],
@@ -212,48 +212,5 @@ impl<'a> Config<'a> {
             return Err(Error::SpanTooLarge);
         }
         Ok((Pfn::new(first), FrameCount::new(end - first)))
-    }
-}
-
-impl MetadataLayout {
-    /// Takes the frames for this metadata out of a boot memory map: from the end of the highest
-    /// range of ordinary memory that has more than enough, or of any other range if none has.
-    /// Returns what it took; what is left in `ranges` is for
-    /// [`PageAllocator::new`](crate::PageAllocator::new), whose metadata is then at most as large
-    /// as that of the whole map.
-    ///
-    /// ```
-    /// use freehold::designs::ZoneLock;
-    /// # use freehold::platform::{Native, OneCpu};
-    /// use freehold::{Config, FrameCount, FrameSize, MemoryRange, NodeId, PageAllocator, Pfn};
-    ///
-    /// # type Kernel = Native<OneCpu>;
-    /// let mut map = [
-    ///     MemoryRange::new(Pfn::new(0), FrameCount::new(0x9f)),
-    ///     MemoryRange::new(Pfn::new(0x100), FrameCount::new(0x7f00)),
-    /// ];
-    /// let settings = Default::default();
-    /// let config = Config::new(&map, &[NodeId::new(0)]);
-    /// let layout = PageAllocator::<Kernel, ZoneLock<Kernel>>::layout(&config, &settings)?;
-    /// let taken = layout.take_from(&mut map, FrameSize::MIN)?;
-    /// assert_eq!(taken.start + taken.frames, Pfn::new(0x8000));
-    /// assert_eq!(map[1].start + map[1].frames, taken.start);
-    /// # Ok::<(), freehold::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfMemory`] if no range has so many frames and one more.
-    pub fn take_from(
-        &self,
-        ranges: &mut [MemoryRange],
-        frame_size: FrameSize,
-    ) -> Result<MemoryRange, Error> {
-        let frames = FrameCount::from_bytes(self.size(), frame_size);
-        let fits = ranges.iter_mut().filter(|range| range.frames > frames);
-        let best = fits.max_by_key(|range| (range.zone == ZoneKind::Normal, range.start));
-        let range = best.ok_or(Error::OutOfMemory)?;
-        range.frames -= frames;
-        Ok(MemoryRange { start: range.end(), frames, ..*range })
     }
 }

@@ -63,26 +63,6 @@ pub enum Error {
     MetadataMisaligned,
     /// A setting's value is out of its range, for example a batch of zero.
     BadSetting,
-    /// The frame was added to the LRU already.
-    AlreadyAdded,
-    /// The frame is not in the LRU, or its last reference is gone.
-    NotAdded,
-    /// The frame is isolated, or on its way to a list.
-    FrameBusy,
-    /// The frame is not locked in memory.
-    NotPinned,
-    /// The frame has the maximum number of references or pins.
-    TooManyReferences,
-    /// There is no such group, or it was removed.
-    UnknownGroup,
-    /// The group has readers, has child groups, or is the root.
-    GroupInUse,
-    /// The group, or one above it, has reached its limit.
-    GroupLimit,
-    /// The group has more frames locked in memory than the limit allows.
-    LimitBelowPinned,
-    /// The number of groups has reached the configured maximum.
-    TooManyGroups,
 }
 
 impl fmt::Display for Error {
@@ -123,16 +103,6 @@ impl fmt::Display for Error {
                 "the metadata buffer is too small from its first aligned byte on"
             }
             Error::BadSetting => "a setting is out of its range",
-            Error::AlreadyAdded => "the frame was added to the LRU already",
-            Error::NotAdded => "the frame is not in the LRU, or its last reference is gone",
-            Error::FrameBusy => "the frame is isolated, or on its way to a list",
-            Error::NotPinned => "the frame is not locked in memory",
-            Error::TooManyReferences => "the frame has too many references or pins",
-            Error::UnknownGroup => "there is no such group",
-            Error::GroupInUse => "the group has readers or groups below it, or is the root",
-            Error::GroupLimit => "the group has all the frames that it may have",
-            Error::LimitBelowPinned => "more frames than that are locked in memory",
-            Error::TooManyGroups => "there are as many groups as the settings allow",
         })
     }
 }

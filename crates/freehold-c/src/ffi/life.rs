@@ -7,11 +7,11 @@ use core::mem::MaybeUninit;
 use core::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use freehold::{FrameSize, Immovable};
-use freehold_host::{ArenaBuilder, Leases};
+use freehold::{FrameSize, Immovable, Order};
+use freehold_host::{ArenaBuilder, Leases, Numa};
 
 use super::{code, put};
-use crate::args::{self, FREEHOLD_HUGE_PAGES, FREEHOLD_LEASES, freehold_options};
+use crate::args::{self, FREEHOLD_HUGE_PAGES, FREEHOLD_LEASES, FREEHOLD_SHARED, freehold_options};
 use crate::error::freehold_error::{self, *};
 use crate::error::{Result, explain, explained};
 use crate::freehold_arena;
@@ -43,21 +43,25 @@ pub unsafe extern "C" fn freehold_arena_new(
     put(arena, null_mut(), || {
         // SAFETY: The caller passes a struct that says its size, or NULL.
         let options = unsafe { args::read(options)? };
+        if options.flags & FREEHOLD_SHARED != 0 {
+            explain("flags: FREEHOLD_SHARED is for regions".to_owned());
+            return Err(FREEHOLD_EINVAL);
+        }
         build(builder(&options)?.bytes(options.bytes))
     })
 }
 
 /// Makes an arena of memory that the caller has mapped, and owns: freehold_arena_destroy leaves it
-/// there. The arena uses the pageblocks (2 MiB of frames of 4 KiB) that lie wholly in the region,
-/// and nobody else may use these as long as it exists. `options` may be NULL.
+/// there. The arena uses the region from the first multiple of a pageblock (2 MiB of frames of
+/// 4 KiB) to the last whole frame, and nobody else may use that as long as it exists. `options` may
+/// be NULL.
 ///
-/// Blocks larger than a pageblock lie at multiples of a pageblock only, or of what the first
-/// pageblock lies at a multiple of. Purging and discarding use MADV_DONTNEED: private anonymous
-/// memory reads as zero then, that of a file as the file. After a fork, parent and child must not
-/// both use an arena of shared memory: the books are private.
+/// Addresses of blocks larger than a pageblock are multiples of a pageblock, or of what the first
+/// pageblock lies at a multiple of. What purges give back reads as zero then. After a fork, parent
+/// and child must not both use an arena of shared memory: the books are private.
 ///
-/// Errors: FREEHOLD_ENULL; FREEHOLD_EINVAL for options, if no pageblock lies in the region, and if
-/// it has less than options->bytes; FREEHOLD_ESYSTEM. *arena is NULL then, and
+/// Errors: FREEHOLD_ENULL; FREEHOLD_EINVAL for options, if no such memory is in the region, and if
+/// it is less than options->bytes; FREEHOLD_ESYSTEM. *arena is NULL then, and
 /// freehold_last_message has details.
 /// Threads: any. Signals: unsafe.
 #[unsafe(no_mangle)]
@@ -74,9 +78,23 @@ pub unsafe extern "C" fn freehold_arena_from_region(
             // SAFETY: The caller passes a struct that says its size.
             false => unsafe { args::read(options)? },
         };
-        let builder = builder(&options)?.bytes(options.bytes);
+        let builder = builder(&options)?.bytes(options.bytes).nodes(1).numa(Numa::Machine);
+        let frame = FrameSize::new(options.frame_bytes).unwrap_or(FrameSize::DEFAULT);
+        let gap = base.addr().get().wrapping_neg() % frame.bytes_of(Order::PAGEBLOCK.frames());
+        let usable = bytes.saturating_sub(gap);
+        let end = base.addr().get().checked_add(bytes);
+        let start = NonNull::new(base.as_ptr().wrapping_add(gap));
+        let Some(start) = start
+            .filter(|_| usable >= frame.bytes() && end.is_some() && isize::try_from(bytes).is_ok())
+        else {
+            explain(format!(
+                "the region of {bytes} bytes at {base:?} has no pageblock to begin in"
+            ));
+            return Err(FREEHOLD_EINVAL);
+        };
+        let shared = options.flags & FREEHOLD_SHARED != 0;
         // SAFETY: The caller gives the region to the arena as long as that exists.
-        build(unsafe { builder.mapping(base, bytes) })
+        build(unsafe { builder.mapping(start, usable, shared) })
     })
 }
 
@@ -177,8 +195,8 @@ fn builder(options: &freehold_options) -> Result<ArenaBuilder> {
         explain(why.to_owned());
         Err(FREEHOLD_EINVAL)
     };
-    if options.flags & !(FREEHOLD_LEASES | FREEHOLD_HUGE_PAGES) != 0 {
-        return bad("flags: there are only FREEHOLD_LEASES and FREEHOLD_HUGE_PAGES");
+    if options.flags & !(FREEHOLD_LEASES | FREEHOLD_HUGE_PAGES | FREEHOLD_SHARED) != 0 {
+        return bad("flags: there are FREEHOLD_LEASES, FREEHOLD_HUGE_PAGES and FREEHOLD_SHARED");
     }
     if options.reserved != 0 {
         return bad("reserved: must be 0");

@@ -1,10 +1,13 @@
 //! How much memory an arena has: growing, shrinking, and giving memory back to the machine.
 #![expect(unsafe_code, reason = "gives the memory of frames that nobody owns back")]
 
+use std::os::fd::BorrowedFd;
+
 use freehold::{Design, FrameCount, MemoryRange, Migrate, Order, Pfn, Request, Watermark};
 
 use super::range;
 use crate::fork::ForkMutex;
+use crate::mapping::page_bytes;
 use crate::plan::{Part, growth};
 use crate::{FrameArena, Host, HostError};
 
@@ -86,14 +89,52 @@ impl<D: Design<Host>> FrameArena<D> {
         unsafe { self.memory.discard(offset, self.frame_size.bytes_of(frames)) }
     }
 
+    /// Takes memory from the machine for frames, by so many threads (at least one), so that no
+    /// later access faults. Their content stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] if the machine has not enough, or from kernels before Linux 5.14.
+    ///
+    /// # Panics
+    ///
+    /// If the frames do not lie in the arena's capacity.
+    pub fn prefault(
+        &self,
+        first: Pfn,
+        frames: FrameCount,
+        threads: usize,
+    ) -> Result<(), HostError> {
+        let memory = &self.memory;
+        let grain = memory.huge_page_bytes().unwrap_or(0).max(page_bytes());
+        let offset = self.frame_size.bytes_of(first - Pfn::new(0));
+        let bytes = self.frame_size.bytes_of(frames);
+        let share = bytes.div_ceil(threads.max(1)).next_multiple_of(grain);
+        std::thread::scope(|scope| {
+            let parts = (offset..offset + bytes).step_by(share).map(|at| {
+                let bytes = share.min(offset + bytes - at);
+                scope.spawn(move || memory.populate(at, bytes))
+            });
+            let parts: Vec<_> = parts.collect();
+            parts.into_iter().try_for_each(|part| part.join().expect("a system call"))
+        })
+    }
+
+    /// The file behind the memory, of a [`Backing::Memfd`](crate::Backing::Memfd) or
+    /// [`Backing::File`](crate::Backing::File): for processes that map it too.
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.memory.file()
+    }
+
     /// Gives the memory of free frames back to the machine, and returns of how many.
     ///
     /// Takes the free blocks out of the allocator first, from the largest down to those of one
     /// frame, but leaves what the low watermark keeps back; so nobody can be given a block while it
     /// is purged. Others find less free memory meanwhile, and may run into
-    /// [`Error::OutOfMemory`](freehold::Error::OutOfMemory): purge when the load is low. Purged frames read as zero and take
-    /// memory again when they are written. The blocks are taken as movable ones, so a purge of
-    /// fragmented memory can make pageblocks of other migratetypes movable.
+    /// [`Error::OutOfMemory`](freehold::Error::OutOfMemory): purge when the load is low. Purged
+    /// frames read as zero and take memory again when they are written. The blocks are taken as
+    /// movable ones, so a purge of fragmented memory can make pageblocks of other migratetypes
+    /// movable.
     ///
     /// Costs one allocation and one free for each free block, one system call for each stretch of
     /// free memory, and a few bytes of heap for each block.

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "lends the allocator its metadata and writes bytes into frames")]
 
 use core::mem::ManuallyDrop;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use std::io;
 use std::sync::Arc;
 
@@ -11,11 +12,13 @@ use freehold::{
     PageAllocator, Pfn, Request,
 };
 
+use crate::backing::UserMapping;
 use crate::fork::{Forks, Registration};
 use crate::leases::{Homes, Pool, with_leases};
 use crate::mapping::Mapping;
+use crate::mapping::Placing;
 use crate::plan::{PART_ALIGN, Part, Plan};
-use crate::{Host, HostError, Leases};
+use crate::{ArenaBuilder, Host, HostError, Leases, Numa};
 
 mod content;
 mod memory;
@@ -32,8 +35,13 @@ const BASE_ALIGN_MAX: usize = 1 << 30;
 pub enum Placement {
     /// The arena has one node; the machine places its memory.
     OneNode,
-    /// Each node's part takes its memory from that node while it has any.
+    /// Each node's part takes its memory from that node: while it has any, or, with
+    /// [`Numa::Bind`], only.
     ByNode,
+    /// All nodes of the machine in turn.
+    Interleaved,
+    /// Nothing was asked of the machine.
+    Machine,
     /// The kernel refused to place the part of some node, for example in a sandbox, and this is
     /// its answer. From that part on, memory comes from the node of the CPU that first touches it.
     FirstTouch(io::Error),
@@ -68,41 +76,31 @@ pub struct FrameArena<D: Design<Host> = Freehold<Host>> {
 }
 
 impl<D: Design<Host>> FrameArena<D> {
-    pub(crate) fn new(
-        plan: Plan,
-        given: Option<Mapping>,
-        huge_pages: bool,
-        frame_record_bytes: usize,
-        settings: &D::Settings,
-        leases: Leases,
-    ) -> Result<Self, HostError> {
-        let span = plan.span();
+    pub(crate) fn new(plan: Plan, wishes: &ArenaBuilder<D>) -> Result<Self, HostError> {
+        let (span, settings) = (plan.span(), &wishes.settings);
         let ranges: Vec<MemoryRange> =
             plan.parts.iter().map(|part| range(part, part.start, part.frames)).collect();
         let config = Config::new(&ranges, &plan.cpu_nodes)
             .distances(&plan.distances)
             .span((Pfn::new(0), span))
             .frame_size(plan.frame_size)
-            .frame_record_bytes(frame_record_bytes);
+            .frame_record_bytes(wishes.frame_record_bytes)
+            .min_free(wishes.min_free);
         // Checks the configuration too, so that nothing has been mapped if it is refused.
         let layout = PageAllocator::<Host, D>::layout(&config, settings)?;
-
-        let frame_size = plan.frame_size;
-        let bytes = frame_size.bytes_of(span);
-        let part_align = frame_size.bytes_of(PART_ALIGN.frames());
-        let align = bytes.min(BASE_ALIGN_MAX).max(part_align).next_power_of_two();
-        let memory = given.map_or_else(|| Mapping::reserve(bytes, align), Ok)?;
-        if huge_pages {
-            memory.advise_huge_pages()?;
+        let memory = map(wishes, plan.frame_size, span)?;
+        let placement = place(&memory, wishes.numa, &plan)?;
+        if wishes.lock {
+            memory.lock()?;
         }
-        let placement = place(&memory, frame_size, &plan.parts);
+        let frame_size = plan.frame_size;
         let metadata = Mapping::reserve(layout.size().max(1), layout.align())?;
         // SAFETY: The mapping is new, so nobody else uses its memory. It stays mapped until after
         // the allocator is gone: it is dropped after it, both here and as a field.
         let lent = unsafe { Metadata::from_raw_parts(metadata.base(), metadata.bytes()) };
         let allocator = PageAllocator::new(Host::new(), &config, settings, lent)?;
         let (extent, cpu_nodes) = (Arc::new(Extent::new(plan.parts)), plan.cpu_nodes);
-        let leases = match (leases, with_leases(&allocator)) {
+        let leases = match (wishes.leases, with_leases(&allocator)) {
             (Leases::Off, _) => None,
             (Leases::Auto, Some(allocator)) => {
                 Pool::new(allocator, &cpu_nodes[..cpu_nodes.len() - plan.lease_homes])
@@ -115,9 +113,9 @@ impl<D: Design<Host>> FrameArena<D> {
         let homes = leases.as_ref().map(Pool::homes);
         let at_fork =
             AtFork { allocator: second_way(&allocator), extent: Arc::clone(&extent), homes };
-        // The last thing that can fail: what was mapped is there as long as it is registered.
+        // Last but for prefaults: what was mapped is there as long as it is registered.
         let fork = Registration::new(Box::new(at_fork))?;
-        Ok(FrameArena {
+        let arena = FrameArena {
             _fork: fork,
             allocator,
             metadata,
@@ -127,7 +125,13 @@ impl<D: Design<Host>> FrameArena<D> {
             cpu_nodes,
             placement,
             leases,
-        })
+        };
+        if wishes.prefault_threads > 0 {
+            for range in arena.ranges() {
+                arena.prefault(range.start, range.frames, wishes.prefault_threads)?;
+            }
+        }
+        Ok(arena)
     }
 
     /// Allocates one block, as [`PageAllocator::alloc`] does; by the lease of the calling thread,
@@ -198,6 +202,10 @@ impl<D: Design<Host>> FrameArena<D> {
     }
 }
 
+// As for `Arena`.
+impl<D: Design<Host>> UnwindSafe for FrameArena<D> {}
+impl<D: Design<Host>> RefUnwindSafe for FrameArena<D> {}
+
 impl<D: Design<Host>> core::fmt::Debug for FrameArena<D> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("FrameArena")
@@ -255,18 +263,61 @@ fn range(part: &Part, start: Pfn, frames: FrameCount) -> MemoryRange {
     MemoryRange::new(start, frames).on_node(part.node)
 }
 
-/// Binds each part to its node. Placement is a matter of speed, so an arena does without where
-/// the kernel refuses.
-fn place(memory: &Mapping, frame_size: FrameSize, parts: &[Part]) -> Placement {
-    if parts.len() == 1 {
-        return Placement::OneNode;
+/// The memory for so many frames.
+fn map<D: Design<Host>>(
+    wishes: &ArenaBuilder<D>,
+    frame_size: FrameSize,
+    span: FrameCount,
+) -> Result<Mapping, HostError> {
+    let bytes = frame_size.bytes_of(span);
+    let memory = match wishes.mapping {
+        Some(UserMapping { base, shared, .. }) => {
+            if !base.addr().get().is_multiple_of(frame_size.bytes()) {
+                let reason = format!("{base:p} is no multiple of a frame of {frame_size}");
+                return Err(HostError::BadSetting { setting: "mapping", reason });
+            }
+            // SAFETY: So the caller of `ArenaBuilder::mapping` has promised.
+            unsafe { Mapping::of_user(base, bytes, shared) }
+        }
+        None => {
+            let part_align = frame_size.bytes_of(PART_ALIGN.frames());
+            let align = bytes.min(BASE_ALIGN_MAX).max(part_align).next_power_of_two();
+            Mapping::new(&wishes.backing, bytes, align, wishes.guard_pages)?
+        }
+    };
+    if wishes.huge_pages {
+        memory.advise_huge_pages()?;
     }
-    for part in parts {
-        let offset = frame_size.bytes_of(FrameCount::new(part.start.get()));
-        let bytes = frame_size.bytes_of(part.capacity);
-        if let Err(error) = memory.prefer_node(offset, bytes, part.os_node) {
-            return Placement::FirstTouch(error);
+    Ok(memory)
+}
+
+/// Has memory come from the nodes that it is wanted from. That it comes from the node of its part
+/// is a matter of speed, so an arena does without where the kernel refuses.
+fn place(memory: &Mapping, numa: Numa, plan: &Plan) -> Result<Placement, HostError> {
+    let refuse =
+        |source| HostError::Advise { advice: "to take memory from the nodes wanted", source };
+    let extent = |part: &Part| {
+        let offset = plan.frame_size.bytes_of(part.start - Pfn::new(0));
+        (offset, plan.frame_size.bytes_of(part.capacity).min(memory.bytes() - offset))
+    };
+    match numa {
+        Numa::Prefer if plan.parts.len() == 1 => return Ok(Placement::OneNode),
+        Numa::Machine => return Ok(Placement::Machine),
+        Numa::Interleave => {
+            let placed = memory.place(0, memory.bytes(), Placing::Interleave, &plan.os_nodes);
+            return placed.map(|()| Placement::Interleaved).map_err(refuse);
+        }
+        Numa::Prefer | Numa::Bind => {}
+    }
+    for part in &plan.parts {
+        let (offset, bytes) = extent(part);
+        let placing = if numa == Numa::Bind { Placing::Bind } else { Placing::Prefer };
+        if let Err(error) = memory.place(offset, bytes, placing, &[part.os_node]) {
+            return match numa {
+                Numa::Bind => Err(refuse(error)),
+                _ => Ok(Placement::FirstTouch(error)),
+            };
         }
     }
-    Placement::ByNode
+    Ok(Placement::ByNode)
 }

@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use fastrand::Rng;
 use freehold::{
-    CpuId, Error, MemoryRange, MigrateType, NodeId, Order, Pfn, Request, Watermark, ZoneKind,
+    CpuId, Error, FrameCount, FrameStatus, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
+    Watermark, ZoneKind,
 };
 use freehold_sim::CpuHandle;
 
@@ -27,8 +28,8 @@ pub(super) struct World {
     pub(super) ledger: RefCell<Ledger>,
     pub(super) flow: Flow,
     pub(super) tally: RefCell<Tally>,
-    /// Memory still to be added.
-    pub(super) late: RefCell<Option<MemoryRange>>,
+    /// Memory still to be added, for the first time or again.
+    pub(super) late: RefCell<Vec<MemoryRange>>,
     pub(super) nodes: u16,
     pub(super) slots: u32,
     pub(super) hogs: bool,
@@ -39,13 +40,12 @@ pub(super) struct World {
 impl World {
     /// The initial state of a scenario.
     pub(super) fn new(scenario: &Scenario, frames: Rc<dyn CheckedFrames>, stops: bool) -> Self {
-        let ranges = scenario.ranges.iter().chain(&scenario.late).copied().collect();
         World {
             frames,
-            ledger: RefCell::new(Ledger::new(ranges)),
+            ledger: RefCell::new(Ledger::new(&scenario.ranges, scenario.late)),
             flow: Flow::default(),
             tally: RefCell::new(Tally::default()),
-            late: RefCell::new(scenario.late),
+            late: RefCell::new(scenario.late.into_iter().collect()),
             nodes: scenario.spec.nodes() as u16,
             slots: scenario.cpu_nodes.len() as u32,
             hogs: scenario.hogs,
@@ -108,7 +108,7 @@ impl<'a> Actor<'a> {
 
     fn step(&mut self) {
         self.world.tally.borrow_mut().operations += 1;
-        match self.rng.u8(..109) {
+        match self.rng.u8(..114) {
             0..35 => self.alloc(),
             35..55 => self.free(),
             55..62 => self.free_part(),
@@ -124,6 +124,8 @@ impl<'a> Actor<'a> {
             101..103 => self.range(),
             103 => self.offline(),
             104..107 => self.world.probe(),
+            109..111 if !self.world.stops => self.look(),
+            111..114 if !self.world.stops => self.remove_memory(),
             _ if self.world.stops => self.alloc(),
             _ => self.validate(),
         }
@@ -326,11 +328,22 @@ impl<'a> Actor<'a> {
     }
 
     fn add_memory(&mut self) {
-        let late = self.world.late.borrow_mut().take();
+        let late = self.world.late.borrow_mut().pop();
         if let Some(range) = late {
+            self.world.ledger.borrow_mut().add_memory(range);
             assert_eq!(self.world.frames.add_memory(range), Ok(()), "adding {range:?}");
-            assert_eq!(self.world.frames.add_memory(range), Err(Error::RangeOverlaps));
         }
+    }
+
+    /// Asks what a frame of the CPU's blocks is.
+    fn look(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let Block { pfn, order } = self.held[self.rng.usize(..self.held.len())];
+        let frame = pfn.offset(FrameCount::new(self.rng.u64(..order.frames().get())));
+        let status = self.world.frames.status(frame);
+        assert_eq!(status, FrameStatus::Allocated { first: pfn, order }, "{frame}");
     }
 
     fn validate(&self) {

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use anyhow::{Context, Result};
 use freehold::designs::Freehold;
 use freehold::{
-    Compaction, CpuId, Design, Error, MemoryRange, Migrate, NumaEvents, Order, PageAllocator, Pfn,
-    Request,
+    Compaction, CpuId, Design, Error, FrameCount, FrameStatus, MemoryRange, Migrate, NumaEvents,
+    Order, PageAllocator, Pfn, Request,
 };
 use freehold_sim::{Machine, Sim, SimFrames};
 
@@ -30,6 +30,13 @@ pub(super) trait CheckedFrames: Frames {
     ) -> Result<usize, Error>;
     fn compact(&self, owner: &dyn Migrate) -> Compaction;
     fn add_memory(&self, range: MemoryRange) -> Result<(), Error>;
+    fn remove_memory(
+        &self,
+        first: Pfn,
+        frames: FrameCount,
+        owner: &dyn Migrate,
+    ) -> Result<(), Error>;
+    fn status(&self, pfn: Pfn) -> FrameStatus;
     fn drain(&self, cpu: CpuId) -> Result<(), Error>;
     fn offline_cpu(&self, cpu: CpuId) -> Result<(), Error>;
     fn tick(&self, cpu: CpuId) -> Result<(), Error>;
@@ -87,6 +94,19 @@ impl<D: Design<Sim>> CheckedFrames for SimFrames<D> {
 
     fn add_memory(&self, range: MemoryRange) -> Result<(), Error> {
         (**self).add_memory(range)
+    }
+
+    fn remove_memory(
+        &self,
+        first: Pfn,
+        frames: FrameCount,
+        owner: &dyn Migrate,
+    ) -> Result<(), Error> {
+        (**self).remove_memory(first, frames, owner)
+    }
+
+    fn status(&self, pfn: Pfn) -> FrameStatus {
+        (**self).status(pfn)
     }
 
     fn drain(&self, cpu: CpuId) -> Result<(), Error> {

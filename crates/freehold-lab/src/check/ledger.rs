@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use fastrand::Rng;
 use freehold::{FrameCount, MemoryRange, NodeId, Order, Pfn, ZoneKind};
 
 /// A block in use.
@@ -16,15 +17,51 @@ pub(super) struct Ledger {
     ranges: Vec<MemoryRange>,
     first: u64,
     used: Vec<bool>,
+    /// Frames that are no memory at the moment.
+    gone: Vec<bool>,
     pub(super) pool: Vec<Block>,
 }
 
 impl Ledger {
-    pub(super) fn new(ranges: Vec<MemoryRange>) -> Self {
+    /// The ledger of this memory, and of some that is added later.
+    pub(super) fn new(now: &[MemoryRange], late: Option<MemoryRange>) -> Self {
+        let ranges: Vec<_> = now.iter().copied().chain(late).collect();
         let first = ranges.iter().map(|range| range.start.get()).min().unwrap_or(0);
         let end = |range: &MemoryRange| range.start.offset(range.frames).get();
         let last = ranges.iter().map(end).max().unwrap_or(0);
-        Ledger { ranges, first, used: vec![false; (last - first) as usize], pool: Vec::new() }
+        let none = || vec![false; (last - first) as usize];
+        let (used, gone) = (none(), none());
+        let mut ledger = Ledger { ranges, first, used, gone, pool: Vec::new() };
+        late.into_iter().for_each(|range| ledger.remove_memory(range));
+        ledger
+    }
+
+    /// A part of the memory that has at most so many frames, whether it is there or not.
+    pub(super) fn pick(&self, rng: &mut Rng, most: u64) -> MemoryRange {
+        let all = self.ranges[rng.usize(..self.ranges.len())];
+        let first = rng.u64(..all.frames.get());
+        let frames = rng.u64(1..=most.min(all.frames.get() - first));
+        let (start, frames) = (all.start.offset(FrameCount::new(first)), FrameCount::new(frames));
+        MemoryRange::new(start, frames).on_node(all.node).in_zone(all.zone)
+    }
+
+    /// Notes that a range has been removed. None of its frames is in use.
+    pub(super) fn remove_memory(&mut self, range: MemoryRange) {
+        for at in self.places(range) {
+            assert!(!self.used[at], "a frame of {range:?} is in use, and was removed");
+            assert!(!self.gone[at], "a frame of {range:?} was removed twice");
+            self.gone[at] = true;
+        }
+    }
+
+    /// Notes that a range is about to be added again.
+    pub(super) fn add_memory(&mut self, range: MemoryRange) {
+        self.places(range).for_each(|at| self.gone[at] = false);
+    }
+
+    fn places(&self, range: MemoryRange) -> Range<usize> {
+        let start = (range.start.get() - self.first) as usize;
+        start..start + range.frames.get() as usize
     }
 
     /// Enters a block that the allocator has allocated for a request limited to zones up to
@@ -41,7 +78,9 @@ impl Ledger {
                 panic!("pfn {frame:#x} is no memory, but was allocated")
             };
             assert!(zone <= limit, "pfn {frame:#x} of {zone:?} was allocated up to {limit:?}");
-            let used = &mut self.used[(frame - self.first) as usize];
+            let at = (frame - self.first) as usize;
+            assert!(!self.gone[at], "pfn {frame:#x} was removed, but was allocated");
+            let used = &mut self.used[at];
             assert!(!*used, "pfn {frame:#x} was allocated twice");
             *used = true;
         }

@@ -113,6 +113,25 @@ impl Actor<'_> {
         refused(RangeRequest::new(FrameCount::new(1 << 40)), Error::OutOfMemory);
     }
 
+    /// Removes memory: a few frames, or up to several pageblocks. It may be added again.
+    pub(super) fn remove_memory(&mut self) {
+        let mover = self.mover();
+        let world = Rc::clone(&self.world);
+        let most = if self.rng.bool() { 8 } else { 1200 };
+        let range = world.ledger.borrow().pick(&mut self.rng, most);
+        let call = || world.frames.remove_memory(range.start, range.frames, &mover);
+        match world.flow.moving(call) {
+            Ok(()) => {
+                world.ledger.borrow_mut().remove_memory(range);
+                world.late.borrow_mut().push(range);
+                world.tally.borrow_mut().removals += 1;
+            }
+            Err(Error::OutOfMemory | Error::BelowWatermark | Error::RangeBusy) => {}
+            Err(Error::ForeignFrame) => {}
+            Err(error) => panic!("removing {range:?}: {error}"),
+        }
+    }
+
     /// A CPU goes offline for a while.
     pub(super) fn offline(&mut self) {
         let cpu = CpuId::new(self.rng.u32(..self.world.slots));

@@ -159,8 +159,7 @@ impl Drama<'_> {
         }
         self.machine.run()?;
         let world = &self.world;
-        let late = world.late.borrow_mut().take();
-        if let Some(range) = late {
+        for range in world.late.take() {
             world.frames.add_memory(range)?;
         }
         // A CPU may have freed its last block to its own list after another one drained it, and

@@ -29,6 +29,8 @@ pub(super) struct Tally {
     pub(super) moves: u64,
     /// Contiguous ranges that were allocated.
     pub(super) ranges: u64,
+    /// Ranges of memory that were removed.
+    pub(super) removals: u64,
 }
 
 impl Count for Tally {
@@ -42,6 +44,7 @@ impl Count for Tally {
         self.fights += other.fights;
         self.moves += other.moves;
         self.ranges += other.ranges;
+        self.removals += other.removals;
     }
 }
 
@@ -50,7 +53,7 @@ impl fmt::Display for Tally {
         write!(
             f,
             "{} operations, {} allocations, {} refused, {} checks in the middle, {} reads of \
-             counters, {} CPUs departed, {} racing frees, {} blocks moved, {} ranges.",
+             counters, {} CPUs departed, {} racing frees, {} blocks moved, {} ranges, {} removed.",
             self.operations,
             self.allocations,
             self.refusals,
@@ -59,7 +62,8 @@ impl fmt::Display for Tally {
             self.departures,
             self.fights,
             self.moves,
-            self.ranges
+            self.ranges,
+            self.removals
         )
     }
 }

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Result;
-use freehold::lru::{Claim, GroupId, Lru, LruLock, LruSettings, Owner, Verdict};
+use freehold::lru::{Claim, GroupId, Lru, LruError, LruLock, LruSettings, Owner, Verdict};
 use freehold::platform::Platform;
-use freehold::{Error, FrameCount, Order, Pfn};
+use freehold::{FrameCount, Order, Pfn};
 use freehold_sim::Sim;
 
 use crate::books::check_none_listed;
@@ -63,7 +63,7 @@ where
     P: Platform,
     O: Owner,
 {
-    pub(super) fn new(lru: L, plan: &LruPlan) -> Result<Self, Error> {
+    pub(super) fn new(lru: L, plan: &LruPlan) -> Result<Self, LruError> {
         let groups = plan.groups.iter().map(|&limit| lru.create_group(GroupId::ROOT, limit));
         let groups = groups.collect::<Result<_, _>>()?;
         Ok(Lists { lru, groups, index: Arc::clone(&plan.index) })

@@ -233,7 +233,7 @@ pub(super) fn run<W: TaskWorkload>(
         let (config, settings) = (plan.config(), lru_plan.settings());
         let keeper = SimKeeper::new(&lru_plan, &frames, cell.cpus);
         let lru = SimLru::new(&mut machine, Sim, &config, &settings, keeper)?;
-        Lists::new(lru, &lru_plan)
+        anyhow::Ok(Lists::new(lru, &lru_plan)?)
     });
     let node_of = |task: usize| cell.spec.node_of(CpuId::new(task as u32));
     let rings = work.rings();

@@ -151,14 +151,21 @@ pub(crate) fn remove_range<P: Platform>(
     if design.has_hole(range) {
         return Err(Error::ForeignFrame);
     }
-    match design.survey(zone, range, false) {
-        // All of it is memory, so what interrupts it is another zone.
-        Place::Interrupted(_) => Err(Error::BadRange),
-        Place::Immovable(_) => Err(Error::RangeBusy),
+    let mut at = range.first;
+    while at < range.end {
+        if design.zone_at(at) != Some(zone) {
+            return Err(Error::BadRange);
+        }
+        at = at.head(Order::PAGEBLOCK).after(Order::PAGEBLOCK);
+    }
+    let removed = match design.survey(zone, range, false) {
+        Place::Interrupted(_) | Place::Immovable(_) => Err(Error::RangeBusy),
         Place::Promising => {
             design.retire(context, zone, range, owner).map_err(|obstacle| obstacle.error)
         }
-    }
+    };
+    // Another call may have removed part of it meanwhile.
+    removed.map_err(|error| if design.has_hole(range) { Error::ForeignFrame } else { error })
 }
 
 /// The zones of a list that a request, whose node is filled in, may use.

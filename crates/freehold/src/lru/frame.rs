@@ -5,6 +5,7 @@
 //! order that matters: first the reference, then the mark. Here one word holds both, and each step
 //! of a frame's life is one compare-exchange on it.
 
+use super::error::LruError;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::kind::{Kind, List};
@@ -152,31 +153,31 @@ impl State {
     }
 
     /// One more reference, unless there is none or are too many.
-    pub(super) const fn get(self) -> Result<Self, Error> {
+    pub(super) const fn get(self) -> Result<Self, LruError> {
         match self.refs() {
-            0 => Err(Error::NotAdded),
-            REFS_MAX => Err(Error::TooManyReferences),
+            0 => Err(LruError::NotAdded),
+            REFS_MAX => Err(LruError::TooManyReferences),
             _ => Ok(State(self.0 + 1)),
         }
     }
 
     /// One reference less.
-    pub(super) const fn put(self) -> Result<Self, Error> {
-        if self.refs() == 0 { Err(Error::NotAdded) } else { Ok(State(self.0 - 1)) }
+    pub(super) const fn put(self) -> Result<Self, LruError> {
+        if self.refs() == 0 { Err(LruError::NotAdded) } else { Ok(State(self.0 - 1)) }
     }
 
     /// Isolated by a caller without a reference: it gets one in the same step.
-    pub(super) const fn isolate(self) -> Result<Self, Error> {
+    pub(super) const fn isolate(self) -> Result<Self, LruError> {
         match self.get() {
             Ok(State(held)) if self.is_listed() => Ok(State(held & !LISTED)),
-            Ok(_) => Err(Error::FrameBusy),
+            Ok(_) => Err(LruError::FrameBusy),
             Err(error) => Err(error),
         }
     }
 
     /// Isolated by a caller that holds a reference.
-    pub(super) const fn isolate_held(self) -> Result<Self, Error> {
-        if self.is_listed() { Ok(State(self.0 & !LISTED)) } else { Err(Error::FrameBusy) }
+    pub(super) const fn isolate_held(self) -> Result<Self, LruError> {
+        if self.is_listed() { Ok(State(self.0 & !LISTED)) } else { Err(LruError::FrameBusy) }
     }
 
     /// Put on a list, dropping the isolating caller's reference. If that was the last one, the
@@ -199,8 +200,8 @@ impl State {
     }
 
     /// Without references, if the owner and the caller, which has it isolated, hold the only ones.
-    pub(super) const fn freeze(self) -> Result<Self, Error> {
-        if self.refs() == 2 { Ok(State(self.0 & !REFS)) } else { Err(Error::FrameBusy) }
+    pub(super) const fn freeze(self) -> Result<Self, LruError> {
+        if self.refs() == 2 { Ok(State(self.0 & !REFS)) } else { Err(LruError::FrameBusy) }
     }
 
     /// The state before it was frozen.
@@ -229,22 +230,26 @@ impl State {
     }
 
     /// Pinned once more.
-    pub(super) const fn pin(self) -> Result<Self, Error> {
+    pub(super) const fn pin(self) -> Result<Self, LruError> {
         if self.refs() == 0 {
-            return Err(Error::NotAdded);
+            return Err(LruError::NotAdded);
         }
         if self.0 & PINS == PINS {
-            return Err(Error::TooManyReferences);
+            return Err(LruError::TooManyReferences);
         }
         Ok(State(self.0 + (1 << PIN_SHIFT)))
     }
 
     /// Pinned once less.
-    pub(super) const fn unpin(self) -> Result<Self, Error> {
+    pub(super) const fn unpin(self) -> Result<Self, LruError> {
         if self.refs() == 0 {
-            return Err(Error::NotAdded);
+            return Err(LruError::NotAdded);
         }
-        if self.pins() == 0 { Err(Error::NotPinned) } else { Ok(State(self.0 - (1 << PIN_SHIFT))) }
+        if self.pins() == 0 {
+            Err(LruError::NotPinned)
+        } else {
+            Ok(State(self.0 - (1 << PIN_SHIFT)))
+        }
     }
 
     /// In the group of another slot.
@@ -321,11 +326,11 @@ impl<P: Platform> FrameTable<P> {
 
     /// The index of a frame that is memory.
     #[inline]
-    pub(super) fn index_of(&self, pfn: Pfn) -> Result<FrameIndex, Error> {
+    pub(super) fn index_of(&self, pfn: Pfn) -> Result<FrameIndex, LruError> {
         let offset = pfn.get().wrapping_sub(self.first.get());
         // The table has fewer than 2^32 records, so the offset fits once it is below its length.
         if offset >= self.records.len() as u64 || self.state(FrameIndex(offset as u32)).is_hole() {
-            return Err(Error::ForeignFrame);
+            return Err(LruError::ForeignFrame);
         }
         Ok(FrameIndex(offset as u32))
     }
@@ -365,8 +370,8 @@ impl<P: Platform> FrameTable<P> {
     pub(super) fn change(
         &self,
         frame: FrameIndex,
-        change: impl Fn(State) -> Result<State, Error>,
-    ) -> Result<(State, State), Error> {
+        change: impl Fn(State) -> Result<State, LruError>,
+    ) -> Result<(State, State), LruError> {
         let word = &self.records.get(frame.index()).state;
         // Relaxed: the exchange below fails if this was stale, and acquires otherwise.
         let mut before = State(word.load(Relaxed));
@@ -423,20 +428,20 @@ mod tests {
         assert_eq!(state.released(), State::unused(NodeId::new(3), ZoneKind::Normal));
         let pinned = state.pin().unwrap();
         assert_eq!((pinned.pins(), pinned.refs(), pinned.slot()), (1, 2, 513));
-        assert_eq!((pinned.unpin().unwrap(), state.unpin()), (state, Err(Error::NotPinned)));
+        assert_eq!((pinned.unpin().unwrap(), state.unpin()), (state, Err(LruError::NotPinned)));
     }
 
     #[test]
     fn only_a_listed_frame_with_a_reference_is_isolated() {
         let state = added();
-        assert_eq!(state.isolate(), Err(Error::FrameBusy));
+        assert_eq!(state.isolate(), Err(LruError::FrameBusy));
         let listed = state.put_back(Motion::Activate);
         assert_eq!((listed.refs(), listed.list()), (1, List::ActiveFile));
         let isolated = listed.isolate().unwrap();
         assert_eq!((isolated.refs(), isolated.is_listed()), (2, false));
         assert_eq!(isolated.freeze().unwrap().thaw(), isolated);
-        assert_eq!(isolated.get().unwrap().freeze(), Err(Error::FrameBusy));
-        assert_eq!(listed.put().unwrap().isolate(), Err(Error::NotAdded));
+        assert_eq!(isolated.get().unwrap().freeze(), Err(LruError::FrameBusy));
+        assert_eq!(listed.put().unwrap().isolate(), Err(LruError::NotAdded));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! occupies a slot. When it is removed, its frames keep the number of the slot, which from then on
 //! stands for the parent; the slot is free again once no frame has its number.
 
+use super::error::LruError;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::Error;
@@ -64,8 +65,8 @@ impl GroupState {
         self.0 & CHARGED
     }
 
-    fn check(self, id: GroupId) -> Result<Self, Error> {
-        if self.is_live(id) { Ok(self) } else { Err(Error::UnknownGroup) }
+    fn check(self, id: GroupId) -> Result<Self, LruError> {
+        if self.is_live(id) { Ok(self) } else { Err(LruError::UnknownGroup) }
     }
 }
 
@@ -108,7 +109,7 @@ pub(super) struct GroupsPlan<P: Platform> {
 /// A refused charge, and the slot whose limit was hit, if it was a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
-    pub(super) error: Error,
+    pub(super) error: LruError,
     pub(super) slot: u16,
 }
 
@@ -147,8 +148,8 @@ impl<P: Platform> Groups<P> {
     fn change(
         &self,
         slot: u16,
-        change: impl Fn(GroupState) -> Result<u64, Error>,
-    ) -> Result<(), Error> {
+        change: impl Fn(GroupState) -> Result<u64, LruError>,
+    ) -> Result<(), LruError> {
         let word = &self.get(slot).state;
         // Relaxed: the exchange fails if this was stale.
         let mut before = word.load(Relaxed);
@@ -192,9 +193,9 @@ impl<P: Platform> Groups<P> {
     }
 
     /// The slot of a group.
-    pub(super) fn slot_of(&self, group: GroupId) -> Result<u16, Error> {
+    pub(super) fn slot_of(&self, group: GroupId) -> Result<u16, LruError> {
         if usize::from(group.slot) >= self.slots.len() {
-            return Err(Error::UnknownGroup);
+            return Err(LruError::UnknownGroup);
         }
         self.state(group.slot).check(group).map(|_| group.slot)
     }
@@ -220,7 +221,7 @@ impl<P: Platform> Groups<P> {
     pub(super) fn charge(&self, group: GroupId, frames: u32) -> Result<(), Refused> {
         let slot = group.slot;
         if usize::from(slot) >= self.slots.len() {
-            return Err(Refused { error: Error::UnknownGroup, slot });
+            return Err(Refused { error: LruError::UnknownGroup, slot });
         }
         self.charge_one(slot, frames, |state| state.is_live(group))?;
         // From here on the slot has frames, so neither it nor those above can be freed.
@@ -248,10 +249,10 @@ impl<P: Platform> Groups<P> {
         let before = GroupState(record.state.fetch_add(u64::from(frames), AcqRel));
         let charged = before.charged() + u64::from(frames);
         let error = if !is_right(before) {
-            Error::UnknownGroup
+            LruError::UnknownGroup
         // Relaxed: as in `limit`.
         } else if charged > record.limit.load(Relaxed) {
-            Error::GroupLimit
+            LruError::GroupLimit
         } else {
             return Ok(());
         };
@@ -311,10 +312,10 @@ impl<P: Platform> Groups<P> {
     }
 
     /// Enters a group as a reader.
-    pub(super) fn enter(&self, group: GroupId) -> Result<(), Error> {
+    pub(super) fn enter(&self, group: GroupId) -> Result<(), LruError> {
         self.slot_of(group)?;
         self.change(group.slot, |state| match state.check(group)?.0 & READERS {
-            READERS => Err(Error::TooManyReferences),
+            READERS => Err(LruError::TooManyReferences),
             _ => Ok(state.0 + READER),
         })
     }
@@ -347,11 +348,11 @@ impl<P: Platform> TreeGuard<'_, P> {
         parent: GroupId,
         limit: Option<FrameCount>,
         ready: impl Fn(u16),
-    ) -> Result<GroupId, Error> {
+    ) -> Result<GroupId, LruError> {
         let groups = self.groups;
         groups.slot_of(parent)?;
         loop {
-            let slot = self.free_slot().ok_or(Error::TooManyGroups)?;
+            let slot = self.free_slot().ok_or(LruError::TooManyGroups)?;
             let record = groups.get(slot);
             // Without frames: a concurrent charge to a removed group may count some, and will
             // subtract them again. Then the exchange below fails.
@@ -392,29 +393,33 @@ impl<P: Platform> TreeGuard<'_, P> {
     }
 
     /// Ends a group that has no readers and no groups below; returns its parent's slot.
-    pub(super) fn end(&self, group: GroupId) -> Result<u16, Error> {
+    pub(super) fn end(&self, group: GroupId) -> Result<u16, LruError> {
         let groups = self.groups;
         groups.slot_of(group)?;
         let has_child = |slot| slot != group.slot && groups.parent(slot) == group.slot;
         if group == GroupId::ROOT || groups.live().any(has_child) {
-            return Err(Error::GroupInUse);
+            return Err(LruError::GroupInUse);
         }
         groups.change(group.slot, |state| match state.check(group)?.0 & READERS {
             0 => Ok(state.0 & !LIVE),
-            _ => Err(Error::GroupInUse),
+            _ => Err(LruError::GroupInUse),
         })?;
         Ok(groups.parent(group.slot))
     }
 
     /// Sets the maximum number of frames of a group.
-    pub(super) fn set_limit(&self, group: GroupId, limit: Option<FrameCount>) -> Result<(), Error> {
+    pub(super) fn set_limit(
+        &self,
+        group: GroupId,
+        limit: Option<FrameCount>,
+    ) -> Result<(), LruError> {
         let groups = self.groups;
         groups.slot_of(group)?;
         if group == GroupId::ROOT {
-            return Err(Error::GroupInUse);
+            return Err(LruError::GroupInUse);
         }
         if limit.is_some_and(|limit| limit < groups.pinned(group.slot)) {
-            return Err(Error::LimitBelowPinned);
+            return Err(LruError::LimitBelowPinned);
         }
         // Relaxed: as in `Groups::limit`.
         groups.get(group.slot).limit.store(limit.map_or(u64::MAX, FrameCount::get), Relaxed);

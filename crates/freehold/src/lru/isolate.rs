@@ -1,12 +1,12 @@
 //! Isolation: a frame off its list, held exclusively by one caller.
 
+use super::error::LruError;
 use core::fmt;
 
 use super::cpu::Few;
 use super::frame::{Motion, State};
 use super::group::{GroupId, Refused};
 use super::{Lru, Owner};
-use crate::Error;
 use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;
 use crate::units::Pfn;
@@ -29,10 +29,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::FrameBusy`] if another caller has isolated the frame, or if it waits in a batch to
-    /// be listed. [`Error::NotAdded`] if it has no references. [`Error::ForeignFrame`] or
-    /// [`Error::TooManyReferences`].
-    pub fn isolate(&self, pfn: Pfn) -> Result<Isolated<'_, P, O>, Error> {
+    /// [`LruError::FrameBusy`] if another caller has isolated the frame, or if it waits in a batch to
+    /// be listed. [`LruError::NotAdded`] if it has no references. [`LruError::ForeignFrame`] or
+    /// [`LruError::TooManyReferences`].
+    pub fn isolate(&self, pfn: Pfn) -> Result<Isolated<'_, P, O>, LruError> {
         let frame = self.frames.index_of(pfn)?;
         let (before, _) = self.frames.change(frame, State::isolate)?;
         self.relock(None, before).unlink(&self.frames, frame, before);
@@ -50,14 +50,14 @@ impl<P: Platform, O: Owner> Isolated<'_, P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownGroup`], or [`Error::GroupLimit`] if that group or one above it is at its
+    /// [`LruError::UnknownGroup`], or [`LruError::GroupLimit`] if that group or one above it is at its
     /// limit. The frame is charged there before it is uncharged from its old group, so it may
     /// itself cause this, and [as with `add`](Lru::add) charges of other CPUs may. The frame stays
     /// where it is.
-    pub fn move_to(&mut self, group: GroupId) -> Result<(), Error> {
+    pub fn move_to(&mut self, group: GroupId) -> Result<(), LruError> {
         let lru = self.lru;
         let charged = match lru.charge(group) {
-            Err(Refused { error: Error::GroupLimit, .. }) => {
+            Err(Refused { error: LruError::GroupLimit, .. }) => {
                 // What other CPUs have charged ahead is not used yet.
                 lru.drain_stocks(None);
                 lru.charge(group)

@@ -1,11 +1,11 @@
 //! How frames get onto the lists: charged to a group, in per-CPU batches.
 
 use super::cpu::{Batch, Few, STOCK};
+use super::error::LruError;
 use super::frame::{Motion, State};
 use super::group::{GroupId, Refused};
 use super::vec::VecGuard;
 use super::{Kind, Lru, Owner};
-use crate::Error;
 use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;
 use crate::units::{CpuId, Pfn};
@@ -16,13 +16,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::GroupLimit`] if the group, or one above it, is at its limit:
+    /// [`LruError::GroupLimit`] if the group, or one above it, is at its limit:
     /// [`Lru::add_reclaiming`] makes room. Near the limit, concurrent charges of other CPUs, up to
-    /// 32 frames each, may count as well, even if they are undone. [`Error::UnknownGroup`],
-    /// [`Error::AlreadyAdded`] or [`Error::ForeignFrame`].
-    pub fn add(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), Error> {
+    /// 32 frames each, may count as well, even if they are undone. [`LruError::UnknownGroup`],
+    /// [`LruError::AlreadyAdded`] or [`LruError::ForeignFrame`].
+    pub fn add(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), LruError> {
         let added = match self.try_add(pfn, group, kind) {
-            Err(Refused { error: Error::GroupLimit, .. }) => {
+            Err(Refused { error: LruError::GroupLimit, .. }) => {
                 // What other CPUs have charged ahead is not used yet.
                 self.drain_stocks(None);
                 self.try_add(pfn, group, kind)
@@ -37,12 +37,12 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let refuse = |error| Refused { error, slot: group.slot() };
         let frame = self.frames.index_of(pfn).map_err(refuse)?;
         if self.frames.state(frame).is_used() {
-            return Err(refuse(Error::AlreadyAdded));
+            return Err(refuse(LruError::AlreadyAdded));
         }
         self.charge(group)?;
         // The reference of the caller, and that of the batch.
         let added = self.frames.change(frame, |state| match state.is_used() {
-            true => Err(Error::AlreadyAdded),
+            true => Err(LruError::AlreadyAdded),
             false => Ok(state.added(group.slot(), kind, 2)),
         });
         if let Err(error) = added {
@@ -58,12 +58,12 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotAdded`] if the frame has no references; the caller should hold one.
-    /// [`Error::ForeignFrame`], or [`Error::TooManyReferences`] if none is left for the batch.
-    pub fn mark_accessed(&self, pfn: Pfn) -> Result<(), Error> {
+    /// [`LruError::NotAdded`] if the frame has no references; the caller should hold one.
+    /// [`LruError::ForeignFrame`], or [`LruError::TooManyReferences`] if none is left for the batch.
+    pub fn mark_accessed(&self, pfn: Pfn) -> Result<(), LruError> {
         let frame = self.frames.index_of(pfn)?;
         let used = |state: State| match state.refs() {
-            0 => Err(Error::NotAdded),
+            0 => Err(LruError::NotAdded),
             _ => Ok(state.accessed()),
         };
         let (before, _) = self.frames.change(frame, used)?;
@@ -77,7 +77,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// # Errors
     ///
     /// As [`Lru::mark_accessed`].
-    pub fn activate(&self, pfn: Pfn) -> Result<(), Error> {
+    pub fn activate(&self, pfn: Pfn) -> Result<(), LruError> {
         self.push_held(Batch::Activate, pfn)
     }
 
@@ -86,7 +86,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// # Errors
     ///
     /// As [`Lru::mark_accessed`].
-    pub fn deactivate(&self, pfn: Pfn) -> Result<(), Error> {
+    pub fn deactivate(&self, pfn: Pfn) -> Result<(), LruError> {
         self.push_held(Batch::Deactivate, pfn)
     }
 
@@ -96,7 +96,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// # Errors
     ///
     /// As [`Lru::mark_accessed`].
-    pub fn rotate(&self, pfn: Pfn) -> Result<(), Error> {
+    pub fn rotate(&self, pfn: Pfn) -> Result<(), LruError> {
         self.push_held(Batch::Rotate, pfn)
     }
 
@@ -105,8 +105,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// As [`Lru::mark_accessed`], or [`Error::TooManyReferences`] if it was done too often.
-    pub fn pin(&self, pfn: Pfn) -> Result<(), Error> {
+    /// As [`Lru::mark_accessed`], or [`LruError::TooManyReferences`] if it was done too often.
+    pub fn pin(&self, pfn: Pfn) -> Result<(), LruError> {
         let frame = self.frames.index_of(pfn)?;
         // The first pin needs a reference for the batch; without one it fails.
         let pin = |state: State| match state.pin()? {
@@ -125,8 +125,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// As [`Lru::mark_accessed`], or [`Error::NotPinned`].
-    pub fn unpin(&self, pfn: Pfn) -> Result<(), Error> {
+    /// As [`Lru::mark_accessed`], or [`LruError::NotPinned`].
+    pub fn unpin(&self, pfn: Pfn) -> Result<(), LruError> {
         let frame = self.frames.index_of(pfn)?;
         // The last unpin needs a reference for the batch; without one it fails.
         let unpin = |state: State| match state.unpin()? {
@@ -146,10 +146,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownCpu`].
-    pub fn drain(&self, cpu: CpuId) -> Result<(), Error> {
+    /// [`LruError::UnknownCpu`].
+    pub fn drain(&self, cpu: CpuId) -> Result<(), LruError> {
         if cpu.index() >= self.cpus.len() {
-            return Err(Error::UnknownCpu);
+            return Err(LruError::UnknownCpu);
         }
         self.drain_cpu(cpu.index());
         Ok(())
@@ -222,7 +222,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 
     /// Puts a frame that has a reference into a batch, with a reference of its own.
-    fn push_held(&self, batch: Batch, pfn: Pfn) -> Result<(), Error> {
+    fn push_held(&self, batch: Batch, pfn: Pfn) -> Result<(), LruError> {
         let frame = self.frames.index_of(pfn)?;
         self.frames.change(frame, State::get)?;
         self.push(batch, frame);

@@ -1,12 +1,12 @@
 //! The LRU as owner of content for compaction: it isolates by the same protocol as any caller.
 
+use super::error::LruError;
 use core::cell::Cell;
 
 use super::frame::State;
 use super::isolate::Isolated;
 use super::owner::Claim;
 use super::{Lru, Owner};
-use crate::Error;
 use crate::compact::{Migrate, MigrateError};
 use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;
@@ -64,7 +64,7 @@ impl<P: Platform, O: Owner> Migrate for Lru<P, O> {
         let target = self.frames.index_of(to).map_err(|_| MigrateError::Failed)?;
         let isolated = self.isolate(from).map_err(|error| match error {
             // One just allocated is about to be added; one without references is about to be freed.
-            Error::FrameBusy | Error::NotAdded => MigrateError::Busy,
+            LruError::FrameBusy | LruError::NotAdded => MigrateError::Busy,
             _ => MigrateError::Failed,
         })?;
         if self.frames.state(target).is_used() {

@@ -25,38 +25,18 @@
 //!
 //! ```
 //! # use core::mem::MaybeUninit;
-//! # use core::sync::atomic::{AtomicU32, AtomicU64};
-//! # use freehold::platform::{Platform, Scalar, native::{NativeCell, SpinLock}};
-//! # use freehold::{CpuId, MetadataLayout, Metadata, designs::Freehold};
-//! # struct Kernel;
-//! # impl Platform for Kernel {
-//! #     type U32 = AtomicU32;
-//! #     type U64 = AtomicU64;
-//! #     type Cell<T: Scalar> = NativeCell<T>;
-//! #     type LocalCell<T: Scalar> = NativeCell<T>;
-//! #     type Lock = SpinLock;
-//! #     type IrqState = ();
-//! #     fn cpu(&self) -> CpuId { CpuId::new(0) }
-//! #     fn pin(&self) -> CpuId { self.cpu() }
-//! #     fn unpin(&self) {}
-//! #     fn irq_save(&self) {}
-//! #     fn irq_restore(&self, _state: ()) {}
-//! # }
-//! # #[repr(align(64))]
-//! # #[derive(Clone)]
-//! # struct Line([MaybeUninit<u8>; 64]);
+//! # use freehold::platform::{Native, OneCpu};
+//! # use freehold::{Metadata, MetadataLayout, designs::Freehold};
+//! # type Kernel = Native<OneCpu>;
 //! # fn buffer(layout: &MetadataLayout) -> Metadata {
-//! #     let lines = vec![Line([MaybeUninit::uninit(); 64]); layout.size() / 64];
-//! #     let base = std::ptr::NonNull::from(lines.leak()).cast();
-//! #     // SAFETY: the leaked lines are used for nothing else.
-//! #     unsafe { Metadata::from_raw_parts(base, layout.size()) }
+//! #     Metadata::from_static(vec![MaybeUninit::uninit(); layout.size_unaligned()].leak())
 //! # }
 //! use std::{collections::HashMap, sync::Mutex};
 //! use freehold::lru::{Claim, GroupId, Kind, Lru, LruSettings, Owner, Verdict};
-//! use freehold::{Config, Error, FrameCount, MemoryRange, NodeId};
+//! use freehold::{Config, FrameCount, MemoryRange, NodeId};
 //! use freehold::{Order, PageAllocator, Pfn, Request};
 //!
-//! type Frames = PageAllocator<Kernel, Freehold<Kernel>>; // `Kernel` as on the crate's front page
+//! type Frames = PageAllocator<Kernel, Freehold<Kernel>>; // `Kernel` is a platform
 //! type Block = (&'static str, u64); // tenant and block number
 //!
 //! /// Maps blocks to frames, and frames to blocks.
@@ -82,7 +62,8 @@
 //! }
 //!
 //! /// Reads a block through the cache; returns whether it was there.
-//! fn read(cache: &Lru<Kernel, Blocks>, tenant: GroupId, block: Block) -> Result<bool, Error> {
+//! fn read(cache: &Lru<Kernel, Blocks>, tenant: GroupId, block: Block)
+//!     -> Result<bool, Box<dyn std::error::Error>> {
 //!     let Blocks { frames, index } = cache.owner();
 //!     // Under the lock, so that the frame is not reclaimed before the reference is taken.
 //!     let find = |index: &Index| index.frames.get(&block).map(|&at| cache.get(at).map(|()| at));
@@ -94,7 +75,7 @@
 //!             // Read the block into the frame here.
 //!             if let Err(error) = cache.add_reclaiming(frame, tenant, Kind::File) {
 //!                 frames.free(frame, Order::ZERO)?;
-//!                 return Err(error);
+//!                 return Err(error.into());
 //!             }
 //!             cache.get(frame)?; // a reference for the reader, beside that of the index
 //!             let index = &mut *index.lock().unwrap();
@@ -114,10 +95,10 @@
 //! let config = Config::new(&memory, &cpus);
 //! let settings = LruSettings::default();
 //! let metadata = buffer(&Frames::layout(&config, &Default::default())?);
-//! let frames = Frames::new(Kernel, &config, &Default::default(), metadata)?;
+//! let frames = Frames::new(Native(OneCpu), &config, &Default::default(), metadata)?;
 //! let metadata = buffer(&Lru::<Kernel, Blocks>::layout(&config, &settings)?);
 //! let blocks = Blocks { frames: &frames, index: Default::default() };
-//! let cache = Lru::new(Kernel, &config, &settings, metadata, blocks)?;
+//! let cache = Lru::new(Native(OneCpu), &config, &settings, metadata, blocks)?;
 //!
 //! let [small, large] = [100, 500].map(|most| {
 //!     cache.create_group(GroupId::ROOT, Some(FrameCount::new(most))).expect("room for both")
@@ -131,7 +112,7 @@
 //! assert!(read(&cache, large, ("large", 0))?, "no tenant pushes out what another has cached");
 //! assert!(!read(&cache, small, ("small", 0))?, "its own old blocks make room for new ones");
 //! assert!(cache.group_stats(small)?.charged <= FrameCount::new(100));
-//! # Ok::<(), freehold::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 use core::fmt;
@@ -145,6 +126,7 @@ use crate::platform::Platform;
 use crate::units::{FrameSize, NodeId, Pfn};
 
 pub use cpu::BATCH_MAX;
+pub use error::{LruError, PutBulkError};
 pub use group::GroupId;
 pub use isolate::Isolated;
 pub use kind::{Kind, List};
@@ -155,6 +137,7 @@ pub use validate::{LruCensus, LruRule, LruViolation};
 
 mod balance;
 mod cpu;
+mod error;
 mod frame;
 mod group;
 mod isolate;
@@ -353,11 +336,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::ForeignFrame`], or [`Error::NotAdded`].
-    pub fn frame_stats(&self, pfn: Pfn) -> Result<FrameStats, Error> {
+    /// [`LruError::ForeignFrame`], or [`LruError::NotAdded`].
+    pub fn frame_stats(&self, pfn: Pfn) -> Result<FrameStats, LruError> {
         let state = self.frames.state(self.frames.index_of(pfn)?);
         if !state.is_used() {
-            return Err(Error::NotAdded);
+            return Err(LruError::NotAdded);
         }
         Ok(FrameStats {
             references: NonZeroU32::new(state.refs()),

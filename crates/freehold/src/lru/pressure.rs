@@ -1,5 +1,6 @@
 //! Memory pressure: allocation that reclaims, balancing by watermark, and room in a group.
 
+use super::error::LruError;
 use super::group::{GroupId, Refused};
 use super::reclaim::Hunt;
 use super::{BATCH_MAX, Kind, Lru, Owner, Reclaimed};
@@ -20,11 +21,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// Those of [`Lru::add`]; [`Error::GroupLimit`] if nothing more can be reclaimed.
-    pub fn add_reclaiming(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), Error> {
+    /// Those of [`Lru::add`]; [`LruError::GroupLimit`] if nothing more can be reclaimed.
+    pub fn add_reclaiming(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), LruError> {
         for _ in 0..ROUNDS {
             match self.try_add(pfn, group, kind) {
-                Err(Refused { error: Error::GroupLimit, slot }) => {
+                Err(Refused { error: LruError::GroupLimit, slot }) => {
                     // As many as Linux takes, but from a small group only a part; plus the excess
                     // over a limit that was lowered.
                     let limit = self.groups.limit(slot).map_or(0, FrameCount::get);

@@ -1,5 +1,6 @@
 //! Reclaim: evicts frames that were not recently used, if their owner agrees.
 
+use super::error::LruError;
 use core::cell::Cell;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -145,12 +146,14 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownGroup`] or [`Error::UnknownNode`].
-    pub fn reclaim(&self, scope: Scope, frames: FrameCount) -> Result<Reclaimed, Error> {
+    /// [`LruError::UnknownGroup`] or [`LruError::UnknownNode`].
+    pub fn reclaim(&self, scope: Scope, frames: FrameCount) -> Result<Reclaimed, LruError> {
         let (mut above, mut nodes) = (0, 0..self.vecs.nodes());
         match scope {
             Scope::All => {}
-            Scope::Node(node) if !nodes.contains(&node.index()) => return Err(Error::UnknownNode),
+            Scope::Node(node) if !nodes.contains(&node.index()) => {
+                return Err(LruError::UnknownNode);
+            }
             Scope::Node(node) => nodes = node.index()..node.index() + 1,
             Scope::Group(group) => above = self.groups.slot_of(group)?,
         }
@@ -252,7 +255,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let (lock, mut few) = (self.vecs.lock_at(&self.platform, place), Few::new());
         let isolate = |state: State| match state.is_within(zone) {
             true => state.isolate(),
-            false => Err(Error::FrameBusy),
+            false => Err(LruError::FrameBusy),
         };
         for _ in 0..count {
             let Some(frame) = lock.oldest(list) else { break };
@@ -359,7 +362,7 @@ impl<'a, P: Platform, O: Owner> Eviction<'a, P, O> {
         self.done.scanned += 1;
         let can_go = |state: State| match state.pins() {
             0 => state.freeze(),
-            _ => Err(Error::FrameBusy),
+            _ => Err(LruError::FrameBusy),
         };
         // A pre-check that spares the owner questions about frames in use.
         if can_go(lru.frames.state(frame)).is_err() {

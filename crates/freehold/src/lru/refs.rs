@@ -1,11 +1,10 @@
 //! References to frames, and the release of frames whose last reference is gone.
 
 use super::cpu::{BATCH_MAX, Few};
+use super::error::{LruError, PutBulkError};
 use super::frame::State;
 use super::vec::{Place, VecGuard};
 use super::{Lru, Owner};
-use crate::Error;
-use crate::error::BulkFreeError;
 use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;
 use crate::units::Pfn;
@@ -16,10 +15,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotAdded`] if there is no reference: the frame is being reclaimed or moved, or has
-    /// been released. [`Error::ForeignFrame`] or [`Error::TooManyReferences`].
+    /// [`LruError::NotAdded`] if there is no reference: the frame is being reclaimed or moved, or has
+    /// been released. [`LruError::ForeignFrame`] or [`LruError::TooManyReferences`].
     #[inline]
-    pub fn get(&self, pfn: Pfn) -> Result<(), Error> {
+    pub fn get(&self, pfn: Pfn) -> Result<(), LruError> {
         let frame = self.frames.index_of(pfn)?;
         self.frames.change(frame, State::get).map(|_| ())
     }
@@ -29,9 +28,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotAdded`] or [`Error::ForeignFrame`].
+    /// [`LruError::NotAdded`] or [`LruError::ForeignFrame`].
     #[inline]
-    pub fn put(&self, pfn: Pfn) -> Result<(), Error> {
+    pub fn put(&self, pfn: Pfn) -> Result<(), LruError> {
         let frame = self.frames.index_of(pfn)?;
         let (_, after) = self.frames.change(frame, State::put)?;
         if after.refs() == 0 {
@@ -48,17 +47,17 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// As [`Lru::put`], for the first frame at fault. The references to the frames before it were
     /// dropped, those to it and to later ones were not.
-    pub fn put_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+    pub fn put_bulk(&self, frames: &[Pfn]) -> Result<(), PutBulkError> {
         let mut last = Last::new(self);
-        for (freed, &pfn) in frames.iter().enumerate() {
-            let put = || {
+        for (put, &pfn) in frames.iter().enumerate() {
+            let drop_one = || {
                 let frame = self.frames.index_of(pfn)?;
                 Ok((frame, self.frames.change(frame, State::put)?.1))
             };
-            match put() {
+            match drop_one() {
                 Ok((frame, after)) if after.refs() == 0 => last.push(frame, after),
                 Ok(_) => {}
-                Err(error) => return Err(BulkFreeError { freed, error }),
+                Err(error) => return Err(PutBulkError { put, error }),
             }
         }
         Ok(())

@@ -1,12 +1,12 @@
 //! The API of groups: create and remove, limit, enter, statistics.
 
+use super::error::LruError;
 use core::fmt;
 
 use super::group::{GroupId, Groups};
 use super::kind::List;
 use super::vec::Place;
 use super::{Lru, Owner};
-use crate::Error;
 use crate::platform::Platform;
 use crate::units::FrameCount;
 
@@ -28,20 +28,20 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownGroup`] for the parent, or [`Error::TooManyGroups`], also if other CPUs are
+    /// [`LruError::UnknownGroup`] for the parent, or [`LruError::TooManyGroups`], also if other CPUs are
     /// just charging or uncharging the only free slot.
     pub fn create_group(
         &self,
         parent: GroupId,
         limit: Option<FrameCount>,
-    ) -> Result<GroupId, Error> {
+    ) -> Result<GroupId, LruError> {
         let create = || {
             self.groups.tree(&self.platform).create(parent, limit, |slot| {
                 (0..self.vecs.nodes()).for_each(|node| self.vecs.open(Place { slot, node }));
             })
         };
         match create() {
-            Err(Error::TooManyGroups) => {
+            Err(LruError::TooManyGroups) => {
                 // All that is left of a group may be what CPUs have charged ahead, or frames that
                 // only wait in a batch to be released.
                 self.drain_all();
@@ -55,9 +55,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownGroup`], or [`Error::GroupInUse`] if the group has [readers](Lru::enter),
+    /// [`LruError::UnknownGroup`], or [`LruError::GroupInUse`] if the group has [readers](Lru::enter),
     /// has groups below, or is the root.
-    pub fn remove_group(&self, group: GroupId) -> Result<(), Error> {
+    pub fn remove_group(&self, group: GroupId) -> Result<(), LruError> {
         let tree = self.groups.tree(&self.platform);
         let parent = tree.end(group)?;
         self.drain_stocks(Some(group.slot()));
@@ -75,9 +75,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownGroup`], [`Error::LimitBelowPinned`] if more than that are pinned, or
-    /// [`Error::GroupInUse`] for the root, which has no limit.
-    pub fn set_limit(&self, group: GroupId, limit: Option<FrameCount>) -> Result<(), Error> {
+    /// [`LruError::UnknownGroup`], [`LruError::LimitBelowPinned`] if more than that are pinned, or
+    /// [`LruError::GroupInUse`] for the root, which has no limit.
+    pub fn set_limit(&self, group: GroupId, limit: Option<FrameCount>) -> Result<(), LruError> {
         self.groups.tree(&self.platform).set_limit(group, limit)?;
         // What was charged ahead under the old limit, to the group or below it, would be handed out
         // whatever the new one is. A CPU charges ahead under its lock, which each drain takes: if
@@ -90,8 +90,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownGroup`], or [`Error::TooManyReferences`] at the 32,768th reader.
-    pub fn enter(&self, group: GroupId) -> Result<Visit<'_, P>, Error> {
+    /// [`LruError::UnknownGroup`], or [`LruError::TooManyReferences`] at the 32,768th reader.
+    pub fn enter(&self, group: GroupId) -> Result<Visit<'_, P>, LruError> {
         self.groups.enter(group)?;
         Ok(Visit { groups: &self.groups, group })
     }
@@ -100,8 +100,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownGroup`].
-    pub fn group_stats(&self, group: GroupId) -> Result<GroupStats, Error> {
+    /// [`LruError::UnknownGroup`].
+    pub fn group_stats(&self, group: GroupId) -> Result<GroupStats, LruError> {
         let slot = self.groups.slot_of(group)?;
         let size = |list| {
             let nodes = 0..self.vecs.nodes();

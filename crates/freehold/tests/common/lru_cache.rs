@@ -9,11 +9,13 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64 as Count;
 
 use freehold::designs::Freehold;
-use freehold::lru::{Claim, GroupId, Kind, Lru, LruLock, LruSettings, Owner, Scope, Verdict};
+use freehold::lru::{
+    Claim, GroupId, Kind, Lru, LruError, LruLock, LruSettings, Owner, Scope, Verdict,
+};
 use freehold::platform::Platform;
 use freehold::{
-    Config, Error, FrameCount, MemoryRange, Migrate, MigrateError, NodeId, Order, PageAllocator,
-    Pfn, Request,
+    Config, FrameCount, MemoryRange, Migrate, MigrateError, NodeId, Order, PageAllocator, Pfn,
+    Request,
 };
 
 use crate::machine::Machine;
@@ -206,7 +208,7 @@ impl<P: Platform> Actor<'_, P> {
         let kind = if block.is_multiple_of(3) { Kind::Anon } else { Kind::File };
         match cache.add_reclaiming(frame, self.group(), kind) {
             Ok(()) => {}
-            Err(Error::GroupLimit | Error::UnknownGroup) => {
+            Err(LruError::GroupLimit | LruError::UnknownGroup) => {
                 blocks.stamp(frame).store(0, SeqCst);
                 blocks.frames.free(frame, Order::ZERO).expect("it is ours");
                 return None;
@@ -251,7 +253,7 @@ impl<P: Platform> Actor<'_, P> {
         let frame = self.frame();
         let Ok(mut isolated) = self.cache.isolate(frame) else { return };
         let moved = isolated.move_to(self.group());
-        assert!(matches!(moved, Ok(()) | Err(Error::GroupLimit | Error::UnknownGroup)));
+        assert!(matches!(moved, Ok(()) | Err(LruError::GroupLimit | LruError::UnknownGroup)));
         self.cache.owner().done.moved.fetch_add(u64::from(moved.is_ok()), SeqCst);
         assert_ne!(self.cache.owner().stamp(isolated.pfn()).load(SeqCst), 0, "it is isolated");
     }
@@ -294,7 +296,7 @@ impl<P: Platform> Actor<'_, P> {
 
     fn visit(&mut self) {
         let Ok(visit) = self.cache.enter(self.group()) else { return };
-        assert_eq!(self.cache.remove_group(visit.group()), Err(Error::GroupInUse));
+        assert_eq!(self.cache.remove_group(visit.group()), Err(LruError::GroupInUse));
         yield_now();
     }
 }

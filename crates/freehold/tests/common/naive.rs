@@ -11,8 +11,8 @@ use freehold::designs::Design;
 use freehold::designs::zone_lock::ZoneLock;
 use freehold::platform::Platform;
 use freehold::{
-    Config, Error, FrameCount, Marks, MemoryRange, MigrateType, NodeId, Order, PageAllocator, Pfn,
-    Request, Watermark, ZoneKind, ZoneStats,
+    Config, Error, FrameCount, FrameStatus, Marks, MemoryRange, MigrateType, NodeId, Order,
+    PageAllocator, Pfn, Request, Watermark, ZoneKind, ZoneStats,
 };
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
@@ -170,6 +170,58 @@ impl Naive {
             self.block_zones[((pfn - self.first) / PAGEBLOCK) as usize] = Some(zone);
         }
         Ok(())
+    }
+
+    /// Removes memory, or returns why that must be refused: [`Error::RangeBusy`] if there is
+    /// content, which stands for any error that says so.
+    pub(crate) fn remove_memory(&mut self, first: Pfn, frames: u64) -> Result<(), Error> {
+        let all = first.get()..first.get() + frames;
+        if frames == 0 {
+            return Err(Error::BadRange);
+        }
+        if all.start < self.first || all.end > self.span().1 {
+            return Err(Error::OutsideSpan);
+        }
+        let states = || all.clone().map(|pfn| self.frame(pfn));
+        if states().any(|frame| frame == Frame::Hole) {
+            return Err(Error::ForeignFrame);
+        }
+        if all.clone().any(|pfn| self.zone_of(pfn) != self.zone_of(all.start)) {
+            return Err(Error::BadRange);
+        }
+        if states().any(|frame| frame == Frame::Used) {
+            return Err(Error::RangeBusy);
+        }
+        for pfn in all.clone() {
+            self.fill(pfn, 0, Frame::Hole);
+        }
+        // A pageblock without memory may come to another zone.
+        for block in all.start / PAGEBLOCK..all.end.div_ceil(PAGEBLOCK) {
+            let (start, end) = (block * PAGEBLOCK, (block + 1) * PAGEBLOCK);
+            if (start..end).all(|pfn| self.frame(pfn) == Frame::Hole) {
+                self.block_zones[((start - self.first) / PAGEBLOCK) as usize] = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes frames that were allocated and freed again within a call.
+    pub(crate) fn note_targets(&mut self, frames: u64) {
+        self.allocated += frames;
+        self.freed += frames;
+    }
+
+    /// What a frame is.
+    pub(crate) fn status(&self, pfn: Pfn) -> FrameStatus {
+        match self.frame(pfn.get()) {
+            Frame::Hole => FrameStatus::Foreign,
+            Frame::Free => FrameStatus::Free,
+            Frame::Used => {
+                let held = self.held.range(..=pfn.get()).next_back();
+                let (&first, &order) = held.expect("a used frame is held");
+                FrameStatus::Allocated { first: Pfn::new(first), order: Order::new(order) }
+            }
+        }
     }
 
     /// The zones that a request may use, best first, or why it is invalid.
@@ -440,6 +492,7 @@ impl Level {
 const _: () = {
     let _ = (Ask::new, Ask::request, Level::of);
     let _ = (Naive::zonelist, Naive::take, Naive::free, Naive::merged);
+    let _ = (Naive::remove_memory, Naive::note_targets, Naive::status);
     let _ = Naive::alloc::<TestPlatform, ZoneLock<TestPlatform>>;
     let _ = Naive::check_whole::<TestPlatform, ZoneLock<TestPlatform>>;
 };

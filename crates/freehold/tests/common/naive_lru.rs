@@ -4,8 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use freehold::Error;
-use freehold::lru::{Kind, List};
+use freehold::lru::{Kind, List, LruError};
 
 /// A frame in use.
 #[derive(Clone, Debug)]
@@ -98,30 +97,30 @@ impl Naive {
         self.below(group).filter(|frame| frame.pins > 0).count() as u64
     }
 
-    pub(crate) fn live(&self, group: usize) -> Result<(), Error> {
+    pub(crate) fn live(&self, group: usize) -> Result<(), LruError> {
         let live = self.groups.get(group).is_some_and(|group| group.live);
-        if live { Ok(()) } else { Err(Error::UnknownGroup) }
+        if live { Ok(()) } else { Err(LruError::UnknownGroup) }
     }
 
-    fn check_charge(&self, group: usize) -> Result<(), Error> {
+    fn check_charge(&self, group: usize) -> Result<(), LruError> {
         self.live(group)?;
         let full = |&above: &usize| {
             self.groups[above].limit.is_some_and(|limit| self.charged(above) >= limit)
         };
-        if self.chain(group).any(|group| full(&group)) { Err(Error::GroupLimit) } else { Ok(()) }
+        if self.chain(group).any(|group| full(&group)) { Err(LruError::GroupLimit) } else { Ok(()) }
     }
 
-    fn used(&mut self, pfn: u64) -> Result<&mut Frame, Error> {
+    fn used(&mut self, pfn: u64) -> Result<&mut Frame, LruError> {
         if pfn >= self.memory {
-            return Err(Error::ForeignFrame);
+            return Err(LruError::ForeignFrame);
         }
-        self.frames.get_mut(&pfn).ok_or(Error::NotAdded)
+        self.frames.get_mut(&pfn).ok_or(LruError::NotAdded)
     }
 
-    pub(crate) fn add(&mut self, pfn: u64, group: usize, kind: Kind) -> Result<(), Error> {
+    pub(crate) fn add(&mut self, pfn: u64, group: usize, kind: Kind) -> Result<(), LruError> {
         match self.used(pfn) {
-            Ok(_) => return Err(Error::AlreadyAdded),
-            Err(Error::NotAdded) => self.check_charge(group)?,
+            Ok(_) => return Err(LruError::AlreadyAdded),
+            Err(LruError::NotAdded) => self.check_charge(group)?,
             Err(error) => return Err(error),
         }
         let (refs, pins) = (1, 0);
@@ -131,12 +130,12 @@ impl Naive {
         Ok(())
     }
 
-    pub(crate) fn get(&mut self, pfn: u64) -> Result<(), Error> {
+    pub(crate) fn get(&mut self, pfn: u64) -> Result<(), LruError> {
         self.used(pfn).map(|frame| frame.refs += 1)
     }
 
     /// Says whether it was the last reference.
-    pub(crate) fn put(&mut self, pfn: u64) -> Result<bool, Error> {
+    pub(crate) fn put(&mut self, pfn: u64) -> Result<bool, LruError> {
         let frame = self.used(pfn)?;
         frame.refs -= 1;
         let last = frame.refs == 0;
@@ -146,7 +145,7 @@ impl Naive {
         Ok(last)
     }
 
-    pub(crate) fn mark_accessed(&mut self, pfn: u64) -> Result<(), Error> {
+    pub(crate) fn mark_accessed(&mut self, pfn: u64) -> Result<(), LruError> {
         let frame = self.used(pfn)?;
         if frame.active || frame.unevictable || !frame.referenced {
             frame.referenced = true;
@@ -158,11 +157,11 @@ impl Naive {
         Ok(())
     }
 
-    pub(crate) fn go(&mut self, pfn: u64, active: bool) -> Result<(), Error> {
+    pub(crate) fn go(&mut self, pfn: u64, active: bool) -> Result<(), LruError> {
         self.used(pfn).map(|frame| frame.go(active))
     }
 
-    pub(crate) fn pin(&mut self, pfn: u64) -> Result<(), Error> {
+    pub(crate) fn pin(&mut self, pfn: u64) -> Result<(), LruError> {
         let frame = self.used(pfn)?;
         frame.pins += 1;
         if frame.pins == 1 && !frame.isolated {
@@ -171,19 +170,19 @@ impl Naive {
         Ok(())
     }
 
-    pub(crate) fn unpin(&mut self, pfn: u64) -> Result<(), Error> {
+    pub(crate) fn unpin(&mut self, pfn: u64) -> Result<(), LruError> {
         let frame = self.used(pfn)?;
-        frame.pins = frame.pins.checked_sub(1).ok_or(Error::NotPinned)?;
+        frame.pins = frame.pins.checked_sub(1).ok_or(LruError::NotPinned)?;
         if frame.pins == 0 && !frame.isolated {
             frame.put_back();
         }
         Ok(())
     }
 
-    pub(crate) fn isolate(&mut self, pfn: u64) -> Result<(), Error> {
+    pub(crate) fn isolate(&mut self, pfn: u64) -> Result<(), LruError> {
         let frame = self.used(pfn)?;
         if frame.isolated {
-            return Err(Error::FrameBusy);
+            return Err(LruError::FrameBusy);
         }
         frame.isolated = true;
         frame.refs += 1;
@@ -196,40 +195,40 @@ impl Naive {
         self.put(pfn).expect("it is isolated")
     }
 
-    pub(crate) fn move_to(&mut self, pfn: u64, group: usize) -> Result<(), Error> {
+    pub(crate) fn move_to(&mut self, pfn: u64, group: usize) -> Result<(), LruError> {
         self.check_charge(group)?;
         self.used(pfn)?.group = group;
         Ok(())
     }
 
-    pub(crate) fn create(&mut self, parent: usize, limit: Option<u64>) -> Result<(), Error> {
+    pub(crate) fn create(&mut self, parent: usize, limit: Option<u64>) -> Result<(), LruError> {
         self.live(parent)?;
         let taken = |&group: &usize| self.groups[group].live || self.charged(group) > 0;
         if (0..self.groups.len()).filter(taken).count() == self.slots {
-            return Err(Error::TooManyGroups);
+            return Err(LruError::TooManyGroups);
         }
         self.groups.push(Group { parent, live: true, readers: 0, limit });
         Ok(())
     }
 
-    pub(crate) fn remove(&mut self, group: usize) -> Result<(), Error> {
+    pub(crate) fn remove(&mut self, group: usize) -> Result<(), LruError> {
         self.live(group)?;
         let has_child = |other: &Group| other.live && other.parent == group;
         let below = self.groups.iter().skip(1).any(has_child);
         if group == 0 || below || self.groups[group].readers > 0 {
-            return Err(Error::GroupInUse);
+            return Err(LruError::GroupInUse);
         }
         self.groups[group].live = false;
         Ok(())
     }
 
-    pub(crate) fn set_limit(&mut self, group: usize, limit: Option<u64>) -> Result<(), Error> {
+    pub(crate) fn set_limit(&mut self, group: usize, limit: Option<u64>) -> Result<(), LruError> {
         self.live(group)?;
         if group == 0 {
-            return Err(Error::GroupInUse);
+            return Err(LruError::GroupInUse);
         }
         if limit.is_some_and(|limit| limit < self.pinned(group)) {
-            return Err(Error::LimitBelowPinned);
+            return Err(LruError::LimitBelowPinned);
         }
         self.groups[group].limit = limit;
         Ok(())

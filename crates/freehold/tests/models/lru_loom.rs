@@ -8,9 +8,9 @@
 
 use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
 use crate::room::Room;
-use freehold::lru::{Claim, GroupId, Kind, LruLock, LruSettings, Owner, Scope, Verdict};
+use freehold::lru::{Claim, GroupId, Kind, LruError, LruLock, LruSettings, Owner, Scope, Verdict};
 use freehold::platform::SharedCell;
-use freehold::{Config, Error, FrameCount, MemoryRange, Migrate, MigrateError, NodeId, Order, Pfn};
+use freehold::{Config, FrameCount, MemoryRange, Migrate, MigrateError, NodeId, Order, Pfn};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
@@ -139,7 +139,7 @@ fn isolate_against_release<const O: bool, const A: bool, const Q: bool>() {
                     assert_ne!(read(lru, FRAME), u32::MAX, "the frame was freed meanwhile");
                     drop(isolated);
                 }
-                Err(error) => assert_eq!(error, Error::NotAdded),
+                Err(error) => assert_eq!(error, LruError::NotAdded),
             },
             |lru| {
                 read(lru, FRAME);
@@ -205,9 +205,9 @@ fn isolation_races_with_a_move() {
                 |lru| lru.isolate(FRAME).map(drop),
                 move |lru| lru.isolate(FRAME).map(|mut frame| frame.move_to(to)),
             );
-            assert!(matches!(isolated, Ok(()) | Err(Error::FrameBusy)), "{isolated:?}");
+            assert!(matches!(isolated, Ok(()) | Err(LruError::FrameBusy)), "{isolated:?}");
             let has_moved = moved == Ok(Ok(()));
-            assert!(has_moved || moved == Err(Error::FrameBusy), "{moved:?}");
+            assert!(has_moved || moved == Err(LruError::FrameBusy), "{moved:?}");
             lru.drain_all();
             let census = lru.check();
             let there = lru.group_stats(to).expect("it is there").charged.get();
@@ -331,7 +331,7 @@ fn a_frame_is_added_twice_at_once() {
         let lru: Arc<Sound> = build(LruLock::Group, 1);
         let add = |lru: &Sound| lru.add(FRAME, ROOT, Kind::File);
         let (mine, theirs) = race(&lru, add, add);
-        assert_eq!(mine.is_ok(), theirs == Err(Error::AlreadyAdded), "{mine:?} {theirs:?}");
+        assert_eq!(mine.is_ok(), theirs == Err(LruError::AlreadyAdded), "{mine:?} {theirs:?}");
         lru.drain_all();
         let charged = lru.group_stats(ROOT).expect("the root is there").charged;
         assert_eq!((lru.check().used, charged), (FrameCount::new(1), FrameCount::new(1)));
@@ -350,7 +350,7 @@ fn an_add_races_with_the_removal_of_the_group() {
             move |lru| lru.add(FRAME, group, Kind::File),
         );
         assert_eq!(removed, Ok(()));
-        assert!(matches!(added, Ok(()) | Err(Error::UnknownGroup)), "{added:?}");
+        assert!(matches!(added, Ok(()) | Err(LruError::UnknownGroup)), "{added:?}");
         let census = lru.check();
         assert_eq!(census.used.get(), u64::from(added.is_ok()));
         let listed: u64 = census.listed.iter().map(|count| count.get()).sum();

@@ -38,7 +38,7 @@ pub(crate) fn each_step(
 }
 
 /// The same, with a final action, unless one of the two calls waited for the other.
-fn each_step_then(
+pub(crate) fn each_step_then(
     stride: usize,
     build: impl Fn() -> Rc<Frames>,
     meanwhile: impl Fn(&Frames) + Copy + 'static,

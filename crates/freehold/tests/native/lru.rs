@@ -5,10 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::common::{TestPlatform, run_on};
 use crate::room::Room;
 use crate::shelf::Shelf;
-use freehold::lru::{GroupId, Kind, List, LruLock, LruSettings, Reclaimed, Scope, Verdict};
-use freehold::{
-    Config, CpuId, Error, FrameCount, MemoryRange, Migrate, MigrateError, NodeId, Order, Pfn,
+use freehold::lru::{
+    GroupId, Kind, List, LruError, LruLock, LruSettings, Reclaimed, Scope, Verdict,
 };
+use freehold::{Config, CpuId, FrameCount, MemoryRange, Migrate, MigrateError, NodeId, Order, Pfn};
 
 type Lru = Room<TestPlatform, Shelf>;
 
@@ -87,7 +87,7 @@ fn the_last_reference_releases_wherever_the_frame_is() {
     assert_eq!(lru.owner().take_released(), []);
     lru.put(pfn(0)).unwrap();
     assert_eq!(lru.owner().take_released(), [0]);
-    assert_eq!(lru.put(pfn(0)), Err(Error::NotAdded));
+    assert_eq!(lru.put(pfn(0)), Err(LruError::NotAdded));
     // In a batch: its reference is the last one.
     lru.activate(pfn(1)).unwrap();
     lru.add(pfn(2), ROOT, Kind::Anon).unwrap();
@@ -114,7 +114,7 @@ fn many_are_released_at_once() {
     assert_eq!((lru.check().used.get(), charged(&lru, ROOT)), (0, 0));
     fill(&lru, 0..3, ROOT, Kind::File);
     let error = lru.put_bulk(&[pfn(0), pfn(7), pfn(1)]).unwrap_err();
-    assert_eq!((error.freed, error.error), (1, Error::NotAdded));
+    assert_eq!((error.put, error.error), (1, LruError::NotAdded));
     assert_eq!((lru.owner().take_released(), lru.check().used.get()), (vec![0], 2));
 }
 
@@ -195,7 +195,7 @@ fn an_isolated_frame_is_the_holders_alone() {
     let lru = lru();
     fill(&lru, 0..2, ROOT, Kind::File);
     let isolated = lru.isolate(pfn(0)).unwrap();
-    assert_eq!(lru.isolate(pfn(0)).err(), Some(Error::FrameBusy));
+    assert_eq!(lru.isolate(pfn(0)).err(), Some(LruError::FrameBusy));
     assert_eq!((isolated.pfn(), listed(&lru, ROOT)), (pfn(0), [0, 0, 1, 0, 0]));
     // Batches leave it alone, and its marks decide when it returns.
     lru.activate(pfn(0)).unwrap();
@@ -230,7 +230,7 @@ fn a_frame_moves_between_groups() {
         assert_eq!((listed(&lru, from), listed(&lru, to)), ([1, 0, 0, 0, 0], [0, 0, 0, 0, 1]));
         assert_eq!(lru.group_stats(to).unwrap().pinned.get(), 1);
         let moved = lru.isolate(pfn(1)).unwrap().move_to(to);
-        assert_eq!((moved, charged(&lru, from)), (Err(Error::GroupLimit), 1));
+        assert_eq!((moved, charged(&lru, from)), (Err(LruError::GroupLimit), 1));
         lru.check();
     }
 }
@@ -248,7 +248,7 @@ fn the_frames_of_a_removed_group_go_to_its_parent() {
         let isolated = lru.isolate(pfn(0)).unwrap();
         lru.remove_group(child).unwrap();
         assert_eq!(listed(&lru, parent), [0, 0, 51, 0, 0]);
-        assert_eq!(lru.group_stats(child), Err(Error::UnknownGroup));
+        assert_eq!(lru.group_stats(child), Err(LruError::UnknownGroup));
         // What was in transit finds the parent.
         drop(isolated);
         lru.drain_all();
@@ -258,7 +258,7 @@ fn the_frames_of_a_removed_group_go_to_its_parent() {
         lru.remove_group(parent).unwrap();
         assert_eq!((listed(&lru, ROOT), charged(&lru, ROOT)), ([0, 0, 53, 0, 0], 53));
         lru.create_group(ROOT, None).unwrap();
-        assert_eq!(lru.create_group(ROOT, None), Err(Error::TooManyGroups));
+        assert_eq!(lru.create_group(ROOT, None), Err(LruError::TooManyGroups));
         assert_eq!(reclaim(&lru, Scope::All, 100).reclaimed, 53);
         lru.check();
         let again = lru.create_group(ROOT, None).unwrap();
@@ -286,9 +286,9 @@ fn a_limit_holds_for_the_group_and_those_below() {
     let parent = lru.create_group(ROOT, Some(count(10))).unwrap();
     let [one, two] = [(); 2].map(|()| lru.create_group(parent, Some(count(8))).unwrap());
     fill(&lru, 0..8, one, Kind::File);
-    assert_eq!(lru.add(pfn(8), one, Kind::File), Err(Error::GroupLimit));
+    assert_eq!(lru.add(pfn(8), one, Kind::File), Err(LruError::GroupLimit));
     fill(&lru, 10..12, two, Kind::File);
-    assert_eq!(lru.add(pfn(12), two, Kind::File), Err(Error::GroupLimit));
+    assert_eq!(lru.add(pfn(12), two, Kind::File), Err(LruError::GroupLimit));
     lru.check();
     assert_eq!(charged(&lru, two), 2);
     // Reclaim makes room in the group whose limit was hit, and in no other.
@@ -311,7 +311,7 @@ fn what_other_cpus_have_charged_ahead_is_not_in_the_way() {
     for frame in 1..40 {
         lru.add(pfn(frame), group, Kind::File).unwrap();
     }
-    assert_eq!(lru.add(pfn(40), group, Kind::File), Err(Error::GroupLimit));
+    assert_eq!(lru.add(pfn(40), group, Kind::File), Err(LruError::GroupLimit));
     run_on(0);
     lru.check();
 }
@@ -329,7 +329,7 @@ fn a_lowered_limit_holds_whatever_cpus_have_charged_ahead() {
         lru.set_limit(lowered, Some(count(frame + 1))).unwrap();
         for cpu in 0..2 {
             run_on(cpu);
-            assert_eq!(lru.add(pfn(frame + 2), child, Kind::File), Err(Error::GroupLimit));
+            assert_eq!(lru.add(pfn(frame + 2), child, Kind::File), Err(LruError::GroupLimit));
         }
         lru.set_limit(lowered, None).unwrap();
     }
@@ -465,7 +465,7 @@ fn content_migrates_with_all_that_is_known_of_it() {
     lru.drain_all();
     let migrate = |from, to| lru.migrate(pfn(from), pfn(to), Order::ZERO);
     assert_eq!(migrate(0, 2500), Ok(()));
-    assert_eq!(lru.frame_stats(pfn(0)), Err(Error::NotAdded));
+    assert_eq!(lru.frame_stats(pfn(0)), Err(LruError::NotAdded));
     assert_eq!((list_of(&lru, 2500), lru.owner().contents().index[&pfn(2500)]), {
         (Some(List::Unevictable), 0)
     });
@@ -480,7 +480,7 @@ fn content_migrates_with_all_that_is_known_of_it() {
     assert_eq!(migrate(1, 5), Err(MigrateError::Failed));
     assert_eq!(lru.migrate(pfn(1), pfn(5), Order::new(1)), Err(MigrateError::Failed));
     assert_eq!((list_of(&lru, 1), lru.frame_stats(pfn(5))), {
-        (Some(List::InactiveAnon), Err(Error::NotAdded))
+        (Some(List::InactiveAnon), Err(LruError::NotAdded))
     });
     assert_eq!(lru.owner().take_released(), []);
     lru.drain_all();

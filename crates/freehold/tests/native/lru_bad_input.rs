@@ -7,7 +7,8 @@ use crate::common::TestPlatform;
 use crate::room::Room;
 use crate::shelf::Shelf;
 use freehold::lru::{
-    BATCH_MAX, FrameStats, GroupId, GroupStats, Kind, Lru, LruCensus, LruLock, LruSettings, Scope,
+    BATCH_MAX, FrameStats, GroupId, GroupStats, Kind, Lru, LruCensus, LruError, LruLock,
+    LruSettings, Scope,
 };
 use freehold::{Config, CpuId, Error, FrameCount, MemoryRange, Metadata, NodeId, Pfn};
 
@@ -28,7 +29,7 @@ fn pfn(number: u64) -> Pfn {
 type Small = Room<TestPlatform, Shelf>;
 
 /// A call that is to be refused.
-type Call<'a> = &'a dyn Fn(&Small) -> Result<(), Error>;
+type Call<'a> = &'a dyn Fn(&Small) -> Result<(), LruError>;
 
 fn lru() -> Small {
     let settings = LruSettings::default().groups(3);
@@ -56,11 +57,11 @@ fn books(lru: &Small, groups: &[GroupId]) -> Books {
 
 /// Checks that `call` fails with `error` and changes nothing, neither in total nor in these groups.
 #[track_caller]
-fn refused<T: Debug>(
+fn refused<T: Debug, E: Debug + PartialEq>(
     lru: &Small,
     groups: &[GroupId],
-    error: Error,
-    call: impl Fn(&Small) -> Result<T, Error>,
+    error: E,
+    call: impl Fn(&Small) -> Result<T, E>,
 ) {
     lru.drain_all();
     let before = books(lru, groups);
@@ -74,8 +75,10 @@ fn refused<T: Debug>(
 #[test]
 fn a_frame_is_added_once() {
     let lru = with_frame();
-    refused(&lru, &[ROOT], Error::AlreadyAdded, |lru| lru.add(pfn(0), ROOT, Kind::Anon));
-    refused(&lru, &[ROOT], Error::AlreadyAdded, |lru| lru.add_reclaiming(pfn(0), ROOT, Kind::Anon));
+    refused(&lru, &[ROOT], LruError::AlreadyAdded, |lru| lru.add(pfn(0), ROOT, Kind::Anon));
+    refused(&lru, &[ROOT], LruError::AlreadyAdded, |lru| {
+        lru.add_reclaiming(pfn(0), ROOT, Kind::Anon)
+    });
 }
 
 #[test]
@@ -95,9 +98,9 @@ fn a_frame_must_be_memory() {
             &|lru| lru.frame_stats(foreign).map(|_| ()),
         ];
         for call in calls {
-            refused(&lru, &[ROOT], Error::ForeignFrame, call);
+            refused(&lru, &[ROOT], LruError::ForeignFrame, call);
         }
-        refused(&lru, &[ROOT], Error::ForeignFrame, |lru| lru.isolate(foreign).map(drop));
+        refused(&lru, &[ROOT], LruError::ForeignFrame, |lru| lru.isolate(foreign).map(drop));
     }
 }
 
@@ -116,26 +119,26 @@ fn a_frame_must_be_in_use() {
         &|lru| lru.frame_stats(pfn(1)).map(|_| ()),
     ];
     for call in calls {
-        refused(&lru, &[ROOT], Error::NotAdded, call);
+        refused(&lru, &[ROOT], LruError::NotAdded, call);
     }
-    refused(&lru, &[ROOT], Error::NotPinned, |lru| lru.unpin(pfn(0)));
+    refused(&lru, &[ROOT], LruError::NotPinned, |lru| lru.unpin(pfn(0)));
 }
 
 #[test]
 fn references_and_pins_are_counted_up_to_a_limit() {
     let lru = with_frame();
     while lru.pin(pfn(0)).is_ok() {}
-    refused(&lru, &[ROOT], Error::TooManyReferences, |lru| lru.pin(pfn(0)));
+    refused(&lru, &[ROOT], LruError::TooManyReferences, |lru| lru.pin(pfn(0)));
     while lru.frame_stats(pfn(0)).is_ok_and(|stats| stats.pins > 1) {
         lru.unpin(pfn(0)).expect("it is pinned");
     }
     while lru.get(pfn(0)).is_ok() {}
     // The batches that the frame would wait in have references, too.
-    assert_eq!(lru.unpin(pfn(0)), Err(Error::TooManyReferences));
+    assert_eq!(lru.unpin(pfn(0)), Err(LruError::TooManyReferences));
     let before = lru.frame_stats(pfn(0));
-    assert_eq!(lru.get(pfn(0)), Err(Error::TooManyReferences));
-    assert_eq!(lru.activate(pfn(0)), Err(Error::TooManyReferences));
-    assert_eq!(lru.isolate(pfn(0)).err(), Some(Error::TooManyReferences));
+    assert_eq!(lru.get(pfn(0)), Err(LruError::TooManyReferences));
+    assert_eq!(lru.activate(pfn(0)), Err(LruError::TooManyReferences));
+    assert_eq!(lru.isolate(pfn(0)).err(), Some(LruError::TooManyReferences));
     assert_eq!(lru.frame_stats(pfn(0)), before);
     lru.check();
 }
@@ -144,7 +147,7 @@ fn references_and_pins_are_counted_up_to_a_limit() {
 fn an_isolated_frame_is_busy() {
     let lru = with_frame();
     let isolated = lru.isolate(pfn(0)).expect("it is listed");
-    refused(&lru, &[ROOT], Error::FrameBusy, |lru| lru.isolate(pfn(0)).map(drop));
+    refused(&lru, &[ROOT], LruError::FrameBusy, |lru| lru.isolate(pfn(0)).map(drop));
     drop(isolated);
     lru.isolate(pfn(0)).expect("it is listed again");
 }
@@ -166,12 +169,12 @@ fn a_group_must_be_known() {
         &|lru| lru.isolate(pfn(0))?.move_to(gone),
     ];
     for call in calls {
-        refused(&lru, &[ROOT], Error::UnknownGroup, call);
+        refused(&lru, &[ROOT], LruError::UnknownGroup, call);
     }
     // Its slot belongs to another group now.
     let next = lru.create_group(ROOT, None).expect("a slot is free");
     for call in calls {
-        refused(&lru, &[ROOT, next], Error::UnknownGroup, call);
+        refused(&lru, &[ROOT, next], LruError::UnknownGroup, call);
     }
 }
 
@@ -181,16 +184,18 @@ fn a_group_in_use_stays() {
     let group = lru.create_group(ROOT, None).expect("a slot is free");
     let visit = lru.enter(group).expect("it is there");
     let again = lru.enter(visit.group()).expect("it is there");
-    refused(&lru, &[ROOT, group], Error::GroupInUse, |lru| lru.remove_group(group));
+    refused(&lru, &[ROOT, group], LruError::GroupInUse, |lru| lru.remove_group(group));
     drop(visit);
-    refused(&lru, &[ROOT, group], Error::GroupInUse, |lru| lru.remove_group(group));
+    refused(&lru, &[ROOT, group], LruError::GroupInUse, |lru| lru.remove_group(group));
     drop(again);
     let below = lru.create_group(group, None).expect("a slot is free");
-    refused(&lru, &[ROOT, group, below], Error::GroupInUse, |lru| lru.remove_group(group));
+    refused(&lru, &[ROOT, group, below], LruError::GroupInUse, |lru| lru.remove_group(group));
     lru.remove_group(below).expect("it is unused");
     lru.remove_group(group).expect("it is unused");
-    refused(&lru, &[ROOT], Error::GroupInUse, |lru| lru.remove_group(ROOT));
-    refused(&lru, &[ROOT], Error::GroupInUse, |lru| lru.set_limit(ROOT, Some(FrameCount::new(1))));
+    refused(&lru, &[ROOT], LruError::GroupInUse, |lru| lru.remove_group(ROOT));
+    refused(&lru, &[ROOT], LruError::GroupInUse, |lru| {
+        lru.set_limit(ROOT, Some(FrameCount::new(1)))
+    });
 }
 
 #[test]
@@ -204,27 +209,29 @@ fn a_limit_is_kept() {
         lru.add(pfn(frame), group, Kind::Anon).expect("there is room");
         lru.pin(pfn(frame)).expect("it is in use");
     }
-    refused(&lru, &groups, Error::GroupLimit, |lru| lru.add(pfn(3), group, Kind::Anon));
-    refused(&lru, &groups, Error::GroupLimit, |lru| lru.add_reclaiming(pfn(3), group, Kind::Anon));
-    refused(&lru, &groups, Error::LimitBelowPinned, |lru| lru.set_limit(above, limit(2)));
-    refused(&lru, &groups, Error::LimitBelowPinned, |lru| lru.set_limit(group, limit(2)));
+    refused(&lru, &groups, LruError::GroupLimit, |lru| lru.add(pfn(3), group, Kind::Anon));
+    refused(&lru, &groups, LruError::GroupLimit, |lru| {
+        lru.add_reclaiming(pfn(3), group, Kind::Anon)
+    });
+    refused(&lru, &groups, LruError::LimitBelowPinned, |lru| lru.set_limit(above, limit(2)));
+    refused(&lru, &groups, LruError::LimitBelowPinned, |lru| lru.set_limit(group, limit(2)));
     lru.unpin(pfn(0)).expect("it is pinned");
     lru.set_limit(group, limit(2)).expect("two are pinned");
-    refused(&lru, &groups, Error::TooManyGroups, |lru| lru.create_group(ROOT, None));
+    refused(&lru, &groups, LruError::TooManyGroups, |lru| lru.create_group(ROOT, None));
 }
 
 #[test]
 fn numbers_must_be_of_something() {
     let lru = with_frame();
-    refused(&lru, &[ROOT], Error::UnknownCpu, |lru| lru.drain(CpuId::new(2)));
+    refused(&lru, &[ROOT], LruError::UnknownCpu, |lru| lru.drain(CpuId::new(2)));
     let scope = Scope::Node(NodeId::new(1));
-    refused(&lru, &[ROOT], Error::UnknownNode, |lru| lru.reclaim(scope, FrameCount::new(1)));
+    refused(&lru, &[ROOT], LruError::UnknownNode, |lru| lru.reclaim(scope, FrameCount::new(1)));
     let elsewhere = range(320, 10).on_node(NodeId::new(1));
     refused(&lru, &[ROOT], Error::UnknownNode, |lru| lru.add_memory(elsewhere));
     refused(&lru, &[ROOT], Error::RangeOverlaps, |lru| lru.add_memory(range(290, 20)));
     refused(&lru, &[ROOT], Error::OutsideSpan, |lru| lru.add_memory(range(1020, 20)));
     refused(&lru, &[ROOT], Error::BadRange, |lru| lru.add_memory(range(320, 0)));
-    refused(&lru, &[ROOT], Error::ForeignFrame, |lru| lru.add(pfn(320), ROOT, Kind::File));
+    refused(&lru, &[ROOT], LruError::ForeignFrame, |lru| lru.add(pfn(320), ROOT, Kind::File));
     lru.add_memory(range(320, 10)).expect("it is within the span");
     lru.add(pfn(320), ROOT, Kind::File).expect("it is memory now");
     lru.drain_all();
@@ -253,7 +260,7 @@ fn bad_calls_leave_no_trace() {
     assert_eq!(books(&lru, &groups), books(&twin, &groups));
     {
         let visit = lru.enter(groups[1]).expect("it is there");
-        assert_eq!(lru.remove_group(visit.group()), Err(Error::GroupInUse));
+        assert_eq!(lru.remove_group(visit.group()), Err(LruError::GroupInUse));
     }
     let other = Room::new(
         TestPlatform,
@@ -263,14 +270,14 @@ fn bad_calls_leave_no_trace() {
     );
     let foreign = (0..9).map(|_| other.create_group(ROOT, None).expect("a slot is free")).last();
     let unknown = foreign.expect("there are nine");
-    assert_eq!(lru.add(pfn(70), unknown, Kind::File), Err(Error::UnknownGroup));
-    assert_eq!(lru.add_reclaiming(pfn(70), unknown, Kind::File), Err(Error::UnknownGroup));
-    assert_eq!(lru.remove_group(unknown), Err(Error::UnknownGroup));
-    assert_eq!(lru.add(pfn(1), groups[0], Kind::Anon), Err(Error::AlreadyAdded));
-    assert_eq!(lru.add_reclaiming(pfn(1), groups[2], Kind::Anon), Err(Error::AlreadyAdded));
+    assert_eq!(lru.add(pfn(70), unknown, Kind::File), Err(LruError::UnknownGroup));
+    assert_eq!(lru.add_reclaiming(pfn(70), unknown, Kind::File), Err(LruError::UnknownGroup));
+    assert_eq!(lru.remove_group(unknown), Err(LruError::UnknownGroup));
+    assert_eq!(lru.add(pfn(1), groups[0], Kind::Anon), Err(LruError::AlreadyAdded));
+    assert_eq!(lru.add_reclaiming(pfn(1), groups[2], Kind::Anon), Err(LruError::AlreadyAdded));
     let below = Some(FrameCount::new(1));
-    assert_eq!(lru.set_limit(groups[1], below), Err(Error::LimitBelowPinned));
-    assert_eq!(lru.put(pfn(70)), Err(Error::NotAdded));
+    assert_eq!(lru.set_limit(groups[1], below), Err(LruError::LimitBelowPinned));
+    assert_eq!(lru.put(pfn(70)), Err(LruError::NotAdded));
     assert_eq!(books(&lru, &groups), books(&twin, &groups));
     let emptied = |lru: &Small| {
         let done = lru.reclaim(Scope::All, FrameCount::new(60)).expect("there is a root");

@@ -102,7 +102,7 @@ fn a_batch_of_one_group_takes_one_lock_whatever_is_done_with_it() {
     let frames = || (0..BATCH).map(Pfn::new);
     assert_eq!(taken(|| (0..BATCH - 1).for_each(|frame| add(&lru, frame, group))), 0, "added");
     assert_eq!(taken(|| add(&lru, BATCH - 1, group)), 1, "the batch is full");
-    type Call = fn(&Lru, Pfn) -> Result<(), freehold::Error>;
+    type Call = fn(&Lru, Pfn) -> Result<(), freehold::lru::LruError>;
     let calls: [(&str, Call); 5] = [
         ("activated", |lru, frame| lru.activate(frame)),
         ("deactivated", |lru, frame| lru.deactivate(frame)),

@@ -9,8 +9,10 @@ use crate::common::{TestPlatform, run_on};
 use crate::naive_lru::{Frame, Naive};
 use crate::room::Room;
 use crate::shelf::Shelf;
-use freehold::lru::{BATCH_MAX, GroupId, Isolated, Kind, Lru, LruLock, LruSettings, Scope, Visit};
-use freehold::{Config, Error, FrameCount, MemoryRange, Migrate, NodeId, Order, Pfn};
+use freehold::lru::{
+    BATCH_MAX, GroupId, Isolated, Kind, Lru, LruError, LruLock, LruSettings, Scope, Visit,
+};
+use freehold::{Config, FrameCount, MemoryRange, Migrate, NodeId, Order, Pfn};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -338,6 +340,6 @@ fn the_model_refuses_what_the_lru_refuses() {
     run(LruLock::Group, 1, &calls);
     let mut naive = Naive::new(MEMORY, SLOTS);
     assert_eq!((naive.add(0, 0, Kind::File), naive.add(0, 0, Kind::File)), {
-        (Ok(()), Err(Error::AlreadyAdded))
+        (Ok(()), Err(LruError::AlreadyAdded))
     });
 }

@@ -42,6 +42,7 @@ mod freehold_found;
 mod freehold_last;
 mod freehold_paths;
 mod freehold_queued;
+mod freehold_remove;
 mod geometry;
 mod lease;
 mod lru;

@@ -9,8 +9,8 @@ use crate::machine::Machine;
 use crate::naive::{Ask, Level, Naive};
 use freehold::designs::{Design, Settings};
 use freehold::{
-    BulkFreeError, Config, CpuId, Error, FrameCount, FrameSize, MemoryRange, MigrateType, NodeId,
-    Order, Pfn, Watermark, ZoneKind,
+    BulkFreeError, Config, CpuId, Error, FrameCount, FrameSize, FrameStatus, Immovable,
+    MemoryRange, MigrateType, NodeId, Order, Pfn, Watermark, ZoneKind,
 };
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -144,6 +144,8 @@ enum Op {
     FreeAnywhere { at: Index, order: u8 },
     AddLater(Index),
     AddAnywhere { at: Index, frames: u64, node: u16, zone: ZoneKind },
+    Remove { at: Index, frames: u64 },
+    Look(Index),
     Drain(u32),
     DrainAll,
     Tick(u32),
@@ -178,6 +180,7 @@ fn op(order: impl Fn() -> BoxedStrategy<u8>, frees: u32) -> impl Strategy<Value 
     let pick = (index(), any_order(), index());
     let many = (index(), 1..150usize, any::<bool>(), prop::bool::weighted(0.1));
     let range = (index(), 0..1500u64, 0..4u16, select(ZoneKind::ALL.as_slice()));
+    let removed = prop_oneof![3 => 0..20u64, 2 => 20..600u64, 1 => Just(PAGEBLOCK)];
     prop_oneof![
         12 => ask(order()).prop_map(Op::Alloc),
         3 => (ask(order()), 0..150usize).prop_map(|(ask, count)| Op::AllocMany(ask, count)),
@@ -190,6 +193,8 @@ fn op(order: impl Fn() -> BoxedStrategy<u8>, frees: u32) -> impl Strategy<Value 
         3 => (index(), any_order()).prop_map(|(at, order)| Op::FreeAnywhere { at, order }),
         1 => index().prop_map(Op::AddLater),
         1 => range.prop_map(|(at, frames, node, zone)| Op::AddAnywhere { at, frames, node, zone }),
+        2 => (index(), removed).prop_map(|(at, frames)| Op::Remove { at, frames }),
+        4 => index().prop_map(Op::Look),
         1 => (0..6u32).prop_map(Op::Drain),
         1 => Just(Op::DrainAll),
         2 => (0..6u32).prop_map(Op::Tick),
@@ -278,6 +283,25 @@ impl<D: Design<TestPlatform>> Pair<D> {
         assert_eq!(self.machine.free_bulk(blocks, Order::new(order)), expected);
     }
 
+    /// Removes memory whose content does not move: whole pageblocks, if so many frames are one.
+    fn remove(&mut self, first: u64, frames: u64) {
+        let first = if frames == PAGEBLOCK { first / PAGEBLOCK * PAGEBLOCK } else { first };
+        let before = self.machine.events();
+        let (first, count) = (Pfn::new(first), FrameCount::new(frames));
+        let got = self.machine.remove_memory(first, count, &Immovable);
+        match self.model.remove_memory(first, frames) {
+            // There may be no room for content, or it may be known not to move.
+            Err(Error::RangeBusy) => {
+                let errors = [Error::RangeBusy, Error::OutOfMemory, Error::BelowWatermark];
+                assert!(got.is_err_and(|error| errors.contains(&error)), "{first}: {got:?}");
+                // Each target that was not used after all counts as an allocation and a free.
+                let after = self.machine.events();
+                self.model.note_targets(after.allocated.get() - before.allocated.get());
+            }
+            expected => assert_eq!(got, expected, "{first}, {frames}"),
+        }
+    }
+
     /// A block that is held.
     fn held(&self, index: Index) -> Option<(u64, u8)> {
         let held = &self.model.held;
@@ -352,6 +376,18 @@ impl<D: Design<TestPlatform>> Pair<D> {
                     .on_node(NodeId::new(node))
                     .in_zone(zone);
                 assert_eq!(self.machine.add_memory(range), self.model.add_memory(range));
+            }
+            Op::Remove { at, frames } => self.remove(self.anywhere(at), frames),
+            Op::Look(at) => {
+                let pfn = Pfn::new(self.anywhere(at));
+                let status = self.model.status(pfn);
+                assert_eq!(self.machine.status(pfn), status, "{pfn}");
+                assert_eq!(self.machine.is_free(pfn), status == FrameStatus::Free);
+                let order = match status {
+                    FrameStatus::Allocated { first, order } if first == pfn => Some(order),
+                    _ => None,
+                };
+                assert_eq!(self.machine.order_of(pfn), order, "{pfn}");
             }
             Op::Drain(cpu) => self.on_cpu(cpu, |cpu| self.machine.drain(cpu)),
             Op::DrainAll => self.machine.drain_all(),

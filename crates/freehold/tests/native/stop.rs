@@ -3,7 +3,6 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::ops::AddAssign;
 use std::rc::Rc;
 
 use freehold::designs::{Design, Freehold};
@@ -19,6 +18,9 @@ use crate::steps::{
 };
 
 mod freehold_only;
+mod tally;
+
+use tally::Tally;
 
 test_designs!(StepPlatform: [
     another_cpu_is_served_wherever_a_call_stops,
@@ -48,6 +50,7 @@ enum Op {
     AllocRange,
     Compact,
     AddMemory,
+    RemoveMemory,
     /// Takes a lease, allocates and frees with it, and ends it.
     Lease {
         revocable: bool,
@@ -86,29 +89,6 @@ enum Probe {
 }
 
 const PROBES: [Probe; 4] = [Probe::Alloc, Probe::FreeAndAlloc, Probe::Free, Probe::Drain];
-
-/// How often a probe had which outcome.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    served: u64,
-    /// There was nothing for it, or there might have been nothing.
-    short: u64,
-    /// It would have waited for the stopped call, and returned that or was unwound.
-    waits: u64,
-    unwound: u64,
-    /// The same, although frames were free: the stopped call has them in hand.
-    though_free: u64,
-}
-
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
-        self.served += other.served;
-        self.short += other.short;
-        self.waits += other.waits;
-        self.unwound += other.unwound;
-        self.though_free += other.though_free;
-    }
-}
 
 /// An allocator, and what its users hold.
 struct State<D: Design<StepPlatform>> {
@@ -273,6 +253,12 @@ fn perform<D: Design<StepPlatform>>(state: &State<D>, op: Op, victims: &Victims,
             frames.add_memory(range).unwrap();
             total.set(FRAMES + ADDED);
         }
+        Op::RemoveMemory => {
+            let (first, count) = (Pfn::new(PAGEBLOCK), FrameCount::new(2));
+            if frames.remove_memory(first, count, state).is_ok() {
+                total.update(|total| total - count.get());
+            }
+        }
         Op::Lease { .. } => unreachable!("only one design has leases"),
     }
 }
@@ -293,7 +279,7 @@ fn taken_by(op: Op) -> u64 {
         Op::Alloc(order) => order.frames().get(),
         Op::AllocBulk => 5,
         // Frames in pageblocks that are being emptied are promised to no allocation.
-        Op::AllocRange | Op::Compact => FRAMES,
+        Op::AllocRange | Op::Compact | Op::RemoveMemory => FRAMES,
         // Nor are those that the holder of a lease has.
         Op::Lease { .. } => FRAMES,
         _ => 0,
@@ -341,7 +327,7 @@ fn probe<D: Design<StepPlatform>>(
                 assert_eq!(result, Ok(()), "{pfn} of order {order}");
                 tally.served += 1;
                 // What is freed in a pageblock that is being emptied stays there.
-                let stays = matches!(op, Op::AllocRange | Op::Compact | Op::Lease { .. });
+                let stays = taken_by(op) == FRAMES;
                 free += if stays { 0 } else { order.frames().get() };
             }
             None => {
@@ -472,7 +458,7 @@ fn explore<D: Design<StepPlatform>>(
 
 fn explore_all<D: Design<StepPlatform>>(kind: Kind) {
     let mut all = Tally::default();
-    for op in OPS.into_iter().chain([Op::AddMemory]) {
+    for op in OPS.into_iter().chain([Op::AddMemory, Op::RemoveMemory]) {
         let (mut steps, mut of_op) = (0, Tally::default());
         for of in PROBES {
             // Most of what the others do is under locks, where there is little to distinguish.

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use anyhow::ensure;
 use fastrand::Rng;
-use freehold::lru::{GroupId, Kind, Scope};
-use freehold::{Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
+use freehold::lru::{GroupId, Kind, LruError, Scope};
+use freehold::{FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
 use freehold_sim::CpuHandle;
 
 use super::super::frames::CheckedFrames;
@@ -139,7 +139,7 @@ impl<'a> Actor<'a> {
         };
         match added {
             Ok(()) => {}
-            Err(Error::GroupLimit | Error::UnknownGroup | Error::ForeignFrame) => {
+            Err(LruError::GroupLimit | LruError::UnknownGroup | LruError::ForeignFrame) => {
                 shelf.unstamp(frame);
                 world.frames.free(frame, Order::ZERO).expect("it was just allocated");
                 return None;
@@ -194,8 +194,8 @@ impl<'a> Actor<'a> {
         let Some(frame) = frame else { return };
         let mut isolated = match world.cache.isolate(frame) {
             Ok(isolated) => isolated,
-            Err(Error::FrameBusy) => return world.tally.borrow_mut().busy += 1,
-            Err(Error::NotAdded) => return,
+            Err(LruError::FrameBusy) => return world.tally.borrow_mut().busy += 1,
+            Err(LruError::NotAdded) => return,
             Err(error) => panic!("isolating {frame}: {error}"),
         };
         world.tally.borrow_mut().isolated += 1;
@@ -203,7 +203,7 @@ impl<'a> Actor<'a> {
         assert!(there.is_some(), "{frame} is isolated, but not in use");
         match isolated.move_to(self.group()) {
             Ok(()) => world.tally.borrow_mut().regrouped += 1,
-            Err(Error::GroupLimit | Error::UnknownGroup) => {}
+            Err(LruError::GroupLimit | LruError::UnknownGroup) => {}
             Err(error) => panic!("moving {frame}: {error}"),
         }
         assert_eq!(world.cache.owner().block_in(frame), there, "{frame} changed while isolated");
@@ -232,7 +232,7 @@ impl<'a> Actor<'a> {
         let count = FrameCount::new(self.rng.u64(1..60));
         match self.world.cache.reclaim(scope, count) {
             Ok(done) => assert!(done.reclaimed <= count.get(), "{done:?} of {count}"),
-            Err(error) => assert_eq!(error, Error::UnknownGroup),
+            Err(error) => assert_eq!(error, LruError::UnknownGroup),
         }
         if self.rng.u8(..4) == 0 {
             self.world.frames.balance(&self.world.cache);
@@ -250,7 +250,7 @@ impl<'a> Actor<'a> {
                     world.tally.borrow_mut().groups_made += 1;
                 }
                 Err(error) => {
-                    assert!(matches!(error, Error::TooManyGroups | Error::UnknownGroup));
+                    assert!(matches!(error, LruError::TooManyGroups | LruError::UnknownGroup));
                 }
             },
             2 => match self.remove_group(group) {
@@ -260,19 +260,20 @@ impl<'a> Actor<'a> {
                     world.tally.borrow_mut().inherited += frames;
                 }
                 Err(error) => {
-                    assert!(matches!(error, Error::GroupInUse | Error::UnknownGroup));
+                    assert!(matches!(error, LruError::GroupInUse | LruError::UnknownGroup));
                 }
             },
             _ => match world.cache.set_limit(group, limit) {
                 Ok(()) => {}
-                Err(Error::GroupInUse | Error::UnknownGroup | Error::LimitBelowPinned) => {}
+                Err(LruError::GroupInUse | LruError::UnknownGroup | LruError::LimitBelowPinned) => {
+                }
                 Err(error) => panic!("setting a limit: {error}"),
             },
         }
     }
 
     /// Removes a group; returns how many frames were on its lists just before.
-    fn remove_group(&self, group: GroupId) -> Result<u64, Error> {
+    fn remove_group(&self, group: GroupId) -> Result<u64, LruError> {
         let stats = self.world.cache.group_stats(group)?;
         self.world.cache.remove_group(group)?;
         Ok(stats.listed.iter().map(|frames| frames.get()).sum())
@@ -282,7 +283,7 @@ impl<'a> Actor<'a> {
     fn visit(&mut self) {
         let group = self.group();
         let Ok(visit) = self.world.cache.enter(group) else { return };
-        assert_eq!(self.world.cache.remove_group(group), Err(Error::GroupInUse));
+        assert_eq!(self.world.cache.remove_group(group), Err(LruError::GroupInUse));
         drop(visit);
     }
 
@@ -298,10 +299,10 @@ impl<'a> Actor<'a> {
     fn misuse(&mut self) {
         let cache = &self.world.cache;
         if let Some(&(block, frame)) = self.held.first() {
-            assert_eq!(cache.add(frame, GroupId::ROOT, Kind::File), Err(Error::AlreadyAdded));
+            assert_eq!(cache.add(frame, GroupId::ROOT, Kind::File), Err(LruError::AlreadyAdded));
             assert_eq!(cache.owner().block_in(frame), Some(block));
         }
-        assert_eq!(cache.get(Pfn::new(1 << 50)), Err(Error::ForeignFrame));
-        assert_eq!(cache.remove_group(GroupId::ROOT), Err(Error::GroupInUse));
+        assert_eq!(cache.get(Pfn::new(1 << 50)), Err(LruError::ForeignFrame));
+        assert_eq!(cache.remove_group(GroupId::ROOT), Err(LruError::GroupInUse));
     }
 }

@@ -6,9 +6,9 @@ use std::fmt;
 use std::rc::Rc;
 
 use freehold::{
-    BulkFreeError, Census, Compaction, CpuId, Error, Events, FrameCount, MemoryRange, Migrate,
-    MigrateType, NumaEvents, Order, Pfn, RangeRequest, Request, Violation, Watermark, ZoneKind,
-    ZoneStats,
+    BulkFreeError, Census, Compaction, CpuId, Error, Events, FrameCount, FrameStatus, MemoryRange,
+    Migrate, MigrateType, NumaEvents, Order, Pfn, RangeRequest, Request, Violation, Watermark,
+    ZoneKind, ZoneStats,
 };
 use freehold_host::Snapshot;
 use freehold_sim::Sim;
@@ -336,6 +336,20 @@ impl CheckedFrames for Watched {
             self.note_memory(&range);
         }
         added
+    }
+
+    /// Not made on a machine with a CPU that stops.
+    fn remove_memory(
+        &self,
+        first: Pfn,
+        frames: FrameCount,
+        owner: &dyn Migrate,
+    ) -> Result<(), Error> {
+        self.frames.remove_memory(first, frames, owner)
+    }
+
+    fn status(&self, pfn: Pfn) -> FrameStatus {
+        self.frames.status(pfn)
     }
 
     fn drain(&self, cpu: CpuId) -> Result<(), Error> {

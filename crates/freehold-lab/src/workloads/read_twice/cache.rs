@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering
 use std::thread;
 
 use anyhow::{Result, ensure};
-use freehold::lru::{Claim, GroupId, Kind, Verdict};
-use freehold::{Error, FrameCount, Pfn, Request};
+use freehold::lru::{Claim, GroupId, Kind, LruError, Verdict};
+use freehold::{FrameCount, Pfn, Request};
 use freehold_sim::Key;
 
 use super::disk::Disk;
@@ -93,7 +93,7 @@ impl Cache {
             let frame = task.alloc(Request::default())?;
             task.fill(frame, |content| disk.read(block, content))?;
             while let Err(error) = lru.add_reclaiming(frame, group, Kind::File) {
-                ensure!(error == Error::GroupLimit, error);
+                ensure!(error == LruError::GroupLimit, error);
                 // Other readers are in all frames that the group may have.
                 give_way(task);
             }

@@ -61,10 +61,11 @@ impl BlockType {
 /// The record of a pageblock: eight bytes, so that a free reads zone, type and owner from one cache
 /// line.
 pub(crate) struct BlockRecord<P: Platform> {
-    /// The upper half is the zone of the block's frames, or [`NO_ZONE`]: written once, before the
-    /// frames become available. The lowest two bits are its type, the next two the migratetype that
-    /// it had before it was isolated: written under the zone lock. A free reads them without it, as
-    /// a hint that is re-checked under the lock. Bits 8 and 9 are [`UNMERGED`] and [`LATELY`].
+    /// The upper half is the zone of the block's frames, or [`NO_ZONE`]: written before the frames
+    /// become available, and once all of them are removed. The lowest two bits are its type, the
+    /// next two the migratetype that it had before it was isolated: written under the zone lock. A
+    /// free reads them without it, as a hint that is re-checked under the lock. Bits 8 and 9 are
+    /// [`UNMERGED`] and [`LATELY`].
     kind: P::U32,
     /// The CPU that owns the block plus one, or 0. Written under the zone lock; read without it, as
     /// a hint that is re-checked under the lock of the owner's lists.
@@ -150,6 +151,12 @@ impl<P: Platform> BlockTable<P> {
         let kind = &self.record(frame).kind;
         // Relaxed: the zone lock, under which the frames become available, publishes it.
         kind.store(u32::from(zone.0) << 16 | kind.load(Relaxed) & 0xffff, Relaxed);
+    }
+
+    /// Ends that the block of `frame`, all of whose memory was removed, belongs to a zone. The
+    /// caller holds the zone lock.
+    pub(crate) fn leave_zone(&self, frame: FrameIndex) {
+        self.set_zone(frame, ZoneIndex(NO_ZONE));
     }
 
     /// The type of the block that `frame` lies in.

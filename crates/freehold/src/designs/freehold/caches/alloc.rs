@@ -278,13 +278,14 @@ impl<P: Platform> Freehold<P> {
                         && let state = self.zones.pageblocks.state(pageblock)
                         && state.is_split_of(cpu)
                         && !state.is_listed()
+                        && guard.is_of_zone(pageblock)
                     {
                         guard.release(pageblock);
                     }
                 }
                 Holder::None => {
                     // The release collects.
-                    self.zones.with_acquired(here, pageblock, || Some(()));
+                    self.zones.with_acquired(here, zone, pageblock, || Some(()));
                 }
                 Holder::Walker => {}
             }

@@ -282,12 +282,11 @@ impl<P: Platform> Freehold<P> {
         if !pageblock.words().all(is_free) {
             return;
         }
-        let Some(guard) = self.try_lock(context, cpu, self.zones.pageblocks.zone(pageblock)) else {
-            return;
-        };
+        let zone = self.zones.pageblocks.zone(pageblock);
+        let Some(guard) = self.try_lock(context, cpu, zone) else { return };
         guard.collect_queued();
         let state = self.zones.pageblocks.state(pageblock);
-        if state.is_split_of(cpu) && state.is_listed() {
+        if state.is_split_of(cpu) && state.is_listed() && guard.is_of_zone(pageblock) {
             guard.collect(pageblock);
             guard.unlink_if_whole(pageblock);
         }

@@ -17,6 +17,13 @@ impl<P: Platform> CacheGuard<'_, P> {
         let Ok(state) = self.pageblocks().try_acquire(pageblock, Holder::Cpu(self.cpu)) else {
             return false;
         };
+        if !self.is_of_zone(pageblock) {
+            // It has come to another zone since the caller found it.
+            let _section = self.zones().section(self.cpu, self.zone_index);
+            self.pageblocks().update(pageblock, |state| state.held_by(Holder::Walker));
+            self.zones().release(pageblock);
+            return false;
+        }
         let (zone, bit) = (self.zone(), self.zones().bit(pageblock));
         self.pageblocks().mark_unmovable_for(pageblock, state.migratetype());
         // In this order: once the pageblock is no longer in its tree, other calls learn of its
@@ -27,6 +34,12 @@ impl<P: Platform> CacheGuard<'_, P> {
         self.cache.note_refill(free);
         zone.sub_free(free);
         true
+    }
+
+    /// Whether a pageblock that this CPU holds is of the zone of the cache. Memory that was removed
+    /// may have come to another one.
+    pub(crate) fn is_of_zone(&self, pageblock: PageblockIndex) -> bool {
+        self.pageblocks().zone(pageblock) == self.zone_index
     }
 
     /// Hands an unlinked pageblock to the caller, as a walker. Its frames come to the level. The
@@ -127,7 +140,7 @@ impl<P: Platform> CacheGuard<'_, P> {
             let other = self.design.try_lock_pinned(self.platform, cpu, self.zone_index);
             if let Some(other) = other {
                 let state = self.pageblocks().state(pageblock);
-                if state.is_split_of(cpu) && !state.is_listed() {
+                if state.is_split_of(cpu) && !state.is_listed() && other.is_of_zone(pageblock) {
                     return other.release(pageblock);
                 }
             }

@@ -278,8 +278,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
                     matches!(place, Place::Promising)
                 }
             };
-            let is_ours = pageblocks.zone_if_any(pageblock) == Some(self.zone);
-            if is_ours && state.is_split() && !state.is_isolated() && worthwhile() {
+            if self.is_ours(pageblock) && state.is_split() && !state.is_isolated() && worthwhile() {
                 return Some(pageblock);
             }
         }
@@ -296,7 +295,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         }
         let isolated = Isolation::new(design, self.context, Span::of(pageblock, 1));
         let Ok(mut isolation) = isolated else { return };
-        if !design.zones.pageblocks.state(pageblock).is_split() {
+        if !design.zones.pageblocks.state(pageblock).is_split() || !self.is_ours(pageblock) {
             return;
         }
         let mut at = pageblock.frame();
@@ -327,10 +326,11 @@ impl<'a, P: Platform> Compactor<'a, P> {
             if !design.acquire_any(self.context, pageblock) {
                 return;
             }
-            self.captured = self.capture_in(pageblock);
+            let is_ours = self.is_ours(pageblock);
+            self.captured = if is_ours { self.capture_in(pageblock) } else { None };
             let part = match self.captured {
-                None => design.zones.pageblocks.next_movable(pageblock, at, self.order),
-                Some(_) => None,
+                None if is_ours => design.zones.pageblocks.next_movable(pageblock, at, self.order),
+                _ => None,
             };
             design.zones.release(pageblock);
             drop(section);
@@ -386,7 +386,10 @@ impl<'a, P: Platform> Compactor<'a, P> {
             if self.is_fit(pageblock, order) {
                 let _section = design.zones.section(context.cpu_here(), self.zone);
                 if design.acquire_any(context, pageblock) {
-                    let target = Target::in_block(design, context, pageblock, order);
+                    let target = match self.is_ours(pageblock) {
+                        true => Target::in_block(design, context, pageblock, order),
+                        false => None,
+                    };
                     design.zones.release(pageblock);
                     if target.is_some() {
                         return target;
@@ -421,11 +424,17 @@ impl<'a, P: Platform> Compactor<'a, P> {
                 .filter(|&pageblock| design.zones.pageblocks.find_run(pageblock, order).is_some());
             fit.find_map(|pageblock| {
                 let cpu = context.cpu_here();
-                design.zones.with_acquired(cpu, pageblock, || {
+                design.zones.with_acquired(cpu, self.zone, pageblock, || {
                     Target::in_block(design, context, pageblock, order)
                 })
             })
         })
+    }
+
+    /// Whether a pageblock is of the zone. Checked again once it is held: memory may be removed,
+    /// and come to another zone.
+    fn is_ours(&self, pageblock: PageblockIndex) -> bool {
+        self.design.zones.pageblocks.zone_if_any(pageblock) == Some(self.zone)
     }
 
     /// Whether a pageblock seems fit for targets of an order.
@@ -435,7 +444,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         // Movable content stays out of pageblocks for content that cannot move, unless compaction
         // only has to make room there for small blocks.
         let may_mix = self.order < Order::PAGEBLOCK && !pageblocks.is_all_unmovable(pageblock);
-        pageblocks.zone_if_any(pageblock) == Some(self.zone)
+        self.is_ours(pageblock)
             && state.used_for() == Use::Split
             && (state.migratetype() == MigrateType::Movable || may_mix)
             && !state.is_isolated()

@@ -34,8 +34,9 @@ impl<P: Platform> Freehold<P> {
                 (Use::Absent | Use::Huge | Use::HugeTail, _) => return false,
                 (Use::Split, Holder::None) => self.zones.pageblocks.acquire(pageblock),
                 (Use::Whole, Holder::None) => {
-                    let pool = self.zones.zone(self.zones.pageblocks.zone(pageblock)).pool();
-                    let taken = self.zones.forest.remove(pool, self.zones.bit(pageblock));
+                    // Read once: it may be removed, and come to another zone.
+                    let zone = self.zones.zone(self.zones.pageblocks.zone(pageblock));
+                    let taken = self.zones.forest.remove(zone.pool(), zone.bit(pageblock));
                     if taken {
                         self.begin_use(pageblock);
                     }
@@ -62,6 +63,9 @@ impl<P: Platform> Freehold<P> {
     ) -> bool {
         let zone = self.zones.pageblocks.zone(pageblock);
         let Some(guard) = self.lock(context, cpu, zone) else { return false };
+        if !guard.is_of_zone(pageblock) {
+            return false;
+        }
         if guard.cache.spares().any(|spare| spare == pageblock) {
             guard.cache.remove_spares(|_, spare| spare == pageblock);
             guard.cache.note_drain(FRAMES);
@@ -101,7 +105,8 @@ impl<P: Platform> Freehold<P> {
             }
             let section = self.zones.section(context.cpu_here(), zone);
             if self.acquire_any(context, pageblock) {
-                let zone = self.zones.zone(zone);
+                // Read again: now it stays with its zone.
+                let zone = self.zones.zone(self.zones.pageblocks.zone(pageblock));
                 let tree = zone.orphans(self.zones.pageblocks.state(pageblock).migratetype());
                 self.zones.forest.remove(tree, self.zones.bit(pageblock));
                 self.zones.pageblocks.update(pageblock, |state| state.isolated(true));

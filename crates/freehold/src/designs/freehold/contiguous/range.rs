@@ -16,6 +16,9 @@ use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
 use crate::units::{FrameCount, MigrateType, NodeId, Order, Pfn};
 
+/// How often the remote queues are looked through for a pageblock that is to be removed.
+const LOOKS: usize = 8;
+
 impl<P: Platform> Ranges<P> for Freehold<P> {
     fn alloc_range(
         &self,
@@ -122,6 +125,9 @@ impl<P: Platform> Places<P> for Freehold<P> {
     ) -> Result<(), Obstacle> {
         let span = Span::of_range(range);
         let isolation = self.empty_place(context, zone, span, owner)?;
+        if !self.unqueue(context, zone, span) {
+            return Err(Obstacle { at: range.first, error: Error::RangeBusy });
+        }
         isolation.retire(context, zone, span);
         Ok(())
     }
@@ -179,8 +185,37 @@ impl<P: Platform> Freehold<P> {
             at: FrameIndex(pageblock.frame()),
             error: Error::RangeBusy,
         })?;
+        // Until now, frames may have been removed, and have come to another zone.
+        let pageblocks = &self.zones.pageblocks;
+        for (pageblock, part) in span.pageblocks() {
+            let has_hole = part.words().any(|(word, mask)| pageblocks.holes(word) & mask != 0);
+            if has_hole || pageblocks.zone_if_any(pageblock) != Some(zone) {
+                return Err(Obstacle { at: FrameIndex(part.first), error: Error::RangeBusy });
+            }
+        }
         isolation.empty(context, zone, span, owner)?;
         Ok(isolation)
+    }
+
+    /// Ensures that isolated pageblocks of a zone are in no remote queue: one that comes to another
+    /// zone would be in the wrong queue. Returns whether it could.
+    fn unqueue(&self, context: Context<'_, P>, zone: ZoneIndex, span: Span) -> bool {
+        let is_queued = || {
+            let mut states =
+                span.pageblocks().map(|(pageblock, _)| self.zones.pageblocks.state(pageblock));
+            states.any(|state| state.is_queued())
+        };
+        // The next look is for one that a call had marked, and not pushed yet.
+        (0..LOOKS).any(|_| {
+            if is_queued() {
+                for cpu in 0..self.zones.cpu_count() {
+                    if let Some(guard) = self.lock(context, cpu, zone) {
+                        guard.collect_all_queued();
+                    }
+                }
+            }
+            !is_queued()
+        })
     }
 
     /// Looks for what keeps a range from lying here, without holding any pageblock. With `below`,

@@ -1,6 +1,6 @@
 //! The bitmaps of free frames and of remote frees: read, counted and searched.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use super::run::{Run, WORD_FRAMES, WORD_ORDER, starts};
 use super::{FREE, PageblockIndex, Pageblocks, REMOTE, TAILS};
@@ -40,17 +40,22 @@ impl<P: Platform> Pageblocks<P> {
     }
 
     /// Frames of a word that users hold. A frame that is free all the time is not among them, even
-    /// if it is collected meanwhile.
+    /// if it is collected meanwhile, nor one that is removed.
     pub(crate) fn used(&self, word: usize) -> u64 {
-        !self.free_or_remote(word)
+        // A collection moves frames from the remote to the free ones, a removal the other way: so
+        // the free ones are read between two looks at the remote ones. Acquire: orders the last.
+        let remote = self.remote(word);
+        let free = self.map::<FREE>(word).load(Acquire);
+        !(remote | free | self.remote(word))
     }
 
     /// The tail bits of a word: frames that belong to the same allocation as the frame before, and
     /// holes.
     #[inline(always)]
     pub(crate) fn tails(&self, word: usize) -> u64 {
-        // Relaxed: exact for the user of the allocation.
-        self.map::<TAILS>(word).load(Relaxed)
+        // Acquire: of a frame that has become a hole, a look at the remote bitmap that follows
+        // finds the bit as well. For the user of the allocation it is exact anyway.
+        self.map::<TAILS>(word).load(Acquire)
     }
 
     /// Whether frames of a word are allocations of their own, and none is part of a larger one. The
@@ -107,9 +112,11 @@ impl<P: Platform> Pageblocks<P> {
     /// Makes free frames of a word holes. The caller holds the pageblock, which is isolated.
     pub(crate) fn remove_free(&self, word: usize, mask: u64) {
         // In this order, no frame looks allocated meanwhile: at first it is free in both bitmaps,
-        // then it looks freed remotely.
+        // then it looks freed remotely. And whoever sees the tail bit of a hole can tell by the
+        // remote bit that it is one.
         self.map::<REMOTE>(word).fetch_or(mask, AcqRel);
-        self.set_free(word, self.free(word) & !mask);
+        // Release: see `used`.
+        self.map::<FREE>(word).store(self.free(word) & !mask, Release);
         self.map::<TAILS>(word).fetch_or(mask, AcqRel);
     }
 

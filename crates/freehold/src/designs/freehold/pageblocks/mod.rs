@@ -11,7 +11,7 @@
 //! Single frames have no tail bit, as in compound pages. A free of more than one frame, or of part
 //! of an allocation, first clears the bits of what it frees, by compare-exchange. A frame that is
 //! free in either of the first two bitmaps has no tail bit. A frame that is no memory (a hole) is
-//! marked in both `remote` and `tails`, for good.
+//! marked in both `remote` and `tails`, until memory is added there.
 //!
 //! So 3 bits a frame and half a cache line a pageblock tell which frames are free. Free frames are
 //! never touched, and there are no records of frames.
@@ -108,7 +108,7 @@ struct Maps<P: Platform>([[P::U64; WORDS]; MAPS]);
 #[repr(C, align(32))]
 struct Record<P: Platform> {
     state: P::U32,
-    /// The zone, once it has memory.
+    /// The zone that it has memory of, or had last.
     zone: P::U32,
     /// The next pageblock on a stack of a remote queue.
     queue_link: P::U32,
@@ -239,12 +239,13 @@ impl<P: Platform> Pageblocks<P> {
     /// The zone of a pageblock that has memory.
     #[inline(always)]
     pub(crate) fn zone(&self, pageblock: PageblockIndex) -> ZoneIndex {
-        // Relaxed: written once, before the pageblock's frames became available.
+        // Relaxed: written before the pageblock's frames became available. It stays as it is while
+        // a frame of it is in use, and while the pageblock has a holder or is queued.
         ZoneIndex(self.record(pageblock).zone.load(Relaxed) as u16)
     }
 
-    /// The zone of a pageblock, if it has memory. The caller holds the hotplug lock, or wants a
-    /// hint.
+    /// The zone of a pageblock, if it has memory or had some. The caller holds the hotplug lock, or
+    /// wants a hint.
     pub(crate) fn zone_if_any(&self, pageblock: PageblockIndex) -> Option<ZoneIndex> {
         // Relaxed: as in `zone`.
         let zone = self.record(pageblock).zone.load(Relaxed);

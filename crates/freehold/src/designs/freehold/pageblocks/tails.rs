@@ -9,7 +9,7 @@
 //! largest such blocks that fit in what is left. So the tail bits are enough: they tell where an
 //! allocation begins, and how many of its frames are left in a row.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::run::{Run, Span, WORD_FRAMES};
 use super::{FRAMES, PageblockIndex, Pageblocks, TAILS, WORDS};
@@ -91,21 +91,24 @@ impl<P: Platform> Pageblocks<P> {
     /// Clears tail bits of a word if all of `needed` are set; returns whether they were. Those of
     /// holes do not count.
     pub(crate) fn unjoin(&self, word: usize, needed: u64, clear: u64) -> bool {
-        let (tails, holes) = (self.map::<TAILS>(word), self.holes(word));
-        let clear = clear & !holes;
         let mut before = self.tails(word);
-        while before & !holes & needed == needed {
-            if before & clear == 0 {
+        loop {
+            // In this order: frames beside those of the caller may become holes at any time.
+            let joined = before & !self.remote(word);
+            if joined & needed != needed {
+                return false;
+            }
+            if joined & clear == 0 {
                 return true;
             }
             // Relaxed: a CPU that frees frames got them from the CPU that allocated them, and the
-            // free bit that is set next orders how they are passed on.
-            match tails.compare_exchange(before, before & !clear, Relaxed, Relaxed) {
+            // free bit that is set next orders how they are passed on. Acquire: as in `tails`.
+            let after = before & !(joined & clear);
+            match self.map::<TAILS>(word).compare_exchange(before, after, Relaxed, Acquire) {
                 Ok(_) => return true,
                 Err(now) => before = now,
             }
         }
-        false
     }
 
     /// The first frame of a span that a user holds.
@@ -119,7 +122,9 @@ impl<P: Platform> Pageblocks<P> {
     /// Whether a frame belongs to the same allocation as the one before.
     fn is_joined(&self, frame: u32) -> bool {
         let (word, bit) = ((frame / WORD_FRAMES) as usize, frame % WORD_FRAMES);
-        !frame.is_multiple_of(FRAMES) && (self.tails(word) & !self.remote(word)) >> bit & 1 == 1
+        // In this order: the frame may become a hole meanwhile.
+        let joined = || self.tails(word) & !self.remote(word);
+        !frame.is_multiple_of(FRAMES) && joined() >> bit & 1 == 1
     }
 
     /// The block that a user holds in which a frame lies. A block that is being freed may look like

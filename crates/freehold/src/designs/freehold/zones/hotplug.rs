@@ -30,6 +30,10 @@ impl<P: Platform> Zones<P> {
             FrameRange::within(first, range.frames, len)
         })?;
         let span = Span::of_range(place);
+        let trees = self.zone(zone);
+        if span.pageblocks().any(|(pageblock, _)| trees.bit(pageblock) >= trees.pool().bits()) {
+            return Err(Error::OutsideSpan);
+        }
 
         let hotplug = self.hotplug().begin();
         self.check_unused(span, zone)?;

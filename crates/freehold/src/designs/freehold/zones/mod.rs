@@ -189,8 +189,7 @@ impl<P: Platform> Zones<P> {
     /// The bit of a pageblock in the trees of its zone.
     #[inline]
     pub(crate) fn bit(&self, pageblock: PageblockIndex) -> usize {
-        let first = self.zone_of(pageblock).first_pageblock();
-        pageblock.0.wrapping_sub(first) as usize
+        self.zone_of(pageblock).bit(pageblock)
     }
 
     /// The pageblock at a bit of the trees of a zone.

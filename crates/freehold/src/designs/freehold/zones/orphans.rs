@@ -49,19 +49,22 @@ impl<P: Platform> Zones<P> {
         }
     }
 
-    /// Acquires a pageblock that has no holder, acts on it as a walker, and releases it. The call
-    /// runs on `cpu`.
+    /// Acquires a pageblock of a zone that has no holder, acts on it as a walker, and releases it.
+    /// The call runs on `cpu`.
     pub(crate) fn with_acquired<R>(
         &self,
         cpu: usize,
+        zone: ZoneIndex,
         pageblock: PageblockIndex,
         act: impl FnOnce() -> Option<R>,
     ) -> Option<R> {
-        let _section = self.section(cpu, self.pageblocks.zone(pageblock));
+        let _section = self.section(cpu, zone);
         if !self.pageblocks.acquire(pageblock) {
             return None;
         }
-        let result = act();
+        // It may have come to another zone since the caller found it.
+        let is_here = self.pageblocks.zone(pageblock) == zone;
+        let result = if is_here { act() } else { None };
         self.release(pageblock);
         result
     }
@@ -88,6 +91,8 @@ impl<P: Platform> Zones<P> {
                     let queued = |now: State| (now == state).then(|| now.queued(true));
                     match self.pageblocks.try_update(pageblock, queued) {
                         Ok(_) => {
+                            // Read again: only a pageblock that is queued stays with its zone.
+                            let zone = self.pageblocks.zone(pageblock);
                             let queue = &self.cpu_zone(cpu, zone).queue;
                             queue.push(&self.pageblocks, pageblock, self.stacks());
                             return self.zone(zone).note_cached();
@@ -154,7 +159,7 @@ impl<P: Platform> Zones<P> {
         request: &Request,
     ) -> Option<Run> {
         let mut partial = self.forest.around(tree, self.start(tree, cpu, request.content()));
-        partial.find_map(|bit| self.take_in(cpu, self.pageblock_at(zone, bit), request))
+        partial.find_map(|bit| self.take_in(zone, cpu, self.pageblock_at(zone, bit), request))
     }
 
     /// As `take_partial`, for content that cannot move: out of that pageblock of the first few that
@@ -171,14 +176,20 @@ impl<P: Platform> Zones<P> {
             .filter(|&pageblock| self.pageblocks.find_run(pageblock, request.order()).is_some());
         let emptiest =
             fit.take(CLAIM_LOOKS).max_by_key(|&pageblock| self.pageblocks.count_free(pageblock))?;
-        let run = self.take_in(cpu, emptiest, request);
+        let run = self.take_in(zone, cpu, emptiest, request);
         // Another CPU may have been faster.
         run.or_else(|| self.take_partial(zone, cpu, tree, request))
     }
 
     /// Takes a block out of an orphan, if it has no holder yet.
-    fn take_in(&self, cpu: usize, pageblock: PageblockIndex, request: &Request) -> Option<Run> {
-        self.with_acquired(cpu, pageblock, || self.take_run_directly(pageblock, request))
+    fn take_in(
+        &self,
+        zone: ZoneIndex,
+        cpu: usize,
+        pageblock: PageblockIndex,
+        request: &Request,
+    ) -> Option<Run> {
+        self.with_acquired(cpu, zone, pageblock, || self.take_run_directly(pageblock, request))
     }
 
     /// Takes a block out of a pageblock that the caller holds as a walker. If the pageblock is of

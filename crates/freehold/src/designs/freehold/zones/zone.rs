@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use super::tree::Tree;
 use crate::compact::state::CompactionState;
+use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::hotplug::Marked;
 use crate::platform::{LockClass, Platform, RawLock, Word};
 use crate::request::Request;
@@ -135,6 +136,12 @@ impl<P: Platform> Zone<P> {
 
     pub(crate) const fn first_pageblock(&self) -> u32 {
         self.setup.first_pageblock
+    }
+
+    /// The bit of a pageblock in the trees.
+    #[inline]
+    pub(crate) const fn bit(&self, pageblock: PageblockIndex) -> usize {
+        pageblock.0.wrapping_sub(self.first_pageblock()) as usize
     }
 
     /// The whole pageblocks that no cache holds.

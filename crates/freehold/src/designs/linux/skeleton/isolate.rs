@@ -60,7 +60,9 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
         let mut isolation = Isolation { design, context, zone, first, end: first, _walk };
         while isolation.end < end {
             let at = isolation.end;
-            if !design.lock_zone(context.platform, zone).isolate(at) {
+            let guard = design.lock_zone(context.platform, zone);
+            // Until now, its memory may have been removed.
+            if design.blocks.zone(at) != Some(zone) || !guard.isolate(at) {
                 return Err(Obstacle { at, error: Error::RangeBusy });
             }
             isolation.end = at.after(Order::PAGEBLOCK);
@@ -172,8 +174,8 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
         }
     }
 
-    /// Takes the frames from `first` to `end`, all of which are free, out of use. The caller holds
-    /// the hotplug lock.
+    /// Takes the frames from `first` to `end`, all of which are free, out of use. Pageblocks that
+    /// are left without memory leave the zone. The caller holds the hotplug lock.
     pub(super) fn retire(&self, first: FrameIndex, end: FrameIndex) {
         let mut at = first;
         while at < end {
@@ -185,6 +187,16 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
             }
             guard.remove_isolated(order.frames());
             at = at.after(order);
+        }
+        let mut pageblock = self.first;
+        while pageblock < self.end {
+            let _guard = self.design.lock_zone(self.context.platform, self.zone);
+            let next = pageblock.after(Order::PAGEBLOCK);
+            let mut frames = (pageblock.0..next.0).map(FrameIndex);
+            if frames.all(|frame| self.design.frames.state(frame) == FrameState::HOLE) {
+                self.design.blocks.leave_zone(pageblock);
+            }
+            pageblock = next;
         }
     }
 }

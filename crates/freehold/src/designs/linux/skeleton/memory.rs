@@ -10,7 +10,7 @@ use crate::designs::linux::zone::Zone;
 use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use crate::memmap::list::End;
 use crate::platform::{Platform, SharedCell};
-use crate::units::{FrameSize, Order};
+use crate::units::FrameSize;
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Adds a range, or refuses it. The caller holds the hotplug lock.
@@ -38,19 +38,11 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             if self.frames.state(frame) != FrameState::HOLE {
                 return Err(Error::RangeOverlaps);
             }
-            if self.blocks.zone(frame).is_some_and(|of| of != zone) && !self.is_empty(frame) {
+            if self.blocks.zone(frame).is_some_and(|of| of != zone) {
                 return Err(Error::SharedPageblock);
             }
         }
         Ok(())
-    }
-
-    /// Whether the pageblock of a frame has no memory: all of it was removed. It may go to another
-    /// zone.
-    fn is_empty(&self, frame: FrameIndex) -> bool {
-        let first = frame.head(Order::PAGEBLOCK);
-        let mut frames = (first.0..first.after(Order::PAGEBLOCK).0).map(FrameIndex);
-        frames.all(|frame| self.frames.state(frame) == FrameState::HOLE)
     }
 
     /// Frees new memory in the largest blocks that fit, lowest first and to the back of the lists,

@@ -1,0 +1,158 @@
+//! What the machine does with mapped memory: which pages back it, when it is taken and given back.
+#![expect(unsafe_code, reason = "advises, locks and discards mapped memory")]
+
+use core::ffi::{c_int, c_long, c_ulong, c_void};
+use std::io;
+
+use rustix::mm::{Advice, MlockFlags, madvise, mlock_with};
+
+use super::{Kind, Mapping};
+use crate::HostError;
+
+/// How memory is placed on nodes: Linux's policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placing {
+    Prefer,
+    Bind,
+    Interleave,
+}
+
+impl Mapping {
+    fn advise(&self, part: Part, advice: Advice, name: &'static str) -> Result<(), HostError> {
+        // SAFETY: The part lies in the mapping. Advice that changes its content is given by
+        // `discard` alone, whose caller vouches for it.
+        unsafe { madvise(part.start, part.bytes, advice) }
+            .map_err(|errno| HostError::Advise { advice: name, source: errno.into() })
+    }
+
+    /// Asks for huge pages wherever the memory is first touched from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] if the kernel was built without transparent huge pages.
+    pub(crate) fn advise_huge_pages(&self) -> Result<(), HostError> {
+        self.advise(self.part(0, self.bytes()), Advice::LinuxHugepage, "huge pages")
+    }
+
+    /// Has the children of a fork find zeroes here, in place of a copy.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] from kernels before Linux 4.14.
+    pub(crate) fn wipe_on_fork(&self) -> Result<(), HostError> {
+        self.advise(self.part(0, self.bytes()), Advice::LinuxWipeOnFork, "to wipe on fork")
+    }
+
+    /// Takes memory from the machine for a part, now. Content stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] if the machine has not enough, or from kernels before Linux 5.14.
+    pub(crate) fn populate(&self, offset: usize, bytes: usize) -> Result<(), HostError> {
+        self.advise(self.part(offset, bytes), Advice::LinuxPopulateWrite, "to prefault memory")
+    }
+
+    /// Keeps pages in memory once they are touched: they are not swapped out.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] beyond the limit of locked memory (`ulimit -l`).
+    pub(crate) fn lock(&self) -> Result<(), HostError> {
+        let part = self.part(0, self.bytes());
+        // SAFETY: The mapping is ours, and locking does not change its content.
+        unsafe { mlock_with(part.start, part.bytes, MlockFlags::ONFAULT) }
+            .map_err(|errno| HostError::Advise { advice: "to lock memory", source: errno.into() })
+    }
+
+    /// Gives the memory of a part back to the machine: of a shared mapping, what lies behind it.
+    /// The part stays mapped and reads as zero. Of memory in huge pages, only whole ones go.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] if the kernel refuses: the memory is locked, the file system cannot
+    /// punch holes, or the part is not made of whole pages.
+    ///
+    /// # Panics
+    ///
+    /// If the part ends beyond the mapping.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else uses the memory of the part during the call.
+    pub(crate) unsafe fn discard(&self, offset: usize, bytes: usize) -> Result<(), HostError> {
+        let (mut part, mut advice) = (self.part(offset, bytes), Advice::LinuxDontNeed);
+        match self.kind {
+            Kind::Private => {}
+            Kind::Shared => advice = Advice::LinuxRemove,
+            Kind::Huge(page_bytes) => {
+                let first = offset.next_multiple_of(page_bytes);
+                let end = (offset + bytes) / page_bytes * page_bytes;
+                if first >= end {
+                    return Ok(());
+                }
+                part = self.part(first, end - first);
+            }
+        }
+        self.advise(part, advice, "to take memory back")
+    }
+
+    /// Has a part get its memory from these nodes, whichever CPU touches it.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel answers: `ENOSYS` without NUMA, `EPERM` in a sandbox, `EINVAL` if there is
+    /// no such node.
+    ///
+    /// # Panics
+    ///
+    /// If the part ends beyond the mapping.
+    pub(crate) fn place(
+        &self,
+        offset: usize,
+        bytes: usize,
+        placing: Placing,
+        os_nodes: &[u32],
+    ) -> io::Result<()> {
+        const WORD_BITS: usize = c_ulong::BITS as usize;
+        let part = self.part(offset, bytes);
+        let highest = os_nodes.iter().copied().max().unwrap_or(0) as usize;
+        let mut nodes: Vec<c_ulong> = vec![0; highest / WORD_BITS + 1];
+        for &node in os_nodes {
+            nodes[node as usize / WORD_BITS] |= 1 << (node as usize % WORD_BITS);
+        }
+        // The kernel looks at one bit less than it is told.
+        let bits = nodes.len() * WORD_BITS + 1;
+        let mode: c_int = match placing {
+            Placing::Prefer => libc::MPOL_PREFERRED,
+            Placing::Bind => libc::MPOL_BIND,
+            Placing::Interleave => libc::MPOL_INTERLEAVE,
+        };
+        // SAFETY: The part lies in the mapping; the policy changes where its memory comes from,
+        // never what it holds. The kernel reads as many words of `nodes` as `bits` says there are.
+        let answer = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                part.start,
+                part.bytes,
+                c_long::from(mode),
+                nodes.as_ptr(),
+                bits,
+                0 as c_long,
+            )
+        };
+        if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    fn part(&self, offset: usize, bytes: usize) -> Part {
+        let end = offset.checked_add(bytes).expect("a part that ends beyond all addresses");
+        assert!(end <= self.bytes(), "a part that ends beyond the mapping");
+        Part { start: self.base().as_ptr().wrapping_add(offset).cast(), bytes }
+    }
+}
+
+/// A part of a mapping.
+#[derive(Clone, Copy)]
+struct Part {
+    start: *mut c_void,
+    bytes: usize,
+}

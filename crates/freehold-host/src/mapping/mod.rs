@@ -1,0 +1,305 @@
+//! Memory from the operating system, or of the user: mapped, and unmapped on drop.
+#![expect(unsafe_code, reason = "maps and unmaps memory")]
+
+use core::ffi::c_void;
+use core::ptr::{NonNull, null_mut};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use crate::{Backing, HostError};
+
+pub(crate) use advice::Placing;
+pub(crate) use at_fork::at_fork;
+
+mod advice;
+mod at_fork;
+
+/// The size of the machine's pages, in bytes: 4096 on most machines, up to 65536 on some. Memory
+/// goes back to the machine in whole pages.
+pub(crate) fn page_bytes() -> usize {
+    // By the C library: under valgrind, what the kernel tells of itself is not where rustix looks.
+    // SAFETY: Reads a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).expect("every machine has pages")
+}
+
+/// A stretch of memory of the process, readable and writable.
+///
+/// Unless it is of huge pages, it is reserved only: a page of it takes memory from the machine when
+/// it is first touched, and then is zero.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+    kind: Kind,
+    /// The file behind a shared mapping.
+    file: Option<Arc<OwnedFd>>,
+    owner: Owner,
+}
+
+/// What memory is, as far as it matters for giving it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Private to the process, in the machine's pages.
+    Private,
+    /// Private to the process, in huge pages of so many bytes.
+    Huge(usize),
+    /// Shared: of a file, or of anonymous memory.
+    Shared,
+}
+
+/// Who unmaps a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// The mapping itself, with so many bytes of guard pages before and after.
+    Us { guard_bytes: usize },
+    /// The user who gave it.
+    User,
+}
+
+// SAFETY: A mapping belongs to the process, not to a thread, and the type itself never reads or
+// writes the memory; whoever does so through its pointers answers for it.
+unsafe impl Send for Mapping {}
+// SAFETY: As for `Send`. The system calls that take a shared mapping may run at the same time.
+unsafe impl Sync for Mapping {}
+
+/// A stretch of address space that nothing uses yet: it can be neither read nor written.
+struct Reserved {
+    /// The first byte behind the guard.
+    start: *mut c_void,
+    bytes: usize,
+    guard_bytes: usize,
+}
+
+impl Reserved {
+    /// Reserves `bytes`, made of pages, at a multiple of `align`, a power of two, with guards
+    /// before and after.
+    fn new(bytes: usize, align: usize, guard_bytes: usize) -> io::Result<Self> {
+        let sizes = (bytes.checked_add(2 * guard_bytes))
+            .and_then(|needed| Some((needed, needed.checked_add(align)?)))
+            .filter(|(_, padded)| isize::try_from(*padded).is_ok());
+        let (needed, padded) = sizes.ok_or(io::ErrorKind::OutOfMemory)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: Without an address of ours the kernel picks an unused one, so that the new
+        // mapping replaces nothing.
+        let found = unsafe { mmap_anonymous(null_mut(), padded, ProtFlags::empty(), flags) }?;
+        let start = (found.addr() + guard_bytes).next_multiple_of(align);
+        let head = start - guard_bytes - found.addr();
+        unmap_unused(found, head);
+        unmap_unused(found.wrapping_byte_add(head + needed), padded - head - needed);
+        Ok(Reserved { start: found.wrapping_byte_add(head + guard_bytes), bytes, guard_bytes })
+    }
+
+    /// Maps memory over all of it but the guards, and hands it out.
+    fn fill(self, kind: Kind, file: Option<Arc<OwnedFd>>, flags: MapFlags) -> io::Result<Mapping> {
+        let Reserved { start, bytes, guard_bytes } = self;
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, flags | MapFlags::FIXED);
+        // SAFETY: The stretch is ours, and nothing points to it.
+        let filled = unsafe {
+            match &file {
+                Some(file) => mmap(start, bytes, access, flags, file, 0),
+                None => mmap_anonymous(start, bytes, access, flags),
+            }
+        };
+        if let Err(errno) = filled {
+            let first = start.wrapping_byte_sub(guard_bytes);
+            unmap_unused(first, bytes + 2 * guard_bytes);
+            return Err(errno.into());
+        }
+        let base = NonNull::new(start.cast()).expect("the kernel maps nothing at address 0");
+        Ok(Mapping { base, bytes, kind, file, owner: Owner::Us { guard_bytes } })
+    }
+}
+
+impl Mapping {
+    /// Reserves `bytes` of private memory, which are not 0, at a multiple of `align`, a power of
+    /// two. Both are rounded up to the machine's pages.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Map`] if the operating system has no address space left for it.
+    pub(crate) fn reserve(bytes: usize, align: usize) -> Result<Self, HostError> {
+        Mapping::new(&Backing::Private, bytes, align, false)
+    }
+
+    /// Memory as `backing` says, with guard pages before and after if wanted.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Map`] if the operating system has no address space or no huge pages left for
+    /// it, or the file cannot be made large enough; [`HostError::BadSetting`] for a size of huge
+    /// pages that is none.
+    pub(crate) fn new(
+        backing: &Backing,
+        bytes: usize,
+        align: usize,
+        guards: bool,
+    ) -> Result<Self, HostError> {
+        assert!(bytes > 0, "an empty mapping");
+        assert!(align.is_power_of_two(), "an alignment of {align}");
+        let refuse = |source: io::Error| HostError::Map { bytes, source };
+        let guard_bytes = if guards { page_bytes() } else { 0 };
+        let reserve = |page_bytes: usize| {
+            let bytes = bytes.checked_next_multiple_of(page_bytes);
+            let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
+            Reserved::new(bytes, align.max(page_bytes), guard_bytes)
+        };
+        let private = || {
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            reserve(page_bytes())?.fill(Kind::Private, None, flags)
+        };
+        let shared = |file: Arc<OwnedFd>| {
+            let reserved = reserve(page_bytes())?;
+            if File::from(file.try_clone()?).metadata()?.len() < reserved.bytes as u64 {
+                ftruncate(&file, reserved.bytes as u64)?;
+            }
+            reserved.fill(Kind::Shared, Some(file), MapFlags::SHARED)
+        };
+        let mapping = match backing {
+            Backing::Private => private(),
+            Backing::Memfd => memfd_create("freehold", MemfdFlags::CLOEXEC)
+                .map_err(io::Error::from)
+                .and_then(|file| shared(Arc::new(file))),
+            Backing::File(file) => shared(Arc::clone(file)),
+            &Backing::HugeTlb { page_bytes, or_private } => {
+                let flags = huge_pages(page_bytes)?;
+                let huge = reserve(page_bytes)
+                    .and_then(|reserved| reserved.fill(Kind::Huge(page_bytes), None, flags));
+                if huge.is_err() && or_private { private() } else { huge }
+            }
+        };
+        mapping.map_err(refuse)
+    }
+
+    /// The user's own mapping, which the user unmaps.
+    ///
+    /// # Safety
+    ///
+    /// The memory is mapped, readable and writable as long as this value exists.
+    pub(crate) unsafe fn of_user(base: NonNull<u8>, bytes: usize, shared: bool) -> Self {
+        let kind = if shared { Kind::Shared } else { Kind::Private };
+        Mapping { base, bytes, kind, file: None, owner: Owner::User }
+    }
+
+    /// The first byte.
+    #[inline]
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// The size in bytes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The file behind it.
+    pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(|file| file.as_fd())
+    }
+
+    /// The size of the huge pages that it is made of.
+    pub(crate) fn huge_page_bytes(&self) -> Option<usize> {
+        match self.kind {
+            Kind::Huge(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The address of the byte at `offset`.
+    ///
+    /// # Panics
+    ///
+    /// If the mapping ends before it.
+    #[inline]
+    pub(crate) fn address(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset < self.bytes, "offset {offset:#x} lies beyond the mapping");
+        // SAFETY: The offset lies inside the mapping, which is one allocation and smaller than
+        // `isize::MAX`, by `Reserved::new` or the promise of the user.
+        unsafe { self.base.add(offset) }
+    }
+}
+
+/// The flags of a mapping of huge pages of this size.
+fn huge_pages(page_bytes: usize) -> Result<MapFlags, HostError> {
+    const SIZE_SHIFT: u32 = 26;
+    if !page_bytes.is_power_of_two() || page_bytes < self::page_bytes() {
+        let reason = format!("huge pages of {page_bytes} bytes: name a size that the machine has");
+        return Err(HostError::BadSetting { setting: "backing", reason });
+    }
+    let size = MapFlags::from_bits_retain(page_bytes.ilog2() << SIZE_SHIFT);
+    Ok(MapFlags::PRIVATE | MapFlags::HUGETLB | size)
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if let Owner::Us { guard_bytes } = self.owner {
+            let first = self.base.as_ptr().wrapping_byte_sub(guard_bytes);
+            unmap_unused(first.cast(), self.bytes + 2 * guard_bytes);
+        }
+    }
+}
+
+/// Unmaps memory that nobody can name any more: private to this file, whose callers own it.
+fn unmap_unused(start: *mut c_void, bytes: usize) {
+    if bytes == 0 {
+        return;
+    }
+    // SAFETY: The callers pass memory that `Reserved::new` has mapped and that nothing points to:
+    // the trimmed ends of a new mapping, or a mapping whose owner is being dropped.
+    let unmapped = unsafe { munmap(start, bytes) };
+    debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn memory_is_aligned_zeroed_and_discarded() {
+        let mapping = Mapping::reserve(6 * MIB, 2 * MIB).unwrap();
+        assert_eq!(mapping.bytes(), 6 * MIB);
+        assert_eq!(mapping.base().as_ptr().addr() % (2 * MIB), 0);
+        let last = mapping.address(6 * MIB - 1);
+        // SAFETY: The byte lies in the mapping, which this test alone uses.
+        assert_eq!(unsafe { last.read() }, 0);
+        // SAFETY: As above.
+        unsafe { last.write(7) };
+        // SAFETY: As above: no other user.
+        unsafe { mapping.discard(4 * MIB, 2 * MIB) }.unwrap();
+        // SAFETY: As above.
+        assert_eq!(unsafe { last.read() }, 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond the mapping")]
+    fn an_address_beyond_the_end_panics() {
+        Mapping::reserve(MIB, 4096).unwrap().address(MIB);
+    }
+
+    #[test]
+    fn more_than_the_address_space_is_refused() {
+        for bytes in [usize::MAX - 4095, 1 << 62] {
+            let error = Mapping::reserve(bytes, 2 * MIB).unwrap_err();
+            assert!(matches!(error, HostError::Map { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn node_0_may_be_preferred_and_a_missing_one_not() {
+        let mapping = Mapping::reserve(4 * MIB, 2 * MIB).unwrap();
+        if let Err(error) = mapping.place(0, 2 * MIB, Placing::Prefer, &[0]) {
+            // Kernels without NUMA and sandboxes refuse in general; that is no fault of ours.
+            let answer = error.raw_os_error();
+            assert!(answer == Some(libc::ENOSYS) || answer == Some(libc::EPERM), "{error}");
+        }
+        assert!(mapping.place(2 * MIB, 2 * MIB, Placing::Prefer, &[1023]).is_err());
+    }
+}

@@ -1,0 +1,111 @@
+//! An arena in a static, built on first use.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+use freehold::designs::Freehold;
+use freehold::{Design, FrameCount};
+
+use crate::{Arena, ArenaBuilder, FrameArena, Host, HostError, Leases};
+
+/// An arena in a static, which is built on first use: for allocators that a program has from its
+/// start to its end, such as a `malloc`.
+///
+/// While an arena is built, the standard library allocates a few KiB. If it gets these from the
+/// allocator that the arena is for, [`StaticArena::get`] returns `None` on the thread that builds,
+/// and the allocator serves these calls by other means.
+///
+/// ```
+/// use freehold_host::{Order, Request, StaticArena};
+///
+/// static ARENA: StaticArena = StaticArena::new(64 << 20);
+///
+/// let frames = ARENA.get().expect("this thread is not building it");
+/// let pfn = frames.alloc(Request::default())?;
+/// frames.free(pfn, Order::ZERO)?;
+/// # Ok::<(), freehold_host::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct StaticArena<D: Design<Host> = Freehold<Host>> {
+    bytes: usize,
+    capacity_bytes: usize,
+    leases: Leases,
+    /// The thread that builds it, by the machine's number; 0 if none does.
+    builder: AtomicI32,
+    arena: OnceLock<Result<FrameArena<D>, HostError>>,
+}
+
+impl StaticArena {
+    /// An arena of so many bytes. See [`ArenaBuilder::bytes`].
+    pub const fn new(bytes: usize) -> Self {
+        StaticArena::with_design(bytes)
+    }
+}
+
+impl<D: Design<Host>> StaticArena<D> {
+    /// An arena of any design.
+    pub const fn with_design(bytes: usize) -> Self {
+        StaticArena {
+            bytes,
+            capacity_bytes: 0,
+            leases: Leases::Off,
+            builder: AtomicI32::new(0),
+            arena: OnceLock::new(),
+        }
+    }
+
+    /// How large it can grow. See [`ArenaBuilder::capacity_bytes`].
+    #[must_use]
+    pub const fn capacity_bytes(mut self, bytes: usize) -> Self {
+        self.capacity_bytes = bytes;
+        self
+    }
+
+    /// Whether threads get leases. See [`ArenaBuilder::leases`].
+    #[must_use]
+    pub const fn leases(mut self, leases: Leases) -> Self {
+        self.leases = leases;
+        self
+    }
+
+    /// The arena. The first call builds it, which takes milliseconds; calls of other threads wait
+    /// for that. `None` on the thread that builds it, while it does, and for good if it could not be
+    /// built: [`StaticArena::error`] says why.
+    #[inline]
+    pub fn get(&self) -> Option<&FrameArena<D>> {
+        match self.arena.get() {
+            Some(built) => built.as_ref().ok(),
+            None => self.build(),
+        }
+    }
+
+    #[cold]
+    fn build(&self) -> Option<&FrameArena<D>> {
+        let here = rustix::thread::gettid().as_raw_nonzero().get();
+        // Relaxed: a thread reads its own number only if it wrote that itself.
+        if self.builder.load(Relaxed) == here {
+            return None;
+        }
+        let build = || {
+            self.builder.store(here, Relaxed);
+            // All of it can be allocated: nobody reclaims memory for an allocator.
+            let builder = ArenaBuilder::new().min_free(FrameCount::ZERO).leases(self.leases);
+            let built =
+                builder.bytes(self.bytes).capacity_bytes(self.capacity_bytes).build_frames();
+            self.builder.store(0, Relaxed);
+            built
+        };
+        self.arena.get_or_init(build).as_ref().ok()
+    }
+
+    /// Why it could not be built, if a call has tried.
+    pub fn error(&self) -> Option<&HostError> {
+        self.arena.get()?.as_ref().err()
+    }
+}
+
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    is_shared::<StaticArena>();
+    is_shared::<Arena>();
+};
