@@ -22,7 +22,10 @@ mod at_fork;
 /// The size of the machine's pages, in bytes: 4096 on most machines, up to 65536 on some. Memory
 /// goes back to the machine in whole pages.
 pub(crate) fn page_bytes() -> usize {
-    rustix::param::page_size()
+    // By the C library: under valgrind, what the kernel tells of itself is not where rustix looks.
+    // SAFETY: Reads a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).expect("every machine has pages")
 }
 
 /// A stretch of memory of the process, readable and writable.

@@ -7,6 +7,12 @@ use std::path::{Path, PathBuf};
 const UNSAFE_FILES: &[&str] = &[
     "crates/freehold/src/memmap/region.rs",
     "crates/freehold/src/memmap/table.rs",
+    "crates/freehold-c/src/args.rs",
+    "crates/freehold-c/src/ffi/blocks.rs",
+    "crates/freehold-c/src/ffi/leases.rs",
+    "crates/freehold-c/src/ffi/life.rs",
+    "crates/freehold-c/src/ffi/reports.rs",
+    "crates/freehold-c/src/heads.rs",
     "crates/freehold-host/src/builder.rs",
     "crates/freehold-host/src/frames/content.rs",
     "crates/freehold-host/src/frames/memory.rs",

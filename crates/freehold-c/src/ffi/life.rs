@@ -1,0 +1,228 @@
+//! Arenas from their creation to their end.
+#![expect(unsafe_code, reason = "exports functions, and takes pointers for what the header says")]
+#![expect(clippy::missing_safety_doc, reason = "the introduction of the header says it for all")]
+
+use core::ffi::{c_char, c_void};
+use core::mem::MaybeUninit;
+use core::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use freehold::{FrameSize, Immovable, Order};
+use freehold_host::{ArenaBuilder, Leases, Numa};
+
+use super::{code, put};
+use crate::args::{self, FREEHOLD_HUGE_PAGES, FREEHOLD_LEASES, FREEHOLD_SHARED, freehold_options};
+use crate::error::freehold_error::{self, *};
+use crate::error::{Result, explain, explained};
+use crate::freehold_arena;
+
+/// The version of this header: 0.1.
+pub const FREEHOLD_VERSION_MAJOR: u32 = 0;
+/// The version of this header, its second part.
+pub const FREEHOLD_VERSION_MINOR: u32 = 1;
+
+/// The version of the library, such as "0.1.0".
+///
+/// Threads: any. Signals: safe.
+#[unsafe(no_mangle)]
+pub extern "C" fn freehold_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// Makes an arena: reserves address space, which takes memory of the machine when it is first
+/// touched.
+///
+/// Errors: FREEHOLD_ENULL; FREEHOLD_EINVAL for options; FREEHOLD_ESYSTEM. *arena is NULL then, and
+/// freehold_last_message has details.
+/// Threads: any. Signals: unsafe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_new(
+    options: *const freehold_options,
+    arena: Option<&mut MaybeUninit<*mut freehold_arena>>,
+) -> freehold_error {
+    put(arena, null_mut(), || {
+        // SAFETY: The caller passes a struct that says its size, or NULL.
+        let options = unsafe { args::read(options)? };
+        if options.flags & FREEHOLD_SHARED != 0 {
+            explain("flags: FREEHOLD_SHARED is for regions".to_owned());
+            return Err(FREEHOLD_EINVAL);
+        }
+        build(builder(&options)?.bytes(options.bytes))
+    })
+}
+
+/// Makes an arena of memory that the caller has mapped, and owns: freehold_arena_destroy leaves it
+/// there. The arena uses the region from the first multiple of a pageblock (2 MiB of frames of
+/// 4 KiB) to the last whole frame, and nobody else may use that as long as it exists. `options` may
+/// be NULL.
+///
+/// Addresses of blocks larger than a pageblock are multiples of a pageblock, or of what the first
+/// pageblock lies at a multiple of. What purges give back reads as zero then. After a fork, parent
+/// and child must not both use an arena of shared memory: the books are private.
+///
+/// Errors: FREEHOLD_ENULL; FREEHOLD_EINVAL for options, if no such memory is in the region, and if
+/// it is less than options->bytes; FREEHOLD_ESYSTEM. *arena is NULL then, and
+/// freehold_last_message has details.
+/// Threads: any. Signals: unsafe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_from_region(
+    base: *mut c_void,
+    bytes: usize,
+    options: *const freehold_options,
+    arena: Option<&mut MaybeUninit<*mut freehold_arena>>,
+) -> freehold_error {
+    put(arena, null_mut(), || {
+        let base = NonNull::new(base.cast::<u8>()).ok_or(FREEHOLD_ENULL)?;
+        let options = match options.is_null() {
+            true => DEFAULTS,
+            // SAFETY: The caller passes a struct that says its size.
+            false => unsafe { args::read(options)? },
+        };
+        let builder = builder(&options)?.bytes(options.bytes).nodes(1).numa(Numa::Machine);
+        let frame = FrameSize::new(options.frame_bytes).unwrap_or(FrameSize::DEFAULT);
+        let gap = base.addr().get().wrapping_neg() % frame.bytes_of(Order::PAGEBLOCK.frames());
+        let usable = bytes.saturating_sub(gap);
+        let end = base.addr().get().checked_add(bytes);
+        let start = NonNull::new(base.as_ptr().wrapping_add(gap));
+        let Some(start) = start
+            .filter(|_| usable >= frame.bytes() && end.is_some() && isize::try_from(bytes).is_ok())
+        else {
+            explain(format!(
+                "the region of {bytes} bytes at {base:?} has no pageblock to begin in"
+            ));
+            return Err(FREEHOLD_EINVAL);
+        };
+        let shared = options.flags & FREEHOLD_SHARED != 0;
+        // SAFETY: The caller gives the region to the arena as long as that exists.
+        build(unsafe { builder.mapping(start, usable, shared) })
+    })
+}
+
+/// Ends an arena and unmaps its memory; with NULL, does nothing. Pointers into the arena, and its
+/// handle, must not be used any more: the library cannot tell. Leases of it keep the memory mapped
+/// until the last of them ends.
+///
+/// Threads: any, once no other call on the arena is under way. Signals: unsafe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_destroy(arena: *mut freehold_arena) {
+    if !arena.is_null() {
+        // SAFETY: The caller passes a handle that `build` has made of an `Arc`, and for the last
+        // time.
+        drop(unsafe { Arc::from_raw(arena) });
+    }
+}
+
+/// Adds memory within the arena's capacity: `bytes`, rounded up to pageblocks for each node.
+///
+/// Errors: FREEHOLD_ENULL; FREEHOLD_ECAPACITY.
+/// Threads: any. Signals: unsafe.
+#[unsafe(no_mangle)]
+pub extern "C" fn freehold_grow(arena: Option<&freehold_arena>, bytes: usize) -> freehold_error {
+    code(|| {
+        arena.ok_or(FREEHOLD_ENULL)?.frames.grow(bytes).map_err(explained)?;
+        Ok(())
+    })
+}
+
+/// Takes memory away, from the end of each node, and gives it back to the machine. All of it must
+/// be free.
+///
+/// Errors: FREEHOLD_ENULL; FREEHOLD_ECAPACITY if there is less; FREEHOLD_EBUSY if some of it is
+/// allocated; FREEHOLD_ENOMEM, FREEHOLD_EWATERMARK if too little would be left.
+/// Threads: any. Signals: unsafe.
+#[unsafe(no_mangle)]
+pub extern "C" fn freehold_shrink(arena: Option<&freehold_arena>, bytes: usize) -> freehold_error {
+    code(|| {
+        arena.ok_or(FREEHOLD_ENULL)?.frames.shrink(bytes, &Immovable).map_err(explained)?;
+        Ok(())
+    })
+}
+
+/// Gives the memory of free frames back to the machine. They read as zero then, and take memory
+/// again when they are written. Meanwhile, other calls find less free memory. `purged`, which may
+/// be NULL, becomes the number of bytes.
+///
+/// Errors: FREEHOLD_ENULL; FREEHOLD_ESYSTEM if the kernel refuses, for instance locked memory.
+/// Threads: any. Signals: unsafe.
+#[unsafe(no_mangle)]
+pub extern "C" fn freehold_purge(
+    arena: Option<&freehold_arena>,
+    purged: Option<&mut MaybeUninit<usize>>,
+) -> freehold_error {
+    let mut unwanted = MaybeUninit::uninit();
+    put(Some(purged.unwrap_or(&mut unwanted)), 0, || {
+        let arena = arena.ok_or(FREEHOLD_ENULL)?;
+        Ok(arena.frames.frame_size().bytes_of(arena.purge()?))
+    })
+}
+
+/// Gives the memory of frames that the caller has allocated back to the machine. They stay
+/// allocated, and read as zero. `block` is a multiple of the frame size, and so is `bytes`; part of
+/// an allocation will do, and so will several side by side.
+///
+/// Errors: FREEHOLD_ENULL; FREEHOLD_EFOREIGN; FREEHOLD_EALIGN; FREEHOLD_ESIZE; FREEHOLD_EDOUBLEFREE
+/// if some of it is free; FREEHOLD_ESYSTEM if the kernel refuses, for instance locked memory.
+/// Threads: any. Signals: unsafe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_discard(
+    arena: Option<&freehold_arena>,
+    block: *mut c_void,
+    bytes: usize,
+) -> freehold_error {
+    code(|| {
+        let arena = arena.ok_or(FREEHOLD_ENULL)?;
+        let (first, frames) = arena.owned(block, bytes)?;
+        // SAFETY: The frames are allocated, and the caller says that they are its own.
+        unsafe { arena.frames.discard(first, frames) }.map_err(explained)
+    })
+}
+
+/// The options that NULL stands for.
+const DEFAULTS: freehold_options = freehold_options {
+    size: size_of::<freehold_options>(),
+    bytes: 0,
+    capacity_bytes: 0,
+    frame_bytes: 0,
+    cpus: 0,
+    nodes: 0,
+    flags: 0,
+    reserved: 0,
+};
+
+/// A builder with all options but `bytes`, which not all arenas need.
+fn builder(options: &freehold_options) -> Result<ArenaBuilder> {
+    let bad = |why: &str| {
+        explain(why.to_owned());
+        Err(FREEHOLD_EINVAL)
+    };
+    if options.flags & !(FREEHOLD_LEASES | FREEHOLD_HUGE_PAGES | FREEHOLD_SHARED) != 0 {
+        return bad("flags: there are FREEHOLD_LEASES, FREEHOLD_HUGE_PAGES and FREEHOLD_SHARED");
+    }
+    if options.reserved != 0 {
+        return bad("reserved: must be 0");
+    }
+    let mut builder = ArenaBuilder::new()
+        .capacity_bytes(options.capacity_bytes)
+        .huge_pages(options.flags & FREEHOLD_HUGE_PAGES != 0);
+    if options.flags & FREEHOLD_LEASES != 0 {
+        builder = builder.leases(Leases::Auto);
+    }
+    if options.frame_bytes != 0 {
+        match FrameSize::new(options.frame_bytes) {
+            Some(size) => builder = builder.frame_size(size),
+            None => return bad("frame_bytes: not a power of two from 4 KiB on"),
+        }
+    }
+    if options.cpus != 0 {
+        builder = builder.cpus(options.cpus as usize);
+    }
+    if options.nodes != 0 {
+        builder = builder.nodes(options.nodes as usize);
+    }
+    Ok(builder)
+}
+
+fn build(builder: ArenaBuilder) -> Result<*mut freehold_arena> {
+    let frames = builder.build_frames().map_err(explained)?;
+    Ok(Arc::into_raw(Arc::new(freehold_arena::new(frames))).cast_mut())
+}
