@@ -172,8 +172,7 @@ pub unsafe extern "C" fn freehold_discard(
     code(|| {
         let arena = arena.ok_or(FREEHOLD_ENULL)?;
         let (first, frames) = arena.owned(block, bytes)?;
-        // SAFETY: The frames are allocated, and the caller says that they are its own.
-        unsafe { arena.frames.discard(first, frames) }.map_err(explained)
+        arena.frames.discard(first, frames).map_err(explained)
     })
 }
 

@@ -99,12 +99,11 @@ impl Reserved {
     fn fill(self, kind: Kind, file: Option<Arc<OwnedFd>>, flags: MapFlags) -> io::Result<Mapping> {
         let Reserved { start, bytes, guard_bytes } = self;
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, flags | MapFlags::FIXED);
-        // SAFETY: The stretch is ours, and nothing points to it.
-        let filled = unsafe {
-            match &file {
-                Some(file) => mmap(start, bytes, access, flags, file, 0),
-                None => mmap_anonymous(start, bytes, access, flags),
-            }
+        let filled = match &file {
+            // SAFETY: The stretch is ours, and nothing points to it.
+            Some(file) => unsafe { mmap(start, bytes, access, flags, file, 0) },
+            // SAFETY: As above.
+            None => unsafe { mmap_anonymous(start, bytes, access, flags) },
         };
         if let Err(errno) = filled {
             let first = start.wrapping_byte_sub(guard_bytes);

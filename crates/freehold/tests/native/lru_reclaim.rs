@@ -179,7 +179,7 @@ fn panics_in(step: impl Fn(&Room<TestPlatform, Nervous>)) {
     let (cache, panics, released) = (OnceLock::new(), AtomicBool::new(true), Mutex::default());
     let owner = Nervous { cache, panics, released };
     let lru: &'static _ = Box::leak(Box::new(build(&LruSettings::default(), owner)));
-    lru.owner().cache.set(lru).ok().expect("it is set once");
+    assert!(lru.owner().cache.set(lru).is_ok(), "it is set once");
     (0..40).for_each(|frame| lru.add(pfn(frame), ROOT, Kind::File).unwrap());
     lru.drain_all();
     assert!(catch_unwind(AssertUnwindSafe(|| step(lru))).is_err(), "the owner panics");

@@ -50,8 +50,8 @@ fn too_small_or_misaligned_metadata_is_refused() {
         assert!(Carver::new(metadata, &layout).is_ok(), "there is room for an aligned one");
     }
     let metadata = leak(4096);
-    let odd = (0..64).map(|at| metadata.base.as_ptr().wrapping_add(at));
-    let odd = odd.filter(|at| at.addr() % 64 == 1).next().and_then(NonNull::new).unwrap();
+    let mut odd = (0..64).map(|at| metadata.base.as_ptr().wrapping_add(at));
+    let odd = odd.find(|at| at.addr() % 64 == 1).and_then(NonNull::new).unwrap();
     let metadata = Metadata { base: odd, len_bytes: layout.size() + 62 };
     assert_eq!(Carver::new(metadata, &layout).unwrap_err(), Error::MetadataMisaligned);
 }
