@@ -6,9 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use freehold::designs::Freehold;
-use freehold::{
-    CpuId, Design, FrameCount, FrameStatus, Immovable, Order, Pfn, RangeRequest, Request,
-};
+use freehold::{Design, FrameCount, FrameStatus, Immovable, Order, Pfn, RangeRequest, Request};
 use freehold_host::{FrameArena, Host, Leases};
 
 use crate::args::Wish;
@@ -38,11 +36,10 @@ impl freehold_arena {
     pub(crate) fn new(frames: FrameArena) -> Self {
         let capacity = frames.capacity_bytes() / frames.frame_size().bytes();
         // With automatic leases, the second half is for these.
-        let all = (0..).map(CpuId::new).find(|cpu| frames.allocator().drain(*cpu).is_err());
         let cpus = match frames.leases() {
-            Leases::Auto => frames.spare_leases() as u32,
-            Leases::Off => all.map_or(1, CpuId::get).max(1),
-        };
+            Leases::Auto => frames.spare_leases(),
+            Leases::Off => frames.allocator().cpus(),
+        } as u32;
         freehold_arena { frames, heads: Heads::new(capacity), purged: AtomicU64::new(0), cpus }
     }
 
@@ -192,20 +189,14 @@ impl freehold_arena {
         }
         let Some(pfn) = self.frames.pfn_of(address) else { return FREEHOLD_EFOREIGN };
         match self.frames.allocator().status(pfn) {
-            // Somebody is freeing it at this moment.
-            FrameStatus::Allocated { .. } if self.is_taken(pfn) => FREEHOLD_EDOUBLEFREE,
+            // Another call is freeing it at this moment.
+            FrameStatus::Allocated { first, .. } if self.heads.part(first).is_none() => {
+                FREEHOLD_EDOUBLEFREE
+            }
             FrameStatus::Allocated { .. } => FREEHOLD_EINTERIOR,
             FrameStatus::Free => FREEHOLD_EDOUBLEFREE,
             _ => FREEHOLD_EFOREIGN,
         }
-    }
-
-    /// Whether the block in which an allocated frame lies is in no allocation.
-    fn is_taken(&self, pfn: Pfn) -> bool {
-        let FrameStatus::Allocated { first, .. } = self.frames.allocator().status(pfn) else {
-            return true;
-        };
-        self.heads.part(first).is_none()
     }
 
     /// How many frames an allocation has.

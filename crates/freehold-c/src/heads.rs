@@ -3,8 +3,8 @@
 //! The allocator is told the size of what is freed, and C is not to. It could be asked for it, but
 //! while two threads free one block, which is wrong and happens, its answer is about a block that
 //! is half free; and it holds a range as several blocks, and knows of each, not that they belong
-//! together. So there is a byte for each frame: it says which block begins there, and whoever takes
-//! it away is the one to free the block.
+//! together. So there is a byte for each frame: it says which block begins there, and the call
+//! that takes it away is the one to free the block.
 #![expect(unsafe_code, reason = "makes atomic bytes of zeroed memory that is not touched yet")]
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};

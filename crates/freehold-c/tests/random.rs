@@ -213,7 +213,7 @@ fn run(flags: u32) {
         assert_eq!(freehold_free(arena, ledger.address(first)), FREEHOLD_OK);
     }
     ledger.check();
-    // SAFETY: Nobody uses the arena any more.
+    // SAFETY: Nothing uses the arena any more.
     unsafe { freehold_arena_destroy(handle) };
 }
 

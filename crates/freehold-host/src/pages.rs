@@ -63,7 +63,7 @@ impl<A: ArenaRef> Block<A> {
     /// # Safety
     ///
     /// The block was allocated from `arena` as one block of this order, it is not free, and the
-    /// caller owns it: no other `Block` covers it, and nobody uses its memory by other means.
+    /// caller owns it: no other `Block` covers it, and nothing uses its memory by other means.
     #[inline]
     pub unsafe fn from_raw(arena: A, pfn: Pfn, order: Order) -> Self {
         Block::own(arena, pfn, order)
@@ -158,7 +158,7 @@ impl<A: ArenaRef> Deref for Block<A> {
     #[inline]
     fn deref(&self) -> &[u8] {
         let start = self.arena.frames().address_of(self.pfn);
-        // SAFETY: This value owns the block, so nobody writes it while the shared borrow lasts.
+        // SAFETY: This value owns the block, so nothing writes it while the shared borrow lasts.
         // The block lies in the arena's mapping, which the arena keeps while it is referred to; its
         // bytes are initialised, because mappings start as zeroes, hold a file's content, or were
         // given as initialised.

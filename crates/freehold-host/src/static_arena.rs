@@ -88,7 +88,7 @@ impl<D: Design<Host>> StaticArena<D> {
         }
         let build = || {
             self.builder.store(here, Relaxed);
-            // All of it can be allocated: nobody reclaims memory for an allocator.
+            // All of it can be allocated: nothing reclaims memory for an allocator.
             let builder = ArenaBuilder::new().min_free(FrameCount::ZERO).leases(self.leases);
             let built =
                 builder.bytes(self.bytes).capacity_bytes(self.capacity_bytes).build_frames();

@@ -204,9 +204,8 @@ fn allocator<P: Platform + Default, D: Design<P>>(settings: &D::Settings) -> Pag
     let cpus = [NodeId::new(0)];
     let config = Config::new(&memory, &cpus);
     let layout = PageAllocator::<P, D>::layout(&config, settings).expect("all is sound");
-    let buffer = vec![core::mem::MaybeUninit::uninit(); layout.size() + layout.align()].leak();
-    let skip = buffer.as_ptr().align_offset(layout.align());
-    let metadata = Metadata::from_static(&mut buffer[skip..]);
+    let buffer = vec![core::mem::MaybeUninit::uninit(); layout.size_unaligned()].leak();
+    let metadata = Metadata::from_static(buffer);
     PageAllocator::new(P::default(), &config, settings, metadata).expect("the metadata fits")
 }
 

@@ -2,7 +2,7 @@
 
 use crate::compact::{Compaction, Immovable, Migrate};
 use crate::config::{Config, MemoryRange};
-use crate::designs::{Context, Design};
+use crate::designs::{Context, Design, places};
 use crate::error::{BulkFreeError, Error};
 use crate::memmap::region::{Carver, LayoutBuilder, Metadata, MetadataLayout};
 use crate::platform::Platform;
@@ -357,7 +357,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         }
         let (near, zones) = self.resolve(request.near)?;
         let request = RangeRequest { near, ..request };
-        self.design.alloc_range(self.context(), zones, &request, owner)
+        places::alloc_range(&self.design, self.context(), zones, &request, owner)
     }
 
     /// Takes frames that something uses already out of circulation: a kernel's image, a RAM disk, a
@@ -430,7 +430,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         if frames == FrameCount::ZERO {
             return Err(Error::BadRange);
         }
-        self.design.remove_range(self.context(), first, frames, owner)
+        places::remove_range(&self.design, self.context(), first, frames, owner)
     }
 
     /// Returns the frames that a CPU caches to the zones. Any CPU may call it.
@@ -476,6 +476,11 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         self.check_cpu(cpu)?;
         self.design.tick(self.context(), cpu);
         Ok(())
+    }
+
+    /// How many CPUs it keeps separate state for: as many as [`Config::cpu_nodes`] names.
+    pub fn cpus(&self) -> usize {
+        self.topology.cpus()
     }
 
     fn check_cpu(&self, cpu: CpuId) -> Result<(), Error> {

@@ -229,9 +229,8 @@ mod tests {
         let mut builder = LayoutBuilder::new(Pfn::new(0));
         let plan = TopologyPlan::new(config, &mut builder).unwrap();
         let layout = builder.finish();
-        let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
-        let skip = buffer.as_ptr().align_offset(layout.align());
-        let metadata = Metadata::from_static(&mut buffer[skip..]);
+        let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
+        let metadata = Metadata::from_static(buffer);
         Topology::carve(&plan, config, &mut Carver::new(metadata, &layout).unwrap())
     }
 

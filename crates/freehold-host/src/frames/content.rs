@@ -1,4 +1,4 @@
-//! The content of frames, by atomic bytes and words: safe whoever else has the frame.
+//! The content of frames, by atomic bytes and words: safe whatever other threads do with them.
 #![expect(unsafe_code, reason = "reads and writes bytes of frames")]
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};

@@ -126,7 +126,7 @@ impl<D: Design<Host>> FrameArena<D> {
     /// Gives the memory of free frames back to the machine, and returns of how many.
     ///
     /// Takes the free blocks out of the allocator first, from the largest down to those of one
-    /// frame, but leaves what the low watermark keeps back; so nobody can be given a block while it
+    /// frame, but leaves what the low watermark keeps back; so no call is given a block while it
     /// is purged. Others find less free memory meanwhile, and may run into
     /// [`Error::OutOfMemory`](freehold::Error::OutOfMemory): purge when the load is low. Purged
     /// frames read as zero and take memory again when they are written. The blocks are taken as
@@ -219,7 +219,7 @@ impl<D: Design<Host>> FrameArena<D> {
             let range = range(part, part.start + (part.frames - share), share);
             if let Err(error) = self.allocator.remove_memory(range.start, range.frames, owner) {
                 for &gone in &ranges {
-                    // Nobody else adds memory there.
+                    // No other call adds memory there.
                     let back = self.allocator.add_memory(gone);
                     debug_assert_eq!(back, Ok(()), "{gone:?}");
                 }

@@ -96,7 +96,7 @@ impl<D: Design<Host>> FrameArena<D> {
         }
         let frame_size = plan.frame_size;
         let metadata = Mapping::reserve(layout.size().max(1), layout.align())?;
-        // SAFETY: The mapping is new, so nobody else uses its memory. It stays mapped until after
+        // SAFETY: The mapping is new, so its memory has no other user. It stays mapped until after
         // the allocator is gone: it is dropped after it, both here and as a field.
         let lent = unsafe { Metadata::from_raw_parts(metadata.base(), metadata.bytes()) };
         let allocator = PageAllocator::new(Host::new(), &config, settings, lent)?;

@@ -78,7 +78,7 @@ impl Mapping {
     ///
     /// # Safety
     ///
-    /// Nobody else uses the memory of the part during the call.
+    /// The memory of the part has no other user during the call.
     pub(crate) unsafe fn discard(&self, offset: usize, bytes: usize) -> Result<(), HostError> {
         let (mut part, mut advice) = (self.part(offset, bytes), Advice::LinuxDontNeed);
         match self.kind {

@@ -63,7 +63,7 @@ enum Owner {
 }
 
 // SAFETY: A mapping belongs to the process, not to a thread, and the type itself never reads or
-// writes the memory; whoever does so through its pointers answers for it.
+// writes the memory; code that does so through its pointers answers for it.
 unsafe impl Send for Mapping {}
 // SAFETY: As for `Send`. The system calls that take a shared mapping may run at the same time.
 unsafe impl Sync for Mapping {}
@@ -244,7 +244,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Unmaps memory that nobody can name any more: private to this file, whose callers own it.
+/// Unmaps memory to which nothing points any more: private to this file, whose callers own it.
 fn unmap_unused(start: *mut c_void, bytes: usize) {
     if bytes == 0 {
         return;

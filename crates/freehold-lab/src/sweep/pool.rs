@@ -81,7 +81,7 @@ fn run_group<J: Send + Sync + 'static, R: Send + 'static>(
             let (job, sender) = (Arc::clone(job), sender.clone());
             let work = move || {
                 let outcome = work(&job);
-                // Nobody listens any more once the run was interrupted.
+                // The receiver is gone once the run was interrupted.
                 let _ = sender.send((job, bytes, outcome));
             };
             thread::Builder::new().spawn(work).context("cannot start a thread for a cell")?;

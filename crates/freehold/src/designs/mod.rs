@@ -11,6 +11,7 @@ use crate::memmap::region::{Carver, LayoutBuilder};
 use crate::platform::Platform;
 use crate::topology::Topology;
 use crate::units::Order;
+use places::Places;
 use traits::{Alloc, Bulk, Compact, Free, Freeze, Inspect, Ranges, Upkeep};
 
 pub use freehold::{
@@ -43,6 +44,7 @@ pub trait Design<P: Platform>:
     + Bulk<P>
     + Compact<P>
     + Ranges<P>
+    + Places<P>
     + Upkeep<P>
     + Freeze<P>
     + Inspect<P>

@@ -11,7 +11,7 @@ use crate::request::{RangeRequest, Request};
 use crate::units::{FrameCount, NodeId, Order, Pfn};
 
 /// What a first look at a place says.
-pub(crate) enum Place {
+pub enum Place {
     /// There is nothing that could not be moved.
     Promising,
     /// A hole, or another zone's memory; and the first frame behind the last obstacle.
@@ -22,7 +22,7 @@ pub(crate) enum Place {
 
 /// Why a place could not be emptied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Obstacle {
+pub struct Obstacle {
     /// Where the obstacle lies.
     pub(crate) at: FrameIndex,
     /// What the caller is told if no other place will do.
@@ -30,7 +30,7 @@ pub(crate) struct Obstacle {
 }
 
 /// What a design tells of its memory, and does with a place.
-pub(crate) trait Places<P: Platform> {
+pub trait Places<P: Platform> {
     /// How many frames the tables span.
     fn frames(&self) -> FrameCount;
 

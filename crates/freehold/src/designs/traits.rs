@@ -6,7 +6,7 @@ use crate::config::MemoryRange;
 use crate::designs::Context;
 use crate::error::{BulkFreeError, Error};
 use crate::platform::Platform;
-use crate::request::{RangeRequest, Request};
+use crate::request::Request;
 use crate::stat::{Census, Events, FrameStatus, FreeByType, NumaEvents, Violation, ZoneStats};
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
@@ -73,32 +73,15 @@ pub trait Compact<P: Platform> {
     fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction;
 }
 
-/// Contiguous ranges of any length, freed in whatever blocks they were allocated.
+/// Contiguous ranges of any length, freed in whatever blocks they were allocated. How they are
+/// allocated, and memory removed, is in [`places`](super::places).
 pub trait Ranges<P: Platform> {
-    /// Allocates a contiguous range from the first of `zones` that has a place for it.
-    fn alloc_range(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: &RangeRequest,
-        owner: &dyn Migrate,
-    ) -> Result<Pfn, Error>;
-
     /// Frees a contiguous range, which is not empty.
     fn free_range(
         &self,
         context: Context<'_, P>,
         first: Pfn,
         frames: FrameCount,
-    ) -> Result<(), Error>;
-
-    /// Empties a contiguous range and takes its frames out of use.
-    fn remove_range(
-        &self,
-        context: Context<'_, P>,
-        first: Pfn,
-        frames: FrameCount,
-        owner: &dyn Migrate,
     ) -> Result<(), Error>;
 }
 

@@ -116,7 +116,6 @@
 //! ```
 
 use core::fmt;
-
 use core::num::NonZeroU32;
 
 use crate::Error;

@@ -43,7 +43,7 @@ impl FrameIndex {
 
 /// Frames that lie side by side in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FrameRange {
+pub struct FrameRange {
     pub(crate) first: FrameIndex,
     /// The first frame behind them.
     pub(crate) end: FrameIndex,

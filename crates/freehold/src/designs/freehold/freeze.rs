@@ -286,9 +286,8 @@ mod tests {
         let min_free = Some(FrameCount::ZERO);
         let config = Config::new(&ranges, &cpus).min_free(min_free);
         let layout = Frames::layout(&config, &Default::default()).unwrap();
-        let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
-        let skip = buffer.as_ptr().align_offset(layout.align());
-        let metadata = Metadata::from_static(&mut buffer[skip..]);
+        let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
+        let metadata = Metadata::from_static(buffer);
         Frames::new(TestPlatform, &config, &Default::default(), metadata).unwrap()
     }
 

@@ -57,9 +57,8 @@ impl<Y: Policy<TestPlatform>> Workbench<Y> {
         let topology = TopologyPlan::new(&config, &mut builder).unwrap();
         let plan = Skeleton::plan(&config, settings, &mut builder).unwrap();
         let layout = builder.finish();
-        let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
-        let skip = buffer.as_ptr().align_offset(layout.align());
-        let metadata = Metadata::from_static(&mut buffer[skip..]);
+        let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
+        let metadata = Metadata::from_static(buffer);
         let mut carver = Carver::new(metadata, &layout).unwrap();
         let topology = Topology::carve(&topology, &config, &mut carver);
         let design = Skeleton::carve(plan, &config, &topology, settings, &mut carver);

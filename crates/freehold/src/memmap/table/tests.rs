@@ -4,7 +4,6 @@ extern crate std;
 
 use core::cell::{Cell, RefCell};
 use core::mem::MaybeUninit;
-use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::vec;
@@ -17,10 +16,8 @@ use crate::units::Pfn;
 /// Carves the tables of a plan out of a buffer full of garbage.
 fn carver(builder: LayoutBuilder) -> Carver {
     let layout = builder.finish();
-    let garbage = vec![MaybeUninit::new(0xa5_u8); layout.size() + layout.align()];
-    let buffer = Box::leak(garbage.into_boxed_slice());
-    let skip = buffer.as_ptr().align_offset(layout.align());
-    Carver::new(Metadata::from_static(&mut buffer[skip..]), &layout).unwrap()
+    let garbage = vec![MaybeUninit::new(0xa5_u8); layout.size_unaligned()];
+    Carver::new(Metadata::from_static(garbage.leak()), &layout).unwrap()
 }
 
 fn builder() -> LayoutBuilder {

@@ -1,8 +1,7 @@
 //! Leases: one thread uses the caches of a CPU without their lock.
 
-use core::fmt;
-
 use core::cell::Cell;
+use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;

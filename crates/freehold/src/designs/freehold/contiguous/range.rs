@@ -9,7 +9,7 @@ use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::{Span, WORD_FRAMES, largest_block};
 use crate::designs::freehold::pageblocks::state::Use;
-use crate::designs::places::{self, Obstacle, Place, Places, first_place};
+use crate::designs::places::{Obstacle, Place, Places, first_place};
 use crate::designs::traits::Ranges;
 use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use crate::platform::Platform;
@@ -20,26 +20,6 @@ use crate::units::{FrameCount, MigrateType, NodeId, Order, Pfn};
 const LOOKS: usize = 8;
 
 impl<P: Platform> Ranges<P> for Freehold<P> {
-    fn alloc_range(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: &RangeRequest,
-        owner: &dyn Migrate,
-    ) -> Result<Pfn, Error> {
-        places::alloc_range(self, context, zones, request, owner)
-    }
-
-    fn remove_range(
-        &self,
-        context: Context<'_, P>,
-        first: Pfn,
-        frames: FrameCount,
-        owner: &dyn Migrate,
-    ) -> Result<(), Error> {
-        places::remove_range(self, context, first, frames, owner)
-    }
-
     /// Frees all frames of a range. Of blocks that reach beyond it, the rest stays allocated.
     ///
     /// Checks that none of them is free before it frees the first one. If another call frees some

@@ -112,7 +112,7 @@ impl<P: Platform> Pageblocks<P> {
     /// Makes free frames of a word holes. The caller holds the pageblock, which is isolated.
     pub(crate) fn remove_free(&self, word: usize, mask: u64) {
         // In this order, no frame looks allocated meanwhile: at first it is free in both bitmaps,
-        // then it looks freed remotely. And whoever sees the tail bit of a hole can tell by the
+        // then it looks freed remotely. And a CPU that sees the tail bit of a hole can tell by the
         // remote bit that it is one.
         self.map::<REMOTE>(word).fetch_or(mask, AcqRel);
         // Release: see `used`.

@@ -304,9 +304,8 @@ mod tests {
             let mut builder = LayoutBuilder::new(Pfn::new(0));
             let plan = Forest::plan(words, &mut builder).unwrap();
             let layout = builder.finish();
-            let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
-            let skip = buffer.as_ptr().align_offset(layout.align());
-            let metadata = Metadata::from_static(&mut buffer[skip..]);
+            let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
+            let metadata = Metadata::from_static(buffer);
             let forest = Forest::carve(&plan, &mut Carver::new(metadata, &layout).unwrap());
             let content = core::array::from_fn(|_| LoomCell::new(0));
             let shared = Shared { forest, tree, content };

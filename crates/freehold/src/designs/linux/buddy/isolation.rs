@@ -108,10 +108,8 @@ mod tests {
             let blocks = BlockTablePlan::new(&config, &mut builder).unwrap();
             let frames = FrameTablePlan::new(&config, &mut builder).unwrap();
             let layout = builder.finish();
-            let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
-            let skip = buffer.as_ptr().align_offset(layout.align());
-            let mut carver =
-                Carver::new(Metadata::from_static(&mut buffer[skip..]), &layout).unwrap();
+            let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
+            let mut carver = Carver::new(Metadata::from_static(buffer), &layout).unwrap();
             let blocks = BlockTable::carve(&blocks, &mut carver);
             let frames = FrameTable::carve(&frames, &mut carver);
             for frame in (0..FRAMES as u32).map(FrameIndex) {

@@ -7,7 +7,7 @@ use crate::compact::Migrate;
 use crate::designs::Context;
 use crate::designs::linux::frame::{FrameState, Tag};
 use crate::designs::linux::pageblock::BlockType;
-use crate::designs::places::{self, Obstacle, Place, Places};
+use crate::designs::places::{Obstacle, Place, Places};
 use crate::designs::traits::Ranges;
 use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use crate::platform::Platform;
@@ -15,26 +15,6 @@ use crate::request::{RangeRequest, Request};
 use crate::units::{FrameCount, MigrateType, NodeId, Order, Pfn};
 
 impl<P: Platform, Y: Policy<P>> Ranges<P> for Skeleton<P, Y> {
-    fn alloc_range(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: &RangeRequest,
-        owner: &dyn Migrate,
-    ) -> Result<Pfn, Error> {
-        places::alloc_range(self, context, zones, request, owner)
-    }
-
-    fn remove_range(
-        &self,
-        context: Context<'_, P>,
-        first: Pfn,
-        frames: FrameCount,
-        owner: &dyn Migrate,
-    ) -> Result<(), Error> {
-        places::remove_range(self, context, first, frames, owner)
-    }
-
     fn free_range(
         &self,
         context: Context<'_, P>,

@@ -136,9 +136,8 @@ mod tests {
         let config = Config::new(&ranges, &cpus).min_free(min_free);
         let settings = Default::default();
         let layout = Frames::layout(&config, &settings).unwrap();
-        let buffer = vec![MaybeUninit::uninit(); layout.size() + layout.align()].leak();
-        let skip = buffer.as_ptr().align_offset(layout.align());
-        let metadata = Metadata::from_static(&mut buffer[skip..]);
+        let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
+        let metadata = Metadata::from_static(buffer);
         let frames = Frames::new(TestPlatform, &config, &settings, metadata).unwrap();
         let all: Vec<_> = core::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
         assert_eq!(all.len(), 4096);
