@@ -47,9 +47,9 @@ impl<D: Design<Host>> FrameArena<D> {
         let metadata = Mapping::reserve(layout.size(), layout.align())?;
         // Old kernels refuse: see the type.
         let _refused = metadata.wipe_on_fork();
-        // SAFETY: The mapping is new, so there is no other user of its memory. It stays mapped
+        // SAFETY: The mapping is new, so its memory is zeroed and has no other user. It is mapped
         // until after the LRU is gone: it is dropped after it, both here and as a field.
-        let lent = unsafe { Metadata::from_raw_parts(metadata.base(), metadata.bytes()) };
+        let lent = unsafe { Metadata::from_zeroed_raw_parts(metadata.base(), metadata.bytes()) };
         let lru = Lru::new(Host::new(), &config, settings, lent, owner)?;
         Ok(HostLru { lru, metadata })
     }

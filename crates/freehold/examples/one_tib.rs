@@ -1,7 +1,7 @@
 //! Sets up the design `freehold` for 1 TiB of fictitious memory, and prints the size of its
 //! metadata: `cargo run --release -p freehold --example one_tib`.
 
-use std::alloc::{Layout, alloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::ptr::NonNull;
 use std::time::Instant;
 
@@ -30,11 +30,11 @@ fn main() -> Result<(), freehold::Error> {
     let layout = Frames::layout(&config, &Default::default())?;
     let wanted = Layout::from_size_align(layout.size(), layout.align()).expect("sizes are sane");
     // SAFETY: the size is not zero: there is at least a table of zones.
-    let buffer = unsafe { alloc(wanted) };
+    let buffer = unsafe { alloc_zeroed(wanted) };
     let base = NonNull::new(buffer).unwrap_or_else(|| handle_alloc_error(wanted));
-    // SAFETY: the buffer was just allocated with this size, is never freed, and is used for nothing
-    // else.
-    let metadata = unsafe { Metadata::from_raw_parts(base, layout.size()) };
+    // SAFETY: the buffer was just allocated with this size and zeroed, is never freed, and is used
+    // for nothing else.
+    let metadata = unsafe { Metadata::from_zeroed_raw_parts(base, layout.size()) };
 
     let start = Instant::now();
     let frames = Frames::new(Machine, &config, &Default::default(), metadata)?;

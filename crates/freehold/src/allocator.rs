@@ -478,11 +478,6 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         Ok(())
     }
 
-    /// How many CPUs it keeps separate state for: as many as [`Config::cpu_nodes`] names.
-    pub fn cpus(&self) -> usize {
-        self.topology.cpus()
-    }
-
     fn check_cpu(&self, cpu: CpuId) -> Result<(), Error> {
         if cpu.index() < self.topology.cpus() { Ok(()) } else { Err(Error::UnknownCpu) }
     }

@@ -54,11 +54,17 @@ impl Request {
     /// A block of `order` for movable content, near the CPU that asks, from any zone, down to the
     /// minimum watermark.
     pub const fn new(order: Order) -> Self {
-        let order = Request((order.get() as u64) << ORDER_SHIFT);
-        order
+        Request(0)
+            .with_order(order)
             .migratetype(MigrateType::Movable)
             .zone_limit(ZoneKind::Movable)
             .watermark(Watermark::Min)
+    }
+
+    /// The same request for a block of another order.
+    #[must_use]
+    pub const fn with_order(self, order: Order) -> Self {
+        self.with(ORDER_SHIFT, 8, order.get() as u64)
     }
 
     /// Replaces one of the fields.

@@ -1,4 +1,4 @@
-//! The node of each CPU, and the order in which a request tries the zones.
+//! The node of each CPU, the order in which a request tries the zones, and the size of a frame.
 
 use core::cmp::Reverse;
 
@@ -6,7 +6,7 @@ use crate::Error;
 use crate::config::Config;
 use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
-use crate::units::{CpuId, NodeId, ZoneKind};
+use crate::units::{CpuId, FrameSize, NodeId, ZoneKind};
 
 /// More zones than any machine has; keeps zone numbers within 16 bits.
 const ZONES_MAX: usize = 4096;
@@ -19,6 +19,8 @@ pub struct Topology {
     numbers: ZoneNumbers,
     cpus: Table<Cpu>,
     zones: usize,
+    /// The size of a frame.
+    pub(crate) frame_size: FrameSize,
 }
 
 /// The numbers of the zones, by node and kind.
@@ -147,7 +149,8 @@ impl Topology {
             });
             Cpu { best_zones, node }
         });
-        Topology { zonelists, numbers, cpus, zones: plan.zones }
+        let (zones, frame_size) = (plan.zones, config.frame_size);
+        Topology { zonelists, numbers, cpus, zones, frame_size }
     }
 
     /// How many CPUs there are.

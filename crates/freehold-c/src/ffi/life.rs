@@ -53,8 +53,8 @@ pub unsafe extern "C" fn freehold_arena_new(
 
 /// Makes an arena of memory that the caller has mapped, and owns: freehold_arena_destroy leaves it
 /// there. The arena uses the region from the first multiple of a pageblock (2 MiB of frames of
-/// 4 KiB) to the last whole frame, and nothing else may use that as long as it exists. `options` may
-/// be NULL.
+/// 4 KiB) to the last whole frame, and nothing else may use that as long as it exists. `options`
+/// may be NULL.
 ///
 /// Addresses of blocks larger than a pageblock are multiples of a pageblock, or of what the first
 /// pageblock lies at a multiple of. What purges give back reads as zero then. After a fork, parent

@@ -96,9 +96,9 @@ impl<D: Design<Host>> FrameArena<D> {
         }
         let frame_size = plan.frame_size;
         let metadata = Mapping::reserve(layout.size().max(1), layout.align())?;
-        // SAFETY: The mapping is new, so its memory has no other user. It stays mapped until after
-        // the allocator is gone: it is dropped after it, both here and as a field.
-        let lent = unsafe { Metadata::from_raw_parts(metadata.base(), metadata.bytes()) };
+        // SAFETY: The mapping is new, so its memory is zeroed and has no other user. It is mapped
+        // until after the allocator is gone: it is dropped after it, both here and as a field.
+        let lent = unsafe { Metadata::from_zeroed_raw_parts(metadata.base(), metadata.bytes()) };
         let allocator = PageAllocator::new(Host::new(), &config, settings, lent)?;
         let (extent, cpu_nodes) = (Arc::new(Extent::new(plan.parts)), plan.cpu_nodes);
         let leases = match (wishes.leases, with_leases(&allocator)) {

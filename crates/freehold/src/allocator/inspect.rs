@@ -6,7 +6,7 @@ use crate::allocator::PageAllocator;
 use crate::designs::Design;
 use crate::platform::Platform;
 use crate::stat::{Census, Events, FrameStatus, FreeByType, NumaEvents, Violation, ZoneStats};
-use crate::units::{Order, Pfn};
+use crate::units::{FrameSize, Order, Pfn};
 
 impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// What a frame is, and which block it is part of.
@@ -36,6 +36,16 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// [`PageAllocator::status`].
     pub fn is_free(&self, pfn: Pfn) -> bool {
         self.status(pfn) == FrameStatus::Free
+    }
+
+    /// How many CPUs it keeps separate state for: as many as [`Config::cpu_nodes`] names.
+    pub fn cpus(&self) -> usize {
+        self.context().topology.cpus()
+    }
+
+    /// The size of a frame.
+    pub fn frame_size(&self) -> FrameSize {
+        self.context().topology.frame_size
     }
 
     /// The state of every zone.

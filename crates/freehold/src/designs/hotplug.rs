@@ -8,7 +8,7 @@ use crate::memmap::index::{FrameRange, ZoneIndex};
 use crate::memmap::region::Table;
 use crate::platform::{LockClass, Platform, RawLock};
 use crate::topology::Topology;
-use crate::units::{FrameCount, FrameSize, NodeId, ZoneKind};
+use crate::units::{FrameCount, NodeId, ZoneKind};
 use crate::zone::watermark::{self, Watermarks, ZoneSize};
 
 /// The lock under which memory is added, and what watermarks are computed from.
@@ -16,16 +16,11 @@ pub(crate) struct Hotplug<P: Platform> {
     lock: P::Lock,
     /// The configured `min_free`.
     min_free: Option<FrameCount>,
-    pub(crate) frame_size: FrameSize,
 }
 
 impl<P: Platform> Hotplug<P> {
     pub(crate) fn new(config: &Config<'_>) -> Self {
-        Hotplug {
-            lock: P::Lock::new(LockClass::Hotplug),
-            min_free: config.min_free,
-            frame_size: config.frame_size,
-        }
+        Hotplug { lock: P::Lock::new(LockClass::Hotplug), min_free: config.min_free }
     }
 
     /// Takes the lock: one addition at a time.
@@ -93,7 +88,7 @@ pub(crate) fn update_watermarks<P: Platform, Z>(
     let all = || zones.iter().map(&marked);
     let lowmem = all().filter(|zone| zone.kind != ZoneKind::Movable);
     let lowmem: FrameCount = lowmem.map(|zone| zone.managed).sum();
-    let computed = || watermark::min_free(lowmem, hotplug.frame_size);
+    let computed = || watermark::min_free(lowmem, topology.frame_size);
     let min_free = hotplug.min_free.unwrap_or_else(computed);
     for zone in all() {
         let of_node = ZoneKind::ALL.map(|kind| {

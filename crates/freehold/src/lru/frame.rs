@@ -14,6 +14,7 @@ use crate::config::{Config, MemoryRange};
 use crate::memmap::index::FrameIndex;
 use crate::memmap::list::{End, LinkTable, Links};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use crate::memmap::zeroable::zeroable;
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{FrameCount, NodeId, Pfn, ZoneKind};
 
@@ -30,14 +31,14 @@ const UNEVICTABLE: u64 = 1 << 33;
 const REFERENCED: u64 = 1 << 34;
 /// The frame was added and has not been released.
 const USED: u64 = 1 << 35;
-/// The frame is no memory.
-const HOLE: u64 = 1 << 36;
+/// The frame is memory. A state of zero is a hole, for the table begins with holes.
+const MEMORY: u64 = 1 << 36;
 const ZONE_SHIFT: u32 = 37;
 const ZONE: u64 = 7 << ZONE_SHIFT;
 const NODE_SHIFT: u32 = 40;
 const NODE: u64 = 0xff << NODE_SHIFT;
-/// The frame's location, which no state change affects.
-const HOME: u64 = NODE | ZONE;
+/// The frame's location, and that it is memory: no state change affects it.
+const HOME: u64 = MEMORY | NODE | ZONE;
 const SLOT_SHIFT: u32 = 48;
 
 /// More nodes than any machine has; keeps node numbers within 8 bits.
@@ -67,11 +68,11 @@ pub(super) enum Motion {
 }
 
 impl State {
-    const HOLE: Self = State(HOLE);
+    const HOLE: Self = State(0);
 
     /// An unused frame.
     fn unused(node: NodeId, zone: ZoneKind) -> Self {
-        State((node.index() as u64) << NODE_SHIFT | (zone as u64) << ZONE_SHIFT)
+        State(MEMORY | (node.index() as u64) << NODE_SHIFT | (zone as u64) << ZONE_SHIFT)
     }
 
     /// The same frame, unused.
@@ -91,7 +92,7 @@ impl State {
     }
 
     pub(super) const fn is_hole(self) -> bool {
-        self.0 & HOLE != 0
+        self.0 & MEMORY == 0
     }
 
     pub(super) const fn is_used(self) -> bool {
@@ -275,6 +276,12 @@ struct Record<P: Platform> {
     prev: P::Cell<u32>,
 }
 
+zeroable!(Record {
+    state: P::U64::ZERO_BYTES,
+    next: <P::Cell<u32>>::ZERO_BYTES,
+    prev: <P::Cell<u32>>::ZERO_BYTES,
+});
+
 /// The records of all frames from the lowest to the highest, holes included.
 pub(super) struct FrameTable<P: Platform> {
     records: Table<Record<P>>,
@@ -298,7 +305,7 @@ impl<P: Platform> FrameTablePlan<P> {
 impl<P: Platform> FrameTable<P> {
     /// A table of holes.
     pub(super) fn carve(plan: &FrameTablePlan<P>, carver: &mut Carver) -> Self {
-        let records = carver.table(plan.records, |_| Record {
+        let records = carver.zero_table(plan.records, |_| Record {
             state: P::U64::new(State::HOLE.0),
             next: P::Cell::new(0),
             prev: P::Cell::new(0),

@@ -7,3 +7,4 @@ pub(crate) mod index;
 pub(crate) mod list;
 pub(crate) mod region;
 mod table;
+pub(crate) mod zeroable;

@@ -2,8 +2,7 @@
 //!
 //! A [`LayoutBuilder`] computes where each table lies before any memory exists; a [`Carver`] then
 //! initialises the tables in place. This file guarantees that tables lie within the buffer and
-//! never overlap. What a table does with its bytes is up to `table`, the other file of the core
-//! with `unsafe` code.
+//! never overlap. What a table does with its bytes is up to `table`.
 
 #![expect(unsafe_code, reason = "the places of typed tables in one raw buffer are checked here")]
 
@@ -12,6 +11,7 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use super::table::{Apart, Rows, SideBySide, Stride};
+use super::zeroable::Zeroable;
 use crate::Error;
 use crate::units::Pfn;
 
@@ -215,6 +215,7 @@ impl From<MetadataLayout> for core::alloc::Layout {
 pub struct Metadata {
     base: NonNull<u8>,
     len_bytes: usize,
+    is_zeroed: bool,
 }
 
 // SAFETY: a `Metadata` is the exclusive owner of its bytes, which any thread may use.
@@ -224,7 +225,7 @@ impl Metadata {
     /// Metadata in a buffer that lives forever: a kernel's static, or leaked memory.
     pub fn from_static(buffer: &'static mut [MaybeUninit<u8>]) -> Self {
         let len_bytes = buffer.len();
-        Metadata { base: NonNull::from(buffer).cast(), len_bytes }
+        Metadata { base: NonNull::from(buffer).cast(), len_bytes, is_zeroed: false }
     }
 
     /// Metadata in `len_bytes` bytes from `base`.
@@ -234,7 +235,18 @@ impl Metadata {
     /// The bytes must be valid for reads and writes, and nothing else may access them, until the
     /// allocator built on them and all bitwise copies of it are gone.
     pub const unsafe fn from_raw_parts(base: NonNull<u8>, len_bytes: usize) -> Self {
-        Metadata { base, len_bytes }
+        Metadata { base, len_bytes, is_zeroed: false }
+    }
+
+    /// The same where all bytes are zero, as the operating system hands them out. Tables with a
+    /// record for each frame or pageblock are not written until memory is added there: an
+    /// allocator for 1 TiB that has no memory yet touches a few pages.
+    ///
+    /// # Safety
+    ///
+    /// As for [`from_raw_parts`](Self::from_raw_parts), and every byte is zero.
+    pub const unsafe fn from_zeroed_raw_parts(base: NonNull<u8>, len_bytes: usize) -> Self {
+        Metadata { base, len_bytes, is_zeroed: true }
     }
 }
 
@@ -262,7 +274,7 @@ impl Carver {
         }
         // SAFETY: the offset lies within the metadata, by the two checks above.
         let base = unsafe { metadata.base.add(skipped) };
-        let metadata = Metadata { base, len_bytes: metadata.len_bytes - skipped };
+        let metadata = Metadata { base, len_bytes: metadata.len_bytes - skipped, ..metadata };
         Ok(Carver { metadata, carved_bytes: 0 })
     }
 
@@ -297,6 +309,43 @@ impl Carver {
         self.rows(plan, stride, init)
     }
 
+    /// As [`table`](Self::table), of records that `init` makes of zeros: of zeroed metadata, where
+    /// zero bytes are such records, nothing is written.
+    pub(crate) fn zero_table<T: Zeroable>(
+        &mut self,
+        plan: TablePlan<T>,
+        init: impl FnMut(usize) -> T,
+    ) -> Table<T> {
+        assert!(plan.stride_bytes == size_of::<T>(), "the records lie side by side");
+        self.zero_rows(plan, SideBySide).unwrap_or_else(|| self.table(plan, init))
+    }
+
+    /// The same for a table with its own stride.
+    pub(crate) fn zero_strided_table<T: Zeroable>(
+        &mut self,
+        plan: TablePlan<T>,
+        init: impl FnMut(usize) -> T,
+    ) -> StridedTable<T> {
+        let stride = Apart::new(plan.stride_bytes);
+        self.zero_rows(plan, stride).unwrap_or_else(|| self.strided_table(plan, init))
+    }
+
+    /// Takes zero bytes for records, if the bytes are zero and such records valid. `stride` is that
+    /// of the plan.
+    fn zero_rows<T: Zeroable, S: Stride>(
+        &mut self,
+        plan: TablePlan<T>,
+        stride: S,
+    ) -> Option<Rows<T, S>> {
+        if !(self.metadata.is_zeroed && T::IS_ZERO) {
+            return None;
+        }
+        let base = self.place(plan);
+        // SAFETY: as in `rows`; and nothing has written to the place yet, so that all its bytes are
+        // zero (contract of `Metadata`) and make valid records (contract of `Zeroable`).
+        Some(unsafe { Rows::assume_init(base, plan.len, stride) })
+    }
+
     /// `stride` is that of the plan.
     fn rows<T, S: Stride>(
         &mut self,
@@ -304,16 +353,21 @@ impl Carver {
         stride: S,
         init: impl FnMut(usize) -> T,
     ) -> Rows<T, S> {
+        let base = self.place(plan);
+        // SAFETY: the records lie within the metadata, and its bytes are exclusively ours: nothing
+        // else accesses them (contract of `Metadata`), nor does another table (`place`). Offset and
+        // stride keep them aligned for `T`.
+        unsafe { Rows::init(base, plan.len, stride, init) }
+    }
+
+    /// The first byte of a table that no table carved before overlaps.
+    fn place<T>(&mut self, plan: TablePlan<T>) -> NonNull<u8> {
         let end_bytes = plan.offset_bytes + plan.stride_bytes * plan.len;
         assert!(plan.offset_bytes >= self.carved_bytes, "tables are carved in planned order");
         assert!(end_bytes <= self.metadata.len_bytes, "the plan fits the metadata");
         self.carved_bytes = end_bytes;
         // SAFETY: the offset lies within the metadata, by the assertion above.
-        let base = unsafe { self.metadata.base.add(plan.offset_bytes) };
-        // SAFETY: the records lie within the metadata (second assertion), whose bytes are
-        // exclusively ours: tables never overlap (first assertion), and nothing else accesses the
-        // metadata (contract of `Metadata`). Offset and stride keep them aligned for `T`.
-        unsafe { Rows::init(base, plan.len, stride, init) }
+        unsafe { self.metadata.base.add(plan.offset_bytes) }
     }
 }
 

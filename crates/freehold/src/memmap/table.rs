@@ -106,6 +106,15 @@ impl<T, S: Stride> Rows<T, S> {
         rows
     }
 
+    /// The same for records that the table's bytes already hold.
+    ///
+    /// # Safety
+    ///
+    /// As for [`init`](Self::init), and the table's bytes are `len` valid records.
+    pub(super) const unsafe fn assume_init(base: NonNull<u8>, len: usize, stride: S) -> Self {
+        Rows { base, len, stride, record: PhantomData }
+    }
+
     /// The address of a record. `index` is below `len`.
     #[inline(always)]
     fn record(&self, index: usize) -> NonNull<T> {

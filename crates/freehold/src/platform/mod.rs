@@ -11,6 +11,7 @@
 //!   checker can check for races and a simulated machine can charge for;
 //! * a [`Platform::LocalCell`] is guarded too, but by a lock of one CPU that others rarely take.
 
+use core::marker::PhantomData;
 use core::ops::{BitAnd, BitOr};
 use core::sync::atomic::Ordering;
 
@@ -53,8 +54,47 @@ macro_rules! scalar {
 }
 scalar!(u8 => AtomicU8, u16 => AtomicU16, u32 => AtomicU32, u64 => AtomicU64);
 
+/// Evidence that zero bytes are a valid `T` that holds zero and owns nothing. Only the storage of
+/// this crate has it: the atomics of the standard library, and the cells made of them.
+pub struct ZeroBytes<T: ?Sized>(PhantomData<*const T>);
+
+impl<T: ?Sized> ZeroBytes<T> {
+    /// `T` is an atomic integer of the standard library, or has the layout of one.
+    const fn of_atomic() -> Self {
+        ZeroBytes(PhantomData)
+    }
+}
+
+impl<T> ZeroBytes<T> {
+    /// What is known of an array of `T`.
+    pub(crate) const fn array<const N: usize>(known: Option<Self>) -> Option<ZeroBytes<[T; N]>> {
+        match known {
+            Some(_) => Some(ZeroBytes(PhantomData)),
+            None => None,
+        }
+    }
+}
+
+impl<T: ?Sized> Clone for ZeroBytes<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: ?Sized> Copy for ZeroBytes<T> {}
+
+impl<T: ?Sized> core::fmt::Debug for ZeroBytes<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("ZeroBytes")
+    }
+}
+
 /// An atomic integer, with just the operations that core uses.
 pub trait Word<T> {
+    /// Whether a word of zero bytes holds zero: then tables of such words in zeroed memory need not
+    /// be written; see [`Metadata::from_zeroed_raw_parts`](crate::Metadata::from_zeroed_raw_parts).
+    /// Default: unknown.
+    const ZERO_BYTES: Option<ZeroBytes<Self>> = None;
     /// A word holding `value`.
     fn new(value: T) -> Self;
     /// Reads the word.
@@ -85,6 +125,8 @@ pub trait Word<T> {
 /// cell is a relaxed atomic, which compiles to the same plain move, and a model checker's cell
 /// reports the race.
 pub trait SharedCell<T> {
+    /// Whether a cell of zero bytes holds zero; as [`Word::ZERO_BYTES`].
+    const ZERO_BYTES: Option<ZeroBytes<Self>> = None;
     /// A cell holding `value`.
     fn new(value: T) -> Self;
     /// Reads the cell. The caller holds the lock that guards it.

@@ -7,11 +7,12 @@ use core::sync::atomic::{
     Ordering::{self, Acquire, Relaxed, Release},
 };
 
-use super::{LockClass, RawLock, Scalar, SharedCell, Word};
+use super::{LockClass, RawLock, Scalar, SharedCell, Word, ZeroBytes};
 
 macro_rules! forward_word {
     ($($atomic:ident: $int:ty),*) => {$(
         impl Word<$int> for $atomic {
+            const ZERO_BYTES: Option<ZeroBytes<Self>> = Some(ZeroBytes::of_atomic());
             #[inline(always)]
             fn new(value: $int) -> Self { <$atomic>::new(value) }
             #[inline(always)]
@@ -52,6 +53,8 @@ forward_word!(AtomicU8: u8, AtomicU16: u16, AtomicU32: u32, AtomicU64: u64);
 pub struct NativeCell<T: Scalar>(T::Atomic);
 
 impl<T: Scalar> SharedCell<T> for NativeCell<T> {
+    const ZERO_BYTES: Option<ZeroBytes<Self>> = Some(ZeroBytes::of_atomic());
+
     #[inline(always)]
     fn new(value: T) -> Self {
         NativeCell(T::Atomic::new(value))

@@ -6,6 +6,7 @@ use crate::designs::linux::pageblock::BlockType;
 use crate::memmap::index::FrameIndex;
 use crate::memmap::list::{LinkTable, Links};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, StridedTable, TablePlan};
+use crate::memmap::zeroable::zeroable;
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{FrameCount, MigrateType, Order, Pfn};
 use crate::{Error, config::Config};
@@ -17,6 +18,7 @@ use crate::{Error, config::Config};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameState(u32);
 
+const _: () = assert!(FrameState::HOLE.0 == 0, "a table of zeros is one of holes");
 const _: () = assert!(Order::BUDDY_MAX.get() <= 15, "an order does not fit in four bits");
 
 const ORDER_SHIFT: u32 = 4;
@@ -29,10 +31,10 @@ const TAG_AND_ORDER: u32 = 0xff;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Tag {
+    /// Not managed: outside every range of memory. Zero, for the table begins with holes.
+    Hole = 0,
     /// Part of a block whose head lies below.
-    Tail = 0,
-    /// Not managed: outside every range of memory.
-    Hole = 1,
+    Tail = 1,
     /// Head of a free block on a list of its zone. Written under the zone lock.
     Buddy = 2,
     /// Head of a free block on a list of a CPU. Written under that CPU's pcp lock.
@@ -105,8 +107,8 @@ impl FrameState {
     #[inline]
     pub(crate) const fn tag(self) -> Tag {
         match self.0 & 0xf {
-            0 => Tag::Tail,
-            1 => Tag::Hole,
+            0 => Tag::Hole,
+            1 => Tag::Tail,
             2 => Tag::Buddy,
             3 => Tag::Pcp,
             4 => Tag::Allocated,
@@ -145,6 +147,13 @@ pub(crate) struct FrameRecord<P: Platform> {
     pub(crate) beside: P::Cell<u32>,
 }
 
+zeroable!(FrameRecord {
+    state: P::U32::ZERO_BYTES,
+    next: <P::Cell<u32>>::ZERO_BYTES,
+    prev: <P::Cell<u32>>::ZERO_BYTES,
+    beside: <P::Cell<u32>>::ZERO_BYTES,
+});
+
 /// The records of all frames from the lowest to the highest, holes included.
 pub(crate) struct FrameTable<P: Platform> {
     records: StridedTable<FrameRecord<P>>,
@@ -170,7 +179,7 @@ impl<P: Platform> FrameTablePlan<P> {
 impl<P: Platform> FrameTable<P> {
     /// A table of holes.
     pub(crate) fn carve(plan: &FrameTablePlan<P>, carver: &mut Carver) -> Self {
-        let records = carver.strided_table(plan.records, |_| FrameRecord {
+        let records = carver.zero_strided_table(plan.records, |_| FrameRecord {
             state: P::U32::new(FrameState::HOLE.0),
             next: P::Cell::new(0),
             prev: P::Cell::new(0),

@@ -136,8 +136,7 @@ impl<P: Platform> Freehold<P> {
     fn end_use(&self, pageblock: PageblockIndex) {
         self.zones.pageblocks.clear_all_unmovable(pageblock);
         self.zones.pageblocks.update(pageblock, |state| {
-            let state = state.used(Use::Absent, Order::ZERO).of_type(MigrateType::Movable);
-            state.held_by(Holder::None).isolated(false)
+            state.used(Use::Absent, Order::ZERO).held_by(Holder::None).isolated(false)
         });
     }
 

@@ -55,8 +55,11 @@ impl<P: Platform> Places<P> for Freehold<P> {
     }
 
     fn has_hole(&self, range: FrameRange) -> bool {
-        let holes = |word| self.zones.pageblocks.holes_of_others(word);
-        Span::of_range(range).words().any(|(word, mask)| holes(word) & mask != 0)
+        let pageblocks = &self.zones.pageblocks;
+        Span::of_range(range).pageblocks().any(|(pageblock, part)| {
+            pageblocks.state(pageblock).used_for() == Use::Absent
+                || part.words().any(|(word, mask)| pageblocks.holes_of_others(word) & mask != 0)
+        })
     }
 
     fn node(&self, zone: ZoneIndex) -> NodeId {

@@ -71,7 +71,8 @@ impl<P: Platform> Pageblocks<P> {
         self.remote(word) & self.tails(word)
     }
 
-    /// The holes of a word, for a caller that does not hold the pageblock. A frame that is freed
+    /// The holes of a word, for a caller that does not hold the pageblock, which has memory or had
+    /// some. A frame that is freed
     /// remotely and allocated again as part of a larger block between the two loads looks like a
     /// hole. So an apparent hole is read several times: the frame would have to come and go just as
     /// often.

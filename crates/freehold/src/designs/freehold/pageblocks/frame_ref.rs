@@ -107,7 +107,7 @@ impl<P: Platform> FrameRef<'_, P> {
 
     #[inline(always)]
     pub(crate) fn zone(&self) -> ZoneIndex {
-        ZoneIndex(self.record.zone.load(Relaxed) as u16)
+        self.record.zone_of_memory()
     }
 
     #[inline(always)]

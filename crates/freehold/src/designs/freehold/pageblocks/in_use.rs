@@ -20,11 +20,14 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::run::WORD_FRAMES;
 use super::{PageblockIndex, Pageblocks, WORDS};
-use crate::platform::{Platform, Word};
+use crate::memmap::zeroable::zeroable;
+use crate::platform::{Platform, Word, ZeroBytes};
 
 /// The bitmap of a pageblock.
 #[repr(C, align(64))]
 pub(super) struct InUse<P: Platform>([P::U64; WORDS]);
+
+zeroable!(InUse { 0: ZeroBytes::array(P::U64::ZERO_BYTES) });
 
 impl<P: Platform> InUse<P> {
     /// With no frame in use.

@@ -11,7 +11,8 @@
 //! Single frames have no tail bit, as in compound pages. A free of more than one frame, or of part
 //! of an allocation, first clears the bits of what it frees, by compare-exchange. A frame that is
 //! free in either of the first two bitmaps has no tail bit. A frame that is no memory (a hole) is
-//! marked in both `remote` and `tails`, until memory is added there.
+//! marked in both `remote` and `tails`, until memory is added there. A pageblock that never had
+//! memory, and so has no zone, is all zeros: its bitmaps mean nothing.
 //!
 //! So 3 bits a frame and half a cache line a pageblock tell which frames are free. Free frames are
 //! never touched, and there are no records of frames.
@@ -23,7 +24,8 @@ use crate::config::Config;
 use crate::designs::freehold::settings::DoubleFree;
 use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan, Twins};
-use crate::platform::{Platform, SharedCell, Word};
+use crate::memmap::zeroable::zeroable;
+use crate::platform::{Platform, SharedCell, Word, ZeroBytes};
 use crate::units::{Order, Pfn};
 use in_use::InUse;
 use run::WORD_ORDER;
@@ -56,9 +58,6 @@ pub(crate) const FRAMES: u32 = 1 << Order::PAGEBLOCK.get();
 
 /// The link that ends a list or stack of pageblocks.
 pub(crate) const NIL: u32 = u32::MAX;
-
-/// The mark of a pageblock without a zone.
-const NO_ZONE: u32 = u32::MAX;
 
 /// The place of a pageblock in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,7 +107,7 @@ struct Maps<P: Platform>([[P::U64; WORDS]; MAPS]);
 #[repr(C, align(32))]
 struct Record<P: Platform> {
     state: P::U32,
-    /// The zone that it has memory of, or had last.
+    /// The number of the zone that it has memory of, or had last, plus one; 0: it never had any.
     zone: P::U32,
     /// The next pageblock on a stack of a remote queue.
     queue_link: P::U32,
@@ -121,6 +120,18 @@ struct Record<P: Platform> {
     /// Which frames may hold content that cannot move.
     unmovable: [P::U64; MARK_WORDS],
 }
+
+zeroable!(Maps { 0: ZeroBytes::array(ZeroBytes::array(P::U64::ZERO_BYTES)) });
+
+zeroable!(Record {
+    state: P::U32::ZERO_BYTES,
+    zone: P::U32::ZERO_BYTES,
+    queue_link: P::U32::ZERO_BYTES,
+    next: <P::LocalCell<u32>>::ZERO_BYTES,
+    prev: <P::LocalCell<u32>>::ZERO_BYTES,
+    list: <P::LocalCell<u32>>::ZERO_BYTES,
+    unmovable: ZeroBytes::array(P::U64::ZERO_BYTES),
+});
 
 /// How many bitmaps a pageblock has.
 const MAPS: usize = 3;
@@ -141,6 +152,15 @@ impl<P: Platform> Maps<P> {
     #[inline(always)]
     fn word<const MAP: usize>(&self, word: usize) -> &P::U64 {
         &self.0[MAP][word % WORDS]
+    }
+}
+
+impl<P: Platform> Record<P> {
+    /// As [`Pageblocks::zone`].
+    #[inline(always)]
+    fn zone_of_memory(&self) -> ZoneIndex {
+        // Relaxed: as there.
+        ZoneIndex((self.zone.load(Relaxed) as u16).wrapping_sub(1))
     }
 }
 
@@ -178,22 +198,20 @@ impl<P: Platform> Pageblocks<P> {
     }
 
     pub(crate) fn carve(plan: &PageblocksPlan<P>, carver: &mut Carver) -> Self {
-        // No frame is memory yet.
-        let word = |map| P::U64::new(if map == FREE { 0 } else { !0 });
-        let maps = carver.table(plan.maps, |_| {
-            Maps(core::array::from_fn(|map| core::array::from_fn(|_| word(map))))
+        let maps = carver.zero_table(plan.maps, |_| {
+            Maps(core::array::from_fn(|_| core::array::from_fn(|_| P::U64::new(0))))
         });
-        let records = carver.table(plan.records, |_| Record {
+        let records = carver.zero_table(plan.records, |_| Record {
             state: P::U32::new(State::ABSENT.0),
-            zone: P::U32::new(NO_ZONE),
-            queue_link: P::U32::new(NIL),
-            next: P::LocalCell::new(NIL),
-            prev: P::LocalCell::new(NIL),
-            list: P::LocalCell::new(NIL),
+            zone: P::U32::new(0),
+            queue_link: P::U32::new(0),
+            next: P::LocalCell::new(0),
+            prev: P::LocalCell::new(0),
+            list: P::LocalCell::new(0),
             unmovable: core::array::from_fn(|_| P::U64::new(0)),
         });
         let twins = Twins::new(records, maps);
-        let in_use = carver.table(plan.in_use, |_| InUse::new());
+        let in_use = carver.zero_table(plan.in_use, |_| InUse::new());
         // The fast paths do not look at the bitmap of frames in use: if there is one, they find
         // nothing.
         let twins = if in_use.len() > 0 { twins.hidden() } else { twins };
@@ -241,7 +259,7 @@ impl<P: Platform> Pageblocks<P> {
     pub(crate) fn zone(&self, pageblock: PageblockIndex) -> ZoneIndex {
         // Relaxed: written before the pageblock's frames became available. It stays as it is while
         // a frame of it is in use, and while the pageblock has a holder or is queued.
-        ZoneIndex(self.record(pageblock).zone.load(Relaxed) as u16)
+        self.record(pageblock).zone_of_memory()
     }
 
     /// The zone of a pageblock, if it has memory or had some. The caller holds the hotplug lock, or
@@ -249,13 +267,22 @@ impl<P: Platform> Pageblocks<P> {
     pub(crate) fn zone_if_any(&self, pageblock: PageblockIndex) -> Option<ZoneIndex> {
         // Relaxed: as in `zone`.
         let zone = self.record(pageblock).zone.load(Relaxed);
-        (zone != NO_ZONE).then_some(ZoneIndex(zone as u16))
+        zone.checked_sub(1).map(|zone| ZoneIndex(zone as u16))
     }
 
-    /// Gives a pageblock to a zone. The caller holds the hotplug lock.
+    /// Gives a pageblock without memory to a zone. The caller holds the hotplug lock.
     pub(crate) fn set_zone(&self, pageblock: PageblockIndex, zone: ZoneIndex) {
-        // Relaxed: as in `zone`.
-        self.record(pageblock).zone.store(u32::from(zone.0), Relaxed);
+        // Relaxed throughout: the state that follows, which says that there is memory, orders it.
+        let record = self.record(pageblock);
+        if record.zone.load(Relaxed) == 0 {
+            for word in pageblock.words() {
+                self.map::<REMOTE>(word).store(!0, Relaxed);
+                self.map::<TAILS>(word).store(!0, Relaxed);
+            }
+            record.queue_link.store(NIL, Relaxed);
+            self.link(pageblock, NIL, NIL, NIL);
+        }
+        record.zone.store(u32::from(zone.0) + 1, Relaxed);
     }
 
     /// The state of a pageblock. Of what its holder decides, it is a hint to every other CPU.

@@ -61,8 +61,8 @@ impl State {
     /// Its cache takes frames from it. An active pageblock is listed as well.
     pub(crate) const ACTIVE: u32 = 1 << 28;
 
-    /// A pageblock without memory.
-    pub(crate) const ABSENT: Self = State::new(Use::Absent, MigrateType::Movable);
+    /// A pageblock without memory: zero, for the table begins with such.
+    pub(crate) const ABSENT: Self = State(Use::Absent as u32);
 
     /// A pageblock without a holder.
     pub(crate) const fn new(used_for: Use, migratetype: MigrateType) -> Self {

@@ -11,7 +11,7 @@ use crate::designs::freehold::pageblocks::state::{Holder, Use};
 use crate::designs::hotplug::{Hotplug, HotplugGuard, place_of, update_watermarks};
 use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use crate::platform::Platform;
-use crate::units::{FrameCount, Order};
+use crate::units::{FrameCount, MigrateType, Order};
 
 impl<P: Platform> Zones<P> {
     pub(crate) fn hotplug(&self) -> &Hotplug<P> {
@@ -52,14 +52,17 @@ impl<P: Platform> Zones<P> {
 
     fn check_unused(&self, span: Span, zone: ZoneIndex) -> Result<(), Error> {
         for (pageblock, part) in span.pageblocks() {
+            // A pageblock whose memory was removed may go to another zone, and the bitmaps of one
+            // that never had any mean nothing.
+            if self.pageblocks.state(pageblock).used_for() == Use::Absent {
+                continue;
+            }
             let present = |(word, mask)| !self.pageblocks.holes_of_others(word) & mask != 0;
             let first = Span { end: part.first + 1, ..part };
             if first.words().any(present) {
                 return Err(Error::RangeOverlaps);
             }
-            // A pageblock whose memory was removed may go to another zone.
-            let in_use = self.pageblocks.state(pageblock).used_for() != Use::Absent;
-            if in_use && self.pageblocks.zone_if_any(pageblock).is_some_and(|of| of != zone) {
+            if self.pageblocks.zone(pageblock) != zone {
                 return Err(Error::SharedPageblock);
             }
             if part.words().any(present) {
@@ -76,7 +79,8 @@ impl<P: Platform> Zones<P> {
         if self.pageblocks.state(pageblock).used_for() == Use::Absent {
             self.pageblocks.set_zone(pageblock, index);
             self.pageblocks.update(pageblock, |state| {
-                state.used(Use::Split, Order::ZERO).held_by(Holder::Walker)
+                let state = state.used(Use::Split, Order::ZERO).of_type(MigrateType::Movable);
+                state.held_by(Holder::Walker)
             });
         } else if !self.pageblocks.acquire(pageblock) {
             // Its holder will find them, as if they had been freed remotely.

@@ -67,7 +67,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Recomputes what depends on how much memory there is.
     pub(super) fn resize(&self, context: Context<'_, P>, hotplug: &HotplugGuard<'_, P>) {
         update_watermarks(&self.zones, Zone::marked, context.topology, hotplug);
-        self.update_limits(context, hotplug.frame_size);
+        self.update_limits(context, context.topology.frame_size);
     }
 
     /// Recomputes the bounds of all per-CPU lists.
