@@ -3,18 +3,19 @@
 use core::fmt;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use freehold::designs::Freehold;
 use freehold::lru::{LruSettings, Owner};
 use freehold::{
     Census, CpuId, Design, Error, Events, FrameCount, FrameSize, FrameStatus, Immovable,
-    MemoryRange, Order, Pfn, Request, Violation, ZoneStats,
+    MemoryRange, Order, Pfn, RangeRequest, Request, Violation, ZoneStats,
 };
 
 use crate::{
-    ArenaBuilder, FrameArena, Host, HostError, HostLru, Leases, OwnedPages, Pages, Placement,
-    Snapshot,
+    ArenaBuilder, FrameArena, Host, HostError, HostLru, Leases, OwnedPageRange, OwnedPages,
+    PageRange, Pages, Placement, Snapshot,
 };
 
 /// A page allocator with its memory: reserves address space, spreads it over the machine's memory
@@ -112,6 +113,41 @@ impl<D: Design<Host>> Arena<D> {
     pub fn allocate_with(&self, request: Request) -> Result<Pages<'_, D>, Error> {
         let pfn = self.frames.alloc(request)?;
         Ok(Pages::own(self, pfn, request.order()))
+    }
+
+    /// Allocates any number of contiguous frames, beyond the largest order too: a guest's RAM of
+    /// 3 GiB, say. An alignment is one of addresses as far as [`Arena::base`] has it.
+    ///
+    /// ```
+    /// use freehold_host::{Arena, FrameCount, FrameSize, RangeRequest};
+    ///
+    /// let arena = Arena::builder().bytes(16 << 20).build()?;
+    /// let frames = FrameCount::from_bytes(5_000_000, FrameSize::DEFAULT);
+    /// let mut range = arena.allocate_range(RangeRequest::new(frames))?;
+    /// range.fill(1);
+    /// # Ok::<(), freehold_host::HostError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::alloc_range`](freehold::PageAllocator::alloc_range). No content
+    /// moves, so [`Error::RangeBusy`] means that no stretch of free frames is long enough.
+    pub fn allocate_range(&self, request: RangeRequest) -> Result<PageRange<'_, D>, Error> {
+        let pfn = self.frames.allocator().alloc_range(request, &Immovable)?;
+        Ok(PageRange::own(self, pfn, request.frames()))
+    }
+
+    /// The same for a range that keeps the arena.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Arena::allocate_range`].
+    pub fn allocate_range_owned(
+        self: &Arc<Self>,
+        request: RangeRequest,
+    ) -> Result<OwnedPageRange<D>, Error> {
+        let pfn = self.frames.allocator().alloc_range(request, &Immovable)?;
+        Ok(OwnedPageRange::own(Arc::clone(self), pfn, request.frames()))
     }
 
     /// Gives the memory of free frames back to the machine, and returns of how many. See
@@ -212,6 +248,11 @@ impl<D: Design<Host>> Arena<D> {
     /// Whether threads get leases by themselves. See [`FrameArena::leases`].
     pub fn leases(&self) -> Leases {
         self.frames.leases()
+    }
+
+    /// The file behind the memory, if there is one. See [`FrameArena::file`].
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.frames.file()
     }
 
     /// Where the memory comes from.

@@ -170,7 +170,7 @@ pub use error::HostError;
 pub use frames::{FrameArena, Placement};
 pub use host_lru::HostLru;
 pub use leases::Leases;
-pub use pages::{ArenaRef, Block, OwnedPages, Pages};
+pub use pages::{ArenaRef, Block, Extent, OwnedPageRange, OwnedPages, PageRange, Pages};
 pub use platform::{Host, SpinThenYield};
 pub use stat::{Snapshot, ZoneSnapshot};
 pub use static_arena::StaticArena;

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
-use freehold::{Error, FrameStatus, MigrateType, NodeId, Order, Request};
-use freehold_host::{Arena, ArenaBuilder, FrameArena, HostError, Pages, Topology};
+use freehold::{
+    Error, FrameCount, FrameStatus, MigrateType, NodeId, Order, Pfn, RangeRequest, Request,
+};
+use freehold_host::{Arena, ArenaBuilder, FrameArena, HostError, PageRange, Pages, Topology};
 
 const MIB: usize = 1 << 20;
 
@@ -218,6 +220,39 @@ fn blocks_are_split_trimmed_leaked_and_come_back() {
     assert!(back.as_ref().iter().all(|byte: &u8| *byte == 9));
     drop((back, other));
     assert_eq!((in_use().get(), arena.total_frames()), (0, total));
+}
+
+#[test]
+fn ranges_of_any_size_are_owned_split_and_trimmed() {
+    let arena = Arc::new(builder(3 << 30).min_free(FrameCount::ZERO).build().unwrap());
+    let in_use = || arena.validate().unwrap().allocated.get();
+    let frames = FrameCount::new;
+    // Beyond the largest order, 1 GiB.
+    let large = RangeRequest::new(frames((3 << 18) - 512)).at(Pfn::new(512));
+    let mut large = arena.allocate_range_owned(large).unwrap();
+    assert_eq!((large.pfn(), large.len()), (Pfn::new(512), (3 << 30) - 2 * MIB));
+    let last = large.len() - 1;
+    (large[0], large[last]) = (1, 2);
+    let huge = arena.allocate(Order::new(9)).unwrap();
+    let refused = arena.allocate_range(RangeRequest::new(frames(1000)));
+    assert_eq!(refused.unwrap_err(), Error::OutOfMemory);
+    large = large.split_at(frames(0)).unwrap_err();
+    let all = large.frames();
+    large = large.split_at(all).unwrap_err();
+    let (mut lower, upper) = large.split_at(frames(777)).unwrap();
+    assert_eq!((lower.frames(), lower[0]), (frames(777), 1));
+    assert_eq!((upper.pfn(), upper[upper.len() - 1]), (Pfn::new(512 + 777), 2));
+    drop(upper);
+    lower.trim(frames(1000));
+    assert_eq!(in_use(), 777 + 512);
+    lower.trim(frames(0));
+    assert_eq!((in_use(), lower.frames()), (1 + 512, frames(1)));
+    let mut parts: PageRange<'_> = huge.into();
+    parts.trim(frames(100));
+    let range = arena.allocate_range(RangeRequest::new(frames(300)).at(Pfn::new(100)));
+    assert_eq!(range.as_ref().map(|range| range.frames()), Ok(frames(300)));
+    drop((lower, parts, range));
+    assert_eq!(in_use(), 0);
 }
 
 #[test]

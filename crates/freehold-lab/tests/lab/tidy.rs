@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 const UNSAFE_FILES: &[&str] = &[
     "crates/freehold/src/memmap/region.rs",
     "crates/freehold/src/memmap/table.rs",
+    "crates/freehold/src/memmap/zeroable.rs",
+    "crates/freehold-adapters/src/collections.rs",
+    "crates/freehold-adapters/src/guest.rs",
+    "crates/freehold-adapters/src/paging.rs",
     "crates/freehold-c/src/args.rs",
     "crates/freehold-c/src/ffi/blocks.rs",
     "crates/freehold-c/src/ffi/leases.rs",

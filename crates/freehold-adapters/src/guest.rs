@@ -1,0 +1,150 @@
+//! A guest's memory: `vm-memory`.
+#![expect(unsafe_code, reason = "makes volatile slices of frames that the value owns")]
+
+extern crate std;
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+
+use freehold_host::designs::Freehold;
+use freehold_host::{Design, Host, OwnedPageRange};
+use vm_memory::bitmap::{BS, Bitmap};
+use vm_memory::guest_memory::Result;
+use vm_memory::{
+    Address, FileOffset, GuestAddress, GuestMemoryError, GuestMemoryRegion, GuestMemoryRegionBytes,
+    GuestUsize, MemoryRegionAddress, VolatileSlice,
+};
+
+/// A region of a guest's memory: frames of an arena, to which they return when it is dropped.
+///
+/// `GuestRegionCollection` makes a guest's memory of such regions. `B` tracks what was written, as
+/// in `vm-memory`; `()` tracks nothing.
+///
+/// ```
+/// use std::sync::Arc;
+/// use freehold_adapters::GuestRegion;
+/// use freehold_host::{Arena, Backing, FrameCount, RangeRequest};
+/// use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestRegionCollection};
+///
+/// let arena = Arena::builder().bytes(64 << 20).backing(Backing::Memfd).build()?;
+/// let ram = FrameCount::from_bytes(24 << 20, arena.frame_size());
+/// let ram = Arc::new(arena).allocate_range_owned(RangeRequest::new(ram))?;
+/// let ram = GuestRegion::new(ram, GuestAddress(0x10_0000), ())?;
+/// let memory = GuestRegionCollection::from_regions(vec![ram])?;
+/// memory.write_obj(0x1234_u16, GuestAddress(0x12_0000))?;
+/// assert_eq!(memory.read_obj::<u16>(GuestAddress(0x12_0000))?, 0x1234);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct GuestRegion<D: Design<Host> = Freehold<Host>, B = ()> {
+    range: OwnedPageRange<D>,
+    start: GuestAddress,
+    file: Option<FileOffset>,
+    bitmap: B,
+}
+
+/// Why frames cannot be a region of a guest's memory.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum GuestRegionError {
+    /// The region would end beyond the guest's address space.
+    BeyondAddressSpace,
+    /// The file behind the arena cannot be shared: too many are open.
+    File(io::Error),
+}
+
+impl fmt::Display for GuestRegionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GuestRegionError::BeyondAddressSpace => {
+                f.write_str("the region would end beyond the guest's address space")
+            }
+            GuestRegionError::File(error) => write!(f, "the arena's file: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for GuestRegionError {}
+
+impl<D: Design<Host>, B: Bitmap> GuestRegion<D, B> {
+    /// Frames as the guest's memory from `start` on. The content stays as it is: what the last
+    /// owner left, unless the range was discarded.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestRegionError`]; the frames are freed then.
+    pub fn new(
+        range: OwnedPageRange<D>,
+        start: GuestAddress,
+        bitmap: B,
+    ) -> core::result::Result<Self, GuestRegionError> {
+        if start.checked_add(range.len() as u64 - 1).is_none() {
+            return Err(GuestRegionError::BeyondAddressSpace);
+        }
+        let arena = range.arena();
+        let offset = range.address().addr().get() - arena.base().addr().get();
+        let file = arena.file().map(|file| {
+            let file = File::from(file.try_clone_to_owned().map_err(GuestRegionError::File)?);
+            Ok(FileOffset::new(file, offset as u64))
+        });
+        Ok(GuestRegion { file: file.transpose()?, range, start, bitmap })
+    }
+
+    /// The frames, which are no longer the guest's.
+    pub fn into_range(self) -> OwnedPageRange<D> {
+        self.range
+    }
+}
+
+impl<D: Design<Host>, B: Bitmap> GuestMemoryRegion for GuestRegion<D, B> {
+    type B = B;
+
+    fn len(&self) -> GuestUsize {
+        self.range.bytes() as GuestUsize
+    }
+
+    fn start_addr(&self) -> GuestAddress {
+        self.start
+    }
+
+    fn bitmap(&self) -> BS<'_, B> {
+        self.bitmap.slice_at(0)
+    }
+
+    fn get_host_address(&self, address: MemoryRegionAddress) -> Result<*mut u8> {
+        let address = self.check_address(address).ok_or(GuestMemoryError::InvalidBackendAddress)?;
+        Ok(self.range.address().as_ptr().wrapping_add(address.0 as usize))
+    }
+
+    fn file_offset(&self) -> Option<&FileOffset> {
+        self.file.as_ref()
+    }
+
+    fn get_slice(
+        &self,
+        offset: MemoryRegionAddress,
+        count: usize,
+    ) -> Result<VolatileSlice<'_, BS<'_, B>>> {
+        let is_within = offset.checked_add(count as u64).is_some_and(|end| end.0 <= self.len());
+        if !is_within {
+            return Err(GuestMemoryError::InvalidBackendAddress);
+        }
+        let bitmap = self.bitmap.slice_at(offset.0 as usize);
+        let first = self.range.address().as_ptr().wrapping_add(offset.0 as usize);
+        // SAFETY: the bytes lie within the range (checked above), which this value owns as long as
+        // it is borrowed. No reference to them exists: the range is private, and is not read as a
+        // slice here.
+        Ok(unsafe { VolatileSlice::with_bitmap(first, count, bitmap, None) })
+    }
+}
+
+impl<D: Design<Host>, B: Bitmap> GuestMemoryRegionBytes for GuestRegion<D, B> {}
+
+impl<D: Design<Host>, B> fmt::Debug for GuestRegion<D, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuestRegion")
+            .field("range", &self.range)
+            .field("start", &self.start)
+            .finish_non_exhaustive()
+    }
+}
