@@ -52,11 +52,48 @@ static void wrong_arenas(void)
     options.cpus = UINT32_MAX;
     EXPECT(FREEHOLD_EINVAL, freehold_arena_new(&options, &arena));
 
+    /* Each of these lacks something, or does not go with the rest. */
+    const freehold_options wrong[] = {
+        { .flags = FREEHOLD_SHARED },
+        { .flags = FREEHOLD_OR_PRIVATE },
+        { .backing = 9 },
+        { .backing = FREEHOLD_HUGETLB },
+        { .backing = FREEHOLD_HUGETLB, .huge_page_bytes = 5000 },
+        { .backing = FREEHOLD_MEMFD, .huge_page_bytes = 2 * MIB },
+        { .backing = FREEHOLD_FILE, .file = -1 },
+        { .backing = FREEHOLD_FILE, .file = 1 << 30 },
+        { .file = 2 },
+        { .min_free_bytes = MIB },
+        { .numa = 5 },
+        { .reserved = 1 },
+    };
+    for (size_t at = 0; at < sizeof wrong / sizeof *wrong; at++) {
+        options = wrong[at];
+        options.size = sizeof options;
+        options.bytes = MIB;
+        EXPECT(FREEHOLD_EINVAL, freehold_arena_new(&options, &arena));
+        CHECK(arena == NULL && freehold_last_message(NULL, 0) > 4);
+    }
+
     char small[100];
     EXPECT(FREEHOLD_ENULL, freehold_arena_from_region(NULL, MIB, NULL, &arena));
     EXPECT(FREEHOLD_EINVAL, freehold_arena_from_region(small, sizeof small, NULL, &arena));
     EXPECT(FREEHOLD_EINVAL, freehold_arena_from_region(small, SIZE_MAX, NULL, &arena));
     EXPECT(FREEHOLD_EINVAL, freehold_arena_from_region(small, 0, NULL, &arena));
+    static char region[6 * MIB];
+    const freehold_options not_of_regions[] = {
+        { .flags = FREEHOLD_GUARD_PAGES },
+        { .backing = FREEHOLD_MEMFD },
+        { .file = 1 },
+        { .huge_page_bytes = 2 * MIB },
+    };
+    for (size_t at = 0; at < sizeof not_of_regions / sizeof *not_of_regions; at++) {
+        options = not_of_regions[at];
+        options.size = sizeof options;
+        EXPECT(FREEHOLD_EINVAL,
+               freehold_arena_from_region(region, sizeof region, &options, &arena));
+    }
+    CHECK(freehold_file(NULL) == -1);
     freehold_arena_destroy(NULL);
 }
 

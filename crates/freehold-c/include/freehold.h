@@ -59,6 +59,79 @@
 #define FREEHOLD_SHARED 4
 
 /**
+ * In freehold_options.flags: a page before the memory and one after it can be neither read nor
+ * written. Not for regions.
+ */
+#define FREEHOLD_GUARD_PAGES 8
+
+/**
+ * In freehold_options.flags: memory that was touched stays in memory (mlock2). Then none can be
+ * given back either.
+ */
+#define FREEHOLD_LOCK 16
+
+/**
+ * In freehold_options.flags: FREEHOLD_PRIVATE will do where FREEHOLD_HUGETLB has too few pages.
+ */
+#define FREEHOLD_OR_PRIVATE 32
+
+/**
+ * In freehold_options.flags: min_free_bytes counts, 0 as well. Without this flag, a small part of
+ * the memory is kept back, as Linux would.
+ */
+#define FREEHOLD_MIN_FREE 64
+
+/**
+ * In freehold_options.backing: memory of the process, in the machine's pages. The default.
+ */
+#define FREEHOLD_PRIVATE 0
+
+/**
+ * In freehold_options.backing: memory of the process, from the machine's pool of huge pages of
+ * huge_page_bytes (vm.nr_hugepages), all of which is taken at once.
+ */
+#define FREEHOLD_HUGETLB 1
+
+/**
+ * In freehold_options.backing: an anonymous file (memfd_create), which other processes can map:
+ * see freehold_file.
+ */
+#define FREEHOLD_MEMFD 2
+
+/**
+ * In freehold_options.backing: the file of the descriptor `file`, open for reading and writing. It
+ * is mapped shared, and made as large as the arena's capacity if it is smaller. The descriptor is
+ * duplicated.
+ */
+#define FREEHOLD_FILE 3
+
+/**
+ * In freehold_options.numa: FREEHOLD_NUMA_PREFER, or FREEHOLD_NUMA_MACHINE for a region.
+ */
+#define FREEHOLD_NUMA_DEFAULT 0
+
+/**
+ * In freehold_options.numa: each node's part comes from that node while it has memory.
+ */
+#define FREEHOLD_NUMA_PREFER 1
+
+/**
+ * In freehold_options.numa: each node's part comes from that node alone. The process is killed, or
+ * gets SIGBUS, if it has no more.
+ */
+#define FREEHOLD_NUMA_BIND 2
+
+/**
+ * In freehold_options.numa: all nodes in turn, page by page.
+ */
+#define FREEHOLD_NUMA_INTERLEAVE 3
+
+/**
+ * In freehold_options.numa: what the machine does anyway.
+ */
+#define FREEHOLD_NUMA_MACHINE 4
+
+/**
  * In freehold_request.flags: waits for no other call, takes no lease. For signal handlers.
  */
 #define FREEHOLD_NOWAIT 1
@@ -270,7 +343,7 @@ typedef struct freehold_options {
    */
   size_t bytes;
   /**
-   * How much freehold_grow can extend it to. It costs address space and metadata at once.
+   * How much freehold_grow can extend it to. It costs address space.
    */
   size_t capacity_bytes;
   /**
@@ -278,6 +351,14 @@ typedef struct freehold_options {
    * machine's page where that is larger.
    */
   size_t frame_bytes;
+  /**
+   * For FREEHOLD_HUGETLB: a size of pages that the machine has, such as 2 MiB.
+   */
+  size_t huge_page_bytes;
+  /**
+   * With FREEHOLD_MIN_FREE: how much ordinary requests leave alone.
+   */
+  size_t min_free_bytes;
   /**
    * For how many CPUs the arena keeps caches. Default: those of the machine.
    */
@@ -287,9 +368,25 @@ typedef struct freehold_options {
    */
   uint32_t nodes;
   /**
-   * FREEHOLD_LEASES, FREEHOLD_HUGE_PAGES, FREEHOLD_SHARED.
+   * FREEHOLD_LEASES and others.
    */
   uint32_t flags;
+  /**
+   * What the memory is made of: FREEHOLD_PRIVATE and so on. Not for regions.
+   */
+  uint32_t backing;
+  /**
+   * For FREEHOLD_FILE.
+   */
+  int32_t file;
+  /**
+   * From which nodes the memory comes: FREEHOLD_NUMA_DEFAULT and so on.
+   */
+  uint32_t numa;
+  /**
+   * Takes all memory from the machine at once, by so many threads. Default: when it is touched.
+   */
+  uint32_t prefault_threads;
   /**
    * 0.
    */
@@ -460,8 +557,8 @@ freehold_error freehold_arena_new(const struct freehold_options *options,
 /**
  * Makes an arena of memory that the caller has mapped, and owns: freehold_arena_destroy leaves it
  * there. The arena uses the region from the first multiple of a pageblock (2 MiB of frames of
- * 4 KiB) to the last whole frame, and nothing else may use that as long as it exists. `options` may
- * be NULL.
+ * 4 KiB) to the last whole frame, and nothing else may use that as long as it exists. `options`
+ * may be NULL.
  *
  * Addresses of blocks larger than a pageblock are multiples of a pageblock, or of what the first
  * pageblock lies at a multiple of. What purges give back reads as zero then. After a fork, parent
@@ -524,6 +621,29 @@ freehold_error freehold_purge(const struct freehold_arena *arena, size_t *purged
  * Threads: any. Signals: unsafe.
  */
 freehold_error freehold_discard(const struct freehold_arena *arena, void *block, size_t bytes);
+
+/**
+ * Takes memory from the machine for frames that the caller has allocated, by so many threads (0
+ * is 1), so that no later access faults. Their content stays as it is. `block` and `bytes` are as
+ * for freehold_discard.
+ *
+ * Errors: those of freehold_discard; FREEHOLD_ESYSTEM if the machine has not enough memory, or has
+ * a kernel before Linux 5.14.
+ * Threads: any. Signals: unsafe.
+ */
+freehold_error freehold_prefault(const struct freehold_arena *arena,
+                                 void *block,
+                                 size_t bytes,
+                                 uint32_t threads);
+
+/**
+ * The descriptor of the file behind an arena of FREEHOLD_MEMFD or FREEHOLD_FILE, for processes
+ * that map it too: an address lies in it as far from the beginning as from freehold_base. It is
+ * the arena's: duplicate it to keep it longer. -1 for NULL, and if there is no file.
+ *
+ * Threads: any. Signals: safe.
+ */
+int32_t freehold_file(const struct freehold_arena *arena);
 
 /**
  * Allocates a block of 2^order frames, whose content is undefined: 0 is one frame. Its address is

@@ -6,44 +6,13 @@
 #![expect(unsafe_code, reason = "reads and writes as much of a struct as the program has")]
 
 use core::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use freehold::{MigrateType, NodeId, Order, RangeRequest, Request, Watermark};
 
-use crate::error::Result;
 use crate::error::freehold_error::*;
-
-/// In freehold_options.flags: threads that make many calls get leases of caches, which they use
-/// without a locked step. It costs metadata for twice the CPUs.
-pub const FREEHOLD_LEASES: u32 = 1;
-/// In freehold_options.flags: asks the kernel for huge pages.
-pub const FREEHOLD_HUGE_PAGES: u32 = 2;
-/// In freehold_options.flags, for a region: it is mapped shared (MAP_SHARED).
-pub const FREEHOLD_SHARED: u32 = 4;
-
-/// How an arena is to be. Set `size` to sizeof(freehold_options) and the rest to 0, then what you
-/// need: all but `bytes` has a default, which is 0.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct freehold_options {
-    /// sizeof(freehold_options).
-    pub size: usize,
-    /// How much memory the arena manages, rounded up to pageblocks (512 frames, 2 MiB of frames of
-    /// 4 KiB) for each node. Required, except by freehold_arena_from_region: all of the region.
-    pub bytes: usize,
-    /// How much freehold_grow can extend it to. It costs address space and metadata at once.
-    pub capacity_bytes: usize,
-    /// The size of a frame: a power of two, at least a page of the machine. Default: 4 KiB, or the
-    /// machine's page where that is larger.
-    pub frame_bytes: usize,
-    /// For how many CPUs the arena keeps caches. Default: those of the machine.
-    pub cpus: u32,
-    /// Over how many NUMA nodes it spreads. Default: all; in a region always 1.
-    pub nodes: u32,
-    /// FREEHOLD_LEASES, FREEHOLD_HUGE_PAGES, FREEHOLD_SHARED.
-    pub flags: u32,
-    /// 0.
-    pub reserved: u32,
-}
+use crate::error::{Result, explain};
+use crate::options::freehold_options;
 
 /// In freehold_request.flags: waits for no other call, takes no lease. For signal handlers.
 pub const FREEHOLD_NOWAIT: u32 = 1;
@@ -152,7 +121,7 @@ pub struct freehold_census {
 /// The struct is `repr(C)`, without padding, and any bytes are a value of it.
 pub(crate) unsafe trait Versioned: Copy {}
 
-// SAFETY: Four words, then four halves: no padding on machines with words of 32 or 64 bits.
+// SAFETY: Six words, then eight halves: no padding on machines with words of 32 or 64 bits.
 unsafe impl Versioned for freehold_options {}
 // SAFETY: A word and four halves.
 unsafe impl Versioned for freehold_request {}
@@ -225,6 +194,21 @@ pub(crate) unsafe fn write<T: Versioned>(to: *mut T, value: &T) -> Result<()> {
     // SAFETY: As above.
     unsafe { core::ptr::write_bytes(rest.wrapping_add(known - WORD), 0, size - known) };
     Ok(())
+}
+
+/// A descriptor of our own for a program's file.
+pub(crate) fn duplicate(file: i32) -> Result<OwnedFd> {
+    if file < 0 {
+        explain("file: no descriptor".to_owned());
+        return Err(FREEHOLD_EINVAL);
+    }
+    // SAFETY: The program keeps its descriptor open meanwhile. If there is none, the duplication,
+    // which is all that is done with it, fails.
+    let file = unsafe { BorrowedFd::borrow_raw(file) };
+    file.try_clone_to_owned().map_err(|error| {
+        explain(format!("file: {error}"));
+        FREEHOLD_EINVAL
+    })
 }
 
 /// A [`freehold_request`] whose fields are valid.

@@ -18,6 +18,7 @@ mod error;
 mod ffi;
 mod heads;
 mod lease;
+mod options;
 mod report;
 
 pub use arena::freehold_arena;
@@ -25,3 +26,4 @@ pub use args::*;
 pub use error::{freehold_error, freehold_strerror};
 pub use ffi::*;
 pub use lease::freehold_lease;
+pub use options::*;

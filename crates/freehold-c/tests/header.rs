@@ -7,6 +7,7 @@ use std::{env, fs};
 /// The sources with items for C, in the order that the header has them.
 const SOURCES: &[&str] = &[
     "error.rs",
+    "options.rs",
     "args.rs",
     "arena.rs",
     "lease.rs",

@@ -182,14 +182,12 @@ impl Ledger<'_> {
 
 fn run(flags: u32) {
     let options = freehold_options {
-        size: size_of::<freehold_options>(),
         bytes: FRAMES * FRAME,
-        capacity_bytes: 0,
         frame_bytes: FRAME,
         cpus: 2,
         nodes: 1,
         flags,
-        reserved: 0,
+        ..Default::default()
     };
     // SAFETY: The struct says its size.
     let handle = result(|out| unsafe { freehold_arena_new(&options, out) }).unwrap();

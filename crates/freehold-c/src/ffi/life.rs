@@ -5,16 +5,18 @@
 use core::ffi::{c_char, c_void};
 use core::mem::MaybeUninit;
 use core::ptr::{NonNull, null_mut};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use freehold::{FrameSize, Immovable, Order};
-use freehold_host::{ArenaBuilder, Leases, Numa};
+use freehold_host::ArenaBuilder;
 
 use super::{code, put};
-use crate::args::{self, FREEHOLD_HUGE_PAGES, FREEHOLD_LEASES, FREEHOLD_SHARED, freehold_options};
+use crate::args;
 use crate::error::freehold_error::{self, *};
 use crate::error::{Result, explain, explained};
 use crate::freehold_arena;
+use crate::options::freehold_options;
 
 /// The version of this header: 0.1.
 pub const FREEHOLD_VERSION_MAJOR: u32 = 0;
@@ -43,11 +45,7 @@ pub unsafe extern "C" fn freehold_arena_new(
     put(arena, null_mut(), || {
         // SAFETY: The caller passes a struct that says its size, or NULL.
         let options = unsafe { args::read(options)? };
-        if options.flags & FREEHOLD_SHARED != 0 {
-            explain("flags: FREEHOLD_SHARED is for regions".to_owned());
-            return Err(FREEHOLD_EINVAL);
-        }
-        build(builder(&options)?.bytes(options.bytes))
+        build(options.builder()?)
     })
 }
 
@@ -74,11 +72,11 @@ pub unsafe extern "C" fn freehold_arena_from_region(
     put(arena, null_mut(), || {
         let base = NonNull::new(base.cast::<u8>()).ok_or(FREEHOLD_ENULL)?;
         let options = match options.is_null() {
-            true => DEFAULTS,
+            true => freehold_options::default(),
             // SAFETY: The caller passes a struct that says its size.
             false => unsafe { args::read(options)? },
         };
-        let builder = builder(&options)?.bytes(options.bytes).nodes(1).numa(Numa::Machine);
+        let (builder, shared) = options.region_builder()?;
         let frame = FrameSize::new(options.frame_bytes).unwrap_or(FrameSize::DEFAULT);
         let gap = base.addr().get().wrapping_neg() % frame.bytes_of(Order::PAGEBLOCK.frames());
         let usable = bytes.saturating_sub(gap);
@@ -92,7 +90,6 @@ pub unsafe extern "C" fn freehold_arena_from_region(
             ));
             return Err(FREEHOLD_EINVAL);
         };
-        let shared = options.flags & FREEHOLD_SHARED != 0;
         // SAFETY: The caller gives the region to the arena as long as that exists.
         build(unsafe { builder.mapping(start, usable, shared) })
     })
@@ -176,49 +173,35 @@ pub unsafe extern "C" fn freehold_discard(
     })
 }
 
-/// The options that NULL stands for.
-const DEFAULTS: freehold_options = freehold_options {
-    size: size_of::<freehold_options>(),
-    bytes: 0,
-    capacity_bytes: 0,
-    frame_bytes: 0,
-    cpus: 0,
-    nodes: 0,
-    flags: 0,
-    reserved: 0,
-};
+/// Takes memory from the machine for frames that the caller has allocated, by so many threads (0
+/// is 1), so that no later access faults. Their content stays as it is. `block` and `bytes` are as
+/// for freehold_discard.
+///
+/// Errors: those of freehold_discard; FREEHOLD_ESYSTEM if the machine has not enough memory, or has
+/// a kernel before Linux 5.14.
+/// Threads: any. Signals: unsafe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_prefault(
+    arena: Option<&freehold_arena>,
+    block: *mut c_void,
+    bytes: usize,
+    threads: u32,
+) -> freehold_error {
+    code(|| {
+        let arena = arena.ok_or(FREEHOLD_ENULL)?;
+        let (first, frames) = arena.owned(block, bytes)?;
+        arena.frames.prefault(first, frames, threads as usize).map_err(explained)
+    })
+}
 
-/// A builder with all options but `bytes`, which not all arenas need.
-fn builder(options: &freehold_options) -> Result<ArenaBuilder> {
-    let bad = |why: &str| {
-        explain(why.to_owned());
-        Err(FREEHOLD_EINVAL)
-    };
-    if options.flags & !(FREEHOLD_LEASES | FREEHOLD_HUGE_PAGES | FREEHOLD_SHARED) != 0 {
-        return bad("flags: there are FREEHOLD_LEASES, FREEHOLD_HUGE_PAGES and FREEHOLD_SHARED");
-    }
-    if options.reserved != 0 {
-        return bad("reserved: must be 0");
-    }
-    let mut builder = ArenaBuilder::new()
-        .capacity_bytes(options.capacity_bytes)
-        .huge_pages(options.flags & FREEHOLD_HUGE_PAGES != 0);
-    if options.flags & FREEHOLD_LEASES != 0 {
-        builder = builder.leases(Leases::Auto);
-    }
-    if options.frame_bytes != 0 {
-        match FrameSize::new(options.frame_bytes) {
-            Some(size) => builder = builder.frame_size(size),
-            None => return bad("frame_bytes: not a power of two from 4 KiB on"),
-        }
-    }
-    if options.cpus != 0 {
-        builder = builder.cpus(options.cpus as usize);
-    }
-    if options.nodes != 0 {
-        builder = builder.nodes(options.nodes as usize);
-    }
-    Ok(builder)
+/// The descriptor of the file behind an arena of FREEHOLD_MEMFD or FREEHOLD_FILE, for processes
+/// that map it too: an address lies in it as far from the beginning as from freehold_base. It is
+/// the arena's: duplicate it to keep it longer. -1 for NULL, and if there is no file.
+///
+/// Threads: any. Signals: safe.
+#[unsafe(no_mangle)]
+pub extern "C" fn freehold_file(arena: Option<&freehold_arena>) -> i32 {
+    arena.and_then(|arena| arena.frames.file()).map_or(-1, |file| file.as_raw_fd())
 }
 
 fn build(builder: ArenaBuilder) -> Result<*mut freehold_arena> {
