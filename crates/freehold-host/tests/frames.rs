@@ -185,4 +185,8 @@ fn an_lru_knows_frames_that_come_later() {
         lru.add_memory(range).unwrap();
     }
     assert_eq!(lru.frame_stats(late), Err(LruError::NotAdded), "it is known, and unused");
+    for range in frames.shrink(8 * MIB, &Immovable).unwrap() {
+        lru.remove_memory(range.start, range.frames).unwrap();
+    }
+    assert_eq!(lru.frame_stats(late), Err(LruError::ForeignFrame));
 }

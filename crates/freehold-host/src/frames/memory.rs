@@ -193,7 +193,9 @@ impl<D: Design<Host>> FrameArena<D> {
     /// Takes memory away: `bytes`, divided evenly over the nodes, each share rounded up to a
     /// pageblock, from the end of what each has. Content there is moved elsewhere by its owner;
     /// with [`Immovable`](freehold::Immovable), all of it must be free. The memory goes back to the
-    /// machine. Returns the frames that are gone; [`FrameArena::grow`] brings them back.
+    /// machine. Returns the frames that are gone, of which an LRU of the arena is told by
+    /// [`Lru::remove_memory`](freehold::lru::Lru::remove_memory); [`FrameArena::grow`] brings them
+    /// back.
     ///
     /// The owner must neither grow nor shrink the arena.
     ///

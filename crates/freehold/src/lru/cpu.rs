@@ -2,8 +2,8 @@
 //! Batches take the lock of an lruvec once for many frames; the stock does the same for the
 //! counters that all CPUs share.
 
-use super::frame::Motion;
 use super::group::GroupId;
+use super::state::Motion;
 use crate::Error;
 use crate::memmap::index::FrameIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};

@@ -4,8 +4,8 @@ use super::error::LruError;
 use core::fmt;
 
 use super::cpu::Few;
-use super::frame::{Motion, State};
 use super::group::{GroupId, Refused};
+use super::state::{Motion, State};
 use super::{Lru, Owner};
 use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;

@@ -2,8 +2,8 @@
 
 use super::cpu::{Batch, Few, STOCK};
 use super::error::LruError;
-use super::frame::{Motion, State};
 use super::group::{GroupId, Refused};
+use super::state::{Motion, State};
 use super::vec::VecGuard;
 use super::{Kind, Lru, Owner};
 use crate::memmap::index::FrameIndex;
@@ -41,9 +41,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
         self.charge(group)?;
         // The reference of the caller, and that of the batch.
-        let added = self.frames.change(frame, |state| match state.is_used() {
-            true => Err(LruError::AlreadyAdded),
-            false => Ok(state.added(group.slot(), kind, 2)),
+        let added = self.frames.change(frame, |state| match (state.is_hole(), state.is_used()) {
+            (true, _) => Err(LruError::ForeignFrame),
+            (_, true) => Err(LruError::AlreadyAdded),
+            _ => Ok(state.added(group.slot(), kind, 2)),
         });
         if let Err(error) = added {
             self.uncharge(group.slot(), 1);

@@ -3,9 +3,9 @@
 use super::error::LruError;
 use core::cell::Cell;
 
-use super::frame::State;
 use super::isolate::Isolated;
 use super::owner::Claim;
+use super::state::State;
 use super::{Lru, Owner};
 use crate::compact::{Migrate, MigrateError};
 use crate::memmap::index::FrameIndex;

@@ -122,7 +122,7 @@ use crate::Error;
 use crate::config::{Config, MemoryRange};
 use crate::memmap::region::{Carver, LayoutBuilder, Metadata, MetadataLayout};
 use crate::platform::Platform;
-use crate::units::{FrameSize, NodeId, Pfn};
+use crate::units::{FrameCount, FrameSize, NodeId, Pfn};
 
 pub use cpu::BATCH_MAX;
 pub use error::{LruError, PutBulkError};
@@ -147,6 +147,7 @@ mod owner;
 mod pressure;
 mod reclaim;
 mod refs;
+mod state;
 mod tenants;
 mod validate;
 mod vec;
@@ -250,7 +251,7 @@ impl<P: Platform> Plan<P> {
         config.check()?;
         settings.check()?;
         let (nodes, slots) = (config.nodes(), settings.groups as usize);
-        if nodes > frame::NODES_MAX {
+        if nodes > state::NODES_MAX {
             return Err(Error::BadTopology);
         }
         let (first, _) = config.span_of_blocks()?;
@@ -329,6 +330,20 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
         let _tree = self.groups.tree(&self.platform);
         self.frames.add_memory(&range)
+    }
+
+    /// Forgets unused frames, which have been removed from the allocator. They may be added again,
+    /// on another node as well.
+    ///
+    /// Cost: a locked step for each frame.
+    ///
+    /// # Errors
+    ///
+    /// [`LruError::ForeignFrame`]; [`LruError::FrameBusy`] if a frame is in the LRU. The call has
+    /// then changed nothing.
+    pub fn remove_memory(&self, first: Pfn, frames: FrameCount) -> Result<(), LruError> {
+        let _tree = self.groups.tree(&self.platform);
+        self.frames.remove_memory(first, frames)
     }
 
     /// A recent state of a frame.

@@ -7,10 +7,10 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::balance::{Level, PRIORITY};
 use super::cpu::{BATCH_MAX, Few};
-use super::frame::{Motion, State};
 use super::group::GroupId;
 use super::kind::List;
 use super::owner::{Claim, Verdict};
+use super::state::{Motion, State};
 use super::vec::Place;
 use super::{Kind, Lru, Owner};
 use crate::Error;

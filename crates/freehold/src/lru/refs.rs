@@ -2,7 +2,7 @@
 
 use super::cpu::{BATCH_MAX, Few};
 use super::error::{LruError, PutBulkError};
-use super::frame::State;
+use super::state::State;
 use super::vec::{Place, VecGuard};
 use super::{Lru, Owner};
 use crate::memmap::index::FrameIndex;

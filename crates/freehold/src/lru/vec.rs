@@ -3,8 +3,9 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::LruLock;
-use super::frame::{FrameTable, Motion, State};
+use super::frame::FrameTable;
 use super::kind::{Kind, List};
+use super::state::{Motion, State};
 use crate::Error;
 use crate::memmap::index::FrameIndex;
 use crate::memmap::list::{End, ListHead};

@@ -119,6 +119,18 @@ fn many_are_released_at_once() {
 }
 
 #[test]
+fn a_frame_comes_back_on_another_node() {
+    let lru = lru();
+    fill(&lru, 0..20, ROOT, Kind::File);
+    lru.remove_memory(pfn(20), count(10)).unwrap();
+    assert_eq!(lru.add(pfn(25), ROOT, Kind::File), Err(LruError::ForeignFrame));
+    lru.add_memory(MemoryRange::new(pfn(22), count(6)).on_node(NodeId::new(1))).unwrap();
+    fill(&lru, [25], ROOT, Kind::File);
+    assert_eq!(reclaim(&lru, Scope::Node(NodeId::new(1)), 1).reclaimed, 1);
+    assert_eq!(lru.frame_stats(pfn(25)), Err(LruError::NotAdded), "the only one on its node");
+}
+
+#[test]
 fn frames_go_from_list_to_list() {
     let lru = lru();
     fill(&lru, 0..4, ROOT, Kind::File);

@@ -236,6 +236,18 @@ fn numbers_must_be_of_something() {
     lru.add(pfn(320), ROOT, Kind::File).expect("it is memory now");
     lru.drain_all();
     lru.check();
+    for (first, frames, error) in [
+        (318, 5, LruError::ForeignFrame),
+        (326, 5, LruError::ForeignFrame),
+        (1020, 20, LruError::ForeignFrame),
+        (u64::MAX, 2, LruError::ForeignFrame),
+        (1, u64::MAX, LruError::ForeignFrame),
+        (320, 10, LruError::FrameBusy),
+    ] {
+        let frames = FrameCount::new(frames);
+        refused(&lru, &[ROOT], error, |lru| lru.remove_memory(pfn(first), frames));
+    }
+    assert_eq!(lru.frame_stats(pfn(328)), Err(LruError::NotAdded), "all are as they were");
 }
 
 /// Bad calls leave nothing behind that later behaviour reveals, and not even one batch is drained:
