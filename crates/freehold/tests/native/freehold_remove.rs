@@ -143,6 +143,33 @@ fn watermarks_follow_whichever_removal_is_last() {
     );
 }
 
+/// Some of the frames are added again while the rest of their pageblock is removed: they stay.
+#[test]
+fn memory_comes_back_while_it_is_removed() {
+    let add = |machine: &Frames| {
+        unless_it_waits(|| {
+            let range = MemoryRange::new(Pfn::new(PAGEBLOCK), frames(70));
+            let added = machine.add_memory(range);
+            assert!([Ok(()), Err(Error::RangeOverlaps)].contains(&added), "{added:?}");
+        });
+    };
+    let removes = |machine: &Frames| {
+        remove(machine, PAGEBLOCK, PAGEBLOCK);
+    };
+    each_step_then(
+        1,
+        || machine(4, 0),
+        add,
+        removes,
+        |machine| {
+            let there = managed(machine) - 3 * PAGEBLOCK;
+            assert!([0, 70, PAGEBLOCK].contains(&there), "{there}");
+            machine.drain_all();
+            assert_eq!(machine.is_free(Pfn::new(PAGEBLOCK)), there > 0);
+        },
+    );
+}
+
 /// So many pageblocks of a zone, and another zone without memory; the caches of CPU 0 are ahead.
 fn with_other_zone() -> Rc<Frames> {
     run_on(0);
@@ -168,33 +195,39 @@ fn take(machine: &Frames, count: u64, limit: ZoneKind) -> Vec<Pfn> {
 }
 
 /// A pageblock is full, and in the remote queue of its CPU, when it comes to another zone: what is
-/// freed there is found there.
+/// freed there is found there, whether the CPU drains its caches or only looks at its queues.
 #[test]
 fn a_pageblock_that_was_queued_comes_to_another_zone() {
-    let machine = with_other_zone();
-    let held = take(&machine, PAGEBLOCK + 1, ZoneKind::Normal);
-    assert_eq!(held[0], Pfn::new(0));
-    run_on(1);
-    machine.free(Pfn::new(7), Order::ZERO).expect("it is held");
-    change_zone(&machine, &ALL);
-    assert_eq!(
-        machine.zones().map(|zone| zone.managed.get() / PAGEBLOCK).collect::<Vec<_>>(),
-        [3, 1]
-    );
-    run_on(0);
-    let there = take(&machine, PAGEBLOCK, ZoneKind::Movable);
-    assert!(there.iter().all(|pfn| pfn.get() < PAGEBLOCK));
-    run_on(1);
-    machine.free(Pfn::new(8), Order::ZERO).expect("it is held");
-    machine.drain(CPU).expect("the CPU exists");
-    machine.validate().unwrap_or_else(|violation| panic!("{violation}"));
-    run_on(0);
-    assert_eq!(machine.alloc(Request::default()), Ok(Pfn::new(8)), "found in the new zone");
-    run_on(1);
-    machine.free(Pfn::new(9), Order::ZERO).expect("it is held");
-    machine.drain_all();
-    let census = machine.validate().unwrap_or_else(|violation| panic!("{violation}"));
-    assert_eq!(census.free.get(), 4 * PAGEBLOCK - census.allocated.get());
+    for drains in [true, false] {
+        let machine = with_other_zone();
+        let held = take(&machine, PAGEBLOCK + 1, ZoneKind::Normal);
+        assert_eq!(held[0], Pfn::new(0));
+        run_on(1);
+        machine.free(Pfn::new(7), Order::ZERO).expect("it is held");
+        change_zone(&machine, &ALL);
+        assert_eq!(
+            machine.zones().map(|zone| zone.managed.get() / PAGEBLOCK).collect::<Vec<_>>(),
+            [3, 1]
+        );
+        run_on(0);
+        // One more than there are: now the pageblock is known to be full.
+        let there = take(&machine, PAGEBLOCK + 1, ZoneKind::Movable);
+        assert_eq!(there.iter().filter(|pfn| pfn.get() < PAGEBLOCK).count() as u64, PAGEBLOCK);
+        run_on(1);
+        machine.free(Pfn::new(8), Order::ZERO).expect("it is held");
+        match drains {
+            true => machine.drain(CPU).expect("the CPU exists"),
+            false => machine.tick(CPU).expect("the CPU exists"),
+        }
+        machine.validate().unwrap_or_else(|violation| panic!("{violation}"));
+        run_on(0);
+        assert_eq!(machine.alloc(Request::default()), Ok(Pfn::new(8)), "found in the new zone");
+        run_on(1);
+        machine.free(Pfn::new(9), Order::ZERO).expect("it is held");
+        machine.drain_all();
+        let census = machine.validate().unwrap_or_else(|violation| panic!("{violation}"));
+        assert_eq!(census.free.get(), 4 * PAGEBLOCK - census.allocated.get());
+    }
 }
 
 /// The same while other calls work on the pageblock: they free the last frames in it, look for
