@@ -1,9 +1,9 @@
-//! How much memory an arena has: growing, shrinking, and giving memory back to the machine.
+//! How much memory an arena has: growing, shrinking, and what its owners give back.
 #![expect(unsafe_code, reason = "gives memory back to the machine")]
 
 use std::os::fd::BorrowedFd;
 
-use freehold::{Design, FrameCount, MemoryRange, Migrate, Order, Pfn, Request, Watermark};
+use freehold::{Design, FrameCount, MemoryRange, Migrate, Pfn};
 
 use super::range;
 use crate::fork::ForkMutex;
@@ -17,7 +17,7 @@ use crate::{FrameArena, Host, HostError};
 pub(super) struct Extent {
     /// Held by a call that grows or shrinks the arena, from its begin to its end.
     resizing: ForkMutex<()>,
-    parts: ForkMutex<Vec<Part>>,
+    pub(super) parts: ForkMutex<Vec<Part>>,
 }
 
 impl Extent {
@@ -34,37 +34,6 @@ impl Extent {
     pub(super) fn release(&self) {
         self.parts.release();
         self.resizing.release();
-    }
-}
-
-/// Blocks that a purge keeps from others, freed when dropped.
-struct Held<'a, D: Design<Host>> {
-    arena: &'a FrameArena<D>,
-    blocks: Vec<(Pfn, Order)>,
-}
-
-impl<D: Design<Host>> Held<'_, D> {
-    /// The blocks, side by side ones as one range.
-    fn ranges(&mut self) -> impl Iterator<Item = (Pfn, FrameCount)> {
-        self.blocks.sort_unstable();
-        let mut blocks = self.blocks.iter().peekable();
-        std::iter::from_fn(move || {
-            let &(first, order) = blocks.next()?;
-            let mut end = first + order.frames();
-            while let Some((_, order)) = blocks.next_if(|next| next.0 == end) {
-                end += order.frames();
-            }
-            Some((first, end - first))
-        })
-    }
-}
-
-impl<D: Design<Host>> Drop for Held<'_, D> {
-    fn drop(&mut self) {
-        for &(pfn, order) in &self.blocks {
-            let freed = self.arena.allocator.free(pfn, order);
-            debug_assert_eq!(freed, Ok(()), "freeing {:?}", (pfn, order));
-        }
     }
 }
 
@@ -121,42 +90,6 @@ impl<D: Design<Host>> FrameArena<D> {
     /// [`Backing::File`](crate::Backing::File): for processes that map it too.
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.memory.file()
-    }
-
-    /// Gives the memory of free frames back to the machine, and returns of how many.
-    ///
-    /// Takes the free blocks out of the allocator first, from the largest down to those of one
-    /// frame, but leaves what the low watermark keeps back; so no call is given a block while it
-    /// is purged. Others find less free memory meanwhile, and may run into
-    /// [`Error::OutOfMemory`](freehold::Error::OutOfMemory): purge when the load is low. Purged
-    /// frames read as zero and take memory again when they are written. The blocks are taken as
-    /// movable ones, so a purge of fragmented memory can make pageblocks of other migratetypes
-    /// movable.
-    ///
-    /// Costs one allocation and one free for each free block, one system call for each stretch of
-    /// free memory, and a few bytes of heap for each block.
-    ///
-    /// # Errors
-    ///
-    /// [`HostError::Advise`] if the kernel refuses to take a stretch, for example because the
-    /// memory is locked. What was purged before stays purged, and all frames are free again.
-    pub fn purge(&self) -> Result<FrameCount, HostError> {
-        // Frames on the lists of CPUs go back first, so that they merge into large blocks.
-        self.allocator.drain_all();
-        // Holds every block until the end: a block given back at once would be found again.
-        let mut held = Held { arena: self, blocks: Vec::new() };
-        for order in Order::ZERO.to(D::ORDER_MAX).rev() {
-            let request = Request::new(order).watermark(Watermark::Low);
-            while let Ok(pfn) = self.allocator.alloc(request) {
-                held.blocks.push((pfn, order));
-            }
-        }
-        let mut purged = FrameCount::ZERO;
-        for (first, frames) in held.ranges() {
-            self.discard(first, frames)?;
-            purged += frames;
-        }
-        Ok(purged)
     }
 
     /// Adds memory within the capacity that the arena was built with: `bytes`, divided evenly over

@@ -23,6 +23,7 @@ use crate::{ArenaBuilder, Host, HostError, Leases, Numa};
 mod content;
 mod memory;
 mod place;
+mod purge;
 
 use memory::Extent;
 

@@ -1,0 +1,105 @@
+//! Giving the memory of free frames back to the machine.
+
+use freehold::Watermark;
+use freehold::{Design, Error, FrameCount, FrameStatus, Immovable, Order, Pfn, RangeRequest};
+
+use crate::{FrameArena, Host, HostError};
+
+const ONE: FrameCount = FrameCount::new(1);
+const PAGEBLOCK: FrameCount = Order::PAGEBLOCK.frames();
+
+/// The part of an arena that a purge has in hand at a time: a 64th, at least a pageblock.
+const SHARE: u64 = 64;
+
+impl<D: Design<Host>> FrameArena<D> {
+    /// Gives the memory of free frames back to the machine, and returns of how many.
+    ///
+    /// Goes through the arena once, from the lowest frame on, and takes each stretch of free frames
+    /// out of the allocator while it is given back; so no call is given a frame while it is purged.
+    /// A stretch is at most a 64th of the arena, or a pageblock, and none is taken from what the
+    /// low watermark keeps back. Other calls find that much less free memory at a time, and stay
+    /// out of the pageblocks concerned. Frames that come free behind the purge are left for the
+    /// next one. Purged frames read as zero and take memory again when they are written.
+    ///
+    /// Costs a range and a system call for each stretch, and a look at each frame of pageblocks
+    /// that are in use in part. Uses no heap, so an allocator that serves the whole program may
+    /// call it. In statistics, stretches count as ranges that were allocated and freed.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] if the kernel refuses to take a stretch, for example because the
+    /// memory is locked. What was purged before stays purged, and all frames are free again.
+    pub fn purge(&self) -> Result<FrameCount, HostError> {
+        // Frames on the lists of CPUs go back first, so that they merge into large blocks.
+        self.allocator.drain_all();
+        let stretch_max = FrameCount::new(self.total_frames().get() / SHARE).max(PAGEBLOCK);
+        let mut purged = FrameCount::ZERO;
+        for nth in 0.. {
+            let Some((mut at, end)) = self.part(nth) else { return Ok(purged) };
+            while at < end {
+                let (behind, given) = self.purge_from(at, end, stretch_max)?;
+                purged += given;
+                at = behind;
+            }
+        }
+        Ok(purged)
+    }
+
+    /// Purges the first stretch at or behind a frame, or passes over what is in use there. Returns
+    /// the first frame behind, and how many were purged.
+    fn purge_from(
+        &self,
+        at: Pfn,
+        end: Pfn,
+        stretch_max: FrameCount,
+    ) -> Result<(Pfn, FrameCount), HostError> {
+        match self.allocator.status(at) {
+            FrameStatus::Free => {}
+            FrameStatus::Allocated { first, order } => {
+                return Ok(((first + order.frames()).max(at + ONE), FrameCount::ZERO));
+            }
+            _ => return Ok((at + ONE, FrameCount::ZERO)),
+        }
+        // Pageblocks that seem to be free as a whole, without a look at each of their frames.
+        if at.is_aligned(Order::PAGEBLOCK) {
+            let most = stretch_max.min(end - at);
+            let mut frames = FrameCount::ZERO;
+            while frames + PAGEBLOCK <= most && self.allocator.is_free(at + frames) {
+                frames += PAGEBLOCK;
+            }
+            while frames > FrameCount::ZERO {
+                if self.purge_stretch(at, frames)? {
+                    return Ok((at + frames, frames));
+                }
+                frames = FrameCount::new(frames.get() / 2 / PAGEBLOCK.get() * PAGEBLOCK.get());
+            }
+        }
+        // What is free up to the end of the pageblock.
+        let to_end = PAGEBLOCK.get() - at.get() % PAGEBLOCK.get();
+        let most = FrameCount::new(to_end).min(end - at);
+        let mut frames = ONE;
+        while frames < most && self.allocator.is_free(at + frames) {
+            frames += ONE;
+        }
+        let given = if self.purge_stretch(at, frames)? { frames } else { FrameCount::ZERO };
+        Ok((at + frames, given))
+    }
+
+    /// Gives free frames back to the machine; returns whether all of them were free.
+    fn purge_stretch(&self, first: Pfn, frames: FrameCount) -> Result<bool, HostError> {
+        let request = RangeRequest::new(frames).at(first).watermark(Watermark::Low);
+        if self.allocator.alloc_range(request, &Immovable).is_err() {
+            return Ok(false);
+        }
+        let discarded = self.discard(first, frames);
+        let freed: Result<(), Error> = self.allocator.free_range(first, frames);
+        debug_assert_eq!(freed, Ok(()), "freeing {frames} from {first}");
+        discarded.map(|()| true)
+    }
+
+    /// The first frame of a part of the arena, and the first behind.
+    fn part(&self, nth: usize) -> Option<(Pfn, Pfn)> {
+        let parts = self.extent.parts.lock();
+        parts.get(nth).map(|part| (part.start, part.start + part.frames))
+    }
+}
