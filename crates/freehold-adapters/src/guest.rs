@@ -6,9 +6,10 @@ extern crate std;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 use freehold_host::designs::Freehold;
-use freehold_host::{Design, Host, OwnedPageRange};
+use freehold_host::{Design, FrameCount, Host, HostError, OwnedPageRange};
 use vm_memory::bitmap::{BS, Bitmap};
 use vm_memory::guest_memory::Result;
 use vm_memory::{
@@ -36,7 +37,7 @@ use vm_memory::{
 /// assert_eq!(memory.read_obj::<u16>(GuestAddress(0x12_0000))?, 0x1234);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct GuestRegion<D: Design<Host> = Freehold<Host>, B = ()> {
+pub struct GuestRegion<B = (), D: Design<Host> = Freehold<Host>> {
     range: OwnedPageRange<D>,
     start: GuestAddress,
     file: Option<FileOffset>,
@@ -51,6 +52,10 @@ pub enum GuestRegionError {
     BeyondAddressSpace,
     /// The file behind the arena cannot be shared: too many are open.
     File(io::Error),
+    /// These are no whole pages of the region.
+    BadPart,
+    /// The machine does not take memory back.
+    Discard(HostError),
 }
 
 impl fmt::Display for GuestRegionError {
@@ -60,15 +65,18 @@ impl fmt::Display for GuestRegionError {
                 f.write_str("the region would end beyond the guest's address space")
             }
             GuestRegionError::File(error) => write!(f, "the arena's file: {error}"),
+            GuestRegionError::BadPart => f.write_str("these are no whole pages of the region"),
+            GuestRegionError::Discard(error) => error.fmt(f),
         }
     }
 }
 
 impl std::error::Error for GuestRegionError {}
 
-impl<D: Design<Host>, B: Bitmap> GuestRegion<D, B> {
-    /// Frames as the guest's memory from `start` on. The content stays as it is: what the last
-    /// owner left, unless the range was discarded.
+impl<B: Bitmap, D: Design<Host>> GuestRegion<B, D> {
+    /// Frames as the guest's memory from `start` on. The content stays as it is: that of another
+    /// guest, unless the range was discarded since. Opens the arena's file once more, if it has one:
+    /// see [`GuestRegion::with_file`].
     ///
     /// # Errors
     ///
@@ -78,25 +86,67 @@ impl<D: Design<Host>, B: Bitmap> GuestRegion<D, B> {
         start: GuestAddress,
         bitmap: B,
     ) -> core::result::Result<Self, GuestRegionError> {
-        if start.checked_add(range.len() as u64 - 1).is_none() {
-            return Err(GuestRegionError::BeyondAddressSpace);
-        }
-        let arena = range.arena();
-        let offset = range.address().addr().get() - arena.base().addr().get();
-        let file = arena.file().map(|file| {
-            let file = File::from(file.try_clone_to_owned().map_err(GuestRegionError::File)?);
-            Ok(FileOffset::new(file, offset as u64))
-        });
-        Ok(GuestRegion { file: file.transpose()?, range, start, bitmap })
+        let file = range.arena().file().map(|file| file.try_clone_to_owned());
+        let file = file.transpose().map_err(GuestRegionError::File)?;
+        GuestRegion::with_file(range, start, bitmap, file.map(|file| Arc::new(File::from(file))))
     }
 
-    /// The frames, which are no longer the guest's.
+    /// The same with an open file of the arena, so that many regions share one: that of the first
+    /// region is [`FileOffset::arc`] of its `file_offset`.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestRegionError::BeyondAddressSpace`]; the frames are freed then.
+    pub fn with_file(
+        range: OwnedPageRange<D>,
+        start: GuestAddress,
+        bitmap: B,
+        file: Option<Arc<File>>,
+    ) -> core::result::Result<Self, GuestRegionError> {
+        if start.checked_add(range.bytes() as u64 - 1).is_none() {
+            return Err(GuestRegionError::BeyondAddressSpace);
+        }
+        let offset = range.address().addr().get() - range.arena().base().addr().get();
+        let file = file.map(|file| FileOffset::from_arc(file, offset as u64));
+        Ok(GuestRegion { file, range, start, bitmap })
+    }
+
+    /// Gives the memory of some of the guest's pages back to the machine, for a balloon: they read
+    /// as zero then, and take memory again when they are written. `offset` and `bytes` are multiples
+    /// of the arena's frame size. To the bitmap it is a write.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestRegionError::BadPart`] if the region does not have these pages;
+    /// [`GuestRegionError::Discard`] if the machine refuses, for instance locked memory.
+    pub fn discard(
+        &self,
+        offset: MemoryRegionAddress,
+        bytes: usize,
+    ) -> core::result::Result<(), GuestRegionError> {
+        let size = self.range.arena().frame_size();
+        let is_whole = |bytes: usize| bytes.is_multiple_of(size.bytes());
+        let first = offset.0 as usize;
+        let end = first.checked_add(bytes).filter(|&end| end <= self.range.bytes());
+        if !is_whole(first) || !is_whole(bytes) || end.is_none() {
+            return Err(GuestRegionError::BadPart);
+        }
+        let frames = |bytes| FrameCount::from_bytes(bytes, size);
+        // SAFETY: the range is private, and no slice of it is ever made here.
+        let discarded = unsafe { self.range.discard_shared(frames(first), frames(bytes)) };
+        discarded.map_err(GuestRegionError::Discard)?;
+        self.bitmap.mark_dirty(first, bytes);
+        Ok(())
+    }
+
+    /// The frames, which are no longer the guest's, with its content: to be discarded, split and
+    /// freed.
     pub fn into_range(self) -> OwnedPageRange<D> {
         self.range
     }
 }
 
-impl<D: Design<Host>, B: Bitmap> GuestMemoryRegion for GuestRegion<D, B> {
+impl<B: Bitmap, D: Design<Host>> GuestMemoryRegion for GuestRegion<B, D> {
     type B = B;
 
     fn len(&self) -> GuestUsize {
@@ -138,9 +188,9 @@ impl<D: Design<Host>, B: Bitmap> GuestMemoryRegion for GuestRegion<D, B> {
     }
 }
 
-impl<D: Design<Host>, B: Bitmap> GuestMemoryRegionBytes for GuestRegion<D, B> {}
+impl<B: Bitmap, D: Design<Host>> GuestMemoryRegionBytes for GuestRegion<B, D> {}
 
-impl<D: Design<Host>, B> fmt::Debug for GuestRegion<D, B> {
+impl<B, D: Design<Host>> fmt::Debug for GuestRegion<B, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GuestRegion")
             .field("range", &self.range)

@@ -11,7 +11,7 @@ use x86_64::structures::paging::{FrameAllocator, FrameDeallocator, PageSize, Phy
 /// Frames of an allocator for `x86_64::structures::paging`: of 4 KiB, 2 MiB and 1 GiB.
 ///
 /// A `Mapper` takes the frames of its page tables from it. Content is unmovable by default, as page
-/// tables are.
+/// tables are. `None` does not say why: what reclaims memory calls the allocator itself.
 pub struct PagingFrames<'a, P: Platform, D: Design<P>> {
     allocator: &'a PageAllocator<P, D>,
     request: Request,
@@ -34,6 +34,11 @@ impl<'a, P: Platform, D: Design<P>> PagingFrames<'a, P, D> {
     #[must_use]
     pub const fn with_request(self, request: Request) -> Self {
         PagingFrames { request, ..self }
+    }
+
+    /// The allocator's number of a frame, for its calls.
+    pub fn pfn_of<S: PageSize>(&self, frame: PhysFrame<S>) -> Pfn {
+        Pfn::from_address(frame.start_address().as_u64(), self.allocator.frame_size())
     }
 
     fn order_of<S: PageSize>(&self) -> Order {
@@ -62,9 +67,7 @@ impl<S: PageSize, P: Platform, D: Design<P>> FrameDeallocator<S> for PagingFrame
     ///
     /// If no block of this size is allocated there.
     unsafe fn deallocate_frame(&mut self, frame: PhysFrame<S>) {
-        let address = frame.start_address().as_u64();
-        let pfn = Pfn::from_address(address, self.allocator.frame_size());
-        let freed = self.allocator.free(pfn, self.order_of::<S>());
+        let freed = self.allocator.free(self.pfn_of(frame), self.order_of::<S>());
         assert!(freed.is_ok(), "no frame of this size is allocated there");
     }
 }

@@ -60,6 +60,18 @@ fn regions_are_a_guests_memory_and_return_to_their_arena() {
     assert!(region.get_slice(MemoryRegionAddress(1), 10 << 12).is_err());
     assert!(region.get_slice(MemoryRegionAddress(u64::MAX), 1).is_err());
 
+    // A balloon takes pages.
+    let region = memory.find_region(GuestAddress(10 << 12)).unwrap();
+    region.write_obj(7_u8, MemoryRegionAddress(5 << 12)).unwrap();
+    region.write_obj(8_u8, MemoryRegionAddress(6 << 12)).unwrap();
+    region.discard(MemoryRegionAddress(3 << 12), 3 << 12).unwrap();
+    assert_eq!(region.read_obj::<u8>(MemoryRegionAddress(5 << 12)).unwrap(), 0);
+    assert_eq!(region.read_obj::<u8>(MemoryRegionAddress(6 << 12)).unwrap(), 8);
+    for (offset, bytes) in [(1, 4096), (4096, 1), (776 << 12, 2 << 12), (u64::MAX << 12, 4096)] {
+        let error = region.discard(MemoryRegionAddress(offset), bytes).unwrap_err();
+        assert!(matches!(error, GuestRegionError::BadPart), "{error}");
+    }
+
     // The second half is unplugged.
     let (rest, high) = memory.remove_region(GuestAddress(10 << 12), 777 << 12).unwrap();
     drop(memory);
@@ -117,6 +129,23 @@ fn writes_are_tracked_where_they_happen() {
     let memory = GuestRegionCollection::from_regions(vec![region.unwrap()]).unwrap();
     memory.write_slice(&[1; 100], GuestAddress((1 << 20) + 7000)).unwrap();
     let _read: u32 = memory.read_obj(GuestAddress(1 << 20)).unwrap();
-    let [bytes, last] = [0, 1].map(|at| written.counts[at].load(Relaxed));
-    assert_eq!((bytes, last), (100, 7000));
+    let written = || [0, 1].map(|at| written.counts[at].load(Relaxed));
+    assert_eq!(written(), [100, 7000]);
+    let region = memory.find_region(GuestAddress(1 << 20)).unwrap();
+    region.discard(MemoryRegionAddress(2 << 12), 3 << 12).unwrap();
+    assert_eq!(written(), [100 + (3 << 12), 2 << 12]);
+}
+
+#[test]
+fn many_regions_share_one_open_file() {
+    let arena = arena();
+    let first = GuestRegion::new(range(&arena, 0, 1), GuestAddress(0), ()).unwrap();
+    let file = Arc::clone(first.file_offset().expect("of the memfd").arc());
+    let other = range(&arena, 7, 2);
+    let other = GuestRegion::with_file(other, GuestAddress(1 << 12), (), Some(Arc::clone(&file)));
+    let offset = other
+        .unwrap()
+        .file_offset()
+        .map(|offset| (offset.start(), Arc::ptr_eq(offset.arc(), &file)));
+    assert_eq!(offset, Some((7 << 12, true)));
 }

@@ -29,14 +29,17 @@ fn allocated(memory: &FrameArena) -> u64 {
     memory.allocator().validate().expect("the books are right").allocated.get()
 }
 
-/// A new frame for a page table, cleared.
-fn table<'a>(memory: &'a FrameArena, frame: PhysFrame) -> &'a mut PageTable {
-    let pfn = Pfn::from_address(frame.start_address().as_u64(), memory.frame_size());
-    let table = memory.address_of(pfn).cast::<PageTable>();
+/// Page tables, of which the root is in a new frame.
+fn tables(memory: &FrameArena, root: PhysFrame) -> OffsetPageTable<'_> {
+    let pfn = Pfn::from_address(root.start_address().as_u64(), memory.frame_size());
+    let mut table = memory.address_of(pfn).cast::<PageTable>();
     // SAFETY: the frame is the caller's alone, and large and aligned enough.
     unsafe { table.write(PageTable::new()) };
-    // SAFETY: initialised just now.
-    unsafe { &mut *table.as_ptr() }
+    // SAFETY: initialised just now, and used nowhere else.
+    let table = unsafe { table.as_mut() };
+    let offset = VirtAddr::from_ptr(memory.base().as_ptr());
+    // SAFETY: all tables lie in the arena, at this offset.
+    unsafe { OffsetPageTable::new(table, offset) }
 }
 
 /// Maps a page of a size at `at`, and checks that the tables translate it.
@@ -66,21 +69,20 @@ fn page_tables_of_all_sizes_are_made_of_its_frames() {
     let memory = memory();
     let mut from = frames(&memory);
     let root = from.allocate_frame().expect("there is memory");
-    let offset = VirtAddr::from_ptr(memory.base().as_ptr());
-    // SAFETY: all tables lie in the arena, at this offset.
-    let mut tables = unsafe { OffsetPageTable::new(table(&memory, root), offset) };
+    let mut tables = tables(&memory, root);
     let small: PhysFrame<Size4KiB> = map(&memory, &mut tables, 0x1000);
     let large: PhysFrame<Size2MiB> = map(&memory, &mut tables, 2 << 20);
     let huge: PhysFrame<Size1GiB> = map(&memory, &mut tables, 4 << 30);
     // Tables of four levels, three of them for the small page.
     assert_eq!(allocated(&memory), 4 + 1 + 512 + (512 << 9));
     assert!(matches!(tables.translate(VirtAddr::new(8 << 30)), TranslateResult::NotMapped));
-    // SAFETY: the pages are not mapped in any processor.
-    unsafe {
-        from.deallocate_frame(small);
-        from.deallocate_frame(large);
-        from.deallocate_frame(huge);
-    }
+    assert_eq!(memory.allocator().order_of(from.pfn_of(large)), Some(Order::PAGEBLOCK));
+    // SAFETY: the page is not mapped in any processor.
+    unsafe { from.deallocate_frame(small) };
+    // SAFETY: as above.
+    unsafe { from.deallocate_frame(large) };
+    // SAFETY: as above.
+    unsafe { from.deallocate_frame(huge) };
     assert_eq!(allocated(&memory), 4);
 }
 
@@ -95,9 +97,7 @@ fn what_runs_out_is_none_and_a_mapping_says_so() {
     let small: Vec<PhysFrame<Size4KiB>> = std::iter::from_fn(|| from.allocate_frame()).collect();
     assert_eq!(small.len(), 1 << 18);
     let root = small[0];
-    let offset = VirtAddr::from_ptr(memory.base().as_ptr());
-    // SAFETY: as above.
-    let mut tables = unsafe { OffsetPageTable::new(table(&memory, root), offset) };
+    let mut tables = tables(&memory, root);
     let page = Page::<Size4KiB>::containing_address(VirtAddr::new(0x5000));
     let frame = PhysFrame::containing_address(PhysAddr::new(0));
     // SAFETY: as above.

@@ -94,6 +94,19 @@ static void wrong_arenas(void)
                freehold_arena_from_region(region, sizeof region, &options, &arena));
     }
     CHECK(freehold_file(NULL) == -1);
+
+    /* Every failure has its own text, also after another one. */
+    options = (freehold_options){ .size = 3 };
+    EXPECT(FREEHOLD_EINVAL, freehold_arena_new(&options, &arena));
+    freehold_last_message(why, sizeof why);
+    CHECK(strcmp(why, freehold_strerror(FREEHOLD_EINVAL)) == 0);
+    EXPECT(FREEHOLD_ENULL, freehold_arena_new(NULL, NULL));
+    freehold_last_message(why, sizeof why);
+    CHECK(strcmp(why, freehold_strerror(FREEHOLD_ENULL)) == 0);
+    EXPECT(FREEHOLD_ENULL, freehold_discard(NULL, &why, 4096));
+    EXPECT(FREEHOLD_ENULL, freehold_validate(NULL, NULL));
+    freehold_last_message(why, sizeof why);
+    CHECK(strcmp(why, freehold_strerror(FREEHOLD_ENULL)) == 0);
     freehold_arena_destroy(NULL);
 }
 

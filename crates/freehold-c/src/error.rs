@@ -144,6 +144,18 @@ pub(crate) fn explain(message: String) {
     });
 }
 
+/// A call whose errors have a text: one of their own, or that of the code.
+pub(crate) fn detailed(call: impl FnOnce() -> freehold_error) -> freehold_error {
+    explain(String::new());
+    let error = call();
+    if error != FREEHOLD_OK && last_message().is_empty() {
+        let text =
+            ALL.iter().find(|(code, _)| *code == error).map(|(_, text)| text.to_string_lossy());
+        explain(text.unwrap_or_default().into_owned());
+    }
+    error
+}
+
 /// What this thread's last call of those that explain their errors said; empty if nothing.
 pub(crate) fn last_message() -> String {
     let read = |last: &RefCell<String>| last.try_borrow().map(|last| last.clone());

@@ -229,6 +229,11 @@ impl<D: Design<Host>> Arena<D> {
         self.frames.allocator().validate()
     }
 
+    /// The memory that the arena manages now, free or not: a range for each node.
+    pub fn ranges(&self) -> Vec<MemoryRange> {
+        self.frames.ranges()
+    }
+
     /// How much memory the arena manages now, free or not.
     pub fn total_frames(&self) -> FrameCount {
         self.frames.total_frames()

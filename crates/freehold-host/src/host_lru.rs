@@ -13,14 +13,14 @@ use crate::{FrameArena, Host, HostError};
 /// An LRU that owns its metadata.
 ///
 /// It covers the frames of its arena, by the same numbers. When the arena
-/// [grows](FrameArena::grow), tell the LRU of each new range by [`Lru::add_memory`]; frames that
-/// were shrunk away need no word, and are known when they return. It does not keep the arena
-/// alive; the owner of the contents, which frees frames to it, does.
+/// [grows](FrameArena::grow) or shrinks, tell the LRU of each range by [`Lru::add_memory`] or
+/// [`Lru::remove_memory`]. It does not keep the arena alive; the owner of the contents, which frees
+/// frames to it, does.
 ///
 /// A child of a `fork` has no LRU: the metadata of this one is empty there. For each frame it
-/// returns [`LruError::NotAdded`](freehold::lru::LruError::NotAdded), and for each group, the root
-/// included, [`LruError::UnknownGroup`](freehold::lru::LruError::UnknownGroup); reclaim finds
-/// nothing. What the parent had on it stays allocated in the child, which can create a new one. The
+/// returns [`LruError::ForeignFrame`](freehold::lru::LruError::ForeignFrame), and for each group,
+/// the root included, [`LruError::UnknownGroup`](freehold::lru::LruError::UnknownGroup); reclaim
+/// finds nothing. What the parent had on it stays allocated in the child, which can create a new one. The
 /// reason is that references and frames in batches belong to threads that the child does not have.
 /// Kernels before Linux 4.14 copy it, with the locks that threads of the parent had: there, a child
 /// must not call it.

@@ -169,6 +169,58 @@ impl<A: ArenaRef, S: Extent> Block<A, S> {
         // This value is borrowed exclusively, so no slice of the block is in use.
         self.arena.frames().discard(self.pfn, self.frames())
     }
+
+    /// The same for some of its frames, from the one at `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Block::discard`].
+    ///
+    /// # Panics
+    ///
+    /// If the block has fewer frames.
+    pub fn discard_part(
+        &mut self,
+        offset: FrameCount,
+        frames: FrameCount,
+    ) -> Result<(), HostError> {
+        // SAFETY: This value is borrowed exclusively, so no slice of the block is in use.
+        unsafe { self.discard_shared(offset, frames) }
+    }
+
+    /// The same for memory that others access by its address: devices, or a guest. To them it is a
+    /// write of zeroes.
+    ///
+    /// # Safety
+    ///
+    /// No slice of these frames is in use.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Block::discard`].
+    ///
+    /// # Panics
+    ///
+    /// If the block has fewer frames.
+    pub unsafe fn discard_shared(
+        &self,
+        offset: FrameCount,
+        frames: FrameCount,
+    ) -> Result<(), HostError> {
+        let left = self.frames().get().checked_sub(offset.get());
+        assert!(left.is_some_and(|left| frames.get() <= left), "frames beyond the block");
+        self.arena.frames().discard(self.pfn + offset, frames)
+    }
+
+    /// Takes the memory from the machine, by so many threads (at least one), so that no later
+    /// access faults. The content stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// As for [`FrameArena::prefault`](crate::FrameArena::prefault).
+    pub fn prefault(&self, threads: usize) -> Result<(), HostError> {
+        self.arena.frames().prefault(self.pfn, self.frames(), threads)
+    }
 }
 
 impl<A: ArenaRef> Block<A> {

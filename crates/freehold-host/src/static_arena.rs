@@ -18,7 +18,8 @@ use crate::{Arena, ArenaBuilder, FrameArena, Host, HostError, Leases};
 /// ```
 /// use freehold_host::{Order, Request, StaticArena};
 ///
-/// static ARENA: StaticArena = StaticArena::new(64 << 20);
+/// static ARENA: StaticArena =
+///     StaticArena::new(64 << 20).configure(|builder| builder.guard_pages(true));
 ///
 /// let frames = ARENA.get().expect("this thread is not building it");
 /// let pfn = frames.alloc(Request::default())?;
@@ -30,6 +31,7 @@ pub struct StaticArena<D: Design<Host> = Freehold<Host>> {
     bytes: usize,
     capacity_bytes: usize,
     leases: Leases,
+    configure: fn(ArenaBuilder<D>) -> ArenaBuilder<D>,
     /// The thread that builds it, by the machine's number; 0 if none does.
     builder: AtomicI32,
     arena: OnceLock<Result<FrameArena<D>, HostError>>,
@@ -49,6 +51,7 @@ impl<D: Design<Host>> StaticArena<D> {
             bytes,
             capacity_bytes: 0,
             leases: Leases::Off,
+            configure: core::convert::identity,
             builder: AtomicI32::new(0),
             arena: OnceLock::new(),
         }
@@ -65,6 +68,14 @@ impl<D: Design<Host>> StaticArena<D> {
     #[must_use]
     pub const fn leases(mut self, leases: Leases) -> Self {
         self.leases = leases;
+        self
+    }
+
+    /// Sets what else is to be set, just before the arena is built, such as
+    /// `|builder| builder.huge_pages(true).numa(Numa::Interleave)`.
+    #[must_use]
+    pub const fn configure(mut self, configure: fn(ArenaBuilder<D>) -> ArenaBuilder<D>) -> Self {
+        self.configure = configure;
         self
     }
 
@@ -90,8 +101,8 @@ impl<D: Design<Host>> StaticArena<D> {
             self.builder.store(here, Relaxed);
             // All of it can be allocated: nothing reclaims memory for an allocator.
             let builder = ArenaBuilder::new().min_free(FrameCount::ZERO).leases(self.leases);
-            let built =
-                builder.bytes(self.bytes).capacity_bytes(self.capacity_bytes).build_frames();
+            let builder = builder.bytes(self.bytes).capacity_bytes(self.capacity_bytes);
+            let built = (self.configure)(builder).build_frames();
             self.builder.store(0, Relaxed);
             built
         };

@@ -248,6 +248,11 @@ fn ranges_of_any_size_are_owned_split_and_trimmed() {
     lower.trim(frames(0));
     assert_eq!((in_use(), lower.frames()), (1 + 512, frames(1)));
     let mut parts: PageRange<'_> = huge.into();
+    parts.fill(3);
+    parts.discard_part(frames(7), frames(2)).unwrap();
+    let zero = (0..512).filter(|frame| parts[frame * 4096] == 0).collect::<Vec<_>>();
+    assert_eq!(zero, [7, 8]);
+    assert_eq!(arena.ranges().len(), 1);
     parts.trim(frames(100));
     let range = arena.allocate_range(RangeRequest::new(frames(300)).at(Pfn::new(100)));
     assert_eq!(range.as_ref().map(|range| range.frames()), Ok(frames(300)));

@@ -274,8 +274,8 @@ fn an_lru_is_empty_in_children_and_can_be_made_anew() {
         for _ in 0..FORKS {
             thread::sleep(Duration::from_millis(1));
             let ended = in_child(|| {
-                assert_eq!(lru.get(Pfn::new(0)), Err(LruError::NotAdded));
-                assert_eq!(add(&arena, &lru), Err(LruError::UnknownGroup));
+                assert_eq!(lru.get(Pfn::new(0)), Err(LruError::ForeignFrame));
+                assert_eq!(add(&arena, &lru), Err(LruError::ForeignFrame));
                 assert_eq!(lru.create_group(GroupId::ROOT, None), Err(LruError::UnknownGroup));
                 lru.drain_all();
                 let found = lru.reclaim(Scope::All, FrameCount::new(1));

@@ -1,6 +1,6 @@
 //! The API of every design.
 
-use crate::compact::{Compaction, Immovable, Migrate};
+use crate::compact::{Compaction, Migrate};
 use crate::config::{Config, MemoryRange};
 use crate::designs::{Context, Design, places};
 use crate::error::{BulkFreeError, Error};
@@ -100,8 +100,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// more.
     ///
     /// Cost: initialises all of the metadata, whose size grows with the frames of the span, and
-    /// with the number of zones times that of CPUs and of nodes. Also scans all ranges once for
-    /// each zone.
+    /// with the number of zones times that of CPUs and of nodes; of metadata that is zeroed, only
+    /// what is not for frames without memory. Also scans all ranges once for each zone.
     ///
     /// # Errors
     ///
@@ -358,21 +358,6 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         let (near, zones) = self.resolve(request.near)?;
         let request = RangeRequest { near, ..request };
         places::alloc_range(&self.design, self.context(), zones, &request, owner)
-    }
-
-    /// Takes frames that something uses already out of circulation: a kernel's image, a RAM disk, a
-    /// frame buffer. They count as allocated, as unmovable content; [`PageAllocator::free_range`]
-    /// frees them. Watermarks do not matter. Call it before anything else is allocated.
-    ///
-    /// Cost: as for [`PageAllocator::alloc_range`] with a given place.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::BadRange`] for no frames; [`Error::OutsideSpan`]; [`Error::ForeignFrame`] if there
-    /// is a hole; [`Error::RangeBusy`] if one of the frames is allocated; [`Error::OutOfMemory`] if
-    /// fewer are free in all, or they are of more than one zone.
-    pub fn reserve(&self, first: Pfn, frames: FrameCount) -> Result<(), Error> {
-        self.alloc_range(RangeRequest::exactly(first, frames), &Immovable).map(|_| ())
     }
 
     /// Frees contiguous frames of one zone, whatever blocks they were allocated in. The rest of

@@ -23,6 +23,18 @@ impl MemoryRange {
         MemoryRange { start, frames, node: NodeId::new(0), zone: ZoneKind::Normal }
     }
 
+    /// The frames that lie within the bytes from `start` up to `end`, as a boot loader's map gives
+    /// them: a frame of which only a part is memory is left out. `None` if there is no whole one.
+    pub const fn within(start: u64, end: u64, size: FrameSize) -> Option<Self> {
+        let bytes = size.bytes() as u64;
+        let (first, end) = (start.div_ceil(bytes), end / bytes);
+        if first < end {
+            Some(MemoryRange::new(Pfn::new(first), FrameCount::new(end - first)))
+        } else {
+            None
+        }
+    }
+
     /// The same range in another node.
     pub const fn on_node(self, node: NodeId) -> Self {
         MemoryRange { node, ..self }
@@ -137,7 +149,7 @@ impl<'a> Config<'a> {
         Config { min_free: min_free.into(), ..self }
     }
 
-    /// Refuses what no allocator can be built for. Overlaps are found when memory is added.
+    /// Refuses what no allocator can be built for.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let cpus = 1..=CPUS_MAX;
         if !cpus.contains(&self.cpu_nodes.len()) || (self.ranges.is_empty() && self.span.is_none())
@@ -151,11 +163,33 @@ impl<'a> Config<'a> {
                 return Err(Error::OutsideSpan);
             }
         }
+        self.check_apart()?;
         let nodes = self.nodes();
         if !self.distances.is_empty() && Some(self.distances.len()) != nodes.checked_mul(nodes) {
             return Err(Error::BadDistances);
         }
         Ok(())
+    }
+
+    /// Refuses ranges that overlap, and those of different zones that share a pageblock.
+    fn check_apart(&self) -> Result<(), Error> {
+        let check = |one: &MemoryRange, other: &MemoryRange| {
+            let (lower, upper) = if one.start < other.start { (one, other) } else { (other, one) };
+            let pageblock = |pfn: u64| pfn >> Order::PAGEBLOCK.get();
+            if lower.end() > upper.start {
+                return Err(Error::RangeOverlaps);
+            }
+            let share = pageblock(lower.end().get() - 1) == pageblock(upper.start.get());
+            let differ = (lower.node, lower.zone) != (upper.node, upper.zone);
+            if share && differ { Err(Error::SharedPageblock) } else { Ok(()) }
+        };
+        // Of ranges in order, which they nearly always are, only neighbours can clash.
+        if self.ranges.is_sorted_by_key(|range| range.start) {
+            return self.ranges.windows(2).try_for_each(|pair| check(&pair[0], &pair[1]));
+        }
+        let behind = |nth: usize| self.ranges[nth + 1..].iter();
+        let mut all = self.ranges.iter().enumerate();
+        all.try_for_each(|(nth, one)| behind(nth).try_for_each(|other| check(one, other)))
     }
 
     /// How many nodes the configuration speaks of: one more than the highest number. Looks at all

@@ -31,7 +31,7 @@
 //! let config = Config::new(&memory, &cpus);
 //! let settings = Default::default();
 //! let layout = Frames::layout(&config, &settings)?;
-//! // From the boot allocator; `MetadataLayout::take_from` takes it out of a memory map.
+//! // From the boot allocator; `MetadataLayout::place_in` finds a place in a memory map.
 //! let metadata: &'static mut [MaybeUninit<u8>] =
 //!     vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
 //! let frames =

@@ -14,7 +14,7 @@ use freehold_host::ArenaBuilder;
 use super::{code, put};
 use crate::args;
 use crate::error::freehold_error::{self, *};
-use crate::error::{Result, explain, explained};
+use crate::error::{Result, detailed, explain, explained};
 use crate::freehold_arena;
 use crate::options::freehold_options;
 
@@ -42,10 +42,12 @@ pub unsafe extern "C" fn freehold_arena_new(
     options: *const freehold_options,
     arena: Option<&mut MaybeUninit<*mut freehold_arena>>,
 ) -> freehold_error {
-    put(arena, null_mut(), || {
-        // SAFETY: The caller passes a struct that says its size, or NULL.
-        let options = unsafe { args::read(options)? };
-        build(options.builder()?)
+    detailed(|| {
+        put(arena, null_mut(), || {
+            // SAFETY: The caller passes a struct that says its size, or NULL.
+            let options = unsafe { args::read(options)? };
+            build(options.builder()?)
+        })
     })
 }
 
@@ -69,29 +71,31 @@ pub unsafe extern "C" fn freehold_arena_from_region(
     options: *const freehold_options,
     arena: Option<&mut MaybeUninit<*mut freehold_arena>>,
 ) -> freehold_error {
-    put(arena, null_mut(), || {
-        let base = NonNull::new(base.cast::<u8>()).ok_or(FREEHOLD_ENULL)?;
-        let options = match options.is_null() {
-            true => freehold_options::default(),
-            // SAFETY: The caller passes a struct that says its size.
-            false => unsafe { args::read(options)? },
-        };
-        let (builder, shared) = options.region_builder()?;
-        let frame = FrameSize::new(options.frame_bytes).unwrap_or(FrameSize::DEFAULT);
-        let gap = base.addr().get().wrapping_neg() % frame.bytes_of(Order::PAGEBLOCK.frames());
-        let usable = bytes.saturating_sub(gap);
-        let end = base.addr().get().checked_add(bytes);
-        let start = NonNull::new(base.as_ptr().wrapping_add(gap));
-        let Some(start) = start
-            .filter(|_| usable >= frame.bytes() && end.is_some() && isize::try_from(bytes).is_ok())
-        else {
-            explain(format!(
-                "the region of {bytes} bytes at {base:?} has no pageblock to begin in"
-            ));
-            return Err(FREEHOLD_EINVAL);
-        };
-        // SAFETY: The caller gives the region to the arena as long as that exists.
-        build(unsafe { builder.mapping(start, usable, shared) })
+    detailed(|| {
+        put(arena, null_mut(), || {
+            let base = NonNull::new(base.cast::<u8>()).ok_or(FREEHOLD_ENULL)?;
+            let options = match options.is_null() {
+                true => freehold_options::default(),
+                // SAFETY: The caller passes a struct that says its size.
+                false => unsafe { args::read(options)? },
+            };
+            let (builder, shared) = options.region_builder()?;
+            let frame = FrameSize::new(options.frame_bytes).unwrap_or(FrameSize::DEFAULT);
+            let gap = base.addr().get().wrapping_neg() % frame.bytes_of(Order::PAGEBLOCK.frames());
+            let usable = bytes.saturating_sub(gap);
+            let end = base.addr().get().checked_add(bytes);
+            let start = NonNull::new(base.as_ptr().wrapping_add(gap));
+            let Some(start) = start.filter(|_| {
+                usable >= frame.bytes() && end.is_some() && isize::try_from(bytes).is_ok()
+            }) else {
+                explain(format!(
+                    "the region of {bytes} bytes at {base:?} has no pageblock to begin in"
+                ));
+                return Err(FREEHOLD_EINVAL);
+            };
+            // SAFETY: The caller gives the region to the arena as long as that exists.
+            build(unsafe { builder.mapping(start, usable, shared) })
+        })
     })
 }
 
@@ -115,9 +119,11 @@ pub unsafe extern "C" fn freehold_arena_destroy(arena: *mut freehold_arena) {
 /// Threads: any. Signals: unsafe.
 #[unsafe(no_mangle)]
 pub extern "C" fn freehold_grow(arena: Option<&freehold_arena>, bytes: usize) -> freehold_error {
-    code(|| {
-        arena.ok_or(FREEHOLD_ENULL)?.frames.grow(bytes).map_err(explained)?;
-        Ok(())
+    detailed(|| {
+        code(|| {
+            arena.ok_or(FREEHOLD_ENULL)?.frames.grow(bytes).map_err(explained)?;
+            Ok(())
+        })
     })
 }
 
@@ -129,9 +135,11 @@ pub extern "C" fn freehold_grow(arena: Option<&freehold_arena>, bytes: usize) ->
 /// Threads: any. Signals: unsafe.
 #[unsafe(no_mangle)]
 pub extern "C" fn freehold_shrink(arena: Option<&freehold_arena>, bytes: usize) -> freehold_error {
-    code(|| {
-        arena.ok_or(FREEHOLD_ENULL)?.frames.shrink(bytes, &Immovable).map_err(explained)?;
-        Ok(())
+    detailed(|| {
+        code(|| {
+            arena.ok_or(FREEHOLD_ENULL)?.frames.shrink(bytes, &Immovable).map_err(explained)?;
+            Ok(())
+        })
     })
 }
 
@@ -146,10 +154,12 @@ pub extern "C" fn freehold_purge(
     arena: Option<&freehold_arena>,
     purged: Option<&mut MaybeUninit<usize>>,
 ) -> freehold_error {
-    let mut unwanted = MaybeUninit::uninit();
-    put(Some(purged.unwrap_or(&mut unwanted)), 0, || {
-        let arena = arena.ok_or(FREEHOLD_ENULL)?;
-        Ok(arena.frames.frame_size().bytes_of(arena.purge()?))
+    detailed(|| {
+        let mut unwanted = MaybeUninit::uninit();
+        put(Some(purged.unwrap_or(&mut unwanted)), 0, || {
+            let arena = arena.ok_or(FREEHOLD_ENULL)?;
+            Ok(arena.frames.frame_size().bytes_of(arena.purge()?))
+        })
     })
 }
 
@@ -166,10 +176,12 @@ pub unsafe extern "C" fn freehold_discard(
     block: *mut c_void,
     bytes: usize,
 ) -> freehold_error {
-    code(|| {
-        let arena = arena.ok_or(FREEHOLD_ENULL)?;
-        let (first, frames) = arena.owned(block, bytes)?;
-        arena.frames.discard(first, frames).map_err(explained)
+    detailed(|| {
+        code(|| {
+            let arena = arena.ok_or(FREEHOLD_ENULL)?;
+            let (first, frames) = arena.owned(block, bytes)?;
+            arena.frames.discard(first, frames).map_err(explained)
+        })
     })
 }
 
@@ -187,10 +199,12 @@ pub unsafe extern "C" fn freehold_prefault(
     bytes: usize,
     threads: u32,
 ) -> freehold_error {
-    code(|| {
-        let arena = arena.ok_or(FREEHOLD_ENULL)?;
-        let (first, frames) = arena.owned(block, bytes)?;
-        arena.frames.prefault(first, frames, threads as usize).map_err(explained)
+    detailed(|| {
+        code(|| {
+            let arena = arena.ok_or(FREEHOLD_ENULL)?;
+            let (first, frames) = arena.owned(block, bytes)?;
+            arena.frames.prefault(first, frames, threads as usize).map_err(explained)
+        })
     })
 }
 

@@ -8,7 +8,7 @@ use core::mem::MaybeUninit;
 use super::code;
 use crate::args::{self, freehold_census, freehold_stats};
 use crate::error::freehold_error::{self, *};
-use crate::error::last_message;
+use crate::error::{detailed, last_message};
 use crate::freehold_arena;
 
 pub use crate::report::{
@@ -72,16 +72,18 @@ pub unsafe extern "C" fn freehold_validate(
     arena: Option<&freehold_arena>,
     census: *mut freehold_census,
 ) -> freehold_error {
-    code(|| {
-        let arena = arena.ok_or(FREEHOLD_ENULL)?;
-        if census.is_null() {
-            return arena.census().map(|_| ());
-        }
-        // SAFETY: The caller passes a struct that says its size.
-        unsafe { args::check(census)? };
-        let found = arena.census()?;
-        // SAFETY: As above.
-        unsafe { args::write(census, &found) }
+    detailed(|| {
+        code(|| {
+            let arena = arena.ok_or(FREEHOLD_ENULL)?;
+            if census.is_null() {
+                return arena.census().map(|_| ());
+            }
+            // SAFETY: The caller passes a struct that says its size.
+            unsafe { args::check(census)? };
+            let found = arena.census()?;
+            // SAFETY: As above.
+            unsafe { args::write(census, &found) }
+        })
     })
 }
 

@@ -130,7 +130,9 @@ impl<D: Design<Host>> FrameArena<D> {
     /// [`Lru::remove_memory`](freehold::lru::Lru::remove_memory); [`FrameArena::grow`] brings them
     /// back.
     ///
-    /// The owner must neither grow nor shrink the arena.
+    /// What is to go later should be allocated at the end: with
+    /// [`RangeRequest::at`](freehold::RangeRequest::at), in the ranges that `grow` returned. The
+    /// owner must neither grow nor shrink the arena.
     ///
     /// # Errors
     ///

@@ -1,16 +1,21 @@
-//! Metadata before there is an allocator: taken out of a boot memory map.
+//! Before there is an allocator, and before it serves: a place for the metadata in a boot memory
+//! map, and what is in use already.
 
 use crate::Error;
+use crate::allocator::PageAllocator;
+use crate::compact::Immovable;
 use crate::config::MemoryRange;
+use crate::designs::Design;
 use crate::memmap::region::MetadataLayout;
-use crate::units::{FrameCount, FrameSize, ZoneKind};
+use crate::platform::Platform;
+use crate::request::RangeRequest;
+use crate::units::{FrameCount, FrameSize, Order, Pfn, ZoneKind};
 
 impl MetadataLayout {
-    /// Takes the frames for this metadata out of a boot memory map: from the end of the highest
-    /// range of ordinary memory that has more than enough, or of any other range if none has.
-    /// Returns what it took; what is left in `ranges` is for
-    /// [`PageAllocator::new`](crate::PageAllocator::new), whose metadata is then at most as large
-    /// as that of the whole map.
+    /// A place for this metadata in a boot memory map: the highest one in ordinary memory that
+    /// nothing `reserved` lies in (a kernel's image, an initial RAM disk), or in any other memory
+    /// if there is none. The frames remain part of the map: build the allocator, and then
+    /// [`reserve`](PageAllocator::reserve) them as everything else that is in use.
     ///
     /// ```
     /// use freehold::designs::ZoneLock;
@@ -18,33 +23,121 @@ impl MetadataLayout {
     /// use freehold::{Config, FrameCount, FrameSize, MemoryRange, NodeId, PageAllocator, Pfn};
     ///
     /// # type Kernel = Native<OneCpu>;
-    /// let mut map = [
-    ///     MemoryRange::new(Pfn::new(0), FrameCount::new(0x9f)),
-    ///     MemoryRange::new(Pfn::new(0x100), FrameCount::new(0x7f00)),
+    /// let size = FrameSize::MIN;
+    /// let map = [
+    ///     MemoryRange::within(0, 0x9_fc00, size).expect("more than a frame"),
+    ///     MemoryRange::within(0x10_0000, 0x800_0000, size).expect("more than a frame"),
     /// ];
+    /// let initrd = (Pfn::from_address(0x7f0_0000, size), FrameCount::from_bytes(0x8_1234, size));
     /// let settings = Default::default();
     /// let cpus = [NodeId::new(0)];
     /// let config = Config::new(&map, &cpus);
     /// let layout = PageAllocator::<Kernel, ZoneLock<Kernel>>::layout(&config, &settings)?;
-    /// let taken = layout.take_from(&mut map, FrameSize::MIN)?;
-    /// assert_eq!(taken.start + taken.frames, Pfn::new(0x8000));
-    /// assert_eq!(map[1].start + map[1].frames, taken.start);
+    /// let place = layout.place_in(&map, &[initrd], size)?;
+    /// assert_eq!(place.start + place.frames, Pfn::new(0x8000), "behind the RAM disk");
     /// # Ok::<(), freehold::Error>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] if no range has so many frames and one more.
-    pub fn take_from(
+    /// [`Error::OutOfMemory`] if no part of a range is large enough.
+    pub fn place_in(
         &self,
-        ranges: &mut [MemoryRange],
+        ranges: &[MemoryRange],
+        reserved: &[(Pfn, FrameCount)],
         frame_size: FrameSize,
     ) -> Result<MemoryRange, Error> {
         let frames = FrameCount::from_bytes(self.size(), frame_size);
-        let fits = ranges.iter_mut().filter(|range| range.frames > frames);
-        let best = fits.max_by_key(|range| (range.zone == ZoneKind::Normal, range.start));
-        let range = best.ok_or(Error::OutOfMemory)?;
-        range.frames -= frames;
-        Ok(MemoryRange { start: range.end(), frames, ..*range })
+        let places = ranges.iter().filter_map(|range| {
+            let start = highest_place(range, frames, reserved)?;
+            Some(MemoryRange { start, frames, ..*range })
+        });
+        let best = places.max_by_key(|place| (place.zone == ZoneKind::Normal, place.start));
+        best.ok_or(Error::OutOfMemory)
+    }
+}
+
+/// The highest place for so many frames in a range, with nothing reserved in it.
+fn highest_place(
+    range: &MemoryRange,
+    frames: FrameCount,
+    reserved: &[(Pfn, FrameCount)],
+) -> Option<Pfn> {
+    let mut end = range.end();
+    loop {
+        let start = Pfn::new(end.get().checked_sub(frames.get())?);
+        if start < range.start {
+            return None;
+        }
+        let is_in_the_way =
+            |&(first, count): &(Pfn, FrameCount)| first < end && first.offset(count) > start;
+        match reserved.iter().copied().filter(is_in_the_way).map(|(first, _)| first).min() {
+            Some(first) => end = first,
+            None => return Some(start),
+        }
+    }
+}
+
+impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
+    /// Takes frames that something uses already out of circulation: the metadata, a kernel's image,
+    /// a RAM disk, a frame buffer. They count as allocated, as unmovable content, and may be of
+    /// several zones; [`PageAllocator::free_range`] frees them, zone by zone. Watermarks do not
+    /// matter. Call it before anything else is allocated.
+    ///
+    /// Cost: as for [`PageAllocator::alloc_range`] with a given place.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadRange`] for no frames; [`Error::OutsideSpan`] beyond the largest blocks that the
+    /// memory touches; [`Error::ForeignFrame`] if there is a hole; [`Error::RangeBusy`] if one of
+    /// the frames is allocated. The call has then changed nothing.
+    pub fn reserve(&self, first: Pfn, frames: FrameCount) -> Result<(), Error> {
+        let (mut at, mut left) = (first, frames);
+        loop {
+            let result = self.reserve_some(at, left).inspect_err(|_| {
+                let done = frames - left;
+                if done > FrameCount::ZERO {
+                    self.unreserve(first, done);
+                }
+            })?;
+            if result == left {
+                return Ok(());
+            }
+            (at, left) = (at + result, left - result);
+        }
+    }
+
+    /// Reserves the first frames of a range: those of one zone; returns how many.
+    fn reserve_some(&self, first: Pfn, frames: FrameCount) -> Result<FrameCount, Error> {
+        let take = |frames| self.alloc_range(RangeRequest::exactly(first, frames), &Immovable);
+        match take(frames) {
+            Ok(_) => return Ok(frames),
+            // No zone has all of them.
+            Err(Error::OutOfMemory) => {}
+            Err(error) => return Err(error),
+        }
+        // Zones end where pageblocks do.
+        let pageblock = Order::PAGEBLOCK.frames();
+        let to_end = FrameCount::new(pageblock.get() - first.get() % pageblock.get());
+        let some = to_end.min(frames);
+        take(some).map(|_| some).map_err(|error| match error {
+            // All of one zone, so it was free memory that lacked.
+            Error::OutOfMemory => Error::RangeBusy,
+            error => error,
+        })
+    }
+
+    /// Frees what a call has reserved so far: a first part up to the end of a pageblock, and whole
+    /// pageblocks.
+    fn unreserve(&self, first: Pfn, frames: FrameCount) {
+        let (mut at, mut left) = (first, frames);
+        while left > FrameCount::ZERO {
+            let pageblock = Order::PAGEBLOCK.frames();
+            let to_end = FrameCount::new(pageblock.get() - at.get() % pageblock.get());
+            let some = to_end.min(left);
+            let freed = self.free_range(at, some);
+            debug_assert_eq!(freed, Ok(()), "{some} from {at}");
+            (at, left) = (at + some, left - some);
+        }
     }
 }

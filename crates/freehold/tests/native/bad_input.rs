@@ -66,14 +66,6 @@ fn unbuildable<D: Design<TestPlatform>>(error: Error, config: &Config<'_>) {
     assert_eq!(built.err(), Some(error));
 }
 
-/// Checks that the ranges of `config` are refused when they are added.
-#[track_caller]
-fn unaddable<D: Design<TestPlatform>>(error: Error, ranges: &[MemoryRange]) {
-    let config = Config::new(ranges, &CPUS);
-    let built = Machine::<TestPlatform, D>::try_new(TestPlatform, &config, &settings::<D>());
-    assert_eq!(built.err(), Some(error));
-}
-
 fn running_out_of_memory<D: Design<TestPlatform>>() {
     let machine = machine::<D>();
     // The zone of node 1 has less than a block of the largest order, and a hole after it.
@@ -260,9 +252,15 @@ fn overlapping_ranges<D: Design<TestPlatform>>() {
     for range in [range(0, 1), range(1023, 2), range(1000, 1000), range(512, 10), range(0, 1024)] {
         refused(&machine, Error::RangeOverlaps, |machine| machine.add_memory(range));
     }
-    unaddable::<D>(Error::RangeOverlaps, &[range(0, 100), range(99, 10)]);
-    unaddable::<D>(Error::RangeOverlaps, &[range(100, 100), range(0, 101)]);
-    unaddable::<D>(Error::RangeOverlaps, &[range(0, 100), range(0, 100)]);
+    let overlapping = [
+        [range(0, 100), range(99, 10), range(300, 1)],
+        [range(100, 100), range(500, 9), range(0, 101)],
+        [range(0, 100), range(0, 100), range(200, 1)],
+        [range(0, 1000), range(5, 1), range(900, 200)],
+    ];
+    for ranges in &overlapping {
+        unbuildable::<D>(Error::RangeOverlaps, &Config::new(ranges, &CPUS));
+    }
 }
 
 fn ranges_outside_the_span<D: Design<TestPlatform>>() {
@@ -285,14 +283,17 @@ fn zones_that_share_a_pageblock<D: Design<TestPlatform>>() {
     // A neighbour in the same zone is allowed.
     let neighbour = range(3000, 72).on_node(NodeId::new(1));
     assert_eq!(machine.add_memory(neighbour), Ok(()));
-    unaddable::<D>(
-        Error::SharedPageblock,
-        &[range(0, 100), range(200, 10).on_node(NodeId::new(1))],
-    );
-    unaddable::<D>(
-        Error::SharedPageblock,
-        &[range(0, 1000), range(1000, 1).in_zone(ZoneKind::Dma)],
-    );
+    let (other_node, other_kind) =
+        (range(200, 10).on_node(NodeId::new(1)), range(1000, 1).in_zone(ZoneKind::Dma));
+    let sharing = [
+        [range(0, 100), other_node, range(4096, 1)],
+        [range(4096, 1), other_node, range(0, 100)],
+        [range(0, 1000), other_kind, range(4096, 1)],
+        [range(0, 600), range(600, 100), other_kind],
+    ];
+    for ranges in &sharing {
+        unbuildable::<D>(Error::SharedPageblock, &Config::new(ranges, &CPUS));
+    }
 }
 
 fn spans_too_large<D: Design<TestPlatform>>() {

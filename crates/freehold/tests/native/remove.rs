@@ -6,8 +6,8 @@ use crate::owner::{Owner, Picky, Random, check_books, settle};
 use crate::ranges::{CPUS, ask, frames, range, with};
 use freehold::designs::Design;
 use freehold::{
-    Config, Error, FrameSize, FrameStatus, Immovable, MemoryRange, MigrateError, MigrateType,
-    NodeId, Order, PageAllocator, Pfn, Request, ZoneKind,
+    Config, Error, FrameCount, FrameSize, FrameStatus, Immovable, MemoryRange, MigrateError,
+    MigrateType, NodeId, Order, PageAllocator, Pfn, Request, ZoneKind,
 };
 
 test_designs!(TestPlatform: [
@@ -20,7 +20,7 @@ test_designs!(TestPlatform: [
     an_owner_may_add_memory_while_its_content_moves,
     memory_comes_and_goes_at_random,
     what_is_used_already_is_reserved,
-    metadata_comes_out_of_a_boot_memory_map,
+    metadata_has_a_place_in_a_boot_memory_map,
     removals_race_with_users,
 ]);
 
@@ -323,7 +323,12 @@ fn what_is_used_already_is_reserved<D: Design<TestPlatform>>() {
     assert_eq!(reserve(FRAMES + 7, 1), Ok(()), "in a zone for movable content as well");
     assert_eq!(reserve(3, 1), Err(Error::RangeBusy));
     assert_eq!(reserve(0, 0), Err(Error::BadRange));
-    assert_eq!(reserve(FRAMES - 1, 2), Err(Error::OutOfMemory), "two zones");
+    assert_eq!(reserve(FRAMES - 2, 10), Err(Error::RangeBusy), "the last of them is used");
+    assert_eq!(reserve(FRAMES - 2, PAGEBLOCK + 3), Err(Error::ForeignFrame));
+    check_books(&*machine, 2 * PAGEBLOCK + 1);
+    assert_eq!(reserve(FRAMES - PAGEBLOCK + 1, PAGEBLOCK + 6), Ok(()), "two zones");
+    machine.free_range(Pfn::new(FRAMES - PAGEBLOCK + 1), frames(PAGEBLOCK - 1)).unwrap();
+    machine.free_range(Pfn::new(FRAMES), frames(7)).unwrap();
     assert_eq!(reserve(FRAMES + PAGEBLOCK, 1), Err(Error::ForeignFrame));
     assert_eq!(reserve(1 << 40, 1), Err(Error::OutsideSpan));
     check_books(&*machine, 2 * PAGEBLOCK + 1);
@@ -331,7 +336,7 @@ fn what_is_used_already_is_reserved<D: Design<TestPlatform>>() {
     check_books(&*machine, PAGEBLOCK + 1);
 }
 
-fn metadata_comes_out_of_a_boot_memory_map<D: Design<TestPlatform>>() {
+fn metadata_has_a_place_in_a_boot_memory_map<D: Design<TestPlatform>>() {
     for seed in 0..50 {
         let random = &mut Random(seed);
         let (mut at, mut map) = (0, Vec::new());
@@ -346,22 +351,40 @@ fn metadata_comes_out_of_a_boot_memory_map<D: Design<TestPlatform>>() {
         let layout = |map: &[MemoryRange]| {
             PageAllocator::<TestPlatform, D>::layout(&Config::new(map, &CPUS), &settings).unwrap()
         };
-        let (before, needed) = (map.clone(), layout(&map));
-        match needed.take_from(&mut map, FrameSize::MIN) {
-            Err(error) => {
-                assert_eq!((error, &before), (Error::OutOfMemory, &map));
-                let most = map.iter().map(|range| range.frames).max().unwrap();
-                assert!(most <= frames(needed.size().div_ceil(4096) as u64));
-            }
-            Ok(taken) => {
-                assert!(taken.frames.get() as usize * 4096 >= needed.size());
-                assert!(layout(&map).size() <= needed.size(), "{before:?}");
-                let changed: Vec<_> = before.iter().zip(&map).filter(|(a, b)| a != b).collect();
-                let [(of, left)] = changed[..] else { panic!("{changed:?}") };
-                assert_eq!(left.frames + taken.frames, of.frames);
-                assert_eq!((left.start, taken.start), (of.start, of.start + left.frames));
-                Machine::<TestPlatform, D>::new(TestPlatform, &Config::new(&map, &CPUS), &settings);
-            }
+        let needed = layout(&map);
+        let last = map.last().unwrap().start.get();
+        let reserved: Vec<_> = (0..random.below(4))
+            .map(|_| (Pfn::new(random.below(last as usize + 600) as u64), 1 + random.below(900)))
+            .map(|(first, count)| (first, frames(count as u64)))
+            .collect();
+        let count = needed.size().div_ceil(4096) as u64;
+        let clashes = |start: u64| {
+            let within = |(first, frames): &(Pfn, FrameCount)| {
+                first.get() < start + count && first.offset(*frames).get() > start
+            };
+            reserved.iter().any(within)
+        };
+        // The highest place, found by trying all.
+        let of_kind = |normal: bool| {
+            let of_kind = map.iter().filter(|range| (range.zone == ZoneKind::Normal) == normal);
+            let starts = of_kind.flat_map(|range| {
+                let (first, end) = (range.start.get(), (range.start + range.frames).get());
+                (first..end.saturating_sub(count - 1)).filter(|&start| !clashes(start))
+            });
+            starts.max()
+        };
+        let expected = of_kind(true).or(of_kind(false));
+        let place = needed.place_in(&map, &reserved, FrameSize::MIN);
+        assert_eq!(place.map(|place| place.start.get()).ok(), expected, "seed {seed}");
+        if let Ok(place) = place {
+            let machine = &*Machine::<TestPlatform, D>::new(
+                TestPlatform,
+                &Config::new(&map, &CPUS),
+                &settings,
+            );
+            assert_eq!(place.frames, frames(count));
+            machine.reserve(place.start, place.frames).unwrap();
+            check_books(machine, count);
         }
     }
 }
