@@ -112,8 +112,8 @@ impl<B: Bitmap, D: Design<Host>> GuestRegion<B, D> {
     }
 
     /// Gives the memory of some of the guest's pages back to the machine, for a balloon: they read
-    /// as zero then, and take memory again when they are written. `offset` and `bytes` are multiples
-    /// of the arena's frame size. To the bitmap it is a write.
+    /// as zero then, and take memory again when they are written. `offset` and `bytes` are
+    /// multiples of the arena's frame size. To the bitmap it is a write.
     ///
     /// # Errors
     ///

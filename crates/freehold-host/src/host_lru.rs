@@ -20,8 +20,9 @@ use crate::{FrameArena, Host, HostError};
 /// A child of a `fork` has no LRU: the metadata of this one is empty there. For each frame it
 /// returns [`LruError::ForeignFrame`](freehold::lru::LruError::ForeignFrame), and for each group,
 /// the root included, [`LruError::UnknownGroup`](freehold::lru::LruError::UnknownGroup); reclaim
-/// finds nothing. What the parent had on it stays allocated in the child, which can create a new one. The
-/// reason is that references and frames in batches belong to threads that the child does not have.
+/// finds nothing. What the parent had on it stays allocated in the child, which can create a new
+/// one. The reason is that references and frames in batches belong to threads that the child does
+/// not have.
 /// Kernels before Linux 4.14 copy it, with the locks that threads of the parent had: there, a child
 /// must not call it.
 pub struct HostLru<O: Owner> {

@@ -38,7 +38,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         self.status(pfn) == FrameStatus::Free
     }
 
-    /// How many CPUs it keeps separate state for: as many as [`Config::cpu_nodes`] names.
+    /// How many CPUs it keeps separate state for: as many as
+    /// [`Config::cpu_nodes`](crate::Config::cpu_nodes) names.
     pub fn cpus(&self) -> usize {
         self.context().topology.cpus()
     }
