@@ -75,8 +75,8 @@ impl std::error::Error for GuestRegionError {}
 
 impl<B: Bitmap, D: Design<Host>> GuestRegion<B, D> {
     /// Frames as the guest's memory from `start` on. The content stays as it is: that of another
-    /// guest, unless the range was discarded since. Opens the arena's file once more, if it has one:
-    /// see [`GuestRegion::with_file`].
+    /// guest, unless the range was discarded since. Opens the arena's file once more, if it has
+    /// one: see [`GuestRegion::with_file`].
     ///
     /// # Errors
     ///
