@@ -1,7 +1,13 @@
 //! An arena in a static, built on first use.
+#![expect(unsafe_code, reason = "hands out the bytes of a static")]
 
+use core::alloc::Layout;
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 
 use freehold::designs::Freehold;
 use freehold::{Design, FrameCount};
@@ -13,7 +19,7 @@ use crate::{Arena, ArenaBuilder, FrameArena, Host, HostError, Leases};
 ///
 /// While an arena is built, the standard library allocates a few KiB. If it gets these from the
 /// allocator that the arena is for, [`StaticArena::get`] returns `None` on the thread that builds,
-/// and the allocator serves these calls by other means.
+/// and the allocator serves these calls by [`StaticArena::bootstrap`], or by other means.
 ///
 /// ```
 /// use freehold_host::{Order, Request, StaticArena};
@@ -35,6 +41,27 @@ pub struct StaticArena<D: Design<Host> = Freehold<Host>> {
     /// The thread that builds it, by the machine's number; 0 if none does.
     builder: AtomicI32,
     arena: OnceLock<Result<FrameArena<D>, HostError>>,
+    bootstrap: Bootstrap,
+}
+
+/// How much memory there is for building: an arena for 65,534 CPUs takes half of it. What is not
+/// used is never touched.
+const BOOTSTRAP_BYTES: usize = 1 << 20;
+
+/// Memory for calls of the building itself.
+#[repr(C, align(4096))]
+struct Bootstrap {
+    bytes: UnsafeCell<[MaybeUninit<u8>; BOOTSTRAP_BYTES]>,
+    used: AtomicUsize,
+}
+
+// SAFETY: no byte is handed out twice, and none is accessed here.
+unsafe impl Sync for Bootstrap {}
+
+impl fmt::Debug for Bootstrap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bootstrap").field("used", &self.used).finish_non_exhaustive()
+    }
 }
 
 impl StaticArena {
@@ -54,6 +81,10 @@ impl<D: Design<Host>> StaticArena<D> {
             configure: core::convert::identity,
             builder: AtomicI32::new(0),
             arena: OnceLock::new(),
+            bootstrap: Bootstrap {
+                bytes: UnsafeCell::new([MaybeUninit::uninit(); BOOTSTRAP_BYTES]),
+                used: AtomicUsize::new(0),
+            },
         }
     }
 
@@ -107,6 +138,35 @@ impl<D: Design<Host>> StaticArena<D> {
             built
         };
         self.arena.get_or_init(build).as_ref().ok()
+    }
+
+    /// Memory for an allocation while [`get`](StaticArena::get) returns `None`: 1 MiB in all, which
+    /// is far more than the building takes. It is never given out again, so a free of what
+    /// [`is_bootstrap`](StaticArena::is_bootstrap) tells has nothing to do. `None` if there is no
+    /// more, or the alignment is above a page.
+    ///
+    /// The content is unspecified.
+    pub fn bootstrap(&self, layout: Layout) -> Option<NonNull<u8>> {
+        if layout.align() > align_of::<Bootstrap>() {
+            return None;
+        }
+        let place = |used: usize| {
+            let start = used.checked_next_multiple_of(layout.align())?;
+            let end = start.checked_add(layout.size())?;
+            (end <= BOOTSTRAP_BYTES).then_some((start, end))
+        };
+        // Relaxed: the exchange alone decides whose the bytes are.
+        let taken = self.bootstrap.used.fetch_update(Relaxed, Relaxed, |used| {
+            place(used).map(|(_, end)| end) //
+        });
+        let (start, _) = place(taken.ok()?)?;
+        NonNull::new(self.bootstrap.bytes.get().cast::<u8>().wrapping_add(start))
+    }
+
+    /// Whether memory came from [`bootstrap`](StaticArena::bootstrap).
+    pub fn is_bootstrap<T: ?Sized>(&self, memory: *const T) -> bool {
+        let start = self.bootstrap.bytes.get().addr();
+        (start..start + BOOTSTRAP_BYTES).contains(&memory.addr())
     }
 
     /// Why it could not be built, if a call has tried.
