@@ -1,10 +1,6 @@
 //! An arena in a static, built on first use.
-#![expect(unsafe_code, reason = "hands out the bytes of a static")]
 
 use core::alloc::Layout;
-use core::cell::UnsafeCell;
-use core::fmt;
-use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
@@ -12,6 +8,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 use freehold::designs::Freehold;
 use freehold::{Design, FrameCount};
 
+use crate::mapping::{Mapping, page_bytes};
 use crate::{Arena, ArenaBuilder, FrameArena, Host, HostError, Leases};
 
 /// An arena in a static, which is built on first use: for allocators that a program has from its
@@ -48,20 +45,11 @@ pub struct StaticArena<D: Design<Host> = Freehold<Host>> {
 /// used is never touched.
 const BOOTSTRAP_BYTES: usize = 1 << 20;
 
-/// Memory for calls of the building itself.
-#[repr(C, align(4096))]
+/// Memory for calls of the building itself, mapped by the first of them.
+#[derive(Debug)]
 struct Bootstrap {
-    bytes: UnsafeCell<[MaybeUninit<u8>; BOOTSTRAP_BYTES]>,
+    memory: OnceLock<Option<Mapping>>,
     used: AtomicUsize,
-}
-
-// SAFETY: no byte is handed out twice, and none is accessed here.
-unsafe impl Sync for Bootstrap {}
-
-impl fmt::Debug for Bootstrap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bootstrap").field("used", &self.used).finish_non_exhaustive()
-    }
 }
 
 impl StaticArena {
@@ -81,10 +69,7 @@ impl<D: Design<Host>> StaticArena<D> {
             configure: core::convert::identity,
             builder: AtomicI32::new(0),
             arena: OnceLock::new(),
-            bootstrap: Bootstrap {
-                bytes: UnsafeCell::new([MaybeUninit::uninit(); BOOTSTRAP_BYTES]),
-                used: AtomicUsize::new(0),
-            },
+            bootstrap: Bootstrap { memory: OnceLock::new(), used: AtomicUsize::new(0) },
         }
     }
 
@@ -144,29 +129,29 @@ impl<D: Design<Host>> StaticArena<D> {
     /// is far more than the building takes. It is never given out again, so a free of what
     /// [`is_bootstrap`](StaticArena::is_bootstrap) tells has nothing to do. `None` if there is no
     /// more, or the alignment is above a page.
-    ///
-    /// The content is unspecified.
     pub fn bootstrap(&self, layout: Layout) -> Option<NonNull<u8>> {
-        if layout.align() > align_of::<Bootstrap>() {
-            return None;
-        }
+        let map = || Mapping::reserve(BOOTSTRAP_BYTES, page_bytes()).ok();
+        let memory = self.bootstrap.memory.get_or_init(map).as_ref()?;
         let place = |used: usize| {
             let start = used.checked_next_multiple_of(layout.align())?;
             let end = start.checked_add(layout.size())?;
-            (end <= BOOTSTRAP_BYTES).then_some((start, end))
+            (end <= BOOTSTRAP_BYTES && layout.align() <= page_bytes()).then_some((start, end))
         };
         // Relaxed: the exchange alone decides whose the bytes are.
         let taken = self.bootstrap.used.fetch_update(Relaxed, Relaxed, |used| {
             place(used).map(|(_, end)| end) //
         });
         let (start, _) = place(taken.ok()?)?;
-        NonNull::new(self.bootstrap.bytes.get().cast::<u8>().wrapping_add(start))
+        NonNull::new(memory.base().as_ptr().wrapping_add(start))
     }
 
     /// Whether memory came from [`bootstrap`](StaticArena::bootstrap).
     pub fn is_bootstrap<T: ?Sized>(&self, memory: *const T) -> bool {
-        let start = self.bootstrap.bytes.get().addr();
-        (start..start + BOOTSTRAP_BYTES).contains(&memory.addr())
+        let mapped = self.bootstrap.memory.get().and_then(Option::as_ref);
+        mapped.is_some_and(|mapped| {
+            let start = mapped.base().addr().get();
+            (start..start + BOOTSTRAP_BYTES).contains(&memory.addr())
+        })
     }
 
     /// Why it could not be built, if a call has tried.

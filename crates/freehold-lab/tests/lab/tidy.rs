@@ -27,7 +27,6 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/freehold-host/src/mapping/mod.rs",
     "crates/freehold-host/src/pages.rs",
     "crates/freehold-host/src/rseq.rs",
-    "crates/freehold-host/src/static_arena.rs",
     "crates/freehold-peers/src/held.rs",
     "crates/freehold-peers/src/kernel.rs",
     "crates/freehold-peers/src/malloc.rs",
