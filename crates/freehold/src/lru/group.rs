@@ -82,6 +82,9 @@ struct Slot<P: Platform> {
     pinned: P::U64,
     /// The slot of the parent. Constant while the slot is taken.
     parent: P::U32,
+    /// Where the next reclaim within the group begins: a [`Turn`].
+    turn: P::U32,
+    left: P::U32,
     /// The frames found by a consistency check, and the pinned ones of them. Guarded by the lock
     /// over the tree.
     found: P::Cell<u64>,
@@ -106,6 +109,15 @@ pub(super) struct GroupsPlan<P: Platform> {
     tree: TablePlan<Tree<P>>,
 }
 
+/// Where a reclaim stops, and the next one within the same group begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// A node times the number of slots, plus a slot.
+    pub(super) at: usize,
+    /// How many frames of the part that this place was to bear were not scanned.
+    pub(super) left: u64,
+}
+
 /// A refused charge, and the slot whose limit was hit, if it was a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
@@ -128,6 +140,8 @@ impl<P: Platform> Groups<P> {
             limit: P::U64::new(u64::MAX),
             pinned: P::U64::new(0),
             parent: P::U32::new(0),
+            turn: P::U32::new(0),
+            left: P::U32::new(0),
             found: P::Cell::new(0),
             found_pinned: P::Cell::new(0),
         });
@@ -137,6 +151,21 @@ impl<P: Platform> Groups<P> {
 
     fn get(&self, slot: u16) -> &Slot<P> {
         self.slots.get(usize::from(slot))
+    }
+
+    /// Where the next reclaim within a group begins.
+    pub(super) fn turn(&self, slot: u16) -> Turn {
+        let record = self.get(slot);
+        // Relaxed: any place is correct, and so is any part.
+        Turn { at: record.turn.load(Relaxed) as usize, left: record.left.load(Relaxed).into() }
+    }
+
+    /// Sets where the next reclaim within a group begins.
+    pub(super) fn set_turn(&self, slot: u16, turn: Turn) {
+        let record = self.get(slot);
+        // Relaxed: as in `turn`. A part is at most twice the frames there are.
+        record.turn.store(turn.at as u32, Relaxed);
+        record.left.store(turn.left as u32, Relaxed);
     }
 
     fn state(&self, slot: u16) -> GroupState {

@@ -45,6 +45,10 @@ impl List {
         Self::Unevictable,
     ];
 
+    /// The lists that frames are reclaimed from.
+    pub(super) const EVICTABLE: [Self; 4] =
+        [Self::InactiveAnon, Self::ActiveAnon, Self::InactiveFile, Self::ActiveFile];
+
     /// The list for frames of a kind that are in use, or are not.
     pub(super) const fn of(kind: Kind, active: bool) -> Self {
         match (kind, active) {

@@ -231,7 +231,6 @@ pub struct Lru<P: Platform, O: Owner> {
     vecs: vec::Lruvecs<P>,
     groups: group::Groups<P>,
     cpus: cpu::Cpus<P>,
-    hands: reclaim::Hands<P>,
     swappiness: u32,
     frame_size: FrameSize,
 }
@@ -242,7 +241,6 @@ struct Plan<P: Platform> {
     vecs: vec::LruvecsPlan<P>,
     groups: group::GroupsPlan<P>,
     cpus: cpu::CpusPlan<P>,
-    hands: reclaim::HandsPlan<P>,
     layout: MetadataLayout,
 }
 
@@ -261,7 +259,6 @@ impl<P: Platform> Plan<P> {
             vecs: vec::LruvecsPlan::new(nodes, slots, &mut builder)?,
             groups: group::GroupsPlan::new(slots, &mut builder)?,
             cpus: cpu::CpusPlan::new(config.cpu_nodes.len(), &mut builder)?,
-            hands: reclaim::HandsPlan::new(nodes, &mut builder)?,
             layout: builder.finish(),
         })
     }
@@ -300,7 +297,6 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             vecs: vec::Lruvecs::carve(&plan.vecs, settings.lock, &mut carver),
             groups: group::Groups::carve(&plan.groups, &mut carver),
             cpus: cpu::Cpus::carve(&plan.cpus, settings.batch, &mut carver),
-            hands: reclaim::Hands::carve(&plan.hands, &mut carver),
             swappiness: settings.swappiness,
             frame_size: config.frame_size,
         };

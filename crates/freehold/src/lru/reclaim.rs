@@ -3,20 +3,17 @@
 use super::error::LruError;
 use core::cell::Cell;
 use core::ops::Range;
-use core::sync::atomic::Ordering::Relaxed;
 
-use super::balance::{Level, PRIORITY};
+use super::balance::{Carry, Level, PRIORITY};
 use super::cpu::{BATCH_MAX, Few};
-use super::group::GroupId;
+use super::group::{GroupId, Turn};
 use super::kind::List;
 use super::owner::{Claim, Verdict};
 use super::state::{Motion, State};
 use super::vec::Place;
 use super::{Kind, Lru, Owner};
-use crate::Error;
 use crate::memmap::index::FrameIndex;
-use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
-use crate::platform::{Platform, Word};
+use crate::platform::Platform;
 use crate::units::{FrameCount, NodeId, ZoneKind};
 
 /// The cost of writing back a frame, in units of a frame put back unreclaimed (Linux's
@@ -100,49 +97,14 @@ impl Progress {
     }
 }
 
-/// Where reclaim continues, by node, so that all groups get their turn.
-pub(super) struct Hands<P: Platform>(Table<Hand<P>>);
-
-/// The slot that reclaim on one node starts with next.
-#[repr(C, align(64))]
-struct Hand<P: Platform> {
-    slot: P::U32,
-}
-
-/// Where the hands will lie.
-pub(super) struct HandsPlan<P: Platform>(TablePlan<Hand<P>>);
-
-impl<P: Platform> HandsPlan<P> {
-    pub(super) fn new(nodes: usize, layout: &mut LayoutBuilder) -> Result<Self, Error> {
-        Ok(HandsPlan(layout.table(SectionKind::LruGroups, nodes)?))
-    }
-}
-
-impl<P: Platform> Hands<P> {
-    pub(super) fn carve(plan: &HandsPlan<P>, carver: &mut Carver) -> Self {
-        Hands(carver.table(plan.0, |_| Hand { slot: P::U32::new(0) }))
-    }
-
-    /// Advances the start by one.
-    fn advance(&self, node: usize) {
-        // Relaxed: any start is correct.
-        self.0.get(node).slot.fetch_add(1, Relaxed);
-    }
-
-    /// The slot to start with.
-    fn at(&self, node: usize) -> usize {
-        // Relaxed: as in `advance`.
-        self.0.get(node).slot.load(Relaxed) as usize
-    }
-}
-
 impl<P: Platform, O: Owner> Lru<P, O> {
     /// Reclaims frames until there are so many, or nothing more can be reclaimed: first those that
     /// have been on inactive lists longest, a small part of each group, then larger and larger
     /// parts. Frames that wait in batches are put on their lists if the others do not suffice.
-    /// Groups take turns.
+    /// Groups take turns, and bear in proportion to their size.
     ///
-    /// Cost: besides the frames scanned, visits each group slot on each node up to 13 times.
+    /// Cost: besides the frames scanned, visits each group slot on each node up to 13 times, or 52
+    /// times if frames are in use.
     ///
     /// # Errors
     ///
@@ -164,27 +126,26 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// Runs a reclaim.
     pub(super) fn hunt(&self, hunt: &Hunt) -> Reclaimed {
         let mut progress = Progress::default();
+        if hunt.nodes.is_empty() {
+            return progress.done;
+        }
         // As in Linux: what the CPU has just added is scanned like the rest.
         self.settle_here();
-        hunt.nodes.clone().for_each(|node| self.hands.advance(node));
+        let first = self.first_priority(hunt);
         for pass in 0..PASSES {
-            let before = progress.gains();
-            for priority in (0..=PRIORITY).rev() {
-                for node in hunt.nodes.clone() {
-                    let (begin, slots) = (self.hands.at(node), self.groups.len());
-                    for nth in 0..slots {
-                        let slot = ((begin + nth) % slots) as u16;
-                        if progress.done.reclaimed >= hunt.wanted {
-                            return progress.done;
-                        }
-                        let place = Place { slot, node };
-                        // Most slots are free; those have no frames.
-                        if self.has_frames(place, priority)
-                            && self.groups.is_below(slot, hunt.above)
-                        {
-                            let targets = self.level(place).targets(self.swappiness, priority);
-                            self.shrink(place, targets, hunt, pass, &mut progress);
-                        }
+            let (before, mut priority) = (progress.gains(), first);
+            loop {
+                let had = progress.done.reclaimed;
+                if self.round(hunt, pass, priority, &mut progress) {
+                    return progress.done;
+                }
+                // Another round like this one, if that may well do.
+                let (got, missing) =
+                    (progress.done.reclaimed - had, hunt.wanted - progress.done.reclaimed);
+                if got < missing / 4 || got == 0 {
+                    match priority {
+                        0 => break,
+                        _ => priority -= 1,
                     }
                 }
             }
@@ -198,10 +159,82 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         progress.done
     }
 
-    /// Whether a round of this priority would scan any frame.
-    fn has_frames(&self, place: Place, priority: u32) -> bool {
-        let evictable = &List::ALL[..List::Unevictable as usize];
-        evictable.iter().any(|&list| self.vecs.size(place, list) >> priority > 0)
+    /// The priority at which one round scans as many frames as are wanted. Linux begins with the
+    /// highest, and scans twice as much from round to round; then those who come first in the last
+    /// round of a hunt pay more than others.
+    fn first_priority(&self, hunt: &Hunt) -> u32 {
+        let places = hunt.nodes.clone().flat_map(|node| {
+            (0..self.groups.len() as u16).map(move |slot| Place { slot, node }) //
+        });
+        let size = |place| List::EVICTABLE.map(|list| self.vecs.size(place, list).into());
+        let sizes = places.map(|place| (place, size(place).iter().sum::<u64>()));
+        let within =
+            sizes.filter(|&(place, size)| size > 0 && self.groups.is_below(place.slot, hunt.above));
+        let frames = within.map(|(_, size)| size).sum::<u64>();
+        (frames / hunt.wanted.max(1)).checked_ilog2().unwrap_or(0).min(PRIORITY)
+    }
+
+    /// Scans a part of each lruvec that the hunt may take frames of, in proportion to its size,
+    /// beginning where the last hunt in this group stopped; returns whether there are enough.
+    fn round(&self, hunt: &Hunt, pass: usize, priority: u32, progress: &mut Progress) -> bool {
+        let slots = self.groups.len();
+        let (first, count) = (hunt.nodes.start * slots, hunt.nodes.len() * slots);
+        let Turn { at, left } = self.groups.turn(hunt.above);
+        let begin = at.checked_sub(first).filter(|&begin| begin < count);
+        let (begin, mut rest) = begin.map_or((0, 0), |begin| (begin, left));
+        // The first place, again, once all have been visited.
+        for nth in 0..=count {
+            let at = first + (begin + nth) % count;
+            let stop = |left| {
+                self.groups.set_turn(hunt.above, Turn { at, left });
+                true
+            };
+            if progress.done.reclaimed >= hunt.wanted {
+                return stop(0);
+            }
+            if nth == count {
+                break;
+            }
+            let place = Place { slot: (at % slots) as u16, node: at / slots };
+            let part = self.part(place, hunt.above, priority, core::mem::take(&mut rest));
+            if part.iter().sum::<u64>() > 0 {
+                let left = self.shrink(place, part, hunt, pass, progress);
+                if left > 0 {
+                    return stop(left);
+                }
+            }
+        }
+        // What was left over has been scanned.
+        self.groups.set_turn(hunt.above, Turn { at: first + begin, left: 0 });
+        false
+    }
+
+    /// How many frames of each list at a place to scan: of what an earlier hunt was to scan, or
+    /// else of its size. None where the group is not below `above`.
+    fn part(&self, place: Place, above: u16, priority: u32, rest: u64) -> [u64; List::COUNT] {
+        let size = |list| u64::from(self.vecs.size(place, list));
+        // Most slots are free; those have no frames.
+        let is_empty = List::EVICTABLE.iter().all(|&list| size(list) == 0);
+        if is_empty || !self.groups.is_below(place.slot, above) {
+            return [0; List::COUNT];
+        }
+        if rest > 0 {
+            let part = self.level(place).targets(self.swappiness, priority, &mut Carry::default());
+            let sum = part.iter().sum::<u64>().max(1);
+            return part.map(|frames| (frames * rest).div_ceil(sum).min(frames));
+        }
+        let mut carry = self.vecs.carry(place);
+        let parts = List::EVICTABLE.iter().map(|&list| carry.part(list, size(list), priority));
+        let part = match parts.sum::<u64>() {
+            // Without a look at the costs, which takes the lock.
+            0 => [0; List::COUNT],
+            _ => {
+                carry = self.vecs.carry(place);
+                self.level(place).targets(self.swappiness, priority, &mut carry)
+            }
+        };
+        self.vecs.set_carry(place, carry);
+        part
     }
 
     fn level(&self, place: Place) -> Level {
@@ -209,8 +242,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         Level { sizes: List::ALL.map(|list| lock.size(list)), costs: lock.costs() }
     }
 
-    /// Scans so many frames of each list of an lruvec. From the second pass on, active frames are
-    /// scanned even if enough are inactive (Linux's `force_deactivate`).
+    /// Scans so many frames of each list of an lruvec, until there are enough; returns how many it
+    /// has not scanned then. From the second pass on, active frames are scanned even if enough are
+    /// inactive (Linux's `force_deactivate`).
     fn shrink(
         &self,
         place: Place,
@@ -218,7 +252,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         hunt: &Hunt,
         pass: usize,
         progress: &mut Progress,
-    ) {
+    ) -> u64 {
         let mut chunk = |list: List, most: u64| {
             let chunk = targets[list as usize].min(most);
             targets[list as usize] -= chunk;
@@ -242,8 +276,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 }
                 looked += due + due_inactive;
             }
-            if looked == 0 || progress.done.reclaimed >= hunt.wanted {
-                return;
+            if looked == 0 {
+                return 0;
+            }
+            if progress.done.reclaimed >= hunt.wanted {
+                return targets.iter().sum();
             }
         }
     }

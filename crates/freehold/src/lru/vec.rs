@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::LruLock;
+use super::balance::Carry;
 use super::frame::FrameTable;
 use super::kind::{Kind, List};
 use super::state::{Motion, State};
@@ -25,6 +26,8 @@ pub(super) struct Lruvec<P: Platform> {
     forwarded: P::U32,
     /// How many frames are on each list. Written under the lock; read without it as a hint.
     sizes: [P::U32; List::COUNT],
+    /// A [`Carry`] of reclaim. Two calls at once may lose some of it.
+    carry: P::U64,
 }
 
 /// The place of an lruvec: its group's slot and its node.
@@ -66,6 +69,7 @@ impl<P: Platform> Lruvecs<P> {
             lock: P::Lock::new(LockClass::Lru),
             forwarded: P::U32::new(0),
             sizes: core::array::from_fn(|_| P::U32::new(0)),
+            carry: P::U64::new(0),
         });
         Lruvecs { table, slots: plan.slots, lock }
     }
@@ -88,6 +92,18 @@ impl<P: Platform> Lruvecs<P> {
     pub(super) fn size(&self, place: Place, list: List) -> u32 {
         // Relaxed: a hint, on which no other memory depends.
         self.get(place).sizes[list as usize].load(Relaxed)
+    }
+
+    /// What reclaim has left over.
+    pub(super) fn carry(&self, place: Place) -> Carry {
+        // Relaxed: a count of its own.
+        Carry(self.get(place).carry.load(Relaxed))
+    }
+
+    /// Sets what reclaim has left over.
+    pub(super) fn set_carry(&self, place: Place, carry: Carry) {
+        // Relaxed: as in `carry`.
+        self.get(place).carry.store(carry.0, Relaxed);
     }
 
     /// The lruvec that holds the frames of `place`: its own or, if its group was removed, that of

@@ -52,6 +52,7 @@ mod lru_model;
 mod lru_pressure;
 mod lru_reclaim;
 mod lru_stress;
+mod lru_turns;
 mod model;
 mod numa;
 mod panics;
