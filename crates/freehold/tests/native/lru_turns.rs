@@ -34,7 +34,7 @@ fn with_groups(slots: u32, nodes: u16, sizes: &[u64]) -> (Lru, Vec<GroupId>) {
             for _ in 0..size {
                 lru.add(at, group, Kind::File).expect("it is memory");
                 lru.owner().contents().index.insert(at, at.get());
-                at = at + FrameCount::new(1);
+                at += FrameCount::new(1);
             }
         }
     }
