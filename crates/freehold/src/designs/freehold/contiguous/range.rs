@@ -1,4 +1,4 @@
-//! Ranges of any size: what [`places`] asks of a place, and how a range is freed.
+//! Ranges of any size: what [`Places`] asks of a place, and how a range is freed.
 
 use super::isolate::Isolation;
 use crate::Error;
