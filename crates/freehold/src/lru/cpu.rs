@@ -12,11 +12,11 @@ use crate::platform::{LockClass, Platform, RawLock, SharedCell};
 /// The most frames in a batch (Linux 6.12's `PAGEVEC_SIZE`).
 pub const BATCH_MAX: usize = 31;
 
-/// How many frames are charged ahead at a time. A CPU that has twice as many returns half.
+/// The most frames that are charged ahead at a time.
 pub(super) const STOCK: u32 = 32;
 
 /// A stock of no group.
-const NOBODY: u32 = u32::MAX;
+const NO_GROUP: u32 = u32::MAX;
 
 /// The operation that a batch applies to its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,8 @@ struct PerCpu<P: Platform> {
     stocked: P::LocalCell<u32>,
     /// How many frames are charged ahead.
     stock: P::LocalCell<u32>,
+    /// The most of them.
+    stock_max: P::LocalCell<u32>,
     lens: [P::LocalCell<u32>; Batch::COUNT],
     batches: [[P::LocalCell<u32>; BATCH_MAX]; Batch::COUNT],
 }
@@ -106,8 +108,9 @@ impl<P: Platform> Cpus<P> {
         let zero = || P::LocalCell::new(0);
         let table = carver.table(plan.0, |_| PerCpu {
             lock: P::Lock::new(LockClass::LruBatch),
-            stocked: P::LocalCell::new(NOBODY),
+            stocked: P::LocalCell::new(NO_GROUP),
             stock: zero(),
+            stock_max: zero(),
             lens: core::array::from_fn(|_| zero()),
             batches: core::array::from_fn(|_| core::array::from_fn(|_| zero())),
         });
@@ -183,36 +186,39 @@ impl<P: Platform> CpuGuard<'_, P> {
         true
     }
 
-    /// Stocks frames charged to this group; returns slot and number of those stocked before.
-    pub(super) fn set_stock(&self, group: GroupId, frames: u32) -> (u16, u32) {
+    /// Stocks frames charged to this group, up to `most`; returns slot and number of those stocked
+    /// before.
+    pub(super) fn set_stock(&self, group: GroupId, frames: u32, most: u32) -> Option<(u16, u32)> {
         let before = self.stock();
         self.cpu.stocked.set(group.bits());
         self.cpu.stock.set(frames);
+        self.cpu.stock_max.set(most);
         before
     }
 
     /// Empties the stock; returns its slot and number of frames.
-    pub(super) fn drain_stock(&self) -> (u16, u32) {
+    pub(super) fn drain_stock(&self) -> Option<(u16, u32)> {
         let before = self.stock();
-        self.cpu.stocked.set(NOBODY);
+        self.cpu.stocked.set(NO_GROUP);
         self.cpu.stock.set(0);
         before
     }
 
-    /// The slot of the stock, and its number of frames.
-    pub(super) fn stock(&self) -> (u16, u32) {
-        (GroupId::from_bits(self.cpu.stocked.get()).slot(), self.cpu.stock.get())
+    /// The slot of the stock, and its number of frames. A stock does not outlive its group, since
+    /// removing a group empties all of its stocks.
+    pub(super) fn stock(&self) -> Option<(u16, u32)> {
+        let stocked = self.cpu.stocked.get();
+        (stocked != NO_GROUP).then(|| (GroupId::from_bits(stocked).slot(), self.cpu.stock.get()))
     }
 
-    /// Returns frames of a slot to the stock; returns how many must be uncharged. A stock does not
-    /// outlive its group, since removing a group empties all of its stocks.
+    /// Returns frames of a slot to the stock, which keeps half once it is full; returns how many
+    /// must be uncharged.
     pub(super) fn restock(&self, slot: u16, frames: u32) -> u32 {
-        let (stocked, stock) = self.stock();
-        if stocked != slot {
+        let Some((_, stock)) = self.stock().filter(|&(stocked, _)| stocked == slot) else {
             return frames;
-        }
-        let all = stock + frames;
-        let kept = if all > 2 * STOCK { STOCK } else { all };
+        };
+        let (all, most) = (stock + frames, self.cpu.stock_max.get());
+        let kept = if all > most { most / 2 } else { all };
         self.cpu.stock.set(kept);
         all - kept
     }

@@ -4,6 +4,7 @@
 //! occupies a slot. When it is removed, its frames keep the number of the slot, which from then on
 //! stands for the parent; the slot is free again once no frame has its number.
 
+use super::cpu::STOCK;
 use super::error::LruError;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -85,6 +86,8 @@ struct Slot<P: Platform> {
     /// Where the next reclaim within the group begins: a [`Turn`].
     turn: P::U32,
     left: P::U32,
+    /// How many CPUs may have charged ahead for the group, or for one below.
+    stocks: P::U32,
     /// The frames found by a consistency check, and the pinned ones of them. Guarded by the lock
     /// over the tree.
     found: P::Cell<u64>,
@@ -142,6 +145,7 @@ impl<P: Platform> Groups<P> {
             parent: P::U32::new(0),
             turn: P::U32::new(0),
             left: P::U32::new(0),
+            stocks: P::U32::new(0),
             found: P::Cell::new(0),
             found_pinned: P::Cell::new(0),
         });
@@ -243,6 +247,44 @@ impl<P: Platform> Groups<P> {
         // Relaxed: a charge compares itself with a recent level.
         let limit = self.get(slot).limit.load(Relaxed);
         (limit != u64::MAX).then(|| FrameCount::new(limit))
+    }
+
+    /// How many frames a CPU may charge ahead for a slot: less the more CPUs do, and less the
+    /// closer a limit is. So what idle CPUs hold is a small part of a limit, and no CPU charges
+    /// ahead for a group that is at its limit, where each would have to ask all others for theirs.
+    pub(super) fn stock_max(&self, slot: u16) -> u32 {
+        let most = self.chain(slot).take(self.slots.len()).map(|at| {
+            let record = self.get(at);
+            // Relaxed: recent values will do.
+            let (limit, stocks) = (record.limit.load(Relaxed), record.stocks.load(Relaxed));
+            let room = limit.saturating_sub(self.state(at).charged());
+            (limit / 32 / (u64::from(stocks) + 1)).min(room / 64)
+        });
+        most.min().unwrap_or(0).min(u64::from(STOCK)) as u32
+    }
+
+    /// Counts a CPU that charges ahead for a slot, there and above.
+    pub(super) fn add_stock(&self, slot: u16) {
+        self.note_stock(slot, 1);
+    }
+
+    /// Counts a CPU that no longer does.
+    pub(super) fn remove_stock(&self, slot: u16) {
+        self.note_stock(slot, 1u32.wrapping_neg());
+    }
+
+    fn note_stock(&self, slot: u16, step: u32) {
+        for at in core::iter::once(slot).chain(self.above(slot)) {
+            // Relaxed: a hint. A group that is removed has no stocks, so each step up the chain
+            // finds the same slots as the step down.
+            self.get(at).stocks.fetch_add(step, Relaxed);
+        }
+    }
+
+    /// Whether a CPU may have charged ahead for a slot, or for one below.
+    pub(super) fn has_stocks(&self, slot: u16) -> bool {
+        // Relaxed: as above.
+        self.get(slot).stocks.load(Relaxed) != 0
     }
 
     /// Charges frames to a group and to those above it, except the root: that has no limit, and

@@ -57,9 +57,9 @@ impl<P: Platform, O: Owner> Isolated<'_, P, O> {
     pub fn move_to(&mut self, group: GroupId) -> Result<(), LruError> {
         let lru = self.lru;
         let charged = match lru.charge(group) {
-            Err(Refused { error: LruError::GroupLimit, .. }) => {
+            Err(Refused { error: LruError::GroupLimit, slot }) => {
                 // What other CPUs have charged ahead is not used yet.
-                lru.drain_stocks(None);
+                lru.drain_stocks(slot);
                 lru.charge(group)
             }
             charged => charged,

@@ -1,6 +1,6 @@
 //! How frames get onto the lists: charged to a group, in per-CPU batches.
 
-use super::cpu::{Batch, Few, STOCK};
+use super::cpu::{Batch, CpuGuard, Few};
 use super::error::LruError;
 use super::group::{GroupId, Refused};
 use super::state::{Motion, State};
@@ -22,9 +22,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// [`LruError::AlreadyAdded`] or [`LruError::ForeignFrame`].
     pub fn add(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), LruError> {
         let added = match self.try_add(pfn, group, kind) {
-            Err(Refused { error: LruError::GroupLimit, .. }) => {
+            Err(Refused { error: LruError::GroupLimit, slot }) => {
                 // What other CPUs have charged ahead is not used yet.
-                self.drain_stocks(None);
+                self.drain_stocks(slot);
                 self.try_add(pfn, group, kind)
             }
             added => added,
@@ -175,23 +175,26 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             let few = self.cpus.of(&self.platform, cpu).take(batch);
             self.settle(batch, &few);
         }
-        let (slot, stock) = self.cpus.of(&self.platform, cpu).drain_stock();
-        if stock > 0 {
-            self.groups.uncharge(slot, stock);
+        self.drain_stock(self.cpus.of(&self.platform, cpu));
+    }
+
+    /// Uncharges what CPUs have charged ahead for a group and for those below.
+    pub(super) fn drain_stocks(&self, slot: u16) {
+        for cpu in 0..self.cpus.len() {
+            let guard = self.cpus.of(&self.platform, cpu);
+            if guard.stock().is_some_and(|(stocked, _)| self.groups.is_below(stocked, slot)) {
+                self.drain_stock(guard);
+            }
         }
     }
 
-    /// Uncharges what CPUs have charged ahead, for one group or for all.
-    pub(super) fn drain_stocks(&self, slot: Option<u16>) {
-        for cpu in 0..self.cpus.len() {
-            let guard = self.cpus.of(&self.platform, cpu);
-            if slot.is_none_or(|slot| guard.stock().0 == slot) {
-                let (slot, stock) = guard.drain_stock();
-                drop(guard);
-                if stock > 0 {
-                    self.groups.uncharge(slot, stock);
-                }
-            }
+    /// Uncharges what a CPU has charged ahead.
+    fn drain_stock(&self, guard: CpuGuard<'_, P>) {
+        if let Some((slot, stock)) = guard.drain_stock() {
+            // Under the CPU's lock: until then, the group is not removed, and its slot keeps its
+            // place.
+            self.groups.remove_stock(slot);
+            self.groups.uncharge(slot, stock);
         }
     }
 
@@ -202,12 +205,17 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             if cpu.take_stock(group) {
                 return Ok(());
             }
+            let slot = group.slot();
+            let most = self.groups.slot_of(group).map_or(0, |slot| self.groups.stock_max(slot));
             // Under the CPU's lock, so that removing the group finds a stock that would outlive it.
-            if self.groups.charge(group, STOCK).is_ok() {
-                let (slot, stock) = cpu.set_stock(group, STOCK - 1);
-                drop(cpu);
-                if stock > 0 {
-                    self.groups.uncharge(slot, stock);
+            if most > 1 && self.groups.charge(group, most).is_ok() {
+                let before = cpu.set_stock(group, most - 1, 2 * most);
+                if before.map(|(slot, _)| slot) != Some(slot) {
+                    self.groups.add_stock(slot);
+                    if let Some((before, stock)) = before {
+                        self.groups.remove_stock(before);
+                        self.groups.uncharge(before, stock);
+                    }
                 }
                 return Ok(());
             }

@@ -25,6 +25,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     pub fn add_reclaiming(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), LruError> {
         for _ in 0..ROUNDS {
             match self.try_add(pfn, group, kind) {
+                // What other CPUs have charged ahead is not used yet. A group at its limit has none
+                // of it, so that a look is all that this costs.
+                Err(Refused { error: LruError::GroupLimit, slot })
+                    if self.groups.has_stocks(slot) =>
+                {
+                    self.drain_stocks(slot);
+                }
                 Err(Refused { error: LruError::GroupLimit, slot }) => {
                     // As many as Linux takes, but from a small group only a part; plus the excess
                     // over a limit that was lowered.

@@ -60,7 +60,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     pub fn remove_group(&self, group: GroupId) -> Result<(), LruError> {
         let tree = self.groups.tree(&self.platform);
         let parent = tree.end(group)?;
-        self.drain_stocks(Some(group.slot()));
+        self.drain_stocks(group.slot());
         for node in 0..self.vecs.nodes() {
             let place = |slot| Place { slot, node };
             self.vecs.join(&self.platform, &self.frames, place(group.slot()), place(parent));
@@ -82,7 +82,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         // What was charged ahead under the old limit, to the group or below it, would be handed out
         // whatever the new one is. A CPU charges ahead under its lock, which each drain takes: if
         // it does so before, it is drained; if after, it sees the new limit.
-        self.drain_stocks(None);
+        self.drain_stocks(group.slot());
         Ok(())
     }
 

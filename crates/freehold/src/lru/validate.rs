@@ -111,8 +111,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             let cpu = self.cpus.of(&self.platform, cpu);
             let batched = Batch::ALL.map(|batch| u64::from(cpu.len(batch)));
             census.batched += FrameCount::new(batched.iter().sum());
-            let (slot, stock) = cpu.stock();
-            if stock > 0 {
+            if let Some((slot, stock)) = cpu.stock() {
                 census.stocked += FrameCount::new(u64::from(stock));
                 tree.count(slot, stock, false);
             }

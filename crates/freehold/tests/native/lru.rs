@@ -314,21 +314,6 @@ fn a_limit_holds_for_the_group_and_those_below() {
 }
 
 #[test]
-fn what_other_cpus_have_charged_ahead_is_not_in_the_way() {
-    let lru = lru();
-    let group = lru.create_group(ROOT, Some(count(40))).unwrap();
-    run_on(0);
-    lru.add(pfn(0), group, Kind::File).unwrap();
-    run_on(1);
-    for frame in 1..40 {
-        lru.add(pfn(frame), group, Kind::File).unwrap();
-    }
-    assert_eq!(lru.add(pfn(40), group, Kind::File), Err(LruError::GroupLimit));
-    run_on(0);
-    lru.check();
-}
-
-#[test]
 fn a_lowered_limit_holds_whatever_cpus_have_charged_ahead() {
     let lru = lru();
     let parent = lru.create_group(ROOT, None).unwrap();

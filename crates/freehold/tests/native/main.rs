@@ -47,6 +47,7 @@ mod geometry;
 mod lease;
 mod lru;
 mod lru_bad_input;
+mod lru_charges;
 mod lru_locks;
 mod lru_model;
 mod lru_pressure;
