@@ -16,7 +16,7 @@ pub const BATCH_MAX: usize = 31;
 pub(super) const STOCK: u32 = 32;
 
 /// A stock of no group.
-const NO_GROUP: u32 = u32::MAX;
+const NO_GROUP: u64 = u64::MAX;
 
 /// The operation that a batch applies to its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Few {
 struct PerCpu<P: Platform> {
     lock: P::Lock,
     /// The group that the charged-ahead frames are charged to.
-    stocked: P::LocalCell<u32>,
+    stocked: P::LocalCell<u64>,
     /// How many frames are charged ahead.
     stock: P::LocalCell<u32>,
     /// The most of them.

@@ -165,9 +165,13 @@ impl<P: Platform> FrameTable<P> {
 
     /// As [`FrameTable::change`], for changes that cannot fail.
     #[inline]
-    pub(super) fn update(&self, frame: FrameIndex, change: impl Fn(State) -> State) -> State {
+    pub(super) fn update(
+        &self,
+        frame: FrameIndex,
+        change: impl Fn(State) -> State,
+    ) -> (State, State) {
         match self.change(frame, |state| Ok(change(state))) {
-            Ok((_, after)) => after,
+            Ok(states) => states,
             Err(_) => unreachable!("the change cannot fail"),
         }
     }

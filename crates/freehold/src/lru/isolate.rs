@@ -3,8 +3,9 @@
 use super::error::LruError;
 use core::fmt;
 
+use super::charge::Refused;
 use super::cpu::Few;
-use super::group::{GroupId, Refused};
+use super::group::GroupId;
 use super::state::{Motion, State};
 use super::{Lru, Owner};
 use crate::memmap::index::FrameIndex;
@@ -65,16 +66,15 @@ impl<P: Platform, O: Owner> Isolated<'_, P, O> {
             charged => charged,
         };
         charged.map_err(|refused| refused.error)?;
-        let before = lru.frames.state(self.frame).slot();
         // The mark is clear and this caller holds a reference, so no other call relies on the
         // group.
-        let after = lru.frames.update(self.frame, |state| state.in_slot(group.slot()));
+        let (before, after) = lru.frames.update(self.frame, |state| state.in_slot(group.slot()));
         if after.pins() > 0 {
             // A pin or unpin of the frame is counted in the group found at that time.
-            lru.groups.unpin(before);
+            lru.groups.unpin(before.slot());
             lru.groups.pin(group.slot());
         }
-        lru.uncharge(before, 1);
+        lru.uncharge(before.slot(), 1);
         Ok(())
     }
 }

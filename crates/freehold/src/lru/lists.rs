@@ -1,8 +1,9 @@
 //! How frames get onto the lists: charged to a group, in per-CPU batches.
 
+use super::charge::Refused;
 use super::cpu::{Batch, CpuGuard, Few};
 use super::error::LruError;
-use super::group::{GroupId, Refused};
+use super::group::GroupId;
 use super::state::{Motion, State};
 use super::vec::VecGuard;
 use super::{Kind, Lru, Owner};
@@ -275,7 +276,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 
     /// Puts a frame that the caller has isolated on a list, and drops the caller's reference. If
     /// that was the last one, the frame is added to `gone` instead, to be released without the
-    /// lock.
+    /// lock. A frame of a removed group becomes one of the group that inherited it.
     pub(super) fn put_back(
         &self,
         lock: &VecGuard<'_, P>,
@@ -285,11 +286,16 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ) {
         // One step sets the mark and drops the reference. If the reference were dropped first, a
         // racing last put would see no mark and release a frame that is about to be listed.
-        let after = self.frames.update(frame, |state| state.put_back(motion));
+        let (before, after) = self.frames.update(frame, |state| match state.put_back(motion) {
+            last if last.refs() == 0 => last,
+            listed => listed.in_slot(lock.slot()),
+        });
         if after.refs() == 0 {
-            gone.push(frame);
-        } else {
-            lock.link(&self.frames, frame, after, motion);
+            return gone.push(frame);
+        }
+        lock.link(&self.frames, frame, after, motion);
+        if before.slot() != after.slot() {
+            self.groups.inherit(before.slot(), after.slot(), after.pins() > 0);
         }
     }
 }

@@ -135,10 +135,12 @@ pub use tenants::{GroupStats, Visit};
 pub use validate::{LruCensus, LruRule, LruViolation};
 
 mod balance;
+mod charge;
 mod cpu;
 mod error;
 mod frame;
 mod group;
+mod inherit;
 mod isolate;
 mod kind;
 mod lists;
@@ -149,6 +151,8 @@ mod reclaim;
 mod refs;
 mod state;
 mod tenants;
+mod tree;
+mod turns;
 mod validate;
 mod vec;
 

@@ -1,7 +1,8 @@
 //! Memory pressure: allocation that reclaims, balancing by watermark, and room in a group.
 
+use super::charge::Refused;
 use super::error::LruError;
-use super::group::{GroupId, Refused};
+use super::group::GroupId;
 use super::reclaim::Hunt;
 use super::{BATCH_MAX, Kind, Lru, Owner, Reclaimed};
 use crate::allocator::PageAllocator;
@@ -13,7 +14,15 @@ use crate::{Error, Marks, ZoneStats};
 
 /// How often a request is retried that fails although reclaim freed something: other CPUs may take
 /// what was reclaimed.
-const ROUNDS: usize = 16;
+const ROUNDS: usize = 256;
+
+/// The most frames that an allocation of one frame reclaims in a round.
+const WANTED_MAX: u64 = 1 << 16;
+
+/// The largest order that is worth rounds of reclaim after compaction had what it needs, and how
+/// many: so many frames lie side by side by chance.
+const SMALL_ORDER: Order = Order::new(3);
+const SMALL_ROUNDS: usize = 4;
 
 impl<P: Platform, O: Owner> Lru<P, O> {
     /// As [`Lru::add`], but reclaims within the group, or the one above it whose limit was hit,
@@ -36,7 +45,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                     // As many as Linux takes, but from a small group only a part; plus the excess
                     // over a limit that was lowered.
                     let limit = self.groups.limit(slot).map_or(0, FrameCount::get);
-                    let excess = (self.groups.charged(slot).get() + 1).saturating_sub(limit);
+                    let excess = (self.groups.charged(slot) + 1).saturating_sub(limit);
                     let wanted = (limit / 16).clamp(1, BATCH_MAX as u64).max(excess);
                     let (nodes, zone) = (0..self.vecs.nodes(), ZoneKind::Movable);
                     let hunt = Hunt { above: slot, nodes, zone, wanted };
@@ -52,50 +61,102 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         self.add(pfn, group, kind)
     }
 
-    /// Allocates a block. Reclaims frames if there are none, and compacts for blocks of more than
-    /// one frame. Drains batches and per-CPU lists, so that none hides the last free frame. The
-    /// caller holds no lock that the owner takes.
+    /// Allocates a block. Reclaims frames if there are none. For blocks of more than one frame it
+    /// compacts first, and reclaims no more than compaction needs to work with: twice the block,
+    /// beyond the low watermark (Linux's `compact_gap`). So a request that compaction cannot
+    /// satisfy costs the content of few frames, and no more when it is repeated. Small blocks, up
+    /// to order 3, are worth further rounds (Linux's `PAGE_ALLOC_COSTLY_ORDER`).
+    ///
+    /// Drains batches and per-CPU lists, so that none hides the last free frame. The caller holds
+    /// no lock that the owner takes.
     ///
     /// # Errors
     ///
     /// As [`PageAllocator::alloc`]; [`Error::OutOfMemory`] or [`Error::BelowWatermark`] if nothing
-    /// more can be reclaimed.
+    /// more can be reclaimed, or if reclaim is of no use.
     pub fn alloc_reclaiming<Q: Platform, D: Design<Q>>(
         &self,
         frames: &PageAllocator<Q, D>,
         request: Request,
     ) -> Result<Pfn, Error> {
-        let attempt = || match request.order() {
-            Order::ZERO => frames.alloc(request),
-            _ => frames.alloc_compacting(request, self),
-        };
         // Frames of other nodes are useless to a request for one node only, and those of zones that
         // it may not use to any request.
-        let (nodes, zone) = (self.vecs.nodes(), request.effective_limit());
         let nodes = match request.preferred_node().map(NodeId::index) {
-            Some(node) if request.is_only_node() => node.min(nodes)..(node + 1).min(nodes),
-            _ => 0..nodes,
+            Some(node) if request.is_only_node() => node..node + 1,
+            _ => 0..usize::MAX,
         };
-        let wanted = request.order().frames().get().max(BATCH_MAX as u64);
-        let mut hunt = Hunt { above: 0, nodes, zone, wanted };
-        let mut outcome = frames.alloc(request);
-        for _ in 0..ROUNDS {
-            if !matches!(outcome, Err(Error::OutOfMemory | Error::BelowWatermark)) {
-                break;
+        let nodes = nodes.start.min(self.vecs.nodes())..nodes.end.min(self.vecs.nodes());
+        let hunt = Hunt { above: 0, nodes, zone: request.effective_limit(), wanted: 0 };
+        match frames.alloc(request) {
+            Err(Error::OutOfMemory | Error::BelowWatermark) if request.order() == Order::ZERO => {
+                self.alloc_frame(frames, request, hunt)
             }
+            Err(Error::OutOfMemory | Error::BelowWatermark) => {
+                self.alloc_block(frames, request, hunt)
+            }
+            done => done,
+        }
+    }
+
+    fn alloc_frame<Q: Platform, D: Design<Q>>(
+        &self,
+        frames: &PageAllocator<Q, D>,
+        request: Request,
+        mut hunt: Hunt,
+    ) -> Result<Pfn, Error> {
+        hunt.wanted = BATCH_MAX as u64;
+        let mut round = 0;
+        loop {
             let reclaimed = self.hunt(&hunt).reclaimed;
             self.drain_all();
             frames.drain_all();
-            outcome = attempt();
+            let outcome = frames.alloc(request);
+            round += 1;
+            match outcome {
+                Err(Error::OutOfMemory | Error::BelowWatermark)
+                    if reclaimed > 0 && round < ROUNDS => {}
+                done => return done,
+            }
             if outcome == Err(Error::BelowWatermark) {
                 // The level may be far below the mark.
-                hunt.wanted *= 2;
+                hunt.wanted = (hunt.wanted * 2).min(WANTED_MAX);
             }
-            if reclaimed == 0 {
+        }
+    }
+
+    fn alloc_block<Q: Platform, D: Design<Q>>(
+        &self,
+        frames: &PageAllocator<Q, D>,
+        request: Request,
+        mut hunt: Hunt,
+    ) -> Result<Pfn, Error> {
+        let gap = 2 * request.order().frames().get();
+        let mut more = if request.order() <= SMALL_ORDER { SMALL_ROUNDS } else { 0 };
+        for _ in 0..ROUNDS {
+            self.drain_all();
+            frames.drain_all();
+            match frames.alloc_compacting(request, self) {
+                Err(Error::OutOfMemory | Error::BelowWatermark) => {}
+                done => return done,
+            }
+            let zones = frames.zones().filter(|zone| hunt.may_use(zone));
+            hunt.wanted = match lacking(zones, |zone| zone.marks.low.get() + gap) {
+                // No zone is that large.
+                None => break,
+                Some(0) if more > 0 => {
+                    more -= 1;
+                    gap.max(BATCH_MAX as u64)
+                }
+                Some(0) => break,
+                Some(lacking) => lacking,
+            };
+            if self.hunt(&hunt).reclaimed == 0 {
                 break;
             }
         }
-        outcome
+        self.drain_all();
+        frames.drain_all();
+        frames.alloc_compacting(request, self)
     }
 
     /// Reclaims on each node that is short of memory, until it no longer is or nothing more can be
@@ -155,6 +216,15 @@ fn missing<Q: Platform, D: Design<Q>>(
     mark: fn(&Marks) -> FrameCount,
 ) -> u64 {
     let zones = zones_of(frames, node).filter(|zone| zone.kind <= highest);
-    let lacks = zones.map(|zone| mark(&zone.marks).get().saturating_sub(zone.free.get()));
-    lacks.min().unwrap_or(0)
+    lacking(zones, |zone| mark(&zone.marks).get()).unwrap_or(0)
+}
+
+/// How many free frames are lacking until one of these zones has as many as `level` says; `None` if
+/// all of them are smaller than that.
+fn lacking(
+    zones: impl Iterator<Item = ZoneStats>,
+    level: impl Fn(&ZoneStats) -> u64,
+) -> Option<u64> {
+    let large = zones.filter(|zone| zone.managed.get() >= level(zone));
+    large.map(|zone| level(&zone).saturating_sub(zone.free.get())).min()
 }

@@ -4,14 +4,14 @@ use super::error::LruError;
 use core::cell::Cell;
 use core::ops::Range;
 
-use super::balance::{Carry, Level, PRIORITY};
 use super::cpu::{BATCH_MAX, Few};
-use super::group::{GroupId, Turn};
+use super::group::GroupId;
 use super::kind::List;
 use super::owner::{Claim, Verdict};
 use super::state::{Motion, State};
 use super::vec::Place;
 use super::{Kind, Lru, Owner};
+use crate::ZoneStats;
 use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;
 use crate::units::{FrameCount, NodeId, ZoneKind};
@@ -24,6 +24,9 @@ const WRITE_COST: u64 = 32;
 /// need three: one clears the mark of use, one deactivates, one reclaims. With an owner that
 /// activates every frame it is asked for, passes would never end.
 const PASSES: usize = 4;
+
+/// The most frames of a list that are looked at during one hold of its lock.
+const LOOKS_MAX: usize = 512;
 
 /// Where frames are to be reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +85,17 @@ pub(super) struct Hunt {
     pub(super) wanted: u64,
 }
 
+impl Hunt {
+    /// Whether frames of a zone are within its reach.
+    pub(super) fn may_use(&self, zone: &ZoneStats) -> bool {
+        self.nodes.contains(&zone.node.index()) && zone.kind <= self.zone
+    }
+}
+
 /// The progress of a reclaim.
 #[derive(Clone, Copy, Debug, Default)]
-struct Progress {
-    done: Reclaimed,
+pub(super) struct Progress {
+    pub(super) done: Reclaimed,
     /// Active frames whose mark of use was cleared: they can be reclaimed later.
     unmarked: u64,
 }
@@ -103,8 +113,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// parts. Frames that wait in batches are put on their lists if the others do not suffice.
     /// Groups take turns, and bear in proportion to their size.
     ///
-    /// Cost: besides the frames scanned, visits each group slot on each node up to 13 times, or 52
-    /// times if frames are in use.
+    /// Cost: besides the frames scanned, visits about one group for two frames, and counts the
+    /// frames of all groups within the scope again whenever a quarter as many frames as there are
+    /// groups were reclaimed. If that does not suffice, visits them all up to 13 times, or 52 times
+    /// if frames are in use.
     ///
     /// # Errors
     ///
@@ -126,9 +138,18 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// Runs a reclaim.
     pub(super) fn hunt(&self, hunt: &Hunt) -> Reclaimed {
         let mut progress = Progress::default();
-        if hunt.nodes.is_empty() {
-            return progress.done;
+        if !hunt.nodes.is_empty() {
+            self.run(hunt, &mut progress);
         }
+        let done = progress.done;
+        // Without success, what is within reach is not what it was when it was counted.
+        let spent = if done.reclaimed < hunt.wanted { u64::MAX } else { done.reclaimed };
+        self.groups.spend_reach(hunt.above, spent);
+        done
+    }
+
+    /// Runs a reclaim until there are enough, or nothing more can be reclaimed.
+    fn run(&self, hunt: &Hunt, progress: &mut Progress) {
         // As in Linux: what the CPU has just added is scanned like the rest.
         self.settle_here();
         let first = self.first_priority(hunt);
@@ -136,8 +157,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             let (before, mut priority) = (progress.gains(), first);
             loop {
                 let had = progress.done.reclaimed;
-                if self.round(hunt, pass, priority, &mut progress) {
-                    return progress.done;
+                if self.round(hunt, pass, priority, progress) {
+                    return;
                 }
                 // Another round like this one, if that may well do.
                 let (got, missing) =
@@ -156,96 +177,12 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 _ => {}
             }
         }
-        progress.done
-    }
-
-    /// The priority at which one round scans as many frames as are wanted. Linux begins with the
-    /// highest, and scans twice as much from round to round; then those who come first in the last
-    /// round of a hunt pay more than others.
-    fn first_priority(&self, hunt: &Hunt) -> u32 {
-        let places = hunt.nodes.clone().flat_map(|node| {
-            (0..self.groups.len() as u16).map(move |slot| Place { slot, node }) //
-        });
-        let size = |place| List::EVICTABLE.map(|list| self.vecs.size(place, list).into());
-        let sizes = places.map(|place| (place, size(place).iter().sum::<u64>()));
-        let within =
-            sizes.filter(|&(place, size)| size > 0 && self.groups.is_below(place.slot, hunt.above));
-        let frames = within.map(|(_, size)| size).sum::<u64>();
-        (frames / hunt.wanted.max(1)).checked_ilog2().unwrap_or(0).min(PRIORITY)
-    }
-
-    /// Scans a part of each lruvec that the hunt may take frames of, in proportion to its size,
-    /// beginning where the last hunt in this group stopped; returns whether there are enough.
-    fn round(&self, hunt: &Hunt, pass: usize, priority: u32, progress: &mut Progress) -> bool {
-        let slots = self.groups.len();
-        let (first, count) = (hunt.nodes.start * slots, hunt.nodes.len() * slots);
-        let Turn { at, left } = self.groups.turn(hunt.above);
-        let begin = at.checked_sub(first).filter(|&begin| begin < count);
-        let (begin, mut rest) = begin.map_or((0, 0), |begin| (begin, left));
-        // The first place, again, once all have been visited.
-        for nth in 0..=count {
-            let at = first + (begin + nth) % count;
-            let stop = |left| {
-                self.groups.set_turn(hunt.above, Turn { at, left });
-                true
-            };
-            if progress.done.reclaimed >= hunt.wanted {
-                return stop(0);
-            }
-            if nth == count {
-                break;
-            }
-            let place = Place { slot: (at % slots) as u16, node: at / slots };
-            let part = self.part(place, hunt.above, priority, core::mem::take(&mut rest));
-            if part.iter().sum::<u64>() > 0 {
-                let left = self.shrink(place, part, hunt, pass, progress);
-                if left > 0 {
-                    return stop(left);
-                }
-            }
-        }
-        // What was left over has been scanned.
-        self.groups.set_turn(hunt.above, Turn { at: first + begin, left: 0 });
-        false
-    }
-
-    /// How many frames of each list at a place to scan: of what an earlier hunt was to scan, or
-    /// else of its size. None where the group is not below `above`.
-    fn part(&self, place: Place, above: u16, priority: u32, rest: u64) -> [u64; List::COUNT] {
-        let size = |list| u64::from(self.vecs.size(place, list));
-        // Most slots are free; those have no frames.
-        let is_empty = List::EVICTABLE.iter().all(|&list| size(list) == 0);
-        if is_empty || !self.groups.is_below(place.slot, above) {
-            return [0; List::COUNT];
-        }
-        if rest > 0 {
-            let part = self.level(place).targets(self.swappiness, priority, &mut Carry::default());
-            let sum = part.iter().sum::<u64>().max(1);
-            return part.map(|frames| (frames * rest).div_ceil(sum).min(frames));
-        }
-        let mut carry = self.vecs.carry(place);
-        let parts = List::EVICTABLE.iter().map(|&list| carry.part(list, size(list), priority));
-        let part = match parts.sum::<u64>() {
-            // Without a look at the costs, which takes the lock.
-            0 => [0; List::COUNT],
-            _ => {
-                carry = self.vecs.carry(place);
-                self.level(place).targets(self.swappiness, priority, &mut carry)
-            }
-        };
-        self.vecs.set_carry(place, carry);
-        part
-    }
-
-    fn level(&self, place: Place) -> Level {
-        let lock = self.vecs.lock_at(&self.platform, place);
-        Level { sizes: List::ALL.map(|list| lock.size(list)), costs: lock.costs() }
     }
 
     /// Scans so many frames of each list of an lruvec, until there are enough; returns how many it
     /// has not scanned then. From the second pass on, active frames are scanned even if enough are
     /// inactive (Linux's `force_deactivate`).
-    fn shrink(
+    pub(super) fn shrink(
         &self,
         place: Place,
         mut targets: [u64; List::COUNT],
@@ -263,7 +200,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             for kind in Kind::ALL {
                 let (active, inactive) = (List::of(kind, true), List::of(kind, false));
                 let due = chunk(active, BATCH_MAX as u64);
-                if due > 0 && (pass > 0 || self.level(place).inactive_is_low(kind, self.frame_size))
+                if due > 0
+                    && (pass > 0
+                        || self.level(place, hunt.zone).inactive_is_low(kind, self.frame_size))
                 {
                     let few = self.take(place, active, hunt.zone, due);
                     self.age(place, &few, progress);
@@ -287,16 +226,19 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 
     /// Isolates up to `count` of the frames that have been on a list longest. Frames that another
     /// call is isolating or releasing go to the other end, and so do those of zones that do not
-    /// help.
+    /// help, which are not counted (as in Linux), up to a bound for one hold of the lock.
     fn take(&self, place: Place, list: List, zone: ZoneKind, count: usize) -> Few {
         let (lock, mut few) = (self.vecs.lock_at(&self.platform, place), Few::new());
-        let isolate = |state: State| match state.is_within(zone) {
-            true => state.isolate(),
-            false => Err(LruError::FrameBusy),
-        };
-        for _ in 0..count {
+        let (mut counted, mut looked) = (0, 0);
+        while counted < count && looked < LOOKS_MAX {
             let Some(frame) = lock.oldest(list) else { break };
-            match self.frames.change(frame, isolate) {
+            looked += 1;
+            if !self.frames.state(frame).is_within(zone) {
+                lock.rotate(&self.frames, frame, list);
+                continue;
+            }
+            counted += 1;
+            match self.frames.change(frame, State::isolate) {
                 Ok((before, _)) => {
                     lock.unlink(&self.frames, frame, before);
                     few.push(frame);

@@ -132,9 +132,14 @@ impl State {
         ((self.0 & NODE) >> NODE_SHIFT) as usize
     }
 
+    /// The number of the frame's kind of zone.
+    pub(super) const fn zone(self) -> usize {
+        ((self.0 & ZONE) >> ZONE_SHIFT) as usize
+    }
+
     /// Whether the frame's zone is of this kind, or of a lower one.
     pub(super) const fn is_within(self, highest: ZoneKind) -> bool {
-        (self.0 & ZONE) >> ZONE_SHIFT <= highest as u64
+        self.zone() <= highest as usize
     }
 
     pub(super) const fn slot(self) -> u16 {

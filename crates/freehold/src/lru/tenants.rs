@@ -26,6 +26,9 @@ pub struct GroupStats {
 impl<P: Platform, O: Owner> Lru<P, O> {
     /// Creates a group below `parent` with a limit for itself and the groups below it.
     ///
+    /// Cost: constant, however many groups there are. Once every slot has had a group, it may visit
+    /// all slots of removed groups, and once every slot has frames, those frames.
+    ///
     /// # Errors
     ///
     /// [`LruError::UnknownGroup`] for the parent, or [`LruError::TooManyGroups`], also if other
@@ -42,16 +45,18 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         };
         match create() {
             Err(LruError::TooManyGroups) => {
-                // All that is left of a group may be what CPUs have charged ahead, or frames that
-                // only wait in a batch to be released.
+                // All that is left of a removed group may be what CPUs have charged ahead, or
+                // frames that wait in a batch, or that were not moved since.
                 self.drain_all();
+                self.settle_removed();
                 create()
             }
             done => done,
         }
     }
 
-    /// Removes a group. Its frames go to its parent.
+    /// Removes a group. Its frames go to its parent: in constant time, since each gets the parent's
+    /// number only when it is next put on a list.
     ///
     /// # Errors
     ///
@@ -98,6 +103,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 
     /// The state of a group. Exact whenever no call is under way.
     ///
+    /// Cost: visits the groups below, and those that were removed but still have frames.
+    ///
     /// # Errors
     ///
     /// [`LruError::UnknownGroup`].
@@ -108,10 +115,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             let sizes = nodes.map(|node| self.vecs.size(Place { slot, node }, list));
             FrameCount::new(sizes.map(u64::from).sum())
         };
+        let tree = self.groups.tree(&self.platform);
         Ok(GroupStats {
-            charged: self.groups.charged(slot),
+            charged: tree.charged(slot),
             limit: self.groups.limit(slot),
-            pinned: self.groups.pinned(slot),
+            pinned: tree.pinned(slot),
             listed: List::ALL.map(size),
         })
     }

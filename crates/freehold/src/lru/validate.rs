@@ -55,6 +55,8 @@ pub enum LruRule {
     PinsCounted,
     /// A group that was removed has no lists.
     RemovedHasNoLists,
+    /// Every group is linked below its parent.
+    TreeLinked,
 }
 
 impl fmt::Display for LruViolation {
@@ -68,6 +70,7 @@ impl fmt::Display for LruViolation {
             LruRule::ChargeCounted => "the charge of a group is wrong",
             LruRule::PinsCounted => "a group's count of frames locked in memory is wrong",
             LruRule::RemovedHasNoLists => "a group that was removed has lists",
+            LruRule::TreeLinked => "the links of the groups are wrong",
         };
         write!(f, "{rule}, seen at {}", self.at)
     }
@@ -93,6 +96,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 self.check_lists(Place { slot, node }, &mut census)?;
             }
         }
+        expect(tree.links_agree(), LruRule::TreeLinked, Pfn::new(0))?;
         tree.clear_counts();
         for frame in self.frames.iter() {
             let (state, at) = (self.frames.state(frame), self.frames.pfn_of(frame));

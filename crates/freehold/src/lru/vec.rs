@@ -12,6 +12,7 @@ use crate::memmap::index::FrameIndex;
 use crate::memmap::list::{End, ListHead};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
+use crate::units::ZoneKind;
 
 /// The lists of one group on one node.
 #[repr(C, align(64))]
@@ -24,8 +25,9 @@ pub(super) struct Lruvec<P: Platform> {
     /// Whether the group was removed and its lists were joined to those of the parent. Written
     /// under this lruvec's lock and the parent's.
     forwarded: P::U32,
-    /// How many frames are on each list. Written under the lock; read without it as a hint.
-    sizes: [P::U32; List::COUNT],
+    /// How many frames of each zone are on each list. Written under the lock; read without it as
+    /// a hint.
+    sizes: [[P::U32; ZoneKind::COUNT]; List::COUNT],
     /// A [`Carry`] of reclaim. Two calls at once may lose some of it.
     carry: P::U64,
 }
@@ -68,7 +70,7 @@ impl<P: Platform> Lruvecs<P> {
             costs: core::array::from_fn(|_| P::Cell::new(0)),
             lock: P::Lock::new(LockClass::Lru),
             forwarded: P::U32::new(0),
-            sizes: core::array::from_fn(|_| P::U32::new(0)),
+            sizes: core::array::from_fn(|_| core::array::from_fn(|_| P::U32::new(0))),
             carry: P::U64::new(0),
         });
         Lruvecs { table, slots: plan.slots, lock }
@@ -91,7 +93,17 @@ impl<P: Platform> Lruvecs<P> {
     /// A recent size of a list.
     pub(super) fn size(&self, place: Place, list: List) -> u32 {
         // Relaxed: a hint, on which no other memory depends.
-        self.get(place).sizes[list as usize].load(Relaxed)
+        self.get(place).sizes[list as usize].iter().map(|size| size.load(Relaxed)).sum()
+    }
+
+    /// Recent sizes of all lists, of frames of this kind of zone and lower ones.
+    pub(super) fn sizes(&self, place: Place, highest: ZoneKind) -> [u32; List::COUNT] {
+        let sizes = &self.get(place).sizes;
+        List::ALL.map(|list| {
+            let within = &sizes[list as usize][..=highest as usize];
+            // Relaxed: as in `size`.
+            within.iter().map(|size| size.load(Relaxed)).sum()
+        })
     }
 
     /// What reclaim has left over.
@@ -171,8 +183,10 @@ impl<P: Platform> Lruvecs<P> {
         for list in List::ALL.map(|list| list as usize) {
             // The last users of these frames are gone: they go behind the others.
             parent.lists[list].append(frames, &child.lists[list]);
-            let joined = child.sizes[list].swap(0, Relaxed);
-            parent.sizes[list].fetch_add(joined, Relaxed);
+            for (from, to) in child.sizes[list].iter().zip(&parent.sizes[list]) {
+                // Relaxed: hints, as ever.
+                to.fetch_add(from.swap(0, Relaxed), Relaxed);
+            }
         }
         for (cost, more) in parent.costs.iter().zip(&child.costs) {
             cost.set(cost.get() + more.get());
@@ -220,18 +234,18 @@ impl<P: Platform> VecGuard<'_, P> {
     ) {
         let list = state.list() as usize;
         self.vec().lists[list].push(frames, frame, motion.end());
-        self.resize(list, 1);
+        self.resize(list, state, 1);
     }
 
     /// Unlinks a frame from the list that its marks named when its LRU mark was cleared.
     pub(super) fn unlink(&self, frames: &FrameTable<P>, frame: FrameIndex, state: State) {
         let list = state.list() as usize;
         self.vec().lists[list].remove(frames, frame);
-        self.resize(list, u32::MAX);
+        self.resize(list, state, u32::MAX);
     }
 
-    fn resize(&self, list: usize, by: u32) {
-        let size = &self.vec().sizes[list];
+    fn resize(&self, list: usize, state: State, by: u32) {
+        let size = &self.vec().sizes[list][state.zone()];
         // Relaxed: only holders of the lock write; others read a hint.
         size.store(size.load(Relaxed).wrapping_add(by), Relaxed);
     }
@@ -246,6 +260,11 @@ impl<P: Platform> VecGuard<'_, P> {
         let list = &self.vec().lists[list as usize];
         list.remove(frames, frame);
         list.push(frames, frame, End::Front);
+    }
+
+    /// The slot of the group whose lruvec it is.
+    pub(super) fn slot(&self) -> u16 {
+        self.at.slot
     }
 
     /// How many frames are on a list.
@@ -272,8 +291,7 @@ impl<P: Platform> VecGuard<'_, P> {
     pub(super) fn note_cost(&self, kind: Kind, cost: u64) {
         let costs = &self.vec().costs;
         costs[kind as usize].set(costs[kind as usize].get() + cost);
-        let evictable = &List::ALL[..List::Unevictable as usize];
-        let frames: u64 = evictable.iter().map(|&list| u64::from(self.size(list))).sum();
+        let frames: u64 = List::EVICTABLE.iter().map(|&list| u64::from(self.size(list))).sum();
         if costs.iter().map(SharedCell::get).sum::<u64>() > frames / 4 {
             costs.iter().for_each(|cost| cost.set(cost.get() / 2));
         }

@@ -201,14 +201,21 @@ impl Naive {
         Ok(())
     }
 
-    pub(crate) fn create(&mut self, parent: usize, limit: Option<u64>) -> Result<(), LruError> {
-        self.live(parent)?;
-        let taken = |&group: &usize| self.groups[group].live || self.charged(group) > 0;
-        if (0..self.groups.len()).filter(taken).count() == self.slots {
-            return Err(LruError::TooManyGroups);
-        }
+    /// Whether there are as many groups as slots.
+    pub(crate) fn is_full(&self) -> bool {
+        self.groups.iter().filter(|group| group.live).count() == self.slots
+    }
+
+    /// Whether there is a slot for another group in any case: removed groups need theirs for frames
+    /// that are isolated, and perhaps not even for all of those.
+    pub(crate) fn has_room(&self) -> bool {
+        let is_held = |group| self.below(group).any(|frame| frame.isolated);
+        let taken = |&group: &usize| self.groups[group].live || is_held(group);
+        (0..self.groups.len()).filter(taken).count() < self.slots
+    }
+
+    pub(crate) fn create(&mut self, parent: usize, limit: Option<u64>) {
         self.groups.push(Group { parent, live: true, readers: 0, limit });
-        Ok(())
     }
 
     pub(crate) fn remove(&mut self, group: usize) -> Result<(), LruError> {

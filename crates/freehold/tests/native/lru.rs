@@ -266,15 +266,24 @@ fn the_frames_of_a_removed_group_go_to_its_parent() {
         lru.drain_all();
         assert_eq!((listed(&lru, parent), charged(&lru, parent)), ([0, 0, 53, 0, 0], 53));
         lru.check();
-        // The slot is taken while frames have its number, and so is that of its parent.
+        // The slot is taken while an isolated frame has its number, and so is that of its parent.
+        lru.pin(pfn(1)).unwrap();
+        let isolated = [0, 1, 2].map(|frame| lru.isolate(pfn(frame)).unwrap());
         lru.remove_group(parent).unwrap();
-        assert_eq!((listed(&lru, ROOT), charged(&lru, ROOT)), ([0, 0, 53, 0, 0], 53));
-        lru.create_group(ROOT, None).unwrap();
+        assert_eq!(charged(&lru, ROOT), 53);
+        let other = lru.create_group(ROOT, Some(count(1))).unwrap();
         assert_eq!(lru.create_group(ROOT, None), Err(LruError::TooManyGroups));
-        assert_eq!(reclaim(&lru, Scope::All, 100).reclaimed, 53);
+        drop(isolated);
+        // Frames that are on lists keep no slot, and move to the groups that inherited them.
+        let again = lru.create_group(other, None).unwrap();
+        assert_eq!((listed(&lru, ROOT), charged(&lru, ROOT)), ([0, 0, 52, 0, 1], 53));
+        assert_eq!(lru.group_stats(ROOT).unwrap().pinned, count(1));
         lru.check();
+        assert!(![child, parent].contains(&again), "an old name stays unknown");
+        lru.remove_group(again).unwrap();
+        lru.unpin(pfn(1)).unwrap();
+        assert_eq!(reclaim(&lru, Scope::All, 100).reclaimed, 53);
         let again = lru.create_group(ROOT, None).unwrap();
-        assert_ne!(again, child, "the old name stays unknown");
         fill(&lru, 0..5, again, Kind::Anon);
         assert_eq!(listed(&lru, again), [5, 0, 0, 0, 0]);
         lru.check();

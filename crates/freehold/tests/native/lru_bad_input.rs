@@ -327,3 +327,17 @@ fn settings_and_metadata_are_checked() {
         Lru::new(TestPlatform, &config, &good, Metadata::from_static(small), Shelf::default());
     assert_eq!(lru.err(), Some(Error::MetadataTooSmall));
 }
+
+/// A slot that had more groups than 16 bits count.
+#[test]
+fn a_name_stays_unknown_however_many_groups_follow() {
+    let lru = lru();
+    let gone = lru.create_group(ROOT, None).unwrap();
+    lru.remove_group(gone).unwrap();
+    for _ in 0..70_000 {
+        let next = lru.create_group(ROOT, None).unwrap();
+        assert_eq!(lru.add(pfn(0), gone, Kind::File), Err(LruError::UnknownGroup));
+        assert_eq!(lru.enter(gone).err(), Some(LruError::UnknownGroup));
+        lru.remove_group(next).unwrap();
+    }
+}

@@ -160,10 +160,20 @@ impl Pair<'_> {
             Call::PutBack(_) => {}
             Call::Create(parent, limit) => {
                 let parent_id = self.group(parent);
-                let expected = self.naive.create(parent, limit);
                 let made = lru.create_group(parent_id, limit.map(FrameCount::new));
-                assert_eq!(made.as_ref().err(), expected.as_ref().err());
-                self.groups.extend(made);
+                match (self.naive.live(parent), made) {
+                    (Ok(()), Ok(made)) => {
+                        assert!(!self.naive.is_full(), "{made:?} has no slot");
+                        assert!(!self.groups.contains(&made), "{made:?} was there before");
+                        self.naive.create(parent, limit);
+                        self.groups.push(made);
+                    }
+                    (Ok(()), Err(error)) => {
+                        assert_eq!(error, LruError::TooManyGroups);
+                        assert!(!self.naive.has_room(), "there is a slot");
+                    }
+                    (expected, made) => assert_eq!(made.err(), expected.err()),
+                }
             }
             Call::Remove(group) => {
                 let expected = naive.remove(group);
@@ -298,7 +308,7 @@ fn run(lock: LruLock, batch: u32, calls: &[Call]) {
     let gone = room.create_group(GroupId::ROOT, None).expect("a slot is free");
     room.remove_group(gone).expect("it is empty");
     pair.groups.push(gone);
-    pair.naive.create(0, None).expect("a slot is free");
+    pair.naive.create(0, None);
     pair.naive.remove(1).expect("it is empty");
     for (number, &call) in calls.iter().enumerate() {
         run_on(number as u32 % 2);

@@ -8,7 +8,7 @@ use crate::common::{TestPlatform, run_on};
 use crate::machine::{Machine, fixed};
 use crate::room::Room;
 use freehold::designs::ZoneLock;
-use freehold::lru::{Claim, GroupId, Kind, LruSettings, Owner, Verdict};
+use freehold::lru::{BATCH_MAX, Claim, GroupId, Kind, LruSettings, Owner, Scope, Verdict};
 use freehold::{
     Config, Error, FrameCount, MemoryRange, MigrateError, MigrateType, NodeId, Order,
     PageAllocator, Pfn, Request, Watermark, ZoneKind, ZoneStats,
@@ -23,6 +23,8 @@ struct Cache<'a> {
     frames: &'a Frames,
     index: Mutex<BTreeSet<Pfn>>,
     keeps: bool,
+    /// Whether content can be moved to another frame.
+    moves: bool,
 }
 
 impl Owner for Cache<'_> {
@@ -42,6 +44,9 @@ impl Owner for Cache<'_> {
     }
 
     fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
+        if !self.moves {
+            return Err(MigrateError::Failed);
+        }
         let mut index = self.index.lock().unwrap();
         if !index.contains(&from) || !claim.take() {
             return Err(MigrateError::Busy);
@@ -59,7 +64,7 @@ fn full(keeps: bool, test: impl FnOnce(&Frames, &Room<TestPlatform, Cache<'_>>))
     let cpus = [NodeId::new(0); 2];
     let config = Config::new(&ranges, &cpus);
     let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
-    let owner = Cache { frames: &frames, index: Mutex::default(), keeps };
+    let owner = Cache { frames: &frames, index: Mutex::default(), keeps, moves: true };
     let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
     run_on(1);
     while let Ok(frame) = frames.alloc(Request::default()) {
@@ -167,7 +172,7 @@ fn of_two_zones(
     let cpus = [NodeId::new(0); 2];
     let config = Config::new(&ranges, &cpus);
     let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
-    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false };
+    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false, moves: true };
     let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
     run_on(0);
     test(&frames, &lru);
@@ -241,7 +246,7 @@ fn an_allocation_reclaims_from_far_below_the_watermark() {
     let cpus = [NodeId::new(0)];
     let config = Config::new(&ranges, &cpus).min_free(FrameCount::new(FRAMES));
     let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
-    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false };
+    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false, moves: true };
     let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
     run_on(0);
     while cache(&frames, &lru, Request::default().watermark(Watermark::Ignore)).is_some() {}
@@ -258,7 +263,7 @@ fn a_node_without_frames_to_give_is_refused() {
     let (ranges, cpus) = ([range(0, 0), range(FRAMES, 1)], [NodeId::new(0), NodeId::new(1)]);
     let config = Config::new(&ranges, &cpus);
     let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
-    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false };
+    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false, moves: true };
     let of_one = Config::new(&ranges[..1], &cpus[..1]);
     let lru = Room::new(TestPlatform, &of_one, &LruSettings::default(), owner);
     run_on(0);
@@ -304,5 +309,100 @@ fn an_allocation_finds_the_frame_that_a_batch_hides() {
         run_on(0);
         assert_eq!(frames.alloc(request), Err(Error::OutOfMemory), "the batch has it");
         assert_eq!(lru.alloc_reclaiming(frames, request), Ok(frame));
+    });
+}
+
+/// One frame in each block belongs to no cache, so that no block can ever be had.
+#[test]
+fn a_request_that_compaction_cannot_satisfy_costs_little() {
+    for order in [4, 9] {
+        let block = 1 << order;
+        let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(16 * FRAMES))];
+        let cpus = [NodeId::new(0)];
+        let config = Config::new(&ranges, &cpus);
+        let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
+        let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false, moves: true };
+        let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
+        run_on(0);
+        let request = Request::default().watermark(Watermark::Ignore);
+        while let Ok(frame) = frames.alloc(request) {
+            if frame.get() % block != 3 {
+                lru.add(frame, GroupId::ROOT, Kind::File).expect("it is new");
+                lru.owner().index.lock().unwrap().insert(frame);
+            }
+        }
+        let low = zone(&frames, ZoneKind::Normal).marks.low.get() as usize;
+        let mut cached = cached_from(&lru, 0);
+        for most in [2 * block as usize + low + BATCH_MAX, 0, 0] {
+            let refused = lru.alloc_reclaiming(&frames, Request::new(Order::new(order)));
+            refused.expect_err("each block has a frame that stays");
+            let left = cached_from(&lru, 0);
+            assert!(cached - left <= most, "{} frames for order {order}", cached - left);
+            cached = left;
+        }
+    }
+}
+
+/// A zone that is smaller than what compaction needs is no reason to reclaim.
+#[test]
+fn a_request_that_no_zone_is_large_enough_for_costs_nothing() {
+    full(false, |frames, lru| {
+        let before = cached_from(lru, 0);
+        let request = Request::new(Order::new(10));
+        lru.alloc_reclaiming(frames, request).expect_err("compaction has no place to work");
+        assert_eq!(cached_from(lru, 0), before);
+    });
+}
+
+/// Content that does not move gives way to small blocks none the less.
+#[test]
+fn a_small_block_is_had_by_reclaim_alone() {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(FRAMES))];
+    let cpus = [NodeId::new(0)];
+    let config = Config::new(&ranges, &cpus);
+    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
+    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false, moves: false };
+    let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
+    run_on(0);
+    let ignore = |order| Request::new(Order::new(order)).watermark(Watermark::Ignore);
+    let mut all = Vec::new();
+    while let Ok(frame) = frames.alloc(ignore(0)) {
+        all.push(frame);
+    }
+    // More than compaction needs goes before the first two neighbours do.
+    let low = zone(&frames, ZoneKind::Normal).marks.low.get();
+    let apart = low + 50;
+    all.sort_by_key(|frame| (frame.get() / (2 * apart), frame.get() % 2, *frame));
+    all.iter().for_each(|&frame| keep(&lru, frame));
+    lru.drain_all();
+    lru.alloc_reclaiming(&frames, ignore(1)).expect("there are two neighbours to reclaim");
+    let left = cached_from(&lru, 0) as u64;
+    assert!(left + low + 5 * 32 >= FRAMES, "{left}: not worth more");
+}
+
+/// Puts a frame into the cache.
+fn keep(lru: &Room<TestPlatform, Cache<'_>>, frame: Pfn) {
+    lru.add(frame, GroupId::ROOT, Kind::File).expect("it is new");
+    lru.owner().index.lock().unwrap().insert(frame);
+}
+
+/// A request for a full zone leaves the order of all other frames as it is.
+#[test]
+fn a_request_for_a_zone_without_cached_frames_turns_no_list() {
+    of_two_zones(ZoneKind::Dma32, ZoneKind::Normal, |frames, lru| {
+        let request = Request::default().zone_limit(ZoneKind::Dma32).watermark(Watermark::Ignore);
+        while frames.alloc(request).is_ok() {}
+        let mut cached = Vec::new();
+        for _ in 0..FRAMES / 2 {
+            cached.extend(cache(frames, lru, Request::default()));
+        }
+        lru.drain_all();
+        for _ in 0..10 {
+            lru.alloc_reclaiming(frames, request).expect_err("none of its frames is cached");
+        }
+        lru.reclaim(Scope::All, FrameCount::new(40)).expect("it is the whole machine");
+        let index = lru.owner().index.lock().unwrap();
+        assert!(cached[..40].iter().all(|frame| !index.contains(frame)), "the oldest went");
+        assert!(cached[40..].iter().all(|frame| index.contains(frame)));
     });
 }

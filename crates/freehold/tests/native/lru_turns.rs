@@ -97,6 +97,35 @@ fn groups_pay_in_proportion_to_their_size() {
     }
 }
 
+#[test]
+fn many_groups_pay_alike() {
+    for (slots, nodes) in [(64, 1), (300, 2)] {
+        for at_a_time in [1, 31, 500] {
+            check_shares(slots, nodes, &[1000; 63], at_a_time);
+        }
+    }
+    check_shares(1000, 1, &[50; 900], 31);
+}
+
+/// The turn of a group that is removed goes to the next one.
+#[test]
+fn groups_that_come_and_go_take_no_turns_of_others() {
+    let (lru, groups) = with_groups(64, 1, &[5000; 4]);
+    let before = charged(&lru, &groups);
+    for _ in 0..300 {
+        // A new group is the first one in a walk.
+        let guest = lru.create_group(ROOT, None).unwrap();
+        lru.reclaim(Scope::All, FrameCount::new(5)).unwrap();
+        lru.remove_group(guest).unwrap();
+        lru.reclaim(Scope::All, FrameCount::new(5)).unwrap();
+    }
+    let after = charged(&lru, &groups);
+    for (before, after) in before.iter().zip(&after) {
+        assert!((before - after).abs_diff(750) <= 75, "{} of 3000", before - after);
+    }
+    lru.check();
+}
+
 /// A group at its limit reclaims from itself, which takes no turn of others.
 #[test]
 fn reclaim_within_a_group_takes_no_turns_of_others() {

@@ -1,0 +1,63 @@
+//! Frames of removed groups, which keep the number of their group until they are put on a list.
+
+use super::cpu::{BATCH_MAX, Few};
+use super::kind::List;
+use super::state::{Motion, State};
+use super::vec::Place;
+use super::{Lru, LruError, Owner};
+use crate::platform::Platform;
+
+impl<P: Platform, O: Owner> Lru<P, O> {
+    /// Gives all frames of removed groups to the groups that inherited them, except those that are
+    /// isolated right now, so that no slot stays taken for their sake.
+    pub(super) fn settle_removed(&self) {
+        for slot in 1..self.groups.len() as u16 {
+            let state = self.groups.state(slot);
+            if state.is_live() || state.charged() == 0 {
+                continue;
+            }
+            for node in 0..self.vecs.nodes() {
+                let at = self.vecs.resolve(Place { slot, node }, |slot| self.groups.parent(slot));
+                List::ALL.iter().for_each(|&list| self.settle_list(at, list));
+            }
+        }
+    }
+
+    /// Turns a list once, so that its order stays, and puts frames of removed groups on it anew.
+    fn settle_list(&self, at: Place, list: List) {
+        let mut left = self.vecs.size(at, list) as usize;
+        while left > 0 {
+            let (turned, mut gone) = (left.min(BATCH_MAX), Few::new());
+            let few = self.take_inherited(at, list, turned);
+            let mut lock = None;
+            for frame in few.iter() {
+                let guard = self.relock(lock.take(), self.frames.state(frame));
+                self.put_back(&guard, frame, Motion::Keep, &mut gone);
+                lock = Some(guard);
+            }
+            drop(lock);
+            self.release_few(&gone);
+            left -= turned;
+        }
+    }
+
+    /// Isolates those of so many frames that are not of the group whose list it is.
+    fn take_inherited(&self, at: Place, list: List, count: usize) -> Few {
+        let (lock, mut few) = (self.vecs.lock_at(&self.platform, at), Few::new());
+        let isolate = |state: State| match state.slot() == at.slot {
+            true => Err(LruError::FrameBusy),
+            false => state.isolate(),
+        };
+        for _ in 0..count {
+            let Some(frame) = lock.oldest(list) else { break };
+            match self.frames.change(frame, isolate) {
+                Ok((before, _)) => {
+                    lock.unlink(&self.frames, frame, before);
+                    few.push(frame);
+                }
+                Err(_) => lock.rotate(&self.frames, frame, list),
+            }
+        }
+        few
+    }
+}
