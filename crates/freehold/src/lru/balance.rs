@@ -22,16 +22,6 @@ impl Level {
         u64::from(self.sizes[List::of(kind, active) as usize])
     }
 
-    /// Whether so many frames of a kind are active that some should be deactivated. Frames that
-    /// are used twice stay while the inactive list is long enough for them to be used twice on it.
-    pub(super) fn inactive_is_low(&self, kind: Kind, frame_size: FrameSize) -> bool {
-        const GIB: usize = 1 << 30;
-        let frames_per_gib = (GIB / frame_size.bytes()) as u64;
-        let (inactive, active) = (self.size(kind, false), self.size(kind, true));
-        let ratio = (10 * ((inactive + active) / frames_per_gib)).isqrt().max(1);
-        inactive * ratio < active
-    }
-
     /// How many frames of each list to scan: its share by size, weighted by the user's preference
     /// and by the recent cost of reclaim from its kind. `carry` has what earlier calls have left
     /// over, and gets what this one does.
@@ -79,6 +69,22 @@ impl Level {
         let weights = weights.map(|weight| weight >> shift);
         (weights, (weights.iter().sum::<u64>() / 2).max(1))
     }
+}
+
+/// Whether so many frames of a kind are active that some should be deactivated, by the sizes of the
+/// lists. Frames that are used twice stay while the inactive list is long enough for them to be
+/// used twice on it.
+pub(super) fn inactive_is_low(
+    sizes: &[u32; List::COUNT],
+    kind: Kind,
+    frame_size: FrameSize,
+) -> bool {
+    const GIB: usize = 1 << 30;
+    let frames_per_gib = (GIB / frame_size.bytes()) as u64;
+    let size = |active| u64::from(sizes[List::of(kind, active) as usize]);
+    let (inactive, active) = (size(false), size(true));
+    let ratio = (10 * ((inactive + active) / frames_per_gib)).isqrt().max(1);
+    inactive * ratio < active
 }
 
 /// What is left over where the part of a list to scan is no whole number of frames: 16 bits for
@@ -168,7 +174,7 @@ mod tests {
     fn larger_lists_may_be_more_active() {
         let low = |inactive, active, frame_kib: usize| {
             let size = FrameSize::new(frame_kib << 10).unwrap();
-            level([0, 0, inactive, active], [0, 0]).inactive_is_low(Kind::File, size)
+            inactive_is_low(&[0, 0, inactive, active, 0], Kind::File, size)
         };
         assert!(low(49, 50, 4) && !low(50, 50, 4));
         // A GiB: three active ones for each inactive one.

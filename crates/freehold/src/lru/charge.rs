@@ -114,13 +114,14 @@ impl<P: Platform> Groups<P> {
     }
 
     /// How many frames a CPU may charge ahead for a slot: less the more CPUs do, and less the
-    /// closer a limit is. So what idle CPUs hold is a small part of a limit, and no CPU charges
+    /// closer a limit or `high` is. So what idle CPUs hold is a small part of it, and no CPU charges
     /// ahead for a group that is at its limit, where each would have to ask all others for theirs.
     pub(super) fn stock_max(&self, slot: u16) -> u32 {
         let most = self.chain(slot).take(self.len()).map(|at| {
             let record = self.get(at);
             // Relaxed: recent values will do.
-            let (limit, stocks) = (record.limit.load(Relaxed), record.stocks.load(Relaxed));
+            let limit = record.limit.load(Relaxed).min(record.high.load(Relaxed));
+            let stocks = record.stocks.load(Relaxed);
             let room = limit.saturating_sub(self.charged(at));
             (limit / 32 / (u64::from(stocks) + 1)).min(room / 64)
         });

@@ -9,6 +9,7 @@ use core::fmt;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::error::LruError;
+use super::protect::Uses;
 use super::tree::Tree;
 use crate::Error;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
@@ -106,6 +107,10 @@ pub(super) struct Slot<P: Platform> {
     pub(super) state: P::U64,
     /// The maximum number of frames that may be charged.
     pub(super) limit: P::U64,
+    /// How much is protected from reclaim, and how much should not be exceeded.
+    pub(super) min: P::U64,
+    pub(super) low: P::U64,
+    pub(super) high: P::U64,
     /// The generation of the group, or of the last one. Constant while the slot is taken.
     pub(super) generation: P::U64,
     /// Pinned frames charged to this group itself. May be off by those being pinned or moved right
@@ -128,6 +133,10 @@ pub(super) struct Slot<P: Platform> {
     /// What the next reclaim within the group knows from the last one.
     pub(super) turn: P::U64,
     pub(super) reach: P::U64,
+    pub(super) min_used: P::U64,
+    pub(super) low_used: P::U64,
+    pub(super) min_below: P::U64,
+    pub(super) low_below: P::U64,
     pub(super) reach_of: P::U32,
     pub(super) reach_left: P::U32,
     /// The frames found by a consistency check, and the pinned ones of them.
@@ -161,6 +170,9 @@ impl<P: Platform> Groups<P> {
         let slots = carver.table(plan.slots, |slot| Slot {
             state: P::U64::new(if slot == 0 { GroupState::NEW.0 } else { GroupState::FREE.0 }),
             limit: P::U64::new(u64::MAX),
+            min: P::U64::new(0),
+            low: P::U64::new(0),
+            high: P::U64::new(u64::MAX),
             generation: P::U64::new(0),
             pinned: P::U64::new(0),
             parent: P::U32::new(0),
@@ -172,6 +184,10 @@ impl<P: Platform> Groups<P> {
             queued: P::Cell::new(u32::from(NO_SLOT)),
             turn: P::U64::new(0),
             reach: P::U64::new(0),
+            min_used: P::U64::new(0),
+            low_used: P::U64::new(0),
+            min_below: P::U64::new(0),
+            low_below: P::U64::new(0),
             reach_of: P::U32::new(0),
             reach_left: P::U32::new(0),
             found: P::Cell::new(0),
@@ -184,6 +200,11 @@ impl<P: Platform> Groups<P> {
 
     pub(super) fn get(&self, slot: u16) -> &Slot<P> {
         self.slots.get(usize::from(slot))
+    }
+
+    /// How many groups use what.
+    pub(super) fn uses(&self) -> &Uses<P> {
+        &self.tree.get(0).uses
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Slot<P>> {

@@ -147,6 +147,7 @@ mod lists;
 mod migrate;
 mod owner;
 mod pressure;
+mod protect;
 mod reclaim;
 mod refs;
 mod state;

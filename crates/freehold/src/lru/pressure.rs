@@ -26,7 +26,9 @@ const SMALL_ROUNDS: usize = 4;
 
 impl<P: Platform, O: Owner> Lru<P, O> {
     /// As [`Lru::add`], but reclaims within the group, or the one above it whose limit was hit,
-    /// until it may have the frame. The caller holds no lock that the owner takes.
+    /// until it may have the frame. If then one of them has more than its
+    /// [`high`](Lru::set_high), reclaims a batch from it. The caller holds no lock that the owner
+    /// takes.
     ///
     /// # Errors
     ///
@@ -47,13 +49,16 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                     let limit = self.groups.limit(slot).map_or(0, FrameCount::get);
                     let excess = (self.groups.charged(slot) + 1).saturating_sub(limit);
                     let wanted = (limit / 16).clamp(1, BATCH_MAX as u64).max(excess);
-                    let (nodes, zone) = (0..self.vecs.nodes(), ZoneKind::Movable);
-                    let hunt = Hunt { above: slot, nodes, zone, wanted };
-                    if self.hunt(&hunt).reclaimed == 0 {
+                    if self.reclaim_within(slot, wanted).reclaimed == 0 {
                         break;
                     }
                 }
-                done => return done.map_err(|refused| refused.error),
+                done => {
+                    if done.is_ok() {
+                        self.reclaim_high(group);
+                    }
+                    return done.map_err(|refused| refused.error);
+                }
             }
         }
         // The last reclaim may not have been followed by an attempt, or other CPUs may have charged
@@ -86,7 +91,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             _ => 0..usize::MAX,
         };
         let nodes = nodes.start.min(self.vecs.nodes())..nodes.end.min(self.vecs.nodes());
-        let hunt = Hunt { above: 0, nodes, zone: request.effective_limit(), wanted: 0 };
+        let hunt =
+            Hunt { above: 0, nodes, zone: request.effective_limit(), wanted: 0, heeds_low: true };
         match frames.alloc(request) {
             Err(Error::OutOfMemory | Error::BelowWatermark) if request.order() == Order::ZERO => {
                 self.alloc_frame(frames, request, hunt)
@@ -178,7 +184,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             };
             while wanted > 0 {
                 let nodes = node.index()..node.index() + 1;
-                let round = self.hunt(&Hunt { above: 0, nodes, zone, wanted });
+                let round = self.hunt(&Hunt { above: 0, nodes, zone, wanted, heeds_low: true });
                 frames.drain_all();
                 done.add(&round);
                 let left = missing(|marks| marks.high);

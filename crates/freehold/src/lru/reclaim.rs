@@ -4,6 +4,7 @@ use super::error::LruError;
 use core::cell::Cell;
 use core::ops::Range;
 
+use super::balance::inactive_is_low;
 use super::cpu::{BATCH_MAX, Few};
 use super::group::GroupId;
 use super::kind::List;
@@ -83,6 +84,8 @@ pub(super) struct Hunt {
     pub(super) zone: ZoneKind,
     /// How many frames to reclaim.
     pub(super) wanted: u64,
+    /// Whether it spares what groups have up to their `low`.
+    pub(super) heeds_low: bool,
 }
 
 impl Hunt {
@@ -98,6 +101,8 @@ pub(super) struct Progress {
     pub(super) done: Reclaimed,
     /// Active frames whose mark of use was cleared: they can be reclaimed later.
     unmarked: u64,
+    /// Whether frames were spared because of a `low`.
+    pub(super) spared: bool,
 }
 
 impl Progress {
@@ -111,7 +116,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// Reclaims frames until there are so many, or nothing more can be reclaimed: first those that
     /// have been on inactive lists longest, a small part of each group, then larger and larger
     /// parts. Frames that wait in batches are put on their lists if the others do not suffice.
-    /// Groups take turns, and bear in proportion to their size.
+    /// Groups take turns, and bear in proportion to their size beyond what is
+    /// [protected](Lru::set_min).
     ///
     /// Cost: besides the frames scanned, visits about one group for two frames, and counts the
     /// frames of all groups within the scope again whenever a quarter as many frames as there are
@@ -132,7 +138,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             Scope::Group(group) => above = self.groups.slot_of(group)?,
         }
         let (zone, wanted) = (ZoneKind::Movable, frames.get());
-        Ok(self.hunt(&Hunt { above, nodes, zone, wanted }))
+        Ok(self.hunt(&Hunt { above, nodes, zone, wanted, heeds_low: true }))
     }
 
     /// Runs a reclaim.
@@ -140,6 +146,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let mut progress = Progress::default();
         if !hunt.nodes.is_empty() {
             self.run(hunt, &mut progress);
+            // As in Linux: rather than nothing, what is protected up to `low`.
+            if progress.done.reclaimed == 0 && progress.spared {
+                self.run(&Hunt { heeds_low: false, ..hunt.clone() }, &mut progress);
+            }
         }
         let done = progress.done;
         // Without success, what is within reach is not what it was when it was counted.
@@ -200,10 +210,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             for kind in Kind::ALL {
                 let (active, inactive) = (List::of(kind, true), List::of(kind, false));
                 let due = chunk(active, BATCH_MAX as u64);
-                if due > 0
-                    && (pass > 0
-                        || self.level(place, hunt.zone).inactive_is_low(kind, self.frame_size))
-                {
+                let is_low = || {
+                    let sizes = self.vecs.sizes(place, hunt.zone);
+                    inactive_is_low(&sizes, kind, self.frame_size)
+                };
+                if due > 0 && (pass > 0 || is_low()) {
                     let few = self.take(place, active, hunt.zone, due);
                     self.age(place, &few, progress);
                 }

@@ -17,6 +17,12 @@ pub struct GroupStats {
     pub charged: FrameCount,
     /// The maximum number of frames that may be charged.
     pub limit: Option<FrameCount>,
+    /// How many of them are [protected](Lru::set_min) from reclaim for the sake of others.
+    pub min: FrameCount,
+    /// How many are [protected](Lru::set_low) unless nothing else can be reclaimed.
+    pub low: FrameCount,
+    /// Beyond how many [reclaim](Lru::set_high) begins.
+    pub high: Option<FrameCount>,
     /// Of the frames charged, those that are pinned.
     pub pinned: FrameCount,
     /// Frames on each list of the group itself, over all nodes, by [`List`].
@@ -116,7 +122,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             FrameCount::new(sizes.map(u64::from).sum())
         };
         let tree = self.groups.tree(&self.platform);
+        let (min, low, high) = self.groups.bounds(slot);
         Ok(GroupStats {
+            min,
+            low,
+            high,
             charged: tree.charged(slot),
             limit: self.groups.limit(slot),
             pinned: tree.pinned(slot),

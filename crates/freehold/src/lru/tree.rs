@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::error::LruError;
 use super::group::{GroupId, GroupState, Groups, NO_SLOT};
+use super::protect::Uses;
 use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
 use crate::units::FrameCount;
 
@@ -20,6 +21,8 @@ pub(super) struct Tree<P: Platform> {
     /// others of removed groups, which stand behind them in the queue no longer than until the
     /// next [`TreeGuard::reap`].
     removed: Queue<P>,
+    /// On a cache line of its own, since all read it.
+    pub(super) uses: Uses<P>,
 }
 
 /// A queue of slots, linked by their field `queued`.
@@ -37,7 +40,7 @@ impl<P: Platform> Tree<P> {
             len: P::Cell::new(0),
         };
         let (free, removed) = (queue(), queue());
-        Tree { lock: P::Lock::new(LockClass::LruGroups), free, removed }
+        Tree { lock: P::Lock::new(LockClass::LruGroups), free, removed, uses: Uses::new() }
     }
 
     /// Makes all slots but the root's free. No other CPU has the tree yet.
@@ -116,7 +119,11 @@ pub(super) struct TreeGuard<'a, P: Platform> {
     platform: &'a P,
 }
 
-impl<P: Platform> TreeGuard<'_, P> {
+impl<'a, P: Platform> TreeGuard<'a, P> {
+    pub(super) fn groups(&self) -> &'a Groups<P> {
+        self.groups
+    }
+
     /// Creates a group in a free slot. `ready` is called with the slot before it becomes visible.
     pub(super) fn create(
         &self,
@@ -183,6 +190,7 @@ impl<P: Platform> TreeGuard<'_, P> {
             return Err(LruError::GroupInUse);
         }
         groups.change(slot, GroupState::removed)?;
+        self.clear_bounds(slot);
         let above = groups.parent(slot);
         let (next, prev) = (record.next.load(Relaxed), record.prev.load(Relaxed));
         // Its own links stay: a walk that is at this group goes on from there. Release: as in

@@ -6,11 +6,11 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::balance::{Carry, Level, PRIORITY};
 use super::group::Groups;
 use super::kind::List;
+use super::protect::Protection;
 use super::reclaim::{Hunt, Progress};
 use super::vec::Place;
 use super::{Lru, Owner};
 use crate::platform::{Platform, Word};
-use crate::units::ZoneKind;
 
 /// In a round, as many frames are scanned as are wanted, but at least so many for each place. So a
 /// hunt for few frames visits few places, and what a place pays at a time is still little.
@@ -122,6 +122,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 
     fn count_reach(&self, hunt: &Hunt) -> Reach {
+        if self.groups.is_any_protected() {
+            self.groups.tree(&self.platform).count_protected(hunt.above);
+        }
         let (mut frames, mut places) = (0, 0);
         for slot in self.groups.walk(hunt.above) {
             for node in hunt.nodes.clone() {
@@ -150,7 +153,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
         // Scans at a place; returns whether that is enough.
         let mut visit = |place, left| {
-            let part = self.part(place, hunt, priority, left);
+            let part = self.part(place, hunt, priority, left, &mut progress.spared);
             let left = match part.iter().sum::<u64>() {
                 0 => return false,
                 _ => self.shrink(place, part, hunt, pass, progress),
@@ -197,37 +200,52 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 
     /// How many frames of each list at a place to scan: of what an earlier hunt was to scan, or
-    /// else of its size.
-    fn part(&self, place: Place, hunt: &Hunt, priority: u32, rest: u64) -> [u64; List::COUNT] {
-        let sizes = self.vecs.sizes(place, hunt.zone).map(u64::from);
+    /// else of its size, without what is protected. Notes whether frames are spared because of a
+    /// `low`.
+    fn part(
+        &self,
+        place: Place,
+        hunt: &Hunt,
+        priority: u32,
+        rest: u64,
+        spared: &mut bool,
+    ) -> [u64; List::COUNT] {
+        let mut sizes = self.vecs.sizes(place, hunt.zone);
         let is_empty = List::EVICTABLE.iter().all(|&list| sizes[list as usize] == 0);
         // A walk may leave the tree below `above` when groups come and go.
         if is_empty || !self.groups.is_below(place.slot, hunt.above) {
             return [0; List::COUNT];
         }
+        let Protection { min, low } = self.groups.protection(place.slot, hunt.above);
+        let spares = if hunt.heeds_low { low.max(min) } else { min };
+        if spares > 0 {
+            *spared |= hunt.heeds_low && low > min;
+            let charged = self.groups.charged(place.slot).max(1);
+            let open = charged.saturating_sub(spares);
+            sizes = sizes.map(|size| (u64::from(size) * open / charged) as u32);
+        }
         if rest > 0 {
-            let mut carry = Carry::default();
-            let part = self.level(place, hunt.zone).targets(self.swappiness, priority, &mut carry);
+            let level = self.level(place, sizes);
+            let part = level.targets(self.swappiness, priority, &mut Carry::default());
             let sum = part.iter().sum::<u64>().max(1);
             return part.map(|frames| (frames * rest).div_ceil(sum).min(frames));
         }
         let mut carry = self.vecs.carry(place);
-        let mut part = |list: List| carry.part(list, sizes[list as usize], priority);
+        let mut part = |list: List| carry.part(list, sizes[list as usize].into(), priority);
         let part = match List::EVICTABLE.iter().map(|&list| part(list)).sum::<u64>() {
             // Without a look at the costs, which takes the lock.
             0 => [0; List::COUNT],
             _ => {
                 carry = self.vecs.carry(place);
-                self.level(place, hunt.zone).targets(self.swappiness, priority, &mut carry)
+                self.level(place, sizes).targets(self.swappiness, priority, &mut carry)
             }
         };
         self.vecs.set_carry(place, carry);
         part
     }
 
-    pub(super) fn level(&self, place: Place, zone: ZoneKind) -> Level {
-        let lock = self.vecs.lock_at(&self.platform, place);
-        Level { sizes: self.vecs.sizes(place, zone), costs: lock.costs() }
+    fn level(&self, place: Place, sizes: [u32; List::COUNT]) -> Level {
+        Level { sizes, costs: self.vecs.lock_at(&self.platform, place).costs() }
     }
 }
 

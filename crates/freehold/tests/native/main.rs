@@ -51,6 +51,7 @@ mod lru_charges;
 mod lru_locks;
 mod lru_model;
 mod lru_pressure;
+mod lru_protect;
 mod lru_reclaim;
 mod lru_stress;
 mod lru_turns;
