@@ -21,7 +21,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// Those of [`Lru::add`]; [`LruError::GroupLimit`] if nothing more can be reclaimed.
+    /// Those of [`Lru::add`]; [`LruError::GroupLimit`] if nothing more can be reclaimed;
+    /// [`LruError::TooManyReclaims`], as [`Lru::reclaim`].
     pub fn add_reclaiming(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), LruError> {
         for _ in 0..ROUNDS {
             match self.try_add(pfn, group, kind) {
@@ -33,7 +34,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                     let wanted = (limit / 16).clamp(1, BATCH_MAX as u64).max(excess);
                     let (nodes, zone) = (0..self.vecs.nodes(), ZoneKind::Movable);
                     let hunt = Hunt { above: slot, nodes, zone, wanted };
-                    if self.hunt(&hunt).reclaimed == 0 {
+                    if self.hunt(&hunt)?.reclaimed == 0 {
                         break;
                     }
                 }
@@ -52,7 +53,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// # Errors
     ///
     /// As [`PageAllocator::alloc`]; [`Error::OutOfMemory`] or [`Error::BelowWatermark`] if nothing
-    /// more can be reclaimed.
+    /// more can be reclaimed, or [too many reclaims](LruError::TooManyReclaims) are under way.
     pub fn alloc_reclaiming<Q: Platform, D: Design<Q>>(
         &self,
         frames: &PageAllocator<Q, D>,
@@ -76,7 +77,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             if !matches!(outcome, Err(Error::OutOfMemory | Error::BelowWatermark)) {
                 break;
             }
-            let reclaimed = self.hunt(&hunt).reclaimed;
+            let Ok(Reclaimed { reclaimed, .. }) = self.hunt(&hunt) else { break };
             self.drain_all();
             frames.drain_all();
             outcome = attempt();
@@ -93,7 +94,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 
     /// Reclaims on each node that is short of memory, until it no longer is or nothing more can be
     /// reclaimed, like a kernel's `kswapd`. The embedder calls it now and then, or when an
-    /// allocation was refused.
+    /// allocation was refused. It stops if [too many reclaims](LruError::TooManyReclaims) are under
+    /// way.
     ///
     /// A node is short if all zones that serve ordinary requests are below their low watermarks,
     /// and stays short until one of them is at its high one. So a device zone full of unreclaimable
@@ -110,7 +112,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             };
             while wanted > 0 {
                 let nodes = node.index()..node.index() + 1;
-                let round = self.hunt(&Hunt { above: 0, nodes, zone, wanted });
+                let hunt = Hunt { above: 0, nodes, zone, wanted };
+                let Ok(round) = self.hunt(&hunt) else { return done };
                 frames.drain_all();
                 done.add(&round);
                 let left = missing(|marks| marks.high);

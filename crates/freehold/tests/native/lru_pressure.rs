@@ -32,8 +32,11 @@ impl Owner for Cache<'_> {
 
     fn forget(&self, frame: Pfn, claim: Claim<'_>) {
         let mut index = self.index.lock().unwrap();
-        if index.contains(&frame) && claim.take() {
+        if index.contains(&frame)
+            && let Some(claimed) = claim.take()
+        {
             index.remove(&frame);
+            claimed.commit();
         }
     }
 
@@ -43,11 +46,13 @@ impl Owner for Cache<'_> {
 
     fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
         let mut index = self.index.lock().unwrap();
-        if !index.contains(&from) || !claim.take() {
+        if !index.contains(&from) {
             return Err(MigrateError::Busy);
         }
+        let Some(claimed) = claim.take() else { return Err(MigrateError::Busy) };
         index.remove(&from);
         index.insert(to);
+        claimed.commit();
         Ok(())
     }
 }
