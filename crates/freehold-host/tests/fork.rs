@@ -242,7 +242,9 @@ impl Owner for Dropped<'_> {
         Verdict::Drop
     }
     fn forget(&self, _frame: Pfn, claim: Claim<'_>) {
-        let _mine = claim.take();
+        if let Some(claimed) = claim.take() {
+            claimed.commit();
+        }
     }
     fn release(&self, frames: &[Pfn]) {
         self.0.allocator().free_bulk(frames, Order::ZERO).expect("the frames were ours");

@@ -2,18 +2,24 @@
 //! Batches take the lock of an lruvec once for many frames; the stock does the same for the
 //! counters that all CPUs share.
 
+use super::error::LruError;
 use super::group::GroupId;
 use super::state::Motion;
 use crate::Error;
 use crate::memmap::index::FrameIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::platform::{LockClass, Platform, RawLock, SharedCell};
+use crate::units::CpuId;
 
 /// The most frames in a batch (Linux 6.12's `PAGEVEC_SIZE`).
 pub const BATCH_MAX: usize = 31;
 
 /// The most frames that are charged ahead at a time.
 pub(super) const STOCK: u32 = 32;
+
+/// How many reclaims that began on one CPU may be under way. An owner that reclaims from within its
+/// methods would otherwise overflow the stack.
+const HUNTS_MAX: u32 = 32;
 
 /// A stock of no group.
 const NO_GROUP: u64 = u64::MAX;
@@ -84,6 +90,8 @@ struct PerCpu<P: Platform> {
     stock: P::LocalCell<u32>,
     /// The most of them.
     stock_max: P::LocalCell<u32>,
+    /// How many reclaims that began here are under way.
+    hunts: P::LocalCell<u32>,
     lens: [P::LocalCell<u32>; Batch::COUNT],
     batches: [[P::LocalCell<u32>; BATCH_MAX]; Batch::COUNT],
 }
@@ -111,6 +119,7 @@ impl<P: Platform> Cpus<P> {
             stocked: P::LocalCell::new(NO_GROUP),
             stock: zero(),
             stock_max: zero(),
+            hunts: zero(),
             lens: core::array::from_fn(|_| zero()),
             batches: core::array::from_fn(|_| core::array::from_fn(|_| zero())),
         });
@@ -123,10 +132,31 @@ impl<P: Platform> Cpus<P> {
 
     /// The state of the running CPU, locked.
     pub(super) fn here<'a>(&'a self, platform: &'a P) -> CpuGuard<'a, P> {
-        let cpu = platform.pin().index();
-        // Nearly always in range, and a comparison is cheaper than a division.
-        let cpu = if cpu < self.len() { cpu } else { cpu % self.len() };
+        let cpu = self.number(platform.pin());
         self.locked(platform, cpu)
+    }
+
+    fn number(&self, cpu: CpuId) -> usize {
+        let cpu = cpu.index();
+        // Nearly always in range, and a comparison is cheaper than a division.
+        if cpu < self.len() { cpu } else { cpu % self.len() }
+    }
+
+    /// Counts a reclaim that begins on the running CPU, until the guard is dropped on whatever CPU
+    /// that is.
+    pub(super) fn begin_hunt<'a>(
+        &'a self,
+        platform: &'a P,
+    ) -> Result<CountedHunt<'a, P>, LruError> {
+        let cpu = self.number(platform.pin());
+        let guard = self.locked(platform, cpu);
+        match guard.cpu.hunts.get() {
+            HUNTS_MAX => Err(LruError::TooManyReclaims),
+            hunts => {
+                guard.cpu.hunts.set(hunts + 1);
+                Ok(CountedHunt { cpus: self, platform, cpu })
+            }
+        }
     }
 
     /// The state of any CPU, locked.
@@ -139,6 +169,22 @@ impl<P: Platform> Cpus<P> {
         let cpu = self.table.get(cpu);
         cpu.lock.lock();
         CpuGuard { cpu, platform, batch: self.batch }
+    }
+}
+
+/// A reclaim under way, counted on the CPU that it began on.
+pub(super) struct CountedHunt<'a, P: Platform> {
+    cpus: &'a Cpus<P>,
+    platform: &'a P,
+    cpu: usize,
+}
+
+impl<P: Platform> Drop for CountedHunt<'_, P> {
+    fn drop(&mut self) {
+        let guard = self.cpus.of(self.platform, self.cpu);
+        // In the child of a fork the count may have begun anew.
+        let hunts = guard.cpu.hunts.get().saturating_sub(1);
+        guard.cpu.hunts.set(hunts);
     }
 }
 

@@ -27,6 +27,9 @@ pub enum LruError {
     LimitBelowPinned,
     /// The number of groups has reached the configured maximum.
     TooManyGroups,
+    /// As many reclaims as there may be at a time, 32, began on this CPU and are under way: the
+    /// owner reclaims from within its own methods, or many threads share the CPU.
+    TooManyReclaims,
     /// The frame is not one that the LRU knows.
     ForeignFrame,
     /// There is no node with this number.
@@ -48,6 +51,7 @@ impl fmt::Display for LruError {
             LruError::GroupLimit => "the group has all the frames that it may have",
             LruError::LimitBelowPinned => "more frames than that are locked in memory",
             LruError::TooManyGroups => "there are as many groups as the settings allow",
+            LruError::TooManyReclaims => "too many reclaims that began on the CPU are under way",
             LruError::ForeignFrame => "the frame is not one that the LRU knows",
             LruError::UnknownNode => "there is no such node",
             LruError::UnknownCpu => "there is no such CPU",

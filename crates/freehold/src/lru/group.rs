@@ -292,3 +292,27 @@ impl<P: Platform> Groups<P> {
         self.get(group.slot()).state.fetch_add(READER.wrapping_neg(), AcqRel);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_have_a_bound() {
+        let full = GroupState(LIVE | READERS | 5);
+        assert_eq!(full.entered(), Err(LruError::TooManyReferences));
+        let last = GroupState(full.0 - READER).entered();
+        assert_eq!(last, Ok(full));
+        assert_eq!(full.removed(), Err(LruError::GroupInUse));
+        assert_eq!(GroupState(LIVE | 5).removed(), Ok(GroupState(5)));
+        assert_eq!(GroupState(5).entered(), Err(LruError::UnknownGroup));
+    }
+
+    #[test]
+    fn an_identifier_keeps_slot_and_generation() {
+        let group = GroupId::new(65_534, (1 << 48) - 1);
+        assert_eq!((group.slot(), group.generation()), (65_534, (1 << 48) - 1));
+        assert_eq!(GroupId::from_bits(group.bits()), group);
+        assert_eq!((GroupId::ROOT.slot(), GroupId::ROOT.generation()), (0, 0));
+    }
+}

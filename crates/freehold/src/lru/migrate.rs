@@ -1,10 +1,10 @@
 //! The LRU as owner of content for compaction: it isolates by the same protocol as any caller.
 
-use super::error::LruError;
 use core::cell::Cell;
 
+use super::claim::{Claim, Stage, Subject};
+use super::error::LruError;
 use super::isolate::Isolated;
-use super::owner::Claim;
 use super::state::State;
 use super::{Lru, Owner};
 use crate::compact::{Migrate, MigrateError};
@@ -18,36 +18,49 @@ struct Move<'a, P: Platform, O: Owner> {
     lru: &'a Lru<P, O>,
     from: FrameIndex,
     to: FrameIndex,
-    /// The state of `from` before it was frozen, if the owner was granted the claim.
-    frozen: Cell<Option<State>>,
-    moved: bool,
+    stage: Cell<Stage>,
 }
 
 impl<P: Platform, O: Owner> Move<'_, P, O> {
-    /// Freezes `from`, and copies its state to `to`, before the owner makes `to` visible.
+    fn release(&self, frame: FrameIndex) {
+        let frames = &self.lru.frames;
+        frames.set(frame, frames.state(frame).released());
+    }
+}
+
+impl<P: Platform, O: Owner> Subject for Move<'_, P, O> {
+    /// Copies the state of `from` to `to` as well, before the owner makes `to` visible.
     fn freeze(&self) -> bool {
         let frames = &self.lru.frames;
         let Ok((before, _)) = frames.change(self.from, State::freeze) else { return false };
         frames.set(self.to, before.moved_to(frames.state(self.to)));
-        self.frozen.set(Some(before));
+        self.stage.set(Stage::Frozen);
         true
+    }
+
+    fn thaw(&self) {
+        self.release(self.to);
+        self.lru.frames.update(self.from, State::thaw);
+        self.stage.set(Stage::Open);
+    }
+
+    fn commit(&self) {
+        self.stage.set(Stage::Committed);
     }
 }
 
 impl<P: Platform, O: Owner> Drop for Move<'_, P, O> {
     fn drop(&mut self) {
-        let frames = &self.lru.frames;
-        let release = |frame| frames.set(frame, frames.state(frame).released());
-        let holds_content = match self.frozen.get() {
-            None => self.from,
-            Some(_) if self.moved => {
-                release(self.from);
-                self.to
-            }
-            Some(before) => {
-                release(self.to);
-                frames.set(self.from, before);
+        let holds_content = match self.stage.get() {
+            Stage::Open => self.from,
+            // The owner has leaked the claim, which does not last longer than the call.
+            Stage::Frozen => {
+                self.thaw();
                 self.from
+            }
+            Stage::Committed => {
+                self.release(self.from);
+                self.to
             }
         };
         drop(Isolated::adopt(self.lru, holds_content));
@@ -70,12 +83,14 @@ impl<P: Platform, O: Owner> Migrate for Lru<P, O> {
         if self.frames.state(target).is_used() {
             return Err(MigrateError::Failed);
         }
-        let (lru, source) = (self, isolated.into_frame());
-        let frozen = Cell::new(None);
-        let mut content = Move { lru, from: source, to: target, frozen, moved: false };
-        self.owner.migrate(from, to, Claim(&mut || content.freeze()))?;
-        // Without the claim, the content cannot have moved.
-        content.moved = content.frozen.get().is_some();
-        if content.moved { Ok(()) } else { Err(MigrateError::Failed) }
+        let (lru, from_index, stage) = (self, isolated.into_frame(), Cell::new(Stage::Open));
+        let content = Move { lru, from: from_index, to: target, stage };
+        let answer = self.owner.migrate(from, to, Claim::new(&content));
+        match (content.stage.get(), answer) {
+            // Whatever the owner says: the entry leads to `to`.
+            (Stage::Committed, _) => Ok(()),
+            (_, Err(error)) => Err(error),
+            (_, Ok(())) => Err(MigrateError::Failed),
+        }
     }
 }

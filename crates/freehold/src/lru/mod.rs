@@ -32,7 +32,7 @@
 //! #     Metadata::from_static(vec![MaybeUninit::uninit(); layout.size_unaligned()].leak())
 //! # }
 //! use std::{collections::HashMap, sync::Mutex};
-//! use freehold::lru::{Claim, GroupId, Kind, Lru, LruSettings, Owner, Verdict};
+//! use freehold::lru::{Claim, FrameRef, GroupId, Kind, Lru, LruSettings, Owner, Verdict};
 //! use freehold::{Config, FrameCount, MemoryRange, NodeId};
 //! use freehold::{Order, PageAllocator, Pfn, Request};
 //!
@@ -51,9 +51,11 @@
 //!     }
 //!     fn forget(&self, frame: Pfn, claim: Claim<'_>) {
 //!         let index = &mut *self.index.lock().unwrap();
-//!         if index.blocks.contains_key(&frame) && claim.take() {
-//!             let block = index.blocks.remove(&frame);
-//!             block.map(|block| index.frames.remove(&block));
+//!         let Some(&block) = index.blocks.get(&frame) else { return };
+//!         if let Some(claimed) = claim.take() {
+//!             index.blocks.remove(&frame);
+//!             index.frames.remove(&block);
+//!             claimed.commit();
 //!         }
 //!     }
 //!     fn release(&self, frames: &[Pfn]) {
@@ -66,28 +68,27 @@
 //!     -> Result<bool, Box<dyn std::error::Error>> {
 //!     let Blocks { frames, index } = cache.owner();
 //!     // Under the lock, so that the frame is not reclaimed before the reference is taken.
-//!     let find = |index: &Index| index.frames.get(&block).map(|&at| cache.get(at).map(|()| at));
-//!     let found = find(&index.lock().unwrap()).transpose()?;
-//!     let frame = match found {
-//!         Some(frame) => frame,
-//!         None => {
-//!             let frame = cache.alloc_reclaiming(frames, Request::default())?;
-//!             // Read the block into the frame here.
-//!             if let Err(error) = cache.add_reclaiming(frame, tenant, Kind::File) {
-//!                 frames.free(frame, Order::ZERO)?;
-//!                 return Err(error.into());
-//!             }
-//!             cache.get(frame)?; // a reference for the reader, beside that of the index
-//!             let index = &mut *index.lock().unwrap();
-//!             index.frames.insert(block, frame);
+//!     let find = |index: &Index| index.frames.get(&block).map(|&at| cache.hold(at)).transpose();
+//!     let found = find(&index.lock().unwrap())?;
+//!     let is_hit = found.is_some();
+//!     let frame = if let Some(frame) = found { frame } else {
+//!         let frame = cache.alloc_reclaiming(frames, Request::default())?;
+//!         // Read the block into the frame here.
+//!         if let Err(error) = cache.add_reclaiming(frame, tenant, Kind::File) {
+//!             frames.free(frame, Order::ZERO)?;
+//!             return Err(error.into());
+//!         }
+//!         let ours = FrameRef::from_raw(cache, frame); // frees the frame, unless it is entered
+//!         let mut index = index.lock().unwrap();
+//!         if let Some(theirs) = find(&index)? { theirs } else { // read by no one else meanwhile
 //!             index.blocks.insert(frame, block);
-//!             frame
+//!             index.frames.insert(block, ours.into_raw());
+//!             cache.hold(frame)? // a reference for the reader, beside that of the index
 //!         }
 //!     };
 //!     // Copy the block out of the frame here.
-//!     cache.mark_accessed(frame)?;
-//!     cache.put(frame)?;
-//!     Ok(found.is_some())
+//!     frame.mark_accessed();
+//!     Ok(is_hit)
 //! }
 //!
 //! let memory = [MemoryRange::new(Pfn::new(0), FrameCount::new(4096))];
@@ -103,15 +104,20 @@
 //! let [small, large] = [100, 500].map(|most| {
 //!     cache.create_group(GroupId::ROOT, Some(FrameCount::new(most))).expect("room for both")
 //! });
-//! for block in 0..400 {
-//!     read(&cache, large, ("large", block))?;
-//! }
-//! for block in 0..10_000 {
-//!     read(&cache, small, ("small", block))?;
-//! }
+//! let read_all = |group, tenant, blocks: u64| {
+//!     (0..blocks).for_each(|block| _ = read(&cache, group, (tenant, block)).unwrap());
+//! };
+//! std::thread::scope(|scope| {
+//!     // Two threads that miss the same blocks.
+//!     (0..2).for_each(|_| _ = scope.spawn(|| read_all(large, "large", 400)));
+//! });
+//! read_all(small, "small", 10_000);
 //! assert!(read(&cache, large, ("large", 0))?, "no tenant pushes out what another has cached");
 //! assert!(!read(&cache, small, ("small", 0))?, "its own old blocks make room for new ones");
 //! assert!(cache.group_stats(small)?.charged <= FrameCount::new(100));
+//! cache.drain_all();
+//! let cached = cache.owner().index.lock().unwrap().frames.len() as u64;
+//! assert_eq!(cache.validate()?.used.get(), cached, "every frame is in the index");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -124,21 +130,26 @@ use crate::memmap::region::{Carver, LayoutBuilder, Metadata, MetadataLayout};
 use crate::platform::Platform;
 use crate::units::{FrameCount, FrameSize, NodeId, Pfn};
 
+pub use claim::{Claim, Claimed};
 pub use cpu::BATCH_MAX;
 pub use error::{LruError, PutBulkError};
+pub use frame_ref::FrameRef;
 pub use group::GroupId;
 pub use isolate::Isolated;
 pub use kind::{Kind, List};
-pub use owner::{Claim, Owner, Verdict};
+pub use owner::{Owner, Verdict};
 pub use reclaim::{Reclaimed, Scope};
-pub use tenants::{GroupStats, Visit};
+pub use tenants::{GroupRef, GroupStats};
 pub use validate::{LruCensus, LruRule, LruViolation};
 
 mod balance;
 mod charge;
+mod claim;
 mod cpu;
 mod error;
+mod evict;
 mod frame;
+mod frame_ref;
 mod group;
 mod inherit;
 mod isolate;

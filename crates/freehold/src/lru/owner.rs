@@ -1,7 +1,6 @@
 //! What the LRU requires of the owner of the frames' contents.
 
-use core::fmt;
-
+use super::claim::Claim;
 use crate::compact::MigrateError;
 use crate::units::Pfn;
 
@@ -13,28 +12,58 @@ use crate::units::Pfn;
 /// the one that [`Lru::add`](super::Lru::add) began with. A lock of the owner's guards each entry.
 /// Under that lock,
 ///
-/// * a lookup takes a reference by [`Lru::get`](super::Lru::get), which cannot fail there, and
-///   drops it by [`Lru::put`](super::Lru::put) after use;
-/// * a caller that removes an entry owns the index's reference from then on, and puts it, under the
-///   lock or after;
-/// * [`Owner::forget`] and [`Owner::migrate`] take their [`Claim`], and change the entry if they
-///   get it.
+/// * a lookup takes a reference by [`Lru::hold`](super::Lru::hold) or
+///   [`Lru::get`](super::Lru::get), which cannot fail there, and drops it after use;
+/// * a caller that removes an entry owns the index's reference from then on, and drops it, under
+///   the lock or after;
+/// * [`Owner::forget`] and [`Owner::migrate`] take their [`Claim`]. If they get it, they change the
+///   entry and [commit](super::Claimed::commit), or leave the entry as it is and drop the
+///   [`Claimed`](super::Claimed).
 ///
 /// An index without a lock works too: then a lookup takes a reference, which fails while the frame
-/// is being reclaimed, and re-checks the entry. The owner of such an index must not fail to
-/// [migrate](Owner::migrate) once it has the claim: a reader with an old entry may have taken a
-/// reference to the new place by then.
+/// is claimed, and re-checks the entry. The owner of such an index must not fail to
+/// [migrate](Owner::migrate) once it has changed the entry: a reader may have taken a reference to
+/// the new place by then. And a caller that has removed an entry retries its put while the frame is
+/// claimed, and the put fails with [`NotAdded`](super::LruError::NotAdded): the owner finds the
+/// entry gone, and gives the claim back.
 ///
-/// The LRU holds no lock when it asks, so the owner may call it, and other CPUs proceed. A panic of
-/// the owner counts as a refusal: every frame is put back while the stack unwinds.
+/// The LRU holds no lock when it asks, so the owner may call it, and other CPUs proceed. A reclaim
+/// from within the owner's methods may begin another one, and so on: on each CPU up to 32 are under
+/// way, then they are refused with [`TooManyReclaims`](super::LruError::TooManyReclaims).
+///
+/// # Panics of the owner
+///
+/// They lose no frame. What has been asked counts as refused, claims that were not committed are
+/// given back, committed ones count, and all frames are put back while the stack unwinds. For the
+/// caller of the LRU whose call panics,
+///
+/// * [`Lru::add`](super::Lru::add), [`Lru::put`](super::Lru::put), and the calls that move a frame
+///   to another list, have been done: other frames, which left with a batch, are handed to
+///   [`Owner::release`] last. So after an `add` the caller has its reference;
+/// * [`Lru::put_bulk`](super::Lru::put_bulk) has been done for the frames up to the batch that was
+///   handed to [`Owner::release`], and not for later ones;
+/// * [`Lru::add_reclaiming`](super::Lru::add_reclaiming) may have been done or not, since it
+///   reclaims first: [`Lru::frame_stats`](super::Lru::frame_stats) tells;
+/// * [`Lru::reclaim`](super::Lru::reclaim) and others that reclaim have stopped early.
+///
+/// Frames that were passed to a [`Owner::release`] that panicked are the owner's.
 pub trait Owner {
     /// Asks whether the content of a frame can be dropped, and to write it back if it must be
     /// written first. The frame may be in use meanwhile, and after.
     fn reclaim(&self, frame: Pfn) -> Verdict;
 
+    /// As [`Owner::reclaim`], for up to [`BATCH_MAX`](super::BATCH_MAX) frames at a time: the LRU
+    /// calls this one. An owner overrides it to write back many frames at once. There are as many
+    /// verdicts as frames; each begins as [`Verdict::Keep`]. After a panic, all frames are kept.
+    fn reclaim_bulk(&self, frames: &[Pfn], verdicts: &mut [Verdict]) {
+        for (frame, verdict) in frames.iter().zip(verdicts) {
+            *verdict = self.reclaim(*frame);
+        }
+    }
+
     /// Asks the owner to remove the entry of a frame from the index, if its content can still be
     /// dropped and the frame is unused, which the claim determines. If the claim is granted, the
-    /// entry must go, and the index's reference goes with it.
+    /// owner removes the entry and commits the claim; the index's reference goes with it.
     fn forget(&self, frame: Pfn, claim: Claim<'_>);
 
     /// Returns frames whose last reference is gone, up to [`BATCH_MAX`](super::BATCH_MAX) at a
@@ -42,28 +71,24 @@ pub trait Owner {
     fn release(&self, frames: &[Pfn]);
 
     /// Asks the owner to move the content of `from` to `to`, and the entry in the index with it, if
-    /// the frame is unused, which the claim determines. From then on the index's reference is to
-    /// `to`.
+    /// the frame is unused, which the claim determines. From the commit on, the index's reference
+    /// is to `to`.
+    ///
+    /// Only a committed claim has moved the content. After that, an error counts as moved, since
+    /// the entry leads to `to`. Without it, `Ok` counts as [`MigrateError::Failed`].
     ///
     /// # Errors
     ///
-    /// [`MigrateError`] if nothing has moved. An owner should find out before it takes the claim:
-    /// once the claim is granted, `from` cannot be looked up until this call has returned.
+    /// [`MigrateError`] if nothing has moved.
+    ///
+    /// # Panics
+    ///
+    /// It must not panic once the claim is committed, so the commit comes last: the LRU then has
+    /// the content at `to`, but an allocator that asked for the move
+    /// [frees `to`](crate::Migrate) when the stack unwinds.
     fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
         let _ = (from, to, claim);
         Err(MigrateError::Failed)
-    }
-}
-
-/// Exclusive control of a frame, granted only if the index holds the only reference to it.
-pub struct Claim<'a>(pub(super) &'a mut dyn FnMut() -> bool);
-
-impl Claim<'_> {
-    /// Returns whether the index holds the only reference to the frame. If so, no new reference can
-    /// be taken any more. Call it under the lock that guards the entry, which must still be there.
-    #[must_use]
-    pub fn take(self) -> bool {
-        (self.0)()
     }
 }
 
@@ -80,10 +105,4 @@ pub enum Verdict {
     Activate,
     /// The content had to be written back, which failed. It stays.
     Failed,
-}
-
-impl fmt::Debug for Claim<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Claim")
-    }
 }

@@ -32,7 +32,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// Those of [`Lru::add`]; [`LruError::GroupLimit`] if nothing more can be reclaimed.
+    /// Those of [`Lru::add`]; [`LruError::GroupLimit`] if nothing more can be reclaimed;
+    /// [`LruError::TooManyReclaims`], as [`Lru::reclaim`].
     pub fn add_reclaiming(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), LruError> {
         for _ in 0..ROUNDS {
             match self.try_add(pfn, group, kind) {
@@ -49,7 +50,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                     let limit = self.groups.limit(slot).map_or(0, FrameCount::get);
                     let excess = (self.groups.charged(slot) + 1).saturating_sub(limit);
                     let wanted = (limit / 16).clamp(1, BATCH_MAX as u64).max(excess);
-                    if self.reclaim_within(slot, wanted).reclaimed == 0 {
+                    if self.reclaim_within(slot, wanted)?.reclaimed == 0 {
                         break;
                     }
                 }
@@ -78,7 +79,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// # Errors
     ///
     /// As [`PageAllocator::alloc`]; [`Error::OutOfMemory`] or [`Error::BelowWatermark`] if nothing
-    /// more can be reclaimed, or if reclaim is of no use.
+    /// more can be reclaimed, if reclaim is of no use, or if
+    /// [too many reclaims](LruError::TooManyReclaims) are under way.
     pub fn alloc_reclaiming<Q: Platform, D: Design<Q>>(
         &self,
         frames: &PageAllocator<Q, D>,
@@ -113,7 +115,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         hunt.wanted = BATCH_MAX as u64;
         let mut round = 0;
         loop {
-            let reclaimed = self.hunt(&hunt).reclaimed;
+            let reclaimed = self.hunt(&hunt).map_or(0, |done| done.reclaimed);
             self.drain_all();
             frames.drain_all();
             let outcome = frames.alloc(request);
@@ -156,7 +158,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 Some(0) => break,
                 Some(lacking) => lacking,
             };
-            if self.hunt(&hunt).reclaimed == 0 {
+            if self.hunt(&hunt).map_or(0, |done| done.reclaimed) == 0 {
                 break;
             }
         }
@@ -167,7 +169,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 
     /// Reclaims on each node that is short of memory, until it no longer is or nothing more can be
     /// reclaimed, like a kernel's `kswapd`. The embedder calls it now and then, or when an
-    /// allocation was refused.
+    /// allocation was refused. It stops if [too many reclaims](LruError::TooManyReclaims) are under
+    /// way.
     ///
     /// A node is short if all zones that serve ordinary requests are below their low watermarks,
     /// and stays short until one of them is at its high one. So a device zone full of unreclaimable
@@ -184,7 +187,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             };
             while wanted > 0 {
                 let nodes = node.index()..node.index() + 1;
-                let round = self.hunt(&Hunt { above: 0, nodes, zone, wanted, heeds_low: true });
+                let hunt = Hunt { above: 0, nodes, zone, wanted, heeds_low: true };
+                let Ok(round) = self.hunt(&hunt) else { return done };
                 frames.drain_all();
                 done.add(&round);
                 let left = missing(|marks| marks.high);

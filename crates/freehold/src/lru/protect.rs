@@ -229,6 +229,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 
     /// Reclaims from each group that has more than its [`high`](Lru::set_high), until it no longer
     /// has, or nothing more can be reclaimed. A thread in the background may call it now and then.
+    /// It stops if [too many reclaims](LruError::TooManyReclaims) are under way.
     ///
     /// Cost: besides reclaim, visits all groups, if one of them has a `high`.
     pub fn balance_groups(&self) -> Reclaimed {
@@ -238,7 +239,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             self.drain_all();
             for slot in self.groups.walk(0) {
                 if let Some((_, over)) = self.groups.over_high(slot).filter(|&(at, _)| at == slot) {
-                    done.add(&self.reclaim_within(slot, over));
+                    match self.reclaim_within(slot, over) {
+                        Ok(round) => done.add(&round),
+                        Err(_) => break,
+                    }
                 }
             }
         }
@@ -249,12 +253,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// charged to this one.
     pub(super) fn reclaim_high(&self, group: GroupId) {
         if let Some((slot, over)) = self.groups.over_high(group.slot()) {
-            self.reclaim_within(slot, over.min(BATCH_MAX as u64));
+            // The frames were added; should too many reclaims be under way, others follow.
+            let _done = self.reclaim_within(slot, over.min(BATCH_MAX as u64));
         }
     }
 
     /// Reclaims so many frames of a group and of those below.
-    pub(super) fn reclaim_within(&self, slot: u16, frames: u64) -> Reclaimed {
+    pub(super) fn reclaim_within(&self, slot: u16, frames: u64) -> Result<Reclaimed, LruError> {
         let (nodes, zone) = (0..self.vecs.nodes(), ZoneKind::Movable);
         self.hunt(&Hunt { above: slot, nodes, zone, wanted: frames, heeds_low: true })
     }

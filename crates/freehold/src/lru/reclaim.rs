@@ -1,25 +1,18 @@
 //! Reclaim: evicts frames that were not recently used, if their owner agrees.
 
 use super::error::LruError;
-use core::cell::Cell;
 use core::ops::Range;
 
 use super::balance::inactive_is_low;
 use super::cpu::{BATCH_MAX, Few};
 use super::group::GroupId;
 use super::kind::List;
-use super::owner::{Claim, Verdict};
 use super::state::{Motion, State};
 use super::vec::Place;
 use super::{Kind, Lru, Owner};
 use crate::ZoneStats;
-use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;
 use crate::units::{FrameCount, NodeId, ZoneKind};
-
-/// The cost of writing back a frame, in units of a frame put back unreclaimed (Linux's
-/// `SWAP_CLUSTER_MAX`).
-const WRITE_COST: u64 = 32;
 
 /// The maximum number of passes over all priorities. Frames that are all active and recently used
 /// need three: one clears the mark of use, one deactivates, one reclaims. With an owner that
@@ -126,7 +119,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// # Errors
     ///
-    /// [`LruError::UnknownGroup`] or [`LruError::UnknownNode`].
+    /// [`LruError::UnknownGroup`] or [`LruError::UnknownNode`]; [`LruError::TooManyReclaims`] if 32
+    /// that began on this CPU are under way, as when the owner reclaims from within
+    /// [`Owner::reclaim`].
     pub fn reclaim(&self, scope: Scope, frames: FrameCount) -> Result<Reclaimed, LruError> {
         let (mut above, mut nodes) = (0, 0..self.vecs.nodes());
         match scope {
@@ -138,11 +133,16 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             Scope::Group(group) => above = self.groups.slot_of(group)?,
         }
         let (zone, wanted) = (ZoneKind::Movable, frames.get());
-        Ok(self.hunt(&Hunt { above, nodes, zone, wanted, heeds_low: true }))
+        self.hunt(&Hunt { above, nodes, zone, wanted, heeds_low: true })
     }
 
-    /// Runs a reclaim.
-    pub(super) fn hunt(&self, hunt: &Hunt) -> Reclaimed {
+    /// Runs a reclaim, unless too many are under way.
+    pub(super) fn hunt(&self, hunt: &Hunt) -> Result<Reclaimed, LruError> {
+        let _counted = self.cpus.begin_hunt(&self.platform)?;
+        Ok(self.pursue(hunt))
+    }
+
+    fn pursue(&self, hunt: &Hunt) -> Reclaimed {
         let mut progress = Progress::default();
         if !hunt.nodes.is_empty() {
             self.run(hunt, &mut progress);
@@ -289,127 +289,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         self.release_few(&gone);
     }
 
-    /// Asks the owner to drop frames of an inactive list.
-    fn evict(&self, place: Place, kind: Kind, few: Few) -> Reclaimed {
-        let mut batch = Eviction::new(self, few);
-        while let Some(frame) = batch.next() {
-            batch.decide(frame);
-        }
-        let done = batch.done;
-        drop(batch);
-        self.note_cost(place, kind, WRITE_COST * done.written + done.scanned - done.reclaimed);
-        done
-    }
-
     /// Adds the cost of reclaim to the group and to those above, each under its own lock.
-    fn note_cost(&self, place: Place, kind: Kind, cost: u64) {
+    pub(super) fn note_cost(&self, place: Place, kind: Kind, cost: u64) {
         if cost > 0 {
             for slot in self.groups.chain(place.slot).take(self.groups.len()) {
                 let at = Place { slot, ..place };
                 self.vecs.lock_at(&self.platform, at).note_cost(kind, cost);
             }
         }
-    }
-}
-
-/// Isolated frames being decided on. In any case, even if the owner panics, those that were not
-/// evicted go back on their lists.
-struct Eviction<'a, P: Platform, O: Owner> {
-    lru: &'a Lru<P, O>,
-    undecided: Few,
-    /// The frame for which the owner was granted the claim, and which it is about to remove.
-    frozen: Cell<Option<FrameIndex>>,
-    keep: Few,
-    activate: Few,
-    /// Evicted frames, which are frozen.
-    gone: Few,
-    done: Reclaimed,
-}
-
-impl<'a, P: Platform, O: Owner> Eviction<'a, P, O> {
-    fn new(lru: &'a Lru<P, O>, undecided: Few) -> Self {
-        let (keep, activate, gone) = (Few::new(), Few::new(), Few::new());
-        Eviction {
-            lru,
-            undecided,
-            frozen: Cell::new(None),
-            keep,
-            activate,
-            gone,
-            done: Reclaimed::default(),
-        }
-    }
-
-    /// The next frame to decide on. Until then, it counts as kept.
-    fn next(&mut self) -> Option<FrameIndex> {
-        let frame = self.undecided.pop()?;
-        self.keep.push(frame);
-        Some(frame)
-    }
-
-    fn decide(&mut self, frame: FrameIndex) {
-        let (lru, pfn) = (self.lru, self.lru.frames.pfn_of(frame));
-        self.done.scanned += 1;
-        let can_go = |state: State| match state.pins() {
-            0 => state.freeze(),
-            _ => Err(LruError::FrameBusy),
-        };
-        // A pre-check that spares the owner questions about frames in use.
-        if can_go(lru.frames.state(frame)).is_err() {
-            self.done.kept += 1;
-            return;
-        }
-        match lru.owner.reclaim(pfn) {
-            Verdict::Drop => {}
-            Verdict::Written => self.done.written += 1,
-            Verdict::Keep => return self.done.kept += 1,
-            Verdict::Failed => return self.done.failed += 1,
-            Verdict::Activate => {
-                self.done.kept += 1;
-                self.keep.pop();
-                return self.activate.push(frame);
-            }
-        }
-        let frozen = &self.frozen;
-        let mut freeze = || {
-            let is_unused = lru.frames.change(frame, can_go).is_ok();
-            frozen.set(is_unused.then_some(frame));
-            is_unused
-        };
-        lru.owner.forget(pfn, Claim(&mut freeze));
-        if self.frozen.take().is_some() {
-            self.keep.pop();
-            self.gone.push(frame);
-            self.done.reclaimed += 1;
-        } else {
-            self.done.kept += 1;
-        }
-    }
-
-    /// Puts isolated frames back. They came from one lruvec, so its lock is taken once.
-    fn put_back(&self, few: &Few, motion: Motion, gone: &mut Few) {
-        let (lru, mut lock) = (self.lru, None);
-        // Those that waited longest were decided on last, and go back first, behind the others.
-        for frame in few.iter().rev() {
-            let guard = lru.relock(lock.take(), lru.frames.state(frame));
-            lru.put_back(&guard, frame, motion, gone);
-            lock = Some(guard);
-        }
-        drop(lock);
-    }
-}
-
-impl<P: Platform, O: Owner> Drop for Eviction<'_, P, O> {
-    fn drop(&mut self) {
-        // Only a panic leaves a frame frozen here. The owner may still have it in the index.
-        if let Some(frame) = self.frozen.take() {
-            self.lru.frames.update(frame, State::thaw);
-        }
-        // The owner is called last: it may panic. No more frames than were taken.
-        let mut gone = self.gone;
-        self.put_back(&self.undecided, Motion::Keep, &mut gone);
-        self.put_back(&self.keep, Motion::Keep, &mut gone);
-        self.put_back(&self.activate, Motion::Activate, &mut gone);
-        self.lru.release_few(&gone);
     }
 }

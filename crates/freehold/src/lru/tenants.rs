@@ -97,14 +97,14 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         Ok(())
     }
 
-    /// Enters a group as a reader: it cannot be removed until the visit is dropped.
+    /// Enters a group as a reader: it cannot be removed until the guard is dropped.
     ///
     /// # Errors
     ///
-    /// [`LruError::UnknownGroup`], or [`LruError::TooManyReferences`] at the 32,768th reader.
-    pub fn enter(&self, group: GroupId) -> Result<Visit<'_, P>, LruError> {
+    /// [`LruError::UnknownGroup`], or [`LruError::TooManyReferences`] with 2^31 - 1 readers.
+    pub fn enter(&self, group: GroupId) -> Result<GroupRef<'_, P>, LruError> {
         self.groups.enter(group)?;
-        Ok(Visit { groups: &self.groups, group })
+        Ok(GroupRef { groups: &self.groups, group })
     }
 
     /// The state of a group. Exact whenever no call is under way.
@@ -135,27 +135,27 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 }
 
-/// A reader's stay in a group, which prevents its removal. Created by [`Lru::enter`].
-pub struct Visit<'a, P: Platform> {
+/// A reader's hold on a group, which prevents its removal. Created by [`Lru::enter`].
+pub struct GroupRef<'a, P: Platform> {
     groups: &'a Groups<P>,
     group: GroupId,
 }
 
-impl<P: Platform> Visit<'_, P> {
+impl<P: Platform> GroupRef<'_, P> {
     /// The group.
     pub fn group(&self) -> GroupId {
         self.group
     }
 }
 
-impl<P: Platform> Drop for Visit<'_, P> {
+impl<P: Platform> Drop for GroupRef<'_, P> {
     fn drop(&mut self) {
         self.groups.leave(self.group);
     }
 }
 
-impl<P: Platform> fmt::Debug for Visit<'_, P> {
+impl<P: Platform> fmt::Debug for GroupRef<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Visit").field("group", &self.group).finish_non_exhaustive()
+        f.debug_struct("GroupRef").field("group", &self.group).finish_non_exhaustive()
     }
 }

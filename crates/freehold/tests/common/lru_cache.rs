@@ -113,10 +113,11 @@ impl<P: Platform> Owner for Blocks<'_, P> {
     fn forget(&self, frame: Pfn, claim: Claim<'_>) {
         let mut index = self.index();
         if let Some(&block) = index.blocks.get(&frame)
-            && claim.take()
+            && let Some(claimed) = claim.take()
         {
             index.blocks.remove(&frame);
             index.frames.remove(&block);
+            claimed.commit();
             self.done.reclaimed.fetch_add(1, SeqCst);
         }
     }
@@ -132,14 +133,13 @@ impl<P: Platform> Owner for Blocks<'_, P> {
     fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
         let mut index = self.index();
         let Some(&block) = index.blocks.get(&from) else { return Err(MigrateError::Busy) };
-        if !claim.take() {
-            return Err(MigrateError::Busy);
-        }
+        let Some(claimed) = claim.take() else { return Err(MigrateError::Busy) };
         let stamp = self.stamp(from).swap(0, SeqCst);
         assert_eq!(self.stamp(to).swap(stamp, SeqCst), 0, "{to} is moved to, and in use");
         index.blocks.remove(&from);
         index.blocks.insert(to, block);
         index.frames.insert(block, to);
+        claimed.commit();
         self.done.migrated.fetch_add(1, SeqCst);
         Ok(())
     }

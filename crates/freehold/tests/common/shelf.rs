@@ -59,8 +59,9 @@ impl Owner for Shelf {
     fn forget(&self, frame: Pfn, claim: Claim<'_>) {
         let mut contents = self.contents();
         let can_go = contents.index.contains_key(&frame) && !contents.dirty.contains(&frame);
-        if can_go && claim.take() {
+        if can_go && let Some(claimed) = claim.take() {
             contents.index.remove(&frame);
+            claimed.commit();
         }
     }
 
@@ -71,14 +72,13 @@ impl Owner for Shelf {
     fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
         let mut contents = self.contents();
         let Some(&content) = contents.index.get(&from) else { return Err(MigrateError::Busy) };
-        if !claim.take() {
-            return Err(MigrateError::Busy);
-        }
+        let Some(claimed) = claim.take() else { return Err(MigrateError::Busy) };
         if contents.verdicts.get(&from) == Some(&Verdict::Failed) {
             return Err(MigrateError::Failed);
         }
         contents.index.remove(&from);
         contents.index.insert(to, content);
+        claimed.commit();
         Ok(())
     }
 }

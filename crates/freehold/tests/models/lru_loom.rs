@@ -6,6 +6,8 @@
 //!
 //! `LOOM_MAX_PREEMPTIONS` explores further.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
 use crate::room::Room;
 use freehold::lru::{Claim, GroupId, Kind, LruError, LruLock, LruSettings, Owner, Scope, Verdict};
@@ -21,6 +23,8 @@ const OTHER: Pfn = Pfn::new(1);
 
 /// An index of two frames, and their contents.
 struct Shelf {
+    /// Whether it gives back every claim that it is granted. Set before threads start.
+    wavers: AtomicBool,
     index: Mutex<Vec<Pfn>>,
     released: Mutex<Vec<Pfn>>,
     contents: [LoomCell<u32>; 2],
@@ -29,7 +33,8 @@ struct Shelf {
 impl Shelf {
     fn new() -> Self {
         let contents = [LoomCell::new(0), LoomCell::new(0)];
-        Shelf { index: Mutex::new(vec![]), released: Mutex::new(vec![]), contents }
+        let (index, released) = (Mutex::new(vec![]), Mutex::new(vec![]));
+        Shelf { wavers: AtomicBool::new(false), index, released, contents }
     }
 
     fn content(&self, frame: Pfn) -> &LoomCell<u32> {
@@ -52,8 +57,12 @@ impl Owner for Shelf {
 
     fn forget(&self, frame: Pfn, claim: Claim<'_>) {
         let mut index = self.index();
-        if index.contains(&frame) && claim.take() {
+        if index.contains(&frame)
+            && let Some(claimed) = claim.take()
+            && !self.wavers.load(Relaxed)
+        {
             index.retain(|&other| other != frame);
+            claimed.commit();
         }
     }
 
@@ -66,12 +75,17 @@ impl Owner for Shelf {
 
     fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
         let mut index = self.index();
-        if !index.contains(&from) || !claim.take() {
+        if !index.contains(&from) {
+            return Err(MigrateError::Busy);
+        }
+        let Some(claimed) = claim.take() else { return Err(MigrateError::Busy) };
+        if self.wavers.load(Relaxed) {
             return Err(MigrateError::Busy);
         }
         self.content(to).set(self.content(from).get());
         index.retain(|&other| other != from);
         index.push(to);
+        claimed.commit();
         Ok(())
     }
 }
@@ -321,6 +335,37 @@ fn migration_races_with_a_removal() {
         lru.drain_all();
         assert_eq!(lru.check().used, FrameCount::ZERO);
     });
+}
+
+/// A claim is given back while another thread removes the entry.
+///
+/// The claim ends before the lock of the index does, under which the entry is removed too. So the
+/// owner finds no entry and takes no claim, or the other thread finds the index's reference as it
+/// was, and its put succeeds. The thaw is one exchange that releases, and the put acquires; of it
+/// and the put-back by the thread that asked, the later one drops the last reference.
+#[test]
+fn a_claim_given_back_races_with_a_removal() {
+    type Ask = fn(&Sound);
+    let asks: [Ask; 2] = [
+        |lru| {
+            let done = lru.reclaim(Scope::All, FrameCount::new(1)).expect("there is a root");
+            assert_eq!(done.reclaimed, 0);
+        },
+        |lru| assert_eq!(lru.migrate(FRAME, OTHER, Order::ZERO), Err(MigrateError::Busy)),
+    ];
+    for ask in asks {
+        explore(2, move || {
+            let lru: Arc<Sound> = with_frame(LruLock::Group, |_| ROOT);
+            lru.owner().wavers.store(true, Relaxed);
+            race(&lru, ask, |lru| {
+                let frame = lru.owner().index().pop().expect("it is in the index");
+                lru.put(frame).expect("the index had a reference");
+            });
+            assert_eq!(lru.owner().released(), 1);
+            lru.drain_all();
+            assert_eq!(lru.check().used, FrameCount::ZERO);
+        });
+    }
 }
 
 /// Two threads add the same frame: one gets the error that it was added already, and charges

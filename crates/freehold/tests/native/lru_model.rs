@@ -10,7 +10,7 @@ use crate::naive_lru::{Frame, Naive};
 use crate::room::Room;
 use crate::shelf::Shelf;
 use freehold::lru::{
-    BATCH_MAX, GroupId, Isolated, Kind, Lru, LruError, LruLock, LruSettings, Scope, Visit,
+    BATCH_MAX, GroupId, GroupRef, Isolated, Kind, Lru, LruError, LruLock, LruSettings, Scope,
 };
 use freehold::{Config, FrameCount, MemoryRange, Migrate, NodeId, Order, Pfn};
 use proptest::prelude::*;
@@ -82,7 +82,7 @@ struct Pair<'a> {
     /// The groups by their numbers in the model.
     groups: Vec<GroupId>,
     isolated: Vec<Isolated<'a, TestPlatform, Shelf>>,
-    visits: Vec<(usize, Visit<'a, TestPlatform>)>,
+    visits: Vec<(usize, GroupRef<'a, TestPlatform>)>,
     /// Whether batches hold one frame, so that the model knows every list.
     exact: bool,
 }

@@ -34,8 +34,11 @@ impl Owner for Cache<'_> {
 
     fn forget(&self, frame: Pfn, claim: Claim<'_>) {
         let mut index = self.index.lock().unwrap();
-        if index.contains(&frame) && claim.take() {
+        if index.contains(&frame)
+            && let Some(claimed) = claim.take()
+        {
             index.remove(&frame);
+            claimed.commit();
         }
     }
 
@@ -48,11 +51,13 @@ impl Owner for Cache<'_> {
             return Err(MigrateError::Failed);
         }
         let mut index = self.index.lock().unwrap();
-        if !index.contains(&from) || !claim.take() {
+        if !index.contains(&from) {
             return Err(MigrateError::Busy);
         }
+        let Some(claimed) = claim.take() else { return Err(MigrateError::Busy) };
         index.remove(&from);
         index.insert(to);
+        claimed.commit();
         Ok(())
     }
 }

@@ -131,9 +131,10 @@ impl Owner for Shelf {
         let locked = self.lock();
         let block = locked.index().blocks.get(&frame).copied();
         if let Some(block) = block
-            && claim.take()
+            && let Some(claimed) = claim.take()
         {
             locked.index().remove(block);
+            claimed.commit();
             self.tally.borrow_mut().reclaimed += 1;
         }
     }
@@ -151,17 +152,15 @@ impl Owner for Shelf {
     fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
         let locked = self.lock();
         let block = locked.index().blocks.get(&from).copied().ok_or(MigrateError::Busy)?;
-        // Before the claim, since once it is granted a refusal is impossible while the lock is
-        // held.
+        let Some(claimed) = claim.take() else { return Err(MigrateError::Busy) };
         self.asked.set(self.asked.get() + 1);
         if self.asked.get().is_multiple_of(7) {
+            // With the claim, which ends before the lock.
             return Err(MigrateError::Failed);
-        }
-        if !claim.take() {
-            return Err(MigrateError::Busy);
         }
         locked.index().remove(block);
         locked.index().enter(block, to);
+        claimed.commit();
         self.unstamp(from);
         self.stamp(to, block);
         self.tally.borrow_mut().moves += 1;

@@ -54,8 +54,11 @@ impl Index for Cache {
     fn forget(&self, frame: Pfn, claim: Claim<'_>) {
         let block = self.blocks[frame.get() as usize].load(Acquire);
         // A frame that lost the race for its entry was never in it.
-        if self.find(block) == Some(frame) && claim.take() {
+        if self.find(block) == Some(frame)
+            && let Some(claimed) = claim.take()
+        {
             self.frames[block as usize].store(0, Release);
+            claimed.commit();
         }
     }
 
@@ -93,8 +96,9 @@ impl Cache {
             let frame = task.alloc(Request::default())?;
             task.fill(frame, |content| disk.read(block, content))?;
             while let Err(error) = lru.add_reclaiming(frame, group, Kind::File) {
-                ensure!(error == LruError::GroupLimit, error);
-                // Other readers are in all frames that the group may have.
+                let waits = matches!(error, LruError::GroupLimit | LruError::TooManyReclaims);
+                ensure!(waits, error);
+                // Other readers are in all frames that the group may have, or are reclaiming.
                 give_way(task);
             }
             lru.get(frame)?;
