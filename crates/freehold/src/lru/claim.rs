@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use super::history::Shadow;
+
 /// A frame whose content is to go, as the LRU knows it.
 pub(super) trait Subject {
     /// Takes all references away, if the index holds the only one; returns whether it does.
@@ -10,8 +12,9 @@ pub(super) trait Subject {
     /// Undoes `freeze`.
     fn thaw(&self);
 
-    /// Notes that the index has no entry for the frame any more.
-    fn commit(&self);
+    /// Notes that the index has no entry for the frame any more; returns what is left of its
+    /// content.
+    fn commit(&self) -> Shadow;
 }
 
 /// How far the owner has come with a claim.
@@ -55,9 +58,13 @@ impl Claimed<'_> {
     /// States that the index has no entry for the frame any more, so that the index's reference is
     /// the LRU's. Call it last, under the lock under which the entry was changed: a panic in
     /// between would give back a frame without an entry.
-    pub fn commit(self) {
-        self.0.commit();
+    ///
+    /// Returns what the index may keep in place of the entry, for [`Lru::refault`](super::Lru::refault)
+    /// if the content is read again. For content that moved it has no meaning.
+    pub fn commit(self) -> Shadow {
+        let shadow = self.0.commit();
         core::mem::forget(self);
+        shadow
     }
 }
 

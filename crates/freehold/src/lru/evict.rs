@@ -5,6 +5,7 @@ use core::cell::Cell;
 use super::claim::{Claim, Stage, Subject};
 use super::cpu::{BATCH_MAX, Few};
 use super::error::LruError;
+use super::history::Shadow;
 use super::owner::Verdict;
 use super::state::{Motion, State};
 use super::vec::Place;
@@ -18,9 +19,9 @@ use crate::units::Pfn;
 const WRITE_COST: u64 = 32;
 
 impl<P: Platform, O: Owner> Lru<P, O> {
-    /// Asks the owner to drop frames of an inactive list.
+    /// Asks the owner to drop frames of an lruvec, all of one list.
     pub(super) fn evict(&self, place: Place, kind: Kind, few: Few) -> Reclaimed {
-        let mut batch = Eviction::new(self, few);
+        let mut batch = Eviction::new(self, place, few);
         let verdicts = batch.ask();
         // Those that waited longest are decided on last, and go back first, behind the others.
         for &verdict in verdicts[..few.iter().count()].iter().rev() {
@@ -37,6 +38,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 /// evicted go back on their lists.
 struct Eviction<'a, P: Platform, O: Owner> {
     lru: &'a Lru<P, O>,
+    /// The lruvec that they come from.
+    place: Place,
     undecided: Few,
     /// Frames that stay. The last of them is the one being decided on, until it goes.
     keep: Few,
@@ -49,10 +52,10 @@ struct Eviction<'a, P: Platform, O: Owner> {
 }
 
 impl<'a, P: Platform, O: Owner> Eviction<'a, P, O> {
-    fn new(lru: &'a Lru<P, O>, undecided: Few) -> Self {
+    fn new(lru: &'a Lru<P, O>, place: Place, undecided: Few) -> Self {
         let (keep, activate, gone) = (Few::new(), Few::new(), Few::new());
         let (stage, done) = (Cell::new(Stage::Open), Reclaimed::default());
-        Eviction { lru, undecided, keep, activate, stage, gone, done }
+        Eviction { lru, place, undecided, keep, activate, stage, gone, done }
     }
 
     /// Asks the owner about all frames that are unused at once; returns the verdicts on all frames,
@@ -155,8 +158,15 @@ impl<P: Platform, O: Owner> Subject for Eviction<'_, P, O> {
         self.stage.set(Stage::Open);
     }
 
-    fn commit(&self) {
+    fn commit(&self) -> Shadow {
         self.stage.set(Stage::Committed);
+        let Some(frame) = self.current() else { return Shadow::NONE };
+        let (lru, state, place) = (self.lru, self.lru.frames.state(frame), self.place);
+        let (kind, active) = (state.kind(), state.is_active());
+        let history = lru.vecs.history(place, kind);
+        history.note_eviction(active);
+        let clock = history.clock(lru.policy, active);
+        Shadow::new(place, lru.groups.short_generation(place.slot), kind, active, clock)
     }
 }
 

@@ -66,7 +66,7 @@ const LIVE: u64 = 1 << 63;
 
 /// The word of a slot: from the lowest bit 32 bits of frames charged, 31 of readers, and whether
 /// the slot has a group that was not removed. A free slot's is zero.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GroupState(pub(super) u64);
 
 impl GroupState {
@@ -271,6 +271,12 @@ impl<P: Platform> Groups<P> {
         // Relaxed: written before the slot's state, which the caller has read with acquire; it
         // stays if the caller has charged or entered the slot.
         self.get(group.slot()).generation.load(Relaxed) == group.generation()
+    }
+
+    /// The lowest bits of the generation of a slot's group.
+    pub(super) fn short_generation(&self, slot: u16) -> u8 {
+        // Relaxed: a hint.
+        self.get(slot).generation.load(Relaxed) as u8
     }
 
     /// Enters a group as a reader.

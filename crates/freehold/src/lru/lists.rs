@@ -4,6 +4,7 @@ use super::charge::Refused;
 use super::cpu::{Batch, CpuGuard, Few};
 use super::error::LruError;
 use super::group::GroupId;
+use super::policy::LruPolicy;
 use super::state::{Motion, State};
 use super::vec::VecGuard;
 use super::{Kind, Lru, Owner};
@@ -56,7 +57,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 
     /// Notes that a frame was used. The second use moves it to the active list, so that content
-    /// used once does not evict content used again and again.
+    /// used once does not evict content used again and again: at once, or with
+    /// [`LruPolicy::ScanResistant`] when reclaim comes to it.
     ///
     /// # Errors
     ///
@@ -65,12 +67,17 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// batch.
     pub fn mark_accessed(&self, pfn: Pfn) -> Result<(), LruError> {
         let frame = self.frames.index_of(pfn)?;
-        let used = |state: State| match state.refs() {
-            0 => Err(LruError::NotAdded),
-            _ => Ok(state.accessed()),
+        let policy = self.policy;
+        let used = |state: State| match (state.refs(), policy) {
+            (0, _) => Err(LruError::NotAdded),
+            (_, LruPolicy::TwoLists) => Ok(state.accessed()),
+            (_, LruPolicy::ScanResistant) => Ok(state.more_marked()),
         };
         let (before, _) = self.frames.change(frame, used)?;
-        if before.awaits_activation() { self.activate(pfn) } else { Ok(()) }
+        match policy == LruPolicy::TwoLists && before.awaits_activation() {
+            true => self.activate(pfn),
+            false => Ok(()),
+        }
     }
 
     /// Moves a frame to the front of the active list later, by batch. A frame that is on no list
@@ -294,6 +301,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             return gone.push(frame);
         }
         lock.link(&self.frames, frame, after, motion);
+        if after.is_active() && !before.is_active() {
+            lock.history(after.kind()).note_activation();
+        }
         if before.slot() != after.slot() {
             self.groups.inherit(before.slot(), after.slot(), after.pins() > 0);
         }

@@ -4,6 +4,7 @@ use core::cell::Cell;
 
 use super::claim::{Claim, Stage, Subject};
 use super::error::LruError;
+use super::history::Shadow;
 use super::isolate::Isolated;
 use super::state::State;
 use super::{Lru, Owner};
@@ -44,8 +45,9 @@ impl<P: Platform, O: Owner> Subject for Move<'_, P, O> {
         self.stage.set(Stage::Open);
     }
 
-    fn commit(&self) {
+    fn commit(&self) -> Shadow {
         self.stage.set(Stage::Committed);
+        Shadow::NONE
     }
 }
 

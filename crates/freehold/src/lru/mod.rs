@@ -135,9 +135,11 @@ pub use cpu::BATCH_MAX;
 pub use error::{LruError, PutBulkError};
 pub use frame_ref::FrameRef;
 pub use group::GroupId;
+pub use history::Shadow;
 pub use isolate::Isolated;
 pub use kind::{Kind, List};
 pub use owner::{Owner, Verdict};
+pub use policy::LruPolicy;
 pub use reclaim::{Reclaimed, Scope};
 pub use tenants::{GroupRef, GroupStats};
 pub use validate::{LruCensus, LruRule, LruViolation};
@@ -151,20 +153,25 @@ mod evict;
 mod frame;
 mod frame_ref;
 mod group;
+mod history;
 mod inherit;
 mod isolate;
 mod kind;
 mod lists;
 mod migrate;
 mod owner;
+mod policy;
 mod pressure;
 mod protect;
 mod reclaim;
+mod refault;
 mod refs;
+mod resistant;
 mod state;
 mod tenants;
 mod tree;
 mod turns;
+mod two_lists;
 mod validate;
 mod vec;
 
@@ -189,6 +196,8 @@ pub struct LruSettings {
     pub groups: u32,
     /// How many frames a CPU collects before it takes a lock for them: 1 to [`BATCH_MAX`].
     pub batch: u32,
+    /// Which content goes first.
+    pub policy: LruPolicy,
     /// How much reclaim leans towards anonymous frames, from 0 (files only) over 100 (both alike)
     /// to 200.
     pub swappiness: u32,
@@ -196,7 +205,13 @@ pub struct LruSettings {
 
 impl Default for LruSettings {
     fn default() -> Self {
-        LruSettings { lock: LruLock::Group, groups: 64, batch: BATCH_MAX as u32, swappiness: 60 }
+        LruSettings {
+            lock: LruLock::Group,
+            groups: 64,
+            batch: BATCH_MAX as u32,
+            policy: LruPolicy::default(),
+            swappiness: 60,
+        }
     }
 }
 
@@ -217,6 +232,12 @@ impl LruSettings {
     #[must_use]
     pub const fn batch(self, frames: u32) -> Self {
         LruSettings { batch: frames, ..self }
+    }
+
+    /// Sets [`LruSettings::policy`].
+    #[must_use]
+    pub const fn policy(self, policy: LruPolicy) -> Self {
+        LruSettings { policy, ..self }
     }
 
     /// Sets [`LruSettings::swappiness`].
@@ -247,6 +268,7 @@ pub struct Lru<P: Platform, O: Owner> {
     vecs: vec::Lruvecs<P>,
     groups: group::Groups<P>,
     cpus: cpu::Cpus<P>,
+    policy: LruPolicy,
     swappiness: u32,
     frame_size: FrameSize,
 }
@@ -313,6 +335,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             vecs: vec::Lruvecs::carve(&plan.vecs, settings.lock, &mut carver),
             groups: group::Groups::carve(&plan.groups, &mut carver),
             cpus: cpu::Cpus::carve(&plan.cpus, settings.batch, &mut carver),
+            policy: settings.policy,
             swappiness: settings.swappiness,
             frame_size: config.frame_size,
         };

@@ -49,7 +49,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                     // over a limit that was lowered.
                     let limit = self.groups.limit(slot).map_or(0, FrameCount::get);
                     let excess = (self.groups.charged(slot) + 1).saturating_sub(limit);
-                    let wanted = (limit / 16).clamp(1, BATCH_MAX as u64).max(excess);
+                    let part = limit / self.policy.reclaim_part();
+                    let wanted = part.clamp(1, BATCH_MAX as u64).max(excess);
                     if self.reclaim_within(slot, wanted)?.reclaimed == 0 {
                         break;
                     }

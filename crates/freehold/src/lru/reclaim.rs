@@ -3,11 +3,11 @@
 use super::error::LruError;
 use core::ops::Range;
 
-use super::balance::inactive_is_low;
-use super::cpu::{BATCH_MAX, Few};
+use super::cpu::Few;
 use super::group::GroupId;
 use super::kind::List;
-use super::state::{Motion, State};
+use super::policy::LruPolicy;
+use super::state::State;
 use super::vec::Place;
 use super::{Kind, Lru, Owner};
 use crate::ZoneStats;
@@ -93,7 +93,7 @@ impl Hunt {
 pub(super) struct Progress {
     pub(super) done: Reclaimed,
     /// Active frames whose mark of use was cleared: they can be reclaimed later.
-    unmarked: u64,
+    pub(super) unmarked: u64,
     /// Whether frames were spared because of a `low`.
     pub(super) spared: bool,
 }
@@ -190,55 +190,25 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 
     /// Scans so many frames of each list of an lruvec, until there are enough; returns how many it
-    /// has not scanned then. From the second pass on, active frames are scanned even if enough are
-    /// inactive (Linux's `force_deactivate`).
+    /// has not scanned then.
     pub(super) fn shrink(
         &self,
         place: Place,
-        mut targets: [u64; List::COUNT],
+        targets: [u64; List::COUNT],
         hunt: &Hunt,
         pass: usize,
         progress: &mut Progress,
     ) -> u64 {
-        let mut chunk = |list: List, most: u64| {
-            let chunk = targets[list as usize].min(most);
-            targets[list as usize] -= chunk;
-            chunk as usize
-        };
-        loop {
-            let mut looked = 0;
-            for kind in Kind::ALL {
-                let (active, inactive) = (List::of(kind, true), List::of(kind, false));
-                let due = chunk(active, BATCH_MAX as u64);
-                let is_low = || {
-                    let sizes = self.vecs.sizes(place, hunt.zone);
-                    inactive_is_low(&sizes, kind, self.frame_size)
-                };
-                if due > 0 && (pass > 0 || is_low()) {
-                    let few = self.take(place, active, hunt.zone, due);
-                    self.age(place, &few, progress);
-                }
-                let missing = hunt.wanted.saturating_sub(progress.done.reclaimed);
-                let due_inactive = chunk(inactive, missing.min(BATCH_MAX as u64));
-                if due_inactive > 0 {
-                    let few = self.take(place, inactive, hunt.zone, due_inactive);
-                    progress.done.add(&self.evict(place, kind, few));
-                }
-                looked += due + due_inactive;
-            }
-            if looked == 0 {
-                return 0;
-            }
-            if progress.done.reclaimed >= hunt.wanted {
-                return targets.iter().sum();
-            }
+        match self.policy {
+            LruPolicy::TwoLists => self.shrink_two_lists(place, targets, hunt, pass, progress),
+            LruPolicy::ScanResistant => self.shrink_resistant(place, targets, hunt, progress),
         }
     }
 
     /// Isolates up to `count` of the frames that have been on a list longest. Frames that another
     /// call is isolating or releasing go to the other end, and so do those of zones that do not
     /// help, which are not counted (as in Linux), up to a bound for one hold of the lock.
-    fn take(&self, place: Place, list: List, zone: ZoneKind, count: usize) -> Few {
+    pub(super) fn take(&self, place: Place, list: List, zone: ZoneKind, count: usize) -> Few {
         let (lock, mut few) = (self.vecs.lock_at(&self.platform, place), Few::new());
         let (mut counted, mut looked) = (0, 0);
         while counted < count && looked < LOOKS_MAX {
@@ -258,35 +228,6 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             }
         }
         few
-    }
-
-    /// Moves frames off an active list to the inactive one, except those used since they came
-    /// there: they get another turn.
-    fn age(&self, place: Place, few: &Few, progress: &mut Progress) {
-        let (mut lock, mut gone, mut rotated) = (None, Few::new(), 0);
-        let mut kind = Kind::File;
-        for frame in few.iter() {
-            let state = self.frames.state(frame);
-            kind = state.kind();
-            let motion = match state.is_referenced() {
-                true => Motion::Keep,
-                false => Motion::Deactivate,
-            };
-            if motion == Motion::Keep {
-                self.frames.update(frame, State::unreferenced);
-                rotated += 1;
-            } else {
-                progress.done.deactivated += 1;
-            }
-            // All frames came from one lruvec, so the lock is taken once.
-            let guard = self.relock(lock.take(), state);
-            self.put_back(&guard, frame, motion, &mut gone);
-            lock = Some(guard);
-        }
-        drop(lock);
-        progress.unmarked += rotated;
-        self.note_cost(place, kind, rotated);
-        self.release_few(&gone);
     }
 
     /// Adds the cost of reclaim to the group and to those above, each under its own lock.

@@ -25,7 +25,11 @@ const USED: u64 = 1 << 35;
 /// The frame is memory. A state of zero is a hole, for the table begins with holes.
 const MEMORY: u64 = 1 << 36;
 const ZONE_SHIFT: u32 = 37;
-const ZONE: u64 = 7 << ZONE_SHIFT;
+const ZONE: u64 = 3 << ZONE_SHIFT;
+/// With the scan-resistant policy, the frame was used at least twice, and [`REFERENCED`] counts one
+/// use more.
+const OFTEN: u64 = 1 << 39;
+const MARK: u64 = REFERENCED | OFTEN;
 const NODE_SHIFT: u32 = 40;
 const NODE: u64 = 0xff << NODE_SHIFT;
 /// The frame's location, and that it is memory: no state change affects it.
@@ -200,8 +204,8 @@ impl State {
         }
         let state = match motion {
             Motion::Keep => state,
-            Motion::Activate => State((state.0 | ACTIVE) & !REFERENCED),
-            Motion::Deactivate | Motion::Rotate => State(state.0 & !(ACTIVE | REFERENCED)),
+            Motion::Activate => State((state.0 | ACTIVE) & !MARK),
+            Motion::Deactivate | Motion::Rotate => State(state.0 & !(ACTIVE | MARK)),
         };
         let state = match state.pins() {
             0 => State(state.0 & !UNEVICTABLE),
@@ -233,6 +237,38 @@ impl State {
             return State(self.0 | REFERENCED);
         }
         if self.is_listed() { self } else { State((self.0 | ACTIVE) & !REFERENCED) }
+    }
+
+    /// How often the frame was used, with the scan-resistant policy: 0 to 3.
+    pub(super) const fn mark(self) -> u8 {
+        (self.0 & OFTEN != 0) as u8 * 2 + (self.0 & REFERENCED != 0) as u8
+    }
+
+    const fn with_mark(self, mark: u8) -> Self {
+        let often = if mark & 2 != 0 { OFTEN } else { 0 };
+        let referenced = if mark & 1 != 0 { REFERENCED } else { 0 };
+        State(self.0 & !MARK | often | referenced)
+    }
+
+    /// Used once more, with the scan-resistant policy.
+    pub(super) const fn more_marked(self) -> Self {
+        let mark = self.mark();
+        if mark == 3 { self } else { self.with_mark(mark + 1) }
+    }
+
+    /// One use less.
+    pub(super) const fn less_marked(self) -> Self {
+        self.with_mark(self.mark().saturating_sub(1))
+    }
+
+    /// With content that should have stayed: active, unless the frame is on a list, which its marks
+    /// name.
+    pub(super) const fn restored_content(self) -> Result<Self, LruError> {
+        match (self.refs(), self.is_listed() || self.is_unevictable()) {
+            (0, _) => Err(LruError::NotAdded),
+            (_, true) => Ok(self),
+            _ => Ok(State(self.0 | ACTIVE)),
+        }
     }
 
     /// Not used since.

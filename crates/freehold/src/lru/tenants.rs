@@ -4,7 +4,7 @@ use super::error::LruError;
 use core::fmt;
 
 use super::group::{GroupId, Groups};
-use super::kind::List;
+use super::kind::{Kind, List};
 use super::vec::Place;
 use super::{Lru, Owner};
 use crate::platform::Platform;
@@ -25,6 +25,10 @@ pub struct GroupStats {
     pub high: Option<FrameCount>,
     /// Of the frames charged, those that are pinned.
     pub pinned: FrameCount,
+    /// How much evicted content of the group itself came [back](Lru::refault).
+    pub refaulted: u64,
+    /// Of this, content that came back so soon that it should have stayed.
+    pub restored: u64,
     /// Frames on each list of the group itself, over all nodes, by [`List`].
     pub listed: [FrameCount; List::COUNT],
 }
@@ -121,9 +125,19 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             let sizes = nodes.map(|node| self.vecs.size(Place { slot, node }, list));
             FrameCount::new(sizes.map(u64::from).sum())
         };
+        let (mut refaulted, mut restored) = (0, 0);
+        for node in 0..self.vecs.nodes() {
+            for kind in Kind::ALL {
+                let counts = self.vecs.history(Place { slot, node }, kind).refaults();
+                refaulted += counts.0;
+                restored += counts.1;
+            }
+        }
         let tree = self.groups.tree(&self.platform);
         let (min, low, high) = self.groups.bounds(slot);
         Ok(GroupStats {
+            refaulted,
+            restored,
             min,
             low,
             high,

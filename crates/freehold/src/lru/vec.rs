@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::LruLock;
 use super::balance::Carry;
 use super::frame::FrameTable;
+use super::history::History;
 use super::kind::{Kind, List};
 use super::state::{Motion, State};
 use crate::Error;
@@ -28,6 +29,8 @@ pub(super) struct Lruvec<P: Platform> {
     /// How many frames of each zone are on each list. Written under the lock; read without it as
     /// a hint.
     sizes: [[P::U32; ZoneKind::COUNT]; List::COUNT],
+    /// What became of evicted frames of each kind.
+    history: [History<P>; Kind::COUNT],
     /// A [`Carry`] of reclaim. Two calls at once may lose some of it.
     carry: P::U64,
 }
@@ -71,6 +74,7 @@ impl<P: Platform> Lruvecs<P> {
             lock: P::Lock::new(LockClass::Lru),
             forwarded: P::U32::new(0),
             sizes: core::array::from_fn(|_| core::array::from_fn(|_| P::U32::new(0))),
+            history: core::array::from_fn(|_| History::new()),
             carry: P::U64::new(0),
         });
         Lruvecs { table, slots: plan.slots, lock }
@@ -104,6 +108,11 @@ impl<P: Platform> Lruvecs<P> {
             // Relaxed: as in `size`.
             within.iter().map(|size| size.load(Relaxed)).sum()
         })
+    }
+
+    /// What became of evicted frames of a kind.
+    pub(super) fn history(&self, place: Place, kind: Kind) -> &History<P> {
+        &self.get(place).history[kind as usize]
     }
 
     /// What reclaim has left over.
@@ -201,6 +210,7 @@ impl<P: Platform> Lruvecs<P> {
 
     /// Makes the lruvec of a free slot ready for a new group.
     pub(super) fn open(&self, at: Place) {
+        self.get(at).history.iter().for_each(History::clear);
         // Release: as in `join`, for the new parent.
         self.get(at).forwarded.store(0, Release);
     }
@@ -265,6 +275,11 @@ impl<P: Platform> VecGuard<'_, P> {
     /// The slot of the group whose lruvec it is.
     pub(super) fn slot(&self) -> u16 {
         self.at.slot
+    }
+
+    /// What became of evicted frames of a kind.
+    pub(super) fn history(&self, kind: Kind) -> &History<P> {
+        &self.vec().history[kind as usize]
     }
 
     /// How many frames are on a list.

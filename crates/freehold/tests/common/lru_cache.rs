@@ -10,7 +10,8 @@ use std::sync::atomic::AtomicU64 as Count;
 
 use freehold::designs::Freehold;
 use freehold::lru::{
-    Claim, GroupId, Kind, Lru, LruError, LruLock, LruSettings, Owner, Scope, Verdict,
+    Claim, GroupId, Kind, Lru, LruError, LruLock, LruPolicy, LruSettings, Owner, Scope, Shadow,
+    Verdict,
 };
 use freehold::platform::Platform;
 use freehold::{
@@ -36,12 +37,16 @@ pub(crate) struct Done {
     pub(crate) moved: Count,
     /// By the removal of their group.
     pub(crate) inherited: Count,
+    /// Read again after they were reclaimed.
+    pub(crate) refaulted: Count,
 }
 
 impl Done {
     /// Checks that each of them happened.
     pub(crate) fn check(&self) {
-        for count in [&self.reclaimed, &self.migrated, &self.moved, &self.inherited] {
+        for count in
+            [&self.reclaimed, &self.migrated, &self.moved, &self.inherited, &self.refaulted]
+        {
             assert_ne!(count.load(SeqCst), 0, "{self:?}");
         }
     }
@@ -86,6 +91,7 @@ pub(crate) struct Blocks<'a, P: Platform> {
 struct Index {
     frames: BTreeMap<u64, Pfn>,
     blocks: BTreeMap<Pfn, u64>,
+    shadows: BTreeMap<u64, Shadow>,
 }
 
 impl<P: Platform> Blocks<'_, P> {
@@ -117,7 +123,7 @@ impl<P: Platform> Owner for Blocks<'_, P> {
         {
             index.blocks.remove(&frame);
             index.frames.remove(&block);
-            claimed.commit();
+            index.shadows.insert(block, claimed.commit());
             self.done.reclaimed.fetch_add(1, SeqCst);
         }
     }
@@ -163,7 +169,8 @@ impl<P: Platform> Actor<'_, P> {
             76..82 => self.pin(),
             82..85 => _ = cache.reclaim(Scope::All, FrameCount::new(self.random.below(40))),
             85..88 => _ = cache.reclaim(Scope::Group(self.group()), FrameCount::new(5)),
-            88..90 => cache.drain_all(),
+            88 => cache.drain_all(),
+            89 => _ = cache.balance_groups(),
             90 => _ = cache.owner().frames.compact(cache),
             91..94 => self.migrate(),
             94..98 => self.regroup(),
@@ -214,6 +221,11 @@ impl<P: Platform> Actor<'_, P> {
                 return None;
             }
             Err(error) => panic!("{frame}: {error}"),
+        }
+        let shadow = blocks.index().shadows.remove(&block);
+        if let Some(shadow) = shadow {
+            cache.refault(frame, shadow).expect("we have the first reference");
+            blocks.done.refaulted.fetch_add(1, SeqCst);
         }
         let mut index = blocks.index();
         if index.frames.contains_key(&block) {
@@ -283,6 +295,14 @@ impl<P: Platform> Actor<'_, P> {
             let few = self.node_frames / 10;
             let limit = FrameCount::new(few + self.random.below(4 * few.max(1)));
             if let Ok(made) = self.cache.create_group(group, Some(limit)) {
+                let frames = FrameCount::new(self.random.below(1 + few));
+                // Another thread may have removed it already, or a group above it.
+                let _result = match self.random.below(4) {
+                    0 => self.cache.set_min(made, frames),
+                    1 => self.cache.set_low(made, frames),
+                    2 => self.cache.set_high(made, Some(frames)),
+                    _ => Ok(()),
+                };
                 self.groups.lock().expect("no thread panics").push(made);
             }
             return;
@@ -321,7 +341,8 @@ pub(crate) fn play<P: Platform + Sync + 'static>(
     let frames = Machine::<P, Freehold<P>>::new(platform(), &config, &Default::default());
     let stamps = (0..FAR + size.node_frames).map(|_| AtomicU64::new(0)).collect();
     let blocks = Blocks { frames: &frames, index: Mutex::default(), stamps, done };
-    let settings = LruSettings::default().lock(lock).groups(8).batch(size.batch);
+    let policy = [LruPolicy::TwoLists, LruPolicy::ScanResistant][(seed % 2) as usize];
+    let settings = LruSettings::default().lock(lock).groups(8).batch(size.batch).policy(policy);
     let cache = Room::new(platform(), &config, &settings, blocks);
     let groups = Mutex::new(vec![]);
     scope(|scope| {

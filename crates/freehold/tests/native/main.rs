@@ -52,6 +52,7 @@ mod lru_claims;
 mod lru_locks;
 mod lru_model;
 mod lru_owner;
+mod lru_policy;
 mod lru_pressure;
 mod lru_protect;
 mod lru_reclaim;
