@@ -114,8 +114,9 @@ impl<P: Platform> Groups<P> {
     }
 
     /// How many frames a CPU may charge ahead for a slot: less the more CPUs do, and less the
-    /// closer a limit or `high` is. So what idle CPUs hold is a small part of it, and no CPU charges
-    /// ahead for a group that is at its limit, where each would have to ask all others for theirs.
+    /// closer a limit or `high` is. So what idle CPUs hold is a small part of it, and no CPU
+    /// charges ahead for a group that is at its limit, where each would have to ask all others for
+    /// theirs.
     pub(super) fn stock_max(&self, slot: u16) -> u32 {
         let most = self.chain(slot).take(self.len()).map(|at| {
             let record = self.get(at);

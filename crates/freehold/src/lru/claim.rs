@@ -59,8 +59,9 @@ impl Claimed<'_> {
     /// the LRU's. Call it last, under the lock under which the entry was changed: a panic in
     /// between would give back a frame without an entry.
     ///
-    /// Returns what the index may keep in place of the entry, for [`Lru::refault`](super::Lru::refault)
-    /// if the content is read again. For content that moved it has no meaning.
+    /// Returns what the index may keep in place of the entry, for
+    /// [`Lru::refault`](super::Lru::refault) if the content is read again. For content that moved it
+    /// has no meaning.
     pub fn commit(self) -> Shadow {
         let shadow = self.0.commit();
         core::mem::forget(self);

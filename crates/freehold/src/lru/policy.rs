@@ -11,10 +11,10 @@ pub enum LruPolicy {
     #[default]
     TwoLists,
     /// The inactive list is a tenth, and grows only where that helps; what is used twice on it
-    /// stays, and so does content that comes [back](super::Lru::refault) soon. Scans, and loops over
-    /// more than there is room for, leave the rest alone. After 2Q (Johnson and Shasha, VLDB 1994)
-    /// and S3-FIFO (Yang et al., SOSP 2023), with a target that adapts as in ARC (Megiddo and
-    /// Modha, FAST 2003).
+    /// stays, and so does content that comes [back](super::Lru::refault) soon. Scans, and loops
+    /// over more than there is room for, leave the rest alone. After 2Q (Johnson and Shasha, VLDB
+    /// 1994) and S3-FIFO (Yang et al., SOSP 2023), with a target that adapts as in ARC (Megiddo
+    /// and Modha, FAST 2003).
     ///
     /// Call [`mark_accessed`](super::Lru::mark_accessed) for hits alone, not for the access that
     /// adds a frame. It moves no frame then, and takes no lock.

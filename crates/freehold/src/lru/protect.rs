@@ -222,7 +222,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let high = frames.map_or(u64::MAX, FrameCount::get);
         let tree = self.groups.tree(&self.platform);
         tree.set_bounds(group, |record| record.high.store(high, Relaxed))?;
-        // As for `set_limit`.
+        // As for `set_max`.
         self.drain_stocks(group.slot());
         Ok(())
     }

@@ -15,8 +15,8 @@ use crate::units::FrameCount;
 pub struct GroupStats {
     /// Frames charged to the group and to those below, including what CPUs have charged ahead.
     pub charged: FrameCount,
-    /// The maximum number of frames that may be charged.
-    pub limit: Option<FrameCount>,
+    /// The [maximum](Lru::set_max) number of frames that may be charged.
+    pub max: Option<FrameCount>,
     /// How many of them are [protected](Lru::set_min) from reclaim for the sake of others.
     pub min: FrameCount,
     /// How many are [protected](Lru::set_low) unless nothing else can be reclaimed.
@@ -83,8 +83,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         Ok(())
     }
 
-    /// Sets the limit of a group. If the group currently has more, it is charged nothing until
-    /// enough has been [reclaimed](Lru::reclaim).
+    /// Sets the limit of a group and those below it (Linux's `memory.max`). If the group currently
+    /// has more, it is charged nothing until enough has been [reclaimed](Lru::reclaim).
     ///
     /// Cost: takes the lock of every CPU's batches.
     ///
@@ -92,8 +92,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// [`LruError::UnknownGroup`], [`LruError::LimitBelowPinned`] if more than that are pinned, or
     /// [`LruError::GroupInUse`] for the root, which has no limit.
-    pub fn set_limit(&self, group: GroupId, limit: Option<FrameCount>) -> Result<(), LruError> {
-        self.groups.tree(&self.platform).set_limit(group, limit)?;
+    pub fn set_max(&self, group: GroupId, limit: Option<FrameCount>) -> Result<(), LruError> {
+        self.groups.tree(&self.platform).set_max(group, limit)?;
         // What was charged ahead under the old limit, to the group or below it, would be handed out
         // whatever the new one is. A CPU charges ahead under its lock, which each drain takes: if
         // it does so before, it is drained; if after, it sees the new limit.
@@ -142,7 +142,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             low,
             high,
             charged: tree.charged(slot),
-            limit: self.groups.limit(slot),
+            max: self.groups.limit(slot),
             pinned: tree.pinned(slot),
             listed: List::ALL.map(size),
         })

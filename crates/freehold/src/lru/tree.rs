@@ -255,7 +255,7 @@ impl<'a, P: Platform> TreeGuard<'a, P> {
     }
 
     /// Sets the maximum number of frames of a group.
-    pub(super) fn set_limit(
+    pub(super) fn set_max(
         &self,
         group: GroupId,
         limit: Option<FrameCount>,

@@ -229,7 +229,7 @@ impl Naive {
         Ok(())
     }
 
-    pub(crate) fn set_limit(&mut self, group: usize, limit: Option<u64>) -> Result<(), LruError> {
+    pub(crate) fn set_max(&mut self, group: usize, limit: Option<u64>) -> Result<(), LruError> {
         self.live(group)?;
         if group == 0 {
             return Err(LruError::GroupInUse);

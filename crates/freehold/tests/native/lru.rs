@@ -332,12 +332,12 @@ fn a_lowered_limit_holds_whatever_cpus_have_charged_ahead() {
             run_on(cpu);
             lru.add(pfn(frame + u64::from(cpu)), child, Kind::File).unwrap();
         }
-        lru.set_limit(lowered, Some(count(frame + 1))).unwrap();
+        lru.set_max(lowered, Some(count(frame + 1))).unwrap();
         for cpu in 0..2 {
             run_on(cpu);
             assert_eq!(lru.add(pfn(frame + 2), child, Kind::File), Err(LruError::GroupLimit));
         }
-        lru.set_limit(lowered, None).unwrap();
+        lru.set_max(lowered, None).unwrap();
     }
     run_on(0);
     lru.check();

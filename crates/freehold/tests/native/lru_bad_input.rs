@@ -162,7 +162,7 @@ fn a_group_must_be_known() {
         &|lru| lru.add_reclaiming(pfn(1), gone, Kind::File),
         &|lru| lru.create_group(gone, None).map(|_| ()),
         &|lru| lru.remove_group(gone),
-        &|lru| lru.set_limit(gone, None),
+        &|lru| lru.set_max(gone, None),
         &|lru| lru.enter(gone).map(drop),
         &|lru| lru.group_stats(gone).map(|_| ()),
         &|lru| lru.reclaim(Scope::Group(gone), FrameCount::new(1)).map(|_| ()),
@@ -193,9 +193,7 @@ fn a_group_in_use_stays() {
     lru.remove_group(below).expect("it is unused");
     lru.remove_group(group).expect("it is unused");
     refused(&lru, &[ROOT], LruError::GroupInUse, |lru| lru.remove_group(ROOT));
-    refused(&lru, &[ROOT], LruError::GroupInUse, |lru| {
-        lru.set_limit(ROOT, Some(FrameCount::new(1)))
-    });
+    refused(&lru, &[ROOT], LruError::GroupInUse, |lru| lru.set_max(ROOT, Some(FrameCount::new(1))));
 }
 
 #[test]
@@ -213,10 +211,10 @@ fn a_limit_is_kept() {
     refused(&lru, &groups, LruError::GroupLimit, |lru| {
         lru.add_reclaiming(pfn(3), group, Kind::Anon)
     });
-    refused(&lru, &groups, LruError::LimitBelowPinned, |lru| lru.set_limit(above, limit(2)));
-    refused(&lru, &groups, LruError::LimitBelowPinned, |lru| lru.set_limit(group, limit(2)));
+    refused(&lru, &groups, LruError::LimitBelowPinned, |lru| lru.set_max(above, limit(2)));
+    refused(&lru, &groups, LruError::LimitBelowPinned, |lru| lru.set_max(group, limit(2)));
     lru.unpin(pfn(0)).expect("it is pinned");
-    lru.set_limit(group, limit(2)).expect("two are pinned");
+    lru.set_max(group, limit(2)).expect("two are pinned");
     refused(&lru, &groups, LruError::TooManyGroups, |lru| lru.create_group(ROOT, None));
 }
 
@@ -288,7 +286,7 @@ fn bad_calls_leave_no_trace() {
     assert_eq!(lru.add(pfn(1), groups[0], Kind::Anon), Err(LruError::AlreadyAdded));
     assert_eq!(lru.add_reclaiming(pfn(1), groups[2], Kind::Anon), Err(LruError::AlreadyAdded));
     let below = Some(FrameCount::new(1));
-    assert_eq!(lru.set_limit(groups[1], below), Err(LruError::LimitBelowPinned));
+    assert_eq!(lru.set_max(groups[1], below), Err(LruError::LimitBelowPinned));
     assert_eq!(lru.put(pfn(70)), Err(LruError::NotAdded));
     assert_eq!(books(&lru, &groups), books(&twin, &groups));
     let emptied = |lru: &Small| {

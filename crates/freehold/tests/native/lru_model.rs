@@ -180,8 +180,8 @@ impl Pair<'_> {
                 assert_eq!(lru.remove_group(self.group(group)), expected);
             }
             Call::Limit(group, limit) => {
-                let expected = naive.set_limit(group, limit);
-                assert_eq!(lru.set_limit(self.group(group), limit.map(FrameCount::new)), expected);
+                let expected = naive.set_max(group, limit);
+                assert_eq!(lru.set_max(self.group(group), limit.map(FrameCount::new)), expected);
             }
             Call::Enter(group) => {
                 let expected = naive.live(group);

@@ -56,7 +56,7 @@ fn a_group_over_its_new_limit_shrinks_to_it() {
         let lru = lru();
         let group = lru.create_group(ROOT, None).unwrap();
         fill(&lru, 0..100, group, Kind::File);
-        lru.set_limit(group, Some(count(limit))).unwrap();
+        lru.set_max(group, Some(count(limit))).unwrap();
         let added = lru.add_reclaiming(pfn(500), group, Kind::File);
         assert_eq!(added.is_ok(), limit > 0, "{limit}: {added:?}");
         lru.drain_all();

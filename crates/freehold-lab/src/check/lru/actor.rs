@@ -263,7 +263,7 @@ impl<'a> Actor<'a> {
                     assert!(matches!(error, LruError::GroupInUse | LruError::UnknownGroup));
                 }
             },
-            _ => match world.cache.set_limit(group, limit) {
+            _ => match world.cache.set_max(group, limit) {
                 Ok(()) => {}
                 Err(LruError::GroupInUse | LruError::UnknownGroup | LruError::LimitBelowPinned) => {
                 }
