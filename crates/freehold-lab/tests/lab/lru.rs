@@ -112,6 +112,8 @@ fn seeds_of_the_lru_leave_nothing_out() {
         "groups_made",
         "groups_removed",
         "inherited",
+        "refaults",
+        "restored",
         "departures",
     ] {
         assert_ne!(document[count].as_u64(), Some(0), "{count}: {document}");

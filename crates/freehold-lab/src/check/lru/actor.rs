@@ -146,6 +146,12 @@ impl<'a> Actor<'a> {
             }
             Err(error) => panic!("adding {frame}: {error}"),
         }
+        let shadow = shelf.lock().index().take_shadow(block);
+        if let Some(shadow) = shadow {
+            let is_soon = cache.refault(frame, shadow).expect("a reference is held");
+            world.tally.borrow_mut().refaults += 1;
+            world.tally.borrow_mut().restored += u64::from(is_soon);
+        }
         let locked = shelf.lock();
         let other = locked.index().find(block);
         if other.is_some() {
@@ -237,9 +243,12 @@ impl<'a> Actor<'a> {
         if self.rng.u8(..4) == 0 {
             self.world.frames.balance(&self.world.cache);
         }
+        if self.rng.u8(..4) == 0 {
+            self.world.cache.balance_groups();
+        }
     }
 
-    /// Creates a group, removes one, or changes its limit.
+    /// Creates a group, removes one, or changes its bounds.
     fn regroup(&mut self) {
         let (world, group) = (Rc::clone(&self.world), self.group());
         let limit = Some(FrameCount::new(self.rng.u64(1..world.blocks)));
@@ -263,12 +272,22 @@ impl<'a> Actor<'a> {
                     assert!(matches!(error, LruError::GroupInUse | LruError::UnknownGroup));
                 }
             },
-            _ => match world.cache.set_max(group, limit) {
-                Ok(()) => {}
-                Err(LruError::GroupInUse | LruError::UnknownGroup | LruError::LimitBelowPinned) => {
+            _ => {
+                let few = FrameCount::new(self.rng.u64(..world.blocks / 8));
+                let set = match self.rng.u8(..6) {
+                    0 => world.cache.set_min(group, few),
+                    1 => world.cache.set_low(group, few),
+                    2 => world.cache.set_high(group, limit),
+                    _ => world.cache.set_max(group, limit),
+                };
+                match set {
+                    Ok(()) => {}
+                    Err(
+                        LruError::GroupInUse | LruError::UnknownGroup | LruError::LimitBelowPinned,
+                    ) => {}
+                    Err(error) => panic!("setting a bound: {error}"),
                 }
-                Err(error) => panic!("setting a limit: {error}"),
-            },
+            }
         }
     }
 

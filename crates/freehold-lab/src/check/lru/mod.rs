@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
-use freehold::lru::{LruLock, LruSettings};
+use freehold::lru::{LruLock, LruPolicy, LruSettings};
 use freehold_sim::{Faults, Sim, SimLru};
 use serde::Serialize;
 
@@ -50,6 +50,10 @@ pub(super) struct LruTally {
     groups_removed: u64,
     /// Frames that went to the parent of a group that was removed.
     inherited: u64,
+    /// Blocks that were read again after they were reclaimed.
+    refaults: u64,
+    /// Of these, blocks that were activated at once.
+    restored: u64,
     /// Times that a frame was pinned.
     pins: u64,
     /// CPUs that left in the middle.
@@ -70,6 +74,8 @@ impl Count for LruTally {
         self.groups_made += other.groups_made;
         self.groups_removed += other.groups_removed;
         self.inherited += other.inherited;
+        self.refaults += other.refaults;
+        self.restored += other.restored;
         self.pins += other.pins;
         self.departures += other.departures;
     }
@@ -81,7 +87,7 @@ impl fmt::Display for LruTally {
             f,
             "{} operations, {} reads, {} hits, {} frames reclaimed, {} released, {} isolated, {} \
              found busy,\n{} to another group, {} moved by compaction, {} pinned, {} groups made, \
-             {} removed with\n{} frames, {} CPUs departed.",
+             {} removed with\n{} frames, {} blocks read again, {} of them soon, {} CPUs departed.",
             self.operations,
             self.reads,
             self.hits,
@@ -95,6 +101,8 @@ impl fmt::Display for LruTally {
             self.groups_made,
             self.groups_removed,
             self.inherited,
+            self.refaults,
+            self.restored,
             self.departures
         )
     }
@@ -108,6 +116,7 @@ fn settings(seed: u64) -> LruSettings {
         .groups(rng.u32(2..=8))
         .batch([1, 2, 15, 31][rng.usize(..4)])
         .swappiness([0, 60, 100, 200][rng.usize(..4)])
+        .policy([LruPolicy::TwoLists, LruPolicy::ScanResistant][rng.usize(..2)])
 }
 
 /// Plays a scenario to its end.

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use freehold::lru::{Claim, Owner, Verdict};
+use freehold::lru::{Claim, Owner, Shadow, Verdict};
 use freehold::platform::{LockClass, RawLock};
 use freehold::{MigrateError, Order, Pfn};
 use freehold_sim::SimLock;
@@ -17,9 +17,15 @@ use super::LruTally;
 pub(super) struct Index {
     frames: BTreeMap<u64, Pfn>,
     blocks: BTreeMap<Pfn, u64>,
+    /// What is left of blocks that were reclaimed.
+    shadows: BTreeMap<u64, Shadow>,
 }
 
 impl Index {
+    pub(super) fn take_shadow(&mut self, block: u64) -> Option<Shadow> {
+        self.shadows.remove(&block)
+    }
+
     pub(super) fn find(&self, block: u64) -> Option<Pfn> {
         self.frames.get(&block).copied()
     }
@@ -134,7 +140,9 @@ impl Owner for Shelf {
             && let Some(claimed) = claim.take()
         {
             locked.index().remove(block);
-            claimed.commit();
+            // Other CPUs may run during the commit, so the index is not borrowed then.
+            let shadow = claimed.commit();
+            locked.index().shadows.insert(block, shadow);
             self.tally.borrow_mut().reclaimed += 1;
         }
     }
