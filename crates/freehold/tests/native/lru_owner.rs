@@ -40,9 +40,11 @@ fn build<O: Owner>(settings: &LruSettings, owner: O) -> Cache<O> {
     Room::new(TestPlatform, &Config::new(&ranges, &[NodeId::new(0); 2]), settings, owner)
 }
 
+type Answer = dyn Fn(&Cache<Told>, &[Pfn], &mut [Verdict]);
+
 /// An owner that answers as `answer` does, which is told the LRU.
 struct Told {
-    answer: Box<dyn Fn(&Cache<Told>, &[Pfn], &mut [Verdict])>,
+    answer: Box<Answer>,
     cache: OnceLock<&'static Cache<Told>>,
     index: Mutex<BTreeSet<Pfn>>,
     released: Mutex<Vec<Pfn>>,
@@ -120,7 +122,7 @@ fn an_owner_is_asked_for_unused_frames_by_the_batch() {
     // Some are in use, so that verdicts and frames of a batch are at different places.
     let held: Vec<_> = (0..30).map(|nth| cache.hold(pfn(nth * 3)).expect("it is there")).collect();
     let done = cache.reclaim(Scope::All, count(100)).expect("there is a root");
-    let goes = |frame: &u64| frame % 2 == 1 && (*frame >= 90 || frame % 3 != 0);
+    let goes = |frame: &u64| frame % 2 == 1 && (*frame >= 90 || !frame.is_multiple_of(3));
     let expected: Vec<_> = (0..100).filter(goes).map(pfn).collect();
     let mut released = cache.owner().released.lock().unwrap().clone();
     released.sort();
