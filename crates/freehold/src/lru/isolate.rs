@@ -65,7 +65,7 @@ impl<P: Platform, O: Owner> Isolated<'_, P, O> {
             }
             charged => charged,
         };
-        charged.map_err(|refused| refused.error)?;
+        drop(charged.map_err(|refused| refused.error)?);
         // The mark is clear and this caller holds a reference, so no other call relies on the
         // group.
         let (before, after) = lru.frames.update(self.frame, |state| state.in_slot(group.slot()));

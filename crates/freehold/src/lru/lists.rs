@@ -41,7 +41,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         if self.frames.state(frame).is_used() {
             return Err(refuse(LruError::AlreadyAdded));
         }
-        self.charge(group)?;
+        // The lock of the CPU's batches is taken once for the charge and the batch.
+        let cpu = self.charge(group)?;
         // The reference of the caller, and that of the batch.
         let added = self.frames.change(frame, |state| match (state.is_hole(), state.is_used()) {
             (true, _) => Err(LruError::ForeignFrame),
@@ -49,10 +50,15 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             _ => Ok(state.added(group.slot(), kind, 2)),
         });
         if let Err(error) = added {
+            drop(cpu);
             self.uncharge(group.slot(), 1);
             return Err(refuse(error));
         }
-        self.push(Batch::Add, frame);
+        let full = cpu.push(Batch::Add, frame);
+        drop(cpu);
+        if let Some(few) = full {
+            self.settle(Batch::Add, &few);
+        }
         Ok(())
     }
 
@@ -206,29 +212,29 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
     }
 
-    /// Charges one frame to a group, from the CPU's stock if possible.
-    pub(super) fn charge(&self, group: GroupId) -> Result<(), Refused> {
-        {
-            let cpu = self.cpus.here(&self.platform);
-            if cpu.take_stock(group) {
-                return Ok(());
-            }
-            let slot = group.slot();
-            let most = self.groups.slot_of(group).map_or(0, |slot| self.groups.stock_max(slot));
-            // Under the CPU's lock, so that removing the group finds a stock that would outlive it.
-            if most > 1 && self.groups.charge(group, most).is_ok() {
-                let before = cpu.set_stock(group, most - 1, 2 * most);
-                if before.map(|(slot, _)| slot) != Some(slot) {
-                    self.groups.add_stock(slot);
-                    if let Some((before, stock)) = before {
-                        self.groups.remove_stock(before);
-                        self.groups.uncharge(before, stock);
-                    }
-                }
-                return Ok(());
-            }
+    /// Charges one frame to a group, from the CPU's stock if possible; returns the lock of the CPU,
+    /// which was taken for that.
+    pub(super) fn charge(&self, group: GroupId) -> Result<CpuGuard<'_, P>, Refused> {
+        let cpu = self.cpus.here(&self.platform);
+        if cpu.take_stock(group) {
+            return Ok(cpu);
         }
-        self.groups.charge(group, 1)
+        let slot = group.slot();
+        let most = self.groups.slot_of(group).map_or(0, |slot| self.groups.stock_max(slot));
+        // Under the CPU's lock, so that removing the group finds a stock that would outlive it.
+        if most > 1 && self.groups.charge(group, most).is_ok() {
+            let before = cpu.set_stock(group, most - 1, 2 * most);
+            if before.map(|(slot, _)| slot) != Some(slot) {
+                self.groups.add_stock(slot);
+                if let Some((before, stock)) = before {
+                    self.groups.remove_stock(before);
+                    self.groups.uncharge(before, stock);
+                }
+            }
+            return Ok(cpu);
+        }
+        self.groups.charge(group, 1)?;
+        Ok(cpu)
     }
 
     /// Uncharges frames from a slot.
