@@ -96,6 +96,26 @@ impl<'a, D: Design<Host>> ArenaAllocator<'a, D> {
         let range = self.arena.allocate_range(RangeRequest::new(more).at(next));
         range.map(PageRange::into_raw).is_ok()
     }
+
+    /// Moves content to a new allocation, as much of it as fits.
+    ///
+    /// # Safety
+    ///
+    /// `memory` is allocated here with the layout `old`, and gone then.
+    unsafe fn move_to(
+        &self,
+        memory: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        let to = self.allocate(new)?;
+        let bytes = old.size().min(new.size());
+        // SAFETY: both are at least that long, and different allocations.
+        unsafe { memory.copy_to_nonoverlapping(to.cast(), bytes) };
+        // SAFETY: as the caller promises.
+        unsafe { self.deallocate(memory, old) };
+        Ok(to)
+    }
 }
 
 // SAFETY: what is allocated stays so until it is freed here, since the arena is borrowed as long as
@@ -155,12 +175,8 @@ unsafe impl<D: Design<Host>> Allocator for ArenaAllocator<'_, D> {
         {
             return Ok(self.slice(first, new_frames));
         }
-        let to = self.allocate(new)?;
-        // SAFETY: both are at least as long as the old layout, and different allocations.
-        unsafe { memory.copy_to_nonoverlapping(to.cast(), old.size()) };
         // SAFETY: as the caller promises.
-        unsafe { self.deallocate(memory, old) };
-        Ok(to)
+        unsafe { self.move_to(memory, old, new) }
     }
 
     /// # Safety
@@ -179,11 +195,7 @@ unsafe impl<D: Design<Host>> Allocator for ArenaAllocator<'_, D> {
             range.trim(frames);
             return Ok(self.slice(range.into_raw().0, frames));
         }
-        let to = self.allocate(new)?;
-        // SAFETY: both are at least as long as the new layout, and different allocations.
-        unsafe { memory.copy_to_nonoverlapping(to.cast(), new.size()) };
         // SAFETY: as the caller promises.
-        unsafe { self.deallocate(memory, old) };
-        Ok(to)
+        unsafe { self.move_to(memory, old, new) }
     }
 }

@@ -93,6 +93,21 @@ fn by_two(cache: &Cache, groups: [GroupId; 2]) -> Result<f64, LruError> {
     })
 }
 
+/// Uses cached frames, each so many frames after the one before.
+fn hit(cache: &Cache, step: u64) -> Result<f64, LruError> {
+    per_step(FRAMES, || {
+        (0..FRAMES).try_for_each(|nth| {
+            let pfn = Pfn::new(nth * step % FRAMES);
+            cache.get(pfn)?;
+            cache.mark_accessed(pfn)?;
+            cache.put(pfn)
+        })
+    })
+}
+
+/// Work on an LRU with two groups; returns its time for a page.
+type Work = dyn Fn(&Cache, [GroupId; 2]) -> Result<f64, LruError>;
+
 fn calls() -> Result<(), Box<dyn Error>> {
     println!("{:<40} {:>8} {:>8}", "ns a page", "group", "node");
     let both = [LruLock::Group, LruLock::Node].map(|lock| cache(LruSettings::default().lock(lock)));
@@ -103,7 +118,7 @@ fn calls() -> Result<(), Box<dyn Error>> {
         let make = |_| cache.create_group(GroupId::ROOT, None);
         groups.push([make(0)?, make(1)?]);
     }
-    let row = |name: &str, work: &dyn Fn(&Cache, [GroupId; 2]) -> Result<f64, LruError>| {
+    let row = |name: &str, work: &Work| {
         let mut times = [0.0; 2];
         for nth in 0..2 {
             times[nth] = median(|| work(&caches[nth], groups[nth]))?;
@@ -119,16 +134,6 @@ fn calls() -> Result<(), Box<dyn Error>> {
         (0..FRAMES).try_for_each(|frame| cache.add(Pfn::new(frame), GroupId::ROOT, Kind::File))?;
         cache.drain_all();
     }
-    let hit = |cache: &Cache, step: u64| {
-        per_step(FRAMES, || {
-            (0..FRAMES).try_for_each(|nth| {
-                let pfn = Pfn::new(nth * step % FRAMES);
-                cache.get(pfn)?;
-                cache.mark_accessed(pfn)?;
-                cache.put(pfn)
-            })
-        })
-    };
     row("hit (get, mark, put), one frame", &|cache, _| hit(cache, FRAMES))?;
     row("hit (get, mark, put), random frames", &|cache, _| hit(cache, 7919))?;
     Ok(())

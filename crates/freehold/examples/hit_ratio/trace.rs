@@ -190,7 +190,7 @@ fn key_values<'b>(cap: u64, add: Add<'_, 'b>) {
         let mut places: Vec<u64> = (0..cap * 8).collect();
         let mut born = cap * 8;
         let step = move |to: &mut Recorder, rng: &mut Rng| {
-            if to.now() % per_step == 0 {
+            if to.now().is_multiple_of(per_step) {
                 let place = zipf.draw(rng);
                 places[place as usize] = born;
                 born += 1;

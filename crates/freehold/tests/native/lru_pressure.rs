@@ -62,26 +62,35 @@ impl Owner for Cache<'_> {
     }
 }
 
-/// Runs `test` on a machine whose memory is cached to the last available frame, all of it in the
-/// batches and on the lists of CPU 1.
-fn full(keeps: bool, test: impl FnOnce(&Frames, &Room<TestPlatform, Cache<'_>>)) {
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(FRAMES))];
+/// Runs `test` on a machine of two CPUs, and checks what it leaves behind.
+fn machine(
+    memory: u64,
+    (keeps, moves): (bool, bool),
+    test: impl FnOnce(&Frames, &Room<TestPlatform, Cache<'_>>),
+) {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(memory))];
     let cpus = [NodeId::new(0); 2];
     let config = Config::new(&ranges, &cpus);
     let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
-    let owner = Cache { frames: &frames, index: Mutex::default(), keeps, moves: true };
+    let owner = Cache { frames: &frames, index: Mutex::default(), keeps, moves };
     let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
-    run_on(1);
-    while let Ok(frame) = frames.alloc(Request::default()) {
-        lru.add(frame, GroupId::ROOT, Kind::File).expect("it is new");
-        lru.owner().index.lock().unwrap().insert(frame);
-    }
     run_on(0);
     test(&frames, &lru);
     lru.drain_all();
     let census = lru.check();
     assert_eq!(census.used.get(), lru.owner().index.lock().unwrap().len() as u64);
     frames.validate().expect("the allocator's books are right");
+}
+
+/// Runs `test` on a machine whose memory is cached to the last available frame, all of it in the
+/// batches and on the lists of CPU 1.
+fn full(keeps: bool, test: impl FnOnce(&Frames, &Room<TestPlatform, Cache<'_>>)) {
+    machine(FRAMES, (keeps, true), |frames, lru| {
+        run_on(1);
+        while cache(frames, lru, Request::default()).is_some() {}
+        run_on(0);
+        test(frames, lru);
+    });
 }
 
 #[test]
@@ -186,8 +195,7 @@ fn of_two_zones(
 /// Caches content in a frame, if there is one.
 fn cache(frames: &Frames, lru: &Room<TestPlatform, Cache<'_>>, request: Request) -> Option<Pfn> {
     let frame = frames.alloc(request).ok()?;
-    lru.add(frame, GroupId::ROOT, Kind::File).expect("it is new");
-    lru.owner().index.lock().unwrap().insert(frame);
+    keep(lru, frame);
     Some(frame)
 }
 
@@ -199,10 +207,7 @@ fn fill(frames: &Frames, lru: &Room<TestPlatform, Cache<'_>>, low: ZoneKind) {
         of_low.push(frame);
     }
     while cache(frames, lru, request).is_some() {}
-    for frame in of_low {
-        lru.add(frame, GroupId::ROOT, Kind::File).expect("it is new");
-        lru.owner().index.lock().unwrap().insert(frame);
-    }
+    of_low.into_iter().for_each(|frame| keep(lru, frame));
     lru.drain_all();
     frames.drain_all();
 }
@@ -322,29 +327,23 @@ fn an_allocation_finds_the_frame_that_a_batch_hides() {
 fn a_request_that_compaction_cannot_satisfy_costs_little() {
     for order in [4, 9] {
         let block = 1 << order;
-        let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(16 * FRAMES))];
-        let cpus = [NodeId::new(0)];
-        let config = Config::new(&ranges, &cpus);
-        let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
-        let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false, moves: true };
-        let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
-        run_on(0);
-        let request = Request::default().watermark(Watermark::Ignore);
-        while let Ok(frame) = frames.alloc(request) {
-            if frame.get() % block != 3 {
-                lru.add(frame, GroupId::ROOT, Kind::File).expect("it is new");
-                lru.owner().index.lock().unwrap().insert(frame);
+        machine(16 * FRAMES, (false, true), |frames, lru| {
+            let request = Request::default().watermark(Watermark::Ignore);
+            while let Ok(frame) = frames.alloc(request) {
+                if frame.get() % block != 3 {
+                    keep(lru, frame);
+                }
             }
-        }
-        let low = zone(&frames, ZoneKind::Normal).marks.low.get() as usize;
-        let mut cached = cached_from(&lru, 0);
-        for most in [2 * block as usize + low + BATCH_MAX, 0, 0] {
-            let refused = lru.alloc_reclaiming(&frames, Request::new(Order::new(order)));
-            refused.expect_err("each block has a frame that stays");
-            let left = cached_from(&lru, 0);
-            assert!(cached - left <= most, "{} frames for order {order}", cached - left);
-            cached = left;
-        }
+            let low = zone(frames, ZoneKind::Normal).marks.low.get() as usize;
+            let mut cached = cached_from(lru, 0);
+            for most in [2 * block as usize + low + BATCH_MAX, 0, 0] {
+                let refused = lru.alloc_reclaiming(frames, Request::new(Order::new(order)));
+                refused.expect_err("each block has a frame that stays");
+                let left = cached_from(lru, 0);
+                assert!(cached - left <= most, "{} frames for order {order}", cached - left);
+                cached = left;
+            }
+        });
     }
 }
 
@@ -362,27 +361,22 @@ fn a_request_that_no_zone_is_large_enough_for_costs_nothing() {
 /// Content that does not move gives way to small blocks none the less.
 #[test]
 fn a_small_block_is_had_by_reclaim_alone() {
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(FRAMES))];
-    let cpus = [NodeId::new(0)];
-    let config = Config::new(&ranges, &cpus);
-    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
-    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false, moves: false };
-    let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
-    run_on(0);
-    let ignore = |order| Request::new(Order::new(order)).watermark(Watermark::Ignore);
-    let mut all = Vec::new();
-    while let Ok(frame) = frames.alloc(ignore(0)) {
-        all.push(frame);
-    }
-    // More than compaction needs goes before the first two neighbours do.
-    let low = zone(&frames, ZoneKind::Normal).marks.low.get();
-    let apart = low + 50;
-    all.sort_by_key(|frame| (frame.get() / (2 * apart), frame.get() % 2, *frame));
-    all.iter().for_each(|&frame| keep(&lru, frame));
-    lru.drain_all();
-    lru.alloc_reclaiming(&frames, ignore(1)).expect("there are two neighbours to reclaim");
-    let left = cached_from(&lru, 0) as u64;
-    assert!(left + low + 5 * 32 >= FRAMES, "{left}: not worth more");
+    machine(FRAMES, (false, false), |frames, lru| {
+        let ignore = |order| Request::new(Order::new(order)).watermark(Watermark::Ignore);
+        let mut all = Vec::new();
+        while let Ok(frame) = frames.alloc(ignore(0)) {
+            all.push(frame);
+        }
+        // More than compaction needs goes before the first two neighbours do.
+        let low = zone(frames, ZoneKind::Normal).marks.low.get();
+        let apart = low + 50;
+        all.sort_by_key(|frame| (frame.get() / (2 * apart), frame.get() % 2, *frame));
+        all.iter().for_each(|&frame| keep(lru, frame));
+        lru.drain_all();
+        lru.alloc_reclaiming(frames, ignore(1)).expect("there are two neighbours to reclaim");
+        let left = cached_from(lru, 0) as u64;
+        assert!(left + low + 5 * 32 >= FRAMES, "{left}: not worth more");
+    });
 }
 
 /// Puts a frame into the cache.
