@@ -60,8 +60,8 @@ impl Claimed<'_> {
     /// between would give back a frame without an entry.
     ///
     /// Returns what the index may keep in place of the entry, for
-    /// [`Lru::refault`](super::Lru::refault) if the content is read again. For content that moved it
-    /// has no meaning.
+    /// [`Lru::refault`](super::Lru::refault) if the content is read again. For content that moved
+    /// it has no meaning.
     pub fn commit(self) -> Shadow {
         let shadow = self.0.commit();
         core::mem::forget(self);
