@@ -101,6 +101,8 @@ fn crate_manifest(text: &str) -> Result<String> {
     if let Some(Value::Table(all)) = manifest.get_mut("dev-dependencies") {
         all.retain(|name, _| DEV_DEPENDENCIES.contains(&name));
     }
+    // The copy has none.
+    manifest.remove("example");
     Ok(manifest.to_string())
 }
 

@@ -35,7 +35,7 @@ pub struct Claim<'a>(&'a dyn Subject);
 /// [`Claimed::commit`] states that the entry in the index is gone, or leads to another frame.
 /// Dropping this without it, as an early return or a panic does, gives the control back: the index
 /// has its reference again, as if the claim had never been granted. Drop it under the lock that
-/// guards the entry; whoever takes that lock next finds entry and reference together.
+/// guards the entry: the next holder of that lock finds entry and reference together.
 #[must_use = "dropping it gives the frame back"]
 pub struct Claimed<'a>(&'a dyn Subject);
 
