@@ -122,17 +122,6 @@ impl<'a, P: Platform, O: Owner> Eviction<'a, P, O> {
     fn current(&self) -> Option<FrameIndex> {
         self.keep.iter().next_back()
     }
-
-    /// Puts isolated frames back. They came from one lruvec, so its lock is taken once.
-    fn put_back(&self, few: &Few, motion: Motion, gone: &mut Few) {
-        let (lru, mut lock) = (self.lru, None);
-        for frame in few.iter().rev() {
-            let guard = lru.relock(lock.take(), lru.frames.state(frame));
-            lru.put_back(&guard, frame, motion, gone);
-            lock = Some(guard);
-        }
-        drop(lock);
-    }
 }
 
 /// The state of an isolated frame once its owner has control of it, if it is unused.
@@ -176,9 +165,13 @@ impl<P: Platform, O: Owner> Drop for Eviction<'_, P, O> {
         self.conclude();
         // The owner is called last: it may panic. No more frames than were taken.
         let mut gone = self.gone;
-        self.put_back(&self.undecided, Motion::Keep, &mut gone);
-        self.put_back(&self.keep, Motion::Keep, &mut gone);
-        self.put_back(&self.activate, Motion::Activate, &mut gone);
+        for (few, motion) in [
+            (&self.undecided, Motion::Keep),
+            (&self.keep, Motion::Keep),
+            (&self.activate, Motion::Activate),
+        ] {
+            self.lru.put_back_all(few.iter().rev().map(|frame| (frame, motion)), &mut gone);
+        }
         self.lru.release_few(&gone);
     }
 }

@@ -125,21 +125,24 @@ pub(super) struct Slot<P: Platform> {
     pub(super) first_below: P::U32,
     pub(super) next: P::U32,
     pub(super) prev: P::U32,
-    /// How many slots below are taken, also by removed groups. Guarded by the lock over the tree,
-    /// as are the following.
+    /// How many slots below are taken, also by removed groups. Guarded by the lock over the tree.
     pub(super) taken_below: P::Cell<u32>,
-    /// The next slot in the queue that this slot is in, while it has no group.
+    /// The next slot in the queue that this slot is in, while it has no group. Guarded by that
+    /// lock, too.
     pub(super) queued: P::Cell<u32>,
-    /// What the next reclaim within the group knows from the last one.
+    /// What the next reclaim within the group knows from the last one: see `turns.rs`.
     pub(super) turn: P::U64,
     pub(super) reach: P::U64,
+    pub(super) reach_of: P::U32,
+    pub(super) reach_left: P::U32,
+    /// What the group used of its protection when that was last counted, and the sum of that over
+    /// the groups below. Written under the lock over the tree.
     pub(super) min_used: P::U64,
     pub(super) low_used: P::U64,
     pub(super) min_below: P::U64,
     pub(super) low_below: P::U64,
-    pub(super) reach_of: P::U32,
-    pub(super) reach_left: P::U32,
-    /// The frames found by a consistency check, and the pinned ones of them.
+    /// The frames found by a consistency check, and the pinned ones of them. Guarded by the lock
+    /// over the tree.
     pub(super) found: P::Cell<u64>,
     pub(super) found_pinned: P::Cell<u64>,
 }
@@ -184,12 +187,12 @@ impl<P: Platform> Groups<P> {
             queued: P::Cell::new(u32::from(NO_SLOT)),
             turn: P::U64::new(0),
             reach: P::U64::new(0),
+            reach_of: P::U32::new(0),
+            reach_left: P::U32::new(0),
             min_used: P::U64::new(0),
             low_used: P::U64::new(0),
             min_below: P::U64::new(0),
             low_below: P::U64::new(0),
-            reach_of: P::U32::new(0),
-            reach_left: P::U32::new(0),
             found: P::Cell::new(0),
             found_pinned: P::Cell::new(0),
         });

@@ -29,13 +29,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         while left > 0 {
             let (turned, mut gone) = (left.min(BATCH_MAX), Few::new());
             let few = self.take_inherited(at, list, turned);
-            let mut lock = None;
-            for frame in few.iter() {
-                let guard = self.relock(lock.take(), self.frames.state(frame));
-                self.put_back(&guard, frame, Motion::Keep, &mut gone);
-                lock = Some(guard);
-            }
-            drop(lock);
+            self.put_back_all(few.iter().map(|frame| (frame, Motion::Keep)), &mut gone);
             self.release_few(&gone);
             left -= turned;
         }

@@ -287,6 +287,22 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         self.finish_few(&gone, &left);
     }
 
+    /// Puts frames that the caller has isolated on lists, and drops its references; takes each lock
+    /// once for consecutive frames under it. Frames whose last reference that was are added to
+    /// `gone`, to be released without a lock.
+    pub(super) fn put_back_all(
+        &self,
+        frames: impl Iterator<Item = (FrameIndex, Motion)>,
+        gone: &mut Few,
+    ) {
+        let mut lock = None;
+        for (frame, motion) in frames {
+            let guard = self.relock(lock.take(), self.frames.state(frame));
+            self.put_back(&guard, frame, motion, gone);
+            lock = Some(guard);
+        }
+    }
+
     /// Puts a frame that the caller has isolated on a list, and drops the caller's reference. If
     /// that was the last one, the frame is added to `gone` instead, to be released without the
     /// lock. A frame of a removed group becomes one of the group that inherited it.

@@ -141,31 +141,31 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ) -> Result<Pfn, Error> {
         let gap = 2 * request.order().frames().get();
         let mut more = if request.order() <= SMALL_ORDER { SMALL_ROUNDS } else { 0 };
-        for _ in 0..ROUNDS {
+        let attempt = || {
             self.drain_all();
             frames.drain_all();
-            match frames.alloc_compacting(request, self) {
-                Err(Error::OutOfMemory | Error::BelowWatermark) => {}
-                done => return done,
+            frames.alloc_compacting(request, self)
+        };
+        for _ in 0..ROUNDS {
+            let outcome = attempt();
+            if !matches!(outcome, Err(Error::OutOfMemory | Error::BelowWatermark)) {
+                return outcome;
             }
             let zones = frames.zones().filter(|zone| hunt.may_use(zone));
             hunt.wanted = match lacking(zones, |zone| zone.marks.low.get() + gap) {
-                // No zone is that large.
-                None => break,
                 Some(0) if more > 0 => {
                     more -= 1;
                     gap.max(BATCH_MAX as u64)
                 }
-                Some(0) => break,
+                // No zone is that large, or compaction had what it needs.
+                None | Some(0) => return outcome,
                 Some(lacking) => lacking,
             };
             if self.hunt(&hunt).map_or(0, |done| done.reclaimed) == 0 {
                 break;
             }
         }
-        self.drain_all();
-        frames.drain_all();
-        frames.alloc_compacting(request, self)
+        attempt()
     }
 
     /// Reclaims on each node that is short of memory, until it no longer is or nothing more can be

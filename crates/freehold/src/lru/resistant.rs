@@ -104,30 +104,27 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         sizes: Sizes,
         progress: &mut Progress,
     ) -> Few {
-        let (mut lock, mut gone, mut going) = (None, Few::new(), Few::new());
-        for frame in taken.iter() {
+        let (mut gone, mut going) = (Few::new(), Few::new());
+        let staying = taken.iter().filter_map(|frame| {
             let mark = self.frames.state(frame).mark();
             if active {
                 history.note_scan(mark > 0, sizes.capacity() / 2);
             }
             let motion = match active {
-                true if mark > 0 => Motion::Keep,
+                true if mark > 0 => {
+                    self.frames.update(frame, State::less_marked);
+                    Motion::Keep
+                }
                 false if mark >= ACTIVATES => Motion::Activate,
                 _ => {
                     going.push(frame);
-                    continue;
+                    return None;
                 }
             };
-            if motion == Motion::Keep {
-                self.frames.update(frame, State::less_marked);
-            }
             progress.unmarked += 1;
-            // All frames came from one lruvec, so the lock is taken once.
-            let guard = self.relock(lock.take(), self.frames.state(frame));
-            self.put_back(&guard, frame, motion, &mut gone);
-            lock = Some(guard);
-        }
-        drop(lock);
+            Some((frame, motion))
+        });
+        self.put_back_all(staying, &mut gone);
         self.release_few(&gone);
         going
     }

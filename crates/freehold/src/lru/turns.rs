@@ -44,6 +44,11 @@ struct Reach {
     places: u32,
 }
 
+/// How many frames are on lists that reclaim takes from.
+fn evictable(sizes: &[u32; List::COUNT]) -> u64 {
+    List::EVICTABLE.iter().map(|&list| u64::from(sizes[list as usize])).sum()
+}
+
 impl<P: Platform> Groups<P> {
     /// Where the next reclaim within a group begins.
     fn turn(&self, slot: u16) -> Turn {
@@ -128,9 +133,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let (mut frames, mut places) = (0, 0);
         for slot in self.groups.walk(hunt.above) {
             for node in hunt.nodes.clone() {
-                let sizes = self.vecs.sizes(Place { slot, node }, hunt.zone);
-                let evictable = List::EVICTABLE.iter().map(|&list| u64::from(sizes[list as usize]));
-                frames += evictable.sum::<u64>();
+                frames += evictable(&self.vecs.sizes(Place { slot, node }, hunt.zone));
                 places += 1;
             }
         }
@@ -211,9 +214,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         spared: &mut bool,
     ) -> [u64; List::COUNT] {
         let mut sizes = self.vecs.sizes(place, hunt.zone);
-        let is_empty = List::EVICTABLE.iter().all(|&list| sizes[list as usize] == 0);
         // A walk may leave the tree below `above` when groups come and go.
-        if is_empty || !self.groups.is_below(place.slot, hunt.above) {
+        if evictable(&sizes) == 0 || !self.groups.is_below(place.slot, hunt.above) {
             return [0; List::COUNT];
         }
         let Protection { min, low } = self.groups.protection(place.slot, hunt.above);

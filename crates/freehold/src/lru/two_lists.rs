@@ -62,27 +62,19 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// Moves frames off an active list to the inactive one, except those used since they came
     /// there: they get another turn.
     fn age(&self, place: Place, few: &Few, progress: &mut Progress) {
-        let (mut lock, mut gone, mut rotated) = (None, Few::new(), 0);
-        let mut kind = Kind::File;
-        for frame in few.iter() {
+        let (mut gone, mut rotated, mut kind) = (Few::new(), 0, Kind::File);
+        let aged = few.iter().map(|frame| {
             let state = self.frames.state(frame);
             kind = state.kind();
-            let motion = match state.is_referenced() {
-                true => Motion::Keep,
-                false => Motion::Deactivate,
-            };
-            if motion == Motion::Keep {
+            if state.is_referenced() {
                 self.frames.update(frame, State::unreferenced);
                 rotated += 1;
-            } else {
-                progress.done.deactivated += 1;
+                return (frame, Motion::Keep);
             }
-            // All frames came from one lruvec, so the lock is taken once.
-            let guard = self.relock(lock.take(), state);
-            self.put_back(&guard, frame, motion, &mut gone);
-            lock = Some(guard);
-        }
-        drop(lock);
+            progress.done.deactivated += 1;
+            (frame, Motion::Deactivate)
+        });
+        self.put_back_all(aged, &mut gone);
         progress.unmarked += rotated;
         self.note_cost(place, kind, rotated);
         self.release_few(&gone);
