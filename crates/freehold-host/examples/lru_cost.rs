@@ -13,7 +13,7 @@ use std::time::Instant;
 use freehold_host::freehold::lru::{
     Claim, GroupId, Kind, LruError, LruLock, LruSettings, Owner, Scope, Verdict,
 };
-use freehold_host::freehold::{CpuId, FrameCount, Pfn};
+use freehold_host::freehold::{CpuId, FrameCount, Order, Pfn};
 use freehold_host::{Arena, HostLru, bind_current_thread};
 
 const FRAMES: u64 = 1 << 17;
@@ -31,7 +31,7 @@ impl Owner for Nothing {
         let _granted = claim.take();
     }
 
-    fn release(&self, _frames: &[Pfn]) {}
+    fn release(&self, _frames: &[Pfn], _order: Order) {}
 }
 
 type Cache = HostLru<Nothing>;

@@ -246,8 +246,8 @@ impl Owner for Dropped<'_> {
             claimed.commit();
         }
     }
-    fn release(&self, frames: &[Pfn]) {
-        self.0.allocator().free_bulk(frames, Order::ZERO).expect("the frames were ours");
+    fn release(&self, frames: &[Pfn], order: Order) {
+        self.0.allocator().free_bulk(frames, order).expect("the frames were ours");
     }
 }
 

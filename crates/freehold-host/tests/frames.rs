@@ -174,7 +174,7 @@ fn an_lru_knows_frames_that_come_later() {
             Verdict::Keep
         }
         fn forget(&self, _: Pfn, _: Claim<'_>) {}
-        fn release(&self, _: &[Pfn]) {}
+        fn release(&self, _: &[Pfn], _: Order) {}
     }
     let builder = Arena::builder().bytes(8 * MIB).capacity_bytes(16 * MIB).cpus(1).nodes(1);
     let frames = builder.build_frames().unwrap();

@@ -18,7 +18,7 @@ impl Owner for Idle {
         Verdict::Keep
     }
     fn forget(&self, _: Pfn, _: Claim<'_>) {}
-    fn release(&self, _: &[Pfn]) {}
+    fn release(&self, _: &[Pfn], _: Order) {}
 }
 
 fn resident_bytes() -> usize {

@@ -97,8 +97,8 @@ impl Owner for HostKeeper<'_> {
         self.index.forget(frame, claim);
     }
 
-    fn release(&self, frames: &[Pfn]) {
-        let freed = self.frames.free_bulk(frames, Order::ZERO);
+    fn release(&self, frames: &[Pfn], order: Order) {
+        let freed = self.frames.free_bulk(frames, order);
         freed.expect("tasks allocated the frames");
     }
 }
@@ -133,13 +133,13 @@ impl Owner for SimKeeper {
         self.index.forget(frame, claim);
     }
 
-    fn release(&self, frames: &[Pfn]) {
+    fn release(&self, frames: &[Pfn], order: Order) {
         if let Some(released) = &self.released {
             released.borrow_mut()[Sim.cpu().index()].extend(frames);
             return;
         }
         for &frame in frames {
-            self.frames.free(frame, Order::ZERO).expect("tasks allocated the frames");
+            self.frames.free(frame, order).expect("tasks allocated the frames");
         }
     }
 }

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use super::cpu::STOCK;
 use super::error::LruError;
 use super::group::{GroupId, GroupState, Groups};
+use super::state::State;
 use crate::platform::{Platform, Word};
 use crate::units::FrameCount;
 
@@ -26,6 +27,12 @@ impl<P: Platform> Groups<P> {
         // Relaxed: a charge compares itself with a recent level.
         let limit = self.get(slot).limit.load(Relaxed);
         (limit != u64::MAX).then(|| FrameCount::new(limit))
+    }
+
+    /// The lowest limit of a slot and those above.
+    pub(super) fn least_limit(&self, slot: u16) -> FrameCount {
+        let limits = self.chain(slot).take(self.len()).filter_map(|at| self.limit(at));
+        limits.min().unwrap_or(FrameCount::new(u64::MAX))
     }
 
     /// Charges frames to a group and to those above it, except the root: that has no limit, and
@@ -99,18 +106,19 @@ impl<P: Platform> Groups<P> {
         debug_assert!(before.charged() >= u64::from(frames), "frames were charged");
     }
 
-    /// Charges a frame of a removed group to the one above that inherited it, and has its number
-    /// already.
-    pub(super) fn inherit(&self, removed: u16, heir: u16, is_pinned: bool) {
-        if is_pinned {
-            self.unpin(removed);
-            self.pin(heir);
+    /// Charges a frame or block of a removed group to the group above that inherited it, and which
+    /// `state` names already.
+    pub(super) fn inherit(&self, removed: u16, state: State) {
+        let (heir, frames) = (state.slot(), state.frames());
+        if state.pins() > 0 {
+            self.unpin(removed, frames);
+            self.pin(heir, frames);
         }
         if heir == 0 {
             // The root is charged for its own frames only. Release: as in `uncharge_one`.
-            self.get(heir).state.fetch_add(1, AcqRel);
+            self.get(heir).state.fetch_add(u64::from(frames), AcqRel);
         }
-        self.uncharge_below(removed, 1, heir);
+        self.uncharge_below(removed, frames, heir);
     }
 
     /// How many frames a CPU may charge ahead for a slot: less the more CPUs do, and less the
@@ -153,15 +161,15 @@ impl<P: Platform> Groups<P> {
         self.get(slot).stocks.load(Relaxed) != 0
     }
 
-    /// Counts a frame of this slot as pinned.
-    pub(super) fn pin(&self, slot: u16) {
+    /// Counts frames of this slot as pinned.
+    pub(super) fn pin(&self, slot: u16, frames: u32) {
         // Relaxed: a count.
-        self.get(slot).pinned.fetch_add(1, Relaxed);
+        self.get(slot).pinned.fetch_add(frames.into(), Relaxed);
     }
 
-    /// Counts a frame of this slot as no longer pinned.
-    pub(super) fn unpin(&self, slot: u16) {
-        // Relaxed: a count. Adding the negative subtracts one.
-        self.get(slot).pinned.fetch_add(1u64.wrapping_neg(), Relaxed);
+    /// Counts frames of this slot as no longer pinned.
+    pub(super) fn unpin(&self, slot: u16, frames: u32) {
+        // Relaxed: a count. Adding the negative subtracts.
+        self.get(slot).pinned.fetch_add(u64::from(frames).wrapping_neg(), Relaxed);
     }
 }

@@ -222,13 +222,13 @@ impl<P: Platform> CpuGuard<'_, P> {
         self.cpu.lens[batch as usize].get()
     }
 
-    /// Takes a frame from the stock of this group; returns whether there was one.
-    pub(super) fn take_stock(&self, group: GroupId) -> bool {
+    /// Takes frames from the stock of this group; returns whether there were so many.
+    pub(super) fn take_stock(&self, group: GroupId, frames: u32) -> bool {
         let stock = self.cpu.stock.get();
-        if stock == 0 || self.cpu.stocked.get() != group.bits() {
+        if stock < frames || self.cpu.stocked.get() != group.bits() {
             return false;
         }
-        self.cpu.stock.set(stock - 1);
+        self.cpu.stock.set(stock - frames);
         true
     }
 

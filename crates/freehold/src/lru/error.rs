@@ -17,6 +17,10 @@ pub enum LruError {
     NotPinned,
     /// The frame has the maximum number of references or pins.
     TooManyReferences,
+    /// The block is larger than order 14.
+    OrderTooLarge,
+    /// The frame number is not a multiple of the block's size.
+    Misaligned,
     /// There is no such group, or it was removed.
     UnknownGroup,
     /// The group has readers, has child groups, or is the root.
@@ -46,6 +50,8 @@ impl fmt::Display for LruError {
             LruError::FrameBusy => "the frame is isolated, or on its way to a list",
             LruError::NotPinned => "the frame is not locked in memory",
             LruError::TooManyReferences => "the frame has too many references or pins",
+            LruError::OrderTooLarge => "the block is larger than order 14",
+            LruError::Misaligned => "the frame number is not a multiple of the block size",
             LruError::UnknownGroup => "there is no such group",
             LruError::GroupInUse => "the group has readers or groups below it, or is the root",
             LruError::GroupLimit => "the group has all the frames that it may have",

@@ -85,22 +85,23 @@ impl<'a, P: Platform, O: Owner> Eviction<'a, P, O> {
     fn decide(&mut self, verdict: Verdict) {
         let Some(frame) = self.undecided.pop() else { return };
         self.keep.push(frame);
-        self.done.scanned += 1;
+        let frames = u64::from(self.lru.frames.state(frame).frames());
+        self.done.scanned += frames;
         match verdict {
             Verdict::Drop => {}
-            Verdict::Written => self.done.written += 1,
-            Verdict::Keep => return self.done.kept += 1,
-            Verdict::Failed => return self.done.failed += 1,
+            Verdict::Written => self.done.written += frames,
+            Verdict::Keep => return self.done.kept += frames,
+            Verdict::Failed => return self.done.failed += frames,
             Verdict::Activate => {
-                self.done.kept += 1;
+                self.done.kept += frames;
                 self.keep.pop();
                 return self.activate.push(frame);
             }
         }
         self.lru.owner.forget(self.lru.frames.pfn_of(frame), Claim::new(self));
         match self.conclude() {
-            true => self.done.reclaimed += 1,
-            false => self.done.kept += 1,
+            true => self.done.reclaimed += frames,
+            false => self.done.kept += frames,
         }
     }
 
@@ -153,7 +154,7 @@ impl<P: Platform, O: Owner> Subject for Eviction<'_, P, O> {
         let (lru, state, place) = (self.lru, self.lru.frames.state(frame), self.place);
         let (kind, active) = (state.kind(), state.is_active());
         let history = lru.vecs.history(place, kind);
-        history.note_eviction(active);
+        history.note_eviction(active, state.frames());
         let clock = history.clock(lru.policy, active);
         Shadow::new(place, lru.groups.short_generation(place.slot), kind, active, clock)
     }

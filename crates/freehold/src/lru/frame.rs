@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::error::LruError;
-use super::state::State;
+use super::state::{ORDER_MAX, State};
 use crate::Error;
 use crate::config::{Config, MemoryRange};
 use crate::memmap::index::FrameIndex;
@@ -12,7 +12,7 @@ use crate::memmap::list::{LinkTable, Links};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use crate::memmap::zeroable::zeroable;
 use crate::platform::{Platform, SharedCell, Word};
-use crate::units::{FrameCount, Pfn};
+use crate::units::{FrameCount, Order, Pfn};
 
 /// The record of a frame: 16 bytes.
 #[repr(C, align(16))]
@@ -108,6 +108,63 @@ impl<P: Platform> FrameTable<P> {
         Ok(FrameIndex(offset as u32))
     }
 
+    /// The frames of a block but the first, which is one of the table.
+    fn tails(&self, head: FrameIndex, order: Order) -> impl Iterator<Item = FrameIndex> + Clone {
+        let end = head.0 + (order.frames().get() as u32).min(self.records.len() as u32 - head.0);
+        (head.0 + 1..end).map(FrameIndex)
+    }
+
+    /// Joins the frames of a block to its first one.
+    ///
+    /// # Errors
+    ///
+    /// [`LruError::Misaligned`], [`LruError::OrderTooLarge`], [`LruError::ForeignFrame`] or
+    /// [`LruError::AlreadyAdded`].
+    pub(super) fn join_tails(&self, head: FrameIndex, order: Order) -> Result<(), LruError> {
+        if order == Order::ZERO {
+            return Ok(());
+        }
+        if order > ORDER_MAX {
+            return Err(LruError::OrderTooLarge);
+        }
+        let frames = order.frames().get();
+        if !self.pfn_of(head).get().is_multiple_of(frames) {
+            return Err(LruError::Misaligned);
+        }
+        if u64::from(head.0) + frames > self.records.len() as u64 {
+            return Err(LruError::ForeignFrame);
+        }
+        let tails = self.tails(head, order);
+        for (joined, tail) in tails.clone().enumerate() {
+            if let Err(error) = self.change(tail, State::joined) {
+                tails.take(joined).for_each(|tail| self.free(tail));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Undoes [`FrameTable::join_tails`].
+    pub(super) fn free_tails(&self, head: FrameIndex, order: Order) {
+        self.tails(head, order).for_each(|tail| self.free(tail));
+    }
+
+    /// Whether all frames of a block but the first are part of a block.
+    pub(super) fn has_tails(&self, head: FrameIndex, order: Order) -> bool {
+        self.tails(head, order).all(|tail| self.state(tail).is_tail())
+    }
+
+    /// Makes the frames of a block unused that no other CPU may change.
+    pub(super) fn free_block(&self, head: FrameIndex, order: Order) {
+        self.free_tails(head, order);
+        self.free(head);
+    }
+
+    /// Makes a frame unused that no other CPU may change.
+    pub(super) fn free(&self, frame: FrameIndex) {
+        self.set(frame, self.state(frame).released());
+    }
+
     pub(super) fn pfn_of(&self, frame: FrameIndex) -> Pfn {
         self.first.offset(FrameCount::new(u64::from(frame.0)))
     }
@@ -127,7 +184,7 @@ impl<P: Platform> FrameTable<P> {
     }
 
     /// Writes the state of a frame that no other CPU may change: a hole, one without references
-    /// that the caller is releasing, or one that it froze.
+    /// that the caller is releasing, one that it froze, or part of a block of the caller's.
     pub(super) fn set(&self, frame: FrameIndex, state: State) {
         // Release: pairs with the acquire in `state` and `change`: a CPU that sees the frame
         // unused, or referenced again, also sees what was done with it before.

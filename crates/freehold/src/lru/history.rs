@@ -120,18 +120,18 @@ impl<P: Platform> History<P> {
         }
     }
 
-    pub(super) fn note_eviction(&self, active: bool) {
-        self.evicted[usize::from(active)].fetch_add(1, Relaxed);
+    pub(super) fn note_eviction(&self, active: bool, frames: u32) {
+        self.evicted[usize::from(active)].fetch_add(frames, Relaxed);
     }
 
-    pub(super) fn note_activation(&self) {
-        self.activated.fetch_add(1, Relaxed);
+    pub(super) fn note_activation(&self, frames: u32) {
+        self.activated.fetch_add(frames, Relaxed);
     }
 
-    pub(super) fn note_refault(&self, is_restored: bool) {
-        self.refaulted.fetch_add(1, Relaxed);
+    pub(super) fn note_refault(&self, is_restored: bool, frames: u32) {
+        self.refaulted.fetch_add(frames.into(), Relaxed);
         if is_restored {
-            self.restored.fetch_add(1, Relaxed);
+            self.restored.fetch_add(frames.into(), Relaxed);
             self.challenged.store(1, Relaxed);
         }
     }
@@ -154,12 +154,13 @@ impl<P: Platform> History<P> {
     }
 
     /// Counts scanned active frames; those counted before count half once there are many.
-    pub(super) fn note_scan(&self, is_warm: bool, most: u64) {
+    pub(super) fn note_scan(&self, is_warm: bool, frames: u32, most: u64) {
         let (warm, cold) = (self.warm.load(Relaxed), self.cold.load(Relaxed));
         let is_full = u64::from(warm) + u64::from(cold) > most;
         let (warm, cold) = if is_full { (warm / 2, cold / 2) } else { (warm, cold) };
-        self.warm.store(warm.saturating_add(is_warm.into()), Relaxed);
-        self.cold.store(cold.saturating_add((!is_warm).into()), Relaxed);
+        let (more_warm, more_cold) = if is_warm { (frames, 0) } else { (0, frames) };
+        self.warm.store(warm.saturating_add(more_warm), Relaxed);
+        self.cold.store(cold.saturating_add(more_cold), Relaxed);
     }
 
     /// Whether at least one in eight active frames was not used between two scans.

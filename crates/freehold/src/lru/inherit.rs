@@ -27,23 +27,29 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     fn settle_list(&self, at: Place, list: List) {
         let mut left = self.vecs.size(at, list) as usize;
         while left > 0 {
-            let (turned, mut gone) = (left.min(BATCH_MAX), Few::new());
-            let few = self.take_inherited(at, list, turned);
+            let mut gone = Few::new();
+            let (few, turned) = self.take_inherited(at, list, left.min(BATCH_MAX));
+            if turned == 0 {
+                break; // another call has taken the last ones
+            }
             self.put_back_all(few.iter().map(|frame| (frame, Motion::Keep)), &mut gone);
             self.release_few(&gone);
-            left -= turned;
+            left = left.saturating_sub(turned);
         }
     }
 
-    /// Isolates those of so many frames that are not of the group whose list it is.
-    fn take_inherited(&self, at: Place, list: List, count: usize) -> Few {
+    /// Turns a list by so many frames, or somewhat more if the last one is a block; isolates those
+    /// that are not of the group whose list it is. Returns them, and how many frames were turned.
+    fn take_inherited(&self, at: Place, list: List, count: usize) -> (Few, usize) {
         let (lock, mut few) = (self.vecs.lock_at(&self.platform, at), Few::new());
+        let mut turned = 0;
         let isolate = |state: State| match state.slot() == at.slot {
             true => Err(LruError::FrameBusy),
             false => state.isolate(),
         };
-        for _ in 0..count {
+        while turned < count {
             let Some(frame) = lock.oldest(list) else { break };
+            turned += self.frames.state(frame).frames() as usize;
             match self.frames.change(frame, isolate) {
                 Ok((before, _)) => {
                     lock.unlink(&self.frames, frame, before);
@@ -52,6 +58,6 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 Err(_) => lock.rotate(&self.frames, frame, list),
             }
         }
-        few
+        (few, turned)
     }
 }

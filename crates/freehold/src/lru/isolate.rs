@@ -10,7 +10,7 @@ use super::state::{Motion, State};
 use super::{Lru, Owner};
 use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;
-use crate::units::Pfn;
+use crate::units::{Order, Pfn};
 
 /// A frame that the holder has taken off its list, with a reference of its own. No other call takes
 /// it off a list or moves it to another group meanwhile. When dropped, it goes back on a list.
@@ -47,6 +47,11 @@ impl<P: Platform, O: Owner> Isolated<'_, P, O> {
         self.lru.frames.pfn_of(self.frame)
     }
 
+    /// The order of the block that the frame is the first one of: 0 for a single frame.
+    pub fn order(&self) -> Order {
+        self.lru.frames.state(self.frame).order()
+    }
+
     /// Moves the frame to another group, which is then charged for it.
     ///
     /// # Errors
@@ -57,11 +62,12 @@ impl<P: Platform, O: Owner> Isolated<'_, P, O> {
     /// where it is.
     pub fn move_to(&mut self, group: GroupId) -> Result<(), LruError> {
         let lru = self.lru;
-        let charged = match lru.charge(group) {
+        let frames = lru.frames.state(self.frame).frames();
+        let charged = match lru.charge(group, frames) {
             Err(Refused { error: LruError::GroupLimit, slot }) => {
                 // What other CPUs have charged ahead is not used yet.
                 lru.drain_stocks(slot);
-                lru.charge(group)
+                lru.charge(group, frames)
             }
             charged => charged,
         };
@@ -71,10 +77,10 @@ impl<P: Platform, O: Owner> Isolated<'_, P, O> {
         let (before, after) = lru.frames.update(self.frame, |state| state.in_slot(group.slot()));
         if after.pins() > 0 {
             // A pin or unpin of the frame is counted in the group found at that time.
-            lru.groups.unpin(before.slot());
-            lru.groups.pin(group.slot());
+            lru.groups.unpin(before.slot(), frames);
+            lru.groups.pin(group.slot(), frames);
         }
-        lru.uncharge(before.slot(), 1);
+        lru.uncharge(before.slot(), frames);
         Ok(())
     }
 }

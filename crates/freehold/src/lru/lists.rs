@@ -10,7 +10,7 @@ use super::vec::VecGuard;
 use super::{Kind, Lru, Owner};
 use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;
-use crate::units::{CpuId, Pfn};
+use crate::units::{CpuId, Order, Pfn};
 
 impl<P: Platform, O: Owner> Lru<P, O> {
     /// Adds an unused frame: charges it to a group, and later, by batch, puts it at the front of an
@@ -23,35 +23,66 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// 32 frames each, may count as well, even if they are undone. [`LruError::UnknownGroup`],
     /// [`LruError::AlreadyAdded`] or [`LruError::ForeignFrame`].
     pub fn add(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), LruError> {
-        let added = match self.try_add(pfn, group, kind) {
+        self.add_block(pfn, Order::ZERO, group, kind)
+    }
+
+    /// As [`Lru::add`], for a block of up to order 14, which is one piece of content: it is named by
+    /// its first frame, charged and counted with all of its frames, and reclaimed, moved and
+    /// released as a whole. None of its frames can be added meanwhile.
+    ///
+    /// Cost: besides that of [`Lru::add`], a locked step for each frame, and a write for each when
+    /// the block is released.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lru::add`], also if they concern another frame of the block;
+    /// [`LruError::OrderTooLarge`] or [`LruError::Misaligned`].
+    pub fn add_block(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        group: GroupId,
+        kind: Kind,
+    ) -> Result<(), LruError> {
+        let added = match self.try_add(pfn, order, group, kind) {
             Err(Refused { error: LruError::GroupLimit, slot }) => {
                 // What other CPUs have charged ahead is not used yet.
                 self.drain_stocks(slot);
-                self.try_add(pfn, group, kind)
+                self.try_add(pfn, order, group, kind)
             }
             added => added,
         };
         added.map_err(|refused| refused.error)
     }
 
-    /// As [`Lru::add`], but counts what other CPUs have charged ahead as used.
-    pub(super) fn try_add(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), Refused> {
+    /// As [`Lru::add_block`], but counts what other CPUs have charged ahead as used.
+    pub(super) fn try_add(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        group: GroupId,
+        kind: Kind,
+    ) -> Result<(), Refused> {
         let refuse = |error| Refused { error, slot: group.slot() };
         let frame = self.frames.index_of(pfn).map_err(refuse)?;
         if self.frames.state(frame).is_used() {
             return Err(refuse(LruError::AlreadyAdded));
         }
+        self.frames.join_tails(frame, order).map_err(refuse)?;
+        let free_tails = || self.frames.free_tails(frame, order);
+        let frames = order.frames().get() as u32;
         // The lock of the CPU's batches is taken once for the charge and the batch.
-        let cpu = self.charge(group)?;
+        let cpu = self.charge(group, frames).inspect_err(|_| free_tails())?;
         // The reference of the caller, and that of the batch.
         let added = self.frames.change(frame, |state| match (state.is_hole(), state.is_used()) {
             (true, _) => Err(LruError::ForeignFrame),
             (_, true) => Err(LruError::AlreadyAdded),
-            _ => Ok(state.added(group.slot(), kind, 2)),
+            _ => Ok(state.added(order, group.slot(), kind, 2)),
         });
         if let Err(error) = added {
             drop(cpu);
-            self.uncharge(group.slot(), 1);
+            free_tails();
+            self.uncharge(group.slot(), frames);
             return Err(refuse(error));
         }
         let full = cpu.push(Batch::Add, frame);
@@ -131,7 +162,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         };
         let (_, after) = self.frames.change(frame, pin)?;
         if after.pins() == 1 {
-            self.groups.pin(after.slot());
+            self.groups.pin(after.slot(), after.frames());
             self.push(Batch::Pin, frame);
         }
         Ok(())
@@ -151,7 +182,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         };
         let (_, after) = self.frames.change(frame, unpin)?;
         if after.pins() == 0 {
-            self.groups.unpin(after.slot());
+            self.groups.unpin(after.slot(), after.frames());
             self.push(Batch::Pin, frame);
         }
         Ok(())
@@ -212,17 +243,17 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
     }
 
-    /// Charges one frame to a group, from the CPU's stock if possible; returns the lock of the CPU,
+    /// Charges frames to a group, from the CPU's stock if possible; returns the lock of the CPU,
     /// which was taken for that.
-    pub(super) fn charge(&self, group: GroupId) -> Result<CpuGuard<'_, P>, Refused> {
+    pub(super) fn charge(&self, group: GroupId, frames: u32) -> Result<CpuGuard<'_, P>, Refused> {
         let cpu = self.cpus.here(&self.platform);
-        if cpu.take_stock(group) {
+        if cpu.take_stock(group, frames) {
             return Ok(cpu);
         }
         let slot = group.slot();
         let most = self.groups.slot_of(group).map_or(0, |slot| self.groups.stock_max(slot));
         // Under the CPU's lock, so that removing the group finds a stock that would outlive it.
-        if most > 1 && self.groups.charge(group, most).is_ok() {
+        if frames == 1 && most > 1 && self.groups.charge(group, most).is_ok() {
             let before = cpu.set_stock(group, most - 1, 2 * most);
             if before.map(|(slot, _)| slot) != Some(slot) {
                 self.groups.add_stock(slot);
@@ -233,7 +264,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             }
             return Ok(cpu);
         }
-        self.groups.charge(group, 1)?;
+        self.groups.charge(group, frames)?;
         Ok(cpu)
     }
 
@@ -324,10 +355,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
         lock.link(&self.frames, frame, after, motion);
         if after.is_active() && !before.is_active() {
-            lock.history(after.kind()).note_activation();
+            lock.history(after.kind()).note_activation(after.frames());
         }
         if before.slot() != after.slot() {
-            self.groups.inherit(before.slot(), after.slot(), after.pins() > 0);
+            self.groups.inherit(before.slot(), after);
         }
     }
 }

@@ -13,20 +13,14 @@ use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 
-/// Two frames between which content is being moved. Dropping this puts the one that holds the
-/// content on a list.
+/// Two frames or blocks between which content is being moved; those behind the first frame of each
+/// are joined to it. Dropping this puts the one that holds the content on a list.
 struct Move<'a, P: Platform, O: Owner> {
     lru: &'a Lru<P, O>,
+    order: Order,
     from: FrameIndex,
     to: FrameIndex,
     stage: Cell<Stage>,
-}
-
-impl<P: Platform, O: Owner> Move<'_, P, O> {
-    fn release(&self, frame: FrameIndex) {
-        let frames = &self.lru.frames;
-        frames.set(frame, frames.state(frame).released());
-    }
 }
 
 impl<P: Platform, O: Owner> Subject for Move<'_, P, O> {
@@ -40,7 +34,7 @@ impl<P: Platform, O: Owner> Subject for Move<'_, P, O> {
     }
 
     fn thaw(&self) {
-        self.release(self.to);
+        self.lru.frames.free(self.to);
         self.lru.frames.update(self.from, State::thaw);
         self.stage.set(Stage::Open);
     }
@@ -61,32 +55,34 @@ impl<P: Platform, O: Owner> Drop for Move<'_, P, O> {
                 self.from
             }
             Stage::Committed => {
-                self.release(self.from);
+                self.lru.frames.free_block(self.from, self.order);
                 self.to
             }
         };
+        if holds_content == self.from {
+            self.lru.frames.free_tails(self.to, self.order);
+        }
         drop(Isolated::adopt(self.lru, holds_content));
     }
 }
 
-/// Content moves with its references, marks, pins and group. Only single frames that were added to
-/// the LRU move, and only while the owner's index holds their only reference.
+/// Content moves with its references, marks, pins and group. Only frames and blocks that were added
+/// to the LRU as such move, and only while the owner's index holds their only reference.
 impl<P: Platform, O: Owner> Migrate for Lru<P, O> {
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
-        if order != Order::ZERO {
-            return Err(MigrateError::Failed);
-        }
         let target = self.frames.index_of(to).map_err(|_| MigrateError::Failed)?;
         let isolated = self.isolate(from).map_err(|error| match error {
             // One just allocated is about to be added; one without references is about to be freed.
             LruError::FrameBusy | LruError::NotAdded => MigrateError::Busy,
             _ => MigrateError::Failed,
         })?;
-        if self.frames.state(target).is_used() {
+        let is_whole = isolated.order() == order;
+        if !is_whole || self.frames.state(target).is_used() {
             return Err(MigrateError::Failed);
         }
+        self.frames.join_tails(target, order).map_err(|_| MigrateError::Failed)?;
         let (lru, from_index, stage) = (self, isolated.into_frame(), Cell::new(Stage::Open));
-        let content = Move { lru, from: from_index, to: target, stage };
+        let content = Move { lru, order, from: from_index, to: target, stage };
         let answer = self.owner.migrate(from, to, Claim::new(&content));
         match (content.stage.get(), answer) {
             // Whatever the owner says: the entry leads to `to`.

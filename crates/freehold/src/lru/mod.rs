@@ -58,8 +58,8 @@
 //!             claimed.commit();
 //!         }
 //!     }
-//!     fn release(&self, frames: &[Pfn]) {
-//!         self.frames.free_bulk(frames, Order::ZERO).expect("the frames were ours");
+//!     fn release(&self, blocks: &[Pfn], order: Order) {
+//!         self.frames.free_bulk(blocks, order).expect("the frames were ours");
 //!     }
 //! }
 //!
@@ -128,7 +128,7 @@ use crate::Error;
 use crate::config::{Config, MemoryRange};
 use crate::memmap::region::{Carver, LayoutBuilder, Metadata, MetadataLayout};
 use crate::platform::Platform;
-use crate::units::{FrameCount, FrameSize, NodeId, Pfn};
+use crate::units::{FrameCount, FrameSize, NodeId, Order, Pfn};
 
 pub use claim::{Claim, Claimed};
 pub use cpu::BATCH_MAX;
@@ -144,6 +144,7 @@ pub use reclaim::{Reclaimed, Scope};
 pub use tenants::{GroupRef, GroupStats};
 pub use validate::{LruCensus, LruRule, LruViolation};
 
+mod attempts;
 mod balance;
 mod charge;
 mod claim;
@@ -388,12 +389,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// [`LruError::ForeignFrame`], or [`LruError::NotAdded`].
     pub fn frame_stats(&self, pfn: Pfn) -> Result<FrameStats, LruError> {
         let state = self.frames.state(self.frames.index_of(pfn)?);
-        if !state.is_used() {
+        if !state.is_used() || state.is_tail() {
             return Err(LruError::NotAdded);
         }
         Ok(FrameStats {
             references: NonZeroU32::new(state.refs()),
             pins: state.pins(),
+            order: state.order(),
             node: NodeId::new(state.node() as u16),
             list: state.is_listed().then(|| state.list()),
         })
@@ -408,6 +410,8 @@ pub struct FrameStats {
     pub references: Option<NonZeroU32>,
     /// How often it is pinned.
     pub pins: u32,
+    /// The order of the block that it is the first frame of: 0 for a single frame.
+    pub order: Order,
     /// The node that it is near to.
     pub node: NodeId,
     /// The list that it is on; `None` while it is on its way to one, or isolated.

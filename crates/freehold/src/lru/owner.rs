@@ -2,7 +2,7 @@
 
 use super::claim::Claim;
 use crate::compact::MigrateError;
-use crate::units::Pfn;
+use crate::units::{Order, Pfn};
 
 /// The owner of the frames' contents: a page cache, a pool of blocks, the pages of processes.
 ///
@@ -46,7 +46,8 @@ use crate::units::Pfn;
 ///   reclaims first: [`Lru::frame_stats`](super::Lru::frame_stats) tells;
 /// * [`Lru::reclaim`](super::Lru::reclaim) and others that reclaim have stopped early.
 ///
-/// Frames that were passed to a [`Owner::release`] that panicked are the owner's.
+/// Frames that were passed to a [`Owner::release`] that panicked are the owner's. Of a batch with
+/// blocks of several orders, the others are handed over while the stack unwinds.
 pub trait Owner {
     /// Asks whether the content of a frame can be dropped, and to write it back if it must be
     /// written first. The frame may be in use meanwhile, and after.
@@ -61,16 +62,33 @@ pub trait Owner {
         }
     }
 
+    /// Waits a little, since all that could be reclaimed is isolated by other calls that ask the
+    /// owner about it, and most likely wait for it to be written back; returns whether to look
+    /// again. Otherwise the call fails as if nothing could be reclaimed. `waits` says how often this
+    /// call has waited since it last reclaimed something.
+    ///
+    /// By default, spins twice as long each time and gives up after 16 times, in all about a
+    /// millisecond. An owner that waits for storage sleeps here (Linux's `reclaim_throttle`). Those
+    /// other calls may be the ones that the owner makes from within its own methods, so at some
+    /// point it must give up.
+    fn wait(&self, waits: u32) -> bool {
+        if waits < 16 {
+            (0..1_u32 << waits).for_each(|_| core::hint::spin_loop());
+        }
+        waits < 16
+    }
+
     /// Asks the owner to remove the entry of a frame from the index, if its content can still be
     /// dropped and the frame is unused, which the claim determines. If the claim is granted, the
     /// owner removes the entry and commits the claim; the index's reference goes with it.
     fn forget(&self, frame: Pfn, claim: Claim<'_>);
 
-    /// Returns frames whose last reference is gone, up to [`BATCH_MAX`](super::BATCH_MAX) at a
-    /// time, for the owner to free. They are no longer in the LRU, and can be added again.
-    fn release(&self, frames: &[Pfn]);
+    /// Returns blocks of an order whose last reference is gone, up to
+    /// [`BATCH_MAX`](super::BATCH_MAX) at a time, for the owner to free: single frames, unless it
+    /// [adds blocks](super::Lru::add_block). They are no longer in the LRU, and can be added again.
+    fn release(&self, blocks: &[Pfn], order: Order);
 
-    /// Asks the owner to move the content of `from` to `to`, and the entry in the index with it, if
+    /// Asks the owner to move the content of `from` to `to`, a frame or a block, and the entry in the index with it, if
     /// the frame is unused, which the claim determines. From the commit on, the index's reference
     /// is to `to`.
     ///

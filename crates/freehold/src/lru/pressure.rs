@@ -1,5 +1,6 @@
 //! Memory pressure: allocation that reclaims, balancing by watermark, and room in a group.
 
+use super::attempts::Attempts;
 use super::charge::Refused;
 use super::error::LruError;
 use super::group::GroupId;
@@ -11,10 +12,6 @@ use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{FrameCount, NodeId, Order, Pfn, ZoneKind};
 use crate::{Error, Marks, ZoneStats};
-
-/// How often a request is retried that fails although reclaim freed something: other CPUs may take
-/// what was reclaimed.
-const ROUNDS: usize = 256;
 
 /// The most frames that an allocation of one frame reclaims in a round.
 const WANTED_MAX: u64 = 1 << 16;
@@ -35,23 +32,47 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// Those of [`Lru::add`]; [`LruError::GroupLimit`] if nothing more can be reclaimed;
     /// [`LruError::TooManyReclaims`], as [`Lru::reclaim`].
     pub fn add_reclaiming(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), LruError> {
-        for _ in 0..ROUNDS {
-            match self.try_add(pfn, group, kind) {
+        self.add_block_reclaiming(pfn, Order::ZERO, group, kind)
+    }
+
+    /// As [`Lru::add_reclaiming`], for a [block](Lru::add_block). A block that is larger than a
+    /// limit is refused at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lru::add_block`] and [`Lru::add_reclaiming`].
+    pub fn add_block_reclaiming(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        group: GroupId,
+        kind: Kind,
+    ) -> Result<(), LruError> {
+        let (frames, mut attempts) = (order.frames(), Attempts::default());
+        // A single frame is worth the excess over a limit that was lowered, a block is not.
+        let can_fit = || order == Order::ZERO || self.groups.least_limit(group.slot()) >= frames;
+        loop {
+            match self.try_add(pfn, order, group, kind) {
                 // What other CPUs have charged ahead is not used yet. A group at its limit has none
                 // of it, so that a look is all that this costs.
                 Err(Refused { error: LruError::GroupLimit, slot })
                     if self.groups.has_stocks(slot) =>
                 {
                     self.drain_stocks(slot);
+                    if !attempts.again() {
+                        break;
+                    }
                 }
-                Err(Refused { error: LruError::GroupLimit, slot }) => {
+                Err(Refused { error: LruError::GroupLimit, slot }) if can_fit() => {
                     // As many as Linux takes, but from a small group only a part; plus the excess
                     // over a limit that was lowered.
                     let limit = self.groups.limit(slot).map_or(0, FrameCount::get);
-                    let excess = (self.groups.charged(slot) + 1).saturating_sub(limit);
+                    let excess = (self.groups.charged(slot) + frames.get()).saturating_sub(limit);
                     let part = limit / self.policy.reclaim_part();
                     let wanted = part.clamp(1, BATCH_MAX as u64).max(excess);
-                    if self.reclaim_within(slot, wanted)?.reclaimed == 0 {
+                    let hunt = self.hunt_within(slot, wanted);
+                    let done = self.hunt(&hunt)?;
+                    if !self.may_try_again(&hunt, Ok(done), &mut attempts) {
                         break;
                     }
                 }
@@ -65,7 +86,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
         // The last reclaim may not have been followed by an attempt, or other CPUs may have charged
         // ahead what is missing.
-        self.add(pfn, group, kind)
+        self.add_block(pfn, order, group, kind)
     }
 
     /// Allocates a block. Reclaims frames if there are none. For blocks of more than one frame it
@@ -114,16 +135,15 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         mut hunt: Hunt,
     ) -> Result<Pfn, Error> {
         hunt.wanted = BATCH_MAX as u64;
-        let mut round = 0;
+        let mut attempts = Attempts::default();
         loop {
-            let reclaimed = self.hunt(&hunt).map_or(0, |done| done.reclaimed);
+            let done = self.hunt(&hunt);
             self.drain_all();
             frames.drain_all();
             let outcome = frames.alloc(request);
-            round += 1;
             match outcome {
                 Err(Error::OutOfMemory | Error::BelowWatermark)
-                    if reclaimed > 0 && round < ROUNDS => {}
+                    if self.may_try_again(&hunt, done, &mut attempts) => {}
                 done => return done,
             }
             if outcome == Err(Error::BelowWatermark) {
@@ -146,7 +166,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             frames.drain_all();
             frames.alloc_compacting(request, self)
         };
-        for _ in 0..ROUNDS {
+        let mut attempts = Attempts::default();
+        loop {
             let outcome = attempt();
             if !matches!(outcome, Err(Error::OutOfMemory | Error::BelowWatermark)) {
                 return outcome;
@@ -161,11 +182,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 None | Some(0) => return outcome,
                 Some(lacking) => lacking,
             };
-            if self.hunt(&hunt).map_or(0, |done| done.reclaimed) == 0 {
-                break;
+            let done = self.hunt(&hunt);
+            if !self.may_try_again(&hunt, done, &mut attempts) {
+                return attempt();
             }
         }
-        attempt()
     }
 
     /// Reclaims on each node that is short of memory, until it no longer is or nothing more can be

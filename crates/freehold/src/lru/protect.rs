@@ -260,8 +260,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 
     /// Reclaims so many frames of a group and of those below.
     pub(super) fn reclaim_within(&self, slot: u16, frames: u64) -> Result<Reclaimed, LruError> {
+        self.hunt(&self.hunt_within(slot, frames))
+    }
+
+    /// The reclaim of so many frames of a group and of those below.
+    pub(super) fn hunt_within(&self, slot: u16, frames: u64) -> Hunt {
         let (nodes, zone) = (0..self.vecs.nodes(), ZoneKind::Movable);
-        self.hunt(&Hunt { above: slot, nodes, zone, wanted: frames, heeds_low: true })
+        Hunt { above: slot, nodes, zone, wanted: frames, heeds_low: true }
     }
 }
 

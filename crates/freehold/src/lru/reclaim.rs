@@ -199,26 +199,29 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         pass: usize,
         progress: &mut Progress,
     ) -> u64 {
+        let _scan = self.vecs.begin_scan(place);
         match self.policy {
             LruPolicy::TwoLists => self.shrink_two_lists(place, targets, hunt, pass, progress),
             LruPolicy::ScanResistant => self.shrink_resistant(place, targets, hunt, progress),
         }
     }
 
-    /// Isolates up to `count` of the frames that have been on a list longest. Frames that another
-    /// call is isolating or releasing go to the other end, and so do those of zones that do not
-    /// help, which are not counted (as in Linux), up to a bound for one hold of the lock.
+    /// Isolates up to `count` of the frames that have been on a list longest, or somewhat more if the
+    /// last one is a block. Frames that another call is isolating or releasing go to the other end,
+    /// and so do those of zones that do not help, which are not counted (as in Linux), up to a bound
+    /// for one hold of the lock.
     pub(super) fn take(&self, place: Place, list: List, zone: ZoneKind, count: usize) -> Few {
         let (lock, mut few) = (self.vecs.lock_at(&self.platform, place), Few::new());
         let (mut counted, mut looked) = (0, 0);
         while counted < count && looked < LOOKS_MAX {
             let Some(frame) = lock.oldest(list) else { break };
             looked += 1;
-            if !self.frames.state(frame).is_within(zone) {
+            let state = self.frames.state(frame);
+            if !state.is_within(zone) {
                 lock.rotate(&self.frames, frame, list);
                 continue;
             }
-            counted += 1;
+            counted += state.frames() as usize;
             match self.frames.change(frame, State::isolate) {
                 Ok((before, _)) => {
                     lock.unlink(&self.frames, frame, before);
@@ -226,6 +229,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 }
                 Err(_) => lock.rotate(&self.frames, frame, list),
             }
+        }
+        if counted > count {
+            self.vecs.add_debt(place, list, (counted - count) as u32);
         }
         few
     }

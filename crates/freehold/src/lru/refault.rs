@@ -35,18 +35,18 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let history = self.vecs.history(place, kind);
         let distance = shadow.distance(history.clock(self.policy, shadow.was_active()));
         let verdict = match self.policy {
-            LruPolicy::TwoLists => self.judge_two_lists(place, kind, distance),
+            LruPolicy::TwoLists => self.judge_two_lists(place, kind, state.frames(), distance),
             LruPolicy::ScanResistant => {
                 self.judge_resistant(place, kind, shadow.was_active(), distance)
             }
         };
-        history.note_refault(verdict == Return::Activate);
+        history.note_refault(verdict == Return::Activate, state.frames());
         match verdict {
             Return::Activate => {
                 let (before, _) = self.frames.change(frame, State::restored_content)?;
                 match before.is_listed() {
                     true => self.activate(pfn)?,
-                    false => history.note_activation(),
+                    false => history.note_activation(before.frames()),
                 }
             }
             Return::Mark => _ = self.frames.update(frame, State::more_marked),
@@ -65,8 +65,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 
     /// As in Linux: content that would have stayed if the active list had been inactive competes
     /// with what is active, on equal terms. Its return counts as a cost of reclaim from its kind.
-    fn judge_two_lists(&self, place: Place, kind: Kind, distance: u64) -> Return {
-        self.note_cost(place, kind, 1);
+    fn judge_two_lists(&self, place: Place, kind: Kind, frames: u32, distance: u64) -> Return {
+        self.note_cost(place, kind, frames.into());
         match distance <= self.vecs.size(place, List::of(kind, true)).into() {
             true => Return::Activate,
             false => Return::New,

@@ -7,7 +7,7 @@ use super::vec::{Place, VecGuard};
 use super::{Lru, Owner};
 use crate::memmap::index::FrameIndex;
 use crate::platform::Platform;
-use crate::units::Pfn;
+use crate::units::{Order, Pfn};
 
 impl<P: Platform, O: Owner> Lru<P, O> {
     /// Takes a reference to a frame that has one already. A caller that found the frame in an index
@@ -108,6 +108,7 @@ struct Last<'a, P: Platform, O: Owner> {
     lru: &'a Lru<P, O>,
     lock: Option<VecGuard<'a, P>>,
     pfns: [Pfn; BATCH_MAX],
+    orders: [Order; BATCH_MAX],
     /// The slots still to be uncharged.
     slots: [u16; BATCH_MAX],
     len: usize,
@@ -115,11 +116,11 @@ struct Last<'a, P: Platform, O: Owner> {
 
 impl<'a, P: Platform, O: Owner> Last<'a, P, O> {
     fn new(lru: &'a Lru<P, O>) -> Self {
-        let pfns = [Pfn::new(0); BATCH_MAX];
-        Last { lru, lock: None, pfns, slots: [0; BATCH_MAX], len: 0 }
+        let (pfns, orders) = ([Pfn::new(0); BATCH_MAX], [Order::ZERO; BATCH_MAX]);
+        Last { lru, lock: None, pfns, orders, slots: [0; BATCH_MAX], len: 0 }
     }
 
-    /// Adds a frame whose last reference left it in `state`.
+    /// Adds a frame or block whose last reference left it in `state`.
     fn push(&mut self, frame: FrameIndex, state: State) {
         let lru = self.lru;
         if state.is_listed() {
@@ -128,12 +129,12 @@ impl<'a, P: Platform, O: Owner> Last<'a, P, O> {
             self.lock = Some(lock);
         }
         if state.pins() > 0 {
-            lru.groups.unpin(state.slot());
+            lru.groups.unpin(state.slot(), state.frames());
         }
-        self.slots[self.len] = state.slot();
+        (self.slots[self.len], self.orders[self.len]) = (state.slot(), state.order());
         self.pfns[self.len] = lru.frames.pfn_of(frame);
         self.len += 1;
-        lru.frames.set(frame, state.released());
+        lru.frames.free_block(frame, state.order());
         // At once, not before the next one: the owner may panic, and that frame would be lost.
         if self.len == BATCH_MAX {
             self.flush();
@@ -143,12 +144,40 @@ impl<'a, P: Platform, O: Owner> Last<'a, P, O> {
     fn flush(&mut self) {
         self.lock = None;
         let len = core::mem::take(&mut self.len);
+        let mut next = 0;
         for same in self.slots[..len].chunk_by(|slot, next| slot == next) {
-            self.lru.uncharge(same[0], same.len() as u32);
+            let orders = &self.orders[next..next + same.len()];
+            let frames = orders.iter().map(|order| order.frames().get() as u32).sum();
+            self.lru.uncharge(same[0], frames);
+            next += same.len();
         }
-        if len > 0 {
-            self.lru.owner.release(&self.pfns[..len]);
+        let (pfns, orders) = (&self.pfns[..len], &self.orders[..len]);
+        Releases { owner: &self.lru.owner, pfns, orders }.run();
+    }
+}
+
+/// Blocks to be handed to their owner, in one call for consecutive ones of one order.
+struct Releases<'a, O: Owner> {
+    owner: &'a O,
+    pfns: &'a [Pfn],
+    orders: &'a [Order],
+}
+
+impl<O: Owner> Releases<'_, O> {
+    fn run(&mut self) {
+        while let Some(&order) = self.orders.first() {
+            let len = self.orders.iter().take_while(|&&next| next == order).count();
+            let (now, later) = self.pfns.split_at(len);
+            (self.pfns, self.orders) = (later, &self.orders[len..]);
+            self.owner.release(now, order);
         }
+    }
+}
+
+impl<O: Owner> Drop for Releases<'_, O> {
+    fn drop(&mut self) {
+        // After a panic of the owner, those of other orders are left.
+        self.run();
     }
 }
 

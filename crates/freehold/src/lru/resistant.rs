@@ -106,9 +106,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ) -> Few {
         let (mut gone, mut going) = (Few::new(), Few::new());
         let staying = taken.iter().filter_map(|frame| {
-            let mark = self.frames.state(frame).mark();
+            let state = self.frames.state(frame);
+            let mark = state.mark();
             if active {
-                history.note_scan(mark > 0, sizes.capacity() / 2);
+                history.note_scan(mark > 0, state.frames(), sizes.capacity() / 2);
             }
             let motion = match active {
                 true if mark > 0 => {
@@ -121,7 +122,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                     return None;
                 }
             };
-            progress.unmarked += 1;
+            progress.unmarked += u64::from(state.frames());
             Some((frame, motion))
         });
         self.put_back_all(staying, &mut gone);

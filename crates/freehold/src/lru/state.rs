@@ -1,4 +1,5 @@
-//! The state of a frame: one word with references, pins, marks, node and group.
+//! The state of a frame, or of a block by its first frame: one word with references, pins, order,
+//! marks, node and group.
 //!
 //! Linux keeps references and marks in two words, so isolating a frame takes two atomics, in an
 //! order that matters: first the reference, then the mark. Here one word holds both, and each step
@@ -7,11 +8,16 @@
 use super::error::LruError;
 use super::kind::{Kind, List};
 use crate::memmap::list::End;
-use crate::units::{NodeId, ZoneKind};
+use crate::units::{NodeId, Order, ZoneKind};
 
-const REFS: u64 = (1 << 20) - 1;
-const PIN_SHIFT: u32 = 20;
-const PINS: u64 = ((1 << 10) - 1) << PIN_SHIFT;
+const REFS: u64 = (1 << 18) - 1;
+const PIN_SHIFT: u32 = 18;
+const PINS: u64 = ((1 << 8) - 1) << PIN_SHIFT;
+/// The order of the block that begins with the frame, or [`TAIL`].
+const ORDER_SHIFT: u32 = 26;
+const ORDER: u64 = 0xf << ORDER_SHIFT;
+/// The frame is part of a block that begins with another one.
+const TAIL: u64 = ORDER;
 /// The frame is on the list that the other marks and the group name, or the put that dropped its
 /// last reference is just unlinking it (Linux's `PG_lru`).
 const LISTED: u64 = 1 << 30;
@@ -38,6 +44,9 @@ const SLOT_SHIFT: u32 = 48;
 
 /// More nodes than any machine has; keeps node numbers within 8 bits.
 pub(super) const NODES_MAX: usize = 256;
+
+/// The largest blocks.
+pub(super) const ORDER_MAX: Order = Order::new(14);
 
 /// The maximum number of references to one frame.
 const REFS_MAX: u32 = REFS as u32;
@@ -75,10 +84,21 @@ impl State {
         State(self.0 & HOME)
     }
 
-    /// The same frame, added to the group in `slot` with so many references.
-    pub(super) fn added(self, slot: u16, kind: Kind, refs: u32) -> Self {
+    /// The same frame, added to the group in `slot` with so many references, as the first of a
+    /// block.
+    pub(super) fn added(self, order: Order, slot: u16, kind: Kind, refs: u32) -> Self {
         let file = if kind == Kind::File { FILE } else { 0 };
-        State(self.0 & HOME | USED | file | u64::from(slot) << SLOT_SHIFT | u64::from(refs))
+        let order = u64::from(order.get()) << ORDER_SHIFT;
+        State(self.0 & HOME | USED | file | order | u64::from(slot) << SLOT_SHIFT | u64::from(refs))
+    }
+
+    /// An unused frame as part of a block that begins with another one.
+    pub(super) fn joined(self) -> Result<Self, LruError> {
+        match (self.is_hole(), self.is_used()) {
+            (true, _) => Err(LruError::ForeignFrame),
+            (_, true) => Err(LruError::AlreadyAdded),
+            _ => Ok(State(self.0 | USED | TAIL)),
+        }
     }
 
     /// The frame `to` with all of this state except its location.
@@ -130,6 +150,21 @@ impl State {
 
     pub(super) const fn pins(self) -> u32 {
         ((self.0 & PINS) >> PIN_SHIFT) as u32
+    }
+
+    /// Whether the frame is part of a block that begins with another one.
+    pub(super) const fn is_tail(self) -> bool {
+        self.0 & ORDER == TAIL
+    }
+
+    /// The order of the block that begins with the frame.
+    pub(super) const fn order(self) -> Order {
+        Order::new(((self.0 & ORDER) >> ORDER_SHIFT) as u8)
+    }
+
+    /// How many frames the block that begins with the frame has.
+    pub(super) const fn frames(self) -> u32 {
+        1 << self.order().get()
     }
 
     pub(super) const fn node(self) -> usize {
@@ -316,7 +351,7 @@ mod tests {
     use super::*;
 
     fn added() -> State {
-        State::unused(NodeId::new(3), ZoneKind::Normal).added(513, Kind::File, 2)
+        State::unused(NodeId::new(3), ZoneKind::Normal).added(Order::new(9), 513, Kind::File, 2)
     }
 
     #[test]
@@ -324,12 +359,26 @@ mod tests {
         let state = added();
         assert_eq!((state.refs(), state.pins(), state.node(), state.slot()), (2, 0, 3, 513));
         assert_eq!((state.kind(), state.list()), (Kind::File, List::InactiveFile));
+        assert_eq!((state.order(), state.frames(), state.is_tail()), (Order::new(9), 512, false));
         assert!(state.is_used() && !state.is_listed() && !state.is_hole());
         assert_eq!(state.in_slot(7).slot(), 7);
         assert_eq!(state.released(), State::unused(NodeId::new(3), ZoneKind::Normal));
         let pinned = state.pin().unwrap();
         assert_eq!((pinned.pins(), pinned.refs(), pinned.slot()), (1, 2, 513));
         assert_eq!((pinned.unpin().unwrap(), state.unpin()), (state, Err(LruError::NotPinned)));
+    }
+
+    #[test]
+    fn a_part_of_a_block_is_used_and_has_no_references() {
+        let unused = added().released();
+        let tail = unused.joined().unwrap();
+        assert!(tail.is_tail() && tail.is_used() && !tail.is_listed());
+        assert_eq!((tail.get(), tail.pin()), (Err(LruError::NotAdded), Err(LruError::NotAdded)));
+        assert_eq!(
+            (tail.joined(), tail.removed()),
+            (Err(LruError::AlreadyAdded), Err(LruError::FrameBusy))
+        );
+        assert_eq!((State::HOLE.joined(), tail.released()), (Err(LruError::ForeignFrame), unused));
     }
 
     #[test]

@@ -290,7 +290,7 @@ impl<P: Platform> TreeGuard<'_, P> {
             found.set(found.get() + u64::from(frames));
         }
         let found = &self.groups.get(slot).found_pinned;
-        found.set(found.get() + u64::from(pinned));
+        found.set(found.get() + if pinned { u64::from(frames) } else { 0 });
     }
 
     /// Whether the counts of a slot's frames, and of its pinned ones, match.

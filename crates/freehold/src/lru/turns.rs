@@ -243,6 +243,14 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             }
         };
         self.vecs.set_carry(place, carry);
+        // At the last priority, everything is scanned whatever was scanned before.
+        if priority == 0 {
+            return part;
+        }
+        let mut part = part;
+        for list in List::EVICTABLE {
+            part[list as usize] = self.vecs.less_debt(place, list, part[list as usize]);
+        }
         part
     }
 

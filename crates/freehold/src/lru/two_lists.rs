@@ -68,10 +68,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             kind = state.kind();
             if state.is_referenced() {
                 self.frames.update(frame, State::unreferenced);
-                rotated += 1;
+                rotated += u64::from(state.frames());
                 return (frame, Motion::Keep);
             }
-            progress.done.deactivated += 1;
+            progress.done.deactivated += u64::from(state.frames());
             (frame, Motion::Deactivate)
         });
         self.put_back_all(aged, &mut gone);

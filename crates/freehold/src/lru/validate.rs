@@ -47,6 +47,8 @@ pub enum LruRule {
     SizeCounted,
     /// A frame with the LRU mark is on a list.
     MarkedIsListed,
+    /// All frames of a block belong to it, and to no other.
+    BlockWhole,
     /// A frame that was added has a reference.
     UsedIsReferenced,
     /// A group's charge covers its frames, those below, and what is charged ahead.
@@ -66,6 +68,7 @@ impl fmt::Display for LruViolation {
             LruRule::ListMatchesMarks => "a frame is on the wrong list",
             LruRule::SizeCounted => "the size of a list is wrong",
             LruRule::MarkedIsListed => "a frame has the LRU mark and is on no list",
+            LruRule::BlockWhole => "a block is in parts",
             LruRule::UsedIsReferenced => "a frame is in use and has no reference",
             LruRule::ChargeCounted => "the charge of a group is wrong",
             LruRule::PinsCounted => "a group's count of frames locked in memory is wrong",
@@ -98,16 +101,25 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
         expect(tree.links_agree(), LruRule::TreeLinked, Pfn::new(0))?;
         tree.clear_counts();
+        let (mut tails, mut tails_due) = (0, 0);
         for frame in self.frames.iter() {
             let (state, at) = (self.frames.state(frame), self.frames.pfn_of(frame));
             if !state.is_used() {
                 continue;
             }
+            if state.is_tail() {
+                tails += 1;
+                continue;
+            }
             expect(state.refs() > 0, LruRule::UsedIsReferenced, at)?;
-            census.used += FrameCount::new(1);
-            census.unlisted += FrameCount::new(u64::from(!state.is_listed()));
-            tree.count(state.slot(), 1, state.pins() > 0);
+            let frames = FrameCount::new(state.frames().into());
+            expect(self.frames.has_tails(frame, state.order()), LruRule::BlockWhole, at)?;
+            tails_due += frames.get() - 1;
+            census.used += frames;
+            census.unlisted += if state.is_listed() { FrameCount::ZERO } else { frames };
+            tree.count(state.slot(), state.frames(), state.pins() > 0);
         }
+        expect(tails == tails_due, LruRule::BlockWhole, Pfn::new(0))?;
         let listed: FrameCount = census.listed.iter().copied().sum();
         let marked = census.used.get() - census.unlisted.get();
         expect(listed.get() == marked, LruRule::MarkedIsListed, Pfn::new(0))?;
@@ -146,7 +158,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 let fits = state.is_listed() && state.list() == list && home == place;
                 expect(fits, LruRule::ListMatchesMarks, at)?;
                 before = Some(frame.0);
-                count += 1;
+                count += state.frames();
             }
             let at = Pfn::new(u64::from(place.slot));
             expect(count == lock.size(list), LruRule::SizeCounted, at)?;

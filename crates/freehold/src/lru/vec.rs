@@ -31,8 +31,13 @@ pub(super) struct Lruvec<P: Platform> {
     sizes: [[P::U32; ZoneKind::COUNT]; List::COUNT],
     /// What became of evicted frames of each kind.
     history: [History<P>; Kind::COUNT],
+    /// Scans under way, which may have frames isolated.
+    scans: P::U32,
     /// A [`Carry`] of reclaim. Two calls at once may lose some of it.
     carry: P::U64,
+    /// How many frames of each list reclaim has scanned beyond its parts, since it scans blocks as a
+    /// whole.
+    debts: [P::U32; List::EVICTABLE.len()],
 }
 
 /// The place of an lruvec: its group's slot and its node.
@@ -75,7 +80,9 @@ impl<P: Platform> Lruvecs<P> {
             forwarded: P::U32::new(0),
             sizes: core::array::from_fn(|_| core::array::from_fn(|_| P::U32::new(0))),
             history: core::array::from_fn(|_| History::new()),
+            scans: P::U32::new(0),
             carry: P::U64::new(0),
+            debts: core::array::from_fn(|_| P::U32::new(0)),
         });
         Lruvecs { table, slots: plan.slots, lock }
     }
@@ -105,14 +112,30 @@ impl<P: Platform> Lruvecs<P> {
         let sizes = &self.get(place).sizes;
         List::ALL.map(|list| {
             let within = &sizes[list as usize][..=highest as usize];
-            // Relaxed: as in `size`.
-            within.iter().map(|size| size.load(Relaxed)).sum()
+            // Acquire: a call that finds too few sees the scan that has isolated the others.
+            within.iter().map(|size| size.load(Acquire)).sum()
         })
     }
 
     /// What became of evicted frames of a kind.
     pub(super) fn history(&self, place: Place, kind: Kind) -> &History<P> {
         &self.get(place).history[kind as usize]
+    }
+
+    /// Counts a scan until the guard is dropped.
+    pub(super) fn begin_scan(&self, place: Place) -> CountedScan<'_, P> {
+        let scans = &self.get(place).scans;
+        // Relaxed: a call that finds a list without the frames that this scan has isolated has seen
+        // its size since, and with it the count.
+        scans.fetch_add(1, Relaxed);
+        CountedScan(scans)
+    }
+
+    /// Whether scans are under way.
+    pub(super) fn is_scanned(&self, place: Place) -> bool {
+        // Acquire: a call that sees that a scan has ended finds what it had isolated free, or on
+        // lists.
+        self.get(place).scans.load(Acquire) != 0
     }
 
     /// What reclaim has left over.
@@ -125,6 +148,27 @@ impl<P: Platform> Lruvecs<P> {
     pub(super) fn set_carry(&self, place: Place, carry: Carry) {
         // Relaxed: as in `carry`.
         self.get(place).carry.store(carry.0, Relaxed);
+    }
+
+    /// Notes that more frames of a list were scanned than its part.
+    pub(super) fn add_debt(&self, place: Place, list: List, frames: u32) {
+        if let Some(debt) = self.get(place).debts.get(list as usize) {
+            // Relaxed: a count of its own.
+            debt.fetch_add(frames, Relaxed);
+        }
+    }
+
+    /// The part of a list to scan, less what was scanned beyond earlier parts.
+    pub(super) fn less_debt(&self, place: Place, list: List, part: u64) -> u64 {
+        let debt = &self.get(place).debts[list as usize];
+        // Relaxed: as in `add_debt`. Two calls at once may lose some of it.
+        let due = debt.load(Relaxed);
+        if due == 0 {
+            return part;
+        }
+        let paid = part.min(due.into());
+        debt.store(due - paid as u32, Relaxed);
+        part - paid
     }
 
     /// The lruvec that holds the frames of `place`: its own or, if its group was removed, that of
@@ -211,6 +255,8 @@ impl<P: Platform> Lruvecs<P> {
     /// Makes the lruvec of a free slot ready for a new group.
     pub(super) fn open(&self, at: Place) {
         self.get(at).history.iter().for_each(History::clear);
+        // Relaxed: as in `add_debt`.
+        self.get(at).debts.iter().for_each(|debt| debt.store(0, Relaxed));
         // Release: as in `join`, for the new parent.
         self.get(at).forwarded.store(0, Release);
     }
@@ -218,6 +264,16 @@ impl<P: Platform> Lruvecs<P> {
     /// Whether the lists of an lruvec were joined to the parent's.
     pub(super) fn is_forwarded(&self, at: Place) -> bool {
         self.get(at).forwarded.load(Acquire) != 0
+    }
+}
+
+/// A scan under way, counted.
+pub(super) struct CountedScan<'a, P: Platform>(&'a P::U32);
+
+impl<P: Platform> Drop for CountedScan<'_, P> {
+    fn drop(&mut self) {
+        // Release: pairs with the acquire in `is_scanned`. Adding the negative subtracts one.
+        self.0.fetch_add(u32::MAX, Release);
     }
 }
 
@@ -244,20 +300,20 @@ impl<P: Platform> VecGuard<'_, P> {
     ) {
         let list = state.list() as usize;
         self.vec().lists[list].push(frames, frame, motion.end());
-        self.resize(list, state, 1);
+        self.resize(list, state, state.frames());
     }
 
     /// Unlinks a frame from the list that its marks named when its LRU mark was cleared.
     pub(super) fn unlink(&self, frames: &FrameTable<P>, frame: FrameIndex, state: State) {
         let list = state.list() as usize;
         self.vec().lists[list].remove(frames, frame);
-        self.resize(list, state, u32::MAX);
+        self.resize(list, state, state.frames().wrapping_neg());
     }
 
     fn resize(&self, list: usize, state: State, by: u32) {
         let size = &self.vec().sizes[list][state.zone()];
-        // Relaxed: only holders of the lock write; others read a hint.
-        size.store(size.load(Relaxed).wrapping_add(by), Relaxed);
+        // Relaxed: only holders of the lock write. Release: pairs with `sizes`.
+        size.store(size.load(Relaxed).wrapping_add(by), Release);
     }
 
     /// The frame that has been on a list longest.

@@ -128,12 +128,12 @@ impl<P: Platform> Owner for Blocks<'_, P> {
         }
     }
 
-    fn release(&self, frames: &[Pfn]) {
+    fn release(&self, frames: &[Pfn], order: Order) {
         for &frame in frames {
             assert!(!self.index().blocks.contains_key(&frame), "{frame} is in the index, and free");
             assert_ne!(self.stamp(frame).swap(0, SeqCst), 0, "{frame} is released twice");
         }
-        self.frames.free_bulk(frames, Order::ZERO).expect("the frames were ours");
+        self.frames.free_bulk(frames, order).expect("the frames were ours");
     }
 
     fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {

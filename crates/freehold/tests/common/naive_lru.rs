@@ -3,12 +3,15 @@
 //! It has no batches: it predicts an LRU whose batches hold one frame.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
+use freehold::Order;
 use freehold::lru::{Kind, List, LruError};
 
-/// A frame in use.
+/// A frame in use, or a block by its first frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
+    pub(crate) order: Order,
     pub(crate) group: usize,
     pub(crate) kind: Kind,
     pub(crate) refs: u32,
@@ -21,6 +24,11 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// How many frames it has.
+    pub(crate) fn frames(&self) -> u64 {
+        self.order.frames().get()
+    }
+
     pub(crate) fn list(&self) -> Option<List> {
         if self.isolated {
             return None;
@@ -90,11 +98,11 @@ impl Naive {
     }
 
     pub(crate) fn charged(&self, group: usize) -> u64 {
-        self.below(group).count() as u64
+        self.below(group).map(Frame::frames).sum()
     }
 
     pub(crate) fn pinned(&self, group: usize) -> u64 {
-        self.below(group).filter(|frame| frame.pins > 0).count() as u64
+        self.below(group).filter(|frame| frame.pins > 0).map(Frame::frames).sum()
     }
 
     pub(crate) fn live(&self, group: usize) -> Result<(), LruError> {
@@ -102,10 +110,11 @@ impl Naive {
         if live { Ok(()) } else { Err(LruError::UnknownGroup) }
     }
 
-    fn check_charge(&self, group: usize) -> Result<(), LruError> {
+    fn check_charge(&self, group: usize, frames: u64) -> Result<(), LruError> {
         self.live(group)?;
         let full = |&above: &usize| {
-            self.groups[above].limit.is_some_and(|limit| self.charged(above) >= limit)
+            let limit = self.groups[above].limit;
+            limit.is_some_and(|limit| self.charged(above) + frames > limit)
         };
         if self.chain(group).any(|group| full(&group)) { Err(LruError::GroupLimit) } else { Ok(()) }
     }
@@ -117,15 +126,39 @@ impl Naive {
         self.frames.get_mut(&pfn).ok_or(LruError::NotAdded)
     }
 
-    pub(crate) fn add(&mut self, pfn: u64, group: usize, kind: Kind) -> Result<(), LruError> {
-        match self.used(pfn) {
-            Ok(_) => return Err(LruError::AlreadyAdded),
-            Err(LruError::NotAdded) => self.check_charge(group)?,
-            Err(error) => return Err(error),
+    /// Whether a frame is in use, as part of a block as well.
+    pub(crate) fn is_used(&self, pfn: u64) -> bool {
+        let before = self.frames.range(..=pfn).next_back();
+        before.is_some_and(|(head, frame)| pfn - head < frame.frames())
+    }
+
+    /// Whether these frames are all free, and memory.
+    fn check_free(&self, frames: Range<u64>) -> Result<(), LruError> {
+        frames.into_iter().try_for_each(|pfn| match pfn < self.memory {
+            false => Err(LruError::ForeignFrame),
+            true if self.is_used(pfn) => Err(LruError::AlreadyAdded),
+            true => Ok(()),
+        })
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        pfn: u64,
+        order: Order,
+        group: usize,
+        kind: Kind,
+    ) -> Result<(), LruError> {
+        self.check_free(pfn..pfn + 1)?;
+        let frames = order.frames().get();
+        if !pfn.is_multiple_of(frames) {
+            return Err(LruError::Misaligned);
         }
+        self.check_free(pfn..pfn + frames)?;
+        self.check_charge(group, frames)?;
         let (refs, pins) = (1, 0);
         let (active, referenced, isolated, unevictable) = (false, false, false, false);
-        let frame = Frame { group, kind, refs, pins, active, referenced, isolated, unevictable };
+        let frame =
+            Frame { order, group, kind, refs, pins, active, referenced, isolated, unevictable };
         self.frames.insert(pfn, frame);
         Ok(())
     }
@@ -196,9 +229,24 @@ impl Naive {
     }
 
     pub(crate) fn move_to(&mut self, pfn: u64, group: usize) -> Result<(), LruError> {
-        self.check_charge(group)?;
+        let frames = self.used(pfn)?.frames();
+        self.check_charge(group, frames)?;
         self.used(pfn)?.group = group;
         Ok(())
+    }
+
+    /// Moves a block of an order; returns whether it can be.
+    pub(crate) fn migrate(&mut self, from: u64, to: u64, order: Order) -> bool {
+        let can_go = |frame: &Frame| frame.order == order && frame.refs == 1 && !frame.isolated;
+        let frames = order.frames().get();
+        let has_room = to.is_multiple_of(frames) && self.check_free(to..to + frames).is_ok();
+        if !has_room || !self.frames.get(&from).is_some_and(can_go) {
+            return false;
+        }
+        let mut frame = self.frames.remove(&from).expect("seen above");
+        frame.unevictable = frame.pins > 0;
+        self.frames.insert(to, frame);
+        true
     }
 
     /// Whether there are as many groups as slots.

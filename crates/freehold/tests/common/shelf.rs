@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
 use freehold::lru::{Claim, Owner, Verdict};
-use freehold::{MigrateError, Pfn};
+use freehold::{MigrateError, Order, Pfn};
 
 /// An index of frames by number, and a record of calls.
 #[derive(Default)]
@@ -16,6 +16,8 @@ pub(crate) struct Shelf {
 pub(crate) struct Contents {
     /// The frames in the index, with their content.
     pub(crate) index: BTreeMap<Pfn, u64>,
+    /// The orders of blocks in the index; of others, none are known.
+    pub(crate) orders: BTreeMap<Pfn, Order>,
     /// Frames whose content must be written back.
     pub(crate) dirty: BTreeSet<Pfn>,
     /// The owner's answers for frames with a special one.
@@ -65,8 +67,13 @@ impl Owner for Shelf {
         }
     }
 
-    fn release(&self, frames: &[Pfn]) {
-        self.contents().released.extend(frames);
+    fn release(&self, frames: &[Pfn], order: Order) {
+        let mut contents = self.contents();
+        for frame in frames {
+            let added = contents.orders.remove(frame);
+            assert_eq!(order, added.unwrap_or(Order::ZERO), "{frame} was added as {added:?}");
+        }
+        contents.released.extend(frames);
     }
 
     fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
@@ -78,6 +85,9 @@ impl Owner for Shelf {
         }
         contents.index.remove(&from);
         contents.index.insert(to, content);
+        if let Some(order) = contents.orders.remove(&from) {
+            contents.orders.insert(to, order);
+        }
         claimed.commit();
         Ok(())
     }

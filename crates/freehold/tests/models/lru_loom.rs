@@ -55,6 +55,11 @@ impl Owner for Shelf {
         Verdict::Drop
     }
 
+    fn wait(&self, _waits: u32) -> bool {
+        thread::yield_now();
+        true
+    }
+
     fn forget(&self, frame: Pfn, claim: Claim<'_>) {
         let mut index = self.index();
         if index.contains(&frame)
@@ -66,7 +71,7 @@ impl Owner for Shelf {
         }
     }
 
-    fn release(&self, frames: &[Pfn]) {
+    fn release(&self, frames: &[Pfn], _order: Order) {
         // The thread that frees a frame may clear it: no former holder of a reference reads any
         // more.
         frames.iter().for_each(|&frame| self.content(frame).set(u32::MAX));
@@ -400,5 +405,38 @@ fn an_add_races_with_the_removal_of_the_group() {
         assert_eq!(census.used.get(), u64::from(added.is_ok()));
         let listed: u64 = census.listed.iter().map(|count| count.get()).sum();
         assert_eq!(listed, census.used.get());
+    });
+}
+
+#[test]
+fn a_block_is_added_while_a_part_of_it_is() {
+    explore(3, || {
+        let lru: Arc<Sound> = build(LruLock::Group, 1);
+        let (block, part) = race(
+            &lru,
+            |lru| lru.add_block(FRAME, Order::new(1), ROOT, Kind::File),
+            |lru| lru.add(OTHER, ROOT, Kind::Anon),
+        );
+        let taken = Err(LruError::AlreadyAdded);
+        assert!([(Ok(()), taken), (taken, Ok(()))].contains(&(block, part)), "{block:?} {part:?}");
+        let used = if block.is_ok() { 2 } else { 1 };
+        assert_eq!(lru.check().used, FrameCount::new(used));
+    });
+}
+
+#[test]
+fn a_group_at_its_limit_waits_for_an_eviction() {
+    explore(2, || {
+        let lru: Arc<Sound> = build(LruLock::Group, 1);
+        let group = lru.create_group(ROOT, Some(FrameCount::new(1))).expect("a slot is free");
+        lru.add(FRAME, group, Kind::File).expect("it is new");
+        lru.owner().index().push(FRAME);
+        let (reclaimed, added) = race(
+            &lru,
+            |lru| lru.reclaim(Scope::All, FrameCount::new(1)).expect("everywhere").reclaimed,
+            move |lru| lru.add_reclaiming(OTHER, group, Kind::File),
+        );
+        assert_eq!(added, Ok(()), "the other thread reclaimed {reclaimed}");
+        lru.check();
     });
 }

@@ -96,7 +96,7 @@ impl Owner for Rash {
         }
     }
 
-    fn release(&self, frames: &[Pfn]) {
+    fn release(&self, frames: &[Pfn], _order: Order) {
         self.released.lock().unwrap().extend(frames);
     }
 

@@ -69,7 +69,7 @@ impl Owner for Told {
         }
     }
 
-    fn release(&self, frames: &[Pfn]) {
+    fn release(&self, frames: &[Pfn], _order: Order) {
         self.released.lock().unwrap().extend(frames);
     }
 }
@@ -243,7 +243,7 @@ impl Owner for Nervous {
 
     fn forget(&self, _frame: Pfn, _claim: Claim<'_>) {}
 
-    fn release(&self, frames: &[Pfn]) {
+    fn release(&self, frames: &[Pfn], _order: Order) {
         self.0.lock().unwrap().extend(frames);
         resume_unwind(Box::new("as it is meant to"));
     }

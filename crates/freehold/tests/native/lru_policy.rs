@@ -8,7 +8,7 @@ use crate::room::Room;
 use freehold::lru::{
     Claim, GroupId, Kind, List, LruError, LruPolicy, LruSettings, Owner, Scope, Shadow, Verdict,
 };
-use freehold::{Config, FrameCount, MemoryRange, NodeId, Pfn};
+use freehold::{Config, FrameCount, MemoryRange, NodeId, Order, Pfn};
 
 const ROOT: GroupId = GroupId::ROOT;
 
@@ -27,7 +27,7 @@ impl Owner for Shadows {
         }
     }
 
-    fn release(&self, _frames: &[Pfn]) {}
+    fn release(&self, _frames: &[Pfn], _order: Order) {}
 }
 
 type Lru = Room<TestPlatform, Shadows>;

@@ -42,8 +42,8 @@ impl Owner for Cache<'_> {
         }
     }
 
-    fn release(&self, frames: &[Pfn]) {
-        self.frames.free_bulk(frames, Order::ZERO).expect("the frames were ours");
+    fn release(&self, frames: &[Pfn], order: Order) {
+        self.frames.free_bulk(frames, order).expect("the frames were ours");
     }
 
     fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {

@@ -8,7 +8,7 @@ use crate::common::{TestPlatform, run_on};
 use crate::room::Room;
 use crate::shelf::Shelf;
 use freehold::lru::{Claim, GroupId, Kind, Lru, LruSettings, Owner, Reclaimed, Scope, Verdict};
-use freehold::{Config, FrameCount, MemoryRange, NodeId, Pfn};
+use freehold::{Config, FrameCount, MemoryRange, NodeId, Order, Pfn};
 
 const ROOT: GroupId = GroupId::ROOT;
 
@@ -165,7 +165,7 @@ impl Owner for Nervous {
         claim.take().expect("the frames have no other references").commit();
     }
 
-    fn release(&self, frames: &[Pfn]) {
+    fn release(&self, frames: &[Pfn], _order: Order) {
         self.released.lock().unwrap().extend(frames);
         if self.panics.swap(false, Relaxed) {
             panic!("the owner panics, as it is meant to");

@@ -11,6 +11,7 @@ use freehold_sim::CpuHandle;
 
 use super::super::frames::CheckedFrames;
 use super::super::round::goes_away;
+use super::shelf::{ORDER_MAX, order_of};
 use super::{Cache, LruTally};
 
 /// How many blocks are frequently read.
@@ -34,10 +35,10 @@ impl World {
         let census = self.cache.validate()?;
         let shelf = self.cache.owner();
         ensure!(
-            census.used.get() == shelf.stamped() as u64,
+            census.used == shelf.stamped_frames(),
             "{} in the LRU, {} were allocated",
             census.used,
-            shelf.stamped()
+            shelf.stamped_frames()
         );
         // The others were dropped from the index while a batch still has them.
         let unlisted = shelf.stamped() - shelf.indexed();
@@ -129,19 +130,20 @@ impl<'a> Actor<'a> {
     fn fill(&mut self, block: u64) -> Option<Pfn> {
         let world = Rc::clone(&self.world);
         let (cache, shelf) = (&world.cache, world.cache.owner());
-        let frame = world.frames.alloc_reclaiming(cache, Request::default()).ok()?;
+        let order = order_of(block);
+        let frame = world.frames.alloc_reclaiming(cache, Request::new(order)).ok()?;
         shelf.stamp(frame, block);
         let kind = if block.is_multiple_of(3) { Kind::Anon } else { Kind::File };
         let group = self.group();
         let added = match self.rng.bool() {
-            true => cache.add(frame, group, kind),
-            false => cache.add_reclaiming(frame, group, kind),
+            true => cache.add_block(frame, order, group, kind),
+            false => cache.add_block_reclaiming(frame, order, group, kind),
         };
         match added {
-            Ok(()) => {}
+            Ok(()) => world.tally.borrow_mut().large += u64::from(order > Order::ZERO),
             Err(LruError::GroupLimit | LruError::UnknownGroup | LruError::ForeignFrame) => {
                 shelf.unstamp(frame);
-                world.frames.free(frame, Order::ZERO).expect("it was just allocated");
+                world.frames.free(frame, order).expect("it was just allocated");
                 return None;
             }
             Err(error) => panic!("adding {frame}: {error}"),
@@ -237,7 +239,11 @@ impl<'a> Actor<'a> {
         };
         let count = FrameCount::new(self.rng.u64(1..60));
         match self.world.cache.reclaim(scope, count) {
-            Ok(done) => assert!(done.reclaimed <= count.get(), "{done:?} of {count}"),
+            Ok(done) => {
+                // The last one may be a block.
+                let most = count + ORDER_MAX.frames() - FrameCount::new(1);
+                assert!(done.frames() <= most, "{done:?} of {count}");
+            }
             Err(error) => assert_eq!(error, LruError::UnknownGroup),
         }
         if self.rng.u8(..4) == 0 {
@@ -320,6 +326,11 @@ impl<'a> Actor<'a> {
         if let Some(&(block, frame)) = self.held.first() {
             assert_eq!(cache.add(frame, GroupId::ROOT, Kind::File), Err(LruError::AlreadyAdded));
             assert_eq!(cache.owner().block_in(frame), Some(block));
+            if order_of(block) > Order::ZERO {
+                let part = frame + FrameCount::new(1);
+                assert_eq!(cache.add(part, GroupId::ROOT, Kind::File), Err(LruError::AlreadyAdded));
+                assert_eq!(cache.get(part), Err(LruError::NotAdded));
+            }
         }
         assert_eq!(cache.get(Pfn::new(1 << 50)), Err(LruError::ForeignFrame));
         assert_eq!(cache.remove_group(GroupId::ROOT), Err(LruError::GroupInUse));

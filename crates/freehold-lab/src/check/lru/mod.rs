@@ -32,6 +32,8 @@ pub(super) struct LruTally {
     reads: u64,
     /// Of these, blocks that were in the cache.
     hits: u64,
+    /// Blocks of more than one frame that were added.
+    large: u64,
     /// Frames that were released.
     released: u64,
     /// Frames that reclaim took.
@@ -65,6 +67,7 @@ impl Count for LruTally {
         self.operations += other.operations;
         self.reads += other.reads;
         self.hits += other.hits;
+        self.large += other.large;
         self.released += other.released;
         self.reclaimed += other.reclaimed;
         self.isolated += other.isolated;
@@ -85,9 +88,10 @@ impl fmt::Display for LruTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} operations, {} reads, {} hits, {} frames reclaimed, {} released, {} isolated, {} \
-             found busy,\n{} to another group, {} moved by compaction, {} pinned, {} groups made, \
-             {} removed with\n{} frames, {} blocks read again, {} of them soon, {} CPUs departed.",
+            "{} operations, {} reads, {} hits, {} frames reclaimed, {} released, {} isolated,\n{} \
+             found busy, {} to another group, {} moved by compaction, {} pinned, {} groups made,\n\
+             {} removed with {} frames, {} blocks read again, {} of them soon, {} large,\n{} CPUs \
+             departed.",
             self.operations,
             self.reads,
             self.hits,
@@ -103,6 +107,7 @@ impl fmt::Display for LruTally {
             self.inherited,
             self.refaults,
             self.restored,
+            self.large,
             self.departures
         )
     }

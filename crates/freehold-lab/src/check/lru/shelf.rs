@@ -6,11 +6,22 @@ use std::rc::Rc;
 
 use freehold::lru::{Claim, Owner, Shadow, Verdict};
 use freehold::platform::{LockClass, RawLock};
-use freehold::{MigrateError, Order, Pfn};
+use freehold::{FrameCount, MigrateError, Order, Pfn};
 use freehold_sim::SimLock;
 
 use super::super::frames::CheckedFrames;
 use super::LruTally;
+
+/// The largest blocks of frames.
+pub(super) const ORDER_MAX: Order = Order::new(4);
+
+/// How many frames a block needs: most of them one.
+pub(super) fn order_of(block: u64) -> Order {
+    match block % 7 {
+        0 => Order::new(1 + (block / 7 % u64::from(ORDER_MAX.get())) as u8),
+        _ => Order::ZERO,
+    }
+}
 
 /// Maps blocks to frames, and frames to blocks.
 #[derive(Default)]
@@ -104,9 +115,14 @@ impl Shelf {
         self.stamps.borrow().get(&frame).copied()
     }
 
-    /// Frames that were allocated and have not been released.
+    /// Frames and blocks of them that were allocated and have not been released.
     pub(super) fn stamped(&self) -> usize {
         self.stamps.borrow().len()
+    }
+
+    /// How many frames those are.
+    pub(super) fn stamped_frames(&self) -> FrameCount {
+        self.stamps.borrow().values().map(|&block| order_of(block).frames()).sum()
     }
 
     /// Frames in the index.
@@ -143,18 +159,20 @@ impl Owner for Shelf {
             // Other CPUs may run during the commit, so the index is not borrowed then.
             let shadow = claimed.commit();
             locked.index().shadows.insert(block, shadow);
-            self.tally.borrow_mut().reclaimed += 1;
+            self.tally.borrow_mut().reclaimed += order_of(block).frames().get();
         }
     }
 
-    fn release(&self, frames: &[Pfn]) {
+    fn release(&self, frames: &[Pfn], order: Order) {
         for &frame in frames {
+            let block = self.block_in(frame);
+            assert_eq!(block.map(order_of), Some(order), "{frame} was released as {order}");
             self.unstamp(frame);
             let indexed = self.index.borrow().blocks.contains_key(&frame);
             assert!(!indexed, "{frame} was released while it is in the index");
         }
-        self.tally.borrow_mut().released += frames.len() as u64;
-        self.frames.free_bulk(frames, Order::ZERO).expect("the frames came from there");
+        self.tally.borrow_mut().released += frames.len() as u64 * order.frames().get();
+        self.frames.free_bulk(frames, order).expect("the frames came from there");
     }
 
     fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
@@ -171,7 +189,7 @@ impl Owner for Shelf {
         claimed.commit();
         self.unstamp(from);
         self.stamp(to, block);
-        self.tally.borrow_mut().moves += 1;
+        self.tally.borrow_mut().moves += order_of(block).frames().get();
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::mem::MaybeUninit;
 
 use freehold::lru::{Claim, GroupId, Kind, Lru, LruPolicy, LruSettings, Owner, Shadow, Verdict};
-use freehold::{Config, FrameCount, MemoryRange, Metadata, NodeId, Pfn};
+use freehold::{Config, FrameCount, MemoryRange, Metadata, NodeId, Order, Pfn};
 
 use super::Policy;
 use crate::lists::Marks;
@@ -41,7 +41,7 @@ impl Owner for Cache {
         }
     }
 
-    fn release(&self, frames: &[Pfn]) {
+    fn release(&self, frames: &[Pfn], _order: Order) {
         self.0.borrow_mut().free.extend(frames);
     }
 }
