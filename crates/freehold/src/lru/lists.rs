@@ -26,9 +26,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         self.add_block(pfn, Order::ZERO, group, kind)
     }
 
-    /// As [`Lru::add`], for a block of up to order 14, which is one piece of content: it is named by
-    /// its first frame, charged and counted with all of its frames, and reclaimed, moved and
-    /// released as a whole. None of its frames can be added meanwhile.
+    /// As [`Lru::add`], for a block of up to order 14, which is one piece of content: named by its
+    /// first frame, charged and counted with all of its frames, reclaimed, moved and released as a
+    /// whole. None of its frames can be added meanwhile.
     ///
     /// Cost: besides that of [`Lru::add`], a locked step for each frame, and a write for each when
     /// the block is released.

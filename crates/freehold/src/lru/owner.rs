@@ -63,9 +63,9 @@ pub trait Owner {
     }
 
     /// Waits a little, since all that could be reclaimed is isolated by other calls that ask the
-    /// owner about it, and most likely wait for it to be written back; returns whether to look
-    /// again. Otherwise the call fails as if nothing could be reclaimed. `waits` says how often this
-    /// call has waited since it last reclaimed something.
+    /// owner about it, and most likely wait for it to be written back. Returns whether to look
+    /// again; otherwise the call fails as if nothing could be reclaimed. `waits` says how often it
+    /// has waited since it last reclaimed something.
     ///
     /// By default, spins twice as long each time and gives up after 16 times, in all about a
     /// millisecond. An owner that waits for storage sleeps here (Linux's `reclaim_throttle`). Those

@@ -206,10 +206,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
     }
 
-    /// Isolates up to `count` of the frames that have been on a list longest, or somewhat more if the
-    /// last one is a block. Frames that another call is isolating or releasing go to the other end,
-    /// and so do those of zones that do not help, which are not counted (as in Linux), up to a bound
-    /// for one hold of the lock.
+    /// Isolates up to `count` of the frames that have been on a list longest, or somewhat more if
+    /// the last one is a block. Frames that another call is isolating or releasing go to the other
+    /// end, and so do those of zones that do not help, which are not counted (as in Linux), up to a
+    /// bound for one hold of the lock.
     pub(super) fn take(&self, place: Place, list: List, zone: ZoneKind, count: usize) -> Few {
         let (lock, mut few) = (self.vecs.lock_at(&self.platform, place), Few::new());
         let (mut counted, mut looked) = (0, 0);

@@ -35,8 +35,8 @@ pub(super) struct Lruvec<P: Platform> {
     scans: P::U32,
     /// A [`Carry`] of reclaim. Two calls at once may lose some of it.
     carry: P::U64,
-    /// How many frames of each list reclaim has scanned beyond its parts, since it scans blocks as a
-    /// whole.
+    /// How many frames of each list reclaim has scanned beyond its parts, since it scans blocks as
+    /// a whole.
     debts: [P::U32; List::EVICTABLE.len()],
 }
 
