@@ -29,6 +29,8 @@ pub(crate) enum WorkloadName {
     Contig,
     /// Files beyond their share of a page cache, two readers each (lru-file-readtwice).
     ReadTwice,
+    /// Tenants whose files share a page cache, with noisy neighbours.
+    Tenants,
     /// What a recorded kernel's CPUs did: `freehold replay`.
     #[value(hide = true)]
     Replay,
@@ -108,11 +110,12 @@ macro_rules! with_workload {
         use $crate::workloads::{
             build::Build, bulk::Bulk, contig::Contig, cross_cpu::CrossCpu,
             high_order::HighOrder, page_fault::PageFault, parallel_free::ParallelFree,
-            purge::Purge, read_twice::ReadTwice, replay::Replay, thp_mix::ThpMix,
+            purge::Purge, read_twice::ReadTwice, replay::Replay, tenants::Tenants,
+            thp_mix::ThpMix,
         };
         $crate::catalog::with_workload!(@each $name, $workload => $body;
             PageFault, Bulk, ParallelFree, Purge, CrossCpu, Build, ThpMix, HighOrder,
-            Contig, ReadTwice, Replay)
+            Contig, ReadTwice, Tenants, Replay)
     }};
     (@each $name:expr, $workload:ident => $body:expr; $($type:ident),*) => {
         match $name {

@@ -61,6 +61,7 @@ mod tests {
     use super::*;
     use crate::frames::Frames;
     use crate::settings::Assignments;
+    use crate::task::lru::AnyLru;
     use crate::task::run_one;
     use crate::task::workload::{Setup, TaskWorkload};
     use crate::workloads::build::Build;
@@ -87,6 +88,9 @@ mod tests {
         }
         fn alloc_range(&self, _: RangeRequest, _: &dyn Migrate) -> Result<Pfn, Error> {
             unreachable!("the workload takes no ranges")
+        }
+        fn alloc_or_reclaim(&self, _: Request, _: AnyLru<'_, '_>) -> Result<Pfn, Error> {
+            unreachable!("the workload has no LRU")
         }
         fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
             self.arena.allocator().free(pfn, order)

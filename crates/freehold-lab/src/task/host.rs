@@ -12,7 +12,7 @@ use freehold_host::{FrameArena, Host, HostLru};
 use freehold_sim::{Key, Path};
 
 use super::calls::Meter;
-use super::lru::{HostKeeper, Lists};
+use super::lru::{AnyLru, HostKeeper, Lists};
 use super::meeting::Meeting;
 use super::reach::{Direct, Ground, Indirect, Memory, Reach};
 use super::ring::{HostRing, RingPlan};
@@ -91,6 +91,10 @@ impl<'a, R: Reach> Task for HostTask<'a, R> {
 
     fn lru(&self) -> &Lru<Host, HostKeeper<'a>> {
         &self.lists().lru
+    }
+
+    fn any_lru(&self) -> AnyLru<'_, '_> {
+        AnyLru::Host(self.lru())
     }
 
     fn group(&self, number: usize) -> GroupId {

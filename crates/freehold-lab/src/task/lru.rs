@@ -6,9 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Result;
-use freehold::lru::{Claim, GroupId, Lru, LruError, LruLock, LruSettings, Owner, Verdict};
+use freehold::lru::{
+    Claim, GroupId, Lru, LruError, LruLock, LruPolicy, LruSettings, Owner, Verdict,
+};
 use freehold::platform::Platform;
 use freehold::{FrameCount, Order, Pfn};
+use freehold_host::Host;
 use freehold_sim::Sim;
 
 use crate::books::check_none_listed;
@@ -19,13 +22,28 @@ pub(crate) struct LruPlan {
     pub(crate) lock: LruLock,
     /// How many frames are collected for one hold of the lock.
     pub(crate) batch: u32,
-    /// The limit of each memory group.
-    pub(crate) groups: Vec<Option<FrameCount>>,
+    pub(crate) policy: LruPolicy,
+    /// What each memory group may have.
+    pub(crate) groups: Vec<Bounds>,
     pub(crate) index: Arc<dyn Index>,
     /// On a simulated machine, frames that are on no list any more wait until the task that took
     /// them off frees them in [`Task::unlist`](super::Task::unlist). Otherwise they are freed at
     /// once, as on the host.
     pub(crate) tasks_free: bool,
+}
+
+/// How many frames a memory group may have, and how many it keeps.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bounds {
+    pub(crate) max: Option<FrameCount>,
+    pub(crate) low: FrameCount,
+}
+
+/// The LRU of the machine that tasks run on.
+#[derive(Clone, Copy)]
+pub(crate) enum AnyLru<'a, 'k> {
+    Host(&'a Lru<Host, HostKeeper<'k>>),
+    Sim(&'a Lru<Sim, SimKeeper>),
 }
 
 /// What is in the frames on an LRU, as far as reclaim needs to know it.
@@ -46,7 +64,8 @@ impl LruPlan {
     pub(super) fn settings(&self) -> LruSettings {
         // The root is a group as well.
         let groups = 1 + self.groups.len() as u32;
-        LruSettings::default().lock(self.lock).batch(self.batch).groups(groups)
+        let settings = LruSettings::default().lock(self.lock).batch(self.batch);
+        settings.groups(groups).policy(self.policy)
     }
 }
 
@@ -64,8 +83,12 @@ where
     O: Owner,
 {
     pub(super) fn new(lru: L, plan: &LruPlan) -> Result<Self, LruError> {
-        let groups = plan.groups.iter().map(|&limit| lru.create_group(GroupId::ROOT, limit));
-        let groups = groups.collect::<Result<_, _>>()?;
+        let create = |bounds: &Bounds| {
+            let group = lru.create_group(GroupId::ROOT, bounds.max)?;
+            lru.set_low(group, bounds.low)?;
+            Ok(group)
+        };
+        let groups = plan.groups.iter().map(create).collect::<Result<_, _>>()?;
         Ok(Lists { lru, groups, index: Arc::clone(&plan.index) })
     }
 

@@ -13,6 +13,7 @@ pub(crate) mod host;
 pub(crate) mod lru;
 mod meeting;
 pub(crate) mod owners;
+pub(crate) mod page_cache;
 pub(crate) mod population;
 mod reach;
 pub(crate) mod ring;
@@ -31,6 +32,7 @@ use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
 #[cfg(test)]
 pub(crate) use host::tests::run_one;
+use lru::AnyLru;
 use owners::{Mover, Owners};
 
 /// How long a task that waits for another one idles before it re-checks, in virtual time.
@@ -96,6 +98,9 @@ pub(crate) trait Task: Sized {
 
     /// The LRU that the workload has planned.
     fn lru(&self) -> &Lru<Self::Platform, Self::Owner>;
+
+    /// The same, for the allocator.
+    fn any_lru(&self) -> AnyLru<'_, '_>;
 
     /// A memory group of the LRU. If there are fewer, numbers take them in turns.
     fn group(&self, number: usize) -> GroupId;
@@ -178,6 +183,12 @@ pub(crate) trait Task: Sized {
     #[inline]
     fn alloc(&self, request: Request) -> Result<Pfn, Error> {
         self.timed(Path::Alloc, || self.allocator().alloc(request))
+    }
+
+    /// Allocates a block; if there is none, reclaims frames of the LRU.
+    fn alloc_reclaiming(&self, request: Request) -> Result<Pfn, Error> {
+        let call = || self.allocator().alloc_or_reclaim(request, self.any_lru());
+        self.timed(Path::Alloc, call)
     }
 
     /// Frees a block.

@@ -10,7 +10,7 @@ use crate::designs::DesignName;
 use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::Telling;
 use crate::report::document::{RunResult, Simulated};
-use crate::report::figure::Figure;
+use crate::report::figure::{Figure, Parts};
 use crate::report::progress::Progress;
 use crate::settings::Assignments;
 use crate::sim::memory::{FRAME_SETTINGS, MemoryPlan, NODE_SETTINGS};
@@ -21,6 +21,7 @@ impl<W: TaskWorkload> Workload for W {
     const BRIEF: Brief = W::BRIEF;
     const TELLING: &'static [Telling] = W::TELLING;
     const FIGURES: &'static [Figure] = W::FIGURES;
+    const PARTS: Option<&'static Parts> = W::PARTS;
 
     fn host_settings() -> Vec<SettingTable> {
         own_settings::<W>(false).collect()

@@ -10,7 +10,7 @@ use freehold::{CpuId, FrameCount, NodeId, Order, Pfn};
 use freehold_sim::{Barrier, CpuHandle, Key, Machine, Path, Report, Sim, SimLru, Spec};
 
 use super::calls::Meter;
-use super::lru::{Lists, SimKeeper};
+use super::lru::{AnyLru, Lists, SimKeeper};
 use super::ring::SimRing;
 use super::workload::{Ended, Finished, Memory, Returned, TaskWorkload};
 use super::{Block, Content, PAUSE_NS, Place, Task, abandoned};
@@ -69,6 +69,10 @@ impl<W: TaskWorkload> Task for SimTask<'_, W> {
 
     fn lru(&self) -> &Lru<Sim, SimKeeper> {
         &self.lists().lru
+    }
+
+    fn any_lru(&self) -> AnyLru<'_, '_> {
+        AnyLru::Sim(self.lru())
     }
 
     fn group(&self, number: usize) -> GroupId {

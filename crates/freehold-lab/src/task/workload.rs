@@ -21,7 +21,7 @@ use crate::host::yardstick::Yardstick;
 use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::{Column, Telling, print_columns};
 use crate::report::document::{RunResult, Work};
-use crate::report::figure::Figure;
+use crate::report::figure::{Figure, Parts};
 use crate::settings::Assignments;
 use crate::workload::{Brief, SettingTable};
 
@@ -111,6 +111,8 @@ pub(crate) trait TaskWorkload: Sized + Send + Sync + 'static {
     const LEGEND: &'static [&'static str] = &[];
     /// The figures of its results that not every workload has: those of its columns, in full.
     const FIGURES: &'static [Figure];
+    /// The parts of its results, if these have figures of their own.
+    const PARTS: Option<&'static Parts> = None;
     /// Its own numbers that a comparison mentions.
     const TELLING: &'static [Telling] = &[];
     /// How it is reduced so that comparing all designs is quick; what takes only seconds is not

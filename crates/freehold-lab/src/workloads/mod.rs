@@ -10,4 +10,5 @@ pub(crate) mod parallel_free;
 pub(crate) mod purge;
 pub(crate) mod read_twice;
 pub(crate) mod replay;
+pub(crate) mod tenants;
 pub(crate) mod thp_mix;

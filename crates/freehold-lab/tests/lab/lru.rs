@@ -82,6 +82,85 @@ fn files_are_read_twice_on_every_machine() {
     assert!(table.contains("LRU lock") && table.contains("a prediction"), "{table}");
 }
 
+/// The result of the workload `tenants` on a small machine, and its sorts of tenants: hot, scan,
+/// noisy.
+fn tenants(sets: &[&str]) -> (Value, Vec<Value>) {
+    let sets = sets.iter().flat_map(|&set| ["--set", set]);
+    let run = ["run", "tenants", "--machine", "uma-4"];
+    let small = ["--set", "time_ms=4", "--set", "share_bytes=512KiB"];
+    let result = result(&run.into_iter().chain(small).chain(sets).collect::<Vec<_>>());
+    let sorts = result["workload_specific"]["sorts"].as_array().unwrap().clone();
+    (result, sorts)
+}
+
+#[test]
+fn tenants_are_protected_from_a_noisy_neighbour() {
+    for lru in ["lru=node", "lru=group"] {
+        let hits = |more: &[&str]| {
+            let (_, sorts) = tenants(&[&[lru], more].concat());
+            ["hit_share", "worst_hit_share"].map(|share| sorts[0][share].as_f64().unwrap())
+        };
+        let [open, worst] = hits(&["protect=none"]);
+        assert!(worst <= open && open < 0.97, "{lru}: the neighbour takes memory: {open}");
+        for protect in ["protect=low", "protect=max"] {
+            let [protected, worst] = hits(&[protect]);
+            assert!(worst > 0.99 && protected > open, "{lru} {protect}: {worst} {protected}");
+        }
+        let [alone, _] = hits(&["protect=none", "tenants=1"]);
+        assert_eq!(alone, 1.0, "{lru}: a hot set fits");
+    }
+}
+
+#[test]
+fn reads_of_tenants_add_up() {
+    let sum = |sorts: &[Value], of: &str| -> u64 {
+        sorts.iter().map(|sort| sort[of].as_u64().unwrap()).sum()
+    };
+    for settings in [
+        ["policy=two-lists", "reclaim=ahead", "protect=low"],
+        ["policy=scan-resistant", "reclaim=ahead", "protect=none"],
+        ["policy=scan-resistant", "reclaim=direct", "protect=low"],
+        ["policy=two-lists", "reclaim=direct", "protect=max"],
+    ] {
+        // The fourth task works for the first tenant.
+        let (result, sorts) = tenants(&[&settings[..], &["tenants=3", "disk_us=1"]].concat());
+        let names: Vec<_> = sorts.iter().map(|of| of["sort"].as_str().unwrap()).collect();
+        assert_eq!(names, ["hot", "scan", "noisy"]);
+        assert_eq!(sum(&sorts, "tenants"), 3);
+        assert_eq!(sum(&sorts, "hits") + sum(&sorts, "misses"), sum(&sorts, "reads"));
+        assert_eq!(result["work"]["count"], sum(&sorts, "reads"), "{settings:?}");
+        assert!(sum(&sorts, "refaults") <= sum(&sorts, "misses"));
+        assert!(sorts[2]["misses"].as_u64() > sorts[2]["hits"].as_u64(), "{sorts:?}");
+        for of in &sorts {
+            let [p50, p99] = ["p50_ns", "p99_ns"].map(|name| of["latency"][name].as_u64().unwrap());
+            assert!(0 < p50 && p50 <= p99, "{of}");
+            assert!(of["tenant_per_second"].as_f64().unwrap() > 0.0);
+        }
+    }
+    let (_, sorts) = tenants(&["protect=none", "share_bytes=256KiB"]);
+    assert!(sorts[0]["refaults"].as_u64().unwrap() > 0, "what it needs comes back: {sorts:?}");
+}
+
+#[test]
+fn tenants_run_on_the_host_and_are_counted() {
+    let run = ["run", "tenants", "--set", "time_ms=20"];
+    for more in [["--cpus", "1"], ["--set", "policy=scan-resistant"], ["--set", "reclaim=direct"]] {
+        let result = result(&[&run[..], &more].concat());
+        let specific = &result["workload_specific"];
+        assert!(specific["hit_share"].as_f64().unwrap() > 0.0);
+        assert_eq!(specific["sorts"][0]["sort"], "hot");
+    }
+    let table = stdout(freehold(&[&run[..], &["--machine", "uma-4"]].concat()));
+    assert!(table.contains("a prediction") && table.contains(" noisy "), "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
+    for (set, advice) in [("tenants=5", "raise --cpus"), ("noisy=4", "lower --set noisy")] {
+        let output = freehold(&["run", "tenants", "--machine", "uma-4", "--set", set]);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(advice), "{stderr}");
+    }
+}
+
 #[test]
 fn seeds_of_the_lru_are_played_and_replayed() {
     let text = stdout(freehold(&["check", "--subject", "lru", "--seeds", "30"]));

@@ -17,6 +17,7 @@ use super::super::frames::CheckedFrames;
 use super::super::lru::Cache;
 use super::StopTally;
 use crate::frames::Frames;
+use crate::task::lru::AnyLru;
 
 /// The kind of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -262,6 +263,10 @@ impl Frames for Watched {
     fn alloc_range(&self, request: RangeRequest, owner: &dyn Migrate) -> Result<Pfn, Error> {
         let about = ("alloc_range", About::Move, request.frames().get());
         self.allocate(about, || self.frames.alloc_range(request, owner))
+    }
+
+    fn alloc_or_reclaim(&self, _: Request, _: AnyLru<'_, '_>) -> Result<Pfn, Error> {
+        unreachable!("the check has no LRU")
     }
 
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {

@@ -8,12 +8,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
-use freehold::lru::{BATCH_MAX, Kind, LruLock};
+use freehold::lru::{BATCH_MAX, Kind, LruLock, LruPolicy};
 use freehold::{Order, Pfn, Request, Setting};
 use freehold_sim::Key;
 
 use crate::settings::Assignments;
-use crate::task::lru::{Index, LruPlan};
+use crate::task::lru::{Bounds, Index, LruPlan};
 use crate::task::{Block, FAULT_ENTRY, Task, UNMAPPING};
 
 /// The settings, with the lock that is the default.
@@ -81,7 +81,8 @@ impl PageLists {
         LruPlan {
             lock: self.lock,
             batch: self.batch,
-            groups: vec![None; if self.group_each { tasks } else { 1 }],
+            policy: LruPolicy::default(),
+            groups: vec![Bounds::default(); if self.group_each { tasks } else { 1 }],
             index: Arc::clone(&self.left) as _,
             tasks_free: true,
         }

@@ -5,42 +5,44 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
 
+use super::Files;
 use crate::machine::FRAME_BYTES;
 use crate::task::Content;
 
 /// One of so many blocks of a file has its number written in it; the others are holes.
 const WRITTEN_EVERY: u64 = 64;
 
-/// Files of one size.
-pub(super) struct Disk {
-    files: Vec<File>,
-    file_blocks: u64,
+/// Files with content.
+pub(crate) struct Disk {
+    content: Vec<File>,
+    files: Files,
 }
 
 impl Disk {
-    /// So many files of so many blocks.
-    pub(super) fn new(files: usize, file_blocks: u64) -> Result<Self> {
-        let files = (0..files).map(|number| sparse_file(number, file_blocks));
-        Ok(Disk { files: files.collect::<Result<_>>()?, file_blocks })
+    /// These files, on the host.
+    pub(crate) fn of_host(files: Files) -> Result<Self> {
+        let content = (0..files.count()).map(|file| sparse_file(file, files.size(file)));
+        Ok(Disk { content: content.collect::<Result<_>>()?, files })
+    }
+
+    /// These files, without content: a simulated machine reads none.
+    pub(crate) fn of_sim(files: Files) -> Self {
+        Disk { content: Vec::new(), files }
     }
 
     /// Reads a block, whose number is one over all files.
     pub(super) fn read(&self, block: u64, content: &mut Content) -> Result<()> {
-        let (file, block) = self.place(block);
-        self.files[file].read_exact_at(content, block * FRAME_BYTES).context("reading")
+        let (file, block) = self.files.place(block);
+        self.content[file].read_exact_at(content, block * FRAME_BYTES).context("reading")
     }
 
     /// Checks that this is what is in a block.
     pub(super) fn check(&self, block: u64, content: &Content) -> Result<()> {
-        let (file, block) = self.place(block);
+        let (file, block) = self.files.place(block);
         let found = u64::from_le_bytes(content[..8].try_into().expect("eight bytes"));
         let expected = stamp(file, block).unwrap_or(0);
         ensure!(found == expected, "block {block} of file {file} has another's content in it");
         Ok(())
-    }
-
-    fn place(&self, block: u64) -> (usize, u64) {
-        ((block / self.file_blocks) as usize, block % self.file_blocks)
     }
 }
 
@@ -51,7 +53,7 @@ fn stamp(file: usize, block: u64) -> Option<u64> {
 
 /// Makes a sparse file that has no name any more.
 fn sparse_file(number: usize, blocks: u64) -> Result<File> {
-    let name = format!("freehold-read-twice-{}-{number}", std::process::id());
+    let name = format!("freehold-file-{}-{number}", std::process::id());
     let path = std::env::temp_dir().join(name);
     let make = || {
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
 use bytesize::ByteSize;
-use freehold::lru::{BATCH_MAX, LruLock};
+use freehold::lru::{BATCH_MAX, LruLock, LruPolicy};
 use freehold::{FrameCount, Setting};
 use freehold_sim::Key;
 use serde_json::{Map, Value, json};
@@ -25,16 +25,11 @@ use crate::report::columns::{Column, number, percent, print_columns};
 use crate::report::document::{RunResult, Work};
 use crate::report::figure::Figure;
 use crate::report::waits::percent as in_percent;
-use crate::task::lru::LruPlan;
+use crate::task::lru::{Bounds, LruPlan};
+use crate::task::page_cache::{Disk, Files, Found, PageCache, Read, Use};
 use crate::task::workload::{Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
 use crate::task::{Block, Task};
 use crate::workload::SettingTable;
-
-mod cache;
-mod disk;
-
-use cache::Cache;
-use disk::Disk;
 
 const SETTINGS: &[Setting] = &[
     Setting {
@@ -80,7 +75,8 @@ pub(crate) struct ReadTwice {
     one_group: bool,
     memory: FrameCount,
     /// Made once the memory is known to suffice.
-    cache: OnceLock<Arc<Cache>>,
+    cache: OnceLock<Arc<PageCache>>,
+    files: Files,
     disk: Disk,
 }
 
@@ -127,6 +123,11 @@ impl TaskWorkload for ReadTwice {
         let bytes = (2 * share_frames * FRAME_BYTES + (4 << 20)) * cpus as u64;
         let bytes = if simulated { bytes } else { bytes + (64 << 20) };
         let memory = FrameCount::new(bytes / FRAME_BYTES);
+        let files = Files::new(vec![file_blocks; cpus]);
+        let disk = match simulated {
+            true => Disk::of_sim(files.clone()),
+            false => Disk::of_host(files.clone())?,
+        };
         Ok(ReadTwice {
             cpus,
             simulated,
@@ -137,7 +138,8 @@ impl TaskWorkload for ReadTwice {
             one_group: given.word(SETTINGS, "groups", &[("files", false), ("one", true)])?,
             memory,
             cache: OnceLock::new(),
-            disk: Disk::new(if simulated { 0 } else { cpus }, file_blocks)?,
+            files,
+            disk,
         })
     }
 
@@ -151,10 +153,12 @@ impl TaskWorkload for ReadTwice {
             true => (1, self.share_frames * self.cpus as u64),
             false => (self.cpus, self.share_frames),
         };
+        let bounds = Bounds { max: Some(FrameCount::new(share)), ..Bounds::default() };
         Some(LruPlan {
             lock: self.lock,
             batch: self.lru_batch,
-            groups: vec![Some(FrameCount::new(share)); groups],
+            policy: LruPolicy::default(),
+            groups: vec![bounds; groups],
             index: Arc::clone(self.cache()) as _,
             tasks_free: false,
         })
@@ -193,9 +197,10 @@ impl TaskWorkload for ReadTwice {
 }
 
 impl ReadTwice {
-    fn cache(&self) -> &Arc<Cache> {
-        let blocks = self.file_blocks * self.cpus as u64;
-        self.cache.get_or_init(|| Arc::new(Cache::new(blocks, self.memory)))
+    fn cache(&self) -> &Arc<PageCache> {
+        let of_lru = Use { first_counts: true, shadows: 0, blocks_max: None };
+        let new = || PageCache::new(self.files.clone(), self.memory, of_lru);
+        self.cache.get_or_init(|| Arc::new(new()))
     }
 
     /// How many blocks of each file are read before time is taken. On simulated machines, nothing
@@ -217,8 +222,9 @@ impl ReadTwice {
         for block in blocks {
             for file in files {
                 task.charge(&[Key::TrapNs]);
-                let block = file as u64 * self.file_blocks + block;
-                hits += u64::from(cache.read(task, task.group(file), &self.disk, block)?);
+                let block = self.files.first(file) + block;
+                let read = Read { block, group: task.group(file), wait_ns: 0 };
+                hits += u64::from(cache.read(task, &self.disk, read)? == Found::Cached);
             }
         }
         Ok(hits)
