@@ -88,9 +88,9 @@ pub trait Owner {
     /// [adds blocks](super::Lru::add_block). They are no longer in the LRU, and can be added again.
     fn release(&self, blocks: &[Pfn], order: Order);
 
-    /// Asks the owner to move the content of `from` to `to`, a frame or a block, and the entry in the index with it, if
-    /// the frame is unused, which the claim determines. From the commit on, the index's reference
-    /// is to `to`.
+    /// Asks the owner to move the content of `from`, a frame or a block, to `to`, and the entry in
+    /// the index with it, if the frame is unused, which the claim determines. From the commit on,
+    /// the index's reference is to `to`.
     ///
     /// Only a committed claim has moved the content. After that, an error counts as moved, since
     /// the entry leads to `to`. Without it, `Ok` counts as [`MigrateError::Failed`].
