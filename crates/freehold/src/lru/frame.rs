@@ -154,10 +154,13 @@ impl<P: Platform> FrameTable<P> {
         self.tails(head, order).all(|tail| self.state(tail).is_tail())
     }
 
-    /// Makes the frames of a block unused that no other CPU may change.
-    pub(super) fn free_block(&self, head: FrameIndex, order: Order) {
-        self.free_tails(head, order);
-        self.free(head);
+    /// Makes the frames of a block unused that no other CPU may change, and whose first one has this
+    /// state.
+    pub(super) fn free_block(&self, head: FrameIndex, state: State) {
+        if state.order() > Order::ZERO {
+            self.free_tails(head, state.order());
+        }
+        self.set(head, state.released());
     }
 
     /// Makes a frame unused that no other CPU may change.

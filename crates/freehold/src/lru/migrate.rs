@@ -55,7 +55,8 @@ impl<P: Platform, O: Owner> Drop for Move<'_, P, O> {
                 self.from
             }
             Stage::Committed => {
-                self.lru.frames.free_block(self.from, self.order);
+                let frames = &self.lru.frames;
+                frames.free_block(self.from, frames.state(self.from));
                 self.to
             }
         };

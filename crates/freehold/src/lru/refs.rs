@@ -34,10 +34,28 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let frame = self.frames.index_of(pfn)?;
         let (_, after) = self.frames.change(frame, State::put)?;
         if after.refs() == 0 {
-            let mut last = Last::new(self);
-            last.push(frame, after);
+            self.release(frame, after);
         }
         Ok(())
+    }
+
+    /// Releases a frame whose last reference left it in `state`: as [`Last`], for one.
+    fn release(&self, frame: FrameIndex, state: State) {
+        if state.is_listed() {
+            self.relock(None, state).unlink(&self.frames, frame, state);
+        }
+        let pfn = self.leave(frame, state);
+        self.uncharge(state.slot(), state.frames());
+        self.owner.release(&[pfn], state.order());
+    }
+
+    /// Makes a frame unused that is on no list and has no references, except for its charge.
+    fn leave(&self, frame: FrameIndex, state: State) -> Pfn {
+        if state.pins() > 0 {
+            self.groups.unpin(state.slot(), state.frames());
+        }
+        self.frames.free_block(frame, state);
+        self.frames.pfn_of(frame)
     }
 
     /// Drops a reference to each of many frames. Takes each lock once for consecutive frames under
@@ -128,13 +146,9 @@ impl<'a, P: Platform, O: Owner> Last<'a, P, O> {
             lock.unlink(&lru.frames, frame, state);
             self.lock = Some(lock);
         }
-        if state.pins() > 0 {
-            lru.groups.unpin(state.slot(), state.frames());
-        }
         (self.slots[self.len], self.orders[self.len]) = (state.slot(), state.order());
-        self.pfns[self.len] = lru.frames.pfn_of(frame);
+        self.pfns[self.len] = lru.leave(frame, state);
         self.len += 1;
-        lru.frames.free_block(frame, state.order());
         // At once, not before the next one: the owner may panic, and that frame would be lost.
         if self.len == BATCH_MAX {
             self.flush();

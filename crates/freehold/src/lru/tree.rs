@@ -110,6 +110,17 @@ impl<P: Platform> Groups<P> {
         tree.lock.lock();
         TreeGuard { groups: self, tree, platform }
     }
+
+    /// Takes the lock over the tree, unless it is held.
+    pub(super) fn try_tree<'a>(&'a self, platform: &'a P) -> Option<TreeGuard<'a, P>> {
+        platform.pin();
+        let tree = self.tree.get(0);
+        if tree.lock.try_lock() {
+            return Some(TreeGuard { groups: self, tree, platform });
+        }
+        platform.unpin();
+        None
+    }
 }
 
 /// The lock over the tree of groups, held.

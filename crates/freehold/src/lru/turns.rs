@@ -16,6 +16,11 @@ use crate::platform::{Platform, Word};
 /// hunt for few frames visits few places, and what a place pays at a time is still little.
 const FRAMES_A_PLACE: u64 = 2;
 
+/// What is within reach is counted again once so many frames for each place, or this part of them,
+/// were reclaimed: so counting costs little for each frame, and the count is not old.
+const REACH_PLACES: u32 = 4;
+const REACH_PART: u32 = 16;
+
 /// Where a reclaim stops, and the next one within the same group begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn {
@@ -81,7 +86,8 @@ impl<P: Platform> Groups<P> {
         // Relaxed: as in `reach`.
         record.reach.store(u64::from(reach.places) << 32 | u64::from(reach.frames), Relaxed);
         record.reach_of.store(kind, Relaxed);
-        record.reach_left.store(reach.places / 4, Relaxed);
+        let most = reach.places.saturating_mul(REACH_PLACES);
+        record.reach_left.store(most.min(reach.frames / REACH_PART).max(reach.places / 4), Relaxed);
     }
 
     /// Notes that frames within reach were reclaimed.
@@ -127,8 +133,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 
     fn count_reach(&self, hunt: &Hunt) -> Reach {
-        if self.groups.is_any_protected() {
-            self.groups.tree(&self.platform).count_protected(hunt.above);
+        // If the lock is held, another call is most likely counting, or will before long.
+        if self.groups.is_any_protected()
+            && let Some(tree) = self.groups.try_tree(&self.platform)
+        {
+            tree.count_protected(hunt.above);
         }
         let (mut frames, mut places) = (0, 0);
         for slot in self.groups.walk(hunt.above) {
