@@ -29,7 +29,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
         let done = batch.done;
         drop(batch);
-        self.note_cost(place, kind, WRITE_COST * done.written + done.scanned - done.reclaimed);
+        let cost = WRITE_COST * done.written + done.scanned - done.reclaimed;
+        self.vecs.note_cost(place, kind, cost);
         done
     }
 }

@@ -138,9 +138,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let mut attempts = Attempts::default();
         loop {
             let done = self.hunt(&hunt);
-            self.drain_all();
-            frames.drain_all();
-            let outcome = frames.alloc(request);
+            let mut outcome = frames.alloc(request);
+            if matches!(outcome, Err(Error::OutOfMemory | Error::BelowWatermark)) {
+                // As in Linux, only now: it takes from all other CPUs what they have at hand.
+                self.drain_all();
+                frames.drain_all();
+                outcome = frames.alloc(request);
+            }
             match outcome {
                 Err(Error::OutOfMemory | Error::BelowWatermark)
                     if self.may_try_again(&hunt, done, &mut attempts) => {}

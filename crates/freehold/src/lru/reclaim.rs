@@ -9,7 +9,7 @@ use super::kind::List;
 use super::policy::LruPolicy;
 use super::state::State;
 use super::vec::Place;
-use super::{Kind, Lru, Owner};
+use super::{Lru, Owner};
 use crate::ZoneStats;
 use crate::platform::Platform;
 use crate::units::{FrameCount, NodeId, ZoneKind};
@@ -234,15 +234,5 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             self.vecs.add_debt(place, list, (counted - count) as u32);
         }
         few
-    }
-
-    /// Adds the cost of reclaim to the group and to those above, each under its own lock.
-    pub(super) fn note_cost(&self, place: Place, kind: Kind, cost: u64) {
-        if cost > 0 {
-            for slot in self.groups.chain(place.slot).take(self.groups.len()) {
-                let at = Place { slot, ..place };
-                self.vecs.lock_at(&self.platform, at).note_cost(kind, cost);
-            }
-        }
     }
 }

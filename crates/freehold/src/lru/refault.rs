@@ -66,7 +66,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// As in Linux: content that would have stayed if the active list had been inactive competes
     /// with what is active, on equal terms. Its return counts as a cost of reclaim from its kind.
     fn judge_two_lists(&self, place: Place, kind: Kind, frames: u32, distance: u64) -> Return {
-        self.note_cost(place, kind, frames.into());
+        self.vecs.note_cost(place, kind, frames.into());
         match distance <= self.vecs.size(place, List::of(kind, true)).into() {
             true => Return::Activate,
             false => Return::New,

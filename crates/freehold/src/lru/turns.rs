@@ -244,7 +244,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let mut carry = self.vecs.carry(place);
         let mut part = |list: List| carry.part(list, sizes[list as usize].into(), priority);
         let part = match List::EVICTABLE.iter().map(|&list| part(list)).sum::<u64>() {
-            // Without a look at the costs, which takes the lock.
+            // Without a look at the costs.
             0 => [0; List::COUNT],
             _ => {
                 carry = self.vecs.carry(place);
@@ -264,7 +264,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 
     fn level(&self, place: Place, sizes: [u32; List::COUNT]) -> Level {
-        Level { sizes, costs: self.vecs.lock_at(&self.platform, place).costs() }
+        Level { sizes, costs: self.vecs.costs(place) }
     }
 }
 

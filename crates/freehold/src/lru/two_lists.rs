@@ -76,7 +76,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         });
         self.put_back_all(aged, &mut gone);
         progress.unmarked += rotated;
-        self.note_cost(place, kind, rotated);
+        self.vecs.note_cost(place, kind, rotated);
         self.release_few(&gone);
     }
 }

@@ -12,7 +12,7 @@ use crate::Error;
 use crate::memmap::index::FrameIndex;
 use crate::memmap::list::{End, ListHead};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
-use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
+use crate::platform::{LockClass, Platform, RawLock, Word};
 use crate::units::ZoneKind;
 
 /// The lists of one group on one node.
@@ -20,8 +20,8 @@ use crate::units::ZoneKind;
 pub(super) struct Lruvec<P: Platform> {
     lists: [ListHead<P::Cell<u32>>; List::COUNT],
     /// The recent cost of reclaim from each kind: frames written back, and put back unreclaimed.
-    costs: [P::Cell<u64>; Kind::COUNT],
-    /// Guards lists, links and costs of this lruvec or, with one lock per node, of all on the node.
+    costs: [P::U64; Kind::COUNT],
+    /// Guards lists, links and sizes of this lruvec or, with one lock per node, of all on the node.
     lock: P::Lock,
     /// Whether the group was removed and its lists were joined to those of the parent. Written
     /// under this lruvec's lock and the parent's.
@@ -75,7 +75,7 @@ impl<P: Platform> Lruvecs<P> {
     pub(super) fn carve(plan: &LruvecsPlan<P>, lock: LruLock, carver: &mut Carver) -> Self {
         let table = carver.table(plan.table, |_| Lruvec {
             lists: core::array::from_fn(|_| ListHead::new()),
-            costs: core::array::from_fn(|_| P::Cell::new(0)),
+            costs: core::array::from_fn(|_| P::U64::new(0)),
             lock: P::Lock::new(LockClass::Lru),
             forwarded: P::U32::new(0),
             sizes: core::array::from_fn(|_| core::array::from_fn(|_| P::U32::new(0))),
@@ -136,6 +136,28 @@ impl<P: Platform> Lruvecs<P> {
         // Acquire: a call that sees that a scan has ended finds what it had isolated free, or on
         // lists.
         self.get(place).scans.load(Acquire) != 0
+    }
+
+    /// The recent cost of reclaim from each kind.
+    pub(super) fn costs(&self, place: Place) -> [u64; Kind::COUNT] {
+        let costs = &self.get(place).costs;
+        // Relaxed: counts on which no other memory depends.
+        Kind::ALL.map(|kind| costs[kind as usize].load(Relaxed))
+    }
+
+    /// Adds the cost of reclaim. Old costs decay: once the sum exceeds a quarter of the frames, it
+    /// is halved (Linux's `lru_note_cost`).
+    pub(super) fn note_cost(&self, place: Place, kind: Kind, cost: u64) {
+        if cost == 0 {
+            return;
+        }
+        let costs = &self.get(place).costs;
+        // Relaxed: as in `costs`. Two calls at once may lose some of it.
+        costs[kind as usize].fetch_add(cost, Relaxed);
+        let frames = List::EVICTABLE.iter().map(|&list| u64::from(self.size(place, list)));
+        if self.costs(place).iter().sum::<u64>() > frames.sum::<u64>() / 4 {
+            costs.iter().for_each(|cost| cost.store(cost.load(Relaxed) / 2, Relaxed));
+        }
     }
 
     /// What reclaim has left over.
@@ -242,8 +264,8 @@ impl<P: Platform> Lruvecs<P> {
             }
         }
         for (cost, more) in parent.costs.iter().zip(&child.costs) {
-            cost.set(cost.get() + more.get());
-            more.set(0);
+            // Relaxed: as in `note_cost`.
+            cost.fetch_add(more.swap(0, Relaxed), Relaxed);
         }
         // Release: a CPU that sees the mark without the lock finds the parent that was written
         // before.
@@ -350,22 +372,6 @@ impl<P: Platform> VecGuard<'_, P> {
         list: List,
     ) -> impl Iterator<Item = FrameIndex> + 'f {
         self.vec().lists[list as usize].iter(frames)
-    }
-
-    /// The recent cost of reclaim from each kind.
-    pub(super) fn costs(&self) -> [u64; Kind::COUNT] {
-        Kind::ALL.map(|kind| self.vec().costs[kind as usize].get())
-    }
-
-    /// Adds the cost of reclaim. Old costs decay: once the sum exceeds a quarter of the frames, it
-    /// is halved (Linux's `lru_note_cost`).
-    pub(super) fn note_cost(&self, kind: Kind, cost: u64) {
-        let costs = &self.vec().costs;
-        costs[kind as usize].set(costs[kind as usize].get() + cost);
-        let frames: u64 = List::EVICTABLE.iter().map(|&list| u64::from(self.size(list))).sum();
-        if costs.iter().map(SharedCell::get).sum::<u64>() > frames / 4 {
-            costs.iter().for_each(|cost| cost.set(cost.get() / 2));
-        }
     }
 }
 
