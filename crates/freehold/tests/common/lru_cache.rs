@@ -39,14 +39,17 @@ pub(crate) struct Done {
     pub(crate) inherited: Count,
     /// Read again after they were reclaimed.
     pub(crate) refaulted: Count,
+    /// Blocks of more than one frame, added.
+    pub(crate) large: Count,
+    /// How often a group's charge was compared with its limit while others worked.
+    pub(crate) looks: Count,
 }
 
 impl Done {
     /// Checks that each of them happened.
     pub(crate) fn check(&self) {
-        for count in
-            [&self.reclaimed, &self.migrated, &self.moved, &self.inherited, &self.refaulted]
-        {
+        let content = [&self.reclaimed, &self.migrated, &self.refaulted, &self.large];
+        for count in content.into_iter().chain([&self.moved, &self.inherited, &self.looks]) {
             assert_ne!(count.load(SeqCst), 0, "{self:?}");
         }
     }
@@ -151,6 +154,11 @@ impl<P: Platform> Owner for Blocks<'_, P> {
     }
 }
 
+/// The order of the frames that a block needs: most of them one frame.
+fn order_of(block: u64) -> Order {
+    if block.is_multiple_of(8) { Order::new(1 + (block / 8 % 2) as u8) } else { Order::ZERO }
+}
+
 /// One thread's decisions.
 struct Actor<'a, P: Platform> {
     cache: &'a Lru<P, Blocks<'a, P>>,
@@ -173,7 +181,8 @@ impl<P: Platform> Actor<'_, P> {
             89 => _ = cache.balance_groups(),
             90 => _ = cache.owner().frames.compact(cache),
             91..94 => self.migrate(),
-            94..98 => self.regroup(),
+            94..97 => self.regroup(),
+            97 => self.check_limits(),
             _ => self.visit(),
         }
     }
@@ -210,14 +219,15 @@ impl<P: Platform> Actor<'_, P> {
 
     fn fill(&mut self, block: u64) -> Option<Pfn> {
         let (cache, blocks) = (self.cache, self.cache.owner());
-        let frame = cache.alloc_reclaiming(blocks.frames, Request::default()).ok()?;
+        let order = order_of(block);
+        let frame = cache.alloc_reclaiming(blocks.frames, Request::new(order)).ok()?;
         assert_eq!(blocks.stamp(frame).swap(block + 1, SeqCst), 0, "{frame} was in use");
         let kind = if block.is_multiple_of(3) { Kind::Anon } else { Kind::File };
-        match cache.add_reclaiming(frame, self.group(), kind) {
-            Ok(()) => {}
+        match cache.add_block_reclaiming(frame, order, self.group(), kind) {
+            Ok(()) => _ = blocks.done.large.fetch_add((order > Order::ZERO).into(), SeqCst),
             Err(LruError::GroupLimit | LruError::UnknownGroup) => {
                 blocks.stamp(frame).store(0, SeqCst);
-                blocks.frames.free(frame, Order::ZERO).expect("it is ours");
+                blocks.frames.free(frame, order).expect("it is ours");
                 return None;
             }
             Err(error) => panic!("{frame}: {error}"),
@@ -273,10 +283,11 @@ impl<P: Platform> Actor<'_, P> {
     /// Moves content to a free frame: compaction's step, between any two frames.
     fn migrate(&mut self) {
         let (cache, frames, from) = (self.cache, self.cache.owner().frames, self.frame());
-        let Ok(to) = frames.alloc(Request::default()) else { return };
-        let moved = cache.migrate(from, to, Order::ZERO);
+        let order = cache.frame_stats(from).map_or(Order::ZERO, |stats| stats.order);
+        let Ok(to) = frames.alloc(Request::new(order)) else { return };
+        let moved = cache.migrate(from, to, order);
         let free = if moved.is_ok() { from } else { to };
-        frames.free(free, Order::ZERO).expect("nothing is in it");
+        frames.free(free, order).expect("nothing is in it");
     }
 
     fn pin(&mut self) {
@@ -311,6 +322,21 @@ impl<P: Platform> Actor<'_, P> {
         if self.cache.remove_group(group).is_ok() {
             self.cache.owner().done.inherited.fetch_add(held, SeqCst);
             self.groups.lock().expect("no thread panics").retain(|&other| other != group);
+        }
+    }
+
+    /// No group has more than its limit. Charges of others that are about to be undone count for a
+    /// moment, so one look of many must find it so.
+    fn check_limits(&self) {
+        let groups = self.groups.lock().expect("no thread panics").clone();
+        for group in groups {
+            let is_within = |_| {
+                yield_now();
+                let Ok(stats) = self.cache.group_stats(group) else { return true };
+                stats.max.is_none_or(|max| stats.charged <= max)
+            };
+            assert!((0..1000).any(is_within), "{:?}", self.cache.group_stats(group));
+            self.cache.owner().done.looks.fetch_add(1, SeqCst);
         }
     }
 
@@ -360,7 +386,8 @@ pub(crate) fn play<P: Platform + Sync + 'static>(
     cache.drain_all();
     let census = cache.check();
     let index = std::mem::take(&mut *cache.owner().index());
-    assert_eq!(census.used.get(), index.frames.len() as u64, "only the index holds frames");
+    let indexed: FrameCount = index.frames.keys().map(|&block| order_of(block).frames()).sum();
+    assert_eq!(census.used, indexed, "only the index holds frames");
     let left: Vec<_> = index.frames.into_values().collect();
     cache.put_bulk(&left).expect("the index had a reference to each");
     cache.drain_all();
