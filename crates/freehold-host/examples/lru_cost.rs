@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Instant;
 
 use freehold_host::freehold::lru::{
-    Claim, GroupId, Kind, LruError, LruLock, LruSettings, Owner, Scope, Verdict,
+    Claim, Claimed, GroupId, Kind, LruError, LruLock, LruSettings, Owner, Scope, Verdict,
 };
 use freehold_host::freehold::{CpuId, FrameCount, Order, Pfn};
 use freehold_host::{Arena, HostLru, bind_current_thread};
@@ -28,7 +28,7 @@ impl Owner for Nothing {
     }
 
     fn forget(&self, _frame: Pfn, claim: Claim<'_>) {
-        let _granted = claim.take();
+        claim.take().map(Claimed::commit);
     }
 
     fn release(&self, _frames: &[Pfn], _order: Order) {}
