@@ -154,7 +154,7 @@ impl<P: Platform> FrameTable<P> {
         self.tails(head, order).all(|tail| self.state(tail).is_tail())
     }
 
-    /// Makes the frames of a block unused that no other CPU may change, and whose first one has this
+    /// Makes the frames of a block unused that no other CPU may change; its first one has this
     /// state.
     pub(super) fn free_block(&self, head: FrameIndex, state: State) {
         if state.order() > Order::ZERO {

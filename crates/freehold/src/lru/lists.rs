@@ -20,8 +20,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ///
     /// [`LruError::GroupLimit`] if the group, or one above it, is at its limit:
     /// [`Lru::add_reclaiming`] makes room. Near the limit, concurrent charges of other CPUs, up to
-    /// 32 frames each, may count as well, even if they are undone. [`LruError::UnknownGroup`],
-    /// [`LruError::AlreadyAdded`] or [`LruError::ForeignFrame`].
+    /// 32 frames or a block each, may count as well, even if they are undone.
+    /// [`LruError::UnknownGroup`], [`LruError::AlreadyAdded`] or [`LruError::ForeignFrame`].
     pub fn add(&self, pfn: Pfn, group: GroupId, kind: Kind) -> Result<(), LruError> {
         self.add_block(pfn, Order::ZERO, group, kind)
     }

@@ -27,6 +27,8 @@ use crate::units::{Order, Pfn};
 /// claimed, and the put fails with [`NotAdded`](super::LruError::NotAdded): the owner finds the
 /// entry gone, and gives the claim back.
 ///
+/// A [block](super::Lru::add_block) of frames is named by its first one in all calls.
+///
 /// The LRU holds no lock when it asks, so the owner may call it, and other CPUs proceed. A reclaim
 /// from within the owner's methods may begin another one, and so on: on each CPU up to 32 are under
 /// way, then they are refused with [`TooManyReclaims`](super::LruError::TooManyReclaims).
@@ -67,10 +69,10 @@ pub trait Owner {
     /// again; otherwise the call fails as if nothing could be reclaimed. `waits` says how often it
     /// has waited since it last reclaimed something.
     ///
-    /// By default, spins twice as long each time and gives up after 16 times, in all about a
-    /// millisecond. An owner that waits for storage sleeps here (Linux's `reclaim_throttle`). Those
-    /// other calls may be the ones that the owner makes from within its own methods, so at some
-    /// point it must give up.
+    /// By default, spins twice as long each time and gives up after 16 times, in all after one to a
+    /// few milliseconds. An owner that waits for storage sleeps here (Linux's
+    /// `reclaim_throttle`). Those other calls may be the ones that the owner makes from within its
+    /// own methods, so at some point it must give up.
     fn wait(&self, waits: u32) -> bool {
         if waits < 16 {
             (0..1_u32 << waits).for_each(|_| core::hint::spin_loop());
