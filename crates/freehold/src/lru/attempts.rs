@@ -43,8 +43,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         if done.reclaimed > 0 {
             return attempts.again();
         }
-        let at = |slot| hunt.nodes.clone().map(move |node| Place { slot, node });
-        if self.groups.walk(hunt.above).flat_map(at).any(|place| self.vecs.is_scanned(place)) {
+        if self.is_any_scanned(hunt) {
             self.platform.relax();
             attempts.waits += 1;
             return self.owner.wait(attempts.waits - 1);
@@ -53,5 +52,19 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let looks_again = done.scanned == 0 && !attempts.looked_again;
         attempts.looked_again = true;
         looks_again
+    }
+
+    /// Whether other calls scan what is within reach, or began to before its group was removed.
+    fn is_any_scanned(&self, hunt: &Hunt) -> bool {
+        let is_scanned =
+            |slot| hunt.nodes.clone().any(|node| self.vecs.is_scanned(Place { slot, node }));
+        if self.groups.walk(hunt.above).any(is_scanned) {
+            return true;
+        }
+        // If the lock is held, a group may just be leaving.
+        self.groups.try_tree(&self.platform).is_none_or(|tree| {
+            let is_below = |slot: &u16| self.groups.is_below(*slot, hunt.above);
+            tree.removed().filter(is_below).any(is_scanned)
+        })
     }
 }

@@ -126,12 +126,13 @@ fn enter(cache: &Cache, frame: Pfn, group: GroupId) -> Result<(), LruError> {
     })
 }
 
-/// Adds `limit` frames to a group, which may not have more, and calls `test` while another thread
-/// has them all isolated.
-fn while_isolated(waits_max: u32, test: impl FnOnce(&Frames, &Cache, GroupId)) {
+/// Adds as many frames as it may have to a group, which is below another one that may not have more
+/// either, and calls `test` with both while another thread has them all isolated.
+fn while_isolated(waits_max: u32, test: impl FnOnce(&Frames, &Cache, [GroupId; 2])) {
     with_cache(Gate::Closed, 0, waits_max, |frames, cache| {
         let limit = FrameCount::new(20);
-        let group = cache.create_group(GroupId::ROOT, Some(limit)).unwrap();
+        let parent = cache.create_group(GroupId::ROOT, Some(limit)).unwrap();
+        let group = cache.create_group(parent, Some(limit)).unwrap();
         for _ in 0..limit.get() {
             enter(cache, frames.alloc(Request::default()).unwrap(), group).unwrap();
         }
@@ -142,7 +143,7 @@ fn while_isolated(waits_max: u32, test: impl FnOnce(&Frames, &Cache, GroupId)) {
                 cache.reclaim(Scope::Group(group), limit)
             });
             cache.owner().wait_until(Gate::Reached);
-            test(frames, cache, group);
+            test(frames, cache, [parent, group]);
             cache.owner().turn(Gate::Reached, Gate::Open);
             let done = other.join().expect("it does not panic").expect("the group exists");
             assert_eq!((done.reclaimed, done.written), (20, 20));
@@ -152,9 +153,20 @@ fn while_isolated(waits_max: u32, test: impl FnOnce(&Frames, &Cache, GroupId)) {
 
 #[test]
 fn a_group_at_its_limit_waits_for_what_others_write_back() {
-    while_isolated(u32::MAX, |frames, cache, group| {
+    while_isolated(u32::MAX, |frames, cache, [_, group]| {
         let frame = frames.alloc(Request::default()).unwrap();
         assert_eq!(enter(cache, frame, group), Ok(()));
+        assert!(cache.owner().waited.load(SeqCst) > 0, "it waited");
+    });
+}
+
+/// The frames of a group that is removed meanwhile count in its parent.
+#[test]
+fn a_limit_waits_for_what_was_isolated_in_a_removed_group() {
+    while_isolated(u32::MAX, |frames, cache, [parent, group]| {
+        assert_eq!(cache.remove_group(group), Ok(()));
+        let frame = frames.alloc(Request::default()).unwrap();
+        assert_eq!(enter(cache, frame, parent), Ok(()));
         assert!(cache.owner().waited.load(SeqCst) > 0, "it waited");
     });
 }
@@ -177,7 +189,7 @@ fn an_allocation_waits_for_what_others_write_back() {
 
 #[test]
 fn an_owner_that_does_not_wait_fails_the_call() {
-    while_isolated(3, |frames, cache, group| {
+    while_isolated(3, |frames, cache, [_, group]| {
         // The gate stays closed: what the owner waits for may never come.
         *cache.owner().gate.lock().unwrap() = Gate::Closed;
         let frame = frames.alloc(Request::default()).unwrap();
