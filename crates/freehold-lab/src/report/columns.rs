@@ -33,21 +33,24 @@ const LOCKS: [Column; 2] = [
 ];
 
 /// The same for narrow tables.
-const LOCKS_IN_SHORT: [Column; 2] = [
-    LOCK_WAIT,
-    Column {
-        heading: "zone lock",
-        cell: |r| {
-            let shares = r.simulated.as_ref().map(|simulated| &simulated.time_share);
-            in_percent(shares.and_then(|of| of.get("zone_lock")).copied().unwrap_or_default())
-        },
-    },
-];
+const LOCKS_IN_SHORT: [Column; 2] =
+    [LOCK_WAIT, Column { heading: "zone lock", cell: |r| lock_share(r, "zone_lock") }];
 
 const LOCK_WAIT: Column = Column {
     heading: "lock wait",
     cell: |r| in_percent(r.simulated.as_ref().map(wait_share).unwrap_or_default()),
 };
+
+/// Waiting for the locks over LRU lists.
+pub(crate) const LRU_LOCK: Column =
+    Column { heading: "LRU lock", cell: |r| lock_share(r, "lru_lock") };
+
+/// The share of all CPU time that was spent waiting for the locks of a class; a dash if that was
+/// not simulated.
+fn lock_share(result: &RunResult, class: &str) -> String {
+    let shares = result.simulated.as_ref().map(|simulated| &simulated.time_share);
+    shares.map_or("-".to_owned(), |of| in_percent(of.get(class).copied().unwrap_or_default()))
+}
 
 /// Prints results: design and CPUs, then the workload's columns, then, for simulated runs, the
 /// share of time spent waiting for locks. The kind of the figures is stated below.

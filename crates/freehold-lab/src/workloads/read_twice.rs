@@ -6,7 +6,7 @@
 //! CPU reads two of them in turns, so that the two readers of a file run on different CPUs. Source:
 //! teawater/vm-scalability, `case-lru-file-readtwice`, as modified for the lock over LRU lists by
 //! group: 104 groups of two readers.
-
+//!
 //! On simulated machines, system calls, copies and the clearing of sparse blocks are charged, and
 //! the index of the page cache, which the readers of a file share, is not.
 
@@ -21,11 +21,10 @@ use freehold_sim::Key;
 use serde_json::{Map, Value, json};
 
 use crate::machine::{FRAME_BYTES, Machine};
-use crate::report::columns::{Column, number, percent, print_columns};
+use crate::report::columns::{Column, LRU_LOCK, number, percent, print_columns};
 use crate::report::document::{RunResult, Work};
 use crate::report::figure::Figure;
-use crate::report::waits::percent as in_percent;
-use crate::task::lru::{Bounds, LruPlan};
+use crate::task::lru::{Bounds, LOCKS, LruPlan};
 use crate::task::page_cache::{Disk, Files, Found, PageCache, Read, Use};
 use crate::task::workload::{Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
 use crate::task::{Block, Task};
@@ -102,20 +101,12 @@ impl TaskWorkload for ReadTwice {
         Column { heading: "reads/s", cell: |result| format!("{:.0}", result.work.per_second) },
         Column { heading: "hits", cell: |result| percent(result, "hit_share") },
         Column { heading: "ns/read", cell: |result| number(result, "read_ns", 0) },
-        Column {
-            heading: "LRU lock",
-            cell: |result| {
-                let shares = result.simulated.as_ref().map(|simulated| &simulated.time_share);
-                let share = shares.map(|of| of.get("lru_lock").copied().unwrap_or_default());
-                share.map_or("-".to_owned(), in_percent)
-            },
-        },
+        LRU_LOCK,
     ];
     type Outcome = Reads;
 
     fn new(setup: &Setup<'_>) -> Result<Self> {
         let Setup { given, tasks: cpus, simulated } = *setup;
-        let locks = [("group", LruLock::Group), ("node", LruLock::Node)];
         let file_blocks = frames_of(given, SETTINGS, "file_bytes")?;
         let share_frames = frames_of(given, SETTINGS, "share_bytes")?;
         // Memory for what all files may cache, and as much again, so that it is the groups' limits
@@ -124,16 +115,13 @@ impl TaskWorkload for ReadTwice {
         let bytes = if simulated { bytes } else { bytes + (64 << 20) };
         let memory = FrameCount::new(bytes / FRAME_BYTES);
         let files = Files::new(vec![file_blocks; cpus]);
-        let disk = match simulated {
-            true => Disk::of_sim(files.clone()),
-            false => Disk::of_host(files.clone())?,
-        };
+        let disk = Disk::new(files.clone(), simulated)?;
         Ok(ReadTwice {
             cpus,
             simulated,
             file_blocks,
             share_frames,
-            lock: given.word(SETTINGS, "lru", &locks)?,
+            lock: given.word(SETTINGS, "lru", &LOCKS)?,
             lru_batch: given.number(SETTINGS, "lru_batch", 1..=BATCH_MAX)? as u32,
             one_group: given.word(SETTINGS, "groups", &[("files", false), ("one", true)])?,
             memory,

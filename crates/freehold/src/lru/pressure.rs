@@ -118,13 +118,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let hunt =
             Hunt { above: 0, nodes, zone: request.effective_limit(), wanted: 0, heeds_low: true };
         match frames.alloc(request) {
-            Err(Error::OutOfMemory | Error::BelowWatermark) if request.order() == Order::ZERO => {
-                self.alloc_frame(frames, request, hunt)
-            }
-            Err(Error::OutOfMemory | Error::BelowWatermark) => {
-                self.alloc_block(frames, request, hunt)
-            }
-            done => done,
+            outcome if !is_short(outcome) => outcome,
+            _ if request.order() == Order::ZERO => self.alloc_frame(frames, request, hunt),
+            _ => self.alloc_block(frames, request, hunt),
         }
     }
 
@@ -139,16 +135,14 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         loop {
             let done = self.hunt(&hunt);
             let mut outcome = frames.alloc(request);
-            if matches!(outcome, Err(Error::OutOfMemory | Error::BelowWatermark)) {
+            if is_short(outcome) {
                 // As in Linux, only now: it takes from all other CPUs what they have at hand.
                 self.drain_all();
                 frames.drain_all();
                 outcome = frames.alloc(request);
             }
-            match outcome {
-                Err(Error::OutOfMemory | Error::BelowWatermark)
-                    if self.may_try_again(&hunt, done, &mut attempts) => {}
-                done => return done,
+            if !is_short(outcome) || !self.may_try_again(&hunt, done, &mut attempts) {
+                return outcome;
             }
             if outcome == Err(Error::BelowWatermark) {
                 // The level may be far below the mark.
@@ -173,7 +167,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let mut attempts = Attempts::default();
         loop {
             let outcome = attempt();
-            if !matches!(outcome, Err(Error::OutOfMemory | Error::BelowWatermark)) {
+            if !is_short(outcome) {
                 return outcome;
             }
             let zones = frames.zones().filter(|zone| hunt.may_use(zone));
@@ -224,6 +218,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
         done
     }
+}
+
+/// Whether an allocation failed for want of memory.
+fn is_short(outcome: Result<Pfn, Error>) -> bool {
+    matches!(outcome, Err(Error::OutOfMemory | Error::BelowWatermark))
 }
 
 /// The zones of a node that have memory.

@@ -43,6 +43,17 @@ impl Shelf {
     }
 }
 
+/// The answer of an owner whose index is a set of frames, all of which may go.
+pub(crate) fn forget(index: &Mutex<BTreeSet<Pfn>>, frame: Pfn, claim: Claim<'_>) {
+    let mut index = index.lock().unwrap();
+    if index.contains(&frame)
+        && let Some(claimed) = claim.take()
+    {
+        index.remove(&frame);
+        claimed.commit();
+    }
+}
+
 impl Owner for Shelf {
     fn reclaim(&self, frame: Pfn) -> Verdict {
         let mut contents = self.contents();

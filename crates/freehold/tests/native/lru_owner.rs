@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock};
 use crate::common::{TestPlatform, run_on};
 use crate::machine::{Machine, fixed};
 use crate::room::Room;
-use crate::shelf::Shelf;
+use crate::shelf::{Shelf, forget};
 use freehold::designs::ZoneLock;
 use freehold::lru::{BATCH_MAX, Claim, FrameRef, GroupId, Kind, LruError, LruSettings, Owner};
 use freehold::lru::{List, Reclaimed, Scope, Verdict};
@@ -60,13 +60,7 @@ impl Owner for Told {
     }
 
     fn forget(&self, frame: Pfn, claim: Claim<'_>) {
-        let mut index = self.index.lock().unwrap();
-        if index.contains(&frame)
-            && let Some(claimed) = claim.take()
-        {
-            index.remove(&frame);
-            claimed.commit();
-        }
+        forget(&self.index, frame, claim);
     }
 
     fn release(&self, frames: &[Pfn], _order: Order) {

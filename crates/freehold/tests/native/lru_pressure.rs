@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use crate::common::{TestPlatform, run_on};
 use crate::machine::{Machine, fixed};
 use crate::room::Room;
+use crate::shelf::forget;
 use freehold::designs::ZoneLock;
 use freehold::lru::{BATCH_MAX, Claim, GroupId, Kind, LruSettings, Owner, Scope, Verdict};
 use freehold::{
@@ -33,13 +34,7 @@ impl Owner for Cache<'_> {
     }
 
     fn forget(&self, frame: Pfn, claim: Claim<'_>) {
-        let mut index = self.index.lock().unwrap();
-        if index.contains(&frame)
-            && let Some(claimed) = claim.take()
-        {
-            index.remove(&frame);
-            claimed.commit();
-        }
+        forget(&self.index, frame, claim);
     }
 
     fn release(&self, frames: &[Pfn], order: Order) {

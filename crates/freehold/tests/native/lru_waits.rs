@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::common::{TestPlatform, run_on};
 use crate::machine::{Machine, fixed};
 use crate::room::Room;
+use crate::shelf::forget;
 use freehold::designs::ZoneLock;
 use freehold::lru::{Claim, GroupId, Kind, LruError, LruSettings, Owner, Scope, Verdict};
 use freehold::{
@@ -81,13 +82,7 @@ impl Owner for Slow<'_> {
     }
 
     fn forget(&self, frame: Pfn, claim: Claim<'_>) {
-        let mut index = self.index.lock().unwrap();
-        if index.contains(&frame)
-            && let Some(claimed) = claim.take()
-        {
-            index.remove(&frame);
-            claimed.commit();
-        }
+        forget(&self.index, frame, claim);
     }
 
     fn release(&self, frames: &[Pfn], order: Order) {

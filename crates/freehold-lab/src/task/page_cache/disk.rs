@@ -19,15 +19,11 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// These files, on the host.
-    pub(crate) fn of_host(files: Files) -> Result<Self> {
-        let content = (0..files.count()).map(|file| sparse_file(file, files.size(file)));
+    /// These files: without content on a simulated machine, which reads none.
+    pub(crate) fn new(files: Files, simulated: bool) -> Result<Self> {
+        let on_host = if simulated { 0 } else { files.count() };
+        let content = (0..on_host).map(|file| sparse_file(file, files.size(file)));
         Ok(Disk { content: content.collect::<Result<_>>()?, files })
-    }
-
-    /// These files, without content: a simulated machine reads none.
-    pub(crate) fn of_sim(files: Files) -> Self {
-        Disk { content: Vec::new(), files }
     }
 
     /// Reads a block, whose number is one over all files.

@@ -23,11 +23,11 @@ use serde_json::json;
 use crate::UsageError;
 use crate::frames::Frames;
 use crate::machine::{FRAME_BYTES, Machine};
-use crate::report::columns::{Column, Telling, percent, print_columns};
+use crate::report::columns::{Column, LRU_LOCK, Telling, percent, print_columns};
 use crate::report::document::{RunResult, Work, number};
 use crate::report::figure::{Figure, Parts};
 use crate::report::waits::percent as in_percent;
-use crate::task::lru::LruPlan;
+use crate::task::lru::{LOCKS, LruPlan};
 use crate::task::page_cache::{Disk, Files, Found, PageCache, Read, Use};
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
 use crate::task::{Block, Task};
@@ -144,14 +144,7 @@ impl TaskWorkload for Tenants {
         Column { heading: "tenants", cell: |r| r.workload_specific["tenants"].to_string() },
         Column { heading: "reads/s", cell: |r| format!("{:.0}", r.work.per_second) },
         Column { heading: "hits", cell: |r| percent(r, "hit_share") },
-        Column {
-            heading: "LRU lock",
-            cell: |r| {
-                let shares = r.simulated.as_ref().map(|simulated| &simulated.time_share);
-                let share = shares.map(|of| of.get("lru_lock").copied().unwrap_or_default());
-                share.map_or("-".to_owned(), in_percent)
-            },
-        },
+        LRU_LOCK,
     ];
     const TELLING: &'static [Telling] = &[
         Telling { words: "hot tenants hit {}", number: |r| hits(r, "hot", "hit_share") },
@@ -169,7 +162,6 @@ impl TaskWorkload for Tenants {
         let reclaims = [("ahead", true), ("direct", false)];
         let policies =
             [("two-lists", LruPolicy::TwoLists), ("scan-resistant", LruPolicy::ScanResistant)];
-        let locks = [("group", LruLock::Group), ("node", LruLock::Node)];
         let files = Files::new((0..tenancy.tenants).map(|tenant| tenancy.file_blocks(tenant)));
         let disk_us = setup.number_or_auto(SETTINGS, "disk_us", 0..=10_000, DISK_US)?;
         let time_ms = setup.number_or_auto(SETTINGS, "time_ms", 1..=10_000, TIME_MS)?;
@@ -179,14 +171,11 @@ impl TaskWorkload for Tenants {
             protect: given.word(SETTINGS, "protect", &protections)?,
             reclaims_ahead: given.word(SETTINGS, "reclaim", &reclaims)?,
             policy: given.word(SETTINGS, "policy", &policies)?,
-            lock: given.word(SETTINGS, "lru", &locks)?,
+            lock: given.word(SETTINGS, "lru", &LOCKS)?,
             disk_ns: disk_us as u64 * 1000,
             time_ns: time_ms as u64 * 1_000_000,
             popular: Sort::ALL.map(|sort| Zipf::new(tenancy.hot_blocks(sort))),
-            disk: match simulated {
-                true => Disk::of_sim(files.clone()),
-                false => Disk::of_host(files.clone())?,
-            },
+            disk: Disk::new(files.clone(), simulated)?,
             files,
             cache: OnceLock::new(),
         })
