@@ -119,7 +119,7 @@ impl Registration {
     /// [`HostError::ForkHandlers`] if the process cannot register more fork handlers.
     pub(crate) fn new(what: Box<dyn Forks>) -> Result<Self, HostError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        install_handlers().map_err(|source| HostError::ForkHandlers { source })?;
+        install_fork_handlers()?;
         // Relaxed: the numbers only need to differ.
         let number = NEXT.fetch_add(1, Relaxed);
         REGISTRY.lock().push((number, what));
@@ -131,11 +131,25 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let mut registry = REGISTRY.lock();
         let place = registry.iter().position(|(number, _)| *number == self.0);
-        let removed = place.map(|place| registry.swap_remove(place));
+        let removed = place.map(|place| registry.remove(place));
         // Without the lock, under which no foreign code runs.
         drop(registry);
         drop(removed);
     }
+}
+
+/// Installs the handlers of forks now, instead of with the first arena: once for the process and
+/// its children. Uses no heap.
+///
+/// Handlers of others that wait for locks under which an arena is called must be registered later:
+/// those that prepare a fork run in the reverse order. So a malloc on an arena whose own handlers
+/// are installed before its arena is built calls this first.
+///
+/// # Errors
+///
+/// [`HostError::ForkHandlers`] if the process cannot register more.
+pub fn install_fork_handlers() -> Result<(), HostError> {
+    install_handlers().map_err(|source| HostError::ForkHandlers { source })
 }
 
 /// Installs the handlers, once for the process and its children.
@@ -151,18 +165,22 @@ fn install_handlers() -> io::Result<()> {
 
 // They allocate no memory: the process's allocator may live in an arena.
 
+//
+// What was registered later may call what was there before it while it holds its locks: so it is
+// frozen first, and thawed last.
+
 extern "C" fn prepare() {
     REGISTRY.hold();
-    REGISTRY.while_held().iter().for_each(|(_, what)| what.freeze());
+    REGISTRY.while_held().iter().rev().for_each(|(_, what)| what.freeze());
 }
 
 extern "C" fn thaw() {
-    REGISTRY.while_held().iter().rev().for_each(|(_, what)| what.thaw());
+    REGISTRY.while_held().iter().for_each(|(_, what)| what.thaw());
     REGISTRY.release();
 }
 
 extern "C" fn thaw_copy() {
-    REGISTRY.while_held().iter().rev().for_each(|(_, what)| what.thaw_copy());
+    REGISTRY.while_held().iter().for_each(|(_, what)| what.thaw_copy());
     REGISTRY.release();
 }
 

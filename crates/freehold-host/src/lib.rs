@@ -25,6 +25,7 @@
 //! | memory taken beforehand, locked, or from some nodes | [`prefault`], [`lock`], [`numa`] |
 //! | an LRU over an arena's frames | [`FrameArena::lru`], [`HostLru`] |
 //! | an arena in a static, for a malloc | [`StaticArena`] |
+//! | spans of pages under a malloc: what is zero, purging by age | [`PageHeap`] |
 //! | threads that take no lock | [`ArenaBuilder::leases`] |
 //! | your own memory and metadata | [`Host`] with [`freehold::PageAllocator`] |
 //! | an allocator's statistics, as text or for Prometheus | [`Snapshot`] |
@@ -70,8 +71,9 @@
 //! * A fork from inside a call: from an owner whose content moves, or from a signal handler that
 //!   interrupted a call. It may deadlock on a lock of its own thread. (POSIX.1-2024 has removed
 //!   `fork` from its list of functions for signal handlers.)
-//! * Fork handlers that were registered before the first arena was built: they run while all arenas
-//!   are locked, and must not call any.
+//! * Fork handlers that were registered before the first arena was built, or
+//!   [`install_fork_handlers`] was called: they run while all arenas are locked, and must neither
+//!   call any nor wait for a thread that does.
 //! * With the design [`Freehold`], frees of parts of a block of a pageblock or more during the
 //!   fork, if other threads own its other parts: the child may take these for free.
 //! * [`Host`] with your own [`freehold::PageAllocator`] is not registered: call its
@@ -144,6 +146,7 @@ mod frames;
 mod host_lru;
 mod leases;
 mod mapping;
+mod page_heap;
 mod pages;
 mod plan;
 mod platform;
@@ -167,9 +170,11 @@ pub use arena::Arena;
 pub use backing::{Backing, Numa};
 pub use builder::ArenaBuilder;
 pub use error::HostError;
+pub use fork::install_fork_handlers;
 pub use frames::{FrameArena, Placement};
 pub use host_lru::HostLru;
 pub use leases::Leases;
+pub use page_heap::{PageHeap, PurgeAges, Purged, Span};
 pub use pages::{ArenaRef, Block, Extent, OwnedPageRange, OwnedPages, PageRange, Pages};
 pub use platform::{Host, SpinThenYield};
 pub use stat::{Snapshot, ZoneSnapshot};

@@ -11,6 +11,9 @@ use crate::mapping::page_bytes;
 use crate::plan::{Part, growth};
 use crate::{FrameArena, Host, HostError};
 
+/// How many stretches go to the machine by one call.
+pub(crate) const BATCH_MAX: usize = 64;
+
 /// The parts of an arena. Their lock is held for a moment at a time, never while an owner of
 /// content is called.
 #[derive(Debug)]
@@ -53,6 +56,38 @@ impl<D: Design<Host>> FrameArena<D> {
         // SAFETY: All safe accesses to frames of a `FrameArena` are atomic, so to them this is a
         // write of zeroes; its documentation asks unsafe ones to keep others away.
         unsafe { self.memory.discard(offset, self.frame_size.bytes_of(frames)) }
+    }
+
+    /// Lets the machine take the memory of frames when it needs some (`MADV_FREE`), unless they are
+    /// written before. Until then they keep their content or read as zero, each page by itself. One
+    /// system call. Like a write, it is for the owner of the frames.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] if the kernel refuses: the memory is shared, locked, or of huge pages.
+    ///
+    /// # Panics
+    ///
+    /// If the frames do not lie in the arena's capacity.
+    pub fn discard_lazily(&self, first: Pfn, frames: FrameCount) -> Result<(), HostError> {
+        let offset = self.frame_size.bytes_of(FrameCount::new(first.get()));
+        // SAFETY: As for `discard`: to other accesses, this is a write of zeroes, at some time.
+        unsafe { self.memory.discard_lazily(offset, self.frame_size.bytes_of(frames)) }
+    }
+
+    /// [`FrameArena::discard`] of several stretches at once; returns the number of system calls.
+    pub(crate) fn discard_all(&self, stretches: &[(Pfn, FrameCount)]) -> Result<u64, HostError> {
+        let bytes_of = |frames| self.frame_size.bytes_of(frames);
+        let mut calls = 0;
+        for batch in stretches.chunks(BATCH_MAX) {
+            let mut parts = [(0, 0); BATCH_MAX];
+            for (part, &(first, frames)) in parts.iter_mut().zip(batch) {
+                *part = (bytes_of(first - Pfn::new(0)), bytes_of(frames));
+            }
+            // SAFETY: As for `discard`.
+            calls += unsafe { self.memory.discard_parts(&parts[..batch.len()]) }?;
+        }
+        Ok(calls)
     }
 
     /// Takes memory from the machine for frames, by so many threads (at least one), so that no

@@ -25,6 +25,7 @@ mod memory;
 mod place;
 mod purge;
 
+pub(crate) use memory::BATCH_MAX;
 use memory::Extent;
 
 /// The largest alignment of an arena, so that an arena of a few MiB wastes no address space.
@@ -196,6 +197,11 @@ impl<D: Design<Host>> FrameArena<D> {
     /// How much address space the allocator's metadata has, in bytes.
     pub fn metadata_bytes(&self) -> usize {
         self.metadata.bytes()
+    }
+
+    /// Whether all of its memory was zero when it was built: it is no file's and not the user's.
+    pub(crate) fn is_new_memory(&self) -> bool {
+        self.memory.is_new_memory()
     }
 
     /// Where the memory comes from.

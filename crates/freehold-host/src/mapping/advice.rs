@@ -3,6 +3,7 @@
 
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::mm::{Advice, MlockFlags, madvise, mlock_with};
 
@@ -16,6 +17,10 @@ pub(crate) enum Placing {
     Bind,
     Interleave,
 }
+
+/// The calling process, in place of a file descriptor for it: after a fork, that would be the
+/// parent (Linux: `PIDFD_SELF_THREAD_GROUP`).
+const PIDFD_SELF: c_long = -10_001;
 
 impl Mapping {
     fn advise(&self, part: Part, advice: Advice, name: &'static str) -> Result<(), HostError> {
@@ -94,6 +99,85 @@ impl Mapping {
             }
         }
         self.advise(part, advice, "to take memory back")
+    }
+
+    /// Lets the machine take the memory of a part when it needs some, unless the part has been
+    /// written again by then. Until it does, the content may stay, or be zero.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] if the kernel refuses: the memory is shared or locked, or of huge
+    /// pages.
+    ///
+    /// # Panics
+    ///
+    /// If the part ends beyond the mapping.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Mapping::discard`].
+    pub(crate) unsafe fn discard_lazily(
+        &self,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<(), HostError> {
+        let advice = "to take memory back when it needs some";
+        self.advise(self.part(offset, bytes), Advice::LinuxFree, advice)
+    }
+
+    /// [`Mapping::discard`] of several parts, by one system call where the kernel has it for a
+    /// process's own private memory (Linux 6.13, by way of `PIDFD_SELF` of 6.14). Returns the
+    /// number of calls.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Mapping::discard`]. Some parts may have been discarded then.
+    ///
+    /// # Panics
+    ///
+    /// If a part ends beyond the mapping, or there are more than 64.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Mapping::discard`].
+    pub(crate) unsafe fn discard_parts(&self, parts: &[(usize, usize)]) -> Result<u64, HostError> {
+        /// What kernels that do not have it answered once. Relaxed: it is a hint.
+        static REFUSED: AtomicBool = AtomicBool::new(false);
+        const PARTS_MAX: usize = 64;
+        assert!(parts.len() <= PARTS_MAX, "{} parts at once", parts.len());
+        let mut calls = 0;
+        if self.kind == Kind::Private && parts.len() > 1 && !REFUSED.load(Relaxed) {
+            let mut vector =
+                [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; PARTS_MAX];
+            for (place, &(offset, bytes)) in vector.iter_mut().zip(parts) {
+                let part = self.part(offset, bytes);
+                *place = libc::iovec { iov_base: part.start, iov_len: part.bytes };
+            }
+            let bytes: usize = parts.iter().map(|&(_, bytes)| bytes).sum();
+            // SAFETY: The parts lie in the mapping, and the caller vouches for their content. The
+            // kernel reads as many entries of `vector` as there are parts.
+            let answer = unsafe {
+                libc::syscall(
+                    libc::SYS_process_madvise,
+                    PIDFD_SELF,
+                    vector.as_ptr(),
+                    parts.len(),
+                    c_long::from(libc::MADV_DONTNEED),
+                    0 as c_long,
+                )
+            };
+            calls += 1;
+            if usize::try_from(answer) == Ok(bytes) {
+                return Ok(calls);
+            }
+            REFUSED.store(true, Relaxed);
+        }
+        for &(offset, bytes) in parts {
+            // SAFETY: As the caller promises.
+            unsafe { self.discard(offset, bytes) }?;
+            calls += 1;
+        }
+        Ok(calls)
     }
 
     /// Has a part get its memory from these nodes, whichever CPU touches it.

@@ -40,6 +40,7 @@ pub(crate) struct Mapping {
     /// The file behind a shared mapping.
     file: Option<Arc<OwnedFd>>,
     owner: Owner,
+    is_new_memory: bool,
 }
 
 /// What memory is, as far as it matters for giving it back.
@@ -111,7 +112,8 @@ impl Reserved {
             return Err(errno.into());
         }
         let base = NonNull::new(start.cast()).expect("the kernel maps nothing at address 0");
-        Ok(Mapping { base, bytes, kind, file, owner: Owner::Us { guard_bytes } })
+        let owner = Owner::Us { guard_bytes };
+        Ok(Mapping { base, bytes, kind, file, owner, is_new_memory: true })
     }
 }
 
@@ -172,7 +174,10 @@ impl Mapping {
                 if huge.is_err() && or_private { private() } else { huge }
             }
         };
-        mapping.map_err(refuse)
+        let is_new_memory = !matches!(backing, Backing::File(_));
+        let mut mapping = mapping.map_err(refuse)?;
+        mapping.is_new_memory = is_new_memory;
+        Ok(mapping)
     }
 
     /// The user's own mapping, which the user unmaps.
@@ -182,7 +187,7 @@ impl Mapping {
     /// The memory is mapped, readable and writable as long as this value exists.
     pub(crate) unsafe fn of_user(base: NonNull<u8>, bytes: usize, shared: bool) -> Self {
         let kind = if shared { Kind::Shared } else { Kind::Private };
-        Mapping { base, bytes, kind, file: None, owner: Owner::User }
+        Mapping { base, bytes, kind, file: None, owner: Owner::User, is_new_memory: false }
     }
 
     /// The first byte.
@@ -200,6 +205,11 @@ impl Mapping {
     /// The file behind it.
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(|file| file.as_fd())
+    }
+
+    /// Whether it read as zero when it was mapped, since nothing can have been written there.
+    pub(crate) fn is_new_memory(&self) -> bool {
+        self.is_new_memory
     }
 
     /// The size of the huge pages that it is made of.

@@ -1,0 +1,81 @@
+//! One bit for each frame, changed by their owners.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use freehold::{FrameCount, Pfn};
+
+const WORD_BITS: u64 = u64::BITS as u64;
+
+/// A bit for each frame of an arena.
+///
+/// Only the owner of a frame reads or changes its bit: its user from the allocation on, until it is
+/// freed. Neighbours in a word belong to others, so changes are atomic. All accesses are relaxed:
+/// the allocator orders what one owner did before it freed a frame before what the next one does.
+#[derive(Debug)]
+pub(super) struct FrameBits(Box<[AtomicU64]>);
+
+impl FrameBits {
+    pub(super) fn new(frames: FrameCount, are_set: bool) -> Self {
+        let word = if are_set { u64::MAX } else { 0 };
+        let words = frames.get().div_ceil(WORD_BITS);
+        FrameBits((0..words).map(|_| AtomicU64::new(word)).collect())
+    }
+
+    /// Sets the bits of frames.
+    pub(super) fn set(&self, first: Pfn, frames: FrameCount) {
+        for (word, mask) in words(first, frames) {
+            let bits = &self.0[word];
+            // Most are set already, and a load leaves the cache line with other CPUs.
+            if bits.load(Relaxed) & mask != mask {
+                bits.fetch_or(mask, Relaxed);
+            }
+        }
+    }
+
+    /// Clears the bits of frames.
+    pub(super) fn clear(&self, first: Pfn, frames: FrameCount) {
+        for (word, mask) in words(first, frames) {
+            self.0[word].fetch_and(!mask, Relaxed);
+        }
+    }
+
+    /// Whether the bit of any of these frames is set.
+    pub(super) fn any(&self, first: Pfn, frames: FrameCount) -> bool {
+        words(first, frames).any(|(word, mask)| self.0[word].load(Relaxed) & mask != 0)
+    }
+}
+
+/// The words in which the bits of frames lie, and which bits of each.
+fn words(first: Pfn, frames: FrameCount) -> impl Iterator<Item = (usize, u64)> {
+    let end = first.get() + frames.get();
+    let mut at = first.get();
+    std::iter::from_fn(move || {
+        let (word, from) = (at / WORD_BITS, at % WORD_BITS);
+        let count = (end - at).min(WORD_BITS - from);
+        at += count;
+        (count > 0).then(|| (word as usize, (u64::MAX >> (WORD_BITS - count)) << from))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_those_of_the_frames_named() {
+        let bits = FrameBits::new(FrameCount::new(300), false);
+        for (first, frames) in [(0, 1), (5, 59), (64, 64), (63, 2), (70, 200), (299, 1)] {
+            let (first, frames) = (Pfn::new(first), FrameCount::new(frames));
+            bits.set(first, frames);
+            let is_set = |nth| bits.any(Pfn::new(nth), FrameCount::new(1));
+            let end = first + frames;
+            assert!(
+                (0..300).all(|nth| is_set(nth) == (first <= Pfn::new(nth) && Pfn::new(nth) < end))
+            );
+            assert!(bits.any(Pfn::new(0), FrameCount::new(300)));
+            bits.clear(first, frames);
+            assert!(!bits.any(Pfn::new(0), FrameCount::new(300)));
+        }
+        assert!(FrameBits::new(FrameCount::new(3), true).any(Pfn::new(2), FrameCount::new(1)));
+    }
+}

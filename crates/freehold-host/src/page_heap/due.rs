@@ -1,0 +1,67 @@
+//! Purges that calls of the heap make, at intervals.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
+
+use freehold::{Design, FrameCount};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{PageHeap, PurgeAges, Purged};
+use crate::Host;
+
+/// When the next purge is due, and what purges have done. All relaxed: nothing depends on them.
+#[derive(Debug)]
+pub(super) struct Purging {
+    interval_ms: u64,
+    ages: PurgeAges,
+    due_ms: AtomicU64,
+    frames: AtomicU64,
+    whole: AtomicU64,
+    stretches: AtomicU64,
+    calls: AtomicU64,
+}
+
+impl Purging {
+    pub(super) fn new(interval: Duration, ages: PurgeAges) -> Self {
+        let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX / 2);
+        Purging {
+            interval_ms,
+            ages,
+            due_ms: AtomicU64::new(now_ms() + interval_ms),
+            frames: AtomicU64::new(0),
+            whole: AtomicU64::new(0),
+            stretches: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+        }
+    }
+
+    /// Purges a heap if it is time to, on one of the threads that notice it.
+    pub(super) fn purge_if_due<D: Design<Host>>(&self, heap: &PageHeap<D>) {
+        let (now, due) = (now_ms(), self.due_ms.load(Relaxed));
+        let next = now + self.interval_ms;
+        if now < due || self.due_ms.compare_exchange(due, next, Relaxed, Relaxed).is_err() {
+            return;
+        }
+        // Refused by the kernel, the memory stays with the process: no caller could do better.
+        let done = heap.purge(self.ages).unwrap_or_default();
+        self.frames.fetch_add(done.frames.get(), Relaxed);
+        self.whole.fetch_add(done.whole.get(), Relaxed);
+        self.stretches.fetch_add(done.stretches, Relaxed);
+        self.calls.fetch_add(done.calls, Relaxed);
+    }
+
+    pub(super) fn done(&self) -> Purged {
+        Purged {
+            frames: FrameCount::new(self.frames.load(Relaxed)),
+            whole: FrameCount::new(self.whole.load(Relaxed)),
+            stretches: self.stretches.load(Relaxed),
+            calls: self.calls.load(Relaxed),
+        }
+    }
+}
+
+/// By the clock that is read without a system call, to a few milliseconds.
+fn now_ms() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}

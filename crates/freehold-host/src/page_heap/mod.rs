@@ -1,0 +1,292 @@
+//! Spans of frames, for allocators that serve programs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::time::Duration;
+
+use freehold::designs::Freehold;
+use freehold::{
+    Design, Error, FrameCount, FrameStatus, Immovable, Order, Pfn, RangeRequest, Request,
+};
+
+use crate::fork::{ForkMutex, Forks, Registration};
+use crate::{FrameArena, Host, HostError};
+
+mod bits;
+mod due;
+mod purge;
+
+use bits::FrameBits;
+use due::Purging;
+pub use purge::{PurgeAges, Purged};
+
+/// The largest spans that are cut out of a block: above, a range of exactly the length costs less
+/// than a block of which up to half is freed again.
+const CUT_MAX: Order = Order::PAGEBLOCK;
+
+/// What allocators for programs call their back end: it allocates spans of any number of frames,
+/// knows which of them are zero, and gives free memory back to the machine in batches, by age.
+///
+/// It is the ground under mallocs that are built on spans (tcmalloc's `PageHeap`, jemalloc's
+/// extents): `freehold-jemalloc` puts jemalloc on it. It has no lock of its own but for purges, and
+/// calls use no heap.
+///
+/// ```
+/// use freehold_host::{Arena, FrameCount, PageHeap};
+///
+/// let arena = Arena::builder().bytes(64 << 20).min_free(FrameCount::ZERO).build_frames()?;
+/// let heap = PageHeap::new(arena)?;
+/// let span = heap.alloc(FrameCount::new(5), FrameCount::new(1))?;
+/// assert!(span.is_zeroed); // Nothing has been written there yet.
+/// let address = heap.arena().address_of(span.first);
+/// # let _ = address;
+/// heap.free(span.first, FrameCount::new(2))?; // The rest stays allocated.
+/// heap.free(span.first + FrameCount::new(2), FrameCount::new(3))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # What is zero
+///
+/// A frame is known to be zero until it has been freed for the first time, and again from a purge
+/// until its next free. An allocator whose user wants zeroes (`calloc`) need not clear such a span.
+/// Of an arena over a file, or over a mapping of the user's, nothing is known at first.
+#[derive(Debug)]
+pub struct PageHeap<D: Design<Host> = Freehold<Host>> {
+    // Goes first: the handlers of forks call nothing of what follows then.
+    _fork: Registration,
+    arena: FrameArena<D>,
+    /// Frames that may hold something other than zero, once they are free.
+    written: FrameBits,
+    /// For each pageblock, how many purges ago a frame of it was freed, and one more; 0 if nothing
+    /// of it is to be purged.
+    ages: Box<[AtomicU8]>,
+    /// Held by a purge while it has frames in hand.
+    purging: Arc<ForkMutex<()>>,
+    by_calls: Option<Purging>,
+}
+
+/// Contiguous frames, as [`PageHeap`] allocates them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first frame.
+    pub first: Pfn,
+    /// Whether all of it is known to read as zero.
+    pub is_zeroed: bool,
+}
+
+impl<D: Design<Host>> PageHeap<D> {
+    /// A heap over an arena, all of whose memory is free. Nothing else allocates there.
+    ///
+    /// Costs a bit for each frame of the capacity.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::ForkHandlers`], as for arenas.
+    pub fn new(arena: FrameArena<D>) -> Result<Self, HostError> {
+        let frames = FrameCount::from_bytes(arena.capacity_bytes(), arena.frame_size());
+        let pageblocks = frames.get().div_ceil(Order::PAGEBLOCK.frames().get());
+        let purging = Arc::new(ForkMutex::new(()));
+        Ok(PageHeap {
+            _fork: Registration::new(Box::new(AtFork(Arc::clone(&purging))))?,
+            written: FrameBits::new(frames, !arena.is_new_memory()),
+            ages: (0..pageblocks).map(|_| AtomicU8::new(0)).collect(),
+            arena,
+            purging,
+            by_calls: None,
+        })
+    }
+
+    /// Has calls of [`PageHeap::alloc`] and [`PageHeap::free`] purge the heap, whichever is the
+    /// first after each `interval`: so a program needs no thread for it, and one that does not
+    /// allocate keeps what it has. Default: only [`PageHeap::purge`] does.
+    ///
+    /// Costs each call a look at a clock of the kernel's that needs no system call, and the one
+    /// that is the first, the purge.
+    #[must_use]
+    pub fn purge_every(mut self, interval: Duration, ages: PurgeAges) -> Self {
+        self.by_calls = Some(Purging::new(interval, ages));
+        self
+    }
+
+    /// What the purges of [`PageHeap::purge_every`] have done so far.
+    pub fn purged(&self) -> Purged {
+        self.by_calls.as_ref().map(Purging::done).unwrap_or_default()
+    }
+
+    fn purge_if_due(&self) {
+        if let Some(purging) = &self.by_calls {
+            purging.purge_if_due(self);
+        }
+    }
+
+    /// The arena. Its frames are this heap's: whoever calls it may look, but not allocate or free.
+    pub fn arena(&self) -> &FrameArena<D> {
+        &self.arena
+    }
+
+    /// Allocates a span whose first frame is at a multiple of `align`, a power of two, in the
+    /// arena; in memory too, as far as [`FrameArena`] says.
+    ///
+    /// Up to a pageblock (2 MiB of frames of 4 KiB) it costs a block and a free for each set bit of
+    /// what is left of it; above, see [`PageAllocator::alloc_range`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadRange`] for no frames; [`Error::BadAlignment`]; [`Error::OutOfMemory`],
+    /// [`Error::RangeBusy`] or [`Error::BelowWatermark`] if there are no such frames.
+    ///
+    /// [`PageAllocator::alloc_range`]: freehold::PageAllocator::alloc_range
+    pub fn alloc(&self, frames: FrameCount, align: FrameCount) -> Result<Span, Error> {
+        if frames == FrameCount::ZERO {
+            return Err(Error::BadRange);
+        }
+        if !align.get().is_power_of_two() {
+            return Err(Error::BadAlignment);
+        }
+        self.purge_if_due();
+        let block = Order::covering(frames.max(align));
+        let cut = (block <= CUT_MAX).then(|| self.cut(block, frames).ok()).flatten();
+        let first = cut.map_or_else(|| self.alloc_range(frames, align), Ok)?;
+        Ok(self.span(first, frames))
+    }
+
+    /// Allocates the frames from `first` on, so that a span can grow in place, or for a user that
+    /// chooses places itself. Waits for a purge that has frames in hand.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::alloc_range`](freehold::PageAllocator::alloc_range) at a place. It
+    /// costs little if the first or the last frame is in use.
+    pub fn alloc_at(&self, first: Pfn, frames: FrameCount) -> Result<Span, Error> {
+        let taken = self.take_at(first, frames);
+        let taken = taken.or_else(|error| match self.purging.try_lock() {
+            Some(_) => Err(error),
+            None => {
+                // They may be in hand just now.
+                drop(self.purging.lock());
+                self.take_at(first, frames)
+            }
+        });
+        taken.map(|first| self.span(first, frames))
+    }
+
+    fn take_at(&self, first: Pfn, frames: FrameCount) -> Result<Pfn, Error> {
+        let allocator = self.arena.allocator();
+        if frames == FrameCount::ZERO {
+            return Err(Error::BadRange);
+        }
+        let last = first + (frames - FrameCount::new(1));
+        if !allocator.is_free(first) || !allocator.is_free(last) {
+            return Err(Error::RangeBusy);
+        }
+        allocator.alloc_range(RangeRequest::new(frames).at(first), &Immovable)
+    }
+
+    /// Whether frames are known to read as zero: an answer to their owner, or while none of them is
+    /// in use.
+    ///
+    /// # Panics
+    ///
+    /// If they do not lie in the arena's capacity.
+    pub fn is_zeroed(&self, first: Pfn, frames: FrameCount) -> bool {
+        !self.written.any(first, frames)
+    }
+
+    /// Frees any contiguous frames of one node: a span, a part of one, or neighbours together.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::free_range`](freehold::PageAllocator::free_range); nothing has
+    /// been freed then.
+    pub fn free(&self, first: Pfn, frames: FrameCount) -> Result<(), Error> {
+        let last = (first + frames).get().saturating_sub(1);
+        if frames == FrameCount::ZERO || last >= self.capacity().get() {
+            return Err(Error::BadRange);
+        }
+        // Before the frames are free, for from then on they are others'.
+        self.written.set(first, frames);
+        let allocator = self.arena.allocator();
+        match allocator.status(first) {
+            FrameStatus::Allocated { first: block, order }
+                if block == first && order.frames() == frames =>
+            {
+                self.arena.free(first, order)
+            }
+            _ => allocator.free_range(first, frames),
+        }?;
+        let pageblock = Order::PAGEBLOCK.frames().get();
+        for age in &self.ages[(first.get() / pageblock) as usize..=(last / pageblock) as usize] {
+            // Relaxed: a purge that does not see it finds it the next time. The load leaves the
+            // cache line with other CPUs.
+            if age.load(Relaxed) != 1 {
+                age.store(1, Relaxed);
+            }
+        }
+        self.purge_if_due();
+        Ok(())
+    }
+
+    /// Gives the memory of allocated frames back to the machine, for their owner. They read as zero
+    /// then. One system call.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`FrameArena::discard`].
+    ///
+    /// # Panics
+    ///
+    /// If the frames do not lie in the arena's capacity.
+    pub fn discard(&self, first: Pfn, frames: FrameCount) -> Result<(), HostError> {
+        self.arena.discard(first, frames)
+    }
+
+    /// A block, of which what is not wanted is freed at once.
+    fn cut(&self, block: Order, frames: FrameCount) -> Result<Pfn, Error> {
+        let first = self.arena.alloc(Request::new(block))?;
+        let (mut at, end) = (first + frames, first + block.frames());
+        while at < end {
+            // The largest blocks that begin here: what is left is a suffix of a block.
+            let order = Order::new((at - Pfn::new(0)).get().trailing_zeros() as u8);
+            let freed = self.arena.free(at, order);
+            debug_assert_eq!(freed, Ok(()), "the rest of a block of our own");
+            at += order.frames();
+        }
+        Ok(first)
+    }
+
+    fn alloc_range(&self, frames: FrameCount, align: FrameCount) -> Result<Pfn, Error> {
+        let allocator = self.arena.allocator();
+        let request = RangeRequest::new(frames).align(align);
+        let first = allocator.alloc_range(request, &Immovable);
+        first.or_else(|_| {
+            // Frames that CPUs keep on their lists may be all that is in the way.
+            allocator.drain_all();
+            allocator.alloc_range(request, &Immovable)
+        })
+    }
+
+    fn span(&self, first: Pfn, frames: FrameCount) -> Span {
+        Span { first, is_zeroed: self.is_zeroed(first, frames) }
+    }
+
+    fn capacity(&self) -> FrameCount {
+        FrameCount::from_bytes(self.arena.capacity_bytes(), self.arena.frame_size())
+    }
+}
+
+/// What the handlers of forks have of a heap: no child misses frames that a purge had in hand.
+struct AtFork(Arc<ForkMutex<()>>);
+
+impl Forks for AtFork {
+    fn freeze(&self) {
+        self.0.hold();
+    }
+
+    fn thaw(&self) {
+        self.0.release();
+    }
+
+    fn thaw_copy(&self) {
+        self.0.release();
+    }
+}

@@ -1,0 +1,214 @@
+//! When free memory goes back to the machine: by age, whole pageblocks first, many at a time.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use freehold::{Design, FrameCount, FrameStatus, Immovable, Order, Pfn, RangeRequest, Watermark};
+
+use super::PageHeap;
+use crate::fork::ForkGuard;
+use crate::frames::BATCH_MAX;
+use crate::{Host, HostError};
+
+const ONE: FrameCount = FrameCount::new(1);
+const PAGEBLOCK: FrameCount = Order::PAGEBLOCK.frames();
+
+/// How much of the arena a purge has in hand at a time: a 64th, and at least a pageblock.
+const SHARE: u64 = 64;
+
+/// Which free memory a purge gives back.
+///
+/// The age of a pageblock is the number of purges since a frame of it was last freed. Memory that a
+/// program frees and allocates in turns stays young, and is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PurgeAges {
+    /// From which age on pageblocks go that are free as a whole.
+    pub whole: u8,
+    /// From which age on the free frames of others go. That breaks the huge page of the pageblock,
+    /// and what is given back comes in small pieces: higher than `whole`, or `None` for never.
+    pub part: Option<u8>,
+}
+
+impl PurgeAges {
+    /// All that is free.
+    pub const ALL: PurgeAges = PurgeAges { whole: 0, part: Some(0) };
+}
+
+impl Default for PurgeAges {
+    /// Whole pageblocks at the second purge after their last free, others at the eighth.
+    fn default() -> Self {
+        PurgeAges { whole: 2, part: Some(8) }
+    }
+}
+
+/// What a purge has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// Frames given back. Those that were known to be zero already are not counted, nor given back.
+    pub frames: FrameCount,
+    /// Of these, frames of pageblocks that were free as a whole.
+    pub whole: FrameCount,
+    /// Contiguous stretches that they made.
+    pub stretches: u64,
+    /// System calls.
+    pub calls: u64,
+}
+
+impl<D: Design<Host>> PageHeap<D> {
+    /// Gives free memory back to the machine that is old enough, and makes the rest one older. Call
+    /// it at intervals, from a thread of your own or from one that has just freed memory.
+    ///
+    /// No call of other threads is given a frame while it is purged, and they find at most a 64th
+    /// of the arena less meanwhile. Where the kernel takes many stretches by one call (Linux 6.14,
+    /// private memory) it gets up to 64 at a time. Uses no heap. If another purge is under way,
+    /// waits for it; a fork waits for the stretches in hand.
+    ///
+    /// Costs a look at the age of each pageblock, and at each frame of pageblocks that are in use
+    /// in part and old enough.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] if the kernel refuses, for example because the memory is locked. All
+    /// frames are free again then.
+    pub fn purge(&self, ages: PurgeAges) -> Result<Purged, HostError> {
+        let mut drained = false;
+        let share = FrameCount::new(self.arena.total_frames().get() / SHARE).max(PAGEBLOCK);
+        let mut batch = Batch::new(self, share);
+        for (nth, age) in self.ages.iter().enumerate() {
+            let now = age.load(Relaxed);
+            if now == 0 {
+                continue;
+            }
+            // A free that sets it to 1 at the same time makes this fail: it is young again.
+            let older = now.saturating_add(1);
+            if age.compare_exchange(now, older, Relaxed, Relaxed).is_err() || now < ages.whole {
+                continue;
+            }
+            if !drained {
+                // Frames on the lists of CPUs go back first, so that pageblocks become whole.
+                self.arena.allocator().drain_all();
+                drained = true;
+            }
+            let first = Pfn::new(nth as u64 * PAGEBLOCK.get());
+            let is_whole = self.arena.allocator().is_free(first) && batch.take(first, PAGEBLOCK)?;
+            let takes_parts = !is_whole && ages.part.is_some_and(|part| now >= part);
+            if takes_parts {
+                batch.take_parts(first)?;
+            }
+            if is_whole || takes_parts {
+                // Not if a frame has been freed meanwhile: then it is 1.
+                let _is_young = age.compare_exchange(older, 0, Relaxed, Relaxed);
+            }
+        }
+        batch.give_back()?;
+        Ok(batch.purged)
+    }
+}
+
+/// Stretches that a purge has taken out of the allocator, to be given back by one call.
+struct Batch<'a, D: Design<Host>> {
+    heap: &'a PageHeap<D>,
+    stretches: [(Pfn, FrameCount); BATCH_MAX],
+    count: usize,
+    frames: FrameCount,
+    frames_max: FrameCount,
+    /// While there are any, so that no fork comes between.
+    alone: Option<ForkGuard<'a, ()>>,
+    purged: Purged,
+}
+
+impl<'a, D: Design<Host>> Batch<'a, D> {
+    fn new(heap: &'a PageHeap<D>, frames_max: FrameCount) -> Self {
+        Batch {
+            heap,
+            stretches: [(Pfn::new(0), FrameCount::ZERO); BATCH_MAX],
+            count: 0,
+            frames: FrameCount::ZERO,
+            frames_max,
+            alone: None,
+            purged: Purged::default(),
+        }
+    }
+
+    /// Takes frames that seem to be free, unless all of them are zero already. Returns whether
+    /// nothing is left to do there: not if one of them is in use.
+    fn take(&mut self, first: Pfn, frames: FrameCount) -> Result<bool, HostError> {
+        // They may be others' by now: then it is others' bits that are seen, and looking suffices.
+        if !self.heap.written.any(first, frames) {
+            return Ok(true);
+        }
+        if self.alone.is_none() {
+            self.alone = Some(self.heap.purging.lock());
+        }
+        let request = RangeRequest::new(frames).at(first).watermark(Watermark::Low);
+        if self.heap.arena.allocator().alloc_range(request, &Immovable).is_err() {
+            if self.count == 0 {
+                self.alone = None;
+            }
+            return Ok(false);
+        }
+        match self.stretches[..self.count].last_mut() {
+            Some((start, before)) if *start + *before == first => *before += frames,
+            _ => {
+                self.stretches[self.count] = (first, frames);
+                self.count += 1;
+            }
+        }
+        self.frames += frames;
+        if frames == PAGEBLOCK {
+            self.purged.whole += frames;
+        }
+        if self.count == BATCH_MAX || self.frames >= self.frames_max {
+            self.give_back()?;
+        }
+        Ok(true)
+    }
+
+    /// Takes what is free of a pageblock.
+    fn take_parts(&mut self, first: Pfn) -> Result<(), HostError> {
+        let end = (first + PAGEBLOCK).min(Pfn::new(self.heap.capacity().get()));
+        let mut at = first;
+        while at < end {
+            match self.heap.arena.allocator().status(at) {
+                FrameStatus::Free => {}
+                FrameStatus::Allocated { first, order } => {
+                    at = (first + order.frames()).max(at + ONE);
+                    continue;
+                }
+                _ => {
+                    at += ONE;
+                    continue;
+                }
+            }
+            let mut frames = ONE;
+            while at + frames < end && self.heap.arena.allocator().is_free(at + frames) {
+                frames += ONE;
+            }
+            // If a frame of it is in use by now, the rest waits for a later purge.
+            let _is_taken = self.take(at, frames)?;
+            at += frames;
+        }
+        Ok(())
+    }
+
+    /// Gives the stretches in hand back to the machine, and to the allocator.
+    fn give_back(&mut self) -> Result<(), HostError> {
+        let stretches = &self.stretches[..self.count];
+        let calls = match stretches {
+            [] => Ok(0),
+            _ => self.heap.arena.discard_all(stretches),
+        };
+        for &(first, frames) in stretches {
+            if calls.is_ok() {
+                self.heap.written.clear(first, frames);
+            }
+            let freed = self.heap.arena.allocator().free_range(first, frames);
+            debug_assert_eq!(freed, Ok(()), "freeing {frames} from {first}");
+        }
+        let (count, frames) = (self.count as u64, self.frames);
+        (self.count, self.frames, self.alone) = (0, FrameCount::ZERO, None);
+        self.purged.calls += calls?;
+        self.purged.frames += frames;
+        self.purged.stretches += count;
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! jemalloc on [Freehold](freehold_host): extent hooks that give jemalloc's arenas their memory
+//! from a [`PageHeap`].
+//!
+//! jemalloc keeps its size classes, thread caches and arenas; where it would map and unmap memory
+//! and advise the kernel, it calls the nine hooks of an [`ExtentHooks`] instead. Works with any
+//! jemalloc since 5.0: the one that a program has linked, or, with the feature `tikv`, the one that
+//! the crate `tikv-jemalloc-sys` builds.
+//!
+//! ```
+//! # #[cfg(feature = "tikv")] {
+//! use freehold_host::{Arena, FrameCount, PageHeap, PurgeAges};
+//! use freehold_jemalloc::{Hooks, Jemalloc};
+//! use std::time::Duration;
+//!
+//! // At the start of `main`, with `tikv_jemallocator::Jemalloc` as the global allocator.
+//! let arena = Arena::builder().bytes(1 << 30).min_free(FrameCount::ZERO).build_frames()?;
+//! let heap = PageHeap::new(arena)?.purge_every(Duration::from_secs(1), PurgeAges::default());
+//! Hooks::new(heap).leak().install(&Jemalloc::TIKV)?;
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Which memory
+//!
+//! What jemalloc had mapped before stays as it is: the hooks pass on what is not in the arena. When
+//! the arena is full, jemalloc gets memory from the machine as without the hooks.
+//!
+//! # When memory goes back
+//!
+//! An extent that jemalloc has not used for a while (`dirty_decay_ms`) returns to the heap, without
+//! a system call, and is there for all of jemalloc's arenas. The heap gives it back to the machine
+//! by [`PageHeap::purge_every`], or when [`PageHeap::purge`] is called, once it is old enough: whole pageblocks first, many by one
+//! system call. Set jemalloc's decay to a second or less then (`dirty_decay_ms:1000`), since the
+//! heap has a decay of its own.
+//!
+//! # fork
+//!
+//! Children can use jemalloc and the arena. jemalloc's handlers of forks must have been registered
+//! after those of Freehold: with the feature `tikv`, this crate sees to that before `main`; with
+//! another jemalloc, call [`freehold_host::install_fork_handlers`] before its first allocation.
+
+#![deny(unsafe_code)]
+
+#[cfg(feature = "tikv")]
+mod early;
+mod hooks;
+mod install;
+mod table;
+
+pub use freehold_host;
+pub use hooks::Hooks;
+pub use install::{InstallError, Jemalloc, Mallctl};
+pub use table::ExtentHooks;
+
+#[cfg(doc)]
+use freehold_host::PageHeap;
+
+/// The examples of the README, compiled and run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

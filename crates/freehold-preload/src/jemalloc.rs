@@ -1,0 +1,25 @@
+//! jemalloc, on Freehold by extent hooks.
+
+use std::error::Error;
+
+use freehold_host::PageHeap;
+use freehold_jemalloc::{Hooks, Jemalloc};
+pub(crate) use tikv_jemalloc_sys::{
+    aligned_alloc, calloc, free, malloc, malloc_usable_size, posix_memalign, realloc,
+};
+
+use crate::options::Options;
+
+/// The name, for messages.
+pub(crate) const NAME: &str = "jemalloc";
+
+/// Has the malloc use the heap from now on.
+pub(crate) fn use_heap(
+    heap: PageHeap,
+    options: &Options,
+) -> Result<&'static PageHeap, Box<dyn Error>> {
+    let hooks = Hooks::new(heap).leak();
+    Jemalloc::TIKV.set_dirty_decay(options.decay)?;
+    hooks.install(&Jemalloc::TIKV)?;
+    Ok(hooks.heap())
+}

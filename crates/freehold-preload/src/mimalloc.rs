@@ -1,0 +1,27 @@
+//! mimalloc, on Freehold by a managed arena.
+
+use std::error::Error;
+
+use freehold_host::PageHeap;
+use freehold_mimalloc::{Managed, Mimalloc};
+pub(crate) use libmimalloc_sys::{
+    mi_aligned_alloc as aligned_alloc, mi_calloc as calloc, mi_free as free, mi_malloc as malloc,
+    mi_posix_memalign as posix_memalign, mi_realloc as realloc,
+    mi_usable_size as malloc_usable_size,
+};
+
+use crate::options::Options;
+
+/// The name, for messages.
+pub(crate) const NAME: &str = "mimalloc";
+
+/// Has the malloc use the heap from now on. When it returns memory is its own option
+/// (`MIMALLOC_PURGE_DELAY`).
+pub(crate) fn use_heap(
+    heap: PageHeap,
+    _options: &Options,
+) -> Result<&'static PageHeap, Box<dyn Error>> {
+    let managed = Managed::new(heap).leak();
+    managed.manage(&Mimalloc::SYS)?;
+    Ok(managed.heap())
+}

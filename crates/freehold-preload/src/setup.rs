@@ -1,0 +1,57 @@
+//! What runs before `main`: the arena is built, and the malloc put on it.
+#![expect(unsafe_code, reason = "places a function among those that run before `main`")]
+
+use std::error::Error;
+
+use freehold_host::{Arena, FrameCount, PageHeap};
+
+use crate::malloc;
+use crate::options::{self, Options};
+use crate::stats;
+
+// SAFETY: the section is an array of functions like this one, each called once, with arguments that
+// it may ignore.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static SETUP: extern "C" fn() = setup;
+
+extern "C" fn setup() {
+    let text = std::env::var_os("FREEHOLD_MALLOC").unwrap_or_default();
+    let options = match options::parse(&text.to_string_lossy()) {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("{error}; the program runs on {} without Freehold", malloc::NAME);
+            return;
+        }
+    };
+    if !options.is_on {
+        return;
+    }
+    if let Err(error) = start(options) {
+        eprintln!("freehold: {error}; the program runs on {} without Freehold", malloc::NAME);
+    }
+}
+
+fn start(options: Options) -> Result<(), Box<dyn Error>> {
+    let builder = Arena::builder()
+        .bytes(options.bytes.unwrap_or_else(machine_bytes))
+        .backing(options.backing.clone())
+        .huge_pages(options.asks_for_huge_pages)
+        .min_free(FrameCount::ZERO); // Nothing reclaims memory here.
+    let mut heap = PageHeap::new(builder.build_frames()?)?;
+    if let Some(interval) = options.purge {
+        heap = heap.purge_every(interval, options.ages);
+    }
+    let heap = malloc::use_heap(heap, &options)?;
+    stats::start(heap, options)
+}
+
+/// How much memory the machine has.
+fn machine_bytes() -> usize {
+    // SAFETY: reads a number, here and below.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    // SAFETY: as above.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let bytes = pages.checked_mul(page_bytes).and_then(|bytes| usize::try_from(bytes).ok());
+    bytes.filter(|bytes| *bytes > 0).unwrap_or(1 << 30)
+}
