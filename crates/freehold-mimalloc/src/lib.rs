@@ -17,7 +17,7 @@
 mod managed;
 
 pub use freehold_host;
-pub use managed::{ManageError, Managed, Mimalloc};
+pub use managed::{Commit, ManageError, ManageMemory, Managed, Mimalloc};
 
 #[cfg(doc)]
 use freehold_host::PageHeap;

@@ -91,6 +91,10 @@ impl fmt::Display for ManageError {
 
 impl core::error::Error for ManageError {}
 
+/// How much mimalloc manages as one arena: it refuses 16 GiB, since what it writes about them does
+/// not fit into what it allocates as a whole.
+const MANAGED_BYTES_MAX: usize = 8 << 30;
+
 /// A [`PageHeap`] whose arena mimalloc manages, all of it.
 #[derive(Debug)]
 pub struct Managed<D: Design<Host> = Freehold<Host>> {
@@ -113,38 +117,57 @@ impl<D: Design<Host>> Managed<D> {
         &self.heap
     }
 
-    /// Gives the memory to a mimalloc: once.
+    /// Gives the memory to a mimalloc: once. Its option `page_commit_on_demand` must be 0, as it is
+    /// by default: otherwise it would use memory that it has not committed here.
     ///
     /// # Errors
     ///
     /// See [`ManageError`].
     pub fn manage(&'static self, mimalloc: &Mimalloc) -> Result<(), ManageError> {
-        for range in self.heap.arena().ranges() {
-            let arena = self.heap.arena();
-            let start = arena.address_of(range.start);
-            let bytes = arena.frame_size().bytes_of(range.frames);
-            let this: *const Self = self;
-            // SAFETY: the memory is the heap's, which is there for good, and nothing else allocates
-            // there. The function gets the heap as its argument, and never writes through it.
-            let is_managed = unsafe {
-                (mimalloc.manage_memory)(
-                    start.as_ptr().cast(),
-                    bytes,
-                    false,
-                    false,
-                    self.heap.is_zeroed(range.start, range.frames),
-                    -1,
-                    false,
-                    Some(commit::<D>),
-                    this.cast_mut().cast(),
-                    null_mut(),
-                )
-            };
-            if !is_managed {
-                return Err(ManageError::Refused { bytes });
+        let arena = self.heap.arena();
+        let most = FrameCount::from_bytes(MANAGED_BYTES_MAX, arena.frame_size());
+        for range in arena.ranges() {
+            let (mut first, end) = (range.start, range.start + range.frames);
+            while first < end {
+                let frames = most.min(end - first);
+                let managed = self.manage_part(mimalloc, first, frames);
+                // The rest of a range may be too small for mimalloc, and is left alone then.
+                if managed.is_err() && first == range.start {
+                    return managed;
+                }
+                first += frames;
             }
         }
         Ok(())
+    }
+
+    fn manage_part(
+        &'static self,
+        mimalloc: &Mimalloc,
+        first: Pfn,
+        frames: FrameCount,
+    ) -> Result<(), ManageError> {
+        let arena = self.heap.arena();
+        let start = arena.address_of(first);
+        let bytes = arena.frame_size().bytes_of(frames);
+        let this: *const Self = self;
+        // SAFETY: the memory is the heap's, which is there for good, and nothing else allocates
+        // there. The function gets the heap as its argument, and never writes through it.
+        let is_managed = unsafe {
+            (mimalloc.manage_memory)(
+                start.as_ptr().cast(),
+                bytes,
+                false,
+                false,
+                self.heap.is_zeroed(first, frames),
+                -1,
+                false,
+                Some(commit::<D>),
+                this.cast_mut().cast(),
+                null_mut(),
+            )
+        };
+        if is_managed { Ok(()) } else { Err(ManageError::Refused { bytes }) }
     }
 
     fn frames_of(&self, start: *mut c_void, bytes: usize) -> Option<(Pfn, FrameCount)> {

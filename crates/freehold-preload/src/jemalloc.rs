@@ -13,6 +13,9 @@ use crate::options::Options;
 /// The name, for messages.
 pub(crate) const NAME: &str = "jemalloc";
 
+/// How much memory the arena begins with: the rest is added when it is needed.
+pub(crate) const START_BYTES: usize = 256 << 20;
+
 /// Has the malloc use the heap from now on.
 pub(crate) fn use_heap(
     heap: PageHeap,

@@ -15,6 +15,9 @@ use crate::options::Options;
 /// The name, for messages.
 pub(crate) const NAME: &str = "mimalloc";
 
+/// How much memory the arena begins with: all of it, since mimalloc manages what is there.
+pub(crate) const START_BYTES: usize = usize::MAX;
+
 /// Has the malloc use the heap from now on. When it returns memory is its own option
 /// (`MIMALLOC_PURGE_DELAY`).
 pub(crate) fn use_heap(

@@ -33,8 +33,10 @@ extern "C" fn setup() {
 }
 
 fn start(options: Options) -> Result<(), Box<dyn Error>> {
+    let capacity_bytes = options.bytes.unwrap_or_else(machine_bytes);
     let builder = Arena::builder()
-        .bytes(options.bytes.unwrap_or_else(machine_bytes))
+        .bytes(capacity_bytes.min(malloc::START_BYTES))
+        .capacity_bytes(capacity_bytes)
         .backing(options.backing.clone())
         .huge_pages(options.asks_for_huge_pages)
         .min_free(FrameCount::ZERO); // Nothing reclaims memory here.

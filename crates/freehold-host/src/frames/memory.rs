@@ -137,25 +137,39 @@ impl<D: Design<Host>> FrameArena<D> {
     /// [`HostError::CapacityExceeded`] if a share does not fit; nothing has changed then.
     /// [`HostError::Allocator`] if the allocator refuses a share; those before it have been added.
     pub fn grow(&self, bytes: usize) -> Result<Vec<MemoryRange>, HostError> {
+        let mut ranges = Vec::new();
+        self.grow_by(bytes, |range| ranges.push(range))?;
+        Ok(ranges)
+    }
+
+    /// [`FrameArena::grow`] without the heap: the ranges go to a function.
+    pub(crate) fn grow_by(
+        &self,
+        bytes: usize,
+        mut added: impl FnMut(MemoryRange),
+    ) -> Result<(), HostError> {
         let _alone = self.extent.resizing.lock();
-        let parts = self.extent.parts.lock().clone();
-        let share = growth(bytes, parts.len(), self.frame_size);
-        let left = |part: &Part| (part.capacity - part.frames).get();
-        let left_min = parts.iter().map(left).min().unwrap_or(0);
+        let (nodes, left_min) = {
+            let parts = self.extent.parts.lock();
+            let left = |part: &Part| (part.capacity - part.frames).get();
+            (parts.len(), parts.iter().map(left).min().unwrap_or(0))
+        };
+        let share = growth(bytes, nodes, self.frame_size);
         if share.get() > left_min {
-            let left = self.frame_size.bytes_of(FrameCount::new(left_min)) * parts.len();
+            let left = self.frame_size.bytes_of(FrameCount::new(left_min)) * nodes;
             return Err(HostError::CapacityExceeded { bytes, left });
         }
-        let mut ranges = Vec::new();
-        if share > FrameCount::ZERO {
-            for (nth, part) in parts.iter().enumerate() {
-                let range = range(part, part.start + part.frames, share);
-                self.allocator.add_memory(range)?;
-                self.extent.parts.lock()[nth].frames += share;
-                ranges.push(range);
-            }
+        if share == FrameCount::ZERO {
+            return Ok(());
         }
-        Ok(ranges)
+        for nth in 0..nodes {
+            let part = self.extent.parts.lock()[nth];
+            let range = range(&part, part.start + part.frames, share);
+            self.allocator.add_memory(range)?;
+            self.extent.parts.lock()[nth].frames += share;
+            added(range);
+        }
+        Ok(())
     }
 
     /// Takes memory away: `bytes`, divided evenly over the nodes, each share rounded up to a

@@ -1,10 +1,13 @@
 //! One bit for each frame, changed by their owners.
+#![expect(unsafe_code, reason = "takes zeroed numbers for zeroed atomics")]
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use freehold::{FrameCount, Pfn};
 
 const WORD_BITS: u64 = u64::BITS as u64;
+
+const _: () = assert!(align_of::<AtomicU64>() == align_of::<u64>());
 
 /// A bit for each frame of an arena.
 ///
@@ -17,8 +20,13 @@ pub(super) struct FrameBits(Box<[AtomicU64]>);
 impl FrameBits {
     pub(super) fn new(frames: FrameCount, are_set: bool) -> Self {
         let word = if are_set { u64::MAX } else { 0 };
-        let words = frames.get().div_ceil(WORD_BITS);
-        FrameBits((0..words).map(|_| AtomicU64::new(word)).collect())
+        let words = frames.get().div_ceil(WORD_BITS) as usize;
+        // As numbers, since zeroed ones come untouched from the machine: a heap may have far more
+        // capacity than it ever uses.
+        let words: *mut [u64] = Box::into_raw(vec![word; words].into_boxed_slice());
+        // SAFETY: the box is ours, and an atomic has the size, the alignment and the values of its
+        // number, where atomics of 64 bits are aligned as such.
+        FrameBits(unsafe { Box::from_raw(words as *mut [AtomicU64]) })
     }
 
     /// Sets the bits of frames.

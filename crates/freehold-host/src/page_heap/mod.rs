@@ -24,6 +24,8 @@ pub use purge::{PurgeAges, Purged};
 /// than a block of which up to half is freed again.
 const CUT_MAX: Order = Order::PAGEBLOCK;
 
+const PAGEBLOCK: FrameCount = Order::PAGEBLOCK.frames();
+
 /// What allocators for programs call their back end: it allocates spans of any number of frames,
 /// knows which of them are zero, and gives free memory back to the machine in batches, by age.
 ///
@@ -44,6 +46,11 @@ const CUT_MAX: Order = Order::PAGEBLOCK;
 /// heap.free(span.first + FrameCount::new(2), FrameCount::new(3))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Memory
+///
+/// The heap begins with the memory that its arena has. When that is full, it adds some, as long as
+/// the arena has capacity left: so an arena may reserve far more than a short program ever uses.
 ///
 /// # What is zero
 ///
@@ -84,7 +91,7 @@ impl<D: Design<Host>> PageHeap<D> {
     /// [`HostError::ForkHandlers`], as for arenas.
     pub fn new(arena: FrameArena<D>) -> Result<Self, HostError> {
         let frames = FrameCount::from_bytes(arena.capacity_bytes(), arena.frame_size());
-        let pageblocks = frames.get().div_ceil(Order::PAGEBLOCK.frames().get());
+        let pageblocks = frames.get().div_ceil(PAGEBLOCK.get());
         let purging = Arc::new(ForkMutex::new(()));
         Ok(PageHeap {
             _fork: Registration::new(Box::new(AtFork(Arc::clone(&purging))))?,
@@ -146,8 +153,11 @@ impl<D: Design<Host>> PageHeap<D> {
         self.purge_if_due();
         let block = Order::covering(frames.max(align));
         let cut = (block <= CUT_MAX).then(|| self.cut(block, frames).ok()).flatten();
-        let first = cut.map_or_else(|| self.alloc_range(frames, align), Ok)?;
-        Ok(self.span(first, frames))
+        let mut found = cut.map_or_else(|| self.alloc_range(frames, align), Ok);
+        while found.is_err() && self.grow(frames.max(align)) {
+            found = self.alloc_range(frames, align);
+        }
+        found.map(|first| self.span(first, frames))
     }
 
     /// Allocates the frames from `first` on, so that a span can grow in place, or for a user that
@@ -214,7 +224,7 @@ impl<D: Design<Host>> PageHeap<D> {
             }
             _ => allocator.free_range(first, frames),
         }?;
-        let pageblock = Order::PAGEBLOCK.frames().get();
+        let pageblock = PAGEBLOCK.get();
         for age in &self.ages[(first.get() / pageblock) as usize..=(last / pageblock) as usize] {
             // Relaxed: a purge that does not see it finds it the next time. The load leaves the
             // cache line with other CPUs.
@@ -263,6 +273,16 @@ impl<D: Design<Host>> PageHeap<D> {
             allocator.drain_all();
             allocator.alloc_range(request, &Immovable)
         })
+    }
+
+    /// Adds memory, if the arena has some of its capacity left: an eighth of what it has, and enough
+    /// for so many frames.
+    fn grow(&self, frames: FrameCount) -> bool {
+        let size = self.arena.frame_size();
+        let bytes = size.bytes_of(frames) + size.bytes_of(PAGEBLOCK);
+        let has = size.bytes_of(self.arena.total_frames());
+        let wanted = bytes.max(has / 8);
+        self.arena.grow_by(wanted, |_| {}).or_else(|_| self.arena.grow_by(bytes, |_| {})).is_ok()
     }
 
     fn span(&self, first: Pfn, frames: FrameCount) -> Span {
