@@ -16,6 +16,9 @@ pub(crate) const NAME: &str = "jemalloc";
 /// How much memory the arena begins with: the rest is added when it is needed.
 pub(crate) const START_BYTES: usize = 256 << 20;
 
+/// Whether huge pages are asked for by default: jemalloc leaves it to the machine (`thp:default`).
+pub(crate) const ASKS_FOR_HUGE_PAGES: bool = false;
+
 /// Has the malloc use the heap from now on.
 pub(crate) fn use_heap(
     heap: PageHeap,

@@ -18,6 +18,9 @@ pub(crate) const NAME: &str = "mimalloc";
 /// How much memory the arena begins with: all of it, since mimalloc manages what is there.
 pub(crate) const START_BYTES: usize = usize::MAX;
 
+/// Whether huge pages are asked for by default: mimalloc does (`MIMALLOC_ALLOW_THP`).
+pub(crate) const ASKS_FOR_HUGE_PAGES: bool = true;
+
 /// Has the malloc use the heap from now on. When it returns memory is its own option
 /// (`MIMALLOC_PURGE_DELAY`).
 pub(crate) fn use_heap(

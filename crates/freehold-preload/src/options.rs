@@ -14,13 +14,15 @@ pub(crate) struct Options {
     /// How much memory the arena has; by default as much as the machine.
     pub(crate) bytes: Option<usize>,
     pub(crate) backing: Backing,
-    /// Whether huge pages are asked for.
-    pub(crate) asks_for_huge_pages: bool,
+    /// Whether huge pages are asked for; if it is not said, as the malloc does by itself.
+    pub(crate) asks_for_huge_pages: Option<bool>,
     /// How long the malloc keeps extents that it does not use.
     pub(crate) decay: Duration,
     /// How often the heap is purged; never if `None`.
     pub(crate) purge: Option<Duration>,
     pub(crate) ages: PurgeAges,
+    /// Whether a thread purges too, for programs that stop to allocate.
+    pub(crate) has_purge_thread: bool,
     pub(crate) stats_at_exit: bool,
     pub(crate) stats_signal: Option<i32>,
     /// Where statistics go; standard error if `None`.
@@ -33,10 +35,11 @@ impl Default for Options {
             is_on: true,
             bytes: None,
             backing: Backing::Private,
-            asks_for_huge_pages: false,
+            asks_for_huge_pages: None,
             decay: Duration::from_secs(1),
             purge: Some(Duration::from_secs(1)),
             ages: PurgeAges::default(),
+            has_purge_thread: false,
             stats_at_exit: false,
             stats_signal: None,
             stats_to: None,
@@ -58,7 +61,8 @@ impl fmt::Display for BadOption {
 }
 
 const NAMES: &str = "the options are off, size, backing, huge_pages, decay_ms, purge_ms, \
-                     purge_whole, purge_part, stats, stats_signal and stats_to, such as \
+                     purge_whole, purge_part, \
+                     purge_thread, stats, stats_signal and stats_to, such as \
                      `size=8G,stats=exit`";
 const SIZES: &str = "give bytes, or a number with K, M, G or T, such as `8G`";
 const NUMBERS: &str = "give a whole number";
@@ -78,8 +82,8 @@ pub(crate) fn parse(text: &str) -> Result<Options, BadOption> {
             ("off", "") => options.is_on = false,
             ("size", _) => options.bytes = Some(size(value).ok_or_else(|| refuse(SIZES))?),
             ("backing", _) => options.backing = backing(value).ok_or_else(|| refuse(BACKINGS))?,
-            ("huge_pages", "on" | "") => options.asks_for_huge_pages = true,
-            ("huge_pages", "off") => options.asks_for_huge_pages = false,
+            ("huge_pages", "on" | "") => options.asks_for_huge_pages = Some(true),
+            ("huge_pages", "off") => options.asks_for_huge_pages = Some(false),
             ("huge_pages", _) => return Err(refuse("give `on` or `off`")),
             ("decay_ms", _) => options.decay = Duration::from_millis(number()?),
             ("purge_ms", "off") => options.purge = None,
@@ -91,6 +95,9 @@ pub(crate) fn parse(text: &str) -> Result<Options, BadOption> {
             ("purge_part", _) => {
                 options.ages.part = Some(value.parse().map_err(|_| refuse(AGES))?);
             }
+            ("purge_thread", "on" | "") => options.has_purge_thread = true,
+            ("purge_thread", "off") => options.has_purge_thread = false,
+            ("purge_thread", _) => return Err(refuse("give `on` or `off`")),
             ("stats", "exit") => options.stats_at_exit = true,
             ("stats", _) => return Err(refuse("give `exit`")),
             ("stats_signal", _) => {
@@ -135,9 +142,10 @@ mod tests {
     #[test]
     fn options_are_read() {
         let text = "size=3G, backing=hugetlb:1G,huge_pages,decay_ms=0,purge_ms=250,purge_whole=1,\
-                    purge_part=never,stats=exit,stats_signal=USR2,stats_to=/tmp/a=b";
+                    purge_part=never,purge_thread=on,stats=exit,stats_signal=USR2,stats_to=/tmp/a=b";
         let options = parse(text).unwrap();
-        assert!(options.is_on && options.asks_for_huge_pages && options.stats_at_exit);
+        assert!(options.is_on && options.stats_at_exit && options.has_purge_thread);
+        assert_eq!(options.asks_for_huge_pages, Some(true));
         assert_eq!(options.bytes, Some(3 << 30));
         let Backing::HugeTlb { page_bytes, .. } = options.backing else { panic!("{options:?}") };
         assert_eq!(page_bytes, 1 << 30);

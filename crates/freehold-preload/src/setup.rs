@@ -38,13 +38,25 @@ fn start(options: Options) -> Result<(), Box<dyn Error>> {
         .bytes(capacity_bytes.min(malloc::START_BYTES))
         .capacity_bytes(capacity_bytes)
         .backing(options.backing.clone())
-        .huge_pages(options.asks_for_huge_pages)
+        .huge_pages(options.asks_for_huge_pages.unwrap_or(malloc::ASKS_FOR_HUGE_PAGES))
         .min_free(FrameCount::ZERO); // Nothing reclaims memory here.
     let mut heap = PageHeap::new(builder.build_frames()?)?;
+    // Children have no thread, so calls purge there, as they do without one.
     if let Some(interval) = options.purge {
         heap = heap.purge_every(interval, options.ages);
     }
     let heap = malloc::use_heap(heap, &options)?;
+    if let (Some(interval), true) = (options.purge, options.has_purge_thread) {
+        let purge = move || {
+            loop {
+                std::thread::sleep(interval);
+                // Refused by the kernel, memory stays with the program.
+                let _refused = heap.purge(options.ages);
+            }
+        };
+        let thread = std::thread::Builder::new().name("freehold-purge".into());
+        thread.stack_size(128 << 10).spawn(purge)?;
+    }
     stats::start(heap, options)
 }
 

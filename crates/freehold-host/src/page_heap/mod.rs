@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use freehold::designs::Freehold;
 use freehold::{
-    Design, Error, FrameCount, FrameStatus, Immovable, Order, Pfn, RangeRequest, Request,
+    Design, Error, FrameCount, FrameStatus, Immovable, MigrateType, Order, Pfn, RangeRequest,
+    Request,
 };
 
 use crate::fork::{ForkMutex, Forks, Registration};
@@ -152,10 +153,17 @@ impl<D: Design<Host>> PageHeap<D> {
         }
         self.purge_if_due();
         let block = Order::covering(frames.max(align));
-        let cut = (block <= CUT_MAX).then(|| self.cut(block, frames).ok()).flatten();
-        let mut found = cut.map_or_else(|| self.alloc_range(frames, align), Ok);
+        let find = || match block <= CUT_MAX {
+            true => self.cut(block, frames),
+            false => self.alloc_range(frames, align),
+        };
+        let mut found = find();
         while found.is_err() && self.grow(frames.max(align)) {
-            found = self.alloc_range(frames, align);
+            found = find();
+        }
+        if block <= CUT_MAX {
+            // There may be room for the span and not for the block.
+            found = found.or_else(|_| self.alloc_range(frames, align));
         }
         found.map(|first| self.span(first, frames))
     }
@@ -252,7 +260,9 @@ impl<D: Design<Host>> PageHeap<D> {
 
     /// A block, of which what is not wanted is freed at once.
     fn cut(&self, block: Order, frames: FrameCount) -> Result<Pfn, Error> {
-        let first = self.arena.alloc(Request::new(block))?;
+        // Nothing here can be moved, and ranges are better looked for elsewhere.
+        let request = Request::new(block).migratetype(MigrateType::Unmovable);
+        let first = self.arena.alloc(request)?;
         let (mut at, end) = (first + frames, first + block.frames());
         while at < end {
             // The largest blocks that begin here: what is left is a suffix of a block.
