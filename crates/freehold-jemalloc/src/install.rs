@@ -42,6 +42,9 @@ pub enum InstallError {
         /// The arena's.
         arena: usize,
     },
+    /// jemalloc was started with `opt.retain`, the default on Linux. Then it takes an extent whose
+    /// neighbour it once had for a part of the same mapping, and merges extents of two arenas.
+    Retains,
     /// Some of jemalloc's arenas have other hooks already.
     OtherHooks,
 }
@@ -58,6 +61,11 @@ impl fmt::Display for InstallError {
                 "jemalloc has pages of {jemalloc} bytes, and the arena has frames of {arena}: build \
                  it with `frame_size`"
             ),
+            InstallError::Retains => write!(
+                f,
+                "jemalloc retains memory: start it with `retain:false` in MALLOC_CONF, or with \
+                 `freehold_jemalloc::malloc_conf!` in the program"
+            ),
             InstallError::OtherHooks => write!(
                 f,
                 "jemalloc's arenas have hooks of several kinds already: install these before others"
@@ -67,6 +75,34 @@ impl fmt::Display for InstallError {
 }
 
 impl core::error::Error for InstallError {}
+
+/// Sets the options with which `tikv-jemalloc-sys` starts: `retain:false`, which [`Hooks::install`]
+/// needs, and those given, such as `dirty_decay_ms:1000`. Once in a program, at the level of items.
+/// The environment variable `_RJEM_MALLOC_CONF` comes after it.
+///
+/// ```
+/// # #[cfg(feature = "tikv")]
+/// freehold_jemalloc::malloc_conf!("dirty_decay_ms:1000");
+/// # fn main() {}
+/// ```
+#[macro_export]
+macro_rules! malloc_conf {
+    () => {
+        $crate::malloc_conf!(@ "retain:false\0");
+    };
+    ($options:literal) => {
+        $crate::malloc_conf!(@ concat!($options, ",retain:false\0"));
+    };
+    (@ $text:expr) => {
+        // SAFETY: jemalloc declares it weakly, as a pointer to a string of C.
+        #[unsafe(export_name = "_rjem_malloc_conf")]
+        pub static MALLOC_CONF: Option<&'static ::core::ffi::c_char> = {
+            const TEXT: &[u8] = ($text).as_bytes();
+            // SAFETY: the first byte of a static string.
+            Some(unsafe { &*TEXT.as_ptr().cast() })
+        };
+    };
+}
 
 /// Above jemalloc's default threshold for allocations that get an arena of their own.
 const OVERSIZE_BYTES: usize = 8 << 20;
@@ -170,8 +206,9 @@ impl<D: Design<Host>> Hooks<D> {
     /// CPU by default), which it creates now. Each costs some KiB. Arenas that the program creates
     /// (`arenas.create`) can be given [`Hooks::table`] by it.
     ///
-    /// Also limits by how much an arena takes at a time where jemalloc retains memory
-    /// (`opt.retain`), so that it takes what it needs.
+    /// jemalloc must not retain memory (`opt.retain`), which is decided before its first
+    /// allocation: see [`malloc_conf!`](crate::malloc_conf). What one of its arenas returns here,
+    /// another one may get next, and jemalloc keeps extents of two arenas apart only then.
     ///
     /// # Errors
     ///
@@ -183,6 +220,12 @@ impl<D: Design<Host>> Hooks<D> {
         unsafe { jemalloc.control("arenas.page", Some(&mut page_bytes), None) }?;
         if page_bytes != frame_bytes {
             return Err(InstallError::PageSize { jemalloc: page_bytes, arena: frame_bytes });
+        }
+        let mut retains = false;
+        // SAFETY: documented as a `bool`.
+        unsafe { jemalloc.control("opt.retain", Some(&mut retains), None) }?;
+        if retains {
+            return Err(InstallError::Retains);
         }
         jemalloc.create_oversize_arena();
         let arenas = jemalloc.arenas()?;
@@ -197,10 +240,6 @@ impl<D: Design<Host>> Hooks<D> {
             let table: *const ExtentHooks = self.table().as_ptr();
             // SAFETY: as above; the table is valid for good.
             unsafe { jemalloc.control(&name, None, Some(table)) }?;
-            let name = format!("arena.{arena}.retain_grow_limit");
-            // Refused where nothing is retained.
-            // SAFETY: documented as a `size_t`.
-            let _refused = unsafe { jemalloc.control(&name, None, Some(page_bytes)) };
         }
         Ok(arenas as usize)
     }

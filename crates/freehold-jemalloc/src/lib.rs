@@ -12,6 +12,10 @@
 //! use freehold_jemalloc::{Hooks, Jemalloc};
 //! use std::time::Duration;
 //!
+//! # /*
+//! freehold_jemalloc::malloc_conf!(); // An item of the program: see `Hooks::install`.
+//! # */
+//!
 //! // At the start of `main`, with `tikv_jemallocator::Jemalloc` as the global allocator.
 //! let arena = Arena::builder().bytes(1 << 30).min_free(FrameCount::ZERO).build_frames()?;
 //! let heap = PageHeap::new(arena)?.purge_every(Duration::from_secs(1), PurgeAges::default());

@@ -10,6 +10,8 @@ pub(crate) use tikv_jemalloc_sys::{
 
 use crate::options::Options;
 
+freehold_jemalloc::malloc_conf!();
+
 /// The name, for messages.
 pub(crate) const NAME: &str = "jemalloc";
 
