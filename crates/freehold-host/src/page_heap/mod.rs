@@ -190,10 +190,11 @@ impl<D: Design<Host>> PageHeap<D> {
 
     fn take_at(&self, first: Pfn, frames: FrameCount) -> Result<Pfn, Error> {
         let allocator = self.arena.allocator();
-        if frames == FrameCount::ZERO {
+        let end = first.get().saturating_add(frames.get());
+        if frames == FrameCount::ZERO || end > self.capacity().get() {
             return Err(Error::BadRange);
         }
-        let last = first + (frames - FrameCount::new(1));
+        let last = Pfn::new(end - 1);
         if !allocator.is_free(first) || !allocator.is_free(last) {
             return Err(Error::RangeBusy);
         }
@@ -217,10 +218,11 @@ impl<D: Design<Host>> PageHeap<D> {
     /// Those of [`PageAllocator::free_range`](freehold::PageAllocator::free_range); nothing has
     /// been freed then.
     pub fn free(&self, first: Pfn, frames: FrameCount) -> Result<(), Error> {
-        let last = (first + frames).get().saturating_sub(1);
-        if frames == FrameCount::ZERO || last >= self.capacity().get() {
+        let end = first.get().saturating_add(frames.get());
+        if frames == FrameCount::ZERO || end > self.capacity().get() {
             return Err(Error::BadRange);
         }
+        let last = end - 1;
         // Before the frames are free, for from then on they are others'.
         self.written.set(first, frames);
         let allocator = self.arena.allocator();
@@ -234,8 +236,8 @@ impl<D: Design<Host>> PageHeap<D> {
         }?;
         let pageblock = PAGEBLOCK.get();
         for age in &self.ages[(first.get() / pageblock) as usize..=(last / pageblock) as usize] {
-            // Relaxed: a purge that does not see it finds it the next time. The load leaves the
-            // cache line with other CPUs.
+            // Relaxed: a purge that sees the age and not yet the bits leaves frames to the one after
+            // the next free. The load leaves the cache line with other CPUs.
             if age.load(Relaxed) != 1 {
                 age.store(1, Relaxed);
             }
@@ -286,13 +288,18 @@ impl<D: Design<Host>> PageHeap<D> {
     }
 
     /// Adds memory, if the arena has some of its capacity left: an eighth of what it has, and enough
-    /// for so many frames.
+    /// for so many frames, or all that is left.
     fn grow(&self, frames: FrameCount) -> bool {
-        let size = self.arena.frame_size();
-        let bytes = size.bytes_of(frames) + size.bytes_of(PAGEBLOCK);
-        let has = size.bytes_of(self.arena.total_frames());
-        let wanted = bytes.max(has / 8);
-        self.arena.grow_by(wanted, |_| {}).or_else(|_| self.arena.grow_by(bytes, |_| {})).is_ok()
+        if frames > self.capacity() {
+            return false;
+        }
+        let has = self.arena.total_frames();
+        let wanted = (frames + PAGEBLOCK).max(FrameCount::new(has.get() / 8));
+        let grow_by = |bytes| self.arena.grow_by(bytes, |_| {});
+        match grow_by(self.arena.frame_size().bytes_of(wanted)) {
+            Err(HostError::CapacityExceeded { left, .. }) if left > 0 => grow_by(left).is_ok(),
+            done => done.is_ok(),
+        }
     }
 
     fn span(&self, first: Pfn, frames: FrameCount) -> Span {

@@ -1,0 +1,362 @@
+//! Heaps of pages: spans that do not overlap, zeroes where they are claimed, purges by age.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use freehold_host::{
+    Arena, Error, FrameCount, FrameStatus, HostError, Order, PageHeap, Pfn, PurgeAges, Purged, Span,
+};
+
+use common::in_child;
+
+mod common;
+
+const MIB: usize = 1 << 20;
+const PAGEBLOCK: FrameCount = Order::PAGEBLOCK.frames();
+
+fn frames(count: u64) -> FrameCount {
+    FrameCount::new(count)
+}
+
+fn heap(bytes: usize, capacity_bytes: usize) -> PageHeap {
+    let builder = Arena::builder().bytes(bytes).capacity_bytes(capacity_bytes).cpus(2).nodes(1);
+    PageHeap::new(builder.min_free(FrameCount::ZERO).build_frames().unwrap()).unwrap()
+}
+
+fn next_random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// Each frame by itself, as far as its first byte tells.
+fn bytes_of(heap: &PageHeap, first: Pfn, count: FrameCount) -> impl Iterator<Item = u8> {
+    (0..count.get()).map(move |nth| heap.arena().load_byte(first + frames(nth)))
+}
+
+fn fill(heap: &PageHeap, first: Pfn, count: FrameCount, stamp: u8) {
+    (0..count.get()).for_each(|nth| heap.arena().store_byte(first + frames(nth), stamp));
+}
+
+/// Checks what a new span claims, and writes to all of it.
+fn receive(heap: &PageHeap, span: Span, count: FrameCount, stamp: u8) {
+    if span.is_zeroed {
+        assert!(bytes_of(heap, span.first, count).all(|byte| byte == 0), "{span:?}");
+    }
+    fill(heap, span.first, count, stamp);
+}
+
+/// Checks that nobody else wrote to a span.
+fn check(heap: &PageHeap, first: Pfn, count: FrameCount, stamp: u8) {
+    assert!(bytes_of(heap, first, count).all(|byte| byte == stamp), "{count} from {first}");
+}
+
+/// Random spans, split, joined with their neighbours, grown in place and freed in part, against a
+/// map of what is allocated.
+#[test]
+fn spans_are_as_long_and_as_aligned_as_asked_for_and_never_overlap() {
+    for seed in 1..=20 {
+        let heap = heap(8 * MIB, 40 * MIB);
+        let (mut random, mut spans) =
+            (seed * 0x9e37_79b9, BTreeMap::<Pfn, (FrameCount, u8)>::new());
+        for step in 0..3000_u64 {
+            let choice = next_random(&mut random);
+            let stamp = 1 + (step % 255) as u8;
+            let nth = (choice >> 32) as usize % spans.len().max(1);
+            let picked =
+                spans.iter().nth(nth).map(|(first, &(count, stamp))| (*first, count, stamp));
+            match (choice % 16, picked) {
+                (0..8, _) => {
+                    let count = frames(match choice >> 8 & 7 {
+                        0 => 1 + (choice >> 16) % 1500,
+                        1..4 => 1 + (choice >> 16) % 100,
+                        _ => 1 + (choice >> 16) % 9,
+                    });
+                    let align = frames(1 << ((choice >> 40) % 11).saturating_sub(6));
+                    if let Ok(span) = heap.alloc(count, align) {
+                        assert!(span.first.get().is_multiple_of(align.get()), "{span:?}, {align}");
+                        let end = span.first + count;
+                        let below = spans.range(..end).next_back();
+                        let is_apart =
+                            below.is_none_or(|(first, (count, _))| *first + *count <= span.first);
+                        assert!(is_apart, "{span:?} of {count} lies in {below:?}");
+                        receive(&heap, span, count, stamp);
+                        spans.insert(span.first, (count, stamp));
+                    }
+                }
+                (8..11, Some((first, count, old))) => {
+                    check(&heap, first, count, old);
+                    heap.free(first, count).unwrap();
+                    spans.remove(&first);
+                }
+                // A part of it: the head, the tail, or the middle.
+                (11..13, Some((first, count, old))) if count > frames(2) => {
+                    let cut = frames(1 + (choice >> 16) % (count.get() - 2));
+                    let rest = count - cut;
+                    check(&heap, first, count, old);
+                    let kept = if choice >> 60 & 1 == 0 {
+                        heap.free(first, cut).unwrap();
+                        (first + cut, rest)
+                    } else {
+                        heap.free(first + rest, cut).unwrap();
+                        (first, rest)
+                    };
+                    spans.remove(&first);
+                    spans.insert(kept.0, (kept.1, old));
+                }
+                (13, Some((first, count, old))) => {
+                    let more = frames(1 + (choice >> 16) % 20);
+                    let next = first + count;
+                    if let Ok(span) = heap.alloc_at(next, more) {
+                        assert_eq!(span.first, next);
+                        receive(&heap, span, more, old);
+                        spans.insert(first, (count + more, old));
+                    }
+                }
+                // Neighbours together.
+                (14, Some((first, count, old))) => {
+                    let next = spans.get(&(first + count)).copied();
+                    let (more, stamp) = next.unwrap_or((FrameCount::ZERO, old));
+                    check(&heap, first, count, old);
+                    check(&heap, first + count, more, stamp);
+                    heap.free(first, count + more).unwrap();
+                    spans.remove(&(first + count));
+                    spans.remove(&first);
+                }
+                _ => {
+                    let part = (choice >> 16 & 1 == 0).then_some((choice >> 17) as u8 % 4);
+                    heap.purge(PurgeAges { whole: (choice >> 20) as u8 % 3, part }).unwrap();
+                }
+            }
+        }
+        spans.iter().for_each(|(first, (count, stamp))| check(&heap, *first, *count, *stamp));
+        spans.iter().for_each(|(first, (count, _))| heap.free(*first, *count).unwrap());
+        let census = heap.arena().allocator().validate().unwrap();
+        assert_eq!(census.allocated, FrameCount::ZERO, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_heap_grows_to_its_capacity_and_no_further() {
+    let heap = heap(4 * MIB, 64 * MIB);
+    let spans: Vec<_> = std::iter::from_fn(|| heap.alloc(frames(64), frames(1)).ok()).collect();
+    assert_eq!(heap.arena().total_frames(), frames(64 * MIB as u64 / 4096));
+    assert_eq!(spans.len() as u64 * 64, heap.arena().total_frames().get());
+    assert!(spans.iter().all(|span| span.is_zeroed));
+    assert!(heap.alloc(PAGEBLOCK, frames(1)).is_err());
+    // Larger than all that is free, and than what an eighth would add.
+    let large = self::heap(4 * MIB, 64 * MIB).alloc(frames(48 << 8), frames(1)).unwrap();
+    assert!(large.is_zeroed);
+}
+
+#[test]
+fn wrong_calls_are_refused_and_change_nothing() {
+    let heap = heap(8 * MIB, 0);
+    assert_eq!(heap.alloc(FrameCount::ZERO, frames(1)), Err(Error::BadRange));
+    assert_eq!(heap.alloc(frames(3), frames(3)), Err(Error::BadAlignment));
+    let span = heap.alloc(frames(5), frames(1)).unwrap();
+    assert_eq!(heap.free(span.first, FrameCount::ZERO), Err(Error::BadRange));
+    assert_eq!(heap.free(Pfn::new(u64::MAX), frames(1)), Err(Error::BadRange));
+    assert_eq!(heap.free(Pfn::new(u64::MAX - 1), frames(2)), Err(Error::BadRange));
+    assert_eq!(heap.free(span.first, frames(6)), Err(Error::DoubleFree));
+    assert_eq!(heap.alloc_at(span.first, frames(1)), Err(Error::RangeBusy));
+    assert_eq!(heap.alloc_at(span.first, FrameCount::ZERO), Err(Error::BadRange));
+    heap.free(span.first, frames(5)).unwrap();
+    assert_eq!(heap.free(span.first, frames(5)), Err(Error::DoubleFree));
+}
+
+/// What is claimed to be zero: never too much, and all that a purge has given back.
+#[test]
+fn zeroes_are_known_until_a_free_and_again_after_a_purge() {
+    let heap = heap(16 * MIB, 0);
+    let all = heap.arena().total_frames();
+    let first = heap.alloc(all, frames(1)).unwrap().first;
+    fill(&heap, first, all, 7);
+    // Half of it goes back, and half of that to the machine.
+    let (half, quarter) = (frames(all.get() / 2), frames(all.get() / 4));
+    heap.free(first, quarter).unwrap();
+    let purged = heap.purge(PurgeAges::ALL).unwrap();
+    assert_eq!((purged.frames, purged.whole), (quarter, quarter));
+    heap.free(first + quarter, quarter).unwrap();
+    assert!(heap.is_zeroed(first, quarter));
+    assert!(!heap.is_zeroed(first + quarter, frames(1)));
+    assert!(heap.alloc_at(first, quarter).unwrap().is_zeroed);
+    assert!(bytes_of(&heap, first, quarter).all(|byte| byte == 0));
+    // One frame that is not is enough.
+    heap.free(first + (quarter - frames(1)), frames(1)).unwrap();
+    assert!(!heap.alloc_at(first + (quarter - frames(1)), frames(2)).unwrap().is_zeroed);
+    check(&heap, first + half, half, 7);
+}
+
+#[test]
+fn memory_of_a_file_is_not_known_to_be_zero() {
+    let file = tempfile::tempfile().unwrap();
+    let backing = freehold_host::Backing::file(file);
+    let arena = Arena::builder().bytes(8 * MIB).cpus(1).nodes(1).backing(backing);
+    let heap = PageHeap::new(arena.build_frames().unwrap()).unwrap();
+    assert!(!heap.alloc(frames(1), frames(1)).unwrap().is_zeroed);
+}
+
+/// Whole pageblocks go at one age, parts of others at a higher one, and what is freed again between
+/// stays.
+#[test]
+fn memory_goes_by_age_and_whole_pageblocks_first() -> Result<(), HostError> {
+    // A 64th of it, which a purge has in hand at a time, is two pageblocks.
+    let heap = heap(256 * MIB, 0);
+    let ages = PurgeAges { whole: 2, part: Some(4) };
+    let pageblock = |nth: u64| Pfn::new(nth * PAGEBLOCK.get());
+    let first = heap.alloc(frames(8 * PAGEBLOCK.get()), PAGEBLOCK)?.first;
+    assert_eq!(first, pageblock(0));
+    fill(&heap, first, frames(8 * PAGEBLOCK.get()), 1);
+    heap.free(pageblock(1), frames(2 * PAGEBLOCK.get()))?; // Whole, and neighbours.
+    heap.free(pageblock(4), PAGEBLOCK)?; // Whole.
+    heap.free(pageblock(6), frames(100))?; // In part.
+    heap.free(pageblock(6) + frames(200), frames(10))?;
+
+    let nothing = Purged::default();
+    assert_eq!(heap.purge(ages)?, nothing, "all of it is young");
+    // One of them is used, and freed again: it stays young.
+    heap.alloc_at(pageblock(4), frames(1))?;
+    heap.free(pageblock(4), frames(1))?;
+    let whole = frames(2 * PAGEBLOCK.get());
+    let purged = heap.purge(ages)?;
+    assert_eq!((purged.frames, purged.whole, purged.stretches), (whole, whole, 1));
+    assert!(purged.calls >= 1);
+    let purged = heap.purge(ages)?;
+    assert_eq!((purged.frames, purged.whole), (PAGEBLOCK, PAGEBLOCK), "the one that stayed young");
+    let purged = heap.purge(ages)?;
+    assert_eq!((purged.frames, purged.whole, purged.stretches), (frames(110), FrameCount::ZERO, 2));
+    for _ in 0..10 {
+        assert_eq!(heap.purge(ages)?, nothing, "nothing goes twice");
+    }
+    // Without an age for parts, they stay.
+    heap.free(pageblock(6) + frames(300), frames(50))?;
+    for _ in 0..300 {
+        assert_eq!(heap.purge(PurgeAges { whole: 0, part: None })?, nothing);
+    }
+    assert_eq!(heap.purge(PurgeAges::ALL)?.frames, frames(50));
+    for used in [0, 3, 5, 7] {
+        check(&heap, pageblock(used), PAGEBLOCK, 1);
+    }
+    check(&heap, pageblock(6) + frames(100), frames(100), 1);
+    assert!(matches!(heap.arena().allocator().status(pageblock(4)), FrameStatus::Free));
+    Ok(())
+}
+
+/// More stretches than go by one call, and more memory than a purge has in hand.
+#[test]
+fn a_purge_of_many_stretches_gives_back_all_of_them() {
+    let heap = heap(64 * MIB, 0);
+    let all = heap.arena().total_frames();
+    let first = heap.alloc(all, frames(1)).unwrap().first;
+    fill(&heap, first, all, 9);
+    let every_other = (0..all.get()).step_by(2);
+    every_other.clone().for_each(|nth| heap.free(first + frames(nth), frames(1)).unwrap());
+    let purged = heap.purge(PurgeAges::ALL).unwrap();
+    let half = all.get() / 2;
+    assert_eq!((purged.frames, purged.stretches), (frames(half), half));
+    assert!(purged.calls <= half, "{purged:?}");
+    for nth in every_other {
+        assert!(heap.is_zeroed(first + frames(nth), frames(1)));
+        assert_eq!(heap.arena().load_byte(first + frames(nth)), 0);
+        assert_eq!(heap.arena().load_byte(first + frames(nth + 1)), 9);
+    }
+}
+
+/// Calls `act` while another thread purges all the time; returns how much that gave back.
+fn while_purged(heap: &PageHeap, act: impl FnOnce()) -> FrameCount {
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let purges = scope.spawn(|| {
+            let mut purged = FrameCount::ZERO;
+            while !stop.load(Relaxed) {
+                purged += heap.purge(PurgeAges::ALL).unwrap().frames;
+            }
+            purged
+        });
+        let stopping = Stop(&stop);
+        act();
+        drop(stopping);
+        purges.join().unwrap()
+    })
+}
+
+#[test]
+fn threads_and_purges_do_not_disturb_each_other() {
+    let heap = heap(32 * MIB, 32 * MIB);
+    let work = |seed: u64| {
+        let (mut random, mut own) = (seed * 0x1234_5678_9abc, Vec::new());
+        for _ in 0..6000 {
+            let choice = next_random(&mut random);
+            if choice & 1 == 0 && own.len() < 60 {
+                let count = frames(1 + (choice >> 8) % 40);
+                if let Ok(span) = heap.alloc(count, frames(1)) {
+                    receive(&heap, span, count, seed as u8);
+                    own.push((span.first, count));
+                }
+            } else if !own.is_empty() {
+                let (first, count) = own.swap_remove((choice >> 8) as usize % own.len());
+                check(&heap, first, count, seed as u8);
+                heap.free(first, count).unwrap();
+            }
+        }
+        own.into_iter().for_each(|(first, count)| heap.free(first, count).unwrap());
+    };
+    let purged = while_purged(&heap, || {
+        thread::scope(|scope| {
+            for seed in 1..=3 {
+                scope.spawn(move || work(seed));
+            }
+        });
+    });
+    assert!(purged > FrameCount::ZERO);
+    heap.arena().allocator().validate().unwrap();
+}
+
+/// A user that chooses places gets them, also while a purge has them in hand.
+#[test]
+fn a_place_that_is_purged_can_be_had() {
+    let heap = heap(8 * MIB, 0);
+    let place = heap.alloc(frames(64), frames(64)).unwrap().first;
+    let purged = while_purged(&heap, || {
+        for nth in 0..3000 {
+            fill(&heap, place, frames(64), 0xee);
+            heap.free(place, frames(64)).unwrap();
+            // Long enough for a purge to be anywhere in its work.
+            (0..nth % 500 * 10).for_each(|_| std::hint::spin_loop());
+            heap.alloc_at(place, frames(64)).unwrap();
+        }
+    });
+    assert!(purged > FrameCount::ZERO);
+}
+
+/// A purge has frames in hand for a moment: a fork waits for that, so the child has all of them.
+#[test]
+fn a_child_has_all_frames_whatever_a_purge_was_doing() {
+    let heap = heap(32 * MIB, 0);
+    let count = frames(4 * PAGEBLOCK.get());
+    while_purged(&heap, || {
+        for _ in 0..100 {
+            let span = heap.alloc(count, frames(1)).unwrap();
+            fill(&heap, span.first, count, 3);
+            heap.free(span.first, count).unwrap();
+            let ended = in_child(|| {
+                let census = heap.arena().allocator().validate().unwrap();
+                assert_eq!(census.allocated, FrameCount::ZERO, "lost");
+                let span = heap.alloc(count, frames(1)).unwrap();
+                fill(&heap, span.first, count, 4);
+                heap.free(span.first, count).unwrap();
+                assert!(heap.purge(PurgeAges::ALL).unwrap().frames >= count);
+            });
+            ended.unwrap();
+        }
+    });
+}
