@@ -338,6 +338,24 @@ fn a_place_that_is_purged_can_be_had() {
     assert!(purged > FrameCount::ZERO);
 }
 
+/// Neighbours in one pageblock keep each other out for a moment only.
+#[test]
+fn neighbours_that_threads_choose_can_be_had_at_the_same_time() {
+    let heap = heap(2 * MIB, 0);
+    let all = heap.alloc(PAGEBLOCK, PAGEBLOCK).unwrap().first;
+    thread::scope(|scope| {
+        for nth in 0..4 {
+            let (heap, place) = (&heap, all + frames(nth * 64));
+            scope.spawn(move || {
+                for _ in 0..2000 {
+                    heap.free(place, frames(64)).unwrap();
+                    heap.alloc_at(place, frames(64)).unwrap();
+                }
+            });
+        }
+    });
+}
+
 /// A purge has frames in hand for a moment: a fork waits for that, so the child has all of them.
 #[test]
 fn a_child_has_all_frames_whatever_a_purge_was_doing() {

@@ -25,6 +25,9 @@ pub use purge::{PurgeAges, Purged};
 /// than a block of which up to half is freed again.
 const CUT_MAX: Order = Order::PAGEBLOCK;
 
+/// How often a place is asked for while nothing there is in use: far longer than a call takes.
+const PLACE_TRIES_MAX: usize = 10_000;
+
 const PAGEBLOCK: FrameCount = Order::PAGEBLOCK.frames();
 
 /// What allocators for programs call their back end: it allocates spans of any number of frames,
@@ -169,36 +172,43 @@ impl<D: Design<Host>> PageHeap<D> {
     }
 
     /// Allocates the frames from `first` on, so that a span can grow in place, or for a user that
-    /// chooses places itself. Waits for a purge that has frames in hand.
+    /// chooses places itself: frames that are free or being purged can be had.
     ///
     /// # Errors
     ///
-    /// Those of [`PageAllocator::alloc_range`](freehold::PageAllocator::alloc_range) at a place. It
-    /// costs little if the first or the last frame is in use.
+    /// [`Error::RangeBusy`] if any of the frames is allocated, and the other errors of
+    /// [`PageAllocator::alloc_range`](freehold::PageAllocator::alloc_range) at a place. It costs
+    /// little if the first or the last frame is in use.
     pub fn alloc_at(&self, first: Pfn, frames: FrameCount) -> Result<Span, Error> {
-        let taken = self.take_at(first, frames);
-        let taken = taken.or_else(|error| match self.purging.try_lock() {
-            Some(_) => Err(error),
-            None => {
-                // They may be in hand just now.
-                drop(self.purging.lock());
-                self.take_at(first, frames)
-            }
-        });
-        taken.map(|first| self.span(first, frames))
-    }
-
-    fn take_at(&self, first: Pfn, frames: FrameCount) -> Result<Pfn, Error> {
-        let allocator = self.arena.allocator();
         let end = first.get().saturating_add(frames.get());
         if frames == FrameCount::ZERO || end > self.capacity().get() {
             return Err(Error::BadRange);
         }
-        let last = Pfn::new(end - 1);
-        if !allocator.is_free(first) || !allocator.is_free(last) {
-            return Err(Error::RangeBusy);
+        let allocator = self.arena.allocator();
+        let request = RangeRequest::new(frames).at(first);
+        let seems_free = || allocator.is_free(first) && allocator.is_free(Pfn::new(end - 1));
+        if seems_free()
+            && let Ok(first) = allocator.alloc_range(request, &Immovable)
+        {
+            return Ok(self.span(first, frames));
         }
-        allocator.alloc_range(RangeRequest::new(frames).at(first), &Immovable)
+        // No purge has frames in hand while this is held. Another thread may be taking a neighbour,
+        // which for a moment keeps others out of the pageblock.
+        let _no_purge = self.purging.lock();
+        let mut taken = Err(Error::RangeBusy);
+        for _ in 0..PLACE_TRIES_MAX {
+            if !seems_free() {
+                break;
+            }
+            taken = allocator.alloc_range(request, &Immovable);
+            let is_in_use = || (first.get()..end).any(|frame| !allocator.is_free(Pfn::new(frame)));
+            let may_change = matches!(taken, Err(Error::RangeBusy | Error::OutOfMemory));
+            if !may_change || is_in_use() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        taken.map(|first| self.span(first, frames))
     }
 
     /// Whether frames are known to read as zero: an answer to their owner, or while none of them is
