@@ -94,6 +94,7 @@ macro_rules! malloc_conf {
         $crate::malloc_conf!(@ concat!($options, ",retain:false\0"));
     };
     (@ $text:expr) => {
+        /// The options with which jemalloc starts.
         // SAFETY: jemalloc declares it weakly, as a pointer to a string of C.
         #[unsafe(export_name = "_rjem_malloc_conf")]
         pub static MALLOC_CONF: Option<&'static ::core::ffi::c_char> = {

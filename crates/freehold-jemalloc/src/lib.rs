@@ -50,6 +50,8 @@ mod early;
 mod hooks;
 mod install;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use freehold_host;
 pub use hooks::Hooks;

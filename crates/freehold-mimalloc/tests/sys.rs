@@ -1,0 +1,78 @@
+//! The mimalloc of `libmimalloc-sys` in an arena that it manages.
+#![cfg(feature = "sys")]
+#![expect(unsafe_code, reason = "calls mimalloc")]
+
+use std::thread;
+
+use freehold_host::{Arena, FrameCount, PageHeap, PurgeAges};
+use freehold_mimalloc::{ManageError, Managed, Mimalloc};
+use libmimalloc_sys as sys;
+
+const MIB: usize = 1 << 20;
+
+fn managed(bytes: usize) -> &'static Managed {
+    let arena = Arena::builder().bytes(bytes).cpus(2).nodes(1).min_free(FrameCount::ZERO);
+    Managed::new(PageHeap::new(arena.build_frames().unwrap()).unwrap()).leak()
+}
+
+/// One test, since the process has one mimalloc.
+#[test]
+fn mimalloc_lives_in_the_arena_and_gives_it_back() {
+    assert!(matches!(managed(4 * MIB).manage(&Mimalloc::SYS), Err(ManageError::Refused { .. })));
+    let managed = managed(512 * MIB);
+    managed.manage(&Mimalloc::SYS).unwrap();
+    thread::scope(|scope| {
+        for seed in 1..=6_usize {
+            scope.spawn(move || churn(managed, seed));
+        }
+    });
+    // SAFETY: frees what nobody uses, of this thread and of those that ended.
+    unsafe { sys::mi_collect(true) };
+    let heap = managed.heap();
+    let census = heap.arena().allocator().validate().unwrap();
+    assert!(census.allocated.get() < 64 << 8, "{census:?}: 64 MiB are mimalloc's");
+    assert!(heap.purge(PurgeAges::ALL).unwrap().frames.get() > 1000);
+    churn(managed, 7);
+}
+
+/// Blocks of many sizes, zeroed and not, all of them in the arena.
+fn churn(managed: &Managed, seed: usize) {
+    let mut blocks: Vec<(*mut u8, usize, u8)> = Vec::new();
+    let mut random = seed * 0x9e37_79b9;
+    for step in 0..20_000_usize {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let size = match random % 16 {
+            0 => 1 + random / 16 % (2 * MIB),
+            1..4 => 1 + random / 16 % 100_000,
+            _ => 1 + random / 16 % 3000,
+        };
+        let stamp = (step % 251) as u8;
+        if blocks.len() < 30 {
+            // SAFETY: sizes that are not 0.
+            let memory = unsafe { sys::mi_calloc(1, size) }.cast::<u8>();
+            assert!(managed.heap().arena().contains(memory), "{size} bytes at {memory:?}");
+            // SAFETY: it is that long.
+            let content = unsafe { std::slice::from_raw_parts_mut(memory, size) };
+            assert!(content.iter().all(|byte| *byte == 0), "{size} bytes at {memory:?}");
+            content.fill(stamp);
+            blocks.push((memory, size, stamp));
+            continue;
+        }
+        let (memory, size, mark) = blocks.swap_remove(random / 64 % 30);
+        // SAFETY: the first and the last byte of a block of this thread.
+        assert_eq!(unsafe { (memory.read(), memory.add(size - 1).read()) }, (mark, mark));
+        // SAFETY: a block of this thread, which forgets it.
+        unsafe { sys::mi_free(memory.cast()) };
+        if step % 500 == 0 {
+            // SAFETY: any thread may have unused memory returned.
+            unsafe { sys::mi_collect(true) };
+            managed.heap().purge(PurgeAges { whole: 0, part: Some(1) }).unwrap();
+        }
+    }
+    for (memory, ..) in blocks {
+        // SAFETY: as above.
+        unsafe { sys::mi_free(memory.cast()) };
+    }
+}
