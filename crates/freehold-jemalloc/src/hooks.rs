@@ -75,7 +75,7 @@ impl<D: Design<Host>> Hooks<D> {
         };
         let Ok(span) = span else { return null_mut() };
         let start = arena.address_of(span.first);
-        if start.addr().get() % align != 0 {
+        if !start.addr().get().is_multiple_of(align) {
             // Aligned in the arena, which itself is less aligned than that.
             let freed = self.heap.free(span.first, frames);
             debug_assert_eq!(freed, Ok(()), "a span of our own");
@@ -131,11 +131,11 @@ unsafe extern "C" fn alloc<D: Design<Host>>(
     // SAFETY: jemalloc calls with the table that it was given.
     let this: &Hooks<D> = unsafe { of(hooks) };
     if new_addr.is_null() || this.heap.arena().contains(new_addr) {
-        // SAFETY: both are jemalloc's variables.
-        let (zero, commit) = unsafe { (&mut *zero, &mut *commit) };
-        let found = this.alloc(new_addr, size, alignment, zero);
+        // SAFETY: jemalloc's variable, here and below.
+        let found = this.alloc(new_addr, size, alignment, unsafe { &mut *zero });
         if !found.is_null() {
-            *commit = true;
+            // SAFETY: as above.
+            unsafe { *commit = true };
             return found;
         }
         if !new_addr.is_null() {

@@ -58,8 +58,8 @@ impl fmt::Display for InstallError {
             }
             InstallError::PageSize { jemalloc, arena } => write!(
                 f,
-                "jemalloc has pages of {jemalloc} bytes, and the arena has frames of {arena}: build \
-                 it with `frame_size`"
+                "jemalloc has pages of {jemalloc} bytes, and the arena has frames of {arena}: \
+                 build it with `frame_size`"
             ),
             InstallError::Retains => write!(
                 f,

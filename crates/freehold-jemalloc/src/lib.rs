@@ -32,10 +32,10 @@
 //! # When memory goes back
 //!
 //! An extent that jemalloc has not used for a while (`dirty_decay_ms`) returns to the heap, without
-//! a system call, and is there for all of jemalloc's arenas. The heap gives it back to the machine
-//! by [`PageHeap::purge_every`], or when [`PageHeap::purge`] is called, once it is old enough: whole pageblocks first, many by one
-//! system call. Set jemalloc's decay to a second or less then (`dirty_decay_ms:1000`), since the
-//! heap has a decay of its own.
+//! a system call, and is there for all of jemalloc's arenas. Once it is old enough, the heap gives
+//! it back to the machine, by [`PageHeap::purge_every`] or when [`PageHeap::purge`] is called:
+//! whole pageblocks first, many by one system call. Set jemalloc's decay to a second or less then
+//! (`dirty_decay_ms:1000`), since the heap has a decay of its own.
 //!
 //! # fork
 //!

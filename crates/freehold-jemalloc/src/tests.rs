@@ -91,13 +91,13 @@ fn pages(at: usize, size: usize) -> impl Iterator<Item = *mut u8> {
 fn fill(at: usize, size: usize, stamp: u8) {
     for page in pages(at, size) {
         // SAFETY: an extent that this test alone has, here and below.
-        unsafe { page.add(17).write(stamp) };
+        unsafe { page.write(stamp) };
     }
 }
 
 fn all_are(at: usize, size: usize, wanted: impl Fn(u8) -> bool) -> bool {
     // SAFETY: as above.
-    pages(at, size).all(|page| wanted(unsafe { page.add(17).read() }))
+    pages(at, size).all(|page| wanted(unsafe { page.read() }))
 }
 
 fn next_random(state: &mut u64) -> u64 {

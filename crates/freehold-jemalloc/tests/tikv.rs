@@ -135,9 +135,10 @@ fn churn(hooks: &Hooks, seed: usize) {
             continue;
         }
         let (memory, old, mark) = blocks.swap_remove(random / 64 % 40);
-        // SAFETY: the first and the last byte of a block of this thread.
-        assert_eq!(unsafe { (memory.read(), memory.add(old - 1).read()) }, (mark, mark));
-        if random / 8 % 4 == 0 {
+        // SAFETY: a block of this thread, of that size.
+        let content = unsafe { std::slice::from_raw_parts(memory, old) };
+        assert_eq!((content[0], content[old - 1]), (mark, mark));
+        if (random / 8).is_multiple_of(4) {
             // SAFETY: a block of this thread, and a size that is not 0.
             let memory = unsafe { sys::realloc(memory.cast(), size) }.cast::<u8>();
             // SAFETY: as above: what was at the beginning stays.
@@ -159,8 +160,9 @@ fn churn(hooks: &Hooks, seed: usize) {
 }
 
 fn stamp_ends(memory: *mut u8, size: usize, stamp: u8) {
-    // SAFETY: a block of the calling thread, of that size.
-    unsafe { memory.write(stamp) };
-    // SAFETY: as above.
-    unsafe { memory.add(size - 1).write(stamp) };
+    for at in [0, size - 1] {
+        let byte = memory.wrapping_add(at);
+        // SAFETY: a byte of a block of the calling thread.
+        unsafe { byte.write(stamp) };
+    }
 }

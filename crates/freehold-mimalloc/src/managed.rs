@@ -82,8 +82,8 @@ impl fmt::Display for ManageError {
         match self {
             ManageError::Refused { bytes } => write!(
                 f,
-                "mimalloc does not manage an arena of {bytes} bytes: give it 64 MiB or more, and at \
-                 most some hundred arenas"
+                "mimalloc does not manage an arena of {bytes} bytes: give it 64 MiB or more, and \
+                 at most some hundred arenas"
             ),
         }
     }

@@ -61,8 +61,9 @@ fn churn(managed: &Managed, seed: usize) {
             continue;
         }
         let (memory, size, mark) = blocks.swap_remove(random / 64 % 30);
-        // SAFETY: the first and the last byte of a block of this thread.
-        assert_eq!(unsafe { (memory.read(), memory.add(size - 1).read()) }, (mark, mark));
+        // SAFETY: a block of this thread, of that size.
+        let content = unsafe { std::slice::from_raw_parts(memory, size) };
+        assert_eq!((content[0], content[size - 1]), (mark, mark));
         // SAFETY: a block of this thread, which forgets it.
         unsafe { sys::mi_free(memory.cast()) };
         if step % 500 == 0 {

@@ -15,8 +15,10 @@ freehold_jemalloc::malloc_conf!();
 /// The name, for messages.
 pub(crate) const NAME: &str = "jemalloc";
 
-/// How much memory the arena begins with: the rest is added when it is needed.
-pub(crate) const START_BYTES: usize = 256 << 20;
+/// How much memory an arena of this capacity begins with: the rest is added when it is needed.
+pub(crate) fn start_bytes(capacity_bytes: usize) -> usize {
+    capacity_bytes.min(256 << 20)
+}
 
 /// Whether huge pages are asked for by default: jemalloc leaves it to the machine (`thp:default`).
 pub(crate) const ASKS_FOR_HUGE_PAGES: bool = false;

@@ -6,16 +6,13 @@
 
 #![deny(unsafe_code)]
 
-#[cfg(all(feature = "jemalloc", feature = "mimalloc"))]
-compile_error!("choose one of the features `jemalloc` and `mimalloc`");
-
 #[cfg_attr(not(any(feature = "jemalloc", feature = "mimalloc")), cfg(test))]
 mod options;
 
 #[cfg(feature = "jemalloc")]
 #[path = "jemalloc.rs"]
 mod malloc;
-#[cfg(feature = "mimalloc")]
+#[cfg(all(feature = "mimalloc", not(feature = "jemalloc")))]
 #[path = "mimalloc.rs"]
 mod malloc;
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]

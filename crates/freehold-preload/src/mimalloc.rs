@@ -15,8 +15,11 @@ use crate::options::Options;
 /// The name, for messages.
 pub(crate) const NAME: &str = "mimalloc";
 
-/// How much memory the arena begins with: all of it, since mimalloc manages what is there.
-pub(crate) const START_BYTES: usize = usize::MAX;
+/// How much memory an arena of this capacity begins with: all of it, since mimalloc manages what is
+/// there.
+pub(crate) fn start_bytes(capacity_bytes: usize) -> usize {
+    capacity_bytes
+}
 
 /// Whether huge pages are asked for by default: mimalloc does (`MIMALLOC_ALLOW_THP`).
 pub(crate) const ASKS_FOR_HUGE_PAGES: bool = true;

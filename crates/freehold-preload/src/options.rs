@@ -142,7 +142,8 @@ mod tests {
     #[test]
     fn options_are_read() {
         let text = "size=3G, backing=hugetlb:1G,huge_pages,decay_ms=0,purge_ms=250,purge_whole=1,\
-                    purge_part=never,purge_thread=on,stats=exit,stats_signal=USR2,stats_to=/tmp/a=b";
+                    purge_part=never,purge_thread=on,stats=exit,stats_signal=USR2,\
+                    stats_to=/tmp/a=b";
         let options = parse(text).unwrap();
         assert!(options.is_on && options.stats_at_exit && options.has_purge_thread);
         assert_eq!(options.asks_for_huge_pages, Some(true));

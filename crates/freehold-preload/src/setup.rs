@@ -35,7 +35,7 @@ extern "C" fn setup() {
 fn start(options: Options) -> Result<(), Box<dyn Error>> {
     let capacity_bytes = options.bytes.unwrap_or_else(machine_bytes);
     let builder = Arena::builder()
-        .bytes(capacity_bytes.min(malloc::START_BYTES))
+        .bytes(malloc::start_bytes(capacity_bytes))
         .capacity_bytes(capacity_bytes)
         .backing(options.backing.clone())
         .huge_pages(options.asks_for_huge_pages.unwrap_or(malloc::ASKS_FOR_HUGE_PAGES))

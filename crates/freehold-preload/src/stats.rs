@@ -59,12 +59,14 @@ extern "C" fn on_signal(_signal: c_int) {
     if let Some(Stats { signals: Some((writer, process)), .. }) = STATS.get()
         && u32::try_from(here) == Ok(*process)
     {
+        // SAFETY: takes nothing.
+        let errno = unsafe { libc::__errno_location() };
         // SAFETY: the C library's variable of this thread, here and below.
-        let errno = unsafe { *libc::__errno_location() };
+        let before = unsafe { *errno };
         // SAFETY: one byte, from a constant. If the pipe is full, reports are on their way.
         unsafe { libc::write(writer.as_raw_fd(), c"s".as_ptr().cast(), 1) };
         // SAFETY: as above.
-        unsafe { *libc::__errno_location() = errno };
+        unsafe { *errno = before };
     }
 }
 
@@ -109,7 +111,7 @@ fn text(heap: &PageHeap, when: &str) -> String {
     );
     let _ = writeln!(
         text,
-        "freehold: purged {} MiB, {} MiB of it in whole pageblocks: {} stretches by {} system calls",
+        "freehold: purged {} MiB, {} MiB of it in whole pageblocks: {} stretches by {} calls",
         mib(purged.frames.get()),
         mib(purged.whole.get()),
         purged.stretches,

@@ -62,8 +62,10 @@ unsafe extern "C" fn reallocarray(memory: *mut c_void, count: usize, bytes: usiz
         // SAFETY: as the caller promises.
         Some(bytes) => unsafe { realloc(memory, bytes) },
         None => {
+            // SAFETY: takes nothing.
+            let errno = unsafe { libc::__errno_location() };
             // SAFETY: the C library's variable of this thread.
-            unsafe { *libc::__errno_location() = libc::ENOMEM };
+            unsafe { *errno = libc::ENOMEM };
             null_mut()
         }
     }

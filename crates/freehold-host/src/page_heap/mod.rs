@@ -25,6 +25,10 @@ pub use purge::{PurgeAges, Purged};
 /// than a block of which up to half is freed again.
 const CUT_MAX: Order = Order::PAGEBLOCK;
 
+/// The largest blocks of small spans, which have pageblocks of their own: so what they leave free
+/// between them does not break what larger spans need.
+const SMALL_MAX: Order = Order::new(4);
+
 /// How often a place is asked for while nothing there is in use: far longer than a call takes.
 const PLACE_TRIES_MAX: usize = 10_000;
 
@@ -246,8 +250,8 @@ impl<D: Design<Host>> PageHeap<D> {
         }?;
         let pageblock = PAGEBLOCK.get();
         for age in &self.ages[(first.get() / pageblock) as usize..=(last / pageblock) as usize] {
-            // Relaxed: a purge that sees the age and not yet the bits leaves frames to the one after
-            // the next free. The load leaves the cache line with other CPUs.
+            // Relaxed: a purge that sees the age and not yet the bits leaves frames to the one
+            // after the next free. The load leaves the cache line with other CPUs.
             if age.load(Relaxed) != 1 {
                 age.store(1, Relaxed);
             }
@@ -272,8 +276,12 @@ impl<D: Design<Host>> PageHeap<D> {
 
     /// A block, of which what is not wanted is freed at once.
     fn cut(&self, block: Order, frames: FrameCount) -> Result<Pfn, Error> {
-        // Nothing here can be moved, and ranges are better looked for elsewhere.
-        let request = Request::new(block).migratetype(MigrateType::Unmovable);
+        // Nothing here can be moved, so neither type is `Movable`: ranges are looked for elsewhere.
+        let group = match block <= SMALL_MAX {
+            true => MigrateType::Unmovable,
+            false => MigrateType::Reclaimable,
+        };
+        let request = Request::new(block).migratetype(group);
         let first = self.arena.alloc(request)?;
         let (mut at, end) = (first + frames, first + block.frames());
         while at < end {
@@ -297,8 +305,8 @@ impl<D: Design<Host>> PageHeap<D> {
         })
     }
 
-    /// Adds memory, if the arena has some of its capacity left: an eighth of what it has, and enough
-    /// for so many frames, or all that is left.
+    /// Adds memory, if the arena has some of its capacity left: an eighth of what it has, and
+    /// enough for so many frames, or all that is left.
     fn grow(&self, frames: FrameCount) -> bool {
         if frames > self.capacity() {
             return false;
