@@ -1,0 +1,133 @@
+//! A pool's slots on a simulated machine, without memory: what a slot contains is a word.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use freehold::designs::Freehold;
+use freehold::platform::Platform;
+use freehold::{Config, CpuId, FrameCount, NodeId, PageAllocator};
+use freehold_pool::slots::{
+    CpuRecord, Left, ModuleKey, Reset, SlotIndex, SlotRecord, Slots, SlotsSettings, Tables, Taken,
+};
+use freehold_sim::{Home, Machine, Sim, SimFrames, SimTable};
+
+/// The tables, in regions of a machine.
+pub(crate) struct SimHome {
+    frames: SimFrames<Freehold<Sim>>,
+    cpus: SimTable<CpuRecord<Sim>>,
+    slots: SimTable<SlotRecord<Sim>>,
+}
+
+impl SimHome {
+    pub(crate) fn new(machine: &mut Machine, settings: SlotsSettings, cpus: usize) -> Self {
+        let node = |cpu| machine.spec().node_of(CpuId::new(cpu as u32));
+        let nodes: Vec<NodeId> = (0..cpus).map(node).collect();
+        let ranges = settings.frames(cpus);
+        let config = Config::new(&ranges, &nodes).min_free(FrameCount::ZERO);
+        let frames = SimFrames::new(machine, Sim, &config, &Default::default()).unwrap();
+        let cpu = |cpu: usize| (CpuRecord::new(), Home::Node(nodes[cpu]));
+        let slot = |_| (SlotRecord::new(), Home::FirstTouch);
+        let cpus = SimTable::new(machine, "pool CPUs", cpus, cpu);
+        let slots = SimTable::new(machine, "pool slots", settings.slots as usize, slot);
+        SimHome { frames, cpus, slots }
+    }
+}
+
+impl Tables<Sim> for SimHome {
+    fn frames(&self) -> &PageAllocator<Sim, Freehold<Sim>> {
+        &self.frames
+    }
+
+    fn cpus(&self) -> &[CpuRecord<Sim>] {
+        &self.cpus
+    }
+
+    fn slots(&self) -> &[SlotRecord<Sim>] {
+        &self.slots
+    }
+}
+
+/// What is in the slots, and who has them: the referee.
+pub(crate) struct Ledger {
+    /// By slot: the key whose user has written to it since it was reset, or 0.
+    content: Vec<Cell<u64>>,
+    taken: Vec<Cell<bool>>,
+    /// Slots that are handed out, from the moment at which the call returned to that at which the
+    /// next one begins.
+    pub(crate) taken_slots: Cell<usize>,
+    /// How long a reset takes, in accesses of shared memory.
+    touches: usize,
+    word: <Sim as Platform>::U64,
+    pub(crate) batches: RefCell<Vec<usize>>,
+    pub(crate) lost: Cell<Option<SlotIndex>>,
+}
+
+impl Ledger {
+    pub(crate) fn new(slots: u32, touches: usize) -> Self {
+        Ledger {
+            content: (0..slots).map(|_| Cell::new(0)).collect(),
+            taken: (0..slots).map(|_| Cell::new(false)).collect(),
+            taken_slots: Cell::new(0),
+            touches,
+            word: freehold::platform::Word::new(0),
+            batches: RefCell::default(),
+            lost: Cell::new(None),
+        }
+    }
+
+    /// Checks a slot that was just taken, and writes to it.
+    pub(crate) fn take(&self, taken: Taken, key: u64) {
+        let slot = taken.slot.index();
+        assert!(!self.taken[slot].replace(true), "{} has two users", taken.slot);
+        self.taken_slots.set(self.taken_slots.get() + 1);
+        let content = self.content[slot].replace(key);
+        match taken.kept {
+            true => assert_eq!(content, key, "{} was kept by another key", taken.slot),
+            false => assert_eq!(content, 0, "{} is not clean", taken.slot),
+        }
+        assert!(taken.warm || !taken.kept);
+    }
+
+    /// Notes that the slot is on its way back.
+    pub(crate) fn put(&self, slot: SlotIndex, left: Left) {
+        assert!(self.taken[slot.index()].replace(false));
+        self.taken_slots.set(self.taken_slots.get() - 1);
+        if left == Left::Clean {
+            self.content[slot.index()].set(0);
+        }
+    }
+}
+
+impl Reset for Ledger {
+    fn reset(&self, slots: &[SlotIndex], lost: &mut dyn FnMut(SlotIndex)) -> u64 {
+        assert!(slots.is_sorted());
+        for _ in 0..self.touches {
+            // The machine may let other CPUs run here.
+            freehold::platform::Word::load(&self.word, std::sync::atomic::Ordering::Relaxed);
+        }
+        for &slot in slots {
+            assert!(!self.taken[slot.index()].get(), "{slot} is reset while it is in use");
+            if self.lost.get() == Some(slot) {
+                self.lost.set(None);
+                lost(slot);
+            } else {
+                self.content[slot.index()].set(0);
+            }
+        }
+        self.batches.borrow_mut().push(slots.len());
+        1
+    }
+}
+
+pub(crate) type SimSlots = Slots<Sim, SimHome>;
+
+/// Slots for the first CPUs of a machine.
+pub(crate) fn slots(machine: &mut Machine, settings: SlotsSettings, cpus: usize) -> Rc<SimSlots> {
+    let home = SimHome::new(machine, settings, cpus);
+    Rc::new(Slots::new(Sim, settings, home))
+}
+
+pub(crate) fn key(number: u64) -> Option<ModuleKey> {
+    Some(ModuleKey::new(number))
+}
+
