@@ -2,12 +2,12 @@
 
 use freehold_host::{Host, Topology};
 
+use crate::PoolError;
 use crate::content::Content;
 use crate::home::Home;
 use crate::pool::Pool;
 use crate::reserved::page_bytes;
 use crate::slots::{BATCH_SLOTS_MAX, Slots, SlotsSettings};
-use crate::PoolError;
 
 /// Collects the settings of a pool; [`PoolBuilder::build`] creates it.
 ///
@@ -161,9 +161,8 @@ impl PoolBuilder {
         };
         let host = Host::new();
         let slots = Slots::new(host, settings, Home::new(host, settings, cpus)?);
-        let content = Content::new(self.slots, stride, keep_resident).map_err(|source| {
-            PoolError::Map { bytes: stride * self.slots as usize, source }
-        })?;
+        let content = Content::new(self.slots, stride, keep_resident)
+            .map_err(|source| PoolError::Map { bytes: stride * self.slots as usize, source })?;
         if self.single_calls {
             content.reserved.refuse_batches();
         }

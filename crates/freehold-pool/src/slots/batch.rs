@@ -101,17 +101,20 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
     }
 
     /// Parks clean slots for users of the same key, as far as this CPU may have warm ones, and
-    /// frees the others.
+    /// frees the others. The caller still has the batch noted as in hand, which also covers what is
+    /// evicted here.
     fn settle(&self, own: usize, batch: &Batch) {
         if self.warm_share(own) == 0 || batch.slots().iter().all(|parked| parked.key.is_none()) {
             return self.free_batch(batch);
         }
         let mut rest = Batch::new();
         let lists = self.lists(own);
-        let in_hand = lists.take_in_hand();
         for parked in batch.slots() {
             let out = match parked.key {
-                Some(key) => self.park_in(&lists, own, parked.slot, key, false),
+                // In hand by the caller, too, so that is enough of it.
+                Some(key) => {
+                    self.park_in(&lists, own, parked.slot, key, false).map(|(slot, _)| slot)
+                }
                 None => Some(parked.slot),
             };
             if let Some(slot) = out {
@@ -123,7 +126,6 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
             self.note_hint(own, key);
         });
         self.free_batch(&rest);
-        drop(in_hand);
     }
 
     /// Frees clean slots.

@@ -61,9 +61,9 @@ mod tests {
             let ranges = layout.ranges();
             let frames: u64 = ranges.iter().map(|range| range.frames.get()).sum();
             assert_eq!(frames, u64::from(slots), "{slots} slots, {cpus} CPUs");
-            let mut existing = ranges.iter().flat_map(|range| {
-                (0..range.frames.get()).map(|nth| range.start.get() + nth)
-            });
+            let mut existing = ranges
+                .iter()
+                .flat_map(|range| (0..range.frames.get()).map(|nth| range.start.get() + nth));
             for slot in (0..slots).map(SlotIndex::new) {
                 let frame = layout.frame(slot);
                 assert_eq!(existing.next(), Some(frame.get()));

@@ -25,7 +25,7 @@ use freehold::{FrameCount, MemoryRange, Order, PageAllocator, Request};
 pub use crate::key::{ModuleKey, SlotIndex};
 use crate::stat::PoolStats;
 use layout::Layout;
-use lists::{Lists, Parked};
+use lists::{InHand, Lists, Parked};
 pub use record::{CpuRecord, SlotRecord};
 
 mod batch;
@@ -141,11 +141,7 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
     ///
     /// [`Exhausted`]: at some moment of the call, all slots were in use, on their way back in a
     /// call of another thread that had not returned, or lost.
-    pub fn take(
-        &self,
-        key: Option<ModuleKey>,
-        reset: &impl Reset,
-    ) -> Result<Taken, Exhausted> {
+    pub fn take(&self, key: Option<ModuleKey>, reset: &impl Reset) -> Result<Taken, Exhausted> {
         let own = self.cpu();
         let counts = &self.tables.cpus()[own].counts;
         let warm = key.and_then(|key| self.take_warm(own, key));
@@ -214,7 +210,7 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
             (Left::Kept | Left::Clean, Some(key)) if has_room => {
                 self.park(own, slot, key, left == Left::Kept, reset);
             }
-            (Left::Clean, _) => self.free(&[slot]),
+            (Left::Clean, _) => self.free(slot),
             (Left::Kept | Left::Dirty, _) => {
                 let lists = self.lists(own);
                 lists.push_dirty(slot, key);
@@ -224,34 +220,27 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
     }
 
     /// Parks a warm slot, in place of the oldest if there is no room.
-    fn park(
-        &self,
-        own: usize,
-        slot: SlotIndex,
-        key: ModuleKey,
-        kept: bool,
-        reset: &impl Reset,
-    ) {
+    fn park(&self, own: usize, slot: SlotIndex, key: ModuleKey, kept: bool, reset: &impl Reset) {
         let lists = self.lists(own);
-        let in_hand = lists.take_in_hand();
         let evicted = self.park_in(&lists, own, slot, key, kept);
         self.note_hint(own, key);
         self.reset_if_batch(own, lists, reset);
-        self.free(evicted.as_slice());
-        drop(in_hand);
+        if let Some((evicted, in_hand)) = evicted {
+            self.free(evicted);
+            drop(in_hand);
+        }
     }
 
     /// Parks a slot in lists that have room for one at least. Returns the oldest, if that has to
-    /// make room and is clean; a dirty one goes to the stack. The caller has noted that it will
-    /// have a slot in hand.
-    fn park_in(
+    /// make room and is clean, as one in hand; a dirty one goes to the stack.
+    fn park_in<'a>(
         &self,
-        lists: &Lists<'_, P>,
+        lists: &Lists<'a, P>,
         own: usize,
         slot: SlotIndex,
         key: ModuleKey,
         kept: bool,
-    ) -> Option<SlotIndex> {
+    ) -> Option<(SlotIndex, InHand<'a, P>)> {
         let full = lists.warm_slots() >= self.warm_share(own);
         let evicted = if full { lists.take_oldest() } else { None };
         lists.park(slot, key, kept);
@@ -260,7 +249,7 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
             lists.push_dirty(evicted.slot, evicted.key);
             return None;
         }
-        Some(evicted.slot)
+        Some((evicted.slot, lists.take_in_hand()))
     }
 
     fn note_hint(&self, own: usize, key: ModuleKey) {
@@ -271,12 +260,10 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
         }
     }
 
-    /// Frees clean slots.
-    fn free(&self, slots: &[SlotIndex]) {
-        for &slot in slots {
-            let freed = self.tables.frames().free(self.layout.frame(slot), Order::ZERO);
-            assert!(freed.is_ok(), "{slot} was put back twice");
-        }
+    /// Frees a clean slot.
+    fn free(&self, slot: SlotIndex) {
+        let freed = self.tables.frames().free(self.layout.frame(slot), Order::ZERO);
+        assert!(freed.is_ok(), "{slot} was put back twice");
     }
 
     /// How many slots are free, warm or dirty: none of them in use. Exact while no call is under
@@ -336,4 +323,71 @@ fn count<P: Platform>(word: &P::U64, events: u64) {
 fn count_of<P: Platform>(word: &P::U64) -> u64 {
     // Relaxed: as in `count`.
     word.load(Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::home::Home;
+    use freehold_host::Host;
+
+    /// A reset that has nothing to do.
+    struct Nothing;
+
+    impl Reset for Nothing {
+        fn reset(&self, _slots: &[SlotIndex], _lost: &mut dyn FnMut(SlotIndex)) -> u64 {
+            1
+        }
+    }
+
+    fn pool(settings: SlotsSettings, cpus: usize) -> Slots<Host, Home> {
+        let host = Host::new();
+        Slots::new(host, settings, Home::new(host, settings, cpus).unwrap())
+    }
+
+    #[test]
+    fn a_slot_that_made_room_is_in_hand_until_it_is_free() {
+        let settings = SlotsSettings { slots: 2, batch_slots: 1, warm_slots_max: 1 };
+        let pool = pool(settings, 1);
+        let slots = [0, 1].map(|_| pool.take(None, &Nothing).unwrap().slot);
+        let key = ModuleKey::new(1);
+        let lists = pool.lists(0);
+        assert!(pool.park_in(&lists, 0, slots[0], key, false).is_none());
+        let (evicted, in_hand) = pool.park_in(&lists, 0, slots[1], key, false).unwrap();
+        assert_eq!(evicted, slots[0]);
+        assert_eq!(lists.take_warm(key).unwrap().slot, slots[1]);
+        assert_eq!(lists.changes_if_empty(), None, "one slot is nobody's");
+        drop(in_hand);
+        assert!(lists.changes_if_empty().is_some());
+    }
+
+    #[test]
+    fn warm_slots_are_shared_out() {
+        let settings = SlotsSettings { slots: 9, batch_slots: 1, warm_slots_max: 5 };
+        let pool = pool(settings, 3);
+        assert_eq!([0, 1, 2].map(|cpu| pool.warm_share(cpu)), [2, 2, 1]);
+    }
+
+    #[test]
+    fn a_warm_slot_on_another_cpu_is_found_by_the_hint_and_the_hint_forgotten_after() {
+        let settings = SlotsSettings { slots: 9, batch_slots: 1, warm_slots_max: 8 };
+        let pool = pool(settings, 4);
+        let (own, other) = (pool.cpu(), (pool.cpu() + 1) % 4);
+        let (key, slot) = (ModuleKey::new(7), pool.take(None, &Nothing).unwrap().slot);
+        pool.park(other, slot, key, false, &Nothing);
+        assert_eq!(pool.take_warm(own, key).unwrap().slot, slot);
+        assert!(pool.take_warm(own, key).is_none());
+        pool.park(own, slot, key, false, &Nothing);
+        assert_eq!(pool.take_warm(other, key).unwrap().slot, slot);
+        assert_eq!(pool.stats().warm_hits_elsewhere, 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "slot 0 was put back twice")]
+    fn a_slot_that_is_put_back_twice_is_noticed() {
+        let pool = pool(SlotsSettings { slots: 1, batch_slots: 1, warm_slots_max: 0 }, 1);
+        let slot = pool.take(None, &Nothing).unwrap().slot;
+        pool.put(slot, None, Left::Clean, &Nothing);
+        pool.put(slot, None, Left::Clean, &Nothing);
+    }
 }

@@ -13,11 +13,7 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
     /// has changed in between. At the moment at which the allocator had no frame, that held too.
     #[cold]
     #[inline(never)]
-    pub(super) fn take_scarce(
-        &self,
-        own: usize,
-        reset: &impl Reset,
-    ) -> Result<Taken, Exhausted> {
+    pub(super) fn take_scarce(&self, own: usize, reset: &impl Reset) -> Result<Taken, Exhausted> {
         count::<P>(&self.tables.cpus()[own].counts.scarce, 1);
         let clean = |slot| Ok(Taken { slot, warm: false, kept: false });
         loop {
@@ -41,9 +37,9 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
     /// Resets dirty slots of any CPU, this one first, and takes one of them; or else takes the
     /// oldest warm slot of one.
     fn gather(&self, own: usize, reset: &impl Reset) -> Option<SlotIndex> {
-        self.from(own).find_map(|cpu| self.gather_dirty(own, cpu, reset)).or_else(|| {
-            self.from(own).find_map(|cpu| self.gather_warm(own, cpu, reset))
-        })
+        self.from(own)
+            .find_map(|cpu| self.gather_dirty(own, cpu, reset))
+            .or_else(|| self.from(own).find_map(|cpu| self.gather_warm(own, cpu, reset)))
     }
 
     fn gather_dirty(&self, own: usize, cpu: usize, reset: &impl Reset) -> Option<SlotIndex> {

@@ -130,4 +130,3 @@ pub(crate) fn slots(machine: &mut Machine, settings: SlotsSettings, cpus: usize)
 pub(crate) fn key(number: u64) -> Option<ModuleKey> {
     Some(ModuleKey::new(number))
 }
-
