@@ -215,3 +215,85 @@ impl Reset for Content {
         calls
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reserved::page_bytes;
+
+    /// Slots of eight pages with a guard of one, of which the first three pages were written to.
+    fn used(slots: &[u32], keep_resident_pages: usize) -> Content {
+        let page = page_bytes();
+        let content = Content::new(10, 9 * page, keep_resident_pages * page).unwrap();
+        for slot in slots.iter().copied().map(SlotIndex::new) {
+            content.begin_use(slot);
+            // SAFETY: Nobody else has a slot.
+            unsafe { content.set_accessible(slot, 3 * page) }.unwrap();
+            let all = content.range(slot, 0..3 * page);
+            // SAFETY: As above.
+            unsafe { content.reserved.bytes_mut(all) }.fill(1);
+        }
+        content
+    }
+
+    fn indexes(slots: &[u32]) -> Vec<SlotIndex> {
+        slots.iter().copied().map(SlotIndex::new).collect()
+    }
+
+    fn is_zero(content: &Content, slot: u32) -> bool {
+        let slot = SlotIndex::new(slot);
+        content.reserved.open(content.range(slot, 0..3 * page_bytes())).unwrap();
+        // SAFETY: Accessible, and nobody writes to it.
+        let bytes = unsafe { content.reserved.bytes(content.range(slot, 0..3 * page_bytes())) };
+        bytes.iter().all(|byte| *byte == 0)
+    }
+
+    #[test]
+    fn neighbours_are_one_stretch_unless_pages_are_to_stay() {
+        let page = page_bytes();
+        let slots = [0, 1, 2, 5, 7, 8];
+        let mut found: [Stretch; BATCH_SLOTS_MAX] = std::array::from_fn(|_| Stretch::default());
+        let content = used(&slots, 0);
+        assert_eq!(content.stretches(&indexes(&slots), &mut found), 3);
+        assert_eq!(found[0].bytes, 0..21 * page);
+        assert_eq!((&found[1].bytes, &found[1].slots), (&(45 * page..48 * page), &(3..4)));
+        assert_eq!((&found[2].bytes, &found[2].slots), (&(63 * page..75 * page), &(4..6)));
+
+        let content = used(&slots, 1);
+        for slot in indexes(&slots) {
+            // SAFETY: Nobody else has it.
+            assert!(!unsafe { content.clear_resident(slot) });
+        }
+        assert_eq!(content.stretches(&indexes(&slots), &mut found), 6);
+        assert_eq!(found[1].bytes, 10 * page..12 * page);
+    }
+
+    #[test]
+    fn a_batch_is_one_system_call_where_the_kernel_takes_it() {
+        let slots = [0, 1, 3, 9];
+        let content = used(&slots, 0);
+        let calls = content.reset(&indexes(&slots), &mut |slot| panic!("{slot} is lost"));
+        assert_eq!(calls, if content.reserved.is_batched() { 1 } else { 4 });
+        assert!(slots.iter().all(|&slot| is_zero(&content, slot)));
+    }
+
+    #[test]
+    fn locked_memory_is_mapped_anew() {
+        let (slots, page) = ([0, 1, 3], page_bytes());
+        for batched in [true, false] {
+            let content = used(&slots, 0);
+            if !batched {
+                content.reserved.refuse_batches();
+            }
+            let start = content.reserved.at(content.range(SlotIndex::new(1), 0..0).start);
+            // SAFETY: Locks pages of our own.
+            if unsafe { rustix::mm::mlock(start.as_ptr().cast(), page) }.is_err() {
+                return; // Not permitted here (`ulimit -l`).
+            }
+            content.reset(&indexes(&slots), &mut |slot| panic!("{slot} is lost"));
+            let accessible = slots.map(|slot| content.accessible(SlotIndex::new(slot)));
+            assert_eq!(accessible, [3 * page, 0, 3 * page]);
+            assert!(slots.iter().all(|&slot| is_zero(&content, slot)));
+        }
+    }
+}
