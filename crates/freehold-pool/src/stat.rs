@@ -12,8 +12,8 @@ pub struct PoolStats {
     pub warm_hits: u64,
     /// Of the warm hits, those found in the lists of another CPU.
     pub warm_hits_elsewhere: u64,
-    /// Calls that found no clean slot and no warm one of their key: each has looked at the lists of
-    /// several CPUs, and has reset slots of others, or failed.
+    /// Calls that found no clean slot and no warm one of their key: each has
+    /// reset slots out of turn, or taken a warm one of another key, or failed.
     pub scarce: u64,
     /// Batches of slots that were reset.
     pub batches: u64,

@@ -7,6 +7,15 @@ use std::collections::HashMap;
 
 const NONE: usize = usize::MAX;
 
+/// A slot that was taken.
+pub(crate) struct Taken<T> {
+    pub(crate) number: usize,
+    pub(crate) content: T,
+    /// Whether its last user was of another module, and so may have left what this one must not
+    /// see.
+    pub(crate) is_foreign: bool,
+}
+
 /// The free slots. `T` is what a slot has of its own.
 pub(crate) struct Index<T> {
     entries: Vec<Entry<T>>,
@@ -52,7 +61,7 @@ impl<T> Index<T> {
     }
 
     /// Takes a slot; `None` if there is none.
-    pub(crate) fn take(&mut self, module: Option<u64>) -> Option<(usize, T)> {
+    pub(crate) fn take(&mut self, module: Option<u64>) -> Option<Taken<T>> {
         let of_module = module.and_then(|module| self.modules.get(&module).copied());
         let slot = of_module.or_else(|| {
             let cold = (self.cold < self.entries.len()).then_some(self.cold);
@@ -60,12 +69,14 @@ impl<T> Index<T> {
             let prefers_cold = self.warm_slots < self.warm_slots_max || self.warm_slots_max == 0;
             if prefers_cold { cold.or(warm) } else { warm.or(cold) }
         })?;
-        if slot == self.cold {
+        let is_cold = slot == self.cold;
+        if is_cold {
             self.cold += 1;
         } else {
             self.unlink(slot);
         }
-        Some((slot, self.entries[slot].content.take()?))
+        let is_foreign = !is_cold && self.entries[slot].module != module;
+        Some(Taken { number: slot, content: self.entries[slot].content.take()?, is_foreign })
     }
 
     /// Puts a slot back that is ready for its next use.

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use freehold_pool::{ModuleKey, Pool, Slot};
 
 use crate::Mix;
-use crate::index::Index;
+use crate::index::{Index, Taken};
 
 /// A slot of the pool `'p`, and its number in the free list of the baseline.
 pub(crate) struct Instance<'p> {
@@ -44,6 +44,8 @@ pub(crate) struct Locked<'p> {
     batch_slots: usize,
     /// Whether a slot is reset by writing alone, and needs no queue.
     is_resident: bool,
+    /// Whether slots have content when they are free.
+    keeps: bool,
 }
 
 impl<'p> Locked<'p> {
@@ -59,7 +61,8 @@ impl<'p> Locked<'p> {
             free: Mutex::new(Index::new(slots, warm_slots_max)),
             queue: Mutex::default(),
             batch_slots,
-            is_resident: mix.keep_resident_bytes > 0,
+            is_resident: mix.is_reset_by_writing(),
+            keeps: mix.keeps,
         }
     }
 
@@ -72,7 +75,11 @@ impl<'p> Locked<'p> {
 impl<'p> Contestant<'p> for Locked<'p> {
     fn take(&self, module: Option<u64>) -> Instance<'p> {
         let taken = self.free.lock().unwrap().take(module);
-        let (number, slot) = taken.expect("there are enough slots");
+        let Taken { number, content, is_foreign } = taken.expect("there are enough slots");
+        let mut slot = content;
+        if is_foreign && self.keeps {
+            slot.reset().expect("it can be reset");
+        }
         Instance { slot, number }
     }
 

@@ -27,27 +27,37 @@ struct Mix {
     name: &'static str,
     /// So many modules in random order; 0 is none.
     modules: u64,
+    pages_accessible: usize,
     pages_written: usize,
     keep_resident_bytes: usize,
     /// Whether slots go back as they are, for the next instance of the module.
     keeps: bool,
 }
 
-const MIXES: [Mix; 6] = [
+const MIXES: [Mix; 8] = [
     mix("one module", 1, 16),
     mix("many modules", 500, 16),
     mix("cold", 0, 16),
     mix("small", 1, 2),
     Mix { keep_resident_bytes: 16 * PAGE, ..mix("resident", 1, 16) },
     Mix { keeps: true, ..mix("kept", 1, 2) },
+    Mix { pages_accessible: 0, ..mix("nothing accessible", 0, 0) },
+    Mix { pages_accessible: 0, ..mix("nothing accessible, one module", 1, 0) },
 ];
 
 const fn mix(name: &'static str, modules: u64, pages_written: usize) -> Mix {
-    Mix { name, modules, pages_written, keep_resident_bytes: 0, keeps: false }
+    Mix { name, modules, pages_accessible: 16, pages_written, keep_resident_bytes: 0, keeps: false }
 }
 
 /// How many instances a thread has at a time.
 const LIVE: usize = 4;
+
+impl Mix {
+    /// Whether a slot that comes back needs no system call.
+    fn is_reset_by_writing(&self) -> bool {
+        self.keep_resident_bytes >= self.pages_accessible * PAGE
+    }
+}
 
 fn builder(mix: &Mix) -> PoolBuilder {
     Pool::builder()
@@ -69,7 +79,7 @@ fn work<'p>(contestant: &impl Contestant<'p>, mix: &Mix, thread: u64, time: Dura
             let module = (mix.modules > 0).then(|| rng.u64(..mix.modules));
             let mut instance = contestant.take(module);
             let slot = &mut instance.slot;
-            slot.set_accessible(16 * PAGE).expect("memory");
+            slot.set_accessible(mix.pages_accessible * PAGE).expect("memory");
             let written = slot.bytes_mut().chunks_mut(PAGE).take(mix.pages_written);
             written.for_each(|page| page[0] = 1);
             live.push_back((instance, module));

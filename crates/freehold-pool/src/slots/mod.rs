@@ -132,8 +132,8 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
     }
 
     /// Takes a slot: the newest warm one of the key on this CPU or, by a hint, on another; or else
-    /// a clean one. If there is none, resets the dirty ones of all CPUs, and then takes the oldest
-    /// warm one of another key.
+    /// a clean one. If there is none, resets dirty ones and takes one of them, or takes the oldest
+    /// warm one of another key: of this CPU, and then of the others.
     ///
     /// Cost: without a system call, unless slots are scarce: see [`PoolStats::scarce`].
     ///

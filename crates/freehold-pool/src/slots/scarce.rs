@@ -17,12 +17,10 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
         count::<P>(&self.tables.cpus()[own].counts.scarce, 1);
         let clean = |slot| Ok(Taken { slot, warm: false, kept: false });
         loop {
-            let before = self.changes_if_all_empty();
-            if before.is_none()
-                && let Some(slot) = self.gather(own, reset)
-            {
+            if let Some(slot) = self.gather(own, reset) {
                 return clean(slot);
             }
+            let before = self.changes_if_all_empty();
             if let Some(slot) = self.take_clean() {
                 return clean(slot);
             }
@@ -34,12 +32,14 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
         }
     }
 
-    /// Resets dirty slots of any CPU, this one first, and takes one of them; or else takes the
-    /// oldest warm slot of one.
+    /// Resets the dirty slots of a CPU and takes one of them, or takes its oldest warm slot: of this
+    /// CPU first, so that CPUs that are short of slots mostly leave each other alone. What is dirty
+    /// elsewhere comes before what is warm there.
     fn gather(&self, own: usize, reset: &impl Reset) -> Option<SlotIndex> {
-        self.from(own)
-            .find_map(|cpu| self.gather_dirty(own, cpu, reset))
-            .or_else(|| self.from(own).find_map(|cpu| self.gather_warm(own, cpu, reset)))
+        self.gather_dirty(own, own, reset)
+            .or_else(|| self.gather_warm(own, own, reset))
+            .or_else(|| self.others(own).find_map(|cpu| self.gather_dirty(own, cpu, reset)))
+            .or_else(|| self.others(own).find_map(|cpu| self.gather_warm(own, cpu, reset)))
     }
 
     fn gather_dirty(&self, own: usize, cpu: usize, reset: &impl Reset) -> Option<SlotIndex> {
@@ -71,9 +71,9 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
         cpus.map(|cpu| self.lists(cpu).changes_if_empty()).sum()
     }
 
-    /// All CPUs, beginning with this one.
-    fn from(&self, own: usize) -> impl Iterator<Item = usize> {
+    /// The other CPUs, beginning with the next.
+    fn others(&self, own: usize) -> impl Iterator<Item = usize> {
         let cpus = self.tables.cpus().len();
-        (own..cpus).chain(0..own)
+        (own + 1..cpus).chain(0..own)
     }
 }

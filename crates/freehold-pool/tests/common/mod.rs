@@ -3,49 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use freehold::designs::Freehold;
 use freehold::platform::Platform;
-use freehold::{Config, CpuId, FrameCount, NodeId, PageAllocator};
-use freehold_pool::slots::{
-    CpuRecord, Left, ModuleKey, Reset, SlotIndex, SlotRecord, Slots, SlotsSettings, Tables, Taken,
-};
-use freehold_sim::{Home, Machine, Sim, SimFrames, SimTable};
+use freehold_pool::slots::{Left, ModuleKey, Reset, SlotIndex, Slots, SlotsSettings, Taken};
+use freehold_sim::{Machine, Sim};
 
-/// The tables, in regions of a machine.
-pub(crate) struct SimHome {
-    frames: SimFrames<Freehold<Sim>>,
-    cpus: SimTable<CpuRecord<Sim>>,
-    slots: SimTable<SlotRecord<Sim>>,
-}
+use sim_home::SimHome;
 
-impl SimHome {
-    pub(crate) fn new(machine: &mut Machine, settings: SlotsSettings, cpus: usize) -> Self {
-        let node = |cpu| machine.spec().node_of(CpuId::new(cpu as u32));
-        let nodes: Vec<NodeId> = (0..cpus).map(node).collect();
-        let ranges = settings.frames(cpus);
-        let config = Config::new(&ranges, &nodes).min_free(FrameCount::ZERO);
-        let frames = SimFrames::new(machine, Sim, &config, &Default::default()).unwrap();
-        let cpu = |cpu: usize| (CpuRecord::new(), Home::Node(nodes[cpu]));
-        let slot = |_| (SlotRecord::new(), Home::FirstTouch);
-        let cpus = SimTable::new(machine, "pool CPUs", cpus, cpu);
-        let slots = SimTable::new(machine, "pool slots", settings.slots as usize, slot);
-        SimHome { frames, cpus, slots }
-    }
-}
-
-impl Tables<Sim> for SimHome {
-    fn frames(&self) -> &PageAllocator<Sim, Freehold<Sim>> {
-        &self.frames
-    }
-
-    fn cpus(&self) -> &[CpuRecord<Sim>] {
-        &self.cpus
-    }
-
-    fn slots(&self) -> &[SlotRecord<Sim>] {
-        &self.slots
-    }
-}
+#[path = "../../examples/common/sim_home.rs"]
+mod sim_home;
 
 /// What is in the slots, and who has them: the referee.
 pub(crate) struct Ledger {
