@@ -102,8 +102,10 @@ impl Content {
         let extent = self.extent(slot);
         let (accessible, used) = (self.accessible(slot), extent.used.load(Relaxed));
         let cleared = self.keep_resident_bytes.min(accessible).min(used);
-        // SAFETY: Accessible, and the caller's, who has no reference.
-        unsafe { self.reserved.clear(self.range(slot, 0..cleared)) };
+        if cleared > 0 {
+            // SAFETY: Accessible, and the caller's, who has no reference.
+            unsafe { self.reserved.clear(self.range(slot, 0..cleared)) };
+        }
         extent.cleared.store(cleared, Relaxed);
         if cleared == used {
             extent.used.store(0, Relaxed);
