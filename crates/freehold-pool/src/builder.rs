@@ -40,8 +40,9 @@ impl PoolBuilder {
 
     /// How many slots there are. Default: 1000.
     ///
-    /// Besides those in use, each CPU may have a batch of dirty ones and its share of warm ones.
-    /// With fewer slots than that, calls look for the last ones on other CPUs, which takes longer.
+    /// Besides those in use and warm ones, each CPU may have a batch of dirty ones. Give a few more
+    /// than all of these together: the last clean slots are spread over CPUs, and to find one takes
+    /// far longer than to take one that is at hand.
     #[must_use]
     pub fn slots(mut self, slots: u32) -> Self {
         self.slots = slots;
@@ -92,8 +93,9 @@ impl PoolBuilder {
         self
     }
 
-    /// For how many CPUs the pool has lists of their own. Default: up to the highest number of a
-    /// CPU that is online now. CPUs beyond share the lists of others.
+    /// For how many CPUs the pool has lists of their own. CPUs beyond share the lists of others.
+    /// Default: up to the highest number of a CPU that is online now, but so few that there are
+    /// four batches of slots for each: what waits to be reset is then a quarter at most.
     #[must_use]
     pub fn cpus(mut self, cpus: usize) -> Self {
         self.cpus = Some(cpus);
@@ -147,7 +149,8 @@ impl PoolBuilder {
         let online = || {
             let topology = Topology::discover().map_err(PoolError::Cpus)?;
             let highest = topology.online_cpus().iter().max().map(|cpu| cpu.index());
-            Ok::<_, PoolError>(highest.map_or(1, |highest| highest + 1))
+            let cpus = highest.map_or(1, |highest| highest + 1);
+            Ok::<_, PoolError>(cpus.min(cpus_for(self.slots, self.batch_slots)))
         };
         let cpus = self.cpus.map_or_else(online, Ok)?;
         if cpus == 0 || cpus > freehold::geometry::CPUS_MAX {
@@ -167,5 +170,23 @@ impl PoolBuilder {
             content.reserved.refuse_batches();
         }
         Ok(Pool { slots, content, slot_bytes, stride_bytes: stride })
+    }
+}
+
+/// For how many CPUs there are slots enough that each has lists of its own.
+fn cpus_for(slots: u32, batch_slots: usize) -> usize {
+    const BATCHES_PER_CPU: usize = 4;
+    (slots as usize / (BATCHES_PER_CPU * batch_slots)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quarter_of_the_slots_can_be_dirty_at_most() {
+        assert_eq!(cpus_for(1000, 16), 15);
+        assert_eq!(cpus_for(1000, 1), 250);
+        assert_eq!(cpus_for(10, 16), 1);
     }
 }

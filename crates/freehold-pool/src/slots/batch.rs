@@ -18,10 +18,15 @@ impl Batch {
         Batch { slots: [none; BATCH_SLOTS_MAX], len: 0 }
     }
 
-    /// Takes dirty slots out of the lists of a CPU; returns whether there are any.
+    /// Adds dirty slots of a CPU, up to so many in all; returns whether there were any.
     pub(super) fn fill<P: Platform>(&mut self, lists: &Lists<'_, P>, slots_max: usize) -> bool {
-        self.len = lists.take_dirty(&mut self.slots[..slots_max]);
-        self.len > 0
+        let added = lists.take_dirty(&mut self.slots[self.len..slots_max]);
+        self.len += added;
+        added > 0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     /// A batch of one.
@@ -69,7 +74,7 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
 
     /// A batch of the dirty slots of a CPU, if it has any, which is in hand as long as the second
     /// result lives.
-    pub(super) fn dirty_batch(&self, cpu: usize) -> Option<(Batch, InHand<'_, P>)> {
+    fn dirty_batch(&self, cpu: usize) -> Option<(Batch, InHand<'_, P>)> {
         let mut batch = Batch::new();
         let lists = self.lists(cpu);
         let in_hand = lists.take_in_hand();

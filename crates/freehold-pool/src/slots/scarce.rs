@@ -5,6 +5,9 @@ use freehold::platform::Platform;
 use super::batch::Batch;
 use super::{Exhausted, Reset, SlotIndex, Slots, Tables, Taken, count};
 
+/// How many CPUs a call that is short of slots looks at for the dirty slots of a batch.
+const NEAR_CPUS: usize = 8;
+
 impl<P: Platform, T: Tables<P>> Slots<P, T> {
     /// Takes a slot when none is clean and free.
     ///
@@ -32,18 +35,41 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
         }
     }
 
-    /// Resets the dirty slots of a CPU and takes one of them, or takes its oldest warm slot: of this
-    /// CPU first, so that CPUs that are short of slots mostly leave each other alone. What is dirty
-    /// elsewhere comes before what is warm there.
+    /// Takes a slot of the lists: a dirty one of this CPU or of those near it, the oldest warm one of
+    /// this CPU, a dirty one of any CPU, or the oldest warm one of any. So CPUs that are short of
+    /// slots mostly leave each other alone.
     fn gather(&self, own: usize, reset: &impl Reset) -> Option<SlotIndex> {
-        self.gather_dirty(own, own, reset)
+        let all = || std::iter::once(own).chain(self.others(own));
+        self.gather_dirty(own, all().take(NEAR_CPUS), reset)
             .or_else(|| self.gather_warm(own, own, reset))
-            .or_else(|| self.others(own).find_map(|cpu| self.gather_dirty(own, cpu, reset)))
+            .or_else(|| self.gather_dirty(own, all().skip(NEAR_CPUS), reset))
             .or_else(|| self.others(own).find_map(|cpu| self.gather_warm(own, cpu, reset)))
     }
 
-    fn gather_dirty(&self, own: usize, cpu: usize, reset: &impl Reset) -> Option<SlotIndex> {
-        let (mut batch, in_hand) = self.dirty_batch(cpu)?;
+    /// Resets a batch of dirty slots of these CPUs and takes one of them. Having found some, it looks
+    /// at few more CPUs for the rest of the batch.
+    fn gather_dirty(
+        &self,
+        own: usize,
+        cpus: impl Iterator<Item = usize>,
+        reset: &impl Reset,
+    ) -> Option<SlotIndex> {
+        let mut batch = Batch::new();
+        let (mut in_hand, mut givers) = ([const { None }; NEAR_CPUS], 0);
+        for (nth, cpu) in cpus.enumerate() {
+            let lists = self.lists(cpu);
+            let noted = lists.take_in_hand();
+            if batch.fill(&lists, self.settings.batch_slots) {
+                (in_hand[givers], givers) = (Some(noted), givers + 1);
+            }
+            let is_full = batch.len() == self.settings.batch_slots;
+            if is_full || givers > 0 && nth + 1 >= NEAR_CPUS {
+                break;
+            }
+        }
+        if batch.len() == 0 {
+            return None;
+        }
         self.reset_batch(own, &mut batch, reset);
         let slot = batch.pop();
         // Not parked: others may be short of slots, too.
