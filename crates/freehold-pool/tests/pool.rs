@@ -9,7 +9,8 @@ use freehold_pool::{ModuleKey, Pool, PoolBuilder, PoolError, Slot};
 const PAGE: usize = 64 << 10;
 
 fn small() -> PoolBuilder {
-    Pool::builder().slots(24).slot_bytes(8 * PAGE).guard_bytes(PAGE).max_unused_warm_slots(8)
+    let sizes = Pool::builder().slots(24).slot_bytes(8 * PAGE).guard_bytes(PAGE);
+    sizes.max_unused_warm_slots(8).cpus(2)
 }
 
 /// Ways to set up a pool, each with others of the ways in which slots are reset.
@@ -46,7 +47,7 @@ fn no_user_sees_what_others_left() {
                 scope.spawn(move || {
                     let mut rng = Rng::with_seed(thread);
                     let mut held: Vec<(Slot<&Pool>, u64)> = Vec::new();
-                    for round in 0..150 {
+                    for round in 0..60 {
                         let number = rng.u64(0..6);
                         // Nobody with key 0 has one.
                         let key = (number > 0).then(|| ModuleKey::new(number));

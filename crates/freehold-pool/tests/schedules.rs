@@ -16,7 +16,7 @@ mod common;
 const SETTINGS: SlotsSettings = SlotsSettings { slots: 6, batch_slots: 2, warm_slots_max: 3 };
 
 fn seeds() -> u64 {
-    std::env::var("POOL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(150)
+    std::env::var("POOL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(100)
 }
 
 fn machine(seed: u64) -> Machine {

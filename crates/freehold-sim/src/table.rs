@@ -54,9 +54,10 @@ impl<T> SimTable<T> {
         for nth in 0..len {
             let (record, home) = make(nth);
             machine.home(&region, nth * size_of::<T>()..(nth + 1) * size_of::<T>(), home);
-            // SAFETY: The place lies in the region, which is aligned to the type, large enough for
-            // `len` of it, and nobody else's yet.
-            unsafe { first.add(nth).write(record) };
+            // SAFETY: Within the region, which is large enough for `len` of the type.
+            let place = unsafe { first.add(nth) };
+            // SAFETY: The place is aligned to the type, as the region is, and nobody else's yet.
+            unsafe { place.write(record) };
         }
         SimTable { first, len, _region: region, records: PhantomData }
     }
