@@ -128,8 +128,8 @@ impl Reserved {
         unsafe { slice::from_raw_parts_mut(start, range.len()) }
     }
 
-    /// Discards a range: it reads as zero from now on. Returns whether the kernel did so: it refuses
-    /// if the memory is locked.
+    /// Discards a range: it reads as zero from now on. Returns whether the kernel did so, which
+    /// refuses if the memory is locked.
     ///
     /// # Safety
     ///

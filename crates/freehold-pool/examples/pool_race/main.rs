@@ -166,12 +166,14 @@ fn main() {
     let rounds = arguments.next().unwrap_or(9);
     let time = Duration::from_millis(arguments.next().unwrap_or(100) as u64);
     println!(
-        "measured (host): thousand instances a second, median of {rounds} rounds of {} ms, least to \
-         most, ratio to one lock; warm hits, slots in a batch, system calls of resets per instance",
+        "measured (host): thousand instances a second, median of {rounds} rounds of {} ms, \
+         least to most, ratio to one lock; warm hits, slots in a batch, system calls of resets \
+         per instance",
         time.as_millis()
     );
     println!(
-        "{SLOTS} slots, batches of {BATCH_SLOTS}, {WARM_SLOTS} warm slots, {LIVE} instances a thread"
+        "{SLOTS} slots, batches of {BATCH_SLOTS}, {WARM_SLOTS} warm slots, {LIVE} instances a \
+         thread"
     );
     for mix in &MIXES {
         for threads in [1, 2] {

@@ -1,12 +1,13 @@
 //! Instances a second on a simulated machine: this pool against one lock around the free list, and
 //! against 16 of these.
 //!
-//! `cargo run --release -p freehold-pool --example pool_sim -- --machine skylake-2s --cpus 1,28,56,112`
+//! `cargo run --release -p freehold-pool --example pool_sim -- --cpus 1,28,56,112`
 //!
 //! Each CPU takes a slot for an instance of a random module, which touches pages and computes, and
 //! puts the oldest of its instances back. All contestants reset slots in batches of the same size,
 //! by one system call for a batch, so that they differ in how slots change hands. What the kernel
-//! does is a cost (`--list` has all); locks of the kernel are not simulated.
+//! does is a cost; locks of the kernel are not simulated. `--list` has all settings, for `--set
+//! NAME=VALUE`, and `--machine` chooses another one than `skylake-2s`.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -40,7 +41,6 @@ pub(crate) struct Shared {
     shootdowns: Cell<u64>,
     /// Instances that were measured.
     instances: Cell<u64>,
-    resets: Cell<u64>,
 }
 
 /// A CPU at work.
@@ -88,7 +88,6 @@ impl Reset for OnCpu<'_> {
             self.answered.set(self.answered.get() + 1);
             self.handle.compute_ns(settings.shootdown_ns + settings.shootdown_cpu_ns * (cpus - 1));
         }
-        self.shared.resets.set(self.shared.resets.get() + slots);
         1
     }
 }
@@ -116,7 +115,7 @@ fn work(handle: &CpuHandle, contestant: &dyn Contestant, shared: &Shared, seed: 
     count
 }
 
-/// A contestant's rate in instances a second, and the share of time for which CPUs waited for locks.
+/// A contestant's rate in instances a second, and the share of time that CPUs waited for locks.
 fn measure(
     spec: &Spec,
     cpus: usize,
@@ -130,7 +129,6 @@ fn measure(
         cpus: cpus as u64,
         shootdowns: Cell::new(0),
         instances: Cell::new(0),
-        resets: Cell::new(0),
     });
     for cpu in 0..cpus {
         let (contestant, shared) = (Rc::clone(&contestant), Rc::clone(&shared));

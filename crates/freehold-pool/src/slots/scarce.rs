@@ -35,9 +35,9 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
         }
     }
 
-    /// Takes a slot of the lists: a dirty one of this CPU or of those near it, the oldest warm one of
-    /// this CPU, a dirty one of any CPU, or the oldest warm one of any. So CPUs that are short of
-    /// slots mostly leave each other alone.
+    /// Takes a slot of the lists: a dirty one of this CPU or of those near it, the oldest warm one
+    /// of this CPU, a dirty one of any CPU, or the oldest warm one of any. So CPUs that are short
+    /// of slots mostly leave each other alone.
     fn gather(&self, own: usize, reset: &impl Reset) -> Option<SlotIndex> {
         let all = || std::iter::once(own).chain(self.others(own));
         self.gather_dirty(own, all().take(NEAR_CPUS), reset)
@@ -46,8 +46,8 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
             .or_else(|| self.others(own).find_map(|cpu| self.gather_warm(own, cpu, reset)))
     }
 
-    /// Resets a batch of dirty slots of these CPUs and takes one of them. Having found some, it looks
-    /// at few more CPUs for the rest of the batch.
+    /// Resets a batch of dirty slots of these CPUs and takes one of them. Having found some, it
+    /// looks at few more CPUs for the rest of the batch.
     fn gather_dirty(
         &self,
         own: usize,
