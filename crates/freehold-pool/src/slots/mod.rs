@@ -382,6 +382,32 @@ mod tests {
         assert_eq!(pool.stats().warm_hits_elsewhere, 2);
     }
 
+    /// A reset that does not succeed for slot 1.
+    struct LosesOne;
+
+    impl Reset for LosesOne {
+        fn reset(&self, slots: &[SlotIndex], lost: &mut dyn FnMut(SlotIndex)) -> u64 {
+            slots.iter().filter(|slot| slot.get() == 1).for_each(|&slot| lost(slot));
+            2
+        }
+    }
+
+    #[test]
+    fn a_slot_that_cannot_be_reset_is_never_handed_out() {
+        let pool = pool(SlotsSettings { slots: 4, batch_slots: 3, warm_slots_max: 2 }, 1);
+        let all = || std::iter::from_fn(|| pool.take(None, &LosesOne).ok()).collect::<Vec<_>>();
+        for taken in all() {
+            pool.put(taken.slot, Some(ModuleKey::new(3)), Left::Dirty, &LosesOne);
+        }
+        pool.reset_all(&LosesOne);
+        let stats = pool.stats();
+        assert_eq!((stats.lost_slots, stats.reset_slots, stats.system_calls), (1, 3, 4));
+        assert_eq!((stats.warm_slots, pool.unused_slots()), (2, 3));
+        let mut slots: Vec<u32> = all().iter().map(|taken| taken.slot.get()).collect();
+        slots.sort_unstable();
+        assert_eq!(slots, [0, 2, 3]);
+    }
+
     #[test]
     #[should_panic(expected = "slot 0 was put back twice")]
     fn a_slot_that_is_put_back_twice_is_noticed() {

@@ -1,6 +1,6 @@
 //! A pool's slots on a simulated machine, without memory: what a slot contains is a word.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
 use freehold::platform::Platform;
@@ -17,14 +17,9 @@ pub(crate) struct Ledger {
     /// By slot: the key whose user has written to it since it was reset, or 0.
     content: Vec<Cell<u64>>,
     taken: Vec<Cell<bool>>,
-    /// Slots that are handed out, from the moment at which the call returned to that at which the
-    /// next one begins.
-    pub(crate) taken_slots: Cell<usize>,
     /// How long a reset takes, in accesses of shared memory.
     touches: usize,
     word: <Sim as Platform>::U64,
-    pub(crate) batches: RefCell<Vec<usize>>,
-    pub(crate) lost: Cell<Option<SlotIndex>>,
 }
 
 impl Ledger {
@@ -32,11 +27,8 @@ impl Ledger {
         Ledger {
             content: (0..slots).map(|_| Cell::new(0)).collect(),
             taken: (0..slots).map(|_| Cell::new(false)).collect(),
-            taken_slots: Cell::new(0),
             touches,
             word: freehold::platform::Word::new(0),
-            batches: RefCell::default(),
-            lost: Cell::new(None),
         }
     }
 
@@ -44,7 +36,6 @@ impl Ledger {
     pub(crate) fn take(&self, taken: Taken, key: u64) {
         let slot = taken.slot.index();
         assert!(!self.taken[slot].replace(true), "{} has two users", taken.slot);
-        self.taken_slots.set(self.taken_slots.get() + 1);
         let content = self.content[slot].replace(key);
         match taken.kept {
             true => assert_eq!(content, key, "{} was kept by another key", taken.slot),
@@ -56,7 +47,6 @@ impl Ledger {
     /// Notes that the slot is on its way back.
     pub(crate) fn put(&self, slot: SlotIndex, left: Left) {
         assert!(self.taken[slot.index()].replace(false));
-        self.taken_slots.set(self.taken_slots.get() - 1);
         if left == Left::Clean {
             self.content[slot.index()].set(0);
         }
@@ -64,7 +54,7 @@ impl Ledger {
 }
 
 impl Reset for Ledger {
-    fn reset(&self, slots: &[SlotIndex], lost: &mut dyn FnMut(SlotIndex)) -> u64 {
+    fn reset(&self, slots: &[SlotIndex], _lost: &mut dyn FnMut(SlotIndex)) -> u64 {
         assert!(slots.is_sorted());
         for _ in 0..self.touches {
             // The machine may let other CPUs run here.
@@ -72,14 +62,8 @@ impl Reset for Ledger {
         }
         for &slot in slots {
             assert!(!self.taken[slot.index()].get(), "{slot} is reset while it is in use");
-            if self.lost.get() == Some(slot) {
-                self.lost.set(None);
-                lost(slot);
-            } else {
-                self.content[slot.index()].set(0);
-            }
+            self.content[slot.index()].set(0);
         }
-        self.batches.borrow_mut().push(slots.len());
         1
     }
 }
