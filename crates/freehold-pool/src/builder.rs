@@ -110,7 +110,7 @@ impl PoolBuilder {
         self
     }
 
-    /// Builds the pool. Reserves address space for all slots, and takes 64 bytes of memory for
+    /// Builds the pool. Reserves address space for all slots, and takes 88 bytes of memory for
     /// each.
     ///
     /// # Errors
