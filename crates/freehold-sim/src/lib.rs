@@ -12,7 +12,7 @@
 //! (the cost of an access), `schedule`, `fault`, `halt` and `account` (scheduling, failures,
 //! accounting), `lock` and `barrier` (waiting), `state` (all of these), `coroutine` and `current`
 //! (how the allocator's code is suspended and finds its machine), `platform`, `costless`, `cpu`,
-//! `machine` and `embed` (what allocators, workloads and labs use).
+//! `machine`, `embed` and `table` (what allocators, workloads and labs use).
 
 #![deny(unsafe_code)]
 
@@ -40,6 +40,7 @@ mod schedule;
 mod sharers;
 mod spec;
 mod state;
+mod table;
 
 pub use account::Path;
 pub use costless::{Costless, CostlessLock};
@@ -59,6 +60,7 @@ pub use spec::{
     BadSpec, CORES_MAX, CPUS_MAX, Figure, FileError, Key, LLCS_MAX, Spec, Unit, UnknownMachine,
     preset, preset_names,
 };
+pub use table::SimTable;
 
 /// The examples of the README, compiled and run as tests.
 #[cfg(doctest)]

@@ -41,10 +41,15 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/freehold-preload/src/setup.rs",
     "crates/freehold-preload/src/stats.rs",
     "crates/freehold-preload/src/symbols.rs",
+    "crates/freehold-pool/src/content.rs",
+    "crates/freehold-pool/src/home.rs",
+    "crates/freehold-pool/src/pool.rs",
+    "crates/freehold-pool/src/reserved.rs",
     "crates/freehold-sim/src/coroutine.rs",
     "crates/freehold-sim/src/embed.rs",
     "crates/freehold-sim/src/prefetch.rs",
     "crates/freehold-sim/src/region.rs",
+    "crates/freehold-sim/src/table.rs",
 ];
 
 /// The allocator.

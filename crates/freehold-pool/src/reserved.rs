@@ -1,0 +1,262 @@
+//! The address space of a pool, and the system calls on it.
+#![expect(unsafe_code, reason = "maps, protects, clears and lends out memory")]
+
+use core::ffi::c_void;
+use core::ptr::{NonNull, null_mut};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::{io, slice};
+
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
+};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+/// The size of the machine's pages, in bytes.
+pub(crate) fn page_bytes() -> usize {
+    // By the C library, which answers under valgrind, too.
+    // SAFETY: Reads a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).expect("every machine has pages")
+}
+
+/// A stretch of address space of which nothing is accessible at first. All pages of it are private
+/// memory, zero where they were not touched since they were last discarded.
+///
+/// Ranges are offsets in bytes, made of whole pages; a range beyond the end is a panic.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    base: NonNull<u8>,
+    bytes: usize,
+    /// This process, if the kernel may discard several ranges of its memory in one call.
+    process: Option<OwnedFd>,
+    /// Whether it has refused to.
+    refused: AtomicBool,
+}
+
+// SAFETY: The mapping belongs to the process, not to a thread. Safe code of this type never reads
+// or writes the memory, and callers of the unsafe methods answer for what they reach.
+unsafe impl Send for Reserved {}
+// SAFETY: As for `Send`. The system calls may run at the same time.
+unsafe impl Sync for Reserved {}
+
+impl Reserved {
+    /// Reserves so many bytes, made of pages.
+    ///
+    /// # Errors
+    ///
+    /// That of `mmap(2)`.
+    pub(crate) fn new(bytes: usize) -> io::Result<Self> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: Without an address of ours the kernel picks an unused one, so that the new
+        // mapping replaces nothing.
+        let base = unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::empty(), flags) }?;
+        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0");
+        let process = pidfd_open(getpid(), PidfdFlags::empty()).ok();
+        Ok(Reserved { base, bytes, process, refused: AtomicBool::new(false) })
+    }
+
+    /// Where an offset is in memory.
+    pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset <= self.bytes, "{offset} is beyond {} bytes", self.bytes);
+        // SAFETY: Within the mapping, or just behind it.
+        unsafe { self.base.add(offset) }
+    }
+
+    fn start(&self, range: &Range<usize>) -> *mut c_void {
+        assert!(range.start <= range.end && range.end <= self.bytes, "{range:?}");
+        self.at(range.start).as_ptr().cast()
+    }
+
+    /// Makes a range readable and writable.
+    ///
+    /// # Errors
+    ///
+    /// That of `mprotect(2)`: `ENOMEM` beyond `vm.max_map_count`.
+    pub(crate) fn open(&self, range: Range<usize>) -> io::Result<()> {
+        let flags = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: The range is ours, and becoming accessible harms no reference.
+        unsafe { mprotect(self.start(&range), range.len(), flags) }.map_err(io::Error::from)
+    }
+
+    /// Makes a range inaccessible. Its content stays.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Reserved::open`].
+    ///
+    /// # Safety
+    ///
+    /// Nobody has a reference into the range.
+    pub(crate) unsafe fn close(&self, range: Range<usize>) -> io::Result<()> {
+        // SAFETY: The range is ours, and nobody uses it, as the caller promises.
+        unsafe { mprotect(self.start(&range), range.len(), MprotectFlags::empty()) }
+            .map_err(io::Error::from)
+    }
+
+    /// Clears a range, which is accessible, by writing to it.
+    ///
+    /// # Safety
+    ///
+    /// The range is accessible, and nobody else has a reference into it.
+    pub(crate) unsafe fn clear(&self, range: Range<usize>) {
+        let start: *mut u8 = self.start(&range).cast();
+        // SAFETY: The range is in the mapping, and writable and ours, as the caller promises.
+        unsafe { start.write_bytes(0, range.len()) };
+    }
+
+    /// The bytes of a range.
+    ///
+    /// # Safety
+    ///
+    /// The range is accessible, and stays so for `'a`; meanwhile nobody writes to it.
+    pub(crate) unsafe fn bytes<'a>(&self, range: Range<usize>) -> &'a [u8] {
+        let start: *const u8 = self.start(&range).cast_const().cast();
+        // SAFETY: The range is in the mapping and accessible; its pages are initialised.
+        unsafe { slice::from_raw_parts(start, range.len()) }
+    }
+
+    /// The bytes of a range.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Reserved::bytes`], and nobody else reads it.
+    pub(crate) unsafe fn bytes_mut<'a>(&self, range: Range<usize>) -> &'a mut [u8] {
+        let start: *mut u8 = self.start(&range).cast();
+        // SAFETY: As in `bytes`, and nobody else has it.
+        unsafe { slice::from_raw_parts_mut(start, range.len()) }
+    }
+
+    /// Discards a range: it reads as zero from now on. Returns whether the kernel did so, which
+    /// refuses if the memory is locked.
+    ///
+    /// # Safety
+    ///
+    /// Nobody has a reference into the range.
+    pub(crate) unsafe fn discard(&self, range: Range<usize>) -> bool {
+        // SAFETY: The range is ours, and nobody uses it, as the caller promises.
+        unsafe { madvise(self.start(&range), range.len(), Advice::LinuxDontNeed) }.is_ok()
+    }
+
+    /// Maps a range anew: it reads as zero, once it is made accessible.
+    ///
+    /// # Errors
+    ///
+    /// That of `mmap(2)`. The range still has its content then.
+    ///
+    /// # Safety
+    ///
+    /// Nobody has a reference into the range.
+    pub(crate) unsafe fn replace(&self, range: Range<usize>) -> io::Result<()> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let (start, len) = (self.start(&range), range.len());
+        // SAFETY: A part of our own mapping, which nobody uses, gives way to one of the same kind.
+        unsafe { mmap_anonymous(start, len, ProtFlags::empty(), flags) }?;
+        Ok(())
+    }
+
+    /// Discards ranges by one system call. Returns whether the kernel did so: before Linux 6.13 it
+    /// does not, and if memory is locked.
+    ///
+    /// # Safety
+    ///
+    /// Nobody has a reference into one of the ranges.
+    pub(crate) unsafe fn discard_all(&self, ranges: &[libc::iovec]) -> bool {
+        let Some(process) = &self.process else { return false };
+        // Relaxed: a hint that spares a call in vain.
+        if self.refused.load(Relaxed) {
+            return false;
+        }
+        let bytes: usize = ranges.iter().map(|range| range.iov_len).sum();
+        // SAFETY: The ranges are of our mapping, by `range_of`, and nobody uses them, as the caller
+        // promises. After a fork the descriptor is of another process; then the kernel refuses,
+        // since it takes this advice for the caller's own memory only.
+        let advised = unsafe {
+            libc::syscall(
+                libc::SYS_process_madvise,
+                process.as_raw_fd(),
+                ranges.as_ptr(),
+                ranges.len(),
+                libc::MADV_DONTNEED,
+                0,
+            )
+        };
+        let done = usize::try_from(advised).is_ok_and(|advised| advised == bytes);
+        if !done {
+            self.refused.store(true, Relaxed);
+        }
+        done
+    }
+
+    /// A range, for [`Reserved::discard_all`].
+    pub(crate) fn range_of(&self, range: &Range<usize>) -> libc::iovec {
+        libc::iovec { iov_base: self.start(range), iov_len: range.len() }
+    }
+
+    /// Whether several ranges can be discarded by one system call, as far as is known.
+    pub(crate) fn is_batched(&self) -> bool {
+        // Relaxed: as in `discard_all`.
+        self.process.is_some() && !self.refused.load(Relaxed)
+    }
+
+    /// Has single calls for all ranges from now on.
+    pub(crate) fn refuse_batches(&self) {
+        // Relaxed: as in `discard_all`.
+        self.refused.store(true, Relaxed);
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        // SAFETY: The mapping is ours, and whoever had a part of it has borrowed this value.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_ranges_are_discarded_by_one_call_or_the_kernel_says_no() {
+        let page = page_bytes();
+        let reserved = Reserved::new(16 * page).unwrap();
+        reserved.open(0..16 * page).unwrap();
+        // SAFETY: Accessible, and no one else's.
+        unsafe { reserved.bytes_mut(0..16 * page) }.fill(7);
+        let ranges = [2 * page..3 * page, 5 * page..9 * page];
+        let many = [&ranges[0], &ranges[1]].map(|range| reserved.range_of(range));
+        // SAFETY: No reference lives.
+        let done = unsafe { reserved.discard_all(&many) };
+        assert_eq!(done, reserved.is_batched());
+        // SAFETY: As above, and no one writes.
+        let bytes = unsafe { reserved.bytes(0..16 * page) };
+        for (at, byte) in bytes.iter().enumerate() {
+            let discarded = done && ranges.iter().any(|range| range.contains(&at));
+            assert_eq!(*byte, if discarded { 0 } else { 7 }, "at {at}");
+        }
+    }
+
+    #[test]
+    fn a_discarded_range_reads_as_zero() {
+        let page = page_bytes();
+        let reserved = Reserved::new(4 * page).unwrap();
+        reserved.open(0..4 * page).unwrap();
+        // SAFETY: Accessible, and no one else's.
+        unsafe { reserved.bytes_mut(0..4 * page) }.fill(7);
+        // SAFETY: No reference lives.
+        assert!(unsafe { reserved.discard(page..2 * page) });
+        // SAFETY: As above.
+        unsafe { reserved.clear(2 * page..3 * page) };
+        // SAFETY: As above.
+        unsafe { reserved.replace(3 * page..4 * page) }.unwrap();
+        reserved.open(3 * page..4 * page).unwrap();
+        // SAFETY: Accessible, and no one writes.
+        let bytes = unsafe { reserved.bytes(0..4 * page) };
+        let sums: Vec<usize> =
+            bytes.chunks(page).map(|page| page.iter().map(|byte| *byte as usize).sum()).collect();
+        assert_eq!(sums, [7 * page, 0, 0, 0]);
+    }
+}

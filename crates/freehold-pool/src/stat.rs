@@ -1,0 +1,37 @@
+//! What a pool says of itself.
+
+/// What has happened in a pool since it was built, and how many slots wait now.
+///
+/// Read while calls are under way, counts may miss what these calls do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolStats {
+    /// Slots that were taken.
+    pub taken: u64,
+    /// Of these, slots that the last user of the same key had left: warm ones.
+    pub warm_hits: u64,
+    /// Of the warm hits, those found in the lists of another CPU.
+    pub warm_hits_elsewhere: u64,
+    /// Calls that found no clean slot and no warm one of their key: each has
+    /// reset slots out of turn, or taken a warm one of another key, or failed.
+    pub scarce: u64,
+    /// Batches of slots that were reset.
+    pub batches: u64,
+    /// Slots that were reset in batches.
+    pub reset_slots: u64,
+    /// System calls that batches made.
+    pub system_calls: u64,
+    /// Slots that could not be reset, and are handed out no more.
+    pub lost_slots: u64,
+    /// Slots that wait to be reset, now.
+    pub dirty_slots: u64,
+    /// Slots that wait for users of their keys, now.
+    pub warm_slots: u64,
+}
+
+impl PoolStats {
+    /// How many slots a batch had, on average; 0 if there was none.
+    pub fn slots_per_batch(&self) -> f64 {
+        if self.batches == 0 { 0.0 } else { self.reset_slots as f64 / self.batches as f64 }
+    }
+}
