@@ -1,0 +1,189 @@
+//! Dirty blocks to storage: in batches, in the order of their offsets, adjacent ones in one write.
+//!
+//! A block is written under its latch, shared, so that readers go on and no writer changes it
+//! meanwhile, and stays dirty until the write has succeeded. So it is neither evicted nor taken for
+//! written before it is. No latch is waited for while another is held: a writer that has one of
+//! them may wait for the other.
+
+use std::io::{self, IoSlice};
+
+use parking_lot::RwLockReadGuard;
+
+use crate::cache::Shared;
+use crate::counters::Count;
+use crate::error::{SyncError, SyncState};
+use crate::file_state::FileState;
+use crate::io::Run;
+use crate::pool::{Pool, copy_of};
+use crate::slot::{Block, Flag, Page, Slot, SlotIndex};
+
+/// The most blocks of a batch.
+pub(crate) const BATCH_BLOCKS: usize = 128;
+
+/// What became of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was not dirty any more.
+    Clean,
+    Written,
+    Failed,
+    /// A writer has it.
+    Busy,
+}
+
+/// What became of a batch.
+pub(crate) struct Batch {
+    /// Of each block.
+    pub(crate) outcomes: Vec<Outcome>,
+    /// The first failure.
+    pub(crate) error: Option<io::Error>,
+}
+
+impl Batch {
+    pub(crate) fn count(&self, of: Outcome) -> u64 {
+        self.outcomes.iter().filter(|&&outcome| outcome == of).count() as u64
+    }
+}
+
+impl Pool {
+    /// Writes those of the blocks, in their order, that are dirty and that no writer has.
+    pub(crate) fn write_batch(&self, file: &FileState, blocks: &[(Block, SlotIndex)]) -> Batch {
+        self.write_some(file, blocks, |slot| slot.latch.try_read_recursive())
+    }
+
+    /// Writes a block if it is dirty. Waits for its writer, so the caller has no latch.
+    fn write_one(&self, file: &FileState, block: (Block, SlotIndex)) -> Batch {
+        // Recursive: does not wait for writers that wait themselves, maybe for a guard of this
+        // thread's.
+        self.write_some(file, &[block], |slot| Some(slot.latch.read_recursive()))
+    }
+
+    fn write_some<'a>(
+        &'a self,
+        file: &FileState,
+        blocks: &[(Block, SlotIndex)],
+        latch: impl Fn(&'a Slot) -> Option<RwLockReadGuard<'a, Page>>,
+    ) -> Batch {
+        let mut batch = Batch { outcomes: vec![Outcome::Clean; blocks.len()], error: None };
+        let mut held = Vec::with_capacity(blocks.len());
+        for (nth, &(block, index)) in blocks.iter().enumerate() {
+            let slot = self.slot(index);
+            match latch(slot) {
+                None => batch.outcomes[nth] = Outcome::Busy,
+                Some(page) if page.key.block() == block && slot.has(Flag::Dirty) => {
+                    held.push((nth, block, page));
+                }
+                Some(_) => {}
+            }
+        }
+        // A dirty block stays in its slot, so of two files one at most has it.
+        held.retain(|(.., page)| page.file.as_ref().is_some_and(|of| of.number == file.number));
+        let adjacent: Vec<_> = held.chunk_by(|one, next| one.1.0 + 1 == next.1.0).collect();
+        let mut runs: Vec<_> = adjacent.iter().map(|of| run_of(file, of)).collect();
+        if runs.is_empty() {
+            return batch;
+        }
+        let mut results = file.storage.write_runs(&mut runs).into_iter();
+        drop(runs);
+        for of in adjacent {
+            let no_result = || Err(io::Error::other("the storage returned no result"));
+            let result = results.next().unwrap_or_else(no_result);
+            let outcome = if result.is_ok() { Outcome::Written } else { Outcome::Failed };
+            for &(nth, block, _) in of {
+                batch.outcomes[nth] = outcome;
+                // Another call may have written it as well.
+                if outcome == Outcome::Written && file.remove_dirty(block) {
+                    self.slot(blocks[nth].1).clear(Flag::Dirty);
+                }
+            }
+            let counted =
+                if result.is_ok() { Count::WrittenBack } else { Count::WriteError };
+            file.tenant.counters.add(counted, of.len() as u64);
+            if let Err(error) = result {
+                file.note_failure(copy_of(&error));
+                batch.error.get_or_insert(error);
+            }
+        }
+        batch
+    }
+}
+
+/// Adjacent blocks, with their places in the batch.
+fn run_of<'a>(file: &FileState, of: &'a [(usize, Block, RwLockReadGuard<'_, Page>)]) -> Run<'a> {
+    let buffers = of.iter().map(|(.., page)| IoSlice::new(page.bytes())).collect();
+    Run { offset: file.offset(of[0].1), buffers }
+}
+
+impl Shared {
+    /// Writes all blocks of a file that are dirty when this is called; returns how many of them
+    /// could not be written, and the first error. Waits for writers if told to.
+    pub(crate) fn write_back(&self, file: &FileState, waits: bool) -> (u64, Option<io::Error>) {
+        let (pool, mut next) = (self.lru.owner(), Block(0));
+        let (mut failed, mut first_error) = (0, None);
+        // What becomes dirty behind it from now on is left out, so that the call ends.
+        let end = file.last_dirty();
+        while end.is_some_and(|end| next <= end) {
+            let blocks = file.dirty_from(next, BATCH_BLOCKS);
+            let Some(&(last, _)) = blocks.last() else { break };
+            next = Block(last.0 + 1);
+            let done = pool.write_batch(file, &blocks);
+            failed += done.count(Outcome::Failed);
+            first_error = first_error.or(done.error);
+            let busy = done.outcomes.iter().zip(&blocks);
+            for (_, block) in busy.filter(|(outcome, _)| waits && **outcome == Outcome::Busy) {
+                let done = pool.write_one(file, *block);
+                failed += done.count(Outcome::Failed);
+                first_error = first_error.or(done.error);
+            }
+        }
+        (failed, first_error)
+    }
+
+    /// Makes durable what was written to a file before the call.
+    pub(crate) fn sync(&self, file: &FileState) -> Result<(), SyncError> {
+        let (failed, _) = self.write_back(file, true);
+        // Even if a block could not be written: the others are to be durable.
+        if !file.is_lost()
+            && let Err(error) = file.storage.sync()
+        {
+            file.note_lost(&error);
+        }
+        match file.take_failure(failed) {
+            None if failed > 0 => {
+                // Another call of `sync` has reported the failure of the same write.
+                let error = io::Error::other("blocks could not be written");
+                Err(SyncError { error, state: SyncState::Dirty(failed) })
+            }
+            None => Ok(()),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Before a block is made dirty: if as much is dirty as may be, writes some of it first.
+    ///
+    /// # Errors
+    ///
+    /// The error of the write-back, if there are still so many.
+    pub(crate) fn throttle(&self, file: &FileState) -> io::Result<()> {
+        let dirty = self.dirty();
+        if dirty >= self.dirty_background {
+            self.signal.wake();
+        }
+        if dirty < self.dirty_max {
+            return Ok(());
+        }
+        let files = std::iter::once(None).chain(self.open_files().into_iter().map(Some));
+        let mut result = Ok(());
+        for other in files {
+            let file = other.as_deref().unwrap_or(file);
+            let blocks = file.dirty_from(Block(0), BATCH_BLOCKS);
+            if let Some(error) = self.lru.owner().write_batch(file, &blocks).error {
+                result = Err(error);
+            }
+            if self.dirty() < self.dirty_max {
+                return Ok(());
+            }
+        }
+        result
+    }
+}
