@@ -136,9 +136,9 @@ impl CacheBuilder {
 
     fn check(&self) -> Result<(u64, FrameSize), CacheError> {
         let bad = |setting, reason: String| Err(CacheError::BadSetting(setting, reason));
-        let Some(size) = FrameSize::new(self.block_bytes).filter(|_| {
-            self.block_bytes <= BLOCK_BYTES_MAX
-        }) else {
+        let Some(size) =
+            FrameSize::new(self.block_bytes).filter(|_| self.block_bytes <= BLOCK_BYTES_MAX)
+        else {
             return bad("block_bytes", "not a power of two from 4096 to 1 MiB".into());
         };
         let blocks = self.memory_bytes / self.block_bytes as u64;

@@ -104,9 +104,8 @@ impl Shared {
         identity: Option<(u64, u64)>,
     ) -> Result<Arc<FileState>, CacheError> {
         let mut files = self.files.lock();
-        let is_open = |file: &Weak<FileState>| {
-            file.upgrade().is_some_and(|file| file.identity == identity)
-        };
+        let is_open =
+            |file: &Weak<FileState>| file.upgrade().is_some_and(|file| file.identity == identity);
         if identity.is_some() && files.iter().any(is_open) {
             return Err(CacheError::AlreadyOpen);
         }

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use parking_lot::{MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{
+    MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLockReadGuard, RwLockWriteGuard,
+};
 
 use crate::slot::{Block, Page};
 

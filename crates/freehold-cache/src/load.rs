@@ -186,12 +186,7 @@ impl Shared {
 
     /// Reads the blocks that are coming, adjacent ones, from the first one on. Gives up those that
     /// were read ahead if they are behind the end of the file or could not be read.
-    fn fill(
-        &self,
-        file: &FileState,
-        block: Block,
-        coming: &mut Vec<Coming<'_>>,
-    ) -> io::Result<()> {
+    fn fill(&self, file: &FileState, block: Block, coming: &mut Vec<Coming<'_>>) -> io::Result<()> {
         let read = |coming: &mut [Coming<'_>]| {
             let mut bytes: Vec<_> = coming.iter_mut().map(|one| one.page.bytes_mut()).collect();
             file.read(block, &mut bytes)
@@ -262,7 +257,10 @@ impl Shared {
         };
         let coming = Coming { index, slot, page, shadow };
         match self.charge(file, index, patience) {
-            Ok(()) => Ok(Some(coming)),
+            Ok(()) => {
+                file.tenant.add_cached();
+                Ok(Some(coming))
+            }
             Err(error) => {
                 pool.index.remove(key, Entry::Cached(index));
                 self.undo(index, coming.page);
@@ -304,7 +302,10 @@ impl Shared {
     fn abandon(&self, key: Key, coming: Coming<'_>) {
         let Coming { index, slot, mut page, .. } = coming;
         self.lru.owner().index.remove(key, Entry::Cached(index));
-        (page.key, page.file) = (Key::NONE, None);
+        page.key = Key::NONE;
+        if let Some(file) = page.file.take() {
+            file.tenant.remove_cached();
+        }
         slot.clear(Flag::Loading);
         slot.clear(Flag::ReadAhead);
         drop(page);
@@ -342,6 +343,7 @@ impl Shared {
             let key = page.key;
             pool.index.remove(key, Entry::Cached(index));
             (page.key, page.file) = (Key::NONE, None);
+            file.tenant.remove_cached();
             slot.clear(Flag::ReadAhead);
             if slot.clear(Flag::Dirty) {
                 lost += u64::from(file.remove_dirty(key.block()));

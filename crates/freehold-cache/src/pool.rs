@@ -159,7 +159,8 @@ impl Owner for Pool {
         let slot = self.slot(index);
         // A guard on the block, or a caller that looks at it, keeps it.
         let Some(mut page) = slot.latch.try_write() else { return };
-        if page.key == Key::NONE || slot.has(Flag::Dirty) || slot.has(Flag::Loading) {
+        // A writer may have had it since it was written back.
+        if page.key == Key::NONE || slot.has(Flag::Dirty) {
             return;
         }
         let key = page.key;
@@ -170,6 +171,7 @@ impl Owner for Pool {
         drop(page);
         slot.clear(Flag::ReadAhead);
         if let Some(file) = file {
+            file.tenant.remove_cached();
             file.tenant.counters.add(Count::Evicted, 1);
             for (key, shadow) in file.tenant.push_shadow(key, shadow).into_iter().flatten() {
                 self.index.remove(key, Entry::Evicted(shadow));

@@ -45,7 +45,7 @@ pub struct TenantStats {
     pub lost: u64,
     /// Evicted blocks that came back while they were remembered.
     pub refaults: u64,
-    /// Blocks that it has now, including a few that CPUs have reserved for it.
+    /// Blocks that it has now.
     pub cached: u64,
     /// Of these, blocks that are not on storage.
     pub dirty: u64,
@@ -133,7 +133,7 @@ impl TenantStats {
             write_errors: sum(Count::WriteError),
             lost: tenant.lost(),
             refaults: group.map_or(0, |group| group.refaulted),
-            cached: group.map_or(0, |group| group.charged.get()),
+            cached: tenant.cached(),
             dirty: tenant.dirty(),
             max: group.and_then(|group| group.max).map(|max| max.get()),
             protected: group.map_or(0, |group| group.low.get()),

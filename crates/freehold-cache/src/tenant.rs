@@ -64,6 +64,9 @@ pub(crate) struct TenantState {
     pub(crate) name: String,
     pub(crate) group: GroupId,
     pub(crate) counters: Counters,
+    /// Blocks in the index. A block is counted after it was charged, and no more before that is
+    /// undone, so that there are never more than may be charged.
+    cached: AtomicU64,
     dirty: AtomicU64,
     /// The dirty blocks of all tenants.
     dirty_of_all: Arc<AtomicU64>,
@@ -87,6 +90,7 @@ impl TenantState {
             name,
             group,
             counters: Counters::new(threads),
+            cached: AtomicU64::new(0),
             dirty: AtomicU64::new(0),
             dirty_of_all,
             lost: AtomicU64::new(0),
@@ -96,8 +100,22 @@ impl TenantState {
         }
     }
 
+    pub(crate) fn add_cached(&self) {
+        // Relaxed: a count on which no other memory depends; here and below. That a block is
+        // charged before and uncharged after is ordered by the LRU's steps on the charge, which
+        // acquire and release.
+        self.cached.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn remove_cached(&self) {
+        self.cached.fetch_sub(1, Relaxed);
+    }
+
+    pub(crate) fn cached(&self) -> u64 {
+        self.cached.load(Relaxed)
+    }
+
     pub(crate) fn add_dirty(&self, blocks: u64) {
-        // Relaxed: a count on which no other memory depends; here and below.
         self.dirty.fetch_add(blocks, Relaxed);
         self.dirty_of_all.fetch_add(blocks, Relaxed);
     }

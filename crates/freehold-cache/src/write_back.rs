@@ -96,8 +96,7 @@ impl Pool {
                     self.slot(blocks[nth].1).clear(Flag::Dirty);
                 }
             }
-            let counted =
-                if result.is_ok() { Count::WrittenBack } else { Count::WriteError };
+            let counted = if result.is_ok() { Count::WrittenBack } else { Count::WriteError };
             file.tenant.counters.add(counted, of.len() as u64);
             if let Err(error) = result {
                 file.note_failure(copy_of(&error));

@@ -79,7 +79,9 @@ mod tests {
     fn a_read_beyond_the_end_is_short() {
         let storage = FileStorage::new(tempfile::tempfile().unwrap());
         let data = [7; 700];
-        storage.write_at(100, &mut [IoSlice::new(&data[..300]), IoSlice::new(&data[300..])]).unwrap();
+        storage
+            .write_at(100, &mut [IoSlice::new(&data[..300]), IoSlice::new(&data[300..])])
+            .unwrap();
         let (mut one, mut other) = ([1; 512], [1; 512]);
         let buffers = &mut [IoSliceMut::new(&mut one), IoSliceMut::new(&mut other)];
         assert_eq!(storage.read_at(0, buffers).unwrap(), 800);

@@ -31,14 +31,35 @@ fn a_read_that_fails_is_told_and_tried_again() {
     disk.close_gate();
     let results = thread::scope(|scope| {
         let read = || scope.spawn(|| file.read(Block(3)).map(|guard| guard[0]));
-        let readers = [read(), read(), read()];
-        while disk.reads.load(SeqCst) < 3 {
+        let before = disk.reads.load(SeqCst);
+        let first = read();
+        while disk.reads.load(SeqCst) == before {
             thread::yield_now();
         }
+        let readers = [first, read(), read()];
+        thread::sleep(std::time::Duration::from_millis(20));
         disk.open_gate();
         readers.map(|reader| reader.join().unwrap())
     });
     assert_eq!(results.iter().filter(|result| matches!(result, Ok(1))).count(), 2);
+    // Writers as well.
+    disk.failing_reads.store(1, SeqCst);
+    disk.close_gate();
+    let before = disk.reads.load(SeqCst);
+    let results = thread::scope(|scope| {
+        let write = || scope.spawn(|| file.write(Block(5)).map(|mut guard| guard[0] += 1));
+        let first = write();
+        while disk.reads.load(SeqCst) == before {
+            thread::yield_now();
+        }
+        let writers = [first, write(), write()];
+        // They wait for the first one's read. If they do not yet, the test sees less.
+        thread::sleep(std::time::Duration::from_millis(20));
+        disk.open_gate();
+        writers.map(|writer| writer.join().unwrap())
+    });
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 2);
+    assert_eq!(file.read(Block(5)).unwrap()[0], 3);
     cache.validate().unwrap();
 }
 

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod crash;
+mod dirtied;
 mod disk;
 mod errors;
 mod kill;
