@@ -61,8 +61,6 @@ pub use error::{CacheError, SyncError, SyncState};
 pub use file::CachedFile;
 pub use freehold_host::lru::LruPolicy;
 pub use guard::{BlockMut, BlockRef};
-#[cfg(feature = "io-uring")]
-pub use io::UringStorage;
 pub use io::{EngineReport, FileStorage, IoEngine, Run, Storage};
 pub use slot::Block;
 pub use stat::{CacheStats, TenantStats};

@@ -9,9 +9,7 @@ mod uring;
 
 pub use pread::FileStorage;
 #[cfg(feature = "io-uring")]
-pub(crate) use uring::Rings;
-#[cfg(feature = "io-uring")]
-pub use uring::UringStorage;
+pub(crate) use uring::{Rings, UringStorage};
 
 /// Storage for the blocks of one file. Files implement it by [`FileStorage`]; an implementation of
 /// your own can count, delay, fail, or write a log first.

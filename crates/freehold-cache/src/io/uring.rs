@@ -149,7 +149,7 @@ fn libc_iovec(base: *mut u8, bytes: usize) -> libc::iovec {
 
 /// A file, read and written by io_uring; what an operation leaves undone is done by `preadv` and
 /// `pwritev`.
-pub struct UringStorage {
+pub(crate) struct UringStorage {
     file: FileStorage,
     rings: Arc<Rings>,
 }

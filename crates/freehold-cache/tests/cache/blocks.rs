@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::Duration;
 
-use freehold_cache::{Block, Cache, CacheBuilder, CacheError, CachedFile, Limits};
+use freehold_cache::{Block, Cache, CacheBuilder, CacheError, CachedFile, IoEngine, Limits};
 
 use crate::disk::Disk;
 
@@ -279,4 +279,42 @@ fn settings_out_of_range_are_refused() {
     let other = builder(8).build().unwrap();
     let disk = Disk::with(Vec::new());
     assert!(other.open_storage(&tenant, disk.storage()).is_err());
+}
+
+/// With the feature `io-uring` and a kernel that permits it, by io_uring; otherwise it falls back.
+#[test]
+fn io_uring_or_the_reason_why_not() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for direct in [false, true] {
+        let builder = builder(300).engine(IoEngine::Uring).direct(direct);
+        let cache = builder.read_ahead_bytes(8 * SIZE).build().unwrap();
+        let report = cache.engine();
+        assert_eq!(report.engine == IoEngine::Uring && report.registered, report.reason.is_none());
+        let tenant = cache.tenant("a", Limits::new()).unwrap();
+        let path = folder.path().join(direct.to_string());
+        std::fs::write(&path, [9; 5000]).unwrap();
+        let Ok(file) = cache.open(&tenant, &path) else { continue };
+        assert_eq!(file.read(Block(0)).unwrap()[0], 9);
+        let tail = file.read(Block(1)).unwrap();
+        assert_eq!((tail[5000 - SIZE - 1], tail[5000 - SIZE]), (9, 0));
+        drop(tail);
+        thread::scope(|scope| {
+            for thread in 0..3 {
+                let file = &file;
+                scope.spawn(move || {
+                    for block in (thread..900).step_by(3) {
+                        file.overwrite(Block(block)).unwrap().fill(block as u8);
+                    }
+                    file.sync().unwrap();
+                    for block in (thread..900).step_by(3) {
+                        assert!(file.read(Block(block)).unwrap().iter().all(|&b| b == block as u8));
+                    }
+                });
+            }
+        });
+        let content = std::fs::read(&path).unwrap();
+        assert!(content.chunks(SIZE).enumerate().all(|(nth, block)| block[5] == nth as u8));
+        println!("{report}");
+        cache.validate().unwrap();
+    }
 }
