@@ -218,7 +218,7 @@ fn tenants() -> io::Result<()> {
     let requests = from_env("REQUESTS", 400_000) / 2;
     let path = data_file(Trace::span(blocks()))?;
     println!(
-        "\nTwo tenants, {} blocks: zipf 0.9 over twice the cache, and a scan at the same rate;",
+        "\nTwo tenants, {} blocks: zipf 0.9 over ten times the cache, and a scan at twice its rate;",
         blocks()
     );
     println!("hit ratio of the first in percent, and the blocks that it has at the end:\n");
@@ -244,7 +244,7 @@ fn tenants() -> io::Result<()> {
             let noisy = cache.open_storage(&noisy, Box::new(storage)).expect("a file");
             for (nth, &block) in zipf.iter().enumerate() {
                 drop(quiet.read(Block(block)).expect("read"));
-                // As many reads, most of which miss: so it brings in more than the other.
+                // Most of these miss, so the scan brings in more than the other.
                 for scanned in 0..2 {
                     drop(noisy.read(Block(scan(2 * nth as u64 + scanned))).expect("read"));
                 }
@@ -290,9 +290,9 @@ fn memory(only: Option<&str>) -> io::Result<()> {
         let before = resident();
         let contestants = Contestant::all(&path, false);
         let contestant = contestants.into_iter().find(|of| of.name() == only).expect("a name");
-        // Twice the cache, at random places, so that it is full of what stays and of what is new.
-        let requests = Trace::Zipf09.requests(2 * blocks(), 12 * blocks() as usize, 7);
-        requests.iter().for_each(|&block| contestant.read(block));
+        // Many more than fit, so that it is full, and has all the shadows that it may have.
+        let requests = Trace::Zipf09.requests(blocks(), 12 * blocks() as usize, 7);
+        requests.iter().for_each(|&block| contestant.read(block % (4 * blocks())));
         drop(requests);
         let beside = resident().saturating_sub(before + blocks() * SIZE as u64);
         println!("{}", beside as f64 / blocks() as f64);

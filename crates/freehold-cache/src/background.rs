@@ -33,7 +33,7 @@ impl Signal {
     pub(crate) fn wake(&self) {
         // Relaxed: spares the lock once it was told. It is told again at the next write, should
         // this one be missed.
-        if !self.is_wanted.swap(true, Relaxed) {
+        if !self.is_wanted.load(Relaxed) && !self.is_wanted.swap(true, Relaxed) {
             self.state.lock().write_back = true;
             self.changed.notify_one();
         }

@@ -21,6 +21,8 @@ pub(crate) struct FileState {
     pub(crate) block_bytes: usize,
     /// Device and inode, if it is a file of the operating system.
     pub(crate) identity: Option<(u64, u64)>,
+    /// How many of its blocks are cached.
+    cached: AtomicU64,
     /// The blocks that are not on storage, and where they are: in the order in which they are
     /// written. A block is in it as long as its slot is dirty.
     dirty: Mutex<BTreeMap<u64, SlotIndex>>,
@@ -51,6 +53,7 @@ impl FileState {
             tenant,
             block_bytes,
             identity,
+            cached: AtomicU64::new(0),
             dirty: Mutex::default(),
             failures: Mutex::default(),
             next: AtomicU64::new(u64::MAX),
@@ -65,6 +68,14 @@ impl FileState {
     pub(crate) fn offset(&self, block: Block) -> u64 {
         // Block numbers have 40 bits and blocks at most 20.
         block.0 * self.block_bytes as u64
+    }
+
+    /// Reads a block. What lies behind the end of the file reads as zeroes.
+    pub(crate) fn read_one(&self, block: Block, bytes: &mut [u8]) -> io::Result<()> {
+        let mut buffers = [IoSliceMut::new(bytes)];
+        let read = self.storage.read_at(self.offset(block), &mut buffers)?;
+        bytes[read.min(self.block_bytes)..].fill(0);
+        Ok(())
     }
 
     /// Reads adjacent blocks, and returns how many begin before the end of the file. What lies
@@ -92,6 +103,25 @@ impl FileState {
         if self.next.load(Relaxed) != block.0 + 1 {
             self.next.store(block.0 + 1, Relaxed);
         }
+    }
+
+    /// Counts a block that was charged.
+    pub(crate) fn add_cached(&self) {
+        // Relaxed: a count. When the file is closed, nobody adds to it any more.
+        self.cached.fetch_add(1, Relaxed);
+        self.tenant.add_cached();
+    }
+
+    /// Counts a block that is about to be uncharged.
+    pub(crate) fn remove_cached(&self) {
+        self.tenant.remove_cached();
+        // Relaxed: as above.
+        self.cached.fetch_sub(1, Relaxed);
+    }
+
+    pub(crate) fn cached(&self) -> u64 {
+        // Relaxed: as above.
+        self.cached.load(Relaxed)
     }
 
     /// Notes that a block is dirty. Called under its exclusive latch.

@@ -82,6 +82,7 @@ impl Shared {
     ) -> Result<RwLockWriteGuard<'a, Page>, CacheError> {
         self.throttle(file)?;
         let (pool, key) = (self.lru.owner(), file.key(block)?);
+        let mut is_filled = true;
         let (mut page, index) = loop {
             let Some(index) = pool.index.find(key) else {
                 match self.load(file, key, fill)? {
@@ -103,13 +104,14 @@ impl Shared {
             };
             if page.key == key {
                 self.note_use(file, block, index, waited);
+                is_filled = fill == Fill::Read;
                 break (page, index);
             }
         };
         // Before the caller writes, so that nothing is lost if it panics.
         pool.slot(index).set(Flag::Dirty);
         file.insert_dirty(block, index);
-        if fill == Fill::Zero {
+        if !is_filled {
             page.bytes_mut().fill(0);
         }
         Ok(page)
@@ -144,23 +146,47 @@ impl Shared {
         let entered = self.enter(file, key, memory, self.patience)?;
         let Some(first) = entered else { return Ok(None) };
         file.tenant.counters.add(Count::Miss, 1);
-        let mut coming = vec![first];
-        if fill == Fill::Zero {
-            coming[0].page.bytes_mut().fill(0);
-        } else {
-            if self.read_ahead_blocks > 0 && file.is_sequential(block) {
-                self.enter_ahead(file, block, &mut coming);
+        if fill == Fill::Read && self.read_ahead_blocks > 0 && file.is_sequential(block) {
+            return self.load_ahead(file, block, first).map(Some);
+        }
+        let mut first = first;
+        let filled = match fill {
+            Fill::Read => file.read_one(block, first.page.bytes_mut()),
+            Fill::Zero => {
+                first.page.bytes_mut().fill(0);
+                Ok(())
             }
-            if let Err(error) = self.fill(file, block, &mut coming) {
+        };
+        match filled {
+            Ok(()) => Ok(Some(self.arrive(first))),
+            Err(error) => {
                 file.tenant.counters.add(Count::ReadError, 1);
-                coming.into_iter().for_each(|coming| self.abandon(key_of(&coming), coming));
-                return Err(error.into());
+                self.abandon(key, first);
+                Err(error.into())
             }
         }
-        let mut coming = coming.into_iter().map(|coming| self.arrive(coming));
-        let first = coming.next();
-        coming.for_each(drop);
-        Ok(first)
+    }
+
+    /// Reads a block that has been entered, and those behind it.
+    fn load_ahead<'a>(
+        &'a self,
+        file: &Arc<FileState>,
+        block: Block,
+        first: Coming<'a>,
+    ) -> Result<RwLockWriteGuard<'a, Page>, CacheError> {
+        let mut ahead = Vec::with_capacity(self.read_ahead_blocks);
+        self.enter_ahead(file, block, &mut ahead);
+        let mut coming = vec![first];
+        coming.append(&mut ahead);
+        if let Err(error) = self.fill(file, block, &mut coming) {
+            file.tenant.counters.add(Count::ReadError, 1);
+            coming.into_iter().for_each(|coming| self.abandon(coming.page.key, coming));
+            return Err(error.into());
+        }
+        let mut arrived = coming.into_iter().map(|coming| self.arrive(coming));
+        let first = arrived.next();
+        arrived.for_each(drop);
+        first.ok_or(CacheError::NoRoom)
     }
 
     /// Enters the blocks behind one that are not there, as long as there is room without waiting.
@@ -200,7 +226,7 @@ impl Shared {
             }
         };
         for behind in coming.drain(there.min(coming.len())..) {
-            self.abandon(key_of(&behind), behind);
+            self.abandon(behind.page.key, behind);
         }
         file.tenant.counters.add(Count::ReadAhead, coming.len() as u64 - 1);
         Ok(())
@@ -258,7 +284,7 @@ impl Shared {
         let coming = Coming { index, slot, page, shadow };
         match self.charge(file, index, patience) {
             Ok(()) => {
-                file.tenant.add_cached();
+                file.add_cached();
                 Ok(Some(coming))
             }
             Err(error) => {
@@ -304,7 +330,7 @@ impl Shared {
         self.lru.owner().index.remove(key, Entry::Cached(index));
         page.key = Key::NONE;
         if let Some(file) = page.file.take() {
-            file.tenant.remove_cached();
+            file.remove_cached();
         }
         slot.clear(Flag::Loading);
         slot.clear(Flag::ReadAhead);
@@ -327,36 +353,36 @@ impl Shared {
         coming.page
     }
 
-    /// Takes all blocks of a file out of the cache, which nobody uses any more; returns how many
-    /// were dirty.
+    /// Takes all blocks of a file out of the cache, of which there are no guards any more; returns
+    /// how many were dirty.
     pub(crate) fn purge(&self, file: &Arc<FileState>) -> u64 {
         let (pool, mut lost) = (self.lru.owner(), 0);
-        for (index, slot) in pool.slots() {
-            let is_of = |page: &Page| page.file.as_ref().is_some_and(|of| Arc::ptr_eq(of, file));
-            if !is_of(&slot.latch.read_recursive()) {
-                continue;
+        let is_of = |page: &Page| page.file.as_ref().is_some_and(|of| Arc::ptr_eq(of, file));
+        // Another pass is rare: reclaim has asked for a block in between, and left it.
+        while file.cached() > 0 {
+            for (index, slot) in pool.slots() {
+                // No latch of another file's block is waited for: this thread may have it.
+                if !slot.latch.try_read_recursive().is_some_and(|page| is_of(&page)) {
+                    continue;
+                }
+                let mut page = slot.latch.write();
+                if !is_of(&page) {
+                    continue;
+                }
+                let key = page.key;
+                pool.index.remove(key, Entry::Cached(index));
+                (page.key, page.file) = (Key::NONE, None);
+                file.remove_cached();
+                slot.clear(Flag::ReadAhead);
+                if slot.clear(Flag::Dirty) {
+                    lost += u64::from(file.remove_dirty(key.block()));
+                }
+                drop(page);
+                let _none = self.lru.put(index.frame());
             }
-            let mut page = slot.latch.write();
-            if !is_of(&page) {
-                continue;
-            }
-            let key = page.key;
-            pool.index.remove(key, Entry::Cached(index));
-            (page.key, page.file) = (Key::NONE, None);
-            file.tenant.remove_cached();
-            slot.clear(Flag::ReadAhead);
-            if slot.clear(Flag::Dirty) {
-                lost += u64::from(file.remove_dirty(key.block()));
-            }
-            drop(page);
-            let _none = self.lru.put(index.frame());
         }
         lost
     }
-}
-
-fn key_of(coming: &Coming<'_>) -> Key {
-    coming.page.key
 }
 
 impl FileState {

@@ -171,7 +171,7 @@ impl Owner for Pool {
         drop(page);
         slot.clear(Flag::ReadAhead);
         if let Some(file) = file {
-            file.tenant.remove_cached();
+            file.remove_cached();
             file.tenant.counters.add(Count::Evicted, 1);
             for (key, shadow) in file.tenant.push_shadow(key, shadow).into_iter().flatten() {
                 self.index.remove(key, Entry::Evicted(shadow));

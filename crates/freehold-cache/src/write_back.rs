@@ -171,18 +171,16 @@ impl Shared {
         if dirty < self.dirty_max {
             return Ok(());
         }
-        let files = std::iter::once(None).chain(self.open_files().into_iter().map(Some));
         let mut result = Ok(());
-        for other in files {
-            let file = other.as_deref().unwrap_or(file);
+        let mut write_some = |file: &FileState| {
             let blocks = file.dirty_from(Block(0), BATCH_BLOCKS);
             if let Some(error) = self.lru.owner().write_batch(file, &blocks).error {
                 result = Err(error);
             }
-            if self.dirty() < self.dirty_max {
-                return Ok(());
-            }
-        }
-        result
+            self.dirty() < self.dirty_max
+        };
+        // Its own file first; the others only if that does not do.
+        let is_done = write_some(file) || self.open_files().iter().any(|other| write_some(other));
+        if is_done { Ok(()) } else { result }
     }
 }

@@ -1,4 +1,4 @@
-//! The examples of the README and of `docs/embedding.md`, compiled and run as tests.
+//! The examples of the README, of `docs/embedding.md` and of `docs/cache.md`, as tests.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
@@ -7,3 +7,7 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/embedding.md")]
 struct Embedding;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/cache.md")]
+struct BlockCache;

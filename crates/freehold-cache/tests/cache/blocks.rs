@@ -125,6 +125,24 @@ fn guards_on_everything_leave_no_room() {
 }
 
 #[test]
+fn a_file_is_closed_by_a_thread_with_guards_of_another() {
+    let disks = [(); 2].map(|()| Disk::with(numbered(10)));
+    let (cache, file) = one_file(builder(16), &disks[0]);
+    let tenant = cache.tenant("other", Limits::new()).unwrap();
+    let other = cache.open_storage(&tenant, disks[1].storage()).unwrap();
+    for block in 0..5 {
+        other.write(Block(block)).unwrap()[0] = 99;
+    }
+    let mut guard = file.write(Block(1)).unwrap();
+    drop(other);
+    guard[0] = 98;
+    drop(guard);
+    assert_eq!((disks[1].content()[0], file.read(Block(1)).unwrap()[0]), (99, 98));
+    assert_eq!(cache.stats().tenant("other").unwrap().cached, 0);
+    cache.validate().unwrap();
+}
+
+#[test]
 fn dirty_blocks_are_written_in_order_and_adjacent_ones_at_once() {
     let disk = Disk::with(Vec::new());
     let (cache, file) = one_file(builder(64).dirty_percent(90, 90), &disk);
