@@ -323,8 +323,12 @@ fn main() -> io::Result<()> {
             _ => {}
         }
     }
-    let is_wanted = |name: &str| arguments.is_empty() || arguments.iter().any(|of| of == name);
-    let parts: [(&str, fn() -> io::Result<()>); 4] =
-        [("ratio", ratios), ("speed", speeds), ("tenants", tenants), ("memory", || memory(None))];
-    parts.iter().filter(|(name, _)| is_wanted(name)).try_for_each(|(_, run)| run())
+    let run = |name: &str, part: fn() -> io::Result<()>| {
+        let is_wanted = arguments.is_empty() || arguments.iter().any(|of| of == name);
+        if is_wanted { part() } else { Ok(()) }
+    };
+    run("ratio", ratios)?;
+    run("speed", speeds)?;
+    run("tenants", tenants)?;
+    run("memory", || memory(None))
 }

@@ -61,8 +61,8 @@ impl Trace {
         let mut next = |nth: u64| match self {
             Trace::Hits => random.next() % (blocks * 9 / 10),
             Trace::Zipf09 | Trace::Zipf11 => zipf.draw(&mut random),
-            Trace::ZipfScan if random.next() % 2 == 0 => zipf.draw(&mut random),
-            Trace::HotScan if random.next() % 5 == 0 => random.next() % (blocks * 8 / 10),
+            Trace::ZipfScan if random.next().is_multiple_of(2) => zipf.draw(&mut random),
+            Trace::HotScan if random.next().is_multiple_of(5) => random.next() % (blocks * 8 / 10),
             Trace::ZipfScan | Trace::HotScan => {
                 scanned += 1;
                 far + scanned % far

@@ -78,7 +78,7 @@ fn what_was_synced_is_there_after_a_kill() {
         let mut rest = String::new();
         output.read_to_string(&mut rest).unwrap();
         let complete = rest.rsplit_once('\n').map_or("", |(lines, _)| lines);
-        let last = complete.lines().filter_map(|line| line.split_once("synced ")).last();
+        let last = complete.lines().filter_map(|line| line.split_once("synced ")).next_back();
         synced = last.map_or(synced, |(_, number)| number.parse().unwrap());
         // The kernel has all that was written, so blocks are whole here; whether they would be
         // after a loss of power is for the simulated disk.
