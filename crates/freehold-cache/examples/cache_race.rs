@@ -9,8 +9,8 @@
 //! quick_cache (S3-FIFO, sharded, each value loaded once) is what a Rust program would use
 //! otherwise: it keeps values of any type, so a block is an `Arc<[u8]>` of its own. Both read the
 //! same blocks by `pread`. The kernel's page cache has no size of its own. It is held to one by a
-//! memory cgroup, which the program makes for a child that runs alone in it, if it may; where it may
-//! not, the row is left out.
+//! memory cgroup, which the program makes for a child that runs alone in it, if it may; where it
+//! may not, the column says why.
 
 use std::fs::{self, File, OpenOptions};
 use std::hint::black_box;
@@ -164,7 +164,7 @@ fn speeds() -> io::Result<()> {
         "\nns a read (measured, host), {rounds} rounds in turns, median (lowest to highest):\n"
     );
     println!(
-        "| trace | threads | freehold-cache | quick_cache | pread, cached by the kernel | quick/freehold |"
+        "| trace | threads | freehold-cache | quick_cache | pread, all cached | quick/freehold |"
     );
     println!("|---|---|---|---|---|---|");
     let path = data_file(Trace::span(blocks()))?;
