@@ -218,10 +218,10 @@ fn tenants() -> io::Result<()> {
     let requests = from_env("REQUESTS", 400_000) / 2;
     let path = data_file(Trace::span(blocks()))?;
     println!(
-        "\nTwo tenants, {} blocks: zipf 0.9 over ten times the cache, and a scan at twice its rate;",
+        "\nTwo tenants, {} blocks: zipf 0.9 over ten times the cache, and a scan at",
         blocks()
     );
-    println!("hit ratio of the first in percent, and the blocks that it has at the end:\n");
+    println!("twice its rate. Hits of the first in percent, and its blocks at the end:\n");
     println!("| cache | limits | hits | blocks |\n|---|---|---|---|");
     let half = blocks() * SIZE as u64 * 3 / 4;
     let rows = [

@@ -137,7 +137,7 @@ impl Storage for OnDisk {
         self.0.syncs.fetch_add(1, SeqCst);
         let content = &mut *self.0.content.lock().unwrap();
         let pending = std::mem::take(&mut content.pending);
-        // As Linux does: after a failure, what was written is forgotten, and the next sync succeeds.
+        // As in Linux, what was written before a failure is forgotten, and the next sync succeeds.
         fails(&self.0.failing_syncs)?;
         for (offset, bytes) in pending {
             put(&mut content.durable, offset, &bytes);

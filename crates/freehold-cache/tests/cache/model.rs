@@ -34,8 +34,13 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
+/// Cases come from no file: what failed once is a test of its own.
+fn config() -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+    #![proptest_config(config())]
 
     #[test]
     fn a_cached_file_is_a_file(
