@@ -141,6 +141,11 @@ impl FileState {
         removed
     }
 
+    /// Whether a block is dirty, and there.
+    pub(crate) fn is_dirty(&self, block: Block, slot: SlotIndex) -> bool {
+        self.dirty.lock().get(&block.0) == Some(&slot)
+    }
+
     pub(crate) fn dirty_count(&self) -> u64 {
         self.dirty.lock().len() as u64
     }

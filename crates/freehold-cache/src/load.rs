@@ -25,6 +25,11 @@ use crate::slot::{Block, Flag, Key, Page, Slot, SlotIndex};
 const EVICT_PART: u64 = 512;
 const EVICT_MAX: u64 = 31;
 
+/// How long a look-up waits for a latch before it looks again. The block may go meanwhile, and
+/// another one come in its place, whose guard the caller must not wait for: the thread that has it
+/// may wait for one of the caller's.
+pub(crate) const LATCH_WAIT: Duration = Duration::from_millis(10);
+
 /// What a block that is not cached begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
@@ -50,6 +55,7 @@ impl Shared {
         block: Block,
     ) -> Result<RwLockReadGuard<'a, Page>, CacheError> {
         let (pool, key) = (self.lru.owner(), file.key(block)?);
+        let mut waited = false;
         loop {
             let Some(index) = pool.index.find(key) else {
                 match self.load(file, key, Fill::Read)? {
@@ -58,15 +64,12 @@ impl Shared {
                 }
             };
             let slot = pool.slot(index);
-            let (page, waited) = match slot.latch.try_read() {
-                Some(page) => (page, false),
-                None => {
-                    let waited = slot.has(Flag::Loading);
-                    (slot.latch.read(), waited)
-                }
-            };
-            // Otherwise the block went in between.
-            if page.key == key {
+            let page = slot.latch.try_read().or_else(|| {
+                waited |= slot.has(Flag::Loading);
+                slot.latch.try_read_for(LATCH_WAIT)
+            });
+            // Otherwise the block went in between, or its writer takes long.
+            if let Some(page) = page.filter(|page| page.key == key) {
                 self.note_use(file, block, index, waited);
                 return Ok(page);
             }
@@ -82,7 +85,7 @@ impl Shared {
     ) -> Result<RwLockWriteGuard<'a, Page>, CacheError> {
         self.throttle(file)?;
         let (pool, key) = (self.lru.owner(), file.key(block)?);
-        let mut is_filled = true;
+        let (mut is_filled, mut waited) = (true, false);
         let (mut page, index) = loop {
             let Some(index) = pool.index.find(key) else {
                 match self.load(file, key, fill)? {
@@ -95,14 +98,11 @@ impl Shared {
                 }
             };
             let slot = pool.slot(index);
-            let (page, waited) = match slot.latch.try_write() {
-                Some(page) => (page, false),
-                None => {
-                    let waited = slot.has(Flag::Loading);
-                    (slot.latch.write(), waited)
-                }
-            };
-            if page.key == key {
+            let page = slot.latch.try_write().or_else(|| {
+                waited |= slot.has(Flag::Loading);
+                slot.latch.try_write_for(LATCH_WAIT)
+            });
+            if let Some(page) = page.filter(|page| page.key == key) {
                 self.note_use(file, block, index, waited);
                 is_filled = fill == Fill::Read;
                 break (page, index);
@@ -358,17 +358,15 @@ impl Shared {
     pub(crate) fn purge(&self, file: &Arc<FileState>) -> u64 {
         let (pool, mut lost) = (self.lru.owner(), 0);
         let is_of = |page: &Page| page.file.as_ref().is_some_and(|of| Arc::ptr_eq(of, file));
-        // Another pass is rare: reclaim has asked for a block in between, and left it.
+        // Another pass is rare: reclaim, or a write-back, had a block just then.
         while file.cached() > 0 {
             for (index, slot) in pool.slots() {
-                // No latch of another file's block is waited for: this thread may have it.
+                // No latch is waited for: it may be of another file's block, and this thread's.
                 if !slot.latch.try_read_recursive().is_some_and(|page| is_of(&page)) {
                     continue;
                 }
-                let mut page = slot.latch.write();
-                if !is_of(&page) {
-                    continue;
-                }
+                let page = slot.latch.try_write().filter(|page| is_of(page));
+                let Some(mut page) = page else { continue };
                 let key = page.key;
                 pool.index.remove(key, Entry::Cached(index));
                 (page.key, page.file) = (Key::NONE, None);
@@ -380,6 +378,7 @@ impl Shared {
                 drop(page);
                 let _none = self.lru.put(index.frame());
             }
+            thread::yield_now();
         }
         lost
     }

@@ -14,6 +14,7 @@ use crate::counters::Count;
 use crate::error::{SyncError, SyncState};
 use crate::file_state::FileState;
 use crate::io::Run;
+use crate::load::LATCH_WAIT;
 use crate::pool::{Pool, copy_of};
 use crate::slot::{Block, Flag, Page, Slot, SlotIndex};
 
@@ -52,10 +53,18 @@ impl Pool {
     }
 
     /// Writes a block if it is dirty. Waits for its writer, so the caller has no latch.
-    fn write_one(&self, file: &FileState, block: (Block, SlotIndex)) -> Batch {
-        // Recursive: does not wait for writers that wait themselves, maybe for a guard of this
-        // thread's.
-        self.write_some(file, &[block], |slot| Some(slot.latch.read_recursive()))
+    fn write_one(&self, file: &FileState, (block, index): (Block, SlotIndex)) -> Batch {
+        loop {
+            // Recursive: does not wait for writers that wait themselves, maybe for a guard of this
+            // thread's. And not for long: another call may write the block, and another block come
+            // in its place.
+            let done = self.write_some(file, &[(block, index)], |slot| {
+                slot.latch.try_read_recursive_for(LATCH_WAIT)
+            });
+            if done.count(Outcome::Busy) == 0 || !file.is_dirty(block, index) {
+                return done;
+            }
+        }
     }
 
     fn write_some<'a>(
