@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use freehold_host::lru::{GroupId, LruError, LruPolicy};
-use freehold_host::{FrameCount, HostError, HostLru};
+use freehold_host::{FrameCount, HostLru};
 use parking_lot::Mutex;
 
 use crate::background::Signal;
@@ -263,12 +263,6 @@ impl Cache {
 /// The default engine, if no other was asked for.
 pub(crate) fn pread_engine(reason: Option<String>) -> EngineReport {
     EngineReport { engine: IoEngine::Pread, registered: false, reason }
-}
-
-impl From<freehold_host::Error> for CacheError {
-    fn from(error: freehold_host::Error) -> Self {
-        CacheError::Host(HostError::Allocator(error))
-    }
 }
 
 impl fmt::Debug for Cache {
