@@ -16,7 +16,7 @@ use crate::file_state::FileState;
 use crate::io::Run;
 use crate::load::LATCH_WAIT;
 use crate::pool::{Pool, copy_of};
-use crate::slot::{Block, Flag, Page, Slot, SlotIndex};
+use crate::slot::{Block, Flag, Key, Page, Slot, SlotIndex};
 
 /// The most blocks of a batch.
 pub(crate) const BATCH_BLOCKS: usize = 128;
@@ -79,14 +79,15 @@ impl Pool {
             let slot = self.slot(index);
             match latch(slot) {
                 None => batch.outcomes[nth] = Outcome::Busy,
-                Some(page) if page.key.block() == block && slot.has(Flag::Dirty) => {
+                // Otherwise it was written, and maybe another block is there by now.
+                Some(page)
+                    if Key::new(file.number, block) == Some(page.key) && slot.has(Flag::Dirty) =>
+                {
                     held.push((nth, block, page));
                 }
                 Some(_) => {}
             }
         }
-        // A dirty block stays in its slot, so of two files one at most has it.
-        held.retain(|(.., page)| page.file.as_ref().is_some_and(|of| of.number == file.number));
         let adjacent: Vec<_> = held.chunk_by(|one, next| one.1.0 + 1 == next.1.0).collect();
         let mut runs: Vec<_> = adjacent.iter().map(|of| run_of(file, of)).collect();
         if runs.is_empty() {
@@ -191,5 +192,59 @@ impl Shared {
         // Its own file first; the others only if that does not do.
         let is_done = write_some(file) || self.open_files().iter().any(|other| write_some(other));
         if is_done { Ok(()) } else { result }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSliceMut;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use super::*;
+    use crate::io::Storage;
+    use crate::{Cache, Limits};
+
+    struct Counting(Arc<AtomicU64>);
+
+    impl Storage for Counting {
+        fn read_at(&self, _: u64, _: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+            Ok(0)
+        }
+
+        fn write_at(&self, _: u64, _: &mut [IoSlice<'_>]) -> io::Result<()> {
+            self.0.fetch_add(1, SeqCst);
+            Ok(())
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A list of dirty blocks is old by the time that they are written: another file's block may be
+    /// in the place of one.
+    #[test]
+    fn no_block_is_written_to_another_file() {
+        let cache = Cache::builder().memory_bytes(16 << 12).write_back_every(None).build().unwrap();
+        let tenant = cache.tenant("a", Limits::new()).unwrap();
+        let writes = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+        let open = |nth: usize| {
+            let storage = Box::new(Counting(Arc::clone(&writes[nth])));
+            cache.open_storage(&tenant, storage).unwrap()
+        };
+        let files = [open(0), open(1)];
+        drop(files[1].write(Block(7)).unwrap());
+        let [one, other] = [0, 1].map(|nth| Arc::clone(&cache.shared.open_files()[nth]));
+        let pool = cache.shared.lru.owner();
+        let dirty = other.dirty_from(Block(0), 1);
+        assert_eq!(pool.write_batch(&one, &dirty).outcomes, [Outcome::Clean]);
+        let neighbour = [(Block(8), dirty[0].1)];
+        assert_eq!(pool.write_batch(&other, &neighbour).outcomes, [Outcome::Clean]);
+        assert_eq!([&writes[0], &writes[1]].map(|count| count.load(SeqCst)), [0, 0]);
+        assert_eq!(pool.write_batch(&other, &dirty).outcomes, [Outcome::Written]);
+        assert_eq!(pool.write_batch(&other, &dirty).outcomes, [Outcome::Clean]);
+        assert_eq!(writes[1].load(SeqCst), 1);
     }
 }
