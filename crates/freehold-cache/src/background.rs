@@ -1,6 +1,7 @@
 //! The thread that writes back what has been dirty for a while, or when much is.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -13,6 +14,9 @@ use crate::cache::Shared;
 
 /// How long it leaves a storage alone that failed.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// The least time between two write-backs of all that is dirty.
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
 /// How others wake the thread.
 #[derive(Default)]
@@ -70,14 +74,14 @@ pub(crate) fn start(
     interval: Option<Duration>,
 ) -> io::Result<()> {
     let run = move || {
-        let next = || interval.map(|interval| Instant::now() + interval);
+        let next = || Instant::now().checked_add(interval?.max(INTERVAL_MIN));
         let mut due = next();
         while let Some(wanted) = signal.wait(due) {
             let Some(shared) = shared.upgrade() else { return };
-            let is_ok = match wanted.write_back {
-                true => shared.write_back_until(shared.dirty_background / 2),
-                false => shared.write_back_until(0),
-            };
+            let most = if wanted.write_back { shared.dirty_background / 2 } else { 0 };
+            // A storage that panics loses nothing: its blocks stay dirty, and the thread goes on.
+            let write = AssertUnwindSafe(|| shared.write_back_until(most));
+            let is_ok = catch_unwind(write).unwrap_or(false);
             if !wanted.write_back {
                 due = next();
             }

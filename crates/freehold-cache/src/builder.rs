@@ -18,6 +18,9 @@ use crate::pool::Pool;
 /// The sizes of blocks: up to a MiB, so that a file's offset has 60 bits.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
 
+/// The longest wait for guards, so that no time overflows.
+const WAIT_MAX: Duration = Duration::from_secs(86_400);
+
 /// Builds a [`Cache`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build`"]
@@ -117,13 +120,13 @@ impl CacheBuilder {
     }
 
     /// How often all that is dirty is written in the background; `None` if only when it is much.
-    /// Default: 5 s.
+    /// At least 1 ms. Default: 5 s.
     pub fn write_back_every(self, interval: Option<Duration>) -> Self {
         CacheBuilder { write_back_every: interval, ..self }
     }
 
     /// How long a call waits for guards to be dropped if they keep all blocks that could make room.
-    /// Default: 1 s.
+    /// A day at most. Default: 1 s.
     pub fn wait(self, most: Duration) -> Self {
         CacheBuilder { wait: most, ..self }
     }
@@ -186,7 +189,7 @@ impl CacheBuilder {
             block_bytes: self.block_bytes,
             blocks,
             read_ahead_blocks: self.read_ahead_bytes / self.block_bytes,
-            patience: self.wait,
+            patience: self.wait.min(WAIT_MAX),
             dirty_background: (blocks * self.dirty_background_percent / 100).max(1),
             dirty_max: (blocks * self.dirty_max_percent / 100).max(1),
             shadows_percent: self.shadows_percent,

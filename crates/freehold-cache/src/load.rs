@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use freehold_host::lru::{Kind, LruError, LruPolicy, Scope};
+use freehold_host::lru::{Kind, LruError, LruPolicy, Scope, Shadow};
 use freehold_host::{FrameCount, OwnedPages};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
@@ -39,12 +39,49 @@ pub(crate) enum Fill {
     Zero,
 }
 
-/// A block that is being brought in: entered, charged, and latched.
+/// A block that is being brought in: entered, charged, and latched. Dropped before it has arrived,
+/// because of an error or a panic of the storage, it is given up: those who wait for it look again,
+/// and bring it in themselves.
 struct Coming<'a> {
+    shared: &'a Shared,
     index: SlotIndex,
     slot: &'a Slot,
-    page: RwLockWriteGuard<'a, Page>,
-    shadow: Option<freehold_host::lru::Shadow>,
+    /// `None` once it has arrived.
+    page: Option<RwLockWriteGuard<'a, Page>>,
+    shadow: Option<Shadow>,
+    is_charged: bool,
+}
+
+impl Coming<'_> {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.page.as_mut().map_or(&mut [], |page| page.bytes_mut())
+    }
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        let Some(mut page) = self.page.take() else { return };
+        let (lru, frame) = (&self.shared.lru, self.index.frame());
+        // Another thread's frame for the same block stays.
+        lru.owner().index.remove(page.key, Entry::Cached(self.index));
+        page.key = Key::NONE;
+        self.slot.clear(Flag::Loading);
+        self.slot.clear(Flag::ReadAhead);
+        let file = page.file.take();
+        if let Some(file) = file.filter(|_| self.is_charged) {
+            file.remove_cached();
+        }
+        // A reclaim that panicked may have been followed by the charge.
+        if self.is_charged || (thread::panicking() && lru.frame_stats(frame).is_ok()) {
+            drop(page);
+            // The reference of the index: the frame returns to the pool.
+            let _none = lru.put(frame);
+        } else {
+            let memory = page.memory.take();
+            drop(page);
+            lru.owner().give_back(memory);
+        }
+    }
 }
 
 impl Shared {
@@ -147,21 +184,20 @@ impl Shared {
         let Some(first) = entered else { return Ok(None) };
         file.tenant.counters.add(Count::Miss, 1);
         if fill == Fill::Read && self.read_ahead_blocks > 0 && file.is_sequential(block) {
-            return self.load_ahead(file, block, first).map(Some);
+            return self.load_ahead(file, block, first);
         }
         let mut first = first;
         let filled = match fill {
-            Fill::Read => file.read_one(block, first.page.bytes_mut()),
+            Fill::Read => file.read_one(block, first.bytes_mut()),
             Fill::Zero => {
-                first.page.bytes_mut().fill(0);
+                first.bytes_mut().fill(0);
                 Ok(())
             }
         };
         match filled {
-            Ok(()) => Ok(Some(self.arrive(first))),
+            Ok(()) => Ok(self.arrive(first)),
             Err(error) => {
                 file.tenant.counters.add(Count::ReadError, 1);
-                self.abandon(key, first);
                 Err(error.into())
             }
         }
@@ -173,20 +209,17 @@ impl Shared {
         file: &Arc<FileState>,
         block: Block,
         first: Coming<'a>,
-    ) -> Result<RwLockWriteGuard<'a, Page>, CacheError> {
-        let mut ahead = Vec::with_capacity(self.read_ahead_blocks);
-        self.enter_ahead(file, block, &mut ahead);
+    ) -> Result<Option<RwLockWriteGuard<'a, Page>>, CacheError> {
         let mut coming = vec![first];
-        coming.append(&mut ahead);
+        self.enter_ahead(file, block, &mut coming);
         if let Err(error) = self.fill(file, block, &mut coming) {
             file.tenant.counters.add(Count::ReadError, 1);
-            coming.into_iter().for_each(|coming| self.abandon(coming.page.key, coming));
             return Err(error.into());
         }
         let mut arrived = coming.into_iter().map(|coming| self.arrive(coming));
         let first = arrived.next();
         arrived.for_each(drop);
-        first.ok_or(CacheError::NoRoom)
+        Ok(first.flatten())
     }
 
     /// Enters the blocks behind one that are not there, as long as there is room without waiting.
@@ -214,7 +247,7 @@ impl Shared {
     /// were read ahead if they are behind the end of the file or could not be read.
     fn fill(&self, file: &FileState, block: Block, coming: &mut Vec<Coming<'_>>) -> io::Result<()> {
         let read = |coming: &mut [Coming<'_>]| {
-            let mut bytes: Vec<_> = coming.iter_mut().map(|one| one.page.bytes_mut()).collect();
+            let mut bytes: Vec<_> = coming.iter_mut().map(|one| one.bytes_mut()).collect();
             file.read(block, &mut bytes)
         };
         let there = match read(coming) {
@@ -225,9 +258,7 @@ impl Shared {
                 1
             }
         };
-        for behind in coming.drain(there.min(coming.len())..) {
-            self.abandon(behind.page.key, behind);
-        }
+        coming.truncate(there);
         file.tenant.counters.add(Count::ReadAhead, coming.len() as u64 - 1);
         Ok(())
     }
@@ -276,23 +307,16 @@ impl Shared {
         (page.key, page.file) = (key, Some(Arc::clone(file)));
         page.memory = Some(memory);
         slot.set(Flag::Loading);
-        let entered = pool.index.enter(key, index);
-        let Entered::Now(shadow) = entered else {
-            self.undo(index, page);
-            return Ok(None);
-        };
-        let coming = Coming { index, slot, page, shadow };
-        match self.charge(file, index, patience) {
-            Ok(()) => {
-                file.add_cached();
-                Ok(Some(coming))
-            }
-            Err(error) => {
-                pool.index.remove(key, Entry::Cached(index));
-                self.undo(index, coming.page);
-                Err(error)
-            }
+        let (page, shadow) = (Some(page), None);
+        let mut coming = Coming { shared: self, index, slot, page, shadow, is_charged: false };
+        match pool.index.enter(key, index) {
+            Entered::Now(shadow) => coming.shadow = shadow,
+            Entered::Taken => return Ok(None),
         }
+        self.charge(file, index, patience)?;
+        file.add_cached();
+        coming.is_charged = true;
+        Ok(Some(coming))
     }
 
     /// Charges a frame to the tenant, which makes room for it within its limit.
@@ -314,33 +338,8 @@ impl Shared {
         }
     }
 
-    /// Frees a frame that is not in the index and was not charged.
-    fn undo(&self, index: SlotIndex, mut page: RwLockWriteGuard<'_, Page>) {
-        let pool = self.lru.owner();
-        (page.key, page.file) = (Key::NONE, None);
-        pool.slot(index).clear(Flag::Loading);
-        let memory = page.memory.take();
-        drop(page);
-        pool.give_back(memory);
-    }
-
-    /// Gives up a block whose content could not be read. Those who wait for it try themselves.
-    fn abandon(&self, key: Key, coming: Coming<'_>) {
-        let Coming { index, slot, mut page, .. } = coming;
-        self.lru.owner().index.remove(key, Entry::Cached(index));
-        page.key = Key::NONE;
-        if let Some(file) = page.file.take() {
-            file.remove_cached();
-        }
-        slot.clear(Flag::Loading);
-        slot.clear(Flag::ReadAhead);
-        drop(page);
-        // The reference of the index: the frame returns to the pool.
-        let _none = self.lru.put(index.frame());
-    }
-
-    /// The content is there.
-    fn arrive<'a>(&'a self, coming: Coming<'a>) -> RwLockWriteGuard<'a, Page> {
+    /// The content is there: always some.
+    fn arrive<'a>(&'a self, mut coming: Coming<'a>) -> Option<RwLockWriteGuard<'a, Page>> {
         let frame = coming.index.frame();
         if let Some(shadow) = coming.shadow {
             let _known = self.lru.refault(frame, shadow);
@@ -350,7 +349,7 @@ impl Shared {
             let _full = self.lru.mark_accessed(frame);
         }
         coming.slot.clear(Flag::Loading);
-        coming.page
+        coming.page.take()
     }
 
     /// Takes all blocks of a file out of the cache, of which there are no guards any more; returns
@@ -380,6 +379,8 @@ impl Shared {
             }
             thread::yield_now();
         }
+        // Blocks that came in just now may still wait in a batch of the LRU's.
+        self.lru.drain_all();
         lost
     }
 }

@@ -19,6 +19,9 @@ pub(crate) use uring::{Rings, UringStorage};
 ///
 /// The cache calls it while it holds latches of the blocks concerned, so an implementation must not
 /// use the same cache, except for another file's blocks that are not being written.
+///
+/// A panic of it comes out of the call that caused it, and loses nothing: a block that was being
+/// read is not cached, and one that was being written stays dirty.
 pub trait Storage: Send + Sync {
     /// Reads from `offset` on into all buffers, one after the other, and returns how many bytes
     /// there were: fewer than asked for only at the end of the file.

@@ -34,6 +34,8 @@ pub(crate) struct Disk {
     pub(crate) failing_reads: AtomicU64,
     pub(crate) failing_writes: AtomicU64,
     pub(crate) failing_syncs: AtomicU64,
+    /// How many of the next reads, and of the next writes, panic.
+    pub(crate) panics: [AtomicU64; 2],
     /// While set, reads wait.
     gate: Mutex<bool>,
     opened: Condvar,
@@ -110,6 +112,7 @@ impl Storage for OnDisk {
             closed = self.0.opened.wait(closed).unwrap();
         }
         drop(closed);
+        assert!(fails(&self.0.panics[0]).is_ok(), "a read that panics");
         fails(&self.0.failing_reads)?;
         let content = self.0.content.lock().unwrap();
         let mut left = content.volatile.get(offset as usize..).unwrap_or_default();
@@ -124,6 +127,7 @@ impl Storage for OnDisk {
 
     fn write_at(&self, offset: u64, buffers: &mut [IoSlice<'_>]) -> io::Result<()> {
         self.0.writes.fetch_add(1, SeqCst);
+        assert!(fails(&self.0.panics[1]).is_ok(), "a write that panics");
         fails(&self.0.failing_writes)?;
         let bytes = buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect::<Vec<_>>();
         self.0.runs.lock().unwrap().push((offset, bytes.len()));

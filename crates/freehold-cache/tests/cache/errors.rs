@@ -1,6 +1,7 @@
 //! Storage that fails: who is told, and that nothing is lost silently.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 
@@ -157,4 +158,32 @@ fn a_sync_waits_for_writers_of_dirty_blocks() {
         drop(again);
         assert_eq!(sync.join().unwrap().unwrap(), 2);
     });
+}
+
+#[test]
+fn a_storage_that_panics_loses_nothing() {
+    let disk = Disk::with(vec![7; 100 * SIZE]);
+    let (cache, file) = open(&disk);
+    let (reads, writes) = (&disk.panics[0], &disk.panics[1]);
+    let panics = |of: &AtomicU64, call: &dyn Fn()| {
+        of.store(1, SeqCst);
+        let call = std::panic::AssertUnwindSafe(call);
+        assert!(std::panic::catch_unwind(call).is_err());
+        cache.validate().unwrap();
+    };
+    panics(reads, &|| drop(file.read(Block(1))));
+    assert_eq!(file.read(Block(1)).unwrap()[0], 7);
+    panics(reads, &|| drop(file.write(Block(2))));
+    assert_eq!((file.dirty_blocks(), file.write(Block(2)).unwrap()[0]), (0, 7));
+    file.write(Block(3)).unwrap()[0] = 8;
+    panics(writes, &|| drop(file.sync()));
+    // Reclaim, on its way to make room: the block that was to come is not there.
+    panics(writes, &|| (10..40).for_each(|block| drop(file.read(Block(block)).unwrap())));
+    for block in 10..40 {
+        assert_eq!(file.read(Block(block)).unwrap()[0], 7);
+    }
+    file.sync().unwrap();
+    assert_eq!(disk.content()[3 * SIZE], 8);
+    drop(file);
+    assert_eq!((cache.stats().free, cache.stats().tenants[0].cached), (16, 0));
 }
