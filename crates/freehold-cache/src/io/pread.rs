@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 
-use rustix::io::{pread, preadv, pwritev};
+use rustix::io::{Errno, pread, preadv, pwritev};
 
 use super::Storage;
 
-/// What a file opened with `O_DIRECT` may be read at multiples of. A read that ends elsewhere has
-/// come to the end of the file.
+/// What a file opened with `O_DIRECT` may be read at multiples of. A read of it that ends elsewhere
+/// has come to the end of the file.
 const SECTOR_BYTES: usize = 512;
 
 /// A file of the operating system, read by `preadv` and written by `pwritev`; `sync` is
@@ -44,12 +44,11 @@ impl Storage for FileStorage {
                 Ok(0) => break,
                 Ok(read) => {
                     done += read;
-                    if !done.is_multiple_of(SECTOR_BYTES) {
-                        break;
-                    }
                     IoSliceMut::advance_slices(&mut buffers, read);
                 }
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
+                // Direct I/O, and the end of the file was within a sector.
+                Err(Errno::INVAL) if !done.is_multiple_of(SECTOR_BYTES) => break,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -65,7 +64,7 @@ impl Storage for FileStorage {
                     done += written as u64;
                     IoSlice::advance_slices(&mut buffers, written);
                 }
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
