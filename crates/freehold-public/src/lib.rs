@@ -1,4 +1,4 @@
-//! The examples of the README, `docs/embedding.md` and `docs/pool.md`, compiled and run as tests.
+//! The examples of the README, of `docs/embedding.md` and of the pages on crates, as tests.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
@@ -11,3 +11,7 @@ struct Embedding;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/pool.md")]
 struct Pool;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/cache.md")]
+struct BlockCache;

@@ -17,6 +17,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/freehold-c/src/ffi/life.rs",
     "crates/freehold-c/src/ffi/reports.rs",
     "crates/freehold-c/src/heads.rs",
+    "crates/freehold-cache/src/io/uring.rs",
     "crates/freehold-host/src/builder.rs",
     "crates/freehold-host/src/frames/content.rs",
     "crates/freehold-host/src/frames/memory.rs",

@@ -1,0 +1,111 @@
+//! The thread that writes back what has been dirty for a while, or when much is.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::cache::Shared;
+
+/// How long it leaves a storage alone that failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The least time between two write-backs of all that is dirty.
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
+
+/// How others wake the thread.
+#[derive(Default)]
+pub(crate) struct Signal {
+    is_wanted: AtomicBool,
+    state: Mutex<Wanted>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Wanted {
+    write_back: bool,
+    stop: bool,
+}
+
+impl Signal {
+    /// Much is dirty.
+    pub(crate) fn wake(&self) {
+        // Relaxed: spares the lock once it was told. It is told again at the next write, should
+        // this one be missed.
+        if !self.is_wanted.load(Relaxed) && !self.is_wanted.swap(true, Relaxed) {
+            self.state.lock().write_back = true;
+            self.changed.notify_one();
+        }
+    }
+
+    /// The cache is gone.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stop = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits until it is woken, or until the time; `None` once the cache is gone.
+    fn wait(&self, until: Option<Instant>) -> Option<Wanted> {
+        let mut state = self.state.lock();
+        while !state.stop && !state.write_back {
+            match until {
+                Some(until) if self.changed.wait_until(&mut state, until).timed_out() => break,
+                Some(_) => {}
+                None => self.changed.wait(&mut state),
+            }
+        }
+        let wanted = *state;
+        state.write_back = false;
+        // Relaxed: as in `wake`.
+        self.is_wanted.store(false, Relaxed);
+        (!wanted.stop).then_some(wanted)
+    }
+}
+
+/// Starts the thread. It ends with the cache, whichever thread drops that.
+pub(crate) fn start(
+    shared: Weak<Shared>,
+    signal: Arc<Signal>,
+    interval: Option<Duration>,
+) -> io::Result<()> {
+    let run = move || {
+        let next = || Instant::now().checked_add(interval?.max(INTERVAL_MIN));
+        let mut due = next();
+        while let Some(wanted) = signal.wait(due) {
+            let Some(shared) = shared.upgrade() else { return };
+            let most = if wanted.write_back { shared.dirty_background / 2 } else { 0 };
+            // A storage that panics loses nothing: its blocks stay dirty, and the thread goes on.
+            let write = AssertUnwindSafe(|| shared.write_back_until(most));
+            let is_ok = catch_unwind(write).unwrap_or(false);
+            if !wanted.write_back {
+                due = next();
+            }
+            drop(shared);
+            if !is_ok {
+                thread::sleep(PAUSE);
+            }
+        }
+    };
+    thread::Builder::new().name("freehold-cache".into()).spawn(run).map(drop)
+}
+
+impl Shared {
+    /// Writes back, file by file, until no more than so many blocks are dirty; says whether nothing
+    /// failed. Blocks that writers have are left out.
+    pub(crate) fn write_back_until(&self, most: u64) -> bool {
+        for file in self.open_files() {
+            if self.dirty() <= most {
+                break;
+            }
+            if self.write_back(&file, false).1.is_some() {
+                return false;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,229 @@
+//! Files, by io_uring with the memory of the cache registered, so that the kernel need not pin and
+//! map pages for each read and write.
+//!
+//! Calls stay synchronous: a thread takes one of the rings, submits all that it has to read or
+//! write with one system call, and waits in the same one.
+#![expect(unsafe_code, reason = "hands addresses to the kernel, which outlive the call")]
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use freehold_host::Arena;
+use io_uring::{IoUring, opcode, squeue, types};
+use parking_lot::Mutex;
+
+use super::pread::FileStorage;
+use super::{Run, Storage};
+use crate::counters;
+
+/// How many operations a ring takes at a time.
+const DEPTH: u32 = 128;
+
+/// The most bytes of a registered buffer, a limit of the kernel's.
+const BUFFER_BYTES: usize = 1 << 30;
+
+const RINGS_MAX: usize = 16;
+
+/// Rings, one for each CPU or so, that know the memory of the cache.
+pub(crate) struct Rings {
+    rings: Box<[Mutex<IoUring>]>,
+    /// The memory: registered, if there is any. Kept, since the kernel has its addresses.
+    arena: Arc<Arena>,
+    registered_bytes: usize,
+}
+
+/// One operation: an address within a borrowed buffer, and where it goes in the file.
+struct Step {
+    address: *mut u8,
+    bytes: usize,
+    offset: u64,
+    is_write: bool,
+}
+
+impl Rings {
+    /// Starts rings, and registers the memory; says why not if it could not.
+    ///
+    /// # Errors
+    ///
+    /// The error of the kernel: it has no io_uring, or does not permit it.
+    pub(crate) fn start(arena: &Arc<Arena>) -> io::Result<(Self, Option<String>)> {
+        let count = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
+        let rings = (0..count.min(RINGS_MAX)).map(|_| IoUring::new(DEPTH).map(Mutex::new));
+        let rings = rings.collect::<io::Result<Box<[_]>>>()?;
+        let (base, bytes) = (arena.base().as_ptr(), arena.total_frames().get() as usize);
+        let bytes = bytes * arena.frame_size().bytes();
+        let buffers: Vec<_> = (0..bytes)
+            .step_by(BUFFER_BYTES)
+            .map(|at| libc_iovec(base.wrapping_add(at), BUFFER_BYTES.min(bytes - at)))
+            .collect();
+        let mut rings = Rings { rings, arena: Arc::clone(arena), registered_bytes: bytes };
+        // An arena of several memory nodes has gaps, which cannot be registered as one.
+        if arena.ranges().len() > 1 {
+            rings.registered_bytes = 0;
+            return Ok((rings, Some("memory on several nodes is not registered".into())));
+        }
+        for ring in &rings.rings {
+            // SAFETY: the buffers are memory of the arena, which is mapped as long as the rings
+            // exist: they keep it.
+            let registered = unsafe { ring.lock().submitter().register_buffers(&buffers) };
+            if let Err(error) = registered {
+                rings.registered_bytes = 0;
+                return Ok((rings, Some(format!("memory is not registered: {error}"))));
+            }
+        }
+        Ok((rings, None))
+    }
+
+    /// The registered buffer that contains all of these bytes.
+    fn buffer_of(&self, step: &Step) -> Option<u16> {
+        let at = (step.address as usize).checked_sub(self.arena.base().as_ptr() as usize)?;
+        let is_inside = at + step.bytes <= self.registered_bytes;
+        let (first, last) = (at / BUFFER_BYTES, (at + step.bytes).saturating_sub(1) / BUFFER_BYTES);
+        (is_inside && first == last).then_some(first as u16)
+    }
+
+    fn entry(&self, file: types::Fd, step: &Step) -> squeue::Entry {
+        let (address, bytes, offset) = (step.address, step.bytes as u32, step.offset);
+        match (self.buffer_of(step), step.is_write) {
+            (Some(buffer), true) => {
+                opcode::WriteFixed::new(file, address, bytes, buffer).offset(offset).build()
+            }
+            (Some(buffer), false) => {
+                opcode::ReadFixed::new(file, address, bytes, buffer).offset(offset).build()
+            }
+            (None, true) => opcode::Write::new(file, address, bytes).offset(offset).build(),
+            (None, false) => opcode::Read::new(file, address, bytes).offset(offset).build(),
+        }
+    }
+
+    /// Runs all steps, and returns what became of each: how many bytes, or the error.
+    ///
+    /// # Safety
+    ///
+    /// The addresses are those of buffers that the caller has borrowed for the call: exclusively,
+    /// if they are read into.
+    unsafe fn run(&self, file: types::Fd, steps: &[Step]) -> Vec<io::Result<usize>> {
+        let own = counters::of_thread();
+        let ring = &mut *self.rings[own % self.rings.len()].lock();
+        let mut results: Vec<_> = steps.iter().map(|_| Ok(0)).collect();
+        for (nth, part) in steps.chunks(DEPTH as usize).enumerate() {
+            let first = nth * DEPTH as usize;
+            for (at, step) in part.iter().enumerate() {
+                let entry = self.entry(file, step).user_data((first + at) as u64);
+                // SAFETY: the buffers outlive the operation, since this does not return before its
+                // completion has come.
+                let pushed = unsafe { ring.submission().push(&entry) };
+                // A ring is empty between calls, and has room for a part.
+                debug_assert!(pushed.is_ok());
+            }
+            let mut left = part.len();
+            while left > 0 {
+                // Whatever the kernel says to one call, operations that it has begun use the
+                // buffers until they complete: so the loop ends with the last one only.
+                if let Err(error) = ring.submit_and_wait(1)
+                    && !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
+                    && error.kind() != ErrorKind::ResourceBusy
+                {
+                    // The ring itself is broken, and what it does with the buffers is unknown.
+                    eprintln!("freehold-cache: io_uring: {error}");
+                    std::process::abort();
+                }
+                for done in ring.completion() {
+                    let result = done.result();
+                    results[done.user_data() as usize] = match usize::try_from(result) {
+                        Ok(bytes) => Ok(bytes),
+                        Err(_) => Err(io::Error::from_raw_os_error(-result)),
+                    };
+                    left -= 1;
+                }
+            }
+        }
+        results
+    }
+}
+
+fn libc_iovec(base: *mut u8, bytes: usize) -> libc::iovec {
+    libc::iovec { iov_base: base.cast(), iov_len: bytes }
+}
+
+/// A file, read and written by io_uring; what an operation leaves undone is done by `preadv` and
+/// `pwritev`.
+pub(crate) struct UringStorage {
+    file: FileStorage,
+    rings: Arc<Rings>,
+}
+
+impl UringStorage {
+    pub(crate) fn new(file: FileStorage, rings: Arc<Rings>) -> Self {
+        UringStorage { file, rings }
+    }
+
+    fn fd(&self) -> types::Fd {
+        types::Fd(self.file.file().as_raw_fd())
+    }
+}
+
+impl Storage for UringStorage {
+    fn read_at(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut at = offset;
+        let steps: Vec<_> = buffers
+            .iter_mut()
+            .map(|buffer| {
+                let (address, bytes, offset) = (buffer.as_mut_ptr(), buffer.len(), at);
+                at += bytes as u64;
+                Step { address, bytes, offset, is_write: false }
+            })
+            .collect();
+        // SAFETY: the buffers are borrowed exclusively for the call.
+        let results = unsafe { self.rings.run(self.fd(), &steps) };
+        let mut read = 0;
+        for (nth, result) in results.into_iter().enumerate() {
+            match result {
+                Ok(bytes) if bytes == steps[nth].bytes => read += bytes,
+                // The end of the file, or an interruption, which `preadv` tells apart.
+                Ok(_) => {
+                    return Ok(read + self.file.read_at(steps[nth].offset, &mut buffers[nth..])?);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(read)
+    }
+
+    fn write_at(&self, offset: u64, buffers: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let mut runs = [Run { offset, buffers: buffers.to_vec() }];
+        self.write_runs(&mut runs).into_iter().collect()
+    }
+
+    fn write_runs(&self, runs: &mut [Run<'_>]) -> Vec<io::Result<()>> {
+        let mut steps = Vec::new();
+        for run in &*runs {
+            let mut offset = run.offset;
+            for buffer in &run.buffers {
+                // Written from, and never written to.
+                let address = buffer.as_ptr().cast_mut();
+                steps.push(Step { address, bytes: buffer.len(), offset, is_write: true });
+                offset += buffer.len() as u64;
+            }
+        }
+        // SAFETY: the buffers are borrowed for the call, and the kernel reads them only.
+        let mut results = unsafe { self.rings.run(self.fd(), &steps) }.into_iter().zip(&steps);
+        let outcome = |run: &mut Run<'_>| {
+            let mut outcome = Ok(());
+            for (buffer, (result, step)) in run.buffers.iter().zip(&mut results) {
+                let written = result.and_then(|bytes| match bytes == step.bytes {
+                    true => Ok(()),
+                    false => self.file.write_at(step.offset, &mut [IoSlice::new(buffer)]),
+                });
+                outcome = outcome.and(written);
+            }
+            outcome
+        };
+        runs.iter_mut().map(outcome).collect()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+}

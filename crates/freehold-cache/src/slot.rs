@@ -1,0 +1,161 @@
+//! One record for each frame of the memory: its latch, and which block is in it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use freehold_host::{OwnedPages, Pfn};
+use parking_lot::RwLock;
+
+use crate::file_state::FileState;
+
+/// The number of a block within its file: block 0 begins at offset 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Block(pub u64);
+
+/// How many bits of a [`Key`] are the number of the block. The others are the file's.
+const BLOCK_BITS: u32 = 40;
+
+/// The most files that are open at a time. The number behind the last one is no file's.
+pub(crate) const FILES_MAX: usize = (1 << (u64::BITS - BLOCK_BITS)) - 1;
+
+/// A block of an open file, in one word.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key(u64);
+
+impl Key {
+    /// No block.
+    pub(crate) const NONE: Self = Key(u64::MAX);
+
+    /// `None` if the file cannot have so many blocks.
+    pub(crate) fn new(file: usize, block: Block) -> Option<Self> {
+        let is_in_range = block.0 >> BLOCK_BITS == 0;
+        is_in_range.then_some(Key((file as u64) << BLOCK_BITS | block.0))
+    }
+
+    pub(crate) fn block(self) -> Block {
+        Block(self.0 & ((1 << BLOCK_BITS) - 1))
+    }
+
+    pub(crate) fn to_bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.0 >> BLOCK_BITS, self.block().0)
+    }
+}
+
+/// The number of a slot, which is that of its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SlotIndex(u32);
+
+impl SlotIndex {
+    pub(crate) fn of(frame: Pfn) -> Self {
+        // The builder refuses memory of more frames.
+        SlotIndex(frame.get() as u32)
+    }
+
+    pub(crate) fn new(index: u32) -> Self {
+        SlotIndex(index)
+    }
+
+    pub(crate) fn frame(self) -> Pfn {
+        Pfn::new(self.0.into())
+    }
+
+    pub(crate) fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// What is in a frame, guarded by its latch.
+///
+/// A lookup reads the index, and takes the latch after it. In between the block may have gone, so
+/// it compares the key under the latch, and looks again if it is another one.
+pub(crate) struct Page {
+    /// The block, or [`Key::NONE`]: the frame is free, or on its way to be.
+    pub(crate) key: Key,
+    /// The file of the block.
+    pub(crate) file: Option<Arc<FileState>>,
+    /// The memory of the frame, unless it is free.
+    pub(crate) memory: Option<OwnedPages>,
+}
+
+impl Page {
+    /// The content. Empty only if the frame is free, which no caller that compared the key sees.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.memory.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.memory.as_deref_mut().unwrap_or_default()
+    }
+}
+
+/// The record of a frame: one cache line.
+#[repr(align(64))]
+pub(crate) struct Slot {
+    pub(crate) latch: RwLock<Page>,
+    flags: AtomicU32,
+}
+
+/// A mark of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Flag {
+    /// The content is not on storage. Changes under the latch: set under the exclusive one, cleared
+    /// under any, by the caller that removed the block from the file's set of dirty ones.
+    Dirty = 1,
+    /// The content is being read in, under the exclusive latch.
+    Loading = 2,
+    /// It was read ahead, and not asked for since.
+    ReadAhead = 4,
+}
+
+impl Slot {
+    pub(crate) fn new() -> Self {
+        let page = Page { key: Key::NONE, file: None, memory: None };
+        Slot { latch: RwLock::new(page), flags: AtomicU32::new(0) }
+    }
+
+    pub(crate) fn has(&self, flag: Flag) -> bool {
+        // Relaxed: who must not err looks under the latch, whose lock orders it. Others take it for
+        // a hint.
+        self.flags.load(Relaxed) & flag as u32 != 0
+    }
+
+    pub(crate) fn set(&self, flag: Flag) {
+        // Relaxed: as above. The bits are independent of each other.
+        self.flags.fetch_or(flag as u32, Relaxed);
+    }
+
+    /// Clears a flag, and says whether it was set.
+    pub(crate) fn clear(&self, flag: Flag) -> bool {
+        // Relaxed: as above.
+        self.flags.fetch_and(!(flag as u32), Relaxed) & flag as u32 != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_file_and_block() {
+        let most = (1 << BLOCK_BITS) - 1;
+        let key = Key::new(FILES_MAX - 1, Block(most)).unwrap();
+        assert_eq!(key.block(), Block(most));
+        assert_ne!(key, Key::NONE);
+        assert_eq!(Key::new(0, Block(most + 1)), None);
+        assert_ne!(Key::new(1, Block(0)), Key::new(0, Block(0)));
+    }
+
+    #[test]
+    fn a_slot_is_one_cache_line() {
+        assert_eq!(size_of::<Slot>(), 64);
+    }
+}
