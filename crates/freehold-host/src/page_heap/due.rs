@@ -42,8 +42,11 @@ impl Purging {
         if now < due || self.due_ms.compare_exchange(due, next, Relaxed, Relaxed).is_err() {
             return;
         }
+        // Memory gets older while no call comes, too.
+        let intervals = 1 + (now - due) / self.interval_ms.max(1);
+        let intervals = u8::try_from(intervals).unwrap_or(u8::MAX);
         // Refused by the kernel, the memory stays with the process: no caller could do better.
-        let done = heap.purge(self.ages).unwrap_or_default();
+        let done = heap.purge_after(intervals, self.ages).unwrap_or_default();
         self.frames.fetch_add(done.frames.get(), Relaxed);
         self.whole.fetch_add(done.whole.get(), Relaxed);
         self.stretches.fetch_add(done.stretches, Relaxed);

@@ -72,8 +72,8 @@ pub struct PageHeap<D: Design<Host> = Freehold<Host>> {
     arena: FrameArena<D>,
     /// Frames that may hold something other than zero, once they are free.
     written: FrameBits,
-    /// For each pageblock, how many purges ago a frame of it was freed, and one more; 0 if nothing
-    /// of it is to be purged.
+    /// For each pageblock, how many purges ago a frame of it was freed, the first since it was
+    /// purged, and one more; 0 if nothing of it is to be purged.
     ages: Box<[AtomicU8]>,
     /// Held by a purge while it has frames in hand.
     purging: Arc<ForkMutex<()>>,
@@ -252,7 +252,7 @@ impl<D: Design<Host>> PageHeap<D> {
         for age in &self.ages[(first.get() / pageblock) as usize..=(last / pageblock) as usize] {
             // Relaxed: a purge that sees the age and not yet the bits leaves frames to the one
             // after the next free. The load leaves the cache line with other CPUs.
-            if age.load(Relaxed) != 1 {
+            if age.load(Relaxed) == 0 {
                 age.store(1, Relaxed);
             }
         }

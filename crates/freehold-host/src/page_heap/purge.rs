@@ -17,8 +17,9 @@ const SHARE: u64 = 64;
 
 /// Which free memory a purge gives back.
 ///
-/// The age of a pageblock is the number of purges since a frame of it was last freed. Memory that a
-/// program frees and allocates in turns stays young, and is left alone.
+/// The age of a pageblock is the number of purges since a frame of it was freed, the first one since
+/// it was purged. Later frees do not make it younger: otherwise a pageblock in which something is
+/// freed now and then would keep all else that is free there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PurgeAges {
     /// From which age on pageblocks go that are free as a whole.
@@ -34,7 +35,7 @@ impl PurgeAges {
 }
 
 impl Default for PurgeAges {
-    /// Whole pageblocks at the second purge after their last free, others at the eighth.
+    /// Whole pageblocks at the second purge after a free, others at the eighth.
     fn default() -> Self {
         PurgeAges { whole: 2, part: Some(8) }
     }
@@ -70,17 +71,26 @@ impl<D: Design<Host>> PageHeap<D> {
     /// [`HostError::Advise`] if the kernel refuses, for example because the memory is locked. All
     /// frames are free again then.
     pub fn purge(&self, ages: PurgeAges) -> Result<Purged, HostError> {
+        self.purge_after(1, ages)
+    }
+
+    /// A purge that comes instead of so many, and makes memory as much older.
+    pub(super) fn purge_after(&self, purges: u8, ages: PurgeAges) -> Result<Purged, HostError> {
         let mut drained = false;
         let share = FrameCount::new(self.arena.total_frames().get() / SHARE).max(PAGEBLOCK);
         let mut batch = Batch::new(self, share);
         for (nth, age) in self.ages.iter().enumerate() {
-            let now = age.load(Relaxed);
-            if now == 0 {
+            let before = age.load(Relaxed);
+            if before == 0 {
                 continue;
             }
-            // A free that sets it to 1 at the same time makes this fail: it is young again.
-            let older = now.saturating_add(1);
-            if age.compare_exchange(now, older, Relaxed, Relaxed).is_err() || now < ages.whole {
+            let older = before.saturating_add(purges);
+            let now = older - 1;
+            let is_due = now >= ages.whole;
+            // What is freed from here on counts anew. Fails if another purge is at it.
+            let next = if is_due { 0 } else { older };
+            let is_ours = age.compare_exchange(before, next, Relaxed, Relaxed).is_ok();
+            if !is_ours || !is_due {
                 continue;
             }
             if !drained {
@@ -89,14 +99,13 @@ impl<D: Design<Host>> PageHeap<D> {
                 drained = true;
             }
             let first = Pfn::new(nth as u64 * PAGEBLOCK.get());
-            let is_whole = self.arena.allocator().is_free(first) && batch.take(first, PAGEBLOCK)?;
-            let takes_parts = !is_whole && ages.part.is_some_and(|part| now >= part);
-            if takes_parts {
-                batch.take_parts(first)?;
+            if self.arena.allocator().is_free(first) && batch.take(first, PAGEBLOCK)? {
+                continue;
             }
-            if is_whole || takes_parts {
-                // Not if a frame has been freed meanwhile: then it is 1.
-                let _is_young = age.compare_exchange(older, 0, Relaxed, Relaxed);
+            if ages.part.is_some_and(|part| now >= part) {
+                batch.take_parts(first)?;
+            } else {
+                age.fetch_max(older, Relaxed);
             }
         }
         batch.give_back()?;
