@@ -95,7 +95,7 @@ pub enum SyncState {
     /// again.
     Dirty(u64),
     /// The storage failed to make durable what was written, now or before, so any block that was
-    /// written since the last success may be lost, and nobody can tell which. Every further `sync`
+    /// written since the last success may be lost, and it is not known which. Every further `sync`
     /// of this file returns this state: what it would promise is not true any more.
     Lost,
 }

@@ -107,7 +107,7 @@ impl FileState {
 
     /// Counts a block that was charged.
     pub(crate) fn add_cached(&self) {
-        // Relaxed: a count. When the file is closed, nobody adds to it any more.
+        // Relaxed: a count. When the file is closed, nothing adds to it any more.
         self.cached.fetch_add(1, Relaxed);
         self.tenant.add_cached();
     }

@@ -33,7 +33,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A pool of so many frames of this arena, which nobody has used yet.
+    /// A pool of so many frames of this arena, not used yet.
     pub(crate) fn new(arena: &Arc<Arena>, frames: u64, shards: usize) -> Self {
         let surplus = arena.total_frames().get().saturating_sub(frames);
         let surplus = (0..surplus).map_while(|_| arena.allocate_owned(Request::default()).ok());

@@ -26,7 +26,7 @@ fn mimalloc_lives_in_the_arena_and_gives_it_back() {
             scope.spawn(move || churn(managed, seed));
         }
     });
-    // SAFETY: frees what nobody uses, of this thread and of those that ended.
+    // SAFETY: frees what nothing uses, of this thread and of those that ended.
     unsafe { sys::mi_collect(true) };
     let heap = managed.heap();
     let census = heap.arena().allocator().validate().unwrap();

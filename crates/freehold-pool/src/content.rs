@@ -1,5 +1,5 @@
 //! How much of each slot is accessible, and what of it may hold something.
-#![expect(unsafe_code, reason = "resets the memory of slots that nobody has")]
+#![expect(unsafe_code, reason = "resets the memory of slots that are not in use")]
 
 use std::io;
 use std::ops::Range;
@@ -169,8 +169,8 @@ impl Content {
         bytes: &Range<usize>,
         lost: &mut dyn FnMut(SlotIndex),
     ) -> u64 {
-        // SAFETY: Nobody has these slots but the call that resets them, which has no reference.
-        // Between the slots of a stretch there is nothing that anybody uses.
+        // SAFETY: No code has these slots but the call that resets them, which has no reference.
+        // Between the slots of a stretch there is nothing that is used.
         if unsafe { self.reserved.discard(bytes.clone()) } {
             slots.iter().for_each(|&slot| self.extent(slot).used.store(0, Relaxed));
             return 1;
@@ -229,7 +229,7 @@ mod tests {
         let content = Content::new(10, 9 * page, keep_resident_pages * page).unwrap();
         for slot in slots.iter().copied().map(SlotIndex::new) {
             content.begin_use(slot);
-            // SAFETY: Nobody else has a slot.
+            // SAFETY: No other code has a slot.
             unsafe { content.set_accessible(slot, 3 * page) }.unwrap();
             let all = content.range(slot, 0..3 * page);
             // SAFETY: As above.
@@ -245,7 +245,7 @@ mod tests {
     fn is_zero(content: &Content, slot: u32) -> bool {
         let slot = SlotIndex::new(slot);
         content.reserved.open(content.range(slot, 0..3 * page_bytes())).unwrap();
-        // SAFETY: Accessible, and nobody writes to it.
+        // SAFETY: Accessible, and nothing writes to it.
         let bytes = unsafe { content.reserved.bytes(content.range(slot, 0..3 * page_bytes())) };
         bytes.iter().all(|byte| *byte == 0)
     }
@@ -263,7 +263,7 @@ mod tests {
 
         let content = used(&slots, 1);
         for slot in indexes(&slots) {
-            // SAFETY: Nobody else has it.
+            // SAFETY: It is not in use.
             assert!(!unsafe { content.clear_resident(slot) });
         }
         assert_eq!(content.stretches(&indexes(&slots), &mut found), 6);

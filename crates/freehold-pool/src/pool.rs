@@ -249,7 +249,7 @@ impl<R: PoolRef> Drop for Slot<R> {
         let (slot, content) = (self.index(), &self.pool.content);
         let left = match self.keeps && self.key.is_some() {
             true => Left::Kept,
-            // SAFETY: The slot is ours, and nobody has a reference into it.
+            // SAFETY: The slot is ours, and there is no reference into it.
             false if unsafe { content.clear_resident(slot) } => Left::Clean,
             false => Left::Dirty,
         };

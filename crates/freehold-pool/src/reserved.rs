@@ -88,9 +88,9 @@ impl Reserved {
     ///
     /// # Safety
     ///
-    /// Nobody has a reference into the range.
+    /// There is no reference into the range.
     pub(crate) unsafe fn close(&self, range: Range<usize>) -> io::Result<()> {
-        // SAFETY: The range is ours, and nobody uses it, as the caller promises.
+        // SAFETY: The range is ours, and nothing uses it, as the caller promises.
         unsafe { mprotect(self.start(&range), range.len(), MprotectFlags::empty()) }
             .map_err(io::Error::from)
     }
@@ -99,7 +99,7 @@ impl Reserved {
     ///
     /// # Safety
     ///
-    /// The range is accessible, and nobody else has a reference into it.
+    /// The range is accessible, and there is no other reference into it.
     pub(crate) unsafe fn clear(&self, range: Range<usize>) {
         let start: *mut u8 = self.start(&range).cast();
         // SAFETY: The range is in the mapping, and writable and ours, as the caller promises.
@@ -110,7 +110,7 @@ impl Reserved {
     ///
     /// # Safety
     ///
-    /// The range is accessible, and stays so for `'a`; meanwhile nobody writes to it.
+    /// The range is accessible, and stays so for `'a`; meanwhile nothing writes to it.
     pub(crate) unsafe fn bytes<'a>(&self, range: Range<usize>) -> &'a [u8] {
         let start: *const u8 = self.start(&range).cast_const().cast();
         // SAFETY: The range is in the mapping and accessible; its pages are initialised.
@@ -121,10 +121,10 @@ impl Reserved {
     ///
     /// # Safety
     ///
-    /// As for [`Reserved::bytes`], and nobody else reads it.
+    /// As for [`Reserved::bytes`], and nothing else reads it.
     pub(crate) unsafe fn bytes_mut<'a>(&self, range: Range<usize>) -> &'a mut [u8] {
         let start: *mut u8 = self.start(&range).cast();
-        // SAFETY: As in `bytes`, and nobody else has it.
+        // SAFETY: As in `bytes`, and nothing else has it.
         unsafe { slice::from_raw_parts_mut(start, range.len()) }
     }
 
@@ -133,9 +133,9 @@ impl Reserved {
     ///
     /// # Safety
     ///
-    /// Nobody has a reference into the range.
+    /// There is no reference into the range.
     pub(crate) unsafe fn discard(&self, range: Range<usize>) -> bool {
-        // SAFETY: The range is ours, and nobody uses it, as the caller promises.
+        // SAFETY: The range is ours, and nothing uses it, as the caller promises.
         unsafe { madvise(self.start(&range), range.len(), Advice::LinuxDontNeed) }.is_ok()
     }
 
@@ -147,11 +147,11 @@ impl Reserved {
     ///
     /// # Safety
     ///
-    /// Nobody has a reference into the range.
+    /// There is no reference into the range.
     pub(crate) unsafe fn replace(&self, range: Range<usize>) -> io::Result<()> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         let (start, len) = (self.start(&range), range.len());
-        // SAFETY: A part of our own mapping, which nobody uses, gives way to one of the same kind.
+        // SAFETY: A part of our own mapping, which nothing uses, gives way to one of the same kind.
         unsafe { mmap_anonymous(start, len, ProtFlags::empty(), flags) }?;
         Ok(())
     }
@@ -161,7 +161,7 @@ impl Reserved {
     ///
     /// # Safety
     ///
-    /// Nobody has a reference into one of the ranges.
+    /// There is no reference into one of the ranges.
     pub(crate) unsafe fn discard_all(&self, ranges: &[libc::iovec]) -> bool {
         let Some(process) = &self.process else { return false };
         // Relaxed: a hint that spares a call in vain.
@@ -169,7 +169,7 @@ impl Reserved {
             return false;
         }
         let bytes: usize = ranges.iter().map(|range| range.iov_len).sum();
-        // SAFETY: The ranges are of our mapping, by `range_of`, and nobody uses them, as the caller
+        // SAFETY: The ranges are of our mapping, by `range_of`, and nothing uses them, as the caller
         // promises. After a fork the descriptor is of another process; then the kernel refuses,
         // since it takes this advice for the caller's own memory only.
         let advised = unsafe {
@@ -209,7 +209,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        // SAFETY: The mapping is ours, and whoever had a part of it has borrowed this value.
+        // SAFETY: The mapping is ours, and those who had a part of it has borrowed this value.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
     }
@@ -224,14 +224,14 @@ mod tests {
         let page = page_bytes();
         let reserved = Reserved::new(16 * page).unwrap();
         reserved.open(0..16 * page).unwrap();
-        // SAFETY: Accessible, and no one else's.
+        // SAFETY: Accessible, and of no other owner.
         unsafe { reserved.bytes_mut(0..16 * page) }.fill(7);
         let ranges = [2 * page..3 * page, 5 * page..9 * page];
         let many = [&ranges[0], &ranges[1]].map(|range| reserved.range_of(range));
         // SAFETY: No reference lives.
         let done = unsafe { reserved.discard_all(&many) };
         assert_eq!(done, reserved.is_batched());
-        // SAFETY: As above, and no one writes.
+        // SAFETY: As above, and nothing writes.
         let bytes = unsafe { reserved.bytes(0..16 * page) };
         for (at, byte) in bytes.iter().enumerate() {
             let discarded = done && ranges.iter().any(|range| range.contains(&at));
@@ -244,7 +244,7 @@ mod tests {
         let page = page_bytes();
         let reserved = Reserved::new(4 * page).unwrap();
         reserved.open(0..4 * page).unwrap();
-        // SAFETY: Accessible, and no one else's.
+        // SAFETY: Accessible, and of no other owner.
         unsafe { reserved.bytes_mut(0..4 * page) }.fill(7);
         // SAFETY: No reference lives.
         assert!(unsafe { reserved.discard(page..2 * page) });
@@ -253,7 +253,7 @@ mod tests {
         // SAFETY: As above.
         unsafe { reserved.replace(3 * page..4 * page) }.unwrap();
         reserved.open(3 * page..4 * page).unwrap();
-        // SAFETY: Accessible, and no one writes.
+        // SAFETY: Accessible, and nothing writes.
         let bytes = unsafe { reserved.bytes(0..4 * page) };
         let sums: Vec<usize> =
             bytes.chunks(page).map(|page| page.iter().map(|byte| *byte as usize).sum()).collect();

@@ -49,7 +49,7 @@ fn no_user_sees_what_others_left() {
                     let mut held: Vec<(Slot<&Pool>, u64)> = Vec::new();
                     for round in 0..60 {
                         let number = rng.u64(0..6);
-                        // Nobody with key 0 has one.
+                        // No user of key 0 has one.
                         let key = (number > 0).then(|| ModuleKey::new(number));
                         let mut slot = pool.take(key).unwrap();
                         slot.set_accessible(slot.accessible_bytes().max(PAGE)).unwrap();

@@ -134,7 +134,7 @@ impl<D: Design<Host>> PageHeap<D> {
         }
     }
 
-    /// The arena. Its frames are this heap's: whoever calls it may look, but not allocate or free.
+    /// The arena. Its frames are this heap's: callers may look, but not allocate or free.
     pub fn arena(&self) -> &FrameArena<D> {
         &self.arena
     }

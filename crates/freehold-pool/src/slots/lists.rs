@@ -53,7 +53,7 @@ impl<'a, P: Platform> Lists<'a, P> {
 
     /// Notes that the caller will have slots of this CPU in hand.
     pub(crate) fn take_in_hand(&self) -> InHand<'a, P> {
-        // Relaxed: whoever looks for it has the lock.
+        // Relaxed: the CPUs that look for it have the lock.
         self.cpu.in_hand.fetch_add(1, Relaxed);
         InHand { cpu: self.cpu }
     }

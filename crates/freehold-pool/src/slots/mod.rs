@@ -3,7 +3,7 @@
 //!
 //! | a slot is | where it is |
 //! |---|---|
-//! | clean, and nobody's | free in a page-frame allocator, as a frame |
+//! | clean, and not in use | free in a page-frame allocator, as a frame |
 //! | warm | in the lists of a CPU, by key and by age |
 //! | dirty | on the stack of a CPU, until there is a batch of them |
 //!
@@ -44,7 +44,7 @@ pub struct SlotsSettings {
     pub slots: u32,
     /// How many dirty slots a CPU collects before it resets them: 1 to [`BATCH_SLOTS_MAX`].
     pub batch_slots: usize,
-    /// How many warm slots there are at most while nobody uses them. Each CPU has an equal share.
+    /// How many warm slots there are at most while nothing uses them. Each CPU has an equal share.
     pub warm_slots_max: usize,
 }
 
@@ -61,7 +61,7 @@ pub trait Tables<P: Platform> {
 
 /// What resets the content of slots.
 pub trait Reset {
-    /// Resets slots, sorted by number, of which nobody has any. Returns how many system calls it
+    /// Resets slots, sorted by number, none of which is in use. Returns how many system calls it
     /// made. Calls `lost` for each slot that may still have its old content.
     fn reset(&self, slots: &[SlotIndex], lost: &mut dyn FnMut(SlotIndex)) -> u64;
 }
@@ -356,7 +356,7 @@ mod tests {
         let (evicted, in_hand) = pool.park_in(&lists, 0, slots[1], key, false).unwrap();
         assert_eq!(evicted, slots[0]);
         assert_eq!(lists.take_warm(key).unwrap().slot, slots[1]);
-        assert_eq!(lists.changes_if_empty(), None, "one slot is nobody's");
+        assert_eq!(lists.changes_if_empty(), None, "one slot is free");
         drop(in_hand);
         assert!(lists.changes_if_empty().is_some());
     }

@@ -12,7 +12,7 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
     /// Takes a slot when none is clean and free.
     ///
     /// It fails only if at some moment no slot was anywhere: the lists of all CPUs were empty and
-    /// nobody had a slot of them in hand, both before and after the allocator was asked, and none
+    /// no call had a slot of them in hand, both before and after the allocator was asked, and none
     /// has changed in between. At the moment at which the allocator had no frame, that held too.
     #[cold]
     #[inline(never)]
