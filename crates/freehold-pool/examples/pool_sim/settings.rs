@@ -51,7 +51,6 @@ settings! {
     stretch_ns = 100, "each range of such a call: an assumption";
     shootdown_ns = 1000, "a TLB shootdown, of which a call makes one if any page goes: an \
                           assumption";
-    shootdown_cpu_ns = 300, "the same, for each CPU that runs the process; with shootdown_ns 6 us \
-                             with 16 cores of two sockets, as in Kumar et al., LATR, ASPLOS 2018";
+    shootdown_cpu_ns = 300, "the same, for each CPU that runs the process: an assumption";
     interrupt_ns = 500, "what a shootdown takes of each other CPU: an assumption";
 }
