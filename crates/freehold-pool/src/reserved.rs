@@ -169,7 +169,7 @@ impl Reserved {
             return false;
         }
         let bytes: usize = ranges.iter().map(|range| range.iov_len).sum();
-        // SAFETY: The ranges are of our mapping, by `range_of`, and nothing uses them, as the caller
+        // SAFETY: The ranges are of our mapping, by `range_of`, and not in use, as the caller
         // promises. After a fork the descriptor is of another process; then the kernel refuses,
         // since it takes this advice for the caller's own memory only.
         let advised = unsafe {

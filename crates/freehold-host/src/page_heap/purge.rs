@@ -17,9 +17,9 @@ const SHARE: u64 = 64;
 
 /// Which free memory a purge gives back.
 ///
-/// The age of a pageblock is the number of purges since a frame of it was freed, the first one since
-/// it was purged. Later frees do not make it younger: otherwise a pageblock in which something is
-/// freed now and then would keep all else that is free there.
+/// The age of a pageblock is the number of purges since a frame of it was freed, the first one
+/// since it was purged. Later frees do not make it younger: otherwise a pageblock in which
+/// something is freed now and then would keep all else that is free there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PurgeAges {
     /// From which age on pageblocks go that are free as a whole.
