@@ -4,6 +4,7 @@
 use core::ffi::{c_int, c_void};
 use core::fmt;
 use core::ptr::null_mut;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use freehold_host::designs::Freehold;
 use freehold_host::{Design, Error, FrameCount, Host, PageHeap, Pfn};
@@ -91,6 +92,9 @@ impl fmt::Display for ManageError {
 
 impl core::error::Error for ManageError {}
 
+/// How often a commit asks for frames that a purge, or the commit of a neighbour, has in hand.
+const TRIES_MAX: usize = 10_000;
+
 /// How much mimalloc manages as one arena: it refuses 16 GiB, since what it writes about them does
 /// not fit into what it allocates as a whole.
 const MANAGED_BYTES_MAX: usize = 8 << 30;
@@ -99,12 +103,18 @@ const MANAGED_BYTES_MAX: usize = 8 << 30;
 #[derive(Debug)]
 pub struct Managed<D: Design<Host> = Freehold<Host>> {
     heap: PageHeap<D>,
+    /// A bit for each frame that mimalloc has committed: it may commit and decommit frames of which
+    /// some are in that state already.
+    committed: Box<[AtomicU64]>,
 }
 
 impl<D: Design<Host>> Managed<D> {
     /// Memory for mimalloc.
     pub fn new(heap: PageHeap<D>) -> Self {
-        Managed { heap }
+        let arena = heap.arena();
+        let frames = FrameCount::from_bytes(arena.capacity_bytes(), arena.frame_size());
+        let words = frames.get().div_ceil(64);
+        Managed { heap, committed: (0..words).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// For good: mimalloc uses the memory as long as the process lives.
@@ -175,36 +185,73 @@ impl<D: Design<Host>> Managed<D> {
         Some((arena.pfn_of(start)?, FrameCount::from_bytes(bytes, arena.frame_size())))
     }
 
-    /// Takes frames in place, of which some may be allocated already: mimalloc commits what is in
-    /// part committed. Returns whether all of it is zero.
+    /// Takes those of the frames that are not committed. Returns whether all of them are zero.
+    ///
+    /// The caller owns the frames: no other call commits or decommits any of them meanwhile.
     fn commit(&self, first: Pfn, frames: FrameCount) -> Result<bool, Error> {
-        match self.heap.alloc_at(first, frames) {
-            Ok(span) => Ok(span.is_zeroed),
-            Err(Error::RangeBusy) => {
-                let one = FrameCount::new(1);
-                for nth in 0..frames.get() {
-                    let frame = first + FrameCount::new(nth);
-                    if self.heap.arena().allocator().is_free(frame) {
-                        self.heap.alloc_at(frame, one)?;
-                    }
-                }
-                Ok(false)
+        let mut is_zeroed = true;
+        for (run, count, is_committed) in self.runs(first, frames) {
+            if is_committed {
+                is_zeroed = false;
+                continue;
             }
-            Err(error) => Err(error),
+            let mut tries = 0;
+            let span = loop {
+                // Nothing but mimalloc allocates here, so they are free, or will be in a moment.
+                match self.heap.alloc_at(run, count) {
+                    Err(Error::RangeBusy | Error::OutOfMemory) if tries < TRIES_MAX => tries += 1,
+                    done => break done?,
+                }
+                std::thread::yield_now();
+            };
+            is_zeroed &= span.is_zeroed;
+            self.note(run, count, true);
         }
+        Ok(is_zeroed)
     }
 
-    /// Frees those of the frames that are allocated.
+    /// Frees those of the frames that are committed. The caller owns them, as for `commit`.
     fn decommit(&self, first: Pfn, frames: FrameCount) -> bool {
-        if self.heap.free(first, frames).is_ok() {
-            return true;
-        }
-        let one = FrameCount::new(1);
-        for nth in 0..frames.get() {
-            // Free already: then there is nothing to do.
-            let _is_free = self.heap.free(first + FrameCount::new(nth), one);
+        for (run, count, is_committed) in self.runs(first, frames) {
+            if is_committed {
+                self.note(run, count, false);
+                let freed = self.heap.free(run, count);
+                debug_assert_eq!(freed, Ok(()), "{count} from {run}");
+            }
         }
         true
+    }
+
+    /// The frames as runs of which all or none are committed.
+    fn runs(
+        &self,
+        first: Pfn,
+        frames: FrameCount,
+    ) -> impl Iterator<Item = (Pfn, FrameCount, bool)> + '_ {
+        let (mut at, end) = (first.get(), first.get() + frames.get());
+        std::iter::from_fn(move || {
+            let (start, is_committed) = (at, at < end && self.is_committed(at));
+            while at < end && self.is_committed(at) == is_committed {
+                at += 1;
+            }
+            (at > start).then(|| (Pfn::new(start), FrameCount::new(at - start), is_committed))
+        })
+    }
+
+    fn is_committed(&self, frame: u64) -> bool {
+        // Relaxed, here and below: a bit is read and changed by the owner of its frame alone, and
+        // mimalloc orders what one owner did before what the next one does.
+        self.committed[(frame / 64) as usize].load(Relaxed) & 1 << (frame % 64) != 0
+    }
+
+    fn note(&self, first: Pfn, frames: FrameCount, is_committed: bool) {
+        for frame in first.get()..first.get() + frames.get() {
+            let (word, bit) = (&self.committed[(frame / 64) as usize], 1 << (frame % 64));
+            match is_committed {
+                true => word.fetch_or(bit, Relaxed),
+                false => word.fetch_and(!bit, Relaxed),
+            };
+        }
     }
 }
 
