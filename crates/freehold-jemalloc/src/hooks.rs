@@ -6,7 +6,7 @@ use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, Ordering::Acquire};
 
 use freehold_host::designs::Freehold;
-use freehold_host::{Design, FrameCount, Host, PageHeap, Pfn};
+use freehold_host::{Design, Error, FrameArena, FrameCount, Host, PageHeap, Pfn};
 
 use crate::table::ExtentHooks;
 
@@ -77,8 +77,7 @@ impl<D: Design<Host>> Hooks<D> {
         let start = arena.address_of(span.first);
         if !start.addr().get().is_multiple_of(align) {
             // Aligned in the arena, which itself is less aligned than that.
-            let freed = self.heap.free(span.first, frames);
-            debug_assert_eq!(freed, Ok(()), "a span of our own");
+            let _freed = self.release(span.first, frames);
             return null_mut();
         }
         if *zero && !span.is_zeroed {
@@ -87,6 +86,13 @@ impl<D: Design<Host>> Hooks<D> {
         }
         *zero |= span.is_zeroed;
         start.as_ptr().cast()
+    }
+
+    /// Frees an extent, or a part of one.
+    fn release(&self, first: Pfn, frames: FrameCount) -> Result<(), Error> {
+        let freed = self.heap.free(first, frames);
+        debug_assert_eq!(freed, Ok(()), "an extent of {frames} at {first}");
+        freed
     }
 
     fn is_mergeable(&self, one: Pfn, other: Pfn) -> bool {
@@ -155,11 +161,7 @@ unsafe extern "C" fn dalloc<D: Design<Host>>(
     // SAFETY: as in `alloc`.
     let this: &Hooks<D> = unsafe { of(hooks) };
     match this.frames_of(addr, size) {
-        Some((first, frames)) => {
-            let freed = this.heap.free(first, frames);
-            debug_assert_eq!(freed, Ok(()), "an extent of {frames} at {first}");
-            freed.is_err()
-        }
+        Some((first, frames)) => this.release(first, frames).is_err(),
         None => pass_on!(this, dalloc, true, addr, size, committed, arena_ind),
     }
 }
@@ -174,78 +176,42 @@ unsafe extern "C" fn destroy<D: Design<Host>>(
     // SAFETY: as in `alloc`.
     let this: &Hooks<D> = unsafe { of(hooks) };
     match this.frames_of(addr, size) {
-        Some((first, frames)) => {
-            let freed = this.heap.free(first, frames);
-            debug_assert_eq!(freed, Ok(()), "an extent of {frames} at {first}");
-        }
+        // Refused, it stays allocated: jemalloc does not ask for more here.
+        Some((first, frames)) => drop(this.release(first, frames)),
         None => pass_on!(this, destroy, (), addr, size, committed, arena_ind),
     }
 }
 
-/// Memory of the arena is always committed: what [`decommit`] has taken reads as zero.
-unsafe extern "C" fn commit<D: Design<Host>>(
-    hooks: *mut ExtentHooks,
-    addr: *mut c_void,
-    size: usize,
-    offset: usize,
-    length: usize,
-    arena_ind: c_uint,
-) -> bool {
-    // SAFETY: as in `alloc`.
-    let this: &Hooks<D> = unsafe { of(hooks) };
-    match this.frames_of(addr, size) {
-        Some(_) => false,
-        None => pass_on!(this, commit, true, addr, size, offset, length, arena_ind),
-    }
+/// A hook for a part of an extent: `$answer` is whether it refuses, for the frames of the part.
+macro_rules! part_hook {
+    ($(#[$doc:meta])* $hook:ident, $answer:expr) => {
+        $(#[$doc])*
+        unsafe extern "C" fn $hook<D: Design<Host>>(
+            hooks: *mut ExtentHooks,
+            addr: *mut c_void,
+            size: usize,
+            offset: usize,
+            length: usize,
+            arena_ind: c_uint,
+        ) -> bool {
+            // SAFETY: as in `alloc`.
+            let this: &Hooks<D> = unsafe { of(hooks) };
+            let answer: fn(&FrameArena<D>, Pfn, FrameCount) -> bool = $answer;
+            match this.frames_of(addr.wrapping_byte_add(offset), length) {
+                Some((first, frames)) => answer(this.heap.arena(), first, frames),
+                None => pass_on!(this, $hook, true, addr, size, offset, length, arena_ind),
+            }
+        }
+    };
 }
 
-unsafe extern "C" fn decommit<D: Design<Host>>(
-    hooks: *mut ExtentHooks,
-    addr: *mut c_void,
-    size: usize,
-    offset: usize,
-    length: usize,
-    arena_ind: c_uint,
-) -> bool {
-    // SAFETY: as in `alloc`.
-    let this: &Hooks<D> = unsafe { of(hooks) };
-    match this.frames_of(addr.wrapping_byte_add(offset), length) {
-        Some((first, frames)) => this.heap.arena().discard(first, frames).is_err(),
-        None => pass_on!(this, decommit, true, addr, size, offset, length, arena_ind),
-    }
+part_hook! {
+    /// Memory of the arena is always committed: what [`decommit`] has taken reads as zero.
+    commit, |_, _, _| false
 }
-
-unsafe extern "C" fn purge_lazy<D: Design<Host>>(
-    hooks: *mut ExtentHooks,
-    addr: *mut c_void,
-    size: usize,
-    offset: usize,
-    length: usize,
-    arena_ind: c_uint,
-) -> bool {
-    // SAFETY: as in `alloc`.
-    let this: &Hooks<D> = unsafe { of(hooks) };
-    match this.frames_of(addr.wrapping_byte_add(offset), length) {
-        Some((first, frames)) => this.heap.arena().discard_lazily(first, frames).is_err(),
-        None => pass_on!(this, purge_lazy, true, addr, size, offset, length, arena_ind),
-    }
-}
-
-unsafe extern "C" fn purge_forced<D: Design<Host>>(
-    hooks: *mut ExtentHooks,
-    addr: *mut c_void,
-    size: usize,
-    offset: usize,
-    length: usize,
-    arena_ind: c_uint,
-) -> bool {
-    // SAFETY: as in `alloc`.
-    let this: &Hooks<D> = unsafe { of(hooks) };
-    match this.frames_of(addr.wrapping_byte_add(offset), length) {
-        Some((first, frames)) => this.heap.arena().discard(first, frames).is_err(),
-        None => pass_on!(this, purge_forced, true, addr, size, offset, length, arena_ind),
-    }
-}
+part_hook!(decommit, |arena, first, frames| arena.discard(first, frames).is_err());
+part_hook!(purge_lazy, |arena, first, frames| arena.discard_lazily(first, frames).is_err());
+part_hook!(purge_forced, |arena, first, frames| arena.discard(first, frames).is_err());
 
 /// Spans need no splitting: any part of one can be freed.
 unsafe extern "C" fn split<D: Design<Host>>(

@@ -209,7 +209,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        // SAFETY: The mapping is ours, and those who had a part of it has borrowed this value.
+        // SAFETY: The mapping is ours, and those who had a part of it have borrowed this value.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
     }

@@ -260,20 +260,6 @@ impl<D: Design<Host>> PageHeap<D> {
         Ok(())
     }
 
-    /// Gives the memory of allocated frames back to the machine, for their owner. They read as zero
-    /// then. One system call.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`FrameArena::discard`].
-    ///
-    /// # Panics
-    ///
-    /// If the frames do not lie in the arena's capacity.
-    pub fn discard(&self, first: Pfn, frames: FrameCount) -> Result<(), HostError> {
-        self.arena.discard(first, frames)
-    }
-
     /// A block, of which what is not wanted is freed at once.
     fn cut(&self, block: Order, frames: FrameCount) -> Result<Pfn, Error> {
         // Nothing here can be moved, so neither type is `Movable`: ranges are looked for elsewhere.
