@@ -174,6 +174,8 @@ pub use fork::install_fork_handlers;
 pub use frames::{FrameArena, Placement};
 pub use host_lru::HostLru;
 pub use leases::Leases;
+#[doc(hidden)]
+pub use mapping::{Stretch, discard_stretches, discards_at_once};
 pub use page_heap::{PageHeap, PurgeAges, Purged, Span};
 pub use pages::{ArenaRef, Block, Extent, OwnedPageRange, OwnedPages, PageRange, Pages};
 pub use platform::{Host, SpinThenYield};

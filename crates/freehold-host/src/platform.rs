@@ -3,8 +3,8 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst, compiler_fence};
 
 use freehold::CpuId;
-use freehold::platform::Platform;
 use freehold::platform::native::{NativeCell, Relax, SpinLock};
+use freehold::platform::{Pinned, Platform};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::rseq::CpuSource;
@@ -65,6 +65,7 @@ impl Platform for Host {
     type Cell<T: freehold::platform::Scalar> = NativeCell<T>;
     type LocalCell<T: freehold::platform::Scalar> = NativeCell<T>;
     type Lock = SpinLock<SpinThenYield>;
+    type PinState = ();
     type IrqState = ();
 
     #[inline]
@@ -73,12 +74,12 @@ impl Platform for Host {
     }
 
     #[inline(always)]
-    fn pin(&self) -> CpuId {
-        self.cpu_source.quick()
+    fn pin(&self) -> Pinned<()> {
+        Pinned::new(self.cpu_source.quick(), ())
     }
 
     #[inline]
-    fn unpin(&self) {}
+    fn unpin(&self, (): ()) {}
 
     /// Yields the CPU: in user space, the thread to wait for may have been preempted.
     fn relax(&self) {

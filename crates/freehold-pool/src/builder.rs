@@ -82,8 +82,9 @@ impl PoolBuilder {
         self
     }
 
-    /// How many bytes at the beginning of a slot are cleared by writing as it comes back, and
-    /// stay resident. Default: 0. A slot that had no more accessible needs no system call at all.
+    /// How many bytes at the beginning of a slot are cleared by writing as it comes back, or
+    /// copied from its image, and stay resident. Default: 0. A slot that had no more accessible
+    /// needs no system call at all.
     ///
     /// Costs memory: all slots together may keep so much. Writing takes pages from the machine that
     /// were not touched, so choose what users nearly always touch.
@@ -103,14 +104,14 @@ impl PoolBuilder {
     }
 
     /// Whether to reset each stretch of a batch by a system call of its own (`madvise(2)`) even if
-    /// the kernel takes several at once (`process_madvise(2)`, since Linux 6.13). Default: no.
+    /// the kernel takes several at once (`process_madvise(2)`, since Linux 6.14). Default: no.
     #[must_use]
     pub fn single_calls(mut self, wanted: bool) -> Self {
         self.single_calls = wanted;
         self
     }
 
-    /// Builds the pool. Reserves address space for all slots, and takes 88 bytes of memory for
+    /// Builds the pool. Reserves address space for all slots, and takes 96 bytes of memory for
     /// each.
     ///
     /// # Errors
@@ -164,11 +165,8 @@ impl PoolBuilder {
         };
         let host = Host::new();
         let slots = Slots::new(host, settings, Home::new(host, settings, cpus)?);
-        let content = Content::new(self.slots, stride, keep_resident)
+        let content = Content::new(self.slots, stride, keep_resident, self.single_calls)
             .map_err(|source| PoolError::Map { bytes: stride * self.slots as usize, source })?;
-        if self.single_calls {
-            content.reserved.refuse_batches();
-        }
         Ok(Pool { slots, content, slot_bytes, stride_bytes: stride })
     }
 }

@@ -1,13 +1,16 @@
-//! How much of each slot is accessible, and what of it may hold something.
+//! How much of each slot is accessible, what of it may hold something, what a reset brings back.
 #![expect(unsafe_code, reason = "resets the memory of slots that are not in use")]
 
+use core::cell::UnsafeCell;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::SlotIndex;
+use freehold_host::{Stretch, discard_stretches};
+
 use crate::reserved::Reserved;
 use crate::slots::{BATCH_SLOTS_MAX, Reset};
+use crate::{Image, PoolStats, SlotIndex};
 
 /// The memory of all slots.
 #[derive(Debug)]
@@ -16,7 +19,12 @@ pub(crate) struct Content {
     /// The distance between two slots: slot and guard.
     stride_bytes: usize,
     keep_resident_bytes: usize,
+    /// Whether each stretch of a batch has a system call of its own.
+    single_calls: bool,
     extents: Box<[Extent]>,
+    /// Statistics of images. Words of all CPUs: each change makes system calls, which take longer.
+    image_changes: AtomicU64,
+    image_calls: AtomicU64,
 }
 
 /// What is known of a slot's memory, in bytes from its start, made of pages.
@@ -27,11 +35,16 @@ pub(crate) struct Content {
 struct Extent {
     /// So much is readable and writable.
     accessible: AtomicUsize,
-    /// What is beyond reads as zero.
+    /// What is beyond reads as after a reset.
     used: AtomicUsize,
-    /// So much reads as zero, whatever `used` says: it was cleared by writing.
+    /// So much reads as after a reset, whatever `used` says: it was restored by writing.
     cleared: AtomicUsize,
+    /// What is mapped in the slot, and so comes back by a reset.
+    image: UnsafeCell<Option<Image>>,
 }
+
+// SAFETY: The image is reached by unsafe functions alone, whose callers have the slot.
+unsafe impl Sync for Extent {}
 
 impl Content {
     /// The memory of so many slots, none of which is accessible.
@@ -43,10 +56,27 @@ impl Content {
         slots: u32,
         stride_bytes: usize,
         keep_resident_bytes: usize,
+        single_calls: bool,
     ) -> io::Result<Self> {
         let reserved = Reserved::new(slots as usize * stride_bytes)?;
         let extents = (0..slots).map(|_| Extent::default()).collect();
-        Ok(Content { reserved, stride_bytes, keep_resident_bytes, extents })
+        let (image_changes, image_calls) = Default::default();
+        Ok(Content {
+            reserved,
+            stride_bytes,
+            keep_resident_bytes,
+            single_calls,
+            extents,
+            image_changes,
+            image_calls,
+        })
+    }
+
+    /// Adds what is counted here.
+    pub(crate) fn add_to(&self, stats: &mut PoolStats) {
+        // Relaxed: a statistic, by which nothing is decided.
+        stats.image_changes += self.image_changes.load(Relaxed);
+        stats.image_calls += self.image_calls.load(Relaxed);
     }
 
     fn extent(&self, slot: SlotIndex) -> &Extent {
@@ -93,34 +123,152 @@ impl Content {
         Ok(())
     }
 
-    /// Clears what is to stay resident by writing. Returns whether all of the slot is zero then.
+    /// The image that is mapped in a slot.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the slot, and changes its image only after the last use of this reference.
+    pub(crate) unsafe fn image(&self, slot: SlotIndex) -> Option<&Image> {
+        // SAFETY: No other code has the slot, and the caller does not change the image meanwhile.
+        unsafe { (*self.extent(slot).image.get()).as_ref() }
+    }
+
+    /// Whether a slot has this image, or none.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the slot.
+    pub(crate) unsafe fn has(&self, slot: SlotIndex, image: Option<&Image>) -> bool {
+        // SAFETY: As the caller promises; the reference ends here.
+        match (unsafe { self.image(slot) }, image) {
+            (None, None) => true,
+            (Some(old), Some(new)) => old.is(new),
+            _ => false,
+        }
+    }
+
+    /// Whether a slot has this image, all of it accessible, or none.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the slot.
+    pub(crate) unsafe fn fits(&self, slot: SlotIndex, image: Option<&Image>) -> bool {
+        let is_open = image.is_none_or(|image| image.range().end <= self.accessible(slot));
+        // SAFETY: As the caller promises.
+        is_open && unsafe { self.has(slot, image) }
+    }
+
+    /// Notes which image is mapped in a slot; returns the one that was.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the slot, and no reference to its image.
+    unsafe fn note_image(&self, slot: SlotIndex, image: Option<Image>) -> Option<Image> {
+        // SAFETY: No other code has the slot, and there is no reference.
+        unsafe { self.extent(slot).image.get().replace(image) }
+    }
+
+    /// Has a slot, which reads as after a reset, read as this image from now on, or as zero. All of
+    /// the image is accessible then.
+    ///
+    /// # Errors
+    ///
+    /// That of the operating system. The slot has its last image then, or none; `image` says so.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the slot, and no reference into it or to its image.
+    pub(crate) unsafe fn set_image(
+        &self,
+        slot: SlotIndex,
+        image: Option<&Image>,
+    ) -> io::Result<()> {
+        // Relaxed: statistics, as in `add_to`.
+        self.image_changes.fetch_add(1, Relaxed);
+        // SAFETY: As the caller promises; the reference ends before the image changes.
+        let old = unsafe { self.image(slot) }.map(Image::range);
+        let covered = |old: &Range<usize>| {
+            image.map(Image::range).is_some_and(|new| new.start <= old.start && old.end <= new.end)
+        };
+        if let Some(old) = old.filter(|old| !covered(old)) {
+            self.image_calls.fetch_add(1, Relaxed);
+            let open = old.end <= self.accessible(slot);
+            // SAFETY: As the caller promises.
+            unsafe { self.reserved.replace(self.range(slot, old.clone()), open) }?;
+            if !open {
+                let left = self.accessible(slot).min(old.start);
+                self.extent(slot).accessible.store(left, Relaxed);
+            }
+            // SAFETY: As above.
+            unsafe { self.note_image(slot, None) };
+        }
+        let Some(image) = image else { return Ok(()) };
+        let new = image.range();
+        if self.accessible(slot) < new.start {
+            self.image_calls.fetch_add(1, Relaxed);
+            // SAFETY: As above.
+            unsafe { self.set_accessible(slot, new.start) }?;
+        }
+        self.image_calls.fetch_add(1, Relaxed);
+        // SAFETY: As above.
+        unsafe { self.reserved.map_image(self.range(slot, new.clone()), image) }?;
+        let accessible = self.accessible(slot).max(new.end);
+        self.extent(slot).accessible.store(accessible, Relaxed);
+        // SAFETY: As above.
+        unsafe { self.note_image(slot, Some(image.clone())) };
+        Ok(())
+    }
+
+    /// Restores what is to stay resident by writing. Returns whether all of the slot reads as after
+    /// a reset then.
     ///
     /// # Safety
     ///
     /// The caller has the slot, and no reference into it.
-    pub(crate) unsafe fn clear_resident(&self, slot: SlotIndex) -> bool {
+    pub(crate) unsafe fn restore_resident(&self, slot: SlotIndex) -> bool {
         let extent = self.extent(slot);
         let (accessible, used) = (self.accessible(slot), extent.used.load(Relaxed));
-        let cleared = self.keep_resident_bytes.min(accessible).min(used);
-        if cleared > 0 {
+        let restored = self.keep_resident_bytes.min(accessible).min(used);
+        if restored > 0 {
             // SAFETY: Accessible, and the caller's, who has no reference.
-            unsafe { self.reserved.clear(self.range(slot, 0..cleared)) };
+            unsafe { self.restore(slot, restored) };
         }
-        extent.cleared.store(cleared, Relaxed);
-        if cleared == used {
+        extent.cleared.store(restored, Relaxed);
+        if restored == used {
             extent.used.store(0, Relaxed);
         }
-        cleared == used
+        restored == used
+    }
+
+    /// Restores so many bytes at the beginning of a slot by writing.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the slot, and no reference into it; so much of it is accessible.
+    unsafe fn restore(&self, slot: SlotIndex, bytes: usize) {
+        // SAFETY: As the caller promises; the reference ends before the image changes.
+        let image = unsafe { self.image(slot) };
+        let Range { start, end } = image.map_or(bytes..bytes, Image::range);
+        let (start, end) = (start.min(bytes), end.min(bytes));
+        // SAFETY: As the caller promises.
+        unsafe { self.reserved.clear(self.range(slot, 0..start)) };
+        if let Some(image) = image {
+            // SAFETY: As above.
+            unsafe { self.reserved.copy(self.range(slot, start..end), image.bytes()) };
+        }
+        // SAFETY: As above.
+        unsafe { self.reserved.clear(self.range(slot, end..bytes)) };
     }
 
     /// What is left to reset of a slot.
     fn rest(&self, slot: SlotIndex) -> Range<usize> {
         let extent = self.extent(slot);
         let (cleared, used) = (extent.cleared.load(Relaxed), extent.used.load(Relaxed));
-        self.range(slot, cleared..used.max(cleared))
+        cleared..used.max(cleared)
     }
 
-    /// Resets a slot now.
+    /// Resets a slot now. Returns the image that had to be taken out of it, if there was one: where
+    /// memory is locked, the slot is mapped anew.
     ///
     /// # Errors
     ///
@@ -128,66 +276,48 @@ impl Content {
     ///
     /// # Safety
     ///
-    /// The caller has the slot, and no reference into it.
-    pub(crate) unsafe fn reset_one(&self, slot: SlotIndex) -> io::Result<()> {
+    /// The caller has the slot, and no reference into it or to its image.
+    pub(crate) unsafe fn reset_one(&self, slot: SlotIndex) -> io::Result<Option<Image>> {
         let (extent, rest) = (self.extent(slot), self.rest(slot));
+        let mut taken_out = None;
         // SAFETY: As the caller promises.
-        if !rest.is_empty() && !unsafe { self.reserved.discard(rest.clone()) } {
+        if !rest.is_empty() && !unsafe { self.reserved.discard(self.range(slot, rest.clone())) } {
+            // SAFETY: As above; the reference ends before the image changes.
+            let image = unsafe { self.image(slot) }.map_or(rest.clone(), Image::range);
+            let anew = rest.start.min(image.start)..rest.end.max(image.end);
             // SAFETY: As above.
-            unsafe { self.reserved.replace(rest.clone()) }?;
-            let left = rest.start - self.range(slot, 0..0).start;
-            extent.accessible.store(left.min(self.accessible(slot)), Relaxed);
+            unsafe { self.reserved.replace(self.range(slot, anew.clone()), false) }?;
+            // SAFETY: As above.
+            taken_out = unsafe { self.note_image(slot, None) };
+            extent.accessible.store(anew.start.min(self.accessible(slot)), Relaxed);
         }
         extent.used.store(0, Relaxed);
-        Ok(())
+        Ok(taken_out)
     }
 
     /// The stretches to discard for these slots, sorted by number. Slots next to each other are one
     /// stretch, unless the second has pages that are to stay. Returns how many there are.
-    fn stretches(&self, slots: &[SlotIndex], stretches: &mut [Stretch]) -> usize {
+    fn dirty(&self, slots: &[SlotIndex], stretches: &mut [Dirty]) -> usize {
         let mut count = 0;
         for (at, &slot) in slots.iter().enumerate() {
-            let rest = self.rest(slot);
-            let starts = rest.start == self.range(slot, 0..0).start;
+            let (starts, rest) = (self.rest(slot).start == 0, self.range(slot, self.rest(slot)));
             let follows = at > 0 && slots[at - 1].get() + 1 == slot.get();
             if starts && follows {
                 // Also what lies between: the rest of a slot that reads as zero, and a guard.
-                let stretch: &mut Stretch = &mut stretches[count - 1];
+                let stretch: &mut Dirty = &mut stretches[count - 1];
                 (stretch.bytes.end, stretch.slots.end) = (rest.end, at + 1);
             } else {
-                stretches[count] = Stretch { bytes: rest, slots: at..at + 1 };
+                stretches[count] = Dirty { bytes: rest, slots: at..at + 1 };
                 count += 1;
             }
         }
         count
     }
-
-    /// Discards a stretch. Returns how many system calls that took.
-    fn discard(
-        &self,
-        slots: &[SlotIndex],
-        bytes: &Range<usize>,
-        lost: &mut dyn FnMut(SlotIndex),
-    ) -> u64 {
-        // SAFETY: No code has these slots but the call that resets them, which has no reference.
-        // Between the slots of a stretch there is nothing that is used.
-        if unsafe { self.reserved.discard(bytes.clone()) } {
-            slots.iter().for_each(|&slot| self.extent(slot).used.store(0, Relaxed));
-            return 1;
-        }
-        for &slot in slots {
-            // SAFETY: As above.
-            if unsafe { self.reset_one(slot) }.is_err() {
-                lost(slot);
-            }
-        }
-        1 + 2 * slots.len() as u64
-    }
 }
 
 /// Part of the address space to be discarded.
 #[derive(Clone, Debug, Default)]
-struct Stretch {
+struct Dirty {
     bytes: Range<usize>,
     /// Whose bytes these are, by position in the batch.
     slots: Range<usize>,
@@ -195,26 +325,32 @@ struct Stretch {
 
 impl Reset for Content {
     fn reset(&self, slots: &[SlotIndex], lost: &mut dyn FnMut(SlotIndex)) -> u64 {
-        let mut stretches: [Stretch; BATCH_SLOTS_MAX] = std::array::from_fn(|_| Stretch::default());
-        let count = self.stretches(slots, &mut stretches);
-        let stretches = &stretches[..count];
-        let mut calls = 0;
-        if count > 1 && self.reserved.is_batched() {
-            let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-            let mut ranges = [empty; BATCH_SLOTS_MAX];
-            let filled = ranges.iter_mut().zip(stretches);
-            filled.for_each(|(to, from)| *to = self.reserved.range_of(&from.bytes));
-            calls += 1;
-            // SAFETY: As in `discard`.
-            if unsafe { self.reserved.discard_all(&ranges[..count]) } {
-                slots.iter().for_each(|&slot| self.extent(slot).used.store(0, Relaxed));
-                return calls;
+        let mut ranges: [Dirty; BATCH_SLOTS_MAX] = std::array::from_fn(|_| Dirty::default());
+        let count = self.dirty(slots, &mut ranges);
+        let mut stretches = [Stretch::EMPTY; BATCH_SLOTS_MAX];
+        let filled = stretches.iter_mut().zip(&ranges[..count]);
+        filled.for_each(|(to, from)| *to = self.reserved.stretch(&from.bytes));
+        let (mut refused, mut more_calls) = ([false; BATCH_SLOTS_MAX], 0);
+        // SAFETY: No code has these slots but the call that resets them, which has no reference.
+        // Between the slots of a stretch there is nothing that is used.
+        let calls = unsafe {
+            let refused = |at: usize, _error| refused[at] = true;
+            discard_stretches(&stretches[..count], !self.single_calls, refused)
+        };
+        for (Dirty { slots: at, .. }, refused) in ranges[..count].iter().zip(refused) {
+            for &slot in &slots[at.clone()] {
+                if !refused {
+                    self.extent(slot).used.store(0, Relaxed);
+                    continue;
+                }
+                more_calls += 2;
+                // SAFETY: As above.
+                if unsafe { self.reset_one(slot) }.is_err() {
+                    lost(slot);
+                }
             }
         }
-        for Stretch { bytes, slots: at } in stretches {
-            calls += self.discard(&slots[at.clone()], bytes, lost);
-        }
-        calls
+        calls + more_calls
     }
 }
 
@@ -224,9 +360,9 @@ mod tests {
     use crate::reserved::page_bytes;
 
     /// Slots of eight pages with a guard of one, of which the first three pages were written to.
-    fn used(slots: &[u32], keep_resident_pages: usize) -> Content {
-        let page = page_bytes();
-        let content = Content::new(10, 9 * page, keep_resident_pages * page).unwrap();
+    fn used(slots: &[u32], keep_resident_pages: usize, single_calls: bool) -> Content {
+        let (page, keep) = (page_bytes(), keep_resident_pages * page_bytes());
+        let content = Content::new(10, 9 * page, keep, single_calls).unwrap();
         for slot in slots.iter().copied().map(SlotIndex::new) {
             content.begin_use(slot);
             // SAFETY: No other code has a slot.
@@ -254,39 +390,40 @@ mod tests {
     fn neighbours_are_one_stretch_unless_pages_are_to_stay() {
         let page = page_bytes();
         let slots = [0, 1, 2, 5, 7, 8];
-        let mut found: [Stretch; BATCH_SLOTS_MAX] = std::array::from_fn(|_| Stretch::default());
-        let content = used(&slots, 0);
-        assert_eq!(content.stretches(&indexes(&slots), &mut found), 3);
+        let mut found: [Dirty; BATCH_SLOTS_MAX] = std::array::from_fn(|_| Dirty::default());
+        let content = used(&slots, 0, false);
+        assert_eq!(content.dirty(&indexes(&slots), &mut found), 3);
         assert_eq!(found[0].bytes, 0..21 * page);
         assert_eq!((&found[1].bytes, &found[1].slots), (&(45 * page..48 * page), &(3..4)));
         assert_eq!((&found[2].bytes, &found[2].slots), (&(63 * page..75 * page), &(4..6)));
 
-        let content = used(&slots, 1);
+        let content = used(&slots, 1, false);
         for slot in indexes(&slots) {
             // SAFETY: It is not in use.
-            assert!(!unsafe { content.clear_resident(slot) });
+            assert!(!unsafe { content.restore_resident(slot) });
         }
-        assert_eq!(content.stretches(&indexes(&slots), &mut found), 6);
+        assert_eq!(content.dirty(&indexes(&slots), &mut found), 6);
         assert_eq!(found[1].bytes, 10 * page..12 * page);
     }
 
     #[test]
     fn a_batch_is_one_system_call_where_the_kernel_takes_it() {
         let slots = [0, 1, 3, 9];
-        let content = used(&slots, 0);
-        let calls = content.reset(&indexes(&slots), &mut |slot| panic!("{slot} is lost"));
-        assert_eq!(calls, if content.reserved.is_batched() { 1 } else { 4 });
-        assert!(slots.iter().all(|&slot| is_zero(&content, slot)));
+        for single_calls in [false, true] {
+            let content = used(&slots, 0, single_calls);
+            let calls = content.reset(&indexes(&slots), &mut |slot| panic!("{slot} is lost"));
+            let at_once = !single_calls && freehold_host::discards_at_once();
+            // Slots 0 and 1 are one stretch.
+            assert_eq!(calls, if at_once { 1 } else { 3 });
+            assert!(slots.iter().all(|&slot| is_zero(&content, slot)));
+        }
     }
 
     #[test]
     fn locked_memory_is_mapped_anew() {
         let (slots, page) = ([0, 1, 3], page_bytes());
-        for batched in [true, false] {
-            let content = used(&slots, 0);
-            if !batched {
-                content.reserved.refuse_batches();
-            }
+        for single_calls in [false, true] {
+            let content = used(&slots, 0, single_calls);
             let start = content.reserved.at(content.range(SlotIndex::new(1), 0..0).start);
             // SAFETY: Locks pages of our own.
             if unsafe { rustix::mm::mlock(start.as_ptr().cast(), page) }.is_err() {
@@ -296,6 +433,43 @@ mod tests {
             let accessible = slots.map(|slot| content.accessible(SlotIndex::new(slot)));
             assert_eq!(accessible, [3 * page, 0, 3 * page]);
             assert!(slots.iter().all(|&slot| is_zero(&content, slot)));
+        }
+    }
+
+    /// A reset that cannot discard takes the image out with the mapping, all of it, wherever the
+    /// locked page is; the slot gets it again by the next `set_image`.
+    #[test]
+    fn locked_memory_with_an_image_is_mapped_anew_without_it() {
+        let (page, slot) = (page_bytes(), SlotIndex::new(1));
+        let image = Image::new(page, &vec![5; 2 * page]).unwrap();
+        for (locked, keep_resident_pages) in [(0, 0), (2, 0), (3, 0), (3, 2)] {
+            let content = used(&[1], keep_resident_pages, false);
+            // SAFETY: No other code has a slot, here and below.
+            unsafe { content.reset_one(slot) }.unwrap();
+            // SAFETY: As above.
+            unsafe { content.set_image(slot, Some(&image)) }.unwrap();
+            // SAFETY: As above.
+            unsafe { content.set_accessible(slot, 4 * page) }.unwrap();
+            content.begin_use(slot);
+            // SAFETY: As above.
+            unsafe { content.reserved.bytes_mut(content.range(slot, 0..4 * page)) }.fill(9);
+            let at = content.reserved.at(content.range(slot, locked * page..0).start);
+            // SAFETY: Locks a page of our own.
+            if unsafe { rustix::mm::mlock(at.as_ptr().cast(), page) }.is_err() {
+                return; // Not permitted here (`ulimit -l`).
+            }
+            // SAFETY: As above.
+            assert!(!unsafe { content.restore_resident(slot) });
+            content.reset(&[slot], &mut |slot| panic!("{slot} is lost"));
+            // SAFETY: As above.
+            assert!(unsafe { content.image(slot) }.is_none());
+            assert!(is_zero(&content, 1), "page {locked} is locked");
+            // SAFETY: As above.
+            unsafe { content.set_image(slot, Some(&image)) }.unwrap();
+            // SAFETY: Accessible, and nothing writes to it.
+            let bytes = unsafe { content.reserved.bytes(content.range(slot, 0..3 * page)) };
+            let first: Vec<u8> = bytes.chunks(page).map(|page| page[0]).collect();
+            assert_eq!(first, [0, 5, 5]);
         }
     }
 }

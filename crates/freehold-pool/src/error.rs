@@ -50,6 +50,25 @@ pub enum PoolError {
         /// The error of the operating system.
         source: io::Error,
     },
+    /// An image that no slot can have.
+    BadImage {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The operating system refused to make an image.
+    NewImage {
+        /// How many bytes it should have.
+        bytes: usize,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The operating system refused to map an image in a slot, or to take out another one.
+    Image {
+        /// The slot.
+        slot: SlotIndex,
+        /// The error of the operating system.
+        source: io::Error,
+    },
     /// The allocator refused its configuration.
     Allocator(freehold::Error),
 }
@@ -80,6 +99,17 @@ impl fmt::Display for PoolError {
                  vm.max_map_count, of which a slot in use takes 2"
             ),
             PoolError::Reset { slot, .. } => write!(f, "cannot reset {slot}"),
+            PoolError::BadImage { reason } => write!(f, "image: {reason}"),
+            PoolError::NewImage { bytes, .. } => write!(
+                f,
+                "cannot make an image of {bytes} bytes: free memory, raise the limit of open files \
+                 (`ulimit -n`), or open a file that can be read and mapped"
+            ),
+            PoolError::Image { slot, .. } => write!(
+                f,
+                "cannot change the image of {slot}: free memory, or raise vm.max_map_count, of \
+                 which a slot in use with an image takes 4"
+            ),
             PoolError::Allocator(error) => error.fmt(f),
         }
     }
@@ -90,9 +120,12 @@ impl std::error::Error for PoolError {
         match self {
             PoolError::Map { source, .. }
             | PoolError::Protect { source, .. }
-            | PoolError::Reset { source, .. } => Some(source),
+            | PoolError::Reset { source, .. }
+            | PoolError::NewImage { source, .. }
+            | PoolError::Image { source, .. } => Some(source),
             PoolError::Cpus(source) => Some(source),
             PoolError::BadSetting { .. }
+            | PoolError::BadImage { .. }
             | PoolError::Exhausted { .. }
             | PoolError::TooLarge { .. }
             | PoolError::Allocator(_) => None,

@@ -24,6 +24,7 @@
 //! | what you want | use |
 //! |---|---|
 //! | slots that are zero | [`Pool::take`], drop |
+//! | slots that have the content of a file or of bytes at first | [`Pool::take_with`], [`Image`] |
 //! | slots that need no system call | [`PoolBuilder::keep_resident_bytes`]; [`Slot::keep`] |
 //! | slots that outlive a borrow of the pool | [`Pool::take_owned`] |
 //! | a memory that grows | [`Slot::grow`], [`Slot::set_accessible`] |
@@ -34,13 +35,16 @@
 //!
 //! | how the slot comes | its content | how much is accessible |
 //! |---|---|---|
-//! | neither warm nor kept | zero | anything from nothing to all of it |
-//! | [warm](Slot::is_warm) | zero | as much as the last user had, who had the same key |
+//! | neither warm nor kept | zero, or the image | anything from nothing to all of it |
+//! | [warm](Slot::is_warm) | the same | as much as the last user had, who had the same key |
 //! | warm and [kept](Slot::is_kept) | as that user left it | the same |
 //!
-//! Whatever was accessible to a user is zero for the next, unless that user kept the slot and both
-//! have the same key. So keys are who may see each other's content, and modules of different owners
-//! must have different ones. A slot without a key is never kept.
+//! Of a slot that is taken with an image, at least the image is accessible, unless it is kept.
+//!
+//! Whatever was accessible to a user is zero for the next, or the image that this one asks for,
+//! unless that user kept the slot, and both have the same key and the same image. So keys are who
+//! may see each other's content, and modules of different owners must have different ones. A slot
+//! without a key is never kept.
 //!
 //! # What calls wait for
 //!
@@ -60,6 +64,7 @@ mod builder;
 mod content;
 mod error;
 mod home;
+mod image;
 mod key;
 mod pool;
 mod reserved;
@@ -68,6 +73,7 @@ mod stat;
 
 pub use builder::PoolBuilder;
 pub use error::PoolError;
+pub use image::Image;
 pub use key::{ModuleKey, SlotIndex};
 pub use pool::{Pool, PoolRef, Slot};
 pub use slots::BATCH_SLOTS_MAX;

@@ -1,6 +1,7 @@
 //! The pool, and the slots that are taken from it.
 #![expect(unsafe_code, reason = "lends out the memory of slots")]
 
+use core::mem;
 use core::ptr::NonNull;
 use std::fmt;
 use std::ops::Deref;
@@ -11,7 +12,7 @@ use freehold_host::Host;
 use crate::content::Content;
 use crate::home::Home;
 use crate::slots::{Left, Slots, Taken};
-use crate::{ModuleKey, PoolBuilder, PoolError, PoolStats, SlotIndex};
+use crate::{Image, ModuleKey, PoolBuilder, PoolError, PoolStats, SlotIndex};
 
 /// A pool of equal slots of memory. All calls take `&self`, on any thread.
 pub struct Pool {
@@ -34,14 +35,34 @@ impl Pool {
     /// content is zero, unless its last user [kept](Slot::keep) it; how much is accessible is what
     /// that user left. Any other slot is zero, and how much of it is accessible may be anything.
     ///
-    /// Cost: no system call, unless slots are scarce. See [`PoolStats::scarce`].
+    /// Cost: no system call, unless the slot had an [`Image`] last, which takes one, or slots are
+    /// scarce: see [`PoolStats::scarce`].
     ///
     /// # Errors
     ///
     /// [`PoolError::Exhausted`]: at some moment of the call all slots were in use, or on their way
     /// back in a call that had not returned.
     pub fn take(&self, key: impl Into<Option<ModuleKey>>) -> Result<Slot<&Pool>, PoolError> {
-        Slot::take(self, key.into())
+        Slot::take(self, key.into(), None)
+    }
+
+    /// As [`Pool::take`], for a slot that contains an image at first, and again after each reset.
+    /// Beyond the image it is zero. At least the image is accessible, unless the slot is kept.
+    ///
+    /// A slot that had this image last, as warm ones of a module do, needs no system call. Any
+    /// other is mapped anew, which takes up to three. A [kept](Slot::keep) slot of the same key
+    /// comes as it is if it has this image; otherwise it is reset first.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Pool::take`]; [`PoolError::TooLarge`] if a slot cannot have the image;
+    /// [`PoolError::Image`], [`PoolError::Reset`]: the slot has gone back.
+    pub fn take_with(
+        &self,
+        key: impl Into<Option<ModuleKey>>,
+        image: &Image,
+    ) -> Result<Slot<&Pool>, PoolError> {
+        Slot::take(self, key.into(), Some(image))
     }
 
     /// As [`Pool::take`], for a slot that outlives a borrow of the pool.
@@ -55,7 +76,20 @@ impl Pool {
         self: &Arc<Self>,
         key: impl Into<Option<ModuleKey>>,
     ) -> Result<Slot<Arc<Pool>>, PoolError> {
-        Slot::take(Arc::clone(self), key.into())
+        Slot::take(Arc::clone(self), key.into(), None)
+    }
+
+    /// As [`Pool::take_with`], for a slot that outlives a borrow of the pool.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Pool::take_with`].
+    pub fn take_owned_with(
+        self: &Arc<Self>,
+        key: impl Into<Option<ModuleKey>>,
+        image: &Image,
+    ) -> Result<Slot<Arc<Pool>>, PoolError> {
+        Slot::take(Arc::clone(self), key.into(), Some(image))
     }
 
     /// Resets all slots that wait for it, and returns when they are reset. For quiet times: calls
@@ -66,7 +100,9 @@ impl Pool {
 
     /// What has happened so far. Takes the lock of each CPU's lists, one after the other.
     pub fn stats(&self) -> PoolStats {
-        self.slots.stats()
+        let mut stats = self.slots.stats();
+        self.content.add_to(&mut stats);
+        stats
     }
 
     /// How many slots are free, warm or dirty. Exact while no call is under way. Drains the caches
@@ -119,7 +155,7 @@ mod private {
 /// [kept](Slot::keep).
 ///
 /// Dropped, it is reset before its next use: see [`Pool`]. Forgotten
-/// ([`mem::forget`](std::mem::forget)), it stays in use.
+/// ([`mem::forget`]), it stays in use.
 pub struct Slot<R: PoolRef> {
     pool: R,
     key: Option<ModuleKey>,
@@ -129,10 +165,17 @@ pub struct Slot<R: PoolRef> {
 }
 
 impl<R: PoolRef> Slot<R> {
-    fn take(pool: R, key: Option<ModuleKey>) -> Result<Self, PoolError> {
+    fn take(pool: R, key: Option<ModuleKey>, image: Option<&Image>) -> Result<Self, PoolError> {
+        let (bytes, slot_bytes) = (image.map_or(0, |image| image.range().end), pool.slot_bytes);
+        if bytes > slot_bytes {
+            return Err(PoolError::TooLarge { bytes, slot_bytes });
+        }
         let taken = pool.slots.take(key, &pool.content);
         let slots = pool.slots.settings().slots;
         let taken = taken.map_err(|_exhausted| PoolError::Exhausted { slots })?;
+        // SAFETY: The slot is ours.
+        let fits = unsafe { pool.content.fits(taken.slot, image) };
+        let taken = if fits { taken } else { Slot::fit(&pool, key, taken, image)? };
         pool.content.begin_use(taken.slot);
         Ok(Slot { pool, key, taken, keeps: false })
     }
@@ -154,7 +197,7 @@ impl<R: PoolRef> Slot<R> {
     }
 
     /// Whether the slot has the content with which the last user, who had the same key,
-    /// [kept](Slot::keep) it. Otherwise it was zero when it was taken.
+    /// [kept](Slot::keep) it. Otherwise it was zero when it was taken, or its image.
     pub fn is_kept(&self) -> bool {
         self.taken.kept
     }
@@ -171,8 +214,8 @@ impl<R: PoolRef> Slot<R> {
     }
 
     /// Changes how much is accessible, rounded up to pages. One system call, or none if it is that
-    /// already. Bytes that were never accessible to this holder are zero. What becomes
-    /// inaccessible keeps its content, which is there again if it becomes accessible later.
+    /// already. Bytes that were never accessible to this holder are zero, or the image. What
+    /// becomes inaccessible keeps its content, which is there again if it becomes accessible later.
     ///
     /// # Errors
     ///
@@ -213,27 +256,35 @@ impl<R: PoolRef> Slot<R> {
         unsafe { self.pool.content.reserved.bytes_mut(all) }
     }
 
-    /// Resets the slot now: all of it is zero then. What is to stay resident is cleared by writing,
-    /// the rest by one system call, if there is any. How much is accessible stays as it is, unless
-    /// the memory is locked (`mlockall(2)`): then, what was discarded is inaccessible.
+    /// Resets the slot now: it contains its image then, or zero. What is to stay resident is
+    /// restored by writing, the rest by one system call, if there is any. How much is accessible
+    /// stays as it is, unless the memory is locked (`mlockall(2)`): then, what was discarded is
+    /// inaccessible, but for the image.
     ///
     /// # Errors
     ///
-    /// [`PoolError::Reset`]: the slot still has its content.
+    /// [`PoolError::Reset`]: the slot still has its content. [`PoolError::Image`]: it is zero, and
+    /// has its image no more (which is possible only if the memory is locked).
     pub fn reset(&mut self) -> Result<(), PoolError> {
         let (slot, content) = (self.index(), &self.pool.content);
         // SAFETY: The slot is ours, and `self` is borrowed mutably.
-        if !unsafe { content.clear_resident(slot) } {
+        if !unsafe { content.restore_resident(slot) } {
             // SAFETY: As above.
             let reset = unsafe { content.reset_one(slot) };
-            reset.map_err(|source| PoolError::Reset { slot, source })?;
+            let taken_out = reset.map_err(|source| PoolError::Reset { slot, source })?;
+            if let Some(image) = taken_out {
+                // SAFETY: As above.
+                let set = unsafe { content.set_image(slot, Some(&image)) };
+                set.map_err(|source| PoolError::Image { slot, source })?;
+            }
         }
         content.begin_use(slot);
         Ok(())
     }
 
     /// Gives the slot back as it is, for the next user of the same key to find its content: what
-    /// was written, and how much is accessible. Nothing is reset, and no system call is made.
+    /// was written, and how much is accessible. Nothing is reset, and no system call is made. If
+    /// that user asks for another image, or for none, the slot is reset first.
     ///
     /// The caller answers for what the next user of the key sees. Users with other keys, or with
     /// none, never see it: the slot is reset before. That also happens if there is no room for it
@@ -244,13 +295,52 @@ impl<R: PoolRef> Slot<R> {
     }
 }
 
+impl<'p> Slot<&'p Pool> {
+    /// Has a slot that was just taken fit this image, or none. Returns no slot: moving one in
+    /// memory would cost calls that have nothing to do here a third of their time.
+    #[cold]
+    #[inline(never)]
+    fn fit(
+        pool: &'p Pool,
+        key: Option<ModuleKey>,
+        taken: Taken,
+        image: Option<&Image>,
+    ) -> Result<Taken, PoolError> {
+        // Goes back if it cannot have the image.
+        let mut slot = Slot { pool, key, taken, keeps: false };
+        // SAFETY: The slot is ours.
+        if !unsafe { pool.content.has(taken.slot, image) } {
+            slot.change_image(image)?;
+        } else if let Some(image) = image.filter(|_| !taken.kept) {
+            slot.set_accessible(image.range().end)?;
+        }
+        let taken = slot.taken;
+        mem::forget(slot);
+        Ok(taken)
+    }
+
+    /// Gives the slot, which was just taken, another image, or none.
+    fn change_image(&mut self, image: Option<&Image>) -> Result<(), PoolError> {
+        let (slot, content) = (self.index(), &self.pool.content);
+        if self.taken.kept {
+            // SAFETY: The slot is ours, and `self` is borrowed mutably.
+            let reset = unsafe { content.reset_one(slot) };
+            reset.map_err(|source| PoolError::Reset { slot, source })?;
+            self.taken.kept = false;
+        }
+        // SAFETY: As above.
+        let set = unsafe { content.set_image(slot, image) };
+        set.map_err(|source| PoolError::Image { slot, source })
+    }
+}
+
 impl<R: PoolRef> Drop for Slot<R> {
     fn drop(&mut self) {
         let (slot, content) = (self.index(), &self.pool.content);
         let left = match self.keeps && self.key.is_some() {
             true => Left::Kept,
             // SAFETY: The slot is ours, and there is no reference into it.
-            false if unsafe { content.clear_resident(slot) } => Left::Clean,
+            false if unsafe { content.restore_resident(slot) } => Left::Clean,
             false => Left::Dirty,
         };
         self.pool.slots.put(slot, self.key, left, content);

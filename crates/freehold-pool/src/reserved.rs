@@ -4,14 +4,14 @@
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::{io, slice};
 
+use freehold_host::Stretch;
 use rustix::mm::{
-    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
 };
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+use crate::Image;
 
 /// The size of the machine's pages, in bytes.
 pub(crate) fn page_bytes() -> usize {
@@ -22,17 +22,13 @@ pub(crate) fn page_bytes() -> usize {
 }
 
 /// A stretch of address space of which nothing is accessible at first. All pages of it are private
-/// memory, zero where they were not touched since they were last discarded.
+/// memory, zero or of an image where they were not touched since they were last discarded.
 ///
 /// Ranges are offsets in bytes, made of whole pages; a range beyond the end is a panic.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     base: NonNull<u8>,
     bytes: usize,
-    /// This process, if the kernel may discard several ranges of its memory in one call.
-    process: Option<OwnedFd>,
-    /// Whether it has refused to.
-    refused: AtomicBool,
 }
 
 // SAFETY: The mapping belongs to the process, not to a thread. Safe code of this type never reads
@@ -53,8 +49,7 @@ impl Reserved {
         // mapping replaces nothing.
         let base = unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::empty(), flags) }?;
         let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0");
-        let process = pidfd_open(getpid(), PidfdFlags::empty()).ok();
-        Ok(Reserved { base, bytes, process, refused: AtomicBool::new(false) })
+        Ok(Reserved { base, bytes })
     }
 
     /// Where an offset is in memory.
@@ -128,8 +123,8 @@ impl Reserved {
         unsafe { slice::from_raw_parts_mut(start, range.len()) }
     }
 
-    /// Discards a range: it reads as zero from now on. Returns whether the kernel did so, which
-    /// refuses if the memory is locked.
+    /// Discards a range: it reads as zero from now on, or as its image. Returns whether the kernel
+    /// did so, which refuses if the memory is locked.
     ///
     /// # Safety
     ///
@@ -139,7 +134,7 @@ impl Reserved {
         unsafe { madvise(self.start(&range), range.len(), Advice::LinuxDontNeed) }.is_ok()
     }
 
-    /// Maps a range anew: it reads as zero, once it is made accessible.
+    /// Maps a range anew: it reads as zero, at once if `open`, or once it is made accessible.
     ///
     /// # Errors
     ///
@@ -148,62 +143,48 @@ impl Reserved {
     /// # Safety
     ///
     /// There is no reference into the range.
-    pub(crate) unsafe fn replace(&self, range: Range<usize>) -> io::Result<()> {
+    pub(crate) unsafe fn replace(&self, range: Range<usize>, open: bool) -> io::Result<()> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        let (start, len) = (self.start(&range), range.len());
+        let access = if open { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::empty() };
         // SAFETY: A part of our own mapping, which nothing uses, gives way to one of the same kind.
-        unsafe { mmap_anonymous(start, len, ProtFlags::empty(), flags) }?;
+        unsafe { mmap_anonymous(self.start(&range), range.len(), access, flags) }?;
         Ok(())
     }
 
-    /// Discards ranges by one system call. Returns whether the kernel did so: before Linux 6.13 it
-    /// does not, and if memory is locked.
+    /// Maps an image over a range of its size, copy-on-write, readable and writable.
+    ///
+    /// # Errors
+    ///
+    /// That of `mmap(2)`: `ENOMEM` beyond `vm.max_map_count`. The range still has its content then.
     ///
     /// # Safety
     ///
-    /// There is no reference into one of the ranges.
-    pub(crate) unsafe fn discard_all(&self, ranges: &[libc::iovec]) -> bool {
-        let Some(process) = &self.process else { return false };
-        // Relaxed: a hint that spares a call in vain.
-        if self.refused.load(Relaxed) {
-            return false;
-        }
-        let bytes: usize = ranges.iter().map(|range| range.iov_len).sum();
-        // SAFETY: The ranges are of our mapping, by `range_of`, and not in use, as the caller
-        // promises. After a fork the descriptor is of another process; then the kernel refuses,
-        // since it takes this advice for the caller's own memory only.
-        let advised = unsafe {
-            libc::syscall(
-                libc::SYS_process_madvise,
-                process.as_raw_fd(),
-                ranges.as_ptr(),
-                ranges.len(),
-                libc::MADV_DONTNEED,
-                0,
-            )
-        };
-        let done = usize::try_from(advised).is_ok_and(|advised| advised == bytes);
-        if !done {
-            self.refused.store(true, Relaxed);
-        }
-        done
+    /// There is no reference into the range.
+    pub(crate) unsafe fn map_image(&self, range: Range<usize>, image: &Image) -> io::Result<()> {
+        assert_eq!(range.len(), image.range().len());
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let (file, at) = image.file();
+        // SAFETY: A part of our own mapping, which nothing uses, gives way to a private one.
+        unsafe { mmap(self.start(&range), range.len(), access, flags, file, at) }?;
+        Ok(())
     }
 
-    /// A range, for [`Reserved::discard_all`].
-    pub(crate) fn range_of(&self, range: &Range<usize>) -> libc::iovec {
-        libc::iovec { iov_base: self.start(range), iov_len: range.len() }
+    /// Fills a range, which is accessible, with the first of these bytes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Reserved::clear`].
+    pub(crate) unsafe fn copy(&self, range: Range<usize>, from: &[u8]) {
+        let start: *mut u8 = self.start(&range).cast();
+        // SAFETY: The range is in the mapping, and writable and ours, as the caller promises.
+        unsafe { start.copy_from_nonoverlapping(from[..range.len()].as_ptr(), range.len()) };
     }
 
-    /// Whether several ranges can be discarded by one system call, as far as is known.
-    pub(crate) fn is_batched(&self) -> bool {
-        // Relaxed: as in `discard_all`.
-        self.process.is_some() && !self.refused.load(Relaxed)
-    }
-
-    /// Has single calls for all ranges from now on.
-    pub(crate) fn refuse_batches(&self) {
-        // Relaxed: as in `discard_all`.
-        self.refused.store(true, Relaxed);
+    /// A range, to be discarded together with others.
+    pub(crate) fn stretch(&self, range: &Range<usize>) -> Stretch {
+        let start = NonNull::new(self.start(range).cast()).expect("in the mapping");
+        Stretch::new(start, range.len())
     }
 }
 
@@ -220,26 +201,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_ranges_are_discarded_by_one_call_or_the_kernel_says_no() {
-        let page = page_bytes();
-        let reserved = Reserved::new(16 * page).unwrap();
-        reserved.open(0..16 * page).unwrap();
-        // SAFETY: Accessible, and of no other owner.
-        unsafe { reserved.bytes_mut(0..16 * page) }.fill(7);
-        let ranges = [2 * page..3 * page, 5 * page..9 * page];
-        let many = [&ranges[0], &ranges[1]].map(|range| reserved.range_of(range));
-        // SAFETY: No reference lives.
-        let done = unsafe { reserved.discard_all(&many) };
-        assert_eq!(done, reserved.is_batched());
-        // SAFETY: As above, and nothing writes.
-        let bytes = unsafe { reserved.bytes(0..16 * page) };
-        for (at, byte) in bytes.iter().enumerate() {
-            let discarded = done && ranges.iter().any(|range| range.contains(&at));
-            assert_eq!(*byte, if discarded { 0 } else { 7 }, "at {at}");
-        }
-    }
-
-    #[test]
     fn a_discarded_range_reads_as_zero() {
         let page = page_bytes();
         let reserved = Reserved::new(4 * page).unwrap();
@@ -251,7 +212,7 @@ mod tests {
         // SAFETY: As above.
         unsafe { reserved.clear(2 * page..3 * page) };
         // SAFETY: As above.
-        unsafe { reserved.replace(3 * page..4 * page) }.unwrap();
+        unsafe { reserved.replace(3 * page..4 * page, false) }.unwrap();
         reserved.open(3 * page..4 * page).unwrap();
         // SAFETY: Accessible, and nothing writes.
         let bytes = unsafe { reserved.bytes(0..4 * page) };

@@ -19,8 +19,12 @@ pub struct PoolStats {
     pub batches: u64,
     /// Slots that were reset in batches.
     pub reset_slots: u64,
-    /// System calls that batches made.
+    /// System calls that batches made: `madvise(2)` or `process_madvise(2)`.
     pub system_calls: u64,
+    /// Slots that had another image than the one they were taken with, or had to have none.
+    pub image_changes: u64,
+    /// System calls that this took: `mmap(2)`, and `mprotect(2)` of what lies before an image.
+    pub image_calls: u64,
     /// Slots that could not be reset, and are handed out no more.
     pub lost_slots: u64,
     /// Slots that wait to be reset, now.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use freehold::CpuId;
 use freehold::platform::native::NativeCell;
-use freehold::platform::{LockClass, Platform, RawLock, Scalar};
+use freehold::platform::{LockClass, Pinned, Platform, RawLock, Scalar};
 
 use crate::current;
 use crate::platform::Sim;
@@ -58,17 +58,20 @@ impl Platform for Costless {
     type Cell<T: Scalar> = NativeCell<T>;
     type LocalCell<T: Scalar> = NativeCell<T>;
     type Lock = CostlessLock;
+    type PinState = u32;
     type IrqState = ();
 
     fn cpu(&self) -> CpuId {
         Sim.cpu()
     }
 
-    fn pin(&self) -> CpuId {
+    fn pin(&self) -> Pinned<u32> {
         Sim.pin()
     }
 
-    fn unpin(&self) {}
+    fn unpin(&self, before: u32) {
+        Sim.unpin(before);
+    }
 
     fn irq_save(&self) {}
 

@@ -109,6 +109,14 @@ impl Machine {
         self.state_mut().set_faults(faults);
     }
 
+    /// From now on, a lock that is taken by a caller which is neither pinned nor has interrupts off
+    /// ends the run as a panic does: in a kernel, its holder could be preempted, and others would
+    /// spin meanwhile. Locks of [`LockClass::Owner`](freehold::platform::LockClass::Owner) are the
+    /// user's own affair.
+    pub fn require_pins(&mut self) {
+        self.state_mut().requires_pins = true;
+    }
+
     /// Sets the virtual time at which [`CpuHandle::in_time`] becomes false; the machine's clock
     /// starts at 0 and continues from run to run.
     pub fn set_deadline_ns(&mut self, ns: u64) {

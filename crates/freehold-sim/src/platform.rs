@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use freehold::CpuId;
-use freehold::platform::{LockClass, Platform, RawLock, Scalar, SharedCell, Word};
+use freehold::platform::{LockClass, Pinned, Platform, RawLock, Scalar, SharedCell, Word};
 
 use crate::coroutine;
 use crate::current;
@@ -174,6 +174,16 @@ impl SimLock {
         std::ptr::from_ref(self) as usize
     }
 
+    /// See [`Machine::require_pins`](crate::Machine::require_pins).
+    fn check_pinned(&self, machine: &crate::state::State) {
+        let may_be_preempted = machine.requires_pins && machine.is_preemptible();
+        assert!(
+            !may_be_preempted || self.class == LockClass::Owner || std::thread::panicking(),
+            "{} is taken by a caller that is not pinned",
+            self.class.name()
+        );
+    }
+
     /// The running machine's number for this lock.
     fn number(&self, machine: &mut crate::state::State) -> usize {
         let known = usize::from(self.number.get()).checked_sub(1);
@@ -198,6 +208,7 @@ impl RawLock for SimLock {
     fn lock(&self) {
         let acquired = current::in_turn(self.address(), |machine| {
             // A CPU that panics cannot wait. Its run is over, so nothing depends on the lock.
+            self.check_pinned(machine);
             std::thread::panicking() || {
                 let number = self.number(machine);
                 machine.lock(number)
@@ -217,6 +228,7 @@ impl RawLock for SimLock {
 
     fn try_lock(&self) -> bool {
         let acquired = current::in_turn(self.address(), |machine| {
+            self.check_pinned(machine);
             let number = self.number(machine);
             machine.try_lock(number)
         });
@@ -244,6 +256,8 @@ impl Platform for Sim {
     type Cell<T: Scalar> = SimCell<T>;
     type LocalCell<T: Scalar> = SimLocalCell<T>;
     type Lock = SimLock;
+    /// How many pins there were before.
+    type PinState = u32;
     /// Whether interrupts were off already.
     type IrqState = bool;
 
@@ -256,12 +270,14 @@ impl Platform for Sim {
         CpuId::new(cpu.unwrap_or(0) as u32)
     }
 
-    /// As [`Sim::cpu`]: a virtual CPU never moves.
-    fn pin(&self) -> CpuId {
-        self.cpu()
+    /// As [`Sim::cpu`]: a virtual CPU never moves. That pins nest is checked.
+    fn pin(&self) -> Pinned<u32> {
+        Pinned::new(self.cpu(), current::with(|machine| machine.pin()).unwrap_or(0))
     }
 
-    fn unpin(&self) {}
+    fn unpin(&self, before: u32) {
+        current::with(|machine| machine.unpin(before));
+    }
 
     fn irq_save(&self) -> bool {
         current::with(|machine| machine.irq_save()).unwrap_or(false)
@@ -298,10 +314,10 @@ mod tests {
         assert!(!lock.try_lock());
         lock.unlock();
         assert!(lock.try_lock());
-        assert_eq!(Sim.pin(), CpuId::new(0));
+        assert_eq!(Sim.pin(), Pinned::new(CpuId::new(0), 0));
         let state = Sim.irq_save();
         Sim.irq_restore(state);
-        Sim.unpin();
+        Sim.unpin(0);
     }
 
     #[test]

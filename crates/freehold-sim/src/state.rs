@@ -46,6 +46,8 @@ pub(crate) struct Cpu {
     pub(crate) locks_held: u32,
     /// Since when interrupts are off, if they are.
     pub(crate) irq_off_since: Option<Picos>,
+    /// How many pins are under way: locks are taken by callers that are pinned.
+    pub(crate) pins: u32,
     /// When it is to leave.
     pub(crate) leaves_at: Picos,
     /// Whether it is in a call that a failure may stop.
@@ -65,6 +67,8 @@ struct Mapping {
 pub(crate) struct State {
     pub(crate) spec: Spec,
     pub(crate) seed: u64,
+    /// Whether a lock may be taken only by callers that are pinned.
+    pub(crate) requires_pins: bool,
     pub(crate) hierarchy: Hierarchy,
     pub(crate) cpus: Vec<Cpu>,
     /// Running threads on each core: not waiting for a lock or a barrier, not finished.
@@ -101,12 +105,14 @@ impl State {
             path: Path::Other,
             locks_held: 0,
             irq_off_since: None,
+            pins: 0,
             leaves_at: NEVER,
             is_in_call: false,
         });
         let kinds = vec!["other".to_owned()];
         State {
             seed,
+            requires_pins: false,
             hierarchy: Hierarchy::new(spec),
             cpus: cpus.collect(),
             at_work: vec![0; spec.cores()],
@@ -320,6 +326,30 @@ impl State {
         tally.count += 1;
         tally.time += outcome.done_at - now;
         self.spend(self.running, Spent::Memory, outcome.done_at - now);
+    }
+
+    /// Pins the running CPU's caller; returns how many pins there were.
+    pub(crate) fn pin(&mut self) -> u32 {
+        let pins = &mut self.cpus[self.running].pins;
+        *pins += 1;
+        *pins - 1
+    }
+
+    /// Ends the pin that began when there were `before`.
+    ///
+    /// # Panics
+    ///
+    /// If another one has begun since and not ended.
+    pub(crate) fn unpin(&mut self, before: u32) {
+        let pins = &mut self.cpus[self.running].pins;
+        assert!(*pins == before + 1 || std::thread::panicking(), "the last pin ends first");
+        *pins = before;
+    }
+
+    /// Whether the running CPU's caller could be preempted, on a real machine.
+    pub(crate) fn is_preemptible(&self) -> bool {
+        let cpu = &self.cpus[self.running];
+        cpu.pins == 0 && cpu.irq_off_since.is_none()
     }
 
     /// Disables interrupts on the running CPU; returns whether they were off already.

@@ -7,10 +7,11 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use common::Rows;
-use freehold::platform::{Platform, RawLock, Word};
+use freehold::platform::{LockClass, Platform, RawLock, Word};
 use freehold::{FrameCount, NodeId, Pfn};
 use freehold_sim::{
-    Departure, Faults, Key, Machine, Path, Report, RunError, Schedule, Sim, Stop, Torn, preset,
+    Departure, Faults, Key, Machine, Path, Report, RunError, Schedule, Sim, SimLock, Stop, Torn,
+    preset,
 };
 
 /// A mixture of everything that a machine does, on `cpus` CPUs.
@@ -249,9 +250,40 @@ fn the_hint_of_the_cpu_may_be_wrong() {
         let right = (0..1000).filter(|_| Sim.cpu() == handle.cpu()).count();
         assert!((500..750).contains(&right), "{right}: half, and a quarter of the rest by chance");
         handle.stop_faults();
-        assert!((0..1000).all(|_| Sim.pin() == handle.cpu()));
+        assert!((0..1000).all(|_| Sim.pin().cpu == handle.cpu()));
     });
     machine.run().unwrap();
+}
+
+#[test]
+fn a_lock_that_a_preemptible_caller_takes_ends_the_run() {
+    let run = |work: fn(&SimLock)| {
+        let mut machine = Machine::new(&preset("uma-2").unwrap(), 1).unwrap();
+        machine.require_pins();
+        let lock = SimLock::new(LockClass::Zone);
+        machine.spawn(0, move |_| work(&lock));
+        machine.run().map(drop).map_err(|error| error.to_string())
+    };
+    let refused = run(|lock| lock.lock()).unwrap_err();
+    assert!(refused.contains("zone_lock is taken by a caller that is not pinned"), "{refused}");
+    assert!(run(|lock| assert!(lock.try_lock())).is_err());
+    let pinned = run(|lock| {
+        let (outer, inner) = (Sim.pin(), Sim.pin());
+        Sim.unpin(inner.state);
+        lock.lock();
+        lock.unlock();
+        Sim.unpin(outer.state);
+        let irq = Sim.irq_save();
+        lock.lock();
+        lock.unlock();
+        Sim.irq_restore(irq);
+    });
+    assert_eq!(pinned, Ok(()));
+    let crossed = run(|_| {
+        let (outer, _inner) = (Sim.pin(), Sim.pin());
+        Sim.unpin(outer.state);
+    });
+    assert!(crossed.unwrap_err().contains("the last pin ends first"));
 }
 
 #[test]

@@ -26,7 +26,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use freehold::designs::zone_lock::ZoneLockSettings;
 use freehold::designs::{self, Counters, DoubleFree, FreeholdSettings, Locking, Pcp};
 use freehold::platform::native::{NativeCell, SpinLock};
-use freehold::platform::{LockClass, Platform, RawLock, Scalar, SharedCell, Word};
+use freehold::platform::{
+    LockClass, Machine, Native, Pinned, Platform, RawLock, Scalar, SharedCell, Word,
+};
 use freehold::{
     Config, CpuId, Design, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn,
     Request,
@@ -41,7 +43,7 @@ use common::TestPlatform;
 const MARGIN: f64 = 0.01;
 const MARGIN_OTHER_COMPILER: f64 = 0.15;
 
-const PATHS: [&str; 21] = [
+const PATHS: [&str; 23] = [
     "pair_auto",
     "pair_fixed",
     "pair_order_3",
@@ -54,6 +56,8 @@ const PATHS: [&str; 21] = [
     "flagged_pair_irq_exact",
     "flagged_pair_irq_relaxed",
     "flagged_freehold_pair",
+    "irq_pinned_pair_auto",
+    "irq_pinned_freehold_pair",
     "freehold_pair",
     "freehold_constant_pair",
     "freehold_exact_pair",
@@ -117,6 +121,14 @@ fn walk(name: &str, count: u64) {
             type Flagged = designs::Freehold<FlagPlatform>;
             pairs::<FlagPlatform, Flagged>(Default::default(), Order::ZERO, count);
         }
+        "irq_pinned_pair_auto" => {
+            type Pinned = designs::ZoneLock<Native<IrqPinned>>;
+            pairs::<Native<IrqPinned>, Pinned>(Default::default(), Order::ZERO, count);
+        }
+        "irq_pinned_freehold_pair" => {
+            type Pinned = designs::Freehold<Native<IrqPinned>>;
+            pairs::<Native<IrqPinned>, Pinned>(Default::default(), Order::ZERO, count);
+        }
         "freehold_constant_pair" => constant_pairs(count),
         "freehold_exact_pair" => {
             let settings =
@@ -162,18 +174,19 @@ impl Platform for FlagPlatform {
     type Cell<T: Scalar> = NativeCell<T>;
     type LocalCell<T: Scalar> = NativeCell<T>;
     type Lock = SpinLock;
+    type PinState = ();
     type IrqState = u32;
 
     fn cpu(&self) -> CpuId {
         CpuId::new(0)
     }
 
-    fn pin(&self) -> CpuId {
+    fn pin(&self) -> Pinned<()> {
         self.pins.store(self.pins.load(Relaxed) + 1, Relaxed);
-        self.cpu()
+        Pinned::new(self.cpu(), ())
     }
 
-    fn unpin(&self) {
+    fn unpin(&self, (): ()) {
         self.pins.store(self.pins.load(Relaxed) - 1, Relaxed);
     }
 
@@ -185,6 +198,25 @@ impl Platform for FlagPlatform {
 
     fn irq_restore(&self, state: u32) {
         self.irqs_on.store(state, Relaxed);
+    }
+}
+
+/// A machine that pins by disabling interrupts, for kernels whose handlers may make any call: the
+/// state nests on the caller's stack.
+#[derive(Default)]
+struct IrqPinned(FlagPlatform);
+
+impl Machine for IrqPinned {
+    fn cpu(&self) -> CpuId {
+        self.0.cpu()
+    }
+
+    fn pin(&self) -> Pinned<usize> {
+        Pinned::new(self.cpu(), self.0.irq_save() as usize)
+    }
+
+    fn unpin(&self, state: usize) {
+        self.0.irq_restore(state as u32);
     }
 }
 

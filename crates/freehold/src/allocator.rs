@@ -1,18 +1,20 @@
 //! The API of every design.
 
 use crate::compact::{Compaction, Migrate};
-use crate::config::{Config, MemoryRange};
+use crate::config::MemoryRange;
 use crate::designs::{Context, Design, places};
 use crate::error::{BulkFreeError, Error};
-use crate::memmap::region::{Carver, LayoutBuilder, Metadata, MetadataLayout};
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
-use crate::topology::{Topology, TopologyPlan};
+use crate::topology::Topology;
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
 mod boot;
+mod build;
 mod freeze;
 mod inspect;
+
+pub use freeze::Frozen;
 
 /// A page-frame allocator: design `D` on platform `P`.
 ///
@@ -62,67 +64,7 @@ impl<P: Platform, D: Design<P>> Drop for Rest<'_, P, D> {
     }
 }
 
-/// Where all tables lie.
-struct Plan<P: Platform, D: Design<P>> {
-    topology: TopologyPlan,
-    design: D::Plan,
-    layout: MetadataLayout,
-}
-
 impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
-    fn plan(config: &Config<'_>, settings: &D::Settings) -> Result<Plan<P, D>, Error> {
-        config.check()?;
-        let mut layout = LayoutBuilder::new(config.span_of_blocks()?.0);
-        let topology = TopologyPlan::new(config, &mut layout)?;
-        let design = D::plan(config, settings, &mut layout)?;
-        Ok(Plan { topology, design, layout: layout.finish() })
-    }
-
-    /// Computes how much metadata an allocator for this machine needs, and how it is laid out.
-    ///
-    /// The size depends on the span (one record for each frame or pageblock of it, holes included),
-    /// on the numbers of CPUs, nodes and zones, on [`Config::frame_record_bytes`], on the settings,
-    /// and for `cluster` on how many frames the ranges have. Compute it for the same configuration
-    /// that [`PageAllocator::new`] gets: a span that is given counts as such, and one that is not
-    /// given is that of the ranges.
-    ///
-    /// # Errors
-    ///
-    /// [`Error`], for any part of the configuration or the settings that is wrong.
-    pub fn layout(config: &Config<'_>, settings: &D::Settings) -> Result<MetadataLayout, Error> {
-        Ok(Self::plan(config, settings)?.layout)
-    }
-
-    /// Builds an allocator whose state lives in `metadata`, and adds the configured memory to it.
-    ///
-    /// A panic of the platform, for instance of [`RawLock::new`](crate::platform::RawLock::new),
-    /// propagates: everything initialised before it is dropped, and nothing uses the metadata any
-    /// more.
-    ///
-    /// Cost: initialises all of the metadata, whose size grows with the frames of the span, and
-    /// with the number of zones times that of CPUs and of nodes; of metadata that is zeroed, only
-    /// what is not for frames without memory. Also scans all ranges once for each zone.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`PageAllocator::layout`]; [`Error::MetadataTooSmall`] or
-    /// [`Error::MetadataMisaligned`]; and those of
-    /// [`PageAllocator::add_memory`] for each range.
-    pub fn new(
-        platform: P,
-        config: &Config<'_>,
-        settings: &D::Settings,
-        metadata: Metadata,
-    ) -> Result<Self, Error> {
-        let plan = Self::plan(config, settings)?;
-        let mut carver = Carver::new(metadata, &plan.layout)?;
-        let topology = Topology::carve(&plan.topology, config, &mut carver);
-        let design = D::carve(plan.design, config, &topology, settings, &mut carver);
-        let allocator = PageAllocator { platform, topology, design };
-        allocator.design.add_memory(allocator.context(), config.ranges)?;
-        Ok(allocator)
-    }
-
     #[inline(always)]
     pub(crate) fn design(&self) -> &D {
         &self.design
@@ -380,10 +322,10 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     ///
     /// # Errors
     ///
-    /// [`Error::BadRange`], [`Error::OutsideSpan`] (with `freehold` and without [`Config::span`],
-    /// also for memory beyond that which the zone began with), [`Error::RangeOverlaps`],
-    /// [`Error::SharedPageblock`], [`Error::UnknownNode`], [`Error::UnknownZone`]; the call has
-    /// then changed nothing.
+    /// [`Error::BadRange`], [`Error::OutsideSpan`] (with `freehold` and without
+    /// [`Config::span`](crate::Config::span), also for memory beyond that which the zone began
+    /// with), [`Error::RangeOverlaps`], [`Error::SharedPageblock`], [`Error::UnknownNode`],
+    /// [`Error::UnknownZone`]; the call has then changed nothing.
     pub fn add_memory(&self, range: MemoryRange) -> Result<(), Error> {
         self.design.add_memory(self.context(), &[range])
     }

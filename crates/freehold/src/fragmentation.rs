@@ -46,7 +46,8 @@ pub(crate) fn fragmentation_index(free_blocks: &[u64; ORDERS], order: Order) -> 
     if order <= Order::BUDDY_MAX && blocks_of(free_blocks, order) > 0 {
         return -1000;
     }
-    let wanted = (u128::from(frames(free_blocks)) * 1000 / u128::from(order.frames().get())) as u64;
+    // Frames are below 2^32, as their indexes are.
+    let wanted = frames(free_blocks).saturating_mul(1000) / order.frames().get();
     1000 - ((1000 + wanted) / blocks) as i64
 }
 

@@ -50,7 +50,7 @@
 #[cfg(test)]
 extern crate self as freehold;
 
-pub use allocator::PageAllocator;
+pub use allocator::{Frozen, PageAllocator};
 pub use compact::{Compaction, Immovable, Migrate, MigrateError};
 pub use config::{Config, MemoryRange};
 pub use designs::{Design, Setting, SettingError, Settings};

@@ -1,6 +1,7 @@
 //! The node of each CPU, the order in which a request tries the zones, and the size of a frame.
 
 use core::cmp::Reverse;
+use core::num::NonZero;
 
 use crate::Error;
 use crate::config::Config;
@@ -131,6 +132,8 @@ impl ZoneNumbers {
 }
 
 impl Topology {
+    // As all steps of `allocator/build.rs`.
+    #[inline(never)]
     pub(crate) fn carve(plan: &TopologyPlan, config: &Config<'_>, carver: &mut Carver) -> Self {
         let mut zonelists = carver.table(plan.zonelists, |_| NO_ZONE);
         let numbers = ZoneNumbers::carve(plan, config, carver);
@@ -168,7 +171,7 @@ impl Topology {
     pub(crate) fn fold(&self, cpu: CpuId) -> usize {
         let (cpu, cpus) = (cpu.index(), self.cpus.len());
         // Nearly always in range, and a comparison is cheaper than a division.
-        if cpu < cpus { cpu } else { cpu % cpus }
+        if cpu < cpus { cpu } else { NonZero::new(cpus).map_or(0, |cpus| cpu % cpus) }
     }
 
     /// The node that a CPU is near to.
@@ -229,7 +232,7 @@ mod tests {
     }
 
     fn topology(config: &Config<'_>) -> Topology {
-        let mut builder = LayoutBuilder::new(Pfn::new(0));
+        let mut builder = LayoutBuilder::new();
         let plan = TopologyPlan::new(config, &mut builder).unwrap();
         let layout = builder.finish();
         let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();

@@ -1,6 +1,7 @@
 //! An allocator on real memory whose frames are bare numbers.
 #![expect(unsafe_code, reason = "lends the allocator its metadata and writes bytes into frames")]
 
+use core::cell::Cell;
 use core::mem::ManuallyDrop;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use std::io;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 
 use freehold::designs::Freehold;
 use freehold::{
-    Config, Design, Error, FrameCount, FrameSize, MemoryRange, Metadata, NodeId, Order,
+    Config, Design, Error, FrameCount, FrameSize, Frozen, MemoryRange, Metadata, NodeId, Order,
     PageAllocator, Pfn, Request,
 };
 
@@ -114,8 +115,12 @@ impl<D: Design<Host>> FrameArena<D> {
             }
         };
         let homes = leases.as_ref().map(Pool::homes);
-        let at_fork =
-            AtFork { allocator: second_way(&allocator), extent: Arc::clone(&extent), homes };
+        let at_fork = AtFork {
+            allocator: second_way(&allocator),
+            extent: Arc::clone(&extent),
+            homes,
+            frozen: Cell::new(None),
+        };
         // Last but for prefaults: what was mapped is there as long as it is registered.
         let fork = Registration::new(Box::new(at_fork))?;
         let arena = FrameArena {
@@ -229,6 +234,7 @@ struct AtFork<D: Design<Host>> {
     allocator: ManuallyDrop<PageAllocator<Host, D>>,
     extent: Arc<Extent>,
     homes: Option<Homes>,
+    frozen: Cell<Option<Frozen<Host>>>,
 }
 
 // SAFETY: The designs of the core, which are all that there are, are tables of the host's atomics
@@ -244,21 +250,26 @@ fn second_way<D: Design<Host>>(
     ManuallyDrop::new(unsafe { core::ptr::read(allocator) })
 }
 
+/// Why there is something to thaw.
+const FROZEN: &str = "handlers freeze before the fork";
+
 impl<D: Design<Host>> Forks for AtFork<D> {
     fn freeze(&self) {
         self.extent.hold();
         self.homes.iter().for_each(Homes::hold);
-        self.allocator.freeze();
+        self.frozen.set(Some(self.allocator.freeze()));
     }
 
     fn thaw(&self) {
-        self.allocator.thaw();
+        let frozen = self.frozen.take().expect(FROZEN);
+        self.allocator.thaw(frozen);
         self.homes.iter().for_each(Homes::release);
         self.extent.release();
     }
 
     fn thaw_copy(&self) {
-        self.allocator.thaw_copy();
+        let frozen = self.frozen.take().expect(FROZEN);
+        self.allocator.thaw_copy(frozen);
         if let (Some(homes), Some(allocator)) = (&self.homes, with_leases(&self.allocator)) {
             homes.release();
             homes.inherit(allocator);

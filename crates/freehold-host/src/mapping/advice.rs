@@ -2,11 +2,12 @@
 #![expect(unsafe_code, reason = "advises, locks and discards mapped memory")]
 
 use core::ffi::{c_int, c_long, c_ulong, c_void};
+use core::ptr::NonNull;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::mm::{Advice, MlockFlags, madvise, mlock_with};
 
+use super::discard::{Stretch, discard_stretches};
 use super::{Kind, Mapping};
 use crate::HostError;
 
@@ -17,10 +18,6 @@ pub(crate) enum Placing {
     Bind,
     Interleave,
 }
-
-/// The calling process, in place of a file descriptor for it: after a fork, that would be the
-/// parent (Linux: `PIDFD_SELF_THREAD_GROUP`).
-const PIDFD_SELF: c_long = -10_001;
 
 impl Mapping {
     fn advise(&self, part: Part, advice: Advice, name: &'static str) -> Result<(), HostError> {
@@ -125,9 +122,8 @@ impl Mapping {
         self.advise(self.part(offset, bytes), Advice::LinuxFree, advice)
     }
 
-    /// [`Mapping::discard`] of several parts, by one system call where the kernel has it for a
-    /// process's own private memory (Linux 6.13, by way of `PIDFD_SELF` of 6.14). Returns the
-    /// number of calls.
+    /// [`Mapping::discard`] of several parts, of private memory by one system call where the kernel
+    /// has it ([`discard_stretches`]). Returns the number of calls.
     ///
     /// # Errors
     ///
@@ -141,43 +137,27 @@ impl Mapping {
     ///
     /// As for [`Mapping::discard`].
     pub(crate) unsafe fn discard_parts(&self, parts: &[(usize, usize)]) -> Result<u64, HostError> {
-        /// What kernels that do not have it answered once. Relaxed: it is a hint.
-        static REFUSED: AtomicBool = AtomicBool::new(false);
         const PARTS_MAX: usize = 64;
         assert!(parts.len() <= PARTS_MAX, "{} parts at once", parts.len());
-        let mut calls = 0;
-        if self.kind == Kind::Private && parts.len() > 1 && !REFUSED.load(Relaxed) {
-            let mut vector =
-                [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; PARTS_MAX];
-            for (place, &(offset, bytes)) in vector.iter_mut().zip(parts) {
-                let part = self.part(offset, bytes);
-                *place = libc::iovec { iov_base: part.start, iov_len: part.bytes };
+        if self.kind != Kind::Private {
+            for &(offset, bytes) in parts {
+                // SAFETY: As the caller promises.
+                unsafe { self.discard(offset, bytes) }?;
             }
-            let bytes: usize = parts.iter().map(|&(_, bytes)| bytes).sum();
-            // SAFETY: The parts lie in the mapping, and the caller vouches for their content. The
-            // kernel reads as many entries of `vector` as there are parts.
-            let answer = unsafe {
-                libc::syscall(
-                    libc::SYS_process_madvise,
-                    PIDFD_SELF,
-                    vector.as_ptr(),
-                    parts.len(),
-                    c_long::from(libc::MADV_DONTNEED),
-                    0 as c_long,
-                )
-            };
-            calls += 1;
-            if usize::try_from(answer) == Ok(bytes) {
-                return Ok(calls);
-            }
-            REFUSED.store(true, Relaxed);
+            return Ok(parts.len() as u64);
         }
-        for &(offset, bytes) in parts {
-            // SAFETY: As the caller promises.
-            unsafe { self.discard(offset, bytes) }?;
-            calls += 1;
+        let mut stretches = [Stretch::EMPTY; PARTS_MAX];
+        for (stretch, &(offset, bytes)) in stretches.iter_mut().zip(parts) {
+            let start = self.part(offset, bytes).start.cast();
+            *stretch = Stretch::new(NonNull::new(start).expect("in the mapping"), bytes);
         }
-        Ok(calls)
+        let mut answer = Ok(());
+        let refused = |_at, source| {
+            answer = Err(HostError::Advise { advice: "to take memory back", source });
+        };
+        // SAFETY: The parts lie in the mapping, and the caller vouches for their content.
+        let calls = unsafe { discard_stretches(&stretches[..parts.len()], true, refused) };
+        answer.map(|()| calls)
     }
 
     /// Has a part get its memory from these nodes, whichever CPU touches it.

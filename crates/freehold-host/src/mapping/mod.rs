@@ -15,9 +15,11 @@ use crate::{Backing, HostError};
 
 pub(crate) use advice::Placing;
 pub(crate) use at_fork::at_fork;
+pub use discard::{Stretch, discard_stretches, discards_at_once};
 
 mod advice;
 mod at_fork;
+mod discard;
 
 /// The size of the machine's pages, in bytes: 4096 on most machines, up to 65536 on some. Memory
 /// goes back to the machine in whole pages.

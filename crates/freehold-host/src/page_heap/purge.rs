@@ -35,9 +35,9 @@ impl PurgeAges {
 }
 
 impl Default for PurgeAges {
-    /// Whole pageblocks at the second purge after a free, others at the eighth.
+    /// Whole pageblocks at the second purge after a free, others at the third.
     fn default() -> Self {
-        PurgeAges { whole: 2, part: Some(8) }
+        PurgeAges { whole: 2, part: Some(3) }
     }
 }
 

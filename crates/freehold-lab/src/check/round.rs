@@ -13,6 +13,7 @@ impl Scenario {
     pub(super) fn machine(&self) -> Result<Machine> {
         let mut machine = Machine::new(&self.spec, self.seed)?;
         machine.set_patience(PATIENCE_ACCESSES);
+        machine.require_pins();
         Ok(machine)
     }
 

@@ -25,6 +25,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/freehold-host/src/host_lru.rs",
     "crates/freehold-host/src/mapping/advice.rs",
     "crates/freehold-host/src/mapping/at_fork.rs",
+    "crates/freehold-host/src/mapping/discard.rs",
     "crates/freehold-host/src/mapping/mod.rs",
     "crates/freehold-host/src/page_heap/bits.rs",
     "crates/freehold-host/src/pages.rs",
@@ -42,8 +43,10 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/freehold-preload/src/setup.rs",
     "crates/freehold-preload/src/stats.rs",
     "crates/freehold-preload/src/symbols.rs",
+    "crates/freehold-pool/examples/pool_race/files.rs",
     "crates/freehold-pool/src/content.rs",
     "crates/freehold-pool/src/home.rs",
+    "crates/freehold-pool/src/image.rs",
     "crates/freehold-pool/src/pool.rs",
     "crates/freehold-pool/src/reserved.rs",
     "crates/freehold-sim/src/coroutine.rs",
@@ -51,6 +54,29 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/freehold-sim/src/prefetch.rs",
     "crates/freehold-sim/src/region.rs",
     "crates/freehold-sim/src/table.rs",
+    "kernel/bare/src/aarch64/device_tree.rs",
+    "kernel/bare/src/aarch64/gic.rs",
+    "kernel/bare/src/aarch64/interrupts.rs",
+    "kernel/bare/src/aarch64/mod.rs",
+    "kernel/bare/src/aarch64/serial.rs",
+    "kernel/bare/src/aarch64/timer.rs",
+    "kernel/bare/src/cpus.rs",
+    "kernel/bare/src/direct_map.rs",
+    "kernel/bare/src/frames.rs",
+    "kernel/bare/src/main.rs",
+    "kernel/bare/src/paging.rs",
+    "kernel/bare/src/sync.rs",
+    "kernel/bare/src/x86_64/acpi.rs",
+    "kernel/bare/src/x86_64/apic.rs",
+    "kernel/bare/src/x86_64/interrupts.rs",
+    "kernel/bare/src/x86_64/mod.rs",
+    "kernel/bare/src/x86_64/port.rs",
+    "kernel/bare/src/x86_64/start_info.rs",
+    "kernel/linux/freehold/src/ffi.rs",
+    "kernel/linux/freehold/src/panic.rs",
+    "kernel/linux/freehold/src/platform.rs",
+    "kernel/linux/freehold/src/report.rs",
+    "kernel/linux/freehold/src/torture.rs",
 ];
 
 /// The allocator.
@@ -97,7 +123,10 @@ fn collect(folder: &Path, sources: &mut Vec<Source>) {
     for entry in fs::read_dir(folder).expect("the folder can be read") {
         let path = entry.expect("the entry can be read").path();
         if path.is_dir() {
-            collect(&path, sources);
+            // What a build leaves in a workspace of its own is no source.
+            if !path.ends_with("target") {
+                collect(&path, sources);
+            }
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).expect("the file is text");
             let path = path.strip_prefix(root()).expect("below the root").display().to_string();
@@ -108,7 +137,7 @@ fn collect(folder: &Path, sources: &mut Vec<Source>) {
 
 fn sources() -> Vec<Source> {
     let mut sources = Vec::new();
-    collect(&root().join("crates"), &mut sources);
+    ["crates", "kernel"].iter().for_each(|folder| collect(&root().join(folder), &mut sources));
     assert!(sources.len() > 30, "the sources were found");
     sources
 }

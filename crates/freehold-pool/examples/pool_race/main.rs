@@ -3,16 +3,19 @@
 //! `cargo run --release -p freehold-pool --example pool_race [ROUNDS [MILLISECONDS]]`
 //!
 //! An instance takes a slot, makes it as large as its module's memory, writes to some pages, and
-//! goes. Each thread has a few at a time, and is bound to a CPU.
+//! goes. Each thread has a few at a time, and is bound to a CPU. Some modules have an image: what
+//! their instances find in memory.
 
 use std::time::{Duration, Instant};
 
 use freehold_host::{allowed_cpus, bind_current_thread};
-use freehold_pool::{Pool, PoolBuilder, PoolStats};
+use freehold_pool::{Image, Pool, PoolBuilder, PoolStats};
 
-use contestants::{Contestant, Locked, Ours};
+use contestants::{Contestant, Initial, Locked, Maps, Ours};
+use files::Files;
 
 mod contestants;
+mod files;
 #[path = "../common/index.rs"]
 mod index;
 
@@ -32,9 +35,11 @@ struct Mix {
     keep_resident_bytes: usize,
     /// Whether slots go back as they are, for the next instance of the module.
     keeps: bool,
+    /// So large is the image of each module, at the beginning of its memory.
+    image_pages: usize,
 }
 
-const MIXES: [Mix; 8] = [
+const MIXES: [Mix; 11] = [
     mix("one module", 1, 16),
     mix("many modules", 500, 16),
     mix("cold", 0, 16),
@@ -43,10 +48,21 @@ const MIXES: [Mix; 8] = [
     Mix { keeps: true, ..mix("kept", 1, 2) },
     Mix { pages_accessible: 0, ..mix("nothing accessible", 0, 0) },
     Mix { pages_accessible: 0, ..mix("nothing accessible, one module", 1, 0) },
+    Mix { pages_accessible: 64, image_pages: 32, ..mix("image, one module", 1, 2) },
+    Mix { pages_accessible: 64, image_pages: 32, ..mix("image, 20 modules", 20, 2) },
+    Mix { pages_accessible: 64, image_pages: 32, ..mix("image, 500 modules", 500, 2) },
 ];
 
 const fn mix(name: &'static str, modules: u64, pages_written: usize) -> Mix {
-    Mix { name, modules, pages_accessible: 16, pages_written, keep_resident_bytes: 0, keeps: false }
+    Mix {
+        name,
+        modules,
+        pages_accessible: 16,
+        pages_written,
+        keep_resident_bytes: 0,
+        keeps: false,
+        image_pages: 0,
+    }
 }
 
 /// How many instances a thread has at a time.
@@ -57,6 +73,21 @@ impl Mix {
     fn is_reset_by_writing(&self) -> bool {
         self.keep_resident_bytes >= self.pages_accessible * PAGE
     }
+
+    /// How many images there are.
+    fn modules_with_image(&self) -> u64 {
+        if self.image_pages > 0 { self.modules } else { 0 }
+    }
+
+    /// The image of a module. Its bytes are the module's, so that an instance can tell.
+    fn image(&self, module: u64) -> Vec<u8> {
+        vec![mark(module); self.image_pages * PAGE]
+    }
+}
+
+/// The byte that the image of a module consists of.
+fn mark(module: u64) -> u8 {
+    module as u8 | 1
 }
 
 fn builder(mix: &Mix) -> PoolBuilder {
@@ -80,6 +111,13 @@ fn work<'p>(contestant: &impl Contestant<'p>, mix: &Mix, thread: u64, time: Dura
             let mut instance = contestant.take(module);
             let slot = &mut instance.slot;
             slot.set_accessible(mix.pages_accessible * PAGE).expect("memory");
+            if mix.image_pages > 0 {
+                // It reads a part of its image; the rest of its memory is zero.
+                let bytes = slot.bytes();
+                let (read, mark) = (mix.image_pages / 2 * PAGE, mark(module.unwrap_or(0)));
+                assert!(bytes[..read].iter().step_by(PAGE).all(|byte| *byte == mark));
+                assert_eq!(bytes[mix.image_pages * PAGE], 0);
+            }
             let written = slot.bytes_mut().chunks_mut(PAGE).take(mix.pages_written);
             written.for_each(|page| page[0] = 1);
             live.push_back((instance, module));
@@ -136,29 +174,81 @@ fn print(name: &str, rates: [f64; 3], to: f64, stats: Option<PoolStats>) {
     println!();
 }
 
-fn race(mix: &Mix, threads: usize, rounds: usize, time: Duration) {
-    let pools = [builder(mix), builder(mix).single_calls(true), builder(mix)];
-    let [batched, single, of_locked] = pools.map(|builder| builder.build().expect("a pool"));
-    let warm_slots_max = if mix.modules == 0 { 0 } else { WARM_SLOTS };
-    let locked = Locked::new(&of_locked, SLOTS, warm_slots_max, BATCH_SLOTS, mix);
-    let (batched, single) = (Ours(&batched), Ours(&single));
-    let mut rates = [const { Vec::new() }; 3];
+/// A contestant of a race.
+struct Entry<'r> {
+    name: &'static str,
+    measure: Box<dyn Fn() -> f64 + 'r>,
+    /// Whose statistics are told.
+    pool: Option<&'r Pool>,
+}
+
+impl<'r> Entry<'r> {
+    fn new<'p>(
+        name: &'static str,
+        contestant: &'r impl Contestant<'p>,
+        of_mix: (&'r Mix, usize, Duration),
+    ) -> Self {
+        let (mix, threads, time) = of_mix;
+        let measure = Box::new(move || measure(contestant, mix, threads, time));
+        Entry { name, measure, pool: None }
+    }
+
+    fn of(self, pool: &'r Pool) -> Self {
+        Entry { pool: Some(pool), ..self }
+    }
+}
+
+/// Measures contestants in turns. The others are compared to the first.
+fn run(entries: &[Entry<'_>], rounds: usize) {
+    let mut rates = vec![Vec::new(); entries.len()];
     for round in 0..=rounds {
-        let of_round = [
-            measure(&locked, mix, threads, time),
-            measure(&single, mix, threads, time),
-            measure(&batched, mix, threads, time),
-        ];
-        // The first is a warm-up.
-        if round > 0 {
-            rates.iter_mut().zip(of_round).for_each(|(rates, rate)| rates.push(rate));
+        for (entry, rates) in entries.iter().zip(&mut rates) {
+            let rate = (entry.measure)();
+            // The first is a warm-up.
+            if round > 0 {
+                rates.push(rate);
+            }
         }
     }
-    let [of_locked, of_single, of_batched] = rates.map(spread);
+    let rates: Vec<_> = rates.into_iter().map(spread).collect();
+    for (entry, of_entry) in entries.iter().zip(&rates) {
+        print(entry.name, *of_entry, rates[0][0], entry.pool.map(Pool::stats));
+    }
+}
+
+fn race(mix: &Mix, threads: usize, rounds: usize, time: Duration) {
     println!("{}, {threads} thread{}", mix.name, if threads == 1 { "" } else { "s" });
-    print("one lock", of_locked, of_locked[0], None);
-    print("pool, single calls", of_single, of_locked[0], Some(single.0.stats()));
-    print("pool", of_batched, of_locked[0], Some(batched.0.stats()));
+    let modules = mix.modules_with_image();
+    let second = builder(mix).single_calls(modules == 0);
+    let pools = [builder(mix), second, builder(mix), builder(mix)];
+    let pools = pools.map(|builder| builder.build().expect("a pool"));
+    let [first, second, third, fourth] = &pools;
+    let warm_slots_max = if mix.modules == 0 { 0 } else { WARM_SLOTS };
+    let locked = |pool, maps| Locked::new(pool, SLOTS, warm_slots_max, BATCH_SLOTS, mix, maps);
+    let of_mix = (mix, threads, time);
+    if modules == 0 {
+        let locked = locked(third, Maps::Nothing);
+        let [single, batched] = [second, first].map(|pool| Ours::new(pool, Initial::Zero));
+        let entries = [
+            Entry::new("one lock", &locked, of_mix),
+            Entry::new("pool, single calls", &single, of_mix).of(second),
+            Entry::new("pool", &batched, of_mix).of(first),
+        ];
+        return run(&entries, rounds);
+    }
+    let contents: Vec<_> = (0..modules).map(|module| mix.image(module)).collect();
+    let image = |bytes: &Vec<u8>| Image::new(0, bytes).expect("memory");
+    let always = locked(third, Maps::Always(Files::new(&contents)));
+    let once = locked(fourth, Maps::IfOther(Files::new(&contents)));
+    let mapping = Ours::new(first, Initial::Images(contents.iter().map(image).collect()));
+    let copying = Ours::new(second, Initial::Copies(contents));
+    let entries = [
+        Entry::new("one lock, keeps image", &once, of_mix),
+        Entry::new("one lock, maps always", &always, of_mix),
+        Entry::new("pool, copies", &copying, of_mix).of(second),
+        Entry::new("pool", &mapping, of_mix).of(first),
+    ];
+    run(&entries, rounds);
 }
 
 fn main() {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use freehold::CpuId;
 use freehold::platform::native::{NativeCell, SpinLock};
-use freehold::platform::{Platform, Scalar};
+use freehold::platform::{Pinned, Platform, Scalar};
 
 /// A machine with one CPU that runs.
 pub(crate) struct Machine;
@@ -15,17 +15,18 @@ impl Platform for Machine {
     type Cell<T: Scalar> = NativeCell<T>;
     type LocalCell<T: Scalar> = NativeCell<T>;
     type Lock = SpinLock;
+    type PinState = ();
     type IrqState = ();
 
     fn cpu(&self) -> CpuId {
         CpuId::new(0)
     }
 
-    fn pin(&self) -> CpuId {
-        self.cpu()
+    fn pin(&self) -> Pinned<()> {
+        Pinned::new(self.cpu(), ())
     }
 
-    fn unpin(&self) {}
+    fn unpin(&self, (): ()) {}
     fn irq_save(&self) {}
-    fn irq_restore(&self, _state: ()) {}
+    fn irq_restore(&self, (): ()) {}
 }

@@ -2,7 +2,14 @@
 
 use crate::allocator::PageAllocator;
 use crate::designs::Design;
-use crate::platform::Platform;
+use crate::platform::{Pinned, Platform};
+
+/// A freeze under way: what [`PageAllocator::thaw`] or [`PageAllocator::thaw_copy`] ends.
+#[must_use = "all other callers are stopped until it is passed to `thaw` or `thaw_copy`"]
+#[derive(Debug)]
+pub struct Frozen<P: Platform> {
+    pin: P::PinState,
+}
 
 impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// Stops all other callers, so that the memory of the metadata can be copied: by a `fork`, for
@@ -19,13 +26,19 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     ///
     /// Requires that callers are threads: an interrupt handler that calls this after it interrupted
     /// the holder of a lock deadlocks.
-    pub fn freeze(&self) {
+    ///
+    /// The caller stays pinned to its CPU ([`Platform::pin`]) until the thaw.
+    pub fn freeze(&self) -> Frozen<P> {
+        let Pinned { state, .. } = self.platform().pin();
         self.design().freeze(self.context());
+        Frozen { pin: state }
     }
 
-    /// Ends what [`PageAllocator::freeze`] began. Without a preceding freeze it corrupts the state.
-    pub fn thaw(&self) {
+    /// Ends what [`PageAllocator::freeze`] began, on this allocator. A freeze of another one
+    /// corrupts the state.
+    pub fn thaw(&self, frozen: Frozen<P>) {
         self.design().thaw(self.context());
+        self.platform().unpin(frozen.pin);
     }
 
     /// Ends in a copy of the memory what [`PageAllocator::freeze`] began in the original. The copy
@@ -43,7 +56,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     ///
     /// Cost: with the design `freehold`, a visit of each pageblock, some 0.04 µs; with the others,
     /// a read of the type of each.
-    pub fn thaw_copy(&self) {
+    pub fn thaw_copy(&self, frozen: Frozen<P>) {
         self.design().thaw_copy(self.context());
+        self.platform().unpin(frozen.pin);
     }
 }

@@ -6,7 +6,7 @@ use crate::config::{Config, MemoryRange};
 use crate::error::Error;
 use crate::memmap::index::{FrameRange, ZoneIndex};
 use crate::memmap::region::Table;
-use crate::platform::{LockClass, Platform, RawLock};
+use crate::platform::{LockClass, Pin, Platform, RawLock};
 use crate::topology::Topology;
 use crate::units::{FrameCount, NodeId, ZoneKind};
 use crate::zone::watermark::{self, Watermarks, ZoneSize};
@@ -24,9 +24,10 @@ impl<P: Platform> Hotplug<P> {
     }
 
     /// Takes the lock: one addition at a time.
-    pub(crate) fn begin(&self) -> HotplugGuard<'_, P> {
+    pub(crate) fn begin<'a>(&'a self, platform: &'a P) -> HotplugGuard<'a, P> {
+        let (_, pin) = Pin::new(platform);
         self.lock.lock();
-        HotplugGuard(self)
+        HotplugGuard { hotplug: self, _pin: pin }
     }
 
     /// The lock alone, for a freeze.
@@ -36,19 +37,22 @@ impl<P: Platform> Hotplug<P> {
 }
 
 /// The lock under which memory is added, held. Unlocks when dropped.
-pub(crate) struct HotplugGuard<'a, P: Platform>(&'a Hotplug<P>);
+pub(crate) struct HotplugGuard<'a, P: Platform> {
+    hotplug: &'a Hotplug<P>,
+    _pin: Pin<'a, P>,
+}
 
 impl<P: Platform> Deref for HotplugGuard<'_, P> {
     type Target = Hotplug<P>;
 
     fn deref(&self) -> &Hotplug<P> {
-        self.0
+        self.hotplug
     }
 }
 
 impl<P: Platform> Drop for HotplugGuard<'_, P> {
     fn drop(&mut self) {
-        self.0.lock.unlock();
+        self.hotplug.lock.unlock();
     }
 }
 

@@ -8,7 +8,7 @@ use core::fmt;
 use crate::config::Config;
 use crate::error::Error;
 use crate::memmap::region::{Carver, LayoutBuilder};
-use crate::platform::Platform;
+use crate::platform::{Pin, Platform};
 use crate::topology::Topology;
 use crate::units::Order;
 use places::Places;
@@ -68,13 +68,13 @@ pub trait Design<P: Platform>:
     fn plan(
         config: &Config<'_>,
         settings: &Self::Settings,
-        layout: &mut LayoutBuilder,
+        layout: &mut LayoutBuilder<'_>,
     ) -> Result<Self::Plan, Error>;
 
     /// Initialises the tables. There is no memory yet.
     #[doc(hidden)]
     fn carve(
-        plan: Self::Plan,
+        plan: &Self::Plan,
         config: &Config<'_>,
         topology: &Topology,
         settings: &Self::Settings,
@@ -96,10 +96,11 @@ impl<P: Platform> Clone for Context<'_, P> {
 
 impl<P: Platform> Copy for Context<'_, P> {}
 
-impl<P: Platform> Context<'_, P> {
+impl<'a, P: Platform> Context<'a, P> {
     /// Pins the caller; returns its CPU, folded into the range of existing CPUs.
-    pub(crate) fn pin(self) -> usize {
-        self.topology.fold(self.platform.pin())
+    pub(crate) fn pin(self) -> (usize, Pin<'a, P>) {
+        let (cpu, pin) = Pin::new(self.platform);
+        (self.topology.fold(cpu), pin)
     }
 
     /// The CPU that the caller takes itself to run on, folded into the range of existing CPUs.

@@ -103,7 +103,8 @@ pub trait Upkeep<P: Platform> {
 
 /// A copy of the metadata that is consistent: for `fork`.
 pub trait Freeze<P: Platform> {
-    /// Takes every lock, one after the other, so that nothing done under locks is half done.
+    /// Takes every lock, one after the other, so that nothing done under locks is half done. The
+    /// caller is pinned until after `thaw`.
     fn freeze(&self, context: Context<'_, P>);
 
     /// Releases what `freeze` took.

@@ -2,13 +2,15 @@
 //! Batches take the lock of an lruvec once for many frames; the stock does the same for the
 //! counters that all CPUs share.
 
+use core::num::NonZero;
+
 use super::error::LruError;
 use super::group::GroupId;
 use super::state::Motion;
 use crate::Error;
 use crate::memmap::index::FrameIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
-use crate::platform::{LockClass, Platform, RawLock, SharedCell};
+use crate::platform::{LockClass, Pin, Platform, RawLock, SharedCell};
 use crate::units::CpuId;
 
 /// The most frames in a batch (Linux 6.12's `PAGEVEC_SIZE`).
@@ -132,14 +134,14 @@ impl<P: Platform> Cpus<P> {
 
     /// The state of the running CPU, locked.
     pub(super) fn here<'a>(&'a self, platform: &'a P) -> CpuGuard<'a, P> {
-        let cpu = self.number(platform.pin());
-        self.locked(platform, cpu)
+        let (cpu, pin) = Pin::new(platform);
+        self.locked(pin, self.number(cpu))
     }
 
     fn number(&self, cpu: CpuId) -> usize {
         let cpu = cpu.index();
         // Nearly always in range, and a comparison is cheaper than a division.
-        if cpu < self.len() { cpu } else { cpu % self.len() }
+        if cpu < self.len() { cpu } else { NonZero::new(self.len()).map_or(0, |cpus| cpu % cpus) }
     }
 
     /// Counts a reclaim that begins on the running CPU, until the guard is dropped on whatever CPU
@@ -148,8 +150,9 @@ impl<P: Platform> Cpus<P> {
         &'a self,
         platform: &'a P,
     ) -> Result<CountedHunt<'a, P>, LruError> {
-        let cpu = self.number(platform.pin());
-        let guard = self.locked(platform, cpu);
+        let (cpu, pin) = Pin::new(platform);
+        let cpu = self.number(cpu);
+        let guard = self.locked(pin, cpu);
         match guard.cpu.hunts.get() {
             HUNTS_MAX => Err(LruError::TooManyReclaims),
             hunts => {
@@ -161,14 +164,13 @@ impl<P: Platform> Cpus<P> {
 
     /// The state of any CPU, locked.
     pub(super) fn of<'a>(&'a self, platform: &'a P, cpu: usize) -> CpuGuard<'a, P> {
-        platform.pin();
-        self.locked(platform, cpu)
+        self.locked(Pin::new(platform).1, cpu)
     }
 
-    fn locked<'a>(&'a self, platform: &'a P, cpu: usize) -> CpuGuard<'a, P> {
+    fn locked<'a>(&'a self, pin: Pin<'a, P>, cpu: usize) -> CpuGuard<'a, P> {
         let cpu = self.table.get(cpu);
         cpu.lock.lock();
-        CpuGuard { cpu, platform, batch: self.batch }
+        CpuGuard { cpu, _pin: pin, batch: self.batch }
     }
 }
 
@@ -191,7 +193,7 @@ impl<P: Platform> Drop for CountedHunt<'_, P> {
 /// The state of one CPU, locked. Unlocks and unpins when dropped.
 pub(super) struct CpuGuard<'a, P: Platform> {
     cpu: &'a PerCpu<P>,
-    platform: &'a P,
+    _pin: Pin<'a, P>,
     batch: u32,
 }
 
@@ -273,6 +275,5 @@ impl<P: Platform> CpuGuard<'_, P> {
 impl<P: Platform> Drop for CpuGuard<'_, P> {
     fn drop(&mut self) {
         self.cpu.lock.unlock();
-        self.platform.unpin();
     }
 }

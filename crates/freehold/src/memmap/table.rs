@@ -71,10 +71,11 @@ unsafe impl<T: Send, S: Stride> Send for Rows<T, S> {}
 // SAFETY: a shared table gives access to shared records only, so it may be shared if they may.
 unsafe impl<T: Sync, S: Stride> Sync for Rows<T, S> {}
 
+/// Without arguments, so that a function has one call of it for all its lookups.
 #[cold]
 #[inline(never)]
-fn no_such_record(index: usize, len: usize) -> ! {
-    panic!("record {index} of a table of {len}")
+fn no_such_record() -> ! {
+    panic!("a table has no such record")
 }
 
 impl<T, S: Stride> Rows<T, S> {
@@ -139,7 +140,7 @@ impl<T, S: Stride> Rows<T, S> {
     pub(crate) fn get(&self, index: usize) -> &T {
         match self.try_get(index) {
             Some(record) => record,
-            None => no_such_record(index, self.len),
+            None => no_such_record(),
         }
     }
 
@@ -180,7 +181,7 @@ impl<T> Table<T> {
     #[inline(always)]
     pub(crate) fn slice(&self, start: usize, len: usize) -> &[T] {
         if start > self.len() || len > self.len() - start {
-            no_such_record(start + len, self.len());
+            no_such_record();
         }
         // SAFETY: `start` is at most `len`, so the address is within the table or at its end.
         let first = unsafe { self.base.add(start * size_of::<T>()) }.cast::<T>();
@@ -251,7 +252,7 @@ impl<A, B> Twins<A, B> {
     #[inline(always)]
     pub(crate) fn second(&self, index: usize) -> &B {
         let record = self.try_get(index).map(|(_, record)| record);
-        record.unwrap_or_else(|| no_such_record(index, self.len()))
+        record.unwrap_or_else(|| no_such_record())
     }
 
     /// The records at `index`, if there are such.

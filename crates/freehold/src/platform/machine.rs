@@ -4,7 +4,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst, fence};
 
 use super::native::{NativeCell, SpinLock};
-use super::{Platform, Scalar};
+use super::{Pinned, Platform, Scalar};
 use crate::units::CpuId;
 
 /// What [`Native`] asks of a machine. Only the number of the CPU is required; what else it can do
@@ -13,22 +13,26 @@ pub trait Machine: 'static {
     /// The CPU that runs the caller: a hint. See [`Platform::cpu`].
     fn cpu(&self) -> CpuId;
 
-    /// Keeps the caller on its CPU, by disabling preemption. Pins nest. Default: does nothing.
-    fn pin(&self) -> CpuId {
-        self.cpu()
+    /// Keeps the caller on its CPU, by disabling preemption, or interrupts if handlers use the
+    /// allocator in ways that they must not interrupt. Pins nest. See [`Platform::pin`]. Default:
+    /// does nothing.
+    fn pin(&self) -> Pinned<usize> {
+        Pinned::new(self.cpu(), 0)
     }
 
-    /// Ends what [`Machine::pin`] began.
-    fn unpin(&self) {}
+    /// Ends what [`Machine::pin`] began, given the state that it returned.
+    fn unpin(&self, _state: usize) {}
 
     /// Disables interrupts on this CPU and returns the previous state, such as the register of
-    /// flags. Default: does nothing.
+    /// flags. Default: as [`Machine::pin`], for machines whose handlers allocate nothing.
     fn irq_save(&self) -> usize {
-        0
+        self.pin().state
     }
 
     /// Restores the state that [`Machine::irq_save`] returned.
-    fn irq_restore(&self, _state: usize) {}
+    fn irq_restore(&self, state: usize) {
+        self.unpin(state);
+    }
 
     /// Waits briefly for another CPU. Default: the processor's spin hint.
     fn relax(&self) {
@@ -71,6 +75,7 @@ impl<M: Machine> Platform for Native<M> {
     type Cell<T: Scalar> = NativeCell<T>;
     type LocalCell<T: Scalar> = NativeCell<T>;
     type Lock = SpinLock;
+    type PinState = usize;
     type IrqState = usize;
 
     #[inline]
@@ -79,13 +84,13 @@ impl<M: Machine> Platform for Native<M> {
     }
 
     #[inline]
-    fn pin(&self) -> CpuId {
+    fn pin(&self) -> Pinned<usize> {
         self.0.pin()
     }
 
     #[inline]
-    fn unpin(&self) {
-        self.0.unpin();
+    fn unpin(&self, state: usize) {
+        self.0.unpin(state);
     }
 
     #[inline]

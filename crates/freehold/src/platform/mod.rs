@@ -18,9 +18,12 @@ use core::sync::atomic::Ordering;
 use crate::units::CpuId;
 
 pub use machine::{CpuNumbers, Machine, Native, OneCpu};
+pub use pin::Pinned;
+pub(crate) use pin::{IrqsOff, Pin, Section};
 
 mod machine;
 pub mod native;
+mod pin;
 
 /// An integer that the storage of a platform can hold.
 pub trait Scalar:
@@ -213,6 +216,9 @@ pub trait Platform: 'static {
     type LocalCell<T: Scalar>: SharedCell<T>;
     /// The lock of zones and of per-CPU lists.
     type Lock: RawLock;
+    /// What [`Platform::pin`] has to remember: `()` where a count of the CPU does that, a register
+    /// of flags where pinning disables interrupts.
+    type PinState: Copy;
     /// What [`Platform::irq_save`] has to remember.
     type IrqState: Copy;
 
@@ -221,11 +227,14 @@ pub trait Platform: 'static {
     fn cpu(&self) -> CpuId;
 
     /// Keeps the caller on its CPU until [`Platform::unpin`], where the machine can; returns that
-    /// CPU. In a kernel this disables preemption. Pins nest.
-    fn pin(&self) -> CpuId;
+    /// CPU, and what to restore then. In a kernel this disables preemption, or interrupts.
+    ///
+    /// Every lock is taken by a caller that is pinned, or has disabled interrupts, so a holder is
+    /// not preempted. Pins nest: the one that began last ends first.
+    fn pin(&self) -> Pinned<Self::PinState>;
 
-    /// Ends what [`Platform::pin`] began.
-    fn unpin(&self);
+    /// Ends what [`Platform::pin`] began, given the state that it returned.
+    fn unpin(&self, state: Self::PinState);
 
     /// Waits briefly for another CPU to finish a few steps that take no lock. If threads can be
     /// preempted at any time, yield the processor here.
@@ -252,7 +261,8 @@ pub trait Platform: 'static {
         false
     }
 
-    /// Disables interrupts on this CPU, where the machine has any; returns the previous state.
+    /// Disables interrupts on this CPU, where the machine has any; returns the previous state. It
+    /// pins the caller too, even where handlers allocate nothing and interrupts may stay on.
     fn irq_save(&self) -> Self::IrqState;
 
     /// Restores the state that [`Platform::irq_save`] returned.

@@ -8,6 +8,7 @@ use crate::geometry::FRAME_BYTES;
 
 /// The number of a page frame: its physical address divided by the frame size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
 pub struct Pfn(u64);
 
 impl Pfn {
@@ -112,6 +113,7 @@ impl Sub for Pfn {
 
 /// A number of page frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
 pub struct FrameCount(u64);
 
 impl FrameCount {

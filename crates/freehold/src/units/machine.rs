@@ -4,6 +4,7 @@ use core::fmt;
 
 /// The number of a CPU, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
 pub struct CpuId(u32);
 
 impl CpuId {
@@ -46,6 +47,7 @@ impl fmt::Display for CpuId {
 
 /// The number of a memory node, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
 pub struct NodeId(u16);
 
 impl NodeId {

@@ -10,6 +10,7 @@ use crate::geometry::PAGEBLOCK_ORDER;
 /// Any number can be named; an allocator answers
 /// [`Error::OrderTooLarge`](crate::Error::OrderTooLarge) to one that it does not serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
 pub struct Order(u8);
 
 /// How many orders the buddy system keeps: 0 to [`Order::BUDDY_MAX`].

@@ -187,9 +187,10 @@ pub(crate) fn marks(
     }
 }
 
-/// `amount * part / whole`, without overflow. `amount` is at most `whole`.
+/// `amount * part / whole`, or 0 if there is nothing. `amount` and `part` are at most `whole`, a
+/// number of frames: below 2^32, as indexes of frames are.
 fn share(amount: u64, part: u64, whole: u64) -> u64 {
-    if whole == 0 { 0 } else { (u128::from(amount) * u128::from(part) / u128::from(whole)) as u64 }
+    (amount * part).checked_div(whole).unwrap_or(0)
 }
 
 /// Linux's `sysctl_lowmem_reserve_ratio`: one frame is kept for so many in the zones above.

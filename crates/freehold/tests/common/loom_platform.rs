@@ -8,7 +8,7 @@ extern crate std;
 use core::cell::Cell;
 
 use freehold::CpuId;
-use freehold::platform::{LockClass, Platform, RawLock, Scalar, SharedCell, Word};
+use freehold::platform::{LockClass, Pinned, Platform, RawLock, Scalar, SharedCell, Word};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::Ordering::{self, Acquire, Relaxed, Release, SeqCst};
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -174,17 +174,18 @@ impl<const ORDERED: bool, const ATOMIC: bool, const ACQUIRES: bool, const FENCED
     type Cell<T: Scalar> = LoomCell<T>;
     type LocalCell<T: Scalar> = LoomCell<T>;
     type Lock = LoomLock<ORDERED>;
+    type PinState = ();
     type IrqState = ();
 
     fn cpu(&self) -> CpuId {
         CpuId::new(CPU.with(Cell::get))
     }
 
-    fn pin(&self) -> CpuId {
-        self.cpu()
+    fn pin(&self) -> Pinned<()> {
+        Pinned::new(self.cpu(), ())
     }
 
-    fn unpin(&self) {}
+    fn unpin(&self, (): ()) {}
 
     /// Without this, a model that waits for another thread would never end.
     fn relax(&self) {
@@ -204,5 +205,5 @@ impl<const ORDERED: bool, const ATOMIC: bool, const ACQUIRES: bool, const FENCED
 
     fn irq_save(&self) {}
 
-    fn irq_restore(&self, _state: ()) {}
+    fn irq_restore(&self, (): ()) {}
 }

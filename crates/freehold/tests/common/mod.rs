@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst, fence};
 
 use freehold::CpuId;
 use freehold::platform::native::{NativeCell, Relax, SpinLock};
-use freehold::platform::{Platform, Scalar};
+use freehold::platform::{Pinned, Platform, Scalar};
 
 std::thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
@@ -50,17 +50,18 @@ impl Platform for TestPlatform {
     type Cell<T: Scalar> = NativeCell<T>;
     type LocalCell<T: Scalar> = NativeCell<T>;
     type Lock = SpinLock<Yield>;
+    type PinState = ();
     type IrqState = ();
 
     fn cpu(&self) -> CpuId {
         CpuId::new(CPU.get())
     }
 
-    fn pin(&self) -> CpuId {
-        self.cpu()
+    fn pin(&self) -> Pinned<()> {
+        Pinned::new(self.cpu(), ())
     }
 
-    fn unpin(&self) {}
+    fn unpin(&self, (): ()) {}
 
     fn relax(&self) {
         RELAXED.set(RELAXED.get() + 1);
@@ -74,7 +75,7 @@ impl Platform for TestPlatform {
 
     fn irq_save(&self) {}
 
-    fn irq_restore(&self, _state: ()) {}
+    fn irq_restore(&self, (): ()) {}
 }
 
 // A test with its own platform does not use this one.

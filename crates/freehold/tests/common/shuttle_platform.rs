@@ -6,7 +6,7 @@
 use std::cell::Cell;
 
 use freehold::CpuId;
-use freehold::platform::{LockClass, Platform, RawLock, Scalar, SharedCell, Word};
+use freehold::platform::{LockClass, Pinned, Platform, RawLock, Scalar, SharedCell, Word};
 use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 shuttle::thread_local! {
@@ -122,17 +122,18 @@ impl<const ATOMIC: bool> Platform for ShuttlePlatform<ATOMIC> {
     type Cell<T: Scalar> = ShuttleCell<T>;
     type LocalCell<T: Scalar> = ShuttleCell<T>;
     type Lock = ShuttleLock<ATOMIC>;
+    type PinState = ();
     type IrqState = ();
 
     fn cpu(&self) -> CpuId {
         CpuId::new(CPU.with(Cell::get))
     }
 
-    fn pin(&self) -> CpuId {
-        self.cpu()
+    fn pin(&self) -> Pinned<()> {
+        Pinned::new(self.cpu(), ())
     }
 
-    fn unpin(&self) {}
+    fn unpin(&self, (): ()) {}
 
     fn relax(&self) {
         shuttle::thread::yield_now();
@@ -140,5 +141,5 @@ impl<const ATOMIC: bool> Platform for ShuttlePlatform<ATOMIC> {
 
     fn irq_save(&self) {}
 
-    fn irq_restore(&self, _state: ()) {}
+    fn irq_restore(&self, (): ()) {}
 }

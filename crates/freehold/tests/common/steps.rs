@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use freehold::CpuId;
 use freehold::platform::native::NativeCell;
-use freehold::platform::{LockClass, Platform, RawLock, Scalar, Word};
+use freehold::platform::{LockClass, Pinned, Platform, RawLock, Scalar, Word};
 
 /// So many rounds of waiting count as forever. More than a call makes before it helps itself.
 const ROUNDS: u32 = 3000;
@@ -224,17 +224,18 @@ impl Platform for StepPlatform {
     type Cell<T: Scalar> = NativeCell<T>;
     type LocalCell<T: Scalar> = NativeCell<T>;
     type Lock = StepLock;
+    type PinState = ();
     type IrqState = ();
 
     fn cpu(&self) -> CpuId {
         CpuId::new(CPU.get())
     }
 
-    fn pin(&self) -> CpuId {
-        self.cpu()
+    fn pin(&self) -> Pinned<()> {
+        Pinned::new(self.cpu(), ())
     }
 
-    fn unpin(&self) {}
+    fn unpin(&self, (): ()) {}
 
     fn relax(&self) {
         wait();

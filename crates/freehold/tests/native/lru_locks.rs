@@ -8,7 +8,7 @@ use crate::room::Room;
 use crate::shelf::Shelf;
 use freehold::lru::{GroupId, Kind, LruLock, LruSettings};
 use freehold::platform::native::{NativeCell, SpinLock};
-use freehold::platform::{LockClass, Platform, RawLock, Scalar};
+use freehold::platform::{LockClass, Pinned, Platform, RawLock, Scalar};
 use freehold::{Config, CpuId, FrameCount, MemoryRange, NodeId, Pfn};
 
 std::thread_local! {
@@ -49,21 +49,22 @@ impl Platform for Counting {
     type Cell<T: Scalar> = NativeCell<T>;
     type LocalCell<T: Scalar> = NativeCell<T>;
     type Lock = CountingLock;
+    type PinState = ();
     type IrqState = ();
 
     fn cpu(&self) -> CpuId {
         CpuId::new(0)
     }
 
-    fn pin(&self) -> CpuId {
-        self.cpu()
+    fn pin(&self) -> Pinned<()> {
+        Pinned::new(self.cpu(), ())
     }
 
-    fn unpin(&self) {}
+    fn unpin(&self, (): ()) {}
 
     fn irq_save(&self) {}
 
-    fn irq_restore(&self, _state: ()) {}
+    fn irq_restore(&self, (): ()) {}
 }
 
 type Lru = Room<Counting, Shelf>;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use freehold::designs::Design;
 use freehold::lru::LruSettings;
-use freehold::platform::{LockClass, Platform, RawLock, Scalar, SharedCell, Word};
+use freehold::platform::{LockClass, Pinned, Platform, RawLock, Scalar, SharedCell, Word};
 use freehold::{
     Config, CpuId, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request, ZoneKind,
 };
@@ -170,6 +170,7 @@ impl Platform for Fragile {
     type Cell<T: Scalar> = Stored<T>;
     type LocalCell<T: Scalar> = Stored<T>;
     type Lock = Lock;
+    type PinState = ();
     type IrqState = ();
 
     fn cpu(&self) -> CpuId {
@@ -177,11 +178,11 @@ impl Platform for Fragile {
         CpuId::new(0)
     }
 
-    fn pin(&self) -> CpuId {
-        self.cpu()
+    fn pin(&self) -> Pinned<()> {
+        Pinned::new(self.cpu(), ())
     }
 
-    fn unpin(&self) {
+    fn unpin(&self, (): ()) {
         burn();
     }
 
@@ -189,7 +190,7 @@ impl Platform for Fragile {
         burn();
     }
 
-    fn irq_restore(&self, _state: ()) {
+    fn irq_restore(&self, (): ()) {
         burn();
     }
 }

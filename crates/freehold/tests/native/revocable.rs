@@ -6,7 +6,7 @@ use std::thread;
 use crate::common::{TestPlatform, relaxed, run_on};
 use crate::machine::Machine;
 use freehold::designs::{Freehold, RevocableLease};
-use freehold::platform::{Platform, Scalar};
+use freehold::platform::{Pinned, Platform, Scalar};
 use freehold::{Config, CpuId, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn};
 use freehold::{Request, Watermark};
 
@@ -189,21 +189,22 @@ impl Platform for Unbarred {
     type Cell<T: Scalar> = <TestPlatform as Platform>::Cell<T>;
     type LocalCell<T: Scalar> = <TestPlatform as Platform>::LocalCell<T>;
     type Lock = <TestPlatform as Platform>::Lock;
+    type PinState = ();
     type IrqState = ();
 
     fn cpu(&self) -> CpuId {
         self.0.cpu()
     }
 
-    fn pin(&self) -> CpuId {
+    fn pin(&self) -> Pinned<()> {
         self.0.pin()
     }
 
-    fn unpin(&self) {}
+    fn unpin(&self, (): ()) {}
 
     fn irq_save(&self) {}
 
-    fn irq_restore(&self, _state: ()) {}
+    fn irq_restore(&self, (): ()) {}
 }
 
 #[test]

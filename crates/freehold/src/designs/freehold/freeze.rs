@@ -43,11 +43,10 @@ impl<P: Platform> Freeze<P> for Freehold<P> {
         }
     }
 
-    fn thaw(&self, context: Context<'_, P>) {
+    fn thaw(&self, _context: Context<'_, P>) {
         for cpu in 0..self.zones.cpu_count() {
             if self.cache(cpu, ANY_ZONE).set_frozen(false) {
-                // Unlocks and unpins.
-                drop(self.guard(context.platform, cpu, ANY_ZONE));
+                self.per_cpu(cpu).unlock();
             }
         }
         self.zones.iter().for_each(|zone| zone.unlock_compaction());
@@ -67,7 +66,7 @@ impl<P: Platform> Freehold<P> {
         loop {
             let guard = self.lock_if_vacant(context, cpu, ANY_ZONE);
             if let Some(guard) = guard.or_else(|| self.revoke(context, cpu, ANY_ZONE)) {
-                core::mem::forget(guard);
+                guard.leave_locked();
                 return true;
             }
             // Relaxed: the owner alone decides whether there is such a lease.
@@ -294,8 +293,8 @@ mod tests {
     /// Makes a copy of all there is, in place: as if only one thread were left. `lost` frames stay
     /// allocated.
     fn copy(frames: &Frames, lost: u64) {
-        frames.freeze();
-        frames.thaw_copy();
+        let frozen = frames.freeze();
+        frames.thaw_copy(frozen);
         let census = frames.validate().unwrap();
         assert_eq!((census.managed.get(), census.isolated.get()), (ALL, 0));
         frames.drain_all();
@@ -440,11 +439,11 @@ mod tests {
         let frames = new();
         let cpu = CpuId::new(1);
         let lease = frames.lease(cpu).unwrap();
-        frames.freeze();
+        let frozen = frames.freeze();
         // The lease ends while the copy is made, and another call has the lock.
         let per_cpu = frames.design().per_cpu(1);
         per_cpu.lease.store(VACANT, Relaxed);
-        frames.thaw_copy();
+        frames.thaw_copy(frozen);
         assert_eq!(frames.lease(cpu).err(), Some(crate::Error::Leased));
         frames.drain_all();
         assert_eq!(frames.validate().unwrap().free.get(), ALL);
@@ -457,12 +456,12 @@ mod tests {
         let frames = new();
         let (pfn, lease) = (alloc(&frames, 0), frames.lease(CpuId::new(1)).unwrap());
         let before = frames.validate().unwrap();
-        frames.freeze();
+        let frozen = frames.freeze();
         assert!(
             !frames.design().per_cpu(0).try_lock()
                 && !frames.design().zones.hotplug().lock().try_lock()
         );
-        frames.thaw();
+        frames.thaw(frozen);
         assert_eq!(frames.validate(), Ok(before));
         drop(lease);
         frames.free(pfn, Order::ZERO).unwrap();

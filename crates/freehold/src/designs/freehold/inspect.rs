@@ -86,7 +86,7 @@ impl<P: Platform> Inspect<P> for Freehold<P> {
     fn events(&self, context: Context<'_, P>) -> Events {
         let mut events = Events::default();
         for zone in self.zones.indexes() {
-            events.add(&self.zones.zone(zone).events());
+            events.add(&self.zones.zone(zone).events(context.platform));
         }
         for cpu in 0..self.zones.cpu_count() {
             self.while_steady(context, cpu, || {

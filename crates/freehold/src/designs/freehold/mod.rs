@@ -126,8 +126,10 @@ impl<P: Platform> Design<P> for Freehold<P> {
         })
     }
 
+    // As all steps of `allocator/build.rs`.
+    #[inline(never)]
     fn carve(
-        plan: Self::Plan,
+        plan: &Self::Plan,
         config: &Config<'_>,
         topology: &Topology,
         _settings: &Self::Settings,

@@ -5,7 +5,7 @@
 //! it, statistics need no protection, and the protection of the lists has a name, so that a
 //! preemptible kernel can substitute something cheaper.
 
-use crate::platform::Platform;
+use crate::platform::{IrqsOff, Pin, Platform, Section};
 
 /// What is disabled while a CPU's lists are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,14 +45,20 @@ impl Bookkeeping {
 
     /// Enters a critical section under a zone lock, outside of one on a CPU's lists.
     #[inline]
-    pub(crate) fn enter_zone<P: Platform>(self, platform: &P) -> Option<P::IrqState> {
-        (self.locking != Locking::Rt).then(|| platform.irq_save())
+    pub(crate) fn enter_zone<P: Platform>(self, platform: &P) -> Section<'_, P> {
+        match self.locking {
+            Locking::Irq | Locking::Local => Section::IrqsOff(IrqsOff::new(platform)),
+            Locking::Rt => Section::Pinned(Pin::new(platform).1),
+        }
     }
 
     /// Enters a critical section under a zone lock, inside one on a CPU's lists.
     #[inline]
-    pub(crate) fn enter_zone_from_lists<P: Platform>(self, platform: &P) -> Option<P::IrqState> {
-        (self.locking == Locking::Local).then(|| platform.irq_save())
+    pub(crate) fn enter_zone_from_lists<P: Platform>(self, platform: &P) -> Section<'_, P> {
+        match self.locking {
+            Locking::Local => Section::IrqsOff(IrqsOff::new(platform)),
+            Locking::Irq | Locking::Rt => Section::Inner,
+        }
     }
 
     /// Whether changes of a CPU's lists are counted only after interrupts are back on.
@@ -67,9 +73,8 @@ impl Bookkeeping {
     pub(crate) fn count<P: Platform>(self, platform: &P, count: impl FnOnce()) {
         let exactly = Bookkeeping { locking: Locking::Local, counters: Counters::Exact };
         if self == exactly {
-            let irq = platform.irq_save();
+            let _irqs = IrqsOff::new(platform);
             count();
-            platform.irq_restore(irq);
         } else {
             count();
         }

@@ -85,7 +85,7 @@ impl<P: Platform> Policy<P> for Lazily {
     }
 
     fn carve(
-        _plan: (),
+        _plan: &(),
         _config: &Config<'_>,
         settings: &ZonedSettings<Lazily>,
         _carver: &mut Carver,

@@ -65,7 +65,7 @@ impl<P: Platform> Policy<P> for Ahead {
     }
 
     fn carve(
-        _plan: (),
+        _plan: &(),
         _config: &Config<'_>,
         _settings: &ZonedSettings<NoneOfItsOwn>,
         _carver: &mut Carver,

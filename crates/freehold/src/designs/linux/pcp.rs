@@ -6,7 +6,7 @@
 
 use super::bookkeeping::Bookkeeping;
 use crate::memmap::list::ListHead;
-use crate::platform::{LockClass, Platform, RawLock, SharedCell};
+use crate::platform::{LockClass, Pin, Platform, RawLock, SharedCell};
 use crate::units::{MigrateType, Order};
 
 /// How many lists there are: one for each migratetype and order up to a pageblock's.
@@ -69,51 +69,49 @@ impl<P: Platform> PerCpuPages<P> {
 
     /// Waits for the lock: for drains and reports, from any CPU. Interrupts stay on while waiting.
     pub(crate) fn lock<'a>(&'a self, platform: &'a P, books: Bookkeeping) -> PcpGuard<'a, P> {
-        platform.pin();
+        let (_, pin) = Pin::new(platform);
         self.lock.lock();
-        PcpGuard { pcp: self, platform, irq: books.enter_lists(platform) }
+        PcpGuard { pcp: self, irq: books.enter_lists(platform), pin }
     }
 
-    /// Waits for the lock and leaves interrupts as they are: for checks.
-    pub(crate) fn lock_for_check<'a>(&'a self, platform: &'a P) -> PcpGuard<'a, P> {
-        platform.pin();
-        self.lock.lock();
-        self.adopt(platform)
-    }
-
-    /// A guard for a lock that the caller took with [`PerCpuPages::lock_for_check`] and then
-    /// forgot.
-    pub(crate) fn adopt<'a>(&'a self, platform: &'a P) -> PcpGuard<'a, P> {
-        PcpGuard { pcp: self, platform, irq: None }
-    }
-
-    /// Takes the lock if it is free. The caller has pinned itself; the guard unpins, and so does
-    /// a failure.
+    /// Takes the lock if it is free, for a caller that is pinned.
     #[inline]
     pub(crate) fn try_lock_pinned<'a>(
         &'a self,
-        platform: &'a P,
+        pin: Pin<'a, P>,
         books: Bookkeeping,
     ) -> Option<PcpGuard<'a, P>> {
-        let irq = books.enter_lists(platform);
+        let irq = books.enter_lists(pin.platform());
         if self.lock.try_lock() {
-            Some(PcpGuard { pcp: self, platform, irq })
-        } else {
-            if let Some(irq) = irq {
-                platform.irq_restore(irq);
-            }
-            platform.unpin();
-            None
+            return Some(PcpGuard { pcp: self, irq, pin });
         }
+        if let Some(irq) = irq {
+            pin.platform().irq_restore(irq);
+        }
+        None
+    }
+}
+
+// For checks and freezes, which hold all locks at once: the caller is pinned.
+impl<P: Platform> PerCpuPages<P> {
+    /// Waits for the lock and leaves interrupts as they are.
+    pub(crate) fn hold(&self) {
+        self.lock.lock();
+    }
+
+    /// Ends what [`PerCpuPages::hold`] began.
+    pub(crate) fn let_go(&self) {
+        self.lock.unlock();
     }
 }
 
 /// The lock of one CPU's pages, held. Unlocks and unpins when dropped.
 pub(crate) struct PcpGuard<'a, P: Platform> {
     pcp: &'a PerCpuPages<P>,
-    platform: &'a P,
     /// The interrupt state to restore, if interrupts were disabled together with the lock.
     irq: Option<P::IrqState>,
+    /// Ends last.
+    pin: Pin<'a, P>,
 }
 
 impl<P: Platform> PcpGuard<'_, P> {
@@ -122,23 +120,23 @@ impl<P: Platform> PcpGuard<'_, P> {
     #[inline]
     pub(crate) fn irqs_on(&mut self) {
         if let Some(irq) = self.irq.take() {
-            self.platform.irq_restore(irq);
+            self.pin.platform().irq_restore(irq);
         }
     }
 
     /// Ends what [`PcpGuard::irqs_on`] began, if it did anything.
     pub(crate) fn irqs_as_before(&mut self, books: Bookkeeping) {
         if self.irq.is_none() {
-            self.irq = books.enter_lists(self.platform);
+            self.irq = books.enter_lists(self.pin.platform());
         }
     }
 
     /// Lets pending interrupts in, if interrupts are off together with the lock.
     pub(crate) fn let_irqs_in(&self) {
         if let Some(irq) = self.irq {
-            self.platform.irq_restore(irq);
+            self.pin.platform().irq_restore(irq);
             // The same state again: interrupts may now be as they were, whatever that was.
-            let _ = self.platform.irq_save();
+            let _ = self.pin.platform().irq_save();
         }
     }
 }
@@ -156,9 +154,8 @@ impl<P: Platform> Drop for PcpGuard<'_, P> {
     fn drop(&mut self) {
         self.pcp.lock.unlock();
         if let Some(irq) = self.irq {
-            self.platform.irq_restore(irq);
+            self.pin.platform().irq_restore(irq);
         }
-        self.platform.unpin();
     }
 }
 

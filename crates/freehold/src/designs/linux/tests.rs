@@ -53,7 +53,7 @@ impl<Y: Policy<TestPlatform>> Workbench<Y> {
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(frames))];
         let cpus = [NodeId::new(0); 2];
         let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
-        let mut builder = LayoutBuilder::new(Pfn::new(0));
+        let mut builder = LayoutBuilder::new();
         let topology = TopologyPlan::new(&config, &mut builder).unwrap();
         let plan = Skeleton::plan(&config, settings, &mut builder).unwrap();
         let layout = builder.finish();
@@ -61,7 +61,7 @@ impl<Y: Policy<TestPlatform>> Workbench<Y> {
         let metadata = Metadata::from_static(buffer);
         let mut carver = Carver::new(metadata, &layout).unwrap();
         let topology = Topology::carve(&topology, &config, &mut carver);
-        let design = Skeleton::carve(plan, &config, &topology, settings, &mut carver);
+        let design = Skeleton::carve(&plan, &config, &topology, settings, &mut carver);
         let bench = Workbench { topology, design };
         bench.design.add_memory(bench.context(), &ranges).unwrap();
         bench

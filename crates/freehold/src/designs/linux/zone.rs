@@ -9,7 +9,7 @@ use crate::designs::linux::buddy::{Beside, Buddy, FreeLists, Tables};
 use crate::designs::linux::pageblock::{BlockType, pageblocks};
 use crate::memmap::index::FrameIndex;
 use crate::memmap::list::End;
-use crate::platform::{LockClass, Platform, RawLock, SharedCell, Word};
+use crate::platform::{LockClass, Platform, RawLock, Section, SharedCell, Word};
 use crate::units::{FrameCount, MigrateType, NodeId, ORDERS, Order, ZoneKind};
 use crate::zone::watermark::{Watermark, Watermarks};
 
@@ -157,19 +157,17 @@ impl<P: Platform> Zone<P> {
         }
     }
 
-    /// Takes the zone lock. `irq` is the interrupt state to restore when the guard is dropped, if
-    /// the caller has disabled interrupts for it; `beside` is the design's data beside the free
-    /// lists.
+    /// Takes the zone lock in a section, which ends when the guard is dropped; `beside` is the
+    /// design's data beside the free lists.
     pub(crate) fn lock<'a, B: Beside<P>>(
         &'a self,
-        platform: &'a P,
-        irq: Option<P::IrqState>,
+        section: Section<'a, P>,
         tables: Tables<'a, P>,
         beside: B,
     ) -> ZoneGuard<'a, P, B> {
         self.locked.lock.lock();
         let buddy = Buddy { lists: &self.locked.lists, tables, beside };
-        ZoneGuard { zone: self, platform, irq, buddy }
+        ZoneGuard { zone: self, buddy, section }
     }
 }
 
@@ -189,9 +187,9 @@ impl<P: Platform> Zone<P> {
 /// The zone lock, held. Unlocks when dropped.
 pub(crate) struct ZoneGuard<'a, P: Platform, B> {
     zone: &'a Zone<P>,
-    platform: &'a P,
-    irq: Option<P::IrqState>,
     pub(crate) buddy: Buddy<'a, P, B>,
+    /// Ends after the lock.
+    section: Section<'a, P>,
 }
 
 impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
@@ -308,13 +306,9 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
     /// Drops the lock. Lets interrupts in only after `count` has counted what was done under it.
     #[inline]
     pub(crate) fn unlock_and_count(mut self, count: impl FnOnce()) {
-        let irq = self.irq.take();
-        let platform = self.platform;
+        let _section = core::mem::replace(&mut self.section, Section::Inner);
         drop(self);
         count();
-        if let Some(irq) = irq {
-            platform.irq_restore(irq);
-        }
     }
 
     /// The zone's compaction state.
@@ -354,8 +348,5 @@ impl<P: Platform, B> Drop for ZoneGuard<'_, P, B> {
     #[inline]
     fn drop(&mut self) {
         self.zone.locked.lock.unlock();
-        if let Some(irq) = self.irq {
-            self.platform.irq_restore(irq);
-        }
     }
 }

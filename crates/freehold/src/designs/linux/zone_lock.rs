@@ -37,7 +37,7 @@ impl<P: Platform> Policy<P> for Baseline {
     }
 
     fn carve(
-        _plan: (),
+        _plan: &(),
         _config: &Config<'_>,
         _settings: &ZoneLockSettings,
         _carver: &mut Carver,

@@ -16,28 +16,32 @@ fn leak(len: usize) -> Metadata {
 
 #[test]
 fn tables_lie_on_lines_of_their_own() {
-    let mut builder = LayoutBuilder::new(Pfn::new(0));
-    builder.table::<u16>(SectionKind::Topology, 3).unwrap();
-    builder.strided_table::<u32>(SectionKind::Frames, 10, 16).unwrap();
-    let layout = builder.finish();
+    fn plan(builder: &mut LayoutBuilder<'_>) -> Result<(), Error> {
+        builder.table::<u16>(SectionKind::Topology, 3)?;
+        builder.strided_table::<u32>(SectionKind::Frames, 10, 16).map(drop)
+    }
+    let layout = MetadataLayout::of(Pfn::new(0), plan).unwrap();
     let mut sections = layout.sections();
     assert_eq!(sections.next().unwrap().len_bytes, 6);
     let frames = sections.next().unwrap();
     assert_eq!((frames.offset_bytes, frames.stride_bytes, frames.len_bytes), (64, 16, 160));
     assert_eq!(layout.size(), 256);
     assert_eq!(layout.align(), 64);
+    let mut unrecorded = LayoutBuilder::new();
+    plan(&mut unrecorded).unwrap();
+    assert_eq!(unrecorded.finish().size_bytes, 256);
 }
 
 #[test]
 fn a_table_larger_than_the_address_space_is_refused() {
-    let mut builder = LayoutBuilder::new(Pfn::new(0));
+    let mut builder = LayoutBuilder::new();
     let table = builder.table::<u64>(SectionKind::Frames, usize::MAX / 4);
     assert_eq!(table.unwrap_err(), Error::SpanTooLarge);
 }
 
 #[test]
 fn too_small_or_misaligned_metadata_is_refused() {
-    let mut builder = LayoutBuilder::new(Pfn::new(0));
+    let mut builder = LayoutBuilder::new();
     builder.table::<u64>(SectionKind::Frames, 100).unwrap();
     let layout = builder.finish();
     assert_eq!(Carver::new(leak(64), &layout).unwrap_err(), Error::MetadataTooSmall);
@@ -56,7 +60,7 @@ fn too_small_or_misaligned_metadata_is_refused() {
     let metadata = leak(4096);
     let mut odd = (0..64).map(|at| metadata.base.as_ptr().wrapping_add(at));
     let odd = odd.find(|at| at.addr() % 64 == 1).and_then(NonNull::new).unwrap();
-    let metadata = Metadata { base: odd, len_bytes: layout.size() + 62, is_zeroed: false };
+    let metadata = Metadata { base: odd, len_bytes: layout.size_bytes + 62, is_zeroed: false };
     assert_eq!(Carver::new(metadata, &layout).unwrap_err(), Error::MetadataMisaligned);
 }
 
@@ -69,7 +73,7 @@ type TestPair = Pair<Native<OneCpu>>;
 /// A table of one pair in a buffer that says it is zeroed, though it holds the bytes 1; and how
 /// often `init` ran.
 fn pair_of_ones(is_zeroed: bool, strided: bool) -> (u32, u64, usize) {
-    let mut builder = LayoutBuilder::new(Pfn::new(0));
+    let mut builder = LayoutBuilder::new();
     let plan = builder.strided_table::<TestPair>(SectionKind::Frames, 1, 32).unwrap();
     let side_by_side = builder.table::<TestPair>(SectionKind::Frames, 1).unwrap();
     let layout = builder.finish();

@@ -11,17 +11,16 @@ use std::vec::Vec;
 
 use super::*;
 use crate::memmap::region::{Carver, LayoutBuilder, Metadata, SectionKind};
-use crate::units::Pfn;
 
 /// Carves the tables of a plan out of a buffer full of garbage.
-fn carver(builder: LayoutBuilder) -> Carver {
+fn carver(builder: LayoutBuilder<'_>) -> Carver {
     let layout = builder.finish();
     let garbage = vec![MaybeUninit::new(0xa5_u8); layout.size_unaligned()];
     Carver::new(Metadata::from_static(garbage.leak()), &layout).unwrap()
 }
 
-fn builder() -> LayoutBuilder {
-    LayoutBuilder::new(Pfn::new(0))
+fn builder() -> LayoutBuilder<'static> {
+    LayoutBuilder::new()
 }
 
 /// A record that logs its number when it is dropped.

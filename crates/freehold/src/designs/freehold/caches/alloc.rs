@@ -2,7 +2,7 @@
 //! another CPU, or past all caches.
 
 use super::fast_path::is_run_in_word;
-use super::lock::CacheGuard;
+use super::lock::LockedCache;
 use crate::Error;
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
@@ -140,8 +140,8 @@ impl<P: Platform> Freehold<P> {
         zone: ZoneIndex,
         request: &Request,
     ) -> Option<u32> {
-        let cpu = context.pin();
-        let guard = self.try_lock_pinned(context.platform, cpu, zone)?;
+        let (cpu, pin) = context.pin();
+        let guard = self.try_lock_pinned(pin, cpu, zone)?;
         guard.alloc_cached(request).inspect(|_| guard.note_taken(context, request.order()))
     }
 
@@ -201,7 +201,7 @@ impl<P: Platform> Freehold<P> {
     }
 }
 
-impl<P: Platform> CacheGuard<'_, P> {
+impl<P: Platform> LockedCache<'_, P> {
     /// Takes a block out of what the cache holds already.
     fn alloc_cached(&self, request: &Request) -> Option<u32> {
         let (order, migratetype) = (request.order(), request.content());

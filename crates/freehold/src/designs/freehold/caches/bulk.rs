@@ -1,7 +1,7 @@
 //! Many blocks in one call: a whole word of frames at a time.
 
 use super::cache::Active;
-use super::lock::CacheGuard;
+use super::lock::LockedCache;
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::run::WORD_FRAMES;
@@ -123,8 +123,8 @@ impl<P: Platform> Freehold<P> {
         out: &mut [Pfn],
     ) -> usize {
         let Some(zone) = self.may_take_words(zones, request) else { return 0 };
-        let cpu = context.pin();
-        let Some(guard) = self.try_lock_pinned(context.platform, cpu, zone) else { return 0 };
+        let (cpu, pin) = context.pin();
+        let Some(guard) = self.try_lock_pinned(pin, cpu, zone) else { return 0 };
         guard.take_words(zones, request, out)
     }
 
@@ -181,7 +181,7 @@ impl<P: Platform> Freehold<P> {
     }
 }
 
-impl<P: Platform> CacheGuard<'_, P> {
+impl<P: Platform> LockedCache<'_, P> {
     /// Takes single frames out of the cache; returns how many.
     pub(crate) fn take_words(&self, zones: &[u16], request: &Request, out: &mut [Pfn]) -> usize {
         let most = out.len().min(LOCKED_FRAMES);

@@ -5,12 +5,12 @@
 use core::num::NonZeroU64;
 
 use super::cache::Active;
-use super::lock::{CacheGuard, PerCpu};
+use super::lock::{LockedCache, PerCpu};
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::FrameRef;
 use crate::designs::freehold::pageblocks::run::{ORDER_MAX, WORD_FRAMES, WORD_ORDER, ones};
-use crate::platform::Platform;
+use crate::platform::{Pin, Platform};
 use crate::request::Request;
 use crate::units::{Order, Pfn};
 use crate::zone::watermark::Watermark;
@@ -37,8 +37,9 @@ impl<P: Platform> Freehold<P> {
         context: Context<'_, P>,
         request: Request,
     ) -> Option<Pfn> {
-        let (platform, what) = (context.platform, what::<RUN>());
-        let cpu = platform.pin().index();
+        let what = what::<RUN>();
+        let (cpu, pin) = Pin::new(context.platform);
+        let cpu = cpu.index();
         // The slow path folds a number that no CPU has.
         if let Some(per_cpu) = self.cpus.try_get(cpu)
             && let Some(hot) = per_cpu.hot_of(per_cpu.best(&request))
@@ -54,13 +55,11 @@ impl<P: Platform> Freehold<P> {
                 {
                     hot.note_alloc(request.order().frames().get());
                     per_cpu.unlock();
-                    platform.unpin();
                     return Some(self.zones.pageblocks.pfn_of(frame));
                 }
-                return self.take_of_cache(platform, per_cpu, cpu, request);
+                return self.take_of_cache(pin, per_cpu, cpu, request);
             }
         }
-        platform.unpin();
         None
     }
 
@@ -75,8 +74,8 @@ impl<P: Platform> Freehold<P> {
         if !request.is_unsparing() {
             return None;
         }
-        let platform = context.platform;
-        let cpu = platform.pin().index();
+        let (cpu, pin) = Pin::new(context.platform);
+        let cpu = cpu.index();
         if let Some(per_cpu) = self.cpus.try_get(cpu)
             && per_cpu.best(&request).index() < self.zones.len()
             && per_cpu.try_lock()
@@ -86,15 +85,14 @@ impl<P: Platform> Freehold<P> {
                 if let Some(frame) = self.take_spare(&cache, &request) {
                     cache.note_alloc(Order::PAGEBLOCK.frames().get());
                     per_cpu.unlock();
-                    platform.unpin();
                     return Some(self.zones.pageblocks.pfn_of(frame));
                 }
             }
-            if let Some(pfn) = self.take_of_cache(platform, per_cpu, cpu, request) {
+            if let Some(pfn) = self.take_of_cache(pin, per_cpu, cpu, request) {
                 return Some(pfn);
             }
         } else {
-            platform.unpin();
+            drop(pin);
         }
         match (Order::PAGEBLOCK..=ORDER_MAX).contains(&request.order()) {
             true => self.take_huge_of_best(context, request),
@@ -107,12 +105,12 @@ impl<P: Platform> Freehold<P> {
     #[inline(never)]
     fn take_of_cache(
         &self,
-        platform: &P,
+        pin: Pin<'_, P>,
         per_cpu: &PerCpu<P>,
         cpu: usize,
         request: Request,
     ) -> Option<Pfn> {
-        let guard = self.guard_of(platform, per_cpu, cpu, per_cpu.best(&request));
+        let guard = self.guard_of(pin, per_cpu, cpu, per_cpu.best(&request));
         let frame = guard.take_block(&request);
         let frame = frame.or_else(|| guard.alloc(&request))?;
         guard.cache.note_alloc(request.order().frames().get());
@@ -130,7 +128,7 @@ impl<P: Platform> Freehold<P> {
     }
 }
 
-impl<P: Platform> CacheGuard<'_, P> {
+impl<P: Platform> LockedCache<'_, P> {
     /// Takes a block out of the active pageblock for its order, or a spare.
     #[inline(always)]
     pub(crate) fn take_block(&self, request: &Request) -> Option<u32> {

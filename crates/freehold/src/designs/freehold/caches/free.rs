@@ -3,7 +3,7 @@
 
 use core::ops::Range;
 
-use super::lock::CacheGuard;
+use super::lock::LockedCache;
 use crate::Error;
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
@@ -12,7 +12,7 @@ use crate::designs::freehold::pageblocks::run::{ORDER_MAX, Run, WORD_FRAMES, WOR
 use crate::designs::freehold::pageblocks::state::{Holder, State, Use};
 use crate::designs::freehold::pageblocks::{FrameRef, PageblockIndex};
 use crate::designs::traits::Free;
-use crate::platform::Platform;
+use crate::platform::{Pin, Platform};
 use crate::units::{Order, Pfn};
 use crate::zone::watermark::Watermark;
 
@@ -45,8 +45,8 @@ impl<P: Platform> Freehold<P> {
     /// CPU's or another one. Returns whether that was so; if not, nothing has changed.
     #[inline(always)]
     fn free_single_fast(&self, context: Context<'_, P>, pfn: Pfn) -> bool {
-        let cpu = context.platform.pin().index();
-        let mut freed = false;
+        let (cpu, _pin) = Pin::new(context.platform);
+        let (cpu, mut freed) = (cpu.index(), false);
         if let Some(frame_ref) = self.zones.pageblocks.lookup_fast(pfn) {
             let state = frame_ref.state();
             // A number that no CPU has is in no state.
@@ -65,7 +65,6 @@ impl<P: Platform> Freehold<P> {
                 freed = self.free_remotely_fast(context, &frame_ref);
             }
         }
-        context.platform.unpin();
         freed
     }
 
@@ -103,7 +102,8 @@ impl<P: Platform> Freehold<P> {
     ) -> Option<Result<(), Error>> {
         let frame_ref = self.zones.pageblocks.lookup_fast(pfn)?;
         let (state, mask) = self.begin_free_in_word(&frame_ref, pfn, order)?;
-        let cpu = context.platform.pin().index();
+        let (cpu, pin) = Pin::new(context.platform);
+        let cpu = cpu.index();
         if state.is_listed_of(cpu)
             && let Some(per_cpu) = self.cpus.try_get(cpu)
             && per_cpu.try_lock()
@@ -111,11 +111,10 @@ impl<P: Platform> Freehold<P> {
             let freed = frame_ref.state() == state && frame_ref.try_free_here(state, mask);
             per_cpu.unlock();
             if freed {
-                context.platform.unpin();
                 return Some(Ok(()));
             }
         }
-        context.platform.unpin();
+        drop(pin);
         let word = frame_ref.word_index();
         Some(self.free_in_words(context, state, word..word + 1, mask))
     }
@@ -191,24 +190,20 @@ impl<P: Platform> Freehold<P> {
         mask: u64,
     ) -> Result<(), Error> {
         let pageblock = PageblockIndex::of_word(words.start);
-        let cpu = context.platform.pin().index();
+        let (cpu, pin) = Pin::new(context.platform);
+        let cpu = cpu.index();
         // A number that no CPU has is in no state.
         if state.is_split_of(cpu)
             && let Some(per_cpu) = self.cpus.try_get(cpu)
             && per_cpu.try_lock()
         {
             // Unlocks and unpins.
-            let guard = self.guard_of(
-                context.platform,
-                per_cpu,
-                cpu,
-                self.zones.pageblocks.zone(pageblock),
-            );
+            let guard = self.guard_of(pin, per_cpu, cpu, self.zones.pageblocks.zone(pageblock));
             if let Some(result) = guard.free_held(words.clone(), mask) {
                 return result;
             }
         } else {
-            context.platform.unpin();
+            drop(pin);
         }
         words.into_iter().try_for_each(|word| self.free_elsewhere(context, word, mask))
     }
@@ -379,7 +374,7 @@ impl<P: Platform> Freehold<P> {
     }
 }
 
-impl<P: Platform> CacheGuard<'_, P> {
+impl<P: Platform> LockedCache<'_, P> {
     /// As `free_unused`, in a cache. `None` if the cache does not hold the pageblock.
     pub(crate) fn free_held(&self, words: Range<usize>, mask: u64) -> Option<Result<(), Error>> {
         let pageblock = PageblockIndex::of_word(words.start);

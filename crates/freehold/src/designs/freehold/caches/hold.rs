@@ -3,15 +3,15 @@
 //! A pageblock is *unlinked* if it is neither active, nor on a partial list, nor a spare.
 
 use super::cache::{Active, Fill, NEARLY_FULL_FREE_MAX};
-use super::lock::CacheGuard;
+use super::lock::LockedCache;
 use crate::designs::freehold::pageblocks::remote::{Collected, RemoteQueue};
 use crate::designs::freehold::pageblocks::state::Holder;
 use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
-use crate::platform::Platform;
+use crate::platform::{Pin, Platform};
 use crate::units::MigrateType;
 use crate::zone::watermark::Watermark;
 
-impl<P: Platform> CacheGuard<'_, P> {
+impl<P: Platform> LockedCache<'_, P> {
     /// Acquires an orphan for the cache; returns whether it could. Its frames leave the level.
     pub(crate) fn acquire(&self, pageblock: PageblockIndex) -> bool {
         let Ok(state) = self.pageblocks().try_acquire(pageblock, Holder::Cpu(self.cpu)) else {
@@ -95,7 +95,7 @@ impl<P: Platform> CacheGuard<'_, P> {
     }
 }
 
-impl<P: Platform> CacheGuard<'_, P> {
+impl<P: Platform> LockedCache<'_, P> {
     /// Collects from the pageblocks of the remote queue, if it seems to have any. Those with free
     /// frames become partial.
     pub(crate) fn collect_queued(&self) {
@@ -136,9 +136,8 @@ impl<P: Platform> CacheGuard<'_, P> {
     /// that one. So that its frames are not cached after all, that cache releases it.
     fn pass_on_queued(&self, pageblock: PageblockIndex, holder: Holder) {
         if let Holder::Cpu(cpu) = holder {
-            self.platform.pin();
-            let other = self.design.try_lock_pinned(self.platform, cpu, self.zone_index);
-            if let Some(other) = other {
+            let (_, pin) = Pin::new(self.platform);
+            if let Some(other) = self.design.try_lock_pinned(pin, cpu, self.zone_index) {
                 let state = self.pageblocks().state(pageblock);
                 if state.is_split_of(cpu) && !state.is_listed() && other.is_of_zone(pageblock) {
                     return other.release(pageblock);
@@ -163,7 +162,7 @@ impl<P: Platform> CacheGuard<'_, P> {
     }
 }
 
-impl<P: Platform> CacheGuard<'_, P> {
+impl<P: Platform> LockedCache<'_, P> {
     /// Puts an unlinked pageblock where it belongs, by its free frames. Without any, it stays full.
     pub(crate) fn relink(&self, pageblock: PageblockIndex) {
         let fill = match self.pageblocks().count_free(pageblock) {

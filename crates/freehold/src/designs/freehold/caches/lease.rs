@@ -3,11 +3,10 @@
 use core::cell::Cell;
 use core::fmt;
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::fast_path::{is_run_in_word, what};
-use super::lock::{ASKED, CacheGuard, HELD, PerCpu, VACANT};
+use super::lock::{ASKED, HELD, LockedCache, PerCpu, VACANT};
 use crate::allocator::PageAllocator;
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::PageblockIndex;
@@ -85,11 +84,10 @@ impl<'a, P: Platform> Lease<'a, P> {
 }
 
 impl<P: Platform> Lease<'_, P> {
-    /// A guard of the cache in a zone, for the functions of the design. It does not unlock when
-    /// dropped.
-    fn guard(&self, zone: ZoneIndex) -> ManuallyDrop<CacheGuard<'_, P>> {
-        let platform = self.allocator.platform();
-        ManuallyDrop::new(self.allocator.design().guard(platform, self.cpu, zone))
+    /// The cache in a zone, for the functions of the design.
+    fn cache(&self, zone: ZoneIndex) -> LockedCache<'_, P> {
+        let (design, platform) = (self.allocator.design(), self.allocator.platform());
+        design.locked_cache(platform, self.per_cpu, self.cpu, zone)
     }
 
     /// Allocates one block, as [`PageAllocator::alloc`] does.
@@ -149,7 +147,7 @@ impl<P: Platform> Lease<'_, P> {
         let design = self.allocator.design();
         let zone = self.per_cpu.best(request);
         design.zones.try_zone(zone)?;
-        let guard = self.guard(zone);
+        let guard = self.cache(zone);
         let frame = guard.take_block(request).or_else(|| guard.alloc(request))?;
         guard.cache.note_alloc(request.order().frames().get());
         Some(design.zones.pageblocks.pfn_of(frame))
@@ -162,7 +160,7 @@ impl<P: Platform> Lease<'_, P> {
         let (resolved, zones) = self.allocator.resolve(request)?;
         let best = design.zones.usable(zones, &resolved).next().filter(|_| request.is_unsparing());
         if let Some(zone) = best
-            && let Some(frame) = self.guard(zone).alloc(&resolved)
+            && let Some(frame) = self.cache(zone).alloc(&resolved)
         {
             let frames = resolved.order().frames();
             design.cache(self.cpu, zone).note_alloc(frames.get());
@@ -188,7 +186,7 @@ impl<P: Platform> Lease<'_, P> {
         let mut count = 0;
         if let Some(zone) = design.may_take_words(zones, &resolved) {
             while count < out.len() {
-                let guard = self.guard(zone);
+                let guard = self.cache(zone);
                 match guard.take_words(zones, &resolved, &mut out[count..]) {
                     0 => break,
                     words => count += words,
@@ -239,7 +237,7 @@ impl<P: Platform> Lease<'_, P> {
         let frame_ref = design.zones.pageblocks.lookup(pfn)?;
         let state = frame_ref.state();
         if order == Order::PAGEBLOCK && state.is_lone_pageblock() && pfn.is_aligned(order) {
-            let guard = self.guard(frame_ref.zone());
+            let guard = self.cache(frame_ref.zone());
             if design.try_free_to_spares(guard.cache, self.cpu, &frame_ref, state) {
                 return Some(Ok(()));
             }
@@ -275,7 +273,7 @@ impl<P: Platform> Lease<'_, P> {
     #[inline(never)]
     fn free_unused(&self, word: usize, state: State, mask: u64) -> Result<(), Error> {
         let (design, words) = (self.allocator.design(), word..word + 1);
-        let guard = self.guard(design.zones.pageblocks.zone(PageblockIndex::of_word(word)));
+        let guard = self.cache(design.zones.pageblocks.zone(PageblockIndex::of_word(word)));
         match guard.free_held(words.clone(), mask) {
             Some(result) => result,
             None => design.free_unused(self.allocator.context(), state, words, mask),
@@ -329,13 +327,14 @@ impl<P: Platform> Lease<'_, P> {
         // Relaxed: a call that asks from now on may ask again.
         self.per_cpu.lease.store(HELD, Relaxed);
         for zone in self.allocator.design().zones.indexes() {
-            self.guard(zone).drain();
+            self.cache(zone).drain();
         }
     }
 }
 
 impl<P: Platform> Drop for Lease<'_, P> {
     fn drop(&mut self) {
+        let (_, _pin) = self.allocator.context().pin();
         // Relaxed, but before the lock is free, or this store might overwrite what the next lease
         // writes. The release of the lock passes the caches on.
         self.per_cpu.lease.store(VACANT, Relaxed);

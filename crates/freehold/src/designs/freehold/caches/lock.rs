@@ -3,6 +3,7 @@
 //! Fast paths try-lock. On failure they use another cache or bypass all, so a preempted lock holder
 //! stalls no other call.
 
+use core::ops::Deref;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::cache::{CpuCache, Hot};
@@ -13,7 +14,7 @@ use crate::designs::freehold::pageblocks::remote::RemoteQueue;
 use crate::designs::freehold::zones::Zones;
 use crate::designs::freehold::zones::zone::Zone;
 use crate::memmap::index::ZoneIndex;
-use crate::platform::{LockClass, Platform, RawLock, Word};
+use crate::platform::{LockClass, Pin, Platform, RawLock, Word};
 use crate::request::Request;
 use crate::units::ZoneKind;
 
@@ -82,8 +83,8 @@ impl<P: Platform> PerCpu<P> {
     }
 }
 
-/// The cache of a CPU in a zone, locked. Unlocks and unpins when dropped.
-pub(crate) struct CacheGuard<'a, P: Platform> {
+/// The cache of a CPU in a zone, whose lock a call or a lease has.
+pub(crate) struct LockedCache<'a, P: Platform> {
     pub(crate) design: &'a Freehold<P>,
     pub(crate) per_cpu: &'a PerCpu<P>,
     pub(crate) cache: CpuCache<'a, P>,
@@ -92,7 +93,7 @@ pub(crate) struct CacheGuard<'a, P: Platform> {
     pub(crate) platform: &'a P,
 }
 
-impl<'a, P: Platform> CacheGuard<'a, P> {
+impl<'a, P: Platform> LockedCache<'a, P> {
     #[inline(always)]
     pub(crate) fn zones(&self) -> &'a Zones<P> {
         &self.design.zones
@@ -115,11 +116,37 @@ impl<'a, P: Platform> CacheGuard<'a, P> {
     }
 }
 
-impl<P: Platform> Drop for CacheGuard<'_, P> {
+/// A cache that a call has locked. Unlocks, and then unpins, when dropped.
+pub(crate) struct CacheGuard<'a, P: Platform> {
+    cache: LockedCache<'a, P>,
+    // Dropped in this order.
+    held: Held<'a, P>,
+    _pin: Pin<'a, P>,
+}
+
+impl<P: Platform> CacheGuard<'_, P> {
+    /// Ends the pin and leaves the lock taken, for a freeze.
+    pub(crate) fn leave_locked(self) {
+        core::mem::forget(self.held);
+    }
+}
+
+impl<'a, P: Platform> Deref for CacheGuard<'a, P> {
+    type Target = LockedCache<'a, P>;
+
+    #[inline(always)]
+    fn deref(&self) -> &LockedCache<'a, P> {
+        &self.cache
+    }
+}
+
+/// The lock over the caches of a CPU, held.
+struct Held<'a, P: Platform>(&'a PerCpu<P>);
+
+impl<P: Platform> Drop for Held<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.per_cpu.unlock();
-        self.platform.unpin();
+        self.0.unlock();
     }
 }
 
@@ -144,27 +171,16 @@ pub(crate) const REVOCABLE: u32 = 3;
 pub(crate) const REVOKED: u32 = 4;
 
 impl<P: Platform> Freehold<P> {
-    /// A guard for a lock that the caller has taken, pinned to the CPU. The fast paths lock and
-    /// unlock by hand, so that the guard need not be written to memory.
-    pub(crate) fn guard<'a>(
-        &'a self,
-        platform: &'a P,
-        cpu: usize,
-        zone: ZoneIndex,
-    ) -> CacheGuard<'a, P> {
-        self.guard_of(platform, self.per_cpu(cpu), cpu, zone)
-    }
-
-    /// The same, where the CPU's `PerCpu` is known already.
+    /// The cache of a CPU in a zone, whose lock the caller has.
     #[inline(always)]
-    pub(crate) fn guard_of<'a>(
+    pub(crate) fn locked_cache<'a>(
         &'a self,
         platform: &'a P,
         per_cpu: &'a PerCpu<P>,
         cpu: usize,
         zone: ZoneIndex,
-    ) -> CacheGuard<'a, P> {
-        CacheGuard {
+    ) -> LockedCache<'a, P> {
+        LockedCache {
             design: self,
             per_cpu,
             cache: self.cache_of(per_cpu, cpu, zone),
@@ -174,21 +190,30 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Takes the lock of a CPU's caches if it is free. The caller has pinned itself; the guard
-    /// unpins, and so does a failure.
+    /// A guard for a lock that the caller has taken, pinned to the CPU. The fast paths lock and
+    /// unlock by hand, so that the guard need not be written to memory.
+    #[inline(always)]
+    pub(crate) fn guard_of<'a>(
+        &'a self,
+        pin: Pin<'a, P>,
+        per_cpu: &'a PerCpu<P>,
+        cpu: usize,
+        zone: ZoneIndex,
+    ) -> CacheGuard<'a, P> {
+        let cache = self.locked_cache(pin.platform(), per_cpu, cpu, zone);
+        CacheGuard { cache, held: Held(per_cpu), _pin: pin }
+    }
+
+    /// Takes the lock of a CPU's caches if it is free, for a caller that is pinned.
     #[inline(always)]
     pub(crate) fn try_lock_pinned<'a>(
         &'a self,
-        platform: &'a P,
+        pin: Pin<'a, P>,
         cpu: usize,
         zone: ZoneIndex,
     ) -> Option<CacheGuard<'a, P>> {
         let per_cpu = self.per_cpu(cpu);
-        if per_cpu.try_lock() {
-            return Some(self.guard_of(platform, per_cpu, cpu, zone));
-        }
-        platform.unpin();
-        None
+        per_cpu.try_lock().then(|| self.guard_of(pin, per_cpu, cpu, zone))
     }
 
     /// Takes the lock of a CPU's caches if it is free.
@@ -198,8 +223,7 @@ impl<P: Platform> Freehold<P> {
         cpu: usize,
         zone: ZoneIndex,
     ) -> Option<CacheGuard<'a, P>> {
-        context.platform.pin();
-        self.try_lock_pinned(context.platform, cpu, zone)
+        self.try_lock_pinned(context.pin().1, cpu, zone)
     }
 
     /// Takes the lock of the running CPU's caches, or else of the next CPU whose lock is free.
@@ -279,12 +303,11 @@ impl<P: Platform> Freehold<P> {
         zone: ZoneIndex,
     ) -> Option<CacheGuard<'a, P>> {
         let (per_cpu, platform) = (self.per_cpu(cpu), context.platform);
-        platform.pin();
+        let (_, pin) = context.pin();
         // Acquire: if the owner has published nothing else, it has not used the caches yet. Of
         // several calls that revoke, one succeeds, and the others wait for the lock.
         let revoked = per_cpu.lease.compare_exchange(REVOCABLE, REVOKED, Acquire, Relaxed);
         if revoked.is_err() || !platform.heavy_barrier() {
-            platform.unpin();
             return None;
         }
         // The owner sets `busy`, and then reads the lease: at least one of the two sees the other.
@@ -292,7 +315,7 @@ impl<P: Platform> Freehold<P> {
         while per_cpu.busy.load(Acquire) != 0 {
             platform.relax();
         }
-        Some(self.guard_of(platform, per_cpu, cpu, zone))
+        Some(self.guard_of(pin, per_cpu, cpu, zone))
     }
 
     /// Takes the lock of a CPU's caches for a lease, and changes the lease word from `before` to
@@ -306,6 +329,8 @@ impl<P: Platform> Freehold<P> {
     ) -> bool {
         // Relaxed: re-checked once the lock is taken.
         while per_cpu.lease.load(Relaxed) == before {
+            // Calls wait for the lock as long as the word does not say that a lease has it.
+            let (_, _pin) = context.pin();
             if per_cpu.try_lock() {
                 // Acquire: the last write of the owner of the previous lease, by which it is not
                 // busy, comes before what this owner writes. Release: see `revoke`.
@@ -320,7 +345,8 @@ impl<P: Platform> Freehold<P> {
         false
     }
 
-    /// Ends a lease that has the lock. Its word says so already.
+    /// Ends a lease that has the lock. Its word says so already, and the caller has been pinned
+    /// since: calls wait for the lock now.
     pub(crate) fn end_lease(&self, per_cpu: &PerCpu<P>) {
         // The lock last: a drain that sees the mark finds the lock taken and no lease, and waits
         // for the lock.

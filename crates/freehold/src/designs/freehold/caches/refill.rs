@@ -3,7 +3,7 @@
 use core::num::NonZeroU64;
 
 use super::cache::{Active, Fill, NEARLY_FULL_FREE_MAX, NO_WORD, WORTHWHILE_FREE_MIN};
-use super::lock::CacheGuard;
+use super::lock::LockedCache;
 use crate::designs::freehold::pageblocks::run::Run;
 use crate::designs::freehold::pageblocks::state::{Holder, State};
 use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
@@ -14,7 +14,7 @@ use crate::units::{MigrateType, Order};
 /// How many partial pageblocks are searched for one with enough free frames or a large enough run.
 const LOOKS: usize = 8;
 
-impl<P: Platform> CacheGuard<'_, P> {
+impl<P: Platform> LockedCache<'_, P> {
     /// Takes a frame of the active word, if it has one.
     pub(crate) fn take_active(&self, migratetype: MigrateType) -> Option<u32> {
         // There is no pageblock where `NO_WORD` would lie.

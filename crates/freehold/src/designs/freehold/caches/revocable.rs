@@ -33,7 +33,7 @@ use super::lock::{PerCpu, REVOCABLE, REVOKED, VACANT};
 use crate::allocator::PageAllocator;
 use crate::designs::freehold::Freehold;
 use crate::error::Error;
-use crate::platform::{Platform, Word};
+use crate::platform::{Pin, Platform, Word};
 use crate::request::Request;
 use crate::units::{CpuId, Order, Pfn};
 
@@ -163,10 +163,10 @@ impl<'a, P: Platform> RevocableLease<'a, P> {
         }
         // A call that waits for the end of the operation must not have to wait for this thread to
         // get a CPU.
-        platform.pin();
+        let (_, pin) = Pin::new(platform);
         // Relaxed: the barrier orders it before the read of the word.
         per_cpu.busy.store(1, Relaxed);
-        let busy = Busy(&self.lease);
+        let busy = Busy { lease: &self.lease, _pin: pin };
         platform.light_barrier();
         // Relaxed: `REVOCABLE` was written by this thread, or by one that has passed the lease to
         // it.
@@ -242,6 +242,7 @@ impl<'a, P: Platform> RevocableLease<'a, P> {
 impl<P: Platform> Drop for RevocableLease<'_, P> {
     fn drop(&mut self) {
         let (per_cpu, design) = (self.lease.per_cpu, self.lease.allocator.design());
+        let (_, _pin) = self.lease.allocator.context().pin();
         // Relaxed: the lock is released after it.
         if per_cpu.lease.compare_exchange(REVOCABLE, VACANT, Relaxed, Relaxed).is_ok() {
             design.end_lease(per_cpu);
@@ -269,14 +270,17 @@ impl fmt::Debug for ParkedLease {
 }
 
 /// An operation under way: the owner uses the caches.
-struct Busy<'b, 'a, P: Platform>(&'b Lease<'a, P>);
+struct Busy<'b, 'a, P: Platform> {
+    lease: &'b Lease<'a, P>,
+    _pin: Pin<'b, P>,
+}
 
 impl<'a, P: Platform> Deref for Busy<'_, 'a, P> {
     type Target = Lease<'a, P>;
 
     #[inline(always)]
     fn deref(&self) -> &Lease<'a, P> {
-        self.0
+        self.lease
     }
 }
 
@@ -284,7 +288,6 @@ impl<P: Platform> Drop for Busy<'_, '_, P> {
     #[inline(always)]
     fn drop(&mut self) {
         // Release: pairs with the acquire in `revoke`, whose caller reads what the operation wrote.
-        self.0.per_cpu.busy.store(0, Release);
-        self.0.allocator.platform().unpin();
+        self.lease.per_cpu.busy.store(0, Release);
     }
 }

@@ -10,13 +10,13 @@
 //! zone that is marked so. `tests/models/freehold_loom.rs` has a model of that.
 
 use super::cache::CpuCache;
-use super::lock::CacheGuard;
+use super::lock::LockedCache;
 use crate::Error;
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::state::{Holder, State, Use};
 use crate::designs::freehold::pageblocks::{FRAMES, FrameRef, PageblockIndex};
-use crate::platform::Platform;
+use crate::platform::{Pin, Platform};
 use crate::request::Request;
 use crate::units::{Order, Pfn};
 use crate::zone::watermark::Watermark;
@@ -61,21 +61,20 @@ impl<P: Platform> Freehold<P> {
         if !state.is_lone_pageblock() || !frame_ref.frame().is_multiple_of(FRAMES) {
             return false;
         }
-        let (platform, zone) = (context.platform, frame_ref.zone());
-        let cpu = platform.pin().index();
+        let zone = frame_ref.zone();
+        let (cpu, pin) = Pin::new(context.platform);
+        let cpu = cpu.index();
         if let Some(per_cpu) = self.cpus.try_get(cpu)
             && per_cpu.try_lock()
         {
             if !self.try_free_to_spares(self.cache_of(per_cpu, cpu, zone), cpu, &frame_ref, state) {
                 // Unlocks and unpins.
-                let guard = self.guard_of(platform, per_cpu, cpu, zone);
+                let guard = self.guard_of(pin, per_cpu, cpu, zone);
                 return guard.free_to_spares(frame_ref.pageblock()) == Ok(true);
             }
             per_cpu.unlock();
-            platform.unpin();
             return true;
         }
-        platform.unpin();
         false
     }
 
@@ -87,15 +86,15 @@ impl<P: Platform> Freehold<P> {
         pageblock: PageblockIndex,
     ) -> Result<bool, Error> {
         let zone = self.zones.pageblocks.zone(pageblock);
-        let cpu = context.pin();
-        match self.try_lock_pinned(context.platform, cpu, zone) {
+        let (cpu, pin) = context.pin();
+        match self.try_lock_pinned(pin, cpu, zone) {
             Some(guard) => guard.free_to_spares(pageblock),
             None => Ok(false),
         }
     }
 }
 
-impl<P: Platform> CacheGuard<'_, P> {
+impl<P: Platform> LockedCache<'_, P> {
     /// Acquires pageblocks of one word of the pool as spares, by one step, if the zone stays above
     /// its low watermark. There are no spares yet.
     #[cold]

@@ -64,11 +64,11 @@ impl<P: Platform> Compact<P> for Freehold<P> {
         }
         for index in self.zones.usable(zones, &request) {
             let zone = self.zones.zone(index);
-            if zone.with_compaction(|state| state.is_deferred(order)) {
+            if zone.with_compaction(context.platform, |state| state.is_deferred(order)) {
                 continue;
             }
             let outcome = self.compact_for(context, index, &request, owner);
-            zone.with_compaction(|state| match outcome {
+            zone.with_compaction(context.platform, |state| match outcome {
                 Outcome::Captured(_) => state.note_allocation(order),
                 Outcome::Success => state.note_success(order),
                 Outcome::Complete => state.note_failure(order),
@@ -87,7 +87,9 @@ impl<P: Platform> Compact<P> for Freehold<P> {
         let pfn = self.alloc(context, zones, request)?;
         if let Some(frame) = self.zones.pageblocks.index_of(pfn) {
             let zone = self.zones.pageblocks.zone(PageblockIndex::of_frame(frame));
-            self.zones.zone(zone).with_compaction(|state| state.note_allocation(order));
+            self.zones
+                .zone(zone)
+                .with_compaction(context.platform, |state| state.note_allocation(order));
         }
         Ok(pfn)
     }
@@ -98,11 +100,11 @@ impl<P: Platform> Compact<P> for Freehold<P> {
         let mut total = Compaction::default();
         for index in self.zones.indexes() {
             let zone = self.zones.zone(index);
-            zone.with_compaction(CompactionState::note_compaction);
+            zone.with_compaction(context.platform, CompactionState::note_compaction);
             let mut compactor = Compactor::new(self, context, index, owner, None);
             while compactor.empty_next_pageblock() {}
             total.add(&compactor.report);
-            zone.with_compaction(|state| state.set_scanners(Scanners::APART));
+            zone.with_compaction(context.platform, |state| state.set_scanners(Scanners::APART));
         }
         total
     }
@@ -128,7 +130,7 @@ impl<P: Platform> Freehold<P> {
         if !self.is_suitable(index, request) {
             return Outcome::Unsuitable;
         }
-        zone.with_compaction(CompactionState::note_compaction);
+        zone.with_compaction(context.platform, CompactionState::note_compaction);
         if order > Order::PAGEBLOCK {
             let made = self.make_aligned(context, index, request, owner);
             return made.map_or(Outcome::Complete, Outcome::Captured);
@@ -150,7 +152,7 @@ impl<P: Platform> Freehold<P> {
             Outcome::Complete => Scanners::APART,
             _ => compactor.scanners(),
         };
-        zone.with_compaction(|state| state.set_scanners(at));
+        zone.with_compaction(context.platform, |state| state.set_scanners(at));
         outcome
     }
 
@@ -201,7 +203,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         request: Option<&'a Request>,
     ) -> Self {
         let at = request.map_or(Scanners::APART, |_| {
-            design.zones.zone(zone).with_compaction(|state| state.scanners()) //
+            design.zones.zone(zone).with_compaction(context.platform, |state| state.scanners()) //
         });
         let mut compactor = Compactor {
             design,

@@ -209,10 +209,11 @@ impl<'a, P: Platform> Isolation<'a, P> {
     /// Takes frames, all of which are free, out of use. Pageblocks that are left without memory
     /// belong to their zone only until they get some again; what is left of others returns to
     /// circulation.
+    #[inline(never)]
     pub(crate) fn retire(mut self, context: Context<'_, P>, zone: ZoneIndex, span: Span) {
         let (design, zones) = (self.design, &self.design.zones);
         // Only now: the owner of the content, which is called before, may add memory.
-        let hotplug = zones.hotplug().begin();
+        let hotplug = zones.hotplug().begin(context.platform);
         for (pageblock, part) in span.pageblocks() {
             part.words().for_each(|(word, mask)| zones.pageblocks.remove_free(word, mask));
             zones.zone(zone).sub_managed(u64::from(part.end - part.first));

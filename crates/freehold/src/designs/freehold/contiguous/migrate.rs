@@ -72,7 +72,7 @@ impl<'a, P: Platform> Target<'a, P> {
         if had_it {
             let zone =
                 design.zones.zone(design.zones.pageblocks.zone(PageblockIndex::of_frame(from)));
-            zone.with_compaction(|state| state.note_migrated(order.frames()));
+            zone.with_compaction(context.platform, |state| state.note_migrated(order.frames()));
         }
         Ok(had_it)
     }
@@ -176,6 +176,7 @@ impl<P: Platform> Isolation<'_, P> {
     }
 
     /// Looks at the first pageblock of a span.
+    #[inline(never)]
     fn look(&self, span: Span) -> Met {
         let (pageblocks, pageblock) =
             (&self.design.zones.pageblocks, PageblockIndex::of_frame(span.first));

@@ -128,7 +128,7 @@ impl<P: Platform> Places<P> for Freehold<P> {
     ) {
         let cpu = context.cpu_here();
         self.zones.note_numa(cpu, zones, &request.near, zone, request.frames);
-        self.zones.zone(zone).with_compaction(CompactionState::note_range);
+        self.zones.zone(zone).with_compaction(context.platform, CompactionState::note_range);
     }
 }
 
@@ -182,6 +182,7 @@ impl<P: Platform> Freehold<P> {
 
     /// Ensures that isolated pageblocks of a zone are in no remote queue: one that comes to another
     /// zone would be in the wrong queue. Returns whether it could.
+    #[inline(never)]
     fn unqueue(&self, context: Context<'_, P>, zone: ZoneIndex, span: Span) -> bool {
         let is_queued = || {
             let mut states =

@@ -5,7 +5,7 @@ use super::run::{ORDER_MAX, Span};
 use super::state::{Holder, State, Use};
 use super::{PageblockIndex, Pageblocks};
 use crate::Error;
-use crate::platform::Platform;
+use crate::platform::{IrqsOff, Platform};
 use crate::units::{MigrateType, Order};
 
 /// How many pageblocks a block of `order` has.
@@ -23,21 +23,12 @@ pub(crate) const fn order_in_pageblocks(order: Order) -> u8 {
 pub(crate) struct HeldHuge<'a, P: Platform> {
     pub(crate) head: PageblockIndex,
     pub(crate) state: State,
-    platform: &'a P,
-    irq: P::IrqState,
+    _irqs: IrqsOff<'a, P>,
 }
 
 impl<'a, P: Platform> HeldHuge<'a, P> {
     fn new(platform: &'a P, head: PageblockIndex, state: State) -> Self {
-        platform.pin();
-        HeldHuge { head, state, platform, irq: platform.irq_save() }
-    }
-}
-
-impl<P: Platform> Drop for HeldHuge<'_, P> {
-    fn drop(&mut self) {
-        self.platform.irq_restore(self.irq);
-        self.platform.unpin();
+        HeldHuge { head, state, _irqs: IrqsOff::new(platform) }
     }
 }
 

@@ -35,7 +35,7 @@ impl<P: Platform> Zones<P> {
             return Err(Error::OutsideSpan);
         }
 
-        let hotplug = self.hotplug().begin();
+        let hotplug = self.hotplug().begin(context.platform);
         self.check_unused(span, zone)?;
         for (pageblock, part) in span.pageblocks() {
             self.add_part(context.cpu_here(), zone, pageblock, part);

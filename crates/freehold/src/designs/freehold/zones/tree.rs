@@ -276,7 +276,6 @@ mod tests {
 
     use super::loom_platform::{LoomCell, LoomPlatform, run_on};
     use super::*;
-    use crate::Pfn;
     use crate::memmap::region::Metadata;
     use crate::platform::SharedCell;
 
@@ -301,7 +300,7 @@ mod tests {
         /// A tree with some of the places.
         fn new(members: &[usize]) -> Arc<Self> {
             let (tree, words) = Tree::new(0, 4224);
-            let mut builder = LayoutBuilder::new(Pfn::new(0));
+            let mut builder = LayoutBuilder::new();
             let plan = Forest::plan(words, &mut builder).unwrap();
             let layout = builder.finish();
             let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();

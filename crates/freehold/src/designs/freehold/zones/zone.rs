@@ -7,7 +7,7 @@ use super::tree::Tree;
 use crate::compact::state::CompactionState;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::hotplug::Marked;
-use crate::platform::{LockClass, Platform, RawLock, Word};
+use crate::platform::{LockClass, Pin, Platform, RawLock, Word};
 use crate::request::Request;
 use crate::stat::Events;
 use crate::units::{FrameCount, MigrateType, NodeId, Order, ZoneKind};
@@ -374,14 +374,14 @@ impl<P: Platform> Zone<P> {
 
     /// What was collected in pageblocks that no cache held, what was added to pageblocks that
     /// caches held, and what compaction did.
-    pub(crate) fn events(&self) -> Events {
+    pub(crate) fn events(&self, platform: &P) -> Events {
         let frames = |word: &P::U64| FrameCount::new(word.load(Relaxed));
         let Counters { freed, doubles, added, .. } = &self.counts;
         Events {
             refilled: frames(added),
             freed_directly: frames(freed),
             double_frees_late: frames(doubles),
-            ..self.with_compaction(CompactionState::events)
+            ..self.with_compaction(platform, CompactionState::events)
         }
     }
 
@@ -401,7 +401,11 @@ impl<P: Platform> Zone<P> {
     }
 
     /// Reads or changes the state of compaction, under its lock.
-    pub(crate) fn with_compaction<R>(&self, act: impl FnOnce(&CompactionState<P>) -> R) -> R {
+    pub(crate) fn with_compaction<R>(
+        &self,
+        platform: &P,
+        act: impl FnOnce(&CompactionState<P>) -> R,
+    ) -> R {
         /// Unlocks even if a platform's cell panics.
         struct Held<'a, P: Platform>(&'a Zone<P>);
 
@@ -411,6 +415,7 @@ impl<P: Platform> Zone<P> {
             }
         }
 
+        let (_, _pin) = Pin::new(platform);
         self.lock_compaction();
         let _held = Held(self);
         act(&self.compaction.state)

@@ -68,7 +68,7 @@ impl<P: Platform> Policy<P> for Owners<P> {
     }
 
     fn carve(
-        plan: Self::Plan,
+        plan: &Self::Plan,
         _config: &Config<'_>,
         _settings: &ZonedSettings<NoneOfItsOwn>,
         carver: &mut Carver,

@@ -57,7 +57,7 @@ impl<P: Platform> OwnedBlocks<P> {
         })
     }
 
-    pub(super) fn carve(plan: OwnedBlocksPlan<P>, carver: &mut Carver) -> Self {
+    pub(super) fn carve(plan: &OwnedBlocksPlan<P>, carver: &mut Carver) -> Self {
         let cell = |value| P::Cell::new(value);
         let links = |_| Links { next: cell(NONE), prev: cell(NONE), listed: cell(0) };
         OwnedBlocks {

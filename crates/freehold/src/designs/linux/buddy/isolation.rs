@@ -104,7 +104,7 @@ mod tests {
             let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(FRAMES))];
             let cpus = [NodeId::new(0)];
             let config = Config::new(&ranges, &cpus);
-            let mut builder = LayoutBuilder::new(Pfn::new(0));
+            let mut builder = LayoutBuilder::new();
             let blocks = BlockTablePlan::new(&config, &mut builder).unwrap();
             let frames = FrameTablePlan::new(&config, &mut builder).unwrap();
             let layout = builder.finish();

@@ -32,7 +32,7 @@ use crate::designs::{Setting, SettingError};
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::memmap::list::ListHead;
 use crate::memmap::region::{Carver, LayoutBuilder};
-use crate::platform::{Platform, SharedCell};
+use crate::platform::{IrqsOff, Platform, SharedCell};
 use crate::stat::Events;
 use crate::units::{FrameCount, MigrateType, Order};
 use table::{ClusterTable, ClusterTablePlan, ZoneClusters};
@@ -130,7 +130,7 @@ impl<P: Platform> Policy<P> for Clustered<P> {
     }
 
     fn carve(
-        plan: Self::Plan,
+        plan: &Self::Plan,
         config: &Config<'_>,
         settings: &ZonedSettings<ClusterOptions>,
         carver: &mut Carver,
@@ -283,7 +283,7 @@ fn refill_by_clusters<P: Platform>(
     clusters.begin_progress();
     // Off until the marks are written: a CPU that waits for them must not have interrupted this
     // refill.
-    let irq = platform.irq_save();
+    let irqs = IrqsOff::new(platform);
     drop(guard);
 
     // To a walk, the frames still look free; it waits until this is done.
@@ -295,7 +295,7 @@ fn refill_by_clusters<P: Platform>(
     }
     pages.pcp.lists[list_index(Order::ZERO, migratetype)].splice_front(frames, first, last);
     design.policy.table.of_zone(platform, pages.zone).end_progress();
-    platform.irq_restore(irq);
+    drop(irqs);
     taken
 }
 

@@ -97,7 +97,7 @@ impl<P: Platform> ClusterTable<P> {
     }
 
     pub(super) fn carve(
-        plan: ClusterTablePlan<P>,
+        plan: &ClusterTablePlan<P>,
         config: &Config<'_>,
         batch: impl Fn(FrameCount) -> u32,
         carver: &mut Carver,

@@ -246,9 +246,9 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         if let Some(migratetype) = of.migratetype()
             && let Some(list) = Y::list(&self.mode, order, migratetype)
         {
-            let here = context.pin();
+            let (here, pin) = context.pin();
             let home = Y::home(self, here, first);
-            if let Some(mut pages) = self.try_lock_pinned(platform, home, zone) {
+            if let Some(mut pages) = self.try_lock_pinned(pin, home, zone) {
                 let blocks = core::iter::once(first).chain(run).inspect(|&block| {
                     let mark = Y::mark(self, &pages, block, order, of);
                     self.frames.set_state(block, mark);

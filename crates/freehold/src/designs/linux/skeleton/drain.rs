@@ -8,7 +8,7 @@ use crate::designs::linux::pcp_tuning::PcpMode;
 use crate::designs::traits::Upkeep;
 use crate::error::Error;
 use crate::memmap::index::FrameIndex;
-use crate::platform::{Platform, SharedCell};
+use crate::platform::{Pin, Platform, SharedCell};
 use crate::units::{CpuId, FrameCount, MigrateType, Order};
 
 /// After so many idle ticks, a CPU returns what it caches of another node's zone.
@@ -16,7 +16,7 @@ pub(super) const EXPIRE_TICKS: u32 = 3;
 
 impl<P: Platform, Y: Policy<P>> Upkeep<P> for Skeleton<P, Y> {
     fn add_memory(&self, context: Context<'_, P>, ranges: &[MemoryRange]) -> Result<(), Error> {
-        let hotplug = self.hotplug.get(0).begin();
+        let hotplug = self.hotplug.get(0).begin(context.platform);
         ranges.iter().try_for_each(|&range| self.add_range(context, range))?;
         // Once for all ranges, since it visits every CPU.
         self.resize(context, &hotplug);
@@ -79,8 +79,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             if left == 0 || drained == FrameCount::ZERO {
                 break;
             }
-            platform.pin();
-            locked = self.try_lock_pinned(platform, cpu, zone);
+            locked = self.try_lock_pinned(Pin::new(platform).1, cpu, zone);
         }
     }
 
@@ -126,8 +125,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let mut all = true;
         for cpu in 0..context.topology.cpus() {
             for zone in self.zone_indexes() {
-                context.platform.pin();
-                match self.try_lock_pinned(context.platform, cpu, zone) {
+                match self.try_lock_pinned(context.pin().1, cpu, zone) {
                     Some(pages) => {
                         self.drain_locked(context.platform, pages);
                     }

@@ -109,9 +109,9 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         if let Some(migratetype) = of.migratetype()
             && let Some(list) = Y::list(&self.mode, order, migratetype)
         {
-            let here = context.pin();
+            let (here, pin) = context.pin();
             let home = Y::home(self, here, frame);
-            if let Some(mut pages) = self.try_lock_pinned(platform, home, zone) {
+            if let Some(mut pages) = self.try_lock_pinned(pin, home, zone) {
                 let mark = Y::mark(self, &pages, frame, order, of);
                 self.frames.set_state(frame, mark);
                 pages.pcp.lists[list].push(&self.frames, frame, End::Front);

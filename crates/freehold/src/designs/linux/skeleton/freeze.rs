@@ -18,8 +18,7 @@ impl<P: Platform, Y: Policy<P>> Freeze<P> for Skeleton<P, Y> {
         self.hotplug.get(0).lock().lock();
         for zone in self.zone_indexes() {
             for cpu in 0..context.topology.cpus() {
-                let pages = &self.per_cpu(cpu, zone).pages;
-                core::mem::forget(pages.lock_for_check(context.platform));
+                self.per_cpu(cpu, zone).pages.hold();
             }
         }
         self.zones.iter().for_each(|zone| zone.hold());
@@ -29,7 +28,7 @@ impl<P: Platform, Y: Policy<P>> Freeze<P> for Skeleton<P, Y> {
         self.zones.iter().for_each(|zone| zone.let_go());
         for zone in self.zone_indexes() {
             for cpu in 0..context.topology.cpus() {
-                drop(self.per_cpu(cpu, zone).pages.adopt(context.platform));
+                self.per_cpu(cpu, zone).pages.let_go();
             }
         }
         self.hotplug.get(0).lock().unlock();
@@ -93,8 +92,8 @@ mod tests {
 
     /// Makes a copy of the current state, in place. So many frames are lost to it.
     fn copy<Y: Policy<TestPlatform>>(frames: &Frames<Y>, lost: u64) {
-        frames.freeze();
-        frames.thaw_copy();
+        let frozen = frames.freeze();
+        frames.thaw_copy(frozen);
         for _ in 0..2 {
             let census = frames.validate().unwrap();
             assert_eq!((census.managed.get(), census.isolated.get()), (ALL, 0));

@@ -18,7 +18,7 @@ use crate::designs::linux::zone::{Zone, ZoneGuard};
 use crate::designs::{Context, Design};
 use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
-use crate::platform::Platform;
+use crate::platform::{Pin, Platform, Section};
 use crate::topology::Topology;
 use crate::units::Order;
 
@@ -111,11 +111,11 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     fn lock_zone_after<'a>(
         &'a self,
         platform: &'a P,
-        irq: Option<P::IrqState>,
+        section: Section<'a, P>,
         zone: ZoneIndex,
     ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
         let tables = Tables { frames: &self.frames, blocks: &self.blocks };
-        self.zone(zone).lock(platform, irq, tables, Y::beside(self, platform, zone))
+        self.zone(zone).lock(section, tables, Y::beside(self, platform, zone))
     }
 
     /// Drops a zone lock and counts what was done under it bypassing the lists of any CPU: with
@@ -150,21 +150,20 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         context: Context<'a, P>,
         zone: ZoneIndex,
     ) -> Option<LocalPages<'a, P, Y>> {
-        let cpu = context.pin();
-        self.try_lock_pinned(context.platform, cpu, zone)
+        let (cpu, pin) = context.pin();
+        self.try_lock_pinned(pin, cpu, zone)
     }
 
-    /// Takes the lock of a CPU's pages of a zone, if it is free. The caller has pinned itself; the
-    /// guard unpins, and so does a failure.
+    /// Takes the lock of a CPU's pages of a zone, if it is free, for a caller that is pinned.
     #[inline(always)]
     fn try_lock_pinned<'a>(
         &'a self,
-        platform: &'a P,
+        pin: Pin<'a, P>,
         cpu: usize,
         zone: ZoneIndex,
     ) -> Option<LocalPages<'a, P, Y>> {
         let PerCpu { pages, events, own } = self.per_cpu(cpu, zone);
-        let pcp = pages.try_lock_pinned(platform, self.books)?;
+        let pcp = pages.try_lock_pinned(pin, self.books)?;
         Some(LocalPages { pcp, events, own, zone, cpu })
     }
 
@@ -219,8 +218,10 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
         })
     }
 
+    // As all steps of `allocator/build.rs`.
+    #[inline(never)]
     fn carve(
-        plan: Self::Plan,
+        plan: &Self::Plan,
         config: &Config<'_>,
         _topology: &Topology,
         settings: &Self::Settings,
@@ -240,7 +241,7 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
                 events: CpuEvents::new(),
                 own: Y::per_cpu(),
             }),
-            policy: Y::carve(plan.policy, config, settings, carver),
+            policy: Y::carve(&plan.policy, config, settings, carver),
             frames: FrameTable::carve(&plan.frames, carver),
             stats: carver.table(plan.stats, |_| CpuStat::new()),
             mode: plan.mode,

@@ -48,7 +48,7 @@ pub trait Policy<P: Platform>: Sized + 'static {
 
     /// Initialises its tables, in the order in which they were planned.
     fn carve(
-        plan: Self::Plan,
+        plan: &Self::Plan,
         config: &Config<'_>,
         settings: &ZonedSettings<Self::Own>,
         carver: &mut Carver,

@@ -119,7 +119,7 @@ impl<P: Platform, Y: Policy<P>> Places<P> for Skeleton<P, Y> {
         let isolation = Isolation::new(self, context, zone, first, end)?;
         isolation.empty(first, end, owner)?;
         // Only now: the owner of the content may add memory.
-        let hotplug = self.hotplug.get(0).begin();
+        let hotplug = self.hotplug.get(0).begin(context.platform);
         isolation.retire(first, end);
         drop(isolation);
         self.resize(context, &hotplug);

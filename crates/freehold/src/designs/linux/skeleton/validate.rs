@@ -9,26 +9,24 @@ use crate::designs::linux::pcp::{LISTS, PerCpuPages, list_order};
 use crate::designs::linux::zone::ZoneGuard;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::memmap::list::ListHead;
-use crate::platform::{Platform, SharedCell};
+use crate::platform::{Pin, Platform, SharedCell};
 use crate::stat::{Census, Rule, Violation};
 use crate::units::{FrameCount, Order};
 
 /// The pages of all CPUs from one zone, locked together. Unlocks when dropped.
 struct AllPages<'a, P: Platform, Y: Policy<P>> {
     design: &'a Skeleton<P, Y>,
-    platform: &'a P,
     cpus: usize,
     zone: ZoneIndex,
+    _pin: Pin<'a, P>,
 }
 
 impl<'a, P: Platform, Y: Policy<P>> AllPages<'a, P, Y> {
     fn lock(design: &'a Skeleton<P, Y>, context: Context<'a, P>, zone: ZoneIndex) -> Self {
-        let all =
-            AllPages { design, platform: context.platform, cpus: context.topology.cpus(), zone };
+        let (_, pin) = context.pin();
+        let all = AllPages { design, cpus: context.topology.cpus(), zone, _pin: pin };
         // Always from CPU 0 upwards, so two checks cannot wait for each other.
-        for pages in all.iter() {
-            core::mem::forget(pages.lock_for_check(context.platform));
-        }
+        all.iter().for_each(PerCpuPages::hold);
         all
     }
 
@@ -40,9 +38,7 @@ impl<'a, P: Platform, Y: Policy<P>> AllPages<'a, P, Y> {
 
 impl<P: Platform, Y: Policy<P>> Drop for AllPages<'_, P, Y> {
     fn drop(&mut self) {
-        for pages in self.iter() {
-            drop(pages.adopt(self.platform));
-        }
+        self.iter().for_each(PerCpuPages::let_go);
     }
 }
 
@@ -74,7 +70,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let guard = self.lock_zone(context.platform, zone);
         let (free, isolated) = self.check_free_lists(&guard, zone)?;
         let per_cpu = self.check_cpu_lists(&pages, zone)?;
-        let own = Y::check(self, pages.platform, guard.buddy.lists, pages.cpus, zone);
+        let own = Y::check(self, context.platform, guard.buddy.lists, pages.cpus, zone);
         own.map_err(|frame| Violation { rule: Rule::KeptBeside, at: self.frames.pfn_of(frame) })?;
         let found = self.check_frames(zone)?;
         self.ensure(self.zone(zone).free() == free, Rule::FreeCounted, FrameIndex(0))?;
