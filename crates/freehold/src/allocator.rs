@@ -290,15 +290,19 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// hole; [`Error::OutOfMemory`] if no zone is large enough or too little is free;
     /// [`Error::BelowWatermark`] if what is free is reserved; [`Error::RangeBusy`] if every place
     /// contains content that cannot be moved, or another range is being allocated there.
-    pub fn alloc_range(&self, request: RangeRequest, owner: &dyn Migrate) -> Result<Pfn, Error> {
+    pub fn alloc_range(
+        &self,
+        mut request: RangeRequest,
+        owner: &dyn Migrate,
+    ) -> Result<Pfn, Error> {
         if request.frames == FrameCount::ZERO {
             return Err(Error::BadRange);
         }
         if !request.align.get().is_power_of_two() {
             return Err(Error::BadAlignment);
         }
-        let (near, zones) = self.resolve(request.near)?;
-        let request = RangeRequest { near, ..request };
+        let zones;
+        (request.near, zones) = self.resolve(request.near)?;
         places::alloc_range(&self.design, self.context(), zones, &request, owner)
     }
 

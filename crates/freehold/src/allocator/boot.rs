@@ -110,22 +110,19 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
 
     /// Reserves the first frames of a range: those of one zone; returns how many.
     fn reserve_some(&self, first: Pfn, frames: FrameCount) -> Result<FrameCount, Error> {
-        let take = |frames| self.alloc_range(RangeRequest::exactly(first, frames), &Immovable);
-        match take(frames) {
-            Ok(_) => return Ok(frames),
-            // No zone has all of them.
-            Err(Error::OutOfMemory) => {}
-            Err(error) => return Err(error),
-        }
         // Zones end where pageblocks do.
         let pageblock = Order::PAGEBLOCK.frames();
         let to_end = FrameCount::new(pageblock.get() - first.get() % pageblock.get());
-        let some = to_end.min(frames);
-        take(some).map(|_| some).map_err(|error| match error {
-            // All of one zone, so it was free memory that lacked.
-            Error::OutOfMemory => Error::RangeBusy,
-            error => error,
-        })
+        for some in [frames, to_end.min(frames)] {
+            match self.alloc_range(RangeRequest::exactly(first, some), &Immovable) {
+                Ok(_) => return Ok(some),
+                // No zone has all of them.
+                Err(Error::OutOfMemory) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // All of one zone, so it was free memory that lacked.
+        Err(Error::RangeBusy)
     }
 
     /// Frees what a call has reserved so far: a first part up to the end of a pageblock, and whole

@@ -147,10 +147,12 @@ impl<P: Platform> Freehold<P> {
 
     /// Takes a block of a zone whose level allows it.
     fn alloc_in(&self, context: Context<'_, P>, zone: ZoneIndex, request: &Request) -> Option<u32> {
-        let cached = self.lock_some(context, zone).and_then(|guard| {
+        let may_serve = self.zones.zone(zone).may_serve_from_caches(request);
+        let guard = may_serve.then(|| self.lock_some(context, zone)).flatten();
+        let frame = guard.and_then(|guard| {
             guard.alloc(request).inspect(|_| guard.note_taken(context, request.order()))
         });
-        cached.or_else(|| self.alloc_uncached(context, zone, request))
+        frame.or_else(|| self.alloc_uncached(context, zone, request))
     }
 
     /// Takes a block that no cache holds.

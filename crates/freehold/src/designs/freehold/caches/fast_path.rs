@@ -111,8 +111,10 @@ impl<P: Platform> Freehold<P> {
         request: Request,
     ) -> Option<Pfn> {
         let guard = self.guard_of(pin, per_cpu, cpu, per_cpu.best(&request));
-        let frame = guard.take_block(&request);
-        let frame = frame.or_else(|| guard.alloc(&request))?;
+        let frame = guard.take_block(&request).or_else(|| {
+            let may_serve = guard.zone().may_serve_from_caches(&request);
+            may_serve.then(|| guard.alloc(&request)).flatten()
+        })?;
         guard.cache.note_alloc(request.order().frames().get());
         Some(self.zones.pageblocks.pfn_of(frame))
     }

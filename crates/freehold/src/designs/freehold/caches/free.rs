@@ -238,6 +238,7 @@ impl<P: Platform> Freehold<P> {
 
     /// Frees frames of an orphan: acquires it for the running CPU's cache, and frees locally. Only
     /// if the zone stays above its low watermark; returns whether it did.
+    #[inline(never)]
     fn free_acquiring(
         &self,
         context: Context<'_, P>,
@@ -245,12 +246,12 @@ impl<P: Platform> Freehold<P> {
         mask: u64,
     ) -> Result<bool, Error> {
         let pageblock = PageblockIndex::of_word(word);
-        let (index, free) =
-            (self.zones.pageblocks.zone(pageblock), self.zones.pageblocks.count_free(pageblock));
+        let index = self.zones.pageblocks.zone(pageblock);
         let (zone, of) =
             (self.zones.zone(index), self.zones.pageblocks.state(pageblock).migratetype());
-        if !zone.may_take(u64::from(free), Watermark::Low, zone.kind())
-            || !zone.may_cache_for(of, self.zones.cpu_count())
+        let free = || u64::from(self.zones.pageblocks.count_free(pageblock));
+        if !zone.may_cache_for(of, self.zones.cpu_count())
+            || !zone.may_take(free(), Watermark::Low, zone.kind())
         {
             return Ok(false);
         }

@@ -68,6 +68,7 @@ impl<P: Platform> LockedCache<'_, P> {
 
     /// Releases one pageblock, preferably of a type; the active one for single frames of that type
     /// last, and only `with_active`. Returns whether there was one.
+    #[inline(never)]
     pub(crate) fn release_one(&self, migratetype: MigrateType, with_active: bool) -> bool {
         self.collect_queued();
         if let Some(pageblock) = self.cache.pop_spare() {
@@ -85,6 +86,7 @@ impl<P: Platform> LockedCache<'_, P> {
     }
 
     /// Releases all pageblocks with free frames.
+    #[inline(never)]
     pub(crate) fn drain(&self) {
         self.collect_all_queued();
         while let Some(pageblock) = self.cache.any_listed() {
@@ -122,7 +124,9 @@ impl<P: Platform> LockedCache<'_, P> {
                 continue;
             }
             if before.holder() != Holder::Cpu(self.cpu) {
-                self.pass_on_queued(pageblock, before.holder());
+                if !self.try_pass_on(pageblock, before.holder()) {
+                    self.zones().ensure_collected(self.cpu, pageblock);
+                }
                 continue;
             }
             // It is full now, as far as is known: this may be the last look.
@@ -131,20 +135,23 @@ impl<P: Platform> LockedCache<'_, P> {
         }
     }
 
-    /// Ensures that a pageblock which has left the cache while it was in its queue will be
-    /// collected. If another cache holds it, a call that drains all caches may just have drained
-    /// that one. So that its frames are not cached after all, that cache releases it.
-    fn pass_on_queued(&self, pageblock: PageblockIndex, holder: Holder) {
-        if let Holder::Cpu(cpu) = holder {
-            let (_, pin) = Pin::new(self.platform);
-            if let Some(other) = self.design.try_lock_pinned(pin, cpu, self.zone_index) {
-                let state = self.pageblocks().state(pageblock);
-                if state.is_split_of(cpu) && !state.is_listed() && other.is_of_zone(pageblock) {
-                    return other.release(pageblock);
-                }
-            }
+    /// Has a pageblock which has left the cache while it was in its queue collected, if another
+    /// cache holds it: a call that drains all caches may just have drained that one. So that its
+    /// frames are not cached after all, that cache releases it. Returns whether it did.
+    #[cold]
+    #[inline(never)]
+    fn try_pass_on(&self, pageblock: PageblockIndex, holder: Holder) -> bool {
+        let Holder::Cpu(cpu) = holder else { return false };
+        let (_, pin) = Pin::new(self.platform);
+        let Some(other) = self.design.try_lock_pinned(pin, cpu, self.zone_index) else {
+            return false;
+        };
+        let state = self.pageblocks().state(pageblock);
+        let may = state.is_split_of(cpu) && !state.is_listed() && other.is_of_zone(pageblock);
+        if may {
+            other.release(pageblock);
         }
-        self.zones().ensure_collected(self.cpu, pageblock);
+        may
     }
 
     /// Collects the remote frees of a pageblock; returns whether there were any. If the pageblock

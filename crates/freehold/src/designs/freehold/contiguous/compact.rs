@@ -119,12 +119,7 @@ impl<P: Platform> Freehold<P> {
         owner: &dyn Migrate,
     ) -> Outcome {
         let (zone, order) = (self.zones.zone(index), request.order());
-        let limit = request.effective_limit();
-        let serves = |order: Order| {
-            zone.may_take(request.order().frames().get(), request.depth(), limit)
-                && self.zones.has_run(index, order)
-        };
-        if serves(order) {
+        if self.zones.serves(index, request) {
             return Outcome::Success;
         }
         if !self.is_suitable(index, request) {
@@ -135,6 +130,21 @@ impl<P: Platform> Freehold<P> {
             let made = self.make_aligned(context, index, request, owner);
             return made.map_or(Outcome::Complete, Outcome::Captured);
         }
+        self.compact_until_served(context, index, request, owner)
+    }
+
+    /// Compacts a zone from the position of its scanners until it serves a request for at most a
+    /// pageblock, or the scanners meet.
+    // The scanners take stack, which what makes larger blocks needs for itself.
+    #[inline(never)]
+    fn compact_until_served(
+        &self,
+        context: Context<'_, P>,
+        index: ZoneIndex,
+        request: &Request,
+        owner: &dyn Migrate,
+    ) -> Outcome {
+        let zone = self.zones.zone(index);
         let mut compactor = Compactor::new(self, context, index, owner, Some(request));
         let outcome = loop {
             if !compactor.empty_next_pageblock() && !compactor.begin_again() {
@@ -144,7 +154,9 @@ impl<P: Platform> Freehold<P> {
                 break Outcome::Captured(frame);
             }
             // A search for smaller blocks each time would cost too much.
-            if serves(Order::PAGEBLOCK) {
+            if self.zones.allows(index, request, request.depth())
+                && self.zones.has_run(index, Order::PAGEBLOCK)
+            {
                 break Outcome::Success;
             }
         };
@@ -158,6 +170,7 @@ impl<P: Platform> Freehold<P> {
 
     /// Whether compaction can help: there is free memory to work with, and fragmentation is to
     /// blame.
+    #[inline(never)]
     fn is_suitable(&self, index: ZoneIndex, request: &Request) -> bool {
         let order = request.order();
         let costly = order > COSTLY_ORDER;
@@ -259,6 +272,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
     }
 
     /// The next pageblock below the free scanners with something to move.
+    #[inline(never)]
     fn next_source(&mut self) -> Option<PageblockIndex> {
         let pageblocks = &self.design.zones.pageblocks;
         while self.free.iter().any(|&free| self.next < free) {
@@ -377,6 +391,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
 
     /// A target for the content of a block: above its pageblock, from the top down, and as long as
     /// the zone stays above its minimum watermark.
+    #[inline(never)]
     fn target(&mut self, from: Run) -> Option<Target<'a, P>> {
         let (order, source) = (from.order, PageblockIndex::of_frame(from.frame()));
         let Compactor { design, context, .. } = *self;

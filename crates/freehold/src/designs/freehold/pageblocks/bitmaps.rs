@@ -7,6 +7,17 @@ use super::{FREE, PageblockIndex, Pageblocks, REMOTE, TAILS};
 use crate::platform::{Platform, Word};
 use crate::units::Order;
 
+/// Which frames of a pageblock are free, without those that were freed remotely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fullness {
+    /// None.
+    Full,
+    /// Some.
+    Partial,
+    /// All.
+    Whole,
+}
+
 impl<P: Platform> Pageblocks<P> {
     /// The free frames of a word, as its holder left them.
     #[inline(always)]
@@ -82,8 +93,26 @@ impl<P: Platform> Pageblocks<P> {
     }
 
     /// How many frames of a pageblock are free, without those that were freed remotely.
+    #[inline(never)]
     pub(crate) fn count_free(&self, pageblock: PageblockIndex) -> u32 {
-        pageblock.words().map(|word| self.free(word).count_ones()).sum()
+        self.words_of(pageblock).map(u64::count_ones).sum()
+    }
+
+    /// The free frames of each word of a pageblock, as its holder left them.
+    #[inline(always)]
+    fn words_of(&self, pageblock: PageblockIndex) -> impl Iterator<Item = u64> {
+        // Relaxed: as in `free`.
+        self.maps(pageblock).words::<FREE>().iter().map(|word| word.load(Relaxed))
+    }
+
+    /// How full a pageblock is, as its holder left it.
+    pub(crate) fn fullness(&self, pageblock: PageblockIndex) -> Fullness {
+        let of_words = self.words_of(pageblock);
+        match of_words.fold((0, !0), |(any, all), free| (any | free, all & free)) {
+            (0, _) => Fullness::Full,
+            (_, u64::MAX) => Fullness::Whole,
+            _ => Fullness::Partial,
+        }
     }
 
     /// How many frames of a pageblock were freed remotely and have not been collected.
@@ -97,8 +126,9 @@ impl<P: Platform> Pageblocks<P> {
     }
 
     /// Whether all frames of a pageblock are free.
+    #[inline(never)]
     pub(crate) fn is_whole(&self, pageblock: PageblockIndex) -> bool {
-        pageblock.words().all(|word| self.free(word) == !0)
+        self.words_of(pageblock).all(|free| free == !0)
     }
 
     /// Makes holes of a word free memory. The caller holds the pageblock.
@@ -130,34 +160,40 @@ impl<P: Platform> Pageblocks<P> {
     }
 
     /// The lowest free run of `order` in a pageblock that the caller holds.
+    #[inline(never)]
     pub(crate) fn find_run(&self, pageblock: PageblockIndex, order: Order) -> Option<Run> {
-        self.run_among(pageblock, order, |word| self.free(word))
+        // Relaxed: as in `free`.
+        self.run_among(pageblock, order, |word| word.load(Relaxed))
     }
 
     /// Whether a pageblock that another CPU may hold has a free run of `order`.
+    #[inline(never)]
     pub(crate) fn has_run(&self, pageblock: PageblockIndex, order: Order) -> bool {
         // Acquire: orders this read before the read of section counts that follows; see `sections`.
-        let free = |word| self.map::<FREE>(word).load(Acquire);
-        self.run_among(pageblock, order, free).is_some()
+        self.run_among(pageblock, order, |word| word.load(Acquire)).is_some()
     }
 
-    /// The lowest free run of `order` in a pageblock, whose free frames `free` tells by word.
+    /// The lowest free run of `order` in a pageblock, the words of whose free frames `free` reads.
+    #[inline(always)]
     fn run_among(
         &self,
         pageblock: PageblockIndex,
         order: Order,
-        free: impl Fn(usize) -> u64,
+        free: impl Fn(&P::U64) -> u64,
     ) -> Option<Run> {
-        let (in_word, step) = match order.get().checked_sub(WORD_ORDER) {
-            None => (order.get(), 1),
-            Some(up) => (WORD_ORDER, 1 << up),
-        };
-        pageblock.words().step_by(step).find_map(|word| {
-            let starts = starts(free(word), in_word);
-            let rest = (word + 1..word + step).all(|word| free(word) == !0);
-            let frame = word as u32 * WORD_FRAMES + starts.trailing_zeros();
-            (starts != 0 && rest).then_some(Run::at(frame, order))
-        })
+        let words = self.maps(pageblock).words::<FREE>();
+        let (word, bit) = match order.get().checked_sub(WORD_ORDER) {
+            None => words.iter().enumerate().find_map(|(word, of)| {
+                let starts = starts(free(of), order.get());
+                (starts != 0).then(|| (word, starts.trailing_zeros()))
+            }),
+            Some(up) => {
+                let mut runs = words.chunks(1 << up);
+                let first = runs.position(|run| run.iter().all(|word| free(word) == !0));
+                first.map(|nth| (nth << up, 0))
+            }
+        }?;
+        Some(Run::at(pageblock.frame() + word as u32 * WORD_FRAMES + bit, order))
     }
 
     /// Takes a free run. The caller holds the pageblock.

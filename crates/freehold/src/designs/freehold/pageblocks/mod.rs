@@ -32,7 +32,7 @@ use run::WORD_ORDER;
 use state::State;
 use unmovable::MARK_WORDS;
 
-mod bitmaps;
+pub(super) mod bitmaps;
 mod frame_ref;
 pub(super) mod huge;
 mod in_use;
@@ -153,6 +153,12 @@ impl<P: Platform> Maps<P> {
     fn word<const MAP: usize>(&self, word: usize) -> &P::U64 {
         &self.0[MAP][word % WORDS]
     }
+
+    /// The words of one bitmap.
+    #[inline(always)]
+    fn words<const MAP: usize>(&self) -> &[P::U64; WORDS] {
+        &self.0[MAP]
+    }
 }
 
 impl<P: Platform> Record<P> {
@@ -225,6 +231,11 @@ impl<P: Platform> Pageblocks<P> {
     #[inline(always)]
     fn map<const MAP: usize>(&self, word: usize) -> &P::U64 {
         self.twins.second(word / WORDS).word::<MAP>(word)
+    }
+
+    #[inline(always)]
+    fn maps(&self, pageblock: PageblockIndex) -> &Maps<P> {
+        self.twins.second(pageblock.index())
     }
 
     /// How many pageblocks the tables span.

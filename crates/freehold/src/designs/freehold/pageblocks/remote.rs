@@ -67,18 +67,19 @@ impl<P: Platform> Pageblocks<P> {
 
     /// Moves frames that were freed remotely to the free ones. The caller holds the pageblock. If
     /// it has just published that it no longer watches it, this is the last look.
+    #[inline(never)]
     pub(crate) fn collect_remote(&self, pageblock: PageblockIndex) -> Collected {
         let mut found = Collected::default();
-        for word in pageblock.words() {
+        for (word, remote) in pageblock.words().zip(self.maps(pageblock).words::<REMOTE>()) {
             // SeqCst: it may be the last look; see the module.
-            let remote = self.map::<REMOTE>(word).load(SeqCst);
-            let freed = remote & !self.tails(word);
+            let bits = remote.load(SeqCst);
+            let freed = if bits == 0 { 0 } else { bits & !self.tails(word) };
             if freed != 0 {
                 let free = self.free(word);
                 // First free, then no longer remote: a second free finds one or the other, unless
                 // both happen at the same time.
                 self.set_free(word, free | freed);
-                self.map::<REMOTE>(word).fetch_and(!freed, AcqRel);
+                remote.fetch_and(!freed, AcqRel);
                 found.frames += (freed & !free).count_ones();
                 found.doubles += (freed & free).count_ones();
             }
@@ -89,10 +90,11 @@ impl<P: Platform> Pageblocks<P> {
     /// Whether frames of a pageblock that the caller has just released were freed remotely: the
     /// last look.
     pub(crate) fn has_remote(&self, pageblock: PageblockIndex) -> bool {
-        pageblock.words().any(|word| {
+        let mut words = pageblock.words().zip(self.maps(pageblock).words::<REMOTE>());
+        words.any(|(word, remote)| {
             // SeqCst: see the module.
-            let remote = self.map::<REMOTE>(word).load(SeqCst);
-            remote & !self.tails(word) != 0
+            let remote = remote.load(SeqCst);
+            remote != 0 && remote & !self.tails(word) != 0
         })
     }
 

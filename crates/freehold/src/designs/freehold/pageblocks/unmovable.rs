@@ -86,7 +86,11 @@ impl<P: Platform> Pageblocks<P> {
         // A run is less than a pageblock, so its marks lie in one word.
         let of_run = |word| marks(word, |frames| frames & run.mask() != 0);
         let marks = run.words().fold(0, |marks, word| marks | of_run(word));
-        self.marks_of(run.word as usize).fetch_or(marks, Relaxed);
+        let of_pageblock = self.marks_of(run.word as usize);
+        // Of the frames of a mark that is set, the run has some, so no user clears it now.
+        if of_pageblock.load(Relaxed) & marks != marks {
+            of_pageblock.fetch_or(marks, Relaxed);
+        }
     }
 
     /// Records that frames of a word, which their user is about to free, will no longer hold

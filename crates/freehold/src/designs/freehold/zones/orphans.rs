@@ -7,9 +7,10 @@
 use super::Zones;
 use super::tree::Tree;
 use crate::designs::Context;
+use crate::designs::freehold::pageblocks::PageblockIndex;
+use crate::designs::freehold::pageblocks::bitmaps::Fullness;
 use crate::designs::freehold::pageblocks::run::Run;
 use crate::designs::freehold::pageblocks::state::{Holder, State};
-use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
 use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
@@ -29,18 +30,23 @@ impl<P: Platform> Zones<P> {
         let (zone, bit) = (self.zone_of(pageblock), self.bit(pageblock));
         loop {
             let found = self.pageblocks.collect_remote(pageblock);
-            zone.note_direct_free(found.frames);
+            // All CPUs write to these counts, and most often there is nothing to add.
+            if found.frames > 0 {
+                zone.note_direct_free(found.frames);
+                zone.add_free(found.frames);
+            }
             zone.note_doubles(found.doubles);
-            zone.add_free(found.frames);
             let tree = zone.orphans(self.pageblocks.state(pageblock).migratetype());
-            let free = self.pageblocks.count_free(pageblock);
+            let fullness = self.pageblocks.fullness(pageblock);
             // While it is held, no other call changes whether it is in the tree.
-            if (1..FRAMES).contains(&free) {
+            let (is_partial, is_there) =
+                (fullness == Fullness::Partial, self.forest.contains(tree, bit));
+            if is_partial && !is_there {
                 self.forest.insert(tree, bit);
-            } else if self.forest.contains(tree, bit) {
+            } else if is_there && !is_partial {
                 self.forest.remove(tree, bit);
             }
-            if free == FRAMES {
+            if fullness == Fullness::Whole {
                 return self.put_in_pool(pageblock);
             }
             if self.pageblocks.try_release(pageblock) {
@@ -129,6 +135,7 @@ impl<P: Platform> Zones<P> {
             self.take_partial(zone, cpu, own, request)
         });
         let run = run.or_else(|| {
+            self.forest.next(self.zone(zone).pool(), 0)?;
             let _section = self.section(cpu, zone);
             let pageblock = self.take_whole(zone, cpu, migratetype)?;
             self.split(pageblock, Holder::Walker, migratetype);
@@ -139,10 +146,12 @@ impl<P: Platform> Zones<P> {
         let run = run.or_else(|| {
             FALLBACKS[migratetype.index()].into_iter().find_map(|other| {
                 let tree = self.zone(zone).orphans(other);
-                match migratetype {
-                    MigrateType::Movable => self.take_partial(zone, cpu, tree, request),
+                let emptiest = match migratetype {
+                    MigrateType::Movable => None,
                     _ => self.take_emptiest(zone, cpu, tree, request),
-                }
+                };
+                // Another CPU may have been faster.
+                emptiest.or_else(|| self.take_partial(zone, cpu, tree, request))
             })
         });
         run.map(|run| {
@@ -164,6 +173,7 @@ impl<P: Platform> Zones<P> {
 
     /// As `take_partial`, for content that cannot move: out of that pageblock of the first few that
     /// has the most free frames, so that more such content finds room in it.
+    #[inline(never)]
     fn take_emptiest(
         &self,
         zone: ZoneIndex,
@@ -171,14 +181,22 @@ impl<P: Platform> Zones<P> {
         tree: &Tree,
         request: &Request,
     ) -> Option<Run> {
-        let pageblocks = self.forest.around(tree, 0).map(|bit| self.pageblock_at(zone, bit));
-        let fit = pageblocks
-            .filter(|&pageblock| self.pageblocks.find_run(pageblock, request.order()).is_some());
-        let emptiest =
-            fit.take(CLAIM_LOOKS).max_by_key(|&pageblock| self.pageblocks.count_free(pageblock))?;
-        let run = self.take_in(zone, cpu, emptiest, request);
-        // Another CPU may have been faster.
-        run.or_else(|| self.take_partial(zone, cpu, tree, request))
+        let (mut emptiest, mut most, mut looks) = (None, 0, 0);
+        for bit in self.forest.around(tree, 0) {
+            let pageblock = self.pageblock_at(zone, bit);
+            if self.pageblocks.find_run(pageblock, request.order()).is_none() {
+                continue;
+            }
+            let free = self.pageblocks.count_free(pageblock);
+            if free >= most {
+                (emptiest, most) = (Some(pageblock), free);
+            }
+            looks += 1;
+            if looks == CLAIM_LOOKS {
+                break;
+            }
+        }
+        self.take_in(zone, cpu, emptiest?, request)
     }
 
     /// Takes a block out of an orphan, if it has no holder yet.

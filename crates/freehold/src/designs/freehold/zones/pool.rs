@@ -73,6 +73,7 @@ impl<P: Platform> Zones<P> {
     }
 
     /// Takes a block of whole pageblocks out of the pool.
+    #[inline(never)]
     pub(crate) fn take_huge(
         &self,
         context: Context<'_, P>,

@@ -1,5 +1,6 @@
 //! A set of pageblocks that all CPUs add to and remove from without a lock: a bitmap, with two
-//! levels of summaries above it, so that a set bit is found in a few steps.
+//! levels of summaries above it, so that a set bit is found in a few steps. A bitmap of one cache
+//! line has no summaries: it is looked through as fast, and each of them would have to be kept.
 //!
 //! # Orderings
 //!
@@ -52,8 +53,13 @@ pub(crate) struct Tree {
 /// How many words each level of a tree takes.
 fn level_words(bits: usize) -> [usize; LEVELS] {
     let leaf = bits.div_ceil(BITS);
-    let middle = leaf.div_ceil(BITS);
+    let middle = if has_summaries(bits) { leaf.div_ceil(BITS) } else { 0 };
     [leaf, middle, middle.div_ceil(BITS)].map(|words| words.next_multiple_of(LINE))
+}
+
+/// Whether a tree of so many bits has more than its lowest level.
+const fn has_summaries(bits: usize) -> bool {
+    bits > LINE * BITS
 }
 
 impl Tree {
@@ -122,7 +128,7 @@ impl<P: Platform> Forest<P> {
     pub(crate) fn insert_mask(&self, tree: &Tree, index: usize, mask: u64) -> u64 {
         // Release: for the CPU that removes them. Acquire: see the module.
         let before = self.word(tree, 0, index).fetch_or(mask, AcqRel);
-        if before == 0 {
+        if before == 0 && has_summaries(tree.bits) {
             self.note(tree, 1, index);
         }
         before & mask
@@ -147,7 +153,7 @@ impl<P: Platform> Forest<P> {
         // adds one later.
         let before = self.word(tree, 0, index).fetch_and(!mask, AcqRel);
         if before == mask {
-            self.note_empty(tree, 1, index);
+            self.note_emptied(tree, index);
         }
         before & mask != 0
     }
@@ -162,7 +168,7 @@ impl<P: Platform> Forest<P> {
             match word.compare_exchange(before, before & !mask, AcqRel, Relaxed) {
                 Ok(_) => {
                     if before == mask {
-                        self.note_empty(tree, 1, index);
+                        self.note_emptied(tree, index);
                     }
                     return true;
                 }
@@ -170,6 +176,13 @@ impl<P: Platform> Forest<P> {
             }
         }
         false
+    }
+
+    /// Clears the summary of a word of the lowest level that was emptied, if it has one.
+    fn note_emptied(&self, tree: &Tree, index: usize) {
+        if has_summaries(tree.bits) {
+            self.note_empty(tree, 1, index);
+        }
     }
 
     /// Clears the summary of a word that was emptied, unless it has bits again.
@@ -209,12 +222,22 @@ impl<P: Platform> Forest<P> {
     }
 
     /// The first pageblock in the set at or behind `from`, as the summaries say.
+    #[inline(never)]
     pub(crate) fn next(&self, tree: &Tree, from: usize) -> Option<usize> {
-        self.next_at(tree, 0, from).filter(|&bit| bit < tree.bits)
+        if from >= tree.bits {
+            return None;
+        }
+        let bits = self.members(tree, from / BITS) & !0 << (from % BITS);
+        match bits {
+            0 if tree.bits <= BITS => None,
+            0 => self.next_at(tree, 0, from),
+            _ => Some(from / BITS * BITS + bits.trailing_zeros() as usize),
+        }
     }
 
     fn next_at(&self, tree: &Tree, level: usize, from: usize) -> Option<usize> {
-        let words = level_words(tree.bits)[level];
+        let words = tree.bits.div_ceil(1 << ((level + 1) as u32 * BITS.ilog2()));
+        let has_level_above = level + 1 < LEVELS && has_summaries(tree.bits);
         let (mut index, mut mask) = (from / BITS, !0 << (from % BITS));
         while index < words {
             // Acquire: for the read of the pageblock that may follow.
@@ -223,7 +246,7 @@ impl<P: Platform> Forest<P> {
                 return Some(index * BITS + bits.trailing_zeros() as usize);
             }
             mask = !0;
-            index = match level + 1 < LEVELS {
+            index = match has_level_above {
                 true => self.next_at(tree, level + 1, index + 1)?,
                 false => index + 1,
             };
@@ -238,16 +261,17 @@ impl<P: Platform> Forest<P> {
         tree: &'a Tree,
         start: usize,
     ) -> impl Iterator<Item = usize> + 'a {
-        let behind = core::iter::successors(self.next(tree, start), move |&bit| {
-            self.next(tree, bit + 1) //
-        });
-        let first = move || self.next(tree, 0).filter(move |&bit| bit < start);
-        let before = core::iter::once_with(first).flatten().flat_map(move |first| {
-            core::iter::successors(Some(first), move |&bit| {
-                self.next(tree, bit + 1).filter(move |&bit| bit < start)
-            })
-        });
-        behind.chain(before)
+        let (mut from, mut is_behind) = (start, true);
+        core::iter::from_fn(move || {
+            let mut found = self.next(tree, from);
+            if is_behind && found.is_none() {
+                is_behind = false;
+                found = self.next(tree, 0);
+            }
+            let bit = found.filter(|&bit| is_behind || bit < start)?;
+            from = bit + 1;
+            Some(bit)
+        })
     }
 
     /// The members of one word, all 64 of them: a hint.

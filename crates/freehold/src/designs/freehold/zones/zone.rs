@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use super::tree::Tree;
 use crate::compact::state::CompactionState;
-use crate::designs::freehold::pageblocks::PageblockIndex;
+use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
 use crate::designs::hotplug::Marked;
 use crate::platform::{LockClass, Pin, Platform, RawLock, Word};
 use crate::request::Request;
@@ -313,6 +313,13 @@ impl<P: Platform> Zone<P> {
     #[inline]
     pub(crate) fn may_cache(&self, frames: u32, request: &Request) -> bool {
         self.may_take(u64::from(frames), Watermark::Low, request.effective_limit())
+    }
+
+    /// Whether caches may serve a request: they may have free frames, or may acquire a pageblock. A
+    /// hint. Where memory is short, neither is so, and a look into a cache would be in vain.
+    #[inline]
+    pub(crate) fn may_serve_from_caches(&self, request: &Request) -> bool {
+        self.may_be_cached() || self.may_cache(FRAMES, request)
     }
 
     /// As `may_cache`, and takes the frames out of the level, as `sub_free` does: of several calls
