@@ -10,7 +10,7 @@ use crate::halt::Halting;
 use crate::hierarchy::{Hierarchy, Op, Outcome};
 use crate::lock::Lock;
 use crate::prefetch::prefetch;
-use crate::schedule::Queue;
+use crate::schedule::{Queue, TIME_MAX};
 use crate::spec::{Key, Picos, Spec, picos};
 
 /// A time that never comes.
@@ -60,6 +60,15 @@ struct Mapping {
     start: usize,
     bytes: usize,
     first_line: usize,
+}
+
+#[cold]
+fn time_ends() {
+    // Unwinding needs turns too.
+    if !std::thread::panicking() {
+        let seconds = TIME_MAX / 1_000_000_000_000;
+        panic!("virtual time ends after {seconds} s: give the machine less work");
+    }
 }
 
 /// A machine, running or not.
@@ -209,6 +218,9 @@ impl State {
             self.spend(self.running, Spent::Stopped, stop);
         }
         let now = self.cpus[self.running].now;
+        if now > TIME_MAX {
+            time_ends();
+        }
         if !self.queue.is_over(now) || std::thread::panicking() {
             // A CPU that panics unwinds in one go: no other CPU must run meanwhile.
             return true;

@@ -418,3 +418,26 @@ fn work_that_never_ends_is_given_up() {
     let RunError::Panicked { message, .. } = &error else { panic!("{error}") };
     assert!(message.contains("still at work after 50000 accesses"), "{error}");
 }
+
+/// Beyond its end, times would be compared wrongly, and one CPU would run alone.
+#[test]
+fn virtual_time_ends_with_an_error() {
+    let run = |seconds: u64| {
+        let mut machine = Machine::new(&preset("uma-2").unwrap(), 1).unwrap();
+        let rows = Rows::new(&mut machine, 1);
+        for _ in 0..2 {
+            let rows = rows.clone();
+            let cpu = usize::from(machine.now_ns() > 0);
+            machine.spawn(cpu, move |handle| {
+                handle.compute_ns(seconds * 1_000_000_000);
+                rows.get(0).words[0].store(1, Relaxed);
+            });
+            machine.run()?;
+        }
+        Ok::<_, RunError>(())
+    };
+    run(500).unwrap();
+    let error = run(600).unwrap_err();
+    let RunError::Panicked { message, .. } = &error else { panic!("{error}") };
+    assert_eq!(message, "virtual time ends after 1125 s: give the machine less work");
+}

@@ -70,6 +70,21 @@ impl World {
         left.is_some()
     }
 
+    /// Asks for all memory, in blocks as large as there are, and leaves them for any CPU to free.
+    pub(super) fn take_all(&self) {
+        for order in (0..=Order::BUDDY_MAX.get()).rev().map(Order::new) {
+            let request = Request::new(order).watermark(Watermark::Ignore);
+            let asked = order.frames().get();
+            let got = |pfn: &Option<_>| if pfn.is_some() { asked } else { 0 };
+            let take = || self.frames.alloc(request).ok();
+            while let Some(pfn) = self.flow.allocating(asked, take, got) {
+                let (block, mut ledger) = (Block { pfn, order }, self.ledger.borrow_mut());
+                ledger.enter(block, ZoneKind::Movable);
+                ledger.pool.push(block);
+            }
+        }
+    }
+
     /// Reads the counters: they deviate no more than calls under way can explain.
     pub(super) fn probe(&self) {
         let World { frames, flow, tally, .. } = self;

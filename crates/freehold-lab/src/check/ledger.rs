@@ -100,6 +100,17 @@ impl Ledger {
         FrameCount::new(self.used.iter().filter(|&&used| used).count() as u64)
     }
 
+    /// How many frames are neither in use nor removed, and the first of them.
+    pub(super) fn missing(&self) -> (FrameCount, Option<u64>) {
+        let is_missing = |frame: &u64| {
+            let at = (frame - self.first) as usize;
+            !self.used[at] && !self.gone[at] && self.zone_of(*frame).is_some()
+        };
+        let mut frames = (self.first..self.first + self.used.len() as u64).filter(is_missing);
+        let first = frames.next();
+        (FrameCount::new(u64::from(first.is_some()) + frames.count() as u64), first)
+    }
+
     /// A frame past all memory.
     pub(super) fn foreign(&self) -> Pfn {
         Pfn::new((self.first + self.used.len() as u64).next_multiple_of(1 << 20))

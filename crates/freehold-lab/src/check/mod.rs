@@ -2,7 +2,8 @@
 //!
 //! A seed picks machine, memory, settings, failures, schedule and work. A ledger records the frames
 //! in use independently of the allocator, or of the LRU, and is checked at every step. At the end
-//! the failures stop, all CPUs drain, and every frame must be free.
+//! the failures stop, all CPUs drain, and every frame must be free. An allocator is then asked for
+//! all memory: what it hands out is held against the ledger, whatever its counts say.
 
 use anyhow::{Result, bail};
 use freehold_sim::Torn;
@@ -10,7 +11,7 @@ use serde::Serialize;
 
 use crate::UsageError;
 use crate::catalog::name_of;
-use crate::cli::{CheckArgs, Subject};
+use crate::cli::{Canary, CheckArgs, Subject};
 use crate::designs::DesignName;
 use crate::report::out;
 use crate::report::progress::Progress;
@@ -45,6 +46,10 @@ struct Document<T> {
 
 /// Plays all seeds, and fails with the first one that fails and the command that replays it.
 pub(crate) fn check(args: &CheckArgs) -> Result<()> {
+    if args.canary == Some(Canary::Loss) && (args.stop_cpu || args.subject == Subject::Lru) {
+        let problem = "--canary=loss is for the subject allocator without --stop-cpu";
+        return Err(UsageError(problem.to_owned()).into());
+    }
     match (args.subject, args.stop_cpu) {
         (Subject::Allocator, false) => check_subject(args, play::play),
         (Subject::Allocator, true) => check_subject(args, stop::play),
@@ -122,8 +127,8 @@ fn replay(args: &CheckArgs, seed: u64) -> String {
     if args.stop_cpu {
         command += " --stop-cpu";
     }
-    if args.canary {
-        command += " --canary";
+    if let Some(canary) = args.canary {
+        command += &format!(" --canary={}", name_of(&canary));
     }
     command
 }
@@ -132,10 +137,11 @@ fn replay(args: &CheckArgs, seed: u64) -> String {
 fn scenario(args: &CheckArgs, seed: u64) -> Scenario {
     let mut scenario = Scenario::draw(seed, &args.failures, args.stop_cpu);
     if args.stop_cpu {
-        stop::add_stop(&mut scenario, args.canary);
+        stop::add_stop(&mut scenario, args.canary.is_some());
         return scenario;
     }
-    scenario.faults.torn = args.canary.then_some(match args.subject {
+    scenario.loses_a_frame = args.canary == Some(Canary::Loss);
+    scenario.faults.torn = (args.canary == Some(Canary::Race)).then_some(match args.subject {
         // Allocators claim blocks by words of 32 bits.
         Subject::Allocator => Torn { bytes: 4, data: None },
         // The LRU's state of a frame is a word of 64 bits. The allocator beneath is sound.

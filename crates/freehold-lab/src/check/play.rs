@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use freehold::{Error, Immovable, MigrateType, NumaEvents, Order, Request, Watermark};
 use freehold_sim::{Faults, Machine};
 
@@ -160,6 +160,7 @@ impl Drama<'_> {
         self.machine.run()?;
         let world = &self.world;
         for range in world.late.take() {
+            world.ledger.borrow_mut().add_memory(range);
             world.frames.add_memory(range)?;
         }
         // A CPU may have freed its last block to its own list after another one drained it, and
@@ -177,6 +178,36 @@ impl Drama<'_> {
             world.ledger.borrow().largest_blocks(),
         );
         ensure!(whole == blocks, "{whole} of {blocks} largest blocks are whole at the end");
+        self.count()?;
+        self.hand_out_all()
+    }
+
+    /// Whatever the allocator says of itself: all frames that the ledger has are handed out when
+    /// all are asked for, and free again afterwards.
+    fn hand_out_all(&mut self) -> Result<()> {
+        let (world, loses_a_frame) = (Rc::clone(&self.world), self.scenario.loses_a_frame);
+        self.machine.spawn(0, move |_| {
+            if loses_a_frame {
+                let lost = world.frames.alloc(Request::default().watermark(Watermark::Ignore));
+                lost.expect("all memory is free");
+            }
+            world.take_all();
+        });
+        self.machine.run().context("when all memory was asked for")?;
+        let managed = self.world.ledger.borrow().managed();
+        let (missing, first) = self.world.ledger.borrow().missing();
+        if let Some(first) = first {
+            let (lost, all) = (missing.get(), managed.get());
+            bail!("lost frames: {lost} of {all}, the first at pfn {first:#x}; no count shows it");
+        }
+        let world = Rc::clone(&self.world);
+        self.machine.spawn(0, move |_| {
+            while world.free_left() {}
+            world.frames.drain_all();
+        });
+        self.machine.run()?;
+        let census = self.world.frames.validate().context("after all memory was handed out")?;
+        ensure!(census.free == managed, "{} of {managed} are free once more", census.free);
         self.count()
     }
 }

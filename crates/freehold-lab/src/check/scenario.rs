@@ -26,6 +26,8 @@ pub(super) struct Scenario {
     pub(super) rounds: usize,
     /// Operations of each CPU in a round.
     pub(super) operations: usize,
+    /// Whether a frame is lost at the end, and no count shows it: a planted bug.
+    pub(super) loses_a_frame: bool,
 }
 
 /// The longest that a scenario's virtual time may be, for drawing when CPUs leave.
@@ -70,6 +72,7 @@ impl Scenario {
             hogs: failures.is_empty() || failures.contains(&Failure::Memory),
             rounds: rng.usize(1..=3),
             operations: rng.usize(20..=120),
+            loses_a_frame: false,
         }
     }
 

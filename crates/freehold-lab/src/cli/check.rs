@@ -37,10 +37,11 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     pub(crate) stop_cpu: bool,
 
-    /// Plant a bug, to check that it is found: a compare-exchange in two steps; with --stop-cpu, a
-    /// call of another CPU that never ends.
-    #[arg(long)]
-    pub(crate) canary: bool,
+    /// Plant a bug, to check that it is found. With --stop-cpu, a call of another CPU that never
+    /// ends.
+    #[arg(long, value_name = "BUG", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "race")]
+    pub(crate) canary: Option<Canary>,
 
     /// Print one JSON document instead of text.
     #[arg(long)]
@@ -57,7 +58,17 @@ Examples:
   freehold check --subject lru        a cache under reclaim, moves between groups, compaction
   freehold check --failures preempt   lock holders are preempted for long, nothing else
   freehold check --stop-cpu           one CPU stops forever, the others proceed
-  freehold check --canary             with a bug planted: fails";
+  freehold check --canary             with a bug planted: fails
+  freehold check --canary=loss        with another one";
+
+/// A bug to plant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Canary {
+    /// A compare-exchange is done in two steps.
+    Race,
+    /// A frame is lost, and no count shows it.
+    Loss,
+}
 
 /// The subject of random schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -20,7 +20,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::race::probe;
 
 pub(crate) use cells::{CellArgs, RunArgs, StatArgs, View};
-pub(crate) use check::{CheckArgs, Failure, Subject};
+pub(crate) use check::{Canary, CheckArgs, Failure, Subject};
 pub(crate) use compare::CompareArgs;
 pub(crate) use design::{DesignChoice, chosen_designs};
 pub(crate) use diff::DiffArgs;

@@ -261,3 +261,17 @@ fn a_planted_bug_is_found_and_the_replay_command_replays_it() {
     let seed = replay[2];
     assert!(String::from_utf8_lossy(&again.stderr).contains(&format!("seed {seed} failed")));
 }
+
+#[test]
+fn a_frame_that_is_lost_is_missed_whatever_the_counts_say() {
+    for design in ["freehold", "zone-lock"] {
+        let output = freehold(&["check", "--seeds", "1", "--canary=loss", "--design", design]);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("lost frames: 1 of "), "{stderr}");
+        let replay = format!("replay: freehold check --seed 0 --design {design} --canary=loss");
+        assert!(stderr.contains(&replay), "{stderr}");
+    }
+    let refused = freehold(&["check", "--canary=loss", "--stop-cpu", "--seeds", "1"]);
+    assert_eq!(refused.status.code(), Some(2));
+}

@@ -5,7 +5,7 @@ use freehold::geometry::FRAME_BYTES;
 use super::{Key, Spec};
 
 /// Virtual time in picoseconds: whole numbers, so that results are the same on every host. The
-/// schedule keeps 50 bits of it, which is 18 minutes.
+/// schedule keeps 50 bits of it, which is almost 19 minutes.
 pub(crate) type Picos = u64;
 
 /// Nanoseconds as picoseconds, rounded to the nearest.
