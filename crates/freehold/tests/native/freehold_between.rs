@@ -94,7 +94,7 @@ fn a_large_block_is_taken_while_another_cpu_takes_part_of_it() {
             let _ = frames.alloc(below(Order::new(order)).nowait());
         }
     };
-    each_step(3, || machine(128, 0), take(9), take(16));
+    each_step(1, || machine(128, 0), take(9), take(16));
 }
 
 /// A lease begins while another one of the same caches does, and is revoked: the lock is free
