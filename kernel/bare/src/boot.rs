@@ -45,7 +45,7 @@ impl BootInfo {
             cpus: List::new(0),
             command_line,
         };
-        let image = crate::arch::image();
+        let image = crate::paging::image();
         boot.reserve(image.start, image.end);
         boot
     }

@@ -6,7 +6,7 @@ use freehold::designs::Design;
 use freehold::{Error, MigrateType, PageAllocator, Pfn, Request, ZoneKind};
 
 use crate::arch::{self, entry};
-use crate::boot::{BootInfo, SIZE};
+use crate::boot::{BootInfo, Image, SIZE};
 use crate::direct_map;
 use crate::platform::Platform;
 
@@ -39,6 +39,25 @@ const LEVEL_PAGES: u32 = 0;
 const LEVEL_LARGE: u32 = 1;
 const LEVEL_ROOT: u32 = 3;
 
+unsafe extern "C" {
+    // Of `link.ld`.
+    safe static image_start: u8;
+    safe static rodata_start: u8;
+    safe static data_start: u8;
+    safe static image_end: u8;
+}
+
+/// Where the parts of the kernel are.
+pub(crate) fn image() -> Image {
+    let address = |symbol: &u8| core::ptr::from_ref(symbol).addr() as u64;
+    Image {
+        start: address(&image_start),
+        rodata: address(&rodata_start),
+        data: address(&data_start),
+        end: address(&image_end),
+    }
+}
+
 /// The address space of the kernel: its image where it was linked, each part with the access that
 /// it needs; and the direct map of all memory and of devices.
 pub(crate) fn kernel_tables<'a, D: Design<Platform>>(
@@ -46,7 +65,7 @@ pub(crate) fn kernel_tables<'a, D: Design<Platform>>(
     boot: &BootInfo,
 ) -> Result<Tables<'a, D>, Error> {
     let mut tables = Tables::new(allocator)?;
-    let image = arch::image();
+    let image = image();
     for (start, end, access) in [
         (image.start, image.rodata, Access::Code),
         (image.rodata, image.data, Access::ReadOnly),

@@ -3,7 +3,6 @@
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::boot::Image;
 use crate::cpus::PerCpu;
 
 pub(crate) use serial::{exit, write};
@@ -20,10 +19,6 @@ mod timer;
 global_asm!(include_str!("boot.s"));
 
 unsafe extern "C" {
-    safe static image_start: u8;
-    safe static rodata_start: u8;
-    safe static data_start: u8;
-    safe static image_end: u8;
     safe static start_other: u8;
     safe static cpu_root: AtomicU64;
     safe static cpu_stack: AtomicU64;
@@ -36,17 +31,6 @@ pub(crate) const DEVICES: [(u64, u64); 2] = [(gic::ADDRESS, gic::BYTES), (serial
 /// Tells translations of the kernel's tables from those of the boot tables, so that no CPU ever
 /// has two for an address.
 const KERNEL_SPACE: u64 = 1 << 48;
-
-/// Where the parts of the kernel are.
-pub(crate) fn image() -> Image {
-    let address = |symbol: &u8| core::ptr::from_ref(symbol).addr() as u64;
-    Image {
-        start: address(&image_start),
-        rodata: address(&rodata_start),
-        data: address(&data_start),
-        end: address(&image_end),
-    }
-}
 
 /// Where `boot.s` goes on, on the first CPU.
 #[unsafe(no_mangle)]

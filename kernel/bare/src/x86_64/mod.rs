@@ -7,7 +7,6 @@ use core::sync::atomic::{
     fence,
 };
 
-use crate::boot::Image;
 use crate::cpus::PerCpu;
 use crate::direct_map;
 
@@ -26,10 +25,6 @@ mod start_info;
 global_asm!(include_str!("boot.s"));
 
 unsafe extern "C" {
-    safe static image_start: u8;
-    safe static rodata_start: u8;
-    safe static data_start: u8;
-    safe static image_end: u8;
     safe static trampoline: u8;
     safe static trampoline_end: u8;
     safe static cpu_root: AtomicU64;
@@ -42,17 +37,6 @@ const TRAMPOLINE: u64 = 0x8000;
 
 /// Devices that the direct map has, beside memory.
 pub(crate) const DEVICES: [(u64, u64); 1] = [(apic::ADDRESS, 4096)];
-
-/// Where the parts of the kernel are.
-pub(crate) fn image() -> Image {
-    let address = |symbol: &u8| core::ptr::from_ref(symbol).addr() as u64;
-    Image {
-        start: address(&image_start),
-        rodata: address(&rodata_start),
-        data: address(&data_start),
-        end: address(&image_end),
-    }
-}
 
 /// Where `boot.s` goes on, on the first CPU.
 #[unsafe(no_mangle)]
