@@ -4,6 +4,7 @@ use clap::ValueEnum;
 
 use crate::report::columns::Telling;
 use crate::report::figure::Figures;
+use crate::report::goal::Goal;
 use crate::workload::{Brief, SettingTable, Workload};
 
 /// The workloads.
@@ -146,6 +147,11 @@ pub(crate) fn brief(workload: WorkloadName) -> Brief {
 /// The figures of a workload's results.
 pub(crate) fn figures(workload: WorkloadName) -> Figures {
     with_workload!(workload, W => Figures { of_whole: W::FIGURES, parts: W::PARTS })
+}
+
+/// What a comparison of the workload ranks by.
+pub(crate) fn goals(workload: WorkloadName) -> &'static [Goal] {
+    with_workload!(workload, W => W::GOALS)
 }
 
 /// The workload's own numbers that a comparison mentions.

@@ -3,13 +3,14 @@
 use anyhow::Result;
 
 use crate::UsageError;
-use crate::catalog::{brief, figures, host_settings, name_of, sim_settings, telling};
+use crate::catalog::{brief, figures, goals, host_settings, name_of, sim_settings, telling};
 use crate::cli::{CompareArgs, Format, chosen_designs};
 use crate::designs::{DesignName, SimDesign};
 use crate::matrix::{HostCells, Matrix, SimCells, tables};
-use crate::report::comparison::Comparison;
+use crate::report::comparison::{Comparison, Terms};
 use crate::report::out;
 use crate::settings::Assignments;
+use crate::workload::Brief;
 
 /// The setting varied by default: the per-CPU lists that the series of 2018 had, and those that the
 /// later ones build on.
@@ -27,31 +28,34 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let known = [of_host.as_deref(), of_sim.as_deref()].into_iter().flatten().flatten();
     let given = Assignments::parse(&args.settings, &known.copied().collect::<Vec<_>>())?;
 
-    let brief = brief(workload);
+    let brief =
+        if args.whole { Brief { on_host: &[], on_sim: &[] } } else { brief(workload) };
     let of_host = of_host.map(|tables| given.for_part(brief.on_host, &tables));
     let of_sim = of_sim.map(|tables| given.for_part(brief.on_sim, &tables));
     let variants = Variants::new(args, &designs, &given)?;
     let on_host = variants.of(of_host.as_ref(), runs_on_host);
     let on_sim = variants.of(of_sim.as_ref(), |_| true);
-    // Both parts are prepared before either runs, so that mistakes show at once.
+    // Both parts are prepared before either runs, so that mistakes show at once. On the host,
+    // contestants take turns, seed by seed.
     let mut host: Option<HostCells<'_>> = None;
-    for (designs, assignments) in &on_host {
-        let cells =
-            Matrix { workload, designs, cpus: &[], seed: args.seed, assignments }.on_host()?;
-        host = Some(match host {
-            Some(host) => host.and(cells),
-            None => cells,
-        });
-    }
     let mut sim: Option<SimCells<'_>> = None;
-    for (designs, assignments) in &on_sim {
-        let (cpus, seed) = (args.cpus.as_slice(), args.seed);
-        let matrix = Matrix { workload, designs, cpus, seed, assignments };
-        let cells = matrix.on_sim(&args.machine)?;
-        sim = Some(match sim {
-            Some(sim) => sim.and(cells),
-            None => cells,
-        });
+    for seed in (args.seed..).take(args.seeds as usize) {
+        for (designs, assignments) in &on_host {
+            let cells = Matrix { workload, designs, cpus: &[], seed, assignments }.on_host()?;
+            host = Some(match host {
+                Some(host) => host.and(cells),
+                None => cells,
+            });
+        }
+        for (designs, assignments) in &on_sim {
+            let cpus = args.cpus.as_slice();
+            let cells = Matrix { workload, designs, cpus, seed, assignments };
+            let cells = cells.on_sim(&args.machine)?;
+            sim = Some(match sim {
+                Some(sim) => sim.and(cells),
+                None => cells,
+            });
+        }
     }
 
     for (part, assignments) in [("on the host", &of_host), ("of the simulation", &of_sim)] {
@@ -66,7 +70,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     results.extend(simulated);
 
     let baseline = name_of(&DesignName::ZoneLock);
-    let comparison = Comparison::new(results, baseline, variants.name(), telling(workload));
+    let (varied, goals, telling) = (variants.name(), goals(workload), telling(workload));
+    let comparison = Comparison::new(results, Terms { baseline, varied, goals, telling })?;
     let title = format!("{} on every design", name_of(&workload));
     args.report.of_comparison(&title, &comparison, &notes)?;
     match args.format.format() {

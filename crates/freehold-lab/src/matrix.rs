@@ -146,7 +146,8 @@ impl HostCells<'_> {
         let shown = shown_of(design, cell.assignments)?;
         let measured = with_workload!(self.workload, W => W::run_on_host(cell, progress)?);
         let (result, state) = result(self.workload, design, HOST, cell.cpus.len(), shown, measured);
-        Ok(RunResult { profile: Some(PROFILE.into()), state: Some(state), ..result })
+        let (profile, seed) = (Some(PROFILE.into()), Some(cell.seed));
+        Ok(RunResult { profile, seed, state: Some(state), ..result })
     }
 }
 

@@ -9,6 +9,7 @@ use crate::machine::Machine;
 use crate::report::columns::Telling;
 use crate::report::document::RunResult;
 use crate::report::figure::{Figure, Parts};
+use crate::report::goal::{Goal, RATE};
 use crate::report::progress::Progress;
 use crate::settings::Assignments;
 
@@ -33,6 +34,10 @@ pub(crate) struct Brief {
 pub(crate) trait Workload {
     /// How the workload is reduced so that comparing all designs is quick.
     const BRIEF: Brief = Brief { on_host: &[], on_sim: &[] };
+
+    /// What users want of it, the most important first: what a comparison ranks by. Each of its
+    /// results has a value for one of them at least.
+    const GOALS: &'static [Goal] = &[RATE];
 
     /// Its own numbers that a comparison mentions.
     const TELLING: &'static [Telling] = &[];

@@ -28,9 +28,20 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cpus: Option<u32>,
 
-    /// The seed of the simulated machine's schedule. One seed, one result, byte for byte.
+    /// The first seed, from which tasks and the simulated machine's schedule draw. On a simulated
+    /// machine, one seed is one result, byte for byte.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+
+    /// How many seeds to run, one after the other; on the host in turns, each as one round of all
+    /// designs. Places that depend on the seed are ties.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub(crate) seeds: u64,
+
+    /// Do not reduce the workload: each part takes as long as `freehold run`.
+    #[arg(long)]
+    pub(crate) whole: bool,
 
     /// Do not run on the host.
     #[arg(long, conflicts_with = "no_sim")]
@@ -58,15 +69,17 @@ pub(crate) struct CompareArgs {
 
 const COMPARE_HELP: &str = "\
 Designs run on the simulated machine side by side, then on this host one after the other, on all
-CPUs that the process may use. The ranking gives reasons, derived only from the results.
-Workloads are reduced so that everything takes a minute or two. The settings that do so are
-printed, and --set overrides them.
+CPUs that the process may use. They are ranked by what users want of the workload, which may be
+several figures. A design is ahead of another if it is with all seeds; otherwise they share their
+places. What is said of a design was counted in its run with the median.
+Workloads are reduced so that everything takes a few minutes. The settings that do so are printed,
+and --set overrides them; --whole reduces nothing.
 
 Examples:
   freehold compare page-fault                        every design, per-CPU lists tuned and fixed
   freehold compare page-fault --set pcp=fixed        with per-CPU lists of a fixed length only
   freehold compare page-fault --design lazy-merge --vary compact-history=off,on
   freehold compare page-fault --machine epyc-2s --no-host
+  freehold compare thp-mix --no-host --seeds 5       more seeds, fewer ties
   freehold compare page-fault --csv > compare.csv    a table for other programs
-  freehold compare page-fault --set task_bytes=128MiB --set node_memory=all
-                                                     not reduced: takes longer";
+  freehold compare page-fault --whole                not reduced: takes longer";

@@ -4,8 +4,9 @@ use anyhow::Result;
 
 use super::results::{Results, Row};
 use crate::report::document::threads_in_words;
-use crate::report::html::chart::{Series, bars, scatter, shown};
+use crate::report::html::chart::{Series, bars, scatter};
 use crate::report::html::page::{Figure, Section};
+use crate::report::words::shown;
 
 /// Bars that are longer than so many of the shortest would leave nothing to see of the others.
 const DRAWN_MAX: f64 = 30.0;

@@ -10,13 +10,13 @@ use freehold_sim::Spec;
 
 use crate::UsageError;
 use crate::catalog::{
-    WorkloadName, figures, host_settings, name_of, sim_settings, telling, with_workload,
+    WorkloadName, figures, goals, host_settings, name_of, sim_settings, telling, with_workload,
 };
 use crate::cli::{Format, ReplayArgs, chosen_designs};
 use crate::designs::DesignName;
 use crate::machine::Machine;
 use crate::matrix::{Matrix, tables};
-use crate::report::comparison::Comparison;
+use crate::report::comparison::{Comparison, Terms};
 use crate::report::out;
 use crate::settings::Assignments;
 use crate::trace::open;
@@ -63,7 +63,8 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<()> {
         out!("");
     }
     let baseline = name_of(&DesignName::ZoneLock);
-    let comparison = Comparison::new(results, baseline, None, telling(workload));
+    let (goals, telling) = (goals(workload), telling(workload));
+    let comparison = Comparison::new(results, Terms { baseline, varied: None, goals, telling })?;
     let title = format!("Replay of {}", args.trace.display());
     args.report.of_comparison(&title, &comparison, &notes)?;
     match format {

@@ -110,6 +110,14 @@ pub(crate) fn scaled(result: &RunResult, path: &str, unit: f64, decimals: usize)
     }
 }
 
+/// A count and the number of attempts, such as `2 of 4`.
+pub(crate) fn of(result: &RunResult, count: &str, attempts: &str) -> String {
+    match (find(result, count), find(result, attempts)) {
+        (Some(count), Some(attempts)) => format!("{count:.0} of {attempts:.0}"),
+        _ => "-".to_owned(),
+    }
+}
+
 /// The share of whole pageblocks in the free memory at the end, after a drain.
 pub(crate) fn free_pageblocks(result: &RunResult) -> String {
     let share = result.fragmentation.as_ref().map(|of| of.after_drain.pageblock_share());

@@ -1,4 +1,4 @@
-//! The output of `freehold compare`: the JSON document, the table, and the ranking.
+//! The output of `freehold compare`: the JSON document, and for each machine a table and a ranking.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -7,14 +7,28 @@ use super::columns::Telling;
 use super::csv::{Csv, or_empty};
 use super::document::{RunResult, cpus_in_words};
 use super::figure::Figures;
+use super::goal::Goal;
 use super::profile::PROFILE;
+use super::ranking::{Contestant, Standing, Trial, shared_goals, standings};
 use super::reasons::reasons;
 use super::result_rows::{Further, result_rows};
 use super::table::{Table, WIDTH};
 use super::waits::{most_waited_for, percent, wait_share};
 
 /// The version of the format.
-pub(crate) const COMPARE_SCHEMA: &str = "freehold.compare/1";
+pub(crate) const COMPARE_SCHEMA: &str = "freehold.compare/2";
+
+/// What is compared, and by what.
+pub(crate) struct Terms {
+    /// The design that ratios refer to, if it takes part.
+    pub(crate) baseline: String,
+    /// The setting by which a design can be several contestants.
+    pub(crate) varied: Option<String>,
+    /// What is ranked by, the most important first.
+    pub(crate) goals: &'static [Goal],
+    /// The workload's numbers to mention.
+    pub(crate) telling: &'static [Telling],
+}
 
 /// One workload on several designs, on one machine or two.
 #[derive(Debug, Serialize)]
@@ -26,165 +40,262 @@ pub(crate) struct Comparison {
     #[serde(skip_serializing_if = "Option::is_none")]
     varied: Option<String>,
     results: Vec<RunResult>,
-    /// Machine by machine, the fastest design first.
+    /// Machine by machine, the best by the first goal first.
     ranking: Vec<Ranked>,
+    #[serde(skip)]
+    goals: &'static [Goal],
 }
 
-/// The place of one contestant on one machine.
+/// The places of one contestant on one machine.
 #[derive(Debug, Serialize)]
 struct Ranked {
     /// The design, and the setting that makes it another contestant.
     contestant: String,
     design: String,
     machine: String,
-    per_second: f64,
-    /// A multiple of the baseline's `per_second`.
-    ratio: f64,
+    /// How many results it has, each of another seed.
+    seeds: usize,
+    /// By each goal, the most important first.
+    standings: Vec<Standing>,
+    /// What the typical result has counted.
     reasons: Vec<String>,
+    /// Which of the results stands for all: the one with the median of the first goal.
+    #[serde(skip)]
+    typical: usize,
 }
 
 impl Comparison {
-    /// Compares results, of which each machine has one for each contestant: a design, with one
-    /// value of the varied setting. Ratios refer to the first of design `baseline`, or to the first
-    /// of all. `telling` are the workload's numbers to mention.
-    pub(crate) fn new(
-        results: Vec<RunResult>,
-        baseline: String,
-        varied: Option<String>,
-        telling: &[Telling],
-    ) -> Self {
+    /// Compares results, of which each machine has one for each contestant and seed: a contestant
+    /// is a design with one value of the varied setting. Ratios refer to the first contestant of
+    /// the baseline's design, or to the first of all.
+    pub(crate) fn new(results: Vec<RunResult>, terms: Terms) -> Result<Self> {
+        let Terms { baseline, varied, goals, telling } = terms;
         let name = |result: &RunResult| contestant(result, varied.as_deref());
         let first = results.iter().find(|result| result.design == baseline);
         let baseline = first.or(results.first()).map(name).unwrap_or_default();
-        let mut ranking = Vec::new();
-        for machine in by_machine(&results) {
-            let of_baseline = machine.iter().find(|result| name(result) == baseline);
-            let of_baseline =
-                of_baseline.expect("what runs on the host runs on simulated machines");
-            let mut sorted = machine.to_vec();
-            sorted.sort_by(|one, other| other.work.per_second.total_cmp(&one.work.per_second));
-            ranking.extend(sorted.into_iter().map(|result| Ranked {
-                contestant: name(result),
-                design: result.design.clone(),
-                machine: result.machine.clone(),
-                per_second: result.work.per_second,
-                ratio: result.work.per_second / of_baseline.work.per_second,
-                reasons: reasons(
-                    result,
-                    Some(*of_baseline).filter(|_| name(result) != baseline),
-                    telling,
-                ),
-            }));
+        let mut machines: Vec<(&str, Vec<Contestant<'_>>)> = Vec::new();
+        for (index, result) in results.iter().enumerate() {
+            let (own, trial) = (name(result), Trial::new(index, result, goals)?);
+            let known = machines.iter().position(|(machine, _)| *machine == result.machine);
+            let machine = known.unwrap_or_else(|| {
+                machines.push((&result.machine, Vec::new()));
+                machines.len() - 1
+            });
+            let all = &mut machines[machine].1;
+            match all.iter_mut().find(|known| known.name == own) {
+                Some(known) => known.trials.push(trial),
+                None => all.push(Contestant { name: own, trials: vec![trial] }),
+            }
         }
-        Comparison { schema: COMPARE_SCHEMA, baseline, varied, results, ranking }
+        let of_machine = |(_, all): &(_, Vec<_>)| ranked(all, goals, &baseline, telling);
+        let ranking = machines.iter().flat_map(of_machine).collect();
+        Ok(Comparison { schema: COMPARE_SCHEMA, baseline, varied, results, ranking, goals })
     }
 
-    /// The table, `notes` below it, and the rankings.
+    /// For each machine a table, then `notes`, then for each machine what goes with the places.
     pub(crate) fn text(&self, notes: &[String]) -> String {
-        let machines = by_machine(&self.results);
-        let mut lines = vec![self.table(&machines).to_string()];
-        let kinds: Vec<_> =
-            machines.iter().map(|of| format!("{}: {}.", of[0].machine, kind(of[0]))).collect();
-        let mut legend = format!("{} ratio: to {}.", kinds.join(" "), self.baseline);
-        if machines.iter().any(|results| results[0].simulated.is_some()) {
+        let mut lines = Vec::new();
+        let machines = self.by_machine();
+        for ranked in &machines {
+            lines.push(format!("{}:\n\n{}\n", self.heading(ranked), self.table(ranked)));
+        }
+        let mut legend = format!("ratio: to {}, seed by seed.", self.baseline);
+        legend += match self.ranking.iter().any(|ranked| ranked.seeds > 1) {
+            true => {
+                " place: a contestant is ahead of another if it is with all seeds; those between \
+                 which that is open share their places."
+            }
+            false => " place: by one seed; which are ties takes more (--seeds).",
+        };
+        if self.results.iter().any(|result| result.simulated.is_some()) {
             legend += " lock wait: share of all CPU time.";
         }
         lines.push(paragraph("", &legend));
         lines.extend(notes.iter().map(|note| paragraph("", note)));
-        for results in machines {
-            let machine = &results[0].machine;
-            lines.push(format!("\nRanking on {machine}, {}:", kind(results[0])));
-            let ranked = self.ranking.iter().filter(|ranked| ranked.machine == *machine);
-            for (place, ranked) in ranked.enumerate() {
+        for all in machines {
+            lines.push(format!("\n{WHAT_GOES_WITH_IT} on {}:", all[0].machine));
+            for ranked in all {
                 let first = ranked.reasons.first().map_or("", String::as_str);
                 let text = format!("{}: {first}", self.standing(ranked));
-                lines.push(paragraph(&format!("{}. ", place + 1), &text));
+                lines.push(paragraph(&format!("{}. ", ranked.place()), &text));
                 lines.extend(ranked.reasons.iter().skip(1).map(|text| paragraph("   - ", text)));
             }
         }
+        lines.push(String::new());
+        lines.push(paragraph("", WHAT_REASONS_ARE));
         lines.join("\n")
     }
 
-    /// The results, in the order in which they ran.
-    pub(super) fn results(&self) -> &[RunResult] {
-        &self.results
+    /// The results that stand for each contestant, machine by machine.
+    pub(super) fn typical_results(&self) -> Vec<&RunResult> {
+        self.ranking.iter().map(|ranked| self.typical_of(ranked)).collect()
     }
 
-    /// For each machine, a heading, and its ranking with the reasons.
+    /// For each machine, a heading, and its ranking with what goes with it.
     pub(super) fn rankings(&self) -> Vec<(String, Vec<String>)> {
-        let of_machine = |results: Vec<&RunResult>| {
-            let machine = &results[0].machine;
-            let ranked = self.ranking.iter().filter(|ranked| ranked.machine == *machine);
-            let lines = ranked.enumerate().map(|(place, ranked)| {
-                format!("{}. {}: {}.", place + 1, self.standing(ranked), ranked.reasons.join("; "))
+        let of_machine = |all: Vec<&Ranked>| {
+            let heading = self.heading(&all);
+            let lines = all.into_iter().map(|ranked| {
+                let (place, standing) = (ranked.place(), self.standing(ranked));
+                format!("{place}. {standing}: {}.", ranked.reasons.join("; "))
             });
-            (format!("Ranking on {machine}, {}", kind(results[0])), lines.collect())
+            (heading, lines.chain([WHAT_REASONS_ARE.to_owned()]).collect())
         };
-        by_machine(&self.results).into_iter().map(of_machine).collect()
+        self.by_machine().into_iter().map(of_machine).collect()
     }
 
-    /// The results with their ratios to the baseline.
+    /// What the places of a machine are.
+    fn heading(&self, all: &[&Ranked]) -> String {
+        let typical = self.typical_of(all[0]);
+        let seeds = match all[0].seeds {
+            1 => "one seed".to_owned(),
+            seeds => format!("{seeds} seeds"),
+        };
+        format!("Ranking on {}, {}, {seeds}", typical.machine, kind(typical))
+    }
+
+    /// The results, with the ratios of their contestants to the baseline.
     pub(crate) fn csv(&self, figures: Figures) -> Result<Csv> {
-        let contestant = |result: &RunResult| self.contestant(result);
-        let ratio = |result: &RunResult| or_empty(self.ranked(result).map(|ranked| ranked.ratio));
+        let name = |result: &RunResult| contestant(result, self.varied.as_deref());
+        let standing = |result: &RunResult| {
+            let own = name(result);
+            let mut all = self.ranking.iter();
+            let ranked =
+                all.find(|of| of.contestant == own && of.machine == result.machine)?;
+            ranked.standings.first()
+        };
+        let ratio =
+            |result: &RunResult| or_empty(standing(result).map(|standing| standing.ratio));
+        let place = |result: &RunResult| or_empty(standing(result).map(Standing::place));
         let further = [
-            Further { name: "contestant", of: &contestant },
+            Further { name: "contestant", of: &name },
             Further { name: "ratio_to_baseline", of: &ratio },
+            Further { name: "place", of: &place },
         ];
         result_rows(&self.results, figures, &further)
     }
 
-    /// The place of a result.
-    fn ranked(&self, result: &RunResult) -> Option<&Ranked> {
-        let own = self.contestant(result);
-        self.ranking.iter().find(|of| of.contestant == own && of.machine == result.machine)
+    fn typical_of(&self, ranked: &Ranked) -> &RunResult {
+        &self.results[ranked.typical]
     }
 
-    /// A design compared with the baseline.
-    fn standing(&self, ranked: &Ranked) -> String {
-        match ranked.contestant == self.baseline {
-            true => ranked.contestant.clone(),
-            false => format!("{}, {:.2}x {}", ranked.contestant, ranked.ratio, self.baseline),
-        }
-    }
-
-    fn contestant(&self, result: &RunResult) -> String {
-        contestant(result, self.varied.as_deref())
-    }
-
-    /// A row for each design, with columns for each machine.
-    fn table(&self, machines: &[Vec<&RunResult>]) -> Table {
-        let mut headings = vec!["design".to_owned()];
-        for machine in machines {
-            headings.push(format!("{} {}/s", machine[0].machine, machine[0].work.unit));
-            headings.push("ratio".to_owned());
-            if machine[0].simulated.is_some() {
-                headings.extend(["lock wait", "most of it"].map(str::to_owned));
+    /// The places of each machine, in the order of the machines.
+    fn by_machine(&self) -> Vec<Vec<&Ranked>> {
+        let mut machines: Vec<Vec<&Ranked>> = Vec::new();
+        for ranked in &self.ranking {
+            match machines.iter_mut().find(|machine| machine[0].machine == ranked.machine) {
+                Some(machine) => machine.push(ranked),
+                None => machines.push(vec![ranked]),
             }
         }
-        let mut table = Table::new(headings).numbers_from(1);
-        // A contestant missing somewhere is on the machine with the most contestants.
-        let all = machines.iter().max_by_key(|results| results.len());
-        for own in all.into_iter().flatten().map(|result| self.contestant(result)) {
-            let mut row = vec![own.clone()];
-            for machine in machines {
-                let Some(result) = machine.iter().find(|of| self.contestant(of) == own) else {
-                    let columns = if machine[0].simulated.is_some() { 4 } else { 2 };
-                    row.extend(std::iter::repeat_n("-".to_owned(), columns));
-                    continue;
-                };
-                let ratio = self.ranked(result).map_or(f64::NAN, |ranked| ranked.ratio);
-                row.push(format!("{:.0}", result.work.per_second));
-                row.push(format!("{ratio:.2}x"));
-                if let Some(simulated) = &result.simulated {
-                    row.push(percent(wait_share(simulated)));
-                    row.push(most_waited_for(simulated));
+        machines
+    }
+
+    /// The goal that a standing is by.
+    fn goal(&self, standing: &Standing) -> &'static Goal {
+        let goal = self.goals.iter().find(|goal| goal.figure.name == standing.figure);
+        goal.expect("standings are by goals")
+    }
+
+    /// A contestant, and how it compares with the baseline.
+    fn standing(&self, ranked: &Ranked) -> String {
+        let mut text = ranked.contestant.clone();
+        if ranked.contestant != self.baseline {
+            for standing in &ranked.standings {
+                text += &format!(", {} {}", standing.ratio_in_words(), self.baseline);
+                if ranked.standings.len() > 1 {
+                    let heading = self.goal(standing).heading(self.typical_of(ranked));
+                    text += &format!(" in {heading}");
                 }
+            }
+        }
+        text
+    }
+
+    /// A row for each contestant on a machine; without the most contended lock if the table would
+    /// be too wide.
+    fn table(&self, all: &[&Ranked]) -> Table {
+        let whole = self.table_with(all, true);
+        if whole.fits() { whole } else { self.table_with(all, false) }
+    }
+
+    fn table_with(&self, all: &[&Ranked], with_lock: bool) -> Table {
+        let typical = self.typical_of(all[0]);
+        let mut headings = vec!["design".to_owned()];
+        for standing in &all[0].standings {
+            headings.push(self.goal(standing).heading(typical));
+            headings.extend(["ratio", "place"].map(str::to_owned));
+        }
+        if typical.simulated.is_some() {
+            headings.push("lock wait".to_owned());
+            headings.extend(with_lock.then(|| "most of it".to_owned()));
+        }
+        let mut table = Table::new(headings).numbers_from(1);
+        for ranked in all {
+            let mut row = vec![ranked.contestant.clone()];
+            for standing in &ranked.standings {
+                row.push(self.goal(standing).shown(standing.median));
+                row.push(format!("{:.2}x", standing.ratio));
+                row.push(standing.place());
+            }
+            if let Some(simulated) = &self.typical_of(ranked).simulated {
+                row.push(percent(wait_share(simulated)));
+                row.extend(with_lock.then(|| most_waited_for(simulated)));
             }
             table.row(row);
         }
         table
     }
+}
+
+/// The heading of the reasons.
+const WHAT_GOES_WITH_IT: &str = "What goes with the places";
+
+/// What the reasons are.
+const WHAT_REASONS_ARE: &str = "Reasons are what the run with the median has counted: they go \
+                                together with its place, which does not prove that they cause it.";
+
+impl Ranked {
+    /// The place by the first goal.
+    fn place(&self) -> String {
+        self.standings[0].place()
+    }
+}
+
+/// The places of all contestants on a machine, the best by the first goal first.
+fn ranked(
+    all: &[Contestant<'_>],
+    goals: &[Goal],
+    baseline: &str,
+    telling: &[Telling],
+) -> Vec<Ranked> {
+    let of_baseline = all.iter().position(|of| of.name == baseline);
+    let of_baseline = of_baseline.expect("what runs on the host runs on simulated machines");
+    let shared = shared_goals(goals, all);
+    let first = *shared.first().expect("the results of a workload have one of its goals");
+    let by_goal = shared.iter().map(|&goal| standings(goal, &goals[goal], all, of_baseline));
+    let mut by_goal: Vec<_> = by_goal.map(Vec::into_iter).collect();
+    let typical_baseline = all[of_baseline].typical(first, &goals[first]).result;
+    let ranked = all.iter().map(|of| {
+        let typical = of.typical(first, &goals[first]);
+        let other = Some(typical_baseline).filter(|_| of.name != baseline);
+        Ranked {
+            contestant: of.name.clone(),
+            design: typical.result.design.clone(),
+            machine: typical.result.machine.clone(),
+            seeds: of.trials.len(),
+            standings: by_goal.iter_mut().filter_map(Iterator::next).collect(),
+            reasons: reasons(typical.result, other, telling),
+            typical: typical.index,
+        }
+    });
+    let mut ranked: Vec<_> = ranked.collect();
+    ranked.sort_by(|one, other| {
+        let [one, other] = [one, other].map(|ranked| ranked.standings[0].median);
+        let order = one.total_cmp(&other);
+        if goals[first].is_better(1.0, 0.0) { order.reverse() } else { order }
+    });
+    ranked
 }
 
 /// The design of a result and the setting that makes it another contestant.
@@ -197,18 +308,6 @@ fn contestant(result: &RunResult, varied: Option<&str>) -> String {
             format!("{} {name}={text}", result.design)
         },
     )
-}
-
-/// The results of each machine, in their order.
-fn by_machine(results: &[RunResult]) -> Vec<Vec<&RunResult>> {
-    let mut machines: Vec<Vec<&RunResult>> = Vec::new();
-    for result in results {
-        match machines.iter_mut().find(|machine| machine[0].machine == result.machine) {
-            Some(machine) => machine.push(result),
-            None => machines.push(vec![result]),
-        }
-    }
-    machines
 }
 
 /// The kind of a machine's figures.
@@ -240,6 +339,13 @@ fn paragraph(bullet: &str, text: &str) -> String {
 mod tests {
     use super::*;
     use crate::report::by_hand::{measured, simulated};
+    use crate::report::figure::Figure;
+    use crate::report::goal::RATE;
+
+    fn of(results: Vec<RunResult>, varied: Option<String>, goals: &'static [Goal]) -> Comparison {
+        let terms = Terms { baseline: "zone-lock".to_owned(), varied, goals, telling: &[] };
+        Comparison::new(results, terms).unwrap()
+    }
 
     /// Two machines that disagree on which design is faster.
     fn comparison() -> Comparison {
@@ -250,7 +356,7 @@ mod tests {
             simulated("zone-lock", 1_000_000_000.0, &waits),
             simulated("merge-ahead", 2_500_000_000.0, &waits),
         ];
-        Comparison::new(results, "zone-lock".to_owned(), None, &[])
+        of(results, None, &[RATE])
     }
 
     #[test]
@@ -258,7 +364,7 @@ mod tests {
         let places: Vec<_> = comparison()
             .ranking
             .into_iter()
-            .map(|ranked| (ranked.machine, ranked.design, ranked.ratio))
+            .map(|ranked| (ranked.machine, ranked.design, ranked.standings[0].ratio))
             .collect();
         let place = |machine: &str, design: &str, ratio| (machine.into(), design.into(), ratio);
         assert_eq!(
@@ -273,18 +379,19 @@ mod tests {
     }
 
     #[test]
-    fn the_text_has_a_row_and_two_places_for_each_design() {
+    fn the_text_has_two_rows_and_two_places_for_each_design() {
         let text = comparison().text(&["Some note.".to_owned()]);
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         let lines: Vec<_> = text.lines().collect();
-        let row = lines.iter().find(|line| line.starts_with(" merge-ahead")).unwrap();
-        let row: Vec<_> = row.split_whitespace().collect();
-        let cells = ["merge-ahead", "10000000", "0.50x", "2500000000", "2.50x", "99.8", "%"];
-        assert_eq!(row[..7], cells, "{text}");
+        let rows = lines.iter().filter(|line| line.starts_with(" merge-ahead"));
+        let rows: Vec<Vec<_>> = rows.map(|row| row.split_whitespace().collect()).collect();
+        assert_eq!(rows[0][..5], ["merge-ahead", "10.0", "M", "0.50x", "2"], "{text}");
+        assert_eq!(rows[1][..6], ["merge-ahead", "2.50", "G", "2.50x", "1", "99.8"], "{text}");
         let ranked: Vec<_> = lines.iter().filter(|line| line.contains(". merge-ahead, ")).collect();
         assert!(ranked[0].starts_with("2. merge-ahead, 0.50x zone-lock: each CPU does"), "{text}");
         assert!(ranked[1].starts_with("1. merge-ahead, 2.50x zone-lock: waits 99.8 %"), "{text}");
         assert!(text.contains("measured on this host") && text.contains("a prediction"), "{text}");
+        assert!(text.contains("place: by one seed") && text.contains("does not prove"), "{text}");
         assert!(lines.contains(&"Some note."), "{text}");
     }
 
@@ -296,10 +403,45 @@ mod tests {
             result
         };
         let results = vec![with("auto", 2e6), with("fixed", 1e6)];
-        let varied = Some("pcp".to_owned());
-        let comparison = Comparison::new(results, "zone-lock".to_owned(), varied, &[]);
-        let names = comparison.ranking.iter().map(|ranked| (&*ranked.contestant, ranked.ratio));
+        let comparison = of(results, Some("pcp".to_owned()), &[RATE]);
+        let ranking = comparison.ranking.iter();
+        let names = ranking.map(|ranked| (&*ranked.contestant, ranked.standings[0].ratio));
         assert!(names.eq([("zone-lock pcp=auto", 1.0), ("zone-lock pcp=fixed", 0.5)]));
+    }
+
+    #[test]
+    fn each_goal_has_places_of_its_own_and_seeds_make_ties() {
+        const HUGE: Figure = Figure::gain("huge_per_second", "/workload_specific/huge");
+        const GOALS: &[Goal] = &[RATE, Goal::rate("huge/s", HUGE)];
+        let with = |design: &str, per_second, huge: f64| {
+            let mut result = measured(design, per_second, 0.1);
+            result.workload_specific.insert("huge".to_owned(), huge.into());
+            result
+        };
+        let results = vec![
+            with("zone-lock", 1e6, 5e3),
+            with("freehold", 3e6, 4e3),
+            with("cluster", 1.1e6, 9e3),
+            with("zone-lock", 1.2e6, 5e3),
+            with("freehold", 3.6e6, 5.5e3),
+            with("cluster", 0.9e6, 8e3),
+        ];
+        let comparison = of(results, None, GOALS);
+        let places = comparison.ranking.iter().map(|ranked| {
+            let places = ranked.standings.iter().map(Standing::place).collect::<Vec<_>>();
+            (&*ranked.contestant, ranked.seeds, places.join(" "))
+        });
+        let places: Vec<_> = places.collect();
+        let place = |name, places: &str| (name, 2, places.to_owned());
+        let expected =
+            [place("freehold", "1 2-3"), place("zone-lock", "2-3 2-3"), place("cluster", "2-3 1")];
+        assert_eq!(places, expected);
+        let text = comparison.text(&[]);
+        let freehold =
+            "1. freehold, 3.00x zone-lock in faults/s, 0.95x (0.80 to 1.10) zone-lock in huge/s:";
+        assert!(text.contains(freehold), "{text}");
+        assert!(text.contains("2-3. cluster, 0.92x (0.75 to 1.10) zone-lock in"), "{text}");
+        assert!(text.contains("Ranking on host,") && text.contains(", 2 seeds:"), "{text}");
     }
 
     #[test]

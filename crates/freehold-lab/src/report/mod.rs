@@ -7,14 +7,17 @@ pub(crate) mod comparison;
 pub(crate) mod csv;
 pub(crate) mod document;
 pub(crate) mod figure;
+pub(crate) mod goal;
 pub(crate) mod html;
 pub(crate) mod profile;
 pub(crate) mod progress;
+mod ranking;
 pub(crate) mod reasons;
 pub(crate) mod result_rows;
 pub(crate) mod summary;
 pub(crate) mod table;
 pub(crate) mod waits;
+pub(crate) mod words;
 
 use std::fmt;
 use std::io::{self, Write};

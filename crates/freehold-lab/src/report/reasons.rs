@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::columns::Telling;
 use super::document::{RunResult, Simulated, number};
 use super::waits::{lock_in_words, percent, wait_share, waits_by_class};
+use super::words::time_in_words;
 
 /// Shares of the time below this are not mentioned.
 const SHARE_MIN: f64 = 0.01;
@@ -254,14 +255,6 @@ fn told(result: &RunResult, baseline: Option<&RunResult>, telling: &[Telling]) -
 /// All time of all virtual CPUs.
 fn all_ns(result: &RunResult) -> Option<f64> {
     result.workload_specific.get("time")?.get("all_ns")?.as_f64()
-}
-
-fn time_in_words(ns: f64) -> String {
-    match ns {
-        ..1e3 => format!("{ns:.0} ns"),
-        ..1e6 => format!("{:.1} µs", ns / 1e3),
-        _ => format!("{:.1} ms", ns / 1e6),
-    }
 }
 
 #[cfg(test)]

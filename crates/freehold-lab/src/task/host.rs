@@ -113,7 +113,8 @@ impl<'a, R: Reach> Task for HostTask<'a, R> {
         let start = Instant::now();
         let result = call();
         let ns = start.elapsed().as_nanos() as f64;
-        self.meter.enter(path, ns - self.shared.clock_ns);
+        let began_ns = start.duration_since(self.shared.began).as_nanos() as f64;
+        self.meter.enter(path, began_ns, ns - self.shared.clock_ns);
         result
     }
 
@@ -178,8 +179,14 @@ impl<'a, R: Reach> Task for HostTask<'a, R> {
     }
 
     fn start_measuring(&self) -> Result<()> {
-        self.meter.clear();
+        self.meter.clear(f64::INFINITY);
         self.meet()
+    }
+
+    fn start_measuring_for(&self, ns: u64) -> Result<()> {
+        self.meet()?;
+        self.meter.clear((self.now_ns() + ns) as f64);
+        Ok(())
     }
 
     fn try_send(&self, ring: usize, frames: &[Pfn]) -> usize {

@@ -167,6 +167,14 @@ pub(crate) trait Task: Sized {
     /// As for [`Task::pause`].
     fn start_measuring(&self) -> Result<()>;
 
+    /// As [`Task::start_measuring`], for so long: what tasks do after that is in no account. Calls
+    /// under way then are accounted for up to that moment.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Task::pause`].
+    fn start_measuring_for(&self, ns: u64) -> Result<()>;
+
     /// Puts as many of `frames` into a ring as have room; returns how many.
     fn try_send(&self, ring: usize, frames: &[Pfn]) -> usize;
 

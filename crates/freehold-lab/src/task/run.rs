@@ -11,6 +11,7 @@ use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::Telling;
 use crate::report::document::{RunResult, Simulated};
 use crate::report::figure::{Figure, Parts};
+use crate::report::goal::Goal;
 use crate::report::progress::Progress;
 use crate::settings::Assignments;
 use crate::sim::memory::{FRAME_SETTINGS, MemoryPlan, NODE_SETTINGS};
@@ -19,6 +20,7 @@ use crate::workload::{Brief, SettingTable, Workload};
 
 impl<W: TaskWorkload> Workload for W {
     const BRIEF: Brief = W::BRIEF;
+    const GOALS: &'static [Goal] = W::GOALS;
     const TELLING: &'static [Telling] = W::TELLING;
     const FIGURES: &'static [Figure] = W::FIGURES;
     const PARTS: Option<&'static Parts> = W::PARTS;

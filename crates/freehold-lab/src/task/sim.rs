@@ -88,10 +88,11 @@ impl<W: TaskWorkload> Task for SimTask<'_, W> {
     }
 
     fn timed<R>(&self, path: Path, call: impl FnOnce() -> R) -> R {
-        self.meter.count(path);
         let began_ps = self.cpu.now_ps();
         let result = self.cpu.timed(path, call);
-        self.meter.enter(path, (self.cpu.now_ps() - began_ps) as f64 / 1000.0);
+        let ns = |ps: u64| ps as f64 / 1000.0;
+        self.meter.count(path);
+        self.meter.enter(path, ns(began_ps), ns(self.cpu.now_ps() - began_ps));
         result
     }
 
@@ -156,8 +157,14 @@ impl<W: TaskWorkload> Task for SimTask<'_, W> {
     }
 
     fn start_measuring(&self) -> Result<()> {
-        self.meter.clear();
         self.cpu.start_measuring(self.shared.barrier);
+        self.meter.clear(f64::INFINITY);
+        self.unless_failed()
+    }
+
+    fn start_measuring_for(&self, ns: u64) -> Result<()> {
+        self.cpu.start_measuring_for(self.shared.barrier, ns);
+        self.meter.clear((self.cpu.now_ns() + ns) as f64);
         self.unless_failed()
     }
 

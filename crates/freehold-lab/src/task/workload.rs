@@ -22,6 +22,7 @@ use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::{Column, Telling, print_columns};
 use crate::report::document::{RunResult, Work};
 use crate::report::figure::{Figure, Parts};
+use crate::report::goal::{Goal, RATE};
 use crate::settings::Assignments;
 use crate::workload::{Brief, SettingTable};
 
@@ -113,6 +114,10 @@ pub(crate) trait TaskWorkload: Sized + Send + Sync + 'static {
     const FIGURES: &'static [Figure];
     /// The parts of its results, if these have figures of their own.
     const PARTS: Option<&'static Parts> = None;
+    /// What users want of it: see [`Workload::GOALS`].
+    ///
+    /// [`Workload::GOALS`]: crate::workload::Workload::GOALS
+    const GOALS: &'static [Goal] = &[RATE];
     /// Its own numbers that a comparison mentions.
     const TELLING: &'static [Telling] = &[];
     /// How it is reduced so that comparing all designs is quick; what takes only seconds is not

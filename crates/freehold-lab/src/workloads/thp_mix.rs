@@ -15,9 +15,10 @@ use serde_json::{Map, json};
 
 use crate::UsageError;
 use crate::machine::FRAME_BYTES;
-use crate::report::columns::{Column, Telling, free_pageblocks, number, percent};
+use crate::report::columns::{Column, Telling, free_pageblocks, number, percent, scaled};
 use crate::report::document::Work;
 use crate::report::figure::Figure;
+use crate::report::goal::Goal;
 use crate::task::owners::Owners;
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, FAULT_ENTRY, Task};
@@ -72,11 +73,30 @@ pub(crate) struct ThpMix {
 }
 
 /// The work done by a task.
+#[derive(Default)]
 pub(crate) struct Score {
     huge: bool,
+    /// Those that began before the end.
     attempts: u64,
+    /// Those that succeeded before the end.
     faults: u64,
-    ns: u64,
+    /// Those under way at the end that succeeded after it.
+    late: u64,
+    /// How long the last attempt ran over the end.
+    overrun_ns: u64,
+}
+
+impl Score {
+    /// Notes how an attempt ended.
+    fn note(&mut self, succeeded: bool, ended_ns: u64, ends_ns: u64) {
+        self.attempts += 1;
+        self.overrun_ns = self.overrun_ns.max(ended_ns.saturating_sub(ends_ns));
+        match (succeeded, ended_ns <= ends_ns) {
+            (true, true) => self.faults += 1,
+            (true, false) => self.late += 1,
+            (false, _) => {}
+        }
+    }
 }
 
 impl TaskWorkload for ThpMix {
@@ -89,22 +109,31 @@ impl TaskWorkload for ThpMix {
         Figure::gain("small_per_second", "/workload_specific/small/per_second"),
         Figure::gain("small_success_share", "/workload_specific/small/success"),
     ];
+    const GOALS: &'static [Goal] =
+        &[Goal::rate("huge/s", Self::FIGURES[0]), Goal::rate("small/s", Self::FIGURES[2])];
     const COLUMNS: &'static [Column] = &[
+        Column { heading: "huge", cell: |r| number(r, "huge.faults", 0) },
         Column { heading: "huge/s", cell: |r| number(r, "huge.per_second", 0) },
         Column { heading: "success", cell: |r| percent(r, "huge.success") },
         Column { heading: "small/s", cell: |r| number(r, "small.per_second", 0) },
         Column { heading: "success", cell: |r| percent(r, "small.success") },
+        Column { heading: "over ms", cell: |r| scaled(r, "overrun_ns_max", 1e6, 1) },
         Column { heading: "whole", cell: free_pageblocks },
     ];
     const LEGEND: &'static [&'static str] = &[
-        "huge/s: faults of 2 MiB by half of the tasks. small/s: faults of 4 KiB by the other half.",
-        "success: of their attempts. All memory had been in use in single frames before.",
-        "whole: share of the free memory that is whole pageblocks in the end, after a drain.",
+        "huge: faults of 2 MiB by half of the tasks. small/s: faults of 4 KiB by the other half.",
+        "success: of their attempts. All memory had been in use in single frames before. over: how",
+        "long the last call ran over the end; what it got is in no rate. whole: share of the free",
+        "memory that is whole pageblocks in the end, after a drain.",
     ];
     const TELLING: &'static [Telling] = &[
-        Telling { words: "{} huge pages/s", number: |r| number(r, "huge.per_second", 0) },
+        Telling { words: "{} huge faults in time", number: |r| number(r, "huge.faults", 0) },
         Telling { words: "had at {} of the attempts", number: |r| percent(r, "huge.success") },
-        Telling { words: "{} small pages/s", number: |r| number(r, "small.per_second", 0) },
+        Telling { words: "{} small faults", number: |r| number(r, "small.faults", 0) },
+        Telling {
+            words: "a call that runs over the end by {} ms",
+            number: |r| scaled(r, "overrun_ns_max", 1e6, 1),
+        },
     ];
     type Outcome = Score;
 
@@ -139,20 +168,18 @@ impl TaskWorkload for ThpMix {
         let huge = index < self.tasks / 2;
         let half = if huge { self.tasks / 2 } else { self.tasks - self.tasks / 2 };
         let share = self.frames * self.used.saturating_sub(self.kept) / 200 / half as u64;
-        task.start_measuring()?;
-        let began_ns = task.now_ns();
-        let ends_ns = began_ns + self.time_ns;
-        let (attempts, faults) = if huge {
+        task.start_measuring_for(self.time_ns)?;
+        let ends_ns = task.now_ns() + self.time_ns;
+        let score = if huge {
             let blocks = (share / Order::PAGEBLOCK.frames().get()).max(1);
             self.fault_huge(task, ends_ns, blocks as usize, held)?
         } else {
             self.fault_small(task, ends_ns, share as usize)?
         };
-        let ns = task.now_ns() - began_ns;
         // No content is moved any more once all have arrived here.
         task.meet()?;
         held.extend(self.owners.blocks(self.slots_of(index)));
-        Ok(Score { huge, attempts, faults, ns })
+        Ok(Score { huge, ..score })
     }
 
     fn sum_up(&self, outcomes: &[Score], _: &Besides) -> Findings {
@@ -163,16 +190,19 @@ impl TaskWorkload for ThpMix {
             let of = outcomes.iter().filter(|score| score.huge == huge);
             let attempts: u64 = of.clone().map(|score| score.attempts).sum();
             let faults: u64 = of.clone().map(|score| score.faults).sum();
-            let rate = |score: &Score| score.faults as f64 * 1e9 / score.ns.max(1) as f64;
+            let late: u64 = of.map(|score| score.late).sum();
             let fields = json!({
                 "attempts": attempts,
                 "faults": faults,
-                "success": faults as f64 / attempts.max(1) as f64,
-                "per_second": of.map(rate).sum::<f64>(),
+                "late": late,
+                "success": (faults + late) as f64 / attempts.max(1) as f64,
+                "per_second": faults as f64 * 1e9 / self.time_ns as f64,
             });
             specific.insert(name.to_owned(), fields);
             frames += faults * order.frames().get();
         }
+        let overrun_ns_max = outcomes.iter().map(|score| score.overrun_ns).max();
+        specific.insert("overrun_ns_max".to_owned(), json!(overrun_ns_max));
         Findings { work: Work::of("frames", frames, self.time_ns as f64 / 1e9), specific }
     }
 }
@@ -201,19 +231,19 @@ impl ThpMix {
         task.meet()
     }
 
-    /// Faults in single frames, of which it keeps `most`. Returns attempts and faults.
-    fn fault_small<T: Task>(&self, task: &T, ends_ns: u64, most: usize) -> Result<(u64, u64)> {
+    /// Faults in single frames, of which it keeps `most`.
+    fn fault_small<T: Task>(&self, task: &T, ends_ns: u64, most: usize) -> Result<Score> {
         let mut rng = task.place().rng();
         let mut slots: Vec<_> = self.free_slots(task.place().index).take(most).collect();
         let mut used = Vec::with_capacity(slots.len());
-        let (mut attempts, mut faults) = (0, 0);
+        let mut score = Score::default();
         while task.now_ns() < ends_ns {
-            attempts += 1;
-            let Some(block) = task.try_fault(Request::default())? else {
+            let block = task.try_fault(Request::default())?;
+            score.note(block.is_some(), task.now_ns(), ends_ns);
+            let Some(block) = block else {
                 task.idle_ns(FALLBACK_NS);
                 continue;
             };
-            faults += 1;
             match slots.pop() {
                 Some(slot) => {
                     self.owners.put(slot, block);
@@ -232,7 +262,7 @@ impl ThpMix {
                 }
             }
         }
-        Ok((attempts, faults))
+        Ok(score)
     }
 
     /// The empty slots of a task.
@@ -240,23 +270,21 @@ impl ThpMix {
         self.slots_of(task).filter(|&slot| self.owners.is_empty(slot))
     }
 
-    /// Faults in huge pages, of which it keeps `most`. Returns attempts and faults.
+    /// Faults in huge pages, of which it keeps `most`.
     fn fault_huge<T: Task>(
         &self,
         task: &T,
         ends_ns: u64,
         most: usize,
         held: &mut Vec<Block>,
-    ) -> Result<(u64, u64)> {
+    ) -> Result<Score> {
         let mut blocks = VecDeque::with_capacity(most);
-        let (mut attempts, mut faults) = (0, 0);
+        let mut score = Score::default();
         while task.now_ns() < ends_ns {
-            attempts += 1;
-            match self.try_fault_huge(task)? {
-                Some(block) => {
-                    faults += 1;
-                    blocks.push_back(block);
-                }
+            let block = self.try_fault_huge(task)?;
+            score.note(block.is_some(), task.now_ns(), ends_ns);
+            match block {
+                Some(block) => blocks.push_back(block),
                 None => task.idle_ns(FALLBACK_NS),
             }
             if blocks.len() >= most
@@ -266,7 +294,7 @@ impl ThpMix {
             }
         }
         held.extend(blocks);
-        Ok((attempts, faults))
+        Ok(score)
     }
 
     /// Faults in a huge page; content is moved if free memory is fragmented.

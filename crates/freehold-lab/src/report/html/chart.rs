@@ -8,6 +8,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use crate::report::words::shown;
+
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// As wide as a phone's screen.
@@ -287,31 +289,6 @@ fn legend(area: &Area<'_>, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A number with three digits.
-pub(crate) fn shown(value: f64, unit: &str) -> String {
-    if unit == "%" {
-        return format!("{value:.1} %");
-    }
-    if unit == "ns" && value.abs() >= 1e3 {
-        let (scaled, unit) =
-            if value.abs() >= 1e6 { (value / 1e6, "ms") } else { (value / 1e3, "µs") };
-        return shown(scaled, unit);
-    }
-    let (scaled, prefix) = match value.abs() {
-        v if v >= 1e9 => (value / 1e9, "G"),
-        v if v >= 1e6 => (value / 1e6, "M"),
-        v if v >= 1e3 => (value / 1e3, "k"),
-        _ => (value, ""),
-    };
-    let decimals = match scaled.abs() {
-        v if v >= 100.0 || v == 0.0 => 0,
-        v if v >= 10.0 => 1,
-        _ => 2,
-    };
-    let space = if prefix.is_empty() && unit.is_empty() { "" } else { " " };
-    format!("{scaled:.decimals$}{space}{prefix}{unit}")
-}
-
 fn failed(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("a figure cannot be drawn: {error}")
 }
@@ -319,15 +296,6 @@ fn failed(error: impl std::fmt::Display) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_short() {
-        let shown = |value| shown(value, "");
-        assert_eq!(shown(0.0), "0");
-        assert_eq!((shown(1234.0), shown(45_600_000.0)), ("1.23 k".into(), "45.6 M".into()));
-        assert_eq!(super::shown(241_000.0, "ns"), "241 µs");
-        assert_eq!((shown(0.25), shown(12.34)), ("0.25".into(), "12.3".into()));
-    }
 
     #[test]
     fn bars_are_as_long_as_their_values() {

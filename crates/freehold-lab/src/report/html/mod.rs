@@ -33,7 +33,7 @@ impl ReportArgs {
         results: &[RunResult],
         document: String,
     ) -> Result<()> {
-        self.of_sections(title, document, || runs::sections(results))
+        self.of_sections(title, document, || runs::sections(&results.iter().collect::<Vec<_>>()))
     }
 
     /// The same for anything else that has sections.
@@ -62,7 +62,7 @@ impl ReportArgs {
         for (heading, text) in comparison.rankings() {
             sections.push(Section { heading, text, figures: Vec::new() });
         }
-        sections.extend(runs::sections(comparison.results())?);
+        sections.extend(runs::sections(&comparison.typical_results())?);
         let lead = [command()].into_iter().chain(notes.iter().cloned()).collect();
         let document = serde_json::to_string_pretty(comparison)?;
         let page = Page { title: title.to_owned(), lead, sections, document };

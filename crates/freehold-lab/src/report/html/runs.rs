@@ -3,12 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
+use clap::ValueEnum;
 use serde_json::Value;
 
-use super::chart::{Line, Series, bars, heat, lines, scatter, shown};
+use super::chart::{Line, Series, bars, heat, lines, scatter};
 use super::page::{Figure, Section};
+use crate::catalog::{WorkloadName, goals};
 use crate::report::document::{RunResult, Simulated, cpus_in_words};
+use crate::report::goal::{Goal, RATE};
 use crate::report::waits::{lock_in_words, waits_by_class};
+use crate::report::words::shown;
 
 /// Results of one machine, and how each is named in figures.
 struct OnMachine<'a> {
@@ -18,13 +22,13 @@ struct OnMachine<'a> {
 }
 
 /// All sections that results have figures for.
-pub(crate) fn sections(results: &[RunResult]) -> Result<Vec<Section>> {
+pub(crate) fn sections(results: &[&RunResult]) -> Result<Vec<Section>> {
     let mut sections = Vec::new();
     for machine in groups(results) {
         let origin = machine.results[0].1.origin();
         let mut figures = Vec::new();
         figures.extend(machine.scaling()?);
-        figures.push(machine.rates()?);
+        figures.extend(machine.by_goal()?);
         figures.extend(machine.own("Time in the allocator", "allocator_share", 100.0, "%")?);
         figures.extend(machine.time()?);
         figures.extend(machine.misses()?);
@@ -42,9 +46,9 @@ pub(crate) fn sections(results: &[RunResult]) -> Result<Vec<Section>> {
 }
 
 /// Results of one workload on one machine belong together.
-fn groups(results: &[RunResult]) -> Vec<OnMachine<'_>> {
-    let mut groups: Vec<OnMachine<'_>> = Vec::new();
-    for result in results {
+fn groups<'a>(results: &[&'a RunResult]) -> Vec<OnMachine<'a>> {
+    let mut groups: Vec<OnMachine<'a>> = Vec::new();
+    for &result in results {
         let (workload, machine) = (&result.workload[..], &result.machine[..]);
         let known = groups.iter_mut().find(|of| (of.workload, of.machine) == (workload, machine));
         let own = (result.design.clone(), result);
@@ -107,17 +111,7 @@ impl OnMachine<'_> {
             return Ok(None);
         }
         let (labels, values): (Vec<_>, Vec<_>) = with.into_iter().unzip();
-        let rows =
-            labels.iter().zip(&values).map(|(name, value)| vec![name.clone(), value.to_string()]);
-        let rows = rows.collect();
-        let series = [Series { name: title.to_owned(), values }];
-        Ok(Some(Figure {
-            title: title.to_owned(),
-            caption: caption.to_owned(),
-            svg: bars(&labels, &series, false, unit)?,
-            headings: vec!["design".to_owned(), unit.to_owned()],
-            rows,
-        }))
+        by_label((title, caption, unit), labels, values).map(Some)
     }
 
     /// A figure that the workload has of its own.
@@ -127,53 +121,47 @@ impl OnMachine<'_> {
         self.simple((title, "of the time in which CPUs are measured", unit), number)
     }
 
-    fn rates(&self) -> Result<Figure> {
-        let unit = &self.results[0].1.work.unit;
-        let caption = format!("{unit} per second; longer is better");
-        let rate = |result: &RunResult| Some(result.work.per_second);
-        let figure = self.simple((&format!("{unit} a second"), &caption, ""), rate)?;
-        Ok(figure.expect("every result has a rate"))
+    /// What users want of the workload, as far as all results have it, with its heading and its
+    /// values. Of a workload that this program does not know, that is the rate.
+    fn goals(&self) -> Result<Vec<(String, Goal, Vec<f64>)>> {
+        let known = WorkloadName::from_str(self.workload, false).map_or(&[RATE][..], goals);
+        let results: Result<Vec<_>, _> =
+            self.results.iter().map(|(_, result)| serde_json::to_value(result)).collect();
+        let results = results?;
+        let with_values = known.iter().filter_map(|goal| {
+            let values = results.iter().map(|result| goal.figure.value(result));
+            Some((goal.heading(self.results[0].1), *goal, values.collect::<Option<_>>()?))
+        });
+        Ok(with_values.collect())
+    }
+
+    /// A bar for each result, by each goal.
+    fn by_goal(&self) -> Result<Vec<Figure>> {
+        let mut figures = Vec::new();
+        for (heading, goal, values) in self.goals()? {
+            let is_better = if goal.is_better(1.0, 0.0) { "longer" } else { "shorter" };
+            let (caption, unit) = (format!("{is_better} is better"), goal.unit());
+            let labels: Vec<_> = self.results.iter().map(|(label, _)| label.clone()).collect();
+            figures.push(by_label((&heading, &caption, unit), labels, values)?);
+        }
+        Ok(figures)
     }
 
     /// Rates by the number of CPUs, if there are several.
-    fn scaling(&self) -> Result<Option<Figure>> {
-        // A line for each design, and for each of what sets its results apart besides the CPUs.
-        let mut designs: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
-        for (label, result) in &self.results {
-            let name = label.replace(&format!(", {}", result.cpus), "");
-            let points = designs.entry(name).or_default();
-            points.push((f64::from(result.cpus), result.work.per_second));
+    fn scaling(&self) -> Result<Vec<Figure>> {
+        let mut figures = Vec::new();
+        for (heading, _, rates) in self.goals()?.into_iter().filter(|(_, goal, _)| goal.is_rate()) {
+            // A line for each design, and for each of what sets its results apart besides the CPUs.
+            let mut designs: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+            for ((label, result), rate) in self.results.iter().zip(rates) {
+                let name = label.replace(&format!(", {}", result.cpus), "");
+                designs.entry(name).or_default().push((f64::from(result.cpus), rate));
+            }
+            if designs.values().any(|points| points.len() > 1) {
+                figures.push(scaling(heading, designs)?);
+            }
         }
-        if designs.values().all(|points| points.len() < 2) {
-            return Ok(None);
-        }
-        let mut rows = Vec::new();
-        let mut all = Vec::new();
-        for (design, mut points) in designs {
-            points.sort_by(|one, other| one.0.total_cmp(&other.0));
-            rows.extend(
-                points
-                    .iter()
-                    .map(|(cpus, rate)| vec![design.clone(), cpus.to_string(), rate.to_string()]),
-            );
-            all.push(Line { name: design, points });
-        }
-        // As if every CPU did as much as the best does on the fewest.
-        let best = all.iter().filter_map(|line| line.points.first());
-        let best = best.map(|(cpus, rate)| rate / cpus).fold(0.0, f64::max);
-        let widest =
-            all.iter().flat_map(|line| &line.points).map(|point| point.0).fold(0.0, f64::max);
-        let name = "ideal".to_owned();
-        let ideal = Line { name, points: vec![(0.0, 0.0), (widest, best * widest)] };
-        let unit = &self.results[0].1.work.unit;
-        let y_name = format!("{unit}/s");
-        Ok(Some(Figure {
-            title: "Scaling".to_owned(),
-            caption: "ideal: every CPU as fast as the fastest alone".to_owned(),
-            svg: lines(&all, Some(&ideal), true, ("CPUs", &y_name))?,
-            headings: vec!["design".to_owned(), "CPUs".to_owned(), y_name],
-            rows,
-        }))
+        Ok(figures)
     }
 
     /// Shares of the time, stacked.
@@ -373,8 +361,52 @@ impl OnMachine<'_> {
     }
 }
 
+/// A bar for each label.
+fn by_label(
+    (title, caption, unit): (&str, &str, &str),
+    labels: Vec<String>,
+    values: Vec<f64>,
+) -> Result<Figure> {
+    let rows = labels.iter().zip(&values).map(|(name, value)| vec![name.clone(), value.to_string()]);
+    let rows = rows.collect();
+    let series = [Series { name: title.to_owned(), values }];
+    Ok(Figure {
+        title: title.to_owned(),
+        caption: caption.to_owned(),
+        svg: bars(&labels, &series, false, unit)?,
+        headings: vec!["design".to_owned(), unit.to_owned()],
+        rows,
+    })
+}
+
+/// A line for each design, of its rates by the number of CPUs.
+fn scaling(rate: String, designs: BTreeMap<String, Vec<(f64, f64)>>) -> Result<Figure> {
+    let (mut rows, mut all) = (Vec::new(), Vec::new());
+    for (design, mut points) in designs {
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let row = |(cpus, rate): &(f64, f64)| {
+            vec![design.clone(), cpus.to_string(), rate.to_string()]
+        };
+        rows.extend(points.iter().map(row));
+        all.push(Line { name: design, points });
+    }
+    // As if every CPU did as much as the best does on the fewest.
+    let best = all.iter().filter_map(|line| line.points.first());
+    let best = best.map(|(cpus, rate)| rate / cpus).fold(0.0, f64::max);
+    let widest = all.iter().flat_map(|line| &line.points).map(|point| point.0).fold(0.0, f64::max);
+    let ideal =
+        Line { name: "ideal".to_owned(), points: vec![(0.0, 0.0), (widest, best * widest)] };
+    Ok(Figure {
+        title: format!("Scaling: {rate}"),
+        caption: "ideal: every CPU as fast as the fastest alone".to_owned(),
+        svg: lines(&all, Some(&ideal), true, ("CPUs", &rate))?,
+        headings: vec!["design".to_owned(), "CPUs".to_owned(), rate],
+        rows,
+    })
+}
+
 /// Every setting and seed.
-fn settings(results: &[RunResult]) -> Section {
+fn settings(results: &[&RunResult]) -> Section {
     let mut text = Vec::new();
     for result in results {
         let settings = result.settings.iter().map(|(name, value)| format!("{name}={value}"));
