@@ -87,7 +87,7 @@ impl Comparison {
             machines.iter().map(|of| format!("{}: {}.", of[0].machine, kind(of[0]))).collect();
         let mut legend = format!("{} ratio: to {}.", kinds.join(" "), self.baseline);
         if machines.iter().any(|results| results[0].simulated.is_some()) {
-            legend += " lock wait: share of all CPU time.";
+            legend += " lock wait: share of CPU time outside barriers.";
         }
         lines.push(paragraph("", &legend));
         lines.extend(notes.iter().map(|note| paragraph("", note)));
