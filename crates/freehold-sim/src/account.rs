@@ -30,7 +30,7 @@ impl Path {
     }
 }
 
-/// What a CPU spends its time on. The five add up to all its time.
+/// What a CPU spends its time on. The six add up to all its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spent {
     /// Work that touches no modelled memory.
@@ -39,14 +39,47 @@ pub(crate) enum Spent {
     Memory,
     /// Waiting for locks.
     LockWait,
-    /// Waiting at barriers, or idle on request.
+    /// Idle on request.
     Idle,
+    /// Waiting at barriers.
+    Barrier,
     /// Stopped by a fault.
     Stopped,
 }
 
 impl Spent {
-    pub(crate) const COUNT: usize = 5;
+    pub(crate) const COUNT: usize = 6;
+}
+
+/// The time that is accounted for: from a moment on, up to another one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) from: Picos,
+    until: Picos,
+}
+
+impl Window {
+    /// `length` from `from` on; the largest has no end.
+    pub(crate) fn new(from: Picos, length: Picos) -> Self {
+        Window { from, until: from.saturating_add(length) }
+    }
+
+    /// How much of the time between two moments is accounted for.
+    #[inline]
+    pub(crate) fn part(&self, from: Picos, to: Picos) -> Picos {
+        to.min(self.until).saturating_sub(from.max(self.from))
+    }
+
+    /// Whether something that begins at `at` counts.
+    #[inline]
+    pub(crate) fn is_open_at(&self, at: Picos) -> bool {
+        at < self.until
+    }
+
+    /// By how much a moment is past the end.
+    pub(crate) fn overrun(&self, at: Picos) -> Picos {
+        at.saturating_sub(self.until)
+    }
 }
 
 /// Accesses and the time they took.
@@ -54,6 +87,14 @@ impl Spent {
 pub(crate) struct Tally {
     pub(crate) count: u64,
     pub(crate) time: Picos,
+}
+
+impl Tally {
+    #[inline]
+    fn enter(&mut self, window: &Window, from: Picos, to: Picos) {
+        self.count += u64::from(window.is_open_at(from));
+        self.time += window.part(from, to);
+    }
 }
 
 /// The accesses of one kind of data: by where they were served, and by whether a lock was held.
@@ -107,6 +148,7 @@ pub(crate) struct IrqBooks {
 /// The accounting of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Books {
+    pub(crate) window: Window,
     pub(crate) spent: [[Picos; Spent::COUNT]; Path::ALL.len()],
     pub(crate) data: Vec<DataBooks>,
     pub(crate) frames: [Tally; Served::ALL.len()],
@@ -130,6 +172,7 @@ impl Books {
                 .expect("the bounds are constants that the histogram accepts")
         };
         Books {
+            window: Window::new(0, Picos::MAX),
             spent: [[0; Spent::COUNT]; Path::ALL.len()],
             data: vec![DataBooks::default(); kinds],
             frames: [Tally::default(); Served::ALL.len()],
@@ -141,10 +184,11 @@ impl Books {
         }
     }
 
-    /// Resets all counts, keeping the kinds of data and classes of locks.
-    pub(crate) fn clear(&mut self) {
+    /// Resets all counts, keeping the kinds of data and classes of locks. What counts from now on
+    /// is in `window`.
+    pub(crate) fn restart(&mut self, window: Window) {
         let classes = self.classes.iter().map(ClassBooks::cleared).collect();
-        *self = Books { classes, ..Books::new(self.data.len()) };
+        *self = Books { window, classes, ..Books::new(self.data.len()) };
     }
 
     /// The number of the class of this name.
@@ -158,18 +202,48 @@ impl Books {
         }
     }
 
-    /// Records an access.
+    /// Records what a CPU did from one moment to another.
     #[inline]
-    pub(crate) fn enter(&mut self, kind: usize, outcome: Outcome, took: Picos, under_lock: bool) {
-        let tally = &mut self.data[kind][outcome.served as usize][usize::from(under_lock)];
-        tally.count += 1;
-        tally.time += took;
+    pub(crate) fn spend(&mut self, path: Path, what: Spent, from: Picos, to: Picos) {
+        self.spent[path as usize][what as usize] += self.window.part(from, to);
     }
 
-    /// Records the latency of one call.
-    pub(crate) fn enter_latency(&mut self, path: Path, took: Picos) {
-        if let Some(histogram) = self.latencies.get_mut(path as usize) {
-            histogram.saturating_record((took / 1000).max(1));
+    /// 1 if something that begins at `at` counts, otherwise 0.
+    #[inline]
+    pub(crate) fn counts(&self, at: Picos) -> u64 {
+        u64::from(self.window.is_open_at(at))
+    }
+
+    /// Records an access that began at `from`.
+    #[inline]
+    pub(crate) fn enter(&mut self, kind: usize, outcome: Outcome, from: Picos, under_lock: bool) {
+        let tally = &mut self.data[kind][outcome.served as usize][usize::from(under_lock)];
+        tally.enter(&self.window, from, outcome.done_at);
+    }
+
+    /// Records the use of a frame's content that began at `from`.
+    pub(crate) fn enter_frame(&mut self, outcome: Outcome, from: Picos) {
+        self.frames[outcome.served as usize].enter(&self.window, from, outcome.done_at);
+    }
+
+    /// Records one call: all of it, if it began in time.
+    pub(crate) fn enter_call(&mut self, path: Path, from: Picos, to: Picos) {
+        if let Some(histogram) = self.latencies.get_mut(path as usize)
+            && self.window.is_open_at(from)
+        {
+            histogram.saturating_record(((to - from) / 1000).max(1));
+        }
+    }
+
+    /// Records a section with interrupts off.
+    pub(crate) fn enter_irqs_off(&mut self, path: Path, from: Picos, to: Picos) {
+        let (off, counts) = (self.window.part(from, to), self.counts(from));
+        let irq = &mut self.irq;
+        irq.sections += counts;
+        irq.off += off;
+        if off > irq.longest {
+            irq.longest = off;
+            irq.longest_path = Some(path);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Barriers between virtual CPUs: a tool for workloads, at no cost.
 
 use crate::account::Spent;
+use crate::spec::Picos;
 use crate::state::{State, Status};
 
 /// A barrier and the CPUs that have arrived at it.
@@ -12,9 +13,9 @@ pub(crate) struct Gate {
 
 impl State {
     /// The running CPU arrives at a barrier; returns whether it may continue at once. All continue
-    /// at the time at which the last one arrived. If `measures`, the accounting restarts at that
-    /// time.
-    pub(crate) fn arrive(&mut self, gate: usize, measures: bool) -> bool {
+    /// at the time at which the last one arrived. If that one `measures`, the accounting restarts
+    /// at that time, and lasts so long.
+    pub(crate) fn arrive(&mut self, gate: usize, measures: Option<Picos>) -> bool {
         let cpu = self.running;
         self.gates[gate].arrived.push(cpu);
         if self.gates[gate].arrived.len() < self.gates[gate].parties {
@@ -24,11 +25,11 @@ impl State {
         let arrived = std::mem::take(&mut self.gates[gate].arrived);
         let opens_at = arrived.iter().map(|&other| self.cpus[other].now).max().unwrap_or(0);
         for &other in &arrived {
-            let idle = opens_at - self.cpus[other].now;
-            self.spend(other, Spent::Idle, idle);
+            let waits = opens_at - self.cpus[other].now;
+            self.spend(other, Spent::Barrier, waits);
         }
-        if measures {
-            self.start_measuring(opens_at);
+        if let Some(length) = measures {
+            self.start_measuring(opens_at, length);
         }
         for other in arrived {
             if other != cpu {

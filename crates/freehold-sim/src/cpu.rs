@@ -7,8 +7,8 @@ use freehold::{CpuId, NodeId, Pfn};
 use crate::account::Path;
 use crate::coroutine;
 use crate::current;
-use crate::spec::Key;
-use crate::state::State;
+use crate::spec::{Key, Picos};
+use crate::state::{NEVER, State};
 
 /// A barrier between virtual CPUs. Made by [`crate::Machine::barrier`]; copies are the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,7 +109,7 @@ impl CpuHandle {
     pub fn timed<R>(&self, path: Path, work: impl FnOnce() -> R) -> R {
         let began = self.now_ps();
         let result = self.on_path(path, work);
-        machine(|m| m.books.enter_latency(path, m.cpus[m.running].now - began));
+        machine(|m| m.books.enter_call(path, began, m.cpus[m.running].now));
         result
     }
 
@@ -138,16 +138,29 @@ impl CpuHandle {
     /// Waits until as many CPUs have arrived at the barrier as it has parties. All continue at the
     /// time at which the last one arrived.
     pub fn wait(&self, barrier: Barrier) {
-        self.arrive(barrier, false);
+        self.arrive(barrier, None);
     }
 
     /// As [`CpuHandle::wait`], and the accounting restarts when all have arrived: what came before
-    /// was a warm-up. Every CPU of the run must be a party.
+    /// was a warm-up. Every CPU of the run must be a party. If parties make different calls, that
+    /// of the last one to arrive decides.
     pub fn start_measuring(&self, barrier: Barrier) {
-        self.arrive(barrier, true);
+        self.arrive(barrier, Some(NEVER));
     }
 
-    fn arrive(&self, barrier: Barrier, measures: bool) {
+    /// As [`CpuHandle::start_measuring`], and the accounting ends `ns` nanoseconds after it began,
+    /// so that all shares are shares of one window, however long the last calls take. CPUs continue
+    /// past its end: they learn from [`CpuHandle::now_ns`] that it has come.
+    ///
+    /// Of the time of every CPU, of waits for locks and holds, and of sections with interrupts off,
+    /// what lies within the window counts. Calls (latencies, acquisitions), accesses and traffic of
+    /// memory count if they began within it, calls with all of their latency.
+    /// [`Report::overrun_ns_max`](crate::Report::overrun_ns_max) is how late the last CPU ended.
+    pub fn start_measuring_for(&self, barrier: Barrier, ns: u64) {
+        self.arrive(barrier, Some(ns.saturating_mul(1000)));
+    }
+
+    fn arrive(&self, barrier: Barrier, measures: Option<Picos>) {
         if !machine_in_turn(|m| m.arrive(barrier.0, measures)) {
             coroutine::suspend();
         }

@@ -100,15 +100,15 @@ impl State {
         self.touch_lock(number, Op::Rmw);
         let class = self.locks[number].class;
         if self.locks[number].holder.is_none() {
-            self.acquired(number, cpu);
+            self.acquired(number, cpu, since);
             return true;
         }
         // The access was the start of the wait.
-        let began = self.cpus[cpu].now - since;
+        let began = self.books.window.part(since, self.cpus[cpu].now);
         let path = self.cpus[cpu].path as usize;
         self.books.spent[path][Spent::Memory as usize] -= began;
         self.books.spent[path][Spent::LockWait as usize] += began;
-        self.books.classes[class].contended += 1;
+        self.books.classes[class].contended += self.books.counts(since);
         self.locks[number].queue.push_back(Waiter { cpu, since });
         if self.locks[number].queue.len() == 1 {
             self.spins_on(number, Some(cpu));
@@ -119,13 +119,14 @@ impl State {
 
     /// The running CPU takes a lock if it is free; returns whether it did.
     pub(crate) fn try_lock(&mut self, number: usize) -> bool {
+        let began = self.cpus[self.running].now;
         self.touch_lock(number, Op::Rmw);
         if self.locks[number].holder.is_some() || self.faults.refuses_try_lock() {
             let class = self.locks[number].class;
-            self.books.classes[class].try_failed += 1;
+            self.books.classes[class].try_failed += self.books.counts(began);
             return false;
         }
-        self.acquired(number, self.running);
+        self.acquired(number, self.running, began);
         true
     }
 
@@ -140,7 +141,7 @@ impl State {
             panic!("CPU {cpu} releases {}, which it does not hold", self.name_of(number));
         }
         let class = self.locks[number].class;
-        let held = self.cpus[cpu].now - self.locks[number].held_since.max(self.measured_from);
+        let held = self.books.window.part(self.locks[number].held_since, self.cpus[cpu].now);
         let books = &mut self.books.classes[class];
         books.hold += held;
         books.hold_max = books.hold_max.max(held);
@@ -165,18 +166,18 @@ impl State {
         let idle = next - self.cpus[waiter.cpu].now;
         self.spend(waiter.cpu, Spent::LockWait, idle);
         if let Some(line) = self.locks[number].line {
+            let began = self.cpus[waiter.cpu].now;
             let outcome = self.access(waiter.cpu, line, Op::Rmw);
-            let took = outcome.done_at - self.cpus[waiter.cpu].now;
-            self.spend(waiter.cpu, Spent::LockWait, took);
+            self.spend(waiter.cpu, Spent::LockWait, outcome.done_at - began);
             let kind = self.hierarchy.lines[line].kind as usize;
-            self.books.enter(kind, outcome, took, false);
+            self.books.enter(kind, outcome, began, false);
         }
-        let waited = self.cpus[waiter.cpu].now - waiter.since.max(self.measured_from);
+        let waited = self.books.window.part(waiter.since, self.cpus[waiter.cpu].now);
         let path = self.cpus[waiter.cpu].path as usize;
         let books = &mut self.books.classes[self.locks[number].class];
         books.waits[path] += waited;
         books.wait_max = books.wait_max.max(waited);
-        self.acquired(number, waiter.cpu);
+        self.acquired(number, waiter.cpu, waiter.since);
         if let Some(&head) = self.locks[number].queue.front() {
             self.spins_on(number, Some(head.cpu));
             if let Some(line) = self.locks[number].line {
@@ -187,12 +188,12 @@ impl State {
         self.goes_to_work(waiter.cpu);
     }
 
-    /// Records a lock as taken by a CPU at its present time.
-    fn acquired(&mut self, number: usize, cpu: usize) {
+    /// Records a lock as taken by a CPU at its present time, in a call that began at `since`.
+    fn acquired(&mut self, number: usize, cpu: usize, since: Picos) {
         let lock = &mut self.locks[number];
         lock.holder = Some(cpu);
         lock.held_since = self.cpus[cpu].now;
-        self.books.classes[lock.class].acquisitions += 1;
+        self.books.classes[lock.class].acquisitions += self.books.counts(since);
         self.cpus[cpu].locks_held += 1;
         let stop = self.faults.holder_stop();
         self.spend(cpu, Spent::Stopped, stop);

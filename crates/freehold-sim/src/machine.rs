@@ -338,13 +338,12 @@ fn message_of(payload: &(dyn Any + Send)) -> String {
 impl State {
     /// Starts a run of all CPUs that have work.
     fn begin(&mut self, start: u64) {
-        self.start_measuring(start);
+        self.start_measuring(start, NEVER);
         self.accesses_left = self.patience;
         self.at_work.fill(0);
         for cpu in 0..self.cpus.len() {
             if self.cpus[cpu].status == Status::Ready {
                 self.cpus[cpu].now = start;
-                self.cpus[cpu].started_at = start;
                 self.goes_to_work(cpu);
             } else if !self.is_out(cpu) {
                 self.cpus[cpu].status = Status::Absent;

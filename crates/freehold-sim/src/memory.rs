@@ -1,5 +1,6 @@
 //! The memory of the nodes: a bandwidth limit, and traffic counters.
 
+use crate::account::Window;
 use crate::spec::Picos;
 
 /// The memory of one node, as a server of lines that takes the same time for each.
@@ -36,23 +37,33 @@ impl Node {
 pub(crate) struct Memory {
     nodes: Vec<Node>,
     line_service: Picos,
+    /// What is counted of the traffic.
+    window: Window,
 }
 
 impl Memory {
     pub(crate) fn new(nodes: usize, line_service: Picos) -> Self {
-        Memory { nodes: vec![Node::default(); nodes], line_service }
+        Memory {
+            nodes: vec![Node::default(); nodes],
+            line_service,
+            window: Window::new(0, Picos::MAX),
+        }
     }
 
     /// Requests lines at `now`; returns how long they wait for earlier requests.
     pub(crate) fn read(&mut self, now: Picos, node: usize, lines: u64) -> Picos {
-        self.nodes[node].lines_read += lines;
+        self.nodes[node].lines_read += self.counted(now, lines);
         self.nodes[node].add(now, lines * self.line_service)
     }
 
     /// Writes lines to the memory at `now`. No CPU waits for them, but later requests do.
     pub(crate) fn write(&mut self, now: Picos, node: usize, lines: u64) {
-        self.nodes[node].lines_written += lines;
+        self.nodes[node].lines_written += self.counted(now, lines);
         self.nodes[node].add(now, lines * self.line_service);
+    }
+
+    fn counted(&self, now: Picos, lines: u64) -> u64 {
+        if self.window.is_open_at(now) { lines } else { 0 }
     }
 
     /// How long after `now` the memory of a node has completed all requests.
@@ -70,8 +81,9 @@ impl Memory {
         self.line_service
     }
 
-    /// Restarts the counters; requests under way continue.
-    pub(crate) fn reset_traffic(&mut self) {
+    /// Restarts the counters, for requests within `window`; those under way continue.
+    pub(crate) fn restart_traffic(&mut self, window: Window) {
+        self.window = window;
         for node in &mut self.nodes {
             node.lines_read = 0;
             node.lines_written = 0;

@@ -13,7 +13,8 @@ use crate::state::{State, Status};
 /// Where the time of all CPUs went, in nanoseconds. The parts add up to the whole.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TimeReport {
-    /// All time of all CPUs from the start of measuring to the end of their work.
+    /// All time of all CPUs from the start of measuring to the end of their work, or of the window
+    /// ([`CpuHandle::start_measuring_for`](crate::CpuHandle::start_measuring_for)).
     pub all_ns: f64,
     /// Work that touches no modelled memory, including the interrupt flag.
     pub compute_ns: f64,
@@ -21,8 +22,11 @@ pub struct TimeReport {
     pub memory_ns: f64,
     /// Waiting for locks.
     pub lock_wait_ns: f64,
-    /// Waiting at barriers or idle on request.
+    /// Idle on request.
     pub idle_ns: f64,
+    /// Waiting at barriers. No share counts it: a CPU that is done and waits for the others says
+    /// nothing about what they do.
+    pub barrier_ns: f64,
     /// Stopped by an injected failure.
     pub stopped_ns: f64,
 }
@@ -40,13 +44,13 @@ pub struct LockReport {
     pub contended: u64,
     /// Attempts that did not wait and failed.
     pub try_failed: u64,
-    /// All waiting, in nanoseconds, up to the end of measuring for waits that had ended.
+    /// All waiting, in nanoseconds: of waits that span the end of the window, what comes before it.
     pub wait_ns: f64,
-    /// The longest wait.
+    /// The longest wait, as far as it is within the window.
     pub wait_ns_max: f64,
     /// All holding.
     pub hold_ns: f64,
-    /// The longest hold.
+    /// The longest hold, as far as it is within the window.
     pub hold_ns_max: f64,
 }
 
@@ -55,7 +59,7 @@ pub struct LockReport {
 pub struct IrqReport {
     /// Sections with interrupts off; nested ones are one.
     pub sections: u64,
-    /// Their share of all CPU time.
+    /// Their share of CPU time outside barriers.
     pub share: f64,
     /// The longest, in nanoseconds.
     pub ns_max: f64,
@@ -136,12 +140,15 @@ pub struct Report {
     pub schedule: &'static str,
     /// CPUs that had work.
     pub cpus: usize,
-    /// Virtual time from the start of measuring to the end of the last CPU, in nanoseconds.
+    /// Virtual time from the start of measuring to the end of the last CPU, or of the window, in
+    /// nanoseconds.
     pub elapsed_ns: f64,
+    /// How long after the end of the window the last CPU ended, in nanoseconds; 0 without a window.
+    pub overrun_ns_max: f64,
     /// Where the time went.
     pub time: TimeReport,
-    /// Waiting as a share of all CPU time: by class of lock, as `zone_lock`, and by class and path,
-    /// as `zone_lock.alloc`.
+    /// Waiting as a share of CPU time outside barriers: by class of lock, as `zone_lock`, and by
+    /// class and path, as `zone_lock.alloc`.
     pub time_share: BTreeMap<String, f64>,
     /// Where the time of each path went, in nanoseconds.
     pub paths: BTreeMap<&'static str, BTreeMap<&'static str, f64>>,
@@ -175,11 +182,13 @@ impl Report {
     pub(crate) fn new(state: &State) -> Self {
         let books = &state.books;
         let worked = || state.cpus.iter().filter(|cpu| cpu.status == Status::Finished);
-        let since = |from: Picos, to: Picos| to.saturating_sub(from);
-        let all = worked().map(|cpu| since(cpu.started_at, cpu.now)).sum();
-        let elapsed =
-            worked().map(|cpu| since(state.measured_from, cpu.now)).max().unwrap_or_default();
+        let window = books.window;
+        let accounted = || worked().map(|cpu| window.part(window.from, cpu.now));
+        let all: Picos = accounted().sum();
+        let elapsed = accounted().max().unwrap_or_default();
+        let overrun = worked().map(|cpu| window.overrun(cpu.now)).max().unwrap_or_default();
         let spent = |what: Spent| books.spent.iter().map(|path| path[what as usize]).sum();
+        let shared = all.saturating_sub(spent(Spent::Barrier));
         let mut classes: Vec<&ClassBooks> = books.classes.iter().collect();
         classes.sort_by_key(|class| class.name);
         Report {
@@ -191,20 +200,22 @@ impl Report {
             },
             cpus: worked().count(),
             elapsed_ns: ns(elapsed),
+            overrun_ns_max: ns(overrun),
             time: TimeReport {
                 all_ns: ns(all),
                 compute_ns: ns(spent(Spent::Compute)),
                 memory_ns: ns(spent(Spent::Memory)),
                 lock_wait_ns: ns(spent(Spent::LockWait)),
                 idle_ns: ns(spent(Spent::Idle)),
+                barrier_ns: ns(spent(Spent::Barrier)),
                 stopped_ns: ns(spent(Spent::Stopped)),
             },
-            time_share: time_share(&classes, all),
+            time_share: time_share(&classes, shared),
             paths: paths(state),
             locks: classes.iter().map(|class| lock(class)).collect(),
             irq_off: IrqReport {
                 sections: books.irq.sections,
-                share: ratio(books.irq.off, all),
+                share: ratio(books.irq.off, shared),
                 ns_max: ns(books.irq.longest),
                 ns_max_path: books.irq.longest_path.map(Path::name),
             },
@@ -230,12 +241,12 @@ impl Report {
     }
 }
 
-fn time_share(classes: &[&ClassBooks], all: Picos) -> BTreeMap<String, f64> {
+fn time_share(classes: &[&ClassBooks], whole: Picos) -> BTreeMap<String, f64> {
     let mut shares = BTreeMap::new();
     for class in classes {
-        shares.insert(class.name.to_owned(), ratio(class.waits.iter().sum(), all));
+        shares.insert(class.name.to_owned(), ratio(class.waits.iter().sum(), whole));
         for path in Path::ALL {
-            let share = ratio(class.waits[path as usize], all);
+            let share = ratio(class.waits[path as usize], whole);
             shares.insert(format!("{}.{}", class.name, path.name()), share);
         }
     }
@@ -244,7 +255,7 @@ fn time_share(classes: &[&ClassBooks], all: Picos) -> BTreeMap<String, f64> {
 
 fn paths(state: &State) -> BTreeMap<&'static str, BTreeMap<&'static str, f64>> {
     const NAMES: [&str; Spent::COUNT] =
-        ["compute_ns", "memory_ns", "lock_wait_ns", "idle_ns", "stopped_ns"];
+        ["compute_ns", "memory_ns", "lock_wait_ns", "idle_ns", "barrier_ns", "stopped_ns"];
     Path::ALL
         .into_iter()
         .map(|path| {

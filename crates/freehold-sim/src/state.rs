@@ -2,7 +2,7 @@
 
 use freehold::{CpuId, NodeId};
 
-use crate::account::{Books, Path, Spent};
+use crate::account::{Books, Path, Spent, Window};
 use crate::barrier::Gate;
 use crate::directory::{Line, NO_HOME};
 use crate::fault::{FaultState, Faults};
@@ -39,7 +39,6 @@ pub(crate) enum Status {
 #[derive(Clone, Debug)]
 pub(crate) struct Cpu {
     pub(crate) now: Picos,
-    pub(crate) started_at: Picos,
     pub(crate) core: usize,
     pub(crate) status: Status,
     pub(crate) path: Path,
@@ -98,8 +97,6 @@ pub(crate) struct State {
     pub(crate) patience: u64,
     /// How many the run may still make.
     pub(crate) accesses_left: u64,
-    /// When the accounted time began.
-    pub(crate) measured_from: Picos,
     prices: Vec<Picos>,
     mappings: Vec<Mapping>,
 }
@@ -108,7 +105,6 @@ impl State {
     pub(crate) fn new(spec: &Spec, seed: u64) -> Self {
         let cpus = (0..spec.cpus() as u32).map(|number| Cpu {
             now: 0,
-            started_at: 0,
             core: spec.core_of(CpuId::new(number)),
             status: Status::Absent,
             path: Path::Other,
@@ -137,7 +133,6 @@ impl State {
             deadline: NEVER,
             patience: u64::MAX,
             accesses_left: u64::MAX,
-            measured_from: 0,
             prices: Key::ALL.iter().map(|&key| picos(spec.get(key))).collect(),
             mappings: Vec::new(),
             spec: spec.clone(),
@@ -245,7 +240,7 @@ impl State {
             None => {
                 let beside_sibling = self.beside_sibling(self.running);
                 let cost = self.hierarchy.core_costs(beside_sibling).l1;
-                self.books.outside += 1;
+                self.books.outside += self.books.counts(self.cpus[self.running].now);
                 self.spend(self.running, Spent::Memory, cost);
             }
         }
@@ -273,12 +268,10 @@ impl State {
     pub(crate) fn touch_line(&mut self, line: usize, op: Op) {
         let outcome = self.access(self.running, line, op);
         let cpu = &mut self.cpus[self.running];
-        let took = outcome.done_at - cpu.now;
-        cpu.now = outcome.done_at;
-        let under_lock = cpu.locks_held > 0;
-        self.books.spent[cpu.path as usize][Spent::Memory as usize] += took;
+        let began = std::mem::replace(&mut cpu.now, outcome.done_at);
+        self.books.spend(cpu.path, Spent::Memory, began, outcome.done_at);
         let kind = self.hierarchy.lines[line].kind as usize;
-        self.books.enter(kind, outcome, took, under_lock);
+        self.books.enter(kind, outcome, began, cpu.locks_held > 0);
         self.accesses_left -= 1;
         if self.accesses_left == 0 {
             self.give_up();
@@ -303,8 +296,9 @@ impl State {
     #[inline]
     pub(crate) fn spend(&mut self, cpu: usize, what: Spent, time: Picos) {
         let cpu = &mut self.cpus[cpu];
+        let began = cpu.now;
         cpu.now += time;
-        self.books.spent[cpu.path as usize][what as usize] += time;
+        self.books.spend(cpu.path, what, began, cpu.now);
     }
 
     #[cold]
@@ -334,9 +328,7 @@ impl State {
         } else {
             self.hierarchy.touch_frame(now, core, beside_sibling, pfn, node.index())
         };
-        let tally = &mut self.books.frames[outcome.served as usize];
-        tally.count += 1;
-        tally.time += outcome.done_at - now;
+        self.books.enter_frame(outcome, now);
         self.spend(self.running, Spent::Memory, outcome.done_at - now);
     }
 
@@ -381,14 +373,7 @@ impl State {
         if !were_off {
             let cpu = &mut self.cpus[self.running];
             if let Some(since) = cpu.irq_off_since.take() {
-                let off = cpu.now - since.max(self.measured_from);
-                let irq = &mut self.books.irq;
-                irq.sections += 1;
-                irq.off += off;
-                if off > irq.longest {
-                    irq.longest = off;
-                    irq.longest_path = Some(cpu.path);
-                }
+                self.books.enter_irqs_off(cpu.path, since, cpu.now);
             }
         }
         let cost = self.hierarchy.core_costs(self.beside_sibling(self.running)).irq_flag;
@@ -408,13 +393,10 @@ impl State {
         self.queue.insert(cpu, self.cpus[cpu].now);
     }
 
-    /// Restarts the accounting at `from`, when no CPU waits for a lock.
-    pub(crate) fn start_measuring(&mut self, from: Picos) {
-        self.books.clear();
-        self.hierarchy.memory.reset_traffic();
-        self.measured_from = from;
-        for cpu in self.cpus.iter_mut().filter(|cpu| cpu.status != Status::Finished) {
-            cpu.started_at = from;
-        }
+    /// Restarts the accounting at `from`, when no CPU waits for a lock, for `length`.
+    pub(crate) fn start_measuring(&mut self, from: Picos, length: Picos) {
+        let window = Window::new(from, length);
+        self.books.restart(window);
+        self.hierarchy.memory.restart_traffic(window);
     }
 }

@@ -48,7 +48,11 @@ where
     let report = machine.run().unwrap();
     let off = report.irq_off;
     assert_eq!(allocator.validate().unwrap().free, FrameCount::new(1 << 18));
-    IrqOff { sections: off.sections, ns: off.share * report.time.all_ns, ns_max: off.ns_max }
+    IrqOff {
+        sections: off.sections,
+        ns: off.share * (report.time.all_ns - report.time.barrier_ns),
+        ns_max: off.ns_max,
+    }
 }
 
 /// A batch of a zone of 1 GiB and more.

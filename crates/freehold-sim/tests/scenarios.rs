@@ -2,12 +2,15 @@
 //! L1 1.1 ns, L2 4.7, LLC 19.5, memory 81.3 and 131.1, a dirty line 53.8 in the socket and 113.9 or
 //! 175.7 across, 6.1 for an atomic, a waiter notices after 28.
 
+#[path = "common/books.rs"]
+mod books;
 mod common;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use books::{check_books, near};
 use common::Rows;
 use freehold::platform::{Platform, RawLock, SharedCell, Word};
 use freehold::{FrameCount, NodeId, Pfn};
@@ -34,22 +37,6 @@ fn tiny(changes: &[(Key, f64)]) -> Spec {
 /// How many accesses of all kinds of data a place served.
 fn served(report: &Report, place: &str) -> u64 {
     report.data.iter().filter_map(|data| data.served.get(place)).map(|place| place.count).sum()
-}
-
-fn near(left: f64, right: f64) {
-    assert!((left - right).abs() < 1e-6, "{left} is not {right}");
-}
-
-/// The parts of the time have to add up to the whole in every run.
-fn check_books(report: &Report) {
-    let time = &report.time;
-    let parts =
-        time.compute_ns + time.memory_ns + time.lock_wait_ns + time.idle_ns + time.stopped_ns;
-    assert!((parts - time.all_ns).abs() < 0.5, "{parts} of {}", time.all_ns);
-    let by_path: f64 = report.paths.values().flat_map(|path| path.values()).sum();
-    assert!((by_path - time.all_ns).abs() < 0.5);
-    let waits: f64 = report.locks.iter().map(|lock| lock.wait_ns).sum();
-    assert!((waits - time.lock_wait_ns).abs() < 0.5, "{waits} of {}", time.lock_wait_ns);
 }
 
 #[test]

@@ -108,7 +108,7 @@ impl Comparison {
             false => " place: by one seed; which are ties takes more (--seeds).",
         };
         if self.results.iter().any(|result| result.simulated.is_some()) {
-            legend += " lock wait: share of all CPU time.";
+            legend += " lock wait: share of CPU time outside barriers.";
         }
         lines.push(paragraph("", &legend));
         lines.extend(notes.iter().map(|note| paragraph("", note)));

@@ -55,6 +55,14 @@ impl RunResult {
         self.workload_specific.contains_key("recording")
     }
 
+    /// The time of all virtual CPUs but that at barriers, of which all shares are shares.
+    pub(crate) fn working_ns(&self) -> Option<f64> {
+        let time = self.workload_specific.get("time")?;
+        // Earlier versions counted waiting at barriers as idle.
+        let barrier_ns = time.get("barrier_ns").and_then(Value::as_f64).unwrap_or(0.0);
+        Some(time.get("all_ns")?.as_f64()? - barrier_ns)
+    }
+
     /// Where the figures come from, in a word or two.
     pub(crate) fn origin(&self) -> &'static str {
         match (self.is_replayed(), self.simulated.is_some()) {
@@ -69,7 +77,7 @@ impl RunResult {
 /// Data that only a simulated machine provides.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Simulated {
-    /// Waiting as a share of all CPU time, by class of lock, and by class and path.
+    /// Waiting as a share of CPU time outside barriers, by class of lock, and by class and path.
     pub(crate) time_share: BTreeMap<String, f64>,
     pub(crate) locks: Vec<Lock>,
     pub(crate) irq_off: IrqOff,
@@ -90,7 +98,7 @@ pub(crate) struct Lock {
     pub(crate) hold_ns_max: f64,
 }
 
-/// Interrupts off: the share of all CPU time, and the longest interval.
+/// Interrupts off: the share of CPU time outside barriers, and the longest interval.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct IrqOff {
     pub(crate) share: f64,

@@ -143,13 +143,13 @@ fn calls(result: &RunResult) -> Option<String> {
         let spent = paths[path].as_object();
         spent.into_iter().flat_map(|spent| spent.values()).filter_map(Value::as_f64).sum()
     };
-    let share = (of_path("alloc") + of_path("free")) / all_ns(result)?;
+    let share = (of_path("alloc") + of_path("free")) / result.working_ns()?;
     Some(format!("allocation and free take {} of the time, waiting included", percent(share)))
 }
 
 /// Which kinds of metadata miss the cache, and how much time that takes.
 fn misses(result: &RunResult) -> Option<String> {
-    let all_ns = all_ns(result)?;
+    let working_ns = result.working_ns()?;
     let data = result.workload_specific.get("data")?.as_array()?;
     let mut kinds: Vec<_> = data
         .iter()
@@ -161,7 +161,7 @@ fn misses(result: &RunResult) -> Option<String> {
             let missed =
                 || served.iter().filter(|(place, _)| !matches!(place.as_str(), "l1" | "l2"));
             let share =
-                |time: &str| missed().map(|(_, by)| number(by.get(time))).sum::<f64>() / all_ns;
+                |time: &str| missed().map(|(_, by)| number(by.get(time))).sum::<f64>() / working_ns;
             Some((kind["data"].as_str()?, share("time_ns"), share("time_under_lock_ns")))
         })
         .collect();
@@ -250,11 +250,6 @@ fn told(result: &RunResult, baseline: Option<&RunResult>, telling: &[Telling]) -
     };
     let parts: Vec<_> = telling.iter().filter_map(tell).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
-}
-
-/// All time of all virtual CPUs.
-fn all_ns(result: &RunResult) -> Option<f64> {
-    result.workload_specific.get("time")?.get("all_ns")?.as_f64()
 }
 
 #[cfg(test)]

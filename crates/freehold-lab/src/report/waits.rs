@@ -2,7 +2,7 @@
 
 use super::document::Simulated;
 
-/// Waiting by class of lock as a share of all CPU time, the largest first.
+/// Waiting by class of lock as a share of CPU time outside barriers, the largest first.
 pub(super) fn waits_by_class(simulated: &Simulated) -> Vec<(&str, f64)> {
     // In addition to the classes there are classes with a path, such as `zone_lock.alloc`.
     let classes = simulated.time_share.iter().filter(|(name, _)| !name.contains('.'));
@@ -21,7 +21,7 @@ pub(crate) fn most_waited_for(simulated: &Simulated) -> String {
     }
 }
 
-/// Waiting for all locks as a share of all CPU time.
+/// Waiting for all locks as a share of CPU time outside barriers.
 pub(crate) fn wait_share(simulated: &Simulated) -> f64 {
     // A plain sum of no shares would be -0, and be printed like that.
     waits_by_class(simulated).iter().fold(0.0, |sum, (_, share)| sum + share)

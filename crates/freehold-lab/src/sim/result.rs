@@ -38,6 +38,7 @@ pub(crate) fn standard_fields(report: &Report) -> Simulated {
 pub(crate) fn details(report: &Report) -> Result<Map<String, Value>> {
     let mut details = Map::new();
     details.insert("elapsed_ns".to_owned(), report.elapsed_ns.into());
+    details.insert("overrun_ns_max".to_owned(), report.overrun_ns_max.into());
     details.insert("time".to_owned(), serde_json::to_value(&report.time)?);
     details.insert("paths".to_owned(), serde_json::to_value(&report.paths)?);
     details.insert("data".to_owned(), serde_json::to_value(&report.data)?);

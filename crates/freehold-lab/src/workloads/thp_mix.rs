@@ -83,14 +83,14 @@ pub(crate) struct Score {
     /// Those under way at the end that succeeded after it.
     late: u64,
     /// How long the last attempt ran over the end.
-    overrun_ns: u64,
+    late_ns: u64,
 }
 
 impl Score {
     /// Notes how an attempt ended.
     fn note(&mut self, succeeded: bool, ended_ns: u64, ends_ns: u64) {
         self.attempts += 1;
-        self.overrun_ns = self.overrun_ns.max(ended_ns.saturating_sub(ends_ns));
+        self.late_ns = self.late_ns.max(ended_ns.saturating_sub(ends_ns));
         match (succeeded, ended_ns <= ends_ns) {
             (true, true) => self.faults += 1,
             (true, false) => self.late += 1,
@@ -117,7 +117,7 @@ impl TaskWorkload for ThpMix {
         Column { heading: "success", cell: |r| percent(r, "huge.success") },
         Column { heading: "small/s", cell: |r| number(r, "small.per_second", 0) },
         Column { heading: "success", cell: |r| percent(r, "small.success") },
-        Column { heading: "over ms", cell: |r| scaled(r, "overrun_ns_max", 1e6, 1) },
+        Column { heading: "over ms", cell: |r| scaled(r, "late_ns_max", 1e6, 1) },
         Column { heading: "whole", cell: free_pageblocks },
     ];
     const LEGEND: &'static [&'static str] = &[
@@ -132,7 +132,7 @@ impl TaskWorkload for ThpMix {
         Telling { words: "{} small faults", number: |r| number(r, "small.faults", 0) },
         Telling {
             words: "a call that runs over the end by {} ms",
-            number: |r| scaled(r, "overrun_ns_max", 1e6, 1),
+            number: |r| scaled(r, "late_ns_max", 1e6, 1),
         },
     ];
     type Outcome = Score;
@@ -201,8 +201,8 @@ impl TaskWorkload for ThpMix {
             specific.insert(name.to_owned(), fields);
             frames += faults * order.frames().get();
         }
-        let overrun_ns_max = outcomes.iter().map(|score| score.overrun_ns).max();
-        specific.insert("overrun_ns_max".to_owned(), json!(overrun_ns_max));
+        let late_ns_max = outcomes.iter().map(|score| score.late_ns).max();
+        specific.insert("late_ns_max".to_owned(), json!(late_ns_max));
         Findings { work: Work::of("frames", frames, self.time_ns as f64 / 1e9), specific }
     }
 }

@@ -208,34 +208,37 @@ impl OnMachine<'_> {
     /// Where the time of all CPUs goes.
     fn time(&self) -> Result<Option<Figure>> {
         let title = "Where the time goes";
-        self.stacked((title, "share of all CPU time, waiting by class of lock"), |result| {
-            let simulated = result.simulated.as_ref()?;
-            let time = result.workload_specific.get("time")?;
-            let all_ns = time.get("all_ns")?.as_f64()?;
-            let part = |field: &str| Some(time.get(field)?.as_f64()? / all_ns);
-            let mut shares = vec![
-                ("computation".to_owned(), part("compute_ns")?),
-                ("memory accesses".to_owned(), part("memory_ns")?),
-            ];
-            let waits = waits_by_class(simulated).into_iter();
-            shares.extend(waits.map(|(class, share)| (lock_in_words(class), share)));
-            shares.push(("idle".to_owned(), part("idle_ns")?));
-            Some(shares)
-        })
+        self.stacked(
+            (title, "share of CPU time outside barriers, waiting by class of lock"),
+            |result| {
+                let simulated = result.simulated.as_ref()?;
+                let time = result.workload_specific.get("time")?;
+                let working_ns = result.working_ns()?;
+                let part = |field: &str| Some(time.get(field)?.as_f64()? / working_ns);
+                let mut shares = vec![
+                    ("computation".to_owned(), part("compute_ns")?),
+                    ("memory accesses".to_owned(), part("memory_ns")?),
+                ];
+                let waits = waits_by_class(simulated).into_iter();
+                shares.extend(waits.map(|(class, share)| (lock_in_words(class), share)));
+                shares.push(("idle".to_owned(), part("idle_ns")?));
+                Some(shares)
+            },
+        )
     }
 
     /// Where accesses of the allocator's data are served.
     fn misses(&self) -> Result<Option<Figure>> {
-        let caption = "time of accesses to the allocator's metadata, as a share of all CPU time, \
-                       by where they are served; without the first-level cache";
+        let caption = "time of accesses to the allocator's metadata, as a share of CPU time outside \
+                       barriers, by where they are served; without the first-level cache";
         self.stacked(("Misses", caption), |result| {
-            let all_ns = result.workload_specific.get("time")?.get("all_ns")?.as_f64()?;
+            let working_ns = result.working_ns()?;
             let mut kinds: BTreeMap<String, f64> = BTreeMap::new();
             for data in result.workload_specific.get("data")?.as_array()? {
                 for (kind, served) in data.get("served")?.as_object()? {
                     if kind != "l1" {
                         let time_ns = served.get("time_ns").and_then(Value::as_f64).unwrap_or(0.0);
-                        *kinds.entry(kind.replace('_', " ")).or_default() += time_ns / all_ns;
+                        *kinds.entry(kind.replace('_', " ")).or_default() += time_ns / working_ns;
                     }
                 }
             }

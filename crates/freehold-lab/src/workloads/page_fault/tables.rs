@@ -102,10 +102,10 @@ pub(super) fn print_sim(results: &[RunResult]) -> Result<()> {
     out!("{table}");
     let machine = results.first().map_or("", |result| result.machine.as_str());
     out!(
-        "Simulated on {machine}: a prediction. lock wait: share of all CPU time; zone lock, LRU \
-         lock: for these,\nthe former also by path. scaling: faults/s as a multiple of those of \
-         one CPU, if that was run.\ninterrupts off: share of all CPU time, waiting for locks \
-         included."
+        "Simulated on {machine}: a prediction. lock wait: share of CPU time outside barriers; zone \
+         lock, LRU lock:\nfor these, the former also by path. scaling: faults/s as a multiple of \
+         those of one CPU, if that was run.\ninterrupts off: share of CPU time outside barriers, \
+         waiting for locks included."
     );
     Ok(())
 }

@@ -26,6 +26,7 @@ use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::{Column, LRU_LOCK, Telling, percent, print_columns};
 use crate::report::document::{RunResult, Work, number};
 use crate::report::figure::{Figure, Parts};
+use crate::report::goal::{Goal, RATE};
 use crate::report::waits::percent as in_percent;
 use crate::task::lru::{LOCKS, LruPlan};
 use crate::task::page_cache::{Disk, Files, Found, PageCache, Read, Use};
@@ -140,6 +141,7 @@ impl TaskWorkload for Tenants {
         Figure::aside("lru_lock_wait_share", "/time_share/lru_lock"),
     ];
     const PARTS: Option<&'static Parts> = Some(&results::SORTS);
+    const GOALS: &'static [Goal] = &[RATE, Goal::share("hot hits", results::HOT_HIT_SHARE)];
     const COLUMNS: &'static [Column] = &[
         Column { heading: "tenants", cell: |r| r.workload_specific["tenants"].to_string() },
         Column { heading: "reads/s", cell: |r| format!("{:.0}", r.work.per_second) },
@@ -206,7 +208,7 @@ impl TaskWorkload for Tenants {
         let rng = task.place().rng();
         let mut reader = Reader::new(&self.tenancy, sort, nth, &self.popular[sort as usize], rng);
         self.read(task, &mut reader)?;
-        task.start_measuring()?;
+        task.start_measuring_for(self.time_ns)?;
         self.read(task, &mut reader)
     }
 

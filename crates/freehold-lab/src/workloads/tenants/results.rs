@@ -45,6 +45,10 @@ pub(super) const SORTS: Parts = Parts {
     ],
 };
 
+/// What tenants with a set that their share holds find cached: they are the first of the sorts.
+pub(super) const HOT_HIT_SHARE: Figure =
+    Figure::gain("hot_hit_share", "/workload_specific/sorts/0/hit_share");
+
 /// The share of reads that found their block cached; of all reads of these tasks.
 pub(super) fn hit_share<'a>(of: impl Iterator<Item = &'a Reads> + Clone) -> f64 {
     let hits: u64 = of.clone().map(|reads| reads.hits).sum();
