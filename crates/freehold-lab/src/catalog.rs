@@ -32,6 +32,9 @@ pub(crate) enum WorkloadName {
     ReadTwice,
     /// Tenants whose files share a page cache, with noisy neighbours.
     Tenants,
+    /// What contestants do: `freehold race --machine`.
+    #[value(hide = true)]
+    Races,
     /// What a recorded kernel's CPUs did: `freehold replay`.
     #[value(hide = true)]
     Replay,
@@ -111,12 +114,12 @@ macro_rules! with_workload {
         use $crate::workloads::{
             build::Build, bulk::Bulk, contig::Contig, cross_cpu::CrossCpu,
             high_order::HighOrder, page_fault::PageFault, parallel_free::ParallelFree,
-            purge::Purge, read_twice::ReadTwice, replay::Replay, tenants::Tenants,
-            thp_mix::ThpMix,
+            purge::Purge, races::Races, read_twice::ReadTwice, replay::Replay,
+            tenants::Tenants, thp_mix::ThpMix,
         };
         $crate::catalog::with_workload!(@each $name, $workload => $body;
             PageFault, Bulk, ParallelFree, Purge, CrossCpu, Build, ThpMix, HighOrder,
-            Contig, ReadTwice, Tenants, Replay)
+            Contig, ReadTwice, Tenants, Races, Replay)
     }};
     (@each $name:expr, $workload:ident => $body:expr; $($type:ident),*) => {
         match $name {

@@ -20,6 +20,7 @@ pub(crate) mod probe;
 mod referee;
 mod results;
 mod sample;
+mod simulated;
 mod standing;
 mod table;
 mod wipe;
@@ -34,6 +35,7 @@ use crate::cli::{Format, RaceArgs};
 use crate::host::check_memory;
 use crate::host::tasks::{cpus_for, cpus_max};
 use crate::host::yardstick::clock_ns;
+use crate::machine::Machine;
 use crate::report::out;
 use crate::report::progress::Progress;
 use contestant::{Contestant, chosen};
@@ -48,6 +50,17 @@ const THREADS: [u32; 2] = [1, 2];
 
 /// Runs all heats round by round and prints the results.
 pub(crate) fn race(args: &RaceArgs) -> Result<()> {
+    if let Machine::Sim(spec) = &args.machine {
+        if let Some(path) = args.peers.first() {
+            let message = format!("--peer {}: only designs race on {}", path.display(), spec.name());
+            return Err(UsageError(message).into());
+        }
+        return simulated::race(args, spec);
+    }
+    if let Some(setting) = args.settings.first() {
+        let message = format!("--set {setting}: on the host, designs race with their defaults");
+        return Err(UsageError(message).into());
+    }
     let plugins = load(args)?;
     let mut contestants: Vec<Contestant<'_>> = chosen(&args.contestants)?;
     contestants.extend(plugins.iter().map(Contestant::Plugin));
@@ -132,7 +145,7 @@ fn run<'p>(
 }
 
 fn report(args: &RaceArgs, heats: &[Heat<'_>], skipped: Vec<Skipped>) -> Result<()> {
-    let results = Results::of(heats, args.rounds, args.frames, skipped);
+    let results = Results::of(heats, args.rounds, args.host_frames(), skipped);
     match args.format.format() {
         Format::Json => out!("{}", serde_json::to_string_pretty(&results)?),
         Format::Csv => csv::table(&results).print()?,
@@ -170,13 +183,13 @@ fn load(args: &RaceArgs) -> Result<Vec<Plugin>> {
 fn courses(args: &RaceArgs, threads: &[u32], cpus_max: u32) -> (Vec<Course>, Vec<Skipped>) {
     let all = BenchName::value_variants();
     let benches = if args.benches.is_empty() { all } else { &args.benches };
-    let least = args.memory.iter().copied().fold(f64::INFINITY, f64::min);
+    let least = args.host_memory().iter().copied().fold(f64::INFINITY, f64::min);
     let (mut courses, mut skipped) = (Vec::new(), Vec::new());
     for &bench in benches {
         for &threads in threads {
-            for &memory in &args.memory {
+            for &memory in args.host_memory() {
                 let threads = threads as usize;
-                let course = Course { bench, threads, frames: args.frames, memory };
+                let course = Course { bench, threads, frames: args.host_frames(), memory };
                 if course.parties() > cpus_max as usize {
                     skipped.push(Skipped::of(course, "this process may use one CPU only"));
                 } else if bench == BenchName::Churn && memory > least {

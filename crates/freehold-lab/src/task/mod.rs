@@ -193,6 +193,11 @@ pub(crate) trait Task: Sized {
         self.timed(Path::Alloc, || self.allocator().alloc(request))
     }
 
+    /// Allocates blocks in bulk, as far as there is memory; returns how many.
+    fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error> {
+        self.timed(Path::Alloc, || self.allocator().alloc_bulk(request, out))
+    }
+
     /// Allocates a block; if there is none, reclaims frames of the LRU.
     fn alloc_reclaiming(&self, request: Request) -> Result<Pfn, Error> {
         let call = || self.allocator().alloc_or_reclaim(request, self.any_lru());

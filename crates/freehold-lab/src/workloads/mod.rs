@@ -8,6 +8,7 @@ pub(crate) mod high_order;
 pub(crate) mod page_fault;
 pub(crate) mod parallel_free;
 pub(crate) mod purge;
+pub(crate) mod races;
 pub(crate) mod read_twice;
 pub(crate) mod replay;
 pub(crate) mod tenants;

@@ -77,13 +77,16 @@ fn bulk_has_a_row_a_step() {
 #[test]
 fn compare_adds_contestants_and_ratios() {
     let small = ["--set", "task_bytes=1MiB", "--set", "node_memory=64MiB"];
-    let arguments = ["compare", "page-fault", "--machine", "uma-2", "--no-host"];
+    let arguments = ["compare", "page-fault", "--machine", "uma-2", "--no-host", "--seeds", "1"];
     let rows = rows(&[&arguments[..], &["--design", "zone-lock,freehold"], &small].concat());
     let contestants: Vec<_> = rows.iter().map(|row| row["contestant"].as_str()).collect();
     assert_eq!(contestants, ["zone-lock pcp=auto", "freehold", "zone-lock pcp=fixed"]);
     assert_eq!(rows[0]["ratio_to_baseline"], "1");
     let ratio = number(&rows[1]["per_second"]) / number(&rows[0]["per_second"]);
     assert_eq!(number(&rows[1]["ratio_to_baseline"]), ratio);
+    let mut places: Vec<_> = rows.iter().map(|row| row["place"].as_str()).collect();
+    places.sort_unstable();
+    assert_eq!(places, ["1", "2", "3"]);
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn a_page_is_as_its_numbers_are_on_a_phone_and_on_a_desk() {
     for width in [500, 1400] {
         let seen = probe(browser, &page, width);
         assert_eq!((&seen["scripts"], &seen["links"]), (&1.into(), &0.into()), "only the probe's");
-        assert_eq!(seen["document"], "freehold.compare/1");
+        assert_eq!(seen["document"], "freehold.compare/2");
         assert!(seen["scroll"].as_f64() <= seen["window"].as_f64(), "{width}: it must not scroll");
         let all = seen["figures"].as_array().expect("a list");
         assert_eq!(all.len(), svgs);
@@ -91,7 +91,7 @@ fn a_page_is_as_its_numbers_are_on_a_phone_and_on_a_desk() {
             found.unwrap_or_else(|| panic!("there is no figure {title:?}"))
         };
         // The bars of six designs are as long as their numbers.
-        let rates = of("calls a second");
+        let rates = of("calls/s");
         let bars: Vec<f64> =
             rates["bars"].as_array().expect("a list").iter().filter_map(Value::as_f64).collect();
         let numbers: Vec<f64> = rates["numbers"]

@@ -109,19 +109,20 @@ fn too_little_memory_or_too_few_cpus_end_in_advice() {
 #[test]
 fn a_comparison_ranks_and_explains_and_repeats() {
     let arguments = ["compare", "page-fault", "--machine", "uma-4", "--no-host", "--json"];
-    let small = ["--set", "task_bytes=1MiB", "--set", "pcp=fixed"];
+    let small = ["--set", "task_bytes=1MiB", "--set", "pcp=fixed", "--seeds", "2"];
     let compare = || stdout(freehold(&[&arguments[..], &small].concat()));
     let text = compare();
     assert_eq!(text, compare());
     let document: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(document["schema"], "freehold.compare/1");
+    assert_eq!(document["schema"], "freehold.compare/2");
     assert_eq!(document["baseline"], "zone-lock");
     let designs: Value =
         serde_json::from_str(&stdout(freehold(&["list", "designs", "--json"]))).unwrap();
     let designs = designs.as_array().unwrap().iter();
     let designs = designs.filter(|design| design["name"] != "free-lunch").count();
     let results = document["results"].as_array().unwrap();
-    assert_eq!(results.len(), designs);
+    assert_eq!(results.len(), 2 * designs, "each design with each seed");
+    assert_eq!((&results[0]["seed"], &results[designs]["seed"]), (&1.into(), &2.into()));
     // Compare reduces the memory to a quarter of the 96 GiB that the machine has.
     assert_eq!(results[0]["workload_specific"]["node_bytes"], 24_u64 << 30);
     assert_eq!(results[0]["workload_specific"]["task_bytes"], 1 << 20);
@@ -130,8 +131,18 @@ fn a_comparison_ranks_and_explains_and_repeats() {
     assert_eq!(ranking.len(), designs);
     let baseline = ranking.iter().find(|ranked| ranked["design"] == "zone-lock").unwrap();
     assert_eq!(baseline["machine"], "uma-4");
-    assert_eq!(baseline["ratio"], 1.0);
-    assert_eq!(baseline["per_second"], results[0]["work"]["per_second"]);
+    assert_eq!(baseline["seeds"], 2);
+    let standing = &baseline["standings"][0];
+    assert_eq!((&standing["figure"], &standing["ratio"]), (&"per_second".into(), &1.0.into()));
+    let rate = |result: &Value| result["work"]["per_second"].as_f64().unwrap();
+    let (one, other) = (rate(&results[0]), rate(&results[designs]));
+    assert_eq!(standing["min"], one.min(other));
+    assert_eq!(standing["max"], one.max(other));
+    for ranked in ranking {
+        let place = |which: &str| ranked["standings"][0][which].as_u64().unwrap() as usize;
+        let (first, last) = (place("place_first"), place("place_last"));
+        assert!((1..=designs).contains(&first) && (first..=designs).contains(&last), "{ranked}");
+    }
     let reasons = baseline["reasons"].as_array().unwrap();
     assert!(reasons[0].as_str().unwrap().contains("of the time for"), "{reasons:?}");
 }
@@ -142,7 +153,8 @@ fn a_result_of_compare_is_that_of_run() {
     let small = [&small.concat()[..], &["--json"]].concat();
     let on = ["page-fault", "--machine", "uma-4", "--cpus", "2", "--design", "zone-lock"];
     let of_run = stdout(freehold(&[&["run"][..], &on, &small].concat()));
-    let compared = stdout(freehold(&[&["compare", "--no-host"][..], &on, &small].concat()));
+    let one = ["compare", "--no-host", "--seeds", "1"];
+    let compared = stdout(freehold(&[&one[..], &on, &small].concat()));
     let compared: Value = serde_json::from_str(&compared).unwrap();
     assert_eq!(compared["results"], Value::from(results(&of_run)));
 }
@@ -203,21 +215,54 @@ fn no_design_beats_the_free_lunch() {
 #[test]
 fn a_comparison_shows_where_a_design_does_not_run() {
     let arguments = ["compare", "page-fault", "--machine", "uma-2", "--design"];
-    let small = ["--set", "task_bytes=1MiB", "--set", "node_memory=64MiB"];
+    let small = ["--set", "task_bytes=1MiB", "--set", "node_memory=64MiB", "--seeds", "1"];
     let compare = |designs, more: &[&str]| {
         stdout(freehold(&[&arguments[..], &[designs], &small, more].concat()))
     };
     let on_host = ["--set", "samples=1", "--set", "sample_ms=20"];
     let text = compare("free-lunch,zone-lock", &on_host);
     assert!(text.contains("free-lunch runs on simulated machines only."), "{text}");
-    let row = text.lines().find(|line| line.starts_with(" free-lunch ")).unwrap();
-    let cells: Vec<_> = row.split_whitespace().collect();
-    assert_eq!(cells[..3], ["free-lunch", "-", "-"], "{text}");
-    assert!(cells[3].parse::<u64>().unwrap() > 0 && cells[4].ends_with('x'), "{text}");
+    let rows: Vec<_> = text.lines().filter(|line| line.starts_with(" free-lunch ")).collect();
+    assert_eq!(rows.len(), 1, "it does not run on the host: {text}");
+    let cells: Vec<_> = rows[0].split_whitespace().collect();
+    assert!(cells[1].parse::<f64>().unwrap() > 0.0 && cells[3].ends_with('x'), "{text}");
     assert!(text.contains("Ranking on host") && text.contains("free-lunch, 1."), "{text}");
     assert!(!compare("zone-lock", &on_host).contains("free-lunch"));
     let alone = compare("free-lunch", &[]);
     assert!(!alone.contains("host") && alone.contains("1. free-lunch: waits"), "{alone}");
+}
+
+#[test]
+fn a_workload_with_several_goals_is_ranked_by_each() {
+    let arguments = ["compare", "thp-mix", "--machine", "uma-4", "--no-host"];
+    let small = ["--set", "memory_mib=128", "--set", "time_ms=2", "--design", "zone-lock,freehold"];
+    let compare =
+        |more: &[&str]| stdout(freehold(&[&arguments[..], &small, more].concat()));
+    let document: Value = serde_json::from_str(&compare(&["--json"])).unwrap();
+    for ranked in document["ranking"].as_array().unwrap() {
+        let figures = ranked["standings"].as_array().unwrap().iter();
+        let figures: Vec<_> = figures.map(|of| of["figure"].as_str().unwrap()).collect();
+        assert_eq!(figures, ["huge_per_second", "small_per_second"]);
+    }
+    for result in document["results"].as_array().unwrap() {
+        let specific = &result["workload_specific"];
+        let share = specific["allocator_share"].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&share), "calls count within the window: {share}");
+        let all_ns = specific["time"]["all_ns"].as_f64().unwrap();
+        assert_eq!(all_ns, 4.0 * 2e6, "four CPUs for two milliseconds");
+    }
+    let text = compare(&[]);
+    assert!(text.contains("huge/s") && text.contains("small/s"), "{text}");
+    assert!(text.contains(" zone-lock pcp=auto in small/s"), "{text}");
+}
+
+#[test]
+fn nothing_is_reduced_in_a_whole_comparison() {
+    let on = ["compare", "build", "--machine", "uma-2", "--no-host", "--seeds", "1"];
+    let small = ["--design", "freehold", "--set", "cache=1MiB", "--set", "lasting=64KiB"];
+    let compare = |more: &[&str]| stdout(freehold(&[&on[..], &small, more].concat()));
+    assert!(compare(&[]).contains("jobs=6"));
+    assert!(!compare(&["--whole"]).contains("jobs="));
 }
 
 #[test]
