@@ -19,6 +19,7 @@ mod machine;
 mod mangled;
 mod matrix;
 mod output;
+mod predict;
 mod race;
 mod replay;
 mod report;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
         cli::Command::Sweep(args) => sweep::sweep(args),
         cli::Command::Check(args) => check::check(args),
         cli::Command::Race(args) => race::race(args),
+        cli::Command::Predict(args) => predict::predict(args),
         cli::Command::Record(args) => trace::record(args),
         cli::Command::Import(args) => trace::import(args),
         cli::Command::Replay(args) => replay::replay(args),

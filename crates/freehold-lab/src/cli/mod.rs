@@ -7,6 +7,7 @@ mod design;
 mod diff;
 mod format;
 mod list;
+mod predict;
 mod race;
 mod replay;
 mod shell;
@@ -26,6 +27,7 @@ pub(crate) use design::{DesignChoice, chosen_designs};
 pub(crate) use diff::DiffArgs;
 pub(crate) use format::Format;
 pub(crate) use list::{ListArgs, ListWhat};
+pub(crate) use predict::PredictArgs;
 pub(crate) use race::RaceArgs;
 pub(crate) use replay::ReplayArgs;
 pub(crate) use shell::{CompletionsArgs, ManArgs};
@@ -66,6 +68,7 @@ Examples:
   freehold sweep campaign.toml                  all cells of a file, or those still missing
   freehold run bulk                             one at a time against in bulk
   freehold race fill                            the designs against other allocators
+  freehold predict                              what was published, and what is predicted
   freehold diff a.json b.json                   what is slower in b, beyond chance
   freehold check --seeds 1000                   random schedules and failures
   freehold record --seconds 10 -o busy.fht      what this kernel's page allocator does
@@ -98,6 +101,8 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Race the designs against other allocators on this machine.
     Race(RaceArgs),
+    /// Predict what others have measured and published, and show both.
+    Predict(PredictArgs),
     /// Record what the page allocator of the running kernel does.
     Record(RecordArgs),
     /// Import a recording from the text of ftrace, trace-cmd or perf.

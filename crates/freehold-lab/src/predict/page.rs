@@ -1,0 +1,141 @@
+//! Predictions as a table, and as a page of the documentation.
+
+use anyhow::Result;
+
+use super::item::{Item, Published, Unit};
+use super::verdict::{Closeness, Outcome};
+use crate::report::out;
+use crate::report::table::Table;
+use crate::report::words::shown;
+
+/// What the page says before its tables.
+const HEAD: &str = include_str!("head.md");
+
+/// Prints a row for each figure, and how close they are.
+pub(super) fn print(outcomes: &[(&Item, Vec<Outcome<'_>>)]) -> Result<()> {
+    let mut table =
+        Table::new(["result", "figure", "published", "predicted", "ratio"]).numbers_from(2);
+    for (item, of_item) in outcomes {
+        for (nth, outcome) in of_item.iter().enumerate() {
+            let name = if nth == 0 { &item.name } else { "" };
+            let [published, predicted, ratio] = cells(outcome);
+            table.row([name, &outcome.figure.what, &published, &predicted, &ratio]);
+        }
+    }
+    out!("{table}");
+    for line in summary(outcomes) {
+        out!("{line}");
+    }
+    out!("Simulated: predictions. Sources, machines and what is known of differences: --markdown.");
+    Ok(())
+}
+
+/// Published value, prediction, and their ratio.
+fn cells(outcome: &Outcome<'_>) -> [String; 3] {
+    let value = |value| match outcome.figure.unit {
+        Unit::Share => shown(value * 100.0, "%"),
+        Unit::Ratio => format!("{value:.2}x"),
+        Unit::PerSecond => format!("{}/s", shown(value, "")),
+        Unit::Ns => shown(value, "ns"),
+    };
+    let ratio = outcome.ratio().map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+    [value(outcome.figure.published), value(outcome.predicted), ratio]
+}
+
+/// How many figures are how close, and how many changes have the right sign; without what figures
+/// of the machine were fitted to.
+fn summary(outcomes: &[(&Item, Vec<Outcome<'_>>)]) -> Vec<String> {
+    let of = |is_same: bool| {
+        let is_meant = |item: &&&(&Item, Vec<Outcome<'_>>)| {
+            !item.0.calibrated && item.0.other_machine.is_none() == is_same
+        };
+        let all: Vec<_> = outcomes.iter().filter(|item| is_meant(&item)).flat_map(|of| &of.1).collect();
+        let count = |closeness| all.iter().filter(|of| of.closeness() == closeness).count();
+        let counts = Closeness::ALL.map(|of| format!("{} {}", count(of), of.in_words()));
+        let signs: Vec<_> = all.iter().filter_map(|of| of.has_sign()).collect();
+        let right = signs.iter().filter(|sign| **sign).count();
+        let changes = format!("{right} of {} changes have the sign that was published", signs.len());
+        let where_from = if is_same { "machines of this kind" } else { "other machines" };
+        (!all.is_empty()).then(|| {
+            format!("Of {} figures from {where_from}: {}; {changes}.", all.len(), counts.join(", "))
+        })
+    };
+    [of(true), of(false)].into_iter().flatten().collect()
+}
+
+/// The page of the documentation.
+pub(super) fn markdown(published: &Published, outcomes: &[(&Item, Vec<Outcome<'_>>)]) -> String {
+    let mut lines = vec![HEAD.trim_end().to_owned(), String::new()];
+    lines.extend(summary(outcomes).into_iter().map(|line| format!("* {line}")));
+    lines.push(String::new());
+    for source in &published.sources {
+        let of_source: Vec<_> =
+            outcomes.iter().filter(|(item, _)| item.source == source.id).collect();
+        if of_source.is_empty() {
+            continue;
+        }
+        lines.push(format!("## {}\n", title(&source.text)));
+        lines.push(format!("{}.\n", published.source(&source.id).text));
+        for (item, of_item) in of_source {
+            lines.push(format!("### {}\n", item.what));
+            lines.push(setup(item));
+            let has_before = item.figures.iter().any(|figure| figure.before.is_some());
+            let before = if has_before { " an earlier version |" } else { "" };
+            let line = if has_before { "---|" } else { "" };
+            lines.push(format!("| figure | published | predicted | ratio |{before}"));
+            lines.push(format!("|---|---|---|---|{line}"));
+            for outcome in of_item {
+                let [published, predicted, ratio] = cells(outcome);
+                let mut row =
+                    format!("| {} | {published} | {predicted} | {ratio} |", outcome.figure.what);
+                if has_before {
+                    let before = outcome.figure.before.as_ref().map_or(String::new(), |before| {
+                        let earlier = Outcome { figure: outcome.figure, predicted: before.predicted };
+                        format!("{}, without {}", cells(&earlier)[1], before.without)
+                    });
+                    row += &format!(" {before} |");
+                }
+                lines.push(row);
+            }
+            lines.push(String::new());
+            lines.extend(item.note.iter().map(|note| format!("{note}\n")));
+            lines.push("```".to_owned());
+            let mut runs: Vec<&str> = Vec::new();
+            for run in item.runs() {
+                if !runs.contains(&run) {
+                    runs.push(run);
+                }
+            }
+            lines.extend(runs.iter().map(|run| format!("freehold run {run}")));
+            lines.push("```\n".to_owned());
+        }
+    }
+    lines.join("\n").trim_end().to_owned()
+}
+
+/// What was measured where.
+fn setup(item: &Item) -> String {
+    let mut text = format!("Measured on {}, Linux {}.", item.machine, item.kernel);
+    if item.calibrated {
+        text += " *Figures of the simulated machine were fitted to the shares; the rate was not used.*";
+    }
+    if let Some(other) = &item.other_machine {
+        text += &format!(" *Predicted on another machine:* {other}.");
+    }
+    text + "\n"
+}
+
+/// The first words of a source: author and title.
+fn title(text: &str) -> String {
+    text.split(" (").next().unwrap_or(text).replace('*', "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_titled_by_author_and_title() {
+        assert_eq!(title("A. Lu, *Eliminate zone->lock* (linux-mm, 2018)"), "A. Lu, Eliminate zone->lock");
+    }
+}
