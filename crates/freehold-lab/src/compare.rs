@@ -28,8 +28,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let known = [of_host.as_deref(), of_sim.as_deref()].into_iter().flatten().flatten();
     let given = Assignments::parse(&args.settings, &known.copied().collect::<Vec<_>>())?;
 
-    let brief =
-        if args.whole { Brief { on_host: &[], on_sim: &[] } } else { brief(workload) };
+    let brief = if args.whole { Brief { on_host: &[], on_sim: &[] } } else { brief(workload) };
     let of_host = of_host.map(|tables| given.for_part(brief.on_host, &tables));
     let of_sim = of_sim.map(|tables| given.for_part(brief.on_sim, &tables));
     let variants = Variants::new(args, &designs, &given)?;

@@ -135,9 +135,9 @@ impl Published {
 impl Item {
     /// All runs that its figures need.
     pub(super) fn runs(&self) -> impl Iterator<Item = &str> {
-        self.figures.iter().flat_map(|figure| {
-            [Some(figure.run(self)), figure.to.as_deref()].into_iter().flatten()
-        })
+        self.figures
+            .iter()
+            .flat_map(|figure| [Some(figure.run(self)), figure.to.as_deref()].into_iter().flatten())
     }
 }
 

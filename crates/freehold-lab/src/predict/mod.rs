@@ -74,7 +74,9 @@ fn chosen<'p>(published: &'p Published, names: &[String]) -> Result<Vec<&'p Item
 
 /// Runs commands side by side, as far as the host has CPUs and memory. Each has one result.
 fn run_each(runs: &[&str]) -> Result<Vec<Value>> {
-    let of_run = |run: &str, args: &RunArgs| on_sim(args, |cells| Ok(cells.host_bytes())).context(run.to_owned());
+    let of_run = |run: &str, args: &RunArgs| {
+        on_sim(args, |cells| Ok(cells.host_bytes())).context(run.to_owned())
+    };
     let parsed = runs.iter().map(|run| Ok((*run, item::parsed(run)?)));
     let parsed: Vec<_> = parsed.collect::<Result<_>>()?;
     let mut job_bytes = 0;
@@ -127,7 +129,15 @@ fn document(outcomes: &[(&Item, Vec<Outcome<'_>>)]) -> Value {
 
 fn csv(outcomes: &[(&Item, Vec<Outcome<'_>>)]) -> Csv {
     let headings = [
-        "name", "source", "machine", "kernel", "figure", "unit", "published", "predicted", "ratio",
+        "name",
+        "source",
+        "machine",
+        "kernel",
+        "figure",
+        "unit",
+        "published",
+        "predicted",
+        "ratio",
         "run",
     ];
     let mut table = Csv::new(headings);

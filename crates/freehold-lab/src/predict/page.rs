@@ -49,12 +49,14 @@ fn summary(outcomes: &[(&Item, Vec<Outcome<'_>>)]) -> Vec<String> {
         let is_meant = |item: &&&(&Item, Vec<Outcome<'_>>)| {
             !item.0.calibrated && item.0.other_machine.is_none() == is_same
         };
-        let all: Vec<_> = outcomes.iter().filter(|item| is_meant(&item)).flat_map(|of| &of.1).collect();
+        let all: Vec<_> =
+            outcomes.iter().filter(|item| is_meant(&item)).flat_map(|of| &of.1).collect();
         let count = |closeness| all.iter().filter(|of| of.closeness() == closeness).count();
         let counts = Closeness::ALL.map(|of| format!("{} {}", count(of), of.in_words()));
         let signs: Vec<_> = all.iter().filter_map(|of| of.has_sign()).collect();
         let right = signs.iter().filter(|sign| **sign).count();
-        let changes = format!("{right} of {} changes have the sign that was published", signs.len());
+        let changes =
+            format!("{right} of {} changes have the sign that was published", signs.len());
         let where_from = if is_same { "machines of this kind" } else { "other machines" };
         (!all.is_empty()).then(|| {
             format!("Of {} figures from {where_from}: {}; {changes}.", all.len(), counts.join(", "))
@@ -90,7 +92,8 @@ pub(super) fn markdown(published: &Published, outcomes: &[(&Item, Vec<Outcome<'_
                     format!("| {} | {published} | {predicted} | {ratio} |", outcome.figure.what);
                 if has_before {
                     let before = outcome.figure.before.as_ref().map_or(String::new(), |before| {
-                        let earlier = Outcome { figure: outcome.figure, predicted: before.predicted };
+                        let earlier =
+                            Outcome { figure: outcome.figure, predicted: before.predicted };
                         format!("{}, without {}", cells(&earlier)[1], before.without)
                     });
                     row += &format!(" {before} |");
@@ -117,7 +120,8 @@ pub(super) fn markdown(published: &Published, outcomes: &[(&Item, Vec<Outcome<'_
 fn setup(item: &Item) -> String {
     let mut text = format!("Measured on {}, Linux {}.", item.machine, item.kernel);
     if item.calibrated {
-        text += " *Figures of the simulated machine were fitted to the shares; the rate was not used.*";
+        text +=
+            " *Figures of the simulated machine were fitted to the shares; the rate was not used.*";
     }
     if let Some(other) = &item.other_machine {
         text += &format!(" *Predicted on another machine:* {other}.");
@@ -136,6 +140,9 @@ mod tests {
 
     #[test]
     fn a_source_is_titled_by_author_and_title() {
-        assert_eq!(title("A. Lu, *Eliminate zone->lock* (linux-mm, 2018)"), "A. Lu, Eliminate zone->lock");
+        assert_eq!(
+            title("A. Lu, *Eliminate zone->lock* (linux-mm, 2018)"),
+            "A. Lu, Eliminate zone->lock"
+        );
     }
 }

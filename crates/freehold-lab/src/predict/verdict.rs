@@ -85,8 +85,7 @@ impl Outcome<'_> {
         // Less than this is no change.
         const SMALL: f64 = 0.02;
         let is_change = self.figure.unit == Unit::Ratio && self.figure.to.is_some();
-        (is_change && published.abs() > SMALL)
-            .then(|| (self.predicted - 1.0) * published > 0.0)
+        (is_change && published.abs() > SMALL).then(|| (self.predicted - 1.0) * published > 0.0)
     }
 }
 
@@ -136,7 +135,10 @@ mod tests {
         let published = published(figure);
         let x = json!({
             "work": {"per_second": 6.0},
-            "locks": [{"name": "other", "hold_ns": 1}, {"name": "zone_lock", "hold_ns": 90, "n": 3}],
+            "locks": [
+                {"name": "other", "hold_ns": 1},
+                {"name": "zone_lock", "hold_ns": 90, "n": 3},
+            ],
             "time_share": {"zone_lock": 0.5},
         });
         let y = json!({"work": {"per_second": 4.0}});

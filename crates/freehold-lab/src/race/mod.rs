@@ -52,7 +52,8 @@ const THREADS: [u32; 2] = [1, 2];
 pub(crate) fn race(args: &RaceArgs) -> Result<()> {
     if let Machine::Sim(spec) = &args.machine {
         if let Some(path) = args.peers.first() {
-            let message = format!("--peer {}: only designs race on {}", path.display(), spec.name());
+            let message =
+                format!("--peer {}: only designs race on {}", path.display(), spec.name());
             return Err(UsageError(message).into());
         }
         return simulated::race(args, spec);

@@ -63,8 +63,8 @@ pub(super) struct Standing {
     pub(super) ratio: f64,
     pub(super) ratio_min: f64,
     pub(super) ratio_max: f64,
-    /// The best and the worst place: not the same if this is a tie. A contestant is ahead of another
-    /// if it is better with all seeds than the other with any.
+    /// The best and the worst place: not the same if this is a tie. A contestant is ahead of
+    /// another if it is better with all seeds than the other with any.
     pub(super) place_first: usize,
     pub(super) place_last: usize,
 }

@@ -81,10 +81,8 @@ impl TaskWorkload for Contig {
         Figure::cost("gib_1_max_ns", "/workload_specific/gib_1/latency/max_ns"),
         Figure::cost("gib_1_moved_frames", "/workload_specific/gib_1/migrated"),
     ];
-    const GOALS: &'static [Goal] = &[
-        Goal::share("2 MiB had", Self::FIGURES[0]),
-        Goal::time("p50", Self::FIGURES[1]),
-    ];
+    const GOALS: &'static [Goal] =
+        &[Goal::share("2 MiB had", Self::FIGURES[0]), Goal::time("p50", Self::FIGURES[1])];
     const COLUMNS: &'static [Column] = &[
         Column { heading: "2 MiB", cell: |r| percent(r, "mib_2.success") },
         Column { heading: "p50 us", cell: |r| scaled(r, "mib_2.latency.p50_ns", 1e3, 0) },
@@ -96,7 +94,7 @@ impl TaskWorkload for Contig {
     ];
     const LEGEND: &'static [&'static str] = &[
         "2 MiB, 1 GiB: the ranges that were had, as a share or of how many. us, ms: time of a",
-        "request, refusals included. moved: frames that were moved out of the way, for all of them.",
+        "request, refusals included. moved: frames that were moved out of the way, for all.",
     ];
     const TELLING: &'static [Telling] = &[
         Telling {

@@ -236,8 +236,7 @@ fn a_comparison_shows_where_a_design_does_not_run() {
 fn a_workload_with_several_goals_is_ranked_by_each() {
     let arguments = ["compare", "thp-mix", "--machine", "uma-4", "--no-host"];
     let small = ["--set", "memory_mib=128", "--set", "time_ms=2", "--design", "zone-lock,freehold"];
-    let compare =
-        |more: &[&str]| stdout(freehold(&[&arguments[..], &small, more].concat()));
+    let compare = |more: &[&str]| stdout(freehold(&[&arguments[..], &small, more].concat()));
     let document: Value = serde_json::from_str(&compare(&["--json"])).unwrap();
     for ranked in document["ranking"].as_array().unwrap() {
         let figures = ranked["standings"].as_array().unwrap().iter();

@@ -229,8 +229,8 @@ impl OnMachine<'_> {
 
     /// Where accesses of the allocator's data are served.
     fn misses(&self) -> Result<Option<Figure>> {
-        let caption = "time of accesses to the allocator's metadata, as a share of CPU time outside \
-                       barriers, by where they are served; without the first-level cache";
+        let caption = "time of accesses to the allocator's metadata, as a share of CPU time \
+                       outside barriers, by where they are served; without the first-level cache";
         self.stacked(("Misses", caption), |result| {
             let working_ns = result.working_ns()?;
             let mut kinds: BTreeMap<String, f64> = BTreeMap::new();
@@ -370,7 +370,8 @@ fn by_label(
     labels: Vec<String>,
     values: Vec<f64>,
 ) -> Result<Figure> {
-    let rows = labels.iter().zip(&values).map(|(name, value)| vec![name.clone(), value.to_string()]);
+    let rows =
+        labels.iter().zip(&values).map(|(name, value)| vec![name.clone(), value.to_string()]);
     let rows = rows.collect();
     let series = [Series { name: title.to_owned(), values }];
     Ok(Figure {
@@ -387,9 +388,8 @@ fn scaling(rate: String, designs: BTreeMap<String, Vec<(f64, f64)>>) -> Result<F
     let (mut rows, mut all) = (Vec::new(), Vec::new());
     for (design, mut points) in designs {
         points.sort_by(|one, other| one.0.total_cmp(&other.0));
-        let row = |(cpus, rate): &(f64, f64)| {
-            vec![design.clone(), cpus.to_string(), rate.to_string()]
-        };
+        let row =
+            |(cpus, rate): &(f64, f64)| vec![design.clone(), cpus.to_string(), rate.to_string()];
         rows.extend(points.iter().map(row));
         all.push(Line { name: design, points });
     }
