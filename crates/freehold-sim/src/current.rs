@@ -34,11 +34,28 @@ pub(crate) fn with<R>(act: impl FnOnce(&mut State) -> R) -> Option<R> {
 /// memory. `None` outside a machine. `address` is that of the memory about to be accessed, or 0.
 #[inline]
 pub(crate) fn in_turn<R>(address: usize, act: impl FnOnce(&mut State) -> R) -> Option<R> {
+    if_or_when(State::keeps_turn, address, act)
+}
+
+/// Waits until no other CPU is earlier, so that the running one leaves the machine in the order of
+/// virtual time.
+pub(crate) fn wait_for_order() {
+    if_or_when(State::keeps_order, 0, |_| ());
+}
+
+/// Acts on the running machine, if `may` says so now, or when the CPU, which `may` has put in the
+/// queue, has its turn.
+#[inline]
+fn if_or_when<R>(
+    may: impl FnOnce(&mut State) -> bool,
+    address: usize,
+    act: impl FnOnce(&mut State) -> R,
+) -> Option<R> {
     CURRENT.with(|slot| {
         {
             let mut slot = slot.borrow_mut();
             let state = slot.as_mut()?;
-            if state.keeps_turn() {
+            if may(state) {
                 return Some(act(state));
             }
             state.prefetch(address);

@@ -23,6 +23,8 @@ pub(crate) enum Status {
     Absent,
     /// It runs, or would if it were its turn.
     Ready,
+    /// It is off its core until its turn comes.
+    Idle,
     /// Its turn comes when it gets this lock.
     WaitsForLock(usize),
     /// Its turn comes when all have arrived at this barrier.
@@ -79,7 +81,7 @@ pub(crate) struct State {
     pub(crate) requires_pins: bool,
     pub(crate) hierarchy: Hierarchy,
     pub(crate) cpus: Vec<Cpu>,
-    /// Running threads on each core: not waiting for a lock or a barrier, not finished.
+    /// Running threads on each core: not idle, not waiting for a lock or a barrier, not finished.
     pub(crate) at_work: Vec<u8>,
     pub(crate) queue: Queue,
     /// The CPU whose turn it is.
@@ -224,9 +226,28 @@ impl State {
         false
     }
 
+    /// Whether the running CPU is in the order of virtual time. If not, it has been put in the
+    /// queue, and must hand over to the next. No failure strikes here.
+    #[inline]
+    pub(crate) fn keeps_order(&mut self) -> bool {
+        let now = self.cpus[self.running].now;
+        if now > TIME_MAX {
+            time_ends();
+        }
+        if !self.queue.is_ahead(now) || std::thread::panicking() {
+            return true;
+        }
+        self.queue.insert(self.running, now);
+        false
+    }
+
     /// Gives the next CPU its turn.
     pub(crate) fn next_turn(&mut self) -> Option<usize> {
         let cpu = self.queue.pop()?;
+        if self.cpus[cpu].status == Status::Idle {
+            self.cpus[cpu].status = Status::Ready;
+            self.at_work[self.cpus[cpu].core] += 1;
+        }
         self.running = cpu;
         self.books.switches += 1;
         Some(cpu)
@@ -378,6 +399,24 @@ impl State {
         }
         let cost = self.hierarchy.core_costs(self.beside_sibling(self.running)).irq_flag;
         self.spend(self.running, Spent::Compute, cost);
+    }
+
+    /// The running CPU idles; returns whether it may continue at once. If not, it has left its core
+    /// and must hand over to the next; it is back when its turn comes.
+    pub(crate) fn idle(&mut self, time: Picos) -> bool {
+        let cpu = self.running;
+        self.spend(cpu, Spent::Idle, time.min(TIME_MAX + 1));
+        let wakes_at = self.cpus[cpu].now;
+        if wakes_at > TIME_MAX {
+            time_ends();
+        }
+        if !self.queue.is_over(wakes_at) || std::thread::panicking() {
+            // No other CPU runs meanwhile.
+            return true;
+        }
+        self.goes_idle(cpu, Status::Idle);
+        self.queue.insert(cpu, wakes_at);
+        false
     }
 
     /// A CPU starts to wait: its sibling has the core to itself.
