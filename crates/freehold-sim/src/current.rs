@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use crate::coroutine;
+use crate::hierarchy::Op;
 use crate::state::State;
 
 thread_local! {
@@ -35,6 +36,17 @@ pub(crate) fn with<R>(act: impl FnOnce(&mut State) -> R) -> Option<R> {
 #[inline]
 pub(crate) fn in_turn<R>(address: usize, act: impl FnOnce(&mut State) -> R) -> Option<R> {
     if_or_when(State::keeps_turn, address, act)
+}
+
+/// Acts on the running machine at once if the access that follows stays within the core, otherwise
+/// when no other CPU is earlier.
+#[inline]
+pub(crate) fn within_core<R>(
+    address: usize,
+    op: Op,
+    act: impl FnOnce(&mut State) -> R,
+) -> Option<R> {
+    if_or_when(|state| state.stays_within_core(address, op) || state.keeps_order(), address, act)
 }
 
 /// Waits until no other CPU is earlier, so that the running one leaves the machine in the order of

@@ -253,6 +253,13 @@ impl State {
         Some(cpu)
     }
 
+    /// Whether an access by the running CPU is noticed by no other core, at whatever time it is.
+    #[inline]
+    pub(crate) fn stays_within_core(&self, address: usize, op: Op) -> bool {
+        let core = self.cpus[self.running].core;
+        self.line_of(address).is_none_or(|line| self.hierarchy.stays_within_core(core, line, op))
+    }
+
     /// Charges the running CPU for an access of the memory at a host address.
     #[inline]
     pub(crate) fn touch(&mut self, address: usize, op: Op) {
