@@ -224,13 +224,16 @@ impl RawLock for SimLock {
             ),
         }
         self.held.set(true);
+        current::with(|machine| machine.work_at_lock(self.address()));
     }
 
     fn try_lock(&self) -> bool {
         let acquired = current::in_turn(self.address(), |machine| {
             self.check_pinned(machine);
             let number = self.number(machine);
-            machine.try_lock(number)
+            let acquired = machine.try_lock(number);
+            machine.work_at_lock(self.address());
+            acquired
         });
         let acquired = acquired.unwrap_or(!self.held.get());
         if acquired {
@@ -243,7 +246,9 @@ impl RawLock for SimLock {
         let handed_over = current::in_turn(self.address(), |machine| {
             !std::thread::panicking() && {
                 let number = self.number(machine);
-                machine.unlock(number)
+                let handed_over = machine.unlock(number);
+                machine.work_at_lock(self.address());
+                handed_over
             }
         });
         self.held.set(handed_over.unwrap_or(false));

@@ -264,13 +264,32 @@ impl State {
     #[inline]
     pub(crate) fn touch(&mut self, address: usize, op: Op) {
         match self.line_of(address) {
-            Some(line) => self.touch_line(line, op),
+            Some(line) => {
+                self.touch_line(line, op);
+                self.work();
+            }
             None => {
                 let beside_sibling = self.beside_sibling(self.running);
                 let cost = self.hierarchy.core_costs(beside_sibling).l1;
                 self.books.outside += self.books.counts(self.cpus[self.running].now);
                 self.spend(self.running, Spent::Memory, cost);
             }
+        }
+    }
+
+    /// Charges the running CPU for the instructions around an access.
+    #[inline]
+    fn work(&mut self) {
+        let work = self.hierarchy.core_costs(self.beside_sibling(self.running)).work;
+        if work > 0 {
+            self.spend(self.running, Spent::Compute, work);
+        }
+    }
+
+    /// As [`State::work`], for a call of the lock at a host address.
+    pub(crate) fn work_at_lock(&mut self, address: usize) {
+        if self.line_of(address).is_some() {
+            self.work();
         }
     }
 
