@@ -133,9 +133,11 @@ fn a_sibling_waits_for_a_copy_that_is_on_its_way_to_their_core() {
     for (cpu, work) in reads {
         machine.spawn(cpu, work);
     }
-    // The core that gives the copy reads on.
-    let (cpu, work) = read(6, 3000, 19_500);
-    machine.spawn(cpu, work);
+    // The same for one copy more, from the last-level cache: CPU 64 is the sibling of CPU 8.
+    let more = [read(6, 3000, 19_500), read(8, 5000, 19_500), read(64, 5010, 9_500 + 1_691)];
+    for (cpu, work) in more {
+        machine.spawn(cpu, work);
+    }
     let again = rows.clone();
     machine.spawn(7, move |handle| {
         handle.idle_ns(2000);
