@@ -81,9 +81,16 @@ impl CpuHandle {
         machine(|m| m.compute(m.price(work)));
     }
 
-    /// Idles for `ns` nanoseconds.
+    /// Idles for `ns` nanoseconds, in the order of virtual time: meanwhile the sibling of this CPU
+    /// has the core to itself.
+    ///
+    /// # Panics
+    ///
+    /// If virtual time ends before.
     pub fn idle_ns(&self, ns: u64) {
-        machine(|m| m.spend(m.running, crate::account::Spent::Idle, ns * 1000));
+        if !machine_in_turn(|m| m.idle(ns.saturating_mul(1000))) {
+            coroutine::suspend();
+        }
     }
 
     /// Clears a frame in the memory of `node`. The frame's content moves through the

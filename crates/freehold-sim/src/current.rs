@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use crate::coroutine;
+use crate::hierarchy::Op;
 use crate::state::State;
 
 thread_local! {
@@ -34,11 +35,39 @@ pub(crate) fn with<R>(act: impl FnOnce(&mut State) -> R) -> Option<R> {
 /// memory. `None` outside a machine. `address` is that of the memory about to be accessed, or 0.
 #[inline]
 pub(crate) fn in_turn<R>(address: usize, act: impl FnOnce(&mut State) -> R) -> Option<R> {
+    if_or_when(State::keeps_turn, address, act)
+}
+
+/// Acts on the running machine at once if the access that follows stays within the core, otherwise
+/// when no other CPU is earlier.
+#[inline]
+pub(crate) fn within_core<R>(
+    address: usize,
+    op: Op,
+    act: impl FnOnce(&mut State) -> R,
+) -> Option<R> {
+    if_or_when(|state| state.stays_within_core(address, op) || state.keeps_order(), address, act)
+}
+
+/// Waits until no other CPU is earlier, so that the running one leaves the machine in the order of
+/// virtual time.
+pub(crate) fn wait_for_order() {
+    if_or_when(State::keeps_order, 0, |_| ());
+}
+
+/// Acts on the running machine, if `may` says so now, or when the CPU, which `may` has put in the
+/// queue, has its turn.
+#[inline]
+fn if_or_when<R>(
+    may: impl FnOnce(&mut State) -> bool,
+    address: usize,
+    act: impl FnOnce(&mut State) -> R,
+) -> Option<R> {
     CURRENT.with(|slot| {
         {
             let mut slot = slot.borrow_mut();
             let state = slot.as_mut()?;
-            if state.keeps_turn() {
+            if may(state) {
                 return Some(act(state));
             }
             state.prefetch(address);

@@ -26,7 +26,7 @@ pub(crate) const NO_HOME: u8 = u8::MAX;
 /// Which cores have a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Holding {
+pub(crate) enum Holding {
     /// Only the memory.
     Nobody,
     /// `core`, or wherever its caches have since put the line.
@@ -39,16 +39,16 @@ enum Holding {
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     /// When the current or last transfer of the line ends.
-    free_at: Picos,
+    pub(crate) free_at: Picos,
     /// Single: the core's counter of lines at its last touch. Shared: the number of the set.
-    stamp_or_set: u32,
+    pub(crate) stamp_or_set: u32,
     /// Single: the counter of the core's last-level cache at that touch.
-    llc_stamp: Stamp,
-    /// Single: the core that touched the line last.
-    core: u16,
-    holding: Holding,
+    pub(crate) llc_stamp: Stamp,
+    /// Single: the core that touched the line last. Shared: the last one that fetched it.
+    pub(crate) core: u16,
+    pub(crate) holding: Holding,
     /// Whether the memory's copy is stale.
-    dirty: bool,
+    pub(crate) dirty: bool,
     /// Whether a waiter for a lock keeps reading the line.
     pub(crate) spun_on: bool,
     /// The kind of data in the line.
@@ -145,11 +145,14 @@ impl Hierarchy {
             _ => None,
         };
         if let (Some(age), Op::Read) = (own, op) {
-            // Transfers to other cores may be under way, but this core has its own copy.
+            // Transfers to other cores may be under way, but this core has its own copy, unless
+            // that is the one that is on its way, on behalf of a sibling.
+            let line = &self.lines[index];
+            let start = if line.core as usize == core { now.max(line.free_at) } else { now };
             self.renew_share(index, core);
             let Fetch { served, cost } =
                 hit(self.caches.in_l1(age), self.core_costs(beside_sibling));
-            return Outcome { served, done_at: now + cost };
+            return Outcome { served, done_at: start + cost };
         }
         let start = now.max(self.lines[index].free_at);
         let invalidation = if op.writes() { self.invalidation(index, core) } else { 0 };
@@ -177,13 +180,6 @@ impl Hierarchy {
             self.reread_by_spinner(done_at, core, index);
         }
         Outcome { served: fetch.served, done_at }
-    }
-
-    /// The age of a core's own copy of a shared line, if it still has one.
-    fn age_as_sharer(&self, set: SetId, core: usize) -> Option<u32> {
-        let stamp = self.sharers.core_stamp(set, core)?;
-        let age = self.caches.age(core, stamp);
-        self.caches.in_core(age).then_some(age)
     }
 
     /// Finds the data of a line that the core's own cache does not have. Memory that is read, and a
@@ -266,117 +262,6 @@ impl Hierarchy {
         } else {
             Fetch { served: Served::RemoteDram, cost: self.costs.dram_remote + queued }
         }
-    }
-
-    /// The cost of invalidating the other copies before a write: as much as a transfer from the
-    /// farthest of them. Copies that were silently dropped count as well, since the directory of a
-    /// real machine does not know of that either.
-    fn invalidation(&self, index: usize, core: usize) -> Picos {
-        let line = &self.lines[index];
-        if line.holding != Holding::Shared {
-            // A single holder gives up its copy in the transfer, and a clean one elsewhere is
-            // invalidated by the home while the memory is read.
-            return 0;
-        }
-        let set = line.stamp_or_set;
-        let own_llc = self.caches.llc_of(core);
-        let node = self.caches.node_of(core);
-        let mut cost = 0;
-        if self.sharers.others_in(set, self.caches.cores_of(own_llc), core) {
-            cost = self.costs.same_llc;
-        }
-        let mut others = self.sharers.llcs_of(set) & !(1 << own_llc);
-        while others != 0 {
-            let llc = others.trailing_zeros() as usize;
-            others &= others - 1;
-            cost = cost.max(if self.caches.node_of_llc(llc) == node {
-                self.costs.same_socket
-            } else {
-                self.costs.remote_home_writer
-            });
-        }
-        cost
-    }
-
-    /// The core becomes the only holder and makes the line dirty.
-    fn take(&mut self, index: usize, core: usize) {
-        let line = &mut self.lines[index];
-        if line.holding == Holding::Shared {
-            self.sharers.release(line.stamp_or_set);
-        }
-        line.holding = Holding::Single;
-        line.core = core as u16;
-        line.stamp_or_set = self.caches.core_stamp(core);
-        line.llc_stamp = self.caches.llc_stamp(self.caches.llc_of(core));
-        line.dirty = true;
-    }
-
-    /// The core gets a copy in addition to the others.
-    fn share(&mut self, now: Picos, index: usize, core: usize) {
-        let own_llc = self.caches.llc_of(core);
-        let line = &self.lines[index];
-        match line.holding {
-            Holding::Shared => {
-                if line.dirty && self.sharers.llcs_of(line.stamp_or_set) != 1 << own_llc {
-                    self.clean(now, index);
-                }
-                self.renew_share(index, core);
-            }
-            Holding::Single if line.core as usize != core => {
-                let (holder, stamp, llc_stamp) =
-                    (line.core as usize, line.stamp_or_set, line.llc_stamp);
-                let llc = self.caches.llc_of(holder);
-                if line.dirty && llc != own_llc {
-                    self.clean(now, index);
-                }
-                if self.caches.in_core(self.caches.age(holder, stamp)) {
-                    let (set, evicted) = self.sharers.acquire(index as u32);
-                    if let Some(other) = evicted {
-                        self.drop_everywhere(now, other as usize);
-                    }
-                    self.sharers.touch(set, holder, stamp, llc, llc_stamp);
-                    let line = &mut self.lines[index];
-                    line.holding = Holding::Shared;
-                    line.stamp_or_set = set;
-                    self.renew_share(index, core);
-                } else {
-                    self.hold_alone(index, core);
-                }
-            }
-            _ => self.hold_alone(index, core),
-        }
-    }
-
-    /// The core becomes the only holder; the line stays as dirty as it was.
-    fn hold_alone(&mut self, index: usize, core: usize) {
-        let line = &mut self.lines[index];
-        line.holding = Holding::Single;
-        line.core = core as u16;
-        line.stamp_or_set = self.caches.core_stamp(core);
-        line.llc_stamp = self.caches.llc_stamp(self.caches.llc_of(core));
-    }
-
-    /// Notes that a core touched a line of which it has a share.
-    fn renew_share(&mut self, index: usize, core: usize) {
-        let llc = self.caches.llc_of(core);
-        let set = self.lines[index].stamp_or_set;
-        let (stamp, llc_stamp) = (self.caches.core_stamp(core), self.caches.llc_stamp(llc));
-        self.sharers.touch(set, core, stamp, llc, llc_stamp);
-    }
-
-    /// The line goes back to the memory.
-    fn clean(&mut self, now: Picos, index: usize) {
-        let line = &mut self.lines[index];
-        line.dirty = false;
-        self.memory.write(now, line.home as usize, 1);
-    }
-
-    /// Every cache drops the line, whose set of sharers is needed for another line.
-    fn drop_everywhere(&mut self, now: Picos, index: usize) {
-        if self.lines[index].dirty {
-            self.clean(now, index);
-        }
-        self.lines[index].holding = Holding::Nobody;
     }
 
     /// After a write to a line that a lock's first waiter keeps reading, the waiter reads it again.

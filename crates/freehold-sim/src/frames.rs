@@ -58,27 +58,25 @@ impl Hierarchy {
         pfn: u64,
         node: usize,
     ) -> Outcome {
-        let nearness = self.nearness(core, pfn);
-        let outcome = match nearness {
-            Nearness::Private { .. } => Outcome {
-                served: Served::L2,
-                done_at: now + self.core_costs(beside_sibling).clear_cached,
-            },
+        // The core is no faster with lines that it does not have.
+        let of_core = self.core_costs(beside_sibling).clear_cached;
+        let outcome = match self.nearness(core, pfn) {
+            Nearness::Private { .. } => Outcome { served: Served::L2, done_at: now + of_core },
             Nearness::OwnLlc => {
                 self.caches.fill(core, LINES, false);
-                Outcome { served: Served::Llc, done_at: now + self.costs.clear_memory }
+                Outcome { served: Served::Llc, done_at: now + self.costs.clear_llc.max(of_core) }
             }
             Nearness::Elsewhere => {
                 self.caches.fill(core, LINES, true);
                 self.memory.read(now, node, self.costs.clear_reads);
                 // In the long run each dirty line that comes into a cache pushes one out.
                 self.memory.write(now, node, u64::from(LINES));
-                let served = if node == self.caches.node_of(core) {
-                    Served::LocalDram
+                let (served, price) = if node == self.caches.node_of(core) {
+                    (Served::LocalDram, self.costs.clear_local)
                 } else {
-                    Served::RemoteDram
+                    (Served::RemoteDram, self.costs.clear_remote)
                 };
-                let slowest = self.costs.clear_memory.max(self.memory.backlog(now, node));
+                let slowest = price.max(of_core).max(self.memory.backlog(now, node));
                 Outcome { served, done_at: now + slowest }
             }
         };
@@ -172,8 +170,8 @@ mod tests {
         };
         assert_eq!(clear(0, 100, 1), (Served::LocalDram, 325_000));
         assert_eq!(clear(0, 100, 2), (Served::L2, 205_000), "still in the private cache");
-        assert_eq!(clear(1, 100, 3), (Served::Llc, 325_000), "in a neighbour's");
-        assert_eq!(clear(40, 100, 4).0, Served::RemoteDram, "in another socket's");
+        assert_eq!(clear(1, 100, 3), (Served::Llc, 205_000), "in a neighbour's");
+        assert_eq!(clear(40, 100, 4), (Served::RemoteDram, 524_077), "in another socket's");
         for pfn in 101..102 + 16_384 / 64 {
             clear(0, pfn, 5);
         }

@@ -8,8 +8,8 @@
 //! `docs/simulated-machine.md` describes the model, where its figures come from, and what it leaves
 //! out.
 //!
-//! From the inside out: `spec` (figures), `cache`, `memory`, `sharers`, `directory` and `frames`
-//! (the cost of an access), `schedule`, `fault`, `halt` and `account` (scheduling, failures,
+//! From the inside out: `spec` (figures), `cache`, `memory`, `sharers`, `holders`, `directory` and
+//! `frames` (the cost of an access), `schedule`, `fault`, `halt` and `account` (scheduling, failures,
 //! accounting), `lock` and `barrier` (waiting), `state` (all of these), `coroutine` and `current`
 //! (how the allocator's code is suspended and finds its machine), `platform`, `costless`, `cpu`,
 //! `machine`, `embed` and `table` (what allocators, workloads and labs use).
@@ -29,6 +29,7 @@ mod fault;
 mod frames;
 mod halt;
 mod hierarchy;
+mod holders;
 mod lock;
 mod machine;
 mod memory;

@@ -238,7 +238,12 @@ impl Machine {
         state.cpus[cpu].status = Status::Ready;
         let id = CpuId::new(cpu as u32);
         let handle = CpuHandle::new(id, state.spec.node_of(id));
-        self.tasks.push((cpu, Task::new(move || work(&handle))));
+        let work = move || {
+            work(&handle);
+            // Its sibling has the core to itself from then on, and not earlier.
+            current::wait_for_order();
+        };
+        self.tasks.push((cpu, Task::new(work)));
     }
 
     /// Runs all work to its end. If a failure [stops a CPU forever](crate::Halt), runs until that

@@ -125,8 +125,8 @@ impl<T: Copy> SharedCell<T> for SimCell<T> {
     }
 }
 
-/// Memory of one CPU: charged, without waiting for a turn, since no other CPU is expected there. If
-/// another CPU does access it, the transfers are still charged, at the time of the CPU that asks.
+/// Memory of one CPU: charged, without waiting for a turn while its core has the line, since no other
+/// CPU is expected there. What leaves the core is in order, as everything is that others can notice.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct SimLocalCell<T: Copy>(Cell<T>);
@@ -135,7 +135,7 @@ impl<T: Copy> SimLocalCell<T> {
     #[inline]
     fn charged(&self, op: Op) -> &Cell<T> {
         let address = self.0.as_ptr() as usize;
-        current::with(|machine| machine.touch(address, op));
+        current::within_core(address, op, |machine| machine.touch(address, op));
         &self.0
     }
 }
@@ -224,13 +224,16 @@ impl RawLock for SimLock {
             ),
         }
         self.held.set(true);
+        current::with(|machine| machine.work_at_lock(self.address()));
     }
 
     fn try_lock(&self) -> bool {
         let acquired = current::in_turn(self.address(), |machine| {
             self.check_pinned(machine);
             let number = self.number(machine);
-            machine.try_lock(number)
+            let acquired = machine.try_lock(number);
+            machine.work_at_lock(self.address());
+            acquired
         });
         let acquired = acquired.unwrap_or(!self.held.get());
         if acquired {
@@ -243,7 +246,9 @@ impl RawLock for SimLock {
         let handed_over = current::in_turn(self.address(), |machine| {
             !std::thread::panicking() && {
                 let number = self.number(machine);
-                machine.unlock(number)
+                let handed_over = machine.unlock(number);
+                machine.work_at_lock(self.address());
+                handed_over
             }
         });
         self.held.set(handed_over.unwrap_or(false));

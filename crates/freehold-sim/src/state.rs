@@ -23,6 +23,8 @@ pub(crate) enum Status {
     Absent,
     /// It runs, or would if it were its turn.
     Ready,
+    /// It is off its core until its turn comes.
+    Idle,
     /// Its turn comes when it gets this lock.
     WaitsForLock(usize),
     /// Its turn comes when all have arrived at this barrier.
@@ -79,7 +81,7 @@ pub(crate) struct State {
     pub(crate) requires_pins: bool,
     pub(crate) hierarchy: Hierarchy,
     pub(crate) cpus: Vec<Cpu>,
-    /// Running threads on each core: not waiting for a lock or a barrier, not finished.
+    /// Running threads on each core: not idle, not waiting for a lock or a barrier, not finished.
     pub(crate) at_work: Vec<u8>,
     pub(crate) queue: Queue,
     /// The CPU whose turn it is.
@@ -224,25 +226,70 @@ impl State {
         false
     }
 
+    /// Whether the running CPU is in the order of virtual time. If not, it has been put in the
+    /// queue, and must hand over to the next. No failure strikes here.
+    #[inline]
+    pub(crate) fn keeps_order(&mut self) -> bool {
+        let now = self.cpus[self.running].now;
+        if now > TIME_MAX {
+            time_ends();
+        }
+        if !self.queue.is_ahead(now) || std::thread::panicking() {
+            return true;
+        }
+        self.queue.insert(self.running, now);
+        false
+    }
+
     /// Gives the next CPU its turn.
     pub(crate) fn next_turn(&mut self) -> Option<usize> {
         let cpu = self.queue.pop()?;
+        if self.cpus[cpu].status == Status::Idle {
+            self.cpus[cpu].status = Status::Ready;
+            self.at_work[self.cpus[cpu].core] += 1;
+        }
         self.running = cpu;
         self.books.switches += 1;
         Some(cpu)
+    }
+
+    /// Whether an access by the running CPU is noticed by no other core, at whatever time it is.
+    #[inline]
+    pub(crate) fn stays_within_core(&self, address: usize, op: Op) -> bool {
+        let core = self.cpus[self.running].core;
+        self.line_of(address).is_none_or(|line| self.hierarchy.stays_within_core(core, line, op))
     }
 
     /// Charges the running CPU for an access of the memory at a host address.
     #[inline]
     pub(crate) fn touch(&mut self, address: usize, op: Op) {
         match self.line_of(address) {
-            Some(line) => self.touch_line(line, op),
+            Some(line) => {
+                self.touch_line(line, op);
+                self.work();
+            }
             None => {
                 let beside_sibling = self.beside_sibling(self.running);
                 let cost = self.hierarchy.core_costs(beside_sibling).l1;
                 self.books.outside += self.books.counts(self.cpus[self.running].now);
                 self.spend(self.running, Spent::Memory, cost);
             }
+        }
+    }
+
+    /// Charges the running CPU for the instructions around an access.
+    #[inline]
+    fn work(&mut self) {
+        let work = self.hierarchy.core_costs(self.beside_sibling(self.running)).work;
+        if work > 0 {
+            self.spend(self.running, Spent::Compute, work);
+        }
+    }
+
+    /// As [`State::work`], for a call of the lock at a host address.
+    pub(crate) fn work_at_lock(&mut self, address: usize) {
+        if self.line_of(address).is_some() {
+            self.work();
         }
     }
 
@@ -378,6 +425,24 @@ impl State {
         }
         let cost = self.hierarchy.core_costs(self.beside_sibling(self.running)).irq_flag;
         self.spend(self.running, Spent::Compute, cost);
+    }
+
+    /// The running CPU idles; returns whether it may continue at once. If not, it has left its core
+    /// and must hand over to the next; it is back when its turn comes.
+    pub(crate) fn idle(&mut self, time: Picos) -> bool {
+        let cpu = self.running;
+        self.spend(cpu, Spent::Idle, time.min(TIME_MAX + 1));
+        let wakes_at = self.cpus[cpu].now;
+        if wakes_at > TIME_MAX {
+            time_ends();
+        }
+        if !self.queue.is_over(wakes_at) || std::thread::panicking() {
+            // No other CPU runs meanwhile.
+            return true;
+        }
+        self.goes_idle(cpu, Status::Idle);
+        self.queue.insert(cpu, wakes_at);
+        false
     }
 
     /// A CPU starts to wait: its sibling has the core to itself.

@@ -23,6 +23,8 @@ pub(crate) struct CoreCosts {
     pub(crate) l1: Picos,
     pub(crate) l2: Picos,
     pub(crate) rmw: Picos,
+    /// Computation with each access of data in regions.
+    pub(crate) work: Picos,
     pub(crate) irq_flag: Picos,
     pub(crate) clear_cached: Picos,
     /// Factor for computation, in thousandths.
@@ -50,7 +52,11 @@ pub(crate) struct Costs {
     pub(crate) remote_home_reader: Picos,
     /// How late a spinning waiter notices that its lock is free: half its polling interval.
     pub(crate) notice: Picos,
-    pub(crate) clear_memory: Picos,
+    /// Clearing a frame that the last-level cache has, and one in memory, as far as the core itself
+    /// is not slower.
+    pub(crate) clear_llc: Picos,
+    pub(crate) clear_local: Picos,
+    pub(crate) clear_remote: Picos,
     /// Lines that clearing a frame reads from memory before it writes them.
     pub(crate) clear_reads: u64,
     /// How long the memory of a node is busy with one line.
@@ -70,9 +76,18 @@ impl Costs {
             l1: ps(Key::L1Ns),
             l2: ps(Key::L2Ns),
             rmw: ps(Key::RmwNs),
+            work: ps(Key::WorkNs),
             irq_flag: ps(Key::IrqFlagNs),
             clear_cached: of_frame(Key::ClearCachedNs),
             slowdown: 1000,
+        };
+        // As many lines at a time as from local memory, each for the latency of its place.
+        let clear_at = |latency| match spec.get(Key::DramLocalNs) {
+            0.0 => of_frame(Key::ClearMemoryNs),
+            local => {
+                let ns = spec.get(Key::ClearMemoryNs) * spec.get(latency) / local;
+                picos(ns * FRAME_BYTES as f64 / 4096.0)
+            }
         };
         let slowdown = (spec.get(Key::SmtSlowdown) * 1000.0).round() as u64;
         let slow = |work: Picos| work * slowdown / 1000;
@@ -80,6 +95,7 @@ impl Costs {
             l1: slow(alone.l1),
             l2: slow(alone.l2),
             rmw: slow(alone.rmw),
+            work: slow(alone.work),
             irq_flag: slow(alone.irq_flag),
             clear_cached: slow(alone.clear_cached),
             slowdown,
@@ -94,7 +110,9 @@ impl Costs {
             remote_home_writer: ps(Key::RemoteHomeWriterNs),
             remote_home_reader: ps(Key::RemoteHomeReaderNs),
             notice: ps(Key::PauseNs) / 2,
-            clear_memory: of_frame(Key::ClearMemoryNs),
+            clear_llc: clear_at(Key::LlcNs),
+            clear_local: of_frame(Key::ClearMemoryNs),
+            clear_remote: clear_at(Key::DramRemoteNs),
             clear_reads: (spec.get(Key::ClearReads) * FRAME_BYTES as f64 / LINE_BYTES).round()
                 as u64,
             line_service: (LINE_BYTES * 1000.0 / spec.get(Key::NodeGbPerS)).round() as Picos,
@@ -119,5 +137,20 @@ mod tests {
         assert_eq!(costs.same_llc, 53_800);
         assert_eq!((costs.l1_lines, costs.l2_lines, costs.llc_lines), (512, 16_384, 630_784));
         assert_eq!(costs.core[1].compute(1_000), costs.core[1].slowdown);
+    }
+
+    #[test]
+    fn a_frame_is_cleared_at_the_latency_of_its_place() {
+        let costs = |name| Costs::new(&preset(name).unwrap());
+        let skylake = costs("skylake-2s");
+        // 64 lines, 16 at a time, 19.5 ns each: less than the core takes for lines that it has.
+        assert_eq!(skylake.clear_llc, (325_000.0 * 19.5 / 81.3_f64).round() as Picos);
+        assert_eq!(skylake.clear_local, 325_000);
+        assert_eq!(skylake.clear_remote, (325_000.0 * 131.1 / 81.3_f64).round() as Picos);
+        let epyc = costs("epyc-2s");
+        assert!(epyc.clear_remote > epyc.clear_local);
+        let mut spec = preset("uma-1").unwrap();
+        spec.set(Key::DramLocalNs, 0.0, "a test");
+        assert_eq!(Costs::new(&spec).clear_remote, 325_000);
     }
 }

@@ -128,13 +128,15 @@ keys! {
         "Disabling interrupts, and again restoring them.";
     PauseNs = "core"."pause_ns", Ns, 0 ..= 1000000,
         "The time between two looks of a spinning waiter at its lock, which notices half as late.";
+    WorkNs = "core"."work_ns", Ns, 0 ..= 1000000,
+        "Computation that comes with each access of data in regions: the instructions around it.";
     SmtSlowdown = "core"."smt_slowdown", Ratio, 1 ..= 4,
         "How much longer a thread's own work takes while its sibling on the core works too.";
 
     ClearCachedNs = "clear"."cached_ns", Ns, 0 ..= 1000000,
         "Clearing a 4 KiB frame whose lines are in the core's private cache.";
     ClearMemoryNs = "clear"."memory_ns", Ns, 0 ..= 1000000,
-        "Clearing a 4 KiB frame whose lines are not, with the memory idle.";
+        "Clearing a 4 KiB frame whose lines are in local memory, with the memory idle.";
     ClearReads = "clear"."reads", Ratio, 0 ..= 1,
         "The share of a cleared frame's lines that the memory delivers first, for ownership.";
 

@@ -54,6 +54,10 @@ const SKYLAKE_GHZ: f64 = 2.5;
 /// The fitted figures of skylake-2s.
 const FITTED: [(Key, f64); 2] = [(Key::FaultRestNs, 660.0), (Key::UnmapRestNs, 280.0)];
 
+/// What no source gives, and no machine has unless its file says so.
+const CHOSEN: [(Key, f64, &str); 1] =
+    [(Key::WorkNs, 0.0, "a choice: docs/simulated-machine.md, Instructions")];
+
 /// Gives a machine the fitted figures of skylake-2s, at its own clock.
 fn scale_fitted(spec: &mut Spec, ghz: f64) {
     for (key, value) in FITTED {
@@ -70,6 +74,7 @@ fn machine(name: &str, summary: &str, figures: &[(Key, f64, &'static str)]) -> S
             let &(_, value, source) = figures
                 .iter()
                 .chain(&fitted)
+                .chain(&CHOSEN)
                 .find(|(candidate, ..)| *candidate == key)
                 .unwrap_or_else(|| panic!("preset {name} has no {key}"));
             Figure { value, source: source.into() }
