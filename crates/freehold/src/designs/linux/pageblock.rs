@@ -310,7 +310,7 @@ impl<P: Platform> BlockTable<P> {
         (place.min(end), end)
     }
 
-    /// Keeps at which pageblock the search in a zone goes on. The caller holds the zone lock.
+    /// Keeps at which pageblock the search in a zone goes on. Requires no lock.
     pub(crate) fn search_from(&self, zone: ZoneIndex, pageblock: FrameIndex) {
         if let Some(unmerged) = &self.unmerged {
             unmerged.set_place(zone, pageblock);

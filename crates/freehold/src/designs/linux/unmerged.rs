@@ -1,8 +1,8 @@
 //! Which pageblocks of a zone have free frames that were left unmerged, in groups, and where the
 //! search for them stopped.
 //!
-//! Everything is written under the lock of the zone that it is about. The search reads it without,
-//! as hints: which pageblocks it looks at, and in what order, decides nothing.
+//! The counts are written under the lock of the zone that they are about, and read without. The
+//! place is a hint: wherever a search begins, it goes round once.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -67,7 +67,8 @@ impl<P: Platform> Unmerged<P> {
         }
     }
 
-    // Relaxed below: written under the zone lock; a reader without it needs a recent value at most.
+    // Relaxed below. Counts: a reader without the zone lock sees at least what was counted before
+    // it last had that lock. Places: any value will do.
 
     fn group(&self, zone: ZoneIndex, group: u32) -> &P::U32 {
         self.groups.get(zone.index() * self.groups_each + group as usize)
@@ -90,7 +91,7 @@ impl<P: Platform> Unmerged<P> {
         FrameIndex(self.places.get(zone.index()).next.load(Relaxed))
     }
 
-    /// Keeps where the search goes on. The caller holds the zone lock.
+    /// Keeps where the search goes on. Requires no lock.
     pub(crate) fn set_place(&self, zone: ZoneIndex, next: FrameIndex) {
         self.places.get(zone.index()).next.store(next.0, Relaxed);
     }

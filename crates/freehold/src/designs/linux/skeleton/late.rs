@@ -92,12 +92,16 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                         // There is a block, but the level does not allow it.
                         return None;
                     }
+                    if round == For::Search && self.is_passed(zone, pageblock, part.end) {
+                        passed_by = true;
+                        continue;
+                    }
                     if !self.could_form(pageblock, order) {
                         continue;
                     }
-                    if round == For::Search && self.blocks.is_merging(pageblock) {
-                        passed_by = true;
-                        continue;
+                    if round == For::Search {
+                        // Before this call waits for the lock, so that others search elsewhere.
+                        self.blocks.search_from(zone, at);
                     }
                     walk.get_or_insert_with(|| Walk::new(self, context.platform, zone));
                     match self.merge_late(context, zone, pageblock, Some(request), round) {
@@ -115,6 +119,13 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         allows(request.depth())
             .then(|| self.alloc_directly(context, zone, order, request.content()))
             .flatten()
+    }
+
+    /// Whether another call is merging a pageblock, or is about to, or has looked at it since: the
+    /// place where searches go on lies behind it, and before the end of this round.
+    fn is_passed(&self, zone: ZoneIndex, pageblock: FrameIndex, end: FrameIndex) -> bool {
+        let (place, _) = self.blocks.unmerged_from(zone);
+        (pageblock < place && place < end) || self.blocks.is_merging(pageblock)
     }
 
     /// Whether a pageblock may have a place for a block of `order` where everything is free. Reads
@@ -176,13 +187,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             // What was seen before the merge began does not count as looked at: more may have been
             // left unmerged there.
             let seen = if began.is_some() { window.end } else { pageblock.0 };
-            let mine = *began.get_or_insert_with(|| {
-                let mine = self.blocks.begin_merge(pageblock);
-                if mine && reason != For::Compaction {
-                    self.blocks.search_from(zone, end);
-                }
-                mine
-            });
+            let mine = *began.get_or_insert_with(|| self.blocks.begin_merge(pageblock));
             if !mine && reason == For::Search {
                 return None;
             }
@@ -206,6 +211,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             if mine {
                 self.blocks.end_merge(pageblock, complete);
                 if reason != For::Compaction && !complete && !hopeless {
+                    // More blocks can be made of the rest.
                     self.blocks.search_from(zone, pageblock);
                 }
             }
