@@ -310,11 +310,10 @@ impl<P: Platform> BlockTable<P> {
         (place.min(end), end)
     }
 
-    /// Keeps at which pageblock the search in a zone goes on. Requires no lock.
-    pub(crate) fn search_from(&self, zone: ZoneIndex, pageblock: FrameIndex) {
-        if let Some(unmerged) = &self.unmerged {
-            unmerged.set_place(zone, pageblock);
-        }
+    /// Lets searches in a zone go on at `next` if they would at `place`; returns whether they would.
+    /// Requires no lock.
+    pub(crate) fn search_on(&self, zone: ZoneIndex, place: FrameIndex, next: FrameIndex) -> bool {
+        self.unmerged.as_ref().is_some_and(|unmerged| unmerged.move_place(zone, place, next))
     }
 
     /// Checks that all unmerged pageblocks of a zone are counted; the error is in the group of one

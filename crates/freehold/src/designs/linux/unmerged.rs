@@ -91,9 +91,11 @@ impl<P: Platform> Unmerged<P> {
         FrameIndex(self.places.get(zone.index()).next.load(Relaxed))
     }
 
-    /// Keeps where the search goes on. Requires no lock.
-    pub(crate) fn set_place(&self, zone: ZoneIndex, next: FrameIndex) {
-        self.places.get(zone.index()).next.store(next.0, Relaxed);
+    /// Lets the search go on at `next` if it would at `place`; returns whether it would. Requires no
+    /// lock.
+    pub(crate) fn move_place(&self, zone: ZoneIndex, place: FrameIndex, next: FrameIndex) -> bool {
+        let place_of = &self.places.get(zone.index()).next;
+        place_of.compare_exchange(place.0, next.0, Relaxed, Relaxed).is_ok()
     }
 }
 
@@ -102,4 +104,118 @@ pub(crate) const fn behind_group(frame: FrameIndex) -> FrameIndex {
     let pageblocks = (group_of(frame) + 1) * GROUP_PAGEBLOCKS;
     // The last group may reach beyond the frames that have an index.
     FrameIndex(pageblocks.saturating_mul(1 << Order::PAGEBLOCK.get()))
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::mem::MaybeUninit;
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::config::MemoryRange;
+    use crate::designs::linux::pageblock::{BlockTable, BlockTablePlan};
+    use crate::memmap::region::Metadata;
+    use crate::testing::TestPlatform;
+    use crate::units::{FrameCount, NodeId, Pfn};
+
+    const PAGEBLOCKS: u32 = 256;
+    const ZONE: ZoneIndex = ZoneIndex(0);
+
+    /// The records of two nodes' pageblocks: the second has number 70 and the last half.
+    fn blocks() -> BlockTable<TestPlatform> {
+        let half = FrameCount::new(u64::from(PAGEBLOCKS / 2) * 512);
+        let range =
+            |start, node| MemoryRange::new(Pfn::new(start), half).on_node(NodeId::new(node));
+        let ranges = [range(0, 0), range(half.get(), 1)];
+        let cpus = [NodeId::new(0)];
+        let config = Config::new(&ranges, &cpus);
+        let mut builder = LayoutBuilder::new();
+        let plan = BlockTablePlan::new(&config, true, &mut builder).unwrap();
+        let layout = builder.finish();
+        let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
+        let mut carver = Carver::new(Metadata::from_static(buffer), &layout).unwrap();
+        let blocks = BlockTable::carve(&plan, &mut carver);
+        for block in 0..PAGEBLOCKS {
+            let zone = u16::from(block == 70 || block >= PAGEBLOCKS / 2);
+            blocks.set_zone(at(block), ZoneIndex(zone));
+        }
+        blocks
+    }
+
+    fn at(pageblock: u32) -> FrameIndex {
+        FrameIndex(pageblock << Order::PAGEBLOCK.get())
+    }
+
+    /// The unmerged pageblocks of a zone, as a search finds them.
+    fn found(blocks: &BlockTable<TestPlatform>, zone: ZoneIndex) -> Vec<u32> {
+        let mut from = at(0);
+        let next = || {
+            let block = blocks.next_unmerged(zone, from, at(PAGEBLOCKS))?;
+            from = block.after(Order::PAGEBLOCK);
+            Some(block.0 >> Order::PAGEBLOCK.get())
+        };
+        core::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn a_search_finds_the_unmerged_pageblocks_of_its_zone() {
+        let blocks = blocks();
+        for block in [5, 63, 64, 70, 71, 200] {
+            blocks.note_unmerged(at(block));
+            blocks.note_unmerged(FrameIndex(at(block).0 + 3));
+        }
+        assert_eq!(found(&blocks, ZONE), [5, 63, 64, 71]);
+        assert_eq!(found(&blocks, ZoneIndex(1)), [70, 200]);
+        assert_eq!(blocks.next_unmerged(ZONE, at(6), at(63)), None, "within the bounds");
+        blocks.set_isolated(at(64), true);
+        assert_eq!(found(&blocks, ZONE), [5, 63, 71], "isolated ones are not available");
+        blocks.set_isolated(at(64), false);
+        blocks.leave_zone(at(5));
+        assert_eq!(found(&blocks, ZONE), [63, 64, 71]);
+        blocks.set_zone(at(5), ZoneIndex(1));
+        assert_eq!(found(&blocks, ZoneIndex(1)), [70, 200], "its memory is new");
+        for zone in [ZONE, ZoneIndex(1)] {
+            assert_eq!(blocks.check_unmerged(zone), Ok(()));
+        }
+        // Zone 0 is told of one that it does not have.
+        blocks.set_zone(at(200), ZONE);
+        assert!(blocks.check_unmerged(ZONE).is_err());
+    }
+
+    #[test]
+    fn a_pageblock_counts_as_merged_if_nothing_was_left_since_the_merge_began() {
+        let blocks = blocks();
+        let (block, is_found) = (at(9), |blocks: &_| !found(blocks, ZONE).is_empty());
+        blocks.note_unmerged(block);
+        assert!(blocks.begin_merge(block) && blocks.is_merging(block));
+        assert!(!blocks.begin_merge(block), "one call at a time");
+        blocks.note_unmerged(block);
+        blocks.end_merge(block, true);
+        assert!(is_found(&blocks) && !blocks.is_merging(block));
+        assert!(blocks.begin_merge(block));
+        blocks.end_merge(block, false);
+        assert!(is_found(&blocks), "the merge was not complete");
+        // A call that joins does not hide what was left before it.
+        assert!(blocks.begin_merge(block));
+        blocks.note_unmerged(block);
+        assert!(!blocks.begin_merge(block));
+        blocks.end_merge(block, true);
+        assert!(is_found(&blocks));
+        assert!(blocks.begin_merge(block));
+        blocks.end_merge(block, true);
+        assert!(!is_found(&blocks));
+    }
+
+    #[test]
+    fn of_two_searches_at_one_place_one_goes_on() {
+        let blocks = blocks();
+        assert_eq!(blocks.unmerged_from(ZONE), (at(0), at(PAGEBLOCKS)));
+        assert!(blocks.search_on(ZONE, at(0), at(7)));
+        assert!(!blocks.search_on(ZONE, at(0), at(8)));
+        assert_eq!(blocks.unmerged_from(ZONE).0, at(7));
+        assert_eq!(blocks.unmerged_from(ZoneIndex(1)).0, at(0), "each zone has its own");
+    }
 }

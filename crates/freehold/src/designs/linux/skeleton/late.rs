@@ -92,16 +92,20 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                         // There is a block, but the level does not allow it.
                         return None;
                     }
-                    if round == For::Search && self.is_passed(zone, pageblock, part.end) {
+                    let (place, _) = self.blocks.unmerged_from(zone);
+                    let passed = pageblock < place && place < part.end;
+                    if round == For::Search && (passed || self.blocks.is_merging(pageblock)) {
+                        // Another call merges it, or is about to, or has looked at it by now.
                         passed_by = true;
                         continue;
                     }
                     if !self.could_form(pageblock, order) {
                         continue;
                     }
-                    if round == For::Search {
-                        // Before this call waits for the lock, so that others search elsewhere.
-                        self.blocks.search_from(zone, at);
+                    // Before this call waits for the lock, so that others search elsewhere.
+                    if round == For::Search && !self.blocks.search_on(zone, place, at) {
+                        at = pageblock;
+                        continue;
                     }
                     walk.get_or_insert_with(|| Walk::new(self, context.platform, zone));
                     match self.merge_late(context, zone, pageblock, Some(request), round) {
@@ -119,13 +123,6 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         allows(request.depth())
             .then(|| self.alloc_directly(context, zone, order, request.content()))
             .flatten()
-    }
-
-    /// Whether another call is merging a pageblock, or is about to, or has looked at it since: the
-    /// place where searches go on lies behind it, and before the end of this round.
-    fn is_passed(&self, zone: ZoneIndex, pageblock: FrameIndex, end: FrameIndex) -> bool {
-        let (place, _) = self.blocks.unmerged_from(zone);
-        (pageblock < place && place < end) || self.blocks.is_merging(pageblock)
     }
 
     /// Whether a pageblock may have a place for a block of `order` where everything is free. Reads
@@ -212,7 +209,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 self.blocks.end_merge(pageblock, complete);
                 if reason != For::Compaction && !complete && !hopeless {
                     // More blocks can be made of the rest.
-                    self.blocks.search_from(zone, pageblock);
+                    self.blocks.search_on(zone, end, pageblock);
                 }
             }
             match (merged.taken, request) {
@@ -229,14 +226,13 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 
     /// The next frames with a merge due, as far as can be seen without the lock.
     fn next_due(&self, frames: Range<u32>) -> Range<u32> {
-        let is_due = |&frame: &u32| {
-            let (state, buddy) = (self.frames.state(FrameIndex(frame)), FrameIndex(frame));
-            state.is(Tag::Buddy, Order::ZERO)
-                && state.is_unmerged()
-                && self.frames.state(buddy.buddy(Order::ZERO)).is(Tag::Buddy, Order::ZERO)
-        };
-        let end = frames.end;
-        let first = frames.clone().find(is_due).unwrap_or(end);
+        let (mut frames, end) = (frames.clone().map(FrameIndex), frames.end);
+        let is_free = |frame| self.frames.state(frame).is(Tag::Buddy, Order::ZERO);
+        let first = frames.find(|&frame| {
+            let is_unmerged = is_free(frame) && self.frames.state(frame).is_unmerged();
+            is_unmerged && is_free(frame.buddy(Order::ZERO))
+        });
+        let first = first.map_or(end, |frame| frame.0);
         first..end.min(first + WINDOW_FRAMES)
     }
 
@@ -260,65 +256,4 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 }
 
 #[cfg(test)]
-mod tests {
-    extern crate std;
-
-    use core::mem::MaybeUninit;
-    use std::vec;
-    use std::vec::Vec;
-
-    use crate::config::{Config, MemoryRange};
-    use crate::designs::LazyMerge;
-    use crate::memmap::region::Metadata;
-    use crate::testing::TestPlatform;
-    use crate::units::{FrameCount, NodeId, Order, Pfn};
-    use crate::{Immovable, PageAllocator, Request};
-
-    type Frames = PageAllocator<TestPlatform, LazyMerge<TestPlatform>>;
-
-    /// An allocator whose frames were all in use and are free again, unmerged.
-    fn unmerged() -> Frames {
-        let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(4096))];
-        let cpus = [NodeId::new(0)];
-        let min_free = Some(FrameCount::ZERO);
-        let config = Config::new(&ranges, &cpus).min_free(min_free);
-        let settings = Default::default();
-        let layout = Frames::layout(&config, &settings).unwrap();
-        let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
-        let metadata = Metadata::from_static(buffer);
-        let frames = Frames::new(TestPlatform, &config, &settings, metadata).unwrap();
-        let all: Vec<_> = core::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
-        assert_eq!(all.len(), 4096);
-        all.iter().for_each(|&frame| frames.free(frame, Order::ZERO).unwrap());
-        frames.drain_all();
-        let free_blocks = frames.zones().next().unwrap().free_blocks;
-        assert_eq!(free_blocks[0], 4096, "nothing has merged");
-        frames
-    }
-
-    #[test]
-    fn a_request_for_a_large_block_makes_up_for_merges() {
-        for order in [1, 4, 9, 10].map(Order::new) {
-            let frames = unmerged();
-            let pfn = frames.alloc(Request::new(order)).expect("all is free");
-            frames.free(pfn, order).unwrap();
-            frames.validate().unwrap();
-            let mut out = [Pfn::new(0); 3];
-            assert_eq!(unmerged().alloc_bulk(Request::new(order), &mut out), Ok(3));
-        }
-    }
-
-    #[test]
-    fn compaction_and_ranges_find_unmerged_frames() {
-        let frames = unmerged();
-        let range = crate::RangeRequest::new(FrameCount::new(1000)).at(Pfn::new(100));
-        let pfn = frames.alloc_range(range, &Immovable).expect("all is free");
-        frames.validate().unwrap();
-        frames.free_range(pfn, FrameCount::new(1000)).unwrap();
-        frames.validate().unwrap();
-        let report = frames.compact(&Immovable);
-        assert!(report.merged_late > FrameCount::new(1000), "{report:?}");
-        assert_eq!(frames.zones().next().unwrap().free_blocks[10], 4);
-        frames.validate().unwrap();
-    }
-}
+mod tests;
