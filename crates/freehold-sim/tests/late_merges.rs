@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use freehold::designs::{Cluster, LazyMerge, OwnSettings, ZonedSettings};
+use freehold::designs::{Cluster, LazyMerge, OwnSettings, Pcp, ZonedSettings};
 use freehold::{Config, Design, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
 use freehold_sim::{Machine, Path, Report, Schedule, Sim, SimFrames, preset};
 
@@ -43,13 +43,19 @@ fn zone_locks(report: &Report) -> u64 {
     report.lock("zone_lock").unwrap().acquisitions
 }
 
+/// Batches of several frames, however small the zone: otherwise `cluster` has no clusters, and
+/// merges at once.
+fn settings<O: OwnSettings>() -> ZonedSettings<O> {
+    ZonedSettings { pcp: Pcp::Fixed, batch: 31, high: 186, ..Default::default() }
+}
+
 /// How often the zone lock is taken for so many huge blocks of a shattered zone.
-fn locks_for_huge_blocks<D>(pageblocks: u64, blocks: u64) -> u64
+fn locks_for_huge_blocks<D, O>(pageblocks: u64, blocks: u64) -> u64
 where
-    D: Design<Sim> + 'static,
-    D::Settings: Default,
+    O: OwnSettings,
+    D: Design<Sim, Settings = ZonedSettings<O>> + 'static,
 {
-    let (mut machine, allocator) = build::<D>(pageblocks, 1, &D::Settings::default());
+    let (mut machine, allocator) = build::<D>(pageblocks, 1, &settings());
     let shared = Rc::clone(&allocator);
     let gate = machine.barrier(1);
     machine.spawn(0, move |handle| {
@@ -70,29 +76,28 @@ fn a_huge_block_costs_the_holds_of_one_pageblock() {
     // Neither the zone's size nor how many were had before matters, and the last hold takes the
     // block: no other is needed for that.
     for (pageblocks, blocks) in [(4, 3), (64, 3), (64, 48)] {
-        let locks = locks_for_huge_blocks::<LazyMerge<Sim>>(pageblocks, blocks);
+        let locks = locks_for_huge_blocks::<LazyMerge<Sim>, _>(pageblocks, blocks);
         assert_eq!(locks, blocks * holds, "{blocks} of {pageblocks}");
         // Two more begin and end the walk.
-        let locks = locks_for_huge_blocks::<Cluster<Sim>>(pageblocks, blocks);
+        let locks = locks_for_huge_blocks::<Cluster<Sim>, _>(pageblocks, blocks);
         assert_eq!(locks, blocks * (holds + 2), "{blocks} of {pageblocks}");
     }
 }
 
-/// One CPU takes huge blocks, and the other single frames, and larger ones if the zone has any: it
-/// would take what has been merged before the first can.
-fn nothing_is_taken_in_between<D, O>(seed: u64, settings: &ZonedSettings<O>)
+/// One CPU takes huge blocks, and the other looks, under the lock, whether it could take them first.
+fn nothing_is_seen_in_between<D, O>(seed: u64)
 where
     O: OwnSettings,
     D: Design<Sim, Settings = ZonedSettings<O>> + 'static,
 {
     const BLOCKS: u64 = 8;
-    let (mut machine, allocator) = build::<D>(2 * BLOCKS, seed, settings);
+    let (mut machine, allocator) = build::<D>(2 * BLOCKS, seed, &settings());
     machine.set_schedule(Schedule::Random { switches_per_million: 200_000 });
     let done = Rc::new(Cell::new(false));
     let gate = machine.barrier(2);
     let (shared, is_done) = (Rc::clone(&allocator), Rc::clone(&done));
     machine.spawn(0, move |handle| {
-        // Every other pageblock has a frame in use, for the other CPU to live on.
+        // Every other pageblock has a frame in use.
         shatter(&shared, |pfn| pfn.get() % 1024 == 512);
         handle.wait(gate);
         for _ in 0..BLOCKS {
@@ -117,20 +122,20 @@ where
 #[test]
 fn a_block_is_taken_before_others_see_it() {
     for seed in 0..20 {
-        nothing_is_taken_in_between::<LazyMerge<Sim>, _>(seed, &Default::default());
-        nothing_is_taken_in_between::<Cluster<Sim>, _>(seed, &Default::default());
+        nothing_is_seen_in_between::<LazyMerge<Sim>, _>(seed);
+        nothing_is_seen_in_between::<Cluster<Sim>, _>(seed);
     }
 }
 
 /// As many requests as there are pageblocks that can be merged, at once: each gets one. A request
 /// that passes by what another is merging still finds what that leaves.
-fn all_requests_are_served<D, O>(seed: u64, order: Order, settings: &ZonedSettings<O>)
+fn all_requests_are_served<D, O>(seed: u64, order: Order)
 where
     O: OwnSettings,
     D: Design<Sim, Settings = ZonedSettings<O>> + 'static,
 {
     const PAGEBLOCKS: u64 = 4;
-    let (mut machine, allocator) = build::<D>(PAGEBLOCKS, seed, settings);
+    let (mut machine, allocator) = build::<D>(PAGEBLOCKS, seed, &settings());
     machine.set_schedule(Schedule::Random { switches_per_million: 200_000 });
     let blocks = (PAGEBLOCKS * HUGE.frames().get() / order.frames().get()) as usize;
     let gate = machine.barrier(2);
@@ -154,8 +159,8 @@ where
 fn each_request_gets_one_of_as_many_blocks() {
     for seed in 0..20 {
         for order in [4, 6, 8, 9].map(Order::new) {
-            all_requests_are_served::<LazyMerge<Sim>, _>(seed, order, &Default::default());
-            all_requests_are_served::<Cluster<Sim>, _>(seed, order, &Default::default());
+            all_requests_are_served::<LazyMerge<Sim>, _>(seed, order);
+            all_requests_are_served::<Cluster<Sim>, _>(seed, order);
         }
     }
 }
