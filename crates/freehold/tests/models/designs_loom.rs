@@ -11,7 +11,9 @@ use crate::loom_platform::{LoomPlatform, run_on};
 use crate::machine::Machine;
 use freehold::MigrateType::Unmovable;
 use freehold::designs::cluster::ClusterOptions;
-use freehold::designs::{BlockOwner, Cluster, Design, MergeAhead, Pcp, ZonedSettings};
+use freehold::designs::{
+    BlockOwner, Cluster, Design, LazyMerge, MergeAhead, OwnSettings, Pcp, ZonedSettings,
+};
 use freehold::platform::Platform;
 use freehold::{
     Census, Config, CpuId, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request,
@@ -259,6 +261,65 @@ fn a_drain_as_a_cluster_meets_a_conversion() {
         if let Ok(frame) = other.join().expect("well") {
             free(&machine, frame);
         }
+        check_whole(&machine);
+    });
+}
+
+/// Two requests for as many pairs as four frames make that were left unmerged: each gets one. The
+/// second passes by the pageblock that the first is merging, and comes back to what that left.
+fn two_requests_meet_at_one_pageblock<D, O>()
+where
+    O: OwnSettings,
+    D: Design<Sound, Settings = ZonedSettings<O>> + Send + Sync + 'static,
+{
+    explore(2, || {
+        let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 2, high: 2, ..Default::default() };
+        let machine = build::<Sound, D>(4, 2, &settings);
+        let all: Vec<_> = (0..4).map(|_| machine.alloc(frame()).expect("free")).collect();
+        all.iter().for_each(|&frame| free(&machine, frame));
+        machine.drain_all();
+        let pair = Request::new(Order::new(1));
+        let other = on_cpu(&machine, 1, move |machine| machine.alloc(pair));
+        let mine = machine.alloc(pair);
+        let other = other.join().expect("well");
+        for block in [mine, other] {
+            machine.free(block.expect("there are two pairs"), Order::new(1)).expect("it is held");
+        }
+        check_whole(&machine);
+    });
+}
+
+#[test]
+fn two_requests_merge_late() {
+    two_requests_meet_at_one_pageblock::<LazyMerge<Sound>, _>();
+}
+
+#[test]
+fn two_requests_merge_clusters_late() {
+    two_requests_meet_at_one_pageblock::<Cluster<Sound>, _>();
+}
+
+/// A frame is left unmerged while its pageblock is being merged, perhaps after the merge has looked
+/// there: then the pageblock does not count as merged, and a later request finds the pair.
+#[test]
+fn a_frame_is_left_unmerged_behind_a_merge() {
+    explore(2, || {
+        let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 2, high: 2, ..Default::default() };
+        let machine = build::<Sound, LazyMerge<Sound>>(4, 2, &settings);
+        let all: Vec<_> = (0..4).map(|_| machine.alloc(frame()).expect("free")).collect();
+        let (held, kept) = (all[1], all[3]);
+        [all[0], all[2]].into_iter().for_each(|frame| free(&machine, frame));
+        machine.drain_all();
+        let pair = Request::new(Order::new(1));
+        let other = on_cpu(&machine, 1, move |machine| {
+            free(machine, held);
+            machine.drain(CpuId::new(1)).expect("the CPU exists");
+        });
+        let early = machine.alloc(pair);
+        other.join().expect("well");
+        let block = early.or_else(|_| machine.alloc(pair)).expect("the pair is free");
+        machine.free(block, Order::new(1)).expect("it is held");
+        free(&machine, kept);
         check_whole(&machine);
     });
 }

@@ -4,9 +4,9 @@
 //! that change it, as policies of one skeleton: each changes where frames merge, or by whom and for
 //! how long the lock is held.
 //!
-//! From the bottom: records of frames and pageblocks (`frame`, `pageblock`, `stack`), the buddy
-//! system over them (`buddy`), a zone with its lock (`zone`, `fallback`), per-CPU lists (`pcp`,
-//! `pcp_tuning`, `bookkeeping`), what all five share (`skeleton`), and the five.
+//! From the bottom: records of frames and pageblocks (`frame`, `pageblock`, `unmerged`, `stack`),
+//! the buddy system over them (`buddy`), a zone with its lock (`zone`, `fallback`), per-CPU lists
+//! (`pcp`, `pcp_tuning`, `bookkeeping`), what all five share (`skeleton`), and the five.
 
 pub mod block_owner;
 pub(crate) mod bookkeeping;
@@ -23,5 +23,6 @@ pub(crate) mod skeleton;
 pub(crate) mod stack;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod unmerged;
 pub(crate) mod zone;
 pub mod zone_lock;

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::unmerged::{Unmerged, UnmergedPlan, behind_group};
 use crate::Error;
 use crate::config::Config;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
@@ -64,8 +65,8 @@ pub(crate) struct BlockRecord<P: Platform> {
     /// The upper half is the zone of the block's frames, or [`NO_ZONE`]: written before the frames
     /// become available, and once all of them are removed. The lowest two bits are its type, the
     /// next two the migratetype that it had before it was isolated: written under the zone lock. A
-    /// free reads them without it, as a hint that is re-checked under the lock. Bits 8 and 9 are
-    /// [`UNMERGED`] and [`LATELY`].
+    /// free reads them without it, as a hint that is re-checked under the lock. Bits 8 to 10 are
+    /// [`UNMERGED`], [`LATELY`] and [`MERGING`].
     kind: P::U32,
     /// The CPU that owns the block plus one, or 0. Written under the zone lock; read without it, as
     /// a hint that is re-checked under the lock of the owner's lists.
@@ -84,6 +85,9 @@ const UNMERGED: u32 = 1 << 8;
 /// Whether any were left since the last merge of the block began.
 const LATELY: u32 = 1 << 9;
 
+/// Whether a call is merging what was left, and has not dropped out.
+const MERGING: u32 = 1 << 10;
+
 const fn pack(zone: u16, of: BlockType, former: MigrateType) -> u32 {
     (zone as u32) << 16 | of as u32 | (former as u32) << FORMER_SHIFT
 }
@@ -91,16 +95,29 @@ const fn pack(zone: u16, of: BlockType, former: MigrateType) -> u32 {
 /// The records of all pageblocks.
 pub(crate) struct BlockTable<P: Platform> {
     records: Table<BlockRecord<P>>,
+    /// Which of them have [`UNMERGED`]; only in designs that merge late.
+    unmerged: Option<Unmerged<P>>,
 }
 
 /// Where the block table will lie.
-pub(crate) struct BlockTablePlan<P: Platform>(TablePlan<BlockRecord<P>>);
+pub(crate) struct BlockTablePlan<P: Platform> {
+    records: TablePlan<BlockRecord<P>>,
+    unmerged: Option<UnmergedPlan<P>>,
+}
 
 impl<P: Platform> BlockTablePlan<P> {
-    pub(crate) fn new(config: &Config<'_>, layout: &mut LayoutBuilder) -> Result<Self, Error> {
+    /// Plans the table. `merges_late` says whether frames may be left unmerged.
+    pub(crate) fn new(
+        config: &Config<'_>,
+        merges_late: bool,
+        layout: &mut LayoutBuilder,
+    ) -> Result<Self, Error> {
         let (_, frames) = config.span_of_blocks()?;
         let len = (frames.get() >> Order::PAGEBLOCK.get()) as usize;
-        Ok(BlockTablePlan(layout.table(SectionKind::Blocks, len)?))
+        Ok(BlockTablePlan {
+            records: layout.table(SectionKind::Blocks, len)?,
+            unmerged: merges_late.then(|| Unmerged::plan(config, layout)).transpose()?,
+        })
     }
 }
 
@@ -108,9 +125,12 @@ impl<P: Platform> BlockTable<P> {
     /// A table of movable blocks without memory. Blocks begin as movable, as in Linux.
     pub(crate) fn carve(plan: &BlockTablePlan<P>, carver: &mut Carver) -> Self {
         let empty = pack(NO_ZONE, BlockType::Movable, MigrateType::Movable);
-        let records = carver
-            .table(plan.0, |_| BlockRecord { kind: P::U32::new(empty), owner: P::U32::new(0) });
-        BlockTable { records }
+        let records = carver.table(plan.records, |_| BlockRecord {
+            kind: P::U32::new(empty),
+            owner: P::U32::new(0),
+        });
+        let unmerged = plan.unmerged.as_ref().map(|plan| Unmerged::carve(plan, carver));
+        BlockTable { records, unmerged }
     }
 
     /// The first frames of all pageblocks.
@@ -156,6 +176,7 @@ impl<P: Platform> BlockTable<P> {
     /// Ends that the block of `frame`, all of whose memory was removed, belongs to a zone. The
     /// caller holds the zone lock.
     pub(crate) fn leave_zone(&self, frame: FrameIndex) {
+        self.update(frame, |kind| kind & !(UNMERGED | LATELY | MERGING));
         self.set_zone(frame, ZoneIndex(NO_ZONE));
     }
 
@@ -185,7 +206,7 @@ impl<P: Platform> BlockTable<P> {
     fn set_type(&self, frame: FrameIndex, of: BlockType, former: MigrateType) {
         let kind = &self.record(frame).kind;
         // Relaxed: as in `get`.
-        let unmerged = kind.load(Relaxed) & (UNMERGED | LATELY);
+        let unmerged = kind.load(Relaxed) & (UNMERGED | LATELY | MERGING);
         kind.store(pack(self.get(frame).0, of, former) | unmerged, Relaxed);
     }
 
@@ -202,17 +223,31 @@ impl<P: Platform> BlockTable<P> {
         self.update(frame, |kind| kind | UNMERGED | LATELY);
     }
 
-    /// Notes that a merge of all unmerged frames in the block of `frame` begins. The caller holds
-    /// the zone lock.
-    pub(crate) fn begin_merge(&self, frame: FrameIndex) {
-        self.update(frame, |kind| kind & !LATELY);
+    /// Whether a call is merging what was left unmerged in the block of `frame`. Exact under the
+    /// zone lock; otherwise a hint.
+    pub(crate) fn is_merging(&self, frame: FrameIndex) -> bool {
+        // Relaxed: as in `get`.
+        self.record(frame).kind.load(Relaxed) & MERGING != 0
     }
 
-    /// Notes that it ended. Only then does the block count as merged, so that no other merge skips
-    /// it meanwhile; it does not if more frames were left unmerged since. The caller holds the zone
-    /// lock.
-    pub(crate) fn end_merge(&self, frame: FrameIndex) {
-        self.update(frame, |kind| if kind & LATELY == 0 { kind & !UNMERGED } else { kind });
+    /// Begins a merge of all unmerged frames in the block of `frame`; returns false if another call
+    /// has begun one that has not ended. The caller holds the zone lock.
+    pub(crate) fn begin_merge(&self, frame: FrameIndex) -> bool {
+        let first = !self.is_merging(frame);
+        if first {
+            self.update(frame, |kind| kind & !LATELY | MERGING);
+        }
+        first
+    }
+
+    /// Ends the merge that the caller began. If it has come to its end, the block counts as merged,
+    /// unless more frames were left unmerged since it began. Only then, so that no other search
+    /// skips the block meanwhile. The caller holds the zone lock.
+    pub(crate) fn end_merge(&self, frame: FrameIndex, complete: bool) {
+        self.update(frame, |kind| {
+            let merged = complete && kind & LATELY == 0;
+            kind & !MERGING & if merged { !UNMERGED } else { !0 }
+        });
     }
 
     fn update(&self, frame: FrameIndex, change: impl FnOnce(u32) -> u32) {
@@ -223,6 +258,82 @@ impl<P: Platform> BlockTable<P> {
         if new != old {
             kind.store(new, Relaxed);
         }
+        if (new ^ old) & UNMERGED != 0
+            && let Some(unmerged) = &self.unmerged
+        {
+            let change = if new & UNMERGED != 0 { 1 } else { -1 };
+            unmerged.count(ZoneIndex((old >> 16) as u16), frame, change);
+        }
+    }
+
+    /// The first pageblock from `from` on and before `end` that is of this zone, available, and
+    /// unmerged. A hint without the zone lock.
+    ///
+    /// Cost: a word for each group of 64 pageblocks without any, and one for each pageblock of the
+    /// others.
+    pub(crate) fn next_unmerged(
+        &self,
+        zone: ZoneIndex,
+        from: FrameIndex,
+        end: FrameIndex,
+    ) -> Option<FrameIndex> {
+        let unmerged = self.unmerged.as_ref()?;
+        let mut at = from;
+        while at < end {
+            let group_end = behind_group(at).min(end);
+            if unmerged.in_group(zone, at) > 0 {
+                let mut group = (at.0..group_end.0).step_by(1 << Order::PAGEBLOCK.get());
+                let found = group.find(|&at| self.is_unmerged_of(FrameIndex(at), zone));
+                if found.is_some() {
+                    return found.map(FrameIndex);
+                }
+            }
+            at = group_end;
+        }
+        None
+    }
+
+    /// Whether the block is of this zone, not isolated, and has unmerged frames.
+    fn is_unmerged_of(&self, block: FrameIndex, zone: ZoneIndex) -> bool {
+        // Relaxed: as in `get`.
+        let kind = self.record(block).kind.load(Relaxed);
+        kind >> 16 == u32::from(zone.0)
+            && kind & UNMERGED != 0
+            && BlockType::from_bits(kind) != BlockType::Isolated
+    }
+
+    /// The pageblock at which the search for unmerged frames in a zone goes on, and the first frame
+    /// behind all pageblocks.
+    pub(crate) fn unmerged_from(&self, zone: ZoneIndex) -> (FrameIndex, FrameIndex) {
+        let end = FrameIndex((self.records.len() as u32) << Order::PAGEBLOCK.get());
+        let place = self.unmerged.as_ref().map_or(end, |unmerged| unmerged.place(zone));
+        (place.min(end), end)
+    }
+
+    /// Lets searches in a zone go on at `next` if they would at `place`; returns whether they would.
+    /// Requires no lock.
+    pub(crate) fn search_on(&self, zone: ZoneIndex, place: FrameIndex, next: FrameIndex) -> bool {
+        self.unmerged.as_ref().is_some_and(|unmerged| unmerged.move_place(zone, place, next))
+    }
+
+    /// Checks that all unmerged pageblocks of a zone are counted; the error is in the group of one
+    /// that is not. The caller holds the zone lock.
+    pub(crate) fn check_unmerged(&self, zone: ZoneIndex) -> Result<(), FrameIndex> {
+        let Some(unmerged) = &self.unmerged else { return Ok(()) };
+        let mut counted = 0;
+        for block in self.pageblocks() {
+            counted += u32::from(self.zone(block) == Some(zone) && self.has_unmerged(block));
+            let next = block.after(Order::PAGEBLOCK);
+            if next == behind_group(block)
+                || next.index() >> Order::PAGEBLOCK.get() == self.records.len()
+            {
+                if counted != unmerged.in_group(zone, block) {
+                    return Err(block);
+                }
+                counted = 0;
+            }
+        }
+        Ok(())
     }
 
     /// Sets whether the block of `frame` is isolated. The caller holds the zone lock.

@@ -105,7 +105,7 @@ mod tests {
             let cpus = [NodeId::new(0)];
             let config = Config::new(&ranges, &cpus);
             let mut builder = LayoutBuilder::new();
-            let blocks = BlockTablePlan::new(&config, &mut builder).unwrap();
+            let blocks = BlockTablePlan::new(&config, false, &mut builder).unwrap();
             let frames = FrameTablePlan::new(&config, &mut builder).unwrap();
             let layout = builder.finish();
             let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();

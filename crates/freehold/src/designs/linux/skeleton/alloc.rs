@@ -41,18 +41,9 @@ impl<P: Platform, Y: Policy<P>> Alloc<P> for Skeleton<P, Y> {
         request: Request,
     ) -> Result<Pfn, Error> {
         let from = |class| self.alloc_from(context, zones, &request, class);
+        let merging = || self.alloc_merging(context, zones, &request);
         let frame = from(request.depth().at_first()).or_else(|| from(request.depth()));
-        let after_merges = || {
-            loop {
-                let has_one = self.merge_zones_late(context, zones, &request, 1);
-                let frame = from(request.depth());
-                if frame.is_some() || !has_one {
-                    return frame;
-                }
-            }
-        };
-        let may_merge = Self::may_merge_late(&request);
-        let frame = frame.or_else(|| if may_merge { after_merges() } else { None });
+        let frame = frame.or_else(merging);
         let mut drained = true;
         let frame = frame.or_else(|| {
             drained = match request.may_wait() {
@@ -62,7 +53,7 @@ impl<P: Platform, Y: Policy<P>> Alloc<P> for Skeleton<P, Y> {
                 }
                 false => self.try_drain_all_cpus(context),
             };
-            after_merges()
+            from(request.depth()).or_else(merging)
         });
         match frame {
             Some(frame) => Ok(self.frames.pfn_of(frame)),
@@ -190,7 +181,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Takes a block from the zone, bypassing the per-CPU lists: they do not hold its order, or
     /// their lock is taken, or the refill found nothing.
     #[cold]
-    fn alloc_directly(
+    pub(super) fn alloc_directly(
         &self,
         context: Context<'_, P>,
         zone: ZoneIndex,

@@ -18,9 +18,9 @@ const CHUNK_BLOCKS: usize = 64;
 
 impl<P: Platform, Y: Policy<P>> Bulk<P> for Skeleton<P, Y> {
     /// Fills `out`: zone by zone, first down to the low watermark, then as deep as the request may
-    /// dip, then after merging what was left unmerged, then after draining all CPUs. The last is
-    /// repeated until it yields nothing, since the last refill of a round brings this CPU more than
-    /// the level lets it allocate.
+    /// dip, then after merging what was left unmerged, then after draining all CPUs. The last two
+    /// are repeated until they yield nothing: a merge stops at one block, and the last refill of a
+    /// round brings this CPU more than the level lets it allocate.
     fn alloc_bulk(
         &self,
         context: Context<'_, P>,
@@ -28,7 +28,7 @@ impl<P: Platform, Y: Policy<P>> Bulk<P> for Skeleton<P, Y> {
         request: Request,
         out: &mut [Pfn],
     ) -> usize {
-        let (mut count, mut round) = (0, 0);
+        let (mut count, mut round) = (0, 0_u32);
         let drains_from = if Self::may_merge_late(&request) { 3 } else { 2 };
         loop {
             let class = match round {
@@ -38,10 +38,16 @@ impl<P: Platform, Y: Policy<P>> Bulk<P> for Skeleton<P, Y> {
             if round >= drains_from {
                 self.drain_all_cpus(context);
             }
-            if round >= 2 {
-                self.merge_zones_late(context, zones, &request, out.len() - count);
-            }
             let before = count;
+            if round >= 2
+                && let Some(block) = self.alloc_merging(context, zones, &request)
+            {
+                out[count] = self.frames.pfn_of(block);
+                count += 1;
+            }
+            if round >= 2 && count == out.len() {
+                return count;
+            }
             for zone in self.usable(zones, &request) {
                 let filled = self.fill_from(context, zone, &request, class, &mut out[count..]);
                 count += filled;
@@ -53,10 +59,11 @@ impl<P: Platform, Y: Policy<P>> Bulk<P> for Skeleton<P, Y> {
                     return count;
                 }
             }
-            if round >= drains_from && count == before {
+            let has_more = round >= 2 && count > before;
+            if round >= drains_from && !has_more {
                 return count;
             }
-            round += 1;
+            round += u32::from(!has_more);
         }
     }
 

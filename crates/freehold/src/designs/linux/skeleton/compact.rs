@@ -3,6 +3,7 @@
 //!
 //! Source: Linux 6.12 `mm/compaction.c`, in its synchronous mode. Deviations: `docs/designs.md`.
 
+use super::late::{For, Merged};
 use super::migrate::Compactor;
 use super::{Policy, Skeleton};
 use crate::Error;
@@ -155,8 +156,12 @@ impl<P: Platform, Y: Policy<P>> Compactor<'_, P, Y> {
         let Some(pageblock) = self.next_source() else { return false };
         self.report.pageblocks += 1;
         if Y::MERGES_LATE {
-            let (design, platform) = (self.design, self.context.platform);
-            self.report.merged_late += design.merge_late(platform, self.zone, pageblock);
+            let (design, context) = (self.design, self.context);
+            let request = self.request.filter(|_| self.captured.is_none());
+            let merged = design.merge_late(context, self.zone, pageblock, request, For::Compaction);
+            let Merged { frames, taken } = merged.unwrap_or_default();
+            self.report.merged_late += frames;
+            self.captured = self.captured.or(taken);
         }
         let mut at = pageblock;
         while at < pageblock.after(Order::PAGEBLOCK) && self.captured.is_none() {

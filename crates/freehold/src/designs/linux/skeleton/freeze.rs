@@ -40,15 +40,20 @@ impl<P: Platform, Y: Policy<P>> Freeze<P> for Skeleton<P, Y> {
         }
         self.thaw(context);
         for zone in self.zone_indexes() {
-            self.end_isolations(context, zone);
+            self.end_of_calls(context, zone);
         }
     }
 }
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    /// Releases all isolated pageblocks of a zone.
-    fn end_isolations(&self, context: Context<'_, P>, zone: ZoneIndex) {
+    /// Ends what calls had begun with pageblocks of a zone that do not exist in this copy: releases
+    /// isolated ones, and ends merges.
+    fn end_of_calls(&self, context: Context<'_, P>, zone: ZoneIndex) {
         for pageblock in self.pageblocks_of(zone) {
+            if self.blocks.is_merging(pageblock) {
+                let _guard = self.lock_zone(context.platform, zone);
+                self.blocks.end_merge(pageblock, false);
+            }
             if self.blocks.block_type(pageblock) == BlockType::Isolated {
                 self.lock_zone(context.platform, zone).release(pageblock);
             }

@@ -31,6 +31,7 @@ mod free;
 mod free_range;
 mod freeze;
 mod isolate;
+mod late;
 mod memory;
 mod migrate;
 mod policy;
@@ -210,7 +211,7 @@ impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
             books: settings.bookkeeping(),
             zones: layout.table(SectionKind::Zones, zones)?,
             hotplug: layout.table(SectionKind::Zones, 1)?,
-            blocks: BlockTablePlan::new(config, layout)?,
+            blocks: BlockTablePlan::new(config, Y::MERGES_LATE, layout)?,
             cpus: layout.table(SectionKind::PerCpu, per_cpus)?,
             policy: Y::plan(config, settings, layout)?,
             frames: FrameTablePlan::new(config, layout)?,

@@ -72,6 +72,9 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let per_cpu = self.check_cpu_lists(&pages, zone)?;
         let own = Y::check(self, context.platform, guard.buddy.lists, pages.cpus, zone);
         own.map_err(|frame| Violation { rule: Rule::KeptBeside, at: self.frames.pfn_of(frame) })?;
+        let unmerged = self.blocks.check_unmerged(zone);
+        unmerged
+            .map_err(|at| Violation { rule: Rule::BuddiesMerged, at: self.frames.pfn_of(at) })?;
         let found = self.check_frames(zone)?;
         self.ensure(self.zone(zone).free() == free, Rule::FreeCounted, FrameIndex(0))?;
         self.ensure(guard.isolated() == isolated, Rule::FreeCounted, FrameIndex(0))?;
@@ -102,7 +105,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                     let marked = state == mark || state == mark.unmerged();
                     self.ensure(marked, Rule::ListMatchesMark, block)?;
                     self.check_pageblocks(block, order, of, zone)?;
-                    let merged = state.is_unmerged() || !self.has_free_buddy(block, order, of);
+                    let merged = !self.has_free_buddy(block, order, of)
+                        || self.is_left_unmerged(block, order);
                     self.ensure(merged, Rule::BuddiesMerged, block)?;
                     Ok(order.frames())
                 })?;
@@ -187,6 +191,14 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         Ok(())
     }
 
+    /// Whether a search for unmerged frames finds this block and its buddy.
+    fn is_left_unmerged(&self, block: FrameIndex, order: Order) -> bool {
+        let mut pair = [block, block.buddy(order)].into_iter();
+        order == Order::ZERO
+            && self.blocks.has_unmerged(block)
+            && pair.any(|frame| self.frames.state(frame).is_unmerged())
+    }
+
     fn has_free_buddy(&self, block: FrameIndex, order: Order, of: BlockType) -> bool {
         let buddy = block.buddy(order);
         if order >= Order::BUDDY_MAX || !self.frames.state(buddy).is(Tag::Buddy, order) {
@@ -194,8 +206,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
         let state = self.frames.state(buddy);
         let isolated = |of| of == BlockType::Isolated;
-        !state.is_unmerged()
-            && self.blocks.zone(buddy) == self.blocks.zone(block)
+        self.blocks.zone(buddy) == self.blocks.zone(block)
             && (order < Order::PAGEBLOCK || !isolated(state.block_type()) && !isolated(of))
     }
 
