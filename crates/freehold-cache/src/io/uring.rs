@@ -2,7 +2,8 @@
 //! map pages for each read and write.
 //!
 //! Calls stay synchronous: a thread takes one of the rings, submits all that it has to read or
-//! write with one system call, and waits in the same one.
+//! write with one system call, and waits in the same one. If others have all rings, what is a
+//! single block is read or written without one.
 #![expect(unsafe_code, reason = "hands addresses to the kernel, which outlive the call")]
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -11,10 +12,10 @@ use std::sync::Arc;
 
 use freehold_host::Arena;
 use io_uring::{IoUring, opcode, squeue, types};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::pread::FileStorage;
-use super::{Run, Storage};
+use super::{ReadRun, Run, Storage};
 use crate::counters;
 
 /// How many operations a ring takes at a time.
@@ -75,6 +76,19 @@ impl Rings {
         Ok((rings, None))
     }
 
+    /// A ring that no thread has, from the thread's own on.
+    fn free(&self) -> Option<MutexGuard<'_, IoUring>> {
+        let (own, count) = (counters::of_thread(), self.rings.len());
+        (0..count).find_map(|nth| self.rings[(own + nth) % count].try_lock())
+    }
+
+    /// A ring for so many operations. One alone needs none: while others have them all, `None`,
+    /// for a ring that is waited for would take one thread's operations after another's.
+    fn ring_for(&self, operations: usize) -> Option<MutexGuard<'_, IoUring>> {
+        let wait = || self.rings[counters::of_thread() % self.rings.len()].lock();
+        self.free().or_else(|| (operations > 1).then(wait))
+    }
+
     /// The registered buffer that contains all of these bytes.
     fn buffer_of(&self, step: &Step) -> Option<u16> {
         let at = (step.address as usize).checked_sub(self.arena.base().as_ptr() as usize)?;
@@ -97,15 +111,18 @@ impl Rings {
         }
     }
 
-    /// Runs all steps, and returns what became of each: how many bytes, or the error.
+    /// Runs all steps on one of the rings, and returns what became of each: how many bytes, or the error.
     ///
     /// # Safety
     ///
     /// The addresses are those of buffers that the caller has borrowed for the call: exclusively,
     /// if they are read into.
-    unsafe fn run(&self, file: types::Fd, steps: &[Step]) -> Vec<io::Result<usize>> {
-        let own = counters::of_thread();
-        let ring = &mut *self.rings[own % self.rings.len()].lock();
+    unsafe fn run(
+        &self,
+        ring: &mut IoUring,
+        file: types::Fd,
+        steps: &[Step],
+    ) -> Vec<io::Result<usize>> {
         let mut results: Vec<_> = steps.iter().map(|_| Ok(0)).collect();
         for (nth, part) in steps.chunks(DEPTH as usize).enumerate() {
             let first = nth * DEPTH as usize;
@@ -143,6 +160,15 @@ impl Rings {
     }
 }
 
+/// The steps that read into adjacent buffers.
+fn push_reads(steps: &mut Vec<Step>, mut offset: u64, buffers: &mut [IoSliceMut<'_>]) {
+    for buffer in buffers {
+        let (address, bytes) = (buffer.as_mut_ptr(), buffer.len());
+        steps.push(Step { address, bytes, offset, is_write: false });
+        offset += bytes as u64;
+    }
+}
+
 fn libc_iovec(base: *mut u8, bytes: usize) -> libc::iovec {
     libc::iovec { iov_base: base.cast(), iov_len: bytes }
 }
@@ -162,33 +188,61 @@ impl UringStorage {
     fn fd(&self) -> types::Fd {
         types::Fd(self.file.file().as_raw_fd())
     }
+
+    /// What became of a read into adjacent buffers.
+    fn read_of(
+        &self,
+        steps: &[Step],
+        buffers: &mut [IoSliceMut<'_>],
+        results: &mut impl Iterator<Item = io::Result<usize>>,
+    ) -> io::Result<usize> {
+        let mut read = 0;
+        for (nth, (result, step)) in results.zip(steps).enumerate() {
+            match result? {
+                bytes if bytes == step.bytes => read += bytes,
+                // The end of the file, or an interruption, which `preadv` tells apart.
+                _ => return Ok(read + self.file.read_at(step.offset, &mut buffers[nth..])?),
+            }
+        }
+        Ok(read)
+    }
 }
 
 impl Storage for UringStorage {
     fn read_at(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let mut at = offset;
-        let steps: Vec<_> = buffers
-            .iter_mut()
-            .map(|buffer| {
-                let (address, bytes, offset) = (buffer.as_mut_ptr(), buffer.len(), at);
-                at += bytes as u64;
-                Step { address, bytes, offset, is_write: false }
-            })
-            .collect();
+        let Some(mut ring) = self.rings.ring_for(buffers.len()) else {
+            return self.file.read_at(offset, buffers);
+        };
+        let mut steps = Vec::with_capacity(buffers.len());
+        push_reads(&mut steps, offset, buffers);
         // SAFETY: the buffers are borrowed exclusively for the call.
-        let results = unsafe { self.rings.run(self.fd(), &steps) };
-        let mut read = 0;
-        for (nth, result) in results.into_iter().enumerate() {
-            match result {
-                Ok(bytes) if bytes == steps[nth].bytes => read += bytes,
-                // The end of the file, or an interruption, which `preadv` tells apart.
-                Ok(_) => {
-                    return Ok(read + self.file.read_at(steps[nth].offset, &mut buffers[nth..])?);
-                }
-                Err(error) => return Err(error),
-            }
+        let mut results = unsafe { self.rings.run(&mut ring, self.fd(), &steps) }.into_iter();
+        drop(ring);
+        self.read_of(&steps, buffers, &mut results)
+    }
+
+    fn read_runs(&self, runs: &mut [ReadRun<'_>]) -> Vec<io::Result<usize>> {
+        let blocks = runs.iter().map(|run| run.buffers.len()).sum();
+        let Some(mut ring) = self.rings.ring_for(blocks) else {
+            return self.file.read_runs(runs);
+        };
+        let mut steps = Vec::with_capacity(blocks);
+        for run in &mut *runs {
+            push_reads(&mut steps, run.offset, &mut run.buffers);
         }
-        Ok(read)
+        // SAFETY: the buffers are borrowed exclusively for the call.
+        let mut results = unsafe { self.rings.run(&mut ring, self.fd(), &steps) }.into_iter();
+        drop(ring);
+        let mut steps = &steps[..];
+        let outcome = |run: &mut ReadRun<'_>| {
+            let (own, others) = steps.split_at(run.buffers.len());
+            steps = others;
+            let mut results = results.by_ref().take(own.len());
+            let outcome = self.read_of(own, &mut run.buffers, &mut results);
+            results.for_each(drop);
+            outcome
+        };
+        runs.iter_mut().map(outcome).collect()
     }
 
     fn write_at(&self, offset: u64, buffers: &mut [IoSlice<'_>]) -> io::Result<()> {
@@ -197,7 +251,11 @@ impl Storage for UringStorage {
     }
 
     fn write_runs(&self, runs: &mut [Run<'_>]) -> Vec<io::Result<()>> {
-        let mut steps = Vec::new();
+        let blocks = runs.iter().map(|run| run.buffers.len()).sum();
+        let Some(mut ring) = self.rings.ring_for(blocks) else {
+            return self.file.write_runs(runs);
+        };
+        let mut steps = Vec::with_capacity(blocks);
         for run in &*runs {
             let mut offset = run.offset;
             for buffer in &run.buffers {
@@ -208,7 +266,9 @@ impl Storage for UringStorage {
             }
         }
         // SAFETY: the buffers are borrowed for the call, and the kernel reads them only.
-        let mut results = unsafe { self.rings.run(self.fd(), &steps) }.into_iter().zip(&steps);
+        let results = unsafe { self.rings.run(&mut ring, self.fd(), &steps) };
+        drop(ring);
+        let mut results = results.into_iter().zip(&steps);
         let outcome = |run: &mut Run<'_>| {
             let mut outcome = Ok(());
             for (buffer, (result, step)) in run.buffers.iter().zip(&mut results) {
@@ -225,5 +285,39 @@ impl Storage for UringStorage {
 
     fn sync(&self) -> io::Result<()> {
         self.file.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_single_block_waits_for_no_ring() {
+        let arena = Arc::new(Arena::builder().bytes(1 << 20).build().unwrap());
+        let Ok((rings, _)) = Rings::start(&arena) else { return };
+        let rings = Arc::new(rings);
+        let file = FileStorage::new(tempfile::tempfile().unwrap());
+        let storage = UringStorage::new(file, Arc::clone(&rings));
+        let taken: Vec<_> = rings.rings.iter().map(Mutex::lock).collect();
+        let (done, finished) = channel();
+        let thread = thread::spawn(move || {
+            let (ones, mut read) = ([1; 4096], [0; 4096]);
+            storage.write_at(4096, &mut [IoSlice::new(&ones)]).unwrap();
+            assert_eq!(storage.read_at(4096, &mut [IoSliceMut::new(&mut read)]).unwrap(), 4096);
+            let buffers = vec![IoSliceMut::new(&mut read)];
+            let results = storage.read_runs(&mut [ReadRun { offset: 4096, buffers }]);
+            assert_eq!(results.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [4096]);
+            assert_eq!(ones, read);
+            done.send(()).unwrap();
+        });
+        let result = finished.recv_timeout(Duration::from_secs(20));
+        drop(taken);
+        thread.join().unwrap();
+        result.expect("the calls went by without a ring");
     }
 }
