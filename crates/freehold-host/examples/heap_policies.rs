@@ -1,11 +1,12 @@
 //! What the policies of a page heap are worth: purging in batches, by age with whole pageblocks
-//! first, not clearing what is zero, and placing spans so that whole pageblocks come free.
+//! first, not clearing what is zero, placing spans so that whole pageblocks come free, and not
+//! searching again at once.
 //!
 //!     cargo run --release -p freehold-host --example heap_policies [-- rounds]
 //!
 //! Each pair of contestants runs in turns on the same pattern; medians, measured (host).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use freehold_host::designs::{Freehold, ZoneLock};
 use freehold_host::{ArenaBuilder, Design, FrameCount, Host, HostError, PageHeap, Pfn, PurgeAges};
@@ -204,6 +205,36 @@ fn placement(rounds: u64) -> Result<(), HostError> {
     Ok(())
 }
 
+/// Spans that do not fit into a heap that is full but for holes, one after the other.
+fn refusals(rounds: u64) -> Result<(), HostError> {
+    println!("a span of 64 frames that a full heap of 256 MiB does not have, in us a call:");
+    let mut times = [Vec::new(), Vec::new()];
+    for round in 0..rounds {
+        for (refuses, times) in [false, true].into_iter().zip(&mut times) {
+            let (mut heap, mut spans) = churned::<Freehold<Host>>(HEAP_BYTES, false, 33 + round)?;
+            if refuses {
+                heap = heap.refuse_for(Duration::from_millis(10));
+            }
+            while let Ok(span) = heap.alloc(frames(32), frames(1)) {
+                spans.push((span.first, frames(32)));
+            }
+            const CALLS: u32 = 1000;
+            let start = Instant::now();
+            for nth in 0..CALLS {
+                assert!(heap.alloc(frames(64), frames(1)).is_err());
+                // Small spans come and go meanwhile.
+                let (first, count) = spans[nth as usize];
+                heap.free(first, count)?;
+                spans[nth as usize].0 = heap.alloc(count, frames(1))?.first;
+            }
+            times.push(start.elapsed().as_secs_f64() * 1e6 / f64::from(CALLS));
+        }
+    }
+    let [searched, refused] = times.map(|mut times| median(&mut times));
+    println!("  searched {searched:8.2}   refused for 10 ms {refused:8.2}");
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rounds = std::env::args().nth(1).map_or(Ok(7), |rounds| rounds.parse())?;
     if rounds < 1 {
@@ -213,5 +244,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     whole_first(rounds)?;
     zeroes(rounds)?;
     placement(rounds)?;
+    refusals(rounds)?;
     Ok(())
 }
