@@ -205,33 +205,44 @@ fn placement(rounds: u64) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Spans that do not fit into a heap that is full but for holes, one after the other.
+/// Spans that do not fit into a heap that is full but for holes, while small ones come and go.
 fn refusals(rounds: u64) -> Result<(), HostError> {
-    println!("a span of 64 frames that a full heap of 256 MiB does not have, in us a call:");
-    let mut times = [Vec::new(), Vec::new()];
-    for round in 0..rounds {
-        for (refuses, times) in [false, true].into_iter().zip(&mut times) {
-            let (mut heap, mut spans) = churned::<Freehold<Host>>(HEAP_BYTES, false, 33 + round)?;
-            if refuses {
-                heap = heap.refuse_for(Duration::from_millis(10));
+    const CALLS: usize = 1000;
+    println!("a span that a full heap of 256 MiB does not have, and a small one, in us:");
+    for wanted in [40, 256] {
+        let (mut times, mut found) = ([Vec::new(), Vec::new()], [0, 0]);
+        for round in 0..rounds {
+            for refuses in [false, true] {
+                let (mut heap, mut spans) =
+                    churned::<Freehold<Host>>(HEAP_BYTES, false, 33 + round)?;
+                if refuses {
+                    heap = heap.refuse_for(Duration::from_millis(10));
+                }
+                while let Ok(span) = heap.alloc(frames(32), frames(1)) {
+                    spans.push((span.first, frames(32)));
+                }
+                let start = Instant::now();
+                for span in &mut spans[..CALLS] {
+                    if let Ok(wide) = heap.alloc(frames(wanted), frames(1)) {
+                        heap.free(wide.first, frames(wanted))?;
+                        found[usize::from(refuses)] += 1;
+                    }
+                    heap.free(span.0, span.1)?;
+                    span.0 = heap.alloc(span.1, frames(1))?.first;
+                }
+                let us = start.elapsed().as_secs_f64() * 1e6 / CALLS as f64;
+                times[usize::from(refuses)].push(us);
             }
-            while let Ok(span) = heap.alloc(frames(32), frames(1)) {
-                spans.push((span.first, frames(32)));
-            }
-            const CALLS: u32 = 1000;
-            let start = Instant::now();
-            for nth in 0..CALLS {
-                assert!(heap.alloc(frames(64), frames(1)).is_err());
-                // Small spans come and go meanwhile.
-                let (first, count) = spans[nth as usize];
-                heap.free(first, count)?;
-                spans[nth as usize].0 = heap.alloc(count, frames(1))?.first;
-            }
-            times.push(start.elapsed().as_secs_f64() * 1e6 / f64::from(CALLS));
         }
+        let [searched, refused] = times.map(|mut times| median(&mut times));
+        println!(
+            "  {wanted:>3} frames: searched {searched:8.2} ({} found)   refused for 10 ms \
+             {refused:8.2} ({} found)   of {}",
+            found[0],
+            found[1],
+            rounds * CALLS as u64
+        );
     }
-    let [searched, refused] = times.map(|mut times| median(&mut times));
-    println!("  searched {searched:8.2}   refused for 10 ms {refused:8.2}");
     Ok(())
 }
 
