@@ -27,7 +27,7 @@ const ENGINES: [IoEngine; 2] = [IoEngine::Pread, IoEngine::Uring];
 const BATCH: usize = 32;
 
 /// How much a sequential reader reads in a turn, in blocks.
-const STRETCH: usize = 8192;
+const STRETCH: usize = 4096;
 
 /// A page of memory, as direct I/O wants it.
 #[repr(align(4096))]
@@ -248,9 +248,10 @@ pub(crate) fn misses() -> io::Result<()> {
     readers.extend([quick(&path), page_cache(&path, Advice::Normal)]);
     let mut turns = 0;
     race(&readers, SIZE as f64 / f64::from(1 << 20), |reader| {
-        // Another stretch of the file each time, as long as there are any.
-        let first = turns * STRETCH as u64 % (all - STRETCH as u64);
+        // Another stretch of the file each time.
+        let first = turns * STRETCH as u64;
         turns += 1;
+        assert!(first + STRETCH as u64 <= all, "more DISK_BLOCKS are needed");
         rate(reader, STRETCH, || {
             (first..first + STRETCH as u64).for_each(|block| (reader.read)(block));
         })

@@ -34,12 +34,20 @@ pub(crate) struct Rings {
     registered_bytes: usize,
 }
 
-/// One operation: an address within a borrowed buffer, and where it goes in the file.
+/// From how many adjacent blocks on they are one operation with a list of buffers, which the kernel
+/// pins, in place of one with a registered buffer each; and how many such an operation has at most.
+const LISTED_MIN: usize = 8;
+const LISTED_MAX: usize = 128;
+
+/// One operation: an address within a borrowed buffer, or of a list of them, and where it goes in
+/// the file.
 struct Step {
     address: *mut u8,
     bytes: usize,
     offset: u64,
     is_write: bool,
+    /// How many buffers it has: a list, if there are several.
+    buffers: usize,
 }
 
 impl Rings {
@@ -99,6 +107,13 @@ impl Rings {
 
     fn entry(&self, file: types::Fd, step: &Step) -> squeue::Entry {
         let (address, bytes, offset) = (step.address, step.bytes as u32, step.offset);
+        if step.buffers > 1 {
+            let (list, count) = (step.address.cast::<libc::iovec>(), step.buffers as u32);
+            return match step.is_write {
+                true => opcode::Writev::new(file, list, count).offset(offset).build(),
+                false => opcode::Readv::new(file, list, count).offset(offset).build(),
+            };
+        }
         match (self.buffer_of(step), step.is_write) {
             (Some(buffer), true) => {
                 opcode::WriteFixed::new(file, address, bytes, buffer).offset(offset).build()
@@ -111,12 +126,13 @@ impl Rings {
         }
     }
 
-    /// Runs all steps on one of the rings, and returns what became of each: how many bytes, or the error.
+    /// Runs all steps on one of the rings, and returns what became of each: how many bytes, or the
+    /// error.
     ///
     /// # Safety
     ///
-    /// The addresses are those of buffers that the caller has borrowed for the call: exclusively,
-    /// if they are read into.
+    /// The addresses are those of buffers, or of lists of buffers, that the caller has borrowed for
+    /// the call: exclusively, if they are read into.
     unsafe fn run(
         &self,
         ring: &mut IoUring,
@@ -160,11 +176,41 @@ impl Rings {
     }
 }
 
+/// How many adjacent buffers each operation has.
+fn buffers_each(buffers: usize) -> usize {
+    if buffers < LISTED_MIN { 1 } else { LISTED_MAX }
+}
+
+/// How many operations so many adjacent buffers are.
+fn steps_of(buffers: usize) -> usize {
+    buffers.div_ceil(buffers_each(buffers))
+}
+
 /// The steps that read into adjacent buffers.
 fn push_reads(steps: &mut Vec<Step>, mut offset: u64, buffers: &mut [IoSliceMut<'_>]) {
-    for buffer in buffers {
-        let (address, bytes) = (buffer.as_mut_ptr(), buffer.len());
-        steps.push(Step { address, bytes, offset, is_write: false });
+    let each = buffers_each(buffers.len());
+    for part in buffers.chunks_mut(each) {
+        let (count, bytes) = (part.len(), part.iter().map(|buffer| buffer.len()).sum());
+        // The standard library has a slice as the kernel does, an `iovec`.
+        let address = match part {
+            [only] => only.as_mut_ptr(),
+            list => list.as_mut_ptr().cast(),
+        };
+        steps.push(Step { address, bytes, offset, is_write: false, buffers: count });
+        offset += bytes as u64;
+    }
+}
+
+/// The steps that write adjacent buffers.
+fn push_writes(steps: &mut Vec<Step>, mut offset: u64, buffers: &[IoSlice<'_>]) {
+    for part in buffers.chunks(buffers_each(buffers.len())) {
+        let bytes = part.iter().map(|buffer| buffer.len()).sum();
+        // Written from, and never written to.
+        let address = match part {
+            [only] => only.as_ptr().cast_mut(),
+            list => list.as_ptr().cast_mut().cast(),
+        };
+        steps.push(Step { address, bytes, offset, is_write: true, buffers: part.len() });
         offset += bytes as u64;
     }
 }
@@ -196,13 +242,14 @@ impl UringStorage {
         buffers: &mut [IoSliceMut<'_>],
         results: &mut impl Iterator<Item = io::Result<usize>>,
     ) -> io::Result<usize> {
-        let mut read = 0;
-        for (nth, (result, step)) in results.zip(steps).enumerate() {
+        let (mut read, mut first) = (0, 0);
+        for (result, step) in results.zip(steps) {
             match result? {
                 bytes if bytes == step.bytes => read += bytes,
                 // The end of the file, or an interruption, which `preadv` tells apart.
-                _ => return Ok(read + self.file.read_at(step.offset, &mut buffers[nth..])?),
+                _ => return Ok(read + self.file.read_at(step.offset, &mut buffers[first..])?),
             }
+            first += step.buffers;
         }
         Ok(read)
     }
@@ -235,7 +282,7 @@ impl Storage for UringStorage {
         drop(ring);
         let mut steps = &steps[..];
         let outcome = |run: &mut ReadRun<'_>| {
-            let (own, others) = steps.split_at(run.buffers.len());
+            let (own, others) = steps.split_at(steps_of(run.buffers.len()));
             steps = others;
             let mut results = results.by_ref().take(own.len());
             let outcome = self.read_of(own, &mut run.buffers, &mut results);
@@ -257,24 +304,20 @@ impl Storage for UringStorage {
         };
         let mut steps = Vec::with_capacity(blocks);
         for run in &*runs {
-            let mut offset = run.offset;
-            for buffer in &run.buffers {
-                // Written from, and never written to.
-                let address = buffer.as_ptr().cast_mut();
-                steps.push(Step { address, bytes: buffer.len(), offset, is_write: true });
-                offset += buffer.len() as u64;
-            }
+            push_writes(&mut steps, run.offset, &run.buffers);
         }
         // SAFETY: the buffers are borrowed for the call, and the kernel reads them only.
         let results = unsafe { self.rings.run(&mut ring, self.fd(), &steps) };
         drop(ring);
         let mut results = results.into_iter().zip(&steps);
         let outcome = |run: &mut Run<'_>| {
-            let mut outcome = Ok(());
-            for (buffer, (result, step)) in run.buffers.iter().zip(&mut results) {
+            let (mut outcome, mut first) = (Ok(()), 0);
+            for (result, step) in results.by_ref().take(steps_of(run.buffers.len())) {
+                let own = &mut run.buffers[first..first + step.buffers];
+                first += step.buffers;
                 let written = result.and_then(|bytes| match bytes == step.bytes {
                     true => Ok(()),
-                    false => self.file.write_at(step.offset, &mut [IoSlice::new(buffer)]),
+                    false => self.file.write_at(step.offset, own),
                 });
                 outcome = outcome.and(written);
             }
@@ -319,5 +362,43 @@ mod tests {
         drop(taken);
         thread.join().unwrap();
         result.expect("the calls went by without a ring");
+    }
+
+    #[test]
+    fn runs_of_all_lengths_are_read_as_they_were_written() {
+        let arena = Arc::new(Arena::builder().bytes(1 << 20).build().unwrap());
+        let Ok((rings, _)) = Rings::start(&arena) else { return };
+        let file = FileStorage::new(tempfile::tempfile().unwrap());
+        let storage = UringStorage::new(file, Arc::new(rings));
+        let lengths = [1, 7, 8, 128, 129, 300, 2];
+        let offset = |nth: usize| nth as u64 * 512 * 512;
+        let content = |nth: usize, block: usize| [(nth * 50 + block) as u8; 512];
+        let blocks: Vec<Vec<_>> = (0..lengths.len())
+            .map(|nth| (0..lengths[nth]).map(|block| content(nth, block)).collect())
+            .collect();
+        let mut runs: Vec<_> = (0..lengths.len())
+            .map(|nth| Run {
+                offset: offset(nth),
+                buffers: blocks[nth].iter().map(|block| IoSlice::new(block)).collect(),
+            })
+            .collect();
+        assert!(storage.write_runs(&mut runs).iter().all(Result::is_ok));
+        // The last run ends with the file, within its second block.
+        storage.file.file().set_len(offset(6) + 512 + 100).unwrap();
+        let mut read: Vec<_> = lengths.iter().map(|&length| vec![[0; 512]; length]).collect();
+        let mut runs: Vec<_> = (read.iter_mut().enumerate())
+            .map(|(nth, blocks)| ReadRun {
+                offset: offset(nth),
+                buffers: blocks.iter_mut().map(|block| IoSliceMut::new(block)).collect(),
+            })
+            .collect();
+        let bytes: Vec<_> = storage.read_runs(&mut runs).into_iter().map(Result::unwrap).collect();
+        assert_eq!(bytes[..6], lengths[..6].iter().map(|length| length * 512).collect::<Vec<_>>());
+        assert_eq!(bytes[6], 512 + 100);
+        assert_eq!((&read[..6], &read[6][0]), (&blocks[..6], &blocks[6][0]));
+        assert_eq!((read[6][1][99], read[6][1][100]), (blocks[6][1][99], 0));
+        // A single list that goes beyond the end.
+        let mut buffers: Vec<_> = read[5].iter_mut().map(|block| IoSliceMut::new(block)).collect();
+        assert_eq!(storage.read_at(offset(6), &mut buffers).unwrap(), 512 + 100);
     }
 }
