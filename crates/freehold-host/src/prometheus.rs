@@ -1,5 +1,5 @@
-//! The text format of Prometheus, version 0.0.4, for the crates of this repository: one line for each
-//! number, so it needs no library.
+//! The text format of Prometheus, version 0.0.4, for the crates of this repository: one line for
+//! each number, so it needs no library.
 
 /// Metrics whose names begin with the same prefix.
 #[derive(Debug)]

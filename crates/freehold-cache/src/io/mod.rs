@@ -31,8 +31,8 @@ pub trait Storage: Send + Sync {
     /// The error of the storage. What is in the buffers then does not matter.
     fn read_at(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
-    /// Reads several runs, and returns for each, in their order, what [`Storage::read_at`] would. By
-    /// default one by one.
+    /// Reads several runs, and returns for each, in their order, what [`Storage::read_at`] would.
+    /// By default one by one.
     fn read_runs(&self, runs: &mut [ReadRun<'_>]) -> Vec<io::Result<usize>> {
         runs.iter_mut().map(|run| self.read_at(run.offset, &mut run.buffers)).collect()
     }

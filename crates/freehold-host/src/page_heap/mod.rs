@@ -128,9 +128,9 @@ impl<D: Design<Host>> PageHeap<D> {
     }
 
     /// Has [`PageHeap::alloc`] refuse without a search what a search has just failed for, for this
-    /// long, to a few milliseconds: for users that have other memory to go to when the heap is full.
-    /// A span that is freed and would do is found at once, one that smaller ones join to only after
-    /// that time. Default: each call searches.
+    /// long, to a few milliseconds: for users that have other memory to go to when the heap is
+    /// full. A span that is freed and would do is found at once, one that smaller ones join to only
+    /// after that time. Default: each call searches.
     #[must_use]
     pub fn refuse_for(mut self, time: Duration) -> Self {
         self.refusal = Some(Refusal::new(time));
