@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! cargo run --release -p freehold-cache --example cache_race [ratio|speed|memory|tenants] ...
+//! cargo run --release -p freehold-cache --features io-uring --example cache_race disk
 //! ```
 //!
-//! `BLOCKS=4000` (the size of the caches), `REQUESTS=400000`, `ROUNDS=5`, `FOLDER=` change it.
+//! `BLOCKS=4000` (the size of the caches), `REQUESTS=400000`, `ROUNDS=7`, `FOLDER=` change it.
 //!
 //! quick_cache (S3-FIFO, sharded, each value loaded once) is what a Rust program would use
 //! otherwise: it keeps values of any type, so a block is an `Arc<[u8]>` of its own. Both read the
@@ -24,6 +25,12 @@ use std::thread;
 use std::time::Instant;
 
 use freehold_cache::{Block, Cache, CachedFile, Limits};
+
+#[path = "cache_race/disk.rs"]
+mod disk;
+
+#[path = "cache_race/sync.rs"]
+mod sync;
 
 #[path = "cache_race/trace.rs"]
 mod trace;
@@ -330,5 +337,7 @@ fn main() -> io::Result<()> {
     run("ratio", ratios)?;
     run("speed", speeds)?;
     run("tenants", tenants)?;
-    run("memory", || memory(None))
+    run("memory", || memory(None))?;
+    run("disk", disk::misses)?;
+    run("disk", sync::write_back)
 }

@@ -81,6 +81,21 @@ impl CachedFile {
         Ok(BlockMut::new(shared.exclusive_page(file, block, Fill::Zero)?, block))
     }
 
+    /// Reads those of these blocks in that are not cached, so that [`CachedFile::read`] finds them.
+    /// Returns how many it has read, once they are there.
+    ///
+    /// With [`IoEngine::Uring`](crate::IoEngine::Uring) the storage works on up to 128 of them at a
+    /// time. With [`IoEngine::Pread`](crate::IoEngine::Pread), it reads one after the other, but
+    /// adjacent ones together.
+    ///
+    /// What is left out is read when it is asked for: blocks for which there is no room without
+    /// waiting, more than a quarter of what the tenant may have, those behind the end of the file,
+    /// and those that cannot be read. Waits for no guard.
+    pub fn prefetch(&self, blocks: impl IntoIterator<Item = Block>) -> u64 {
+        let Opened { shared, file } = &*self.opened;
+        shared.prefetch(file, blocks)
+    }
+
     /// Copies bytes out of the file. Each block for itself: another thread may write between two.
     ///
     /// # Errors

@@ -38,6 +38,7 @@
 
 #![deny(unsafe_code)]
 
+mod ahead;
 mod background;
 mod builder;
 mod cache;
@@ -61,7 +62,7 @@ pub use error::{CacheError, SyncError, SyncState};
 pub use file::CachedFile;
 pub use freehold_host::lru::LruPolicy;
 pub use guard::{BlockMut, BlockRef};
-pub use io::{EngineReport, FileStorage, IoEngine, Run, Storage};
+pub use io::{EngineReport, FileStorage, IoEngine, ReadRun, Run, Storage};
 pub use slot::Block;
 pub use stat::{CacheStats, TenantStats};
 pub use tenant::{Limits, Tenant};

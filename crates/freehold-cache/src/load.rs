@@ -4,7 +4,6 @@
 //! before it reads. Others find the frame there and wait for the latch, so no block is read twice,
 //! and no lock but those of the blocks concerned is held while the storage works.
 
-use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,10 +41,10 @@ pub(crate) enum Fill {
 /// A block that is being brought in: entered, charged, and latched. Dropped before it has arrived,
 /// because of an error or a panic of the storage, it is given up: those who wait for it look again,
 /// and bring it in themselves.
-struct Coming<'a> {
+pub(crate) struct Coming<'a> {
     shared: &'a Shared,
     index: SlotIndex,
-    slot: &'a Slot,
+    pub(crate) slot: &'a Slot,
     /// `None` once it has arrived.
     page: Option<RwLockWriteGuard<'a, Page>>,
     shadow: Option<Shadow>,
@@ -53,8 +52,12 @@ struct Coming<'a> {
 }
 
 impl Coming<'_> {
-    fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         self.page.as_mut().map_or(&mut [], |page| page.bytes_mut())
+    }
+
+    pub(crate) fn block(&self) -> Block {
+        self.page.as_ref().map_or(Block(0), |page| page.key.block())
     }
 }
 
@@ -203,66 +206,6 @@ impl Shared {
         }
     }
 
-    /// Reads a block that has been entered, and those behind it.
-    fn load_ahead<'a>(
-        &'a self,
-        file: &Arc<FileState>,
-        block: Block,
-        first: Coming<'a>,
-    ) -> Result<Option<RwLockWriteGuard<'a, Page>>, CacheError> {
-        let mut coming = vec![first];
-        self.enter_ahead(file, block, &mut coming);
-        if let Err(error) = self.fill(file, block, &mut coming) {
-            file.tenant.counters.add(Count::ReadError, 1);
-            return Err(error.into());
-        }
-        let mut arrived = coming.into_iter().map(|coming| self.arrive(coming));
-        let first = arrived.next();
-        arrived.for_each(drop);
-        Ok(first.flatten())
-    }
-
-    /// Enters the blocks behind one that are not there, as long as there is room without waiting.
-    fn enter_ahead<'a>(
-        &'a self,
-        file: &Arc<FileState>,
-        block: Block,
-        coming: &mut Vec<Coming<'a>>,
-    ) {
-        let last = file.tenant_blocks_max(self).min(self.read_ahead_blocks as u64);
-        for ahead in 1..=last {
-            let Ok(key) = file.key(Block(block.0 + ahead)) else { return };
-            if self.lru.owner().index.find(key).is_some() {
-                return;
-            }
-            let Some(memory) = self.allocate_once() else { return };
-            let entered = self.enter(file, key, memory, Duration::ZERO);
-            let Ok(Some(next)) = entered else { return };
-            next.slot.set(Flag::ReadAhead);
-            coming.push(next);
-        }
-    }
-
-    /// Reads the blocks that are coming, adjacent ones, from the first one on. Gives up those that
-    /// were read ahead if they are behind the end of the file or could not be read.
-    fn fill(&self, file: &FileState, block: Block, coming: &mut Vec<Coming<'_>>) -> io::Result<()> {
-        let read = |coming: &mut [Coming<'_>]| {
-            let mut bytes: Vec<_> = coming.iter_mut().map(|one| one.bytes_mut()).collect();
-            file.read(block, &mut bytes)
-        };
-        let there = match read(coming) {
-            Ok(there) => there.max(1),
-            Err(error) if coming.len() == 1 => return Err(error),
-            Err(_) => {
-                read(&mut coming[..1])?;
-                1
-            }
-        };
-        coming.truncate(there);
-        file.tenant.counters.add(Count::ReadAhead, coming.len() as u64 - 1);
-        Ok(())
-    }
-
     /// A free frame. Evicts blocks if there is none, and waits if all are in use.
     fn allocate(&self) -> Result<OwnedPages, CacheError> {
         let mut patience = Patience::new(self.patience);
@@ -276,7 +219,7 @@ impl Shared {
         }
     }
 
-    fn allocate_once(&self) -> Option<OwnedPages> {
+    pub(crate) fn allocate_once(&self) -> Option<OwnedPages> {
         let pool = self.lru.owner();
         let wanted = (self.blocks / EVICT_PART).clamp(1, EVICT_MAX);
         loop {
@@ -292,7 +235,7 @@ impl Shared {
     }
 
     /// Enters a frame for a block and charges it; `None` if there is another one.
-    fn enter<'a>(
+    pub(crate) fn enter<'a>(
         &'a self,
         file: &Arc<FileState>,
         key: Key,
@@ -339,7 +282,10 @@ impl Shared {
     }
 
     /// The content is there: always some.
-    fn arrive<'a>(&'a self, mut coming: Coming<'a>) -> Option<RwLockWriteGuard<'a, Page>> {
+    pub(crate) fn arrive<'a>(
+        &'a self,
+        mut coming: Coming<'a>,
+    ) -> Option<RwLockWriteGuard<'a, Page>> {
         let frame = coming.index.frame();
         if let Some(shadow) = coming.shadow {
             let _known = self.lru.refault(frame, shadow);
@@ -382,13 +328,6 @@ impl Shared {
         // Blocks that came in just now may still wait in a batch of the LRU's.
         self.lru.drain_all();
         lost
-    }
-}
-
-impl FileState {
-    /// How many blocks are worth reading ahead for the tenant: a quarter of what it may have.
-    fn tenant_blocks_max(&self, shared: &Shared) -> u64 {
-        self.tenant.blocks_max().min(shared.blocks) / 4
     }
 }
 

@@ -1,5 +1,7 @@
 //! What happened and what is cached, by tenant; and the text format of Prometheus.
 
+use freehold_host::Metrics;
+
 use crate::cache::Shared;
 use crate::counters::Count;
 use crate::tenant::TenantState;
@@ -93,15 +95,15 @@ impl CacheStats {
             ("max_blocks", "The limit, where there is one.", |of| of.max),
             ("protected_blocks", "Blocks that others cannot take.", |of| Some(of.protected)),
         ];
-        let mut text = String::new();
-        for (metrics, kind, suffix) in
+        let mut metrics = Metrics::new("freehold_cache_");
+        for (some, kind, suffix) in
             [(&counters[..], "counter", "_total"), (&gauges[..], "gauge", "")]
         {
-            for (name, help, of) in metrics {
+            for (name, help, of) in some {
                 let values = self.tenants.iter().filter_map(|tenant| {
-                    Some((format!("{{tenant=\"{}\"}}", escaped(&tenant.name)), of(tenant)?))
+                    Some((Metrics::label("tenant", &tenant.name), of(tenant)?))
                 });
-                metric(&mut text, &format!("{name}{suffix}"), kind, help, values);
+                metrics.add(&format!("{name}{suffix}"), kind, help, values);
             }
         }
         let all = [
@@ -110,9 +112,9 @@ impl CacheStats {
             ("block_bytes", "The size of a block.", self.block_bytes),
         ];
         for (name, help, value) in all {
-            metric(&mut text, name, "gauge", help, [(String::new(), value)]);
+            metrics.add(name, "gauge", help, [(String::new(), value)]);
         }
-        text
+        metrics.into_text()
     }
 }
 
@@ -146,26 +148,6 @@ impl TenantStats {
         let found = self.hits + self.coalesced;
         let all = found + self.misses;
         if all == 0 { 0.0 } else { found as f64 / all as f64 }
-    }
-}
-
-/// The value of a label, between its quotes.
-fn escaped(value: &str) -> String {
-    value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
-}
-
-/// Appends one metric and its values, each behind its labels.
-fn metric(
-    text: &mut String,
-    name: &str,
-    kind: &str,
-    help: &str,
-    values: impl IntoIterator<Item = (String, u64)>,
-) {
-    let name = format!("freehold_cache_{name}");
-    *text += &format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
-    for (labels, value) in values {
-        *text += &format!("{name}{labels} {value}\n");
     }
 }
 

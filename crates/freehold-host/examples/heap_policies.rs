@@ -1,11 +1,12 @@
 //! What the policies of a page heap are worth: purging in batches, by age with whole pageblocks
-//! first, not clearing what is zero, and placing spans so that whole pageblocks come free.
+//! first, not clearing what is zero, placing spans so that whole pageblocks come free, and not
+//! searching again at once.
 //!
 //!     cargo run --release -p freehold-host --example heap_policies [-- rounds]
 //!
 //! Each pair of contestants runs in turns on the same pattern; medians, measured (host).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use freehold_host::designs::{Freehold, ZoneLock};
 use freehold_host::{ArenaBuilder, Design, FrameCount, Host, HostError, PageHeap, Pfn, PurgeAges};
@@ -204,6 +205,47 @@ fn placement(rounds: u64) -> Result<(), HostError> {
     Ok(())
 }
 
+/// Spans that do not fit into a heap that is full but for holes, while small ones come and go.
+fn refusals(rounds: u64) -> Result<(), HostError> {
+    const CALLS: usize = 1000;
+    println!("a span that a full heap of 256 MiB does not have, and a small one, in us:");
+    for wanted in [40, 256] {
+        let (mut times, mut found) = ([Vec::new(), Vec::new()], [0, 0]);
+        for round in 0..rounds {
+            for refuses in [false, true] {
+                let (mut heap, mut spans) =
+                    churned::<Freehold<Host>>(HEAP_BYTES, false, 33 + round)?;
+                if refuses {
+                    heap = heap.refuse_for(Duration::from_millis(10));
+                }
+                while let Ok(span) = heap.alloc(frames(32), frames(1)) {
+                    spans.push((span.first, frames(32)));
+                }
+                let start = Instant::now();
+                for span in &mut spans[..CALLS] {
+                    if let Ok(wide) = heap.alloc(frames(wanted), frames(1)) {
+                        heap.free(wide.first, frames(wanted))?;
+                        found[usize::from(refuses)] += 1;
+                    }
+                    heap.free(span.0, span.1)?;
+                    span.0 = heap.alloc(span.1, frames(1))?.first;
+                }
+                let us = start.elapsed().as_secs_f64() * 1e6 / CALLS as f64;
+                times[usize::from(refuses)].push(us);
+            }
+        }
+        let [searched, refused] = times.map(|mut times| median(&mut times));
+        println!(
+            "  {wanted:>3} frames: searched {searched:8.2} ({} found)   refused for 10 ms \
+             {refused:8.2} ({} found)   of {}",
+            found[0],
+            found[1],
+            rounds * CALLS as u64
+        );
+    }
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rounds = std::env::args().nth(1).map_or(Ok(7), |rounds| rounds.parse())?;
     if rounds < 1 {
@@ -213,5 +255,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     whole_first(rounds)?;
     zeroes(rounds)?;
     placement(rounds)?;
+    refusals(rounds)?;
     Ok(())
 }

@@ -150,6 +150,7 @@ mod page_heap;
 mod pages;
 mod plan;
 mod platform;
+mod prometheus;
 mod rseq;
 mod stat;
 mod static_arena;
@@ -179,6 +180,8 @@ pub use mapping::{Stretch, discard_stretches, discards_at_once};
 pub use page_heap::{PageHeap, PurgeAges, Purged, Span};
 pub use pages::{ArenaRef, Block, Extent, OwnedPageRange, OwnedPages, PageRange, Pages};
 pub use platform::{Host, SpinThenYield};
+#[doc(hidden)]
+pub use prometheus::Metrics;
 pub use stat::{Snapshot, ZoneSnapshot};
 pub use static_arena::StaticArena;
 pub use topology::{Node, Topology};

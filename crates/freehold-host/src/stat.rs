@@ -1,14 +1,14 @@
 //! The statistics of an allocator, for people and for monitoring: text in the formats of
 //! `/proc/buddyinfo`, `/proc/zoneinfo`, `/proc/pagetypeinfo` and `/proc/vmstat`, and the text
 //! format of Prometheus.
-//!
-//! The format of Prometheus is one line per number, so it needs no library.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use freehold::platform::Platform;
 use freehold::{Design, FrameCount, MigrateType, NumaEvents, Order, PageAllocator, ZoneStats};
+
+use crate::prometheus::Metrics;
 
 /// The state of an allocator at one moment, in plain numbers. Counts of frames, unless the name
 /// says otherwise.
@@ -178,9 +178,9 @@ impl Snapshot {
             ("claims_total", "Pageblocks that changed their type.", |zone| zone.claims),
             ("steals_total", "Chunks of pageblocks of another type.", |zone| zone.steals),
         ];
-        let mut text = String::new();
+        let mut metrics = Metrics::new("freehold_");
         let labelled = |zone: &ZoneSnapshot| {
-            format!("node=\"{}\",zone=\"{}\"", zone.node, escaped(&zone.kind))
+            format!("node=\"{}\",{}", zone.node, Metrics::label("zone", &zone.kind))
         };
         let by_order = |labels: String, blocks: &[u64]| -> Vec<(String, u64)> {
             let orders = blocks.iter().enumerate();
@@ -188,37 +188,37 @@ impl Snapshot {
         };
         let of_type =
             |zone: &ZoneSnapshot, of| format!("{},type=\"{}\"", labelled(zone), type_name(of));
-        for (metrics, kind) in [(&gauges[..], "gauge"), (&counters[..], "counter")] {
-            for (name, help, of) in metrics {
+        for (all, kind) in [(&gauges[..], "gauge"), (&counters[..], "counter")] {
+            for (name, help, of) in all {
                 let values = self.zones.iter().map(|zone| (labelled(zone), of(zone)));
-                metric(&mut text, &format!("zone_{name}"), kind, help, values);
+                metrics.add(&format!("zone_{name}"), kind, help, values);
             }
         }
         let zones = self.zones.iter();
         let blocks = zones.clone().flat_map(|zone| by_order(labelled(zone), &zone.free_blocks));
-        metric(&mut text, "zone_free_blocks", "gauge", "Free blocks by order.", blocks);
+        metrics.add("zone_free_blocks", "gauge", "Free blocks by order.", blocks);
         let blocks = zones.clone().flat_map(|zone| {
             let types = zone.free_by_type.iter().zip(MigrateType::ALL);
             types.flat_map(move |(blocks, of)| by_order(of_type(zone, of), blocks))
         });
         let help = "Free blocks by migratetype and order.";
-        metric(&mut text, "zone_free_blocks_by_type", "gauge", help, blocks);
+        metrics.add("zone_free_blocks_by_type", "gauge", help, blocks);
         let blocks = zones.flat_map(|zone| {
             let types = zone.pageblocks.iter().zip(MigrateType::ALL);
             types.map(move |(&count, of)| (of_type(zone, of), count))
         });
-        metric(&mut text, "zone_pageblocks", "gauge", "Pageblocks by migratetype.", blocks);
+        metrics.add("zone_pageblocks", "gauge", "Pageblocks by migratetype.", blocks);
         for name in NumaEvents::NAMES {
             let of = |zone: &ZoneSnapshot| Some((labelled(zone), *zone.numa.get(name)?));
             let values = self.zones.iter().filter_map(of);
             let help = "Frames by where they were wanted and where they came from.";
-            metric(&mut text, &format!("{name}_frames_total"), "counter", help, values);
+            metrics.add(&format!("{name}_frames_total"), "counter", help, values);
         }
         for (name, &count) in &self.events {
             let values = [(String::new(), count)];
-            metric(&mut text, &format!("{name}_total"), "counter", "Since the start.", values);
+            metrics.add(&format!("{name}_total"), "counter", "Since the start.", values);
         }
-        text
+        metrics.into_text()
     }
 }
 
@@ -252,11 +252,6 @@ fn type_name(of: MigrateType) -> String {
     format!("{of:?}")
 }
 
-/// The value of a label for Prometheus, between its quotes.
-fn escaped(value: &str) -> String {
-    value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
-}
-
 /// Ends a line with counts in columns, each followed by a space, as Linux has them.
 fn row(counts: &[u64], width: usize, text: &mut String) -> fmt::Result {
     counts.iter().try_for_each(|count| write!(text, "{count:width$} "))?;
@@ -271,21 +266,6 @@ fn lines(
     let mut text = String::new();
     zones.iter().try_for_each(|zone| write(zone, &mut text)).expect("a string takes all text");
     text
-}
-
-/// Appends one metric and its values, each behind its labels.
-fn metric(
-    text: &mut String,
-    name: &str,
-    kind: &str,
-    help: &str,
-    values: impl IntoIterator<Item = (String, u64)>,
-) {
-    *text += &format!("# HELP freehold_{name} {help}\n# TYPE freehold_{name} {kind}\n");
-    for (labels, value) in values {
-        let labels = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
-        *text += &format!("freehold_{name}{labels} {value}\n");
-    }
 }
 
 #[cfg(test)]

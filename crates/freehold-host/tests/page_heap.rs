@@ -396,3 +396,34 @@ fn calls_purge_at_intervals() {
     assert_eq!(heap.arena().load_byte(span.first), 0);
     heap.free(other.first, frames(1)).unwrap();
 }
+
+#[test]
+fn what_was_not_found_is_refused_until_it_comes_free_or_for_a_time() {
+    // Long enough that no search is due while the test runs, but for the last one.
+    let time = Duration::from_secs(2);
+    let heap = heap(8 * MIB, 0).refuse_for(time);
+    let all = heap.arena().total_frames();
+    let start = heap.alloc(all, frames(1)).unwrap().first;
+    let refused = |count| heap.alloc(frames(count), frames(1)) == Err(Error::OutOfMemory);
+    assert!(refused(8));
+    // What is smaller was not searched for.
+    heap.free(start, frames(4)).unwrap();
+    let small = heap.alloc(frames(4), frames(1)).unwrap().first;
+    assert_eq!(small, start);
+    // A span that would do is found at once.
+    heap.free(start + frames(64), frames(8)).unwrap();
+    assert_eq!(heap.alloc(frames(8), frames(1)).unwrap().first, start + frames(64));
+    // Neighbours that are smaller are found once the time is over, and other threads need not free.
+    assert!(refused(8));
+    heap.free(start + frames(128), frames(4)).unwrap();
+    heap.free(start + frames(132), frames(4)).unwrap();
+    assert!(refused(8) && refused(500), "smaller ones have joined");
+    assert_eq!(heap.alloc(frames(7), frames(1)).unwrap().first, start + frames(128));
+    heap.free(start + frames(128), frames(7)).unwrap();
+    thread::sleep(time + Duration::from_millis(100));
+    assert_eq!(heap.alloc(frames(8), frames(1)).unwrap().first, start + frames(128));
+    // An aligned span says little about those that may lie anywhere.
+    heap.free(start + frames(200), frames(10)).unwrap();
+    assert_eq!(heap.alloc(frames(4), frames(512)), Err(Error::RangeBusy));
+    assert!(heap.alloc(frames(10), frames(1)).is_ok());
+}

@@ -27,7 +27,8 @@
 //! # Which memory
 //!
 //! What jemalloc had mapped before stays as it is: the hooks pass on what is not in the arena. When
-//! the arena is full, jemalloc gets memory from the machine as without the hooks.
+//! the arena is full, jemalloc gets memory from the machine as without the hooks; with
+//! [`PageHeap::refuse_for`] without a search of the arena each time.
 //!
 //! # When memory goes back
 //!

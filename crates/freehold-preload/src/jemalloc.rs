@@ -1,6 +1,7 @@
 //! jemalloc, on Freehold by extent hooks.
 
 use std::error::Error;
+use std::time::Duration;
 
 use freehold_host::PageHeap;
 use freehold_jemalloc::{Hooks, Jemalloc};
@@ -23,12 +24,15 @@ pub(crate) fn start_bytes(capacity_bytes: usize) -> usize {
 /// Whether huge pages are asked for by default: jemalloc leaves it to the machine (`thp:default`).
 pub(crate) const ASKS_FOR_HUGE_PAGES: bool = false;
 
+/// How long a full arena refuses what it has just searched for: jemalloc goes to the kernel then.
+const REFUSAL: Duration = Duration::from_millis(10);
+
 /// Has the malloc use the heap from now on.
 pub(crate) fn use_heap(
     heap: PageHeap,
     options: &Options,
 ) -> Result<&'static PageHeap, Box<dyn Error>> {
-    let hooks = Hooks::new(heap).leak();
+    let hooks = Hooks::new(heap.refuse_for(REFUSAL)).leak();
     Jemalloc::TIKV.set_dirty_decay(options.decay)?;
     hooks.install(&Jemalloc::TIKV)?;
     Ok(hooks.heap())

@@ -97,7 +97,7 @@ pub(crate) fn misses(
 }
 
 /// How many bytes storage has been asked for by this process.
-fn read_bytes() -> u64 {
+pub(crate) fn read_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/io").unwrap_or_default();
     let of = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
     of.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)

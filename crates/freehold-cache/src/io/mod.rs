@@ -31,6 +31,12 @@ pub trait Storage: Send + Sync {
     /// The error of the storage. What is in the buffers then does not matter.
     fn read_at(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
+    /// Reads several runs, and returns for each, in their order, what [`Storage::read_at`] would.
+    /// By default one by one.
+    fn read_runs(&self, runs: &mut [ReadRun<'_>]) -> Vec<io::Result<usize>> {
+        runs.iter_mut().map(|run| self.read_at(run.offset, &mut run.buffers)).collect()
+    }
+
     /// Writes all of the buffers, one after the other, from `offset` on.
     ///
     /// # Errors
@@ -51,6 +57,15 @@ pub trait Storage: Send + Sync {
     ///
     /// The error of the storage. Any part of what was written since the last success may be lost.
     fn sync(&self) -> io::Result<()>;
+}
+
+/// Adjacent blocks to be read.
+#[derive(Debug)]
+pub struct ReadRun<'a> {
+    /// Where the first byte is.
+    pub offset: u64,
+    /// Where the blocks go, one after the other.
+    pub buffers: Vec<IoSliceMut<'a>>,
 }
 
 /// Adjacent blocks to be written.

@@ -7,6 +7,7 @@ mod disk;
 mod errors;
 mod kill;
 mod model;
+mod prefetch;
 mod scans;
 mod stress;
 mod tenants;

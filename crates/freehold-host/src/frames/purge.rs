@@ -37,52 +37,61 @@ impl<D: Design<Host>> FrameArena<D> {
         for nth in 0.. {
             let Some((mut at, end)) = self.part(nth) else { return Ok(purged) };
             while at < end {
-                let (behind, given) = self.purge_from(at, end, stretch_max)?;
-                purged += given;
-                at = behind;
+                let whole = self.purge_whole(at, stretch_max.min(end - at))?;
+                purged += whole;
+                at += whole;
+                if whole > FrameCount::ZERO {
+                    continue;
+                }
+                let to_end = PAGEBLOCK.get() - at.get() % PAGEBLOCK.get();
+                let pageblock_end = end.min(at + FrameCount::new(to_end));
+                while let Some((first, frames)) = self.free_run(at, pageblock_end) {
+                    if self.purge_stretch(first, frames)? {
+                        purged += frames;
+                    }
+                    at = first + frames;
+                }
+                at = pageblock_end;
             }
         }
         Ok(purged)
     }
 
-    /// Purges the first stretch at or behind a frame, or passes over what is in use there. Returns
-    /// the first frame behind, and how many were purged.
-    fn purge_from(
-        &self,
-        at: Pfn,
-        end: Pfn,
-        stretch_max: FrameCount,
-    ) -> Result<(Pfn, FrameCount), HostError> {
-        match self.allocator.status(at) {
-            FrameStatus::Free => {}
-            FrameStatus::Allocated { first, order } => {
-                return Ok(((first + order.frames()).max(at + ONE), FrameCount::ZERO));
-            }
-            _ => return Ok((at + ONE, FrameCount::ZERO)),
+    /// Purges pageblocks that seem to be free as a whole, without a look at each of their frames:
+    /// those from here on, up to so many frames. Returns how many were purged.
+    fn purge_whole(&self, at: Pfn, most: FrameCount) -> Result<FrameCount, HostError> {
+        let mut frames = FrameCount::ZERO;
+        while at.is_aligned(Order::PAGEBLOCK)
+            && frames + PAGEBLOCK <= most
+            && self.allocator.is_free(at + frames)
+        {
+            frames += PAGEBLOCK;
         }
-        // Pageblocks that seem to be free as a whole, without a look at each of their frames.
-        if at.is_aligned(Order::PAGEBLOCK) {
-            let most = stretch_max.min(end - at);
-            let mut frames = FrameCount::ZERO;
-            while frames + PAGEBLOCK <= most && self.allocator.is_free(at + frames) {
-                frames += PAGEBLOCK;
-            }
-            while frames > FrameCount::ZERO {
-                if self.purge_stretch(at, frames)? {
-                    return Ok((at + frames, frames));
+        // Perhaps fewer are free.
+        while frames > FrameCount::ZERO && !self.purge_stretch(at, frames)? {
+            frames = FrameCount::new(frames.get() / 2 / PAGEBLOCK.get() * PAGEBLOCK.get());
+        }
+        Ok(frames)
+    }
+
+    /// The first frames in a row from `at` on, and before `end`, that seem to be free.
+    pub(crate) fn free_run(&self, mut at: Pfn, end: Pfn) -> Option<(Pfn, FrameCount)> {
+        while at < end {
+            match self.allocator.status(at) {
+                FrameStatus::Free => {
+                    let mut frames = ONE;
+                    while at + frames < end && self.allocator.is_free(at + frames) {
+                        frames += ONE;
+                    }
+                    return Some((at, frames));
                 }
-                frames = FrameCount::new(frames.get() / 2 / PAGEBLOCK.get() * PAGEBLOCK.get());
+                FrameStatus::Allocated { first, order } => {
+                    at = (first + order.frames()).max(at + ONE);
+                }
+                _ => at += ONE,
             }
         }
-        // What is free up to the end of the pageblock.
-        let to_end = PAGEBLOCK.get() - at.get() % PAGEBLOCK.get();
-        let most = FrameCount::new(to_end).min(end - at);
-        let mut frames = ONE;
-        while frames < most && self.allocator.is_free(at + frames) {
-            frames += ONE;
-        }
-        let given = if self.purge_stretch(at, frames)? { frames } else { FrameCount::ZERO };
-        Ok((at + frames, given))
+        None
     }
 
     /// Gives free frames back to the machine; returns whether all of them were free.

@@ -64,7 +64,7 @@ impl Purging {
 }
 
 /// By the clock that is read without a system call, to a few milliseconds.
-fn now_ms() -> u64 {
+pub(super) fn now_ms() -> u64 {
     let now = clock_gettime(ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }

@@ -16,10 +16,12 @@ use crate::{FrameArena, Host, HostError};
 mod bits;
 mod due;
 mod purge;
+mod refusal;
 
 use bits::FrameBits;
 use due::Purging;
 pub use purge::{PurgeAges, Purged};
+use refusal::Refusal;
 
 /// The largest spans that are cut out of a block: above, a range of exactly the length costs less
 /// than a block of which up to half is freed again.
@@ -78,6 +80,7 @@ pub struct PageHeap<D: Design<Host> = Freehold<Host>> {
     /// Held by a purge while it has frames in hand.
     purging: Arc<ForkMutex<()>>,
     by_calls: Option<Purging>,
+    refusal: Option<Refusal>,
 }
 
 /// Contiguous frames, as [`PageHeap`] allocates them.
@@ -108,6 +111,7 @@ impl<D: Design<Host>> PageHeap<D> {
             arena,
             purging,
             by_calls: None,
+            refusal: None,
         })
     }
 
@@ -120,6 +124,16 @@ impl<D: Design<Host>> PageHeap<D> {
     #[must_use]
     pub fn purge_every(mut self, interval: Duration, ages: PurgeAges) -> Self {
         self.by_calls = Some(Purging::new(interval, ages));
+        self
+    }
+
+    /// Has [`PageHeap::alloc`] refuse without a search what a search has just failed for, for this
+    /// long, to a few milliseconds: for users that have other memory to go to when the heap is
+    /// full. A span that is freed and would do is found at once, one that smaller ones join to only
+    /// after that time. Default: each call searches.
+    #[must_use]
+    pub fn refuse_for(mut self, time: Duration) -> Self {
+        self.refusal = Some(Refusal::new(time));
         self
     }
 
@@ -159,6 +173,9 @@ impl<D: Design<Host>> PageHeap<D> {
             return Err(Error::BadAlignment);
         }
         self.purge_if_due();
+        if self.refusal.as_ref().is_some_and(|refusal| refusal.holds_for(frames)) {
+            return Err(Error::OutOfMemory);
+        }
         let block = Order::covering(frames.max(align));
         let find = || match block <= CUT_MAX {
             true => self.cut(block, frames),
@@ -171,6 +188,9 @@ impl<D: Design<Host>> PageHeap<D> {
         if block <= CUT_MAX {
             // There may be room for the span and not for the block.
             found = found.or_else(|_| self.alloc_range(frames, align));
+        }
+        if let (Err(_), Some(refusal)) = (&found, &self.refusal) {
+            refusal.note(frames, align);
         }
         found.map(|first| self.span(first, frames))
     }
@@ -248,6 +268,9 @@ impl<D: Design<Host>> PageHeap<D> {
             }
             _ => allocator.free_range(first, frames),
         }?;
+        if let Some(refusal) = &self.refusal {
+            refusal.note_free(frames);
+        }
         let pageblock = PAGEBLOCK.get();
         for age in &self.ages[(first.get() / pageblock) as usize..=(last / pageblock) as usize] {
             // Relaxed: a purge that sees the age and not yet the bits leaves frames to the one

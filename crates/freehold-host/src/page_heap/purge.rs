@@ -2,14 +2,13 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use freehold::{Design, FrameCount, FrameStatus, Immovable, Order, Pfn, RangeRequest, Watermark};
+use freehold::{Design, FrameCount, Immovable, Order, Pfn, RangeRequest, Watermark};
 
 use super::PageHeap;
 use crate::fork::ForkGuard;
 use crate::frames::BATCH_MAX;
 use crate::{Host, HostError};
 
-const ONE: FrameCount = FrameCount::new(1);
 const PAGEBLOCK: FrameCount = Order::PAGEBLOCK.frames();
 
 /// How much of the arena a purge has in hand at a time: a 64th, and at least a pageblock.
@@ -176,25 +175,10 @@ impl<'a, D: Design<Host>> Batch<'a, D> {
     fn take_parts(&mut self, first: Pfn) -> Result<(), HostError> {
         let end = (first + PAGEBLOCK).min(Pfn::new(self.heap.capacity().get()));
         let mut at = first;
-        while at < end {
-            match self.heap.arena.allocator().status(at) {
-                FrameStatus::Free => {}
-                FrameStatus::Allocated { first, order } => {
-                    at = (first + order.frames()).max(at + ONE);
-                    continue;
-                }
-                _ => {
-                    at += ONE;
-                    continue;
-                }
-            }
-            let mut frames = ONE;
-            while at + frames < end && self.heap.arena.allocator().is_free(at + frames) {
-                frames += ONE;
-            }
+        while let Some((first, frames)) = self.heap.arena.free_run(at, end) {
             // If a frame of it is in use by now, the rest waits for a later purge.
-            let _is_taken = self.take(at, frames)?;
-            at += frames;
+            let _is_taken = self.take(first, frames)?;
+            at = first + frames;
         }
         Ok(())
     }

@@ -332,7 +332,7 @@ mod tests {
     use freehold_host::Host;
 
     /// A reset that has nothing to do.
-    struct Nothing;
+    pub(super) struct Nothing;
 
     impl Reset for Nothing {
         fn reset(&self, _slots: &[SlotIndex], _lost: &mut dyn FnMut(SlotIndex)) -> u64 {
@@ -340,7 +340,7 @@ mod tests {
         }
     }
 
-    fn pool(settings: SlotsSettings, cpus: usize) -> Slots<Host, Home> {
+    pub(super) fn pool(settings: SlotsSettings, cpus: usize) -> Slots<Host, Home> {
         let host = Host::new();
         Slots::new(host, settings, Home::new(host, settings, cpus).unwrap())
     }

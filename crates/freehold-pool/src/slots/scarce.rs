@@ -8,6 +8,16 @@ use super::{Exhausted, Reset, SlotIndex, Slots, Tables, Taken, count};
 /// How many CPUs a call that is short of slots looks at for the dirty slots of a batch.
 const NEAR_CPUS: usize = 8;
 
+/// What a look at all places found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Clean(SlotIndex),
+    /// There was a moment at which no slot was anywhere.
+    Nothing,
+    /// A slot may have gone from a place that was not looked at yet to one that was.
+    Changes,
+}
+
 impl<P: Platform, T: Tables<P>> Slots<P, T> {
     /// Takes a slot when none is clean and free.
     ///
@@ -23,15 +33,24 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
             if let Some(slot) = self.gather(own, reset) {
                 return clean(slot);
             }
-            let before = self.changes_if_all_empty();
-            if let Some(slot) = self.take_clean() {
-                return clean(slot);
+            match self.look_everywhere(|| self.take_clean()) {
+                Found::Clean(slot) => return clean(slot),
+                Found::Nothing => return Err(Exhausted),
+                // Another call has slots in hand, and will free them.
+                Found::Changes => self.platform.relax(),
             }
-            if before.is_some() && before == self.changes_if_all_empty() {
-                return Err(Exhausted);
-            }
-            // Another call has slots in hand, and will free them.
-            self.platform.relax();
+        }
+    }
+
+    /// Asks the allocator between two looks at the lists.
+    fn look_everywhere(&self, ask: impl FnOnce() -> Option<SlotIndex>) -> Found {
+        let before = self.changes_if_all_empty();
+        match ask() {
+            Some(slot) => Found::Clean(slot),
+            // Both looks may find the lists empty although a slot went by way of one in between:
+            // the count tells.
+            None if before.is_some() && before == self.changes_if_all_empty() => Found::Nothing,
+            None => Found::Changes,
         }
     }
 
@@ -101,5 +120,37 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
     fn others(&self, own: usize) -> impl Iterator<Item = usize> {
         let cpus = self.tables.cpus().len();
         (own + 1..cpus).chain(0..own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slots::tests::{Nothing, pool};
+    use crate::slots::{Left, ModuleKey, SlotsSettings};
+
+    /// Of two slots one is in use all the time, so one is free all the time. But when the allocator
+    /// is asked, that one is in a list, and when the lists are looked at, before and after, in the
+    /// allocator.
+    #[test]
+    fn a_slot_that_goes_by_way_of_a_list_between_two_looks_is_not_missed() {
+        let settings = SlotsSettings { slots: 2, batch_slots: 1, warm_slots_max: 2 };
+        let pool = pool(settings, 1);
+        let key = Some(ModuleKey::new(1));
+        let take = |key| pool.take(key, &Nothing).unwrap();
+        let first = take(key).slot;
+        let found = pool.look_everywhere(|| {
+            pool.put(first, key, Left::Clean, &Nothing);
+            let second = take(None).slot;
+            assert_ne!(second, first, "the warm one stays in its list");
+            let asked = pool.take_clean();
+            pool.put(second, None, Left::Clean, &Nothing);
+            assert_eq!(take(key).slot, first);
+            asked
+        });
+        assert_eq!(found, Found::Changes);
+        // Both in use, and nothing changes.
+        take(None);
+        assert_eq!(pool.look_everywhere(|| pool.take_clean()), Found::Nothing);
     }
 }

@@ -22,6 +22,10 @@ type Cache<'a> = Room<TestPlatform, Slow<'a>>;
 
 const FRAMES: u64 = 512;
 
+/// How long the test waits for the write-back, and the write-back for the test: then it goes on, so
+/// that a call that does not wait as it should fails the test and does not hang it.
+const LIMIT: Duration = Duration::from_secs(10);
+
 /// How far the write-back has come that the test waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
@@ -55,7 +59,18 @@ impl Slow<'_> {
 
     fn wait_until(&self, wanted: Gate) {
         let gate = self.gate.lock().unwrap();
-        drop(self.turned.wait_while(gate, |gate| *gate != wanted).unwrap());
+        drop(self.turned.wait_timeout_while(gate, LIMIT, |gate| *gate != wanted).unwrap());
+    }
+}
+
+/// Opens the gate when it is dropped, also if the test has failed: the thread of the write-back
+/// waits for that, and the test for that thread.
+struct Opens<'a>(&'a Slow<'a>);
+
+impl Drop for Opens<'_> {
+    fn drop(&mut self) {
+        *self.0.gate.lock().unwrap() = Gate::Open;
+        self.0.turned.notify_all();
     }
 }
 
@@ -138,8 +153,9 @@ fn while_isolated(waits_max: u32, test: impl FnOnce(&Frames, &Cache, [GroupId; 2
                 cache.reclaim(Scope::Group(group), limit)
             });
             cache.owner().wait_until(Gate::Reached);
+            let opens = Opens(cache.owner());
             test(frames, cache, [parent, group]);
-            cache.owner().turn(Gate::Reached, Gate::Open);
+            drop(opens);
             let done = other.join().expect("it does not panic").expect("the group exists");
             assert_eq!((done.reclaimed, done.written), (20, 20));
         });
@@ -191,7 +207,6 @@ fn an_owner_that_does_not_wait_fails_the_call() {
         assert_eq!(enter(cache, frame, group), Err(LruError::GroupLimit));
         assert_eq!(cache.owner().waited.load(SeqCst), 4);
         frames.free(frame, Order::ZERO).unwrap();
-        *cache.owner().gate.lock().unwrap() = Gate::Reached;
     });
 }
 
