@@ -45,8 +45,8 @@ const LOCK_WAIT: Column = Column {
 pub(crate) const LRU_LOCK: Column =
     Column { heading: "LRU lock", cell: |r| lock_share(r, "lru_lock") };
 
-/// The share of CPU time outside barriers that was spent waiting for the locks of a class; a dash if
-/// that was not simulated.
+/// The share of CPU time outside barriers that was spent waiting for the locks of a class; a dash
+/// if that was not simulated.
 fn lock_share(result: &RunResult, class: &str) -> String {
     let shares = result.simulated.as_ref().map(|simulated| &simulated.time_share);
     shares.map_or("-".to_owned(), |of| in_percent(of.get(class).copied().unwrap_or_default()))

@@ -241,8 +241,8 @@ impl OnMachine<'_> {
 
     /// Where accesses of the allocator's data are served.
     fn misses(&self) -> Result<Option<Figure>> {
-        let caption = "time of accesses to the allocator's metadata, as a share of CPU time outside \
-                       barriers, by where they are served; without the first-level cache";
+        let caption = "time of accesses to the allocator's metadata, as a share of CPU time \
+                       outside barriers, by where they are served; without the first-level cache";
         self.stacked(("Misses", caption), |result| {
             let working_ns = result.working_ns()?;
             let mut kinds: BTreeMap<String, f64> = BTreeMap::new();

@@ -103,8 +103,8 @@ pub(super) fn print_sim(results: &[RunResult]) -> Result<()> {
     let machine = results.first().map_or("", |result| result.machine.as_str());
     out!(
         "Simulated on {machine}: a prediction. lock wait: share of CPU time outside barriers; zone \
-         lock, LRU lock:\nfor these, the former also by path. scaling: faults/s as a multiple of \
-         those of one CPU, if that was run.\ninterrupts off: share of CPU time outside barriers, \
+         lock,\nLRU lock: for these, the former also by path. scaling: faults/s as a multiple of \
+         those of one CPU,\nif that was run. interrupts off: share of CPU time outside barriers, \
          waiting for locks included."
     );
     Ok(())
