@@ -9,10 +9,10 @@
 //! out.
 //!
 //! From the inside out: `spec` (figures), `cache`, `memory`, `sharers`, `holders`, `directory` and
-//! `frames` (the cost of an access), `schedule`, `fault`, `halt` and `account` (scheduling, failures,
-//! accounting), `lock` and `barrier` (waiting), `state` (all of these), `coroutine` and `current`
-//! (how the allocator's code is suspended and finds its machine), `platform`, `costless`, `cpu`,
-//! `machine`, `embed` and `table` (what allocators, workloads and labs use).
+//! `frames` (the cost of an access), `schedule`, `fault`, `halt` and `account` (scheduling,
+//! failures, accounting), `lock` and `barrier` (waiting), `state` (all of these), `coroutine` and
+//! `current` (how the allocator's code is suspended and finds its machine), `platform`, `costless`,
+//! `cpu`, `machine`, `embed` and `table` (what allocators, workloads and labs use).
 
 #![deny(unsafe_code)]
 

@@ -5,10 +5,10 @@ use crate::spec::Picos;
 
 /// The memory of one node, as a server of lines that takes the same time for each.
 ///
-/// The state is the remaining work at the time of the latest request. CPUs ask in the order of virtual
-/// time, but for a lock that is handed over a few tens of nanoseconds in the future. A request from
-/// before the latest one sees the remaining work of the latest; it does not wait for the time in
-/// between to pass.
+/// The state is the remaining work at the time of the latest request. CPUs ask in the order of
+/// virtual time, but for a lock that is handed over: the next holder asks a little ahead. A request
+/// from before the latest one sees the remaining work of the latest; it does not wait for the time
+/// in between to pass.
 #[derive(Clone, Debug, Default)]
 struct Node {
     backlog: Picos,

@@ -125,8 +125,9 @@ impl<T: Copy> SharedCell<T> for SimCell<T> {
     }
 }
 
-/// Memory of one CPU: charged, without waiting for a turn while its core has the line, since no other
-/// CPU is expected there. What leaves the core is in order, as everything is that others can notice.
+/// Memory of one CPU: charged, without waiting for a turn while its core has the line, since no
+/// other CPU is expected there. What leaves the core is in order, as everything is that others can
+/// notice.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct SimLocalCell<T: Copy>(Cell<T>);
