@@ -272,7 +272,7 @@ where
     O: OwnSettings,
     D: Design<Sound, Settings = ZonedSettings<O>> + Send + Sync + 'static,
 {
-    explore(2, || {
+    explore(1, || {
         let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 2, high: 2, ..Default::default() };
         let machine = build::<Sound, D>(4, 2, &settings);
         let all: Vec<_> = (0..4).map(|_| machine.alloc(frame()).expect("free")).collect();

@@ -1,12 +1,14 @@
 //! `lazy-merge`: single frames returned to the zone are not merged with their buddies, so that a
 //! drain touches no records but those of its own frames. Merging is deferred to compaction, frame
-//! by frame, and to a request for more than one frame that finds no block.
+//! by frame, and to a request for more than one frame that finds no block, which merges a pageblock
+//! that one can be made of (`skeleton/late.rs`).
 //!
 //! Source: Aaron Lu, "Eliminate zone->lock contention", v2 2/4 of March 2018 and v4 2/5 of October
 //! 2018. Deviations:
 //!
 //! * There, only compaction merges, so a high order fails although its frames are free (Mel
-//!   Gorman's objection); here the allocation merges before it gives up.
+//!   Gorman's objection); here the allocation searches and merges before it gives up.
+//! * There, the zone lock is taken for each frame that is merged; here it is held for several.
 //! * `compact-history=on` is the condition that v4 5/5 dropped: merge at once while compaction is
 //!   being deferred. The kernel's quirk is kept: a failure alone does not make the condition hold,
 //!   only a deferred attempt does.

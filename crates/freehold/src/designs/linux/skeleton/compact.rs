@@ -159,7 +159,7 @@ impl<P: Platform, Y: Policy<P>> Compactor<'_, P, Y> {
             let (design, context) = (self.design, self.context);
             let request = self.request.filter(|_| self.captured.is_none());
             let merged = design.merge_late(context, self.zone, pageblock, request, For::Compaction);
-            let Merged { frames, taken } = merged.unwrap_or_default();
+            let Merged { frames, taken, .. } = merged.unwrap_or_default();
             self.report.merged_late += frames;
             self.captured = self.captured.or(taken);
         }

@@ -29,6 +29,8 @@ pub(super) struct Merged {
     pub(super) frames: FrameCount,
     /// The block for the request. Its user holds it.
     pub(super) taken: Option<FrameIndex>,
+    /// Whether there was a block for the request, but the level did not allow it.
+    denied: bool,
 }
 
 /// On whose behalf a pageblock is merged.
@@ -76,8 +78,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         zone: ZoneIndex,
         request: &Request,
     ) -> Option<FrameIndex> {
-        let (order, limit) = (request.order(), request.effective_limit());
-        let allows = |class| self.zone(zone).watermark_ok(order, class, limit);
+        let order = request.order();
         let mut walk = None;
         // First past what other calls are merging. But they may not take what becomes of it, so a
         // second round does not leave it out.
@@ -88,10 +89,6 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 let mut at = part.start;
                 while let Some(pageblock) = self.blocks.next_unmerged(zone, at, part.end) {
                     at = pageblock.after(Order::PAGEBLOCK);
-                    if allows(Watermark::Ignore) && !allows(request.depth()) {
-                        // There is a block, but the level does not allow it.
-                        return None;
-                    }
                     let (place, _) = self.blocks.unmerged_from(zone);
                     let passed = pageblock < place && place < part.end;
                     if round == For::Search && (passed || self.blocks.is_merging(pageblock)) {
@@ -110,6 +107,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                     walk.get_or_insert_with(|| Walk::new(self, context.platform, zone));
                     match self.merge_late(context, zone, pageblock, Some(request), round) {
                         Some(Merged { taken: Some(block), .. }) => return Some(block),
+                        Some(Merged { denied: true, .. }) => return None,
                         Some(_) => {}
                         None => passed_by = true,
                     }
@@ -120,7 +118,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             }
         }
         // What other calls merged, or freed, since this one looked there.
-        allows(request.depth())
+        self.allows(zone, request, request.depth())
             .then(|| self.alloc_directly(context, zone, order, request.content()))
             .flatten()
     }
@@ -195,9 +193,16 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 let due = window.filter(|&frame| guard.buddy.merge_late(FrameIndex(frame)));
                 merged.frames += FrameCount::new(due.count() as u64);
             }
-            merged.taken = request.and_then(|request| self.take_merged(&guard, zone, request));
+            if let Some(request) = request {
+                // Only under the lock do counts and level agree.
+                merged.taken = self.take_merged(&guard, zone, request);
+                merged.denied = reason != For::Compaction
+                    && merged.taken.is_none()
+                    && self.allows(zone, request, Watermark::Ignore);
+            }
+            let stops = hopeless || merged.denied || merged.taken.is_some();
             let complete = !hopeless && seen == end.0;
-            if !complete && !hopeless && merged.taken.is_none() {
+            if !complete && !stops {
                 drop(guard);
                 window = self.next_due(seen..end.0);
                 if !mine && window.is_empty() {
@@ -236,6 +241,11 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         first..end.min(first + WINDOW_FRAMES)
     }
 
+    /// Whether a block for the request is free and the level allows it.
+    fn allows(&self, zone: ZoneIndex, request: &Request, class: Watermark) -> bool {
+        self.zone(zone).watermark_ok(request.order(), class, request.effective_limit())
+    }
+
     /// Takes a block for a request if one is free and the level allows it.
     fn take_merged(
         &self,
@@ -244,8 +254,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         request: &Request,
     ) -> Option<FrameIndex> {
         let (order, content) = (request.order(), request.content());
-        let limit = request.effective_limit();
-        if !self.zone(zone).watermark_ok(order, request.depth(), limit) {
+        if !self.allows(zone, request, request.depth()) {
             return None;
         }
         let block = guard.take(order, content, &mut Mode::default())?;
