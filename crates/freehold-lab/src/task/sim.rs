@@ -81,10 +81,8 @@ impl<W: TaskWorkload> Task for SimTask<'_, W> {
 
     fn unlist(&self, frames: &[Pfn]) -> Result<()> {
         self.lru().put_bulk(frames)?;
-        for pfn in self.lru().owner().take_released(self.place.index) {
-            self.free(Block { pfn, order: Order::ZERO })?;
-        }
-        Ok(())
+        let released = self.lru().owner().take_released(self.place.index);
+        self.free_released(&released, self.lists().frees)
     }
 
     fn timed<R>(&self, path: Path, call: impl FnOnce() -> R) -> R {

@@ -24,7 +24,7 @@ use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::{Column, LRU_LOCK, number, percent, print_columns};
 use crate::report::document::{RunResult, Work};
 use crate::report::figure::Figure;
-use crate::task::lru::{Bounds, LOCKS, LruPlan};
+use crate::task::lru::{Bounds, Frees, LOCKS, LruPlan};
 use crate::task::page_cache::{Disk, Files, Found, PageCache, Read, Use};
 use crate::task::workload::{Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
 use crate::task::{Block, Task};
@@ -148,7 +148,7 @@ impl TaskWorkload for ReadTwice {
             policy: LruPolicy::default(),
             groups: vec![bounds; groups],
             index: Arc::clone(self.cache()) as _,
-            tasks_free: false,
+            frees: Frees::AtOnce,
         })
     }
 
