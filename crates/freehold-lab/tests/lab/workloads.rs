@@ -14,7 +14,7 @@ const WORKLOADS: &[(&str, &[&str])] = &[
     ("build", &["jobs=4", "job_allocs=400", "cache=1MiB", "task_memory=8MiB"]),
     ("thp-mix", &["memory_mib=64", "time_ms=2"]),
     ("contig", &["memory_mib=64", "ranges=20"]),
-    ("high-order", &["memory_mib=64", "delay_ms=1", "reclaim=64"]),
+    ("high-order", &["memory_mib=64", "tree_mib=32", "delay_ms=1", "build_s=1"]),
 ];
 
 /// Those of them that do not determine the memory of a simulated machine.
@@ -176,7 +176,7 @@ fn what_is_allocated_is_freed_by_the_others() {
 #[test]
 fn frames_leave_the_lru_on_their_way_to_the_allocator() {
     let freed = |sets: &[&str], more: &[&str]| {
-        let sets = [&["task_region=2MiB"], sets].concat();
+        let sets = [&["task_region=2MiB", "batch_frames=64"], sets].concat();
         result(&stdout(simulated("parallel-free", &sets, &[&["--json"], more].concat())))
     };
     let wait = |result: &Value| result["time_share"]["lru_lock"].as_f64().unwrap_or(0.0);
@@ -197,6 +197,27 @@ fn frames_leave_the_lru_on_their_way_to_the_allocator() {
     };
     for set in ["lru=node", "lru=group", "lru=off"] {
         assert!(frees(&host(set)).as_u64().unwrap() > 0, "{set}");
+    }
+}
+
+#[test]
+fn slabs_strewn_among_files_are_in_the_way_of_huge_pages() {
+    let sets = ["memory_mib=128", "tree_mib=64", "delay_ms=1", "build_s=2", "pace=100"];
+    let document = stdout(simulated("high-order", &sets, &["--json", "--design", "zone-lock"]));
+    let specific = &result(&document)["workload_specific"];
+    let before = &specific["before"];
+    let frames = |of: &str| before[of].as_u64().unwrap();
+    assert!(frames("slab_frames") > 1000, "{before}");
+    assert!(frames("file_frames") > frames("slab_frames"), "{before}");
+    assert!(before["free"]["free_frames"].as_u64().unwrap() < 32_768 / 10, "memory is full");
+    for pass in ["first", "second"] {
+        let pass = &specific[pass];
+        let count = |of: &str| pass[of].as_u64().unwrap();
+        assert_eq!(count("attempts"), 60, "{pass}");
+        assert_eq!(count("got") + count("failed"), 60, "{pass}");
+        assert_eq!(pass["latency"].is_null(), count("got") == 0, "{pass}");
+        assert_eq!(pass["failure_latency"].is_null(), count("failed") == 0, "{pass}");
+        assert!(count("failed") > 0, "not all memory can be moved or reclaimed: {pass}");
     }
 }
 
