@@ -125,7 +125,7 @@ pub(crate) trait Task: Sized {
     fn fill(&self, pfn: Pfn, content: impl FnOnce(&mut Content) -> Result<()>) -> Result<()>;
 
     /// Copies what is in a frame, for `check` to look at. On a simulated machine nothing is there
-    /// to look at.
+    /// to look at, and it costs as much as to read all of the frame and to write a cached buffer.
     fn copy_out(&self, pfn: Pfn, check: impl FnOnce(&Content) -> Result<()>) -> Result<()>;
 
     /// Copies the content of a block to `to`. On a simulated machine, reading a frame costs the
