@@ -1,13 +1,13 @@
 //! Tasks on the host: threads bound to CPUs.
 
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use freehold::lru::{GroupId, Lru};
-use freehold::{CpuId, FrameCount, Pfn};
+use freehold::{CpuId, FrameCount, Order, Pfn};
 use freehold_host::{FrameArena, Host, HostLru};
 use freehold_sim::{Key, Path};
 
@@ -102,7 +102,9 @@ impl<'a, R: Reach> Task for HostTask<'a, R> {
     }
 
     fn unlist(&self, frames: &[Pfn]) -> Result<()> {
-        Ok(self.lru().put_bulk(frames)?)
+        self.lru().put_bulk(frames)?;
+        let released = self.lru().owner().take_released();
+        self.free_released(&released, self.lists().frees)
     }
 
     #[inline]
@@ -284,7 +286,7 @@ impl<W: TaskWorkload> HostRun<'_, W> {
         let HostRun { cell, work, progress } = *self;
         let mut shared = Shared::new(ground, &work.rings(), cell.cpus.len());
         if let Some(plan) = work.lru() {
-            let keeper = HostKeeper { index: Arc::clone(&plan.index), frames: allocator };
+            let keeper = HostKeeper::new(&plan, allocator);
             let lru = shared.ground.memory.lru(&plan, keeper)?;
             shared.lists = Some(Lists::new(lru, &plan)?);
         }
@@ -302,7 +304,11 @@ impl<W: TaskWorkload> HostRun<'_, W> {
             return Err(error.context("a task could not go on"));
         }
         let ended = Ended { allocator, managed, elapsed_ns: None, yardstick, returned };
-        ended.finish(work, || shared.lists.as_ref().map_or(Ok(()), Lists::empty))
+        ended.finish(work, || {
+            let Some(lists) = &shared.lists else { return Ok(()) };
+            lists.empty()?;
+            Ok(allocator.free_bulk(&lists.lru.owner().take_released(), Order::ZERO)?)
+        })
     }
 }
 

@@ -29,10 +29,19 @@ pub(crate) struct LruPlan {
     /// What each memory group may have.
     pub(crate) groups: Vec<Bounds>,
     pub(crate) index: Arc<dyn Index>,
-    /// On a simulated machine, frames that are on no list any more wait until the task that took
-    /// them off frees them in [`Task::unlist`](super::Task::unlist). Otherwise they are freed at
-    /// once, as on the host.
-    pub(crate) tasks_free: bool,
+    pub(crate) frees: Frees,
+}
+
+/// Who frees the frames that leave the LRU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frees {
+    /// The owner, within the call that takes them off.
+    AtOnce,
+    /// The task that takes them off, by one call for each, in
+    /// [`Task::unlist`](super::Task::unlist).
+    OneByOne,
+    /// The same task, by one call for all.
+    InBulk,
 }
 
 /// How many frames a memory group may have, and how many it keeps.
@@ -75,6 +84,7 @@ impl LruPlan {
 /// An LRU and its groups.
 pub(super) struct Lists<L> {
     pub(super) lru: L,
+    pub(super) frees: Frees,
     groups: Vec<GroupId>,
     index: Arc<dyn Index>,
 }
@@ -92,7 +102,7 @@ where
             Ok(group)
         };
         let groups = plan.groups.iter().map(create).collect::<Result<_, _>>()?;
-        Ok(Lists { lru, groups, index: Arc::clone(&plan.index) })
+        Ok(Lists { lru, frees: plan.frees, groups, index: Arc::clone(&plan.index) })
     }
 
     /// The group of that number, or the one whose turn it is if there are fewer.
@@ -108,10 +118,28 @@ where
     }
 }
 
+thread_local! {
+    /// On the host, frames that the task of this thread is to free.
+    static RELEASED: RefCell<Vec<Pfn>> = const { RefCell::new(Vec::new()) };
+}
+
 /// The owner of the frames on the host.
 pub(crate) struct HostKeeper<'a> {
-    pub(super) index: Arc<dyn Index>,
-    pub(super) frames: &'a (dyn Frames + Sync),
+    index: Arc<dyn Index>,
+    frames: &'a (dyn Frames + Sync),
+    tasks_free: bool,
+}
+
+impl<'a> HostKeeper<'a> {
+    pub(super) fn new(plan: &LruPlan, frames: &'a (dyn Frames + Sync)) -> Self {
+        let tasks_free = plan.frees != Frees::AtOnce;
+        HostKeeper { index: Arc::clone(&plan.index), frames, tasks_free }
+    }
+
+    /// The frames that the task of this thread is to free.
+    pub(super) fn take_released(&self) -> Vec<Pfn> {
+        if self.tasks_free { RELEASED.take() } else { Vec::new() }
+    }
 }
 
 impl Owner for HostKeeper<'_> {
@@ -124,6 +152,10 @@ impl Owner for HostKeeper<'_> {
     }
 
     fn release(&self, frames: &[Pfn], order: Order) {
+        if self.tasks_free {
+            RELEASED.with_borrow_mut(|released| released.extend(frames));
+            return;
+        }
         let freed = self.frames.free_bulk(frames, order);
         freed.expect("tasks allocated the frames");
     }
@@ -139,7 +171,8 @@ pub(crate) struct SimKeeper {
 
 impl SimKeeper {
     pub(super) fn new(plan: &LruPlan, frames: &Rc<dyn Frames>, cpus: usize) -> Self {
-        let released = plan.tasks_free.then(|| RefCell::new(vec![Vec::new(); cpus]));
+        let tasks_free = plan.frees != Frees::AtOnce;
+        let released = tasks_free.then(|| RefCell::new(vec![Vec::new(); cpus]));
         SimKeeper { index: Arc::clone(&plan.index), frames: Rc::clone(frames), released }
     }
 

@@ -14,6 +14,7 @@ pub(crate) mod lru;
 mod meeting;
 pub(crate) mod owners;
 pub(crate) mod page_cache;
+pub(crate) mod page_lists;
 pub(crate) mod population;
 mod reach;
 pub(crate) mod ring;
@@ -32,7 +33,7 @@ use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
 #[cfg(test)]
 pub(crate) use host::tests::run_one;
-use lru::AnyLru;
+use lru::{AnyLru, Frees};
 use owners::{Mover, Owners};
 
 /// How long a task that waits for another one idles before it re-checks, in virtual time.
@@ -48,6 +49,8 @@ pub(crate) const FAULT_ENTRY: [Key; 3] = [Key::TrapNs, Key::FaultPathNs, Key::Fa
 pub(crate) const FAULT_MAPPING: [Key; 2] = [Key::AccountingNs, Key::PageTableNs];
 /// The same for a page that is unmapped.
 pub(crate) const UNMAPPING: [Key; 3] = [Key::UnmapNs, Key::UnmapRestNs, Key::AccountingNs];
+/// The same where the LRU of the library does the accounting.
+pub(crate) const UNLISTED_UNMAPPING: [Key; 2] = [Key::UnmapNs, Key::UnmapRestNs];
 
 /// The identity of a task.
 #[derive(Clone, Copy, Debug)]
@@ -105,8 +108,8 @@ pub(crate) trait Task: Sized {
     /// A memory group of the LRU. If there are fewer, numbers take them in turns.
     fn group(&self, number: usize) -> GroupId;
 
-    /// Takes frames off their lists and frees them. One that waits in a batch is on no list yet,
-    /// and freed with a later batch.
+    /// Takes frames off their lists and frees them, as the plan of the LRU says. One that waits in
+    /// a batch is on no list yet, and freed with a later batch.
     fn unlist(&self, frames: &[Pfn]) -> Result<()>;
 
     /// Makes one call of the allocator, and records how long it took.
@@ -122,7 +125,7 @@ pub(crate) trait Task: Sized {
     fn fill(&self, pfn: Pfn, content: impl FnOnce(&mut Content) -> Result<()>) -> Result<()>;
 
     /// Copies what is in a frame, for `check` to look at. On a simulated machine nothing is there
-    /// to look at.
+    /// to look at, and it costs as much as to read all of the frame and to write a cached buffer.
     fn copy_out(&self, pfn: Pfn, check: impl FnOnce(&Content) -> Result<()>) -> Result<()>;
 
     /// Copies the content of a block to `to`. On a simulated machine, reading a frame costs the
@@ -213,6 +216,16 @@ pub(crate) trait Task: Sized {
     /// Frees frames in bulk.
     fn free_bulk(&self, frames: &[Pfn]) -> Result<()> {
         Ok(self.timed(Path::Free, || self.allocator().free_bulk(frames, Order::ZERO))?)
+    }
+
+    /// Frees what the LRU has released.
+    fn free_released(&self, frames: &[Pfn], frees: Frees) -> Result<()> {
+        match frees {
+            Frees::InBulk if !frames.is_empty() => self.free_bulk(frames),
+            _ => Ok(frames
+                .iter()
+                .try_for_each(|&pfn| self.free(Block { pfn, order: Order::ZERO }))?),
+        }
     }
 
     /// A page fault: allocates a block, clears it, and does the work around it.

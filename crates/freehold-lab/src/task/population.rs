@@ -14,7 +14,6 @@ const JOB: usize = 512;
 
 /// The cached files of all tasks, which can be moved and dropped, frame by frame.
 pub(crate) struct Population {
-    tasks: usize,
     /// Of 1000 frames that fill the memory, how many cannot be moved.
     unmovable: u64,
     /// Of 100 frames of the memory, how many are in use when it has been thinned out.
@@ -30,23 +29,12 @@ impl Population {
         let cached = memory.get() * FILLED / 100 * (1000 - unmovable) / 1000;
         let slots_each = cached as usize / tasks;
         let owners = Owners::new(slots_each * tasks, memory);
-        Population { tasks, unmovable, occupancy, owners, slots_each }
+        Population { unmovable, occupancy, owners, slots_each }
     }
 
     /// The slots of a task.
     pub(crate) fn slots_of(&self, task: usize) -> std::ops::Range<usize> {
         task * self.slots_each..(task + 1) * self.slots_each
-    }
-
-    /// How many slots there are.
-    pub(crate) fn slots(&self) -> usize {
-        self.slots_each * self.tasks
-    }
-
-    /// All slots by age, those of different tasks in turn.
-    pub(crate) fn by_age(&self, age: usize) -> usize {
-        let (index, age) = (age % self.tasks, age / self.tasks % self.slots_each);
-        index * self.slots_each + age
     }
 
     /// Fills the memory and thins it out, with all tasks. Unmovable blocks go into `held`.

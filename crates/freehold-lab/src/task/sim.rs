@@ -81,10 +81,8 @@ impl<W: TaskWorkload> Task for SimTask<'_, W> {
 
     fn unlist(&self, frames: &[Pfn]) -> Result<()> {
         self.lru().put_bulk(frames)?;
-        for pfn in self.lru().owner().take_released(self.place.index) {
-            self.free(Block { pfn, order: Order::ZERO })?;
-        }
-        Ok(())
+        let released = self.lru().owner().take_released(self.place.index);
+        self.free_released(&released, self.lists().frees)
     }
 
     fn timed<R>(&self, path: Path, call: impl FnOnce() -> R) -> R {
@@ -113,8 +111,9 @@ impl<W: TaskWorkload> Task for SimTask<'_, W> {
     }
 
     fn copy_out(&self, pfn: Pfn, _check: impl FnOnce(&Content) -> Result<()>) -> Result<()> {
-        self.touch(pfn);
-        // Copying moves a page through the caches, as clearing does.
+        // All of the frame passes through the caches, as if it were cleared; the buffer is in them
+        // already.
+        self.clear(Block { pfn, order: Order::ZERO });
         self.cpu.charge(Key::ClearCachedNs);
         Ok(())
     }

@@ -4,11 +4,23 @@
 //! file, block by block. So each block is read twice: the first read brings it in and pushes
 //! another out, the second moves it to the active list. There are as many files as CPUs, and each
 //! CPU reads two of them in turns, so that the two readers of a file run on different CPUs. Source:
-//! teawater/vm-scalability, `case-lru-file-readtwice`, as modified for the lock over LRU lists by
-//! group: 104 groups of two readers.
+//! teawater/vm-scalability, `case-lru-file-readtwice`: two `dd bs=4k of=/dev/null` for each file,
+//! which `truncate` has made sparse; as modified for the lock over LRU lists by group: 104 groups
+//! of two readers.
 //!
-//! On simulated machines, system calls, copies and the clearing of sparse blocks are charged, and
-//! the index of the page cache, which the readers of a file share, is not.
+//! On simulated machines, a reader is charged for what `dd` does for each block:
+//!
+//! * two system calls, `read` and the `write` to `/dev/null`, at `workload.trap_ns` each: 1,050
+//!   cycles for a fault and its return. A system call takes *roughly a thousand cycles* on a
+//!   Skylake with the mitigations that are on by default since 2018, 300 ns there (blog.i0.pm,
+//!   *what a syscall actually costs you*, March 2019); without them, a third;
+//! * a copy of 4 KiB to the reader: all of the frame passes through the caches, from where it is,
+//!   and the buffer is cached;
+//! * of a block that is not cached, the frame, which is cleared: a file without blocks on the disk
+//!   is not read from it.
+//!
+//! Not charged are the index of the page cache, which the readers of a file share, and the walk of
+//! `dd` and the file system between; blocks come one at a time, without reading ahead.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -24,7 +36,7 @@ use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::{Column, LRU_LOCK, number, percent, print_columns};
 use crate::report::document::{RunResult, Work};
 use crate::report::figure::Figure;
-use crate::task::lru::{Bounds, LOCKS, LruPlan};
+use crate::task::lru::{Bounds, Frees, LOCKS, LruPlan};
 use crate::task::page_cache::{Disk, Files, Found, PageCache, Read, Use};
 use crate::task::workload::{Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
 use crate::task::{Block, Task};
@@ -62,6 +74,9 @@ const SETTINGS: &[Setting] = &[
         meaning: "a memory group for each file, or one for all that may cache as much together",
     },
 ];
+
+/// What `dd` enters the kernel for, a block: to read it and to write it.
+const SYSTEM_CALLS: [Key; 2] = [Key::TrapNs; 2];
 
 /// The workload.
 pub(crate) struct ReadTwice {
@@ -148,7 +163,7 @@ impl TaskWorkload for ReadTwice {
             policy: LruPolicy::default(),
             groups: vec![bounds; groups],
             index: Arc::clone(self.cache()) as _,
-            tasks_free: false,
+            frees: Frees::AtOnce,
         })
     }
 
@@ -209,7 +224,7 @@ impl ReadTwice {
         let (cache, mut hits) = (self.cache(), 0);
         for block in blocks {
             for file in files {
-                task.charge(&[Key::TrapNs]);
+                task.charge(&SYSTEM_CALLS);
                 let block = self.files.first(file) + block;
                 let read = Read { block, group: task.group(file), wait_ns: 0 };
                 hits += u64::from(cache.read(task, &self.disk, read)? == Found::Cached);

@@ -14,7 +14,7 @@ const WORKLOADS: &[(&str, &[&str])] = &[
     ("build", &["jobs=4", "job_allocs=400", "cache=1MiB", "task_memory=8MiB"]),
     ("thp-mix", &["memory_mib=64", "time_ms=2"]),
     ("contig", &["memory_mib=64", "ranges=20"]),
-    ("high-order", &["memory_mib=64", "delay_ms=1", "reclaim=64"]),
+    ("high-order", &["memory_mib=64", "tree_mib=32", "delay_ms=1", "build_s=1"]),
 ];
 
 /// Those of them that do not determine the memory of a simulated machine.
@@ -109,8 +109,12 @@ fn every_workload_runs_on_the_free_lunch() {
         let moves = ["thp-mix", "contig", "high-order"].contains(workload);
         assert!(calls["alloc"]["total_ns"] == 0.0 || moves, "{workload}: {calls}");
         let locks = result["locks"].as_array().unwrap();
-        // Rings between the tasks are the workload's own.
-        assert!(locks.iter().all(|lock| lock["name"] == "ring_lock"), "{workload}: {locks:?}");
+        // Rings between the tasks are the workload's own, and the LRU is not part of the allocator.
+        let other = |lock: &Value| {
+            let name = lock["name"].as_str().unwrap();
+            name == "ring_lock" || name.starts_with("lru")
+        };
+        assert!(locks.iter().all(other), "{workload}: {locks:?}");
     }
 }
 
@@ -158,11 +162,63 @@ fn what_is_allocated_is_freed_by_the_others() {
     let document = stdout(simulated("cross-cpu", of("cross-cpu"), &["--json"]));
     let calls = &result(&document)["workload_specific"]["calls"];
     assert_eq!((&calls["alloc"]["count"], &calls["free"]["count"]), (&4000.into(), &4000.into()));
-    let one_worker = ["task_region=2MiB", "mode=workers", "workers=1"];
-    let document = stdout(simulated("parallel-free", &one_worker, &["--json"]));
+    // Four times 510 frames are gathered, and 8; each 510 leave the LRU in 17 batches. Without an
+    // LRU they are freed in the same batches.
+    for (set, calls) in [("lru=node", 69), ("lru=off", 69), ("free=single", 4 * 512)] {
+        let one_worker = ["task_region=2MiB", "mode=workers", "workers=1", set];
+        let document = stdout(simulated("parallel-free", &one_worker, &["--json"]));
+        let specific = &result(&document)["workload_specific"];
+        assert_eq!((&specific["workers"]["tasks"], specific.get("exit")), (&1.into(), None));
+        assert_eq!(specific["calls"]["free"]["count"], calls, "{set}");
+    }
+}
+
+#[test]
+fn frames_leave_the_lru_on_their_way_to_the_allocator() {
+    let freed = |sets: &[&str], more: &[&str]| {
+        let sets = [&["task_region=2MiB", "batch_frames=64"], sets].concat();
+        result(&stdout(simulated("parallel-free", &sets, &[&["--json"], more].concat())))
+    };
+    let wait = |result: &Value| result["time_share"]["lru_lock"].as_f64().unwrap_or(0.0);
+    let frees = |result: &Value| result["workload_specific"]["calls"]["free"]["count"].clone();
+    for mode in ["mode=workers", "mode=exit"] {
+        let node = freed(&[mode], &[]);
+        assert!(wait(&node) > 0.0, "{mode}: all frames are under one lock");
+        assert_eq!(wait(&freed(&[mode, "lru=off"], &[])), 0.0, "{mode}");
+        assert!(frees(&node).as_u64().unwrap() >= 4 * 512 / 31, "{mode}: all are freed");
+    }
+    let own = freed(&["mode=exit", "lru=group", "groups=tasks"], &[]);
+    assert_eq!(wait(&own), 0.0, "each task has a group, and a lock");
+    let one = freed(&["mode=exit", "lru=group"], &[]);
+    assert!(wait(&one) > 0.0, "a container is one group");
+    let host = |set| {
+        let sets = ["task_region=2MiB", "rounds=2", set];
+        result(&stdout(run("parallel-free", &sets, &["--cpus", "2", "--json"])))
+    };
+    for set in ["lru=node", "lru=group", "lru=off"] {
+        assert!(frees(&host(set)).as_u64().unwrap() > 0, "{set}");
+    }
+}
+
+#[test]
+fn slabs_strewn_among_files_are_in_the_way_of_huge_pages() {
+    let sets = ["memory_mib=128", "tree_mib=64", "delay_ms=1", "build_s=2", "pace=100"];
+    let document = stdout(simulated("high-order", &sets, &["--json", "--design", "zone-lock"]));
     let specific = &result(&document)["workload_specific"];
-    assert_eq!((&specific["workers"]["tasks"], specific.get("exit")), (&1.into(), None));
-    assert_eq!(specific["calls"]["free"]["count"], 4 * 512);
+    let before = &specific["before"];
+    let frames = |of: &str| before[of].as_u64().unwrap();
+    assert!(frames("slab_frames") > 1000, "{before}");
+    assert!(frames("file_frames") > frames("slab_frames"), "{before}");
+    assert!(before["free"]["free_frames"].as_u64().unwrap() < 32_768 / 10, "memory is full");
+    for pass in ["first", "second"] {
+        let pass = &specific[pass];
+        let count = |of: &str| pass[of].as_u64().unwrap();
+        assert_eq!(count("attempts"), 60, "{pass}");
+        assert_eq!(count("got") + count("failed"), 60, "{pass}");
+        assert_eq!(pass["latency"].is_null(), count("got") == 0, "{pass}");
+        assert_eq!(pass["failure_latency"].is_null(), count("failed") == 0, "{pass}");
+        assert!(count("failed") > 0, "not all memory can be moved or reclaimed: {pass}");
+    }
 }
 
 #[test]

@@ -5,94 +5,19 @@
 //! its group and puts its page into a batch, and an unmapping takes pages off their lists in
 //! batches.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use anyhow::Result;
-use freehold::lru::{BATCH_MAX, Kind, LruLock, LruPolicy};
+use freehold::lru::BATCH_MAX;
 use freehold::{Order, Pfn, Request, Setting};
 use freehold_sim::Key;
 
-use crate::settings::Assignments;
-use crate::task::lru::{Bounds, Index, LruPlan};
-use crate::task::{Block, FAULT_ENTRY, Task, UNMAPPING};
+use crate::task::page_lists;
+use crate::task::{Block, FAULT_ENTRY, Task, UNLISTED_UNMAPPING, UNMAPPING};
 
-/// The settings, with the lock that is the default.
-const fn settings(lock: &'static str) -> [Setting; 3] {
-    [
-        Setting {
-            name: "lru",
-            values: "node|group|off",
-            default: lock,
-            meaning: "keep pages on LRU lists under one lock a node, or one a group on a node",
-        },
-        Setting {
-            name: "lru_batch",
-            values: "1..=31",
-            default: "15",
-            meaning: "pages collected for one hold of the LRU lock (Linux 4.16: 15, 6.12: 31)",
-        },
-        Setting {
-            name: "groups",
-            values: "tasks|one",
-            default: "tasks",
-            meaning: "memory groups that pages are charged to: one for each task, or one for all",
-        },
-    ]
-}
-
-/// A simulated fault is a whole one.
-pub(super) const ON_SIM: &[Setting] = &settings("node");
+/// A simulated fault is a whole one. The batch is that of Linux 4.16, as the series were measured.
+pub(super) const ON_SIM: &[Setting] = &page_lists::settings("node", "15", "tasks");
 
 /// What is measured on the host is the allocator, unless asked otherwise.
-pub(super) const ON_HOST: &[Setting] = &settings("off");
-
-/// How pages are kept.
-pub(super) struct PageLists {
-    lock: LruLock,
-    batch: u32,
-    group_each: bool,
-    left: Arc<Left>,
-}
-
-/// The pages that are on lists when the tasks are done.
-#[derive(Default)]
-struct Left(Mutex<Vec<Pfn>>);
-
-/// There is enough memory, so nothing is reclaimed.
-impl Index for Left {
-    fn take_all(&self) -> Vec<Pfn> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl PageLists {
-    /// What the settings say; `None` for no lists.
-    pub(super) fn parse(given: &Assignments, simulated: bool) -> Result<Option<Self>> {
-        let table = if simulated { ON_SIM } else { ON_HOST };
-        let locks = [("node", Some(LruLock::Node)), ("group", Some(LruLock::Group)), ("off", None)];
-        let lock = given.word(table, "lru", &locks)?;
-        let batch = given.number(table, "lru_batch", 1..=BATCH_MAX)? as u32;
-        let group_each = given.word(table, "groups", &[("tasks", true), ("one", false)])?;
-        Ok(lock.map(|lock| PageLists { lock, batch, group_each, left: Arc::default() }))
-    }
-
-    /// The LRU for so many tasks.
-    pub(super) fn plan(&self, tasks: usize) -> LruPlan {
-        LruPlan {
-            lock: self.lock,
-            batch: self.batch,
-            policy: LruPolicy::default(),
-            groups: vec![Bounds::default(); if self.group_each { tasks } else { 1 }],
-            index: Arc::clone(&self.left) as _,
-            tasks_free: true,
-        }
-    }
-
-    /// Keeps pages on their lists until the end of the run.
-    pub(super) fn keep(&self, pages: &[Pfn]) {
-        self.left.0.lock().unwrap_or_else(PoisonError::into_inner).extend(pages);
-    }
-}
+pub(super) const ON_HOST: &[Setting] = &page_lists::settings("off", "15", "tasks");
 
 /// What is done of a fault, and of what undoes it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -155,7 +80,7 @@ impl<'a, T: Task> Mapping<'a, T> {
         }
         self.charge(&[Key::PageTableNs]);
         match self.is_listed() {
-            true => task.lru().add(pfn, task.group(task.place().index), Kind::Anon)?,
+            true => page_lists::add(task, pfn)?,
             false => self.charge(&[Key::AccountingNs]),
         }
         self.held.push(pfn);
@@ -169,7 +94,7 @@ impl<'a, T: Task> Mapping<'a, T> {
         let count = if self.is_listed() {
             // The library hands back as many at once.
             let pages = &pages[..count.min(BATCH_MAX)];
-            pages.iter().for_each(|_| self.charge(&[Key::UnmapNs, Key::UnmapRestNs]));
+            pages.iter().for_each(|_| self.charge(&UNLISTED_UNMAPPING));
             self.task.unlist(pages)?;
             pages.len()
         } else {

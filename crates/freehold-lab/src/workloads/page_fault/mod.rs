@@ -19,7 +19,8 @@ use crate::report::document::RunResult;
 use crate::report::figure::{Figure, LOCK_PAIR_NS, PAIR_NS};
 use crate::settings::Assignments;
 use crate::task::host::{HostRun, Watch};
-use crate::task::lru::LruPlan;
+use crate::task::lru::{Frees, LruPlan};
+use crate::task::page_lists::PageLists;
 use crate::task::workload::{Besides, Findings, Finished, Memory, Setup, TaskWorkload, frames_of};
 use crate::task::{Block, Task};
 use crate::workload::{Brief, SettingTable};
@@ -30,7 +31,7 @@ mod samples;
 mod tables;
 pub(crate) mod will_it_scale;
 
-use mapping::{Fault, Mapping, PageLists};
+use mapping::{Fault, Mapping};
 use passes::Passes;
 use samples::Samples;
 
@@ -92,7 +93,8 @@ impl TaskWorkload for PageFault {
 
     fn new(setup: &Setup<'_>) -> Result<Self> {
         let Setup { given, tasks, simulated } = *setup;
-        let lists = PageLists::parse(given, simulated)?;
+        let table = if simulated { mapping::ON_SIM } else { mapping::ON_HOST };
+        let lists = PageLists::parse(given, table)?;
         let (lists, measured) = if simulated {
             let passes = Passes::parse(given)?;
             // Lists are a part of a whole fault.
@@ -110,7 +112,12 @@ impl TaskWorkload for PageFault {
     }
 
     fn lru(&self) -> Option<LruPlan> {
-        self.lists.as_ref().map(|lists| lists.plan(self.tasks))
+        // On the host, calls are too short for a task to collect what it will free.
+        let frees = match self.measured {
+            Measured::Passes(_) => Frees::OneByOne,
+            Measured::Samples(_) => Frees::AtOnce,
+        };
+        self.lists.as_ref().map(|lists| lists.plan(self.tasks, frees))
     }
 
     fn huge_pages(&self) -> bool {
@@ -118,7 +125,7 @@ impl TaskWorkload for PageFault {
     }
 
     fn steps(given: &Assignments) -> Result<u64> {
-        let lists = PageLists::parse(given, false)?;
+        let lists = PageLists::parse(given, mapping::ON_HOST)?;
         Ok(Samples::parse(given, lists.is_some(), 1)?.steps())
     }
 

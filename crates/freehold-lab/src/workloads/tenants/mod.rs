@@ -28,7 +28,7 @@ use crate::report::document::{RunResult, Work, number};
 use crate::report::figure::{Figure, Parts};
 use crate::report::goal::{Goal, RATE};
 use crate::report::waits::percent as in_percent;
-use crate::task::lru::{LOCKS, LruPlan};
+use crate::task::lru::{Frees, LOCKS, LruPlan};
 use crate::task::page_cache::{Disk, Files, Found, PageCache, Read, Use};
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
 use crate::task::{Block, Task};
@@ -195,7 +195,7 @@ impl TaskWorkload for Tenants {
             policy: self.policy,
             groups: (0..self.tenancy.tenants).map(bounds).collect(),
             index: Arc::clone(self.cache()) as _,
-            tasks_free: false,
+            frees: Frees::AtOnce,
         })
     }
 

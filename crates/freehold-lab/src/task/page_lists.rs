@@ -1,0 +1,92 @@
+//! Anonymous pages on the library's LRU: put there when they are faulted in, and taken off before
+//! they are freed. Nothing is reclaimed, since there is enough memory.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+use freehold::lru::{BATCH_MAX, Kind, LruLock, LruPolicy};
+use freehold::{Pfn, Setting};
+
+use super::Task;
+use super::lru::{Bounds, Frees, Index, LruPlan};
+use crate::settings::Assignments;
+
+/// The settings, with the defaults of a workload: lock, batch, groups.
+pub(crate) const fn settings(
+    lock: &'static str,
+    batch: &'static str,
+    groups: &'static str,
+) -> [Setting; 3] {
+    [
+        Setting {
+            name: "lru",
+            values: "node|group|off",
+            default: lock,
+            meaning: "keep pages on LRU lists under one lock a node, or one a group on a node",
+        },
+        Setting {
+            name: "lru_batch",
+            values: "1..=31",
+            default: batch,
+            meaning: "pages collected for one hold of the LRU lock (Linux 4.16: 15, 6.12: 31)",
+        },
+        Setting {
+            name: "groups",
+            values: "tasks|one",
+            default: groups,
+            meaning: "memory groups that pages are charged to: one for each task, or one for all",
+        },
+    ]
+}
+
+/// How pages are kept.
+pub(crate) struct PageLists {
+    lock: LruLock,
+    batch: u32,
+    group_each: bool,
+    left: Arc<Left>,
+}
+
+/// The pages that are on lists when the tasks are done.
+#[derive(Default)]
+struct Left(Mutex<Vec<Pfn>>);
+
+impl Index for Left {
+    fn take_all(&self) -> Vec<Pfn> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl PageLists {
+    /// What the settings say, which are in `table`; `None` for no lists.
+    pub(crate) fn parse(given: &Assignments, table: &'static [Setting]) -> Result<Option<Self>> {
+        let locks = [("node", Some(LruLock::Node)), ("group", Some(LruLock::Group)), ("off", None)];
+        let lock = given.word(table, "lru", &locks)?;
+        let batch = given.number(table, "lru_batch", 1..=BATCH_MAX)? as u32;
+        let group_each = given.word(table, "groups", &[("tasks", true), ("one", false)])?;
+        Ok(lock.map(|lock| PageLists { lock, batch, group_each, left: Arc::default() }))
+    }
+
+    /// The LRU for so many tasks.
+    pub(crate) fn plan(&self, tasks: usize, frees: Frees) -> LruPlan {
+        LruPlan {
+            lock: self.lock,
+            batch: self.batch,
+            policy: LruPolicy::default(),
+            groups: vec![Bounds::default(); if self.group_each { tasks } else { 1 }],
+            index: Arc::clone(&self.left) as _,
+            frees,
+        }
+    }
+
+    /// Keeps pages on their lists until the end of the run.
+    pub(crate) fn keep(&self, pages: &[Pfn]) {
+        self.left.0.lock().unwrap_or_else(PoisonError::into_inner).extend(pages);
+    }
+}
+
+/// Charges a task's group for a page that it has faulted in, and puts the page into a batch for
+/// the lists.
+pub(crate) fn add<T: Task>(task: &T, pfn: Pfn) -> Result<()> {
+    Ok(task.lru().add(pfn, task.group(task.place().index), Kind::Anon)?)
+}
