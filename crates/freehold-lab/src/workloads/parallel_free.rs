@@ -30,6 +30,7 @@ use crate::UsageError;
 use crate::report::columns::{Column, LRU_LOCK, Telling, number, scaled};
 use crate::report::document::{RunResult, Work};
 use crate::report::figure::Figure;
+use crate::report::goal::Goal;
 use crate::report::summary::Summary;
 use crate::task::lru::{Frees, LruPlan};
 use crate::task::page_lists::{self, PageLists};
@@ -137,6 +138,8 @@ impl TaskWorkload for ParallelFree {
             .of_samples("/workload_specific/exit/samples_ns"),
         Figure::aside("exit_per_second", "/workload_specific/exit/per_second"),
     ];
+    const GOALS: &'static [Goal] =
+        &[Goal::rate("workers/s", Self::FIGURES[1]), Goal::rate("exit/s", Self::FIGURES[3])];
     const COLUMNS: &'static [Column] = &[
         Column { heading: "workers ms", cell: |r| scaled(r, "workers.ns.median", 1e6, 2) },
         Column { heading: "frames/s", cell: |r| number(r, "workers.per_second", 0) },

@@ -37,6 +37,7 @@ use crate::machine::FRAME_BYTES;
 use crate::report::columns::{Column, Telling, number, percent, scaled};
 use crate::report::document::Work;
 use crate::report::figure::Figure;
+use crate::report::goal::Goal;
 use crate::report::summary::Quantiles;
 use crate::task::workload::{Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Task};
@@ -116,6 +117,8 @@ impl TaskWorkload for HighOrder {
         Figure::cost("second_p99_ns", "/workload_specific/second/latency/p99_ns"),
         Figure::cost("second_failure_p99_ns", "/workload_specific/second/failure_latency/p99_ns"),
     ];
+    const GOALS: &'static [Goal] =
+        &[Goal::share("had", Self::FIGURES[0]), Goal::share("again", Self::FIGURES[5])];
     const COLUMNS: &'static [Column] = &[
         Column { heading: "got", cell: |r| number(r, "first.got", 0) },
         Column { heading: "of all", cell: |r| percent(r, "first.success") },
@@ -232,12 +235,12 @@ impl TaskWorkload for HighOrder {
                 "failure_latency": quantiles(&pass.failures_ns),
             });
             specific.insert(name.to_owned(), fields);
-            count += attempts as u64;
+            count += got as u64;
             seconds += pass.ns as f64 / 1e9;
         }
         let before = &*self.before.lock().unwrap_or_else(PoisonError::into_inner);
         specific.insert("before".to_owned(), before.clone());
-        Findings { work: Work::of("attempts", count, seconds), specific }
+        Findings { work: Work::of("blocks", count, seconds), specific }
     }
 }
 
