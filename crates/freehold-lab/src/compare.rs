@@ -36,26 +36,19 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let on_sim = variants.of(of_sim.as_ref(), |_| true);
     // Both parts are prepared before either runs, so that mistakes show at once. On the host,
     // contestants take turns, seed by seed.
-    let mut host: Option<HostCells<'_>> = None;
-    let mut sim: Option<SimCells<'_>> = None;
+    let (mut host, mut sim) = (Vec::new(), Vec::new());
     for seed in (args.seed..).take(args.seeds as usize) {
         for (designs, assignments) in &on_host {
-            let cells = Matrix { workload, designs, cpus: &[], seed, assignments }.on_host()?;
-            host = Some(match host {
-                Some(host) => host.and(cells),
-                None => cells,
-            });
+            host.push(Matrix { workload, designs, cpus: &[], seed, assignments }.on_host()?);
         }
         for (designs, assignments) in &on_sim {
             let cpus = args.cpus.as_slice();
-            let cells = Matrix { workload, designs, cpus, seed, assignments };
-            let cells = cells.on_sim(&args.machine)?;
-            sim = Some(match sim {
-                Some(sim) => sim.and(cells),
-                None => cells,
-            });
+            let matrix = Matrix { workload, designs, cpus, seed, assignments };
+            sim.push(matrix.on_sim(&args.machine)?);
         }
     }
+    let host = host.into_iter().reduce(HostCells::and);
+    let sim = sim.into_iter().reduce(SimCells::and);
 
     for (part, assignments) in [("on the host", &of_host), ("of the simulation", &of_sim)] {
         let settings = assignments.as_ref().map(ToString::to_string).unwrap_or_default();

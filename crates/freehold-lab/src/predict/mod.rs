@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use crate::UsageError;
+use crate::catalog::sim_settings;
 use crate::cli::{PredictArgs, RunArgs};
 use crate::machine::Machine;
 use crate::matrix::{Matrix, SimCells, tables};
@@ -74,14 +75,13 @@ fn chosen<'p>(published: &'p Published, names: &[String]) -> Result<Vec<&'p Item
 
 /// Runs commands side by side, as far as the host has CPUs and memory. Each has one result.
 fn run_each(runs: &[&str]) -> Result<Vec<Value>> {
-    let of_run = |run: &str, args: &RunArgs| {
-        on_sim(args, |cells| Ok(cells.host_bytes())).context(run.to_owned())
-    };
     let parsed = runs.iter().map(|run| Ok((*run, item::parsed(run)?)));
     let parsed: Vec<_> = parsed.collect::<Result<_>>()?;
+    // All are prepared before any runs, so that mistakes show at once.
     let mut job_bytes = 0;
     for (run, args) in &parsed {
-        job_bytes = job_bytes.max(of_run(run, args)?);
+        let bytes = on_sim(args, |cells| Ok(cells.host_bytes()));
+        job_bytes = job_bytes.max(bytes.with_context(|| (*run).to_owned())?);
     }
     let progress = Progress::new(parsed.len() as u64);
     progress.say("runs");
@@ -102,7 +102,7 @@ fn on_sim<R>(args: &RunArgs, what: impl FnOnce(&SimCells<'_>) -> Result<R>) -> R
     let Machine::Sim(spec) = cells.machine() else {
         return Err(UsageError("predictions need --machine".to_owned()).into());
     };
-    let of_workload = crate::catalog::sim_settings(workload);
+    let of_workload = sim_settings(workload);
     let assignments = &Assignments::parse(&cells.settings, &tables(&designs, &of_workload))?;
     let (designs, cpus, seed) = (&designs[..], &cells.cpus[..], cells.seed.unwrap_or(1));
     if designs.len() * cpus.len().max(1) != 1 {

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::item::{Item, Published, Unit};
 use super::verdict::{Closeness, Outcome};
 use crate::report::out;
-use crate::report::table::Table;
+use crate::report::table::{Table, WIDTH};
 use crate::report::words::shown;
 
 /// What the page says before its tables.
@@ -24,7 +24,7 @@ pub(super) fn print(outcomes: &[(&Item, Vec<Outcome<'_>>)]) -> Result<()> {
     }
     out!("{table}");
     for line in summary(outcomes) {
-        out!("{line}");
+        out!("{}", textwrap::fill(&line, usize::from(WIDTH)));
     }
     out!("Simulated: predictions. Sources, machines and what is known of differences: --markdown.");
     Ok(())

@@ -66,15 +66,12 @@ pub(super) fn race(args: &RaceArgs, spec: &Spec) -> Result<()> {
             settings.push((cpus, given));
         }
     }
-    let mut cells: Option<SimCells<'_>> = None;
+    let mut cells = Vec::new();
     for (cpus, assignments) in settings.iter().filter(|(cpus, _)| !cpus.is_empty()) {
         let (designs, seed) = (&designs, args.seed);
-        let more = Matrix { workload, designs, cpus, seed, assignments }.on_sim(spec)?;
-        cells = Some(match cells {
-            Some(cells) => cells.and(more),
-            None => more,
-        });
+        cells.push(Matrix { workload, designs, cpus, seed, assignments }.on_sim(spec)?);
     }
+    let cells = cells.into_iter().reduce(SimCells::and);
     let results = cells.map_or(Ok(Vec::new()), |cells| cells.run())?;
     let document = Document { schema: SCHEMA, results };
     let results = &document.results;

@@ -6,6 +6,7 @@ mod common;
 mod csv;
 mod diff;
 mod lru;
+mod predict;
 mod race;
 mod report;
 mod shell;
