@@ -84,7 +84,8 @@ fn a_huge_block_costs_the_holds_of_one_pageblock() {
     }
 }
 
-/// One CPU takes huge blocks, and the other looks, under the lock, whether it could take them first.
+/// One CPU takes huge blocks, and the other looks, under the lock, whether it could take them
+/// first.
 fn nothing_is_seen_in_between<D, O>(seed: u64)
 where
     O: OwnSettings,

@@ -310,8 +310,8 @@ impl<P: Platform> BlockTable<P> {
         (place.min(end), end)
     }
 
-    /// Lets searches in a zone go on at `next` if they would at `place`; returns whether they would.
-    /// Requires no lock.
+    /// Lets searches in a zone go on at `next` if they would at `place`; returns whether they
+    /// would. Requires no lock.
     pub(crate) fn search_on(&self, zone: ZoneIndex, place: FrameIndex, next: FrameIndex) -> bool {
         self.unmerged.as_ref().is_some_and(|unmerged| unmerged.move_place(zone, place, next))
     }

@@ -91,8 +91,8 @@ impl<P: Platform> Unmerged<P> {
         FrameIndex(self.places.get(zone.index()).next.load(Relaxed))
     }
 
-    /// Lets the search go on at `next` if it would at `place`; returns whether it would. Requires no
-    /// lock.
+    /// Lets the search go on at `next` if it would at `place`; returns whether it would. Requires
+    /// no lock.
     pub(crate) fn move_place(&self, zone: ZoneIndex, place: FrameIndex, next: FrameIndex) -> bool {
         let place_of = &self.places.get(zone.index()).next;
         place_of.compare_exchange(place.0, next.0, Relaxed, Relaxed).is_ok()

@@ -1,9 +1,9 @@
 //! Merging late: single frames that were left unmerged when they returned to their zone.
 //!
-//! A request that finds no block searches the zones for a pageblock of which one can be made, merges
-//! that, and takes the block in the same hold of the zone lock. The search goes on where the last
-//! one in the zone stopped, and ends after one round: then all that could have been merged to a
-//! block for the request has been. What is left unmerged behind it meanwhile, it does not see.
+//! A request that finds no block searches the zones for a pageblock of which one can be made,
+//! merges that, and takes the block in the same hold of the zone lock. The search goes on where the
+//! last one in the zone stopped, and ends after one round: then all that could have been merged to
+//! a block for the request has been. What is left unmerged behind it meanwhile, it does not see.
 //!
 //! That a scanner keeps its place, stops as soon as there is a block, and captures it, is as in
 //! Linux 6.12 `mm/compaction.c`. What deviates from the series: `docs/designs.md`.
