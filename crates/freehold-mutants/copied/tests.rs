@@ -8,6 +8,8 @@ mod common;
 mod freehold_models;
 #[path = "../common/loom_platform.rs"]
 mod loom_platform;
+#[path = "../common/loom_runs.rs"]
+mod loom_runs;
 #[path = "../common/machine.rs"]
 mod machine;
 #[path = "../common/owner.rs"]

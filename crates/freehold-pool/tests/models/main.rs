@@ -7,8 +7,6 @@
 //! `LOOM_MAX_PREEMPTIONS` explores further. Each model prints how many executions it took
 //! (`cargo test -- --nocapture`).
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use freehold::designs::Freehold;
 use freehold::platform::{Platform, SharedCell};
 use freehold::{Config, FrameCount, NodeId, PageAllocator};
@@ -19,10 +17,13 @@ use loom::sync::Arc;
 use loom::thread::{self, JoinHandle};
 
 use loom_platform::{LoomCell, LoomPlatform, run_on};
+use loom_runs::explore;
 use machine::Machine;
 
 #[path = "../../../freehold/tests/common/loom_platform.rs"]
 mod loom_platform;
+#[path = "../../../freehold/tests/common/loom_runs.rs"]
+mod loom_runs;
 #[path = "../../../freehold/tests/common/machine.rs"]
 mod machine;
 
@@ -31,22 +32,6 @@ const CPUS: usize = 2;
 /// The platform as it is, and one on which no access to a word orders others.
 type Sound = LoomPlatform;
 type Unordered = LoomPlatform<true, true, false>;
-
-/// Explores `model` with up to so many preemptions.
-fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let executions = std::sync::Arc::new(AtomicU64::new(0));
-    let count = std::sync::Arc::clone(&executions);
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
-    builder.max_branches = 100_000;
-    builder.check(move || {
-        // Relaxed: a count, outside the model.
-        count.fetch_add(1, Relaxed);
-        model();
-    });
-    let test = std::thread::current();
-    eprintln!("{}: {} executions", test.name().unwrap_or(""), executions.load(Relaxed));
-}
 
 struct Home<P: Platform> {
     frames: Machine<P, Freehold<P>>,

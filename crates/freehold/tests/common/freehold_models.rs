@@ -7,6 +7,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::loom_platform::{LoomPlatform, run_on};
+pub(crate) use super::loom_runs::explore;
 use super::machine::Machine;
 
 pub(crate) type Frames<P> = Machine<P, Freehold<P>>;
@@ -15,14 +16,6 @@ pub(crate) type Sound = LoomPlatform;
 /// Frames in a pageblock, and in both pageblocks.
 pub(crate) const BLOCK: u64 = 512;
 pub(crate) const ALL: u64 = 2 * BLOCK;
-
-/// Explores `model` with up to so many preemptions.
-pub(crate) fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
-    builder.max_branches = 100_000;
-    builder.check(model);
-}
 
 /// Two pageblocks, and so many CPUs.
 pub(crate) fn build<P: Platform + Default>(cpus: usize) -> Arc<Frames<P>> {

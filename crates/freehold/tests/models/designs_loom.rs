@@ -8,6 +8,7 @@
 //! could have come before the others. Therefore the writing thread is the one that runs first.
 
 use crate::loom_platform::{LoomPlatform, run_on};
+use crate::loom_runs::explore;
 use crate::machine::Machine;
 use freehold::MigrateType::Unmovable;
 use freehold::designs::cluster::ClusterOptions;
@@ -24,14 +25,6 @@ use loom::thread;
 type Sound = LoomPlatform;
 /// A platform where a compare-exchange may be a load and a store, or words may order nothing.
 type Broken<const ATOMIC: bool, const ACQUIRES: bool> = LoomPlatform<true, ATOMIC, ACQUIRES>;
-
-/// Explores `model` with up to so many preemptions.
-fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
-    builder.max_branches = 100_000;
-    builder.check(model);
-}
 
 /// So many frames from the first on, and so many CPUs.
 fn build<P: Platform + Default, D: Design<P>>(

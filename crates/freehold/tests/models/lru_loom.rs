@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
+use crate::loom_runs::explore;
 use crate::room::Room;
 use freehold::lru::{Claim, GroupId, Kind, LruError, LruLock, LruSettings, Owner, Scope, Verdict};
 use freehold::platform::SharedCell;
@@ -97,14 +98,6 @@ impl Owner for Shelf {
 
 type Lru<const O: bool, const A: bool, const Q: bool> = Room<LoomPlatform<O, A, Q>, Shelf>;
 type Sound = Lru<true, true, true>;
-
-/// Explores `model` with up to so many preemptions.
-fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
-    builder.max_branches = 100_000;
-    builder.check(model);
-}
 
 /// Two frames and two CPUs, whose batches hold `batch` frames.
 fn build<const O: bool, const A: bool, const Q: bool>(

@@ -9,6 +9,8 @@ mod designs;
 mod freehold_models;
 #[path = "../common/loom_platform.rs"]
 mod loom_platform;
+#[path = "../common/loom_runs.rs"]
+mod loom_runs;
 #[path = "../common/lru_cache.rs"]
 mod lru_cache;
 #[path = "../common/machine.rs"]

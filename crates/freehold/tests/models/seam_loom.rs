@@ -7,6 +7,7 @@
 //! `LOOM_MAX_PREEMPTIONS` explores further.
 
 use crate::loom_platform::{LoomCell, LoomLock, LoomPlatform, run_on};
+use crate::loom_runs::explore;
 use crate::machine::{Machine, fixed};
 use freehold::MigrateType::{self, Unmovable};
 use freehold::platform::{LockClass, RawLock, SharedCell};
@@ -20,15 +21,6 @@ const CPUS: [NodeId; 2] = [NodeId::new(0); 2];
 
 type Shared<const ORDERED: bool, const ATOMIC: bool> = Arc<Machine<LoomPlatform<ORDERED, ATOMIC>>>;
 type Sound = Shared<true, true>;
-
-/// Explores `model` with up to so many preemptions.
-fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
-    // Taking a block from a zone visits all its lists, and each of those has words.
-    builder.max_branches = 100_000;
-    builder.check(model);
-}
 
 fn range(start: u64, frames: u64) -> MemoryRange {
     MemoryRange::new(Pfn::new(start), FrameCount::new(frames))

@@ -286,6 +286,10 @@ impl<P: Platform> Forest<P> {
 #[expect(unsafe_code, reason = "loom checks each access to its cells")]
 mod loom_platform;
 
+#[cfg(test)]
+#[path = "../../../../tests/common/loom_runs.rs"]
+mod loom_runs;
+
 /// All interleavings of two or three CPUs that add pageblocks to a tree and remove them, and all
 /// values that the orderings allow a load to see.
 #[cfg(test)]
@@ -299,6 +303,7 @@ mod tests {
     use loom::thread;
 
     use super::loom_platform::{LoomCell, LoomPlatform, run_on};
+    use super::loom_runs::explore;
     use super::*;
     use crate::memmap::region::Metadata;
     use crate::platform::SharedCell;
@@ -356,12 +361,6 @@ mod tests {
             let found = self.forest.around(&self.tree, 0);
             assert!(found.eq(members.iter().map(|&place| PLACES[place])), "{members:?}");
         }
-    }
-
-    fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
-        builder.check(model);
     }
 
     fn beside<P: Platform + Send + Sync, R: 'static>(
