@@ -34,6 +34,7 @@ pub(super) fn print(outcomes: &[(&Item, Vec<Outcome<'_>>)]) -> Result<()> {
 fn cells(outcome: &Outcome<'_>) -> [String; 3] {
     let value = |value| match outcome.figure.unit {
         Unit::Share => shown(value * 100.0, "%"),
+        Unit::Ratio if value < 0.1 => format!("{value:.4}x"),
         Unit::Ratio => format!("{value:.2}x"),
         Unit::PerSecond => format!("{}/s", shown(value, "")),
         Unit::Ns => shown(value, "ns"),
