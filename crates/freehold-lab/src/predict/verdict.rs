@@ -85,7 +85,7 @@ impl Outcome<'_> {
         // Less than this is no change.
         const SMALL: f64 = 0.02;
         let is_change = self.figure.unit == Unit::Ratio && self.figure.to.is_some();
-        (is_change && published.abs() > SMALL).then(|| (self.predicted - 1.0) * published > 0.0)
+        (is_change && published.abs() > SMALL).then_some((self.predicted - 1.0) * published > 0.0)
     }
 }
 
