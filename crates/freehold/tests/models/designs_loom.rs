@@ -12,9 +12,7 @@ use crate::loom_runs::explore;
 use crate::machine::Machine;
 use freehold::MigrateType::Unmovable;
 use freehold::designs::cluster::ClusterOptions;
-use freehold::designs::{
-    BlockOwner, Cluster, Design, LazyMerge, MergeAhead, OwnSettings, Pcp, ZonedSettings,
-};
+use freehold::designs::{BlockOwner, Cluster, Design, LazyMerge, MergeAhead, Pcp, ZonedSettings};
 use freehold::platform::Platform;
 use freehold::{
     Census, Config, CpuId, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request,
@@ -259,18 +257,13 @@ fn a_drain_as_a_cluster_meets_a_conversion() {
 }
 
 /// Two requests for as many pairs as four frames make that were left unmerged: each gets one. The
-/// second passes by the pageblock that the first is merging, and comes back to what that left.
-fn two_requests_meet_at_one_pageblock<D, O>()
-where
-    O: OwnSettings,
-    D: Design<Sound, Settings = ZonedSettings<O>> + Send + Sync + 'static,
-{
+/// second passes by the pageblock that the first is merging, and comes back to what that left. In
+/// `cluster`, whose walks bound how old the marks are that a request may see, and with it how many
+/// mixtures of them there are to explore.
+#[test]
+fn two_requests_merge_late() {
     explore(1, || {
-        let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 2, high: 2, ..Default::default() };
-        let machine = build::<Sound, D>(4, 2, &settings);
-        let all: Vec<_> = (0..4).map(|_| machine.alloc(frame()).expect("free")).collect();
-        all.iter().for_each(|&frame| free(&machine, frame));
-        machine.drain_all();
+        let (machine, []) = clustered::<Sound, 0>(4);
         let pair = Request::new(Order::new(1));
         let other = on_cpu(&machine, 1, move |machine| machine.alloc(pair));
         let mine = machine.alloc(pair);
@@ -280,16 +273,6 @@ where
         }
         check_whole(&machine);
     });
-}
-
-#[test]
-fn two_requests_merge_late() {
-    two_requests_meet_at_one_pageblock::<LazyMerge<Sound>, _>();
-}
-
-#[test]
-fn two_requests_merge_clusters_late() {
-    two_requests_meet_at_one_pageblock::<Cluster<Sound>, _>();
 }
 
 /// A frame is left unmerged while its pageblock is being merged, perhaps after the merge has looked
