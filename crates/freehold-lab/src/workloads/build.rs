@@ -20,7 +20,7 @@ use crate::report::document::Work;
 use crate::report::figure::Figure;
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
 use crate::task::{Block, Task};
-use crate::workload::{Brief, SettingTable};
+use crate::workload::SettingTable;
 
 const SETTINGS: &[Setting] = &[
     Setting {
@@ -121,9 +121,6 @@ const RECLAIMED: usize = 32;
 /// Jobs before those that are measured, at most: a cache may be larger than the memory.
 const WARM_UP_JOBS: usize = 1000;
 
-/// What `freehold compare` changes on simulated machines: fewer jobs, which are the same.
-const BRIEF_ON_SIM: &[(&str, &str)] = &[("jobs", "6")];
-
 /// The workload.
 pub(crate) struct Build {
     jobs: usize,
@@ -171,7 +168,6 @@ impl TaskWorkload for Build {
         },
         Telling { words: "{} blocks are not to be had", number: |r| number(r, "failed", 0) },
     ];
-    const BRIEF: Brief = Brief { on_host: &[], on_sim: BRIEF_ON_SIM };
     type Outcome = Done;
 
     fn new(setup: &Setup<'_>) -> Result<Self> {

@@ -257,11 +257,11 @@ fn a_workload_with_several_goals_is_ranked_by_each() {
 
 #[test]
 fn nothing_is_reduced_in_a_whole_comparison() {
-    let on = ["compare", "build", "--machine", "uma-2", "--no-host", "--seeds", "1"];
-    let small = ["--design", "freehold", "--set", "cache=1MiB", "--set", "lasting=64KiB"];
-    let compare = |more: &[&str]| stdout(freehold(&[&on[..], &small, more].concat()));
-    assert!(compare(&[]).contains("jobs=6"));
-    assert!(!compare(&["--whole"]).contains("jobs="));
+    let on = ["compare", "cross-cpu", "--machine", "uma-2", "--no-host", "--seeds", "1"];
+    let compare =
+        |more: &[&str]| stdout(freehold(&[&on[..], &["--design", "freehold"], more].concat()));
+    assert!(compare(&[]).contains("frames=20000"));
+    assert!(!compare(&["--whole"]).contains("frames="));
 }
 
 #[test]
