@@ -126,10 +126,6 @@ impl Published {
         }
         Ok(published)
     }
-
-    pub(super) fn source(&self, id: &str) -> &Source {
-        self.sources.iter().find(|source| source.id == id).expect("checked when it was read")
-    }
 }
 
 impl Item {
@@ -146,6 +142,17 @@ impl Figure {
     pub(super) fn run<'a>(&'a self, of: &'a Item) -> &'a str {
         self.run.as_deref().unwrap_or(&of.run)
     }
+}
+
+/// Each of these runs once, in the order in which they come first.
+pub(super) fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut runs = Vec::new();
+    for run in all {
+        if !runs.contains(&run) {
+            runs.push(run);
+        }
+    }
+    runs
 }
 
 /// The arguments of a run, as a user types them.

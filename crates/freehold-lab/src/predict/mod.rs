@@ -20,7 +20,7 @@ use crate::report::out;
 use crate::report::progress::Progress;
 use crate::settings::Assignments;
 use crate::sim::parallel::run_all;
-use item::{Item, Published};
+use item::{Item, Published, distinct};
 use verdict::{Outcome, outcomes};
 
 /// The published results.
@@ -39,12 +39,7 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<()> {
         }
         return Ok(());
     }
-    let mut runs: Vec<&str> = Vec::new();
-    for run in items.iter().flat_map(|item| item.runs()) {
-        if !runs.contains(&run) {
-            runs.push(run);
-        }
-    }
+    let runs = distinct(items.iter().flat_map(|item| item.runs()));
     let results = run_each(&runs)?;
     let of = |run: &str| {
         let nth = runs.iter().position(|known| *known == run).expect("each of them has run");

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::item::{Item, Published, Unit};
+use super::item::{Item, Published, Unit, distinct};
 use super::verdict::{Closeness, Outcome};
 use crate::report::out;
 use crate::report::table::{Table, WIDTH};
@@ -78,7 +78,7 @@ pub(super) fn markdown(published: &Published, outcomes: &[(&Item, Vec<Outcome<'_
             continue;
         }
         lines.push(format!("## {}\n", title(&source.text)));
-        lines.push(format!("{}.\n", published.source(&source.id).text));
+        lines.push(format!("{}.\n", source.text));
         for (item, of_item) in of_source {
             lines.push(format!("### {}\n", item.what));
             lines.push(setup(item));
@@ -104,13 +104,8 @@ pub(super) fn markdown(published: &Published, outcomes: &[(&Item, Vec<Outcome<'_
             lines.push(String::new());
             lines.extend(item.note.iter().map(|note| format!("{note}\n")));
             lines.push("```".to_owned());
-            let mut runs: Vec<&str> = Vec::new();
-            for run in item.runs() {
-                if !runs.contains(&run) {
-                    runs.push(run);
-                }
-            }
-            lines.extend(runs.iter().map(|run| format!("freehold run {run}")));
+            let runs = distinct(item.runs()).into_iter();
+            lines.extend(runs.map(|run| format!("freehold run {run}")));
             lines.push("```\n".to_owned());
         }
     }
