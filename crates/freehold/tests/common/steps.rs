@@ -225,7 +225,7 @@ impl Platform for StepPlatform {
     type LocalCell<T: Scalar> = NativeCell<T>;
     type Lock = StepLock;
     type PinState = ();
-    type IrqState = ();
+    type IrqState = u32;
 
     fn cpu(&self) -> CpuId {
         CpuId::new(CPU.get())
@@ -245,11 +245,14 @@ impl Platform for StepPlatform {
         true
     }
 
-    fn irq_save(&self) {
-        IRQS_OFF.set(IRQS_OFF.get() + 1);
+    fn irq_save(&self) -> u32 {
+        IRQS_OFF.replace(IRQS_OFF.get() + 1)
     }
 
-    fn irq_restore(&self, (): ()) {
-        IRQS_OFF.set(IRQS_OFF.get() - 1);
+    fn irq_restore(&self, before: u32) {
+        // A machine has one flag: out of order, interrupts would be on while a caller needs them
+        // off.
+        let is_last = IRQS_OFF.replace(before) == before + 1;
+        assert!(is_last || std::thread::panicking(), "interrupts disabled last are restored first");
     }
 }

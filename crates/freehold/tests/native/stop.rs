@@ -295,6 +295,19 @@ fn wanted_by(op: Op) -> u64 {
     }
 }
 
+/// Allocates a frame, by a bulk of one first if so wanted, which does not say why it fails.
+fn alloc_one<D: Design<StepPlatform>>(
+    frames: &PageAllocator<StepPlatform, D>,
+    request: Request,
+    in_bulk: bool,
+) -> Result<Pfn, Error> {
+    let mut out = [Pfn::default()];
+    match in_bulk && frames.alloc_bulk(request, &mut out)? == 1 {
+        true => Ok(out[0]),
+        false => frames.alloc(request),
+    }
+}
+
 /// Probes an allocator while a stopped call, which began with so many free frames, is under way.
 fn probe<D: Design<StepPlatform>>(
     state: &State<D>,
@@ -342,7 +355,8 @@ fn probe<D: Design<StepPlatform>>(
             // A handler does not wait, and another CPU need not.
             let nowait = is_handler || random.below(2) == 0;
             let request = if nowait { Request::default().nowait() } else { Request::default() };
-            match unless_it_waits(|| state.frames.alloc(request)) {
+            let in_bulk = random.below(2) == 0;
+            match unless_it_waits(|| alloc_one(&state.frames, request, in_bulk)) {
                 Some(Ok(pfn)) => {
                     tally.served += 1;
                     state.held.borrow_mut().push((pfn, Order::ZERO));

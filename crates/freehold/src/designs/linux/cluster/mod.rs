@@ -258,6 +258,9 @@ fn refill_by_clusters<P: Platform>(
     wanted: u32,
 ) -> u32 {
     let (frames, of) = (&design.frames, BlockType::of(migratetype));
+    // Off until the marks are written: a CPU that waits for them must not have interrupted this
+    // refill. Before the lock is taken, so that what its release restores is not interrupts.
+    let irqs = IrqsOff::new(platform);
     let guard = design.lock_zone_of(platform, pages);
     if !Clustered::puts_off_merging(design, pages.zone) {
         return 0;
@@ -281,9 +284,6 @@ fn refill_by_clusters<P: Platform>(
     guard.buddy.lists.count(Order::ZERO, of, -i64::from(taken));
     guard.sub_free(FrameCount::new(u64::from(taken)));
     clusters.begin_progress();
-    // Off until the marks are written: a CPU that waits for them must not have interrupted this
-    // refill.
-    let irqs = IrqsOff::new(platform);
     drop(guard);
 
     // To a walk, the frames still look free; it waits until this is done.

@@ -46,13 +46,7 @@ impl<P: Platform, Y: Policy<P>> Alloc<P> for Skeleton<P, Y> {
         let frame = frame.or_else(merging);
         let mut drained = true;
         let frame = frame.or_else(|| {
-            drained = match request.may_wait() {
-                true => {
-                    self.drain_all_cpus(context);
-                    true
-                }
-                false => self.try_drain_all_cpus(context),
-            };
+            drained = self.drain_all_cpus_for(context, &request);
             from(request.depth()).or_else(merging)
         });
         match frame {

@@ -36,7 +36,7 @@ impl<P: Platform, Y: Policy<P>> Bulk<P> for Skeleton<P, Y> {
                 _ => request.depth(),
             };
             if round >= drains_from {
-                self.drain_all_cpus(context);
+                self.drain_all_cpus_for(context, &request);
             }
             let before = count;
             if round >= 2

@@ -9,6 +9,7 @@ use crate::designs::traits::Upkeep;
 use crate::error::Error;
 use crate::memmap::index::FrameIndex;
 use crate::platform::{Pin, Platform, SharedCell};
+use crate::request::Request;
 use crate::units::{CpuId, FrameCount, MigrateType, Order};
 
 /// After so many idle ticks, a CPU returns what it caches of another node's zone.
@@ -121,7 +122,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 
     /// Empties the lists of all CPUs whose locks are free; returns whether all were. A call that
     /// has such a lock may be the one that the caller interrupted.
-    pub(super) fn try_drain_all_cpus(&self, context: Context<'_, P>) -> bool {
+    fn try_drain_all_cpus(&self, context: Context<'_, P>) -> bool {
         let mut all = true;
         for cpu in 0..context.topology.cpus() {
             for zone in self.zone_indexes() {
@@ -134,6 +135,18 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             }
         }
         all
+    }
+
+    /// Empties the lists of all CPUs, or of those whose locks are free if the request must not wait;
+    /// returns whether it was all of them.
+    pub(super) fn drain_all_cpus_for(&self, context: Context<'_, P>, request: &Request) -> bool {
+        match request.may_wait() {
+            true => {
+                self.drain_all_cpus(context);
+                true
+            }
+            false => self.try_drain_all_cpus(context),
+        }
     }
 
     /// Empties all lists of all CPUs.
