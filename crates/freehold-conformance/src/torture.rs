@@ -2,10 +2,12 @@
 
 use core::sync::atomic::{
     AtomicU64,
-    Ordering::{AcqRel, Acquire},
+    Ordering::{AcqRel, Acquire, Release},
 };
 
-use freehold::{Census, Error, FrameCount, MigrateType, Order, Pfn, Request, Watermark};
+use freehold::{
+    Census, Error, FrameCount, Migrate, MigrateError, MigrateType, Order, Pfn, Request, Watermark,
+};
 
 use crate::failure::{Check, Checker, Failure, Outcome};
 use crate::pile::Pile;
@@ -114,6 +116,9 @@ impl Worker {
 /// An empty slot.
 const NOTHING: u64 = 0;
 
+/// A slot whose block is being moved: it is left alone. No block is this word.
+const MOVING: u64 = 1;
+
 /// A block as one word, which is what a slot holds and what its frames are stamped with: 40 bits of
 /// frame number, 5 of order, 18 that tell its owners apart, and one that is set.
 const ORDER_SHIFT: u32 = 40;
@@ -164,8 +169,8 @@ impl<'a, A: Subject, S: Stamps> Torture<'a, A, S> {
         let slot = &self.slots[worker.random.below(slots) as usize];
         // Acquire: sees the stamps of the worker that put the old block there. Release: shows ours
         // to the one that takes the new block.
-        let old = slot.swap(new, AcqRel);
-        self.give(worker, old);
+        let replaced = slot.fetch_update(AcqRel, Acquire, |old| (old != MOVING).then_some(new));
+        self.give(worker, replaced.unwrap_or(new));
     }
 
     /// One step of a handler, which may interrupt anything, such as that of a timer: frees the
@@ -174,6 +179,19 @@ impl<'a, A: Subject, S: Stamps> Torture<'a, A, S> {
         let old = core::mem::replace(&mut worker.held, NOTHING);
         self.give(worker, old);
         worker.held = self.take(worker, Request::default().nowait());
+    }
+
+    /// Whether a block is in a slot, so that its content can move: takes it out of the slot and
+    /// returns the two.
+    fn begin_move(&self, from: Pfn, order: Order) -> Option<(&AtomicU64, u64)> {
+        self.slots.iter().find_map(|slot| {
+            // Acquire: sees the stamps of the worker that put the block there.
+            let old = slot.load(Acquire);
+            let is_it = old & HELD != 0 && block(old) == (from, order);
+            // Acquire, and nothing to release: whoever sees `MOVING` leaves the slot alone.
+            let is_ours = is_it && slot.compare_exchange(old, MOVING, Acquire, Acquire).is_ok();
+            is_ours.then_some((slot, old))
+        })
     }
 
     /// Allocates a block and makes its frames the worker's; `NOTHING` if there is none.
@@ -256,6 +274,29 @@ impl<'a, A: Subject, S: Stamps> Torture<'a, A, S> {
             found: Outcome::Invalid(violation),
         })?;
         Ok((tally, census))
+    }
+}
+
+/// Moves blocks that are in slots: for compaction, ranges and the removal of memory beside the
+/// workers. A frame whose stamp is not as it must be makes it fail, so that the next worker that
+/// looks at it finds that.
+impl<A: Subject, S: Stamps> Migrate for Torture<'_, A, S> {
+    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
+        let (slot, old) = self.begin_move(from, order).ok_or(MigrateError::Busy)?;
+        let right = |(first, expected)| {
+            stamps::frames(first, order).all(|frame| self.stamps.read(frame) == expected)
+        };
+        if ![(from, old), (to, FREE)].into_iter().all(right) {
+            // Release: as in `step`.
+            slot.store(old, Release);
+            return Err(MigrateError::Failed);
+        }
+        let new = old & !((1 << ORDER_SHIFT) - 1) | to.get();
+        stamps::replace(self.stamps, (to, order), FREE, new);
+        stamps::replace(self.stamps, (from, order), old, FREE);
+        // Release: shows the stamps to the worker that takes the block.
+        slot.store(new, Release);
+        Ok(())
     }
 }
 

@@ -6,9 +6,11 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use freehold::{Design, Setting, Settings};
 use freehold_sim::Sim;
+use serde::{Deserialize, Serialize};
 
 /// The designs, by the names that they have everywhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum DesignName {
     /// The baseline: a buddy system under one lock a zone, per-CPU lists in front (Linux 6.12).
     ZoneLock,

@@ -174,7 +174,7 @@ impl SimCells<'_> {
         if let Some(cell) = self.cells.first() {
             progress.say(format!("on {}", cell.spec.name()));
         }
-        let results = run_all(&self.cells, self.host_bytes, |cell| {
+        let results = run_all(&self.cells, self.host_bytes, None, |cell| {
             let result = self.run_cell(cell);
             progress.step();
             result

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use crate::coroutine;
 use crate::hierarchy::Op;
+use crate::interrupt;
 use crate::state::State;
 
 thread_local! {
@@ -35,6 +36,7 @@ pub(crate) fn with<R>(act: impl FnOnce(&mut State) -> R) -> Option<R> {
 /// memory. `None` outside a machine. `address` is that of the memory about to be accessed, or 0.
 #[inline]
 pub(crate) fn in_turn<R>(address: usize, act: impl FnOnce(&mut State) -> R) -> Option<R> {
+    interrupt::point();
     if_or_when(State::keeps_turn, address, act)
 }
 
@@ -46,6 +48,7 @@ pub(crate) fn within_core<R>(
     op: Op,
     act: impl FnOnce(&mut State) -> R,
 ) -> Option<R> {
+    interrupt::point();
     if_or_when(|state| state.stays_within_core(address, op) || state.keeps_order(), address, act)
 }
 

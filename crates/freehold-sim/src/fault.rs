@@ -66,6 +66,10 @@ pub struct Faults {
     /// `cpu()` and `pin()` return a wrong CPU, in millionths of the calls: by the platform's
     /// contract it is a hint.
     pub cpu_hint_wrong_per_million: u32,
+    /// A CPU is interrupted before an access of memory or a step of a lock while its interrupts are
+    /// on, in millionths of the occasions, if the machine [has a handler](crate::Machine::set_handler).
+    /// No [`swarm`](Faults::swarm) draws it: what handlers may do is for the user to know.
+    pub interrupts_per_million: u32,
     /// CPUs that leave. A workload asks [`crate::CpuHandle::is_leaving`] where it can stop.
     pub departures: Vec<Departure>,
     /// A CPU that stops forever, which no [`swarm`](Faults::swarm) draws. It stays stopped in all
@@ -139,6 +143,11 @@ impl FaultState {
     pub(crate) fn stop(&mut self) -> Picos {
         let stop = self.faults.stopped;
         self.draw(stop)
+    }
+
+    /// Whether a CPU whose interrupts are on is interrupted now.
+    pub(crate) fn interrupts(&mut self) -> bool {
+        chance(&mut self.rng, self.faults.interrupts_per_million)
     }
 
     pub(crate) fn refuses_try_lock(&mut self) -> bool {

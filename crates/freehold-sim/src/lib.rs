@@ -11,7 +11,7 @@
 //! From the inside out: `spec` (figures), `cache`, `memory`, `sharers`, `holders`, `directory` and
 //! `frames` (the cost of an access), `schedule`, `fault`, `halt` and `account` (scheduling,
 //! failures, accounting), `lock` and `barrier` (waiting), `state` (all of these), `coroutine` and
-//! `current` (how the allocator's code is suspended and finds its machine), `platform`, `costless`,
+//! `current` (how the allocator's code is suspended and finds its machine), `interrupt`, `platform`, `costless`,
 //! `cpu`, `machine`, `embed` and `table` (what allocators, workloads and labs use).
 
 #![deny(unsafe_code)]
@@ -29,6 +29,7 @@ mod fault;
 mod frames;
 mod halt;
 mod hierarchy;
+mod interrupt;
 mod holders;
 mod lock;
 mod machine;

@@ -130,6 +130,24 @@ impl State {
         true
     }
 
+    /// The running CPU takes a lock over from the CPU that holds it, if another one does: a lease
+    /// has the lock for a thread, wherever that runs, and passes it to the call that revokes it.
+    pub(crate) fn pass_lock(&mut self, number: usize) {
+        let to = self.running;
+        if let Some(from) = &mut self.locks[number].holder {
+            self.cpus[*from].locks_held -= 1;
+            self.cpus[to].locks_held += 1;
+            *from = to;
+        }
+    }
+
+    /// A lock is not held any more: between two runs, outside the machine, it was released.
+    pub(crate) fn note_released(&mut self, number: usize) {
+        if let Some(holder) = self.locks[number].holder.take() {
+            self.cpus[holder].locks_held -= 1;
+        }
+    }
+
     /// The running CPU releases a lock; returns whether another CPU has it now.
     ///
     /// # Panics

@@ -193,6 +193,9 @@ impl SimLock {
             let next = u16::try_from(number + 1).expect("a machine has at most 65535 locks");
             self.number.set(next);
         }
+        if !self.held.get() {
+            machine.note_released(number);
+        }
         number
     }
 }
@@ -247,6 +250,9 @@ impl RawLock for SimLock {
         let handed_over = current::in_turn(self.address(), |machine| {
             !std::thread::panicking() && {
                 let number = self.number(machine);
+                if self.class == LockClass::CpuCache {
+                    machine.pass_lock(number);
+                }
                 let handed_over = machine.unlock(number);
                 machine.work_at_lock(self.address());
                 handed_over
@@ -264,8 +270,8 @@ impl Platform for Sim {
     type Lock = SimLock;
     /// How many pins there were before.
     type PinState = u32;
-    /// Whether interrupts were off already.
-    type IrqState = bool;
+    /// How often interrupts were disabled already.
+    type IrqState = u32;
 
     /// The running CPU, at no cost: a kernel reads it from a register. CPU 0 outside a machine.
     fn cpu(&self) -> CpuId {
@@ -285,12 +291,19 @@ impl Platform for Sim {
         current::with(|machine| machine.unpin(before));
     }
 
-    fn irq_save(&self) -> bool {
-        current::with(|machine| machine.irq_save()).unwrap_or(false)
+    /// All accesses are in one order, so there is nothing to do, and it costs nothing. On a real
+    /// machine it costs an interrupt of each other CPU.
+    fn heavy_barrier(&self) -> bool {
+        true
     }
 
-    fn irq_restore(&self, were_off: bool) {
-        current::with(|machine| machine.irq_restore(were_off));
+    /// Costs what [`Key::IrqFlagNs`](crate::Key::IrqFlagNs) says. That sections nest is checked.
+    fn irq_save(&self) -> u32 {
+        current::with(|machine| machine.irq_save()).unwrap_or(0)
+    }
+
+    fn irq_restore(&self, before: u32) {
+        current::with(|machine| machine.irq_restore(before));
     }
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct Cpu {
     pub(crate) locks_held: u32,
     /// Since when interrupts are off, if they are.
     pub(crate) irq_off_since: Option<Picos>,
+    /// How often they were disabled and not restored.
+    pub(crate) irq_saves: u32,
     /// How many pins are under way: locks are taken by callers that are pinned.
     pub(crate) pins: u32,
     /// When it is to leave.
@@ -112,6 +114,7 @@ impl State {
             path: Path::Other,
             locks_held: 0,
             irq_off_since: None,
+            irq_saves: 0,
             pins: 0,
             leaves_at: NEVER,
             is_in_call: false,
@@ -403,25 +406,31 @@ impl State {
         cpu.pins == 0 && cpu.irq_off_since.is_none()
     }
 
-    /// Disables interrupts on the running CPU; returns whether they were off already.
-    pub(crate) fn irq_save(&mut self) -> bool {
+    /// Disables interrupts on the running CPU; returns how often they were already.
+    pub(crate) fn irq_save(&mut self) -> u32 {
         let cost = self.hierarchy.core_costs(self.beside_sibling(self.running)).irq_flag;
         self.spend(self.running, Spent::Compute, cost);
         let cpu = &mut self.cpus[self.running];
-        if cpu.irq_off_since.is_some() {
-            return true;
-        }
-        cpu.irq_off_since = Some(cpu.now);
-        false
+        cpu.irq_off_since.get_or_insert(cpu.now);
+        cpu.irq_saves += 1;
+        cpu.irq_saves - 1
     }
 
     /// Restores what [`State::irq_save`] returned.
-    pub(crate) fn irq_restore(&mut self, were_off: bool) {
-        if !were_off {
-            let cpu = &mut self.cpus[self.running];
-            if let Some(since) = cpu.irq_off_since.take() {
-                self.books.enter_irqs_off(cpu.path, since, cpu.now);
-            }
+    ///
+    /// # Panics
+    ///
+    /// If what was disabled since is not restored yet. A machine has one flag, so that interrupts
+    /// would be on again although the later caller still needs them off.
+    pub(crate) fn irq_restore(&mut self, before: u32) {
+        let cpu = &mut self.cpus[self.running];
+        let is_last = cpu.irq_saves == before + 1;
+        assert!(is_last || std::thread::panicking(), "interrupts disabled last are restored first");
+        cpu.irq_saves = before;
+        if before == 0
+            && let Some(since) = cpu.irq_off_since.take()
+        {
+            self.books.enter_irqs_off(cpu.path, since, cpu.now);
         }
         let cost = self.hierarchy.core_costs(self.beside_sibling(self.running)).irq_flag;
         self.spend(self.running, Spent::Compute, cost);

@@ -31,6 +31,26 @@ impl<D: Design<Host>> FrameArena<D> {
         self.first_byte(pfn).load(Relaxed)
     }
 
+    /// Writes a word of a frame other than its first, whose bytes are accessed one by one. Relaxed.
+    ///
+    /// # Panics
+    ///
+    /// If the frame lies beyond the arena's capacity, or it has no such word but the first.
+    #[inline]
+    pub fn store_word(&self, pfn: Pfn, index: usize, value: u64) {
+        self.word(pfn, index).store(value, Relaxed);
+    }
+
+    /// Reads a word of a frame other than its first: 0 in a frame never written. Relaxed.
+    ///
+    /// # Panics
+    ///
+    /// As [`FrameArena::store_word`].
+    #[inline]
+    pub fn load_word(&self, pfn: Pfn, index: usize) -> u64 {
+        self.word(pfn, index).load(Relaxed)
+    }
+
     /// Copies the content of one block into another, for an owner whose block moves. Relaxed: a
     /// tenth of a microsecond or more a frame. Blocks that overlap are copied frame by frame.
     ///
@@ -103,7 +123,8 @@ impl<D: Design<Host>> FrameArena<D> {
     /// One of the words of a frame, but not the first.
     #[inline]
     fn word(&self, pfn: Pfn, index: usize) -> &AtomicU64 {
-        assert!((1..self.frame_size.bytes() / WORD_BYTES).contains(&index));
+        let words = self.frame_size.bytes() / WORD_BYTES;
+        assert!((1..words).contains(&index), "word {index} of a frame is none, or its first");
         let address = self.address_of(pfn).as_ptr().wrapping_add(index * WORD_BYTES);
         // SAFETY: As in `byte`. A frame begins at a multiple of its size, so its words are aligned.
         unsafe { AtomicU64::from_ptr(address.cast()) }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use fastrand::Rng;
+use freehold::designs::ParkedLease;
 use freehold::{
     CpuId, Error, FrameCount, FrameStatus, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
     Watermark, ZoneKind,
@@ -13,6 +14,7 @@ use freehold_sim::CpuHandle;
 use super::flow::Flow;
 use super::frames::CheckedFrames;
 use super::ledger::{Block, Ledger};
+use super::menu::{self, Dish};
 use super::round::goes_away;
 use super::scenario::Scenario;
 use super::tally::Tally;
@@ -31,8 +33,11 @@ pub(super) struct World {
     /// Memory still to be added, for the first time or again.
     pub(super) late: RefCell<Vec<MemoryRange>>,
     pub(super) nodes: u16,
+    /// Leases that are parked, for any CPU to resume.
+    pub(super) parked: RefCell<Vec<ParkedLease>>,
     pub(super) slots: u32,
-    pub(super) hogs: bool,
+    /// Kinds of steps that are left out.
+    without: Vec<String>,
     /// Whether a CPU stops forever, so that others may have to wait for it.
     pub(super) stops: bool,
 }
@@ -47,8 +52,9 @@ impl World {
             tally: RefCell::new(Tally::default()),
             late: RefCell::new(scenario.late.into_iter().collect()),
             nodes: scenario.spec.nodes() as u16,
+            parked: RefCell::default(),
             slots: scenario.cpu_nodes.len() as u32,
-            hogs: scenario.hogs,
+            without: scenario.without.clone(),
             stops,
         }
     }
@@ -100,22 +106,53 @@ impl World {
     }
 }
 
+/// What a CPU does in a step.
+static MENU: [Dish<Actor>; 19] = [
+    Dish::new("alloc", 40, Actor::alloc),
+    Dish::new("free", 20, Actor::free),
+    Dish::new("free-part", 7, Actor::free_part),
+    Dish::new("leave", 6, Actor::leave),
+    Dish::new("free-left", 8, |actor| _ = actor.world.free_left()),
+    Dish::new("alloc-bulk", 5, Actor::alloc_bulk),
+    Dish::new("free-bulk", 4, Actor::free_bulk),
+    Dish::new("upkeep", 4, Actor::upkeep),
+    Dish::new("misuse", 7, Actor::misuse),
+    Dish::new("hog", 1, Actor::hog),
+    Dish::new("add-memory", 1, Actor::add_memory),
+    Dish::new("compact", 3, Actor::compact),
+    Dish::new("range", 2, Actor::range),
+    Dish::new("offline", 1, Actor::offline),
+    Dish::new("probe", 3, |actor| actor.world.probe()),
+    Dish::new("look", 2, Actor::look),
+    Dish::new("remove-memory", 3, Actor::remove_memory),
+    Dish::new("validate", 2, |actor| actor.validate()),
+    Dish::new("lease", 3, Actor::lease),
+];
+
+/// The names of these steps.
+pub(super) fn steps() -> Vec<&'static str> {
+    MENU.iter().map(|dish| dish.name).collect()
+}
+
 /// One CPU and the blocks that it holds.
-pub(super) struct Actor<'a> {
-    handle: &'a CpuHandle,
+pub(super) struct Actor {
     pub(super) world: Rc<World>,
+    seed: u64,
+    /// Steps that it has taken.
+    steps: usize,
+    /// Of the present step.
     pub(super) rng: Rng,
     pub(super) held: Vec<Block>,
 }
 
-impl<'a> Actor<'a> {
-    pub(super) fn new(handle: &'a CpuHandle, world: Rc<World>, seed: u64) -> Self {
-        Actor { handle, world, rng: Rng::with_seed(seed), held: Vec::new() }
+impl Actor {
+    pub(super) fn new(world: Rc<World>, seed: u64) -> Self {
+        Actor { world, seed, steps: 0, rng: Rng::with_seed(seed), held: Vec::new() }
     }
 
     /// Does so many operations, or fewer if the CPU leaves. What it holds is left to others.
-    pub(super) fn work(mut self, operations: usize) {
-        if goes_away(self.handle, operations, || self.step()) {
+    pub(super) fn work(mut self, handle: &CpuHandle, operations: usize) {
+        if goes_away(handle, operations, || self.step()) {
             self.world.tally.borrow_mut().departures += 1;
         }
         self.world.ledger.borrow_mut().pool.append(&mut self.held);
@@ -123,26 +160,11 @@ impl<'a> Actor<'a> {
 
     fn step(&mut self) {
         self.world.tally.borrow_mut().operations += 1;
-        match self.rng.u8(..114) {
-            0..35 => self.alloc(),
-            35..55 => self.free(),
-            55..62 => self.free_part(),
-            62..68 => self.leave(),
-            68..76 => _ = self.world.free_left(),
-            76..81 => self.alloc_bulk(),
-            81..85 => self.free_bulk(),
-            85..89 => self.upkeep(),
-            89..96 => self.misuse(),
-            96 if self.world.hogs => self.hog(),
-            97 => self.add_memory(),
-            98..101 => self.compact(),
-            101..103 => self.range(),
-            103 => self.offline(),
-            104..107 => self.world.probe(),
-            109..111 if !self.world.stops => self.look(),
-            111..114 if !self.world.stops => self.remove_memory(),
-            _ if self.world.stops => self.alloc(),
-            _ => self.validate(),
+        self.rng = menu::of_step(self.seed, self.steps);
+        self.steps += 1;
+        let world = Rc::clone(&self.world);
+        if let Some(dish) = menu::draw(&MENU, &mut self.rng, &world.without) {
+            dish.act(self);
         }
     }
 
@@ -174,11 +196,16 @@ impl<'a> Actor<'a> {
     }
 
     fn alloc(&mut self) {
+        let world = Rc::clone(&self.world);
+        self.alloc_by(&|request| world.frames.alloc(request));
+    }
+
+    /// Allocates a block by a call of the allocator or of a lease.
+    pub(super) fn alloc_by(&mut self, call: &dyn Fn(Request) -> Result<Pfn, Error>) {
         let order = self.order();
         let (request, limit) = self.request(order);
-        let World { frames, flow, .. } = &*self.world;
         let got = |result: &Result<_, _>| if result.is_ok() { order.frames().get() } else { 0 };
-        match flow.allocating(order.frames().get(), || frames.alloc(request), got) {
+        match self.world.flow.allocating(order.frames().get(), || call(request), got) {
             Ok(pfn) => self.take(Block { pfn, order }, limit),
             Err(Error::OutOfMemory | Error::BelowWatermark) => {
                 self.world.tally.borrow_mut().refusals += 1;
@@ -205,8 +232,15 @@ impl<'a> Actor<'a> {
     }
 
     fn free(&mut self) {
+        let world = Rc::clone(&self.world);
+        self.free_by(&|block| world.frames.free(block.pfn, block.order));
+    }
+
+    /// Frees a block by a call of the allocator or of a lease.
+    pub(super) fn free_by(&mut self, call: &dyn Fn(Block) -> Result<(), Error>) {
         if let Some(block) = self.let_go() {
-            self.world.free_block(block);
+            let freed = self.world.flow.freeing(block.order.frames().get(), || call(block));
+            assert_eq!(freed, Ok(()), "freeing {block:?}");
         }
     }
 

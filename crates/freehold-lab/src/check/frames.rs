@@ -8,10 +8,11 @@ use anyhow::{Context, Result};
 use freehold::designs::Freehold;
 use freehold::{
     Compaction, CpuId, Design, Error, FrameCount, FrameStatus, MemoryRange, Migrate, NumaEvents,
-    Order, PageAllocator, Pfn, Request,
+    Order, PageAllocator, Pfn, Request, Settings,
 };
 use freehold_sim::{Machine, Sim, SimFrames};
 
+use super::leases::{self, Ending, Leased, Terms};
 use super::lru::Cache;
 use super::scenario::Scenario;
 use crate::designs::{DesignName, with_design};
@@ -42,6 +43,9 @@ pub(super) trait CheckedFrames: Frames {
     fn tick(&self, cpu: CpuId) -> Result<(), Error>;
     fn numa_events(&self, zone: usize) -> Option<NumaEvents>;
 
+    /// Works through a lease by these terms: `work` says whether to park it.
+    fn with_lease(&self, terms: Terms, work: &mut dyn FnMut(&mut dyn Leased) -> bool) -> Ending;
+
     /// Whether no call is in a section, for which others may have to wait. Always true for designs
     /// without sections.
     fn is_quiet(&self) -> bool;
@@ -64,6 +68,25 @@ pub(super) fn set_up(
         let frames = SimFrames::<D>::new(machine, Sim, &scenario.config(), &settings);
         Ok(Rc::new(frames.with_context(|| scenario.wrong())?))
     })
+}
+
+/// The allocator, if it is the design with leases and sections.
+fn as_freehold<D: Design<Sim>>(
+    frames: &SimFrames<D>,
+) -> Option<&PageAllocator<Sim, Freehold<Sim>>> {
+    let allocator: &dyn Any = &**frames;
+    allocator.downcast_ref()
+}
+
+/// Whether interrupt handlers may call the allocator of a scenario: not if zone locks leave
+/// interrupts on, as in kernels whose handlers are threads.
+pub(super) fn may_be_interrupted(design: DesignName, scenario: &Scenario) -> bool {
+    let mut may = true;
+    with_design!(design, Sim, D => {
+        let settings = scenario.settings::<<D as Design<Sim>>::Settings>();
+        settings.for_each(&mut |name, value| may &= name != "locking" || value.to_string() != "rt");
+    });
+    may
 }
 
 impl<D: Design<Sim>> CheckedFrames for SimFrames<D> {
@@ -125,9 +148,15 @@ impl<D: Design<Sim>> CheckedFrames for SimFrames<D> {
         (**self).numa_events(zone)
     }
 
+    fn with_lease(&self, terms: Terms, work: &mut dyn FnMut(&mut dyn Leased) -> bool) -> Ending {
+        match as_freehold(self) {
+            Some(frames) => leases::with_lease(frames, terms, work),
+            None => Ending::Unsupported,
+        }
+    }
+
     fn is_quiet(&self) -> bool {
-        let allocator: &dyn Any = &**self;
-        allocator.downcast_ref::<PageAllocator<Sim, Freehold<Sim>>>().is_none_or(|it| it.is_quiet())
+        as_freehold(self).is_none_or(PageAllocator::is_quiet)
     }
 
     fn alloc_reclaiming(&self, cache: &Cache, request: Request) -> Result<Pfn, Error> {

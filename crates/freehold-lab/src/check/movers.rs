@@ -41,7 +41,7 @@ impl Migrate for Mover {
     }
 }
 
-impl Actor<'_> {
+impl Actor {
     fn mover(&mut self) -> Mover {
         let rng = RefCell::new(Rng::with_seed(self.rng.u64(..)));
         Mover { world: Rc::clone(&self.world), rng }
@@ -72,7 +72,8 @@ impl Actor<'_> {
     /// Requests a range and frees it, as a whole or block by block; or makes an invalid request.
     pub(super) fn range(&mut self) {
         let mover = self.mover();
-        let frames = FrameCount::new(self.rng.u64(1..=700));
+        let most = if self.rng.u8(..4) == 0 { 2500 } else { 700 };
+        let frames = FrameCount::new(self.rng.u64(1..=most));
         // If a CPU has stopped, it may obstruct each place, and each takes long to give up.
         let least = if self.world.stops { 6 } else { 0 };
         let align = FrameCount::new(1 << self.rng.u8(least..=10));

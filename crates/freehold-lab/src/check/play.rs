@@ -9,7 +9,8 @@ use freehold::{Error, Immovable, MigrateType, NumaEvents, Order, Request, Waterm
 use freehold_sim::{Faults, Machine};
 
 use super::actor::{Actor, World};
-use super::frames::set_up;
+use super::frames::{may_be_interrupted, set_up};
+use super::interrupts::Handlers;
 use super::ledger::Block;
 use super::scenario::Scenario;
 use super::tally::Tally;
@@ -23,9 +24,16 @@ pub(super) fn play(design: DesignName, scenario: &Scenario) -> Result<Tally> {
     let mut machine = scenario.machine()?;
     let frames = set_up(design, scenario, &mut machine)?;
     let world = Rc::new(World::new(scenario, frames, false));
+    let handlers = Rc::new(Handlers::new(Rc::clone(&world), scenario.spec.cpus(), scenario.seed));
+    if may_be_interrupted(design, scenario) {
+        let handlers = Rc::clone(&handlers);
+        machine.set_handler(move |handle| handlers.run(handle));
+    }
     let mut drama = Drama { scenario, machine, world };
     for round in 0..scenario.rounds {
+        handlers.begin();
         drama.work(round)?;
+        handlers.leave_all();
         drama.fight()?;
         drama.world.frames.validate().with_context(|| format!("after round {round}"))?;
         drama.count().with_context(|| format!("after round {round}"))?;
@@ -50,12 +58,16 @@ impl Drama<'_> {
     fn work(&mut self, round: usize) -> Result<()> {
         let (world, operations) = (Rc::clone(&self.world), self.scenario.operations);
         self.scenario.play_round(&mut self.machine, round, move |handle, seed| {
-            Actor::new(handle, Rc::clone(&world), seed).work(operations);
+            Actor::new(Rc::clone(&world), seed).work(handle, operations);
         })
     }
 
     /// All CPUs free the same blocks at once: each block is freed exactly once.
     fn fight(&mut self) -> Result<()> {
+        // A handler could get a frame that one CPU has freed and another is about to: its free
+        // would then take it from the handler, and rightly so.
+        let interrupts_per_million = 0;
+        self.machine.set_faults(Faults { interrupts_per_million, ..self.scenario.faults.clone() });
         let world = Rc::clone(&self.world);
         let frames = &world.frames;
         // Memory is scarce after a round.

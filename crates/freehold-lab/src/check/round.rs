@@ -11,7 +11,7 @@ const PATIENCE_ACCESSES: u64 = 200_000_000;
 impl Scenario {
     /// The machine of the scenario. It detects if a run never ends.
     pub(super) fn machine(&self) -> Result<Machine> {
-        let mut machine = Machine::new(&self.spec, self.seed)?;
+        let mut machine = Machine::new(&self.spec, self.seed ^ self.schedule_seed)?;
         machine.set_patience(PATIENCE_ACCESSES);
         machine.require_pins();
         Ok(machine)
@@ -25,9 +25,13 @@ impl Scenario {
         work: impl Fn(&CpuHandle, u64) + Clone + 'static,
     ) -> Result<()> {
         machine.set_schedule(self.schedule);
-        machine.set_faults(self.faults.clone());
+        // CPUs that left in an earlier round are back, and leave again.
+        let mut faults = self.faults.clone();
+        let began = machine.now_ns();
+        faults.departures.iter_mut().for_each(|departure| departure.at_ns += began);
+        machine.set_faults(faults);
         let cpus = self.spec.cpus();
-        for cpu in 0..cpus {
+        for cpu in (0..cpus).filter(|cpu| !self.idle_cpus.contains(cpu)) {
             let work = work.clone();
             let seed = self.seed ^ ((round * cpus + cpu + 1) as u64) << 40;
             machine.spawn(cpu, move |handle| work(handle, seed));

@@ -6,6 +6,7 @@ use fastrand::Rng;
 use freehold::{Config, CpuId, FrameCount, MemoryRange, NodeId, Order, Pfn, Settings, ZoneKind};
 use freehold_sim::{Departure, Faults, Key, Schedule, Spec, Stop, preset};
 
+use super::case::Cuts;
 use crate::cli::Failure;
 
 /// A machine, its memory, its failures, and how much work is done on it.
@@ -20,8 +21,12 @@ pub(super) struct Scenario {
     pub(super) min_free: Option<FrameCount>,
     pub(super) schedule: Schedule,
     pub(super) faults: Faults,
-    /// Whether CPUs take all memory now and then.
-    pub(super) hogs: bool,
+    /// Kinds of steps that are left out.
+    pub(super) without: Vec<String>,
+    /// CPUs that do nothing.
+    pub(super) idle_cpus: Vec<usize>,
+    /// Changes the schedule alone.
+    pub(super) schedule_seed: u64,
     /// Rounds of work; after each, CPUs race to free blocks.
     pub(super) rounds: usize,
     /// Operations of each CPU in a round.
@@ -29,6 +34,9 @@ pub(super) struct Scenario {
     /// Whether a frame is lost at the end, and no count shows it: a planted bug.
     pub(super) loses_a_frame: bool,
 }
+
+/// The kind of step in which a CPU takes all memory for a while.
+const HOG: &str = "hog";
 
 /// The longest that a scenario's virtual time may be, for drawing when CPUs leave.
 const WITHIN_NS: u32 = 200_000;
@@ -52,7 +60,7 @@ impl Scenario {
         }
         let switches_per_million = *pick(&mut rng, &[1_000_000, 300_000, 50_000]);
         let by_time = rng.u8(..4) == 0;
-        Scenario {
+        let mut scenario = Scenario {
             seed,
             spec,
             ranges,
@@ -69,10 +77,41 @@ impl Scenario {
                 [] => Faults::swarm(seed, cpus, WITHIN_NS),
                 _ => set_failures(&mut rng, failures, cpus),
             },
-            hogs: failures.is_empty() || failures.contains(&Failure::Memory),
+            without: match failures.is_empty() || failures.contains(&Failure::Memory) {
+                true => vec![],
+                false => vec![HOG.to_owned()],
+            },
+            idle_cpus: Vec::new(),
+            schedule_seed: 0,
             rounds: rng.usize(1..=3),
             operations: rng.usize(20..=120),
             loses_a_frame: false,
+        };
+        if failures.is_empty() && rng.bool() {
+            scenario.faults.interrupts_per_million = *pick(&mut rng, &[100, 3_000, 100_000]);
+        }
+        scenario
+    }
+
+    /// Leaves something out.
+    pub(super) fn cut(&mut self, cuts: &Cuts) {
+        self.schedule_seed = cuts.schedule;
+        self.rounds = cuts.rounds.map_or(self.rounds, |most| self.rounds.min(most));
+        self.operations = cuts.operations.map_or(self.operations, |most| self.operations.min(most));
+        self.idle_cpus.clone_from(&cuts.idle_cpus);
+        self.without.extend(cuts.steps.iter().cloned());
+        for failure in &cuts.failures {
+            match failure {
+                Failure::Preempt => {
+                    self.faults.holder_stopped = None;
+                    self.faults.stopped = None;
+                }
+                Failure::TryLock => self.faults.try_lock_refused_per_million = 0,
+                Failure::CpuHint => self.faults.cpu_hint_wrong_per_million = 0,
+                Failure::Memory => self.without.push(HOG.to_owned()),
+                Failure::Leave => self.faults.departures.clear(),
+                Failure::Interrupt => self.faults.interrupts_per_million = 0,
+            }
         }
     }
 
@@ -93,23 +132,28 @@ impl Scenario {
         format!("the scenario itself is wrong: {self}")
     }
 
-    /// Settings of a design, drawn from the values in its table.
+    /// Settings of a design.
     pub(super) fn settings<S: Settings>(&self) -> S {
-        let mut rng = Rng::with_seed(self.seed ^ 0x5e77_1465);
-        let mut settings = S::default();
-        for setting in S::TABLE {
-            let words: Vec<_> = setting.values.split('|').collect();
-            let numbers = ["1", "2", "7", "31", "63", "186"];
-            let value =
-                if words.len() > 1 { *pick(&mut rng, &words) } else { *pick(&mut rng, &numbers) };
-            // A value that a setting refuses leaves it as it was.
-            let mut changed = settings.clone();
-            if changed.set(setting.name, value).is_ok() && changed.contradiction().is_none() {
-                settings = changed;
-            }
-        }
-        settings
+        draw_settings(self.seed)
     }
+}
+
+/// Settings of a design, drawn from the values in its table.
+pub(super) fn draw_settings<S: Settings>(seed: u64) -> S {
+    let mut rng = Rng::with_seed(seed ^ 0x5e77_1465);
+    let mut settings = S::default();
+    for setting in S::TABLE {
+        let words: Vec<_> = setting.values.split('|').collect();
+        let numbers = ["1", "2", "7", "31", "63", "186"];
+        let value =
+            if words.len() > 1 { *pick(&mut rng, &words) } else { *pick(&mut rng, &numbers) };
+        // A value that a setting refuses leaves it as it was.
+        let mut changed = settings.clone();
+        if changed.set(setting.name, value).is_ok() && changed.contradiction().is_none() {
+            settings = changed;
+        }
+    }
+    settings
 }
 
 impl fmt::Display for Scenario {
@@ -148,6 +192,7 @@ fn set_failures(rng: &mut Rng, failures: &[Failure], cpus: usize) -> Faults {
         stopped: stop(10_000),
         try_lock_refused_per_million: rate(Failure::TryLock),
         cpu_hint_wrong_per_million: rate(Failure::CpuHint),
+        interrupts_per_million: if has(Failure::Interrupt) { 20_000 } else { 0 },
         departures,
         ..Faults::default()
     }

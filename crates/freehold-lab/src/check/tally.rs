@@ -31,6 +31,10 @@ pub(super) struct Tally {
     pub(super) ranges: u64,
     /// Ranges of memory that were removed.
     pub(super) removals: u64,
+    /// Leases that were used.
+    pub(super) leases: u64,
+    /// Times that a handler interrupted a CPU.
+    pub(super) interrupts: u64,
 }
 
 impl Count for Tally {
@@ -45,6 +49,8 @@ impl Count for Tally {
         self.moves += other.moves;
         self.ranges += other.ranges;
         self.removals += other.removals;
+        self.leases += other.leases;
+        self.interrupts += other.interrupts;
     }
 }
 
@@ -53,7 +59,8 @@ impl fmt::Display for Tally {
         write!(
             f,
             "{} operations, {} allocations, {} refused, {} checks in the middle, {} reads of \
-             counters, {} CPUs departed, {} racing frees, {} blocks moved, {} ranges, {} removed.",
+             counters, {} CPUs departed, {} racing frees, {} blocks moved, {} ranges, {} removed, \
+             {} leases, {} interrupts.",
             self.operations,
             self.allocations,
             self.refusals,
@@ -63,7 +70,9 @@ impl fmt::Display for Tally {
             self.fights,
             self.moves,
             self.ranges,
-            self.removals
+            self.removals,
+            self.leases,
+            self.interrupts
         )
     }
 }

@@ -1,6 +1,9 @@
 //! The arguments of `freehold check`.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 use crate::designs::DesignName;
 
@@ -27,6 +30,22 @@ pub(crate) struct CheckArgs {
     /// Play only this seed, to replay a failure.
     #[arg(long, conflicts_with_all = ["seeds", "first_seed"])]
     pub(crate) seed: Option<u64>,
+
+    /// Play a case that --shrink has saved.
+    #[arg(long, value_name = "FILE")]
+    #[arg(conflicts_with_all = [
+        "subject", "design", "seeds", "first_seed", "seed", "failures", "stop_cpu", "canary", "shrink",
+    ])]
+    pub(crate) case: Option<PathBuf>,
+
+    /// Make the first seed that fails as small as it gets, and save it as a case.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) shrink: Option<PathBuf>,
+
+    /// How many seeds to play side by side, at most. Default: as many as there are CPUs.
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
 
     /// Inject exactly these failures, separated by commas, instead of those that the seed draws.
     #[arg(long, value_name = "FAILURE", value_delimiter = ',')]
@@ -58,11 +77,15 @@ Examples:
   freehold check --subject lru        a cache under reclaim, moves between groups, compaction
   freehold check --failures preempt   lock holders are preempted for long, nothing else
   freehold check --stop-cpu           one CPU stops forever, the others proceed
+  freehold check --subject host --seeds 20      threads on this machine
+  freehold check --shrink bug.json    saves what fails, made small
+  freehold check --case bug.json      plays it again
   freehold check --canary             with a bug planted: fails
   freehold check --canary=loss        with another one";
 
 /// A bug to plant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Canary {
     /// A compare-exchange is done in two steps.
     Race,
@@ -71,16 +94,20 @@ pub(crate) enum Canary {
 }
 
 /// The subject of random schedules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Subject {
     /// The page allocator.
     Allocator,
     /// The LRU, in a page cache of several groups on the page allocator.
     Lru,
+    /// The page allocator on this machine: threads, real memory whose frames say who owns them.
+    Host,
 }
 
 /// A kind of failure that can be injected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Failure {
     /// CPUs are stopped, holders of locks for long.
     Preempt,
@@ -92,4 +119,6 @@ pub(crate) enum Failure {
     Memory,
     /// CPUs leave in the middle.
     Leave,
+    /// CPUs are interrupted by handlers that call the allocator.
+    Interrupt,
 }

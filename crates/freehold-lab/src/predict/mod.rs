@@ -80,7 +80,7 @@ fn run_each(runs: &[&str]) -> Result<Vec<Value>> {
     }
     let progress = Progress::new(parsed.len() as u64);
     progress.say("runs");
-    let results = run_all(&parsed, job_bytes, |(run, args)| {
+    let results = run_all(&parsed, job_bytes, None, |(run, args)| {
         let results = on_sim(args, |cells| cells.run_showing(&Progress::hidden()));
         let result = results.with_context(|| (*run).to_owned())?.swap_remove(0);
         progress.step();

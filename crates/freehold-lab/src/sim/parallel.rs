@@ -7,16 +7,17 @@ use anyhow::Result;
 
 use crate::host::memory_available;
 
-/// Runs all jobs, as many at a time as the host has CPUs and memory for; `job_bytes` is what the
-/// largest takes. Results come in the order of the jobs.
+/// Runs all jobs, as many at a time as the host has CPUs and memory for, or at most `workers_max`;
+/// `job_bytes` is what the largest takes. Results come in the order of the jobs.
 pub(crate) fn run_all<J: Sync, R: Send>(
     jobs: &[J],
     job_bytes: u64,
+    workers_max: Option<usize>,
     run: impl Fn(&J) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     let fitting = memory_available().map_or(1, |bytes| bytes / 2 / job_bytes.max(1)).max(1);
-    let workers = cpus.min(jobs.len()).min(usize::try_from(fitting).unwrap_or(usize::MAX));
+    let workers = workers_max.unwrap_or(cpus).min(jobs.len()).min(usize::try_from(fitting).unwrap_or(usize::MAX));
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
@@ -42,7 +43,7 @@ mod tests {
     #[test]
     fn results_come_in_order() {
         let jobs: Vec<u64> = (0..50).collect();
-        let squares = run_all(&jobs, 1, |job| Ok(job * job)).unwrap();
+        let squares = run_all(&jobs, 1, None, |job| Ok(job * job)).unwrap();
         assert_eq!(squares, jobs.iter().map(|job| job * job).collect::<Vec<_>>());
     }
 
@@ -52,6 +53,7 @@ mod tests {
             run_all(
                 &[1, 2, 3],
                 1,
+                Some(2),
                 |job| {
                     if *job == 2 { Err(anyhow::anyhow!("two")) } else { Ok(()) }
                 },

@@ -10,12 +10,13 @@ use crate::machine::Machine;
 use crate::owner::{Finish, Owner, Picky, Random, check_books, settle};
 use crate::ranges::{CPUS, ask, frames, machine, range, sprinkle, with};
 use freehold::designs::Design;
-use freehold::{Config, Error, FrameCount, MigrateError, Order, Pfn, Request};
+use freehold::{Config, Error, FrameCount, MigrateError, MigrateType, Order, Pfn, Request};
 
 test_designs!(TestPlatform: [
     owners_that_refuse_or_panic_lose_nothing,
     owners_may_call_the_allocator,
     memory_may_be_added_beside_a_range_under_way,
+    a_range_over_pageblocks_of_several_types_is_freed,
     ranges_are_taken_while_others_allocate_and_free,
 ]);
 
@@ -80,6 +81,38 @@ fn owners_may_call_the_allocator<D: Design<TestPlatform>>() {
     check_books(&*machine, held + 1500);
     machine.free_range(pfn, frames(1500)).unwrap();
     check_books(&*machine, held);
+}
+
+/// A range may take pageblocks of several types, and is freed by blocks that are larger.
+fn a_range_over_pageblocks_of_several_types_is_freed<D: Design<TestPlatform>>() {
+    const SPAN: u64 = 2 * PAGEBLOCK;
+    let machine = machine::<D>(3 * PAGEBLOCK);
+    let owner = Owner::new(3 * PAGEBLOCK as usize, 3 * PAGEBLOCK);
+    for slot in 0..owner.slots() {
+        owner.alloc(&machine, slot, Request::default()).expect("all memory is free");
+    }
+    let within = |slot: &usize, span: std::ops::Range<u64>| {
+        owner.block(*slot).is_some_and(|(pfn, _)| span.contains(&pfn.get()))
+    };
+    let free_in = |span: std::ops::Range<u64>| {
+        (0..owner.slots()).filter(|slot| within(slot, span.clone())).for_each(|slot| {
+            owner.free(&machine, slot);
+        });
+        machine.drain_all();
+    };
+    // The first pageblock gets another type, the second keeps content that moves.
+    free_in(0..PAGEBLOCK);
+    let request = Request::default().migratetype(MigrateType::Unmovable);
+    let pfn = machine.alloc(request).expect("a pageblock is free");
+    machine.free(pfn, Order::ZERO).unwrap();
+    free_in(PAGEBLOCK + 100..3 * PAGEBLOCK);
+    let range = machine.alloc_range(ask(SPAN).at(Pfn::new(0)), &owner);
+    assert_eq!(range, Ok(Pfn::new(0)));
+    machine.free_range(Pfn::new(0), frames(SPAN)).unwrap();
+    check_books(&*machine, owner.check());
+    free_in(0..3 * PAGEBLOCK);
+    settle(&*machine);
+    check_books(&*machine, 0);
 }
 
 fn memory_may_be_added_beside_a_range_under_way<D: Design<TestPlatform>>() {

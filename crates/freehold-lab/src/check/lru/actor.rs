@@ -10,6 +10,7 @@ use freehold::{FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
 use freehold_sim::CpuHandle;
 
 use super::super::frames::CheckedFrames;
+use super::super::menu::{self, Dish};
 use super::super::round::goes_away;
 use super::shelf::{ORDER_MAX, order_of};
 use super::{Cache, LruTally};
@@ -27,6 +28,8 @@ pub(super) struct World {
     pub(super) tally: Rc<RefCell<LruTally>>,
     /// How many blocks there are: more than memory holds.
     pub(super) blocks: u64,
+    /// Kinds of steps that are left out.
+    pub(super) without: Vec<String>,
 }
 
 impl World {
@@ -48,22 +51,46 @@ impl World {
     }
 }
 
+/// What a CPU does in a step.
+static MENU: [Dish<Actor>; 12] = [
+    Dish::new("read", 40, Actor::read),
+    Dish::new("put", 15, |actor| _ = actor.put()),
+    Dish::new("remove", 7, Actor::remove),
+    Dish::new("isolate", 10, Actor::isolate),
+    Dish::new("pin", 6, Actor::pin),
+    Dish::new("reclaim", 6, Actor::reclaim),
+    Dish::new("drain", 2, |actor| actor.world.cache.drain_all()),
+    Dish::new("compact", 2, |actor| _ = actor.world.frames.compact(&*actor.world.cache)),
+    Dish::new("regroup", 6, Actor::regroup),
+    Dish::new("visit", 2, Actor::visit),
+    Dish::new("add-memory", 1, Actor::add_memory),
+    Dish::new("misuse", 3, Actor::misuse),
+];
+
+/// The names of these steps.
+pub(in crate::check) fn steps() -> Vec<&'static str> {
+    MENU.iter().map(|dish| dish.name).collect()
+}
+
 /// One CPU, and the references that it holds.
-pub(super) struct Actor<'a> {
-    handle: &'a CpuHandle,
+pub(super) struct Actor {
     world: Rc<World>,
+    seed: u64,
+    /// Steps that it has taken.
+    steps: usize,
+    /// Of the present step.
     rng: Rng,
     held: Vec<(u64, Pfn)>,
 }
 
-impl<'a> Actor<'a> {
-    pub(super) fn new(handle: &'a CpuHandle, world: Rc<World>, seed: u64) -> Self {
-        Actor { handle, world, rng: Rng::with_seed(seed), held: Vec::new() }
+impl Actor {
+    pub(super) fn new(world: Rc<World>, seed: u64) -> Self {
+        Actor { world, seed, steps: 0, rng: Rng::with_seed(seed), held: Vec::new() }
     }
 
     /// Does so many operations, or fewer if the CPU leaves, and puts its references.
-    pub(super) fn work(mut self, operations: usize) {
-        if goes_away(self.handle, operations, || self.step()) {
+    pub(super) fn work(mut self, handle: &CpuHandle, operations: usize) {
+        if goes_away(handle, operations, || self.step()) {
             self.world.tally.borrow_mut().departures += 1;
         }
         while self.put() {}
@@ -71,19 +98,11 @@ impl<'a> Actor<'a> {
 
     fn step(&mut self) {
         self.world.tally.borrow_mut().operations += 1;
-        match self.rng.u8(..100) {
-            0..40 => self.read(),
-            40..55 => _ = self.put(),
-            55..62 => self.remove(),
-            62..72 => self.isolate(),
-            72..78 => self.pin(),
-            78..84 => self.reclaim(),
-            84..86 => self.world.cache.drain_all(),
-            86..88 => _ = self.world.frames.compact(&*self.world.cache),
-            88..94 => self.regroup(),
-            94..96 => self.visit(),
-            96 => self.add_memory(),
-            _ => self.misuse(),
+        self.rng = menu::of_step(self.seed, self.steps);
+        self.steps += 1;
+        let world = Rc::clone(&self.world);
+        if let Some(dish) = menu::draw(&MENU, &mut self.rng, &world.without) {
+            dish.act(self);
         }
     }
 

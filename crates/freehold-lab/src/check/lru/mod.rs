@@ -15,6 +15,7 @@ use super::frames::set_up;
 use super::scenario::Scenario;
 use super::tally::Count;
 use crate::designs::DesignName;
+pub(super) use actor::steps;
 use actor::{Actor, World};
 use shelf::Shelf;
 
@@ -141,11 +142,12 @@ pub(super) fn play(design: DesignName, scenario: &Scenario) -> Result<LruTally> 
         late: RefCell::new(scenario.late),
         tally,
         blocks: managed + managed / 2,
+        without: scenario.without.clone(),
     });
     for round in 0..scenario.rounds {
         let (shared, operations) = (Rc::clone(&world), scenario.operations);
         scenario.play_round(&mut machine, round, move |handle, seed| {
-            Actor::new(handle, Rc::clone(&shared), seed).work(operations);
+            Actor::new(Rc::clone(&shared), seed).work(handle, operations);
         })?;
         world.check().with_context(|| format!("after round {round}"))?;
     }

@@ -14,6 +14,7 @@ use freehold_host::Snapshot;
 use freehold_sim::Sim;
 
 use super::super::frames::CheckedFrames;
+use super::super::leases::{Ending, Leased, Terms};
 use super::super::lru::Cache;
 use super::StopTally;
 use crate::frames::Frames;
@@ -371,6 +372,11 @@ impl CheckedFrames for Watched {
 
     fn numa_events(&self, zone: usize) -> Option<NumaEvents> {
         self.frames.numa_events(zone)
+    }
+
+    /// None: one of a CPU that stops would be kept forever, which its user has to expect.
+    fn with_lease(&self, _: Terms, _: &mut dyn FnMut(&mut dyn Leased) -> bool) -> Ending {
+        Ending::Unsupported
     }
 
     fn is_quiet(&self) -> bool {

@@ -166,7 +166,8 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
     }
 
     /// Frees a block, merging it with its buddy while that is free. `end` overrides the end of the
-    /// list that it goes to: memory that is added goes to the back.
+    /// list that it goes to: memory that is added goes to the back. All pageblocks of the result get
+    /// the type of the block's first one.
     ///
     /// Cost: up to ten merges, each of which reads one record and unlinks it from its list.
     pub(crate) fn free(&self, block: FrameIndex, order: Order, end: Option<End>) {
@@ -174,6 +175,12 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         let of = blocks.block_type(block);
         if order == Order::ZERO {
             self.beside.settle();
+        }
+        if order > Order::PAGEBLOCK
+            && let Some(migratetype) = of.migratetype()
+        {
+            // A range, or memory that was removed and is back, has pageblocks of any types.
+            blocks.set_migratetype(block, order, migratetype);
         }
         let (mut head, mut order) = (block, order);
         while order < Order::BUDDY_MAX {
