@@ -104,11 +104,14 @@ impl Case {
         if self.stop_cpu && !on_allocator {
             return refuse("--stop-cpu is for the subject allocator: others are not checked yet");
         }
-        if self.canary == Some(Canary::Loss) && (self.stop_cpu || !on_allocator) {
-            return refuse("--canary=loss is for the subject allocator without --stop-cpu");
+        let is_for_all = !self.stop_cpu && self.subject != Subject::Lru;
+        if self.canary == Some(Canary::Loss) && !is_for_all {
+            return refuse(
+                "--canary=loss is for the subjects allocator and host, without --stop-cpu",
+            );
         }
-        if self.subject == Subject::Host && (self.canary.is_some() || !self.failures.is_empty()) {
-            return refuse("--canary and --failures are for simulated machines, not for host");
+        if self.subject == Subject::Host && !self.failures.is_empty() {
+            return refuse("--failures are those of simulated machines, not of the subject host");
         }
         Ok(())
     }

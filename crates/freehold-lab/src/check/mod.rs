@@ -61,15 +61,15 @@ pub(crate) fn check(args: &CheckArgs) -> Result<()> {
     };
     cases[0].check()?;
     match (cases[0].subject, cases[0].stop_cpu) {
-        (Subject::Allocator, false) => check_cases(args, &cases, |case| {
-            play::play(case.design, &scenario(case))
-        }),
-        (Subject::Allocator, true) => check_cases(args, &cases, |case| {
-            stop::play(case.design, &scenario(case))
-        }),
-        (Subject::Lru, _) => check_cases(args, &cases, |case| {
-            lru::play(case.design, &scenario(case))
-        }),
+        (Subject::Allocator, false) => {
+            check_cases(args, &cases, |case| play::play(case.design, &scenario(case)))
+        }
+        (Subject::Allocator, true) => {
+            check_cases(args, &cases, |case| stop::play(case.design, &scenario(case)))
+        }
+        (Subject::Lru, _) => {
+            check_cases(args, &cases, |case| lru::play(case.design, &scenario(case)))
+        }
         (Subject::Host, _) => check_cases(args, &cases, host::play),
     }
 }

@@ -87,7 +87,7 @@ Examples:
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Canary {
-    /// A compare-exchange is done in two steps.
+    /// A compare-exchange is done in two steps; on this machine, a frame is handed out twice.
     Race,
     /// A frame is lost, and no count shows it.
     Loss,

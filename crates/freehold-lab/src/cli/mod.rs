@@ -12,6 +12,7 @@ mod race;
 mod replay;
 mod shell;
 mod sweep;
+mod torture;
 mod trace;
 
 use std::path::PathBuf;
@@ -32,6 +33,7 @@ pub(crate) use race::RaceArgs;
 pub(crate) use replay::ReplayArgs;
 pub(crate) use shell::{CompletionsArgs, ManArgs};
 pub(crate) use sweep::SweepArgs;
+pub(crate) use torture::{TortureArgs, TortureKind, TortureProfile};
 pub(crate) use trace::{ImportArgs, InfoArgs, RecordArgs, TraceCommand};
 
 /// Runs workloads on page-frame allocators and reports their cost.
@@ -71,6 +73,7 @@ Examples:
   freehold predict                              what was published, and what is predicted
   freehold diff a.json b.json                   what is slower in b, beyond chance
   freehold check --seeds 1000                   random schedules and failures
+  freehold torture --minutes 30                 all of that, on all designs
   freehold record --seconds 10 -o busy.fht      what this kernel's page allocator does
   freehold trace info busy.fht                  what a recording has
   freehold replay busy.fht                      the same calls, on every design
@@ -83,7 +86,7 @@ Exit codes:
     3  freehold diff: at least one figure is worse
     4  events were lost in a recording, which was kept
     5  recording is not possible here: root or tracefs is missing
-  130  a sweep was interrupted; the same command goes on
+  130  interrupted; the same command goes on with a sweep
 
 Results go to stdout, progress to stderr if that is a terminal. NO_COLOR is respected.";
 
@@ -99,6 +102,8 @@ pub(crate) enum Command {
     Sweep(SweepArgs),
     /// Check a design under random schedules and failures.
     Check(CheckArgs),
+    /// Check all designs in all ways, for as long as is wanted.
+    Torture(TortureArgs),
     /// Race the designs against other allocators on this machine.
     Race(RaceArgs),
     /// Predict what others have measured and published, and show both.

@@ -17,7 +17,10 @@ pub(crate) fn run_all<J: Sync, R: Send>(
 ) -> Result<Vec<R>> {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     let fitting = memory_available().map_or(1, |bytes| bytes / 2 / job_bytes.max(1)).max(1);
-    let workers = workers_max.unwrap_or(cpus).min(jobs.len()).min(usize::try_from(fitting).unwrap_or(usize::MAX));
+    let workers = workers_max
+        .unwrap_or(cpus)
+        .min(jobs.len())
+        .min(usize::try_from(fitting).unwrap_or(usize::MAX));
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
@@ -49,15 +52,9 @@ mod tests {
 
     #[test]
     fn one_error_is_the_result() {
-        let result =
-            run_all(
-                &[1, 2, 3],
-                1,
-                Some(2),
-                |job| {
-                    if *job == 2 { Err(anyhow::anyhow!("two")) } else { Ok(()) }
-                },
-            );
+        let result = run_all(&[1, 2, 3], 1, Some(2), |job| {
+            if *job == 2 { Err(anyhow::anyhow!("two")) } else { Ok(()) }
+        });
         assert_eq!(result.unwrap_err().to_string(), "two");
     }
 }

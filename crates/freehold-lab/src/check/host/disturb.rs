@@ -41,7 +41,8 @@ impl<D: HostDesign> Disturber<'_, D> {
                 std::thread::yield_now();
                 continue;
             }
-            self.step(step, &mut tally).with_context(|| format!("while other threads work: {step}"))?;
+            self.step(step, &mut tally)
+                .with_context(|| format!("while other threads work: {step}"))?;
         }
         self.grow_to(total)?;
         Ok(tally)

@@ -188,10 +188,11 @@ fn play_on<D: HostDesign>(case: &Case) -> Result<HostTally> {
         .build_frames()
         .with_context(|| format!("the scenario itself is wrong: {plan}"))?;
     let slots: Vec<_> = (0..plan.slots).map(|_| AtomicU64::new(0)).collect();
-    let subject = Arena(&frames);
+    let subject = Arena::new(&frames, case.canary);
     let stamps = Words(&frames);
     let torture = Torture::new(&subject, &stamps, &slots);
     let free = torture.prepare().map_err(|failure| anyhow!("before all rounds: {failure}"))?;
+    subject.arm();
     let mut tally = HostTally { threads_max: plan.threads as u64, ..HostTally::default() };
     tally.leased = u64::from(frames.leases() == Leases::Auto);
     for round in 0..plan.rounds {
