@@ -87,7 +87,7 @@ fn after_a_reset_that_was_refused_nothing_is_shown_to_others() {
     let (pool, key) = (pool(1, 1), ModuleKey::new(1));
     for keeps in [false, true] {
         let mut slot = pool.take(key).unwrap();
-        slot.grow(3 * PAGE).unwrap();
+        slot.set_accessible(3 * PAGE).unwrap();
         slot.bytes_mut().fill(7);
         let [one, many] = no_discards();
         let Some(reset) = refusing(&[one, many, no_mappings()], || slot.reset()) else { return };
@@ -113,7 +113,7 @@ fn after_a_reset_that_was_refused_nothing_is_shown_to_others() {
 #[test]
 fn a_slot_that_loses_its_image_shows_nothing_to_others() {
     let (pool, key) = (pool(1, 1), ModuleKey::new(1));
-    let image = Image::new(2 * PAGE, &[5; PAGE]).unwrap();
+    let image = Image::new(PAGE, &[5; PAGE]).unwrap();
     let mut slot = pool.take_with(key, &image).unwrap();
     slot.bytes_mut().fill(7);
     let [one, many] = no_discards();
@@ -123,7 +123,7 @@ fn a_slot_that_loses_its_image_shows_nothing_to_others() {
     slot.bytes_mut().fill(9);
     drop(slot);
     let slot = pool.take_with(key, &image).unwrap();
-    assert_eq!(pages(&slot), [0, 0, 5]);
+    assert_eq!(pages(&slot), [0, 5]);
 }
 
 #[test]
