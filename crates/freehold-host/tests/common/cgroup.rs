@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 /// A group below this process's own, of version 1 or 2; removed on drop.
@@ -32,9 +33,12 @@ impl Cgroup {
             None => (PathBuf::from("/sys/fs/cgroup"), path_of("").unwrap_or("/"), true),
         };
         let parent = root.join(path.trim_start_matches('/'));
-        let name = format!("freehold-{controller}-{}", std::process::id());
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let nth = NEXT.fetch_add(1, Relaxed);
+        let name = format!("freehold-{controller}-{}-{nth}", std::process::id());
         let folder = parent.join(name);
-        let what = |error| format!("{}: {error}", folder.display());
+        let shown = folder.display().to_string();
+        let what = |error| format!("{shown}: {error}");
         fs::create_dir(&folder).map_err(what)?;
         let group = Cgroup { folder, is_v2 };
         let has = fs::read_dir(&group.folder).map_err(what)?.flatten().any(|file| {
