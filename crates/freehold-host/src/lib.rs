@@ -62,7 +62,7 @@
 //! | a [`RevocableLease`] | revoked, as in the parent; another thread's can be [inherited] |
 //! | a [`HostLru`] | empty: it returns errors, and a new one can be created |
 //! | CPU numbers, `membarrier(2)` | as in the parent |
-//! | any revocable lease, if the process may no longer call `membarrier(2)` | its caches stay leased |
+//! | any revocable lease, where `membarrier(2)` is refused by now | its caches stay leased |
 //!
 //! What does not work:
 //!

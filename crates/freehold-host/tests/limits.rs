@@ -69,7 +69,7 @@ fn memory_that_was_purged_does_not_count_against_a_limit() {
 }
 
 /// What a user sees who has more than the limit in use: an error that a prefault returns, if the
-/// kernel has one for it, or the end of the process by SIGKILL. No call of an arena can tell before.
+/// kernel has one for it, or the end of the process by SIGKILL. No call of an arena can tell.
 #[test]
 fn more_than_the_limit_ends_the_process() {
     let Some(group) = limited() else { return };

@@ -91,8 +91,9 @@ impl<D: Design<Host>> FrameArena<D> {
         Ok(calls)
     }
 
-    /// Takes memory from the machine for frames, by so many threads, so that no later access faults.
-    /// Their content stays as it is. What no thread can be started for, the calling thread does.
+    /// Takes memory from the machine for frames, by so many threads, so that no later access
+    /// faults. Their content stays as it is. What no thread can be started for, the calling one
+    /// does.
     ///
     /// # Errors
     ///
