@@ -8,7 +8,7 @@ use freehold::{Error, FrameCount, Order, Pfn, Request, Watermark};
 use freehold_host::{Arena, FrameArena, Leases};
 
 use common::in_child;
-use refuse::{refuse, refuse_here, refusing};
+use refuse::{Refused, refuse, refuse_here, refusing};
 
 mod common;
 #[path = "common/refuse.rs"]
@@ -18,6 +18,12 @@ const MIB: usize = 1 << 20;
 
 /// More calls than a thread makes before it gets a lease.
 const MANY: usize = 5000;
+
+/// The barrier itself is refused, not that it is registered for.
+fn no_barrier() -> Refused {
+    let barrier = refuse(libc::SYS_membarrier, libc::EPERM);
+    barrier.with(0, libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+}
 
 fn take_all(arena: &FrameArena) -> Vec<Pfn> {
     let request = Request::default().watermark(Watermark::Ignore);
@@ -62,7 +68,7 @@ fn leases_stay_where_they_are_without_a_barrier() {
                 assert_eq!(arena.spare_leases(), 1);
             });
             has_lease.wait();
-            refusing(&[refuse(libc::SYS_membarrier, libc::EPERM)], || {
+            refusing(&[no_barrier()], || {
                 // The caches of the lease hold a pageblock at least, and out of reach.
                 let reached = count(&arena);
                 assert!((2048..4096).contains(&reached), "{reached}");
@@ -94,7 +100,7 @@ fn the_child_of_a_thread_with_a_lease_goes_on_without_it() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 call_often(&arena);
-                if !refuse_here(&[refuse(libc::SYS_membarrier, libc::EPERM)]) {
+                if !refuse_here(&[no_barrier()]) {
                     return;
                 }
                 let child = in_child(|| {

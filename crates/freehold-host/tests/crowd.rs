@@ -147,7 +147,7 @@ fn call(arena: &FrameArena, nth: u64) {
                 arena.allocator().free_range(first, two).expect("it is ours");
             }
         }
-        2 => _ = arena.prefault(at, FrameCount::new(16), 2).expect("there is memory"),
+        2 => arena.prefault(at, FrameCount::new(16), 2).expect("there is memory"),
         3 => arena.allocator().drain_all(),
         4 => _ = arena.allocator().compact(&Immovable),
         5 => {
@@ -186,13 +186,6 @@ fn signals_come_in_every_kind_of_call() {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let worker = scope.spawn(|| {
-                // SAFETY: Blocks the signal on this thread, which sends it.
-                unsafe {
-                    let mut set = std::mem::zeroed();
-                    libc::sigemptyset(&mut set);
-                    libc::sigaddset(&mut set, libc::SIGUSR1);
-                    libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-                }
                 while !stop.load(Relaxed) {
                     // SAFETY: The thread waits for this one.
                     unsafe { libc::pthread_kill(this, libc::SIGUSR1) };

@@ -25,7 +25,6 @@ pub(crate) fn refuse(number: libc::c_long, errno: libc::c_int) -> Refused {
     Refused { number, errno, only: None }
 }
 
-#[allow(dead_code, reason = "some tests refuse all calls")]
 impl Refused {
     /// Only with this value in an argument.
     pub(crate) fn with(self, argument: u8, value: libc::c_int) -> Self {
