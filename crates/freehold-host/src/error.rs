@@ -36,6 +36,15 @@ pub enum HostError {
         /// The error of the operating system.
         source: io::Error,
     },
+    /// The operating system refused what the file behind shared memory needs.
+    BackingFile {
+        /// What was to be done with the file, such as `enlarge`.
+        action: &'static str,
+        /// How many bytes it was to have.
+        bytes: usize,
+        /// The error of the operating system.
+        source: io::Error,
+    },
     /// The operating system refused to advise or to purge mapped memory.
     Advise {
         /// The advice, such as `huge pages`.
@@ -86,7 +95,13 @@ impl fmt::Display for HostError {
             HostError::Map { bytes, .. } => write!(
                 f,
                 "cannot map {bytes} bytes: ask for less, or raise the limit of address space \
-                 (`ulimit -v`) or vm.max_map_count"
+                 (`ulimit -v`), vm.max_map_count or, for huge pages, vm.nr_hugepages"
+            ),
+            HostError::BackingFile { action, bytes, .. } => write!(
+                f,
+                "cannot {action} the file behind {bytes} bytes of memory: give one that is open \
+                 for writing, free room on its file system, or raise the limits of open files \
+                 (`ulimit -n`) and of their sizes (`ulimit -f`)"
             ),
             HostError::Advise { advice, .. } => {
                 write!(f, "the kernel refused {advice} for the arena's memory")
@@ -118,6 +133,7 @@ impl std::error::Error for HostError {
         match self {
             HostError::UnreadableFile { source, .. }
             | HostError::Map { source, .. }
+            | HostError::BackingFile { source, .. }
             | HostError::Advise { source, .. }
             | HostError::Affinity { source, .. }
             | HostError::ForkHandlers { source } => Some(source),

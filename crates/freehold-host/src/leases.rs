@@ -271,10 +271,14 @@ impl Pool {
             let Some(spare) = spares[node].pop() else { return };
             drop(spares);
             let lease = match spare {
-                Spare::New(home) => allocator.lease_revocable(home).ok(),
-                Spare::Used(parked) => allocator.resume(parked).ok(),
+                Spare::New(home) => allocator.lease_revocable(home).map_err(|_| Spare::New(home)),
+                Spare::Used(parked) => allocator.resume(parked).map_err(Spare::Used),
             };
-            let Some(mut lease) = lease else { return };
+            let mut lease = match lease {
+                Ok(lease) => lease,
+                // The machine refuses the barrier by now, or this child has the home leased for good.
+                Err(spare) => return self.spares.lock()[node].push(spare),
+            };
             lease.renew();
             drop(place.take());
             place.set(Some(Return { spares: Arc::downgrade(&self.spares), node }));

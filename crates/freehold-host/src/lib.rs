@@ -62,6 +62,7 @@
 //! | a [`RevocableLease`] | revoked, as in the parent; another thread's can be [inherited] |
 //! | a [`HostLru`] | empty: it returns errors, and a new one can be created |
 //! | CPU numbers, `membarrier(2)` | as in the parent |
+//! | any revocable lease, where `membarrier(2)` is refused by now | its caches stay leased |
 //!
 //! What does not work:
 //!
@@ -81,6 +82,19 @@
 //!   metadata is shared with children (`MAP_SHARED`), all processes share one allocator state, and
 //!   there is no copy to thaw. Revocable leases do not work then: their barrier orders the threads
 //!   of one process.
+//!
+//! ## System calls that fail
+//!
+//! Calls that need the machine return a [`HostError`] that names what it refused, and leave the
+//! arena as it was; they may be made again. Without them, an arena goes on: frames come from its
+//! own books. Two things are not errors:
+//!
+//! * A process that loses the right to `membarrier(2)`, as by a filter of system calls that it
+//!   enters after its threads got leases. Nothing can be taken from a revocable lease then, so up
+//!   to what its caches hold is out of reach of others until its thread ends it.
+//! * Memory beyond what a control group or the machine has: the kernel ends the process (`SIGKILL`)
+//!   when a frame is first touched. [`ArenaBuilder::prefault`] and [`ArenaBuilder::lock`] have that
+//!   happen early, and with an error where the kernel has one.
 //!
 //! ## Threads that die
 //!

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::PoolError;
@@ -165,7 +166,8 @@ impl Drop for Mapped {
     fn drop(&mut self) {
         // SAFETY: The mapping is ours, and those who read it have borrowed this value.
         let unmapped = unsafe { munmap(self.content, self.range.len()) };
-        debug_assert!(unmapped.is_ok());
+        // A machine that is out of memory may refuse: then the addresses stay in use.
+        debug_assert_ne!(unmapped, Err(Errno::INVAL), "no mapping of ours");
     }
 }
 

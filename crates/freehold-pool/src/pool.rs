@@ -263,9 +263,17 @@ impl<R: PoolRef> Slot<R> {
     ///
     /// # Errors
     ///
-    /// [`PoolError::Reset`]: the slot still has its content. [`PoolError::Image`]: it is zero, and
+    /// [`PoolError::Reset`]: the slot still has its content, but for what is to stay resident, which
+    /// was restored. [`PoolError::Image`]: it is zero, and
     /// has its image no more (which is possible only if the memory is locked).
     pub fn reset(&mut self) -> Result<(), PoolError> {
+        let done = self.reset_now();
+        // Whatever came of it: what is written from now on must go with the next reset.
+        self.pool.content.begin_use(self.index());
+        done
+    }
+
+    fn reset_now(&mut self) -> Result<(), PoolError> {
         let (slot, content) = (self.index(), &self.pool.content);
         // SAFETY: The slot is ours, and `self` is borrowed mutably.
         if !unsafe { content.restore_resident(slot) } {
@@ -278,7 +286,6 @@ impl<R: PoolRef> Slot<R> {
                 set.map_err(|source| PoolError::Image { slot, source })?;
             }
         }
-        content.begin_use(slot);
         Ok(())
     }
 

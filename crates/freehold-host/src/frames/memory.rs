@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "gives memory back to the machine")]
 
 use std::os::fd::BorrowedFd;
+use std::thread::Builder;
 
 use freehold::{Design, FrameCount, MemoryRange, Migrate, Pfn};
 
@@ -90,8 +91,9 @@ impl<D: Design<Host>> FrameArena<D> {
         Ok(calls)
     }
 
-    /// Takes memory from the machine for frames, by so many threads (at least one), so that no
-    /// later access faults. Their content stays as it is.
+    /// Takes memory from the machine for frames, by so many threads, so that no later access
+    /// faults. Their content stays as it is. What no thread can be started for, the calling one
+    /// does.
     ///
     /// # Errors
     ///
@@ -110,14 +112,17 @@ impl<D: Design<Host>> FrameArena<D> {
         let grain = memory.huge_page_bytes().unwrap_or(0).max(page_bytes());
         let offset = self.frame_size.bytes_of(first - Pfn::new(0));
         let bytes = self.frame_size.bytes_of(frames);
-        let share = bytes.div_ceil(threads.max(1)).next_multiple_of(grain);
+        let share = bytes.div_ceil(threads.max(1)).next_multiple_of(grain).max(grain);
         std::thread::scope(|scope| {
             let parts = (offset..offset + bytes).step_by(share).map(|at| {
-                let bytes = share.min(offset + bytes - at);
-                scope.spawn(move || memory.populate(at, bytes))
+                let populate = move || memory.populate(at, share.min(offset + bytes - at));
+                Builder::new().spawn_scoped(scope, populate).map_err(|_refused| populate())
             });
             let parts: Vec<_> = parts.collect();
-            parts.into_iter().try_for_each(|part| part.join().expect("a system call"))
+            parts.into_iter().try_for_each(|part| match part {
+                Ok(thread) => thread.join().expect("a system call"),
+                Err(done) => done,
+            })
         })
     }
 

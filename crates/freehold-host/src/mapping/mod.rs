@@ -3,12 +3,12 @@
 
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::{Backing, HostError};
@@ -28,6 +28,16 @@ pub(crate) fn page_bytes() -> usize {
     // SAFETY: Reads a number.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).expect("every machine has pages")
+}
+
+/// Milliseconds since some moment, by the clock that is read without a system call, to a few of
+/// them. By the C library, as in `page_bytes`.
+pub(crate) fn now_ms() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: Writes the time to a variable of this function.
+    let read = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+    debug_assert_eq!(read, 0, "Linux has this clock");
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
 /// A stretch of memory of the process, readable and writable.
@@ -71,7 +81,8 @@ unsafe impl Send for Mapping {}
 // SAFETY: As for `Send`. The system calls that take a shared mapping may run at the same time.
 unsafe impl Sync for Mapping {}
 
-/// A stretch of address space that nothing uses yet: it can be neither read nor written.
+/// A stretch of address space that nothing uses yet: it can be neither read nor written. Unmapped
+/// on drop, unless it was filled.
 struct Reserved {
     /// The first byte behind the guard.
     start: *mut c_void,
@@ -100,7 +111,7 @@ impl Reserved {
 
     /// Maps memory over all of it but the guards, and hands it out.
     fn fill(self, kind: Kind, file: Option<Arc<OwnedFd>>, flags: MapFlags) -> io::Result<Mapping> {
-        let Reserved { start, bytes, guard_bytes } = self;
+        let &Reserved { start, bytes, guard_bytes } = &self;
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, flags | MapFlags::FIXED);
         let filled = match &file {
             // SAFETY: The stretch is ours, and nothing points to it.
@@ -108,14 +119,18 @@ impl Reserved {
             // SAFETY: As above.
             None => unsafe { mmap_anonymous(start, bytes, access, flags) },
         };
-        if let Err(errno) = filled {
-            let first = start.wrapping_byte_sub(guard_bytes);
-            unmap_unused(first, bytes + 2 * guard_bytes);
-            return Err(errno.into());
-        }
+        filled?;
+        core::mem::forget(self);
         let base = NonNull::new(start.cast()).expect("the kernel maps nothing at address 0");
         let owner = Owner::Us { guard_bytes };
         Ok(Mapping { base, bytes, kind, file, owner, is_new_memory: true })
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let first = self.start.wrapping_byte_sub(self.guard_bytes);
+        unmap_unused(first, self.bytes + 2 * self.guard_bytes);
     }
 }
 
@@ -135,8 +150,8 @@ impl Mapping {
     /// # Errors
     ///
     /// [`HostError::Map`] if the operating system has no address space or no huge pages left for
-    /// it, or the file cannot be made large enough; [`HostError::BadSetting`] for a size of huge
-    /// pages that is none.
+    /// it; [`HostError::BackingFile`] if the file cannot be created or made large enough;
+    /// [`HostError::BadSetting`] for a size of huge pages that is none.
     pub(crate) fn new(
         backing: &Backing,
         bytes: usize,
@@ -156,28 +171,33 @@ impl Mapping {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             reserve(page_bytes())?.fill(Kind::Private, None, flags)
         };
+        let refuse_file = |action| {
+            move |errno: Errno| HostError::BackingFile { action, bytes, source: errno.into() }
+        };
         let shared = |file: Arc<OwnedFd>| {
-            let reserved = reserve(page_bytes())?;
-            if File::from(file.try_clone()?).metadata()?.len() < reserved.bytes as u64 {
-                ftruncate(&file, reserved.bytes as u64)?;
+            let reserved = reserve(page_bytes()).map_err(refuse)?;
+            let size = fstat(&file).map_err(refuse_file("read the size of"))?.st_size;
+            if (size as u64) < reserved.bytes as u64 {
+                let resized = ftruncate(&file, reserved.bytes as u64);
+                resized.map_err(refuse_file("enlarge"))?;
             }
-            reserved.fill(Kind::Shared, Some(file), MapFlags::SHARED)
+            reserved.fill(Kind::Shared, Some(file), MapFlags::SHARED).map_err(refuse)
         };
         let mapping = match backing {
-            Backing::Private => private(),
+            Backing::Private => private().map_err(refuse),
             Backing::Memfd => memfd_create("freehold", MemfdFlags::CLOEXEC)
-                .map_err(io::Error::from)
+                .map_err(refuse_file("create"))
                 .and_then(|file| shared(Arc::new(file))),
             Backing::File(file) => shared(Arc::clone(file)),
             &Backing::HugeTlb { page_bytes, or_private } => {
                 let flags = huge_pages(page_bytes)?;
                 let huge = reserve(page_bytes)
                     .and_then(|reserved| reserved.fill(Kind::Huge(page_bytes), None, flags));
-                if huge.is_err() && or_private { private() } else { huge }
+                (if huge.is_err() && or_private { private() } else { huge }).map_err(refuse)
             }
         };
         let is_new_memory = !matches!(backing, Backing::File(_));
-        let mut mapping = mapping.map_err(refuse)?;
+        let mut mapping = mapping?;
         mapping.is_new_memory = is_new_memory;
         Ok(mapping)
     }
@@ -256,7 +276,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Unmaps memory to which nothing points any more: private to this file, whose callers own it.
+/// Unmaps memory to which nothing points any more: private to this file, whose callers own it. What
+/// the machine refuses to unmap, being out of memory, stays mapped for good.
 fn unmap_unused(start: *mut c_void, bytes: usize) {
     if bytes == 0 {
         return;
@@ -264,7 +285,7 @@ fn unmap_unused(start: *mut c_void, bytes: usize) {
     // SAFETY: The callers pass memory that `Reserved::new` has mapped and that nothing points to:
     // the trimmed ends of a new mapping, or a mapping whose owner is being dropped.
     let unmapped = unsafe { munmap(start, bytes) };
-    debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
+    debug_assert_ne!(unmapped, Err(Errno::INVAL), "no mapping of ours");
 }
 
 #[cfg(test)]

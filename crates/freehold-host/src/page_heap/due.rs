@@ -4,10 +4,10 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 
 use freehold::{Design, FrameCount};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::{PageHeap, PurgeAges, Purged};
 use crate::Host;
+use crate::mapping::now_ms;
 
 /// When the next purge is due, and what purges have done. All relaxed: nothing depends on them.
 #[derive(Debug)]
@@ -61,10 +61,4 @@ impl Purging {
             calls: self.calls.load(Relaxed),
         }
     }
-}
-
-/// By the clock that is read without a system call, to a few milliseconds.
-pub(super) fn now_ms() -> u64 {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }

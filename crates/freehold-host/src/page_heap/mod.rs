@@ -256,7 +256,6 @@ impl<D: Design<Host>> PageHeap<D> {
         if frames == FrameCount::ZERO || end > self.capacity().get() {
             return Err(Error::BadRange);
         }
-        let last = end - 1;
         // Before the frames are free, for from then on they are others'.
         self.written.set(first, frames);
         let allocator = self.arena.allocator();
@@ -271,8 +270,7 @@ impl<D: Design<Host>> PageHeap<D> {
         if let Some(refusal) = &self.refusal {
             refusal.note_free(frames);
         }
-        let pageblock = PAGEBLOCK.get();
-        for age in &self.ages[(first.get() / pageblock) as usize..=(last / pageblock) as usize] {
+        for age in self.ages_of(first, frames) {
             // Relaxed: a purge that sees the age and not yet the bits leaves frames to the one
             // after the next free. The load leaves the cache line with other CPUs.
             if age.load(Relaxed) == 0 {
@@ -331,6 +329,12 @@ impl<D: Design<Host>> PageHeap<D> {
 
     fn span(&self, first: Pfn, frames: FrameCount) -> Span {
         Span { first, is_zeroed: self.is_zeroed(first, frames) }
+    }
+
+    /// The ages of the pageblocks in which frames, at least one, lie.
+    fn ages_of(&self, first: Pfn, frames: FrameCount) -> &[AtomicU8] {
+        let (pageblock, last) = (PAGEBLOCK.get(), first.get() + frames.get() - 1);
+        &self.ages[(first.get() / pageblock) as usize..=(last / pageblock) as usize]
     }
 
     fn capacity(&self) -> FrameCount {

@@ -68,7 +68,7 @@ impl<D: Design<Host>> PageHeap<D> {
     /// # Errors
     ///
     /// [`HostError::Advise`] if the kernel refuses, for example because the memory is locked. All
-    /// frames are free again then.
+    /// frames are free again then, and due for the next purge.
     pub fn purge(&self, ages: PurgeAges) -> Result<Purged, HostError> {
         self.purge_after(1, ages)
     }
@@ -98,6 +98,7 @@ impl<D: Design<Host>> PageHeap<D> {
                 drained = true;
             }
             let first = Pfn::new(nth as u64 * PAGEBLOCK.get());
+            batch.age = older;
             if self.arena.allocator().is_free(first) && batch.take(first, PAGEBLOCK)? {
                 continue;
             }
@@ -116,6 +117,10 @@ impl<D: Design<Host>> PageHeap<D> {
 struct Batch<'a, D: Design<Host>> {
     heap: &'a PageHeap<D>,
     stretches: [(Pfn, FrameCount); BATCH_MAX],
+    /// The highest age among the pageblocks of each.
+    stretch_ages: [u8; BATCH_MAX],
+    /// The age of the pageblock that is looked at.
+    age: u8,
     count: usize,
     frames: FrameCount,
     frames_max: FrameCount,
@@ -129,6 +134,8 @@ impl<'a, D: Design<Host>> Batch<'a, D> {
         Batch {
             heap,
             stretches: [(Pfn::new(0), FrameCount::ZERO); BATCH_MAX],
+            stretch_ages: [0; BATCH_MAX],
+            age: 0,
             count: 0,
             frames: FrameCount::ZERO,
             frames_max,
@@ -158,9 +165,12 @@ impl<'a, D: Design<Host>> Batch<'a, D> {
             Some((start, before)) if *start + *before == first => *before += frames,
             _ => {
                 self.stretches[self.count] = (first, frames);
+                self.stretch_ages[self.count] = 0;
                 self.count += 1;
             }
         }
+        let age = &mut self.stretch_ages[self.count - 1];
+        *age = self.age.max(*age);
         self.frames += frames;
         if frames == PAGEBLOCK {
             self.purged.whole += frames;
@@ -190,9 +200,15 @@ impl<'a, D: Design<Host>> Batch<'a, D> {
             [] => Ok(0),
             _ => self.heap.arena.discard_all(stretches),
         };
-        for &(first, frames) in stretches {
+        for (&(first, frames), &age) in stretches.iter().zip(&self.stretch_ages) {
             if calls.is_ok() {
                 self.heap.written.clear(first, frames);
+            } else {
+                // Due again, or no later purge would look there.
+                self.heap
+                    .ages_of(first, frames)
+                    .iter()
+                    .for_each(|it| _ = it.fetch_max(age, Relaxed));
             }
             let freed = self.heap.arena.allocator().free_range(first, frames);
             debug_assert_eq!(freed, Ok(()), "freeing {frames} from {first}");

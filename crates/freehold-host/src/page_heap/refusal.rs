@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use freehold::FrameCount;
 
-use super::due::now_ms;
+use crate::mapping::now_ms;
 
 /// What was last searched for and not found. All relaxed: where threads meet here, a refusal lasts
 /// until its time is over.

@@ -255,8 +255,8 @@ pub trait Platform: 'static {
     }
 
     /// The heavy half; returns whether the machine has one. If not, nothing is ordered, and there
-    /// are no revocable leases. Once it has returned `true`, it never returns `false` again.
-    /// Default: `false`.
+    /// are no new revocable leases. Those that exist cannot be revoked: drains and allocations that
+    /// run out of memory leave them what they hold, as they do a `Lease`. Default: `false`.
     fn heavy_barrier(&self) -> bool {
         false
     }

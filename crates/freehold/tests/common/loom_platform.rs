@@ -15,11 +15,17 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 loom::thread_local! {
     static CPU: Cell<u32> = Cell::new(0);
+    static HAS_BARRIER: Cell<bool> = Cell::new(true);
 }
 
 /// Makes this thread of the model run on `cpu` from now on.
 pub(crate) fn run_on(cpu: u32) {
     CPU.with(|of| of.set(cpu));
+}
+
+/// Has the heavy barriers of this thread of the model refused from now on.
+pub(crate) fn refuse_barriers() {
+    HAS_BARRIER.with(|has| has.set(false));
 }
 
 /// An atomic that loom checks. Without `ATOMIC`, a read-modify-write is a load and a store; without
@@ -199,6 +205,9 @@ impl<const ORDERED: bool, const ATOMIC: bool, const ACQUIRES: bool, const FENCED
     }
 
     fn heavy_barrier(&self) -> bool {
+        if !HAS_BARRIER.with(Cell::get) {
+            return false;
+        }
         loom::sync::atomic::fence(SeqCst);
         true
     }

@@ -4,7 +4,7 @@
 use crate::freehold_models::{
     ALL, BLOCK, Frames, Sound, build, check_held, explore, frame, join, on_cpu, take,
 };
-use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
+use crate::loom_platform::{LoomCell, LoomPlatform, refuse_barriers, run_on};
 use freehold::designs::{ParkedLease, RevocableLease};
 use freehold::platform::{Platform, SharedCell};
 use freehold::{CpuId, Error, Order, Pfn};
@@ -191,4 +191,42 @@ fn two_owners_revoke_each_other() {
         assert!(taken <= 1, "one frame is free");
         check_held(&machine, ALL - 1 + taken);
     });
+}
+
+/// The machine refuses the barrier for a drain: the owner goes on, renews the lease or ends it, and
+/// only in the last case the drain gets what the caches hold.
+#[test]
+fn a_lease_is_given_back_without_a_barrier() {
+    for act in [Act::Works, Act::Renews, Act::Ends] {
+        explore(2, move || {
+            let ((machine, parked), contents) = (one_frame_left::<Sound>(), Contents::new());
+            let other = on_cpu(&machine, 1, |machine| {
+                refuse_barriers();
+                machine.drain(CPU)
+            });
+            run_on(2);
+            let mut lease = resume(&machine, parked);
+            match act {
+                Act::Works => {}
+                Act::Renews => lease.renew(),
+                Act::Ends => {
+                    drop(lease);
+                    lease = machine.lease_revocable(CPU).expect("there is no other lease");
+                }
+            }
+            let taken = work(&lease, &contents);
+            join(other).expect("the CPU exists");
+            assert!(!lease.is_revoked());
+            drop(lease);
+            check_held(&machine, ALL - 2 + taken);
+        });
+    }
+}
+
+/// What the owner of a lease does meanwhile.
+#[derive(Clone, Copy)]
+enum Act {
+    Works,
+    Renews,
+    Ends,
 }

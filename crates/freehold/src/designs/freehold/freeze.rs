@@ -17,7 +17,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Freehold;
-use super::caches::lock::{ASKED, HELD};
+use super::caches::lock::{ASKED, HELD, NotRevoked};
 use super::pageblocks::huge::pageblocks_in;
 use super::pageblocks::state::{Holder, State, Use};
 use super::pageblocks::{FRAMES, PageblockIndex};
@@ -65,9 +65,13 @@ impl<P: Platform> Freehold<P> {
     fn freeze_cpu(&self, context: Context<'_, P>, cpu: usize) -> bool {
         loop {
             let guard = self.lock_if_vacant(context, cpu, ANY_ZONE);
-            if let Some(guard) = guard.or_else(|| self.revoke(context, cpu, ANY_ZONE)) {
-                guard.leave_locked();
-                return true;
+            match guard.map_or_else(|| self.revoke(context, cpu, ANY_ZONE), Ok) {
+                Ok(guard) => {
+                    guard.leave_locked();
+                    return true;
+                }
+                Err(NotRevoked::NoBarrier) => return false,
+                Err(NotRevoked::Changed) => {}
             }
             // Relaxed: the owner alone decides whether there is such a lease.
             if matches!(self.per_cpu(cpu).lease.load(Relaxed), HELD | ASKED) {

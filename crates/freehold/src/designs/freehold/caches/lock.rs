@@ -159,6 +159,15 @@ pub(crate) enum LockedBy {
     Lease,
 }
 
+/// Why the lock was not taken from a revocable lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotRevoked {
+    /// There is none, or another call has revoked it.
+    Changed,
+    /// The machine refused the heavy barrier, so the lease has the lock as before.
+    NoBarrier,
+}
+
 /// There is no lease.
 pub(crate) const VACANT: u32 = 0;
 /// A lease has the lock. It cannot be revoked.
@@ -255,7 +264,8 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Waits for the lock of a CPU's caches. Takes it from a revocable lease. If a lease that
-    /// cannot be revoked has it, asks the holder for what it does not need, and returns `None`.
+    /// cannot be revoked has it, asks the holder for what it does not need, and returns `None`. So
+    /// it does if the machine refuses the barrier for a revocable one, whose holder is not asked.
     pub(crate) fn lock<'a>(
         &'a self,
         context: Context<'a, P>,
@@ -264,9 +274,13 @@ impl<P: Platform> Freehold<P> {
     ) -> Option<CacheGuard<'a, P>> {
         loop {
             let guard = self.lock_if_vacant(context, cpu, zone);
-            let guard = guard.or_else(|| self.revoke(context, cpu, zone));
             if guard.is_some() {
                 return guard;
+            }
+            match self.revoke(context, cpu, zone) {
+                Ok(guard) => return Some(guard),
+                Err(NotRevoked::NoBarrier) => return None,
+                Err(NotRevoked::Changed) => {}
             }
             if self.ask(cpu) {
                 return None;
@@ -301,21 +315,29 @@ impl<P: Platform> Freehold<P> {
         context: Context<'a, P>,
         cpu: usize,
         zone: ZoneIndex,
-    ) -> Option<CacheGuard<'a, P>> {
+    ) -> Result<CacheGuard<'a, P>, NotRevoked> {
         let (per_cpu, platform) = (self.per_cpu(cpu), context.platform);
         let (_, pin) = context.pin();
         // Acquire: if the owner has published nothing else, it has not used the caches yet. Of
         // several calls that revoke, one succeeds, and the others wait for the lock.
         let revoked = per_cpu.lease.compare_exchange(REVOCABLE, REVOKED, Acquire, Relaxed);
-        if revoked.is_err() || !platform.heavy_barrier() {
-            return None;
+        if revoked.is_err() {
+            return Err(NotRevoked::Changed);
+        }
+        if !platform.heavy_barrier() {
+            // Given back. Acquire: an owner that has ended the lease meanwhile has left the lock to
+            // this call, and is not busy.
+            if per_cpu.lease.compare_exchange(REVOKED, REVOCABLE, Relaxed, Acquire).is_ok() {
+                return Err(NotRevoked::NoBarrier);
+            }
+            return Ok(self.guard_of(pin, per_cpu, cpu, zone));
         }
         // The owner sets `busy`, and then reads the lease: at least one of the two sees the other.
         // Acquire: pairs with the release at the end of its last operation.
         while per_cpu.busy.load(Acquire) != 0 {
             platform.relax();
         }
-        Some(self.guard_of(pin, per_cpu, cpu, zone))
+        Ok(self.guard_of(pin, per_cpu, cpu, zone))
     }
 
     /// Takes the lock of a CPU's caches for a lease, and changes the lease word from `before` to

@@ -22,6 +22,10 @@
 //! The word stays `REVOKED` until the owner ends the lease or takes the lock again. Until then
 //! there can be no other lease of these caches. Otherwise the former owner, which has not looked
 //! yet, would overwrite the `busy` of the new one.
+//!
+//! A machine may refuse the heavy barrier although it had one: a process can give up the right to
+//! it. Then the call that revokes changes the word back. The owner, which has not lost the lock,
+//! goes on; if it has ended the lease in between, that call has the lock after all.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -232,9 +236,10 @@ impl<'a, P: Platform> RevocableLease<'a, P> {
     pub fn renew(&mut self) {
         if self.is_revoked() {
             let (allocator, per_cpu) = (self.lease.allocator, self.lease.per_cpu);
-            let begun =
+            // If not: the call that revoked the lease has given it back; or this is a copy, whose
+            // freeze could not revoke it, and which has no use of these caches.
+            let _begun =
                 allocator.design().begin_lease(allocator.context(), per_cpu, (REVOKED, REVOCABLE));
-            debug_assert!(begun, "until its owner ends it, there is no other lease");
         }
     }
 }
@@ -243,13 +248,19 @@ impl<P: Platform> Drop for RevocableLease<'_, P> {
     fn drop(&mut self) {
         let (per_cpu, design) = (self.lease.per_cpu, self.lease.allocator.design());
         let (_, _pin) = self.lease.allocator.context().pin();
-        // Relaxed: the lock is released after it.
-        if per_cpu.lease.compare_exchange(REVOCABLE, VACANT, Relaxed, Relaxed).is_ok() {
-            design.end_lease(per_cpu);
-        } else {
+        loop {
+            // Relaxed: the lock is released after it.
+            match per_cpu.lease.compare_exchange(REVOCABLE, VACANT, Relaxed, Relaxed) {
+                Ok(_) => return design.end_lease(per_cpu),
+                Err(REVOKED) => {}
+                // A copy, whose caches stay leased: see `renew`.
+                Err(_) => return,
+            }
             // Release: the write by which this owner is not busy comes before what the next one
-            // writes.
-            per_cpu.lease.store(VACANT, Release);
+            // writes. Fails if the call that revoked the lease has just given it back.
+            if per_cpu.lease.compare_exchange(REVOKED, VACANT, Release, Relaxed).is_ok() {
+                return;
+            }
         }
     }
 }
