@@ -14,5 +14,6 @@ mod sim;
 mod stop;
 mod sweep;
 mod tidy;
+mod torture;
 mod trace;
 mod workloads;
