@@ -379,19 +379,37 @@ scale = [1, 2]
 machine = 'host'
 ";
 
+    fn check(text: &str) {
+        match understand(text, Path::new("folder"), false) {
+            Ok((_, cells)) => {
+                let names: BTreeSet<_> = cells.iter().map(|cell| &cell.name).collect();
+                let files: BTreeSet<_> = cells.iter().map(|cell| &cell.stem).collect();
+                assert_eq!((names.len(), files.len()), (cells.len(), cells.len()));
+                assert!(files.iter().all(|stem| !stem.contains('/') && stem.len() <= 200));
+            }
+            Err(Problem { line, what }) => {
+                assert!((1..=text.lines().count().max(1)).contains(&line), "{line}: {what}");
+                assert!(!what.contains('\u{1b}'), "{what:?}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn any_file_is_understood_or_refused_with_a_line(text in mangled::of(CAMPAIGN)) {
-            match understand(&text, Path::new("folder"), false) {
-                Ok((_, cells)) => {
-                    let names: BTreeSet<_> = cells.iter().map(|cell| &cell.name).collect();
-                    prop_assert_eq!(names.len(), cells.len());
-                }
-                Err(Problem { line, what }) => {
-                    prop_assert!((1..=text.lines().count().max(1)).contains(&line), "{}", what);
-                    prop_assert!(!what.contains('\u{1b}'), "{:?}", what);
-                }
-            }
+            check(&text);
+        }
+    }
+
+    mod fuzz {
+        use std::time::Duration;
+
+        use super::*;
+
+        #[test]
+        fn any_campaign_is_understood_or_refused() {
+            let check = |bytes: &[u8]| check(&String::from_utf8_lossy(bytes));
+            bolero::check!().with_test_time(Duration::from_millis(200)).for_each(check);
         }
     }
 }
