@@ -146,7 +146,7 @@ impl Heap {
             }
             14 => {
                 let ages = PurgeAges { whole: size % 3, part: (more & 1 == 0).then_some(more % 4) };
-                self.heap.purge(ages);
+                self.heap.purge(ages).expect("the kernel takes it back");
             }
             _ => {
                 self.heap.arena().allocator().drain_all();

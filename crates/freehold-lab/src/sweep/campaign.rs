@@ -16,6 +16,9 @@ use crate::catalog::WorkloadName;
 use crate::designs::{DesignName, SimDesign};
 use crate::machine::Machine;
 
+/// The most cells of a file: a few lists more would be more than any memory holds.
+const CELLS_MAX: usize = 100_000;
+
 /// One point of a campaign.
 #[derive(Debug)]
 pub(super) struct Cell {
@@ -99,7 +102,17 @@ impl Cells {
             return Err(problem(run, "workload is missing: name one here or in [global]"));
         }
         let lists = lists.clone().or(&defaults(run));
-        for work in works(&lists)? {
+        let works = works(&lists)?;
+        let of_works = works.iter().map(|work| work.cpus(&lists).len());
+        let settings = lists.settings.values().map(Vec::len);
+        let others = [lists.machines.len(), lists.designs.len(), lists.seeds.len()];
+        let factors = settings.chain(others);
+        let more = factors.fold(of_works.sum::<usize>(), usize::saturating_mul);
+        if self.all.len().saturating_add(more) > CELLS_MAX {
+            let what = format!("there are more than {CELLS_MAX} cells: list fewer values");
+            return Err(problem(run, what));
+        }
+        for work in works {
             let points = with_each(lists.machines.iter().collect(), &lists.designs);
             let points = with_each(with_each(points, work.cpus(&lists)), &lists.seeds);
             for (((machine, design), cpus), seed) in points {
@@ -347,6 +360,16 @@ mod tests {
             let error = error(&format!("{SIM}{rest}"));
             assert!(error.starts_with(expected), "{rest}: {error}");
         }
+    }
+
+    #[test]
+    fn there_are_only_so_many_cells() {
+        let values: Vec<_> = (0..100).map(|value| format!("'{value}'")).collect();
+        let values = values.join(", ");
+        let settings: String =
+            ('a'..='z').map(|name| format!("set.{name} = [{values}]\n")).collect();
+        let error = error(&format!("{SIM}[[run]]\n{settings}"));
+        assert_eq!(error, "4: there are more than 100000 cells: list fewer values");
     }
 
     #[test]
