@@ -47,10 +47,10 @@ impl Heap {
         let below = self.spans.range(..first + frames).next_back();
         assert!(below.is_none_or(|(start, (length, _))| start + length <= first), "{first}");
         assert!(first + frames <= FRAMES_MAX);
-        for frame in Self::edges(first, frames).map(Pfn::new) {
-            assert!(!is_zeroed || self.heap.arena().load_byte(frame) == 0, "{frame} is not zero");
-            self.heap.arena().store_byte(frame, stamp);
-        }
+        let edges = Self::edges(first, frames).map(Pfn::new);
+        let is_zero = |frame| self.heap.arena().load_byte(frame) == 0;
+        assert!(!is_zeroed || edges.into_iter().all(is_zero), "{first} is not zero");
+        edges.into_iter().for_each(|frame| self.heap.arena().store_byte(frame, stamp));
         self.spans.insert(first, (frames, stamp));
     }
 
