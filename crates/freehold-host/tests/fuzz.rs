@@ -10,6 +10,7 @@ const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 /// What the heap begins with, and what it may grow to.
 const FRAMES: u64 = 2 * PAGEBLOCK;
 const FRAMES_MAX: u64 = 5 * PAGEBLOCK;
+const FRAME_BYTES: usize = 4096;
 const CALLS_MAX: usize = 100;
 
 /// Frames by their first, with the stamp that is in each.
@@ -22,12 +23,11 @@ struct Heap {
 
 impl Heap {
     fn new() -> Self {
-        let frame_bytes = FrameCount::new(1);
         let builder = Arena::builder().cpus(2).nodes(1).min_free(FrameCount::ZERO);
-        let bytes = |frames: u64| (frames * 4096) as usize;
+        let bytes = |frames: u64| frames as usize * FRAME_BYTES;
         let arena = builder.bytes(bytes(FRAMES)).capacity_bytes(bytes(FRAMES_MAX)).build_frames();
         let arena = arena.expect("a few MiB can be had");
-        assert_eq!(arena.frame_size().bytes_of(frame_bytes), 4096);
+        assert_eq!(arena.frame_size().bytes(), FRAME_BYTES);
         Heap { heap: PageHeap::new(arena).expect("handlers can be had"), spans: Spans::new() }
     }
 
@@ -46,7 +46,7 @@ impl Heap {
     fn receive(&mut self, first: u64, frames: u64, is_zeroed: bool, stamp: u8) {
         let below = self.spans.range(..first + frames).next_back();
         assert!(below.is_none_or(|(start, (length, _))| start + length <= first), "{first}");
-        assert!(first + frames <= FRAMES_MAX);
+        assert!(first + frames <= (self.heap.arena().capacity_bytes() / FRAME_BYTES) as u64);
         let edges = Self::edges(first, frames).map(Pfn::new);
         let is_zero = |frame| self.heap.arena().load_byte(frame) == 0;
         assert!(!is_zeroed || edges.into_iter().all(is_zero), "{first} is not zero");

@@ -51,8 +51,9 @@ fn run(bytes: &[u8]) {
                     }
                     continue;
                 }
-                let nth = usize::from(which) % held.borrow().len().max(1);
-                let put = (nth < held.borrow().len()).then(|| held.borrow_mut().swap_remove(nth));
+                let count = held.borrow().len();
+                let nth = usize::from(which) % count.max(1);
+                let put = (count > 0).then(|| held.borrow_mut().swap_remove(nth));
                 if let Some((slot, of)) = put {
                     let left = [Left::Dirty, Left::Kept, Left::Clean][usize::from(what >> 1) % 3];
                     ledger.put(slot, left);
