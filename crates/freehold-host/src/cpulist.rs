@@ -56,4 +56,23 @@ mod tests {
             assert_eq!(parse(text).unwrap_err(), problem, "{text}");
         }
     }
+
+    mod fuzz {
+        use std::time::Duration;
+
+        use super::*;
+
+        #[test]
+        fn any_list_is_read_or_refused() {
+            bolero::check!().with_test_time(Duration::from_millis(200)).for_each(
+                |bytes: &[u8]| {
+                    let text = String::from_utf8_lossy(bytes);
+                    let Ok(numbers) = parse(&text) else { return };
+                    assert!(numbers.is_sorted() && numbers.len() <= NUMBER_MAX as usize + 1);
+                    let written: Vec<_> = numbers.iter().map(u32::to_string).collect();
+                    assert_eq!(parse(&written.join(",")), Ok(numbers));
+                },
+            );
+        }
+    }
 }

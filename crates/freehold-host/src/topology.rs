@@ -311,4 +311,46 @@ mod tests {
             assert!(message.contains("Arena::builder().cpus(count).nodes(1)"), "{message}");
         }
     }
+
+    mod fuzz {
+        use std::time::Duration;
+
+        use super::*;
+
+        const FILES: [&str; 8] = [
+            "cpu/online",
+            "cpu/possible",
+            "node/online",
+            "node/has_memory",
+            "node/node0/cpulist",
+            "node/node0/distance",
+            "node/node1/cpulist",
+            "node/node1/distance",
+        ];
+
+        /// What the files say, divided by zero bytes; without a text, there is no such file.
+        #[test]
+        fn any_machine_is_read_or_refused() {
+            bolero::check!().with_test_time(Duration::from_millis(200)).for_each(
+                |bytes: &[u8]| {
+                    let text = String::from_utf8_lossy(bytes);
+                    let files: Vec<_> = FILES.into_iter().zip(text.split('\0')).collect();
+                    let files: Vec<_> =
+                        files.into_iter().filter(|(_, text)| !text.is_empty()).collect();
+                    let Ok(topology) = read(&files) else { return };
+                    let nodes = topology.nodes();
+                    assert!(nodes.iter().any(|node| node.has_memory));
+                    assert_eq!(topology.distances().len(), nodes.len() * nodes.len());
+                    for cpu in topology.online_cpus() {
+                        assert!(topology.cpu_nodes()[cpu.index()].index() < nodes.len());
+                    }
+                    for (from, to) in
+                        nodes.iter().flat_map(|from| nodes.iter().map(move |to| (from, to)))
+                    {
+                        topology.distance(from.id, to.id);
+                    }
+                },
+            );
+        }
+    }
 }

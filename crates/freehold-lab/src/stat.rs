@@ -230,4 +230,45 @@ mod tests {
             );
         }
     }
+
+    mod fuzz {
+        use std::time::Duration;
+
+        use super::*;
+
+        /// What is read can be shown, in all formats.
+        fn check(text: &str) {
+            let read = read(text);
+            if let Err(error) = &read {
+                assert!(!format!("{error:#}").contains('\u{1b}'), "{error:?}");
+            }
+            for result in read.unwrap_or_default() {
+                let state = &result.state;
+                let proc = [state.buddyinfo(), state.zoneinfo(), state.pagetypeinfo()];
+                let all = [proc.concat(), state.vmstat(), state.prometheus()].concat();
+                assert!(!all.contains('\u{1b}'));
+                let copy = serde_json::to_string(state).expect("it is JSON");
+                assert_eq!(&serde_json::from_str::<Snapshot>(&copy).expect("it is its own"), state);
+            }
+        }
+
+        #[test]
+        fn any_document_is_shown_or_refused() {
+            let check = |bytes: &[u8]| check(&String::from_utf8_lossy(bytes));
+            bolero::check!().with_test_time(Duration::from_millis(200)).for_each(check);
+        }
+
+        /// A document whose zone is any.
+        #[test]
+        fn any_zone_is_shown_or_refused() {
+            bolero::check!().with_test_time(Duration::from_millis(200)).for_each(
+                |bytes: &[u8]| {
+                    let mut document = document();
+                    let Ok(zone) = serde_json::from_slice::<Value>(bytes) else { return };
+                    document["results"][0]["state"]["zones"][0] = zone;
+                    check(&document.to_string());
+                },
+            );
+        }
+    }
 }

@@ -183,4 +183,27 @@ fn f() -> bool {
         assert!(error(&[("let _section = section();", "")]).contains("`let`"));
         assert!(error(&[("more(2)", ""), ("more(2)", "true")]).contains("two types"));
     }
+
+    mod fuzz {
+        use std::time::Duration;
+
+        use super::*;
+
+        /// A table, and behind a zero byte the source that it is of. Only wrapping is added.
+        #[test]
+        fn any_table_and_source_fit_or_are_refused() {
+            bolero::check!().with_test_time(Duration::from_millis(200)).for_each(
+                |bytes: &[u8]| {
+                    let text = String::from_utf8_lossy(bytes);
+                    let (table, source) = text.split_once('\0').unwrap_or((&text, SOURCE));
+                    let Ok(places) = parse(table) else { return };
+                    let numbered: Vec<_> = places.iter().enumerate().collect();
+                    let Ok(mutated) = with_mutants(source, &numbered) else { return };
+                    assert!(mutated.len() >= source.len());
+                    let choices = mutated.matches("crate::mutants::is_active(").count();
+                    assert!(choices >= places.len());
+                },
+            );
+        }
+    }
 }

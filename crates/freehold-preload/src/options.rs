@@ -178,4 +178,28 @@ mod tests {
             assert_eq!(error, BadOption { option: text.to_owned(), remedy });
         }
     }
+
+    mod fuzz {
+        use super::*;
+
+        #[test]
+        fn any_options_are_read_or_refused() {
+            bolero::check!().with_test_time(Duration::from_millis(200)).for_each(
+                |bytes: &[u8]| {
+                    let text = String::from_utf8_lossy(bytes);
+                    match parse(&text) {
+                        Ok(options) => {
+                            assert!(options.bytes.is_none_or(|bytes| bytes > 0));
+                            assert!(options.stats_signal.is_none_or(|it| (1..=64).contains(&it)));
+                        }
+                        Err(bad) => {
+                            assert!(
+                                text.contains(&bad.option) && bad.to_string().contains(bad.remedy)
+                            );
+                        }
+                    }
+                },
+            );
+        }
+    }
 }

@@ -53,7 +53,7 @@ impl<T: Copy> Live<T> {
             self.around(pfn, order).and_then(|at| self.remove(at)).into_iter().collect();
         // Smaller ones within it.
         if order > 0 {
-            let frames = pfn..pfn.saturating_add(1 << order);
+            let frames = pfn..=pfn + ((1 << order) - 1);
             lost.extend(frames.filter_map(|pfn| self.remove(pfn)));
         }
         self.insert(pfn, order, known);
@@ -119,6 +119,14 @@ mod tests {
     }
 
     #[test]
+    fn the_last_frame_number_is_one_like_others() {
+        let mut live = Live::default();
+        live.alloc(u64::MAX, 0, 'a');
+        assert_eq!(live.alloc(u64::MAX - 1, 1, 'b'), [(u64::MAX, 0, 'a')]);
+        assert_eq!(live.frames(), 2);
+    }
+
+    #[test]
     fn what_is_allocated_twice_was_freed_in_between() {
         let mut live = Live::default();
         live.alloc(0, 2, 'a');
@@ -130,5 +138,49 @@ mod tests {
         let mut blocks: Vec<_> = live.into_blocks().collect();
         blocks.sort_unstable();
         assert_eq!(blocks, [(1, 0, 'd'), (4, 2, 'e')]);
+    }
+}
+
+#[cfg(test)]
+mod fuzz {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// All frames, each of which is in one block.
+    fn frames(live: &Live<usize>) -> BTreeSet<u64> {
+        let mut frames = BTreeSet::new();
+        for (pfn, order, _) in live.clone().into_blocks() {
+            let is_apart = (pfn..=pfn + ((1 << order) - 1)).all(|frame| frames.insert(frame));
+            assert!(is_apart, "{pfn:#x}, order {order}, shares frames with another");
+        }
+        assert_eq!(live.frames(), frames.len() as u64);
+        frames
+    }
+
+    /// Four bytes a call: whether it frees, an order, and where.
+    #[test]
+    fn any_calls_keep_the_books() {
+        bolero::check!().with_test_time(Duration::from_millis(200)).for_each(|bytes: &[u8]| {
+            let mut live = Live::default();
+            for (number, call) in bytes.chunks_exact(4).take(64).enumerate() {
+                let before = frames(&live);
+                let order = call[1] % 6;
+                let near = u64::from(u16::from_le_bytes([call[2], call[3]]) % 128);
+                let pfn = (if call[0] & 2 == 0 { near } else { u64::MAX - near }) >> order << order;
+                let block: BTreeSet<_> = (pfn..=pfn + ((1 << order) - 1)).collect();
+                if call[0] & 1 == 0 {
+                    let lost = live.alloc(pfn, order, number);
+                    assert_eq!(lost.is_empty(), before.is_disjoint(&block));
+                    assert!(frames(&live).is_superset(&block));
+                } else if live.free(pfn, order) == Freed::Unknown {
+                    assert_eq!(frames(&live), before);
+                } else {
+                    assert_eq!(frames(&live), &before - &block);
+                    assert!(before.is_superset(&block));
+                }
+            }
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! The machine that was recorded: its CPUs, its nodes, and what its zones look like before and
 //! after, read from `/proc` and `/sys`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -126,24 +126,29 @@ impl Zones {
         Zones { zones }
     }
 
-    /// Free frames of all zones.
+    /// Free frames of all zones; at most [`u64::MAX`], whatever a file says of them.
     pub fn free(&self) -> u64 {
-        self.zones.iter().map(|zone| zone.free).sum()
+        sum(self.zones.iter().map(|zone| zone.free))
     }
 
-    /// Frames that the allocator manages in all zones.
+    /// Frames that the allocator manages in all zones; at most [`u64::MAX`].
     pub fn managed(&self) -> u64 {
-        self.zones.iter().map(|zone| zone.managed).sum()
+        sum(self.zones.iter().map(|zone| zone.managed))
     }
 
-    /// Free blocks by order, of all zones.
+    /// Free blocks by order, of all zones; at most [`u64::MAX`].
     pub fn free_blocks(&self) -> Vec<u64> {
         let orders = self.zones.iter().map(|zone| zone.free_blocks.len()).max().unwrap_or(0);
         let of_order = |order: usize| {
-            self.zones.iter().filter_map(|zone| zone.free_blocks.get(order)).sum::<u64>()
+            sum(self.zones.iter().filter_map(|zone| zone.free_blocks.get(order)).copied())
         };
         (0..orders).map(of_order).collect()
     }
+}
+
+/// A file may say anything: what adds up to too much is the most that there can be.
+pub(crate) fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
 }
 
 /// The zones of `/proc/zoneinfo`.
@@ -216,13 +221,17 @@ fn integers(text: &str) -> impl Iterator<Item = u64> {
     text.split_whitespace().map_while(|digits| digits.parse().ok())
 }
 
-/// A list of CPUs as the kernel writes it: `0-3,8`.
+/// No kernel numbers its CPUs higher (`CONFIG_NR_CPUS`).
+const CPU_MAX: u32 = 65_534;
+
+/// A list of CPUs as the kernel writes it: `0-3,8`. Those that no kernel has are left out.
 fn cpu_list(text: &str) -> Vec<u32> {
     let ranges = text.trim().split(',').filter_map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        Some(first.parse::<u32>().ok()?..=last.parse().ok()?)
+        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?.min(CPU_MAX))
     });
-    ranges.flatten().collect()
+    let cpus: BTreeSet<u32> = ranges.flatten().collect();
+    cpus.into_iter().collect()
 }
 
 fn first_line(path: &str) -> String {
@@ -237,7 +246,7 @@ fn processor(cpuinfo: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use std::time::Duration;
 
     use super::*;
 
@@ -316,15 +325,30 @@ Node 0, zone   Normal           87         5475
     fn lists_of_cpus_have_ranges() {
         assert_eq!(cpu_list("0-2,5\n"), [0, 1, 2, 5]);
         assert!(cpu_list("\n").is_empty());
+        assert_eq!(cpu_list("3-1,2,65534-4294967295,1,2"), [1, 2, 65_534]);
     }
 
-    proptest! {
+    mod fuzz {
+        use super::*;
+
+        /// Three files, divided by zero bytes; and those above with one of them in it.
         #[test]
-        fn any_files_are_read(one: String, other: String, at: prop::sample::Index) {
-            Zones::parse(&one, &other, &one);
-            let cut = at.index(PAGETYPEINFO.len());
-            Zones::parse(ZONEINFO, &PAGETYPEINFO[cut..], &PAGETYPEINFO[..cut]);
-            cpu_list(&one);
+        fn any_files_are_read() {
+            bolero::check!().with_test_time(Duration::from_millis(200)).for_each(
+                |bytes: &[u8]| {
+                    let text = String::from_utf8_lossy(bytes);
+                    let mut files = text.split('\0');
+                    let [zones, buddies, types] =
+                        std::array::from_fn(|_| files.next().unwrap_or_default());
+                    let read = Zones::parse(zones, buddies, types);
+                    read.free_blocks();
+                    assert!(read.zones.iter().all(|zone| zone.free <= read.free()));
+                    assert!(read.zones.iter().all(|zone| zone.managed <= read.managed()));
+                    Zones::parse(ZONEINFO, zones, zones);
+                    let cpus = cpu_list(zones);
+                    assert!(cpus.iter().all(|cpu| *cpu <= CPU_MAX));
+                },
+            );
         }
     }
 }

@@ -264,6 +264,9 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
+    use super::super::cell::matched;
+    use super::super::change::{Changes, Verdict};
+    use super::super::data::{Diff, table};
     use super::*;
     use crate::mangled;
 
@@ -326,18 +329,47 @@ mod tests {
 
     const RACE: &str = include_str!("samples/race.json");
 
+    /// What is read can be compared, with itself and in all formats.
+    fn check(text: &str) {
+        match parse(text) {
+            Ok(document) => {
+                assert!(!document.cells.is_empty());
+                let matched = matched(&document.cells, &document.cells).expect("they are alike");
+                let changes = Changes::of(&matched, 0.05);
+                assert_eq!((changes.only_a.len(), changes.only_b.len()), (0, 0));
+                assert_eq!(changes.count(Verdict::Worse), 0, "nothing is worse than itself");
+                assert_eq!(changes.count(Verdict::Better), 0);
+                let shown = super::super::text::lines(&document, &document, &changes, 0.05);
+                assert!(!shown.concat().contains('\u{1b}'));
+                let json = Diff::of(&document, &document, &changes, 0.05);
+                serde_json::to_string(&json).expect("it is JSON");
+                table(&document, &document, &changes);
+            }
+            Err(error) => {
+                let message = format!("{error:#}");
+                assert!(!message.contains('\u{1b}'), "{message:?}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn any_document_is_read_or_refused(
             text in prop_oneof![mangled::of(RUNS), mangled::of(RACE)],
         ) {
-            match parse(&text) {
-                Ok(document) => prop_assert!(!document.cells.is_empty()),
-                Err(error) => {
-                    let message = format!("{error:#}");
-                    prop_assert!(!message.contains('\u{1b}'), "{:?}", message);
-                }
-            }
+            check(&text);
+        }
+    }
+
+    mod fuzz {
+        use std::time::Duration;
+
+        use super::*;
+
+        #[test]
+        fn any_document_is_compared_or_refused() {
+            let check = |bytes: &[u8]| check(&String::from_utf8_lossy(bytes));
+            bolero::check!().with_test_time(Duration::from_millis(200)).for_each(check);
         }
     }
 }

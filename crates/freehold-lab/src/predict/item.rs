@@ -205,4 +205,38 @@ mod tests {
         let error = parsed("page-fault --cpus zero").unwrap_err();
         assert!(format!("{error:#}").contains("zero"), "{error:#}");
     }
+
+    mod fuzz {
+        use std::time::Duration;
+
+        use super::*;
+
+        #[test]
+        fn any_table_is_read_or_refused() {
+            bolero::check!().with_test_time(Duration::from_millis(200)).for_each(
+                |bytes: &[u8]| {
+                    let text = String::from_utf8_lossy(bytes);
+                    let Ok(published) = Published::parse(&text) else { return };
+                    for run in distinct(published.items.iter().flat_map(Item::runs)) {
+                        let _ = parsed(run);
+                    }
+                },
+            );
+        }
+
+        /// Sizes, lists and settings of a command line, for all of its commands.
+        #[test]
+        fn any_command_line_is_parsed_or_refused() {
+            bolero::check!().with_test_time(Duration::from_millis(200)).for_each(
+                |bytes: &[u8]| {
+                    let line = String::from_utf8_lossy(bytes);
+                    let words = line.split_whitespace();
+                    match Cli::try_parse_from(["freehold"].into_iter().chain(words)) {
+                        Ok(cli) => drop(format!("{cli:?}")),
+                        Err(error) => drop(error.to_string()),
+                    }
+                },
+            );
+        }
+    }
 }

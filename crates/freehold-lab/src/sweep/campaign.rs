@@ -16,6 +16,9 @@ use crate::catalog::WorkloadName;
 use crate::designs::{DesignName, SimDesign};
 use crate::machine::Machine;
 
+/// The most cells of a file: a few lists more would be more than any memory holds.
+const CELLS_MAX: usize = 100_000;
+
 /// One point of a campaign.
 #[derive(Debug)]
 pub(super) struct Cell {
@@ -99,7 +102,17 @@ impl Cells {
             return Err(problem(run, "workload is missing: name one here or in [global]"));
         }
         let lists = lists.clone().or(&defaults(run));
-        for work in works(&lists)? {
+        let works = works(&lists)?;
+        let of_works = works.iter().map(|work| work.cpus(&lists).len());
+        let settings = lists.settings.values().map(Vec::len);
+        let others = [lists.machines.len(), lists.designs.len(), lists.seeds.len()];
+        let factors = settings.chain(others);
+        let more = factors.fold(of_works.sum::<usize>(), usize::saturating_mul);
+        if self.all.len().saturating_add(more) > CELLS_MAX {
+            let what = format!("there are more than {CELLS_MAX} cells: list fewer values");
+            return Err(problem(run, what));
+        }
+        for work in works {
             let points = with_each(lists.machines.iter().collect(), &lists.designs);
             let points = with_each(with_each(points, work.cpus(&lists)), &lists.seeds);
             for (((machine, design), cpus), seed) in points {
@@ -350,6 +363,16 @@ mod tests {
     }
 
     #[test]
+    fn there_are_only_so_many_cells() {
+        let values: Vec<_> = (0..100).map(|value| format!("'{value}'")).collect();
+        let values = values.join(", ");
+        let settings: String =
+            ('a'..='z').map(|name| format!("set.{name} = [{values}]\n")).collect();
+        let error = error(&format!("{SIM}[[run]]\n{settings}"));
+        assert_eq!(error, "4: there are more than 100000 cells: list fewer values");
+    }
+
+    #[test]
     fn another_host_may_have_more_cpus() {
         let text = "[[run]]\nworkload = 'bulk'\ncpus = [99999, 'all']\n";
         let all = ["99999", "all"].map(|cpus| format!("bulk/freehold/host/cpus={cpus}/seed=1"));
@@ -379,19 +402,37 @@ scale = [1, 2]
 machine = 'host'
 ";
 
+    fn check(text: &str) {
+        match understand(text, Path::new("folder"), false) {
+            Ok((_, cells)) => {
+                let names: BTreeSet<_> = cells.iter().map(|cell| &cell.name).collect();
+                let files: BTreeSet<_> = cells.iter().map(|cell| &cell.stem).collect();
+                assert_eq!((names.len(), files.len()), (cells.len(), cells.len()));
+                assert!(files.iter().all(|stem| !stem.contains('/') && stem.len() <= 200));
+            }
+            Err(Problem { line, what }) => {
+                assert!((1..=text.lines().count().max(1)).contains(&line), "{line}: {what}");
+                assert!(!what.contains('\u{1b}'), "{what:?}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn any_file_is_understood_or_refused_with_a_line(text in mangled::of(CAMPAIGN)) {
-            match understand(&text, Path::new("folder"), false) {
-                Ok((_, cells)) => {
-                    let names: BTreeSet<_> = cells.iter().map(|cell| &cell.name).collect();
-                    prop_assert_eq!(names.len(), cells.len());
-                }
-                Err(Problem { line, what }) => {
-                    prop_assert!((1..=text.lines().count().max(1)).contains(&line), "{}", what);
-                    prop_assert!(!what.contains('\u{1b}'), "{:?}", what);
-                }
-            }
+            check(&text);
+        }
+    }
+
+    mod fuzz {
+        use std::time::Duration;
+
+        use super::*;
+
+        #[test]
+        fn any_campaign_is_understood_or_refused() {
+            let check = |bytes: &[u8]| check(&String::from_utf8_lossy(bytes));
+            bolero::check!().with_test_time(Duration::from_millis(200)).for_each(check);
         }
     }
 }

@@ -264,4 +264,34 @@ mod tests {
         );
         assert!(error("name = \"x\"\nbase = \n").starts_with("m.toml:2: "));
     }
+
+    mod fuzz {
+        use std::time::Duration;
+
+        use super::*;
+        use crate::Machine;
+
+        /// A machine that is accepted can be built, and its CPUs have nodes.
+        fn check(text: &str) {
+            match Spec::from_toml("m.toml", text) {
+                Ok(spec) => {
+                    assert!(spec.figures().all(|(_, figure)| figure.value.is_finite()));
+                    let machine = Machine::new(&spec, 1).expect("it was checked");
+                    for cpu in [0, spec.cpus() - 1] {
+                        machine.spec().node_of(freehold::CpuId::new(cpu as u32));
+                    }
+                }
+                Err(error) => {
+                    let lines = text.lines().count().max(1);
+                    assert!((1..=lines).contains(&error.line), "{error}");
+                }
+            }
+        }
+
+        #[test]
+        fn any_machine_is_built_or_refused_with_a_line() {
+            let check = |bytes: &[u8]| check(&String::from_utf8_lossy(bytes));
+            bolero::check!().with_test_time(Duration::from_millis(200)).for_each(check);
+        }
+    }
 }

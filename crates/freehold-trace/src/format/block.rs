@@ -106,8 +106,12 @@ pub(super) fn encode(events: &[Event]) -> io::Result<Vec<u8>> {
         put(&mut raw, column.len() as u64);
         raw.extend_from_slice(column);
     }
+    deflate(&raw)
+}
+
+pub(super) fn deflate(raw: &[u8]) -> io::Result<Vec<u8>> {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(&raw)?;
+    encoder.write_all(raw)?;
     encoder.finish()
 }
 

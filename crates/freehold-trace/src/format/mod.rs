@@ -2,6 +2,8 @@
 
 mod block;
 mod chunk;
+#[cfg(test)]
+mod fuzz;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -13,7 +15,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Machine, Zones};
+use crate::machine::{Machine, Zones, sum};
 
 pub use reader::Reader;
 pub use writer::Writer;
@@ -73,16 +75,16 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// All of them.
+    /// All of them; at most [`u64::MAX`], whatever a file says.
     pub fn sum(self) -> u64 {
-        self.overrun + self.commit_overrun + self.dropped
+        sum([self.overrun, self.commit_overrun, self.dropped].into_iter())
     }
 }
 
 impl Trailer {
-    /// How many events the kernel has lost.
+    /// How many events the kernel has lost; at most [`u64::MAX`].
     pub fn lost_events(&self) -> u64 {
-        self.lost.values().map(|losses| losses.sum()).sum()
+        sum(self.lost.values().map(|losses| losses.sum()))
     }
 }
 

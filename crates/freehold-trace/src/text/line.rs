@@ -104,8 +104,8 @@ impl Header {
 /// A text without its last word, and that word.
 fn last_word(text: &str) -> (&str, &str) {
     let text = text.trim_end();
-    let at = text.rfind(char::is_whitespace).map_or(0, |at| at + 1);
-    (&text[..at], &text[at..])
+    let word = text.rsplit(char::is_whitespace).next().unwrap_or_default();
+    text.split_at(text.len() - word.len())
 }
 
 /// `12.000345:` in nanoseconds.

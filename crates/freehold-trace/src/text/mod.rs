@@ -1,5 +1,7 @@
 //! Recordings of others: the text that ftrace, `trace-cmd report` and `perf script` print.
 
+#[cfg(test)]
+mod fuzz;
 mod line;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,8 @@
 
 mod decode;
 mod expression;
+#[cfg(test)]
+mod fuzz;
 mod instance;
 mod layout;
 mod page;

@@ -17,7 +17,7 @@ use freehold::{
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 const LARGEST: u64 = Order::BUDDY_MAX.frames().get();
-const ORDERS: u8 = Order::BUDDY_MAX.get() + 1;
+pub(crate) const ORDERS: u8 = Order::BUDDY_MAX.get() + 1;
 
 /// A request for a block: a [`Request`] whose fields a test can read.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,7 @@ impl Ask {
 
 /// The model's state of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Frame {
+pub(crate) enum Frame {
     Hole,
     Free,
     Used,
@@ -79,7 +79,7 @@ pub(crate) struct Naive {
     frames: Vec<Frame>,
     /// The zone of each pageblock that has memory.
     block_zones: Vec<Option<usize>>,
-    zones: Vec<(usize, ZoneKind)>,
+    pub(crate) zones: Vec<(usize, ZoneKind)>,
     nodes: usize,
     distances: Vec<u8>,
     cpu_nodes: Vec<usize>,
@@ -130,17 +130,17 @@ impl Naive {
         (self.first, self.first + self.frames.len() as u64)
     }
 
-    fn frame(&self, pfn: u64) -> Frame {
+    pub(crate) fn frame(&self, pfn: u64) -> Frame {
         let at = pfn.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         at.and_then(|at| self.frames.get(at)).copied().unwrap_or(Frame::Hole)
     }
 
-    fn fill(&mut self, pfn: u64, order: u8, frame: Frame) {
+    pub(crate) fn fill(&mut self, pfn: u64, order: u8, frame: Frame) {
         let at = (pfn - self.first) as usize;
         self.frames[at..at + (1 << order)].fill(frame);
     }
 
-    fn zone_of(&self, pfn: u64) -> Option<usize> {
+    pub(crate) fn zone_of(&self, pfn: u64) -> Option<usize> {
         self.block_zones[((pfn - self.first) / PAGEBLOCK) as usize]
     }
 

@@ -9,20 +9,28 @@ mod common;
 mod designs;
 #[path = "../common/lru_cache.rs"]
 mod lru_cache;
+#[path = "../common/lru_pair.rs"]
+mod lru_pair;
 #[path = "../common/machine.rs"]
 mod machine;
 #[path = "../common/naive.rs"]
 mod naive;
 #[path = "../common/naive_lru.rs"]
 mod naive_lru;
+#[path = "../common/naive_moves.rs"]
+mod naive_moves;
 #[path = "../common/owner.rs"]
 mod owner;
+#[path = "../common/pair.rs"]
+mod pair;
 #[path = "../common/ranges.rs"]
 mod ranges;
 #[path = "../common/lru.rs"]
 mod room;
 #[path = "../common/scattered.rs"]
 mod scattered;
+#[path = "../common/setup.rs"]
+mod setup;
 #[path = "../common/shelf.rs"]
 mod shelf;
 #[path = "../common/steps.rs"]

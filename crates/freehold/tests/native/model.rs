@@ -3,46 +3,16 @@
 //! A failing case is shrunk and printed with its machine and its calls. The cases are the same on
 //! every run; `PROPTEST_CASES` asks for more, `PROPTEST_RNG_SEED` for others.
 
-use crate::common::{TestPlatform, run_on};
+use crate::common::TestPlatform;
 use crate::designs::{fixed, variants};
-use crate::machine::Machine;
-use crate::naive::{Ask, Level, Naive};
+use crate::naive::Ask;
+use crate::pair::{Nth, Op, Pair, Range};
+use crate::setup::{PAGEBLOCK, Setup, Stretch};
 use freehold::designs::{Design, Settings};
-use freehold::{
-    BulkFreeError, Config, CpuId, Error, FrameCount, FrameSize, FrameStatus, Immovable,
-    MemoryRange, MigrateType, NodeId, Order, Pfn, Watermark, ZoneKind,
-};
+use freehold::{FrameSize, MigrateType, Watermark, ZoneKind};
 use proptest::prelude::*;
-use proptest::sample::{Index, select};
+use proptest::sample::select;
 use proptest::test_runner::TestRunner;
-
-/// A machine to run on, and memory that may be added later.
-#[derive(Clone, Debug)]
-struct Setup<S> {
-    ranges: Vec<MemoryRange>,
-    later: Vec<MemoryRange>,
-    cpu_nodes: Vec<NodeId>,
-    distances: Vec<u8>,
-    frame_size: FrameSize,
-    frame_record_bytes: usize,
-    min_free: Option<u64>,
-    settings: S,
-}
-
-const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
-
-/// One to three pageblocks of one zone, more or less.
-#[derive(Clone, Debug)]
-struct Stretch {
-    gap_blocks: u64,
-    blocks: u64,
-    trim_start: u64,
-    trim_end: u64,
-    hole: Option<(u64, u64)>,
-    node: u16,
-    zone: ZoneKind,
-    later: bool,
-}
 
 fn stretch() -> impl Strategy<Value = Stretch> {
     let trim = || prop_oneof![2 => Just(0), 1 => 1..64u64, 1 => 64..256u64];
@@ -61,29 +31,6 @@ fn stretch() -> impl Strategy<Value = Stretch> {
             later,
         },
     )
-}
-
-impl Stretch {
-    /// The ranges of this stretch, which starts at the pageblock boundary at `at`; advances that.
-    fn ranges(&self, nodes: u16, at: &mut u64) -> Vec<MemoryRange> {
-        let start = *at + self.gap_blocks * PAGEBLOCK;
-        *at = start + self.blocks * PAGEBLOCK;
-        let (first, end) =
-            (start + self.trim_start.min(PAGEBLOCK / 2), *at - self.trim_end.min(PAGEBLOCK / 2));
-        let range = |first, end| {
-            MemoryRange::new(Pfn::new(first), FrameCount::new(end - first))
-                .on_node(NodeId::new(self.node % nodes))
-                .in_zone(self.zone)
-        };
-        match self.hole {
-            Some((offset, frames)) if first + offset + frames < end => {
-                let hole = first + offset;
-                vec![range(first, hole), range(hole + frames, end)]
-            }
-            _ if first < end => vec![range(first, end)],
-            _ => vec![],
-        }
-    }
 }
 
 fn settings<S: Settings + 'static>() -> impl Strategy<Value = S> {
@@ -108,48 +55,9 @@ fn setup<S: Settings + 'static>() -> impl Strategy<Value = Setup<S>> {
     (stretches, cpus, distances, numbers, settings()).prop_filter_map(
         "a machine has memory",
         |(stretches, cpus, distances, numbers, settings)| {
-            let (nodes, base, frame_size, frame_record_bytes, min_free) = numbers;
-            let (mut at, mut ranges, mut later) = (base * PAGEBLOCK, vec![], vec![]);
-            for stretch in &stretches {
-                let list = if stretch.later { &mut later } else { &mut ranges };
-                list.extend(stretch.ranges(nodes, &mut at));
-            }
-            let cpu_nodes: Vec<_> = cpus.iter().map(|cpu| NodeId::new(cpu % nodes)).collect();
-            let of_ranges = ranges.iter().chain(&later).map(|range| range.node);
-            let nodes = of_ranges.chain(cpu_nodes.iter().copied()).max()?.index() + 1;
-            let distances = distances.map_or(vec![], |all| all[..nodes * nodes].to_vec());
-            (!ranges.is_empty()).then_some(Setup {
-                ranges,
-                later,
-                cpu_nodes,
-                distances,
-                frame_size,
-                frame_record_bytes,
-                min_free,
-                settings,
-            })
+            Setup::new(&stretches, &cpus, distances, numbers, settings)
         },
     )
-}
-
-/// A call. Blocks and addresses are picked from what exists when the call is made.
-#[derive(Clone, Debug)]
-enum Op {
-    Alloc(Ask),
-    AllocMany(Ask, usize),
-    Free(Index),
-    FreePart { block: Index, order: u8, at: Index },
-    FreeInParts { block: Index, order: u8, first: Index },
-    FreeMany { from: Index, count: usize, same_order: bool, repeat: bool },
-    FreeAnywhere { at: Index, order: u8 },
-    AddLater(Index),
-    AddAnywhere { at: Index, frames: u64, node: u16, zone: ZoneKind },
-    Remove { at: Index, frames: u64 },
-    Look(Index),
-    Drain(u32),
-    DrainAll,
-    Tick(u32),
-    RunOn(u32),
 }
 
 fn ask(order: BoxedStrategy<u8>) -> impl Strategy<Value = Ask> {
@@ -176,7 +84,7 @@ fn ask(order: BoxedStrategy<u8>) -> impl Strategy<Value = Ask> {
 
 fn op(order: impl Fn() -> BoxedStrategy<u8>, frees: u32) -> impl Strategy<Value = Op> {
     let any_order = || 0..=11u8;
-    let index = || any::<Index>();
+    let index = || any::<u32>().prop_map(Nth);
     let pick = (index(), any_order(), index());
     let many = (index(), 1..150usize, any::<bool>(), prop::bool::weighted(0.1));
     let range = (index(), 0..1500u64, 0..4u16, select(ZoneKind::ALL.as_slice()));
@@ -193,7 +101,9 @@ fn op(order: impl Fn() -> BoxedStrategy<u8>, frees: u32) -> impl Strategy<Value 
         3 => (index(), any_order()).prop_map(|(at, order)| Op::FreeAnywhere { at, order }),
         1 => index().prop_map(Op::AddLater),
         1 => range.prop_map(|(at, frames, node, zone)| Op::AddAnywhere { at, frames, node, zone }),
-        2 => (index(), removed).prop_map(|(at, frames)| Op::Remove { at, frames }),
+        2 => (index(), removed, any::<bool>())
+            .prop_map(|(at, frames, moves)| Op::Remove { at, frames, moves }),
+        2 => contiguous(),
         4 => index().prop_map(Op::Look),
         1 => (0..6u32).prop_map(Op::Drain),
         1 => Just(Op::DrainAll),
@@ -202,229 +112,32 @@ fn op(order: impl Fn() -> BoxedStrategy<u8>, frees: u32) -> impl Strategy<Value 
     ]
 }
 
-/// The machine and its model, side by side.
-struct Pair<D: Design<TestPlatform>> {
-    machine: Machine<TestPlatform, D>,
-    model: Naive,
-    later: Vec<MemoryRange>,
-    cpus: u32,
-    cpu: u32,
-}
-
-impl<D: Design<TestPlatform>> Pair<D> {
-    fn new(setup: &Setup<D::Settings>) -> Self {
-        let all = || setup.ranges.iter().chain(&setup.later);
-        let first = all().map(|range| range.start).min().expect("a machine has memory");
-        let end = all().map(|range| range.start.offset(range.frames)).max();
-        let end = end.expect("a machine has memory");
-        let spare_zones: Vec<_> =
-            setup.later.iter().map(|range| (range.node, range.zone)).collect();
-        let config = Config::new(&setup.ranges, &setup.cpu_nodes)
-            .distances(&setup.distances)
-            .span((first, FrameCount::new(end.get() - first.get())))
-            .spare_zones(&spare_zones)
-            .frame_size(setup.frame_size)
-            .frame_record_bytes(setup.frame_record_bytes)
-            .min_free(setup.min_free.map(FrameCount::new));
-        run_on(0);
-        let pair = Pair {
-            machine: Machine::new(TestPlatform, &config, &setup.settings),
-            model: Naive::new(&config),
-            later: setup.later.clone(),
-            cpus: setup.cpu_nodes.len() as u32,
-            cpu: 0,
-        };
-        pair.model.check(&pair.machine);
-        pair
-    }
-
-    fn alloc_many(&mut self, ask: &Ask, count: usize) {
-        const UNTOUCHED: Pfn = Pfn::new(u64::MAX);
-        let mut out = vec![UNTOUCHED; count];
-        let got = self.machine.alloc_bulk(ask.request(), &mut out);
-        let zones = match self.model.zonelist(ask, self.cpu) {
-            Ok(zones) => zones,
-            Err(error) => return assert_eq!(got, Err(error)),
-        };
-        let got = got.expect("a bulk that makes sense");
-        assert!(out[got..].iter().all(|&pfn| pfn == UNTOUCHED), "nothing behind the count");
-        for &pfn in &out[..got] {
-            self.model.take(pfn, ask.order, &zones);
-        }
-        if got < count {
-            // The call ended with nothing left that it might have taken.
-            let after: Vec<_> = self.machine.zones().collect();
-            for zone in zones {
-                assert_eq!(after[zone].per_cpu, FrameCount::ZERO);
-                assert!(!Level::of(&after[zone]).allows(ask, ask.watermark), "zone {zone}");
-            }
-        }
-    }
-
-    fn free(&mut self, pfn: u64, order: u8) {
-        let pfn = Pfn::new(pfn);
-        let books = |pair: &Self| (pair.machine.events(), pair.machine.zones().collect::<Vec<_>>());
-        let before = books(self);
-        let expected = self.model.free(pfn, order);
-        assert_eq!(self.machine.free(pfn, Order::new(order)), expected, "{pfn}, order {order}");
-        if expected.is_err() {
-            assert_eq!(books(self), before, "an error changes nothing");
-        }
-    }
-
-    fn free_many(&mut self, blocks: &[Pfn], order: u8) {
-        let mut expected = Ok(());
-        for (freed, &pfn) in blocks.iter().enumerate() {
-            if let Err(error) = self.model.free(pfn, order) {
-                expected = Err(BulkFreeError { freed, error });
-                break;
-            }
-        }
-        assert_eq!(self.machine.free_bulk(blocks, Order::new(order)), expected);
-    }
-
-    /// Removes memory whose content does not move: whole pageblocks, if so many frames are one.
-    fn remove(&mut self, first: u64, frames: u64) {
-        let first = if frames == PAGEBLOCK { first / PAGEBLOCK * PAGEBLOCK } else { first };
-        let before = self.machine.events();
-        let (first, count) = (Pfn::new(first), FrameCount::new(frames));
-        let got = self.machine.remove_memory(first, count, &Immovable);
-        match self.model.remove_memory(first, frames) {
-            // There may be no room for content, or it may be known not to move.
-            Err(Error::RangeBusy) => {
-                let errors = [Error::RangeBusy, Error::OutOfMemory, Error::BelowWatermark];
-                assert!(got.is_err_and(|error| errors.contains(&error)), "{first}: {got:?}");
-                // Each target that was not used after all counts as an allocation and a free.
-                let after = self.machine.events();
-                self.model.note_targets(after.allocated.get() - before.allocated.get());
-            }
-            expected => assert_eq!(got, expected, "{first}, {frames}"),
-        }
-    }
-
-    /// A block that is held.
-    fn held(&self, index: Index) -> Option<(u64, u8)> {
-        let held = &self.model.held;
-        let nth = (!held.is_empty()).then(|| index.index(held.len()))?;
-        held.iter().nth(nth).map(|(&pfn, &order)| (pfn, order))
-    }
-
-    /// A frame number within the span, or a little outside.
-    fn anywhere(&self, index: Index) -> u64 {
-        let (first, end) = self.model.span();
-        let low = first.saturating_sub(100);
-        low + index.index((end + 100 - low) as usize) as u64
-    }
-
-    fn on_cpu(&self, cpu: u32, call: impl FnOnce(CpuId) -> Result<(), Error>) {
-        let expected = if cpu < self.cpus { Ok(()) } else { Err(Error::UnknownCpu) };
-        assert_eq!(call(CpuId::new(cpu)), expected);
-    }
-
-    fn run(&mut self, op: &Op) {
-        match *op {
-            Op::Alloc(ask) => {
-                let ask = Ask { order: of_design::<D>(ask.order), ..ask };
-                self.model.alloc(&self.machine, &ask, self.cpu);
-            }
-            Op::AllocMany(ask, count) => {
-                self.alloc_many(&Ask { order: of_design::<D>(ask.order), ..ask }, count);
-            }
-            Op::Free(block) => {
-                if let Some((pfn, order)) = self.held(block) {
-                    self.free(pfn, order);
-                }
-            }
-            Op::FreePart { block, order, at } => {
-                if let Some((pfn, of)) = self.held(block) {
-                    let order = order.min(of);
-                    self.free(pfn + ((at.index(1 << (of - order)) as u64) << order), order);
-                }
-            }
-            Op::FreeInParts { block, order, first } => {
-                if let Some((pfn, of)) = self.held(block) {
-                    // At most 32 parts, so that the largest blocks stay affordable.
-                    let order = order.min(of).max(of.saturating_sub(5));
-                    let parts = 1 << (of - order);
-                    let first = first.index(parts);
-                    for part in (0..parts).map(|part| (first + part) % parts) {
-                        self.free(pfn + ((part as u64) << order), order);
-                    }
-                }
-            }
-            Op::FreeMany { from, count, same_order, repeat } => {
-                let Some((first, order)) = self.held(from) else { return };
-                let wanted = |&(_, &of): &(&u64, &u8)| !same_order || of == order;
-                let held = self.model.held.range(first..).filter(wanted);
-                let mut blocks: Vec<_> = held.take(count).map(|(&pfn, _)| Pfn::new(pfn)).collect();
-                if repeat {
-                    blocks.push(Pfn::new(first));
-                }
-                self.free_many(&blocks, order);
-            }
-            Op::FreeAnywhere { at, order } => {
-                self.free(self.anywhere(at), of_design::<D>(order));
-            }
-            Op::AddLater(index) => {
-                if !self.later.is_empty() {
-                    let range = self.later[index.index(self.later.len())];
-                    assert_eq!(self.machine.add_memory(range), self.model.add_memory(range));
-                }
-            }
-            Op::AddAnywhere { at, frames, node, zone } => {
-                let range = MemoryRange::new(Pfn::new(self.anywhere(at)), FrameCount::new(frames))
-                    .on_node(NodeId::new(node))
-                    .in_zone(zone);
-                assert_eq!(self.machine.add_memory(range), self.model.add_memory(range));
-            }
-            Op::Remove { at, frames } => self.remove(self.anywhere(at), frames),
-            Op::Look(at) => {
-                let pfn = Pfn::new(self.anywhere(at));
-                let status = self.model.status(pfn);
-                assert_eq!(self.machine.status(pfn), status, "{pfn}");
-                assert_eq!(self.machine.is_free(pfn), status == FrameStatus::Free);
-                let order = match status {
-                    FrameStatus::Allocated { first, order } if first == pfn => Some(order),
-                    _ => None,
-                };
-                assert_eq!(self.machine.order_of(pfn), order, "{pfn}");
-            }
-            Op::Drain(cpu) => self.on_cpu(cpu, |cpu| self.machine.drain(cpu)),
-            Op::DrainAll => self.machine.drain_all(),
-            Op::Tick(cpu) => self.on_cpu(cpu, |cpu| self.machine.tick(cpu)),
-            Op::RunOn(cpu) => {
-                self.cpu = cpu;
-                run_on(cpu);
-            }
-        }
-    }
-
-    /// Frees what is left, and checks that all memory is whole again.
-    fn finish(mut self) {
-        while let Some((&pfn, &order)) = self.model.held.first_key_value() {
-            self.free(pfn, order);
-        }
-        self.machine.drain_all();
-        self.model.check_whole(&self.machine);
-    }
+/// Calls that make memory contiguous, and those that follow.
+fn contiguous() -> impl Strategy<Value = Op> {
+    let index = || any::<u32>().prop_map(Nth);
+    let frames = || prop_oneof![3 => 0..20u64, 2 => 20..1500u64];
+    let range = (ask(Just(0).boxed()), frames(), 0..8u8, prop::option::of(index()))
+        .prop_map(|(near, frames, align, at)| Range { near, frames, align, at });
+    prop_oneof![
+        4 => (range, any::<bool>()).prop_map(|(range, moves)| Op::AllocRange { range, moves }),
+        2 => (index(), frames()).prop_map(|(at, frames)| Op::FreeRange { at, frames }),
+        2 => ask(all_orders()).prop_map(Op::AllocCompacting),
+        1 => Just(Op::Compact),
+        1 => (0..6u32).prop_map(Op::Offline),
+    ]
 }
 
 fn check<D: Design<TestPlatform>>(setup: &Setup<D::Settings>, ops: &[Op]) {
     let mut pair = Pair::<D>::new(setup);
     for op in ops {
         pair.run(op);
-        pair.model.check(&pair.machine);
+        pair.check();
     }
     pair.finish();
 }
 
 fn small_orders() -> BoxedStrategy<u8> {
     prop_oneof![8 => Just(0u8), 4 => 1..=3u8, 2 => 4..=9u8].boxed()
-}
-
-/// Orders of blocks that pageblocks have, and one that is too large for the design.
-fn of_design<D: Design<TestPlatform>>(order: u8) -> u8 {
-    if order > Order::BUDDY_MAX.get() { D::ORDER_MAX.get() + 1 } else { order }
 }
 
 fn all_orders() -> BoxedStrategy<u8> {

@@ -1,0 +1,33 @@
+//! Targets for fuzzers: what any bytes stand for, against naive models. `tools/fuzz` runs them for
+//! long; as tests they replay their corpora and try a few random inputs.
+//!
+//! A program of its own, so that a fuzzer's build has these alone.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[expect(unused_macros, reason = "a corpus is of one design, by the name of its test")]
+#[path = "../common/designs.rs"]
+mod designs;
+#[path = "../common/lru_pair.rs"]
+mod lru_pair;
+#[path = "../common/machine.rs"]
+mod machine;
+#[path = "../common/naive.rs"]
+mod naive;
+#[path = "../common/naive_lru.rs"]
+mod naive_lru;
+#[path = "../common/naive_moves.rs"]
+mod naive_moves;
+#[path = "../common/pair.rs"]
+mod pair;
+#[path = "../common/lru.rs"]
+mod room;
+#[path = "../common/setup.rs"]
+mod setup;
+#[path = "../common/shelf.rs"]
+mod shelf;
+
+mod bytes;
+mod configs;
+mod lru;
+mod operations;
