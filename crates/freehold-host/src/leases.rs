@@ -276,7 +276,8 @@ impl Pool {
             };
             let mut lease = match lease {
                 Ok(lease) => lease,
-                // The machine refuses the barrier by now, or this child has the home leased for good.
+                // The machine refuses the barrier by now, or this child has the home leased for
+                // good.
                 Err(spare) => return self.spares.lock()[node].push(spare),
             };
             lease.renew();

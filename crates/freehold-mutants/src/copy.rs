@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use toml::{Table, Value};
-use walkdir::WalkDir;
+use walkdir::{DirEntry, WalkDir};
 
 use crate::schemata::with_mutants;
 use crate::table::Place;
@@ -59,7 +59,9 @@ fn read(root: &Path) -> Result<Files> {
     let mut files = Files::new();
     for part in ["Cargo.lock", ".cargo/config.toml", "crates/freehold/src", "crates/freehold/tests"]
     {
-        for entry in WalkDir::new(root.join(part)) {
+        // Mutants are for tests that have a name, and corpora are no text.
+        let is_wanted = |entry: &DirEntry| entry.file_name() != "fuzz";
+        for entry in WalkDir::new(root.join(part)).into_iter().filter_entry(is_wanted) {
             let entry = entry?;
             if entry.file_type().is_file() {
                 let path = entry.path().strip_prefix(root)?.to_owned();

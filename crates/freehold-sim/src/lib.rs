@@ -11,8 +11,9 @@
 //! From the inside out: `spec` (figures), `cache`, `memory`, `sharers`, `holders`, `directory` and
 //! `frames` (the cost of an access), `schedule`, `fault`, `halt` and `account` (scheduling,
 //! failures, accounting), `lock` and `barrier` (waiting), `state` (all of these), `coroutine` and
-//! `current` (how the allocator's code is suspended and finds its machine), `interrupt`, `platform`, `costless`,
-//! `cpu`, `machine`, `embed` and `table` (what allocators, workloads and labs use).
+//! `current` (how the allocator's code is suspended and finds its machine), `interrupt` (handlers),
+//! `platform`, `costless`, `cpu`, `machine`, `embed` and `table` (what allocators, workloads and
+//! labs use).
 
 #![deny(unsafe_code)]
 

@@ -10,9 +10,9 @@ use freehold_sim::CpuHandle;
 use super::actor::World;
 use super::ledger::Block;
 
-/// Handlers of a CPU do something so often in a round. Without an end, a call that is interrupted at
-/// every tenth step would take as long as ten others each time, and those are long when memory is
-/// short.
+/// Handlers of a CPU do something so often in a round. Without an end, a call that is interrupted
+/// at every tenth step would take as long as ten others each time, and those are long when memory
+/// is short.
 const ROUND_INTERRUPTS: u32 = 200;
 
 /// The handlers of all CPUs.

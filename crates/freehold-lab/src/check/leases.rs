@@ -93,7 +93,7 @@ pub(super) fn with_lease(
             Err(error) => Err(error),
         },
         Terms::Revocable(cpu) => frames.lease_revocable(cpu),
-        Terms::Resumed(parked) => Ok(frames.resume(parked).ok().expect("it is this allocator's")),
+        Terms::Resumed(parked) => Ok(frames.resume(parked).expect("it is this allocator's")),
     };
     match granted {
         Ok(mut lease) => match work(&mut lease) {

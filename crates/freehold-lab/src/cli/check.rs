@@ -33,9 +33,8 @@ pub(crate) struct CheckArgs {
 
     /// Play a case that --shrink has saved.
     #[arg(long, value_name = "FILE")]
-    #[arg(conflicts_with_all = [
-        "subject", "design", "seeds", "first_seed", "seed", "failures", "stop_cpu", "canary", "shrink",
-    ])]
+    #[arg(conflicts_with_all = ["subject", "design", "seeds", "first_seed", "seed", "failures"])]
+    #[arg(conflicts_with_all = ["stop_cpu", "canary", "shrink"])]
     pub(crate) case: Option<PathBuf>,
 
     /// Make the first seed that fails as small as it gets, and save it as a case.

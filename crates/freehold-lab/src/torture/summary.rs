@@ -125,8 +125,8 @@ impl Summary {
         out!("{}", table.numbers_from(2));
         let Summary { seconds, jobs, first_seed, seeds, operations, findings, .. } = self;
         out!(
-            "\n{seeds} seeds from {first_seed}, {operations} operations, {} findings, in {seconds:.0} \
-             s, {jobs} at a time.",
+            "\n{seeds} seeds from {first_seed}, {operations} operations, {} findings, in \
+             {seconds:.0} s, {jobs} at a time.",
             findings.len()
         );
         for Finding { kind, what, replay, case } in findings {

@@ -216,3 +216,6 @@ impl<const ORDERED: bool, const ATOMIC: bool, const ACQUIRES: bool, const FENCED
 
     fn irq_restore(&self, (): ()) {}
 }
+
+// Not every binary uses everything here.
+const _: fn() = refuse_barriers;

@@ -166,8 +166,8 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
     }
 
     /// Frees a block, merging it with its buddy while that is free. `end` overrides the end of the
-    /// list that it goes to: memory that is added goes to the back. All pageblocks of the result get
-    /// the type of the block's first one.
+    /// list that it goes to: memory that is added goes to the back. All pageblocks of the result
+    /// get the type of the block's first one.
     ///
     /// Cost: up to ten merges, each of which reads one record and unlinks it from its list.
     pub(crate) fn free(&self, block: FrameIndex, order: Order, end: Option<End>) {
