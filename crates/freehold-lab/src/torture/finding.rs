@@ -8,6 +8,8 @@ use serde::Serialize;
 
 use super::batch::Batch;
 use super::child::{self, End};
+use crate::cli::TortureKind;
+use crate::designs::DesignName;
 
 /// A seed by itself that takes longer never ends.
 const SEED_TIME_MAX: Duration = Duration::from_secs(120);
@@ -18,7 +20,13 @@ const SHRINK_TIME_MAX: Duration = Duration::from_secs(300);
 /// A defect, or what looks like one.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
+    /// `failed`, `crashed` or `hung`.
     pub(super) kind: &'static str,
+    /// The kind of batch that found it, and on which design.
+    pub(super) by: TortureKind,
+    pub(super) design: DesignName,
+    /// When, in seconds since the run began.
+    pub(super) seconds: f64,
     /// What the check said, or how its process ended.
     pub(super) what: String,
     /// The command that plays the seed again. Not every schedule of threads comes again.
@@ -31,19 +39,20 @@ pub(super) struct Finding {
 /// Looks for the seed of a batch that failed, and makes a small case of it.
 pub(super) fn examine(
     program: &Path,
-    batch: &Batch,
-    end: &End,
+    (batch, end): (&Batch, &End),
+    seconds: f64,
     folder: &Path,
     stop: &AtomicBool,
 ) -> Finding {
     let (kind, what) = describe(end);
+    let (by, design) = (batch.kind, batch.design);
     match end {
         End::Failed(text) => {
             let seed = text.split("seed ").nth(1).and_then(|rest| rest.split(' ').next());
             let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(batch.first_seed);
             let one = Batch { first_seed: seed, seeds: 1, ..batch.clone() };
             let case = shrink(program, &one, folder, stop);
-            Finding { kind, what, replay: command(&one), case }
+            Finding { kind, by, design, seconds, what, replay: command(&one), case }
         }
         _ => {
             // A process that is gone has not said which seed it was.
@@ -52,7 +61,7 @@ pub(super) fn examine(
                 !matches!(end, End::Passed(_) | End::Interrupted)
             });
             let replay = command(alone.as_ref().unwrap_or(batch));
-            Finding { kind, what, replay, case: None }
+            Finding { kind, by, design, seconds, what, replay, case: None }
         }
     }
 }

@@ -50,11 +50,12 @@ pub(crate) fn torture(args: &TortureArgs) -> Result<()> {
         flag::register_conditional_default(signal, Arc::clone(&stop))?;
         flag::register(signal, Arc::clone(&stop))?;
     }
+    let began = Instant::now();
     let plan = Plan {
         lines: lines(&args.kind, &args.design),
         first_seed,
         canary: args.canary,
-        until: Instant::now() + Duration::from_secs_f64(minutes * 60.0),
+        until: began + Duration::from_secs_f64(minutes * 60.0),
         stop: &stop,
         next: AtomicU64::new(0),
     };
@@ -68,7 +69,9 @@ pub(crate) fn torture(args: &TortureArgs) -> Result<()> {
                     let end = child::run(&program, &batch.arguments(), BATCH_TIME_MAX, &stop);
                     let finding = match &end {
                         End::Failed(_) | End::TimedOut | End::Crashed(_) => {
-                            Some(finding::examine(&program, &batch, &end, &args.save, &stop))
+                            let seconds = began.elapsed().as_secs_f64();
+                            let what = (&batch, &end);
+                            Some(finding::examine(&program, what, seconds, &args.save, &stop))
                         }
                         End::Passed(_) | End::Interrupted => None,
                     };

@@ -129,7 +129,7 @@ impl Summary {
              {seconds:.0} s, {jobs} at a time.",
             findings.len()
         );
-        for Finding { kind, what, replay, case } in findings {
+        for Finding { kind, what, replay, case, .. } in findings {
             out!("\n{kind}: {what}");
             // What a check says of a seed that failed ends with the command.
             if !what.contains("replay: ") {
