@@ -4,6 +4,7 @@
 //! Only changed files are written, so that cargo rebuilds only what it must.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -59,7 +60,10 @@ fn read(root: &Path) -> Result<Files> {
     let mut files = Files::new();
     for part in ["Cargo.lock", ".cargo/config.toml", "crates/freehold/src", "crates/freehold/tests"]
     {
-        for entry in WalkDir::new(root.join(part)) {
+        // Corpora of fuzzers are no text.
+        let is_source = |name: &OsStr| name != "__fuzz__";
+        let walk = WalkDir::new(root.join(part)).into_iter();
+        for entry in walk.filter_entry(|entry| is_source(entry.file_name())) {
             let entry = entry?;
             if entry.file_type().is_file() {
                 let path = entry.path().strip_prefix(root)?.to_owned();
