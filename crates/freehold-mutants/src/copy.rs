@@ -4,12 +4,13 @@
 //! Only changed files are written, so that cargo rebuilds only what it must.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use toml::{Table, Value};
-use walkdir::{DirEntry, WalkDir};
+use walkdir::WalkDir;
 
 use crate::schemata::with_mutants;
 use crate::table::Place;
@@ -59,9 +60,10 @@ fn read(root: &Path) -> Result<Files> {
     let mut files = Files::new();
     for part in ["Cargo.lock", ".cargo/config.toml", "crates/freehold/src", "crates/freehold/tests"]
     {
-        // Mutants are for tests that have a name, and corpora are no text.
-        let is_wanted = |entry: &DirEntry| entry.file_name() != "fuzz";
-        for entry in WalkDir::new(root.join(part)).into_iter().filter_entry(is_wanted) {
+        // Corpora of fuzzers are no text.
+        let is_source = |name: &OsStr| name != "__fuzz__";
+        let walk = WalkDir::new(root.join(part)).into_iter();
+        for entry in walk.filter_entry(|entry| is_source(entry.file_name())) {
             let entry = entry?;
             if entry.file_type().is_file() {
                 let path = entry.path().strip_prefix(root)?.to_owned();
