@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use freehold::designs::zone_lock::ZoneLockSettings;
-use freehold::designs::{self, Counters, DoubleFree, FreeholdSettings, Locking, Pcp};
+use freehold::designs::{self, Counters, DoubleFree, FreeholdSettings, Locking, Pcp, Pick};
 use freehold::platform::native::{NativeCell, SpinLock};
 use freehold::platform::{
     LockClass, Machine, Native, Pinned, Platform, RawLock, Scalar, SharedCell, Word,
@@ -43,7 +43,7 @@ use common::TestPlatform;
 const MARGIN: f64 = 0.01;
 const MARGIN_OTHER_COMPILER: f64 = 0.15;
 
-const PATHS: [&str; 23] = [
+const PATHS: [&str; 24] = [
     "pair_auto",
     "pair_fixed",
     "pair_order_3",
@@ -61,6 +61,7 @@ const PATHS: [&str; 23] = [
     "freehold_pair",
     "freehold_constant_pair",
     "freehold_exact_pair",
+    "freehold_random_pair",
     "freehold_lease",
     "freehold_order_3",
     "freehold_order_9",
@@ -133,6 +134,10 @@ fn walk(name: &str, count: u64) {
         "freehold_exact_pair" => {
             let settings =
                 FreeholdSettings { double_free: DoubleFree::Exact, ..Default::default() };
+            pairs::<TestPlatform, Freehold>(settings, Order::ZERO, count);
+        }
+        "freehold_random_pair" => {
+            let settings = FreeholdSettings { pick: Pick::Random, ..Default::default() };
             pairs::<TestPlatform, Freehold>(settings, Order::ZERO, count);
         }
         "freehold_pair" => pairs::<TestPlatform, Freehold>(Default::default(), Order::ZERO, count),
