@@ -45,8 +45,9 @@ fn the_books_are_in_order_wherever_a_compaction_stops<D: Design<StepPlatform>>()
             owner.0.borrow_mut().insert(pfn);
         }
         // Single frames at the front go to a block of 128 at the back, which is split for them.
-        let is_freed =
-            |pfn: &Pfn| pfn.get() >= FRAMES - 128 || pfn.get() < 200 && pfn.get() % 8 > 0;
+        let is_freed = |pfn: &Pfn| {
+            pfn.get() >= FRAMES - 128 || pfn.get() < 200 && !pfn.get().is_multiple_of(8)
+        };
         let freed: Vec<_> = owner.0.borrow().iter().copied().filter(is_freed).collect();
         for pfn in freed {
             owner.0.borrow_mut().remove(&pfn);
