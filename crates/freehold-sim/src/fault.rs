@@ -68,7 +68,8 @@ pub struct Faults {
     pub cpu_hint_wrong_per_million: u32,
     /// A CPU is interrupted before an access of memory or a step of a lock while its interrupts are
     /// on, in millionths of the occasions, if the machine has a
-    /// [handler](crate::Machine::set_handler). No [`swarm`](Faults::swarm) draws it: what handlers may do is for the user to know.
+    /// [handler](crate::Machine::set_handler). No [`swarm`](Faults::swarm) draws it: what handlers
+    /// may do is for the user to know.
     pub interrupts_per_million: u32,
     /// CPUs that leave. A workload asks [`crate::CpuHandle::is_leaving`] where it can stop.
     pub departures: Vec<Departure>,

@@ -137,8 +137,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         all
     }
 
-    /// Empties the lists of all CPUs, or if the request must not wait of those whose locks are free;
-    /// returns whether it was all.
+    /// Empties the lists of all CPUs, or if the request must not wait, of those whose locks are
+    /// free; returns whether it was all.
     pub(super) fn drain_all_cpus_for(&self, context: Context<'_, P>, request: &Request) -> bool {
         match request.may_wait() {
             true => {
