@@ -188,7 +188,7 @@ impl<'a, A: Subject, S: Stamps> Torture<'a, A, S> {
             // Acquire: sees the stamps of the worker that put the block there.
             let old = slot.load(Acquire);
             let is_it = old & HELD != 0 && block(old) == (from, order);
-            // Acquire, and nothing to release: whoever sees `MOVING` leaves the slot alone.
+            // Acquire, and nothing to release: who sees `MOVING` leaves the slot alone.
             let is_ours = is_it && slot.compare_exchange(old, MOVING, Acquire, Acquire).is_ok();
             is_ours.then_some((slot, old))
         })
