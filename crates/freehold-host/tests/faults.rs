@@ -9,14 +9,17 @@ use freehold::lru::{Claim, LruSettings, Owner, Verdict};
 use freehold::{FrameCount, Immovable, Order, Pfn, Request, Watermark};
 use freehold_host::{
     Arena, ArenaBuilder, Backing, FrameArena, HostError, Leases, Numa, PageHeap, Placement,
-    PurgeAges, Topology, allowed_cpus, bind_current_thread,
+    PurgeAges, allowed_cpus, bind_current_thread,
 };
 use libc::{EACCES, EAGAIN, EINVAL, ENFILE, ENOMEM, ENOSPC, EPERM};
 
 use refuse::{Refused, refuse, refusing};
+use two_nodes::two_nodes;
 
 #[path = "common/refuse.rs"]
 mod refuse;
+#[path = "common/two_nodes.rs"]
+mod two_nodes;
 
 const MIB: usize = 1 << 20;
 
@@ -172,24 +175,6 @@ fn what_an_arena_can_do_without_is_done_without() {
     let frames = frames.expect("there are filters").expect("wherever it is touched");
     assert!(matches!(frames.placement(), Placement::FirstTouch(_)), "{:?}", frames.placement());
     is_whole(&frames);
-}
-
-fn two_nodes() -> Topology {
-    let sys = tempfile::tempdir().unwrap();
-    for (path, text) in [
-        ("cpu/online", "0-1"),
-        ("node/online", "0-1"),
-        ("node/has_memory", "0-1"),
-        ("node/node0/cpulist", "0"),
-        ("node/node0/distance", "10 20"),
-        ("node/node1/cpulist", "1"),
-        ("node/node1/distance", "20 10"),
-    ] {
-        let path = sys.path().join("devices/system").join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-    Topology::read(sys.path()).unwrap()
 }
 
 #[test]

@@ -1,33 +1,18 @@
 //! Bare frames on real memory: growth, memory nodes, and bytes written through numbers.
 
-use std::fs;
-
 use freehold::lru::{Claim, LruError, LruSettings, Owner, Verdict};
 use freehold::{FrameCount, Immovable, MemoryRange, NodeId, Order, Pfn, Request};
-use freehold_host::{Arena, FrameArena, HostError, Placement, Topology};
+use freehold_host::{Arena, FrameArena, HostError, Placement};
+
+use two_nodes::two_nodes;
+
+#[path = "common/two_nodes.rs"]
+mod two_nodes;
 
 const MIB: usize = 1 << 20;
 
 fn take_all(frames: &FrameArena, request: Request) -> Vec<Pfn> {
     std::iter::from_fn(|| frames.allocator().alloc(request).ok()).collect()
-}
-
-/// A machine of two nodes, of which this one has at least the first.
-fn two_nodes() -> Topology {
-    let sys = tempfile::tempdir().unwrap();
-    for (path, text) in [
-        ("cpu/online", "0-1"),
-        ("node/online", "0-1"),
-        ("node/node0/cpulist", "0"),
-        ("node/node0/distance", "10 20"),
-        ("node/node1/cpulist", "1"),
-        ("node/node1/distance", "20 10"),
-    ] {
-        let path = sys.path().join("devices/system").join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-    Topology::read(sys.path()).unwrap()
 }
 
 #[test]
