@@ -17,12 +17,15 @@ thread_local! {
 ///
 /// If a machine runs on this thread already.
 pub(crate) fn enter(state: Box<State>) {
+    let may_be_interrupted = state.may_be_interrupted();
     let previous = CURRENT.replace(Some(state));
     assert!(previous.is_none(), "a machine cannot run inside another one");
+    interrupt::set_on(may_be_interrupted);
 }
 
 /// Removes the machine of this thread.
 pub(crate) fn leave() -> Option<Box<State>> {
+    interrupt::set_on(false);
     CURRENT.take()
 }
 

@@ -4,7 +4,7 @@
 //! interrupted work is in the middle of. It runs with interrupts off, on the stack of what it
 //! interrupts, so that whatever waits for that waits forever: a deadlock, which ends the run.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
@@ -18,8 +18,6 @@ use crate::state::State;
 thread_local! {
     /// Whether the machine that runs on this thread may be interrupted at all.
     static IS_ON: Cell<bool> = const { Cell::new(false) };
-    /// The handler of that machine.
-    static HANDLER: RefCell<Option<Handler>> = const { RefCell::new(None) };
 }
 
 /// What runs on a CPU that is interrupted.
@@ -38,26 +36,13 @@ impl Machine {
     ///
     /// [`Faults::interrupts_per_million`]: crate::Faults::interrupts_per_million
     pub fn set_handler(&mut self, handler: impl Fn(&CpuHandle) + 'static) {
-        self.handler = Some(Handler(Rc::new(handler)));
+        self.state_mut().handler = Some(Handler(Rc::new(handler)));
     }
 }
 
-/// Lends the handler of a machine to this thread while the machine runs.
-pub(crate) struct Lent;
-
-impl Lent {
-    pub(crate) fn new(handler: Option<&Handler>, per_million: u32) -> Self {
-        IS_ON.set(handler.is_some() && per_million > 0);
-        HANDLER.replace(handler.cloned());
-        Lent
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        IS_ON.set(false);
-        HANDLER.take();
-    }
+/// Sets whether the machine of this thread may be interrupted.
+pub(crate) fn set_on(is_on: bool) {
+    IS_ON.set(is_on);
 }
 
 /// Where the running CPU may be interrupted: before an access of memory, or a step of a lock.
@@ -70,23 +55,30 @@ pub(crate) fn point() {
 
 #[cold]
 fn interrupt() {
-    let Some(Some(handle)) = current::with(State::begin_interrupt) else { return };
-    if let Some(Handler(handler)) = HANDLER.with_borrow(Clone::clone) {
+    if let Some(Some((handle, Handler(handler)))) = current::with(State::begin_interrupt) {
         handler(&handle);
+        current::with(State::end_interrupt);
     }
-    current::with(State::end_interrupt);
 }
 
 impl State {
-    /// Turns the running CPU's interrupts off, if they are on and it is interrupted now.
-    fn begin_interrupt(&mut self) -> Option<CpuHandle> {
+    /// Whether there are interrupts, and something that handles them.
+    pub(crate) fn may_be_interrupted(&self) -> bool {
+        self.handler.is_some() && self.faults.faults.interrupts_per_million > 0
+    }
+
+    /// Turns the running CPU's interrupts off, if they are on and it is interrupted now; returns
+    /// what is to run.
+    fn begin_interrupt(&mut self) -> Option<(CpuHandle, Handler)> {
         let cpu = self.running;
         let may_be = self.cpus[cpu].irq_off_since.is_none() && !std::thread::panicking();
-        (may_be && self.faults.interrupts()).then(|| {
-            self.irq_save();
-            let id = CpuId::new(cpu as u32);
-            CpuHandle::new(id, self.spec.node_of(id))
-        })
+        if !may_be || !self.faults.interrupts() {
+            return None;
+        }
+        let handler = self.handler.clone()?;
+        self.irq_save();
+        let id = CpuId::new(cpu as u32);
+        Some((CpuHandle::new(id, self.spec.node_of(id)), handler))
     }
 
     fn end_interrupt(&mut self) {

@@ -13,7 +13,6 @@ use crate::cpu::{Barrier, CpuHandle, WorkLock};
 use crate::current;
 use crate::fault::Faults;
 use crate::frames;
-use crate::interrupt::{Handler, Lent};
 use crate::region::{Home, Kind, Region};
 use crate::report::Report;
 use crate::schedule::Schedule;
@@ -81,8 +80,6 @@ pub struct Machine {
     /// The work of CPUs that stopped forever, and of those that wait for them.
     out: Vec<(usize, Task)>,
     regions: Vec<Region>,
-    /// What runs on CPUs that are interrupted.
-    pub(crate) handler: Option<Handler>,
 }
 
 impl Machine {
@@ -94,8 +91,7 @@ impl Machine {
     pub fn new(spec: &Spec, seed: u64) -> Result<Self, BadSpec> {
         spec.check()?;
         let state = Some(Box::new(State::new(spec, seed)));
-        let (tasks, out, regions) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Machine { state, tasks, out, regions, handler: None })
+        Ok(Machine { state, tasks: Vec::new(), out: Vec::new(), regions: Vec::new() })
     }
 
     /// What the machine was built from.
@@ -272,13 +268,10 @@ impl Machine {
         for (cpu, task) in self.tasks.drain(..) {
             tasks[cpu] = Some(task);
         }
-        let interrupts = self.state().faults.faults.interrupts_per_million;
-        let lent = Lent::new(self.handler.as_ref(), interrupts);
         if let Some(state) = self.state.take() {
             current::enter(state);
         }
         let panicked = catch_unwind(AssertUnwindSafe(|| take_turns(&mut tasks))).err();
-        drop(lent);
         self.state = current::leave();
         if panicked.is_none() {
             for (cpu, task) in tasks.iter_mut().enumerate() {
@@ -319,7 +312,7 @@ impl Machine {
         self.state.as_deref().expect("the machine is not running")
     }
 
-    fn state_mut(&mut self) -> &mut State {
+    pub(crate) fn state_mut(&mut self) -> &mut State {
         self.state.as_deref_mut().expect("the machine is not running")
     }
 }

@@ -8,6 +8,7 @@ use crate::directory::{Line, NO_HOME};
 use crate::fault::{FaultState, Faults};
 use crate::halt::Halting;
 use crate::hierarchy::{Hierarchy, Op, Outcome};
+use crate::interrupt::Handler;
 use crate::lock::Lock;
 use crate::prefetch::prefetch;
 use crate::schedule::{Queue, TIME_MAX};
@@ -93,6 +94,8 @@ pub(crate) struct State {
     pub(crate) books: Books,
     pub(crate) kinds: Vec<String>,
     pub(crate) faults: FaultState,
+    /// What runs on CPUs that are interrupted.
+    pub(crate) handler: Option<Handler>,
     pub(crate) halting: Halting,
     /// Whether faults can stop a CPU before an access.
     stops: bool,
@@ -133,6 +136,7 @@ impl State {
             books: Books::new(kinds.len()),
             kinds,
             faults: FaultState::new(Faults::default(), seed),
+            handler: None,
             halting: Halting::default(),
             stops: false,
             deadline: NEVER,
