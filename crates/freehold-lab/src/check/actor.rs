@@ -61,9 +61,7 @@ impl World {
 
     /// Frees a block that has been removed from the ledger.
     fn free_block(&self, block: Block) {
-        let frames = block.order.frames().get();
-        let freed = self.flow.freeing(frames, || self.frames.free(block.pfn, block.order));
-        assert_eq!(freed, Ok(()), "freeing {block:?}");
+        self.flow.freeing_block(block, || self.frames.free(block.pfn, block.order));
     }
 
     /// Frees a block left for others; returns whether there was one.
@@ -80,10 +78,8 @@ impl World {
     pub(super) fn take_all(&self) {
         for order in (0..=Order::BUDDY_MAX.get()).rev().map(Order::new) {
             let request = Request::new(order).watermark(Watermark::Ignore);
-            let asked = order.frames().get();
-            let got = |pfn: &Option<_>| if pfn.is_some() { asked } else { 0 };
-            let take = || self.frames.alloc(request).ok();
-            while let Some(pfn) = self.flow.allocating(asked, take, got) {
+            let take = || self.frames.alloc(request);
+            while let Ok(pfn) = self.flow.allocating_block(order, take) {
                 let (block, mut ledger) = (Block { pfn, order }, self.ledger.borrow_mut());
                 ledger.enter(block, ZoneKind::Movable);
                 ledger.pool.push(block);
@@ -204,8 +200,7 @@ impl Actor {
     pub(super) fn alloc_by(&mut self, call: &dyn Fn(Request) -> Result<Pfn, Error>) {
         let order = self.order();
         let (request, limit) = self.request(order);
-        let got = |result: &Result<_, _>| if result.is_ok() { order.frames().get() } else { 0 };
-        match self.world.flow.allocating(order.frames().get(), || call(request), got) {
+        match self.world.flow.allocating_block(order, || call(request)) {
             Ok(pfn) => self.take(Block { pfn, order }, limit),
             Err(Error::OutOfMemory | Error::BelowWatermark) => {
                 self.world.tally.borrow_mut().refusals += 1;
@@ -239,8 +234,7 @@ impl Actor {
     /// Frees a block by a call of the allocator or of a lease.
     pub(super) fn free_by(&mut self, call: &dyn Fn(Block) -> Result<(), Error>) {
         if let Some(block) = self.let_go() {
-            let freed = self.world.flow.freeing(block.order.frames().get(), || call(block));
-            assert_eq!(freed, Ok(()), "freeing {block:?}");
+            self.world.flow.freeing_block(block, || call(block));
         }
     }
 

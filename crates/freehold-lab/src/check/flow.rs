@@ -4,6 +4,10 @@
 use std::cell::Cell;
 use std::ops::RangeInclusive;
 
+use freehold::{Error, Order, Pfn};
+
+use super::ledger::Block;
+
 /// Frames that calls have moved, and those that calls under way may have moved.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
@@ -44,6 +48,22 @@ impl Flow {
         add(&self.allocating, -(asked as i64));
         add(&self.allocated, got(&result) as i64);
         result
+    }
+
+    /// Makes a call that requests a block of this order.
+    pub(super) fn allocating_block(
+        &self,
+        order: Order,
+        call: impl FnOnce() -> Result<Pfn, Error>,
+    ) -> Result<Pfn, Error> {
+        let frames = order.frames().get();
+        self.allocating(frames, call, |result| if result.is_ok() { frames } else { 0 })
+    }
+
+    /// Makes a call that frees a block, which must succeed.
+    pub(super) fn freeing_block(&self, block: Block, call: impl FnOnce() -> Result<(), Error>) {
+        let freed = self.freeing(block.order.frames().get(), call);
+        assert_eq!(freed, Ok(()), "freeing {block:?}");
     }
 
     /// Makes a call that frees so many frames.

@@ -78,18 +78,18 @@ impl Handlers {
         let World { frames, flow, .. } = &*self.world;
         let mut one = [Pfn::default()];
         let call = || match is_bulk {
-            true => {
-                let count = frames.alloc_bulk(request, &mut one);
-                (count.expect("the request is in order") == 1).then_some(one[0])
-            }
-            false => match frames.alloc(request) {
-                Ok(pfn) => Some(pfn),
-                Err(Error::OutOfMemory | Error::BelowWatermark | Error::WouldWait) => None,
-                Err(error) => panic!("a handler allocates {request:?}: {error}"),
+            true => match frames.alloc_bulk(request, &mut one)? {
+                1 => Ok(one[0]),
+                // It does not say why.
+                _ => Err(Error::OutOfMemory),
             },
+            false => frames.alloc(request),
         };
-        let asked = order.frames().get();
-        flow.allocating(asked, call, |pfn| if pfn.is_some() { asked } else { 0 })
+        match flow.allocating_block(order, call) {
+            Ok(pfn) => Some(pfn),
+            Err(Error::OutOfMemory | Error::BelowWatermark | Error::WouldWait) => None,
+            Err(error) => panic!("a handler allocates {request:?}: {error}"),
+        }
     }
 
     /// Leaves what all handlers have for CPUs to free.

@@ -57,9 +57,8 @@ impl Actor {
         let order = Order::new(self.rng.u8(1..=Order::BUDDY_MAX.get()));
         let (request, limit) = self.request(order);
         let World { frames, flow, .. } = &*self.world;
-        let (asked, call) = (order.frames().get(), || frames.alloc_compacting(request, &mover));
-        let got = |result: &Result<_, _>| if result.is_ok() { asked } else { 0 };
-        match flow.moving(|| flow.allocating(asked, call, got)) {
+        let call = || frames.alloc_compacting(request, &mover);
+        match flow.moving(|| flow.allocating_block(order, call)) {
             Ok(pfn) => self.take(Block { pfn, order }, limit),
             Err(Error::OutOfMemory | Error::BelowWatermark) => {
                 self.world.tally.borrow_mut().refusals += 1;

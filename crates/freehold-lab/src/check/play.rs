@@ -77,9 +77,7 @@ impl Drama<'_> {
                 let request = Request::new(order)
                     .migratetype(MigrateType::ALL[nth % MigrateType::COUNT])
                     .watermark(Watermark::Ignore);
-                let asked = order.frames().get();
-                let got = |pfn: &Option<_>| if pfn.is_some() { asked } else { 0 };
-                let pfn = world.flow.allocating(asked, || frames.alloc(request).ok(), got)?;
+                let pfn = world.flow.allocating_block(order, || frames.alloc(request)).ok()?;
                 Some((Block { pfn, order }, Rc::new(Cell::new(0))))
             })
             .collect();

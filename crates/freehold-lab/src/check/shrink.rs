@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 
 use super::case::{Case, Cuts};
-use super::scenario::Scenario;
 use super::{actor, host, lru};
 use crate::catalog::name_of;
 use crate::cli::{Failure, Subject};
@@ -57,7 +56,7 @@ fn further(case: &Case) -> Vec<Cuts> {
     let (rounds, operations, cpus) = match case.subject {
         Subject::Host => host::parts(case),
         Subject::Allocator | Subject::Lru => {
-            let scenario = Scenario::draw(case.seed, &case.failures, case.stop_cpu);
+            let scenario = super::scenario(case);
             (scenario.rounds, scenario.operations, scenario.spec.cpus())
         }
     };
@@ -67,8 +66,6 @@ fn further(case: &Case) -> Vec<Cuts> {
         Subject::Host => (host::steps(), false),
     };
     let cuts = &case.cuts;
-    let rounds = cuts.rounds.unwrap_or(rounds);
-    let operations = cuts.operations.unwrap_or(operations);
     let mut further = Vec::new();
     if rounds > 1 {
         further.push(Cuts { rounds: Some(rounds / 2), ..Cuts::default() });

@@ -166,9 +166,9 @@ pub(super) fn describe(case: &Case) -> String {
     Plan::of(case).to_string()
 }
 
-/// What shrinking may leave out: rounds, steps, and threads.
+/// The rounds, steps and threads that a case has, of which shrinking may leave out some.
 pub(super) fn parts(case: &Case) -> (usize, usize, usize) {
-    let plan = Plan::draw(case.seed);
+    let plan = Plan::of(case);
     (plan.rounds, plan.operations, plan.threads)
 }
 

@@ -181,8 +181,7 @@ fn take_all(world: &World, nowait: bool) {
     let request = if nowait { request.nowait() } else { request };
     let World { frames, flow, .. } = world;
     loop {
-        let got = |result: &Result<_, _>| u64::from(result.is_ok());
-        match flow.allocating(1, || frames.alloc(request), got) {
+        match flow.allocating_block(Order::ZERO, || frames.alloc(request)) {
             Ok(pfn) => {
                 let block = Block { pfn, order: Order::ZERO };
                 let mut ledger = world.ledger.borrow_mut();
