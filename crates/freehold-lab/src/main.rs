@@ -26,6 +26,7 @@ mod report;
 mod run;
 mod settings;
 mod shell;
+mod signals;
 mod sim;
 mod stat;
 mod sweep;

@@ -8,12 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 
 use super::Interrupted;
 use super::campaign::Cell;
 use crate::host::memory_available;
+use crate::signals::stop_flag;
 
 /// How soon a signal is noticed.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -32,12 +31,7 @@ pub(super) fn run(
     jobs: usize,
     mut done: impl FnMut(&Cell, Outcome) -> Result<()>,
 ) -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // A second one ends the program at once.
-        flag::register_conditional_default(signal, Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
-    }
+    let stop = stop_flag()?;
     let (alone, side_by_side): (Vec<_>, Vec<_>) =
         cells.iter().cloned().partition(|cell| cell.job.runs_alone());
     // Known when the file was read: a cell that cannot say it does not get here.

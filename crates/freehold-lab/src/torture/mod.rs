@@ -2,7 +2,6 @@
 //! time is over. What fails, crashes or never ends is saved, made small, with a command that plays
 //! it again.
 
-use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -10,12 +9,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 
 use crate::cli::{Canary, TortureArgs, TortureKind, TortureProfile};
 use crate::designs::DesignName;
 use crate::report::progress::Progress;
+use crate::signals::stop_flag;
 
 mod batch;
 mod child;
@@ -44,12 +42,7 @@ pub(crate) fn torture(args: &TortureArgs) -> Result<()> {
         TortureProfile::Short => 0,
         TortureProfile::Night => drawn_seed(),
     });
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // A second one ends the program at once.
-        flag::register_conditional_default(signal, Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
-    }
+    let stop = stop_flag()?;
     let began = Instant::now();
     let plan = Plan {
         lines: lines(&args.kind, &args.design),

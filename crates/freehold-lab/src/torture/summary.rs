@@ -84,14 +84,14 @@ impl Summary {
         let line = &mut self.lines[place];
         if let End::Passed(document) = end {
             line.seeds += batch.seeds;
-            self.seeds += batch.seeds;
-            self.operations += operations(document);
             add_counts(&mut line.counts, document);
         }
         if let Some(finding) = finding {
             line.findings += 1;
             self.findings.push(finding);
         }
+        self.seeds = self.lines.iter().map(|line| line.seeds).sum();
+        self.operations = self.lines.iter().map(Line::operations).sum();
     }
 
     /// How far it is, in a line.
@@ -153,19 +153,11 @@ impl Summary {
 }
 
 impl Line {
+    /// Operations, or of runs in which a CPU stops the calls that came back.
     fn operations(&self) -> u64 {
-        operations_of(&self.counts)
+        let count = |name: &str| self.counts.get(name).and_then(Value::as_u64);
+        count("operations").or(count("served")).unwrap_or(0)
     }
-}
-
-fn operations(document: &Value) -> u64 {
-    document.as_object().map_or(0, operations_of)
-}
-
-/// Operations, or of runs in which a CPU stops the calls that came back.
-fn operations_of(counts: &Map<String, Value>) -> u64 {
-    let count = |name: &str| counts.get(name).and_then(Value::as_u64);
-    count("operations").or(count("served")).unwrap_or(0)
 }
 
 /// Adds the counts of a document, by name.

@@ -1,7 +1,5 @@
 //! `freehold record`: what the page allocator of the running kernel does.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -9,12 +7,11 @@ use bytesize::ByteSize;
 use freehold_trace::tracefs::{self, Options, Progress, Recorded};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 
 use super::{Output, WRITER, folder};
 use crate::cli::RecordArgs;
 use crate::report::out;
+use crate::signals::stop_flag;
 
 /// Events were lost in a recording. Exits with a code of its own.
 #[derive(Debug, thiserror::Error)]
@@ -29,12 +26,7 @@ pub(crate) struct EventsLost {
 
 /// Records, and says what was recorded.
 pub(crate) fn record(args: &RecordArgs) -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // A second one ends the program at once.
-        flag::register_conditional_default(signal, Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
-    }
+    let stop = stop_flag()?;
     let options = Options {
         command: args.command.clone(),
         limit: args.seconds.map(Duration::from_secs_f64),
