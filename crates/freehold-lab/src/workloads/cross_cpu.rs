@@ -35,12 +35,10 @@ const SETTINGS: &[Setting] = &[
 
 const FRAMES: Auto = Auto { simulated: 50_000, host: 20_000_000 };
 
-/// What `freehold compare` changes on the host, to finish within seconds.
+/// What `freehold compare` changes on the host, to finish within seconds. On simulated machines it
+/// changes nothing: with 20,000 frames, per-CPU lists that follow demand are measured while they
+/// still grow, and designs change places.
 const BRIEF_ON_HOST: &[(&str, &str)] = &[("frames", "2000000")];
-
-/// What `freehold compare` changes on simulated machines. The memory shrinks as well, since designs
-/// size their per-CPU lists by it.
-const BRIEF_ON_SIM: &[(&str, &str)] = &[("frames", "20000"), ("node_memory", "1/2")];
 
 /// The workload.
 pub(crate) struct CrossCpu {
@@ -81,7 +79,7 @@ impl TaskWorkload for CrossCpu {
         },
         Telling { words: "freeing ones {} for frames", number: |r| percent(r, "freeing_waits") },
     ];
-    const BRIEF: Brief = Brief { on_host: BRIEF_ON_HOST, on_sim: BRIEF_ON_SIM };
+    const BRIEF: Brief = Brief { on_host: BRIEF_ON_HOST, on_sim: &[] };
     type Outcome = Span;
 
     fn new(setup: &Setup<'_>) -> Result<Self> {

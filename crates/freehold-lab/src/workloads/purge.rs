@@ -55,13 +55,10 @@ const SETTINGS: &[Setting] = &[
 
 const FRAMES: Auto = Auto { simulated: 20_000, host: 5_000_000 };
 
-/// What `freehold compare` changes on the host, to finish within seconds.
+/// What `freehold compare` changes on the host, to finish within seconds. On simulated machines it
+/// changes nothing: with half of all sizes, or only half of the frames, per-CPU lists that follow
+/// demand are measured while they still grow, and designs change places.
 const BRIEF_ON_HOST: &[(&str, &str)] = &[("frames", "1000000")];
-
-/// What `freehold compare` changes on simulated machines: half of all sizes. The memory shrinks
-/// with the tasks, since designs size their per-CPU lists by it.
-const BRIEF_ON_SIM: &[(&str, &str)] =
-    &[("frames", "10000"), ("live", "1024"), ("ring", "2048"), ("node_memory", "1/2")];
 
 /// The workload.
 pub(crate) struct Purge {
@@ -108,7 +105,7 @@ impl TaskWorkload for Purge {
         },
         Telling { words: "freeing ones {} for frames", number: |r| percent(r, "freeing_waits") },
     ];
-    const BRIEF: Brief = Brief { on_host: BRIEF_ON_HOST, on_sim: BRIEF_ON_SIM };
+    const BRIEF: Brief = Brief { on_host: BRIEF_ON_HOST, on_sim: &[] };
     type Outcome = Share;
 
     fn new(setup: &Setup<'_>) -> Result<Self> {
