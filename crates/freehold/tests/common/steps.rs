@@ -209,7 +209,8 @@ impl RawLock for StepLock {
 
     fn unlock(&self) {
         step();
-        LOCKS.set(LOCKS.get() - 1);
+        // Less than none: a thaw unlocks what a freeze has locked in another nested call.
+        LOCKS.set(LOCKS.get().saturating_sub(1));
         self.0.store(false, Ordering::SeqCst);
     }
 }

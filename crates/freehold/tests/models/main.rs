@@ -27,6 +27,7 @@ mod freehold_loom;
 mod freehold_loom_events;
 mod freehold_loom_frees;
 mod freehold_loom_leases;
+mod freehold_loom_ranges;
 mod freehold_loom_remove;
 mod lru_loom;
 mod lru_shuttle;

@@ -78,6 +78,7 @@ mod remove;
 mod revocable;
 mod stop;
 mod stress;
+mod torn_copies;
 mod validated;
 
 /// The threads of `lru_cache`.

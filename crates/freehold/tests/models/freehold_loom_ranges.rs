@@ -1,0 +1,210 @@
+//! Ranges and compaction of the design `freehold`, while others use the pageblocks that they take
+//! out of circulation, under loom: all interleavings with a few preemptions, and all values that
+//! the memory orderings allow a load to see; `LOOM_MAX_PREEMPTIONS` explores further.
+//!
+//! What a frame contains is a cell, so that loom panics if two users of a frame are not ordered.
+
+use freehold::platform::{Platform, SharedCell};
+use freehold::{FrameCount, Immovable, Migrate, MigrateError, Order, Pfn, RangeRequest, Request};
+use loom::sync::{Arc, Mutex};
+
+use crate::freehold_models::{
+    BLOCK, Frames, Sound, build_of, check_held, explore, frame, free, join, on_cpu, range, take,
+};
+use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
+
+/// What the frames from the second pageblock on contain.
+struct Content(Vec<LoomCell<u32>>);
+
+impl Content {
+    fn new(frames: u64) -> Arc<Self> {
+        Arc::new(Content((0..frames).map(|_| LoomCell::new(0)).collect()))
+    }
+
+    /// Uses a frame: reads and writes it.
+    fn touch(&self, frame: u64) {
+        if let Some(cell) = frame.checked_sub(BLOCK).and_then(|nth| self.0.get(nth as usize)) {
+            cell.set(cell.get() + 1);
+        }
+    }
+
+    fn touch_all(&self, first: Pfn, frames: u64) {
+        (first.get()..first.get() + frames).for_each(|frame| self.touch(frame));
+    }
+}
+
+/// A pageblock of 64 frames, all of them taken, and one of eight frames, for three CPUs. CPU 0 has
+/// the caches of both.
+fn build<P: Platform + Default>() -> Arc<Frames<P>> {
+    let machine = build_of(&[range(0, 64), range(BLOCK, 8)], 3, 0);
+    take(&machine, 64);
+    machine
+}
+
+/// The last eight frames as a range.
+fn wanted() -> RangeRequest {
+    RangeRequest::new(FrameCount::new(8)).at(Pfn::new(BLOCK))
+}
+
+/// Takes the range if it can; returns whether it did.
+fn take_range<P: Platform>(
+    machine: &Frames<P>,
+    content: &Content,
+    owner: &(dyn Migrate + Sync),
+) -> bool {
+    let taken = machine.alloc_range(wanted(), owner);
+    taken.iter().for_each(|&first| content.touch_all(first, 8));
+    taken.is_ok()
+}
+
+/// The last frame that a range wants is freed while the range is taken. Returns how many frames are
+/// held then.
+fn free_one_in_a_range<P: Platform + Default + Send + Sync>(
+    is_drained: bool,
+) -> (Arc<Frames<P>>, u64) {
+    let (machine, content) = (build::<P>(), Content::new(8));
+    let held = machine.alloc(frame()).expect("eight frames are free").get();
+    assert_eq!(held, BLOCK);
+    if is_drained {
+        // The pageblock is held by no cache.
+        machine.drain_all();
+    }
+    let other = {
+        let content = Arc::clone(&content);
+        on_cpu(&machine, 1, move |machine| {
+            content.touch(held);
+            free(machine, held);
+        })
+    };
+    run_on(2);
+    let taken = take_range(&machine, &content, &Immovable);
+    join(other);
+    (machine, 64 + if taken { 8 } else { 0 })
+}
+
+#[test]
+fn a_frame_is_freed_while_its_pageblock_is_isolated() {
+    for is_drained in [false, true] {
+        explore(2, move || {
+            let (machine, held) = free_one_in_a_range::<Sound>(is_drained);
+            check_held(&machine, held);
+        });
+    }
+}
+
+/// The next user of the frame would not see what its last one did.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn an_isolation_that_orders_nothing_is_caught() {
+    explore(2, || {
+        free_one_in_a_range::<LoomPlatform<true, true, false>>(false);
+    });
+}
+
+/// Of an allocation and a range that want the same memory, one gets it.
+#[test]
+fn a_frame_is_allocated_while_its_pageblock_is_isolated() {
+    explore(2, || {
+        let (machine, content) = (build::<Sound>(), Content::new(8));
+        machine.drain_all();
+        let other = {
+            let content = Arc::clone(&content);
+            on_cpu(&machine, 1, move |machine| {
+                let got = machine.alloc(frame());
+                got.iter().for_each(|pfn| content.touch(pfn.get()));
+                got.is_ok()
+            })
+        };
+        run_on(2);
+        let taken = take_range(&machine, &content, &Immovable);
+        let got = join(other);
+        assert!(taken != got, "the range is taken: {taken}, the frame: {got}");
+        check_held(&machine, 64 + if taken { 8 } else { 1 });
+    });
+}
+
+/// Of two calls that want the same range, one gets it.
+#[test]
+fn two_ranges_are_taken_at_once() {
+    explore(1, || {
+        let (machine, content) = (build::<Sound>(), Content::new(8));
+        machine.drain_all();
+        let other = {
+            let content = Arc::clone(&content);
+            on_cpu(&machine, 1, move |machine| take_range(machine, &content, &Immovable))
+        };
+        run_on(2);
+        let taken = take_range(&machine, &content, &Immovable);
+        assert!(taken != join(other));
+        check_held(&machine, 64 + 8);
+    });
+}
+
+/// A pageblock that is allocated whole is freed, in one or in part, while it is isolated.
+#[test]
+fn a_whole_pageblock_is_freed_while_it_is_isolated() {
+    for part in [9, 8] {
+        explore(1, move || {
+            let machine = build_of::<Sound>(&[range(0, 64), range(BLOCK, BLOCK)], 3, 0);
+            let whole = Request::new(Order::PAGEBLOCK);
+            assert_eq!(machine.alloc(whole), Ok(Pfn::new(BLOCK)));
+            let other = on_cpu(&machine, 1, move |machine| {
+                machine.free(Pfn::new(BLOCK), Order::new(part)).expect("it is held");
+            });
+            run_on(2);
+            let all = RangeRequest::new(FrameCount::new(BLOCK)).at(Pfn::new(BLOCK));
+            let taken = machine.alloc_range(all, &Immovable).is_ok();
+            join(other);
+            assert!(!taken || part == 9, "a part of it is in use");
+            let left = BLOCK - (1 << part);
+            check_held(&machine, if taken { BLOCK } else { left });
+        });
+    }
+}
+
+/// Content that lies in one frame, until its user takes it away.
+struct Owner {
+    at: Mutex<Option<Pfn>>,
+    content: Arc<Content>,
+}
+
+impl Migrate for Owner {
+    fn migrate(&self, from: Pfn, to: Pfn, _order: Order) -> Result<(), MigrateError> {
+        let mut at = self.at.lock().expect("no thread panicked");
+        if *at != Some(from) {
+            return Err(MigrateError::Busy);
+        }
+        self.content.touch(from.get());
+        self.content.touch(to.get());
+        *at = Some(to);
+        Ok(())
+    }
+}
+
+/// Content is moved out of a range while its user frees it, wherever it lies then.
+#[test]
+fn content_is_freed_while_it_is_moved_out_of_a_range() {
+    explore(1, || {
+        let machine = build_of::<Sound>(&[range(0, 64), range(BLOCK, 8)], 3, 0);
+        take(&machine, 64);
+        let content = Content::new(8);
+        let held = machine.alloc(frame()).expect("eight frames are free");
+        // Room for what is moved.
+        free(&machine, 0);
+        machine.drain_all();
+        let owner = Arc::new(Owner { at: Mutex::new(Some(held)), content: Arc::clone(&content) });
+        let other = {
+            let owner = Arc::clone(&owner);
+            on_cpu(&machine, 1, move |machine| {
+                let at = owner.at.lock().expect("no thread panicked").take();
+                let at = at.expect("its user alone takes it away").get();
+                owner.content.touch(at);
+                free(machine, at);
+            })
+        };
+        run_on(2);
+        let taken = take_range(&machine, &content, &*owner);
+        join(other);
+        check_held(&machine, 63 + if taken { 8 } else { 0 });
+    });
+}
