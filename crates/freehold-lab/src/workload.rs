@@ -32,7 +32,8 @@ pub(crate) struct Brief {
 ///
 /// [`TaskWorkload`]: crate::task::workload::TaskWorkload
 pub(crate) trait Workload {
-    /// How the workload is reduced so that comparing all designs is quick.
+    /// How the workload is reduced so that comparing all designs is quick, if that does not change
+    /// which one is ahead (`tools/check-briefs`).
     const BRIEF: Brief = Brief { on_host: &[], on_sim: &[] };
 
     /// What users want of it, the most important first: what a comparison ranks by. Each of its

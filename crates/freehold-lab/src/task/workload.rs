@@ -120,8 +120,8 @@ pub(crate) trait TaskWorkload: Sized + Send + Sync + 'static {
     const GOALS: &'static [Goal] = &[RATE];
     /// Its own numbers that a comparison mentions.
     const TELLING: &'static [Telling] = &[];
-    /// How it is reduced so that comparing all designs is quick; what takes only seconds is not
-    /// reduced.
+    /// How it is reduced so that comparing all designs is quick, if that does not change which one
+    /// is ahead (`tools/check-briefs`).
     const BRIEF: Brief = Brief { on_host: &[], on_sim: &[] };
     /// The result of one task.
     type Outcome: Send + 'static;

@@ -36,7 +36,7 @@ use crate::task::lru::{Frees, LruPlan};
 use crate::task::page_lists::{self, PageLists};
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
 use crate::task::{Block, Task, UNLISTED_UNMAPPING, UNMAPPING};
-use crate::workload::{Brief, SettingTable};
+use crate::workload::SettingTable;
 
 const SETTINGS: &[Setting] = &[
     Setting {
@@ -85,11 +85,6 @@ const ROUNDS: Auto = Auto { simulated: 1, host: 25 };
 /// Frames that are gathered while they are unmapped: what fits a page beside 16 bytes of its own
 /// (`MAX_GATHER_BATCH` of Linux 6.12).
 const GATHERED: usize = 510;
-
-/// What `freehold compare` changes on simulated machines: half of all sizes. The memory shrinks
-/// with the tasks, since designs size their per-CPU lists by it.
-const BRIEF_ON_SIM: &[(&str, &str)] =
-    &[("task_region", "32MiB"), ("batch_frames", "2048"), ("node_memory", "1/2")];
 
 /// What the allocator took for a frame of those freed last.
 fn free_ns(result: &RunResult) -> String {
@@ -157,7 +152,6 @@ impl TaskWorkload for ParallelFree {
         Telling { words: "{} frames/s by workers", number: |r| number(r, "workers.per_second", 0) },
         Telling { words: "{} frames/s at exit", number: |r| number(r, "exit.per_second", 0) },
     ];
-    const BRIEF: Brief = Brief { on_host: &[], on_sim: BRIEF_ON_SIM };
     type Outcome = Vec<Spans>;
 
     fn new(setup: &Setup<'_>) -> Result<Self> {

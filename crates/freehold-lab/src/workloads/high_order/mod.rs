@@ -41,7 +41,7 @@ use crate::report::goal::Goal;
 use crate::report::summary::Quantiles;
 use crate::task::workload::{Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Task};
-use crate::workload::{Brief, SettingTable};
+use crate::workload::SettingTable;
 
 const SETTINGS: &[Setting] = &[
     Setting {
@@ -84,9 +84,6 @@ const SETTINGS: &[Setting] = &[
 
 /// How many times shorter than the settings the host's times are.
 const HOST_HASTE: u64 = 100;
-
-/// What `freehold compare` changes on simulated machines: half of the memory.
-const BRIEF_ON_SIM: &[(&str, &str)] = &[("memory_mib", "512"), ("build_s", "60")];
 
 /// The workload.
 pub(crate) struct HighOrder {
@@ -142,7 +139,6 @@ impl TaskWorkload for HighOrder {
             number: |r| scaled(r, "second.latency.p99_ns", 1e3, 1),
         },
     ];
-    const BRIEF: Brief = Brief { on_host: &[], on_sim: BRIEF_ON_SIM };
     /// Only the attempting task has passes to report.
     type Outcome = Vec<Pass>;
 
