@@ -103,8 +103,14 @@ impl fmt::Display for HostError {
                  for writing, free room on its file system, or raise the limits of open files \
                  (`ulimit -n`) and of their sizes (`ulimit -f`)"
             ),
-            HostError::Advise { advice, .. } => {
-                write!(f, "the kernel refused {advice} for the arena's memory")
+            HostError::Advise { advice, source } => {
+                let remedy = match source.raw_os_error() {
+                    Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM) => {
+                        "free memory, or raise the limit of locked memory (`ulimit -l`)"
+                    }
+                    _ => "do without where it, or what backs the memory, does not support that",
+                };
+                write!(f, "the kernel refused {advice} for the arena's memory: {remedy}")
             }
             HostError::Affinity { cpu: Some(cpu), .. } => write!(
                 f,

@@ -242,7 +242,9 @@ fn calls_on_frames_say_what_was_refused() {
         frames.store_byte(pfn, 7);
         let refused = [madvise(advice, ENOMEM)];
         let Some(called) = refusing(&refused, || call(&frames, pfn)) else { return };
-        names(&called.unwrap_err(), what, ENOMEM);
+        let error = called.unwrap_err();
+        names(&error, what, ENOMEM);
+        assert!(error.to_string().contains("free memory, or"), "{error}");
         assert_eq!(frames.load_byte(pfn), 7);
         call(&frames, pfn).expect("no longer refused");
     }

@@ -86,7 +86,7 @@ pub(super) struct Before {
 
 /// The unit of a figure.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Unit {
     /// Of a whole: compared by the difference in points.
     Share,
@@ -181,7 +181,7 @@ mod tests {
         run = "page-fault --machine uma-2"
         [[result.figure]]
         what = "rate"
-        unit = "per-second"
+        unit = "per_second"
         published = 7.0
         at = "/work/per_second"
     "#;
@@ -193,7 +193,7 @@ mod tests {
             format!("{:#}", Published::parse(&ONE.replace(from, to)).unwrap_err())
         };
         assert!(refused("source = \"a\"", "source = \"b\"").contains("no source b"));
-        assert!(refused("per-second", "ratio").contains("a ratio needs"));
+        assert!(refused("per_second", "ratio").contains("a ratio needs"));
         assert!(refused("kernel =", "kernels =").contains("unknown field `kernels`"));
         let twice = format!("{ONE}{}", &ONE[ONE.find("[[result]]").unwrap()..]);
         assert!(format!("{:#}", Published::parse(&twice).unwrap_err()).contains("the name one"));
