@@ -1,29 +1,30 @@
 //! Searches that have just failed, so that they are not made again at once.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
 use freehold::FrameCount;
+use freehold::platform::Word;
 
-use crate::mapping::now_ms;
+use super::now_ms;
 
 /// What was last searched for and not found. All relaxed: where threads meet here, a refusal lasts
 /// until its time is over.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct Refusal<W> {
     lasts_ms: u64,
     /// There were not as many free frames in a row.
-    frames: AtomicU64,
+    frames: W,
     /// Until when that is taken to be so; 0 if it is not.
-    until_ms: AtomicU64,
+    until_ms: W,
 }
 
-impl Refusal {
+impl<W: Word<u64>> Refusal<W> {
     pub(super) fn new(lasts: Duration) -> Self {
         Refusal {
             lasts_ms: u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX / 2),
-            frames: AtomicU64::new(0),
-            until_ms: AtomicU64::new(0),
+            frames: W::new(0),
+            until_ms: W::new(0),
         }
     }
 
