@@ -85,9 +85,8 @@ impl<D: Design<Host>> PageHeap<D> {
             if self.arena.allocator().is_free(first) && batch.take(first, PAGEBLOCK)? {
                 continue;
             }
-            if ages.part.is_some_and(|part| age > part.into()) {
-                batch.take_parts(first)?;
-            } else {
+            let takes_parts = ages.part.is_some_and(|part| age > part.into());
+            if !takes_parts || !batch.take_parts(first)? {
                 self.ages.restore(first, PAGEBLOCK, age);
             }
         }
@@ -164,16 +163,18 @@ impl<'a, D: Design<Host>> Batch<'a, D> {
         Ok(true)
     }
 
-    /// Takes what is free of a pageblock.
-    fn take_parts(&mut self, first: Pfn) -> Result<(), HostError> {
+    /// Takes what is free of a pageblock. Returns whether nothing is left to do there.
+    fn take_parts(&mut self, first: Pfn) -> Result<bool, HostError> {
+        let mut is_all = true;
         let end = (first + PAGEBLOCK).min(Pfn::new(self.heap.capacity().get()));
         let mut at = first;
         while let Some((first, frames)) = self.heap.arena.free_run(at, end) {
-            // If a frame of it is in use by now, the rest waits for a later purge.
-            let _is_taken = self.take(first, frames)?;
+            // If a frame of it is in use by now, or a watermark keeps it, the rest waits for a later
+            // purge.
+            is_all &= self.take(first, frames)?;
             at = first + frames;
         }
-        Ok(())
+        Ok(is_all)
     }
 
     /// Gives the stretches in hand back to the machine, and to the allocator.

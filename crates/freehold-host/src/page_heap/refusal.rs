@@ -1,6 +1,6 @@
 //! Searches that have just failed, so that they are not made again at once.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
 
 use freehold::FrameCount;
@@ -8,8 +8,8 @@ use freehold::platform::Word;
 
 use super::now_ms;
 
-/// What was last searched for and not found. All relaxed: where threads meet here, a refusal lasts
-/// until its time is over.
+/// What was last searched for and not found. Where threads meet here, a refusal lasts until its time
+/// is over.
 #[derive(Debug)]
 pub(super) struct Refusal<W> {
     lasts_ms: u64,
@@ -30,8 +30,9 @@ impl<W: Word<u64>> Refusal<W> {
 
     /// Whether a span is refused without a search.
     pub(super) fn holds_for(&self, frames: FrameCount) -> bool {
-        // Most heaps are not full, and look at no clock.
-        let until = self.until_ms.load(Relaxed);
+        // Most heaps are not full, and look at no clock. Acquire: the number of frames is that of
+        // this search, or of one that failed since.
+        let until = self.until_ms.load(Acquire);
         until > 0 && frames.get() >= self.frames.load(Relaxed) && now_ms() < until
     }
 
@@ -42,7 +43,8 @@ impl<W: Word<u64>> Refusal<W> {
         let now = now_ms();
         if now >= self.until_ms.load(Relaxed) || in_a_row < self.frames.load(Relaxed) {
             self.frames.store(in_a_row, Relaxed);
-            self.until_ms.store(now.saturating_add(self.lasts_ms), Relaxed);
+            // Release: with the number of frames.
+            self.until_ms.store(now.saturating_add(self.lasts_ms), Release);
         }
     }
 

@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn places_are_aligned_and_follow_each_other() {
         let bump = Bump::new();
-        let mut take = |size, align| {
+        let take = |size, align| {
             let layout = Layout::from_size_align(size, align).unwrap();
             bump.take(layout, 64)
         };

@@ -25,16 +25,20 @@ mod unordered;
 mod words;
 
 // Files of the crate, each by itself.
+#[expect(dead_code, reason = "a part of it does")]
 #[path = "../../src/page_heap/ages.rs"]
 mod ages;
 #[path = "../../src/page_heap/bits.rs"]
 mod bits;
 #[path = "../../src/static_arena/bump.rs"]
 mod bump;
+#[expect(dead_code, reason = "a part of it does")]
 #[path = "../../src/static_arena/first.rs"]
 mod first;
+#[expect(dead_code, reason = "a part of it does")]
 #[path = "../../src/fork/install.rs"]
 mod install;
+#[expect(dead_code, reason = "a part of it does")]
 #[path = "../../src/page_heap/refusal.rs"]
 mod refusal;
 

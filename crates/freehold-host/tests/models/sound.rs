@@ -12,8 +12,10 @@ pub(crate) mod frames {
     pub(crate) const BATCH_MAX: usize = 4;
 }
 
+#[expect(unreachable_pub, reason = "the crate has it public")]
 #[path = "../../src/page_heap/mod.rs"]
 pub(crate) mod page_heap;
+#[expect(unreachable_pub, reason = "the crate has it public")]
 #[path = "../../src/frames/purge.rs"]
 mod purge;
 #[path = "scenarios.rs"]

@@ -105,9 +105,9 @@ fn what_no_search_failed_for_is_not_refused() {
         assert!(refusal.holds_for(FrameCount::new(6)));
         set_clock(10);
         let same = Arc::clone(&refusal);
-        let search = thread::spawn(move || same.note(FrameCount::new(100), ONE));
-        assert!(!refusal.holds_for(FrameCount::new(6)));
-        search.join().expect("the thread is well");
+        let user = thread::spawn(move || assert!(!same.holds_for(FrameCount::new(6))));
+        refusal.note(FrameCount::new(100), ONE);
+        user.join().expect("the thread is well");
         assert!(refusal.holds_for(FrameCount::new(100)) && !refusal.holds_for(FrameCount::new(6)));
     });
 }
