@@ -5,16 +5,16 @@ use crate::unordered::scenarios as unordered;
 
 #[test]
 fn a_frame_is_allocated_while_a_purge_has_others() {
-    sound::alloc_beside_a_purge(false, 1);
+    sound::alloc_beside_a_purge(1);
 }
 
 #[test]
 fn a_frame_is_allocated_after_a_purge_had_it() {
-    sound::alloc_beside_a_purge(true, 0);
+    sound::alloc_after_a_purge(0);
 }
 
 #[test]
-fn a_purge_that_is_refused_forgets_nothing() {
+fn a_frame_is_allocated_while_a_purge_is_refused() {
     sound::alloc_beside_a_refused_purge(1);
 }
 
@@ -24,13 +24,8 @@ fn a_frame_is_freed_while_its_neighbour_is_purged() {
 }
 
 #[test]
-fn a_frame_that_a_purge_wants_is_had_at_its_place() {
-    sound::place_beside_a_purge(false, 1);
-}
-
-#[test]
 fn a_frame_that_is_being_purged_is_had_at_its_place() {
-    sound::place_beside_a_purge(true, 0);
+    sound::place_beside_a_purge(1);
 }
 
 #[test]
@@ -40,7 +35,7 @@ fn of_two_purges_one_gives_a_frame_back() {
 
 #[test]
 fn of_two_calls_one_makes_the_purge_that_is_due() {
-    sound::two_calls_when_a_purge_is_due(2);
+    sound::two_calls_when_a_purge_is_due(1);
 }
 
 #[test]
@@ -52,5 +47,5 @@ fn a_frame_is_allocated_while_an_arena_is_purged() {
 #[test]
 #[should_panic]
 fn an_allocator_that_orders_nothing_is_caught() {
-    unordered::alloc_beside_a_purge(true, 0);
+    unordered::alloc_after_a_purge(0);
 }
