@@ -105,7 +105,12 @@ impl<B: Word<u8>> Heads<B> {
 
     /// Notes that a range begins at a frame that the caller has allocated, as blocks of these
     /// orders.
-    pub(crate) fn put_range(&self, first: Pfn, frames: FrameCount, order_at: impl Fn(Pfn) -> Order) {
+    pub(crate) fn put_range(
+        &self,
+        first: Pfn,
+        frames: FrameCount,
+        order_at: impl Fn(Pfn) -> Order,
+    ) {
         let end = first.offset(frames);
         let of_first = order_at(first);
         let mut next = first.offset(of_first.frames());

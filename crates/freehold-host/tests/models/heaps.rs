@@ -24,6 +24,11 @@ fn a_frame_is_freed_while_its_neighbour_is_purged() {
 }
 
 #[test]
+fn a_frame_is_allocated_while_it_is_freed() {
+    sound::alloc_beside_a_free(1);
+}
+
+#[test]
 fn a_frame_that_is_being_purged_is_had_at_its_place() {
     sound::place_beside_a_purge(1);
 }

@@ -119,6 +119,20 @@ pub(crate) fn free_beside_a_purge(preemptions: usize) {
     });
 }
 
+/// A frame is freed, and wanted by another thread, which is told that it has been written to.
+pub(crate) fn alloc_beside_a_free(preemptions: usize) {
+    explore(preemptions, || {
+        let heap: Arc<Heap> = Arc::new(build(true, false));
+        let user = |heap: &Heap| {
+            if let Ok(span) = heap.alloc_at(Pfn::new(1), ONE) {
+                use_and_free(heap, span.first, span.is_zeroed);
+            }
+        };
+        run(&heap, |heap| use_and_free(heap, Pfn::new(1), false), user);
+        check(&heap, false);
+    });
+}
+
 /// A frame that is being purged is wanted, and is had.
 pub(crate) fn place_beside_a_purge(preemptions: usize) {
     explore(preemptions, || {
