@@ -119,7 +119,10 @@ mod tests {
         let installed = Installed::new();
         let calls = Cell::new(0);
         let in_child = || {
-            let count = || Ok::<(), ()>(calls.set(calls.get() + 1));
+            let count = || {
+                calls.set(calls.get() + 1);
+                Ok::<(), ()>(())
+            };
             installed.ensure(installer(7, 7), count, || panic!("it is alone"))
         };
         assert_eq!(installed.ensure(installer(1, 2), in_child, || panic!("alone")), Ok(()));

@@ -10,9 +10,9 @@ use super::bits::zeroed;
 /// For each pageblock, how many purges ago a frame of it was freed, the first since it was purged,
 /// and one more; 0 if nothing of it is to be purged.
 ///
-/// All relaxed: an age says where to look, and what is found there belongs to whichever call the
-/// allocator gives it to. So a purge that sees an age and not yet what was freed with it leaves that
-/// to the one after the next free of the pageblock.
+/// All relaxed: an age says where to look, and what is found there belongs to the call that the
+/// allocator gives it to. So a purge that sees an age and not yet what was freed with it leaves
+/// that to the one after the next free of the pageblock.
 #[derive(Debug)]
 pub(super) struct Ages<W>(Box<[W]>);
 

@@ -169,8 +169,8 @@ impl<'a, D: Design<Host>> Batch<'a, D> {
         let end = (first + PAGEBLOCK).min(Pfn::new(self.heap.capacity().get()));
         let mut at = first;
         while let Some((first, frames)) = self.heap.arena.free_run(at, end) {
-            // If a frame of it is in use by now, or a watermark keeps it, the rest waits for a later
-            // purge.
+            // If a frame of it is in use by now, or a watermark keeps it, the rest waits for a
+            // later purge.
             is_all &= self.take(first, frames)?;
             at = first + frames;
         }

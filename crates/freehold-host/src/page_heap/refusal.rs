@@ -8,8 +8,8 @@ use freehold::platform::Word;
 
 use super::now_ms;
 
-/// What was last searched for and not found. Where threads meet here, a refusal lasts until its time
-/// is over.
+/// What was last searched for and not found. Where threads meet here, a refusal lasts until its
+/// time is over. `tests/models` runs it under loom.
 #[derive(Debug)]
 pub(super) struct Refusal<W> {
     lasts_ms: u64,

@@ -8,6 +8,7 @@
 //!
 //! `LOOM_MAX_PREEMPTIONS` explores further. Each model prints how many executions it took
 //! (`cargo test -- --nocapture`).
+#![expect(clippy::duplicate_mod, reason = "a copy for each machine, which is what is above it")]
 
 #[path = "../../../freehold/tests/common/loom_platform.rs"]
 mod loom_platform;

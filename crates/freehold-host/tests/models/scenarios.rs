@@ -52,8 +52,8 @@ fn purge<D: Design<Host>>(heap: &Heap<D>) -> FrameCount {
     heap.purge(PurgeAges::ALL).expect("the machine takes it").frames
 }
 
-/// Allocates a frame, uses and frees it. There may be none while a purge keeps others out: then this
-/// does without the searches that [`PageHeap::alloc`] makes, which take loom too long.
+/// Allocates a frame, uses and frees it. There may be none while a purge keeps others out: then
+/// this does without the searches that [`PageHeap::alloc`] makes, which take loom too long.
 fn use_any<D: Design<Host>>(heap: &Heap<D>) {
     if let Ok(frame) = heap.arena().alloc(Request::default()) {
         use_and_free(heap, frame, heap.is_zeroed(frame, ONE));
