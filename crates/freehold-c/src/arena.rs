@@ -128,19 +128,9 @@ impl freehold_arena {
         let align = FrameCount::new(self.frames_of(align).get().max(1));
         let request = RangeRequest::new(self.frames_of(bytes)).align(align);
         let first = self.frames.allocator().alloc_range(wish.range(request), &Immovable)?;
-        self.join(first, self.frames_of(bytes));
+        let order_at = |pfn| self.frames.allocator().order_of(pfn).expect("a block of the range");
+        self.heads.put_range(first, self.frames_of(bytes), order_at);
         Ok(self.address(first))
-    }
-
-    /// Makes one allocation of the blocks that a range consists of.
-    fn join(&self, first: Pfn, frames: FrameCount) {
-        let (mut next, end) = (first, first.offset(frames));
-        while next < end {
-            let order = self.frames.allocator().order_of(next).expect("a block of the range");
-            let after = next.offset(order.frames());
-            self.heads.put(next, Head::of_range(order, next == first, after >= end));
-            next = after;
-        }
     }
 
     /// Allocates blocks of one order into `blocks`; returns how many.
@@ -223,31 +213,7 @@ impl freehold_arena {
         free: impl Fn(Pfn, Order) -> std::result::Result<(), freehold::Error>,
     ) -> Result<()> {
         let (pfn, head) = self.head_at(address)?;
-        if !self.heads.take(pfn, head) {
-            return Err(FREEHOLD_EDOUBLEFREE);
-        }
-        if head.goes_on() {
-            self.free_rest(pfn.offset(head.order().frames()), &free)?;
-        }
-        Ok(free(pfn, head.order())?)
-    }
-
-    /// Frees the blocks that continue an allocation whose first the caller has taken.
-    #[cold]
-    fn free_rest(
-        &self,
-        mut next: Pfn,
-        free: &impl Fn(Pfn, Order) -> std::result::Result<(), freehold::Error>,
-    ) -> Result<()> {
-        loop {
-            let head = self.heads.part(next).filter(|head| self.heads.take(next, *head));
-            let head = head.ok_or(FREEHOLD_ECORRUPT)?;
-            free(next, head.order())?;
-            if !head.goes_on() {
-                return Ok(());
-            }
-            next = next.offset(head.order().frames());
-        }
+        Ok(self.heads.free(pfn, head, free)?)
     }
 
     #[inline]

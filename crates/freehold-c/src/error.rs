@@ -8,6 +8,8 @@ use std::ffi::CStr;
 use freehold::Error;
 use freehold_host::HostError;
 
+use crate::heads::Unfreed;
+
 /// Why a call was refused. A call that returns an error has changed nothing, unless its description
 /// says otherwise. The numbers never change; later versions may add some.
 #[repr(i32)]
@@ -113,6 +115,16 @@ impl From<Error> for freehold_error {
             Error::RangeBusy => FREEHOLD_EBUSY,
             Error::BadSetting | Error::BadTopology | Error::SpanTooLarge => FREEHOLD_EINVAL,
             _ => FREEHOLD_EOTHER,
+        }
+    }
+}
+
+impl From<Unfreed> for freehold_error {
+    fn from(why: Unfreed) -> Self {
+        match why {
+            Unfreed::Taken => FREEHOLD_EDOUBLEFREE,
+            Unfreed::Broken => FREEHOLD_ECORRUPT,
+            Unfreed::Refused(error) => error.into(),
         }
     }
 }

@@ -7,9 +7,12 @@
 //! that takes it away is the one to free the block.
 #![expect(unsafe_code, reason = "makes atomic bytes of zeroed memory that is not touched yet")]
 
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::alloc::Layout;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use freehold::{Order, Pfn};
+use freehold::platform::Word;
+use freehold::{Error, FrameCount, Order, Pfn};
 
 /// What begins at a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +33,7 @@ impl Head {
     }
 
     /// One of the blocks of a range.
-    pub(crate) fn of_range(order: Order, is_first: bool, is_last: bool) -> Self {
+    fn of_range(order: Order, is_first: bool, is_last: bool) -> Self {
         let head = Head::block(order).0;
         Head(head | if is_first { 0 } else { CONTINUES } | if is_last { 0 } else { GOES_ON })
     }
@@ -53,21 +56,41 @@ impl Head {
     }
 }
 
-/// The bytes. All accesses are relaxed: who allocates a frame comes after who has freed it, by the
-/// allocator; and the caller who has a pointer after who has allocated it.
-#[derive(Debug)]
-pub(crate) struct Heads(Box<[AtomicU8]>);
+/// Why an allocation is not freed, or not to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfreed {
+    /// Another call has taken it.
+    Taken,
+    /// A block that should continue it is none.
+    Broken,
+    /// The allocator refuses a block.
+    Refused(Error),
+}
 
-impl Heads {
+/// The bytes.
+///
+/// In a program that frees each allocation once, all accesses could be relaxed: a call that
+/// allocates a frame comes after the one that has freed it, by the allocator, and a caller that has
+/// a pointer after the one that has allocated it. A second free that comes late may take what
+/// another thread has allocated there since. Putting a head releases and taking it acquires, so
+/// that the free comes after that allocation: otherwise the allocator could take the block for free
+/// already, and it would be lost. `tests/models` runs all this under loom.
+#[derive(Debug)]
+pub(crate) struct Heads<B: Word<u8> = AtomicU8>(Box<[B]>);
+
+impl<B: Word<u8>> Heads<B> {
     pub(crate) fn new(frames: usize) -> Self {
+        if B::ZERO_BYTES.is_none() || Layout::new::<B>() != Layout::new::<u8>() {
+            return Heads((0..frames).map(|_| B::new(0)).collect());
+        }
         // The memory comes zeroed from the machine, a page when it is first touched.
         let zeroes = Box::into_raw(vec![0u8; frames].into_boxed_slice());
-        // SAFETY: The memory is the box's, and atomic bytes have the layout of bytes.
-        Heads(unsafe { Box::from_raw(zeroes as *mut [AtomicU8]) })
+        // SAFETY: The memory is the box's, and a zero is a `B` of zero bytes and of its layout.
+        Heads(unsafe { Box::from_raw(zeroes as *mut [B]) })
     }
 
     #[inline]
-    fn byte(&self, pfn: Pfn) -> Option<&AtomicU8> {
+    fn byte(&self, pfn: Pfn) -> Option<&B> {
         self.0.get(usize::try_from(pfn.get()).ok()?)
     }
 
@@ -75,8 +98,31 @@ impl Heads {
     #[inline]
     pub(crate) fn put(&self, pfn: Pfn, head: Head) {
         if let Some(byte) = self.byte(pfn) {
-            byte.store(head.0, Relaxed);
+            // Release: whichever call takes the block comes after its allocation.
+            byte.store(head.0, Release);
         }
+    }
+
+    /// Notes that a range begins at a frame that the caller has allocated, as blocks of these
+    /// orders.
+    pub(crate) fn put_range(
+        &self,
+        first: Pfn,
+        frames: FrameCount,
+        order_at: impl Fn(Pfn) -> Order,
+    ) {
+        let end = first.offset(frames);
+        let of_first = order_at(first);
+        let mut next = first.offset(of_first.frames());
+        // The first one last: a call that takes it finds all others.
+        let head = Head::of_range(of_first, true, next >= end);
+        while next < end {
+            let order = order_at(next);
+            let after = next.offset(order.frames());
+            self.put(next, Head::of_range(order, false, after >= end));
+            next = after;
+        }
+        self.put(first, head);
     }
 
     /// The allocation that begins at a frame.
@@ -93,8 +139,45 @@ impl Heads {
     /// Takes a head away. Of several callers at a time, one gets `true`.
     #[inline]
     pub(crate) fn take(&self, pfn: Pfn, head: Head) -> bool {
+        // Acquire: pairs with the release in `put`.
         self.byte(pfn)
-            .is_some_and(|byte| byte.compare_exchange(head.0, 0, Relaxed, Relaxed).is_ok())
+            .is_some_and(|byte| byte.compare_exchange(head.0, 0, Acquire, Relaxed).is_ok())
+    }
+
+    /// Frees the allocation that begins at a frame, each of its blocks by `free`, the first one
+    /// last. Of several callers at a time, one does.
+    #[inline]
+    pub(crate) fn free(
+        &self,
+        first: Pfn,
+        head: Head,
+        free: impl Fn(Pfn, Order) -> Result<(), Error>,
+    ) -> Result<(), Unfreed> {
+        if !self.take(first, head) {
+            return Err(Unfreed::Taken);
+        }
+        if head.goes_on() {
+            self.free_rest(first.offset(head.order().frames()), &free)?;
+        }
+        free(first, head.order()).map_err(Unfreed::Refused)
+    }
+
+    /// Frees the blocks that continue an allocation whose first the caller has taken.
+    #[cold]
+    fn free_rest(
+        &self,
+        mut next: Pfn,
+        free: &impl Fn(Pfn, Order) -> Result<(), Error>,
+    ) -> Result<(), Unfreed> {
+        loop {
+            let head = self.part(next).filter(|head| self.take(next, *head));
+            let head = head.ok_or(Unfreed::Broken)?;
+            free(next, head.order()).map_err(Unfreed::Refused)?;
+            if !head.goes_on() {
+                return Ok(());
+            }
+            next = next.offset(head.order().frames());
+        }
     }
 }
 
@@ -104,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_head_is_what_was_put_and_is_taken_once() {
-        let heads = Heads::new(3);
+        let heads = Heads::<AtomicU8>::new(3);
         let [first, second, beyond] = [0, 2, 3].map(Pfn::new);
         for order in 0..=30 {
             let order = Order::new(order);

@@ -245,6 +245,25 @@ fn memory_goes_by_age_and_whole_pageblocks_first() -> Result<(), HostError> {
     Ok(())
 }
 
+/// What a purge may not take, since a watermark keeps it for others, is left for the next one.
+#[test]
+fn a_purge_comes_again_to_what_it_could_not_take() {
+    let min_free = frames(300);
+    let builder = Arena::builder().bytes(8 * MIB).cpus(2).nodes(1).min_free(min_free);
+    let heap = PageHeap::new(builder.build_frames().unwrap()).unwrap();
+    let spans = [(); 3].map(|()| {
+        let span = heap.alloc(PAGEBLOCK, PAGEBLOCK).unwrap();
+        receive(&heap, span, PAGEBLOCK, 1);
+        span.first
+    });
+    heap.alloc(PAGEBLOCK - min_free, frames(1)).unwrap();
+    heap.free(spans[0], frames(400)).unwrap();
+    assert_eq!(heap.purge(PurgeAges::ALL).unwrap().frames, FrameCount::ZERO);
+    heap.free(spans[1], PAGEBLOCK).unwrap();
+    heap.free(spans[2], PAGEBLOCK).unwrap();
+    assert_eq!(heap.purge(PurgeAges::ALL).unwrap().frames, frames(400) + PAGEBLOCK + PAGEBLOCK);
+}
+
 /// More stretches than go by one call, and more memory than a purge has in hand.
 #[test]
 fn a_purge_of_many_stretches_gives_back_all_of_them() {

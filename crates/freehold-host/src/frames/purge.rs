@@ -3,7 +3,8 @@
 use freehold::Watermark;
 use freehold::{Design, Error, FrameCount, FrameStatus, Immovable, Order, Pfn, RangeRequest};
 
-use crate::{FrameArena, Host, HostError};
+// By `super`: `tests/models` runs this under loom.
+use super::{FrameArena, Host, HostError};
 
 const ONE: FrameCount = FrameCount::new(1);
 const PAGEBLOCK: FrameCount = Order::PAGEBLOCK.frames();

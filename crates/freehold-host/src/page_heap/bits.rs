@@ -1,13 +1,13 @@
 //! One bit for each frame, changed by their owners.
-#![expect(unsafe_code, reason = "takes zeroed numbers for zeroed atomics")]
+#![expect(unsafe_code, reason = "takes zeroed numbers for zeroed words")]
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::alloc::Layout;
+use core::sync::atomic::Ordering::Relaxed;
 
+use freehold::platform::{Scalar, Word};
 use freehold::{FrameCount, Pfn};
 
 const WORD_BITS: u64 = u64::BITS as u64;
-
-const _: () = assert!(align_of::<AtomicU64>() == align_of::<u64>());
 
 /// A bit for each frame of an arena.
 ///
@@ -15,18 +15,15 @@ const _: () = assert!(align_of::<AtomicU64>() == align_of::<u64>());
 /// freed. Neighbours in a word belong to others, so changes are atomic. All accesses are relaxed:
 /// the allocator orders what one owner did before it freed a frame before what the next one does.
 #[derive(Debug)]
-pub(super) struct FrameBits(Box<[AtomicU64]>);
+pub(super) struct FrameBits<W>(Box<[W]>);
 
-impl FrameBits {
+impl<W: Word<u64>> FrameBits<W> {
     pub(super) fn new(frames: FrameCount, are_set: bool) -> Self {
-        let word = if are_set { u64::MAX } else { 0 };
         let words = frames.get().div_ceil(WORD_BITS) as usize;
-        // As numbers, since zeroed ones come untouched from the machine: a heap may have far more
-        // capacity than it ever uses.
-        let words: *mut [u64] = Box::into_raw(vec![word; words].into_boxed_slice());
-        // SAFETY: the box is ours, and an atomic has the size, the alignment and the values of its
-        // number, where atomics of 64 bits are aligned as such.
-        FrameBits(unsafe { Box::from_raw(words as *mut [AtomicU64]) })
+        FrameBits(match are_set {
+            true => (0..words).map(|_| W::new(u64::MAX)).collect(),
+            false => zeroed(words),
+        })
     }
 
     /// Sets the bits of frames.
@@ -53,6 +50,18 @@ impl FrameBits {
     }
 }
 
+/// So many words that hold zero. Those of the standard library as numbers, since zeroed ones come
+/// untouched from the machine: a heap may have far more capacity than it ever uses.
+pub(super) fn zeroed<T: Scalar + Default, W: Word<T>>(words: usize) -> Box<[W]> {
+    if W::ZERO_BYTES.is_none() || Layout::new::<W>() != Layout::new::<T>() {
+        return (0..words).map(|_| W::new(T::default())).collect();
+    }
+    let numbers: *mut [T] = Box::into_raw(vec![T::default(); words].into_boxed_slice());
+    // SAFETY: the box is ours. The numbers are zero, and that is a word of zero bytes, whose layout
+    // is that of the number.
+    unsafe { Box::from_raw(numbers as *mut [W]) }
+}
+
 /// The words in which the bits of frames lie, and which bits of each.
 fn words(first: Pfn, frames: FrameCount) -> impl Iterator<Item = (usize, u64)> {
     let end = first.get() + frames.get();
@@ -67,11 +76,15 @@ fn words(first: Pfn, frames: FrameCount) -> impl Iterator<Item = (usize, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::AtomicU64;
+
     use super::*;
+
+    type Bits = FrameBits<AtomicU64>;
 
     #[test]
     fn bits_are_those_of_the_frames_named() {
-        let bits = FrameBits::new(FrameCount::new(300), false);
+        let bits = Bits::new(FrameCount::new(300), false);
         for (first, frames) in [(0, 1), (5, 59), (64, 64), (63, 2), (70, 200), (299, 1)] {
             let (first, frames) = (Pfn::new(first), FrameCount::new(frames));
             bits.set(first, frames);
@@ -84,6 +97,6 @@ mod tests {
             bits.clear(first, frames);
             assert!(!bits.any(Pfn::new(0), FrameCount::new(300)));
         }
-        assert!(FrameBits::new(FrameCount::new(3), true).any(Pfn::new(2), FrameCount::new(1)));
+        assert!(Bits::new(FrameCount::new(3), true).any(Pfn::new(2), FrameCount::new(1)));
     }
 }

@@ -1,37 +1,36 @@
 //! Purges that calls of the heap make, at intervals.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
+use freehold::platform::Word;
 use freehold::{Design, FrameCount};
 
-use super::{PageHeap, PurgeAges, Purged};
-use crate::Host;
-use crate::mapping::now_ms;
+use super::{Host, PageHeap, PurgeAges, Purged, now_ms};
 
 /// When the next purge is due, and what purges have done. All relaxed: nothing depends on them.
 #[derive(Debug)]
-pub(super) struct Purging {
+pub(super) struct Purging<W> {
     interval_ms: u64,
     ages: PurgeAges,
-    due_ms: AtomicU64,
-    frames: AtomicU64,
-    whole: AtomicU64,
-    stretches: AtomicU64,
-    calls: AtomicU64,
+    due_ms: W,
+    frames: W,
+    whole: W,
+    stretches: W,
+    calls: W,
 }
 
-impl Purging {
+impl<W: Word<u64>> Purging<W> {
     pub(super) fn new(interval: Duration, ages: PurgeAges) -> Self {
         let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX / 2);
         Purging {
             interval_ms,
             ages,
-            due_ms: AtomicU64::new(now_ms() + interval_ms),
-            frames: AtomicU64::new(0),
-            whole: AtomicU64::new(0),
-            stretches: AtomicU64::new(0),
-            calls: AtomicU64::new(0),
+            due_ms: W::new(now_ms() + interval_ms),
+            frames: W::new(0),
+            whole: W::new(0),
+            stretches: W::new(0),
+            calls: W::new(0),
         }
     }
 

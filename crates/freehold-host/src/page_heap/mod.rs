@@ -1,23 +1,28 @@
 //! Spans of frames, for allocators that serve programs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
 
 use freehold::designs::Freehold;
+use freehold::platform::Platform;
 use freehold::{
     Design, Error, FrameCount, FrameStatus, Immovable, MigrateType, Order, Pfn, RangeRequest,
     Request,
 };
 
-use crate::fork::{ForkMutex, Forks, Registration};
-use crate::{FrameArena, Host, HostError};
+// By `super`: `tests/models` has its own of all these, and runs this module under loom.
+use super::fork::{ForkGuard, ForkMutex, Forks, Registration};
+use super::frames::BATCH_MAX;
+use super::mapping::now_ms;
+use super::{FrameArena, Host, HostError};
 
+mod ages;
 mod bits;
 mod due;
 mod purge;
 mod refusal;
 
+use ages::Ages;
 use bits::FrameBits;
 use due::Purging;
 pub use purge::{PurgeAges, Purged};
@@ -35,6 +40,10 @@ const SMALL_MAX: Order = Order::new(4);
 const PLACE_TRIES_MAX: usize = 10_000;
 
 const PAGEBLOCK: FrameCount = Order::PAGEBLOCK.frames();
+
+/// The words of the heap, which are the platform's.
+type U32 = <Host as Platform>::U32;
+type U64 = <Host as Platform>::U64;
 
 /// What allocators for programs call their back end: it allocates spans of any number of frames,
 /// knows which of them are zero, and gives free memory back to the machine in batches, by age.
@@ -73,14 +82,12 @@ pub struct PageHeap<D: Design<Host> = Freehold<Host>> {
     _fork: Registration,
     arena: FrameArena<D>,
     /// Frames that may hold something other than zero, once they are free.
-    written: FrameBits,
-    /// For each pageblock, how many purges ago a frame of it was freed, the first since it was
-    /// purged, and one more; 0 if nothing of it is to be purged.
-    ages: Box<[AtomicU8]>,
+    written: FrameBits<U64>,
+    ages: Ages<U32>,
     /// Held by a purge while it has frames in hand.
     purging: Arc<ForkMutex<()>>,
-    by_calls: Option<Purging>,
-    refusal: Option<Refusal>,
+    by_calls: Option<Purging<U64>>,
+    refusal: Option<Refusal<U64>>,
 }
 
 /// Contiguous frames, as [`PageHeap`] allocates them.
@@ -107,7 +114,7 @@ impl<D: Design<Host>> PageHeap<D> {
         Ok(PageHeap {
             _fork: Registration::new(Box::new(AtFork(Arc::clone(&purging))))?,
             written: FrameBits::new(frames, !arena.is_new_memory()),
-            ages: (0..pageblocks).map(|_| AtomicU8::new(0)).collect(),
+            ages: Ages::new(pageblocks),
             arena,
             purging,
             by_calls: None,
@@ -230,7 +237,7 @@ impl<D: Design<Host>> PageHeap<D> {
             if !may_change || is_in_use() {
                 break;
             }
-            std::thread::yield_now();
+            allocator.platform().relax();
         }
         taken.map(|first| self.span(first, frames))
     }
@@ -270,13 +277,7 @@ impl<D: Design<Host>> PageHeap<D> {
         if let Some(refusal) = &self.refusal {
             refusal.note_free(frames);
         }
-        for age in self.ages_of(first, frames) {
-            // Relaxed: a purge that sees the age and not yet the bits leaves frames to the one
-            // after the next free. The load leaves the cache line with other CPUs.
-            if age.load(Relaxed) == 0 {
-                age.store(1, Relaxed);
-            }
-        }
+        self.ages.note_free(first, frames);
         self.purge_if_due();
         Ok(())
     }
@@ -329,12 +330,6 @@ impl<D: Design<Host>> PageHeap<D> {
 
     fn span(&self, first: Pfn, frames: FrameCount) -> Span {
         Span { first, is_zeroed: self.is_zeroed(first, frames) }
-    }
-
-    /// The ages of the pageblocks in which frames, at least one, lie.
-    fn ages_of(&self, first: Pfn, frames: FrameCount) -> &[AtomicU8] {
-        let (pageblock, last) = (PAGEBLOCK.get(), first.get() + frames.get() - 1);
-        &self.ages[(first.get() / pageblock) as usize..=(last / pageblock) as usize]
     }
 
     fn capacity(&self) -> FrameCount {

@@ -1,13 +1,8 @@
 //! When free memory goes back to the machine: by age, whole pageblocks first, many at a time.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use freehold::{Design, FrameCount, Immovable, Order, Pfn, RangeRequest, Watermark};
 
-use super::PageHeap;
-use crate::fork::ForkGuard;
-use crate::frames::BATCH_MAX;
-use crate::{Host, HostError};
+use super::{BATCH_MAX, ForkGuard, Host, HostError, PageHeap};
 
 const PAGEBLOCK: FrameCount = Order::PAGEBLOCK.frames();
 
@@ -78,34 +73,21 @@ impl<D: Design<Host>> PageHeap<D> {
         let mut drained = false;
         let share = FrameCount::new(self.arena.total_frames().get() / SHARE).max(PAGEBLOCK);
         let mut batch = Batch::new(self, share);
-        for (nth, age) in self.ages.iter().enumerate() {
-            let before = age.load(Relaxed);
-            if before == 0 {
-                continue;
-            }
-            let older = before.saturating_add(purges);
-            let now = older - 1;
-            let is_due = now >= ages.whole;
-            // What is freed from here on counts anew. Fails if another purge is at it.
-            let next = if is_due { 0 } else { older };
-            let is_ours = age.compare_exchange(before, next, Relaxed, Relaxed).is_ok();
-            if !is_ours || !is_due {
-                continue;
-            }
+        for nth in 0..self.ages.len() {
+            let Some(age) = self.ages.pass(nth, purges, ages.whole) else { continue };
             if !drained {
                 // Frames on the lists of CPUs go back first, so that pageblocks become whole.
                 self.arena.allocator().drain_all();
                 drained = true;
             }
             let first = Pfn::new(nth as u64 * PAGEBLOCK.get());
-            batch.age = older;
+            batch.age = age;
             if self.arena.allocator().is_free(first) && batch.take(first, PAGEBLOCK)? {
                 continue;
             }
-            if ages.part.is_some_and(|part| now >= part) {
-                batch.take_parts(first)?;
-            } else {
-                age.fetch_max(older, Relaxed);
+            let takes_parts = ages.part.is_some_and(|part| age > part.into());
+            if !takes_parts || !batch.take_parts(first)? {
+                self.ages.restore(first, PAGEBLOCK, age);
             }
         }
         batch.give_back()?;
@@ -118,9 +100,9 @@ struct Batch<'a, D: Design<Host>> {
     heap: &'a PageHeap<D>,
     stretches: [(Pfn, FrameCount); BATCH_MAX],
     /// The highest age among the pageblocks of each.
-    stretch_ages: [u8; BATCH_MAX],
+    stretch_ages: [u32; BATCH_MAX],
     /// The age of the pageblock that is looked at.
-    age: u8,
+    age: u32,
     count: usize,
     frames: FrameCount,
     frames_max: FrameCount,
@@ -181,16 +163,18 @@ impl<'a, D: Design<Host>> Batch<'a, D> {
         Ok(true)
     }
 
-    /// Takes what is free of a pageblock.
-    fn take_parts(&mut self, first: Pfn) -> Result<(), HostError> {
+    /// Takes what is free of a pageblock. Returns whether nothing is left to do there.
+    fn take_parts(&mut self, first: Pfn) -> Result<bool, HostError> {
+        let mut is_all = true;
         let end = (first + PAGEBLOCK).min(Pfn::new(self.heap.capacity().get()));
         let mut at = first;
         while let Some((first, frames)) = self.heap.arena.free_run(at, end) {
-            // If a frame of it is in use by now, the rest waits for a later purge.
-            let _is_taken = self.take(first, frames)?;
+            // If a frame of it is in use by now, or a watermark keeps it, the rest waits for a
+            // later purge.
+            is_all &= self.take(first, frames)?;
             at = first + frames;
         }
-        Ok(())
+        Ok(is_all)
     }
 
     /// Gives the stretches in hand back to the machine, and to the allocator.
@@ -205,10 +189,7 @@ impl<'a, D: Design<Host>> Batch<'a, D> {
                 self.heap.written.clear(first, frames);
             } else {
                 // Due again, or no later purge would look there.
-                self.heap
-                    .ages_of(first, frames)
-                    .iter()
-                    .for_each(|it| _ = it.fetch_max(age, Relaxed));
+                self.heap.ages.restore(first, frames, age);
             }
             let freed = self.heap.arena.allocator().free_range(first, frames);
             debug_assert_eq!(freed, Ok(()), "freeing {frames} from {first}");

@@ -11,7 +11,7 @@ use freehold::CpuId;
 use freehold::platform::{LockClass, Pinned, Platform, RawLock, Scalar, SharedCell, Word};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::Ordering::{self, Acquire, Relaxed, Release, SeqCst};
-use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
 loom::thread_local! {
     static CPU: Cell<u32> = Cell::new(0);
@@ -30,6 +30,7 @@ pub(crate) fn refuse_barriers() {
 
 /// An atomic that loom checks. Without `ATOMIC`, a read-modify-write is a load and a store; without
 /// `ACQUIRES`, reading a value does not make earlier writes of other threads visible.
+#[derive(Debug)]
 pub(crate) struct LoomWord<A, const ATOMIC: bool, const ACQUIRES: bool>(A);
 
 /// The requested ordering, or relaxed.
@@ -110,7 +111,7 @@ macro_rules! words {
         }
     )*};
 }
-words!(AtomicU32: u32, AtomicU64: u64);
+words!(AtomicU8: u8, AtomicU32: u32, AtomicU64: u64);
 
 /// A cell whose accesses loom checks for data races: it panics on the first one.
 pub(crate) struct LoomCell<T>(UnsafeCell<T>);

@@ -3,13 +3,18 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 
 use freehold::designs::Freehold;
 use freehold::{Design, FrameCount};
 
 use crate::mapping::{Mapping, page_bytes};
 use crate::{Arena, ArenaBuilder, FrameArena, Host, HostError, Leases};
+
+mod bump;
+mod first;
+
+use bump::Bump;
+use first::First;
 
 /// An arena in a static, which is built on first use: for allocators that a program has from its
 /// start to its end, such as a `malloc`.
@@ -35,9 +40,7 @@ pub struct StaticArena<D: Design<Host> = Freehold<Host>> {
     capacity_bytes: usize,
     leases: Leases,
     configure: fn(ArenaBuilder<D>) -> ArenaBuilder<D>,
-    /// The thread that builds it, by the machine's number; 0 if none does.
-    builder: AtomicI32,
-    arena: OnceLock<Result<FrameArena<D>, HostError>>,
+    arena: First<OnceLock<Result<FrameArena<D>, HostError>>>,
     bootstrap: Bootstrap,
 }
 
@@ -49,7 +52,7 @@ const BOOTSTRAP_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 struct Bootstrap {
     memory: OnceLock<Option<Mapping>>,
-    used: AtomicUsize,
+    used: Bump,
 }
 
 impl StaticArena {
@@ -67,9 +70,8 @@ impl<D: Design<Host>> StaticArena<D> {
             capacity_bytes: 0,
             leases: Leases::Off,
             configure: core::convert::identity,
-            builder: AtomicI32::new(0),
-            arena: OnceLock::new(),
-            bootstrap: Bootstrap { memory: OnceLock::new(), used: AtomicUsize::new(0) },
+            arena: First::new(),
+            bootstrap: Bootstrap { memory: OnceLock::new(), used: Bump::new() },
         }
     }
 
@@ -108,21 +110,14 @@ impl<D: Design<Host>> StaticArena<D> {
 
     #[cold]
     fn build(&self) -> Option<&FrameArena<D>> {
-        let here = rustix::thread::gettid().as_raw_nonzero().get();
-        // Relaxed: a thread reads its own number only if it wrote that itself.
-        if self.builder.load(Relaxed) == here {
-            return None;
-        }
+        let here = rustix::thread::gettid().as_raw_nonzero().unsigned_abs();
         let build = || {
-            self.builder.store(here, Relaxed);
             // All of it can be allocated: nothing reclaims memory for an allocator.
             let builder = ArenaBuilder::new().min_free(FrameCount::ZERO).leases(self.leases);
             let builder = builder.bytes(self.bytes).capacity_bytes(self.capacity_bytes);
-            let built = (self.configure)(builder).build_frames();
-            self.builder.store(0, Relaxed);
-            built
+            (self.configure)(builder).build_frames()
         };
-        self.arena.get_or_init(build).as_ref().ok()
+        self.arena.build(here, build)?.as_ref().ok()
     }
 
     /// Memory for an allocation while [`get`](StaticArena::get) returns `None`: 1 MiB in all, which
@@ -132,16 +127,10 @@ impl<D: Design<Host>> StaticArena<D> {
     pub fn bootstrap(&self, layout: Layout) -> Option<NonNull<u8>> {
         let map = || Mapping::reserve(BOOTSTRAP_BYTES, page_bytes()).ok();
         let memory = self.bootstrap.memory.get_or_init(map).as_ref()?;
-        let place = |used: usize| {
-            let start = used.checked_next_multiple_of(layout.align())?;
-            let end = start.checked_add(layout.size())?;
-            (end <= BOOTSTRAP_BYTES && layout.align() <= page_bytes()).then_some((start, end))
-        };
-        // Relaxed: the exchange alone decides whose the bytes are.
-        let taken = self.bootstrap.used.fetch_update(Relaxed, Relaxed, |used| {
-            place(used).map(|(_, end)| end) //
-        });
-        let (start, _) = place(taken.ok()?)?;
+        if layout.align() > page_bytes() {
+            return None;
+        }
+        let start = self.bootstrap.used.take(layout, BOOTSTRAP_BYTES)?;
         NonNull::new(memory.base().as_ptr().wrapping_add(start))
     }
 

@@ -8,16 +8,21 @@
 //!
 //! This costs nothing unless a thread forks.
 
-use std::io;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
+use std::thread::yield_now;
 
 use freehold::platform::RawLock;
 use freehold::platform::native::SpinLock;
+use rustix::thread::gettid;
 
 use crate::mapping::at_fork;
 use crate::{HostError, SpinThenYield};
+
+mod install;
+
+use install::{Installed, Installer};
 
 /// An object with locks that exists before and after a fork. The handlers call it on the thread
 /// that forks.
@@ -149,19 +154,18 @@ impl Drop for Registration {
 ///
 /// [`HostError::ForkHandlers`] if the process cannot register more.
 pub fn install_fork_handlers() -> Result<(), HostError> {
-    install_handlers().map_err(|source| HostError::ForkHandlers { source })
-}
-
-/// Installs the handlers, once for the process and its children.
-fn install_handlers() -> io::Result<()> {
-    static INSTALLED: AtomicBool = AtomicBool::new(false);
-    // Relaxed: nothing depends on it. Not a `OnceLock`: if another thread was initialising it at
-    // the time of the fork, it would never be ready in the child.
-    if INSTALLED.swap(true, Relaxed) {
+    if INSTALLED.is_done() {
         return Ok(());
     }
-    at_fork(prepare, thaw, thaw_copy).inspect_err(|_| INSTALLED.store(false, Relaxed))
+    let thread = gettid().as_raw_nonzero().get().unsigned_abs();
+    let here = Installer { process: std::process::id(), thread };
+    let installed = INSTALLED.ensure(here, || at_fork(prepare, thaw, thaw_copy), yield_now);
+    installed.map_err(|source| HostError::ForkHandlers { source })
 }
+
+/// Whether the handlers are installed. Not a `OnceLock`: if another thread was initialising it at
+/// the time of the fork, it would never be ready in the child.
+static INSTALLED: Installed = Installed::new();
 
 // They allocate no memory: the process's allocator may live in an arena.
 
@@ -170,6 +174,7 @@ fn install_handlers() -> io::Result<()> {
 // frozen first, and thawed last.
 
 extern "C" fn prepare() {
+    INSTALLED.note();
     REGISTRY.hold();
     REGISTRY.while_held().iter().rev().for_each(|(_, what)| what.freeze());
 }
