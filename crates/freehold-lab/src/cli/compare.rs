@@ -73,8 +73,8 @@ CPUs that the process may use. They are ranked by what users want of the workloa
 several figures. A design is ahead of another if it is with all seeds; otherwise they share their
 places. What is said of a design was counted in its run with the median.
 Workloads are reduced where that does not change which design is ahead. The settings that do so are
-printed, and --set overrides them; --whole reduces nothing. All designs take seconds to ten minutes;
---seeds 1 takes a third of that.
+printed, and --set overrides them; --whole reduces nothing. On two cores all designs take seconds to
+a quarter of an hour; --seeds 1 takes a third of that.
 
 Examples:
   freehold compare page-fault                        every design, per-CPU lists tuned and fixed
