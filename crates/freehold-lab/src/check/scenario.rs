@@ -211,17 +211,24 @@ fn draw_machine(rng: &mut Rng) -> Spec {
     spec
 }
 
-/// A zone or two on each node, with unaligned ends and holes in between.
+/// A zone or two on each node: most with unaligned ends and holes in between, some of which meet the
+/// next one at the border of a pageblock, so that the buddy of a free block may be in another zone.
 fn draw_memory(rng: &mut Rng, nodes: usize) -> (Vec<MemoryRange>, Option<MemoryRange>) {
     let mut ranges = Vec::new();
     let mut at = rng.u64(0..100_000);
     let mut next = |rng: &mut Rng, node: usize, kind: ZoneKind| {
-        let range = MemoryRange::new(Pfn::new(at), FrameCount::new(rng.u64(40..1500)))
+        let (pageblock, mut end) = (Order::PAGEBLOCK.frames().get(), at + rng.u64(40..1500));
+        let meets_next = rng.u8(..3) == 0;
+        // The next zone begins in another pageblock.
+        let next_pageblock = end.next_multiple_of(pageblock);
+        let mut hole = rng.u64(0..700);
+        if meets_next {
+            (end, hole) = (next_pageblock, 0);
+        }
+        let range = MemoryRange::new(Pfn::new(at), FrameCount::new(end - at))
             .on_node(NodeId::new(node as u16))
             .in_zone(kind);
-        // The next zone begins in another pageblock.
-        let end = range.start.offset(range.frames).get();
-        at = end.next_multiple_of(Order::PAGEBLOCK.frames().get()) + rng.u64(0..700);
+        at = next_pageblock + hole;
         range
     };
     for node in 0..nodes {
