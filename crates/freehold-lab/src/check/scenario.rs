@@ -217,7 +217,9 @@ fn draw_memory(rng: &mut Rng, nodes: usize) -> (Vec<MemoryRange>, Option<MemoryR
     let mut ranges = Vec::new();
     let mut at = rng.u64(0..100_000);
     let mut next = |rng: &mut Rng, node: usize, kind: ZoneKind| {
-        let (pageblock, mut end) = (Order::PAGEBLOCK.frames().get(), at + rng.u64(40..1500));
+        // Blocks of several pageblocks want some room.
+        let frames = if rng.u8(..4) == 0 { rng.u64(1500..4500) } else { rng.u64(40..1500) };
+        let (pageblock, mut end) = (Order::PAGEBLOCK.frames().get(), at + frames);
         let meets_next = rng.u8(..3) == 0;
         // The next zone begins in another pageblock.
         let next_pageblock = end.next_multiple_of(pageblock);
