@@ -211,8 +211,9 @@ fn draw_machine(rng: &mut Rng) -> Spec {
     spec
 }
 
-/// A zone or two on each node: most with unaligned ends and holes in between, some of which meet the
-/// next one at the border of a pageblock, so that the buddy of a free block may be in another zone.
+/// A zone or two on each node: most with unaligned ends and holes in between, some of which meet
+/// the next one at the border of a pageblock, so that the buddy of a free block may be in another
+/// zone.
 fn draw_memory(rng: &mut Rng, nodes: usize) -> (Vec<MemoryRange>, Option<MemoryRange>) {
     let mut ranges = Vec::new();
     let mut at = rng.u64(0..100_000);
