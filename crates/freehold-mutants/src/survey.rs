@@ -1,0 +1,177 @@
+//! The fate of generated mutants: each is tried with the tests that reach it, the quickest first,
+//! until one notices.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+
+use crate::copy;
+use crate::generated::Generated;
+use crate::program::{self, End, ErrorAt, Programs};
+use crate::verdict::{SOUND_LIMIT, Sound, each, limit};
+
+/// How much is tried.
+pub(crate) struct Effort {
+    /// Tests that take longer without a mutant are left out.
+    pub(crate) test: Duration,
+    /// No more tests are tried with a mutant after this time.
+    pub(crate) mutant: Duration,
+}
+
+/// All results.
+#[derive(Debug, Serialize)]
+pub(crate) struct Survey {
+    pub(crate) mutants: Vec<Trial>,
+    /// Mutants of the list that cannot be chosen at run time, or do not compile.
+    pub(crate) left_out: usize,
+    pub(crate) tests: usize,
+    /// Tests that take too long, or need what the copy does not have.
+    pub(crate) tests_left_out: usize,
+}
+
+/// What was tried with one mutant.
+#[derive(Debug, Serialize)]
+pub(crate) struct Trial {
+    pub(crate) name: String,
+    pub(crate) file: String,
+    pub(crate) fate: Fate,
+    /// Tests that it was tried with.
+    pub(crate) tries: usize,
+    /// The last of these, which noticed it unless it lives.
+    pub(crate) test: Option<String>,
+    pub(crate) seconds: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Fate {
+    /// A test failed.
+    Killed,
+    /// A test did not end.
+    Hung,
+    /// All tests that reach it passed.
+    Alive,
+    /// All that were tried passed, and there are more that reach it.
+    AliveSoFar,
+    /// No test reaches it.
+    Unreached,
+}
+
+/// Writes and builds a copy in `folder/source` with as many of the mutants as compile together.
+/// Returns the programs, and the numbers of the mutants that they have.
+pub(crate) fn build(
+    root: &Path,
+    folder: &Path,
+    mutants: &[Generated],
+) -> Result<(Programs, BTreeSet<usize>)> {
+    let mut without = BTreeSet::new();
+    loop {
+        let built = copy::write_generated(root, &folder.join("source"), mutants, &without)?;
+        let errors = program::errors(folder)?;
+        if errors.is_empty() {
+            return Ok((Programs::build(folder)?, built));
+        }
+        let before = without.len();
+        for error in &errors {
+            without.extend(mutants_at(&folder.join("source"), error)?);
+        }
+        eprintln!("{} mutants do not compile", without.len());
+        ensure!(
+            without.len() > before,
+            "the copy in {} does not compile, and no mutant is where the errors are: {errors:?}",
+            folder.display()
+        );
+    }
+}
+
+/// The mutants that an error of the compiler is about: the last one that begins before the error, or
+/// all in its line.
+fn mutants_at(source: &Path, error: &ErrorAt) -> Result<BTreeSet<usize>> {
+    let text = std::fs::read_to_string(source.join(&error.file_name))?;
+    let lines: Vec<_> = text.lines().collect();
+    let numbers = |text: &str| -> Vec<usize> {
+        let calls = text.split("mutants::is_active(").skip(1);
+        calls.filter_map(|call| call.split(')').next()?.parse().ok()).collect()
+    };
+    let first = lines.get(error.line_start - 1).copied().unwrap_or_default();
+    let before: String = first.chars().take(error.column_start - 1).collect();
+    if let Some(last) = numbers(&before).last() {
+        return Ok([*last].into());
+    }
+    let within = &lines[error.line_start - 1..error.line_end.min(lines.len())];
+    let within: BTreeSet<_> = within.iter().flat_map(|line| numbers(line)).collect();
+    if !within.is_empty() {
+        return Ok(within);
+    }
+    let above = lines[..error.line_start - 1].iter().rev().map(|line| numbers(line));
+    Ok(above.filter_map(|numbers| numbers.last().copied()).take(1).collect())
+}
+
+/// Tries each of these mutants.
+pub(crate) fn survey(
+    programs: &Programs,
+    mutants: &[Generated],
+    built: &BTreeSet<usize>,
+    effort: &Effort,
+) -> Result<Survey> {
+    let names: Vec<_> = programs.names().into_iter().collect();
+    let runs = each("tests without a mutant", &names, |test| {
+        let (end, took, reached) = programs.run_sound(test, SOUND_LIMIT)?;
+        Ok(Sound { end, took, reached })
+    })?;
+    let mut sound: Vec<_> = names.iter().copied().zip(runs).collect();
+    sound.retain(|(_, run)| run.end == End::Passed && run.took <= effort.test);
+    sound.sort_by_key(|(_, run)| run.took);
+    let mut reaching = BTreeMap::<usize, Vec<(&str, Duration)>>::new();
+    for (test, run) in &sound {
+        for &number in &run.reached {
+            reaching.entry(number).or_default().push((test, run.took));
+        }
+    }
+    let wanted: Vec<_> = built.iter().copied().collect();
+    let trials = each("mutants", &wanted, |&number| {
+        let tests = reaching.get(&number).map_or(&[][..], Vec::as_slice);
+        attempt(programs, &mutants[number], number, tests, effort)
+    })?;
+    Ok(Survey {
+        mutants: trials,
+        left_out: mutants.len() - built.len(),
+        tests: sound.len(),
+        tests_left_out: names.len() - sound.len(),
+    })
+}
+
+fn attempt(
+    programs: &Programs,
+    mutant: &Generated,
+    number: usize,
+    tests: &[(&str, Duration)],
+    effort: &Effort,
+) -> Result<Trial> {
+    let start = Instant::now();
+    let trial = |fate, tries, test: Option<&str>| Trial {
+        name: mutant.name.clone(),
+        file: mutant.file.clone(),
+        fate,
+        tries,
+        test: test.map(str::to_owned),
+        seconds: start.elapsed().as_secs_f64(),
+    };
+    let mut last = None;
+    for (tried, &(test, took)) in tests.iter().enumerate() {
+        if start.elapsed() > effort.mutant {
+            return Ok(trial(Fate::AliveSoFar, tried, last));
+        }
+        last = Some(test);
+        match programs.run(test, number, limit(took))?.0 {
+            End::Passed => {}
+            End::Failed => return Ok(trial(Fate::Killed, tried + 1, last)),
+            End::Hung => return Ok(trial(Fate::Hung, tried + 1, last)),
+        }
+    }
+    let fate = if tests.is_empty() { Fate::Unreached } else { Fate::Alive };
+    Ok(trial(fate, tests.len(), last))
+}
