@@ -149,8 +149,10 @@ fn survey_generated(cli: &Cli, root: &Path, list: &Path) -> Result<()> {
         test: Duration::try_from_secs_f64(cli.test_limit)?,
         mutant: Duration::try_from_secs_f64(cli.mutant_limit)?,
     };
-    let (programs, built) = survey::build(root, &root.join("target/generated"), &mutants)?;
-    let survey = survey::survey(&programs, &mutants, &built, &effort)?;
+    let folder = root.join("target/generated");
+    let (programs, built) = survey::build(root, &folder, &mutants)?;
+    let log = folder.join("trials.jsonl");
+    let survey = survey::survey(&programs, &mutants, &built, &effort, &log)?;
     if cli.json {
         println!("{}", serde_json::to_string_pretty(&survey)?);
     } else {

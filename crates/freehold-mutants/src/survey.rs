@@ -2,7 +2,10 @@
 //! until one notices.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -110,12 +113,14 @@ fn mutants_at(source: &Path, error: &ErrorAt) -> Result<BTreeSet<usize>> {
     Ok(above.filter_map(|numbers| numbers.last().copied()).take(1).collect())
 }
 
-/// Tries each of these mutants.
+/// Tries each of these mutants, and writes each result to the file `log` at once, a line of JSON
+/// each: a survey of all takes hours.
 pub(crate) fn survey(
     programs: &Programs,
     mutants: &[Generated],
     built: &BTreeSet<usize>,
     effort: &Effort,
+    log: &Path,
 ) -> Result<Survey> {
     let names: Vec<_> = programs.names().into_iter().collect();
     let runs = each("tests without a mutant", &names, |test| {
@@ -132,9 +137,13 @@ pub(crate) fn survey(
         }
     }
     let wanted: Vec<_> = built.iter().copied().collect();
+    let log = Mutex::new(File::create(log)?);
     let trials = each("mutants", &wanted, |&number| {
         let tests = reaching.get(&number).map_or(&[][..], Vec::as_slice);
-        attempt(programs, &mutants[number], number, tests, effort)
+        let trial = attempt(programs, &mutants[number], number, tests, effort)?;
+        let line = serde_json::to_string(&trial)?;
+        writeln!(log.lock().unwrap_or_else(PoisonError::into_inner), "{line}")?;
+        Ok(trial)
     })?;
     Ok(Survey {
         mutants: trials,

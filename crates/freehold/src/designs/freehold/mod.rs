@@ -62,6 +62,9 @@ mod pageblocks;
 mod settings;
 mod zones;
 
+#[cfg(test)]
+mod checks;
+
 pub use caches::{Lease, ParkedLease, RevocableLease};
 pub use settings::{DoubleFree, FreeholdSettings, Pick};
 
