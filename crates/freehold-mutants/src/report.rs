@@ -37,11 +37,14 @@ pub(crate) fn print(verdicts: &Verdicts, built: Duration, ran: Duration) {
     );
 }
 
+/// Where all mutants are, which would make lines too long.
+const SOURCES: &str = "crates/freehold/src/";
+
 /// Prints the fates of generated mutants, a file a line, and those that live.
 pub(crate) fn print_survey(survey: &Survey) {
     let mut files = BTreeMap::<&str, BTreeMap<Fate, usize>>::new();
     for trial in &survey.mutants {
-        *files.entry(&trial.file).or_default().entry(trial.fate).or_default() += 1;
+        *files.entry(short(&trial.file)).or_default().entry(trial.fate).or_default() += 1;
     }
     let width = files.keys().map(|file| file.len()).max().unwrap_or_default();
     let row = |name: &str, fates: &BTreeMap<Fate, usize>| {
@@ -70,11 +73,16 @@ pub(crate) fn print_survey(survey: &Survey) {
             Fate::AliveSoFar => format!("alive after {} tests, and there are more", trial.tries),
             _ => format!("alive after all {} tests that reach it", trial.tries),
         };
-        println!("{}: {fate}", trial.name);
+        println!("{}\n    {fate}", short(&trial.name));
     }
     println!(
         "{} mutants are left out, which do not compile or cannot be chosen at run time; \
          {} tests, {} left out",
         survey.left_out, survey.tests, survey.tests_left_out
     );
+}
+
+/// A name without the folder that all sources are in.
+fn short(name: &str) -> &str {
+    name.strip_prefix(SOURCES).unwrap_or(name)
 }

@@ -184,3 +184,48 @@ fn attempt(
     let fate = if tests.is_empty() { Fate::Unreached } else { Fate::Alive };
     Ok(trial(fate, tests.len(), last))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: &str = "\
+fn f(a: u32) -> u32 {
+    if crate::mutants::is_active(3) { return Default::default(); } let b =
+        g(a);
+    (if crate::mutants::is_active(5) { (a) - (b) } else { (if crate::mutants::is_active(4) { a }
+        else { b }) })
+}
+";
+
+    /// The mutants that an error in these lines is about, from this column on.
+    fn at(lines: (usize, usize), column: usize) -> Vec<usize> {
+        let folder = tempfile::tempdir().expect("there is room");
+        std::fs::write(folder.path().join("a.rs"), SOURCE).expect("there is room");
+        let error = serde_json::json!({
+            "file_name": "a.rs",
+            "line_start": lines.0,
+            "line_end": lines.1,
+            "column_start": column,
+            "is_primary": true,
+        });
+        let error = serde_json::from_value(error).expect("it has all that is needed");
+        mutants_at(folder.path(), &error).expect("the file is there").into_iter().collect()
+    }
+
+    #[test]
+    fn an_error_is_about_the_mutant_before_it() {
+        assert_eq!(at((2, 2), 48), [3], "in what it returns");
+        assert_eq!(at((4, 4), 41), [5], "in what it has instead");
+        assert_eq!(at((4, 4), 93), [4], "of two in a line the nearer one");
+        assert_eq!(at((5, 5), 5), [4], "none begins in the line: the last one above it");
+        assert_eq!(at((4, 5), 5), [4, 5], "the error is about all of the expression");
+        assert!(at((1, 1), 4).is_empty(), "none is to blame");
+    }
+
+    #[test]
+    fn an_error_beyond_the_end_is_no_reason_to_stop() {
+        assert_eq!(at((6, 60), 1), [4]);
+        assert_eq!(at((7, 7), 1), [4]);
+    }
+}
