@@ -196,6 +196,17 @@ mod tests {
     }
 
     #[test]
+    fn the_policies_have_clocks_of_their_own() {
+        let history = History::<TestPlatform>::new();
+        history.note_eviction(true, 3);
+        history.note_eviction(false, 5);
+        history.note_activation(7);
+        let clock = |policy, active| history.clock(policy, active);
+        assert_eq!([true, false].map(|list| clock(LruPolicy::ScanResistant, list)), [3, 5]);
+        assert_eq!([true, false].map(|list| clock(LruPolicy::TwoLists, list)), [15, 15]);
+    }
+
+    #[test]
     fn a_shadow_keeps_what_it_is_told() {
         for (slot, node, generation, active) in [(65_534, 255, 255, true), (1, 0, 7, false)] {
             let place = Place { slot, node };

@@ -151,6 +151,24 @@ fn each_verdict_is_counted_and_costs() {
     assert_eq!(reclaimed(Verdict::Failed), (Reclaimed { failed: 3, ..scanned }, 3));
 }
 
+/// An owner may want all of them gone: to those in use, and to pinned ones, it gets no claim.
+#[test]
+fn frames_in_use_and_pinned_ones_stay() {
+    let lru = new(Verdict::Drop);
+    fill(&lru, 0..4, GroupId::ROOT);
+    let held = lru.hold(Pfn::new(1)).expect("it is there");
+    lru.pin(Pfn::new(2)).expect("it is there");
+    let few = lru.take(ROOT_0, List::InactiveFile, crate::units::ZoneKind::Movable, 4);
+    // The batch gives its reference back, and only the pin is left.
+    lru.drain_all();
+    let done = lru.evict(ROOT_0, Kind::File, few);
+    assert_eq!((done.scanned, done.reclaimed, done.kept), (4, 2, 2));
+    let is_there = [0, 1, 2, 3].map(|frame| lru.frame_stats(Pfn::new(frame)).is_ok());
+    assert_eq!(is_there, [false, true, true, false]);
+    drop(held);
+    lru.validate().expect("the books are in order");
+}
+
 #[test]
 fn old_costs_decay() {
     let lru = new(Verdict::Drop);
@@ -241,6 +259,7 @@ fn a_frame_takes_its_charge_and_pins_along() {
     lru.drain_all();
     for frame in [0, 1] {
         let mut isolated = lru.isolate(Pfn::new(frame)).expect("it is on a list");
+        assert_eq!(isolated.pfn(), Pfn::new(frame));
         isolated.move_to(two).expect("there is no limit");
     }
     lru.validate().expect("the books are in order");
