@@ -49,8 +49,8 @@ struct Cli {
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     jobs: usize,
 
-    /// Try the mutants of cargo-mutants instead of those of the tables: the output of `cargo mutants
-    /// --list --json -p freehold`.
+    /// Try the mutants of cargo-mutants instead of those of the tables: the output of
+    /// `cargo mutants --list --json -p freehold`.
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     generated: Option<PathBuf>,
 

@@ -90,8 +90,8 @@ pub(crate) fn build(
     }
 }
 
-/// The mutants that an error of the compiler is about: the last one that begins before the error, or
-/// all in its line.
+/// The mutants that an error of the compiler is about: the last one that begins before the error,
+/// or all in its lines.
 fn mutants_at(source: &Path, error: &ErrorAt) -> Result<BTreeSet<usize>> {
     let text = std::fs::read_to_string(source.join(&error.file_name))?;
     let lines: Vec<_> = text.lines().collect();

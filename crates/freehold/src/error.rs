@@ -132,7 +132,6 @@ mod tests {
     extern crate std;
 
     use super::*;
-    use crate::lru::{LruError, PutBulkError};
     use crate::units::NodeId;
     use std::string::ToString;
 
@@ -140,8 +139,6 @@ mod tests {
     fn errors_say_what_is_wrong_and_where() {
         let freed = BulkFreeError { freed: 3, error: Error::DoubleFree };
         assert_eq!(freed.to_string(), "block 3 of the bulk: the frame is free already");
-        let put = PutBulkError { put: 7, error: LruError::NotPinned };
-        assert_eq!(put.to_string(), "frame 7 of the bulk: the frame is not locked in memory");
         assert_eq!(NodeId::new(2).to_string(), "node 2");
     }
 }

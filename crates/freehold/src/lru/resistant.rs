@@ -228,7 +228,7 @@ mod tests {
         let hunt = lru.hunt_within(0, 50);
         let left = lru.shrink_resistant(ROOT_0, [0, 0, 500, 500, 0], &hunt, &mut progress);
         assert_eq!((progress.done.reclaimed, left), (50, 950));
-        // The target is a tenth of what there is: 100 at first, and fewer with each frame that goes.
+        // The target is a tenth of what there is: 100 at first, and fewer as frames go.
         assert_eq!(sizes(&lru), (96, 854));
         assert!(lru.vecs.history(ROOT_0, FILE).is_cold(), "none was used");
         lru.validate().expect("the books are in order");
@@ -247,8 +247,12 @@ mod tests {
         (0..20).for_each(|frame| lru.mark_accessed(Pfn::new(frame)).expect("it is there"));
         let hunt = lru.hunt_within(0, 1);
         let (mut progress, history) = (Progress::default(), lru.vecs.history(ROOT_0, FILE));
-        let taken = lru.take(ROOT_0, List::ActiveFile, hunt.zone, 25);
-        let going = lru.sift(taken, true, history, lru.sizes_of(ROOT_0, FILE), &mut progress);
+        let mut sift = |count| {
+            let taken = lru.take(ROOT_0, List::ActiveFile, hunt.zone, count);
+            lru.sift(taken, true, history, lru.sizes_of(ROOT_0, FILE), &mut progress)
+        };
+        assert_eq!((sift(20).iter().count(), history.is_cold()), (0, false));
+        let going = sift(5);
         assert_eq!((going.iter().count(), progress.unmarked), (5, 20));
         assert!(history.is_cold(), "five of 25 were not used");
         assert_eq!(lru.evict(ROOT_0, FILE, going).reclaimed, 5);

@@ -3,9 +3,11 @@
 
 extern crate std;
 
+use core::cell::Cell;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
+use std::boxed::Box;
 use std::string::ToString;
 use std::vec;
 
@@ -13,7 +15,8 @@ use super::group::NO_SLOT;
 use super::state::{Motion, State};
 use super::vec::Place;
 use super::{
-    Claim, GroupId, Kind, List, Lru, LruRule, LruSettings, LruViolation, Owner, Reclaimed, Verdict,
+    Claim, GroupId, Kind, List, Lru, LruError, LruRule, LruSettings, LruViolation, Owner,
+    PutBulkError, Reclaimed, Verdict,
 };
 use crate::config::{Config, MemoryRange};
 use crate::memmap::index::FrameIndex;
@@ -46,7 +49,7 @@ type Bench = Lru<TestPlatform, Says>;
 pub(super) const ROOT_0: Place = Place { slot: 0, node: 0 };
 
 /// Two nodes of 4,096 frames.
-pub(super) fn lru(owner: Says, settings: LruSettings) -> Bench {
+pub(super) fn lru<O: Owner>(owner: O, settings: LruSettings) -> Lru<TestPlatform, O> {
     run_on(0);
     let range = |node: u16| {
         let start = Pfn::new(u64::from(node) * 4096);
@@ -54,13 +57,13 @@ pub(super) fn lru(owner: Says, settings: LruSettings) -> Bench {
     };
     let (ranges, cpus) = ([range(0), range(1)], [NodeId::new(0); 2]);
     let config = Config::new(&ranges, &cpus);
-    let layout = Bench::layout(&config, &settings).unwrap();
+    let layout = Lru::<TestPlatform, O>::layout(&config, &settings).unwrap();
     let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
     Lru::new(TestPlatform, &config, &settings, Metadata::from_static(buffer), owner).unwrap()
 }
 
 /// Adds frames, which come to the inactive list.
-pub(super) fn fill(lru: &Bench, frames: Range<u64>, group: GroupId) {
+pub(super) fn fill<O: Owner>(lru: &Lru<TestPlatform, O>, frames: Range<u64>, group: GroupId) {
     frames.for_each(|frame| lru.add(Pfn::new(frame), group, Kind::File).expect("it is new"));
     lru.drain_all();
 }
@@ -127,6 +130,8 @@ fn a_check_finds_what_is_wrong() {
     assert_eq!(tree, Some(LruRule::TreeLinked));
     let violation = LruViolation { rule: LruRule::SizeCounted, at: Pfn::new(16) };
     assert!(violation.to_string().starts_with("the size of a list is wrong, seen at"));
+    let put = PutBulkError { put: 7, error: LruError::NotPinned };
+    assert_eq!(put.to_string(), "frame 7 of the bulk: the frame is not locked in memory");
 }
 
 #[test]
@@ -167,6 +172,67 @@ fn frames_in_use_and_pinned_ones_stay() {
     assert_eq!(is_there, [false, true, true, false]);
     drop(held);
     lru.validate().expect("the books are in order");
+}
+
+/// Uses a frame after it has said that the frame may go, as a lookup does: every other frame has a
+/// reference more, and the others are pinned.
+struct Reader(Cell<Option<&'static Lru<TestPlatform, Reader>>>);
+
+impl Owner for Reader {
+    fn reclaim(&self, _frame: Pfn) -> Verdict {
+        Verdict::Drop
+    }
+
+    fn forget(&self, frame: Pfn, claim: Claim<'_>) {
+        let lru = self.0.get().expect("it was set");
+        let held = match frame.get() % 2 {
+            0 => Some(lru.hold(frame).expect("it is there")),
+            _ => {
+                lru.pin(frame).expect("it is there");
+                lru.drain_all();
+                None
+            }
+        };
+        assert!(claim.take().is_none(), "{frame} is in use");
+        drop(held);
+    }
+
+    fn release(&self, blocks: &[Pfn], _order: Order) {
+        panic!("{blocks:?} are in use");
+    }
+}
+
+#[test]
+fn a_frame_that_is_used_after_all_stays() {
+    let lru: &_ = Box::leak(Box::new(lru(Reader(Cell::new(None)), LruSettings::default())));
+    lru.owner().0.set(Some(lru));
+    fill(lru, 0..4, GroupId::ROOT);
+    let few = lru.take(ROOT_0, List::InactiveFile, crate::units::ZoneKind::Movable, 4);
+    let done = lru.evict(ROOT_0, Kind::File, few);
+    assert_eq!((done.scanned, done.reclaimed, done.kept), (4, 0, 4));
+    lru.validate().expect("the books are in order");
+}
+
+/// Blocks of two orders and groups, one of which has another user.
+#[test]
+fn a_bulk_releases_what_has_no_user_left() {
+    let lru = new(Verdict::Drop);
+    let [one, two] = [(); 2].map(|()| lru.create_group(GroupId::ROOT, None).unwrap());
+    fill(&lru, 0..3, one);
+    for block in [8, 16] {
+        lru.add_block(Pfn::new(block), Order::new(2), two, Kind::File).unwrap();
+    }
+    lru.drain_all();
+    let held = lru.hold(Pfn::new(1)).expect("it is there");
+    lru.put_bulk(&[0, 1, 2, 8, 16].map(Pfn::new)).expect("all are there");
+    let is_there = [0, 1, 2, 8, 16].map(|frame| lru.frame_stats(Pfn::new(frame)).is_ok());
+    assert_eq!(is_there, [false, true, false, false, false]);
+    lru.drain_all();
+    let charged = [one, two].map(|group| lru.group_stats(group).unwrap().charged.get());
+    assert_eq!(charged, [1, 0]);
+    lru.validate().expect("the books are in order");
+    drop(held);
+    assert_eq!(lru.validate().expect("the books are in order").used, FrameCount::ZERO);
 }
 
 #[test]

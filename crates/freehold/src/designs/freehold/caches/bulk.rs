@@ -276,7 +276,7 @@ fn run_len(frames: &[Pfn]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::designs::freehold::checks::machine;
+    use crate::designs::freehold::tests::machine;
 
     #[test]
     fn adjacent_frames_are_found_eight_at_a_time() {

@@ -130,7 +130,7 @@ impl<P: Platform> Pageblocks<P> {
 mod tests {
     use super::super::run::Run;
     use super::*;
-    use crate::designs::freehold::checks::machine;
+    use crate::designs::freehold::tests::machine;
     use crate::units::Order;
 
     #[test]

@@ -268,7 +268,7 @@ mod tests {
     /// What a check says once this has been broken: frames 0 and 1 are in use, CPU 0 has 2 and 3 on
     /// its lists, and the zone has all others.
     fn broken(how: impl FnOnce(&Bench)) -> Option<Rule> {
-        let bench = Bench::new(1024, &fixed(Default::default(), 4, 64));
+        let bench = Bench::new(2048, &fixed(Default::default(), 4, 64));
         assert_eq!((bench.alloc_frames(2).len(), bench.listed(0, 0).len()), (2, 2));
         bench.check();
         how(&bench);
@@ -277,7 +277,6 @@ mod tests {
 
     #[test]
     fn a_check_finds_what_is_wrong() {
-        const PAIR: Order = Order::new(1);
         const FOUR: Order = Order::new(2);
         let (of, one) = (BlockType::Movable, FrameCount::new(1));
         let set = |bench: &Bench, frame, state| {
@@ -309,17 +308,21 @@ mod tests {
         assert_eq!(retyped, Some(Rule::ListMatchesMark));
         let foreign = blocks(|bench, pageblock| bench.design.blocks.leave_zone(pageblock));
         assert_eq!(foreign, Some(Rule::ZoneOfBlock));
-        let in_halves = broken(|bench| {
-            let guard = bench.lock();
-            let (lists, frames) = (guard.buddy.lists, &bench.design.frames);
-            lists.list(FOUR, of).remove(frames, FrameIndex(4));
-            lists.count(FOUR, of, -1);
-            for half in [4, 6] {
-                set(bench, half, FrameState::head(Tag::Buddy, PAIR, of));
-                lists.list(PAIR, of).push(frames, FrameIndex(half), End::Front);
-            }
-            lists.count(PAIR, of, 2);
-        });
-        assert_eq!(in_halves, Some(Rule::BuddiesMerged));
+        // Of a few frames, and of two pageblocks.
+        for (first, order) in [(4, FOUR), (1024, Order::BUDDY_MAX)] {
+            let in_halves = broken(|bench| {
+                let guard = bench.lock();
+                let (lists, frames) = (guard.buddy.lists, &bench.design.frames);
+                let half = Order::new(order.get() - 1);
+                lists.list(order, of).remove(frames, FrameIndex(first));
+                lists.count(order, of, -1);
+                for at in [first, first + half.frames().get() as u32] {
+                    set(bench, at, FrameState::head(Tag::Buddy, half, of));
+                    lists.list(half, of).push(frames, FrameIndex(at), End::Front);
+                }
+                lists.count(half, of, 2);
+            });
+            assert_eq!(in_halves, Some(Rule::BuddiesMerged), "{order}");
+        }
     }
 }

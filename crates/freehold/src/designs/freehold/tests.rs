@@ -3,13 +3,13 @@
 
 extern crate std;
 
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, offset_of};
 use std::vec;
 use std::vec::Vec;
 
-use super::pageblocks::PageblockIndex;
 use super::pageblocks::run::Run;
 use super::pageblocks::state::{Holder, State, Use};
+use super::pageblocks::{PageblockIndex, Pageblocks};
 use super::*;
 use crate::Request;
 use crate::config::MemoryRange;
@@ -33,6 +33,15 @@ pub(super) fn machine(pageblocks: u64) -> Frames {
     let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
     let metadata = Metadata::from_static(buffer);
     Frames::new(TestPlatform, &config, &Default::default(), metadata).unwrap()
+}
+
+#[test]
+fn all_that_fast_paths_read_of_the_allocator_is_on_one_cache_line() {
+    /// The size of the host's platform, which lies before the design.
+    const PLATFORM_BYTES: usize = 16;
+    let pageblocks = offset_of!(Freehold<TestPlatform>, zones);
+    let read = pageblocks + Pageblocks::<TestPlatform>::FAST_BYTES;
+    assert!(PLATFORM_BYTES + read <= 64, "{read} bytes");
 }
 
 fn alloc(frames: &Frames, order: u8) -> PageblockIndex {
