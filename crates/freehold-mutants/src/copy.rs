@@ -3,7 +3,7 @@
 //!
 //! Only changed files are written, so that cargo rebuilds only what it must.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,12 @@ use anyhow::{Context, Result};
 use toml::{Table, Value};
 use walkdir::WalkDir;
 
-use crate::schemata::with_mutants;
+use crate::generated::{self, Generated};
+use crate::schemata::{with_mutants, with_variants};
 use crate::table::Place;
 
 /// The crate whose sources have the mutants.
 const CRATE: &str = "crates/freehold";
-
-/// The crate's development dependencies that tests of the protocol need.
-const DEV_DEPENDENCIES: [&str; 1] = ["loom"];
 
 /// The test program; and the module that counts passes, and knows which mutant is active.
 const TESTS: &str = include_str!("../copied/tests.rs");
@@ -29,9 +27,9 @@ const COUNTER: &str = include_str!("../copied/mutants.rs");
 type Files = BTreeMap<PathBuf, String>;
 
 /// Writes the copy of the repository at `root` to `folder`, with these places, each numbered by its
-/// position in the list.
+/// position in the list. Its tests are those of the design `freehold` and its models.
 pub(crate) fn write(root: &Path, folder: &Path, places: &[Place]) -> Result<()> {
-    let mut files = read(root)?;
+    let mut files = read(root, &["loom"])?;
     let mut by_file = BTreeMap::<&str, Vec<_>>::new();
     for (number, place) in places.iter().enumerate() {
         by_file.entry(&place.file).or_default().push((number, place));
@@ -42,21 +40,57 @@ pub(crate) fn write(root: &Path, folder: &Path, places: &[Place]) -> Result<()> 
         })?;
         *text = with_mutants(text, &places)?;
     }
-    let names: String = places.iter().map(|place| format!("    {:?},\n", place.name)).collect();
+    let names: Vec<_> = places.iter().map(|place| place.name.as_str()).collect();
+    add_mutants(&mut files, &names);
+    files.insert(Path::new(CRATE).join("tests/native/main.rs"), TESTS.to_owned());
+    update(folder, &files)
+}
+
+/// Writes a copy with generated mutants, but for those of these numbers. It has all tests of
+/// `native`. Returns the numbers of the mutants that it has.
+pub(crate) fn write_generated(
+    root: &Path,
+    folder: &Path,
+    mutants: &[Generated],
+    without: &BTreeSet<usize>,
+) -> Result<BTreeSet<usize>> {
+    let mut files = read(root, &["loom", "proptest"])?;
+    let mut by_file = BTreeMap::<&str, Vec<_>>::new();
+    for (number, mutant) in mutants.iter().enumerate().filter(|(n, _)| !without.contains(n)) {
+        by_file.entry(&mutant.file).or_default().push((number, mutant));
+    }
+    let mut built = BTreeSet::new();
+    for (file, mutants) in by_file {
+        let text = files.get_mut(Path::new(file)).with_context(|| {
+            format!("{file} is no source of the allocator: list mutants with `-p freehold`")
+        })?;
+        let variants = generated::variants(text, &mutants)?;
+        built.extend(variants.iter().map(|variant| variant.number));
+        *text = with_variants(text, variants).with_context(|| format!("in {file}"))?;
+    }
+    let names: Vec<_> = mutants.iter().map(|mutant| mutant.name.as_str()).collect();
+    add_mutants(&mut files, &names);
+    update(folder, &files)?;
+    Ok(built)
+}
+
+/// Adds the module that knows which mutant is active.
+fn add_mutants(files: &mut Files, names: &[&str]) {
+    let names: String = names.iter().map(|name| format!("    {name:?},\n")).collect();
     let source = |path: &str| Path::new(CRATE).join(path);
     files.insert(
         source("src/mutants.rs"),
         format!("{COUNTER}\nconst NAMES: &[&str] = &[\n{names}];\n"),
     );
-    files.insert(source("tests/native/main.rs"), TESTS.to_owned());
     if let Some(lib) = files.get_mut(&source("src/lib.rs")) {
+        // A mutant may be wrong in every run, as `u64::MAX * 2`: that is for a test to notice.
+        lib.insert_str(0, "#![allow(arithmetic_overflow, unconditional_panic)]\n");
         lib.push_str("\nmod mutants;\n");
     }
-    update(folder, &files)
 }
 
-/// The files of the repository that the copy has.
-fn read(root: &Path) -> Result<Files> {
+/// The files of the repository that the copy has, with these of the dependencies of tests.
+fn read(root: &Path, dependencies: &[&str]) -> Result<Files> {
     let mut files = Files::new();
     for part in ["Cargo.lock", ".cargo/config.toml", "crates/freehold/src", "crates/freehold/tests"]
     {
@@ -74,7 +108,7 @@ fn read(root: &Path) -> Result<Files> {
     let workspace = "Cargo.toml";
     files.insert(workspace.into(), workspace_manifest(&text_of(&root.join(workspace))?)?);
     let manifest = Path::new(CRATE).join("Cargo.toml");
-    let text = crate_manifest(&text_of(&root.join(&manifest))?)?;
+    let text = crate_manifest(&text_of(&root.join(&manifest))?, dependencies)?;
     files.insert(manifest, text);
     Ok(files)
 }
@@ -100,10 +134,10 @@ fn workspace_manifest(text: &str) -> Result<String> {
 }
 
 /// The crate's manifest with the required dependencies.
-fn crate_manifest(text: &str) -> Result<String> {
+fn crate_manifest(text: &str, dependencies: &[&str]) -> Result<String> {
     let mut manifest: Table = text.parse()?;
     if let Some(Value::Table(all)) = manifest.get_mut("dev-dependencies") {
-        all.retain(|name, _| DEV_DEPENDENCIES.contains(&name));
+        all.retain(|name, _| dependencies.contains(&name));
     }
     // The copy has none.
     manifest.remove("example");
@@ -143,7 +177,7 @@ mod tests {
         assert!(manifest.contains("crates/freehold") && manifest.contains("opt-level = 1"));
         assert!(!manifest.contains('x') && manifest.contains("version"), "{manifest}");
         let of_crate = "[dev-dependencies]\nloom = \"1\"\nproptest = \"1\"\n";
-        let manifest = crate_manifest(of_crate).expect("it is right");
+        let manifest = crate_manifest(of_crate, &["loom"]).expect("it is right");
         assert!(manifest.contains("loom") && !manifest.contains("proptest"));
     }
 

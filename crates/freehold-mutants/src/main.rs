@@ -7,21 +7,26 @@
 #![deny(unsafe_code)]
 
 mod copy;
+mod generated;
 mod place;
 mod program;
 mod report;
 mod schemata;
+mod survey;
 mod table;
 mod verdict;
 
-use std::path::PathBuf;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use clap::Parser;
 
+use crate::generated::Generated;
 use crate::program::Programs;
+use crate::survey::Effort;
 use crate::table::Place;
 
 /// Breaks the protocol of the design `freehold`, one step at a time, and checks whether a test
@@ -44,6 +49,23 @@ struct Cli {
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     jobs: usize,
 
+    /// Try the mutants of cargo-mutants instead of those of the tables: the output of
+    /// `cargo mutants --list --json -p freehold`.
+    #[arg(long, value_name = "FILE", conflicts_with = "check")]
+    generated: Option<PathBuf>,
+
+    /// Of the generated mutants that the filter leaves, only every Nth.
+    #[arg(long, value_name = "N", default_value = "1", requires = "generated")]
+    every: NonZeroUsize,
+
+    /// Leave out tests that take longer than this without a mutant.
+    #[arg(long, value_name = "SECONDS", default_value = "2", requires = "generated")]
+    test_limit: f64,
+
+    /// Give up on a generated mutant that no test has noticed after this time.
+    #[arg(long, value_name = "SECONDS", default_value = "30", requires = "generated")]
+    mutant_limit: f64,
+
     /// The repository.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), hide = true)]
     root: PathBuf,
@@ -57,8 +79,12 @@ Examples:
   cargo run -p freehold-mutants -- --check       check whether the tables fit the sources
   cargo run -p freehold-mutants -- --json        as JSON
 
+  cargo mutants --list --json -p freehold > mutants.json
+  cargo run -p freehold-mutants -- --generated mutants.json --every 20 src/lru
+                                                 one in 20 of all simple mutants of the LRU
+
 Exit codes:
-  0  everything is as the tables say
+  0  everything is as the tables say, or generated mutants were tried, whatever their fate
   1  a mutant lives or is killed against its table, or a test fails without a mutant
   2  the command line is invalid, a table does not fit the sources, or these do not compile
 
@@ -87,6 +113,10 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> Result<bool> {
     let start = Instant::now();
     let root = cli.root.canonicalize()?;
+    rayon::ThreadPoolBuilder::new().num_threads(cli.jobs).build_global()?;
+    if let Some(list) = &cli.generated {
+        return survey_generated(cli, &root, list).map(|()| true);
+    }
     let places = table::read(&root.join("crates/freehold-mutants/table"))?;
     let wanted: Vec<_> = places.iter().enumerate().filter(|(_, place)| cli.wants(place)).collect();
     ensure!(!wanted.is_empty(), "no mutant has that in its name, file or test");
@@ -98,7 +128,6 @@ fn run(cli: &Cli) -> Result<bool> {
     }
     let programs = Programs::build(&folder)?;
     let built = start.elapsed();
-    rayon::ThreadPoolBuilder::new().num_threads(cli.jobs).build_global()?;
     let verdicts = verdict::judge(&programs, &wanted)?;
     if cli.json {
         println!("{}", serde_json::to_string_pretty(&verdicts)?);
@@ -107,4 +136,27 @@ fn run(cli: &Cli) -> Result<bool> {
     }
     verdicts.problems.iter().for_each(|problem| eprintln!("{problem}"));
     Ok(verdicts.problems.is_empty())
+}
+
+/// Tries the generated mutants that are wanted.
+fn survey_generated(cli: &Cli, root: &Path, list: &Path) -> Result<()> {
+    let wants =
+        |mutant: &Generated| cli.filter.as_ref().is_none_or(|filter| mutant.name.contains(filter));
+    let mutants: Vec<_> = generated::read(list)?.into_iter().filter(wants).collect();
+    let mutants: Vec<_> = mutants.into_iter().step_by(cli.every.get()).collect();
+    ensure!(!mutants.is_empty(), "no generated mutant has that in its name");
+    let effort = Effort {
+        test: Duration::try_from_secs_f64(cli.test_limit)?,
+        mutant: Duration::try_from_secs_f64(cli.mutant_limit)?,
+    };
+    let folder = root.join("target/generated");
+    let (programs, built) = survey::build(root, &folder, &mutants)?;
+    let log = folder.join("trials.jsonl");
+    let survey = survey::survey(&programs, &mutants, &built, &effort, &log)?;
+    if cli.json {
+        println!("{}", serde_json::to_string_pretty(&survey)?);
+    } else {
+        report::print_survey(&survey);
+    }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! The test programs: built once, and run for one test at a time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ const TESTS: &str = "native";
 
 /// Both programs.
 pub(crate) struct Programs {
-    unit: PathBuf,
-    tests: PathBuf,
+    /// The program of each test.
+    tests: BTreeMap<String, PathBuf>,
     /// Where the tests run, and where their hits are written.
     source: PathBuf,
     folder: PathBuf,
@@ -34,64 +34,93 @@ pub(crate) enum End {
     Hung,
 }
 
-/// One message of cargo's: of a program that it has built.
+/// One message of cargo's: of a program that it has built, or from the compiler.
 #[derive(Deserialize)]
 struct Message {
-    target: Option<Target>,
     executable: Option<PathBuf>,
+    message: Option<Diagnostic>,
 }
 
 #[derive(Deserialize)]
-struct Target {
-    name: String,
+struct Diagnostic {
+    level: String,
+    rendered: Option<String>,
+    spans: Vec<ErrorAt>,
+}
+
+/// Where in a source of the copy the compiler has found an error.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ErrorAt {
+    pub(crate) file_name: PathBuf,
+    /// Lines and columns count from one.
+    pub(crate) line_start: usize,
+    pub(crate) line_end: usize,
+    pub(crate) column_start: usize,
+    is_primary: bool,
+}
+
+/// Cargo, for the copy in `folder/source`.
+fn cargo(folder: &Path, command: &[&str], format: &str) -> Command {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo
+        .args(command)
+        .args(["-p", "freehold", "--message-format", format])
+        // Generated code needs more braces than hand-written code.
+        .env("RUSTFLAGS", "-Awarnings")
+        .env("CARGO_TARGET_DIR", folder.join("build"))
+        .current_dir(folder.join("source"))
+        .stderr(Stdio::inherit());
+    cargo
+}
+
+fn messages(stdout: &[u8]) -> Result<Vec<Message>> {
+    let text = String::from_utf8_lossy(stdout);
+    text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+/// Where the compiler finds errors in the library of the copy in `folder/source`.
+pub(crate) fn errors(folder: &Path) -> Result<Vec<ErrorAt>> {
+    let checked = cargo(folder, &["check", "--lib"], "json").output();
+    let checked = checked.context("cargo does not start")?;
+    if checked.status.success() {
+        return Ok(Vec::new());
+    }
+    let (mut found, mut rendered) = (Vec::new(), String::new());
+    for diagnostic in messages(&checked.stdout)?.into_iter().filter_map(|of| of.message) {
+        if diagnostic.level == "error" {
+            rendered += diagnostic.rendered.as_deref().unwrap_or_default();
+            found.extend(diagnostic.spans.into_iter().filter(|span| span.is_primary));
+        }
+    }
+    ensure!(!found.is_empty(), "the copy with all mutants does not compile:\n{rendered}");
+    Ok(found)
 }
 
 impl Programs {
     /// Builds the tests of the copy in `folder/source`.
     pub(crate) fn build(folder: &Path) -> Result<Self> {
-        let source = folder.join("source");
-        let cargo = env::var_os("CARGO").unwrap_or("cargo".into());
-        let built = Command::new(cargo)
-            .args(["test", "-p", "freehold", "--lib", "--test", TESTS, "--no-run"])
-            .args(["--message-format", "json-render-diagnostics"])
-            // Generated code needs more braces than hand-written code.
-            .env("RUSTFLAGS", "-Awarnings")
-            .env("CARGO_TARGET_DIR", folder.join("build"))
-            .current_dir(&source)
-            .stderr(Stdio::inherit())
-            .output()
-            .context("cargo does not start")?;
+        let command = ["test", "--lib", "--test", TESTS, "--no-run"];
+        let built = cargo(folder, &command, "json-render-diagnostics").output();
+        let built = built.context("cargo does not start")?;
         ensure!(
             built.status.success(),
             "the tests with all mutants do not compile, see above: correct `find` and `replace` of \
              the mutant whose number stands there"
         );
-        let (mut unit, mut tests) = (None, None);
-        for line in String::from_utf8_lossy(&built.stdout).lines() {
-            let message: Message = serde_json::from_str(line)?;
-            if let (Some(target), Some(program)) = (message.target, message.executable) {
-                *(if target.name == TESTS { &mut tests } else { &mut unit }) = Some(program);
-            }
+        let mut tests = BTreeMap::new();
+        for program in messages(&built.stdout)?.into_iter().filter_map(|of| of.executable) {
+            let listed = Command::new(&program).arg("--list").output()?;
+            let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+            let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+            tests.extend(names.map(|name| (name.to_owned(), program.clone())));
         }
-        let (unit, tests) = unit.zip(tests).context("cargo has not built both programs")?;
-        Ok(Programs { unit, tests, source: source.join("crates/freehold"), folder: folder.into() })
+        let source = folder.join("source/crates/freehold");
+        Ok(Programs { tests, source, folder: folder.into() })
     }
 
     /// The names of all tests.
-    pub(crate) fn names(&self) -> Result<BTreeSet<String>> {
-        let mut names = BTreeSet::new();
-        for program in [&self.unit, &self.tests] {
-            let listed = Command::new(program).arg("--list").output()?;
-            let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-            let tests = listed.lines().filter_map(|line| line.strip_suffix(": test"));
-            names.extend(tests.map(str::to_owned));
-        }
-        Ok(names)
-    }
-
-    /// The program that has a test.
-    fn program_of(&self, test: &str) -> &Path {
-        if test.starts_with("designs::") { &self.unit } else { &self.tests }
+    pub(crate) fn names(&self) -> BTreeSet<&str> {
+        self.tests.keys().map(String::as_str).collect()
     }
 
     /// Runs one test with a mutant, with a time limit.
@@ -129,7 +158,8 @@ impl Programs {
         limit: Duration,
     ) -> Result<(End, Duration)> {
         let start = Instant::now();
-        let mut child = Command::new(self.program_of(test))
+        let program = self.tests.get(test).with_context(|| format!("there is no test {test}"))?;
+        let mut child = Command::new(program)
             .args(["--exact", test])
             .env_remove("FREEHOLD_MUTANT")
             .env(variable, value)

@@ -9,6 +9,8 @@
 //! | one that the mutant omits | `(if active { None } else { Some(E) })` |
 //! | statements `S;`, up to their semicolon | `if active { MUTANT } else { S; }` |
 //! | a point | as one or the other, with `{ active; E }` |
+//! | the body `B` of a function | `if active { return MUTANT; } B` |
+//! | the pattern `P` of a match arm | `P if !active` |
 //!
 //! Mutants of the same text are tested one after the other, and a text may be nested in another. A
 //! name bound by `let` would go out of scope at the closing brace: find the expression in it, or
@@ -21,32 +23,86 @@ use anyhow::{Result, bail, ensure};
 use crate::place::locate;
 use crate::table::Place;
 
-/// A text and its mutants, by number.
-struct Site<'a> {
-    span: Range<usize>,
-    places: Vec<(usize, &'a Place)>,
+/// One mutant of a source.
+pub(crate) struct Variant {
+    /// What selects it.
+    pub(crate) number: usize,
+    /// How it is called in errors.
+    pub(crate) name: String,
+    /// The text that it changes.
+    pub(crate) span: Range<usize>,
+    pub(crate) change: Change,
 }
 
-/// The source with all of these mutants, each of which has a number.
+/// What becomes of a text. Those of a whole body come first, since they are around what else is in
+/// the same text.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Change {
+    /// The body of a function: it returns this at once.
+    Return(String),
+    /// The pattern of a match arm: it matches nothing.
+    NoMatch,
+    /// Another expression, or other statements.
+    Replace(String),
+    /// No value, where there was one.
+    Omit,
+    /// The same; only whether it is reached matters.
+    Point,
+}
+
+impl Change {
+    /// Which changes of one text can be choices of one site.
+    fn site_kind(&self) -> u8 {
+        match self {
+            Change::Return(_) => 0,
+            Change::NoMatch => 1,
+            Change::Replace(_) | Change::Omit | Change::Point => 2,
+        }
+    }
+}
+
+/// A text and its mutants.
+struct Site {
+    span: Range<usize>,
+    kind: u8,
+    variants: Vec<Variant>,
+}
+
+/// The source with the mutants of these places, each of which has a number.
 pub(crate) fn with_mutants(source: &str, places: &[(usize, &Place)]) -> Result<String> {
-    let mut sites: Vec<Site<'_>> = Vec::new();
+    let mut variants = Vec::new();
     for &(number, place) in places {
         let span = locate(source, place)?;
-        match sites.iter_mut().find(|site| site.span == span) {
-            Some(site) => site.places.push((number, place)),
-            None => sites.push(Site { span, places: vec![(number, place)] }),
+        let change = match place.replace.as_deref() {
+            None => Change::Point,
+            Some("") if !source[span.clone()].ends_with(';') => Change::Omit,
+            Some(mutant) => Change::Replace(mutant.to_owned()),
+        };
+        variants.push(Variant { number, name: place.to_string(), span, change });
+    }
+    with_variants(source, variants)
+}
+
+/// The source with these mutants.
+pub(crate) fn with_variants(source: &str, variants: Vec<Variant>) -> Result<String> {
+    let mut sites: Vec<Site> = Vec::new();
+    for variant in variants {
+        let (span, kind) = (variant.span.clone(), variant.change.site_kind());
+        match sites.iter_mut().find(|site| (&site.span, site.kind) == (&span, kind)) {
+            Some(site) => site.variants.push(variant),
+            None => sites.push(Site { span, kind, variants: vec![variant] }),
         }
     }
     // Sites that contain others come before these.
-    sites.sort_by_key(|site| (site.span.start, usize::MAX - site.span.end));
+    sites.sort_by_key(|site| (site.span.start, usize::MAX - site.span.end, site.kind));
     for (nth, outer) in sites.iter().enumerate() {
         for inner in &sites[nth + 1..] {
             let is_apart = inner.span.start >= outer.span.end;
             ensure!(
                 is_apart || inner.span.end <= outer.span.end,
                 "the texts of {} and {} overlap: make them the same, or one part of the other",
-                outer.places[0].1,
-                inner.places[0].1
+                outer.variants[0].name,
+                inner.variants[0].name
             );
         }
         check(source, outer)?;
@@ -54,51 +110,54 @@ pub(crate) fn with_mutants(source: &str, places: &[(usize, &Place)]) -> Result<S
     Ok(rewrite(source, 0..source.len(), &sites))
 }
 
-fn check(source: &str, site: &Site<'_>) -> Result<()> {
-    let (place, text) = (site.places[0].1, &source[site.span.clone()]);
-    if text.starts_with("let ") && text.ends_with(';') {
-        bail!("mutant {place}: what `let` names would end there; find the expression in it");
+fn check(source: &str, site: &Site) -> Result<()> {
+    let (name, text) = (&site.variants[0].name, &source[site.span.clone()]);
+    if site.kind == Change::Omit.site_kind() && text.starts_with("let ") && text.ends_with(';') {
+        bail!("mutant {name}: what `let` names would end there; find the expression in it");
     }
-    let left_out = |place: &Place| place.replace.as_deref() == Some("");
-    let mixed = site.places.iter().any(|(_, place)| left_out(place))
-        && site.places.iter().any(|(_, place)| !left_out(place) && place.replace.is_some());
+    let has = |wanted: fn(&Change) -> bool| site.variants.iter().any(|of| wanted(&of.change));
     ensure!(
-        text.ends_with(';') || !mixed,
-        "mutant {place}: one mutant leaves this expression out and another one does not, which \
+        !has(|change| *change == Change::Omit) || !has(|of| matches!(of, Change::Replace(_))),
+        "mutant {name}: one mutant leaves this expression out and another one does not, which \
          gives it two types; say what the first one has instead"
     );
     Ok(())
 }
 
 /// A part of the source that contains these sites.
-fn rewrite(source: &str, part: Range<usize>, sites: &[Site<'_>]) -> String {
+fn rewrite(source: &str, part: Range<usize>, sites: &[Site]) -> String {
     let (mut text, mut at, mut rest) = (String::new(), part.start, sites);
     while let [site, behind @ ..] = rest {
         let inner = behind.iter().take_while(|inner| inner.span.end <= site.span.end).count();
         text += &source[at..site.span.start];
         let normal = rewrite(source, site.span.clone(), &behind[..inner]);
-        text += &wrap(normal, source[site.span.clone()].ends_with(';'), &site.places);
+        text += &wrap(normal, source[site.span.clone()].ends_with(';'), &site.variants);
         (at, rest) = (site.span.end, &behind[inner..]);
     }
     text + &source[at..part.end]
 }
 
 /// A text with its mutants.
-fn wrap(normal: String, is_statement: bool, places: &[(usize, &Place)]) -> String {
+fn wrap(normal: String, is_statement: bool, variants: &[Variant]) -> String {
     let mut wrapped = normal;
-    let is_left_out = |place: &Place| place.replace.as_deref() == Some("") && !is_statement;
-    if places.iter().any(|(_, place)| is_left_out(place)) {
+    let mut is_choice = false;
+    if variants.iter().any(|variant| variant.change == Change::Omit) {
         wrapped = format!("Some({wrapped})");
     }
-    for (number, place) in places {
-        let is_active = format!("crate::mutants::is_active({number})");
-        wrapped = match place.replace.as_deref() {
-            None => format!("{{ {is_active}; {wrapped} }}"),
-            Some("") if !is_statement => format!("if {is_active} {{ None }} else {{ {wrapped} }}"),
-            Some(mutant) => format!("if {is_active} {{ {mutant} }} else {{ {wrapped} }}"),
+    for variant in variants {
+        let is_active = format!("crate::mutants::is_active({})", variant.number);
+        is_choice |= variant.change.site_kind() == Change::Point.site_kind();
+        wrapped = match &variant.change {
+            Change::Return(mutant) => format!("if {is_active} {{ return {mutant}; }} {wrapped}"),
+            Change::NoMatch => format!("{wrapped} if !{is_active}"),
+            Change::Point => format!("{{ {is_active}; {wrapped} }}"),
+            Change::Omit => format!("if {is_active} {{ None }} else {{ {wrapped} }}"),
+            Change::Replace(mutant) => {
+                format!("if {is_active} {{ {mutant} }} else {{ {wrapped} }}")
+            }
         };
     }
-    if is_statement { wrapped } else { format!("({wrapped})") }
+    if is_choice && !is_statement { format!("({wrapped})") } else { wrapped }
 }
 
 #[cfg(test)]

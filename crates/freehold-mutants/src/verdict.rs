@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -13,11 +13,16 @@ use crate::program::{End, Programs};
 use crate::table::{Fate, Place};
 
 /// The time limit of a test without a mutant.
-const SOUND_LIMIT: Duration = Duration::from_secs(300);
+pub(crate) const SOUND_LIMIT: Duration = Duration::from_secs(300);
 
 /// A test hangs if it takes longer than this, and than so many times its time without a mutant.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PATIENCE_TIMES: u32 = 4;
+
+/// How long a test may take with a mutant, if it takes so long without.
+pub(crate) fn limit(took: Duration) -> Duration {
+    PATIENCE.max(PATIENCE_TIMES * took)
+}
 
 /// All results.
 #[derive(Debug, Serialize)]
@@ -42,14 +47,15 @@ pub(crate) struct Verdict {
 }
 
 /// The result of a test without a mutant.
-struct Sound {
-    end: End,
-    took: Duration,
-    reached: BTreeSet<usize>,
+pub(crate) struct Sound {
+    pub(crate) end: End,
+    pub(crate) took: Duration,
+    /// The places that it passes.
+    pub(crate) reached: BTreeSet<usize>,
 }
 
 /// Processes each item, a few at a time, with a progress bar on the terminal.
-fn each<T: Sync, R: Send>(
+pub(crate) fn each<T: Sync, R: Send>(
     what: &'static str,
     items: &[T],
     act: impl Fn(&T) -> Result<R> + Sync,
@@ -68,30 +74,33 @@ pub(crate) fn judge(programs: &Programs, places: &[(usize, &Place)]) -> Result<V
     let wanted: BTreeSet<&str> = places.iter().map(|(_, place)| place.test.as_str()).collect();
     let wanted: Vec<_> = wanted.into_iter().collect();
     let mut problems = Vec::new();
-    let all = programs.names()?;
+    let all = programs.names();
+    for test in &wanted {
+        ensure!(
+            all.contains(test),
+            "there is no test {test}: correct `killed_by` or `reached_by` in the table"
+        );
+    }
     let runs = each("tests without a mutant", &wanted, |test| {
         let (end, took, reached) = programs.run_sound(test, SOUND_LIMIT)?;
         Ok(Sound { end, took, reached })
     })?;
     let sound: BTreeMap<_, _> = wanted.into_iter().zip(runs).collect();
     for (test, run) in &sound {
-        if !all.contains(*test) {
-            problems.push(format!("there is no test {test}"));
-        } else if run.end != End::Passed {
+        if run.end != End::Passed {
             problems.push(format!("{test} fails without a mutant"));
         }
     }
     for (number, place) in places {
         let test = place.test.as_str();
-        if all.contains(test) && !sound[test].reached.contains(number) {
+        if !sound[test].reached.contains(number) {
             problems.push(format!("{test} does not reach {place}"));
         }
     }
     let is_mutant = |(_, place): &&(usize, &Place)| place.fate != Fate::Reached;
     let mutants: Vec<_> = places.iter().filter(is_mutant).collect();
     let ends = each("mutants", &mutants, |(number, place)| {
-        let limit = PATIENCE.max(PATIENCE_TIMES * sound[place.test.as_str()].took);
-        programs.run(&place.test, *number, limit)
+        programs.run(&place.test, *number, limit(sound[place.test.as_str()].took))
     })?;
     let mutants: Vec<_> = mutants
         .into_iter()

@@ -55,7 +55,7 @@ mod designs {
 }
 ";
     write("crates/freehold/src/lib.rs", source);
-    write("crates/freehold/tests/README", "none");
+    write("crates/freehold/tests/native/main.rs", "");
     write("crates/freehold-mutants/table/lib.toml", table);
     folder
 }
@@ -93,4 +93,59 @@ fn a_text_that_is_gone_is_named_with_a_remedy() {
     assert!(copy.contains("if crate::mutants::is_active(0) { number } else { number + 1 }"));
     let (code, text) = run_in(repository.path(), &["no such mutant"]);
     assert_eq!((code, text.contains("no mutant has that")), (Some(2), true), "{text}");
+}
+
+/// Two mutants of the function, as cargo-mutants lists them, and one that does not compile.
+const GENERATED: &str = r#"[
+{"name": "crates/freehold/src/lib.rs:5:30: replace + with - in half",
+ "file": "crates/freehold/src/lib.rs", "genre": "BinaryOperator", "replacement": "-",
+ "span": {"start": {"line": 5, "column": 30}}},
+{"name": "crates/freehold/src/lib.rs:5:9: replace half -> u32 with 2",
+ "file": "crates/freehold/src/lib.rs", "genre": "FnValue", "replacement": "2",
+ "span": {"start": {"line": 5, "column": 9}}},
+{"name": "crates/freehold/src/lib.rs:5:9: replace half -> u32 with ()",
+ "file": "crates/freehold/src/lib.rs", "genre": "FnValue", "replacement": "()",
+ "span": {"start": {"line": 5, "column": 9}}}
+]"#;
+
+#[test]
+fn generated_mutants_are_tried_with_the_tests_that_reach_them() {
+    let repository = repository(MISSING);
+    let list = repository.path().join("mutants.json");
+    fs::write(&list, GENERATED).expect("there is room");
+    let list = list.to_str().expect("its name is plain");
+    let (code, text) = run_in(repository.path(), &["--generated", list]);
+    assert_eq!(code, Some(0), "{text}");
+    // A test of 2 does not notice what always returns it.
+    for part in [
+        "lib.rs        2        1      1          0   50.0 %",
+        "lib.rs:5:9: replace half -> u32 with 2\n    alive after all 1 tests that reach it",
+        "1 mutants are left out",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    let trials = repository.path().join("target/generated/trials.jsonl");
+    let trials = fs::read_to_string(trials).expect("it was written");
+    assert_eq!((trials.lines().count(), trials.contains("\"killed\"")), (2, true), "{trials}");
+}
+
+#[test]
+fn a_list_that_is_none_is_refused_with_a_remedy() {
+    let repository = repository(MISSING);
+    let list = repository.path().join("mutants.json");
+    let path = list.to_str().expect("its name is plain").to_owned();
+    let refused = |text: &str, parts: &[&str]| {
+        fs::write(&list, text).expect("there is room");
+        let (code, said) = run_in(repository.path(), &["--generated", &path]);
+        assert_eq!(code, Some(2), "{said}");
+        parts.iter().for_each(|part| assert!(said.contains(part), "{said}"));
+    };
+    let remedy = "cargo mutants --list --json";
+    refused("no JSON", &["mutants.json is no list of mutants", remedy]);
+    refused("[{\"name\": \"a\"}]", &["mutants.json is no list of mutants", remedy]);
+    refused("[]", &["no generated mutant has that in its name"]);
+    let elsewhere = GENERATED.replace("freehold/src/lib.rs\"", "other/src/lib.rs\"");
+    refused(&elsewhere, &["crates/other/src/lib.rs is no source of the allocator", "-p freehold"]);
+    let (code, said) = run_in(repository.path(), &["--every", "2"]);
+    assert_eq!((code, said.contains("--generated")), (Some(2), true), "{said}");
 }

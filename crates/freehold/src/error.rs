@@ -126,3 +126,19 @@ impl fmt::Display for BulkFreeError {
 }
 
 impl core::error::Error for BulkFreeError {}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::units::NodeId;
+    use std::string::ToString;
+
+    #[test]
+    fn errors_say_what_is_wrong_and_where() {
+        let freed = BulkFreeError { freed: 3, error: Error::DoubleFree };
+        assert_eq!(freed.to_string(), "block 3 of the bulk: the frame is free already");
+        assert_eq!(NodeId::new(2).to_string(), "node 2");
+    }
+}

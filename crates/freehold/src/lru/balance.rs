@@ -153,6 +153,14 @@ mod tests {
     }
 
     #[test]
+    fn weights_leave_room_for_any_number_of_frames() {
+        for costs in [[0, 1 << 50], [1 << 50, 0], [1 << 40, 1 << 50]] {
+            let (weights, _) = level([1, 0, 1, 0], costs).weights(100);
+            assert!(weights.iter().all(|&weight| weight < 1 << 31), "{weights:?}");
+        }
+    }
+
+    #[test]
     fn swappiness_leans_to_either_side() {
         let targets = |swappiness, priority| {
             let targets = targets_of(&level([1024, 0, 1024, 0], [5, 5]), swappiness, priority);

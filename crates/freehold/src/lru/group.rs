@@ -314,6 +314,7 @@ mod tests {
         assert_eq!(last, Ok(full));
         assert_eq!(full.removed(), Err(LruError::GroupInUse));
         assert_eq!(GroupState(LIVE | 5).removed(), Ok(GroupState(5)));
+        assert_eq!(GroupState(5).removed(), Err(LruError::UnknownGroup));
         assert_eq!(GroupState(5).entered(), Err(LruError::UnknownGroup));
     }
 

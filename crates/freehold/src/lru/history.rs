@@ -173,6 +173,38 @@ impl<P: Platform> History<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::TestPlatform;
+
+    #[test]
+    fn what_was_scanned_recently_says_whether_active_frames_are_cold() {
+        let history = History::<TestPlatform>::new();
+        let scan = |is_warm, frames| history.note_scan(is_warm, frames, 100);
+        assert!(!history.is_cold());
+        scan(true, 7);
+        scan(false, 1);
+        assert!(!history.is_cold(), "one in eight is not more than that");
+        scan(false, 1);
+        assert!(history.is_cold());
+        scan(true, 91);
+        assert_eq!([&history.warm, &history.cold].map(|of| of.load(Relaxed)), [98, 2]);
+        scan(true, 1);
+        assert_eq!([&history.warm, &history.cold].map(|of| of.load(Relaxed)), [99, 2]);
+        scan(false, 3);
+        assert_eq!([&history.warm, &history.cold].map(|of| of.load(Relaxed)), [49, 4]);
+        history.set_excess(u64::MAX);
+        assert_eq!(history.excess(), u32::MAX.into());
+    }
+
+    #[test]
+    fn the_policies_have_clocks_of_their_own() {
+        let history = History::<TestPlatform>::new();
+        history.note_eviction(true, 3);
+        history.note_eviction(false, 5);
+        history.note_activation(7);
+        let clock = |policy, active| history.clock(policy, active);
+        assert_eq!([true, false].map(|list| clock(LruPolicy::ScanResistant, list)), [3, 5]);
+        assert_eq!([true, false].map(|list| clock(LruPolicy::TwoLists, list)), [15, 15]);
+    }
 
     #[test]
     fn a_shadow_keeps_what_it_is_told() {

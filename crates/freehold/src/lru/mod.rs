@@ -176,6 +176,9 @@ mod two_lists;
 mod validate;
 mod vec;
 
+#[cfg(test)]
+mod tests;
+
 /// The scope of a lock over lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LruLock {

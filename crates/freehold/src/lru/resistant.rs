@@ -158,3 +158,104 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{ROOT_0, Says, fill, lru};
+    use super::super::{GroupId, LruPolicy, LruSettings, Scope, Verdict};
+    use super::*;
+    use crate::testing::TestPlatform;
+    use crate::units::{FrameCount, Pfn};
+
+    const FILE: Kind = Kind::File;
+
+    /// So many frames on each list, none of which was used since.
+    fn with(inactive: u64, active: u64) -> Lru<TestPlatform, Says> {
+        let settings = LruSettings::default().policy(LruPolicy::ScanResistant);
+        let lru = lru(Says(Verdict::Drop), settings);
+        fill(&lru, 0..inactive + active, GroupId::ROOT);
+        (0..active).for_each(|frame| lru.activate(Pfn::new(frame)).expect("it is there"));
+        lru.drain_all();
+        lru
+    }
+
+    fn sizes(lru: &Lru<TestPlatform, Says>) -> (u64, u64) {
+        let Sizes { inactive, active } = lru.sizes_of(ROOT_0, FILE);
+        (inactive, active)
+    }
+
+    #[test]
+    fn content_is_judged_by_its_distance() {
+        let lru = with(600, 400);
+        let judge = |was_active, distance| lru.judge_resistant(ROOT_0, FILE, was_active, distance);
+        // All but the least length of the inactive list.
+        assert_eq!([900, 901].map(|at| judge(false, at)), [Return::Activate, Return::Mark]);
+        assert_eq!([2000, 2001].map(|at| judge(false, at)), [Return::Mark, Return::New]);
+        assert_eq!([1, 5000].map(|at| judge(true, at)), [Return::New; 2]);
+        assert_eq!(
+            (lru.sizes_of(ROOT_0, FILE).floor(), with(3, 0).sizes_of(ROOT_0, FILE).floor()),
+            (100, 1)
+        );
+    }
+
+    #[test]
+    fn the_inactive_list_grows_where_active_frames_are_cold() {
+        let lru = with(600, 400);
+        let history = lru.vecs.history(ROOT_0, FILE);
+        let after = |was_active, distance| {
+            lru.judge_resistant(ROOT_0, FILE, was_active, distance);
+            history.excess()
+        };
+        assert_eq!(after(false, 1), 0, "as far as is known, all are warm");
+        history.note_scan(false, 1, 100);
+        // By a 64th, for content of at most a quarter of the capacity ago.
+        assert_eq!((after(false, 251), after(false, 250), after(false, 1)), (0, 15, 30));
+        (0..100).for_each(|_| _ = after(false, 1));
+        assert_eq!(after(false, 1), 800, "four fifths at most");
+        assert_eq!((after(true, 1001), after(true, 1000), after(true, 1)), (800, 500, 200));
+        assert_eq!(after(true, 1), 0);
+        // In small lruvecs by eight at least.
+        let lru = with(60, 40);
+        lru.vecs.history(ROOT_0, FILE).note_scan(false, 1, 100);
+        lru.judge_resistant(ROOT_0, FILE, false, 1);
+        assert_eq!(lru.vecs.history(ROOT_0, FILE).excess(), 8);
+    }
+
+    #[test]
+    fn inactive_frames_go_until_there_are_as_many_as_should_be() {
+        let lru = with(105, 895);
+        let mut progress = Progress::default();
+        let hunt = lru.hunt_within(0, 50);
+        let left = lru.shrink_resistant(ROOT_0, [0, 0, 500, 500, 0], &hunt, &mut progress);
+        assert_eq!((progress.done.reclaimed, left), (50, 950));
+        // The target is a tenth of what there is: 100 at first, and fewer as frames go.
+        assert_eq!(sizes(&lru), (96, 854));
+        assert!(lru.vecs.history(ROOT_0, FILE).is_cold(), "none was used");
+        lru.validate().expect("the books are in order");
+    }
+
+    #[test]
+    fn the_last_frame_goes_too() {
+        let lru = with(1, 0);
+        let done = lru.reclaim(Scope::All, FrameCount::new(1)).expect("it is the only one");
+        assert_eq!((done.reclaimed, sizes(&lru)), (1, (0, 0)));
+    }
+
+    #[test]
+    fn frames_that_were_used_stay_and_are_told_apart() {
+        let lru = with(0, 100);
+        (0..20).for_each(|frame| lru.mark_accessed(Pfn::new(frame)).expect("it is there"));
+        let hunt = lru.hunt_within(0, 1);
+        let (mut progress, history) = (Progress::default(), lru.vecs.history(ROOT_0, FILE));
+        let mut sift = |count| {
+            let taken = lru.take(ROOT_0, List::ActiveFile, hunt.zone, count);
+            lru.sift(taken, true, history, lru.sizes_of(ROOT_0, FILE), &mut progress)
+        };
+        assert_eq!((sift(20).iter().count(), history.is_cold()), (0, false));
+        let going = sift(5);
+        assert_eq!((going.iter().count(), progress.unmarked), (5, 20));
+        assert!(history.is_cold(), "five of 25 were not used");
+        assert_eq!(lru.evict(ROOT_0, FILE, going).reclaimed, 5);
+        assert_eq!(sizes(&lru), (0, 95));
+    }
+}

@@ -270,7 +270,54 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{ROOT_0, Says, fill, lru};
+    use super::super::{GroupId, LruSettings, Verdict};
     use super::*;
+    use crate::units::ZoneKind;
+
+    #[test]
+    fn what_is_within_reach_is_counted_again_after_a_part_of_it() {
+        let lru = lru(Says(Verdict::Drop), LruSettings::default());
+        let groups = &lru.groups;
+        // Four for each place, but at most a sixteenth, and at least one for four places.
+        for (frames, places, left) in [(160_000, 10, 40), (320, 10, 20), (1600, 1000, 250)] {
+            let reach = Reach { frames, places };
+            groups.set_reach(0, 7, reach);
+            groups.spend_reach(0, left - 1);
+            assert_eq!((groups.reach(0, 7), groups.reach(0, 8)), (Some(reach), None));
+            groups.spend_reach(0, 1);
+            assert_eq!(groups.reach(0, 7), None, "{frames} frames, {places} places");
+        }
+    }
+
+    #[test]
+    fn hunts_of_other_nodes_and_zones_have_another_reach() {
+        let mut kinds: [u32; 12] = core::array::from_fn(|nth| {
+            let nodes = [0..1, 1..2, 0..2, 1..256][nth / 3].clone();
+            let zone = [ZoneKind::Dma, ZoneKind::Normal, ZoneKind::Movable][nth % 3];
+            Hunt { above: 0, nodes, zone, wanted: 1, heeds_low: true }.kind()
+        });
+        kinds.sort_unstable();
+        assert!(kinds.windows(2).all(|pair| pair[0] != pair[1]), "{kinds:?}");
+    }
+
+    /// A hunt that has what it wanted leaves the rest of the part for the next one.
+    #[test]
+    fn a_place_bears_all_of_its_part() {
+        let lru = lru(Says(Verdict::Drop), LruSettings::default());
+        fill(&lru, 0..2000, GroupId::ROOT);
+        fill(&lru, 4096..6096, GroupId::ROOT);
+        let hunt = lru.hunt_within(0, 1);
+        lru.hunt(&hunt).expect("it is the only one");
+        let turn = lru.groups.turn(0);
+        assert_eq!((turn.place, turn.left > 0), (ROOT_0, true), "{turn:?}");
+        while lru.groups.turn(0).place == ROOT_0 {
+            lru.hunt(&hunt).expect("it is the only one");
+        }
+        // Of 4,000 frames at two places, a round scans a 512th.
+        let left = lru.vecs.sizes(ROOT_0, ZoneKind::Movable).iter().sum::<u32>();
+        assert_eq!(left, 2000 - 2000 / 512);
+    }
 
     #[test]
     fn a_turn_fits_its_word() {

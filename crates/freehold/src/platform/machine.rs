@@ -200,6 +200,72 @@ impl<const NUMBERS: usize> fmt::Debug for CpuNumbers<NUMBERS> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::platform::{IrqsOff, Pin};
+    use core::sync::atomic::AtomicUsize;
+
+    /// How often preemption is disabled, and how often interrupts are.
+    #[derive(Default)]
+    struct Flags([AtomicUsize; 2]);
+
+    impl Machine for Flags {
+        fn cpu(&self) -> CpuId {
+            CpuId::new(3)
+        }
+
+        fn pin(&self) -> Pinned<usize> {
+            Pinned::new(self.cpu(), self.0[0].fetch_add(1, SeqCst))
+        }
+
+        fn unpin(&self, state: usize) {
+            self.0[0].store(state, SeqCst);
+        }
+
+        fn irq_save(&self) -> usize {
+            self.0[1].fetch_add(1, SeqCst)
+        }
+
+        fn irq_restore(&self, state: usize) {
+            self.0[1].store(state, SeqCst);
+        }
+    }
+
+    #[test]
+    fn what_is_disabled_is_as_before_once_the_guards_are_gone() {
+        let platform = Native(Flags::default());
+        let flags = || platform.0.0.each_ref().map(|flag| flag.load(SeqCst));
+        let (cpu, outer) = Pin::new(&platform);
+        let irqs = IrqsOff::new(&platform);
+        let inner = IrqsOff::new(&platform);
+        assert_eq!((cpu, flags()), (CpuId::new(3), [1, 2]));
+        drop(inner);
+        assert_eq!(flags(), [1, 1]);
+        drop(irqs);
+        assert_eq!(flags(), [1, 0]);
+        drop(outer);
+        assert_eq!(flags(), [0, 0]);
+    }
+
+    /// A machine that disables preemption alone does it for handlers, too.
+    #[test]
+    fn without_interrupts_of_its_own_a_machine_is_pinned() {
+        struct Pins(AtomicUsize);
+        impl Machine for Pins {
+            fn cpu(&self) -> CpuId {
+                CpuId::new(0)
+            }
+            fn pin(&self) -> Pinned<usize> {
+                Pinned::new(self.cpu(), self.0.fetch_add(1, SeqCst))
+            }
+            fn unpin(&self, state: usize) {
+                self.0.store(state, SeqCst);
+            }
+        }
+        let platform = Native(Pins(AtomicUsize::new(7)));
+        let irqs = IrqsOff::new(&platform);
+        assert_eq!(platform.0.0.load(SeqCst), 8);
+        drop(irqs);
+        assert_eq!(platform.0.0.load(SeqCst), 7);
+    }
 
     #[test]
     fn numbers_that_make_no_sense_are_refused() {

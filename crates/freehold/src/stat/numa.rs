@@ -104,3 +104,32 @@ impl<P: Platform> NumaExceptions<P> {
         *if is_near { &mut events.local } else { &mut events.other } += taken;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_events_of_zones_add_up_and_have_linuxs_names() {
+        let frames = FrameCount::new;
+        let one = NumaEvents {
+            hit: frames(1),
+            miss: frames(2),
+            foreign: frames(3),
+            local: frames(4),
+            other: frames(5),
+            interleave_hit: frames(6),
+        };
+        let mut sum = one;
+        sum.add(&one);
+        let expected = [
+            ("numa_hit", 2),
+            ("numa_miss", 4),
+            ("numa_foreign", 6),
+            ("numa_interleave", 12),
+            ("numa_local", 8),
+            ("numa_other", 10),
+        ];
+        assert_eq!(sum.by_name(), expected);
+    }
+}

@@ -300,6 +300,9 @@ mod tests {
         let mut at = low;
         at += (high - low) * 2;
         assert_eq!(u64::from(at), 19);
+        let mut count = high - low;
+        count -= FrameCount::new(2);
+        assert_eq!(count.get(), 5);
         assert_eq!(FrameCount::from(3).saturating_sub(FrameCount::new(5)), FrameCount::ZERO);
         assert_eq!(format!("{at:#x} {:X} {:x}", Pfn::from(0xab), high - low), "0x13 AB 7");
     }

@@ -62,6 +62,14 @@ pub(crate) fn irqs_are_off() -> bool {
     IRQS_OFF.get() > 0
 }
 
+/// How many steps a call takes that nothing stops.
+pub(crate) fn steps_of<R>(call: impl FnOnce() -> R) -> (u64, R) {
+    LEFT.set(Some(u64::MAX));
+    let result = call();
+    let left = LEFT.take().expect("no call within has stopped");
+    (u64::MAX - left, result)
+}
+
 /// Runs `call`, and `meanwhile` before its step of this number, the first being 0. Returns whether
 /// the call had so many. There is no result if it waits for what was unwound. The nested call may
 /// stop a call of its own.

@@ -51,6 +51,7 @@ mod freehold_last;
 mod freehold_paths;
 mod freehold_queued;
 mod freehold_remove;
+mod freehold_steps;
 mod geometry;
 mod lease;
 mod lru;

@@ -62,6 +62,9 @@ mod pageblocks;
 mod settings;
 mod zones;
 
+#[cfg(test)]
+mod tests;
+
 pub use caches::{Lease, ParkedLease, RevocableLease};
 pub use settings::{DoubleFree, FreeholdSettings, Pick};
 
@@ -158,23 +161,5 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
 impl<P: Platform> fmt::Debug for Freehold<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Freehold").finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use core::mem::offset_of;
-
-    use super::pageblocks::Pageblocks;
-    use super::*;
-    use crate::testing::TestPlatform;
-
-    #[test]
-    fn all_that_fast_paths_read_of_the_allocator_is_on_one_cache_line() {
-        /// The size of the host's platform, which lies before the design.
-        const PLATFORM_BYTES: usize = 16;
-        let pageblocks = offset_of!(Freehold<TestPlatform>, zones);
-        let read = pageblocks + Pageblocks::<TestPlatform>::FAST_BYTES;
-        assert!(PLATFORM_BYTES + read <= 64, "{read} bytes");
     }
 }

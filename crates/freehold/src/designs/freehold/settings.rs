@@ -85,3 +85,24 @@ impl Settings for FreeholdSettings {
         each("double_free", &double_free);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_setting_has_the_values_of_its_table() {
+        let mut settings = FreeholdSettings::default();
+        for (name, value) in [("pick", "random"), ("double_free", "exact")] {
+            assert_eq!(settings.set(name, value), Ok(()));
+            assert_eq!(settings.set(name, "none"), Err(SettingError::BadValue));
+        }
+        assert_eq!(settings.set("none", "exact"), Err(SettingError::UnknownName));
+        let all = FreeholdSettings { pick: Pick::Random, double_free: DoubleFree::Exact };
+        assert_eq!((settings, settings.contradiction()), (all, None));
+        for setting in FreeholdSettings::TABLE {
+            assert_eq!(settings.set(setting.name, setting.default), Ok(()));
+        }
+        assert_eq!(settings, FreeholdSettings::default());
+    }
+}

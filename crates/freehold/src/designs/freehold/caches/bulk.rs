@@ -272,3 +272,51 @@ fn run_len(frames: &[Pfn]) -> usize {
     }
     len
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::designs::freehold::tests::machine;
+
+    #[test]
+    fn adjacent_frames_are_found_eight_at_a_time() {
+        let mut frames: [Pfn; 20] = core::array::from_fn(|nth| Pfn::new(100 + nth as u64));
+        assert_eq!((run_len(&frames), run_len(&frames[..7])), (16, 0));
+        frames[12] = Pfn::new(7);
+        assert_eq!(run_len(&frames), 8);
+        frames[0] = Pfn::new(7);
+        assert_eq!(run_len(&frames), 0);
+    }
+
+    #[test]
+    fn the_lowest_frames_of_a_word_are_written_first() {
+        for free in [!0, 0xff00_00ff_0f0f_1111, 1 << 63, 0, 0x7ff << 7] {
+            for len in [0, 1, 7, 8, 9, 30, 64, 70] {
+                let mut out = [Pfn::new(0); 70];
+                let left = fill(&mut out[..len], free, 640);
+                let all = (0..64).filter(|bit| free >> bit & 1 == 1);
+                let (taken, rest) = (all.clone().take(len), all.clone().skip(len));
+                assert!(taken.zip(&out).all(|(bit, &pfn)| pfn == Pfn::new(640 + bit)), "{free:x}");
+                assert_eq!(left, rest.fold(0, |left, bit| left | 1 << bit), "{free:x}, {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_frames_of_a_word_are_found_in_any_order() {
+        let frames = machine(2);
+        let held: [Pfn; 128] =
+            core::array::from_fn(|_| frames.alloc(Request::default()).expect("memory is free"));
+        let found = |numbers: &[usize]| {
+            let mut list = [Pfn::default(); 128];
+            numbers.iter().zip(&mut list).for_each(|(&nth, pfn)| *pfn = held[nth]);
+            frames.design().word_of(&list[..numbers.len()]).map(|run| (run.count, run.mask))
+        };
+        assert_eq!(found(&[0, 1, 2]), Some((3, 0b111)));
+        assert_eq!(found(&[5, 3, 4, 9]), Some((4, 0b10_0011_1000)));
+        assert_eq!(found(&[5, 64, 3]), Some((1, 1 << 5)), "of one word");
+        assert_eq!(found(&[5, 3, 5, 4]), Some((2, 0b10_1000)), "each of them once");
+        frames.free(held[3], Order::ZERO).unwrap();
+        assert_eq!(found(&[5, 3]), None, "none is free");
+    }
+}

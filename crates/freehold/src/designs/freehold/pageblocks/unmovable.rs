@@ -128,7 +128,28 @@ impl<P: Platform> Pageblocks<P> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::run::Run;
     use super::*;
+    use crate::designs::freehold::tests::machine;
+    use crate::units::Order;
+
+    #[test]
+    fn marks_are_set_for_all_and_cleared_for_free_frames() {
+        let frames = machine(2);
+        let (pageblocks, pageblock) = (&frames.design().zones.pageblocks, PageblockIndex(1));
+        let marked = || -> u32 {
+            pageblock.words().map(|word| pageblocks.unmovable(word).count_ones()).sum()
+        };
+        pageblocks.mark_all_unmovable(pageblock);
+        assert_eq!((marked(), pageblocks.is_all_unmovable(pageblock)), (512, true));
+        assert!(pageblocks.may_be_unmovable(Run::at(512 + 77, Order::ZERO)));
+        // Eight frames a mark: it goes once all of them are free.
+        pageblock.words().for_each(|word| pageblocks.set_free(word, 0xffff_007f));
+        pageblocks.refresh_unmovable(pageblock);
+        assert_eq!((marked(), pageblocks.is_all_unmovable(pageblock)), (512 - 8 * 16, false));
+        pageblocks.clear_all_unmovable(pageblock);
+        assert_eq!(marked(), 0);
+    }
 
     #[test]
     fn marks_stand_for_eight_frames_each() {

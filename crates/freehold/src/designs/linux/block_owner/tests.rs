@@ -221,3 +221,16 @@ fn a_drain_merges_and_gives_whole_blocks_first() {
     assert_eq!((bench.in_zone(1, Movable), remembered(&bench, 0)), ([0].into(), [0].into()));
     bench.check();
 }
+
+#[test]
+fn a_block_on_the_list_of_another_cpu_is_found() {
+    let bench = bench();
+    bench.alloc(0, 9);
+    bench.free(0, 100);
+    bench.drain_all_of(0);
+    assert_eq!(remembered(&bench, 0), [0]);
+    bench.check();
+    bench.design.blocks.set_owner(FrameIndex(0), Some(1));
+    let violation = bench.design.validate(bench.context()).expect_err("its owner is CPU 1");
+    assert_eq!(violation.rule, crate::stat::Rule::KeptBeside);
+}

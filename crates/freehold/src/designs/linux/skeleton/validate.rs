@@ -253,3 +253,76 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         if holds { Ok(()) } else { Err(Violation { rule, at: self.frames.pfn_of(at) }) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::designs::linux::tests::{Workbench, fixed};
+    use crate::designs::linux::zone_lock::Baseline;
+    use crate::designs::traits::Inspect;
+    use crate::memmap::list::{End, LinkTable};
+    use crate::units::MigrateType;
+
+    type Bench = Workbench<Baseline>;
+
+    /// What a check says once this has been broken: frames 0 and 1 are in use, CPU 0 has 2 and 3 on
+    /// its lists, and the zone has all others.
+    fn broken(how: impl FnOnce(&Bench)) -> Option<Rule> {
+        let bench = Bench::new(2048, &fixed(Default::default(), 4, 64));
+        assert_eq!((bench.alloc_frames(2).len(), bench.listed(0, 0).len()), (2, 2));
+        bench.check();
+        how(&bench);
+        bench.design.validate(bench.context()).err().map(|violation| violation.rule)
+    }
+
+    #[test]
+    fn a_check_finds_what_is_wrong() {
+        const FOUR: Order = Order::new(2);
+        let (of, one) = (BlockType::Movable, FrameCount::new(1));
+        let set = |bench: &Bench, frame, state| {
+            bench.design.frames.set_state(FrameIndex(frame), state);
+        };
+        assert_eq!(broken(|_| {}), None);
+        let wrong = Some(Rule::FreeCounted);
+        assert_eq!(broken(|bench| bench.lock().add_free(one)), wrong);
+        assert_eq!(broken(|bench| bench.lock().add_isolated(1)), wrong);
+        let free = FrameState::head(Tag::Buddy, Order::ZERO, of);
+        assert_eq!(broken(|bench| set(bench, 0, free)), wrong);
+        let memory = broken(|bench| bench.lock().add_memory(one, FrameCount::ZERO));
+        assert_eq!(memory, Some(Rule::ManagedCounted));
+        let hole = broken(|bench| set(bench, 0, FrameState::HOLE));
+        assert_eq!(hole, Some(Rule::ManagedCounted));
+        assert_eq!(broken(|bench| bench.pages(0).pcp.count.set(3)), Some(Rule::PerCpuCounted));
+        let link = broken(|bench| bench.design.frames.links(FrameIndex(4)).prev.set(77));
+        assert_eq!(link, Some(Rule::LinksAgree));
+        let counted = broken(|bench| bench.lock().buddy.lists.count(FOUR, of, 1));
+        assert_eq!(counted, Some(Rule::BlocksCounted));
+        let used = FrameState::allocated(FOUR, MigrateType::Movable);
+        assert_eq!(broken(|bench| set(bench, 4, used)), Some(Rule::ListMatchesMark));
+        assert_eq!(broken(|bench| set(bench, 5, FrameState::HOLE)), Some(Rule::TailsUnmarked));
+        let blocks = |how: fn(&Bench, FrameIndex)| broken(|bench| how(bench, FrameIndex(512)));
+        let retyped = blocks(|bench, pageblock| {
+            let (order, of) = (Order::PAGEBLOCK, MigrateType::Unmovable);
+            bench.design.blocks.set_migratetype(pageblock, order, of);
+        });
+        assert_eq!(retyped, Some(Rule::ListMatchesMark));
+        let foreign = blocks(|bench, pageblock| bench.design.blocks.leave_zone(pageblock));
+        assert_eq!(foreign, Some(Rule::ZoneOfBlock));
+        // Of a few frames, and of two pageblocks.
+        for (first, order) in [(4, FOUR), (1024, Order::BUDDY_MAX)] {
+            let in_halves = broken(|bench| {
+                let guard = bench.lock();
+                let (lists, frames) = (guard.buddy.lists, &bench.design.frames);
+                let half = Order::new(order.get() - 1);
+                lists.list(order, of).remove(frames, FrameIndex(first));
+                lists.count(order, of, -1);
+                for at in [first, first + half.frames().get() as u32] {
+                    set(bench, at, FrameState::head(Tag::Buddy, half, of));
+                    lists.list(half, of).push(frames, FrameIndex(at), End::Front);
+                }
+                lists.count(half, of, 2);
+            });
+            assert_eq!(in_halves, Some(Rule::BuddiesMerged), "{order}");
+        }
+    }
+}
