@@ -2,10 +2,10 @@
 //! them, while a call of another thread goes on: what the one thread of the copy finds.
 //!
 //! A call is stopped before each of its steps, and all others are stopped by a freeze. Some pieces
-//! of memory are copied there and the rest some steps later, drawn by seed. A piece is a cache line,
-//! which is less than the page of memory that a kernel copies at a time, so that words which lie in
-//! one page here and in two elsewhere are torn as well. Then the copy takes the place of the
-//! original, and is thawed.
+//! of memory are copied there and the rest some steps later, drawn by seed. A piece is a cache
+//! line, which is less than the page that a kernel copies at a time, so that words which lie in one
+//! page here and in two elsewhere are torn as well. Then the copy takes the place of the original,
+//! and is thawed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ use crate::steps::{Kind, StepPlatform, run_on, stop_again, stop_at, unless_it_wa
 
 const PAGEBLOCK: u64 = 512;
 const ALL: u64 = 10 * PAGEBLOCK;
-/// The thread that forks is on the first of these CPUs, and the one whose call goes on on the other.
+/// The thread that forks is on the first of these CPUs, the one whose call goes on on the other.
 const CPUS: usize = 2;
 /// How many copies are made of a call that is stopped before one of its steps.
 const COPIES: u64 = 16;
@@ -131,8 +131,8 @@ fn alloc(process: &Process, order: u8) -> Block {
     (process.frames.alloc(Request::new(order)).expect("memory is free"), order)
 }
 
-/// What the one thread of a copy finds: all invariants hold, its blocks are its own, and no block of
-/// the other thread is handed out. `moving` frames may have been in the hands of the call.
+/// What the one thread of a copy finds: all invariants hold, its blocks are its own, and no block
+/// of the other thread is handed out. `moving` frames may have been in the hands of the call.
 fn check_copy(process: &Process, held: &Held, moving: u64) {
     let frames = &process.frames;
     frames.validate().expect("the accounting is right");
@@ -172,8 +172,8 @@ fn build(process: &Process) -> Held {
     Held { own, others }
 }
 
-/// Makes copies while `call` runs on the other CPU, from each of its steps on, with what is prepared
-/// for it.
+/// Makes copies while `call` runs on the other CPU, from each of its steps on, with what is
+/// prepared for it.
 fn each_torn_copy<T>(
     moving: u64,
     prepare: impl Fn(&Process, &mut Held) -> T,
