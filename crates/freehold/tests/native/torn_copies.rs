@@ -10,6 +10,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 use std::rc::Rc;
 
 use freehold::designs::{Freehold, FreeholdSettings};
@@ -61,13 +62,10 @@ impl Process {
         let layout = Frames::layout(&config, &settings).expect("it is right");
         let lines = layout.size_unaligned().div_ceil(size_of::<Line>());
         let metadata = Box::into_raw(vec![[MaybeUninit::uninit(); 8]; lines].into_boxed_slice());
+        let base = NonNull::new(metadata).expect("a box is somewhere").cast();
         // SAFETY: it is as large as the layout says, stays where it is until the process is
         // dropped, and is accessed by the allocator alone until then, but for copies.
-        let of_allocator = unsafe {
-            let size = lines * size_of::<Line>();
-            let base = std::ptr::NonNull::new_unchecked(metadata.cast::<u8>());
-            Metadata::from_raw_parts(base.cast(), size)
-        };
+        let of_allocator = unsafe { Metadata::from_raw_parts(base, lines * size_of::<Line>()) };
         let frames = Frames::new(StepPlatform, &config, &settings, of_allocator);
         Rc::new(Process { frames: Box::new(frames.expect("it is right")), metadata })
     }
