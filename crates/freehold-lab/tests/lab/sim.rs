@@ -257,11 +257,11 @@ fn a_workload_with_several_goals_is_ranked_by_each() {
 
 #[test]
 fn nothing_is_reduced_in_a_whole_comparison() {
-    let on = ["compare", "cross-cpu", "--machine", "uma-2", "--no-host", "--seeds", "1"];
+    let on = ["compare", "page-fault", "--machine", "uma-2", "--no-host", "--seeds", "1"];
     let compare =
         |more: &[&str]| stdout(freehold(&[&on[..], &["--design", "freehold"], more].concat()));
-    assert!(compare(&[]).contains("frames=20000"));
-    assert!(!compare(&["--whole"]).contains("frames="));
+    assert!(compare(&[]).contains("task_bytes=32MiB"));
+    assert!(!compare(&["--whole"]).contains("task_bytes="));
 }
 
 #[test]
