@@ -34,9 +34,8 @@ pub(crate) struct Variant {
     pub(crate) change: Change,
 }
 
-/// What becomes of a text. Those of a whole body come first, since they are around what else is in
-/// the same text.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// What becomes of a text.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// The body of a function: it returns this at once.
     Return(String),
@@ -51,7 +50,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Which changes of one text can be choices of one site.
+    /// Which changes of one text can be choices of one site. Sites of one text nest in this order.
     fn site_kind(&self) -> u8 {
         match self {
             Change::Return(_) => 0,
