@@ -74,7 +74,7 @@ impl Actor {
         let most = if self.rng.u8(..4) == 0 { 2500 } else { 700 };
         let frames = FrameCount::new(self.rng.u64(1..=most));
         // If a CPU has stopped, it may obstruct each place, and each takes long to give up.
-        let least = if self.world.stops { 6 } else { 0 };
+        let least = if self.world.stops { 8 } else { 0 };
         let align = FrameCount::new(1 << self.rng.u8(least..=10));
         let request = RangeRequest::new(frames).align(align);
         let world = Rc::clone(&self.world);
@@ -85,7 +85,7 @@ impl Actor {
             Ok(first) => {
                 assert_eq!(first.get() % align.get(), 0, "{request:?} was given {first}");
                 world.tally.borrow_mut().ranges += 1;
-                let blocks = blocks_of(first, frames);
+                let blocks = blocks_of(first, frames, world.frames.order_max());
                 for &block in &blocks {
                     world.ledger.borrow_mut().enter(block, ZoneKind::Normal);
                 }
@@ -139,13 +139,13 @@ impl Actor {
     }
 }
 
-/// The largest aligned blocks that make up a range.
-fn blocks_of(first: Pfn, frames: FrameCount) -> Vec<Block> {
+/// The largest aligned blocks that make up a range, in a design that has blocks up to some order.
+fn blocks_of(first: Pfn, frames: FrameCount, most: Order) -> Vec<Block> {
     let (mut at, end) = (first.get(), first.get() + frames.get());
     let mut blocks = Vec::new();
     while at < end {
         let fitting = (end - at).ilog2().min(at.trailing_zeros());
-        let order = Order::new(fitting.min(u32::from(Order::BUDDY_MAX.get())) as u8);
+        let order = Order::new(fitting.min(u32::from(most.get())) as u8);
         blocks.push(Block { pfn: Pfn::new(at), order });
         at += order.frames().get();
     }

@@ -36,6 +36,12 @@ pub(crate) struct TortureArgs {
     #[arg(long, value_name = "SEED")]
     pub(crate) first_seed: Option<u64>,
 
+    /// A batch that takes longer never ends: a finding. The longest takes some seconds on a CPU of
+    /// its own.
+    #[arg(long = "hang-after", value_name = "SECONDS", default_value_t = 600)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub(crate) hang_after_s: u32,
+
     /// Where cases that failed are saved, made small. Made when there is one.
     #[arg(long, value_name = "FOLDER", default_value = "torture-findings")]
     pub(crate) save: PathBuf,

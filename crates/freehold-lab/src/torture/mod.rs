@@ -22,10 +22,8 @@ mod summary;
 
 use batch::Batch;
 use child::End;
+use finding::Examiner;
 use summary::Summary;
-
-/// A batch that takes longer never ends: more than a hundred times what the longest takes.
-const BATCH_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// A signal ended a run, whose results were printed. Exits with a code of its own.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +40,7 @@ pub(crate) fn torture(args: &TortureArgs) -> Result<()> {
         TortureProfile::Short => 0,
         TortureProfile::Night => drawn_seed(),
     });
+    let hang_after = Duration::from_secs(args.hang_after_s.into());
     let stop = stop_flag()?;
     let began = Instant::now();
     let plan = Plan {
@@ -53,18 +52,19 @@ pub(crate) fn torture(args: &TortureArgs) -> Result<()> {
         next: AtomicU64::new(0),
     };
     let program = std::env::current_exe().context("finding this program")?;
+    let examiner = Examiner { program: &program, folder: &args.save, hang_after, stop: &stop };
     let summary = Mutex::new(Summary::new(args, first_seed, jobs));
     let progress = Progress::new((minutes * 60.0).ceil() as u64);
     thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
                 while let Some(batch) = plan.next_batch() {
-                    let end = child::run(&program, &batch.arguments(), BATCH_TIME_MAX, &stop);
+                    let end = child::run(&program, &batch.arguments(), hang_after, &stop);
                     let finding = match &end {
                         End::Failed(_) | End::TimedOut | End::Crashed(_) => {
                             let seconds = began.elapsed().as_secs_f64();
                             let what = (&batch, &end);
-                            Some(finding::examine(&program, what, seconds, &args.save, &stop))
+                            Some(examiner.examine(what, seconds))
                         }
                         End::Passed(_) | End::Interrupted => None,
                     };

@@ -153,8 +153,11 @@ pub(crate) fn remove_range<P: Platform>(
     }
     let mut at = range.first;
     while at < range.end {
-        if design.zone_at(at) != Some(zone) {
-            return Err(Error::BadRange);
+        match design.zone_at(at) {
+            Some(of) if of == zone => {}
+            Some(_) => return Err(Error::BadRange),
+            // Another call has removed it since.
+            None => return Err(Error::ForeignFrame),
         }
         at = at.head(Order::PAGEBLOCK).after(Order::PAGEBLOCK);
     }

@@ -15,6 +15,7 @@ test_designs!(TestPlatform: [
     owners_may_free_the_target_before_they_answer,
     what_the_owner_moved_may_be_another_block_by_then,
     an_owner_that_does_not_tell_the_truth_harms_no_one_else,
+    what_an_owner_frees_meanwhile_serves_the_request,
     a_panic_loses_nothing,
 ]);
 
@@ -106,6 +107,39 @@ fn what_the_owner_moved_may_be_another_block_by_then<D: Design<TestPlatform>>() 
     assert_eq!(report.failed, 0, "{report:?}");
     settle(&*machine);
     check_books(&*machine, SPAN * 3 / 4 - gone);
+}
+
+/// Nothing moves, but the first block that is to move has its owner free a pageblock elsewhere.
+fn what_an_owner_frees_meanwhile_serves_the_request<D: Design<TestPlatform>>() {
+    struct Frees<'a, D: Design<TestPlatform>>(&'a Machine<TestPlatform, D>, Cell<u64>);
+    impl<D: Design<TestPlatform>> freehold::Migrate for Frees<'_, D> {
+        fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Result<(), MigrateError> {
+            if self.1.replace(self.1.get() + 1) == 0 {
+                for frame in 5 * PAGEBLOCK..6 * PAGEBLOCK {
+                    self.0.free(Pfn::new(frame), Order::ZERO).expect("it is held");
+                }
+                self.0.drain_all();
+            }
+            Err(MigrateError::Busy)
+        }
+    }
+    let machine = machine::<D>(0);
+    for _ in 0..SPAN {
+        machine.alloc(Request::default()).expect("there is memory");
+    }
+    for frame in (SPAN / 2..SPAN).step_by(2) {
+        machine.free(Pfn::new(frame), Order::ZERO).expect("it is held");
+    }
+    machine.drain_all();
+    let frees = Frees(&machine, Cell::new(0));
+    let got = machine.alloc_compacting(Request::new(Order::PAGEBLOCK), &frees);
+    assert_eq!(got, Ok(Pfn::new(5 * PAGEBLOCK)));
+    let asked = frees.1.get();
+    // This one merges what was freed only when it comes to it.
+    let pageblocks = if D::NAME == "lazy-merge" { 5 } else { 1 };
+    assert!((1..=pageblocks * PAGEBLOCK).contains(&asked), "it goes no further: {asked} blocks");
+    assert_eq!(machine.events().compactions, 1);
+    check_books(&*machine, SPAN * 3 / 4);
 }
 
 fn an_owner_that_does_not_tell_the_truth_harms_no_one_else<D: Design<TestPlatform>>() {

@@ -76,6 +76,7 @@ mod pressure;
 mod range;
 mod range_owners;
 mod remove;
+mod removed_meanwhile;
 mod revocable;
 mod stop;
 mod stress;

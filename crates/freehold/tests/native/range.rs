@@ -14,6 +14,7 @@ test_designs!(TestPlatform: [
     a_range_lies_where_the_lowest_could,
     large_blocks_move_out_of_the_way,
     ranges_are_freed_in_parts_or_at_once_but_not_twice,
+    a_range_that_is_freed_is_memory_of_one_zone,
     frames_of_any_blocks_are_freed_side_by_side,
     ranges_stay_within_a_zone_and_content_goes_to_no_higher_one,
     gigabytes,
@@ -242,6 +243,28 @@ fn ranges_are_freed_in_parts_or_at_once_but_not_twice<D: Design<TestPlatform>>()
     take();
     assert_eq!(free(first.get(), 2000), Ok(()));
     assert_eq!(free(first.get(), 2000), Err(Error::DoubleFree));
+    check_books(&*machine, 0);
+}
+
+fn a_range_that_is_freed_is_memory_of_one_zone<D: Design<TestPlatform>>() {
+    // A hole in a pageblock, two pageblocks of holes, and two zones that meet.
+    let ranges = [range(0, 1000), range(2048, 512), range(2560, 300).on_node(NodeId::new(1))];
+    let machine = with::<D>(&ranges, 0);
+    let node1 = ask(300).node(NodeId::new(1)).only_node().at(Pfn::new(2560));
+    for request in [ask(1000).at(Pfn::new(0)), ask(512).at(Pfn::new(2048)), node1] {
+        machine.alloc_range(request, &Immovable).expect("all is free");
+    }
+    let free = |from: u64, count| machine.free_range(Pfn::new(from), frames(count));
+    for (from, count) in [(990, 20), (1010, 5), (1020, 10), (1600, 10), (2000, 100), (2855, 10)] {
+        assert_eq!(free(from, count), Err(Error::ForeignFrame), "{count} frames from {from}");
+    }
+    for (from, count) in [(2500, 100), (2048, 513), (2559, 2), (2100, 760)] {
+        assert_eq!(free(from, count), Err(Error::BadRange), "{count} frames from {from}");
+    }
+    check_books(&*machine, 1812);
+    for (from, count) in [(0, 1000), (2048, 512), (2560, 300)] {
+        assert_eq!(free(from, count), Ok(()), "nothing was freed before: {from}");
+    }
     check_books(&*machine, 0);
 }
 

@@ -24,7 +24,7 @@ mod watch;
 
 /// So many accesses in one call, while no call ends, count as forever. More than the longest call
 /// makes: one for a range, where a stopped call obstructs many places.
-const PATIENCE_ACCESSES: u64 = 2_000_000;
+const PATIENCE_ACCESSES: u64 = 4_000_000;
 
 /// The results of runs in which a CPU stops forever.
 #[derive(Clone, Copy, Debug, Default, Serialize)]

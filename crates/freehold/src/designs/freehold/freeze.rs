@@ -267,13 +267,14 @@ mod tests {
     use super::super::caches::lock::VACANT;
     use super::super::contiguous::isolate::Isolation;
     use super::super::pageblocks::run::{Run, Span};
+    use super::super::settings::{DoubleFree, FreeholdSettings};
     use super::*;
     use crate::config::{Config, MemoryRange};
     use crate::memmap::region::Metadata;
     use crate::platform::RawLock;
     use crate::testing::TestPlatform;
     use crate::units::{CpuId, FrameCount, NodeId, Pfn};
-    use crate::{PageAllocator, Request};
+    use crate::{Error, PageAllocator, Request};
 
     type Design = Freehold<TestPlatform>;
     type Frames = PageAllocator<TestPlatform, Design>;
@@ -284,14 +285,18 @@ mod tests {
     const ZONE: ZoneIndex = ZoneIndex(0);
 
     fn new() -> Frames {
+        with(&FreeholdSettings::default())
+    }
+
+    fn with(settings: &FreeholdSettings) -> Frames {
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(ALL))];
         let cpus = [NodeId::new(0); 2];
         let min_free = Some(FrameCount::ZERO);
         let config = Config::new(&ranges, &cpus).min_free(min_free);
-        let layout = Frames::layout(&config, &Default::default()).unwrap();
+        let layout = Frames::layout(&config, settings).unwrap();
         let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
         let metadata = Metadata::from_static(buffer);
-        Frames::new(TestPlatform, &config, &Default::default(), metadata).unwrap()
+        Frames::new(TestPlatform, &config, settings, metadata).unwrap()
     }
 
     /// Makes a copy of all there is, in place: as if only one thread were left. `lost` frames stay
@@ -423,6 +428,31 @@ mod tests {
             let part = pfn.offset(FrameCount::new(nth * 512));
             frames.free(part, Order::PAGEBLOCK).unwrap();
         }
+        copy(&frames, 0);
+    }
+
+    #[test]
+    fn uses_are_those_that_the_other_bitmaps_show() {
+        let frames = with(&FreeholdSettings {
+            double_free: DoubleFree::Exact,
+            ..FreeholdSettings::default()
+        });
+        let pfns = [(); 3].map(|()| alloc(&frames, 0));
+        // Of calls at work: a frame whose use has ended and that is not free yet, and one that is
+        // noted as used and still free.
+        let pageblocks = &frames.design().zones.pageblocks;
+        let word = pfns[0].get() as usize / 64;
+        assert!(pageblocks.try_end_use(word, 1 << (pfns[0].get() % 64)));
+        pageblocks.begin_use(word, 1 << 63);
+        copy(&frames, 3);
+        for pfn in pfns {
+            assert_eq!(frames.free(pfn, Order::ZERO), Ok(()));
+            assert_eq!(frames.free(pfn, Order::ZERO), Err(Error::DoubleFree));
+        }
+        assert_eq!(
+            frames.free(Pfn::new(word as u64 * 64 + 63), Order::ZERO),
+            Err(Error::DoubleFree)
+        );
         copy(&frames, 0);
     }
 
