@@ -105,6 +105,23 @@ fn a_group_may_have_all_of_its_limit() {
 }
 
 #[test]
+fn what_is_charged_ahead_is_used_before_anything_goes() {
+    let lru = with_cpus(8);
+    let parent = lru.create_group(ROOT, Some(count(4000))).unwrap();
+    let [one, two] = [(); 2].map(|()| lru.create_group(parent, None).unwrap());
+    for cpu in 0..8 {
+        run_on(cpu);
+        cache(&lru, two, cpu.into());
+    }
+    run_on(0);
+    assert!(lru.check().stocked.get() >= 8);
+    (8..4000).for_each(|frame| cache(&lru, one, frame));
+    assert_eq!(lru.owner().take_released(), []);
+    cache(&lru, one, 4000);
+    assert!(!lru.owner().take_released().is_empty(), "now the limit is reached");
+}
+
+#[test]
 fn what_is_charged_ahead_is_a_small_part_of_a_limit() {
     for (cpus, limit) in [(2, 200), (16, 1000), (64, 4096), (112, 16_000)] {
         let lru = with_cpus(cpus);

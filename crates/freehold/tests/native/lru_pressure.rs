@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::common::{TestPlatform, run_on};
 use crate::machine::{Machine, fixed};
@@ -145,6 +146,12 @@ fn upkeep_goes_from_the_low_watermark_to_the_high_one() {
         assert!(done.reclaimed > 0 && zone().free >= zone().marks.high, "{done:?}");
         assert!(zone().free.get() < zone().marks.high.get() + 64, "and not much beyond");
         assert_eq!(lru.balance(frames), Default::default(), "nothing is to be done any more");
+        while zone().free >= zone().marks.high {
+            frames.alloc(Request::default()).expect("it is far above the mark");
+            frames.drain_all();
+        }
+        assert!(zone().free >= zone().marks.low);
+        assert_eq!(lru.balance(frames), Default::default(), "it is not short yet");
     });
 }
 
@@ -257,6 +264,95 @@ fn an_allocation_reclaims_from_far_below_the_watermark() {
     while cache(&frames, &lru, Request::default().watermark(Watermark::Ignore)).is_some() {}
     lru.alloc_reclaiming(&frames, Request::default()).expect("something can be dropped");
     assert!(cached_from(&lru, 0) as u64 > 4 * FRAMES, "and not all of it was");
+}
+
+/// Runs `test` on a machine of two nodes.
+fn of_two_nodes(test: impl FnOnce(&Frames, &Room<TestPlatform, Cache<'_>>)) {
+    let range = |node| {
+        let start = Pfn::new(u64::from(node) * FRAMES);
+        MemoryRange::new(start, FrameCount::new(FRAMES)).on_node(NodeId::new(node))
+    };
+    let (ranges, cpus) = ([range(0), range(1)], [NodeId::new(0), NodeId::new(1)]);
+    let config = Config::new(&ranges, &cpus);
+    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
+    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false, moves: true };
+    let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
+    run_on(0);
+    test(&frames, &lru);
+}
+
+#[test]
+fn an_allocation_on_one_node_takes_from_no_other() {
+    of_two_nodes(|frames, lru| {
+        let on = |node| Request::default().node(NodeId::new(node)).only_node();
+        for node in 0..2 {
+            while cache(frames, lru, on(node)).is_some() {}
+        }
+        let of_node_0 = || cached_from(lru, 0) - cached_from(lru, FRAMES);
+        let before = of_node_0();
+        for _ in 0..FRAMES / 2 {
+            lru.alloc_reclaiming(frames, on(1)).expect("something can be dropped");
+        }
+        assert_eq!(of_node_0(), before);
+    });
+}
+
+#[test]
+fn an_allocation_that_prefers_a_node_takes_from_all() {
+    of_two_nodes(|frames, lru| {
+        let preferred = Request::default().node(NodeId::new(1));
+        while frames.alloc(preferred.only_node()).is_ok() {}
+        while cache(frames, lru, Request::default()).is_some() {}
+        let before = cached_from(lru, 0);
+        let frame = lru.alloc_reclaiming(frames, preferred).expect("node 0 has content to drop");
+        assert!(frame.get() < FRAMES && cached_from(lru, 0) < before);
+    });
+}
+
+/// An owner that gives back every other frame, as one does whose I/O takes time.
+struct Late<'a>(Cache<'a>, AtomicU64);
+
+impl Owner for Late<'_> {
+    fn reclaim(&self, frame: Pfn) -> Verdict {
+        self.0.reclaim(frame)
+    }
+
+    fn forget(&self, frame: Pfn, claim: Claim<'_>) {
+        self.0.forget(frame, claim);
+    }
+
+    fn release(&self, frames: &[Pfn], order: Order) {
+        for frame in frames {
+            if self.1.fetch_add(1, Relaxed).is_multiple_of(2) {
+                self.0.release(&[*frame], order);
+            }
+        }
+    }
+}
+
+#[test]
+fn upkeep_goes_on_until_enough_is_free() {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(8 * FRAMES))];
+    let cpus = [NodeId::new(0)];
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::new(FRAMES));
+    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
+    let cache = Cache { frames: &frames, index: Mutex::default(), keeps: false, moves: true };
+    let owner = Late(cache, AtomicU64::new(0));
+    let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
+    run_on(0);
+    while let Ok(frame) = frames.alloc(Request::default().watermark(Watermark::Min)) {
+        lru.add(frame, GroupId::ROOT, Kind::File).expect("it is new");
+        lru.owner().0.index.lock().unwrap().insert(frame);
+    }
+    lru.drain_all();
+    frames.drain_all();
+    let zone = || frames.zones().next().expect("one zone");
+    let missing = zone().marks.high.get() - zone().free.get();
+    assert!(missing > 100, "{missing}");
+    let done = lru.balance(&frames);
+    // The last frame that is missing may be one that comes late.
+    assert!(zone().free.get() + 1 >= zone().marks.high.get(), "{done:?}");
+    assert!(done.reclaimed >= 2 * missing - 2 && done.reclaimed < 3 * missing, "{done:?}");
 }
 
 /// The LRU may cover fewer nodes than the allocator.

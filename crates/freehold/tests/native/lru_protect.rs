@@ -151,6 +151,23 @@ fn a_group_with_a_high_reclaims_from_itself_and_is_refused_nothing() {
     }
 }
 
+/// A group without groups below it, and one whose own frames are within its bound.
+#[test]
+fn each_group_is_balanced_by_its_own_bound() {
+    let lru = lru(1);
+    let [one, other] = [group(&lru, ROOT), group(&lru, ROOT)];
+    let below = group(&lru, other);
+    lru.set_high(one, Some(count(100))).unwrap();
+    lru.set_high(other, Some(count(500))).unwrap();
+    lru.set_high(below, Some(count(200))).unwrap();
+    fill(&lru, 0, 300, one);
+    fill(&lru, 1000, 150, other);
+    fill(&lru, 2000, 300, below);
+    assert_eq!(lru.balance_groups().reclaimed, 300);
+    assert_eq!((charged(&lru, one), charged(&lru, other), charged(&lru, below)), (100, 350, 200));
+    lru.check();
+}
+
 #[test]
 fn a_group_takes_its_bounds_along() {
     let lru = lru(1);
