@@ -1,6 +1,8 @@
 //! The thread beside the workers, which makes every rare call of the allocator.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use fastrand::Rng;
@@ -27,6 +29,7 @@ pub(super) struct Disturber<'a, D: HostDesign> {
     pub(super) rng: Rng,
     /// Steps that are left out.
     pub(super) without: &'a [String],
+    pub(super) pause: Duration,
 }
 
 impl<D: HostDesign> Disturber<'_, D> {
@@ -38,9 +41,10 @@ impl<D: HostDesign> Disturber<'_, D> {
         while !is_over.load(Relaxed) {
             let step = STEPS[self.rng.usize(..STEPS.len())];
             if self.without.iter().any(|name| name == step) {
-                std::thread::yield_now();
+                thread::yield_now();
                 continue;
             }
+            thread::sleep(self.pause);
             self.step(step, &mut tally)
                 .with_context(|| format!("while other threads work: {step}"))?;
         }

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use fastrand::Rng;
@@ -114,6 +115,9 @@ struct Plan {
     rounds: usize,
     /// Steps of each thread in a round.
     operations: usize,
+    /// How long the thread beside the workers pauses before each of its calls, which otherwise
+    /// take almost all of the time: what it purges, each worker faults in again.
+    pause: Duration,
 }
 
 impl Plan {
@@ -128,6 +132,7 @@ impl Plan {
             leases: if rng.bool() { Leases::Auto } else { Leases::Off },
             rounds: rng.usize(1..=3),
             operations: rng.usize(100_000..1_000_000) / threads,
+            pause: Duration::from_micros([100, 300, 1000, 5000][rng.usize(..4)]),
         }
     }
 
@@ -149,14 +154,15 @@ impl fmt::Display for Plan {
         write!(
             f,
             "{} threads with {} slots on an arena of {} MiB for {} CPUs, leases {}, {} rounds of \
-             {} operations",
+             {} operations, disturbed every {} us",
             self.threads,
             self.slots,
             self.bytes >> 20,
             self.cpus,
             self.leases,
             self.rounds,
-            self.operations
+            self.operations,
+            self.pause.as_micros()
         )
     }
 }
@@ -215,7 +221,8 @@ fn play_round<D: HostDesign>(
     let disturbed = thread::scope(|scope| -> Result<Disturbed> {
         let disturber = scope.spawn(|| {
             let rng = Rng::with_seed(seed_of(plan.threads));
-            Disturber { frames, torture, rng, without: &case.cuts.steps }.disturb(&is_over)
+            let (without, pause) = (&case.cuts.steps[..], plan.pause);
+            Disturber { frames, torture, rng, without, pause }.disturb(&is_over)
         });
         let threads: Vec<_> = at_work
             .iter()
