@@ -122,12 +122,12 @@ mod tests {
             "{crashed:?}"
         );
         assert!(matches!(shell("exit 3", LONG), End::Crashed(_)));
-        assert!(matches!(shell("sleep 60", Duration::ZERO), End::TimedOut));
+        assert!(matches!(shell("exec sleep 60", Duration::ZERO), End::TimedOut));
     }
 
     #[test]
     fn an_interrupted_run_ends_its_processes() {
-        let arguments = ["-c".to_owned(), "sleep 60".to_owned()];
+        let arguments = ["-c".to_owned(), "exec sleep 60".to_owned()];
         let end = run(Path::new("/bin/sh"), &arguments, LONG, &AtomicBool::new(true));
         assert!(matches!(end, End::Interrupted));
     }

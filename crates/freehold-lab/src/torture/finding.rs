@@ -119,7 +119,8 @@ mod tests {
         let program = folder.path().join("freehold");
         // Written by another process: this one may fork while the file is open, and a file that is
         // open for writing is not executed.
-        let script = "#!/bin/sh\ncase \"$*\" in *'--first-seed 12 '*) sleep 60;; *) echo {};; esac";
+        let script =
+            "#!/bin/sh\ncase \"$*\" in *'--first-seed 12 '*) exec sleep 60;; *) echo {};; esac";
         let write = r#"printf '%s\n' "$1" > "$0" && chmod +x "$0""#;
         let status = Command::new("sh").arg("-c").arg(write).arg(&program).arg(script).status();
         assert!(status.is_ok_and(|status| status.success()));
