@@ -132,7 +132,7 @@ impl Plan {
             leases: if rng.bool() { Leases::Auto } else { Leases::Off },
             rounds: rng.usize(1..=3),
             operations: rng.usize(100_000..1_000_000) / threads,
-            pause: Duration::from_micros([100, 300, 1000, 5000][rng.usize(..4)]),
+            pause: Duration::from_millis([1, 3, 10, 30][rng.usize(..4)]),
         }
     }
 
@@ -154,7 +154,7 @@ impl fmt::Display for Plan {
         write!(
             f,
             "{} threads with {} slots on an arena of {} MiB for {} CPUs, leases {}, {} rounds of \
-             {} operations, disturbed every {} us",
+             {} operations, disturbed every {} ms",
             self.threads,
             self.slots,
             self.bytes >> 20,
@@ -162,7 +162,7 @@ impl fmt::Display for Plan {
             self.leases,
             self.rounds,
             self.operations,
-            self.pause.as_micros()
+            self.pause.as_millis()
         )
     }
 }
