@@ -266,8 +266,8 @@ fn an_allocation_reclaims_from_far_below_the_watermark() {
     assert!(cached_from(&lru, 0) as u64 > 4 * FRAMES, "and not all of it was");
 }
 
-/// Runs `test` on a machine of two nodes.
-fn of_two_nodes(test: impl FnOnce(&Frames, &Room<TestPlatform, Cache<'_>>)) {
+/// Runs `test` on a machine of two nodes, of which the LRU covers the first or both.
+fn of_two_nodes(covered: usize, test: impl FnOnce(&Frames, &Room<TestPlatform, Cache<'_>>)) {
     let range = |node| {
         let start = Pfn::new(u64::from(node) * FRAMES);
         MemoryRange::new(start, FrameCount::new(FRAMES)).on_node(NodeId::new(node))
@@ -276,14 +276,15 @@ fn of_two_nodes(test: impl FnOnce(&Frames, &Room<TestPlatform, Cache<'_>>)) {
     let config = Config::new(&ranges, &cpus);
     let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
     let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false, moves: true };
-    let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
+    let of_lru = Config::new(&ranges[..covered], &cpus[..covered]);
+    let lru = Room::new(TestPlatform, &of_lru, &LruSettings::default(), owner);
     run_on(0);
     test(&frames, &lru);
 }
 
 #[test]
 fn an_allocation_on_one_node_takes_from_no_other() {
-    of_two_nodes(|frames, lru| {
+    of_two_nodes(2, |frames, lru| {
         let on = |node| Request::default().node(NodeId::new(node)).only_node();
         for node in 0..2 {
             while cache(frames, lru, on(node)).is_some() {}
@@ -299,7 +300,7 @@ fn an_allocation_on_one_node_takes_from_no_other() {
 
 #[test]
 fn an_allocation_that_prefers_a_node_takes_from_all() {
-    of_two_nodes(|frames, lru| {
+    of_two_nodes(2, |frames, lru| {
         let preferred = Request::default().node(NodeId::new(1));
         while frames.alloc(preferred.only_node()).is_ok() {}
         while cache(frames, lru, Request::default()).is_some() {}
@@ -358,19 +359,11 @@ fn upkeep_goes_on_until_enough_is_free() {
 /// The LRU may cover fewer nodes than the allocator.
 #[test]
 fn a_node_without_frames_to_give_is_refused() {
-    let range = |start, node| {
-        MemoryRange::new(Pfn::new(start), FrameCount::new(FRAMES)).on_node(NodeId::new(node))
-    };
-    let (ranges, cpus) = ([range(0, 0), range(FRAMES, 1)], [NodeId::new(0), NodeId::new(1)]);
-    let config = Config::new(&ranges, &cpus);
-    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
-    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false, moves: true };
-    let of_one = Config::new(&ranges[..1], &cpus[..1]);
-    let lru = Room::new(TestPlatform, &of_one, &LruSettings::default(), owner);
-    run_on(0);
-    let request = Request::default().node(NodeId::new(1)).only_node();
-    while frames.alloc(request).is_ok() {}
-    assert!(lru.alloc_reclaiming(&frames, request).is_err());
+    of_two_nodes(1, |frames, lru| {
+        let request = Request::default().node(NodeId::new(1)).only_node();
+        while frames.alloc(request).is_ok() {}
+        assert!(lru.alloc_reclaiming(frames, request).is_err());
+    });
 }
 
 /// The last frame of a zone waits in a batch of another CPU, while others can be dropped.
