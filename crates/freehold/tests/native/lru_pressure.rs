@@ -177,6 +177,20 @@ fn upkeep_leaves_a_node_alone_that_has_a_zone_with_room() {
     });
 }
 
+/// Runs `test` on a machine whose content can all be dropped and moved, with an LRU that covers it
+/// or a part of it.
+fn droppable(
+    config: &Config<'_>,
+    of_lru: &Config<'_>,
+    test: impl FnOnce(&Frames, &Room<TestPlatform, Cache<'_>>),
+) {
+    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, config, &fixed(4, 8));
+    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false, moves: true };
+    let lru = Room::new(TestPlatform, of_lru, &LruSettings::default(), owner);
+    run_on(0);
+    test(&frames, &lru);
+}
+
 /// Runs `test` on a machine with as much memory in one zone as in another.
 fn of_two_zones(
     low: ZoneKind,
@@ -187,11 +201,7 @@ fn of_two_zones(
     let ranges = [range(0).in_zone(low), range(FRAMES).in_zone(high)];
     let cpus = [NodeId::new(0); 2];
     let config = Config::new(&ranges, &cpus);
-    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
-    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false, moves: true };
-    let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
-    run_on(0);
-    test(&frames, &lru);
+    droppable(&config, &config, test);
 }
 
 /// Caches content in a frame, if there is one.
@@ -257,13 +267,11 @@ fn an_allocation_reclaims_from_far_below_the_watermark() {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(8 * FRAMES))];
     let cpus = [NodeId::new(0)];
     let config = Config::new(&ranges, &cpus).min_free(FrameCount::new(FRAMES));
-    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
-    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false, moves: true };
-    let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
-    run_on(0);
-    while cache(&frames, &lru, Request::default().watermark(Watermark::Ignore)).is_some() {}
-    lru.alloc_reclaiming(&frames, Request::default()).expect("something can be dropped");
-    assert!(cached_from(&lru, 0) as u64 > 4 * FRAMES, "and not all of it was");
+    droppable(&config, &config, |frames, lru| {
+        while cache(frames, lru, Request::default().watermark(Watermark::Ignore)).is_some() {}
+        lru.alloc_reclaiming(frames, Request::default()).expect("something can be dropped");
+        assert!(cached_from(lru, 0) as u64 > 4 * FRAMES, "and not all of it was");
+    });
 }
 
 /// Runs `test` on a machine of two nodes, of which the LRU covers the first or both.
@@ -274,12 +282,8 @@ fn of_two_nodes(covered: usize, test: impl FnOnce(&Frames, &Room<TestPlatform, C
     };
     let (ranges, cpus) = ([range(0), range(1)], [NodeId::new(0), NodeId::new(1)]);
     let config = Config::new(&ranges, &cpus);
-    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
-    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false, moves: true };
     let of_lru = Config::new(&ranges[..covered], &cpus[..covered]);
-    let lru = Room::new(TestPlatform, &of_lru, &LruSettings::default(), owner);
-    run_on(0);
-    test(&frames, &lru);
+    droppable(&config, &of_lru, test);
 }
 
 #[test]
