@@ -1,5 +1,5 @@
 //! The tests that reach and kill the mutants: those of `native` and `models` for the design
-//! `freehold` alone, so that the program is built soon. In the copy of the allocator that
+//! `freehold` and the LRU alone, so that the program is built soon. In the copy of the allocator that
 //! `freehold-mutants` makes, this is the program `native`.
 
 #[path = "../common/mod.rs"]
@@ -10,10 +10,14 @@ mod freehold_models;
 mod loom_platform;
 #[path = "../common/loom_runs.rs"]
 mod loom_runs;
+#[path = "../common/lru_models.rs"]
+mod lru_models;
 #[path = "../common/machine.rs"]
 mod machine;
 #[path = "../common/owner.rs"]
 mod owner;
+#[path = "../common/lru.rs"]
+mod room;
 #[path = "../common/steps.rs"]
 mod steps;
 
@@ -39,6 +43,7 @@ mod freehold_paths;
 mod freehold_queued;
 mod freehold_remove;
 mod lease;
+mod lru_stops;
 mod revocable;
 mod stop;
 
@@ -52,3 +57,7 @@ mod freehold_loom_frees;
 mod freehold_loom_leases;
 #[path = "../models/freehold_loom_remove.rs"]
 mod freehold_loom_remove;
+#[path = "../models/lru_loom.rs"]
+mod lru_loom;
+#[path = "../models/lru_loom_groups.rs"]
+mod lru_loom_groups;

@@ -1,145 +1,15 @@
 //! The LRU's protocols between CPUs under loom: all interleavings with up to three preemptions, and
-//! all values that the memory orderings allow a load to see.
-//!
-//! Each frame has a content, a cell without a lock: loom panics if two unordered threads access it.
-//! A holder of a reference reads it; the owner that gets the frame back writes it.
+//! all values that the memory orderings allow a load to see. `lru_loom_groups` has those of groups.
 //!
 //! `LOOM_MAX_PREEMPTIONS` explores further.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
-use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
 use crate::loom_runs::explore;
-use crate::room::Room;
-use freehold::lru::{Claim, GroupId, Kind, LruError, LruLock, LruSettings, Owner, Scope, Verdict};
-use freehold::platform::SharedCell;
-use freehold::{Config, FrameCount, MemoryRange, Migrate, MigrateError, NodeId, Order, Pfn};
-use loom::sync::{Arc, Mutex};
-use loom::thread;
-
-const CPUS: [NodeId; 2] = [NodeId::new(0); 2];
-const ROOT: GroupId = GroupId::ROOT;
-const FRAME: Pfn = Pfn::new(0);
-const OTHER: Pfn = Pfn::new(1);
-
-/// An index of two frames, and their contents.
-struct Shelf {
-    /// Whether it gives back every claim that it is granted. Set before threads start.
-    wavers: AtomicBool,
-    index: Mutex<Vec<Pfn>>,
-    released: Mutex<Vec<Pfn>>,
-    contents: [LoomCell<u32>; 2],
-}
-
-impl Shelf {
-    fn new() -> Self {
-        let contents = [LoomCell::new(0), LoomCell::new(0)];
-        let (index, released) = (Mutex::new(vec![]), Mutex::new(vec![]));
-        Shelf { wavers: AtomicBool::new(false), index, released, contents }
-    }
-
-    fn content(&self, frame: Pfn) -> &LoomCell<u32> {
-        &self.contents[frame.get() as usize]
-    }
-
-    fn index(&self) -> loom::sync::MutexGuard<'_, Vec<Pfn>> {
-        self.index.lock().expect("no thread panics")
-    }
-
-    fn released(&self) -> usize {
-        self.released.lock().expect("no thread panics").len()
-    }
-}
-
-impl Owner for Shelf {
-    fn reclaim(&self, _frame: Pfn) -> Verdict {
-        Verdict::Drop
-    }
-
-    fn wait(&self, _waits: u32) -> bool {
-        thread::yield_now();
-        true
-    }
-
-    fn forget(&self, frame: Pfn, claim: Claim<'_>) {
-        let mut index = self.index();
-        if index.contains(&frame)
-            && let Some(claimed) = claim.take()
-            && !self.wavers.load(Relaxed)
-        {
-            index.retain(|&other| other != frame);
-            claimed.commit();
-        }
-    }
-
-    fn release(&self, frames: &[Pfn], _order: Order) {
-        // The thread that frees a frame may clear it: no former holder of a reference reads any
-        // more.
-        frames.iter().for_each(|&frame| self.content(frame).set(u32::MAX));
-        self.released.lock().expect("no thread panics").extend(frames);
-    }
-
-    fn migrate(&self, from: Pfn, to: Pfn, claim: Claim<'_>) -> Result<(), MigrateError> {
-        let mut index = self.index();
-        if !index.contains(&from) {
-            return Err(MigrateError::Busy);
-        }
-        let Some(claimed) = claim.take() else { return Err(MigrateError::Busy) };
-        if self.wavers.load(Relaxed) {
-            return Err(MigrateError::Busy);
-        }
-        self.content(to).set(self.content(from).get());
-        index.retain(|&other| other != from);
-        index.push(to);
-        claimed.commit();
-        Ok(())
-    }
-}
-
-type Lru<const O: bool, const A: bool, const Q: bool> = Room<LoomPlatform<O, A, Q>, Shelf>;
-type Sound = Lru<true, true, true>;
-
-/// Two frames and two CPUs, whose batches hold `batch` frames.
-fn build<const O: bool, const A: bool, const Q: bool>(
-    lock: LruLock,
-    batch: u32,
-) -> Arc<Lru<O, A, Q>> {
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(2))];
-    let settings = LruSettings::default().lock(lock).batch(batch).groups(3);
-    Arc::new(Room::new(LoomPlatform, &Config::new(&ranges, &CPUS), &settings, Shelf::new()))
-}
-
-/// The same with a frame on a list, to which the index has the only reference.
-fn with_frame<const O: bool, const A: bool, const Q: bool>(
-    lock: LruLock,
-    group: impl FnOnce(&Lru<O, A, Q>) -> GroupId,
-) -> Arc<Lru<O, A, Q>> {
-    let lru = build::<O, A, Q>(lock, 1);
-    let group = group(&lru);
-    lru.add(FRAME, group, Kind::File).expect("it is new");
-    lru.owner().index().push(FRAME);
-    lru
-}
-
-/// Runs `other` on CPU 1 beside `mine` on CPU 0, and returns both results.
-fn race<const O: bool, const A: bool, const Q: bool, R: 'static, S>(
-    lru: &Arc<Lru<O, A, Q>>,
-    mine: impl FnOnce(&Lru<O, A, Q>) -> S,
-    other: impl FnOnce(&Lru<O, A, Q>) -> R + 'static,
-) -> (S, R) {
-    let theirs = Arc::clone(lru);
-    let thread = thread::spawn(move || {
-        run_on(1);
-        other(&theirs)
-    });
-    let mine = mine(lru);
-    (mine, thread.join().expect("the other thread is well"))
-}
-
-/// Reads the content of a frame to which the caller has a reference.
-fn read<const O: bool, const A: bool, const Q: bool>(lru: &Lru<O, A, Q>, frame: Pfn) -> u32 {
-    lru.owner().content(frame).get()
-}
+use crate::lru_models::{FRAME, OTHER, ROOT, Sound, build, race, read, with_frame};
+use freehold::lru::{Kind, LruError, LruLock, Scope};
+use freehold::{FrameCount, Migrate, MigrateError, Order};
+use loom::sync::Arc;
 
 fn isolate_against_release<const O: bool, const A: bool, const Q: bool>() {
     explore(3, || {
@@ -246,28 +116,6 @@ fn a_batch_races_with_release() {
         lru.drain_all();
         assert_eq!(lru.check().used, FrameCount::ZERO);
     });
-}
-
-/// A group is removed while one of its frames is isolated and put back.
-///
-/// The lists are joined under both locks, and a mark says so. A thread that takes an lruvec's lock
-/// re-checks the mark once it has the lock, so it links and unlinks where the frame is.
-#[test]
-fn isolation_races_with_the_removal_of_the_group() {
-    for lock in [LruLock::Node, LruLock::Group] {
-        explore(2, move || {
-            let lru: Arc<Sound> =
-                with_frame(lock, |lru| lru.create_group(ROOT, None).expect("a slot is free"));
-            // The only other group.
-            let group = lru.create_group(ROOT, None).expect("a slot is free");
-            lru.isolate(FRAME).expect("it is listed").move_to(group).expect("there is no limit");
-            let (isolated, removed) =
-                race(&lru, |lru| lru.isolate(FRAME).map(drop), move |lru| lru.remove_group(group));
-            assert_eq!((isolated, removed), (Ok(()), Ok(())));
-            lru.drain_all();
-            assert_eq!(lru.check().used.get(), 1);
-        });
-    }
 }
 
 /// A frame is pinned while it is put back.
@@ -381,26 +229,6 @@ fn a_frame_is_added_twice_at_once() {
     });
 }
 
-/// A group is removed while a frame is added to it: the add comes first, or fails.
-#[test]
-fn an_add_races_with_the_removal_of_the_group() {
-    explore(2, || {
-        let lru: Arc<Sound> = build(LruLock::Group, 1);
-        let group = lru.create_group(ROOT, None).expect("a slot is free");
-        let (removed, added) = race(
-            &lru,
-            move |lru| lru.remove_group(group),
-            move |lru| lru.add(FRAME, group, Kind::File),
-        );
-        assert_eq!(removed, Ok(()));
-        assert!(matches!(added, Ok(()) | Err(LruError::UnknownGroup)), "{added:?}");
-        let census = lru.check();
-        assert_eq!(census.used.get(), u64::from(added.is_ok()));
-        let listed: u64 = census.listed.iter().map(|count| count.get()).sum();
-        assert_eq!(listed, census.used.get());
-    });
-}
-
 #[test]
 fn a_block_is_added_while_a_part_of_it_is() {
     explore(3, || {
@@ -417,19 +245,59 @@ fn a_block_is_added_while_a_part_of_it_is() {
     });
 }
 
+/// Two users of a frame drop the last references to it. The put of the first one releases and that of
+/// the last one acquires: what the first one read, it has read before the frame is freed.
 #[test]
-fn a_group_at_its_limit_waits_for_an_eviction() {
+fn of_two_puts_the_last_one_releases() {
+    explore(3, || {
+        let lru: Arc<Sound> = with_frame(LruLock::Group, |_| ROOT);
+        lru.get(FRAME).expect("the index has a reference");
+        let put = |lru: &Sound| {
+            read(lru, FRAME);
+            lru.put(FRAME).expect("it has a reference");
+        };
+        race(&lru, put, put);
+        assert_eq!(lru.owner().released(), 1);
+        assert_eq!(lru.check().used, FrameCount::ZERO);
+    });
+}
+
+/// A frame is reclaimed while it is looked up without the lock of the index, as under RCU: a
+/// reference that was taken before the claim is granted keeps it from being granted.
+#[test]
+fn reclaim_races_with_a_lookup_without_the_lock() {
     explore(2, || {
-        let lru: Arc<Sound> = build(LruLock::Group, 1);
-        let group = lru.create_group(ROOT, Some(FrameCount::new(1))).expect("a slot is free");
-        lru.add(FRAME, group, Kind::File).expect("it is new");
-        lru.owner().index().push(FRAME);
-        let (reclaimed, added) = race(
+        let lru: Arc<Sound> = with_frame(LruLock::Group, |_| ROOT);
+        let (reclaimed, ()) = race(
             &lru,
-            |lru| lru.reclaim(Scope::All, FrameCount::new(1)).expect("everywhere").reclaimed,
-            move |lru| lru.add_reclaiming(OTHER, group, Kind::File),
+            |lru| lru.reclaim(Scope::All, FrameCount::new(1)).expect("there is a root").reclaimed,
+            |lru| {
+                if lru.get(FRAME).is_ok() {
+                    if lru.owner().index().contains(&FRAME) {
+                        assert_ne!(read(lru, FRAME), u32::MAX, "the frame was freed meanwhile");
+                    }
+                    lru.put(FRAME).expect("we have a reference");
+                }
+            },
         );
-        assert_eq!(added, Ok(()), "the other thread reclaimed {reclaimed}");
-        lru.check();
+        lru.drain_all();
+        assert_eq!(lru.owner().released() as u64, reclaimed);
+        assert_eq!(lru.check().used.get(), 1 - reclaimed);
+    });
+}
+
+/// A frame is added while its memory is removed: one of the calls is refused.
+#[test]
+fn a_frame_is_added_while_its_memory_is_removed() {
+    explore(3, || {
+        let lru: Arc<Sound> = build(LruLock::Group, 1);
+        let (added, removed) = race(
+            &lru,
+            |lru| lru.add(FRAME, ROOT, Kind::File),
+            |lru| lru.remove_memory(FRAME, FrameCount::new(1)),
+        );
+        let (gone, busy) = (Err(LruError::ForeignFrame), Err(LruError::FrameBusy));
+        assert!([(Ok(()), busy), (gone, Ok(()))].contains(&(added, removed)), "{added:?}");
+        assert_eq!(lru.check().used.get(), u64::from(added.is_ok()));
     });
 }

@@ -13,6 +13,8 @@ mod loom_platform;
 mod loom_runs;
 #[path = "../common/lru_cache.rs"]
 mod lru_cache;
+#[path = "../common/lru_models.rs"]
+mod lru_models;
 #[path = "../common/machine.rs"]
 mod machine;
 #[path = "../common/lru.rs"]
@@ -30,6 +32,7 @@ mod freehold_loom_leases;
 mod freehold_loom_ranges;
 mod freehold_loom_remove;
 mod lru_loom;
+mod lru_loom_groups;
 mod lru_shuttle;
 mod seam_loom;
 mod seam_shuttle;

@@ -66,6 +66,7 @@ mod lru_policy;
 mod lru_pressure;
 mod lru_protect;
 mod lru_reclaim;
+mod lru_stops;
 mod lru_stress;
 mod lru_turns;
 mod lru_waits;
