@@ -1,5 +1,5 @@
-//! The tests that reach and kill the mutants: those of `native` and `models` for the design
-//! `freehold` and the LRU alone, so that the program is built soon. In the copy of the allocator that
+//! The tests that reach and kill the mutants: of `native` those of the design `freehold` and of the
+//! LRU alone, so that the program is built soon, and the models. In the copy of the allocator that
 //! `freehold-mutants` makes, this is the program `native`.
 
 #[path = "../common/mod.rs"]
@@ -47,6 +47,8 @@ mod lru_stops;
 mod revocable;
 mod stop;
 
+#[path = "../models/designs_loom.rs"]
+mod designs_loom;
 #[path = "../models/freehold_loom.rs"]
 mod freehold_loom;
 #[path = "../models/freehold_loom_events.rs"]
@@ -61,3 +63,5 @@ mod freehold_loom_remove;
 mod lru_loom;
 #[path = "../models/lru_loom_groups.rs"]
 mod lru_loom_groups;
+#[path = "../models/seam_loom.rs"]
+mod seam_loom;

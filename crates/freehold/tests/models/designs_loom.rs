@@ -12,10 +12,13 @@ use crate::loom_runs::explore;
 use crate::machine::Machine;
 use freehold::MigrateType::Unmovable;
 use freehold::designs::cluster::ClusterOptions;
-use freehold::designs::{BlockOwner, Cluster, Design, LazyMerge, MergeAhead, Pcp, ZonedSettings};
+use freehold::designs::{
+    BlockOwner, Cluster, Design, LazyMerge, MergeAhead, OwnSettings, Pcp, ZonedSettings,
+};
 use freehold::platform::Platform;
 use freehold::{
-    Census, Config, CpuId, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request,
+    Census, Config, CpuId, Error, FrameCount, Immovable, MemoryRange, NodeId, Order, Pfn,
+    RangeRequest, Request,
 };
 use loom::sync::Arc;
 use loom::thread;
@@ -180,6 +183,28 @@ fn a_walk_waits_for_a_refill_in_progress() {
     });
 }
 
+/// Takes two frames side by side, if it can, and gives them back.
+fn borrow_range<P: Platform, D: Design<P>>(machine: &Machine<P, D>) {
+    let two = FrameCount::new(2);
+    if let Ok(first) = machine.alloc_range(RangeRequest::new(two), &Immovable) {
+        machine.free_range(first, two).expect("it was taken");
+    }
+}
+
+/// The walk of a range takes free frames off the zone's lists: none that a refill has in transit,
+/// which are on no list any more.
+#[test]
+fn a_range_waits_for_a_refill_in_progress() {
+    explore(2, || {
+        let (machine, []) = clustered::<Sound, 0>(4);
+        let range = on_cpu(&machine, 1, borrow_range);
+        let block = machine.alloc(frame());
+        range.join().expect("well");
+        block.into_iter().for_each(|frame| free(&machine, frame));
+        check_whole(&machine);
+    });
+}
+
 /// Two walks and a refill: the refill may only cut clusters once the last walk has ended.
 #[test]
 fn two_walks_and_a_refill() {
@@ -319,14 +344,18 @@ where
     });
 }
 
+/// Four frames, all allocated, and lists that hold more than that.
+fn four_of<D: Design<Sound, Settings = ZonedSettings<O>>, O: OwnSettings>() -> Arc<Machine<Sound, D>>
+{
+    let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 4, high: 8, ..Default::default() };
+    let machine = build::<Sound, D>(4, 2, &settings);
+    assert_eq!(machine.alloc_bulk(frame(), &mut [Pfn::default(); 4]), Ok(4));
+    machine
+}
+
 #[test]
 fn a_frame_is_freed_again_while_it_is_merged_ahead() {
-    a_frame_is_freed_again_while_it_is_merged(|| {
-        let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 4, high: 8, ..Default::default() };
-        let machine = build::<Sound, MergeAhead<Sound>>(4, 2, &settings);
-        assert_eq!(machine.alloc_bulk(frame(), &mut [Pfn::default(); 4]), Ok(4));
-        machine
-    });
+    a_frame_is_freed_again_while_it_is_merged(four_of::<MergeAhead<Sound>, _>);
 }
 
 #[test]
@@ -336,19 +365,32 @@ fn a_frame_is_freed_again_while_its_owner_merges_it() {
 
 /// A CPU merges its own frames without the zone lock, while the buddy of one of them is on another
 /// CPU's list or on its way there: it recognises its own by their marks and accesses no others.
-#[test]
-fn frames_are_merged_ahead_beside_those_of_another_cpu() {
-    explore(1, || {
-        let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 2, high: 2, ..Default::default() };
-        let machine = build::<Sound, MergeAhead<Sound>>(4, 2, &settings);
-        let frames = [(); 4].map(|()| machine.alloc(frame()).expect("memory is free"));
-        let other = on_cpu(&machine, 1, move |machine| free(machine, frames[1]));
-        // The second of them makes the list too long.
-        free(&machine, frames[0]);
-        free(&machine, frames[2]);
-        other.join().expect("well");
-        free(&machine, frames[3]);
+/// In the machine, all four frames are allocated.
+fn frames_are_merged_beside_those_of_another_cpu<D>(machine: fn() -> Arc<Machine<Sound, D>>)
+where
+    D: Design<Sound> + Send + Sync + 'static,
+{
+    explore(2, move || {
+        let machine = machine();
+        free(&machine, Pfn::new(0));
+        free(&machine, Pfn::new(2));
+        let merge = on_cpu(&machine, 0, |machine| machine.drain(CpuId::new(0)));
+        run_on(1);
+        free(&machine, Pfn::new(1));
+        merge.join().expect("well").expect("the CPU exists");
+        free(&machine, Pfn::new(3));
         check_whole(&machine);
         assert_eq!(machine.zones().next().expect("one zone").free_blocks[2], 1);
     });
+}
+
+#[test]
+fn frames_are_merged_ahead_beside_those_of_another_cpu() {
+    frames_are_merged_beside_those_of_another_cpu(four_of::<MergeAhead<Sound>, _>);
+}
+
+/// They are of no whole pageblock, so that no CPU owns them.
+#[test]
+fn owned_frames_are_told_apart_from_those_of_another_cpu() {
+    frames_are_merged_beside_those_of_another_cpu(four_of::<BlockOwner<Sound>, _>);
 }

@@ -245,8 +245,8 @@ fn a_block_is_added_while_a_part_of_it_is() {
     });
 }
 
-/// Two users of a frame drop the last references to it. The put of the first one releases and that of
-/// the last one acquires: what the first one read, it has read before the frame is freed.
+/// Two users of a frame drop the last references to it. The put of the first one releases, and that
+/// of the last one acquires: what the first one read, it has read before the frame is freed.
 #[test]
 fn of_two_puts_the_last_one_releases() {
     explore(3, || {

@@ -1,5 +1,5 @@
-//! The protocols of the LRU's groups between CPUs under loom: charges, limits, readers, removal, and
-//! slots that get another group.
+//! The protocols of the LRU's groups between CPUs under loom: charges, limits, readers, removal,
+//! and slots that get another group.
 
 use crate::loom_platform::run_on;
 use crate::loom_runs::explore;

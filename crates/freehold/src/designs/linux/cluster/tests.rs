@@ -77,7 +77,7 @@ fn a_refill_takes_what_is_missing_one_by_one() {
 }
 
 #[test]
-fn no_cluster_is_cut_while_somebody_walks_the_frames() {
+fn no_cluster_is_cut_during_a_walk() {
     let bench = bench(SingleType::Off, 100);
     give(&bench, &[0, 1, 2, 3]);
     Clustered::begin_walk(&bench.design, &TestPlatform, ZONE);
