@@ -345,7 +345,9 @@ where
 }
 
 /// Four frames, all allocated, and lists that hold more than that.
-fn four_of<D: Design<Sound, Settings = ZonedSettings<O>>, O: OwnSettings>() -> Arc<Machine<Sound, D>>
+fn four_of<D, O: OwnSettings>() -> Arc<Machine<Sound, D>>
+where
+    D: Design<Sound, Settings = ZonedSettings<O>>,
 {
     let settings = ZonedSettings { pcp: Pcp::Fixed, batch: 4, high: 8, ..Default::default() };
     let machine = build::<Sound, D>(4, 2, &settings);
