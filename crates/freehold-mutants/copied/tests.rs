@@ -10,6 +10,8 @@ mod freehold_models;
 mod loom_platform;
 #[path = "../common/loom_runs.rs"]
 mod loom_runs;
+#[path = "../common/loom_threads.rs"]
+mod loom_threads;
 #[path = "../common/lru_models.rs"]
 mod lru_models;
 #[path = "../common/machine.rs"]

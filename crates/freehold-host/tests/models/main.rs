@@ -14,6 +14,8 @@
 mod loom_platform;
 #[path = "../../../freehold/tests/common/loom_runs.rs"]
 mod loom_runs;
+#[path = "../../../freehold/tests/common/loom_threads.rs"]
+mod loom_threads;
 #[path = "../../../freehold/tests/common/machine.rs"]
 mod machine;
 

@@ -4,14 +4,13 @@ use freehold::designs::{Freehold, ZoneLock};
 use freehold::platform::SharedCell;
 use freehold::{Design, FrameCount, Order, Pfn, Request};
 use loom::sync::Arc;
-use loom::thread;
 use std::time::Duration;
 
 use super::page_heap::{PageHeap, PurgeAges};
 use super::{FrameArena, Host};
 use crate::ground::set_clock;
-use crate::loom_platform::run_on;
 use crate::loom_runs::explore;
+use crate::loom_threads::race;
 
 /// A heap on the design whose calls are shortest: all that they do is under a lock or two.
 type Heap<D = ZoneLock<Host>> = PageHeap<D>;
@@ -28,24 +27,6 @@ fn build<D: Design<Host>>(is_held: bool, refuses: bool) -> Heap<D> {
     heap.arena().contents[..2].iter().for_each(|content| content.set(1));
     heap.free(first, if is_held { ONE } else { pair }).expect("they are held");
     heap
-}
-
-/// Runs one part on CPU 0, which comes first, and the other one on CPU 1.
-fn run<D: Design<Host>, A, B: 'static>(
-    heap: &Arc<Heap<D>>,
-    one: impl FnOnce(&Heap<D>) -> A,
-    other: impl FnOnce(&Heap<D>) -> B + 'static,
-) -> (A, B)
-where
-    Heap<D>: Send + Sync,
-{
-    let same = Arc::clone(heap);
-    let other = thread::spawn(move || {
-        run_on(1);
-        other(&same)
-    });
-    let done = one(heap);
-    (done, other.join().expect("the thread is well"))
 }
 
 fn purge<D: Design<Host>>(heap: &Heap<D>) -> FrameCount {
@@ -86,8 +67,8 @@ fn check<D: Design<Host>>(heap: &Heap<D>, is_held: bool) {
 /// A frame is had and used while a purge takes what is free.
 pub(crate) fn alloc_beside_a_purge(preemptions: usize) {
     explore(preemptions, || {
-        let heap = Arc::new(build(true, false));
-        run::<ZoneLock<Host>, _, _>(&heap, use_any, purge);
+        let heap = Arc::new(build::<ZoneLock<Host>>(true, false));
+        race(&heap, use_any, purge);
         check(&heap, true);
     });
 }
@@ -95,8 +76,8 @@ pub(crate) fn alloc_beside_a_purge(preemptions: usize) {
 /// The same after the purge, on the design that hands frames over without locks.
 pub(crate) fn alloc_after_a_purge(preemptions: usize) {
     explore(preemptions, || {
-        let heap = Arc::new(build(true, false));
-        run::<Freehold<Host>, _, _>(&heap, purge, use_any);
+        let heap = Arc::new(build::<Freehold<Host>>(true, false));
+        race(&heap, purge, use_any);
         check(&heap, true);
     });
 }
@@ -105,7 +86,7 @@ pub(crate) fn alloc_after_a_purge(preemptions: usize) {
 pub(crate) fn alloc_beside_a_refused_purge(preemptions: usize) {
     explore(preemptions, || {
         let heap: Arc<Heap> = Arc::new(build(true, true));
-        run(&heap, use_any, |heap| _ = heap.purge(PurgeAges::ALL));
+        race(&heap, use_any, |heap| _ = heap.purge(PurgeAges::ALL));
         check(&heap, true);
     });
 }
@@ -114,7 +95,7 @@ pub(crate) fn alloc_beside_a_refused_purge(preemptions: usize) {
 pub(crate) fn free_beside_a_purge(preemptions: usize) {
     explore(preemptions, || {
         let heap: Arc<Heap> = Arc::new(build(true, false));
-        run(&heap, |heap| use_and_free(heap, Pfn::new(1), false), purge);
+        race(&heap, |heap| use_and_free(heap, Pfn::new(1), false), purge);
         check(&heap, false);
     });
 }
@@ -128,7 +109,7 @@ pub(crate) fn alloc_beside_a_free(preemptions: usize) {
                 use_and_free(heap, span.first, span.is_zeroed);
             }
         };
-        run(&heap, |heap| use_and_free(heap, Pfn::new(1), false), user);
+        race(&heap, |heap| use_and_free(heap, Pfn::new(1), false), user);
         check(&heap, false);
     });
 }
@@ -141,7 +122,7 @@ pub(crate) fn place_beside_a_purge(preemptions: usize) {
             let span = heap.alloc_at(Pfn::new(0), ONE).expect("nothing uses it");
             use_and_free(heap, span.first, span.is_zeroed);
         };
-        run(&heap, purge, user);
+        race(&heap, purge, user);
         check(&heap, true);
     });
 }
@@ -150,7 +131,7 @@ pub(crate) fn place_beside_a_purge(preemptions: usize) {
 pub(crate) fn two_purges(preemptions: usize) {
     explore(preemptions, || {
         let heap: Arc<Heap> = Arc::new(build(true, false));
-        let (mine, other) = run(&heap, purge, purge);
+        let (mine, other) = race(&heap, purge, purge);
         assert_eq!(mine + other, ONE);
         check(&heap, true);
     });
@@ -166,7 +147,7 @@ pub(crate) fn two_calls_when_a_purge_is_due(preemptions: usize) {
         let heap = Arc::new(heap.refuse_for(Duration::from_millis(5)));
         set_clock(10);
         let call = |heap: &Heap| heap.alloc(FrameCount::new(2), ONE).is_err();
-        assert_eq!(run(&heap, call, call), (true, true));
+        assert_eq!(race(&heap, call, call), (true, true));
         assert_eq!(heap.purged().frames, FrameCount::ZERO);
         set_clock(30);
         assert!(call(&heap));
@@ -185,7 +166,7 @@ pub(crate) fn alloc_beside_a_purge_of_the_arena(preemptions: usize) {
                 arena.free(frame, Order::ZERO).expect("it is held");
             }
         };
-        let purged = run(&heap, user, |heap| heap.arena().purge().expect("it is taken")).1;
+        let purged = race(&heap, user, |heap| heap.arena().purge().expect("it is taken")).1;
         let zeroes = heap.arena().contents.iter().filter(|content| content.get() == 0);
         assert!(zeroes.count() as u64 <= purged.get() + 1, "the new one, and those");
     });

@@ -4,10 +4,10 @@ use freehold::designs::{DoubleFree, Freehold, FreeholdSettings};
 use freehold::platform::Platform;
 use freehold::{Census, Config, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
 use loom::sync::Arc;
-use loom::thread;
 
-use super::loom_platform::{LoomPlatform, run_on};
+use super::loom_platform::LoomPlatform;
 pub(crate) use super::loom_runs::explore;
+pub(crate) use super::loom_threads::{join, on_cpu};
 use super::machine::Machine;
 
 pub(crate) type Frames<P> = Machine<P, Freehold<P>>;
@@ -56,23 +56,6 @@ pub(crate) fn build_as<P: Platform + Default>(
     let min_free = Some(FrameCount::new(min_free));
     let config = Config::new(ranges, &cpus).min_free(min_free);
     Arc::new(Machine::new(P::default(), &config, settings))
-}
-
-/// Runs `other` on another CPU.
-pub(crate) fn on_cpu<P: Platform + Send + Sync, R: 'static>(
-    machine: &Arc<Frames<P>>,
-    cpu: u32,
-    other: impl FnOnce(&Frames<P>) -> R + 'static,
-) -> thread::JoinHandle<R> {
-    let machine = Arc::clone(machine);
-    thread::spawn(move || {
-        run_on(cpu);
-        other(&machine)
-    })
-}
-
-pub(crate) fn join<R>(thread: thread::JoinHandle<R>) -> R {
-    thread.join().expect("the thread is well")
 }
 
 pub(crate) fn frame() -> Request {

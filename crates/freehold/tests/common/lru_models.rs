@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
+use crate::loom_platform::{LoomCell, LoomPlatform};
 use crate::room::Room;
 use freehold::lru::{Claim, GroupId, Kind, LruLock, LruSettings, Owner, Verdict};
 use freehold::platform::SharedCell;
@@ -116,21 +116,6 @@ pub(crate) fn with_frame<const O: bool, const A: bool, const Q: bool>(
     lru.add(FRAME, group, Kind::File).expect("it is new");
     lru.owner().index().push(FRAME);
     lru
-}
-
-/// Runs `other` on CPU 1 beside `mine` on CPU 0, and returns both results.
-pub(crate) fn race<const O: bool, const A: bool, const Q: bool, R: 'static, S>(
-    lru: &Arc<Lru<O, A, Q>>,
-    mine: impl FnOnce(&Lru<O, A, Q>) -> S,
-    other: impl FnOnce(&Lru<O, A, Q>) -> R + 'static,
-) -> (S, R) {
-    let theirs = Arc::clone(lru);
-    let thread = thread::spawn(move || {
-        run_on(1);
-        other(&theirs)
-    });
-    let mine = mine(lru);
-    (mine, thread.join().expect("the other thread is well"))
 }
 
 /// Reads the content of a frame to which the caller has a reference.

@@ -9,6 +9,7 @@
 
 use crate::loom_platform::{LoomPlatform, run_on};
 use crate::loom_runs::explore;
+use crate::loom_threads::on_cpu;
 use crate::machine::Machine;
 use freehold::MigrateType::Unmovable;
 use freehold::designs::cluster::ClusterOptions;
@@ -21,7 +22,6 @@ use freehold::{
     RangeRequest, Request,
 };
 use loom::sync::Arc;
-use loom::thread;
 
 type Sound = LoomPlatform;
 /// A platform where a compare-exchange may be a load and a store, or words may order nothing.
@@ -37,19 +37,6 @@ fn build<P: Platform + Default, D: Design<P>>(
     let cpus = vec![NodeId::new(0); cpus];
     let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
     Arc::new(Machine::new(P::default(), &config, settings))
-}
-
-/// Runs `other` on another CPU.
-fn on_cpu<P: Platform + Send + Sync, D: Design<P> + Send + Sync + 'static, R: 'static>(
-    machine: &Arc<Machine<P, D>>,
-    cpu: u32,
-    other: impl FnOnce(&Machine<P, D>) -> R + 'static,
-) -> thread::JoinHandle<R> {
-    let machine = Arc::clone(machine);
-    thread::spawn(move || {
-        run_on(cpu);
-        other(&machine)
-    })
 }
 
 fn check<P: Platform, D: Design<P>>(machine: &Machine<P, D>) -> Census {

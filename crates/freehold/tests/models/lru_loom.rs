@@ -6,7 +6,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::loom_runs::explore;
-use crate::lru_models::{FRAME, OTHER, ROOT, Sound, build, race, read, with_frame};
+use crate::loom_threads::race;
+use crate::lru_models::{FRAME, OTHER, ROOT, Sound, build, read, with_frame};
 use freehold::lru::{Kind, LruError, LruLock, Scope};
 use freehold::{FrameCount, Migrate, MigrateError, Order};
 use loom::sync::Arc;

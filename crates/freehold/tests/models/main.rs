@@ -11,6 +11,8 @@ mod freehold_models;
 mod loom_platform;
 #[path = "../common/loom_runs.rs"]
 mod loom_runs;
+#[path = "../common/loom_threads.rs"]
+mod loom_threads;
 #[path = "../common/lru_cache.rs"]
 mod lru_cache;
 #[path = "../common/lru_models.rs"]

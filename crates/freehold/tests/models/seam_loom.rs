@@ -8,6 +8,7 @@
 
 use crate::loom_platform::{LoomCell, LoomLock, LoomPlatform, run_on};
 use crate::loom_runs::explore;
+use crate::loom_threads::race;
 use crate::machine::{Machine, fixed};
 use freehold::MigrateType::{self, Unmovable};
 use freehold::platform::{LockClass, RawLock, SharedCell};
@@ -31,21 +32,6 @@ fn build<const O: bool, const A: bool>(frames: u64, high: u32) -> Shared<O, A> {
     let ranges = [range(0, frames)];
     let config = Config::new(&ranges, &CPUS).min_free(FrameCount::ZERO);
     Arc::new(Machine::new(LoomPlatform, &config, &fixed(1, high)))
-}
-
-/// Runs `other` on CPU 1 beside `mine` on CPU 0, and returns both results.
-fn race<const O: bool, const A: bool, R: 'static, S>(
-    machine: &Shared<O, A>,
-    mine: impl FnOnce(&Machine<LoomPlatform<O, A>>) -> S,
-    other: impl FnOnce(&Machine<LoomPlatform<O, A>>) -> R + 'static,
-) -> (S, R) {
-    let theirs = Arc::clone(machine);
-    let thread = thread::spawn(move || {
-        run_on(1);
-        other(&theirs)
-    });
-    let mine = mine(machine);
-    (mine, thread.join().expect("the other thread is well"))
 }
 
 fn check<const O: bool, const A: bool>(machine: &Machine<LoomPlatform<O, A>>) -> Census {

@@ -243,7 +243,7 @@ impl Library {
                 assert_eq!((stats.charged, stats.pinned), (FrameCount::ZERO, FrameCount::ZERO));
             }
         }
-        // With no reader and no frame left, all groups can go, and all slots can be had.
+        // With no reader and no frame left, both groups can go.
         _ = self.remove_below();
         assert_eq!(lru.remove_group(self.above), Ok(()));
     }
@@ -329,7 +329,7 @@ impl Drop for Case {
     }
 }
 
-/// Runs all pairs; returns how many cases had no wait, and how many had one.
+/// Runs all pairs, and prints how many cases had no wait, and how many had one.
 fn run(settings: LruSettings, wavers: bool) {
     let (mut ran, mut waited) = (0_u64, 0_u64);
     for &(call, act) in CALLS {
@@ -338,11 +338,11 @@ fn run(settings: LruSettings, wavers: bool) {
             for step in 0.. {
                 let _case = Case { call, meanwhile, step };
                 let library = Rc::new(Library::new(&settings, wavers));
-                let (theirs, ended) = (Rc::clone(&library), Rc::new(Cell::new(true)));
-                let theirs_ended = Rc::clone(&ended);
+                let ended = Rc::new(Cell::new(true));
+                let (theirs, has_ended) = (Rc::clone(&library), Rc::clone(&ended));
                 let between = move || {
                     run_on(1);
-                    theirs_ended.set(unless_it_waits(|| other(&theirs)).is_some());
+                    has_ended.set(unless_it_waits(|| other(&theirs)).is_some());
                 };
                 run_on(0);
                 let (result, was_stopped) = stop_at(step, Stop::Stop, between, || act(&library));
