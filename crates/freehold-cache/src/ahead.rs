@@ -8,8 +8,6 @@ use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::RwLockWriteGuard;
-
 use crate::cache::Shared;
 use crate::counters::Count;
 use crate::error::CacheError;
@@ -17,6 +15,7 @@ use crate::file_state::FileState;
 use crate::io::ReadRun;
 use crate::load::Coming;
 use crate::slot::{Block, Flag, Page};
+use crate::sync::RwLockWriteGuard;
 use crate::write_back::BATCH_BLOCKS;
 
 /// Whether a block could be entered ahead.

@@ -2,15 +2,12 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
+use std::time::Duration;
 
 use crate::cache::Shared;
+use crate::sync::{AtomicBool, Condvar, Instant, Mutex, thread};
 
 /// How long it leaves a storage alone that failed.
 const PAUSE: Duration = Duration::from_millis(100);

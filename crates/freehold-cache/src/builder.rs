@@ -1,19 +1,17 @@
 //! How large a cache is, and how it works.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::thread;
 use std::time::Duration;
 
 use freehold_host::lru::{LruPolicy, LruSettings};
 use freehold_host::{Arena, FrameCount, FrameSize};
-use parking_lot::Mutex;
 
 use crate::background::{self, Signal};
 use crate::cache::{Cache, Shared, pread_engine};
 use crate::error::CacheError;
 use crate::io::{EngineReport, IoEngine};
 use crate::pool::Pool;
+use crate::sync::{AtomicU64, Mutex, thread};
 
 /// The sizes of blocks: up to a MiB, so that a file's offset has 60 bits.
 const BLOCK_BYTES_MAX: usize = 1 << 20;

@@ -4,14 +4,12 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use freehold_host::lru::{GroupId, LruError, LruPolicy};
 use freehold_host::{FrameCount, HostLru};
-use parking_lot::Mutex;
 
 use crate::background::Signal;
 use crate::builder::CacheBuilder;
@@ -22,6 +20,7 @@ use crate::io::{EngineReport, FileStorage, IoEngine, Storage};
 use crate::pool::Pool;
 use crate::slot::FILES_MAX;
 use crate::stat::CacheStats;
+use crate::sync::{AtomicU64, Mutex};
 use crate::tenant::{Limits, Tenant, TenantState};
 
 /// What all handles of a cache share.

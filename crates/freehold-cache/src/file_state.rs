@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-
-use parking_lot::Mutex;
 
 use crate::error::{SyncError, SyncState};
 use crate::io::Storage;
 use crate::slot::{Block, Key, SlotIndex};
+use crate::sync::{AtomicU64, Mutex};
 use crate::tenant::TenantState;
 
 pub(crate) struct FileState {

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use parking_lot::{
+use crate::slot::{Block, Page};
+use crate::sync::{
     MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLockReadGuard, RwLockWriteGuard,
 };
-
-use crate::slot::{Block, Page};
 
 /// A block, to be read. While it lives, the block stays in the cache, and other threads read it as
 /// well. Created by [`CachedFile::read`](crate::CachedFile::read).

@@ -5,14 +5,14 @@
 //! table without locks would save two locked steps of about five that a hit takes; it would need a
 //! scheme for freeing its parts, which these locks are cheaper than.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 
 use freehold_host::lru::Shadow;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as TableEntry;
-use parking_lot::RwLock;
 
 use crate::slot::{Key, SlotIndex};
+use crate::sync::{RandomState, RwLock};
 
 /// What the index has for a block: a frame, or a shadow, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

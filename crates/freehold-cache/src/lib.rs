@@ -53,6 +53,7 @@ mod load;
 mod pool;
 mod slot;
 mod stat;
+mod sync;
 mod tenant;
 mod write_back;
 

@@ -5,12 +5,10 @@
 //! and no lock but those of the blocks concerned is held while the storage works.
 
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use freehold_host::lru::{Kind, LruError, LruPolicy, Scope, Shadow};
 use freehold_host::{FrameCount, OwnedPages};
-use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
 use crate::cache::Shared;
 use crate::counters::Count;
@@ -18,6 +16,7 @@ use crate::error::CacheError;
 use crate::file_state::FileState;
 use crate::index::{Entered, Entry};
 use crate::slot::{Block, Flag, Key, Page, Slot, SlotIndex};
+use crate::sync::{Instant, RwLockReadGuard, RwLockWriteGuard, thread};
 
 /// The part of the cache that is evicted at a time when it is full: the LRU's own for a limit, with
 /// the scan-resistant policy, which judges its lists by the evictions from them.

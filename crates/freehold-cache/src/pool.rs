@@ -2,9 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
-use std::thread;
 use std::time::Duration;
 
 use freehold_host::lru::{Claim, Owner, Verdict};
@@ -14,6 +12,7 @@ use crate::counters::Count;
 use crate::file_state::FileState;
 use crate::index::{Entry, Index};
 use crate::slot::{Block, Flag, Key, Slot, SlotIndex};
+use crate::sync::{AtomicU64, thread};
 use crate::write_back::{BATCH_BLOCKS, Outcome};
 
 /// How often a reclaim waits for others that have all blocks in hand, and how long.

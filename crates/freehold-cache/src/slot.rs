@@ -2,13 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use freehold_host::{OwnedPages, Pfn};
-use parking_lot::RwLock;
 
 use crate::file_state::FileState;
+use crate::sync::{AtomicU32, RwLock};
 
 /// The number of a block within its file: block 0 begins at offset 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,17 +3,16 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use freehold_host::FrameCount;
 use freehold_host::lru::{GroupId, Shadow};
-use parking_lot::Mutex;
 
 use crate::cache::Shared;
 use crate::counters::Counters;
 use crate::error::CacheError;
 use crate::slot::Key;
+use crate::sync::{AtomicU64, Mutex};
 
 /// How much of the cache a tenant may have, and how much of that others cannot take from it. In
 /// bytes, of which whole blocks count.

@@ -7,8 +7,6 @@
 
 use std::io::{self, IoSlice};
 
-use parking_lot::RwLockReadGuard;
-
 use crate::cache::Shared;
 use crate::counters::Count;
 use crate::error::{SyncError, SyncState};
@@ -17,6 +15,7 @@ use crate::io::Run;
 use crate::load::LATCH_WAIT;
 use crate::pool::{Pool, copy_of};
 use crate::slot::{Block, Flag, Key, Page, Slot, SlotIndex};
+use crate::sync::RwLockReadGuard;
 
 /// The most blocks of a batch.
 pub(crate) const BATCH_BLOCKS: usize = 128;

@@ -1,5 +1,5 @@
-//! A separate workspace with the allocator, its tests and all mutants, so that the sources stay as
-//! they are.
+//! A separate workspace with the allocator, what has mutants besides it, their tests and all mutants,
+//! so that the sources stay as they are.
 //!
 //! Only changed files are written, so that cargo rebuilds only what it must.
 
@@ -16,8 +16,35 @@ use crate::generated::{self, Generated};
 use crate::schemata::{with_mutants, with_variants};
 use crate::table::Place;
 
-/// The crate whose sources have the mutants.
-const CRATE: &str = "crates/freehold";
+/// A crate of the copy.
+struct Part {
+    path: &'static str,
+    /// Those of its folders that are copied, and of its dependencies of tests.
+    folders: &'static [&'static str],
+    dependencies: &'static [&'static str],
+    /// Its file that declares the modules of the sources, and which sees which mutant is active;
+    /// beside that of the library.
+    models: Option<&'static str>,
+}
+
+/// The allocator.
+const CORE: Part = Part {
+    path: "crates/freehold",
+    folders: &["src", "tests"],
+    dependencies: &["loom"],
+    models: None,
+};
+
+/// The block cache, and what it is built on.
+const CACHE: [Part; 2] = [
+    Part { path: "crates/freehold-host", folders: &["src"], dependencies: &[], models: None },
+    Part {
+        path: "crates/freehold-cache",
+        folders: &["src", "tests/models"],
+        dependencies: &["rustix", "shuttle", "tempfile"],
+        models: Some("tests/models/main.rs"),
+    },
+];
 
 /// The test program; and the module that counts passes, and knows which mutant is active.
 const TESTS: &str = include_str!("../copied/tests.rs");
@@ -27,23 +54,31 @@ const COUNTER: &str = include_str!("../copied/mutants.rs");
 type Files = BTreeMap<PathBuf, String>;
 
 /// Writes the copy of the repository at `root` to `folder`, with these places, each numbered by its
-/// position in the list. Its tests are those of the design `freehold` and its models.
+/// position in the list. Its tests are those of the design `freehold` and the models; the block
+/// cache is there with its models if it has mutants.
 pub(crate) fn write(root: &Path, folder: &Path, places: &[Place]) -> Result<()> {
-    let mut files = read(root, &["loom"])?;
+    let has_cache = places.iter().any(is_of_cache);
+    let parts: Vec<_> = [CORE].into_iter().chain(CACHE.into_iter().filter(|_| has_cache)).collect();
+    let mut files = read(root, &parts)?;
     let mut by_file = BTreeMap::<&str, Vec<_>>::new();
     for (number, place) in places.iter().enumerate() {
         by_file.entry(&place.file).or_default().push((number, place));
     }
     for (file, places) in by_file {
         let text = files.get_mut(Path::new(file)).with_context(|| {
-            format!("{} is in {file}, which is no source of the allocator", places[0].1)
+            format!("{} is in {file}, which is no source of the copy", places[0].1)
         })?;
         *text = with_mutants(text, &places)?;
     }
     let names: Vec<_> = places.iter().map(|place| place.name.as_str()).collect();
-    add_mutants(&mut files, &names);
-    files.insert(Path::new(CRATE).join("tests/native/main.rs"), TESTS.to_owned());
+    parts.iter().for_each(|part| add_mutants(&mut files, part, &names));
+    files.insert(Path::new(CORE.path).join("tests/native/main.rs"), TESTS.to_owned());
     update(folder, &files)
+}
+
+/// Whether a place is in the block cache.
+pub(crate) fn is_of_cache(place: &Place) -> bool {
+    CACHE.iter().any(|part| Path::new(&place.file).starts_with(part.path))
 }
 
 /// Writes a copy with generated mutants, but for those of these numbers. It has all tests of
@@ -54,7 +89,8 @@ pub(crate) fn write_generated(
     mutants: &[Generated],
     without: &BTreeSet<usize>,
 ) -> Result<BTreeSet<usize>> {
-    let mut files = read(root, &["loom", "proptest"])?;
+    let core = Part { dependencies: &["loom", "proptest"], ..CORE };
+    let mut files = read(root, std::slice::from_ref(&core))?;
     let mut by_file = BTreeMap::<&str, Vec<_>>::new();
     for (number, mutant) in mutants.iter().enumerate().filter(|(n, _)| !without.contains(n)) {
         by_file.entry(&mutant.file).or_default().push((number, mutant));
@@ -69,15 +105,15 @@ pub(crate) fn write_generated(
         *text = with_variants(text, variants).with_context(|| format!("in {file}"))?;
     }
     let names: Vec<_> = mutants.iter().map(|mutant| mutant.name.as_str()).collect();
-    add_mutants(&mut files, &names);
+    add_mutants(&mut files, &core, &names);
     update(folder, &files)?;
     Ok(built)
 }
 
-/// Adds the module that knows which mutant is active.
-fn add_mutants(files: &mut Files, names: &[&str]) {
+/// Adds the module that knows which mutant is active to a crate.
+fn add_mutants(files: &mut Files, part: &Part, names: &[&str]) {
     let names: String = names.iter().map(|name| format!("    {name:?},\n")).collect();
-    let source = |path: &str| Path::new(CRATE).join(path);
+    let source = |path: &str| Path::new(part.path).join(path);
     files.insert(
         source("src/mutants.rs"),
         format!("{COUNTER}\nconst NAMES: &[&str] = &[\n{names}];\n"),
@@ -87,16 +123,20 @@ fn add_mutants(files: &mut Files, names: &[&str]) {
         lib.insert_str(0, "#![allow(arithmetic_overflow, unconditional_panic)]\n");
         lib.push_str("\nmod mutants;\n");
     }
+    if let Some(models) = part.models.and_then(|path| files.get_mut(&source(path))) {
+        models.push_str("\n#[path = \"../../src/mutants.rs\"]\nmod mutants;\n");
+    }
 }
 
-/// The files of the repository that the copy has, with these of the dependencies of tests.
-fn read(root: &Path, dependencies: &[&str]) -> Result<Files> {
+/// The files of the repository that the copy has.
+fn read(root: &Path, parts: &[Part]) -> Result<Files> {
     let mut files = Files::new();
-    for part in ["Cargo.lock", ".cargo/config.toml", "crates/freehold/src", "crates/freehold/tests"]
-    {
+    let folders = parts.iter().flat_map(|of| of.folders.iter().map(|folder| (of.path, folder)));
+    let folders = folders.map(|(path, folder)| format!("{path}/{folder}"));
+    for path in ["Cargo.lock", ".cargo/config.toml"].map(String::from).into_iter().chain(folders) {
         // Corpora of fuzzers are no text.
         let is_source = |name: &OsStr| name != "__fuzz__";
-        let walk = WalkDir::new(root.join(part)).into_iter();
+        let walk = WalkDir::new(root.join(path)).into_iter();
         for entry in walk.filter_entry(|entry| is_source(entry.file_name())) {
             let entry = entry?;
             if entry.file_type().is_file() {
@@ -105,11 +145,14 @@ fn read(root: &Path, dependencies: &[&str]) -> Result<Files> {
             }
         }
     }
-    let workspace = "Cargo.toml";
-    files.insert(workspace.into(), workspace_manifest(&text_of(&root.join(workspace))?)?);
-    let manifest = Path::new(CRATE).join("Cargo.toml");
-    let text = crate_manifest(&text_of(&root.join(&manifest))?, dependencies)?;
-    files.insert(manifest, text);
+    let (workspace, paths) = ("Cargo.toml", parts.iter().map(|part| part.path));
+    let text = text_of(&root.join(workspace))?;
+    files.insert(workspace.into(), workspace_manifest(&text, &paths.collect::<Vec<_>>())?);
+    for part in parts {
+        let manifest = Path::new(part.path).join("Cargo.toml");
+        let text = crate_manifest(&text_of(&root.join(&manifest))?, part.dependencies)?;
+        files.insert(manifest, text);
+    }
     Ok(files)
 }
 
@@ -117,13 +160,16 @@ fn text_of(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// The manifest of a workspace with only this crate.
-fn workspace_manifest(text: &str) -> Result<String> {
+/// The manifest of a workspace with only these crates.
+fn workspace_manifest(text: &str, crates: &[&str]) -> Result<String> {
     let mut manifest: Table = text.parse()?;
     if let Some(Value::Table(workspace)) = manifest.get_mut("workspace") {
-        workspace.insert("members".into(), vec![CRATE].into());
+        let members: Vec<_> = crates.iter().map(|&path| Value::from(path)).collect();
+        workspace.insert("members".into(), members.into());
         workspace.remove("default-members");
-        workspace.remove("dependencies");
+        if let Some(Value::Table(all)) = workspace.get_mut("dependencies") {
+            all.retain(|_, of| of["path"].as_str().is_some_and(|path| crates.contains(&path)));
+        }
     }
     // It configures packages that are absent from the copy.
     if let Some(Value::Table(dev)) = manifest.get_mut("profile").and_then(|all| all.get_mut("dev"))
@@ -139,7 +185,7 @@ fn crate_manifest(text: &str, dependencies: &[&str]) -> Result<String> {
     if let Some(Value::Table(all)) = manifest.get_mut("dev-dependencies") {
         all.retain(|name, _| dependencies.contains(&name));
     }
-    // The copy has none.
+    // The copy has none of these.
     manifest.remove("example");
     Ok(manifest.to_string())
 }
@@ -154,7 +200,7 @@ fn update(folder: &Path, files: &Files) -> Result<()> {
         fs::create_dir_all(path.parent().expect("it is below the folder"))?;
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
     }
-    for entry in WalkDir::new(folder.join(CRATE)) {
+    for entry in WalkDir::new(folder.join("crates")) {
         let entry = entry?;
         let path = entry.path().strip_prefix(folder)?;
         if entry.file_type().is_file() && !files.contains_key(path) {
@@ -172,10 +218,13 @@ mod tests {
     fn the_copy_has_one_crate_and_what_its_tests_need() {
         let root = "[workspace]\nmembers = [\"crates/*\"]\ndefault-members = [\"x\"]\n\
                     [workspace.package]\nversion = \"1\"\n[profile.dev]\nopt-level = 1\n\
+                    [workspace.dependencies]\nfreehold = { path = \"crates/freehold\" }\n\
+                    freehold-host = { path = \"crates/freehold-host\" }\n\
                     [profile.dev.package]\nx.opt-level = 0\n";
-        let manifest = workspace_manifest(root).expect("it is right");
-        assert!(manifest.contains("crates/freehold") && manifest.contains("opt-level = 1"));
+        let manifest = workspace_manifest(root, &["crates/freehold"]).expect("it is right");
+        assert!(manifest.contains("crates/freehold\"") && manifest.contains("opt-level = 1"));
         assert!(!manifest.contains('x') && manifest.contains("version"), "{manifest}");
+        assert!(manifest.contains("[workspace.dependencies.freehold]"), "{manifest}");
         let of_crate = "[dev-dependencies]\nloom = \"1\"\nproptest = \"1\"\n";
         let manifest = crate_manifest(of_crate, &["loom"]).expect("it is right");
         assert!(manifest.contains("loom") && !manifest.contains("proptest"));
@@ -184,7 +233,7 @@ mod tests {
     #[test]
     fn what_has_not_changed_is_not_written() {
         let folder = tempfile::tempdir().expect("there is room");
-        let path = |name: &str| Path::new(CRATE).join(name);
+        let path = |name: &str| Path::new(CORE.path).join(name);
         let files = |of: &[(&str, &str)]| -> Files {
             of.iter().map(|(name, text)| (path(name), (*text).to_owned())).collect()
         };

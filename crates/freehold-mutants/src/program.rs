@@ -10,10 +10,12 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use wait_timeout::ChildExt;
 
-/// The program with the tests that use the public API. The other one has the unit tests.
-const TESTS: &str = "native";
+/// The programs of the allocator: that of the unit tests, and that of the tests that use the public
+/// API. Then that of the block cache's models.
+const ALLOCATOR: [&str; 5] = ["-p", "freehold", "--lib", "--test", "native"];
+const CACHE: [&str; 4] = ["-p", "freehold-cache", "--test", "models"];
 
-/// Both programs.
+/// The programs.
 pub(crate) struct Programs {
     /// The program of each test.
     tests: BTreeMap<String, PathBuf>,
@@ -64,7 +66,7 @@ fn cargo(folder: &Path, command: &[&str], format: &str) -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
     cargo
         .args(command)
-        .args(["-p", "freehold", "--message-format", format])
+        .args(["--message-format", format])
         // Generated code needs more braces than hand-written code.
         .env("RUSTFLAGS", "-Awarnings")
         .env("CARGO_TARGET_DIR", folder.join("build"))
@@ -80,7 +82,7 @@ fn messages(stdout: &[u8]) -> Result<Vec<Message>> {
 
 /// Where the compiler finds errors in the library of the copy in `folder/source`.
 pub(crate) fn errors(folder: &Path) -> Result<Vec<ErrorAt>> {
-    let checked = cargo(folder, &["check", "--lib"], "json").output();
+    let checked = cargo(folder, &["check", "-p", "freehold", "--lib"], "json").output();
     let checked = checked.context("cargo does not start")?;
     if checked.status.success() {
         return Ok(Vec::new());
@@ -96,23 +98,38 @@ pub(crate) fn errors(folder: &Path) -> Result<Vec<ErrorAt>> {
     Ok(found)
 }
 
+/// Builds programs of the copy, and adds the program of each of their tests.
+fn add_tests(
+    folder: &Path,
+    programs: &[&str],
+    tests: &mut BTreeMap<String, PathBuf>,
+) -> Result<()> {
+    let command = [&["test", "--no-run"], programs].concat();
+    let built = cargo(folder, &command, "json-render-diagnostics").output();
+    let built = built.context("cargo does not start")?;
+    ensure!(
+        built.status.success(),
+        "the tests with all mutants do not compile, see above: correct `find` and `replace` of \
+         the mutant whose number stands there"
+    );
+    for program in messages(&built.stdout)?.into_iter().filter_map(|of| of.executable) {
+        let listed = Command::new(&program).arg("--list").output()?;
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        for name in listed.lines().filter_map(|line| line.strip_suffix(": test")) {
+            let other = tests.insert(name.to_owned(), program.clone());
+            ensure!(other.is_none(), "two programs have a test {name}: rename one of them");
+        }
+    }
+    Ok(())
+}
+
 impl Programs {
-    /// Builds the tests of the copy in `folder/source`.
-    pub(crate) fn build(folder: &Path) -> Result<Self> {
-        let command = ["test", "--lib", "--test", TESTS, "--no-run"];
-        let built = cargo(folder, &command, "json-render-diagnostics").output();
-        let built = built.context("cargo does not start")?;
-        ensure!(
-            built.status.success(),
-            "the tests with all mutants do not compile, see above: correct `find` and `replace` of \
-             the mutant whose number stands there"
-        );
+    /// Builds the tests of the copy in `folder/source`, which may have the block cache.
+    pub(crate) fn build(folder: &Path, has_cache: bool) -> Result<Self> {
         let mut tests = BTreeMap::new();
-        for program in messages(&built.stdout)?.into_iter().filter_map(|of| of.executable) {
-            let listed = Command::new(&program).arg("--list").output()?;
-            let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-            let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
-            tests.extend(names.map(|name| (name.to_owned(), program.clone())));
+        add_tests(folder, &ALLOCATOR, &mut tests)?;
+        if has_cache {
+            add_tests(folder, &CACHE, &mut tests)?;
         }
         let source = folder.join("source/crates/freehold");
         Ok(Programs { tests, source, folder: folder.into() })

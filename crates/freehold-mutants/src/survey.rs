@@ -75,7 +75,7 @@ pub(crate) fn build(
         let built = copy::write_generated(root, &folder.join("source"), mutants, &without)?;
         let errors = program::errors(folder)?;
         if errors.is_empty() {
-            return Ok((Programs::build(folder)?, built));
+            return Ok((Programs::build(folder, false)?, built));
         }
         let before = without.len();
         for error in &errors {
