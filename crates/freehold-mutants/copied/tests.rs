@@ -53,6 +53,8 @@ mod stop;
 mod designs_loom;
 #[path = "../models/freehold_loom.rs"]
 mod freehold_loom;
+#[path = "../models/freehold_loom_compact.rs"]
+mod freehold_loom_compact;
 #[path = "../models/freehold_loom_events.rs"]
 mod freehold_loom_events;
 #[path = "../models/freehold_loom_frees.rs"]

@@ -192,6 +192,24 @@ fn a_range_waits_for_a_refill_in_progress() {
     });
 }
 
+/// A compaction looks for what it can move, and for free frames to move it to, among those that a
+/// refill has in transit.
+#[test]
+fn a_compaction_waits_for_a_refill_in_progress() {
+    explore(2, || {
+        let (machine, [held]) = clustered::<Sound, 1>(4);
+        let compaction = on_cpu(&machine, 1, |machine| {
+            // The content is in use for as long as it takes.
+            machine.compact(&Immovable);
+        });
+        let block = machine.alloc(frame());
+        compaction.join().expect("well");
+        block.into_iter().for_each(|frame| free(&machine, frame));
+        free(&machine, held);
+        check_whole(&machine);
+    });
+}
+
 /// Two walks and a refill: the refill may only cut clusters once the last walk has ended.
 #[test]
 fn two_walks_and_a_refill() {

@@ -28,6 +28,7 @@ mod shuttle_runs;
 
 mod designs_loom;
 mod freehold_loom;
+mod freehold_loom_compact;
 mod freehold_loom_events;
 mod freehold_loom_frees;
 mod freehold_loom_leases;
