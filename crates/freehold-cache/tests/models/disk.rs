@@ -1,8 +1,8 @@
 //! Storage in memory, in which each half of a block is a step of its own.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use crate::Storage;
@@ -26,7 +26,6 @@ pub(crate) struct Disk {
     /// How many of the next reads and writes fail.
     pub(crate) failing_reads: AtomicU32,
     pub(crate) failing_writes: AtomicU32,
-    pub(crate) writes: AtomicU64,
 }
 
 /// The disk as the storage of a cache.
@@ -99,7 +98,6 @@ impl Storage for OnDisk {
         step();
         Disk::fails(&self.0.failing_writes)?;
         let first = offset as usize / SIZE;
-        self.0.writes.fetch_add(1, SeqCst);
         for (nth, buffer) in buffers.iter().enumerate() {
             self.0.change(first + nth, |stored| stored.writers += 1);
             for half in 0..2 {

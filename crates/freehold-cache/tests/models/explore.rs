@@ -21,7 +21,6 @@ pub(crate) enum Planted {
 thread_local! {
     static IS_EXPLORED: Cell<bool> = const { Cell::new(false) };
     static PLANTED: Cell<Planted> = const { Cell::new(Planted::Nothing) };
-    static STEPS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Whether shuttle runs this thread.
@@ -36,15 +35,9 @@ pub(crate) fn is_planted(planted: Planted) -> bool {
 /// A step, before which another thread may run.
 pub(crate) fn step() {
     if is_explored() && !std::thread::panicking() {
-        STEPS.set(STEPS.get() + 1);
         // Shuttle looks for another thread before each access of an atomic.
         AtomicBool::new(false).load(SeqCst);
     }
-}
-
-/// How many steps all threads have made.
-pub(crate) fn steps() -> u64 {
-    STEPS.get()
 }
 
 /// Restores what this thread of the machine's is otherwise.
@@ -89,5 +82,6 @@ pub(crate) fn run(
     PLANTED.set(planted);
     let mut config = shuttle::Config::new();
     config.stack_size = 256 << 10;
+    config.silence_warnings = true;
     Runner::new(scheduler, config).run(program);
 }

@@ -20,18 +20,18 @@ struct Call {
     run: fn(&World),
 }
 
-/// Files have their blocks 0 to 3 in the cache, which is full: those of the second one are dirty, and
-/// one of the first one is. Blocks from 8 on were never there.
+/// On a cache that is full: what is there, and what of it is dirty, is below. Blocks from 8 on were
+/// never there.
 const CALLS: [Call; 19] = [
     Call { name: "read, there", run: |world| _ = world.read(0, 1) },
     Call { name: "read, not there", run: |world| _ = world.read(0, 9) },
     Call { name: "read, not there, of the other file", run: |world| _ = world.read(1, 9) },
-    Call { name: "read, went", run: |world| _ = world.read(0, 4) },
-    Call { name: "read, dirty", run: |world| _ = world.read(1, 1) },
+    Call { name: "read, went", run: |world| _ = world.read(0, 0) },
+    Call { name: "read, dirty", run: |world| _ = world.read(1, 2) },
     Call { name: "two guards", run: two_guards },
     Call { name: "write, there", run: |world| _ = world.write(0, 1) },
     Call { name: "write, not there", run: |world| _ = world.write(0, 9) },
-    Call { name: "write, dirty", run: |world| _ = world.write(1, 1) },
+    Call { name: "write, dirty", run: |world| _ = world.write(1, 2) },
     Call { name: "overwrite, there", run: |world| _ = world.overwrite(0, 1) },
     Call { name: "overwrite, not there", run: |world| _ = world.overwrite(0, 9) },
     Call { name: "prefetch", run: |world| _ = world.files[0].file.prefetch((8..11).map(Block)) },
@@ -74,6 +74,8 @@ fn new_world() -> World {
     for block in 0..4 {
         world.write(1, block).expect("there is room");
     }
+    assert_eq!([0, 1].map(|of| world.cached(of)), [vec![1, 2, 3, 4, 5], vec![1, 2, 3]]);
+    assert_eq!([0, 1].map(|of| world.dirty(of)), [vec![3], vec![2, 3]]);
     world
 }
 

@@ -162,6 +162,20 @@ impl World {
         Ok(())
     }
 
+    /// Which blocks of a file are there.
+    pub(crate) fn cached(&self, of: usize) -> Vec<usize> {
+        let (shared, blocks) = (&self.cache.shared, 0..FILE_BLOCKS);
+        let file = &shared.open_files()[of];
+        let key = |block: &usize| file.key(Block(*block as u64)).expect("its number is small");
+        blocks.filter(|block| shared.lru.owner().index.find(key(block)).is_some()).collect()
+    }
+
+    /// Which of them are dirty.
+    pub(crate) fn dirty(&self, of: usize) -> Vec<usize> {
+        let dirty = self.cache.shared.open_files()[of].dirty_from(Block(0), FILE_BLOCKS);
+        dirty.into_iter().map(|(block, _)| block.0 as usize).collect()
+    }
+
     /// Syncs a file; says whether it succeeded.
     pub(crate) fn sync(&self, of: usize) -> bool {
         let opened = &self.files[of];
