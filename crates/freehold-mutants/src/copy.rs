@@ -1,4 +1,4 @@
-//! A separate workspace with the allocator, what has mutants besides it, their tests and all mutants,
+//! A separate workspace with the allocator and what else has mutants, their tests, and all mutants,
 //! so that the sources stay as they are.
 //!
 //! Only changed files are written, so that cargo rebuilds only what it must.

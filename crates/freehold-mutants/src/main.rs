@@ -1,5 +1,5 @@
-//! Breaks the protocols of the allocator, the LRU and the block cache on purpose, one step at a time,
-//! and checks whether a test notices: tests of the tests.
+//! Breaks the protocols of the allocator, the LRU and the block cache on purpose, one step at a
+//! time, and checks whether a test notices: tests of the tests.
 //!
 //! The tables in `table/` name the texts to replace, and the test that kills each mutant. The
 //! sources stay as they are; a copy in `target/mutants` has all mutants at once.
@@ -29,8 +29,8 @@ use crate::program::Programs;
 use crate::survey::Effort;
 use crate::table::Place;
 
-/// Breaks the protocols of the allocator, the LRU and the block cache, one step at a time, and checks
-/// whether a test notices.
+/// Breaks the protocols of the allocator, the LRU and the block cache, one step at a time, and
+/// checks whether a test notices.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {

@@ -206,7 +206,7 @@ fn no_user_sees_what_others_left_whatever_images_they_have() {
     ] {
         let pool = pool.build().unwrap();
         std::thread::scope(|scope| {
-            for thread in 0..3 {
+            let threads = [0, 1, 2].map(|thread| {
                 let (pool, images) = (&pool, &images);
                 scope.spawn(move || {
                     let mut rng = Rng::with_seed(thread);
@@ -233,8 +233,10 @@ fn no_user_sees_what_others_left_whatever_images_they_have() {
                             if rng.bool() { slot.keep() } else { drop(slot) }
                         }
                     }
-                });
-            }
+                })
+            });
+            // ThreadSanitizer does not see that the end of a scope waits for them.
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         assert_eq!(pool.unused_slots(), 24, "{name}");
         assert!(pool.stats().image_changes > 50, "{name}: {:?}", pool.stats());

@@ -42,7 +42,7 @@ fn assert_all(slot: &Slot<&Pool>, allowed: &[u8], what: &str) {
 fn no_user_sees_what_others_left() {
     for (name, pool) in variants() {
         std::thread::scope(|scope| {
-            for thread in 0..3 {
+            let threads = [0, 1, 2].map(|thread| {
                 let pool = &pool;
                 scope.spawn(move || {
                     let mut rng = Rng::with_seed(thread);
@@ -84,8 +84,10 @@ fn no_user_sees_what_others_left() {
                             }
                         }
                     }
-                });
-            }
+                })
+            });
+            // ThreadSanitizer does not see that the end of a scope waits for them.
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         assert_eq!(pool.unused_slots(), 24, "{name}");
     }
@@ -149,7 +151,7 @@ fn all_slots_can_be_had_and_no_more() {
     for (name, pool) in variants() {
         // Some slots come to be warm, dirty and kept on each CPU.
         std::thread::scope(|scope| {
-            for thread in 0..4 {
+            let threads = [0, 1, 2, 3].map(|thread| {
                 let pool = &pool;
                 scope.spawn(move || {
                     for round in 0..20 {
@@ -160,8 +162,10 @@ fn all_slots_can_be_had_and_no_more() {
                             slot.keep();
                         }
                     }
-                });
-            }
+                })
+            });
+            // ThreadSanitizer does not see that the end of a scope waits for them.
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         let taken = AtomicUsize::new(0);
         let held: Vec<Vec<Slot<&Pool>>> = std::thread::scope(|scope| {

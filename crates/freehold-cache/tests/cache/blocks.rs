@@ -154,11 +154,11 @@ fn dirty_blocks_are_written_in_order_and_adjacent_ones_at_once() {
     assert_eq!(file.write_back().unwrap(), 0);
     let size = SIZE as u64;
     let runs = vec![(3 * size, 3 * SIZE), (8 * size, 2 * SIZE), (20 * size, SIZE)];
-    assert_eq!(*disk.runs.lock().unwrap(), runs);
+    assert_eq!(*disk.runs.lock(), runs);
     assert_eq!(cache.stats().tenants[0].written_back, 6);
     assert_eq!(disk.syncs.load(SeqCst), 0);
     file.sync().unwrap();
-    assert_eq!((disk.runs.lock().unwrap().len(), disk.syncs.load(SeqCst)), (3, 1));
+    assert_eq!((disk.runs.lock().len(), disk.syncs.load(SeqCst)), (3, 1));
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn reclaim_writes_neighbours_as_well() {
     for block in 100..164 {
         assert_eq!(file.read(Block(block)).unwrap()[0], 0);
     }
-    assert_eq!(disk.writes.load(SeqCst), 1, "{:?}", disk.runs.lock().unwrap());
+    assert_eq!(disk.writes.load(SeqCst), 1, "{:?}", disk.runs.lock());
 }
 
 #[test]

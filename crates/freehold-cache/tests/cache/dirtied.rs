@@ -1,9 +1,10 @@
 //! A block that is written to after reclaim has written it back, and before it would go.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use freehold_cache::{Block, Cache, CachedFile, Limits, LruPolicy, Storage};
+use parking_lot::Mutex;
 
 use crate::disk::{Disk, OnDisk};
 
@@ -23,7 +24,7 @@ impl Storage for Hooked {
     }
 
     fn write_at(&self, offset: u64, buffers: &mut [IoSlice<'_>]) -> io::Result<()> {
-        if let Some(other) = self.other.lock().unwrap().take() {
+        if let Some(other) = self.other.lock().take() {
             for block in 0..8 {
                 other.write(Block(block)).unwrap()[0] = 77;
             }
@@ -52,11 +53,11 @@ fn it_stays() {
         first.overwrite(Block(block)).unwrap()[0] = 1;
         second.overwrite(Block(block)).unwrap()[0] = 2;
     }
-    *hook.lock().unwrap() = Some(first.clone());
+    *hook.lock() = Some(first.clone());
     for block in 1000..1512 {
         drop(second.read(Block(block)).unwrap());
     }
-    assert!(hook.lock().unwrap().is_none(), "reclaim has written");
+    assert!(hook.lock().is_none(), "reclaim has written");
     assert_eq!(disks[0].content()[0], 1, "the first file before the second");
     for block in 0..8 {
         assert_eq!(first.read(Block(block)).unwrap()[0], 77);

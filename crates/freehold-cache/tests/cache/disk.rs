@@ -2,11 +2,12 @@
 //! synced, sector by sector.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Condvar, Mutex};
 
 use freehold_cache::Storage;
+use parking_lot::{Condvar, Mutex};
 
 use crate::Random;
 
@@ -56,23 +57,23 @@ impl Disk {
     }
 
     pub(crate) fn close_gate(&self) {
-        *self.gate.lock().unwrap() = true;
+        *self.gate.lock() = true;
     }
 
     pub(crate) fn open_gate(&self) {
-        *self.gate.lock().unwrap() = false;
+        *self.gate.lock() = false;
         self.opened.notify_all();
     }
 
     /// What a reader sees now.
     pub(crate) fn content(&self) -> Vec<u8> {
-        self.content.lock().unwrap().volatile.clone()
+        self.content.lock().volatile.clone()
     }
 
     /// What might be there after a loss of power now: some of the sectors that were not synced, in
     /// any order.
     pub(crate) fn after_crash(&self, random: &mut Random) -> Vec<u8> {
-        let content = self.content.lock().unwrap();
+        let content = self.content.lock();
         let mut left = content.durable.clone();
         let mut sectors = Vec::new();
         for (offset, bytes) in &content.pending {
@@ -107,14 +108,14 @@ fn fails(count: &AtomicU64) -> io::Result<()> {
 impl Storage for OnDisk {
     fn read_at(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.0.reads.fetch_add(1, SeqCst);
-        let mut closed = self.0.gate.lock().unwrap();
+        let mut closed = self.0.gate.lock();
         while *closed {
-            closed = self.0.opened.wait(closed).unwrap();
+            self.0.opened.wait(&mut closed);
         }
         drop(closed);
         assert!(fails(&self.0.panics[0]).is_ok(), "a read that panics");
         fails(&self.0.failing_reads)?;
-        let content = self.0.content.lock().unwrap();
+        let content = self.0.content.lock();
         let mut left = content.volatile.get(offset as usize..).unwrap_or_default();
         let mut read = 0;
         for buffer in buffers {
@@ -130,8 +131,8 @@ impl Storage for OnDisk {
         assert!(fails(&self.0.panics[1]).is_ok(), "a write that panics");
         fails(&self.0.failing_writes)?;
         let bytes = buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect::<Vec<_>>();
-        self.0.runs.lock().unwrap().push((offset, bytes.len()));
-        let content = &mut *self.0.content.lock().unwrap();
+        self.0.runs.lock().push((offset, bytes.len()));
+        let content = &mut *self.0.content.lock();
         put(&mut content.volatile, offset as usize, &bytes);
         content.pending.push((offset as usize, bytes));
         Ok(())
@@ -139,7 +140,7 @@ impl Storage for OnDisk {
 
     fn sync(&self) -> io::Result<()> {
         self.0.syncs.fetch_add(1, SeqCst);
-        let content = &mut *self.0.content.lock().unwrap();
+        let content = &mut *self.0.content.lock();
         let pending = std::mem::take(&mut content.pending);
         // As in Linux, what was written before a failure is forgotten, and the next sync succeeds.
         fails(&self.0.failing_syncs)?;

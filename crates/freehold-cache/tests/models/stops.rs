@@ -1,5 +1,5 @@
-//! Each pair of calls: the first one is stopped before each of its steps, and the second one is made
-//! there, to its end if it does not have to wait for the first one.
+//! Each pair of calls: the first one is stopped before each of its steps, and the second one is
+//! made there, to its end if it does not have to wait for the first one.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -88,7 +88,8 @@ impl AtomicU64 {
     }
 }
 
-/// Wakes whoever waited when it was told: a wake that comes too early is lost, as with the real one.
+/// Wakes those that wait when it is told: a wake that comes too early is lost, as with the real
+/// one.
 #[derive(Default)]
 pub(crate) struct Condvar {
     told: AtomicU64,

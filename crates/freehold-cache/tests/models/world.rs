@@ -108,8 +108,8 @@ impl World {
         World { cache, tenants, files, uses: AtomicU64::new(0) }
     }
 
-    /// Opens a file, writes some of its blocks, and closes it; storage may fail. Then another file has
-    /// its number, and none of its blocks.
+    /// Opens a file, writes some of its blocks, and closes it; storage may fail. Then another file
+    /// has its number, and none of its blocks.
     pub(crate) fn come_and_go(&self, blocks: usize, fails: bool) {
         let opened = Opened::new(&self.cache, &self.tenants[1]);
         for block in 0..blocks {

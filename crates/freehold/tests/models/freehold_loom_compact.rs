@@ -139,8 +139,8 @@ fn a_frame_is_allocated_where_content_is_compacted_to() {
     });
 }
 
-/// A block is made for a request by moving content, while that is freed: the request gets a block in
-/// any case, and no other one.
+/// A block is made for a request by moving content, while that is freed: the request gets a block
+/// in any case, and no other one.
 #[test]
 fn content_is_freed_while_a_block_is_made_of_its_place() {
     explore_moves(|| {

@@ -29,6 +29,8 @@ mod ranges;
 mod room;
 #[path = "../common/scattered.rs"]
 mod scattered;
+#[path = "../common/seen_mutex.rs"]
+mod seen_mutex;
 #[path = "../common/setup.rs"]
 mod setup;
 #[path = "../common/shelf.rs"]
@@ -86,9 +88,10 @@ mod validated;
 
 /// The threads of `lru_cache`.
 mod threads {
+    pub(crate) use std::sync::MutexGuard;
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-    pub(crate) use std::sync::{Mutex, MutexGuard};
     pub(crate) use std::thread::{scope, yield_now};
 
     pub(crate) use crate::common::run_on;
+    pub(crate) use crate::seen_mutex::SeenMutex as Mutex;
 }

@@ -8,13 +8,14 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Mutex, mpsc};
+use std::sync::mpsc;
 use std::thread;
 
 use crate::common::{TestPlatform, run_on};
 use crate::designs::{fixed, variants, with};
 use crate::machine::Machine;
 use crate::naive::Naive;
+use crate::seen_mutex::SeenMutex;
 use freehold::designs::{Design, Settings};
 use freehold::{
     Config, CpuId, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
@@ -102,7 +103,7 @@ struct Shared<D: Design<TestPlatform> + Sync> {
     /// One bit for each frame that a thread holds.
     held: Vec<AtomicU64>,
     /// Blocks on their way from one thread to another.
-    handed_over: Mutex<Vec<(Pfn, Order)>>,
+    handed_over: SeenMutex<Vec<(Pfn, Order)>>,
     allocated: AtomicU64,
     freed: AtomicU64,
 }
@@ -116,7 +117,7 @@ impl<D: Design<TestPlatform> + Sync> Shared<D> {
         Shared {
             machine: Machine::new(TestPlatform, &config, settings),
             held: (0..SPAN.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
-            handed_over: Mutex::default(),
+            handed_over: SeenMutex::default(),
             allocated: AtomicU64::new(0),
             freed: AtomicU64::new(0),
         }
