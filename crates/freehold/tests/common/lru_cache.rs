@@ -372,7 +372,7 @@ pub(crate) fn play<P: Platform + Sync + 'static>(
     let cache = Room::new(platform(), &config, &settings, blocks);
     let groups = Mutex::new(vec![]);
     scope(|scope| {
-        for number in 0..size.threads {
+        let thread = |number: u64| {
             let (cache, groups) = (&cache, &groups);
             scope.spawn(move || {
                 run_on(number as u32);
@@ -380,8 +380,11 @@ pub(crate) fn play<P: Platform + Sync + 'static>(
                 let node_frames = size.node_frames;
                 let mut actor = Actor { cache, groups, node_frames, random };
                 (0..size.steps).for_each(|_| actor.step());
-            });
-        }
+            })
+        };
+        let threads: Vec<_> = (0..size.threads).map(thread).collect();
+        // ThreadSanitizer does not see that the end of a scope waits for them.
+        threads.into_iter().for_each(|thread| thread.join().expect("no thread panics"));
     });
     cache.drain_all();
     let census = cache.check();

@@ -327,8 +327,8 @@ fn stress_one<D: Design<TestPlatform> + Sync>(threads: u64, settings: &D::Settin
     let shared = Shared::<D>::new(settings);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| observe(&shared, seed.random(threads), &done));
-        scope.spawn(|| {
+        let observer = scope.spawn(|| observe(&shared, seed.random(threads), &done));
+        let adder = scope.spawn(|| {
             for (nth, range) in additions().enumerate() {
                 // Throughout the run, as far as the workers get.
                 while shared.allocated.load(SeqCst) < nth as u64 * 20_000 && !done.load(SeqCst) {
@@ -346,10 +346,11 @@ fn stress_one<D: Design<TestPlatform> + Sync>(threads: u64, settings: &D::Settin
                 })
             })
             .collect();
-        let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        // The observer must end even if a worker failed.
+        let mut results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        // The others must end even if a worker failed.
         done.store(true, SeqCst);
-        assert!(results.iter().all(Result::is_ok), "a worker has panicked");
+        results.extend([observer.join(), adder.join()]);
+        assert!(results.iter().all(Result::is_ok), "a thread has panicked");
     });
     for (block, order) in shared.handed_over.lock().expect("no thread has panicked").drain(..) {
         shared.free(block, order);
