@@ -19,6 +19,8 @@ mod machine;
 mod naive;
 #[path = "../common/owner.rs"]
 mod owner;
+#[path = "../common/seen_mutex.rs"]
+mod seen_mutex;
 
 #[path = "../native/by_type.rs"]
 mod by_type;
