@@ -1,13 +1,13 @@
 //! Programs under shuttle's schedules.
 
 use std::cell::Cell;
-use std::str::FromStr;
 use std::sync::atomic::Ordering::SeqCst;
 
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
-use shuttle::Runner;
-use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::scheduler::Scheduler;
 use shuttle::sync::atomic::AtomicBool;
+
+use crate::shuttle_runs;
 
 /// A defect of the locks, for a test that must fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +40,21 @@ pub(crate) fn step() {
     }
 }
 
-/// Restores what this thread of the machine's is otherwise.
+/// While this is there, shuttle runs this thread.
 struct Explored;
+
+impl Explored {
+    fn new(planted: Planted) -> Self {
+        // The arena and the LRU have caches for each CPU: always the same one, so that a schedule
+        // can be run again.
+        let mut cpu = CpuSet::new();
+        cpu.set(sched_getcpu());
+        let _refused = sched_setaffinity(None, &cpu);
+        IS_EXPLORED.set(true);
+        PLANTED.set(planted);
+        Explored
+    }
+}
 
 impl Drop for Explored {
     fn drop(&mut self) {
@@ -50,38 +63,18 @@ impl Drop for Explored {
     }
 }
 
-fn from_env<T: FromStr>(name: &str, default: T) -> T {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
-}
-
 /// Runs a program under random schedules, and under as many with few preemptions.
 pub(crate) fn explore(
     planted: Planted,
     schedules: usize,
     program: impl Fn() + Clone + Send + Sync + 'static,
 ) {
-    let seed = from_env("FREEHOLD_SEED", 0x5eed);
-    let schedules = from_env("FREEHOLD_SCHEDULES", schedules);
-    run(RandomScheduler::new_from_seed(seed, schedules), planted, program.clone());
-    run(PctScheduler::new_from_seed(seed, 4, schedules), planted, program);
+    let _explored = Explored::new(planted);
+    shuttle_runs::explore(schedules, program);
 }
 
 /// Runs a program under the schedules of a scheduler.
-pub(crate) fn run(
-    scheduler: impl Scheduler + 'static,
-    planted: Planted,
-    program: impl Fn() + Send + Sync + 'static,
-) {
-    // The arena and the LRU have caches for each CPU: always the same one, so that a schedule can
-    // be run again.
-    let mut cpu = CpuSet::new();
-    cpu.set(sched_getcpu());
-    let _refused = sched_setaffinity(None, &cpu);
-    let _explored = Explored;
-    IS_EXPLORED.set(true);
-    PLANTED.set(planted);
-    let mut config = shuttle::Config::new();
-    config.stack_size = 256 << 10;
-    config.silence_warnings = true;
-    Runner::new(scheduler, config).run(program);
+pub(crate) fn run(scheduler: impl Scheduler + 'static, program: impl Fn() + Send + Sync + 'static) {
+    let _explored = Explored::new(Planted::Nothing);
+    shuttle_runs::run(scheduler, program);
 }

@@ -13,6 +13,8 @@ mod disk;
 mod explore;
 mod raw;
 mod schedules;
+#[path = "../../../freehold/tests/common/shuttle_runs.rs"]
+mod shuttle_runs;
 mod stops;
 mod sync;
 mod world;

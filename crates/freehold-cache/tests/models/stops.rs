@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use shuttle::thread;
 
-use crate::explore::{Planted, run};
+use crate::explore::run;
 use crate::world::World;
 use crate::{Block, LruPolicy};
 
@@ -183,8 +183,7 @@ fn stop(first: &'static Call, second: &'static Call, most: usize, cases: &Arc<At
         calls.into_iter().for_each(|call| call.join().expect("it does not panic"));
         world.check();
     };
-    let done =
-        catch_unwind(AssertUnwindSafe(|| run(Stops::new(most, cases), Planted::Nothing, program)));
+    let done = catch_unwind(AssertUnwindSafe(|| run(Stops::new(most, cases), program)));
     if let Err(panic) = done {
         let step = STOP.get();
         eprintln!("{:?}, stopped before step {step}, beside {:?}", first.name, second.name);

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The size of the cache, of a file, and of what the first tenant may have, in blocks.
-pub(crate) const BLOCKS: u64 = 8;
+const BLOCKS: u64 = 8;
 pub(crate) const FILE_BLOCKS: usize = 14;
 pub(crate) const LIMIT: u64 = 5;
 
@@ -36,7 +36,7 @@ pub(crate) struct World {
     pub(crate) tenants: [Tenant; 2],
     pub(crate) files: [Opened; 2],
     /// Blocks that were brought in or found.
-    pub(crate) uses: AtomicU64,
+    uses: AtomicU64,
 }
 
 impl Opened {
@@ -98,12 +98,9 @@ impl World {
         let builder = Cache::builder().memory_bytes(BLOCKS * SIZE as u64).policy(policy);
         let builder = builder.read_ahead_bytes(read_ahead * SIZE).write_back_every(None);
         let cache = builder.wait(PATIENCE).shards(2).build().expect("there is memory");
-        let limits = [Limits::new().max_bytes(LIMIT * SIZE as u64), Limits::new()];
-        let mut names = ["a", "b"].into_iter();
-        let tenants = limits.map(|limits| {
-            let name = names.next().expect("there are two");
-            cache.tenant(name, limits).expect("there are few tenants")
-        });
+        let limited = Limits::new().max_bytes(LIMIT * SIZE as u64);
+        let tenants = [("a", limited), ("b", Limits::new())]
+            .map(|(name, limits)| cache.tenant(name, limits).expect("there are few tenants"));
         let files = [0, 1].map(|of| Opened::new(&cache, &tenants[of]));
         World { cache, tenants, files, uses: AtomicU64::new(0) }
     }

@@ -17,7 +17,8 @@ pub(crate) fn explore(schedules: usize, program: impl Fn() + Clone + Send + Sync
     run(PctScheduler::new_from_seed(seed, 4, schedules), program);
 }
 
-fn run(scheduler: impl Scheduler + 'static, program: impl Fn() + Send + Sync + 'static) {
+/// Runs `program` under the schedules of a scheduler.
+pub(crate) fn run(scheduler: impl Scheduler + 'static, program: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
     // Bulk calls have arrays on the stack.
     config.stack_size = 256 << 10;
