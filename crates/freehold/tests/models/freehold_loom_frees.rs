@@ -7,6 +7,7 @@ use crate::freehold_models::{
     frame, free, full, join, on_cpu, range, take,
 };
 use crate::loom_platform::run_on;
+use freehold::designs::FreeholdSettings;
 use freehold::{CpuId, Error, FrameCount, Order, Pfn, Request};
 use loom::sync::Arc;
 
@@ -189,6 +190,33 @@ fn of_two_frees_of_one_pageblock_one_succeeds() {
     free_parts_at_once(9, [(0, 9); 2]);
     free_parts_at_once(10, [(0, 10); 2]);
     free_parts_at_once(10, [(0, 10), (512, 9)]);
+}
+
+/// One CPU frees a block of two words, the other one two parts of it, in different words. Either
+/// the block is freed, or the parts are.
+#[test]
+fn a_block_and_two_parts_of_it_are_freed_at_once() {
+    for (settings, parts) in
+        [(FreeholdSettings::default(), [(64, 6), (10, 1)]), (exact(), [(64, 6), (10, 0)])]
+    {
+        explore(2, move || {
+            let machine = build_as(&[range(0, BLOCK)], 3, 0, &settings);
+            let block = machine.alloc(Request::new(Order::new(7))).expect("memory is free");
+            let free = move |machine: &Frames<Sound>, (offset, order)| {
+                machine.free(block.offset(FrameCount::new(offset)), Order::new(order)).is_ok()
+            };
+            let other = on_cpu(&machine, 2, move |machine| parts.map(|part| free(machine, part)));
+            run_on(1);
+            let whole = free(&machine, (0, 7));
+            assert_eq!(join(other), [!whole; 2]);
+            let left = if whole {
+                0
+            } else {
+                128 - parts.iter().map(|(_, order)| 1 << order).sum::<u64>()
+            };
+            check_held(&machine, left);
+        });
+    }
 }
 
 /// Two users of one block free parts of it that do not overlap.

@@ -3,7 +3,7 @@
 
 use crate::common::{TestPlatform, run_on};
 use crate::machine::Machine;
-use freehold::designs::Freehold;
+use freehold::designs::{Freehold, FreeholdSettings};
 use freehold::platform::Platform;
 use freehold::{
     Config, CpuId, FrameCount, MemoryRange, Migrate, MigrateError, NodeId, Order, Pfn,
@@ -20,11 +20,21 @@ pub(crate) fn machine<P: Platform + Default>(
     cpus: usize,
     min_free: u64,
 ) -> Frames<P> {
+    machine_with(&Default::default(), pageblocks, cpus, min_free)
+}
+
+/// The same with these settings.
+pub(crate) fn machine_with<P: Platform + Default>(
+    settings: &FreeholdSettings,
+    pageblocks: u64,
+    cpus: usize,
+    min_free: u64,
+) -> Frames<P> {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(pageblocks * PAGEBLOCK))];
     let cpus = vec![NodeId::new(0); cpus];
     let min_free = Some(FrameCount::new(min_free));
     let config = Config::new(&ranges, &cpus).min_free(min_free);
-    Machine::new(P::default(), &config, &Default::default())
+    Machine::new(P::default(), &config, settings)
 }
 
 fn take<P: Platform>(frames: &Frames<P>, count: u64) -> Vec<u64> {

@@ -50,6 +50,7 @@ mod freehold_between;
 mod freehold_design;
 mod freehold_found;
 mod freehold_last;
+mod freehold_parts;
 mod freehold_paths;
 mod freehold_queued;
 mod freehold_remove;

@@ -388,7 +388,7 @@ mod tests {
         let pfn = alloc(&frames, 8);
         frames.drain_all();
         let word = Run::at(pfn.get() as u32, Order::ZERO).word as usize;
-        assert!(frames.design().zones.pageblocks.unjoin(word, !1, !0));
+        frames.design().zones.pageblocks.begin_free_parts(word, !0).unwrap();
         copy(&frames, 256);
     }
 

@@ -143,8 +143,7 @@ impl<P: Platform> Freehold<P> {
     /// their own; returns how many.
     fn free_word(&self, context: Context<'_, P>, frames: &[Pfn]) -> usize {
         let Some(run) = self.word_of(frames) else { return 0 };
-        let words = run.word..run.word + 1;
-        match self.free_in_words(context, run.state, words, run.mask) {
+        match self.free_in_word(context, run.state, run.word, run.mask) {
             Ok(()) => run.count,
             Err(_) => 0,
         }

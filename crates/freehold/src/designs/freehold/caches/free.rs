@@ -115,8 +115,7 @@ impl<P: Platform> Freehold<P> {
             }
         }
         drop(pin);
-        let word = frame_ref.word_index();
-        Some(self.free_in_words(context, state, word..word + 1, mask))
+        Some(self.free_in_word(context, state, frame_ref.word_index(), mask))
     }
 
     /// Claims a block of at most a word, if it is an allocation in a split pageblock; returns the
@@ -153,34 +152,34 @@ impl<P: Platform> Freehold<P> {
         let state = self.zones.pageblocks.state(PageblockIndex::of_word(word));
         if order == Order::ZERO && state.is_split() && self.zones.pageblocks.are_single(word, mask)
         {
-            return self.free_in_words(context, state, word..word + 1, mask);
+            return self.free_in_word(context, state, word, mask);
         }
         self.free_any(context, pfn, frame, order)
     }
 
-    /// Frees frames of words, the same bits in each. The caller alone has a claim to them: they are
-    /// allocations of their own, or claimed. The pageblock was seen in this state before, and is
-    /// split.
+    /// Frees frames of a word. The caller alone has a claim to them: they are allocations of their
+    /// own, or claimed. The pageblock was seen in this state before, and is split.
     ///
     /// # Errors
     ///
-    /// [`Error::DoubleFree`] at the first word in which one of the frames is free, or if the bitmap
-    /// of frames in use says that one of them is not.
+    /// [`Error::DoubleFree`] if one of the frames is free, or if the bitmap of frames in use says
+    /// that it is not in use.
     #[inline(never)]
-    pub(crate) fn free_in_words(
+    pub(crate) fn free_in_word(
         &self,
         context: Context<'_, P>,
         state: State,
-        words: Range<usize>,
+        word: usize,
         mask: u64,
     ) -> Result<(), Error> {
-        if !self.zones.pageblocks.try_end_use_in(words.clone(), mask) {
+        if !self.zones.pageblocks.try_end_use(word, mask) {
             return Err(Error::DoubleFree);
         }
-        self.free_unused(context, state, words, mask)
+        self.free_unused(context, state, word..word + 1, mask)
     }
 
-    /// The same for frames whose use has been ended.
+    /// The same for frames whose use has been ended, the same ones of several words; fails at the
+    /// first word in which one of them is free.
     #[inline(always)]
     pub(crate) fn free_unused(
         &self,
@@ -333,7 +332,7 @@ impl<P: Platform> Freehold<P> {
         let run = Run::at(frame, order);
         self.zones.pageblocks.begin_free(run)?;
         let state = self.zones.pageblocks.state(PageblockIndex::of_frame(frame));
-        self.free_in_words(context, state, run.words(), run.mask())
+        self.free_unused(context, state, run.words(), run.mask())
     }
 
     /// Frees a block of whole pageblocks, or part of one, that begins at `frame`.

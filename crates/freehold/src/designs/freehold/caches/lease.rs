@@ -250,14 +250,21 @@ impl<P: Platform> Lease<'_, P> {
             return None;
         }
         let (state, mask) = match order {
-            Order::ZERO => frame_ref
-                .is_single_in_use(frame_ref.free_or_remote())
-                .then(|| (state, frame_ref.mask(0)))?,
-            _ => design.begin_free_in_word(&frame_ref, pfn, order)?,
+            Order::ZERO => {
+                let (free, mask) = (frame_ref.free_or_remote(), frame_ref.mask(0));
+                if !frame_ref.is_single_in_use(free) {
+                    return None;
+                }
+                if !design.zones.pageblocks.try_end_use(frame_ref.word_index(), mask) {
+                    return Some(Err(Error::DoubleFree));
+                }
+                (state, mask)
+            }
+            _ => {
+                let frame_ref = design.zones.pageblocks.lookup_fast(pfn)?;
+                design.begin_free_in_word(&frame_ref, pfn, order)?
+            }
         };
-        if !design.zones.pageblocks.try_end_use(frame_ref.word_index(), mask) {
-            return Some(Err(Error::DoubleFree));
-        }
         if state.is_listed()
             && frame_ref.remote() & mask == 0
             && frame_ref.try_free_here(state, mask)

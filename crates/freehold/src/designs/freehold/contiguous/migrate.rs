@@ -99,7 +99,6 @@ impl<P: Platform> Freehold<P> {
         if !self.zones.pageblocks.state(pageblock).is_split()
             || !run.words().all(is_used)
             || self.zones.pageblocks.begin_free(run).is_err()
-            || !self.zones.pageblocks.try_end_use_in(run.words(), run.mask())
         {
             return false;
         }

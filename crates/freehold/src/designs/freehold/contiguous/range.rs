@@ -291,9 +291,9 @@ impl<P: Platform> Freehold<P> {
             Use::Split => {
                 let end = span.end.min(Span::of(pageblock, 1).end);
                 for (word, mask) in (Span { end, ..span }).words() {
-                    self.zones.pageblocks.cut(word, mask);
+                    self.zones.pageblocks.begin_free_parts(word, mask)?;
                     self.zones.pageblocks.clear_unmovable(word, mask);
-                    self.free_in_words(context, state, word..word + 1, mask)?;
+                    self.free_unused(context, state, word..word + 1, mask)?;
                 }
                 Ok(end)
             }

@@ -189,23 +189,14 @@ impl<P: Platform> FrameRef<'_, P> {
     #[inline(always)]
     pub(crate) fn try_begin_free(&self, mask: u64) -> bool {
         let (tails, inner) = (self.tails(), mask & (mask << 1));
-        // An allocation that fills the word may continue in the next word; others cannot: see
-        // `tails`.
-        let is_exact =
-            tails & (mask | mask << 1) == inner && (mask != !0 || !self.goes_on_behind());
-        is_exact
+        // A word of a larger block looks otherwise: see `extent`.
+        tails & (mask | mask << 1) == inner
             && self
                 .word::<TAILS>()
-                // Relaxed: as in `Pageblocks::unjoin`.
+                // Relaxed: a CPU that frees frames got them from the CPU that allocated them, and
+                // the free bit that is set next orders how they are passed on.
                 .compare_exchange(tails, tails & !inner, Relaxed, Relaxed)
                 .is_ok()
-    }
-
-    /// Whether an allocation continues in the next word.
-    fn goes_on_behind(&self) -> bool {
-        let behind = self.word_index() + 1;
-        // Relaxed: as for `Pageblocks::tails`.
-        !behind.is_multiple_of(WORDS) && self.maps.word::<TAILS>(behind).load(Relaxed) & 1 == 1
     }
 
     /// Takes the lowest free block of `order`, at least 1 and at most that of a word, if the word

@@ -39,7 +39,7 @@ impl<P: Platform> InUse<P> {
 impl<P: Platform> Pageblocks<P> {
     /// Whether the bitmap exists.
     #[inline(always)]
-    fn notes_uses(&self) -> bool {
+    pub(super) fn notes_uses(&self) -> bool {
         self.in_use.len() > 0
     }
 
@@ -73,17 +73,25 @@ impl<P: Platform> Pageblocks<P> {
         pageblock.words().for_each(|word| self.begin_use(word, !0));
     }
 
-    /// Ends the use of frames of a word, each an allocation of its own or claimed, if all of them
-    /// are in use; returns whether they were. If not, nothing has changed. Without the bitmap,
-    /// always succeeds.
+    /// Ends the use of frames of a word, each an allocation of its own, if all of them are in use;
+    /// returns whether they were. If not, nothing has changed. Without the bitmap, always succeeds.
     #[inline(always)]
     pub(crate) fn try_end_use(&self, word: usize, mask: u64) -> bool {
-        !self.notes_uses() || self.try_note_end(word, mask)
+        !self.notes_uses() || self.try_note_end(word, mask, mask | mask << 1, 0)
     }
 
+    /// The same for frames that are part of one allocation at least: those of `needed` belong to
+    /// that of the frame before.
+    #[inline(always)]
+    pub(super) fn try_end_use_of(&self, word: usize, mask: u64, needed: u64) -> bool {
+        // The first frame of a word has a tail bit only if the word has an extent.
+        !self.notes_uses() || self.try_note_end(word, mask, needed | 1, needed)
+    }
+
+    /// Ends the use of frames of a word, if of the tail bits in `of` those in `wanted` are set.
     #[cold]
     #[inline(never)]
-    fn try_note_end(&self, word: usize, mask: u64) -> bool {
+    fn try_note_end(&self, word: usize, mask: u64, of: u64, wanted: u64) -> bool {
         let in_use = self.in_use(word);
         // Relaxed: the compare-exchange below checks it.
         let mut before = in_use.load(Relaxed);
@@ -92,10 +100,7 @@ impl<P: Platform> Pageblocks<P> {
             match in_use.compare_exchange(before, before & !mask, Acquire, Relaxed) {
                 Ok(_) => {
                     let is_split = self.state(PageblockIndex::of_word(word)).is_split();
-                    let tails = self.tails(word) & (mask | mask << 1);
-                    // The next frame may be a hole, which has its tail bit set.
-                    let is_alone = tails == 0 || tails & (mask | !self.holes(word)) == 0;
-                    let is_ours = is_split && is_alone;
+                    let is_ours = is_split && self.joined(word).1 & of == wanted;
                     if !is_ours {
                         self.note_use(word, mask);
                     }
@@ -107,20 +112,17 @@ impl<P: Platform> Pageblocks<P> {
         false
     }
 
-    /// The same for several words: all of them, or none. Of calls that free some of the same frames
-    /// at the same time, all may be refused.
-    #[inline(always)]
-    pub(crate) fn try_end_use_in(&self, words: Range<usize>, mask: u64) -> bool {
-        !self.notes_uses() || self.try_note_ends(words, mask)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn try_note_ends(&self, words: Range<usize>, mask: u64) -> bool {
-        for word in words.clone() {
-            if !self.try_note_end(word, mask) {
-                (words.start..word).for_each(|word| self.note_use(word, mask));
-                return false;
+    /// Ends the use of all frames of words, of a block that other calls see is being freed: of all
+    /// of them, or of none.
+    pub(super) fn try_end_uses(&self, words: Range<usize>) -> bool {
+        if self.notes_uses() {
+            for word in words.clone() {
+                // Acquire: as above. It fails if a late free of a single frame has a bit for a
+                // moment, until it sees that the frame is no longer one.
+                if self.in_use(word).compare_exchange(!0, 0, Acquire, Relaxed).is_err() {
+                    (words.start..word).for_each(|word| self.note_use(word, !0));
+                    return false;
+                }
             }
         }
         true

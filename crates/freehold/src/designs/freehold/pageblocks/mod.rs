@@ -33,6 +33,7 @@ use state::State;
 use unmovable::MARK_WORDS;
 
 pub(super) mod bitmaps;
+mod extent;
 mod frame_ref;
 pub(super) mod huge;
 mod in_use;

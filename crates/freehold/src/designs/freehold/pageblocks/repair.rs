@@ -17,7 +17,7 @@ impl<P: Platform> Pageblocks<P> {
         }
     }
 
-    fn set_word<const MAP: usize>(&self, word: usize, bits: u64) {
+    pub(super) fn set_word<const MAP: usize>(&self, word: usize, bits: u64) {
         let word = self.map::<MAP>(word);
         if word.load(Relaxed) != bits {
             word.store(bits, Relaxed);
@@ -44,16 +44,13 @@ impl<P: Platform> Pageblocks<P> {
     }
 
     /// Repairs claims and allocations of which the copy has only a part: a free frame has no tail
-    /// bit, and an allocation that continues from one word into the next has all of the first, or
-    /// else begins anew in the second.
+    /// bit, and an allocation of more than a word has all of its words.
     pub(crate) fn end_claims(&self, pageblock: PageblockIndex) {
         for word in pageblock.words() {
             let left = self.tails(word) & !self.free(word) | self.holes(word);
             self.set_word::<TAILS>(word, left);
         }
-        pageblock.words().filter(|&word| !self.ends_or_fills(word)).for_each(|word| {
-            self.begin_behind(word);
-        });
+        self.repair_extents(pageblock);
     }
 
     /// Moves remote frees to the free frames of a pageblock without a holder. A frame that is free

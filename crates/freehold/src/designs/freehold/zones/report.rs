@@ -174,7 +174,7 @@ impl<P: Platform> Zones<P> {
         let tails_unmarked = || {
             pageblock.words().all(|word| {
                 let free = self.pageblocks.free_or_remote(word) & !self.pageblocks.holes(word);
-                free & self.pageblocks.tails(word) == 0 && self.pageblocks.ends_or_fills(word)
+                free & self.pageblocks.tails(word) == 0 && self.pageblocks.is_extent_valid(word)
             })
         };
         match (state.used_for(), state.holder()) {
