@@ -9,7 +9,7 @@ use std::ops::Deref;
 use freehold::platform::Platform;
 use freehold::{
     BulkFreeError, Census, Design, Error, Events, FrameCount, Migrate, Order, PageAllocator, Pfn,
-    RangeRequest, Request, Violation, ZoneStats,
+    RangeRequest, Request, Violation, ZoneLevel, ZoneStats,
 };
 use freehold_host::Snapshot;
 
@@ -27,6 +27,7 @@ pub(crate) trait Frames {
     fn free_bulk(&self, blocks: &[Pfn], order: Order) -> Result<(), BulkFreeError>;
     fn free_range(&self, first: Pfn, frames: FrameCount) -> Result<(), Error>;
     fn drain_all(&self);
+    fn levels(&self) -> Vec<ZoneLevel>;
     fn zones(&self) -> Vec<ZoneStats>;
     fn events(&self) -> Events;
     fn snapshot(&self) -> Snapshot;
@@ -82,6 +83,10 @@ where
 
     fn drain_all(&self) {
         (**self).drain_all();
+    }
+
+    fn levels(&self) -> Vec<ZoneLevel> {
+        (**self).levels().collect()
     }
 
     fn zones(&self) -> Vec<ZoneStats> {

@@ -57,7 +57,9 @@ pub use designs::{Design, Setting, SettingError, Settings};
 pub use error::{BulkFreeError, Error};
 pub use memmap::region::{Metadata, MetadataLayout, Section, SectionKind};
 pub use request::{RangeRequest, Request};
-pub use stat::{Census, Events, FrameStatus, FreeByType, NumaEvents, Rule, Violation, ZoneStats};
+pub use stat::{
+    Census, Events, FrameStatus, FreeByType, NumaEvents, Rule, Violation, ZoneLevel, ZoneStats,
+};
 pub use units::{CpuId, FrameCount, FrameSize, MigrateType, NodeId, Order, Pfn, ZoneKind};
 pub use zone::watermark::{Marks, Watermark};
 

@@ -11,6 +11,22 @@ pub(crate) use numa::NumaExceptions;
 
 mod numa;
 
+/// How full one zone is, without what CPUs cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ZoneLevel {
+    /// The node that the zone belongs to.
+    pub node: NodeId,
+    /// Its kind.
+    pub kind: ZoneKind,
+    /// Frames added to the zone.
+    pub managed: FrameCount,
+    /// Frames on the zone's free lists. Exact whenever no call is under way.
+    pub free: FrameCount,
+    /// The watermarks and reserves.
+    pub marks: Marks,
+}
+
 /// The state of one zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -54,7 +54,7 @@ mod tests {
     use freehold::designs::zone_lock::ZoneLock;
     use freehold::{
         BulkFreeError, Census, Error, Events, FrameCount, Migrate, Pfn, RangeRequest, Request,
-        Violation, ZoneStats,
+        Violation, ZoneLevel, ZoneStats,
     };
     use freehold_host::{ArenaBuilder, FrameArena, Host, Snapshot};
 
@@ -103,6 +103,9 @@ mod tests {
         }
         fn drain_all(&self) {
             self.arena.allocator().drain_all();
+        }
+        fn levels(&self) -> Vec<ZoneLevel> {
+            self.arena.allocator().levels().collect()
         }
         fn zones(&self) -> Vec<ZoneStats> {
             self.arena.allocator().zones().collect()

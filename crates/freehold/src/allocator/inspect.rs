@@ -5,7 +5,9 @@ use core::fmt;
 use crate::allocator::PageAllocator;
 use crate::designs::Design;
 use crate::platform::Platform;
-use crate::stat::{Census, Events, FrameStatus, FreeByType, NumaEvents, Violation, ZoneStats};
+use crate::stat::{
+    Census, Events, FrameStatus, FreeByType, NumaEvents, Violation, ZoneLevel, ZoneStats,
+};
 use crate::units::{FrameSize, Order, Pfn};
 
 impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
@@ -49,7 +51,18 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         self.context().topology.frame_size
     }
 
+    /// How full every zone is.
+    ///
+    /// Cost: a few loads a zone; takes no lock.
+    pub fn levels(&self) -> impl Iterator<Item = ZoneLevel> + '_ {
+        (0..).map_while(|index| self.design().zone_level(index))
+    }
+
     /// The state of every zone.
+    ///
+    /// Cost: with `freehold`, two looks at the bitmaps of every pageblock, 10 ms for 16 GiB; in the
+    /// other designs, the lock of each CPU's lists and that of the zone.
+    /// [`PageAllocator::levels`] has what watermarks are compared with.
     pub fn zones(&self) -> impl Iterator<Item = ZoneStats> + '_ {
         (0..).map_while(|index| self.design().zone_stats(self.context(), index))
     }

@@ -7,7 +7,9 @@ use crate::designs::Context;
 use crate::error::{BulkFreeError, Error};
 use crate::platform::Platform;
 use crate::request::Request;
-use crate::stat::{Census, Events, FrameStatus, FreeByType, NumaEvents, Violation, ZoneStats};
+use crate::stat::{
+    Census, Events, FrameStatus, FreeByType, NumaEvents, Violation, ZoneLevel, ZoneStats,
+};
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
 /// Allocation, a block at a time.
@@ -119,6 +121,9 @@ pub trait Freeze<P: Platform> {
 pub trait Inspect<P: Platform> {
     /// What a frame is, and which block it is part of.
     fn status(&self, context: Context<'_, P>, pfn: Pfn) -> FrameStatus;
+
+    /// How full the zone at `index` is, if there is one.
+    fn zone_level(&self, index: usize) -> Option<ZoneLevel>;
 
     /// The state of the zone at `index`, if there is one.
     fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats>;

@@ -11,7 +11,7 @@ use crate::designs::Design;
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{FrameCount, NodeId, Order, Pfn, ZoneKind};
-use crate::{Error, Marks, ZoneStats};
+use crate::{Error, Marks, ZoneLevel};
 
 /// The most frames that an allocation of one frame reclaims in a round.
 const WANTED_MAX: u64 = 1 << 16;
@@ -170,7 +170,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             if !is_short(outcome) {
                 return outcome;
             }
-            let zones = frames.zones().filter(|zone| hunt.may_use(zone));
+            let zones = frames.levels().filter(|zone| hunt.may_use(zone));
             hunt.wanted = match lacking(zones, |zone| zone.marks.low.get() + gap) {
                 Some(0) if more > 0 => {
                     more -= 1;
@@ -229,8 +229,8 @@ fn is_short(outcome: Result<Pfn, Error>) -> bool {
 fn zones_of<Q: Platform, D: Design<Q>>(
     frames: &PageAllocator<Q, D>,
     node: NodeId,
-) -> impl Iterator<Item = ZoneStats> {
-    frames.zones().filter(move |zone| zone.node == node && zone.managed.get() > 0)
+) -> impl Iterator<Item = ZoneLevel> {
+    frames.levels().filter(move |zone| zone.node == node && zone.managed.get() > 0)
 }
 
 /// The highest kind of zone of a node that serves ordinary requests. Movable memory counts only if
@@ -257,8 +257,8 @@ fn missing<Q: Platform, D: Design<Q>>(
 /// How many free frames are lacking until one of these zones has as many as `level` says; `None` if
 /// all of them are smaller than that.
 fn lacking(
-    zones: impl Iterator<Item = ZoneStats>,
-    level: impl Fn(&ZoneStats) -> u64,
+    zones: impl Iterator<Item = ZoneLevel>,
+    level: impl Fn(&ZoneLevel) -> u64,
 ) -> Option<u64> {
     let large = zones.filter(|zone| zone.managed.get() >= level(zone));
     large.map(|zone| level(&zone).saturating_sub(zone.free.get())).min()

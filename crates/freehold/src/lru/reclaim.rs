@@ -10,7 +10,7 @@ use super::policy::LruPolicy;
 use super::state::State;
 use super::vec::Place;
 use super::{Lru, Owner};
-use crate::ZoneStats;
+use crate::ZoneLevel;
 use crate::platform::Platform;
 use crate::units::{FrameCount, NodeId, ZoneKind};
 
@@ -83,7 +83,7 @@ pub(super) struct Hunt {
 
 impl Hunt {
     /// Whether frames of a zone are within its reach.
-    pub(super) fn may_use(&self, zone: &ZoneStats) -> bool {
+    pub(super) fn may_use(&self, zone: &ZoneLevel) -> bool {
         self.nodes.contains(&zone.node.index()) && zone.kind <= self.zone
     }
 }

@@ -54,6 +54,7 @@ mod freehold_parts;
 mod freehold_paths;
 mod freehold_queued;
 mod freehold_remove;
+mod freehold_runs;
 mod freehold_steps;
 mod geometry;
 mod lease;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use freehold::{
     BulkFreeError, Census, Compaction, CpuId, Error, Events, FrameCount, FrameStatus, MemoryRange,
     Migrate, MigrateType, NumaEvents, Order, Pfn, RangeRequest, Request, Violation, Watermark,
-    ZoneKind, ZoneStats,
+    ZoneKind, ZoneLevel, ZoneStats,
 };
 use freehold_host::Snapshot;
 use freehold_sim::Sim;
@@ -288,6 +288,10 @@ impl Frames for Watched {
 
     fn drain_all(&self) {
         self.other("drain_all", || self.frames.drain_all());
+    }
+
+    fn levels(&self) -> Vec<ZoneLevel> {
+        self.other("levels", || self.frames.levels())
     }
 
     fn zones(&self) -> Vec<ZoneStats> {

@@ -309,21 +309,21 @@ impl Trees {
 
 /// How many frames lie between the low and the high watermark of the zone where they are the most.
 fn between_marks<T: Task>(task: &T) -> u64 {
-    let zones = task.allocator().zones();
+    let zones = task.allocator().levels();
     zones.iter().map(|zone| zone.marks.high.get() - zone.marks.low.get()).max().unwrap_or(0)
 }
 
 /// How many frames all zones lack up to their high watermarks.
 pub(super) fn below_high<T: Task>(task: &T) -> u64 {
-    let lacks = |zone: &freehold::ZoneStats| zone.marks.high.get().saturating_sub(zone.free.get());
-    task.allocator().zones().iter().map(lacks).sum()
+    let lacks = |zone: &freehold::ZoneLevel| zone.marks.high.get().saturating_sub(zone.free.get());
+    task.allocator().levels().iter().map(lacks).sum()
 }
 
 /// How many frames the zone that lacks the fewest lacks until compaction can work for a block: the
 /// low watermark and twice the block (`compact_gap`, `compaction_suitable`).
 pub(super) fn below_gap<T: Task>(task: &T, order: Order) -> u64 {
     let gap = 2 * order.frames().get();
-    let zones = task.allocator().zones();
+    let zones = task.allocator().levels();
     let zones = zones.iter().filter(|zone| zone.managed.get() > zone.marks.low.get() + gap);
     let lacks = zones.map(|zone| (zone.marks.low.get() + gap).saturating_sub(zone.free.get()));
     lacks.min().unwrap_or(0)

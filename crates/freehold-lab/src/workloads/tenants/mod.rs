@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
 use freehold::lru::{BATCH_MAX, LruLock, LruPolicy};
-use freehold::{FrameCount, Order, Request, Setting, ZoneStats};
+use freehold::{FrameCount, Order, Request, Setting, ZoneLevel};
 use freehold_sim::Key;
 use serde_json::json;
 
@@ -302,8 +302,8 @@ impl Tenants {
 
     /// Holds this task's part of what the machine has beyond the memory that tenants share.
     fn hold_excess<T: Task>(&self, task: &T, held: &mut Vec<Block>) -> Result<()> {
-        let zones = task.allocator().zones();
-        let above = |zone: &ZoneStats| zone.free.get().saturating_sub(zone.marks.min.get());
+        let zones = task.allocator().levels();
+        let above = |zone: &ZoneLevel| zone.free.get().saturating_sub(zone.marks.min.get());
         let excess = zones.iter().map(above).sum::<u64>().saturating_sub(self.usable_frames());
         task.meet()?;
         for _ in (task.place().index as u64..excess).step_by(self.tasks) {

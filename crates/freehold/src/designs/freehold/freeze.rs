@@ -21,6 +21,7 @@ use super::caches::lock::{ASKED, HELD, NotRevoked};
 use super::pageblocks::huge::pageblocks_in;
 use super::pageblocks::state::{Holder, State, Use};
 use super::pageblocks::{FRAMES, PageblockIndex};
+use super::zones::TREES;
 use crate::designs::Context;
 use crate::designs::traits::Freeze;
 use crate::memmap::index::ZoneIndex;
@@ -231,18 +232,17 @@ impl<P: Platform> Freehold<P> {
                 if is_here { self.zones.pageblocks.state(pageblock) } else { State::ABSENT };
             (pageblock, state, state.holder() == Holder::None)
         };
-        let is_whole = |bit| {
-            let (_, state, is_free) = state(bit);
-            is_free && state.used_for() == Use::Whole
+        let trees = |bit| match state(bit) {
+            (_, state, true) if state.used_for() == Use::Whole => 1,
+            (pageblock, state, true)
+                if state.is_split() && self.zones.pageblocks.count_free(pageblock) > 0 =>
+            {
+                let by_run = self.zones.runs_of(pageblock) << (1 + MigrateType::COUNT);
+                2 << state.migratetype().index() | by_run
+            }
+            _ => 0,
         };
-        self.zones.forest.rebuild(self.zones.zone(zone).pool(), is_whole);
-        for of in MigrateType::ALL {
-            self.zones.forest.rebuild(self.zones.zone(zone).orphans(of), |bit| {
-                let (pageblock, state, is_free) = state(bit);
-                let is_partial = is_free && state.is_split() && state.migratetype() == of;
-                is_partial && self.zones.pageblocks.count_free(pageblock) > 0
-            });
-        }
+        self.zones.forest.rebuild(self.zones.zone(zone).pool(), TREES, trees);
     }
 
     /// Queues a pageblock with remote frees, or collects them.

@@ -13,7 +13,7 @@ use crate::designs::traits::Inspect;
 use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::stat::{
-    Census, Events, FrameStatus, FreeByType, NumaEvents, Rule, Violation, ZoneStats,
+    Census, Events, FrameStatus, FreeByType, NumaEvents, Rule, Violation, ZoneLevel, ZoneStats,
 };
 use crate::units::{CpuId, FrameCount, MigrateType, Order, Pfn};
 
@@ -52,6 +52,17 @@ impl<P: Platform> Inspect<P> for Freehold<P> {
             // A call is breaking the block up.
             context.platform.relax();
         }
+    }
+
+    fn zone_level(&self, index: usize) -> Option<ZoneLevel> {
+        let zone = self.zones.try_zone(ZoneIndex(index as u16))?;
+        Some(ZoneLevel {
+            node: zone.node(),
+            kind: zone.kind(),
+            managed: FrameCount::new(zone.managed()),
+            free: FrameCount::new(zone.level()),
+            marks: zone.watermarks().get(),
+        })
     }
 
     fn zone_stats(&self, _context: Context<'_, P>, index: usize) -> Option<ZoneStats> {

@@ -188,12 +188,13 @@ impl<P: Platform> Freehold<P> {
         (here..here + cpus).find_map(|cpu| {
             loop {
                 let guard = self.try_lock(context, cpu % cpus, zone)?;
-                if !guard.release_one(request.content(), !may_share) {
+                let Some(released) = guard.release_one(request.content(), !may_share) else {
                     let shared = may_share.then(|| guard.alloc_cached(request)).flatten();
                     return shared.inspect(|_| guard.note_taken(context, request.order()));
-                }
+                };
                 drop(guard);
-                if self.zones.allows(zone, request, class)
+                if self.zones.pageblocks.has_run(released, request.order())
+                    && self.zones.allows(zone, request, class)
                     && let Some(frame) = self.alloc_uncached(context, zone, request)
                 {
                     return Some(frame);

@@ -20,6 +20,7 @@ impl<P: Platform> LockedCache<'_, P> {
         if !self.is_of_zone(pageblock) {
             // It has come to another zone since the caller found it.
             let _section = self.zones().section(self.cpu, self.zone_index);
+            self.zones().leave_runs(pageblock);
             self.pageblocks().update(pageblock, |state| state.held_by(Holder::Walker));
             self.zones().release(pageblock);
             return false;
@@ -30,6 +31,7 @@ impl<P: Platform> LockedCache<'_, P> {
         // frames by the mark.
         zone.note_cached();
         self.zones().forest.remove(zone.orphans(state.migratetype()), bit);
+        self.zones().leave_runs(pageblock);
         let free = self.pageblocks().count_free(pageblock);
         self.cache.note_refill(free);
         zone.sub_free(free);
@@ -67,22 +69,25 @@ impl<P: Platform> LockedCache<'_, P> {
     }
 
     /// Releases one pageblock, preferably of a type; the active one for single frames of that type
-    /// last, and only `with_active`. Returns whether there was one.
+    /// last, and only `with_active`. Returns it, if there was one.
     #[inline(never)]
-    pub(crate) fn release_one(&self, migratetype: MigrateType, with_active: bool) -> bool {
+    pub(crate) fn release_one(
+        &self,
+        migratetype: MigrateType,
+        with_active: bool,
+    ) -> Option<PageblockIndex> {
         self.collect_queued();
         if let Some(pageblock) = self.cache.pop_spare() {
             self.release_whole(pageblock);
-            return true;
+            return Some(pageblock);
         }
         let active = || {
             with_active.then(|| self.cache.active_pageblock(Active::Singles, migratetype)).flatten()
         };
-        let pageblock = self.cache.any_but_active(migratetype).or_else(active);
-        let Some(pageblock) = pageblock else { return false };
+        let pageblock = self.cache.any_but_active(migratetype).or_else(active)?;
         self.cache.unlink(self.pageblocks(), pageblock);
         self.release(pageblock);
-        true
+        Some(pageblock)
     }
 
     /// Releases all pageblocks with free frames.

@@ -431,14 +431,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
     fn target_elsewhere(&self, order: Order) -> Option<Target<'a, P>> {
         let Compactor { design, context, .. } = *self;
         FALLBACKS[MigrateType::Movable.index()].into_iter().find_map(|of| {
-            let tree = design.zones.zone(self.zone).orphans(of);
-            let partial = design
-                .zones
-                .forest
-                .around(tree, 0)
-                .map(|bit| design.zones.pageblock_at(self.zone, bit));
-            let mut fit = partial
-                .filter(|&pageblock| design.zones.pageblocks.find_run(pageblock, order).is_some());
+            let mut fit = design.zones.orphans_with_run(self.zone, of, order, 0);
             fit.find_map(|pageblock| {
                 let cpu = context.cpu_here();
                 design.zones.with_acquired(cpu, self.zone, pageblock, || {

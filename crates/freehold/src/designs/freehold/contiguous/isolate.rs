@@ -32,7 +32,7 @@ impl<P: Platform> Freehold<P> {
             }
             let acquired = match (state.used_for(), state.holder()) {
                 (Use::Absent | Use::Huge | Use::HugeTail, _) => return false,
-                (Use::Split, Holder::None) => self.zones.pageblocks.acquire(pageblock),
+                (Use::Split, Holder::None) => self.zones.acquire(pageblock),
                 (Use::Whole, Holder::None) => {
                     // Read once: it may be removed, and come to another zone.
                     let zone = self.zones.zone(self.zones.pageblocks.zone(pageblock));

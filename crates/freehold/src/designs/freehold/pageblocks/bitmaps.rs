@@ -173,6 +173,22 @@ impl<P: Platform> Pageblocks<P> {
         self.run_among(pageblock, order, |word| word.load(Acquire)).is_some()
     }
 
+    /// The order of the largest free run of a pageblock, up to half of it; 0 also if no frame is
+    /// free.
+    #[inline(never)]
+    pub(crate) fn largest_run(&self, pageblock: PageblockIndex) -> u8 {
+        let words = self.maps(pageblock).words::<FREE>();
+        // Relaxed: as in `free`.
+        let has_run = |&order: &u8| match order.checked_sub(WORD_ORDER) {
+            None | Some(0) => words.iter().any(|word| starts(word.load(Relaxed), order) != 0),
+            Some(up) => {
+                let mut runs = words.chunks(1 << up);
+                runs.any(|run| run.iter().all(|word| word.load(Relaxed) == !0))
+            }
+        };
+        (1..Order::PAGEBLOCK.get()).take_while(has_run).last().unwrap_or(0)
+    }
+
     /// The lowest free run of `order` in a pageblock, the words of whose free frames `free` reads.
     #[inline(always)]
     fn run_among(

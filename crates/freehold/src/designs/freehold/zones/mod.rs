@@ -1,8 +1,8 @@
 //! The middle layer: memory that no CPU cache holds. It knows no CPU cache.
 //!
 //! A zone has a *pool*, the set of its whole pageblocks, and *orphans*: partial pageblocks without
-//! a holder, in a set for each migratetype. Both are trees of bits that need no lock. Its *level*
-//! counts the free frames in them. Beside them lies what each CPU has in a zone that others write
+//! a holder, in a set for each migratetype, and once more by their largest run. All are trees of
+//! bits that need no lock. Its *level* counts the free frames in them. Beside them lies what each CPU has in a zone that others write
 //! to as well: its remote queue and its counters.
 
 use super::pageblocks::remote::RemoteQueue;
@@ -27,6 +27,7 @@ mod hotplug;
 mod orphans;
 mod pool;
 mod report;
+mod runs;
 mod sections;
 mod tree;
 pub(super) mod zone;
@@ -58,8 +59,8 @@ pub(crate) struct ZonesPlan<P: Platform> {
     pageblocks: PageblocksPlan<P>,
 }
 
-/// The trees of a zone: the pool, and one a type.
-const TREES: usize = 1 + MigrateType::COUNT;
+/// The trees of a zone: the pool, one a type, and those by runs.
+pub(super) const TREES: usize = 1 + MigrateType::COUNT + runs::TREES;
 
 /// The pageblocks that each zone may come to have, by the order of zones: the first, and how many.
 ///
@@ -116,7 +117,11 @@ impl<P: Platform> Zones<P> {
                     tree
                 };
                 let (pool, orphans) = (tree(), core::array::from_fn(|_| tree()));
-                Zone::new(node, kind, ZoneTrees { first_pageblock, pool, orphans })
+                let runs = tree();
+                (1..runs::TREES).for_each(|_| {
+                    tree();
+                });
+                Zone::new(node, kind, ZoneTrees { first_pageblock, pool, orphans, runs })
             }),
             hotplug: carver.table(plan.hotplug, |_| Hotplug::new(config)),
             cpu_zones: carver.table(plan.cpu_zones, |_| CpuZone {

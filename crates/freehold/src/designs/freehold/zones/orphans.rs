@@ -5,7 +5,6 @@
 //! migratetypes fall back on each other.
 
 use super::Zones;
-use super::tree::Tree;
 use crate::designs::Context;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::bitmaps::Fullness;
@@ -49,9 +48,11 @@ impl<P: Platform> Zones<P> {
             if fullness == Fullness::Whole {
                 return self.put_in_pool(pageblock);
             }
+            self.enter_runs(pageblock);
             if self.pageblocks.try_release(pageblock) {
                 return;
             }
+            self.leave_runs(pageblock);
         }
     }
 
@@ -65,7 +66,7 @@ impl<P: Platform> Zones<P> {
         act: impl FnOnce() -> Option<R>,
     ) -> Option<R> {
         let _section = self.section(cpu, zone);
-        if !self.pageblocks.acquire(pageblock) {
+        if !self.acquire(pageblock) {
             return None;
         }
         // It may have come to another zone since the caller found it.
@@ -89,7 +90,7 @@ impl<P: Platform> Zones<P> {
             match state.holder() {
                 // It will collect when it releases the pageblock.
                 Holder::Walker => return,
-                Holder::None if self.pageblocks.acquire(pageblock) => {
+                Holder::None if self.acquire(pageblock) => {
                     return self.release(pageblock);
                 }
                 Holder::None => state = self.pageblocks.state_after_step(pageblock),
@@ -132,7 +133,7 @@ impl<P: Platform> Zones<P> {
                 self.forest.next(own, 0)?;
                 context.platform.relax();
             }
-            self.take_partial(zone, cpu, own, request)
+            self.take_partial(zone, cpu, migratetype, request)
         });
         let run = run.or_else(|| {
             self.forest.next(self.zone(zone).pool(), 0)?;
@@ -145,13 +146,12 @@ impl<P: Platform> Zones<P> {
         });
         let run = run.or_else(|| {
             FALLBACKS[migratetype.index()].into_iter().find_map(|other| {
-                let tree = self.zone(zone).orphans(other);
                 let emptiest = match migratetype {
                     MigrateType::Movable => None,
-                    _ => self.take_emptiest(zone, cpu, tree, request),
+                    _ => self.take_emptiest(zone, cpu, other, request),
                 };
                 // Another CPU may have been faster.
-                emptiest.or_else(|| self.take_partial(zone, cpu, tree, request))
+                emptiest.or_else(|| self.take_partial(zone, cpu, other, request))
             })
         });
         run.map(|run| {
@@ -164,11 +164,12 @@ impl<P: Platform> Zones<P> {
         &self,
         zone: ZoneIndex,
         cpu: usize,
-        tree: &Tree,
+        of: MigrateType,
         request: &Request,
     ) -> Option<Run> {
-        let mut partial = self.forest.around(tree, self.start(tree, cpu, request.content()));
-        partial.find_map(|bit| self.take_in(zone, cpu, self.pageblock_at(zone, bit), request))
+        let start = self.start(self.zone(zone).orphans(of), cpu, request.content());
+        let mut partial = self.orphans_with_run(zone, of, request.order(), start);
+        partial.find_map(|pageblock| self.take_in(zone, cpu, pageblock, request))
     }
 
     /// As `take_partial`, for content that cannot move: out of that pageblock of the first few that
@@ -178,12 +179,11 @@ impl<P: Platform> Zones<P> {
         &self,
         zone: ZoneIndex,
         cpu: usize,
-        tree: &Tree,
+        of: MigrateType,
         request: &Request,
     ) -> Option<Run> {
         let (mut emptiest, mut most, mut looks) = (None, 0, 0);
-        for bit in self.forest.around(tree, 0) {
-            let pageblock = self.pageblock_at(zone, bit);
+        for pageblock in self.orphans_with_run(zone, of, request.order(), 0) {
             if self.pageblocks.find_run(pageblock, request.order()).is_none() {
                 continue;
             }
@@ -249,12 +249,10 @@ impl<P: Platform> Zones<P> {
         if order >= Order::PAGEBLOCK {
             return self.find_whole(zone, order).is_some();
         }
-        let of = self.zone(zone);
-        self.forest.next(of.pool(), 0).is_some()
-            || MigrateType::ALL.into_iter().any(|migratetype| {
-                self.forest
-                    .around(of.orphans(migratetype), 0)
-                    .any(|bit| self.pageblocks.has_run(self.pageblock_at(zone, bit), order))
-            })
+        let mut orphans = MigrateType::ALL
+            .into_iter()
+            .flat_map(|migratetype| self.orphans_with_run(zone, migratetype, order, 0));
+        self.forest.next(self.zone(zone).pool(), 0).is_some()
+            || orphans.any(|pageblock| self.pageblocks.has_run(pageblock, order))
     }
 }

@@ -170,6 +170,7 @@ impl<P: Platform> Zones<P> {
         let (zone, state) = (self.zone(index), self.pageblocks.state(pageblock));
         let in_pool = self.forest.contains(zone.pool(), self.bit(pageblock));
         let in_tree = |of| self.forest.contains(zone.orphans(of), self.bit(pageblock));
+        let in_runs = |is_orphan| self.runs_agree(pageblock, is_orphan);
         let in_trees = MigrateType::ALL.into_iter().filter(|&of| in_tree(of)).count();
         let tails_unmarked = || {
             pageblock.words().all(|word| {
@@ -192,11 +193,15 @@ impl<P: Platform> Zones<P> {
                     return Some(Rule::BuddiesMerged);
                 }
                 let expected = usize::from(free > 0);
-                let right =
-                    in_trees == expected && in_tree(state.migratetype()) == (free > 0) && !in_pool;
+                let right = in_trees == expected
+                    && in_tree(state.migratetype()) == (free > 0)
+                    && in_runs(true)
+                    && !in_pool;
                 (!right).then_some(Rule::KeptBeside)
             }
-            (Use::Split | Use::Huge | Use::HugeTail, Holder::Cpu(_)) if in_pool || in_trees > 0 => {
+            (Use::Split | Use::Huge | Use::HugeTail, Holder::Cpu(_))
+                if in_pool || in_trees > 0 || !in_runs(false) =>
+            {
                 Some(Rule::KeptBeside)
             }
             (Use::Huge, Holder::None) if in_pool => Some(Rule::KeptBeside),

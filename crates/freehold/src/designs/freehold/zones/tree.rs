@@ -74,6 +74,12 @@ impl Tree {
         (Tree { levels, bits }, next)
     }
 
+    /// The tree of the same size that is the `nth` after this one.
+    pub(crate) fn nth(&self, nth: usize) -> Self {
+        let behind = nth * Tree::words(self.bits);
+        Tree { levels: self.levels.map(|level| level + behind), bits: self.bits }
+    }
+
     /// Where a CPU begins to look, so that CPUs keep out of each other's way.
     pub(crate) const fn stretch(&self, cpu: usize, cpus: usize) -> usize {
         // The stretch is a number of whole cache lines, if there are enough bits, or at least of
@@ -198,26 +204,41 @@ impl<P: Platform> Forest<P> {
         }
     }
 
-    /// Rebuilds a set and its summaries. No other CPU reads or changes it. What is right already is
-    /// not written.
-    pub(crate) fn rebuild(&self, tree: &Tree, is_member: impl Fn(usize) -> bool) {
-        let words = level_words(tree.bits);
-        for level in 0..LEVELS {
-            let bits = if level == 0 { tree.bits } else { words[level - 1] };
-            for index in 0..words[level] {
-                let is_set = |bit: usize| match level {
-                    0 => is_member(bit),
-                    // Relaxed: there is no other thread; so below.
-                    _ => self.word(tree, level - 1, bit).load(Relaxed) != 0,
-                };
-                let all = (0..BITS).filter(|bit| index * BITS + bit < bits);
-                let set = all.filter(|bit| is_set(index * BITS + bit));
-                let value = set.fold(0, |value, bit| value | 1 << bit);
-                let word = self.word(tree, level, index);
-                if word.load(Relaxed) != value {
-                    word.store(value, Relaxed);
+    /// Rebuilds so many trees, from `first` on, and their summaries. `members` has a bit for each
+    /// that a pageblock is in. No other CPU reads or changes them. What is right already is not
+    /// written.
+    pub(crate) fn rebuild(&self, first: &Tree, trees: usize, members: impl Fn(usize) -> u64) {
+        let words = level_words(first.bits);
+        for index in 0..first.bits.div_ceil(BITS) {
+            let mut of_trees = [0; BITS];
+            for bit in (0..BITS).take_while(|bit| index * BITS + bit < first.bits) {
+                let mut of = members(index * BITS + bit);
+                while of != 0 {
+                    of_trees[of.trailing_zeros() as usize] |= 1 << bit;
+                    of &= of - 1;
                 }
             }
+            for (nth, &members) in of_trees.iter().enumerate().take(trees) {
+                self.set_word(self.word(&first.nth(nth), 0, index), members);
+            }
+        }
+        for (nth, level) in (0..trees).flat_map(|nth| (1..LEVELS).map(move |level| (nth, level))) {
+            let tree = first.nth(nth);
+            for index in 0..words[level] {
+                // Relaxed: there is no other thread.
+                let is_set = |bit| self.word(&tree, level - 1, bit).load(Relaxed) != 0;
+                let all = (0..BITS).filter(|bit| index * BITS + bit < words[level - 1]);
+                let set = all.filter(|bit| is_set(index * BITS + bit));
+                let summary = set.fold(0, |summary, bit| summary | 1 << bit);
+                self.set_word(self.word(&tree, level, index), summary);
+            }
+        }
+    }
+
+    fn set_word(&self, word: &P::U64, value: u64) {
+        // Relaxed: there is no other thread.
+        if word.load(Relaxed) != value {
+            word.store(value, Relaxed);
         }
     }
 
@@ -261,17 +282,7 @@ impl<P: Platform> Forest<P> {
         tree: &'a Tree,
         start: usize,
     ) -> impl Iterator<Item = usize> + 'a {
-        let (mut from, mut is_behind) = (start, true);
-        core::iter::from_fn(move || {
-            let mut found = self.next(tree, from);
-            if is_behind && found.is_none() {
-                is_behind = false;
-                found = self.next(tree, 0);
-            }
-            let bit = found.filter(|&bit| is_behind || bit < start)?;
-            from = bit + 1;
-            Some(bit)
-        })
+        around(start, move |from| self.next(tree, from))
     }
 
     /// The members of one word, all 64 of them: a hint.
@@ -279,6 +290,25 @@ impl<P: Platform> Forest<P> {
         // Acquire: as in `contains`.
         self.word(tree, 0, index).load(Acquire)
     }
+}
+
+/// All places from `start` to the end, and from the beginning to `start`, in a set of which `next`
+/// tells the first member at or behind a place.
+pub(crate) fn around(
+    start: usize,
+    next: impl Fn(usize) -> Option<usize>,
+) -> impl Iterator<Item = usize> {
+    let (mut from, mut is_behind) = (start, true);
+    core::iter::from_fn(move || {
+        let mut found = next(from);
+        if is_behind && found.is_none() {
+            is_behind = false;
+            found = next(0);
+        }
+        let bit = found.filter(|&bit| is_behind || bit < start)?;
+        from = bit + 1;
+        Some(bit)
+    })
 }
 
 #[cfg(test)]

@@ -46,6 +46,8 @@ struct Setup<P: Platform> {
     first_pageblock: u32,
     pool: Tree,
     orphans: [Tree; MigrateType::COUNT],
+    /// The first of those by runs: see `runs`.
+    runs: Tree,
     managed: P::U64,
     /// How many spares each cache may have; 0 or 1 for one.
     spares_max: P::U32,
@@ -88,12 +90,13 @@ pub(crate) struct ZoneTrees {
     pub(crate) first_pageblock: u32,
     pub(crate) pool: Tree,
     pub(crate) orphans: [Tree; MigrateType::COUNT],
+    pub(crate) runs: Tree,
 }
 
 impl<P: Platform> Zone<P> {
     pub(crate) fn new(node: NodeId, kind: ZoneKind, trees: ZoneTrees) -> Self {
         let zero = || P::U64::new(0);
-        let ZoneTrees { first_pageblock, pool, orphans } = trees;
+        let ZoneTrees { first_pageblock, pool, orphans, runs } = trees;
         let (managed, watermarks) = (zero(), Watermarks::new());
         Zone {
             setup: Setup {
@@ -102,6 +105,7 @@ impl<P: Platform> Zone<P> {
                 first_pageblock,
                 pool,
                 orphans,
+                runs,
                 managed,
                 spares_max: P::U32::new(0),
                 watermarks,
@@ -152,6 +156,11 @@ impl<P: Platform> Zone<P> {
     /// The orphans of a type that have free frames.
     pub(crate) const fn orphans(&self, migratetype: MigrateType) -> &Tree {
         &self.setup.orphans[migratetype.index()]
+    }
+
+    /// The orphans of a type by their largest run: see [`runs`](super::runs).
+    pub(super) const fn first_of_runs(&self) -> &Tree {
+        &self.setup.runs
     }
 
     pub(crate) const fn watermarks(&self) -> &Watermarks<P> {

@@ -7,7 +7,9 @@ use crate::designs::linux::frame::{FrameState, Tag};
 use crate::designs::traits::Inspect;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::{Platform, SharedCell};
-use crate::stat::{Census, Events, FrameStatus, FreeByType, NumaEvents, Violation, ZoneStats};
+use crate::stat::{
+    Census, Events, FrameStatus, FreeByType, NumaEvents, Violation, ZoneLevel, ZoneStats,
+};
 use crate::units::{CpuId, FrameCount, Order, Pfn};
 
 impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
@@ -31,6 +33,17 @@ impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
             Err(Error::ForeignFrame) => FrameStatus::Foreign,
             Err(_) => FrameStatus::Free,
         }
+    }
+
+    fn zone_level(&self, index: usize) -> Option<ZoneLevel> {
+        let zone = (index < self.zones.len()).then(|| self.zone(ZoneIndex(index as u16)))?;
+        Some(ZoneLevel {
+            node: zone.node(),
+            kind: zone.kind(),
+            managed: zone.managed(),
+            free: zone.free(),
+            marks: zone.watermarks().get(),
+        })
     }
 
     /// The state of the zone at `index`.
