@@ -21,13 +21,13 @@ use super::caches::lock::{ASKED, HELD, NotRevoked};
 use super::pageblocks::huge::pageblocks_in;
 use super::pageblocks::state::{Holder, State, Use};
 use super::pageblocks::{FRAMES, PageblockIndex};
-use super::zones::TREES;
+use super::zones::{TREES, Zones};
 use crate::designs::Context;
 use crate::designs::traits::Freeze;
 use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, RawLock, Word};
 use crate::stat::Census;
-use crate::units::{MigrateType, Order};
+use crate::units::Order;
 
 /// The zone whose cache records that a freeze has the lock over all caches of a CPU.
 const ANY_ZONE: ZoneIndex = ZoneIndex(0);
@@ -210,9 +210,9 @@ impl<P: Platform> Freehold<P> {
             Use::Split => {
                 self.zones.pageblocks.merge_remote(pageblock);
                 self.zones.pageblocks.end_claims(pageblock);
-                self.zones
-                    .pageblocks
-                    .set_state(pageblock, state.held_by(Holder::None).listed(false));
+                let order = self.zones.pageblocks.largest_run(pageblock);
+                let state = state.used(Use::Split, order).held_by(Holder::None).listed(false);
+                self.zones.pageblocks.set_state(pageblock, state);
                 if self.zones.pageblocks.is_whole(pageblock) {
                     self.zones.pageblocks.mark_whole(pageblock, Holder::None);
                 }
@@ -237,8 +237,7 @@ impl<P: Platform> Freehold<P> {
             (pageblock, state, true)
                 if state.is_split() && self.zones.pageblocks.count_free(pageblock) > 0 =>
             {
-                let by_run = self.zones.runs_of(pageblock) << (1 + MigrateType::COUNT);
-                2 << state.migratetype().index() | by_run
+                Zones::<P>::trees_of(state) << 1
             }
             _ => 0,
         };
@@ -273,6 +272,7 @@ mod tests {
     use crate::memmap::region::Metadata;
     use crate::platform::RawLock;
     use crate::testing::TestPlatform;
+    use crate::units::MigrateType;
     use crate::units::{CpuId, FrameCount, NodeId, Pfn};
     use crate::{Error, PageAllocator, Request};
 

@@ -20,18 +20,17 @@ impl<P: Platform> LockedCache<'_, P> {
         if !self.is_of_zone(pageblock) {
             // It has come to another zone since the caller found it.
             let _section = self.zones().section(self.cpu, self.zone_index);
-            self.zones().leave_runs(pageblock);
+            self.zones().leave_orphans(pageblock, state);
             self.pageblocks().update(pageblock, |state| state.held_by(Holder::Walker));
             self.zones().release(pageblock);
             return false;
         }
-        let (zone, bit) = (self.zone(), self.zones().bit(pageblock));
+        let zone = self.zone();
         self.pageblocks().mark_unmovable_for(pageblock, state.migratetype());
         // In this order: once the pageblock is no longer in its tree, other calls learn of its
         // frames by the mark.
         zone.note_cached();
-        self.zones().forest.remove(zone.orphans(state.migratetype()), bit);
-        self.zones().leave_runs(pageblock);
+        self.zones().leave_orphans(pageblock, state);
         let free = self.pageblocks().count_free(pageblock);
         self.cache.note_refill(free);
         zone.sub_free(free);

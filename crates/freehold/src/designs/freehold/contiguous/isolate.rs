@@ -32,7 +32,7 @@ impl<P: Platform> Freehold<P> {
             }
             let acquired = match (state.used_for(), state.holder()) {
                 (Use::Absent | Use::Huge | Use::HugeTail, _) => return false,
-                (Use::Split, Holder::None) => self.zones.acquire(pageblock),
+                (Use::Split, Holder::None) => self.zones.pageblocks.acquire(pageblock),
                 (Use::Whole, Holder::None) => {
                     // Read once: it may be removed, and come to another zone.
                     let zone = self.zones.zone(self.zones.pageblocks.zone(pageblock));
@@ -107,9 +107,11 @@ impl<P: Platform> Freehold<P> {
             if self.acquire_any(context, pageblock) {
                 // Read again: now it stays with its zone.
                 let zone = self.zones.zone(self.zones.pageblocks.zone(pageblock));
-                let tree = zone.orphans(self.zones.pageblocks.state(pageblock).migratetype());
-                self.zones.forest.remove(tree, self.zones.bit(pageblock));
-                self.zones.pageblocks.update(pageblock, |state| state.isolated(true));
+                let state = self.zones.pageblocks.state(pageblock);
+                self.zones.leave_orphans(pageblock, state);
+                self.zones
+                    .pageblocks
+                    .update(pageblock, |state| state.used(Use::Split, Order::ZERO).isolated(true));
                 zone.sub_free(self.zones.pageblocks.count_free(pageblock));
                 self.collect_isolated(pageblock);
                 return true;

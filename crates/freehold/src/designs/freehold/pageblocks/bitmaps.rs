@@ -2,8 +2,8 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-use super::run::{Run, WORD_FRAMES, WORD_ORDER, starts};
-use super::{FREE, PageblockIndex, Pageblocks, REMOTE, TAILS};
+use super::run::{Run, WORD_FRAMES, WORD_ORDER, longer, starts};
+use super::{FREE, PageblockIndex, Pageblocks, REMOTE, TAILS, WORDS};
 use crate::platform::{Platform, Word};
 use crate::units::Order;
 
@@ -176,17 +176,35 @@ impl<P: Platform> Pageblocks<P> {
     /// The order of the largest free run of a pageblock, up to half of it; 0 also if no frame is
     /// free.
     #[inline(never)]
-    pub(crate) fn largest_run(&self, pageblock: PageblockIndex) -> u8 {
-        let words = self.maps(pageblock).words::<FREE>();
+    pub(crate) fn largest_run(&self, pageblock: PageblockIndex) -> Order {
         // Relaxed: as in `free`.
-        let has_run = |&order: &u8| match order.checked_sub(WORD_ORDER) {
-            None | Some(0) => words.iter().any(|word| starts(word.load(Relaxed), order) != 0),
-            Some(up) => {
-                let mut runs = words.chunks(1 << up);
-                runs.any(|run| run.iter().all(|word| word.load(Relaxed) == !0))
+        let mut runs =
+            self.maps(pageblock).words::<FREE>().each_ref().map(|word| word.load(Relaxed));
+        for order in 0..WORD_ORDER {
+            let mut any = 0;
+            for run in &mut runs {
+                *run = longer(*run, order);
+                any |= *run;
             }
-        };
-        (1..Order::PAGEBLOCK.get()).take_while(has_run).last().unwrap_or(0)
+            if any == 0 {
+                return Order::new(order);
+            }
+        }
+        // A word is 1 now if all of it is free.
+        let (mut order, mut words) = (WORD_ORDER, WORDS);
+        while order + 1 < Order::PAGEBLOCK.get() {
+            words /= 2;
+            let mut any = 0;
+            for nth in 0..words {
+                runs[nth] = runs[2 * nth] & runs[2 * nth + 1];
+                any |= runs[nth];
+            }
+            if any == 0 {
+                break;
+            }
+            order += 1;
+        }
+        Order::new(order)
     }
 
     /// The lowest free run of `order` in a pageblock, the words of whose free frames `free` reads.

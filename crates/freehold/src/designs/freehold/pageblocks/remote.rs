@@ -117,7 +117,10 @@ impl<P: Platform> Pageblocks<P> {
     ) -> Result<State, State> {
         self.try_update(pageblock, |state| {
             let may = state.is_split() && state.holder() == Holder::None;
-            may.then_some(state.held_by(holder))
+            let held = state.held_by(holder);
+            // What a cache holds is no orphan any more.
+            let is_cached = holder != Holder::Walker;
+            may.then_some(if is_cached { held.used(Use::Split, Order::ZERO) } else { held })
         })
     }
 
@@ -127,9 +130,12 @@ impl<P: Platform> Pageblocks<P> {
     }
 
     /// Releases a pageblock that the caller holds as a walker; returns whether it could. If not,
-    /// frames were freed remotely meanwhile, and the caller holds it again.
-    pub(crate) fn try_release(&self, pageblock: PageblockIndex) -> bool {
-        self.update(pageblock, |state| state.held_by(Holder::None).listed(false));
+    /// frames were freed remotely meanwhile, and the caller holds it again. As an orphan it has its
+    /// largest run in a tree, by `order`.
+    pub(crate) fn try_release(&self, pageblock: PageblockIndex, order: Order) -> bool {
+        self.update(pageblock, |state| {
+            state.used(Use::Split, order).held_by(Holder::None).listed(false)
+        });
         !self.has_remote(pageblock) || !self.acquire(pageblock)
     }
 

@@ -60,6 +60,13 @@ pub(crate) const fn starts(word: u64, order: u8) -> u64 {
     starts & PLACES[order as usize % PLACES.len()]
 }
 
+/// The bits at which aligned runs of twice as many set bits begin, of those at which runs of
+/// `2^order` do.
+#[inline(always)]
+pub(crate) const fn longer(starts: u64, order: u8) -> u64 {
+    starts & starts >> (1 << order) & PLACES[order as usize + 1]
+}
+
 /// A run: the words that it lies in, and its bits in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {

@@ -82,7 +82,7 @@ impl<P: Platform> Zones<P> {
                 let state = state.used(Use::Split, Order::ZERO).of_type(MigrateType::Movable);
                 state.held_by(Holder::Walker)
             });
-        } else if !self.acquire(pageblock) {
+        } else if !self.pageblocks.acquire(pageblock) {
             // Its holder will find them, as if they had been freed remotely.
             zone.note_added(frames);
             zone.add_managed(u64::from(frames));

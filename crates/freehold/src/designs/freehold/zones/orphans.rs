@@ -9,7 +9,7 @@ use crate::designs::Context;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::bitmaps::Fullness;
 use crate::designs::freehold::pageblocks::run::Run;
-use crate::designs::freehold::pageblocks::state::{Holder, State};
+use crate::designs::freehold::pageblocks::state::{Holder, State, Use};
 use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
@@ -26,7 +26,7 @@ impl<P: Platform> Zones<P> {
     /// Releases a pageblock that the caller holds as a walker, and whose free frames are in the
     /// level of the zone. The caller is in a section.
     pub(crate) fn release(&self, pageblock: PageblockIndex) {
-        let (zone, bit) = (self.zone_of(pageblock), self.bit(pageblock));
+        let zone = self.zone_of(pageblock);
         loop {
             let found = self.pageblocks.collect_remote(pageblock);
             // All CPUs write to these counts, and most often there is nothing to add.
@@ -35,24 +35,14 @@ impl<P: Platform> Zones<P> {
                 zone.add_free(found.frames);
             }
             zone.note_doubles(found.doubles);
-            let tree = zone.orphans(self.pageblocks.state(pageblock).migratetype());
             let fullness = self.pageblocks.fullness(pageblock);
-            // While it is held, no other call changes whether it is in the tree.
-            let (is_partial, is_there) =
-                (fullness == Fullness::Partial, self.forest.contains(tree, bit));
-            if is_partial && !is_there {
-                self.forest.insert(tree, bit);
-            } else if is_there && !is_partial {
-                self.forest.remove(tree, bit);
-            }
+            let order = self.enter_orphans(pageblock, fullness);
             if fullness == Fullness::Whole {
                 return self.put_in_pool(pageblock);
             }
-            self.enter_runs(pageblock);
-            if self.pageblocks.try_release(pageblock) {
+            if self.pageblocks.try_release(pageblock, order) {
                 return;
             }
-            self.leave_runs(pageblock);
         }
     }
 
@@ -66,7 +56,7 @@ impl<P: Platform> Zones<P> {
         act: impl FnOnce() -> Option<R>,
     ) -> Option<R> {
         let _section = self.section(cpu, zone);
-        if !self.acquire(pageblock) {
+        if !self.pageblocks.acquire(pageblock) {
             return None;
         }
         // It may have come to another zone since the caller found it.
@@ -90,7 +80,7 @@ impl<P: Platform> Zones<P> {
             match state.holder() {
                 // It will collect when it releases the pageblock.
                 Holder::Walker => return,
-                Holder::None if self.acquire(pageblock) => {
+                Holder::None if self.pageblocks.acquire(pageblock) => {
                     return self.release(pageblock);
                 }
                 Holder::None => state = self.pageblocks.state_after_step(pageblock),
@@ -228,10 +218,13 @@ impl<P: Platform> Zones<P> {
         let migratetype = request.content();
         let pageblock = PageblockIndex::of_frame(run.frame());
         let zone = self.zone_of(pageblock);
-        let of = self.pageblocks.state(pageblock).migratetype();
+        let state = self.pageblocks.state(pageblock);
+        let of = state.migratetype();
         if of != migratetype && may_claim {
-            self.forest.remove(zone.orphans(of), self.bit(pageblock));
-            self.pageblocks.update(pageblock, |state| state.of_type(migratetype));
+            self.leave_orphans(pageblock, state);
+            self.pageblocks.update(pageblock, |state| {
+                state.used(Use::Split, Order::ZERO).of_type(migratetype)
+            });
             self.pageblocks.refresh_unmovable(pageblock);
             zone.note_claim();
         } else if of != migratetype {

@@ -2,13 +2,13 @@
 
 use super::Zones;
 use crate::designs::freehold::pageblocks::huge::pageblocks_in;
-use crate::designs::freehold::pageblocks::run::{WORD_FRAMES, WORD_ORDER, starts};
+use crate::designs::freehold::pageblocks::run::{WORD_FRAMES, WORD_ORDER, longer};
 use crate::designs::freehold::pageblocks::state::{Holder, Use};
 use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
 use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::stat::{Census, FreeByType, Rule, ZoneStats};
-use crate::units::{FrameCount, MigrateType, ORDERS, Order};
+use crate::units::{FrameCount, ORDERS, Order};
 
 impl<P: Platform> Zones<P> {
     /// The state of a zone.
@@ -169,9 +169,7 @@ impl<P: Platform> Zones<P> {
     ) -> Option<Rule> {
         let (zone, state) = (self.zone(index), self.pageblocks.state(pageblock));
         let in_pool = self.forest.contains(zone.pool(), self.bit(pageblock));
-        let in_tree = |of| self.forest.contains(zone.orphans(of), self.bit(pageblock));
-        let in_runs = |is_orphan| self.runs_agree(pageblock, is_orphan);
-        let in_trees = MigrateType::ALL.into_iter().filter(|&of| in_tree(of)).count();
+        let in_trees = self.trees_with(pageblock);
         let tails_unmarked = || {
             pageblock.words().all(|word| {
                 let free = self.pageblocks.free_or_remote(word) & !self.pageblocks.holes(word);
@@ -192,16 +190,13 @@ impl<P: Platform> Zones<P> {
                 if self.pageblocks.is_whole(pageblock) {
                     return Some(Rule::BuddiesMerged);
                 }
-                let expected = usize::from(free > 0);
+                let expected = if free > 0 { Self::trees_of(state) } else { 0 };
                 let right = in_trees == expected
-                    && in_tree(state.migratetype()) == (free > 0)
-                    && in_runs(true)
+                    && state.order() == self.pageblocks.largest_run(pageblock)
                     && !in_pool;
                 (!right).then_some(Rule::KeptBeside)
             }
-            (Use::Split | Use::Huge | Use::HugeTail, Holder::Cpu(_))
-                if in_pool || in_trees > 0 || !in_runs(false) =>
-            {
+            (Use::Split | Use::Huge | Use::HugeTail, Holder::Cpu(_)) if in_pool || in_trees > 0 => {
                 Some(Rule::KeptBeside)
             }
             (Use::Huge, Holder::None) if in_pool => Some(Rule::KeptBeside),
@@ -228,13 +223,13 @@ impl<P: Platform> Zones<P> {
 
 /// Counts the largest aligned runs of set bits of up to `2^order`, each as one block of an order
 /// that is larger by `shift`.
-fn count_largest(mut bits: u64, order: u8, shift: u8, counts: &mut [u64; ORDERS]) {
-    for order in (0..=order).rev() {
-        let mut run = starts(bits, order);
-        counts[usize::from(order + shift)] += u64::from(run.count_ones());
-        for step in 0..order {
-            run |= run << (1 << step);
-        }
-        bits &= !run;
+fn count_largest(bits: u64, order: u8, shift: u8, counts: &mut [u64; ORDERS]) {
+    let mut runs = bits;
+    for at in 0..=order {
+        let longer = if at < order { longer(runs, at) } else { 0 };
+        // But for the halves of longer ones.
+        let largest = runs.count_ones() - 2 * longer.count_ones();
+        counts[usize::from(at + shift)] += u64::from(largest);
+        runs = longer;
     }
 }

@@ -2,13 +2,15 @@
 //! pageblock that serves it, or that there is none, without a look at each orphan.
 //!
 //! There is a tree for each migratetype and order, up to half a pageblock. An orphan is in that of
-//! its largest run, unless that is a single frame. Who acquires the pageblock removes it there, and
-//! who releases it adds it before. In between, no other call changes its free frames, so they tell
-//! in which tree it is.
+//! its largest run, unless that is a single frame, and its state has the order. Both stay while a
+//! walker holds it, and are put right when it is released. Who makes it no orphan, or changes its
+//! type, removes it from there, as from the tree of all orphans of the type.
 
 use super::Zones;
 use super::tree::{Tree, around};
 use crate::designs::freehold::pageblocks::PageblockIndex;
+use crate::designs::freehold::pageblocks::bitmaps::Fullness;
+use crate::designs::freehold::pageblocks::state::State;
 use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order};
@@ -20,39 +22,52 @@ const ORDERS: usize = Order::PAGEBLOCK.get() as usize - 1;
 pub(super) const TREES: usize = MigrateType::COUNT * ORDERS;
 
 /// The tree of a type and an order, among those of a zone.
-fn nth(migratetype: MigrateType, order: u8) -> usize {
-    migratetype.index() * ORDERS + usize::from(order) - 1
+fn nth(migratetype: MigrateType, order: Order) -> usize {
+    migratetype.index() * ORDERS + order.index() - 1
 }
 
 impl<P: Platform> Zones<P> {
-    /// Acquires, as a walker, a split pageblock that has no holder; returns whether it could. The
-    /// caller is in a section.
-    pub(crate) fn acquire(&self, pageblock: PageblockIndex) -> bool {
-        let acquired = self.pageblocks.acquire(pageblock);
-        if acquired {
-            self.leave_runs(pageblock);
-        }
-        acquired
+    fn tree_of_runs(&self, pageblock: PageblockIndex, of: MigrateType, order: Order) -> Tree {
+        self.zone_of(pageblock).first_of_runs().nth(nth(of, order))
     }
 
-    fn tree_of_runs(&self, pageblock: PageblockIndex) -> Option<Tree> {
-        let order = self.pageblocks.largest_run(pageblock);
-        let of = self.pageblocks.state(pageblock).migratetype();
-        (order > 0).then(|| self.zone_of(pageblock).first_of_runs().nth(nth(of, order)))
-    }
-
-    /// Adds a pageblock that the caller releases next.
-    pub(super) fn enter_runs(&self, pageblock: PageblockIndex) {
-        if let Some(tree) = self.tree_of_runs(pageblock) {
-            self.forest.insert(&tree, self.bit(pageblock));
-        }
-    }
-
-    /// Removes a pageblock that the caller has just acquired.
-    pub(crate) fn leave_runs(&self, pageblock: PageblockIndex) {
-        if let Some(tree) = self.tree_of_runs(pageblock) {
+    fn leave_runs(&self, pageblock: PageblockIndex, of: MigrateType, order: Order) {
+        if order > Order::ZERO {
+            let tree = self.tree_of_runs(pageblock, of, order);
             self.forest.remove(&tree, self.bit(pageblock));
         }
+    }
+
+    /// Removes a pageblock from the trees of orphans. Its state was this one; the caller holds it,
+    /// and clears the order in it.
+    pub(crate) fn leave_orphans(&self, pageblock: PageblockIndex, state: State) {
+        let (zone, bit, of) = (self.zone_of(pageblock), self.bit(pageblock), state.migratetype());
+        self.forest.remove(zone.orphans(of), bit);
+        self.leave_runs(pageblock, of, state.order());
+    }
+
+    /// Puts a pageblock in the trees of orphans that it belongs in, and only these. The caller
+    /// holds it as a walker, and releases it next, with this order in its state.
+    pub(super) fn enter_orphans(&self, pageblock: PageblockIndex, fullness: Fullness) -> Order {
+        let (zone, bit) = (self.zone_of(pageblock), self.bit(pageblock));
+        let state = self.pageblocks.state(pageblock);
+        let (of, before) = (state.migratetype(), state.order());
+        let tree = zone.orphans(of);
+        let is_partial = fullness == Fullness::Partial;
+        let order = if is_partial { self.pageblocks.largest_run(pageblock) } else { Order::ZERO };
+        // While it is held, no other call changes where it is.
+        if is_partial && !self.forest.contains(tree, bit) {
+            self.forest.insert(tree, bit);
+        } else if !is_partial && self.forest.contains(tree, bit) {
+            self.forest.remove(tree, bit);
+        }
+        if order != before {
+            if order > Order::ZERO {
+                self.forest.insert(&self.tree_of_runs(pageblock, of, order), bit);
+            }
+            self.leave_runs(pageblock, of, before);
+        }
+        order
     }
 
     /// The orphans of a type that have a free run of `order`, as the trees say, from `start` to the
@@ -65,31 +80,28 @@ impl<P: Platform> Zones<P> {
         start: usize,
     ) -> impl Iterator<Item = PageblockIndex> + '_ {
         let of = self.zone(zone);
-        let next = move |from| match order.get() {
-            0 => self.forest.next(of.orphans(migratetype), from),
+        let next = move |from| match order {
+            Order::ZERO => self.forest.next(of.orphans(migratetype), from),
             least => {
-                let tree = |order| of.first_of_runs().nth(nth(migratetype, order));
-                let orders = least..=ORDERS as u8;
-                orders.filter_map(|order| self.forest.next(&tree(order), from)).min()
+                let first = of.first_of_runs();
+                let trees = nth(migratetype, least)..(migratetype.index() + 1) * ORDERS;
+                trees.filter_map(|nth| self.forest.next(&first.nth(nth), from)).min()
             }
         };
         around(start, next).map(move |bit| self.pageblock_at(zone, bit))
     }
 
-    /// The bits of the trees that an orphan is in, counted from the first one by runs.
-    pub(crate) fn runs_of(&self, pageblock: PageblockIndex) -> u64 {
-        match self.pageblocks.largest_run(pageblock) {
-            0 => 0,
-            order => 1 << nth(self.pageblocks.state(pageblock).migratetype(), order),
-        }
+    /// The trees that an orphan with this state is in, as bits, from that of the first type on.
+    pub(crate) fn trees_of(state: State) -> u64 {
+        let (of, order) = (state.migratetype(), state.order());
+        let by_run = if order > Order::ZERO { 1 << nth(of, order) } else { 0 };
+        1 << of.index() | by_run << MigrateType::COUNT
     }
 
-    /// Whether a pageblock is in the tree of its largest run and no other one, if `is_orphan`, or
-    /// in none.
-    pub(super) fn runs_agree(&self, pageblock: PageblockIndex, is_orphan: bool) -> bool {
-        let (first, bit) = (self.zone_of(pageblock).first_of_runs(), self.bit(pageblock));
-        let is_in = |nth: &usize| self.forest.contains(&first.nth(*nth), bit);
-        let trees = (0..TREES).filter(is_in).fold(0, |trees, nth| trees | 1_u64 << nth);
-        trees == if is_orphan { self.runs_of(pageblock) } else { 0 }
+    /// The trees of orphans that a pageblock is in, as `trees_of` has them: a hint.
+    pub(super) fn trees_with(&self, pageblock: PageblockIndex) -> u64 {
+        let first = self.zone_of(pageblock).orphans(MigrateType::ALL[0]);
+        let is_in = |nth: &usize| self.forest.contains(&first.nth(*nth), self.bit(pageblock));
+        (0..MigrateType::COUNT + TREES).filter(is_in).fold(0, |trees, nth| trees | 1 << nth)
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Tree {
     levels: [usize; LEVELS],
     /// How many bits the lowest level has.
     bits: usize,
+    /// How many words it takes.
+    words: usize,
 }
 
 /// How many words each level of a tree takes.
@@ -71,13 +73,13 @@ impl Tree {
             next += words;
             level
         });
-        (Tree { levels, bits }, next)
+        (Tree { levels, bits, words: next - first }, next)
     }
 
     /// The tree of the same size that is the `nth` after this one.
+    #[inline]
     pub(crate) fn nth(&self, nth: usize) -> Self {
-        let behind = nth * Tree::words(self.bits);
-        Tree { levels: self.levels.map(|level| level + behind), bits: self.bits }
+        Tree { levels: self.levels.map(|level| level + nth * self.words), ..*self }
     }
 
     /// Where a CPU begins to look, so that CPUs keep out of each other's way.
