@@ -20,7 +20,7 @@
 //! | owned memory that frees itself | [`Arena`], [`Pages`] |
 //! | owned memory that outlives a borrow of the arena | [`OwnedPages`] |
 //! | bare frame numbers on real memory | [`FrameArena`] |
-//! | shared memory, a file, huge pages | [`ArenaBuilder::backing`] |
+//! | shared memory, a file, huge pages | [`ArenaBuilder::backing`], [`ArenaBuilder::build_shared`] |
 //! | an arena in your own mapping | [`ArenaBuilder::mapping`] |
 //! | memory taken beforehand, locked, or from some nodes | [`prefault`], [`lock`], [`numa`] |
 //! | an LRU over an arena's frames | [`FrameArena::lru`], [`HostLru`] |
@@ -157,6 +157,7 @@ mod cpulist;
 mod error;
 mod fork;
 mod frames;
+mod heap_view;
 mod host_lru;
 mod leases;
 mod mapping;
@@ -187,11 +188,12 @@ pub use builder::ArenaBuilder;
 pub use error::HostError;
 pub use fork::install_fork_handlers;
 pub use frames::{FrameArena, Placement};
+pub use heap_view::HeapView;
 pub use host_lru::HostLru;
 pub use leases::Leases;
 #[doc(hidden)]
 pub use mapping::{Stretch, discard_stretches, discards_at_once};
-pub use page_heap::{PageHeap, PurgeAges, Purged, Span};
+pub use page_heap::{HeapSettings, PageHeap, PurgeAges, Purged, Span};
 pub use pages::{ArenaRef, Block, Extent, OwnedPageRange, OwnedPages, PageRange, Pages};
 pub use platform::{Host, SpinThenYield};
 #[doc(hidden)]
