@@ -189,6 +189,17 @@ mod tests {
     }
 
     #[test]
+    fn errno_is_that_of_the_caller_after_a_refusal() {
+        let odd = Stretch::new(page(pages(2), 0).map_addr(|at| at | 1), page_bytes());
+        // SAFETY: Takes nothing; the variable of this thread.
+        unsafe { *libc::__errno_location() = 4242 };
+        // SAFETY: A stretch that does not begin with a page is refused.
+        assert!(!unsafe { discard_at_once(&[odd]) });
+        // SAFETY: As above.
+        assert_eq!(unsafe { *libc::__errno_location() }, 4242);
+    }
+
+    #[test]
     fn the_child_of_a_fork_discards_its_own_memory() {
         if !discards_at_once() {
             eprintln!("SKIPPED: the kernel has no process_madvise(2) with PIDFD_SELF");
