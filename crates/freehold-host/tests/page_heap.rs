@@ -403,6 +403,21 @@ fn a_child_has_all_frames_whatever_a_purge_was_doing() {
     });
 }
 
+#[test]
+fn each_stretch_has_a_call_of_its_own_where_that_is_wanted() {
+    for single_calls in [true, false] {
+        let heap = heap_with(8 * MIB, 0, HeapSettings { single_calls, ..Default::default() });
+        let spans: Vec<Pfn> =
+            (0..600).map(|_| heap.alloc(frames(1), frames(1)).unwrap().first).collect();
+        spans.iter().for_each(|&first| fill(&heap, first, frames(1), 5));
+        spans.iter().step_by(2).for_each(|&first| heap.free(first, frames(1)).unwrap());
+        let purged = heap.purge(PurgeAges::ALL).unwrap();
+        assert!(purged.stretches >= 200, "{purged:?}");
+        let at_once = !single_calls && freehold_host::discards_at_once();
+        assert_eq!(purged.calls == purged.stretches, !at_once, "{purged:?}");
+    }
+}
+
 /// Calls purge by themselves once it is time to, and make memory as much older as time has passed.
 #[test]
 fn calls_purge_at_intervals() {

@@ -191,12 +191,14 @@ mod tests {
     #[test]
     fn errno_is_that_of_the_caller_after_a_refusal() {
         let odd = Stretch::new(page(pages(2), 0).map_addr(|at| at | 1), page_bytes());
-        // SAFETY: Takes nothing; the variable of this thread.
-        unsafe { *libc::__errno_location() = 4242 };
+        // SAFETY: Takes nothing.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: The variable of this thread, here and below.
+        unsafe { errno.write(4242) };
         // SAFETY: A stretch that does not begin with a page is refused.
         assert!(!unsafe { discard_at_once(&[odd]) });
         // SAFETY: As above.
-        assert_eq!(unsafe { *libc::__errno_location() }, 4242);
+        assert_eq!(unsafe { errno.read() }, 4242);
     }
 
     #[test]
