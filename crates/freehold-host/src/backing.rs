@@ -31,8 +31,8 @@ pub enum Backing {
         or_private: bool,
     },
     /// An anonymous file (`memfd_create(2)`), which other processes can map: its descriptor is
-    /// [`FrameArena::file`](crate::FrameArena::file). Frame 0 is at its beginning. It cannot be made
-    /// shorter (`F_SEAL_SHRINK`).
+    /// [`FrameArena::file`](crate::FrameArena::file). Frame 0 is at its beginning. It cannot be
+    /// made shorter (`F_SEAL_SHRINK`).
     Memfd,
     /// A file, mapped shared, that is made as large as the arena's capacity if it is smaller. Frame
     /// 0 is at its beginning. Its content is that of the frames: not zero, if it was not. If it is

@@ -6,8 +6,8 @@ use freehold::{Census, Design, Events, FrameCount, Violation};
 use crate::{Host, HostError, PageHeap, PurgeAges, Purged, Snapshot};
 
 /// A look at a [`PageHeap`] whose frames are the memory of a malloc, and so of all code of the
-/// program. The heap itself frees, discards and writes any frame that safe code names; with this, it
-/// can be purged and reported on, which harms no one.
+/// program. The heap itself frees, discards and writes any frame that safe code names; with this it
+/// can be purged and reported on, and no frame that is in use changes.
 #[derive(Debug)]
 pub struct HeapView<'a, D: Design<Host> = Freehold<Host>>(&'a PageHeap<D>);
 

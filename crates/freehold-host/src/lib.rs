@@ -20,7 +20,7 @@
 //! | owned memory that frees itself | [`Arena`], [`Pages`] |
 //! | owned memory that outlives a borrow of the arena | [`OwnedPages`] |
 //! | bare frame numbers on real memory | [`FrameArena`] |
-//! | shared memory, a file, huge pages | [`ArenaBuilder::backing`], [`ArenaBuilder::build_shared`] |
+//! | shared memory, a file, huge pages | [`ArenaBuilder::backing`] |
 //! | an arena in your own mapping | [`ArenaBuilder::mapping`] |
 //! | memory taken beforehand, locked, or from some nodes | [`prefault`], [`lock`], [`numa`] |
 //! | an LRU over an arena's frames | [`FrameArena::lru`], [`HostLru`] |

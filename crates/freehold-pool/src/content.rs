@@ -118,7 +118,8 @@ impl Content {
         if self.is_lost(slot) {
             return Err(io::ErrorKind::AddrNotAvailable.into());
         }
-        // Over several mappings, as of an image and what follows it, a call may be refused half way.
+        // Over several mappings, as of an image and what follows it, a call may be refused half
+        // way.
         if bytes > now {
             extent.used.store(extent.used.load(Relaxed).max(bytes), Relaxed);
             self.reserved.open(self.range(slot, now..bytes))?;

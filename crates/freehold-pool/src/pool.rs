@@ -266,8 +266,8 @@ impl<R: PoolRef> Slot<R> {
     /// # Errors
     ///
     /// [`PoolError::Reset`]: the slot still has its content, but for what is to stay resident,
-    /// which was restored; or nothing of it is accessible any more. [`PoolError::Image`]: it is zero, and has its image no more (which is
-    /// possible only if the memory is locked).
+    /// which was restored; or nothing of it is accessible any more. [`PoolError::Image`]: it is
+    /// zero, and has its image no more (which is possible only if the memory is locked).
     pub fn reset(&mut self) -> Result<(), PoolError> {
         let done = self.reset_now();
         // Whatever came of it: what is written from now on must go with the next reset.

@@ -9,8 +9,8 @@ use super::{FrameArena, Host, HostError};
 const ONE: FrameCount = FrameCount::new(1);
 const PAGEBLOCK: FrameCount = Order::PAGEBLOCK.frames();
 
-/// The part of an arena that a purge has in hand at a time: a 64th, at least a pageblock, and a huge
-/// page.
+/// The part of an arena that a purge has in hand at a time: a 64th, at least a pageblock, and at
+/// least a huge page.
 const SHARE: u64 = 64;
 
 impl<D: Design<Host>> FrameArena<D> {
@@ -19,9 +19,10 @@ impl<D: Design<Host>> FrameArena<D> {
     /// Goes through the arena once, from the lowest frame on, and takes each stretch of free frames
     /// out of the allocator while it is given back; so no call is given a frame while it is purged.
     /// A stretch is at most a 64th of the arena, or a pageblock, and none is taken from what the
-    /// low watermark keeps back. Of memory in huge pages, those go of which all frames are free. Other calls find that much less free memory at a time, and stay
-    /// out of the pageblocks concerned. Frames that come free behind the purge are left for the
-    /// next one. Purged frames read as zero and take memory again when they are written.
+    /// low watermark keeps back. Of memory in huge pages, those go of which all frames are free.
+    /// Other calls find that much less free memory at a time, and stay out of the pageblocks
+    /// concerned. Frames that come free behind the purge are left for the next one. Purged frames
+    /// read as zero and take memory again when they are written.
     ///
     /// Costs a range and a system call for each stretch, and a look at each frame of pageblocks
     /// that are in use in part. Uses no heap, so an allocator that serves the whole program may

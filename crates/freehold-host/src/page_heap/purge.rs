@@ -14,8 +14,8 @@ const SHARE: u64 = 64;
 /// since it was purged. Later frees do not make it younger: otherwise a pageblock in which
 /// something is freed now and then would keep all else that is free there.
 ///
-/// Of memory in [huge pages](crate::Backing::HugeTlb) only whole ones go back. Those that are larger
-/// than a pageblock have an age each, in place of their pageblocks.
+/// Of memory in [huge pages](crate::Backing::HugeTlb) only whole ones go back. Those that are
+/// larger than a pageblock have an age each, in place of their pageblocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PurgeAges {
     /// From which age on pageblocks go that are free as a whole.
@@ -56,8 +56,9 @@ impl<D: Design<Host>> PageHeap<D> {
     ///
     /// No call of other threads is given a frame while it is purged, and they find at most a 64th
     /// of the arena less meanwhile. Where the kernel takes many stretches by one call (Linux 6.14,
-    /// private memory) it gets up to 64 at a time: see [`HeapSettings`](crate::HeapSettings). Uses no heap. If another purge is under way,
-    /// waits for it; a fork waits for the stretches in hand.
+    /// private memory) it gets up to 64 at a time: see [`HeapSettings`](crate::HeapSettings). Uses
+    /// no heap. If another purge is under way, waits for it; a fork waits for the stretches in
+    /// hand.
     ///
     /// Costs a look at the age of each pageblock, and at each frame of pageblocks that are in use
     /// in part and old enough.
