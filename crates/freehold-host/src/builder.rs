@@ -252,10 +252,11 @@ impl<D: Design<Host>> ArenaBuilder<D> {
     /// # Safety
     ///
     /// Of a [`Backing::Memfd`] or [`Backing::File`], nothing else writes the memory of a block
-    /// while a slice of it, or a value in it, is used: no other process that maps the file, no other
-    /// arena over it, and no call that takes its descriptor, which [`Arena::file`] gives to safe
-    /// code. Memory that others write is reached by [`Block::address`](crate::Block::address) alone.
-    /// Nothing makes the file shorter: an access beyond its end is a `SIGBUS`.
+    /// while a slice of it, or a value in it, is used: no other process that maps the file, no
+    /// other arena over it, and no call that takes its descriptor, which [`Arena::file`] gives to
+    /// safe code. Memory that others write is reached by
+    /// [`Block::address`](crate::Block::address) alone. Nothing makes the file shorter: an access
+    /// beyond its end is a `SIGBUS`.
     ///
     /// # Errors
     ///
