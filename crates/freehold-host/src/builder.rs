@@ -105,8 +105,9 @@ impl<D: Design<Host>> ArenaBuilder<D> {
     /// The memory must be mapped, readable and writable, and used by this arena alone, for as long
     /// as the arena lives; of clones of this builder, only one builds an arena at a time. Its
     /// content must be initialised if the arena hands out [`Pages`](crate::Pages). What is said to
-    /// be private must be anonymous memory: what is given back of a private mapping of a file reads
-    /// as the file, where the arena says that it is zero.
+    /// be private must be anonymous memory in the machine's own pages, since the arena says that
+    /// what is given back is zero: of a private mapping of a file it reads as the file, and of huge
+    /// pages from the pool the kernel keeps parts.
     #[must_use]
     pub unsafe fn mapping(mut self, base: NonNull<u8>, bytes: usize, shared: bool) -> Self {
         self.mapping = Some(UserMapping { base, bytes, shared });

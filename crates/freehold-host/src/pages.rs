@@ -336,7 +336,8 @@ impl<A: ArenaRef, S: Extent> Deref for Block<A, S> {
     #[inline]
     fn deref(&self) -> &[u8] {
         let start = self.address();
-        // SAFETY: This value owns the block, so nothing writes it while the shared borrow lasts.
+        // SAFETY: This value owns the block, so nothing writes it while the shared borrow lasts: of
+        // memory that others can reach, the caller of `build_shared` or `mapping` has promised so.
         // The block lies in the arena's mapping, which the arena keeps while it is referred to; its
         // bytes are initialised, because mappings start as zeroes, hold a file's content, or were
         // given as initialised.
