@@ -75,6 +75,8 @@
 //! * Fork handlers that were registered before the first arena was built, or
 //!   [`install_fork_handlers`] was called: they run while all arenas are locked, and must neither
 //!   call any nor wait for a thread that does.
+//! * A [`StaticArena`] that another thread is building during the fork: the child waits for it for
+//!   ever.
 //! * With the design [`Freehold`], frees of parts of a block of a pageblock or more during the
 //!   fork, if other threads own its other parts: the child may take these for free.
 //! * [`Host`] with your own [`freehold::PageAllocator`] is not registered: call its
