@@ -28,7 +28,9 @@ use vm_memory::{
 /// use freehold_host::{Arena, Backing, FrameCount, RangeRequest};
 /// use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestRegionCollection};
 ///
-/// let arena = Arena::builder().bytes(64 << 20).backing(Backing::Memfd).build()?;
+/// let arena = Arena::builder().bytes(64 << 20).backing(Backing::Memfd);
+/// // SAFETY: frames that a device process can write are reached by regions alone.
+/// let arena = unsafe { arena.build_shared() }?;
 /// let ram = FrameCount::from_bytes(24 << 20, arena.frame_size());
 /// let ram = Arc::new(arena).allocate_range_owned(RangeRequest::new(ram))?;
 /// let ram = GuestRegion::new(ram, GuestAddress(0x10_0000), ())?;
@@ -140,7 +142,8 @@ impl<B: Bitmap, D: Design<Host>> GuestRegion<B, D> {
     }
 
     /// The frames, which are no longer the guest's, with its content: to be discarded, split and
-    /// freed.
+    /// freed. To be read as a slice only if no process is left that writes them: see
+    /// [`ArenaBuilder::build_shared`](freehold_host::ArenaBuilder::build_shared).
     pub fn into_range(self) -> OwnedPageRange<D> {
         self.range
     }

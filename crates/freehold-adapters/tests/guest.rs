@@ -1,5 +1,6 @@
 //! A guest's memory in an arena.
 #![cfg(feature = "vm-memory")]
+#![expect(unsafe_code, reason = "shares memory by a file")]
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ const MIB: usize = 1 << 20;
 
 fn arena() -> Arc<Arena> {
     let builder = Arena::builder().bytes(32 * MIB).cpus(1).nodes(1).backing(Backing::Memfd);
-    Arc::new(builder.min_free(FrameCount::ZERO).build().expect("a small arena"))
+    // SAFETY: nothing here writes the file, or makes it shorter.
+    Arc::new(unsafe { builder.min_free(FrameCount::ZERO).build_shared() }.expect("a small arena"))
 }
 
 fn range(arena: &Arc<Arena>, first: u64, frames: u64) -> OwnedPageRange {

@@ -561,8 +561,10 @@ freehold_error freehold_arena_new(const struct freehold_options *options,
  * may be NULL.
  *
  * Addresses of blocks larger than a pageblock are multiples of a pageblock, or of what the first
- * pageblock lies at a multiple of. What purges give back reads as zero then. After a fork, parent
- * and child must not both use an arena of shared memory: the books are private.
+ * pageblock lies at a multiple of. What purges give back reads as zero then: without
+ * FREEHOLD_SHARED the region must be anonymous memory in the machine's own pages, since a private
+ * mapping of a file reads as the file, and MAP_HUGETLB keeps parts. After a fork, parent and child
+ * must not both use an arena of shared memory: the books are private.
  *
  * Errors: FREEHOLD_ENULL; FREEHOLD_EINVAL for options, if no such memory is in the region, and if
  * it is less than options->bytes; FREEHOLD_ESYSTEM. *arena is NULL then, and

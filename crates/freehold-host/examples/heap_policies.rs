@@ -9,7 +9,9 @@
 use std::time::{Duration, Instant};
 
 use freehold_host::designs::{Freehold, ZoneLock};
-use freehold_host::{ArenaBuilder, Design, FrameCount, Host, HostError, PageHeap, Pfn, PurgeAges};
+use freehold_host::{
+    ArenaBuilder, Design, FrameCount, HeapSettings, Host, HostError, PageHeap, Pfn, PurgeAges,
+};
 
 const MIB: usize = 1 << 20;
 const HEAP_BYTES: usize = 256 * MIB;
@@ -18,10 +20,14 @@ fn frames(count: u64) -> FrameCount {
     FrameCount::new(count)
 }
 
-fn heap<D: Design<Host>>(start_bytes: usize, huge_pages: bool) -> Result<PageHeap<D>, HostError> {
+/// A heap of which a part is there at first.
+fn heap<D: Design<Host>>(
+    start_bytes: usize,
+    huge_pages: bool,
+    settings: HeapSettings,
+) -> Result<PageHeap<D>, HostError> {
     let builder = ArenaBuilder::<D>::new().bytes(start_bytes).capacity_bytes(HEAP_BYTES);
-    let builder = builder.huge_pages(huge_pages);
-    PageHeap::new(builder.min_free(FrameCount::ZERO).build_frames()?)
+    builder.huge_pages(huge_pages).min_free(FrameCount::ZERO).build_heap(settings)
 }
 
 fn next_random(state: &mut u64) -> u64 {
@@ -64,7 +70,16 @@ fn churned<D: Design<Host>>(
     huge_pages: bool,
     seed: u64,
 ) -> Result<(PageHeap<D>, Spans), HostError> {
-    let heap = heap::<D>(start_bytes, huge_pages)?;
+    churned_with(start_bytes, huge_pages, seed, HeapSettings::default())
+}
+
+fn churned_with<D: Design<Host>>(
+    start_bytes: usize,
+    huge_pages: bool,
+    seed: u64,
+    settings: HeapSettings,
+) -> Result<(PageHeap<D>, Spans), HostError> {
+    let heap = heap::<D>(start_bytes, huge_pages, settings)?;
     let (mut random, mut spans, mut used) = (seed, Vec::new(), 0);
     let half = HEAP_BYTES as u64 / 4096 / 2;
     for _ in 0..60_000 {
@@ -148,7 +163,7 @@ fn zeroes(rounds: u64) -> Result<(), HostError> {
         let (mut known, mut always) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             for clears_always in [false, true] {
-                let heap = heap::<Freehold<Host>>(HEAP_BYTES, false)?;
+                let heap = heap::<Freehold<Host>>(HEAP_BYTES, false, HeapSettings::default())?;
                 let count = frames(64);
                 if !is_fresh {
                     let all = heap.arena().total_frames();
@@ -213,11 +228,10 @@ fn refusals(rounds: u64) -> Result<(), HostError> {
         let (mut times, mut found) = ([Vec::new(), Vec::new()], [0, 0]);
         for round in 0..rounds {
             for refuses in [false, true] {
-                let (mut heap, mut spans) =
-                    churned::<Freehold<Host>>(HEAP_BYTES, false, 33 + round)?;
-                if refuses {
-                    heap = heap.refuse_for(Duration::from_millis(10));
-                }
+                let refuse_for = refuses.then_some(Duration::from_millis(10));
+                let settings = HeapSettings { refuse_for, ..Default::default() };
+                let (heap, mut spans) =
+                    churned_with::<Freehold<Host>>(HEAP_BYTES, false, 33 + round, settings)?;
                 while let Ok(span) = heap.alloc(frames(32), frames(1)) {
                     spans.push((span.first, frames(32)));
                 }

@@ -6,6 +6,10 @@ use std::sync::Arc;
 
 /// What an arena's memory is made of: [`ArenaBuilder::backing`](crate::ArenaBuilder::backing).
 ///
+/// A memfd and a file are shared memory: others can write it, so slices of it are for unsafe code
+/// ([`ArenaBuilder::build_shared`](crate::ArenaBuilder::build_shared)). Frames by number
+/// ([`ArenaBuilder::build_frames`](crate::ArenaBuilder::build_frames)) can be of any memory.
+///
 /// A child of a `fork` has a copy of private memory. Shared memory it has in common with its
 /// parent, but not the account of what is allocated there: it can use what it has, and must neither
 /// allocate nor free.
@@ -27,10 +31,12 @@ pub enum Backing {
         or_private: bool,
     },
     /// An anonymous file (`memfd_create(2)`), which other processes can map: its descriptor is
-    /// [`FrameArena::file`](crate::FrameArena::file). Frame 0 is at its beginning.
+    /// [`FrameArena::file`](crate::FrameArena::file). Frame 0 is at its beginning. It cannot be
+    /// made shorter (`F_SEAL_SHRINK`).
     Memfd,
     /// A file, mapped shared, that is made as large as the arena's capacity if it is smaller. Frame
-    /// 0 is at its beginning. Its content is that of the frames: not zero, if it was not.
+    /// 0 is at its beginning. Its content is that of the frames: not zero, if it was not. If it is
+    /// made shorter while the arena lives, accesses to frames beyond its end are a `SIGBUS`.
     File(Arc<OwnedFd>),
 }
 

@@ -11,7 +11,9 @@ use freehold::{Design, FrameCount, FrameSize};
 use crate::backing::UserMapping;
 use crate::mapping::page_bytes;
 use crate::plan::{Plan, Wishes};
-use crate::{Arena, Backing, FrameArena, Host, HostError, Leases, Numa, Topology};
+use crate::{
+    Arena, Backing, FrameArena, HeapSettings, Host, HostError, Leases, Numa, PageHeap, Topology,
+};
 
 /// Collects the properties of an arena; [`ArenaBuilder::build`] creates it.
 ///
@@ -102,7 +104,10 @@ impl<D: Design<Host>> ArenaBuilder<D> {
     ///
     /// The memory must be mapped, readable and writable, and used by this arena alone, for as long
     /// as the arena lives; of clones of this builder, only one builds an arena at a time. Its
-    /// content must be initialised if the arena hands out [`Pages`](crate::Pages).
+    /// content must be initialised if the arena hands out [`Pages`](crate::Pages). What is said to
+    /// be private must be anonymous memory in the machine's own pages, since the arena says that
+    /// what is given back is zero: of a private mapping of a file it reads as the file, and of huge
+    /// pages from the pool the kernel keeps parts.
     #[must_use]
     pub unsafe fn mapping(mut self, base: NonNull<u8>, bytes: usize, shared: bool) -> Self {
         self.mapping = Some(UserMapping { base, bytes, shared });
@@ -237,8 +242,50 @@ impl<D: Design<Host>> ArenaBuilder<D> {
     /// # Errors
     ///
     /// The setting that is invalid, or the error of the operating system. See [`HostError`].
+    /// [`HostError::BadSetting`] for a [`Backing::Memfd`] or [`Backing::File`].
     pub fn build(self) -> Result<Arena<D>, HostError> {
+        self.refuse_shared("call `build_frames`, or, in unsafe code, `build_shared`")?;
         Ok(Arena::from_new_frames(self.build_frames()?))
+    }
+
+    /// The same with any backing.
+    ///
+    /// # Safety
+    ///
+    /// Of a [`Backing::Memfd`] or [`Backing::File`], nothing else writes the memory of a block
+    /// while a slice of it, or a value in it, is used: no other process that maps the file, no
+    /// other arena over it, and no call that takes its descriptor, which [`Arena::file`] gives to
+    /// safe code. Memory that others write is reached by
+    /// [`Block::address`](crate::Block::address) alone. Nothing makes the file shorter: an access
+    /// beyond its end is a `SIGBUS`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ArenaBuilder::build`].
+    pub unsafe fn build_shared(self) -> Result<Arena<D>, HostError> {
+        Ok(Arena::from_new_frames(self.build_frames()?))
+    }
+
+    /// Builds a heap that nothing has touched yet, of memory that nothing else reaches: the ground
+    /// under a malloc.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ArenaBuilder::build`].
+    pub fn build_heap(self, settings: HeapSettings) -> Result<PageHeap<D>, HostError> {
+        self.refuse_shared("a heap's memory is for this process alone")?;
+        PageHeap::new(self.build_frames()?, settings)
+    }
+
+    /// Refuses memory that others may write, whom no borrow keeps away.
+    fn refuse_shared(&self, remedy: &str) -> Result<(), HostError> {
+        match self.backing {
+            Backing::Private | Backing::HugeTlb { .. } => Ok(()),
+            Backing::Memfd | Backing::File(_) => {
+                let reason = format!("others may write a memfd or a file: {remedy}");
+                Err(HostError::BadSetting { setting: "backing", reason })
+            }
+        }
     }
 
     /// Builds an arena that allocates bare frame numbers.

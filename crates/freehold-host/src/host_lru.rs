@@ -47,7 +47,9 @@ impl<D: Design<Host>> FrameArena<D> {
         let layout = Lru::<Host, O>::layout(&config, settings)?;
         let metadata = Mapping::reserve(layout.size(), layout.align())?;
         // Old kernels refuse: see the type.
-        let _refused = metadata.wipe_on_fork();
+        // SAFETY: An LRU is made of integers in words, cells and locks, to which zero is a value;
+        // what they count and point to in its tables is checked at each use.
+        let _refused = unsafe { metadata.wipe_on_fork() };
         // SAFETY: The mapping is new, so its memory is zeroed and has no other user. It is mapped
         // until after the LRU is gone: it is dropped after it, both here and as a field.
         let lent = unsafe { Metadata::from_zeroed_raw_parts(metadata.base(), metadata.bytes()) };

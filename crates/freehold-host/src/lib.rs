@@ -75,6 +75,8 @@
 //! * Fork handlers that were registered before the first arena was built, or
 //!   [`install_fork_handlers`] was called: they run while all arenas are locked, and must neither
 //!   call any nor wait for a thread that does.
+//! * A [`StaticArena`] that another thread is building during the fork: the child waits for it for
+//!   ever.
 //! * With the design [`Freehold`], frees of parts of a block of a pageblock or more during the
 //!   fork, if other threads own its other parts: the child may take these for free.
 //! * [`Host`] with your own [`freehold::PageAllocator`] is not registered: call its
@@ -157,6 +159,7 @@ mod cpulist;
 mod error;
 mod fork;
 mod frames;
+mod heap_view;
 mod host_lru;
 mod leases;
 mod mapping;
@@ -187,11 +190,12 @@ pub use builder::ArenaBuilder;
 pub use error::HostError;
 pub use fork::install_fork_handlers;
 pub use frames::{FrameArena, Placement};
+pub use heap_view::HeapView;
 pub use host_lru::HostLru;
 pub use leases::Leases;
 #[doc(hidden)]
 pub use mapping::{Stretch, discard_stretches, discards_at_once};
-pub use page_heap::{PageHeap, PurgeAges, Purged, Span};
+pub use page_heap::{HeapSettings, PageHeap, PurgeAges, Purged, Span};
 pub use pages::{ArenaRef, Block, Extent, OwnedPageRange, OwnedPages, PageRange, Pages};
 pub use platform::{Host, SpinThenYield};
 #[doc(hidden)]

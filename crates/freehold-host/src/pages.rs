@@ -36,12 +36,22 @@ pub trait ArenaRef: Deref<Target = Arena<Self::Design>> + private::Sealed {
 
 /// How large a block is: an [`Order`], or a [`FrameCount`] that need not be a power of two.
 /// Implemented for these alone.
+///
+/// Nothing here frees a block under its owner, in generic code neither:
+///
+/// ```compile_fail,E0599
+/// use freehold_host::{Arena, Extent, Pfn};
+///
+/// fn free<S: Extent>(extent: S, arena: &Arena, pfn: Pfn) {
+///     extent.free(arena, pfn);
+/// }
+/// ```
 pub trait Extent: Copy + fmt::Debug + private::Sealed {
     /// How many frames.
     fn frames(self) -> FrameCount;
 
-    #[doc(hidden)]
-    fn free<D: Design<Host>>(self, arena: &Arena<D>, first: Pfn) -> Result<(), Error>;
+    /// The order, if it is one.
+    fn order(self) -> Option<Order>;
 }
 
 impl Extent for Order {
@@ -51,8 +61,8 @@ impl Extent for Order {
     }
 
     #[inline]
-    fn free<D: Design<Host>>(self, arena: &Arena<D>, first: Pfn) -> Result<(), Error> {
-        arena.frames().free(first, self)
+    fn order(self) -> Option<Order> {
+        Some(self)
     }
 }
 
@@ -61,8 +71,18 @@ impl Extent for FrameCount {
         self
     }
 
-    fn free<D: Design<Host>>(self, arena: &Arena<D>, first: Pfn) -> Result<(), Error> {
-        arena.frames().allocator().free_range(first, self)
+    fn order(self) -> Option<Order> {
+        None
+    }
+}
+
+/// Frees a block. No method of [`Extent`]: generic code can call what its supertraits have, private
+/// ones too.
+#[inline]
+fn free<D: Design<Host>, S: Extent>(arena: &Arena<D>, pfn: Pfn, extent: S) -> Result<(), Error> {
+    match extent.order() {
+        Some(order) => arena.frames().free(pfn, order),
+        None => arena.frames().allocator().free_range(pfn, extent.frames()),
     }
 }
 
@@ -291,7 +311,7 @@ impl<A: ArenaRef> Block<A, FrameCount> {
     pub fn trim(&mut self, frames: FrameCount) {
         let frames = frames.max(FrameCount::new(1));
         if frames < self.extent {
-            let freed = (self.extent - frames).free(&self.arena, self.pfn + frames);
+            let freed = free(&*self.arena, self.pfn + frames, self.extent - frames);
             debug_assert_eq!(freed, Ok(()), "trimming {self:?}");
             self.extent = frames;
         }
@@ -316,7 +336,8 @@ impl<A: ArenaRef, S: Extent> Deref for Block<A, S> {
     #[inline]
     fn deref(&self) -> &[u8] {
         let start = self.address();
-        // SAFETY: This value owns the block, so nothing writes it while the shared borrow lasts.
+        // SAFETY: This value owns the block, so nothing writes it while the shared borrow lasts: of
+        // memory that others can reach, the caller of `build_shared` or `mapping` has promised so.
         // The block lies in the arena's mapping, which the arena keeps while it is referred to; its
         // bytes are initialised, because mappings start as zeroes, hold a file's content, or were
         // given as initialised.
@@ -360,7 +381,7 @@ impl<A: ArenaRef, S: Extent> BorrowMut<[u8]> for Block<A, S> {
 impl<A: ArenaRef, S: Extent> Drop for Block<A, S> {
     #[inline]
     fn drop(&mut self) {
-        let freed = self.extent.free(&self.arena, self.pfn);
+        let freed = free(&*self.arena, self.pfn, self.extent);
         // Only a wrong promise to `from_raw` or a defect of the allocator leads here; the frames
         // are lost then, and panicking in a drop would turn a leak into an abort.
         debug_assert_eq!(freed, Ok(()), "freeing {:?}", (self.pfn, self.extent));

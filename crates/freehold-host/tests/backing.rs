@@ -1,13 +1,16 @@
 //! What an arena's memory can be made of: shared, a file's, the user's own, huge pages.
 #![expect(unsafe_code, reason = "maps memory, and reads it beside the arena")]
 
+use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::ptr::{NonNull, null_mut};
 
 use freehold::{FrameCount, Immovable, Order, Pfn, Request};
-use freehold_host::{Arena, ArenaBuilder, Backing, FrameArena, HostError, Numa, Placement};
+use freehold_host::{
+    Arena, ArenaBuilder, Backing, FrameArena, HeapSettings, HostError, Numa, Placement,
+};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 const MIB: usize = 1 << 20;
@@ -43,6 +46,37 @@ fn another_mapping_of_a_memfd_sees_the_frames_and_purges_reach_it() {
     assert_eq!(take_all(&frames).len(), 4096);
     // SAFETY: nothing reads it any more.
     unsafe { munmap(other, 16 * MIB).unwrap() };
+}
+
+#[test]
+fn what_others_can_write_is_no_memory_of_slices_in_safe_code() {
+    let file = || Backing::file(tempfile::tempfile().unwrap());
+    for shared in [Backing::Memfd, file()] {
+        let builder = builder().bytes(4 * MIB).backing(shared);
+        let message = builder.clone().build().unwrap_err().to_string();
+        assert!(
+            message.starts_with("backing: others may write") && message.contains("`build_frames`")
+        );
+        let settings = HeapSettings::default();
+        assert!(matches!(builder.clone().build_heap(settings), Err(HostError::BadSetting { .. })));
+        // SAFETY: no one else has the file.
+        let arena = unsafe { builder.build_shared() }.unwrap();
+        let mut pages = arena.allocate(Order::ZERO).unwrap();
+        pages.fill(7);
+        let mut seen = [0; 4096];
+        let file = fs::File::from(arena.file().unwrap().try_clone_to_owned().unwrap());
+        file.read_exact_at(&mut seen, pages.pfn().get() * 4096).unwrap();
+        assert_eq!(seen, [7; 4096]);
+    }
+}
+
+#[test]
+fn a_memfd_cannot_be_made_shorter() {
+    let frames = builder().bytes(4 * MIB).backing(Backing::Memfd).build_frames().unwrap();
+    let file = fs::File::from(frames.file().unwrap().try_clone_to_owned().unwrap());
+    assert_eq!(file.set_len(0).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    assert_eq!(frames.load_byte(Pfn::new(1023)), 0, "no SIGBUS");
+    frames.discard(Pfn::new(0), FrameCount::new(1024)).expect("a hole is none");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::fs;
 use freehold::lru::{Claim, LruSettings, Owner, Verdict};
 use freehold::{FrameCount, Immovable, Order, Pfn, Request, Watermark};
 use freehold_host::{
-    Arena, ArenaBuilder, Backing, FrameArena, HostError, Leases, Numa, PageHeap, Placement,
+    Arena, ArenaBuilder, Backing, FrameArena, HeapSettings, HostError, Leases, Numa, Placement,
     PurgeAges, allowed_cpus, bind_current_thread,
 };
 use libc::{EACCES, EAGAIN, EINVAL, ENFILE, ENOMEM, ENOSPC, EPERM};
@@ -88,13 +88,14 @@ fn an_arena_that_cannot_be_built_says_why_and_leaves_nothing() {
         builder.backing(Backing::HugeTlb { page_bytes: 2 * MIB, or_private: false })
     };
     let reserve = mmap(ENOMEM).with(2, libc::PROT_NONE);
-    let fill = mmap(ENOMEM).with_bits(3, libc::MAP_FIXED, libc::MAP_FIXED);
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let open = refuse(libc::SYS_mprotect, ENOMEM).with(2, access);
     let shared = mmap(EACCES).with_bits(3, libc::MAP_SHARED, libc::MAP_SHARED);
     let of_huge = mmap(ENOMEM).with_bits(3, libc::MAP_HUGETLB, libc::MAP_HUGETLB);
     let cases: &[(Wish, Refused, &str, i32)] = &[
         (|it| it, reserve, "cannot map", ENOMEM),
-        (|it| it, fill, "cannot map", ENOMEM),
-        (|it| it.guard_pages(true), fill, "cannot map", ENOMEM),
+        (|it| it, open, "cannot map", ENOMEM),
+        (|it| it.guard_pages(true), open, "cannot map", ENOMEM),
         (huge, of_huge, "vm.nr_hugepages", ENOMEM),
         (|it| it.backing(Backing::Memfd), shared, "cannot map", EACCES),
         (
@@ -103,6 +104,7 @@ fn an_arena_that_cannot_be_built_says_why_and_leaves_nothing() {
             "cannot create the file",
             ENFILE,
         ),
+        (|it| it.backing(Backing::Memfd), refuse(libc::SYS_fcntl, EPERM), "cannot seal", EPERM),
         (
             |it| it.backing(Backing::Memfd),
             refuse(libc::SYS_ftruncate, ENOSPC),
@@ -200,7 +202,7 @@ fn a_purge_that_is_refused_loses_nothing() {
 
 #[test]
 fn a_page_heap_purges_later_what_was_refused() {
-    let heap = PageHeap::new(builder().build_frames().unwrap()).unwrap();
+    let heap = builder().build_heap(HeapSettings::default()).unwrap();
     let (count, one) = (FrameCount::new(1024), FrameCount::new(1));
     let write_and_free = || {
         let first = heap.alloc(count, one).unwrap().first;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use freehold_host::{Arena, Error, FrameCount, Order, PageHeap, Pfn, PurgeAges};
+use freehold_host::{Arena, Error, FrameCount, HeapSettings, Order, PageHeap, Pfn, PurgeAges};
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 /// What the heap begins with, and what it may grow to.
@@ -28,7 +28,10 @@ impl Heap {
         let arena = builder.bytes(bytes(FRAMES)).capacity_bytes(bytes(FRAMES_MAX)).build_frames();
         let arena = arena.expect("a few MiB can be had");
         assert_eq!(arena.frame_size().bytes(), FRAME_BYTES);
-        Heap { heap: PageHeap::new(arena).expect("handlers can be had"), spans: Spans::new() }
+        Heap {
+            heap: PageHeap::new(arena, HeapSettings::default()).expect("handlers can be had"),
+            spans: Spans::new(),
+        }
     }
 
     /// The edges of a span are enough: so far, what is wrong has been wrong at an edge.

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use freehold::{FrameCount, Order, Pfn, Request, Watermark};
-use freehold_host::{Arena, FrameArena, HostError, Leases, PageHeap, PurgeAges};
+use freehold_host::{Arena, FrameArena, HeapSettings, HostError, Leases, PageHeap, PurgeAges};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
 
@@ -55,7 +55,7 @@ fn memory_that_was_purged_does_not_count_against_a_limit() {
             taken.iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).expect("ours"));
             assert!(frames.purge().expect("private memory").get() >= FRAMES);
         }
-        let heap = PageHeap::new(frames).expect("handlers of forks");
+        let heap = PageHeap::new(frames, HeapSettings::default()).expect("handlers of forks");
         for nth in 0..10 {
             let (first, count) = (Pfn::new(nth % 4 * FRAMES), FrameCount::new(FRAMES));
             heap.alloc_at(first, count).expect("it is free");

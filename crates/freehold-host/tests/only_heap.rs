@@ -68,4 +68,5 @@ fn bootstrap_memory_is_aligned_bounded_and_told_apart() {
     let rest = OTHER.bootstrap(layout((1 << 20) - 4096, 4096)).expect("all that is left");
     assert_eq!(rest.addr().get() % 4096, 0);
     assert!(OTHER.bootstrap(layout(1, 1)).is_none());
+    assert!(OTHER.bootstrap(layout(0, 1)).is_none(), "it would lie behind the memory");
 }

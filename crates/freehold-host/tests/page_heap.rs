@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use freehold_host::{
-    Arena, Error, FrameCount, FrameStatus, HostError, Order, PageHeap, Pfn, PurgeAges, Purged, Span,
+    Arena, Error, FrameCount, FrameStatus, HeapSettings, HostError, Order, PageHeap, Pfn,
+    PurgeAges, Purged, Span,
 };
 
 use common::in_child;
@@ -21,8 +22,12 @@ fn frames(count: u64) -> FrameCount {
 }
 
 fn heap(bytes: usize, capacity_bytes: usize) -> PageHeap {
+    heap_with(bytes, capacity_bytes, HeapSettings::default())
+}
+
+fn heap_with(bytes: usize, capacity_bytes: usize, settings: HeapSettings) -> PageHeap {
     let builder = Arena::builder().bytes(bytes).capacity_bytes(capacity_bytes).cpus(2).nodes(1);
-    PageHeap::new(builder.min_free(FrameCount::ZERO).build_frames().unwrap()).unwrap()
+    builder.min_free(FrameCount::ZERO).build_heap(settings).unwrap()
 }
 
 fn next_random(state: &mut u64) -> u64 {
@@ -196,7 +201,7 @@ fn memory_of_a_file_is_not_known_to_be_zero() {
     let file = tempfile::tempfile().unwrap();
     let backing = freehold_host::Backing::file(file);
     let arena = Arena::builder().bytes(8 * MIB).cpus(1).nodes(1).backing(backing);
-    let heap = PageHeap::new(arena.build_frames().unwrap()).unwrap();
+    let heap = PageHeap::new(arena.build_frames().unwrap(), HeapSettings::default()).unwrap();
     assert!(!heap.alloc(frames(1), frames(1)).unwrap().is_zeroed);
 }
 
@@ -250,7 +255,7 @@ fn memory_goes_by_age_and_whole_pageblocks_first() -> Result<(), HostError> {
 fn a_purge_comes_again_to_what_it_could_not_take() {
     let min_free = frames(300);
     let builder = Arena::builder().bytes(8 * MIB).cpus(2).nodes(1).min_free(min_free);
-    let heap = PageHeap::new(builder.build_frames().unwrap()).unwrap();
+    let heap = builder.build_heap(HeapSettings::default()).unwrap();
     let spans = [(); 3].map(|()| {
         let span = heap.alloc(PAGEBLOCK, PAGEBLOCK).unwrap();
         receive(&heap, span, PAGEBLOCK, 1);
@@ -398,12 +403,28 @@ fn a_child_has_all_frames_whatever_a_purge_was_doing() {
     });
 }
 
+#[test]
+fn each_stretch_has_a_call_of_its_own_where_that_is_wanted() {
+    for single_calls in [true, false] {
+        let heap = heap_with(8 * MIB, 0, HeapSettings { single_calls, ..Default::default() });
+        let spans: Vec<Pfn> =
+            (0..600).map(|_| heap.alloc(frames(1), frames(1)).unwrap().first).collect();
+        spans.iter().for_each(|&first| fill(&heap, first, frames(1), 5));
+        spans.iter().step_by(2).for_each(|&first| heap.free(first, frames(1)).unwrap());
+        let purged = heap.purge(PurgeAges::ALL).unwrap();
+        assert!(purged.stretches >= 200, "{purged:?}");
+        let at_once = !single_calls && freehold_host::discards_at_once();
+        assert_eq!(purged.calls == purged.stretches, !at_once, "{purged:?}");
+    }
+}
+
 /// Calls purge by themselves once it is time to, and make memory as much older as time has passed.
 #[test]
 fn calls_purge_at_intervals() {
     let ages = PurgeAges { whole: 3, part: None };
     let interval = Duration::from_millis(200);
-    let heap = heap(16 * MIB, 0).purge_every(interval, ages);
+    let settings = HeapSettings { purge_every: Some((interval, ages)), ..Default::default() };
+    let heap = heap_with(16 * MIB, 0, settings);
     let span = heap.alloc(PAGEBLOCK, PAGEBLOCK).unwrap();
     fill(&heap, span.first, PAGEBLOCK, 5);
     heap.free(span.first, PAGEBLOCK).unwrap();
@@ -420,7 +441,8 @@ fn calls_purge_at_intervals() {
 fn what_was_not_found_is_refused_until_it_comes_free_or_for_a_time() {
     // Long enough that no search is due while the test runs, but for the last one.
     let time = Duration::from_secs(2);
-    let heap = heap(8 * MIB, 0).refuse_for(time);
+    let settings = HeapSettings { refuse_for: Some(time), ..Default::default() };
+    let heap = heap_with(8 * MIB, 0, settings);
     let all = heap.arena().total_frames();
     let start = heap.alloc(all, frames(1)).unwrap().first;
     let refused = |count| heap.alloc(frames(count), frames(1)) == Err(Error::OutOfMemory);

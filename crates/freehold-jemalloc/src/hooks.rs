@@ -6,7 +6,10 @@ use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, Ordering::Acquire};
 
 use freehold_host::designs::Freehold;
-use freehold_host::{Design, Error, FrameArena, FrameCount, Host, PageHeap, Pfn};
+use freehold_host::{
+    ArenaBuilder, Design, Error, FrameArena, FrameCount, HeapSettings, HeapView, Host, HostError,
+    PageHeap, Pfn,
+};
 
 use crate::table::ExtentHooks;
 
@@ -18,7 +21,7 @@ use crate::table::ExtentHooks;
 pub struct Hooks<D: Design<Host> = Freehold<Host>> {
     /// First, so that a pointer to it, which is what jemalloc passes, is one to the whole.
     table: ExtentHooks,
-    heap: PageHeap<D>,
+    pub(crate) heap: PageHeap<D>,
     /// The first frame of each node's part. Extents of two parts are never merged: a span is freed
     /// as a whole, and that is for frames of one node.
     parts: Box<[Pfn]>,
@@ -27,8 +30,20 @@ pub struct Hooks<D: Design<Host> = Freehold<Host>> {
 }
 
 impl<D: Design<Host>> Hooks<D> {
-    /// Hooks over a heap.
-    pub fn new(heap: PageHeap<D>) -> Self {
+    /// Hooks over a heap of their own. Nothing but jemalloc gets at its frames:
+    ///
+    /// ```compile_fail,E0599
+    /// # use freehold_jemalloc::{Hooks, freehold_host::{FrameCount, Pfn}};
+    /// fn discard(hooks: &'static Hooks, first: Pfn) {
+    ///     hooks.heap().arena().discard(first, FrameCount::new(1)).unwrap();
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ArenaBuilder::build_heap`].
+    pub fn new(arena: ArenaBuilder<D>, settings: HeapSettings) -> Result<Self, HostError> {
+        let heap = arena.build_heap(settings)?;
         let table = ExtentHooks {
             alloc: Some(alloc::<D>),
             dalloc: Some(dalloc::<D>),
@@ -41,7 +56,7 @@ impl<D: Design<Host>> Hooks<D> {
             merge: Some(merge::<D>),
         };
         let parts = heap.arena().ranges().iter().map(|range| range.start).collect();
-        Hooks { table, heap, parts, before: AtomicPtr::new(null_mut()) }
+        Ok(Hooks { table, heap, parts, before: AtomicPtr::new(null_mut()) })
     }
 
     /// The hooks for good: jemalloc uses them as long as the process lives.
@@ -49,9 +64,9 @@ impl<D: Design<Host>> Hooks<D> {
         Box::leak(Box::new(self))
     }
 
-    /// The heap, to purge it, and to look at its arena. Its frames are jemalloc's.
-    pub fn heap(&self) -> &PageHeap<D> {
-        &self.heap
+    /// The heap, to purge it and to report on it.
+    pub fn heap(&self) -> HeapView<'_, D> {
+        self.heap.view()
     }
 
     /// What jemalloc is given: a pointer that it never writes through.
@@ -81,7 +96,7 @@ impl<D: Design<Host>> Hooks<D> {
             return null_mut();
         }
         if *zero && !span.is_zeroed {
-            // SAFETY: the span is ours, and that long.
+            // SAFETY: the span is ours, and that long: no safe code reaches frames of the heap.
             unsafe { start.write_bytes(0, bytes) };
         }
         *zero |= span.is_zeroed;

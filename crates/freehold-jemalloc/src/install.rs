@@ -215,7 +215,7 @@ impl<D: Design<Host>> Hooks<D> {
     ///
     /// See [`InstallError`]. Arenas that have the hooks by then keep them.
     pub fn install(&'static self, jemalloc: &Jemalloc) -> Result<usize, InstallError> {
-        let frame_bytes = self.heap().arena().frame_size().bytes();
+        let frame_bytes = self.heap().frame_bytes();
         let mut page_bytes = 0_usize;
         // SAFETY: documented as a `size_t`.
         unsafe { jemalloc.control("arenas.page", Some(&mut page_bytes), None) }?;

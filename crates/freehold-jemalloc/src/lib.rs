@@ -8,7 +8,7 @@
 //!
 //! ```
 //! # #[cfg(feature = "tikv")] {
-//! use freehold_host::{Arena, FrameCount, PageHeap, PurgeAges};
+//! use freehold_host::{Arena, FrameCount, HeapSettings, PurgeAges};
 //! use freehold_jemalloc::{Hooks, Jemalloc};
 //! use std::time::Duration;
 //!
@@ -17,9 +17,10 @@
 //! # */
 //!
 //! // At the start of `main`, with `tikv_jemallocator::Jemalloc` as the global allocator.
-//! let arena = Arena::builder().bytes(1 << 30).min_free(FrameCount::ZERO).build_frames()?;
-//! let heap = PageHeap::new(arena)?.purge_every(Duration::from_secs(1), PurgeAges::default());
-//! Hooks::new(heap).leak().install(&Jemalloc::TIKV)?;
+//! let arena = Arena::builder().bytes(1 << 30).min_free(FrameCount::ZERO);
+//! let purge_every = Some((Duration::from_secs(1), PurgeAges::default()));
+//! let settings = HeapSettings { purge_every, ..HeapSettings::default() };
+//! Hooks::new(arena, settings)?.leak().install(&Jemalloc::TIKV)?;
 //! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -28,13 +29,13 @@
 //!
 //! What jemalloc had mapped before stays as it is: the hooks pass on what is not in the arena. When
 //! the arena is full, jemalloc gets memory from the machine as without the hooks; with
-//! [`PageHeap::refuse_for`] without a search of the arena each time.
+//! [`HeapSettings::refuse_for`] without a search of the arena each time.
 //!
 //! # When memory goes back
 //!
 //! An extent that jemalloc has not used for a while (`dirty_decay_ms`) returns to the heap, without
 //! a system call, and is there for all of jemalloc's arenas. Once it is old enough, the heap gives
-//! it back to the machine, by [`PageHeap::purge_every`] or when [`PageHeap::purge`] is called:
+//! it back to the machine, by [`HeapSettings::purge_every`] or when [`HeapView::purge`] is called:
 //! whole pageblocks first, many by one system call. Set jemalloc's decay to a second or less then
 //! (`dirty_decay_ms:1000`), since the heap has a decay of its own.
 //!
@@ -60,7 +61,7 @@ pub use install::{InstallError, Jemalloc, Mallctl};
 pub use table::ExtentHooks;
 
 #[cfg(doc)]
-use freehold_host::PageHeap;
+use freehold_host::{HeapSettings, HeapView, PageHeap};
 
 /// The examples of the README, compiled and run as tests.
 #[cfg(doctest)]

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Release;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use freehold_host::{Arena, FrameCount, Numa, PageHeap, PurgeAges, Topology};
+use freehold_host::{Arena, FrameCount, HeapSettings, Numa, PurgeAges, Topology};
 
 use crate::{ExtentHooks, Hooks};
 
@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 
 fn hooks(bytes: usize) -> &'static Hooks {
     let builder = Arena::builder().bytes(bytes).cpus(2).nodes(1).min_free(FrameCount::ZERO);
-    Hooks::new(PageHeap::new(builder.build_frames().unwrap()).unwrap()).leak()
+    Hooks::new(builder, HeapSettings::default()).unwrap().leak()
 }
 
 /// The table of some hooks, called with it.
@@ -129,9 +129,7 @@ fn extents_keep_their_content_and_the_rules_of_each_hook() {
                     else {
                         continue;
                     };
-                    assert!(
-                        at.is_multiple_of(align) && hooks.heap().arena().contains(at as *const u8)
-                    );
+                    assert!(at.is_multiple_of(align) && hooks.heap().contains(at as *const u8));
                     assert!(!zeroed || all_are(at, size, |byte| byte == 0));
                     fill(at, size, stamp);
                     assert_eq!(extents.insert(at, (size, stamp)), None);
@@ -190,7 +188,7 @@ fn extents_keep_their_content_and_the_rules_of_each_hook() {
             // SAFETY: as jemalloc calls it.
             unsafe { destroy(caller.0.as_ptr(), at as _, size, true, 0) };
         }
-        let census = hooks.heap().arena().allocator().validate().unwrap();
+        let census = hooks.heap().validate().unwrap();
         assert_eq!(census.allocated, FrameCount::ZERO, "seed {seed}");
     }
 }
@@ -341,10 +339,10 @@ fn extents_of_two_nodes_stay_apart() {
         std::fs::write(path, format!("{text}\n")).unwrap();
     }
     let builder = Arena::builder().bytes(16 * MIB).topology(Topology::read(sys.path()).unwrap());
-    let arena = builder.numa(Numa::Machine).min_free(FrameCount::ZERO).build_frames().unwrap();
-    let hooks = Hooks::new(PageHeap::new(arena).unwrap()).leak();
+    let arena = builder.numa(Numa::Machine).min_free(FrameCount::ZERO);
+    let hooks = Hooks::new(arena, HeapSettings::default()).unwrap().leak();
     let caller = Caller(hooks.table());
-    let arena = hooks.heap().arena();
+    let arena = hooks.heap.arena();
     let [first, second] = arena.ranges()[..] else { panic!("{:?}", arena.ranges()) };
     assert_eq!(first.start + first.frames, second.start, "neighbours");
     let border = arena.address_of(second.start).addr().get();

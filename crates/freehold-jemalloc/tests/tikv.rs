@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use freehold_host::{Arena, FrameCount, PageHeap, PurgeAges};
+use freehold_host::{Arena, FrameCount, HeapSettings, PurgeAges};
 use freehold_jemalloc::{ExtentHooks, Hooks, Jemalloc};
 use tikv_jemalloc_sys as sys;
 
@@ -44,8 +44,8 @@ fn call(name: &str) {
 #[test]
 fn jemalloc_lives_in_the_arena_and_gives_it_back() {
     let arena = Arena::builder().bytes(64 * MIB).capacity_bytes(512 * MIB).cpus(2).nodes(1);
-    let arena = arena.min_free(FrameCount::ZERO).build_frames().unwrap();
-    let hooks = Hooks::new(PageHeap::new(arena).unwrap()).leak();
+    let arena = arena.min_free(FrameCount::ZERO);
+    let hooks = Hooks::new(arena, HeapSettings::default()).unwrap().leak();
     let heap = hooks.heap();
     assert_eq!(hooks.install(&Jemalloc::TIKV), Ok(5), "four, and the one for large allocations");
     assert_eq!(hooks.install(&Jemalloc::TIKV), Ok(5), "again");
@@ -79,7 +79,7 @@ fn jemalloc_lives_in_the_arena_and_gives_it_back() {
     for size in [1, 100, 5000, 70_000, 3 * MIB, 40 * MIB] {
         // SAFETY: a size, and flags of an arena that exists; zeroed, so it must be.
         let memory = unsafe { sys::mallocx(size, flags(own) | 0x40) }.cast::<u8>();
-        assert!(heap.arena().contains(memory), "{size} bytes");
+        assert!(heap.contains(memory), "{size} bytes");
         // SAFETY: it is that long.
         let content = unsafe { std::slice::from_raw_parts_mut(memory, size) };
         assert!(content.iter().all(|byte| *byte == 0), "{size} bytes");
@@ -96,7 +96,7 @@ fn jemalloc_lives_in_the_arena_and_gives_it_back() {
     // More than the arena has comes from the machine.
     // SAFETY: a size; freed below.
     let large: *mut c_void = unsafe { sys::mallocx(700 * MIB, 0) };
-    assert!(!large.is_null() && !heap.arena().contains(large));
+    assert!(!large.is_null() && !heap.contains(large));
     // SAFETY: allocated above.
     unsafe { sys::dallocx(large, 0) };
 
@@ -105,7 +105,7 @@ fn jemalloc_lives_in_the_arena_and_gives_it_back() {
     assert!(used(hooks) < 6000, "{} frames", used(hooks));
     let purged = heap.purge(PurgeAges::ALL).unwrap().frames.get() + PURGED.load(Relaxed);
     assert!(purged > 1000, "{purged} frames");
-    heap.arena().allocator().validate().unwrap();
+    heap.validate().unwrap();
 }
 
 /// Has jemalloc return what it does not use.
@@ -114,7 +114,7 @@ fn purge_arenas() {
 }
 
 fn used(hooks: &Hooks) -> u64 {
-    hooks.heap().arena().allocator().validate().unwrap().allocated.get()
+    hooks.heap().validate().unwrap().allocated.get()
 }
 
 /// Blocks of many sizes, which grow, shrink and are freed, all of them in the arena.
@@ -134,7 +134,7 @@ fn churn(hooks: &Hooks, seed: usize) {
         if blocks.len() < 40 {
             // SAFETY: a size that is not 0.
             let memory = unsafe { sys::malloc(size) }.cast::<u8>();
-            assert!(hooks.heap().arena().contains(memory), "{size} bytes at {memory:?}");
+            assert!(hooks.heap().contains(memory), "{size} bytes at {memory:?}");
             stamp_ends(memory, size, stamp);
             blocks.push((memory, size, stamp));
             continue;

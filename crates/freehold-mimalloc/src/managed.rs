@@ -4,10 +4,12 @@
 use core::ffi::{c_int, c_void};
 use core::fmt;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use freehold_host::designs::Freehold;
-use freehold_host::{Design, Error, FrameCount, Host, PageHeap, Pfn};
+use freehold_host::{
+    ArenaBuilder, Design, Error, FrameCount, HeapSettings, HeapView, Host, HostError, PageHeap, Pfn,
+};
 
 /// mimalloc's `mi_commit_fun_t`: `(commit, start, size, is_zero, argument)`; whether it could.
 pub type Commit = unsafe extern "C" fn(bool, *mut c_void, usize, *mut bool, *mut c_void) -> bool;
@@ -30,25 +32,35 @@ pub type ManageMemory = unsafe extern "C" fn(
 #[derive(Clone, Copy, Debug)]
 pub struct Mimalloc {
     manage_memory: ManageMemory,
+    commits_on_demand: fn() -> bool,
 }
 
 impl Mimalloc {
     /// The mimalloc of the crate `libmimalloc-sys`, which the crate `mimalloc` uses too.
     #[cfg(feature = "sys")]
-    pub const SYS: Mimalloc = Mimalloc { manage_memory: mi_manage_memory };
+    pub const SYS: Mimalloc =
+        Mimalloc { manage_memory: mi_manage_memory, commits_on_demand: sys_commits_on_demand };
 
     /// A mimalloc, by its function `mi_manage_memory`.
     ///
     /// # Safety
     ///
-    /// It is that of mimalloc 3.
+    /// It is that of mimalloc 3, whose option `page_commit_on_demand` is 0, as it is by default:
+    /// otherwise it would use memory that it has not committed here.
     pub const unsafe fn new(manage_memory: ManageMemory) -> Self {
-        Mimalloc { manage_memory }
+        Mimalloc { manage_memory, commits_on_demand: || false }
     }
 }
 
+/// `mi_option_page_commit_on_demand` of the mimalloc.h of libmimalloc-sys.
 #[cfg(feature = "sys")]
-use libmimalloc_sys as _;
+const PAGE_COMMIT_ON_DEMAND: libmimalloc_sys::mi_option_t = 40;
+
+#[cfg(feature = "sys")]
+fn sys_commits_on_demand() -> bool {
+    // SAFETY: reads an option that there is.
+    unsafe { libmimalloc_sys::mi_option_get(PAGE_COMMIT_ON_DEMAND) != 0 }
+}
 
 #[cfg(feature = "sys")]
 unsafe extern "C" {
@@ -76,6 +88,11 @@ pub enum ManageError {
         /// The size in bytes.
         bytes: usize,
     },
+    /// It was given to a mimalloc before, all or some of it.
+    Again,
+    /// mimalloc's option `page_commit_on_demand` is set: it would use memory that it has not
+    /// committed in the arena.
+    CommitsOnDemand,
 }
 
 impl fmt::Display for ManageError {
@@ -85,6 +102,12 @@ impl fmt::Display for ManageError {
                 f,
                 "mimalloc does not manage an arena of {bytes} bytes: give it 64 MiB or more, and \
                  at most some hundred arenas"
+            ),
+            ManageError::Again => {
+                f.write_str("a mimalloc has this arena already: build one for each")
+            }
+            ManageError::CommitsOnDemand => f.write_str(
+                "mimalloc commits parts of its pages: leave MIMALLOC_PAGE_COMMIT_ON_DEMAND at 0",
             ),
         }
     }
@@ -99,6 +122,9 @@ const TRIES_MAX: usize = 10_000;
 /// not fit into what it allocates as a whole.
 const MANAGED_BYTES_MAX: usize = 8 << 30;
 
+/// What mimalloc commits and decommits at least, and at multiples of what (`MI_ARENA_SLICE_SIZE`).
+const SLICE_BYTES: usize = 64 << 10;
+
 /// A [`PageHeap`] whose arena mimalloc manages, all of it.
 #[derive(Debug)]
 pub struct Managed<D: Design<Host> = Freehold<Host>> {
@@ -106,15 +132,35 @@ pub struct Managed<D: Design<Host> = Freehold<Host>> {
     /// A bit for each frame that mimalloc has committed: it may commit and decommit frames of which
     /// some are in that state already.
     committed: Box<[AtomicU64]>,
+    /// Whether a mimalloc was given any of it.
+    is_managed: AtomicBool,
 }
 
 impl<D: Design<Host>> Managed<D> {
-    /// Memory for mimalloc.
-    pub fn new(heap: PageHeap<D>) -> Self {
-        let arena = heap.arena();
-        let frames = FrameCount::from_bytes(arena.capacity_bytes(), arena.frame_size());
+    /// A heap for mimalloc. Nothing but that gets at its frames:
+    ///
+    /// ```compile_fail,E0599
+    /// # use freehold_mimalloc::{Managed, freehold_host::{FrameCount, Pfn}};
+    /// fn discard(managed: &'static Managed, first: Pfn) {
+    ///     managed.heap().arena().discard(first, FrameCount::new(1)).unwrap();
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ArenaBuilder::build_heap`]. [`HostError::BadSetting`] for frames above 64 KiB,
+    /// which is what mimalloc commits and decommits at a time.
+    pub fn new(arena: ArenaBuilder<D>, settings: HeapSettings) -> Result<Self, HostError> {
+        let heap = arena.build_heap(settings)?;
+        let size = heap.arena().frame_size();
+        if size.bytes() > SLICE_BYTES {
+            let reason = format!("{size} is more than mimalloc commits at a time: 64 KiB");
+            return Err(HostError::BadSetting { setting: "frame_size", reason });
+        }
+        let frames = FrameCount::from_bytes(heap.arena().capacity_bytes(), size);
         let words = frames.get().div_ceil(64);
-        Managed { heap, committed: (0..words).map(|_| AtomicU64::new(0)).collect() }
+        let committed = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Ok(Managed { heap, committed, is_managed: AtomicBool::new(false) })
     }
 
     /// For good: mimalloc uses the memory as long as the process lives.
@@ -122,18 +168,24 @@ impl<D: Design<Host>> Managed<D> {
         Box::leak(Box::new(self))
     }
 
-    /// The heap, to purge it and to look at its arena. Its frames are mimalloc's.
-    pub fn heap(&self) -> &PageHeap<D> {
-        &self.heap
+    /// The heap, to purge it and to report on it.
+    pub fn heap(&self) -> HeapView<'_, D> {
+        self.heap.view()
     }
 
-    /// Gives the memory to a mimalloc: once. Its option `page_commit_on_demand` must be 0, as it is
-    /// by default: otherwise it would use memory that it has not committed here.
+    /// Gives the memory to a mimalloc, once.
     ///
     /// # Errors
     ///
-    /// See [`ManageError`].
+    /// See [`ManageError`]. After [`ManageError::Refused`], it may have some of the memory.
     pub fn manage(&'static self, mimalloc: &Mimalloc) -> Result<(), ManageError> {
+        if (mimalloc.commits_on_demand)() {
+            return Err(ManageError::CommitsOnDemand);
+        }
+        // Relaxed: of two calls, one finds that it is the first.
+        if self.is_managed.swap(true, Relaxed) {
+            return Err(ManageError::Again);
+        }
         let arena = self.heap.arena();
         let most = FrameCount::from_bytes(MANAGED_BYTES_MAX, arena.frame_size());
         for range in arena.ranges() {
@@ -161,8 +213,9 @@ impl<D: Design<Host>> Managed<D> {
         let start = arena.address_of(first);
         let bytes = arena.frame_size().bytes_of(frames);
         let this: *const Self = self;
-        // SAFETY: the memory is the heap's, which is there for good, and nothing else allocates
-        // there. The function gets the heap as its argument, and never writes through it.
+        // SAFETY: the memory is the heap's, which is there for good; it is given away once, and no
+        // safe code reaches frames of the heap. The function gets this value as its argument, and
+        // never writes through it.
         let is_managed = unsafe {
             (mimalloc.manage_memory)(
                 start.as_ptr().cast(),
@@ -180,9 +233,12 @@ impl<D: Design<Host>> Managed<D> {
         if is_managed { Ok(()) } else { Err(ManageError::Refused { bytes }) }
     }
 
+    /// The frames that memory is made of, if it is of whole frames of the arena.
     fn frames_of(&self, start: *mut c_void, bytes: usize) -> Option<(Pfn, FrameCount)> {
-        let arena = self.heap.arena();
-        Some((arena.pfn_of(start)?, FrameCount::from_bytes(bytes, arena.frame_size())))
+        let (arena, size) = (self.heap.arena(), self.heap.arena().frame_size());
+        let is_whole = [start.addr(), bytes].iter().all(|it| it.is_multiple_of(size.bytes()));
+        let frames = FrameCount::from_bytes(bytes, size);
+        arena.pfn_of(start).filter(|_| is_whole).map(|first| (first, frames))
     }
 
     /// Takes those of the frames that are not committed. Returns whether all of them are zero.
@@ -262,7 +318,7 @@ unsafe extern "C" fn commit<D: Design<Host>>(
     is_zero: *mut bool,
     argument: *mut c_void,
 ) -> bool {
-    // SAFETY: the argument is that of `manage`.
+    // SAFETY: the argument is that of `manage_part`.
     let this: &Managed<D> = unsafe { &*argument.cast() };
     let mut zero = false;
     let done = match this.frames_of(start, size) {

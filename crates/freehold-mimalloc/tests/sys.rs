@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use freehold_host::{Arena, FrameCount, PageHeap, PurgeAges};
+use freehold_host::{Arena, FrameCount, FrameSize, HeapSettings, HostError, PurgeAges};
 use freehold_mimalloc::{ManageError, Managed, Mimalloc};
 use libmimalloc_sys as sys;
 
@@ -16,15 +16,23 @@ static PURGED: AtomicU64 = AtomicU64::new(0);
 
 fn managed(bytes: usize) -> &'static Managed {
     let arena = Arena::builder().bytes(bytes).cpus(2).nodes(1).min_free(FrameCount::ZERO);
-    Managed::new(PageHeap::new(arena.build_frames().unwrap()).unwrap()).leak()
+    Managed::new(arena, HeapSettings::default()).unwrap().leak()
 }
 
 /// One test, since the process has one mimalloc.
 #[test]
 fn mimalloc_lives_in_the_arena_and_gives_it_back() {
-    assert!(matches!(managed(4 * MIB).manage(&Mimalloc::SYS), Err(ManageError::Refused { .. })));
+    // SAFETY: sets the option of this number, before any other call.
+    unsafe { sys::mi_option_set(40, 1) };
     let managed = managed(512 * MIB);
+    assert_eq!(managed.manage(&Mimalloc::SYS), Err(ManageError::CommitsOnDemand));
+    // SAFETY: as above.
+    unsafe { sys::mi_option_set(40, 0) };
+    let small = self::managed(4 * MIB);
+    assert!(matches!(small.manage(&Mimalloc::SYS), Err(ManageError::Refused { .. })));
+    assert_eq!(small.manage(&Mimalloc::SYS), Err(ManageError::Again), "it may have a part");
     managed.manage(&Mimalloc::SYS).unwrap();
+    assert_eq!(managed.manage(&Mimalloc::SYS), Err(ManageError::Again));
     thread::scope(|scope| {
         for seed in 1..=6_usize {
             scope.spawn(move || churn(managed, seed));
@@ -33,11 +41,24 @@ fn mimalloc_lives_in_the_arena_and_gives_it_back() {
     // SAFETY: frees what nothing uses, of this thread and of those that ended.
     unsafe { sys::mi_collect(true) };
     let heap = managed.heap();
-    let census = heap.arena().allocator().validate().unwrap();
+    let census = heap.validate().unwrap();
     assert!(census.allocated.get() < 64 << 8, "{census:?}: 64 MiB are mimalloc's");
     let purged = heap.purge(PurgeAges::ALL).unwrap().frames.get() + PURGED.load(Relaxed);
     assert!(purged > 1000, "{purged} frames");
     churn(managed, 7);
+}
+
+/// A slice of mimalloc's is never a part of a frame, of which the rest is in use.
+#[test]
+fn frames_are_no_larger_than_what_mimalloc_decommits() {
+    let of = |kib: usize| {
+        let size = FrameSize::new(kib << 10).unwrap();
+        let arena = Arena::builder().bytes(256 * MIB).cpus(2).nodes(1).frame_size(size);
+        Managed::new(arena, HeapSettings::default()).map(drop)
+    };
+    of(64).unwrap();
+    let error = of(128).unwrap_err();
+    assert!(matches!(error, HostError::BadSetting { setting: "frame_size", .. }), "{error}");
 }
 
 /// Blocks of many sizes, zeroed and not, all of them in the arena.
@@ -57,7 +78,7 @@ fn churn(managed: &Managed, seed: usize) {
         if blocks.len() < 30 {
             // SAFETY: sizes that are not 0.
             let memory = unsafe { sys::mi_calloc(1, size) }.cast::<u8>();
-            assert!(managed.heap().arena().contains(memory), "{size} bytes at {memory:?}");
+            assert!(managed.heap().contains(memory), "{size} bytes at {memory:?}");
             // SAFETY: it is that long.
             let content = unsafe { std::slice::from_raw_parts_mut(memory, size) };
             assert!(content.iter().all(|byte| *byte == 0), "{size} bytes at {memory:?}");

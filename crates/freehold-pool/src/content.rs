@@ -4,11 +4,11 @@
 use core::cell::UnsafeCell;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use freehold_host::{Stretch, discard_stretches};
 
-use crate::reserved::Reserved;
+use crate::reserved::{Left, NotMapped, Reserved};
 use crate::slots::{BATCH_SLOTS_MAX, Reset};
 use crate::{Image, PoolStats, SlotIndex};
 
@@ -41,6 +41,8 @@ struct Extent {
     cleared: AtomicUsize,
     /// What is mapped in the slot, and so comes back by a reset.
     image: UnsafeCell<Option<Image>>,
+    /// Whether a part of it may be others' memory: then it is used no more.
+    is_lost: AtomicBool,
 }
 
 // SAFETY: The image is reached by unsafe functions alone, whose callers have the slot.
@@ -105,22 +107,64 @@ impl Content {
     ///
     /// # Errors
     ///
-    /// That of `mprotect(2)`; nothing is changed then.
+    /// That of `mprotect(2)`. As much is accessible then as before, or as was asked for if that is
+    /// less; of what lies between, some pages may be, too.
     ///
     /// # Safety
     ///
     /// The caller has the slot, and no reference into it.
     pub(crate) unsafe fn set_accessible(&self, slot: SlotIndex, bytes: usize) -> io::Result<()> {
         let (extent, now) = (self.extent(slot), self.accessible(slot));
+        if self.is_lost(slot) {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
+        // Over several mappings, as of an image and what follows it, a call may be refused half
+        // way.
         if bytes > now {
-            self.reserved.open(self.range(slot, now..bytes))?;
             extent.used.store(extent.used.load(Relaxed).max(bytes), Relaxed);
+            self.reserved.open(self.range(slot, now..bytes))?;
         } else if bytes < now {
+            let range = self.range(slot, bytes..now);
             // SAFETY: The range is the caller's, who has no reference.
-            unsafe { self.reserved.close(self.range(slot, bytes..now)) }?;
+            let closed = unsafe { self.reserved.close(range.clone()) };
+            if closed.is_err() && self.reserved.open(range).is_ok() {
+                return closed;
+            }
+            extent.accessible.store(bytes, Relaxed);
+            return closed;
         }
         extent.accessible.store(bytes, Relaxed);
         Ok(())
+    }
+
+    /// Whether the slot is used no more.
+    pub(crate) fn is_lost(&self, slot: SlotIndex) -> bool {
+        self.extent(slot).is_lost.load(Relaxed)
+    }
+
+    /// Notes what a mapping has left that was refused over a part of a slot; returns why.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the slot, and no reference into it or to its image.
+    #[cold]
+    pub(crate) unsafe fn note_refusal(
+        &self,
+        slot: SlotIndex,
+        start: usize,
+        refused: NotMapped,
+    ) -> io::Error {
+        let accessible = match refused.left {
+            Left::Same => return refused.source,
+            Left::Empty => start.min(self.accessible(slot)),
+            Left::Lost => 0,
+        };
+        let extent = self.extent(slot);
+        extent.accessible.store(accessible, Relaxed);
+        extent.is_lost.store(refused.left == Left::Lost, Relaxed);
+        // SAFETY: As the caller promises.
+        unsafe { self.note_image(slot, None) };
+        refused.source
     }
 
     /// The image that is mapped in a slot.
@@ -173,7 +217,8 @@ impl Content {
     ///
     /// # Errors
     ///
-    /// That of the operating system. The slot has its last image then, or none; `image` says so.
+    /// That of the operating system. The slot has its last image then, or none; `image` says so. It
+    /// may be lost.
     ///
     /// # Safety
     ///
@@ -194,7 +239,9 @@ impl Content {
             self.image_calls.fetch_add(1, Relaxed);
             let open = old.end <= self.accessible(slot);
             // SAFETY: As the caller promises.
-            unsafe { self.reserved.replace(self.range(slot, old.clone()), open) }?;
+            let replaced = unsafe { self.reserved.replace(self.range(slot, old.clone()), open) };
+            // SAFETY: As above.
+            replaced.map_err(|refused| unsafe { self.note_refusal(slot, old.start, refused) })?;
             if !open {
                 let left = self.accessible(slot).min(old.start);
                 self.extent(slot).accessible.store(left, Relaxed);
@@ -211,7 +258,9 @@ impl Content {
         }
         self.image_calls.fetch_add(1, Relaxed);
         // SAFETY: As above.
-        unsafe { self.reserved.map_image(self.range(slot, new.clone()), image) }?;
+        let mapped = unsafe { self.reserved.map_image(self.range(slot, new.clone()), image) };
+        // SAFETY: As above.
+        mapped.map_err(|refused| unsafe { self.note_refusal(slot, new.start, refused) })?;
         let accessible = self.accessible(slot).max(new.end);
         self.extent(slot).accessible.store(accessible, Relaxed);
         // SAFETY: As above.
@@ -272,7 +321,7 @@ impl Content {
     ///
     /// # Errors
     ///
-    /// That of the operating system; the slot still has content then.
+    /// That of the operating system; the slot still has content then, or is lost.
     ///
     /// # Safety
     ///
@@ -286,7 +335,9 @@ impl Content {
             let image = unsafe { self.image(slot) }.map_or(rest.clone(), Image::range);
             let anew = rest.start.min(image.start)..rest.end.max(image.end);
             // SAFETY: As above.
-            unsafe { self.reserved.replace(self.range(slot, anew.clone()), false) }?;
+            let replaced = unsafe { self.reserved.replace(self.range(slot, anew.clone()), false) };
+            // SAFETY: As above.
+            replaced.map_err(|refused| unsafe { self.note_refusal(slot, anew.start, refused) })?;
             // SAFETY: As above.
             taken_out = unsafe { self.note_image(slot, None) };
             extent.accessible.store(anew.start.min(self.accessible(slot)), Relaxed);
@@ -355,121 +406,4 @@ impl Reset for Content {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::reserved::page_bytes;
-
-    /// Slots of eight pages with a guard of one, of which the first three pages were written to.
-    fn used(slots: &[u32], keep_resident_pages: usize, single_calls: bool) -> Content {
-        let (page, keep) = (page_bytes(), keep_resident_pages * page_bytes());
-        let content = Content::new(10, 9 * page, keep, single_calls).unwrap();
-        for slot in slots.iter().copied().map(SlotIndex::new) {
-            content.begin_use(slot);
-            // SAFETY: No other code has a slot.
-            unsafe { content.set_accessible(slot, 3 * page) }.unwrap();
-            let all = content.range(slot, 0..3 * page);
-            // SAFETY: As above.
-            unsafe { content.reserved.bytes_mut(all) }.fill(1);
-        }
-        content
-    }
-
-    fn indexes(slots: &[u32]) -> Vec<SlotIndex> {
-        slots.iter().copied().map(SlotIndex::new).collect()
-    }
-
-    fn is_zero(content: &Content, slot: u32) -> bool {
-        let slot = SlotIndex::new(slot);
-        content.reserved.open(content.range(slot, 0..3 * page_bytes())).unwrap();
-        // SAFETY: Accessible, and nothing writes to it.
-        let bytes = unsafe { content.reserved.bytes(content.range(slot, 0..3 * page_bytes())) };
-        bytes.iter().all(|byte| *byte == 0)
-    }
-
-    #[test]
-    fn neighbours_are_one_stretch_unless_pages_are_to_stay() {
-        let page = page_bytes();
-        let slots = [0, 1, 2, 5, 7, 8];
-        let mut found: [Dirty; BATCH_SLOTS_MAX] = std::array::from_fn(|_| Dirty::default());
-        let content = used(&slots, 0, false);
-        assert_eq!(content.dirty(&indexes(&slots), &mut found), 3);
-        assert_eq!(found[0].bytes, 0..21 * page);
-        assert_eq!((&found[1].bytes, &found[1].slots), (&(45 * page..48 * page), &(3..4)));
-        assert_eq!((&found[2].bytes, &found[2].slots), (&(63 * page..75 * page), &(4..6)));
-
-        let content = used(&slots, 1, false);
-        for slot in indexes(&slots) {
-            // SAFETY: It is not in use.
-            assert!(!unsafe { content.restore_resident(slot) });
-        }
-        assert_eq!(content.dirty(&indexes(&slots), &mut found), 6);
-        assert_eq!(found[1].bytes, 10 * page..12 * page);
-    }
-
-    #[test]
-    fn a_batch_is_one_system_call_where_the_kernel_takes_it() {
-        let slots = [0, 1, 3, 9];
-        for single_calls in [false, true] {
-            let content = used(&slots, 0, single_calls);
-            let calls = content.reset(&indexes(&slots), &mut |slot| panic!("{slot} is lost"));
-            let at_once = !single_calls && freehold_host::discards_at_once();
-            // Slots 0 and 1 are one stretch.
-            assert_eq!(calls, if at_once { 1 } else { 3 });
-            assert!(slots.iter().all(|&slot| is_zero(&content, slot)));
-        }
-    }
-
-    #[test]
-    fn locked_memory_is_mapped_anew() {
-        let (slots, page) = ([0, 1, 3], page_bytes());
-        for single_calls in [false, true] {
-            let content = used(&slots, 0, single_calls);
-            let start = content.reserved.at(content.range(SlotIndex::new(1), 0..0).start);
-            // SAFETY: Locks pages of our own.
-            if unsafe { rustix::mm::mlock(start.as_ptr().cast(), page) }.is_err() {
-                return; // Not permitted here (`ulimit -l`).
-            }
-            content.reset(&indexes(&slots), &mut |slot| panic!("{slot} is lost"));
-            let accessible = slots.map(|slot| content.accessible(SlotIndex::new(slot)));
-            assert_eq!(accessible, [3 * page, 0, 3 * page]);
-            assert!(slots.iter().all(|&slot| is_zero(&content, slot)));
-        }
-    }
-
-    /// A reset that cannot discard takes the image out with the mapping, all of it, wherever the
-    /// locked page is; the slot gets it again by the next `set_image`.
-    #[test]
-    fn locked_memory_with_an_image_is_mapped_anew_without_it() {
-        let (page, slot) = (page_bytes(), SlotIndex::new(1));
-        let image = Image::new(page, &vec![5; 2 * page]).unwrap();
-        for (locked, keep_resident_pages) in [(0, 0), (2, 0), (3, 0), (3, 2)] {
-            let content = used(&[1], keep_resident_pages, false);
-            // SAFETY: No other code has a slot, here and below.
-            unsafe { content.reset_one(slot) }.unwrap();
-            // SAFETY: As above.
-            unsafe { content.set_image(slot, Some(&image)) }.unwrap();
-            // SAFETY: As above.
-            unsafe { content.set_accessible(slot, 4 * page) }.unwrap();
-            content.begin_use(slot);
-            // SAFETY: As above.
-            unsafe { content.reserved.bytes_mut(content.range(slot, 0..4 * page)) }.fill(9);
-            let at = content.reserved.at(content.range(slot, locked * page..0).start);
-            // SAFETY: Locks a page of our own.
-            if unsafe { rustix::mm::mlock(at.as_ptr().cast(), page) }.is_err() {
-                return; // Not permitted here (`ulimit -l`).
-            }
-            // SAFETY: As above.
-            assert!(!unsafe { content.restore_resident(slot) });
-            content.reset(&[slot], &mut |slot| panic!("{slot} is lost"));
-            // SAFETY: As above.
-            assert!(unsafe { content.image(slot) }.is_none());
-            assert!(is_zero(&content, 1), "page {locked} is locked");
-            // SAFETY: As above.
-            unsafe { content.set_image(slot, Some(&image)) }.unwrap();
-            // SAFETY: Accessible, and nothing writes to it.
-            let bytes = unsafe { content.reserved.bytes(content.range(slot, 0..3 * page)) };
-            let first: Vec<u8> = bytes.chunks(page).map(|page| page[0]).collect();
-            assert_eq!(first, [0, 5, 5]);
-        }
-    }
-}
+mod tests;

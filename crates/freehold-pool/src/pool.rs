@@ -56,7 +56,8 @@ impl Pool {
     /// # Errors
     ///
     /// As for [`Pool::take`]; [`PoolError::TooLarge`] if a slot cannot have the image;
-    /// [`PoolError::Image`], [`PoolError::Reset`]: the slot has gone back.
+    /// [`PoolError::Image`], [`PoolError::Reset`]: the slot has gone back, or is
+    /// [lost](PoolStats::lost_slots).
     pub fn take_with(
         &self,
         key: impl Into<Option<ModuleKey>>,
@@ -219,7 +220,8 @@ impl<R: PoolRef> Slot<R> {
     ///
     /// # Errors
     ///
-    /// [`PoolError::TooLarge`], [`PoolError::Protect`].
+    /// [`PoolError::TooLarge`], [`PoolError::Protect`]: as much is accessible then as before, or no
+    /// more than was asked for. Some pages beyond may not fault.
     pub fn set_accessible(&mut self, bytes: usize) -> Result<(), PoolError> {
         let (slot, slot_bytes) = (self.index(), self.pool.slot_bytes);
         if bytes > slot_bytes {
@@ -264,8 +266,8 @@ impl<R: PoolRef> Slot<R> {
     /// # Errors
     ///
     /// [`PoolError::Reset`]: the slot still has its content, but for what is to stay resident,
-    /// which was restored. [`PoolError::Image`]: it is zero, and has its image no more (which is
-    /// possible only if the memory is locked).
+    /// which was restored; or nothing of it is accessible any more. [`PoolError::Image`]: it is
+    /// zero, and has its image no more (which is possible only if the memory is locked).
     pub fn reset(&mut self) -> Result<(), PoolError> {
         let done = self.reset_now();
         // Whatever came of it: what is written from now on must go with the next reset.
@@ -344,6 +346,9 @@ impl<'p> Slot<&'p Pool> {
 impl<R: PoolRef> Drop for Slot<R> {
     fn drop(&mut self) {
         let (slot, content) = (self.index(), &self.pool.content);
+        if content.is_lost(slot) {
+            return self.pool.slots.lose();
+        }
         let left = match self.keeps && self.key.is_some() {
             true => Left::Kept,
             // SAFETY: The slot is ours, and there is no reference into it.
@@ -363,5 +368,30 @@ impl<R: PoolRef> fmt::Debug for Slot<R> {
             .field("is_kept", &self.is_kept())
             .field("accessible_bytes", &self.accessible_bytes())
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reserved::{Left, NotMapped};
+
+    #[test]
+    fn a_slot_of_which_others_have_a_part_never_comes_back() {
+        let pool = Pool::builder().slots(2).slot_bytes(1 << 16).cpus(1).build().unwrap();
+        let mut slot = pool.take(None).unwrap();
+        slot.grow(1).unwrap();
+        let index = slot.index();
+        let refused =
+            NotMapped { source: std::io::ErrorKind::OutOfMemory.into(), left: Left::Lost };
+        // SAFETY: The slot is ours, and there is no reference into it.
+        unsafe { pool.content.note_refusal(index, 0, refused) };
+        assert!(slot.bytes().is_empty());
+        drop(slot);
+        pool.reset_all();
+        let other = pool.take(None).unwrap();
+        assert_ne!(other.index(), index);
+        assert!(matches!(pool.take(None), Err(PoolError::Exhausted { .. })));
+        assert_eq!(pool.stats().lost_slots, 1);
     }
 }

@@ -4,12 +4,14 @@
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::{io, slice};
 
 use freehold_host::Stretch;
 use rustix::io::Errno;
 use rustix::mm::{
-    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
+    Advice, MapFlags, MprotectFlags, MsyncFlags, ProtFlags, madvise, mmap, mmap_anonymous,
+    mprotect, msync, munmap,
 };
 
 use crate::Image;
@@ -30,6 +32,26 @@ pub(crate) fn page_bytes() -> usize {
 pub(crate) struct Reserved {
     base: NonNull<u8>,
     bytes: usize,
+    /// Whether others may have a part of it: see [`Left::Lost`].
+    has_lost: AtomicBool,
+}
+
+/// A mapping over a range that the kernel refused.
+#[derive(Debug)]
+pub(crate) struct NotMapped {
+    pub(crate) source: io::Error,
+    pub(crate) left: Left,
+}
+
+/// What a refused mapping has left of a range: kernels may unmap what was there before they refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// What was there.
+    Same,
+    /// Nothing: it is inaccessible, and reads as zero once it is accessible.
+    Empty,
+    /// Mappings of others, perhaps. It must never be touched again.
+    Lost,
 }
 
 // SAFETY: The mapping belongs to the process, not to a thread. Safe code of this type never reads
@@ -50,7 +72,7 @@ impl Reserved {
         // mapping replaces nothing.
         let base = unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::empty(), flags) }?;
         let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0");
-        Ok(Reserved { base, bytes })
+        Ok(Reserved { base, bytes, has_lost: AtomicBool::new(false) })
     }
 
     /// Where an offset is in memory.
@@ -139,36 +161,70 @@ impl Reserved {
     ///
     /// # Errors
     ///
-    /// That of `mmap(2)`. The range still has its content then.
+    /// That of `mmap(2)`, and what it has left.
     ///
     /// # Safety
     ///
     /// There is no reference into the range.
-    pub(crate) unsafe fn replace(&self, range: Range<usize>, open: bool) -> io::Result<()> {
+    pub(crate) unsafe fn replace(&self, range: Range<usize>, open: bool) -> Result<(), NotMapped> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         let access = if open { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::empty() };
         // SAFETY: A part of our own mapping, which nothing uses, gives way to one of the same kind.
-        unsafe { mmap_anonymous(self.start(&range), range.len(), access, flags) }?;
-        Ok(())
+        let mapped = unsafe { mmap_anonymous(self.start(&range), range.len(), access, flags) };
+        mapped.map(drop).map_err(|errno| self.after(&range, errno))
     }
 
     /// Maps an image over a range of its size, copy-on-write, readable and writable.
     ///
     /// # Errors
     ///
-    /// That of `mmap(2)`: `ENOMEM` beyond `vm.max_map_count`. The range still has its content then.
+    /// That of `mmap(2)`: `ENOMEM` beyond `vm.max_map_count`; and what it has left.
     ///
     /// # Safety
     ///
     /// There is no reference into the range.
-    pub(crate) unsafe fn map_image(&self, range: Range<usize>, image: &Image) -> io::Result<()> {
+    pub(crate) unsafe fn map_image(
+        &self,
+        range: Range<usize>,
+        image: &Image,
+    ) -> Result<(), NotMapped> {
         assert_eq!(range.len(), image.range().len());
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let (file, at) = image.file();
         // SAFETY: A part of our own mapping, which nothing uses, gives way to a private one.
-        unsafe { mmap(self.start(&range), range.len(), access, flags, file, at) }?;
-        Ok(())
+        let mapped = unsafe { mmap(self.start(&range), range.len(), access, flags, file, at) };
+        mapped.map(drop).map_err(|errno| self.after(&range, errno))
+    }
+
+    /// What a mapping over a range has left that was refused.
+    #[cold]
+    fn after(&self, range: &Range<usize>, errno: Errno) -> NotMapped {
+        let start = self.start(range);
+        // SAFETY: Asks whether all of it is mapped, and changes nothing.
+        let left = match unsafe { msync(start, range.len(), MsyncFlags::ASYNC) } {
+            Ok(()) => Left::Same,
+            Err(_) => self.reserve_again(start, range.len()),
+        };
+        // Relaxed: who drops this value comes after all that use it.
+        self.has_lost.fetch_or(left == Left::Lost, Relaxed);
+        NotMapped { source: errno.into(), left }
+    }
+
+    /// Reserves a range that was unmapped, unless another thread has got a part of it meanwhile.
+    fn reserve_again(&self, start: *mut c_void, bytes: usize) -> Left {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: The new mapping replaces nothing.
+        match unsafe { mmap_anonymous(start, bytes, ProtFlags::empty(), flags) } {
+            Ok(found) if found == start => Left::Empty,
+            Ok(elsewhere) => {
+                // To kernels before Linux 4.17 the address is a hint.
+                // SAFETY: Just mapped, and used by nothing.
+                let _stays = unsafe { munmap(elsewhere, bytes) };
+                Left::Lost
+            }
+            Err(_) => Left::Lost,
+        }
     }
 
     /// Fills a range, which is accessible, with the first of these bytes.
@@ -191,7 +247,10 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        // SAFETY: The mapping is ours, and those who had a part of it have borrowed this value.
+        if *self.has_lost.get_mut() {
+            return;
+        }
+        // SAFETY: All of it is ours, and those who had a part of it have borrowed this value.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
         // A machine that is out of memory may refuse: then the addresses stay in use.
         debug_assert_ne!(unmapped, Err(Errno::INVAL), "no mapping of ours");
@@ -201,6 +260,38 @@ impl Drop for Reserved {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a kernel does that unmaps a range before it refuses.
+    fn unmap(reserved: &Reserved, range: &Range<usize>) {
+        // SAFETY: Of the test's own, and without references.
+        unsafe { munmap(reserved.start(range), range.len()) }.unwrap();
+    }
+
+    #[test]
+    fn a_range_that_a_refused_mapping_has_unmapped_is_reserved_again_or_left_alone() {
+        let page = page_bytes();
+        let reserved = Reserved::new(4 * page).unwrap();
+        let range = page..3 * page;
+        let after = || reserved.after(&range, Errno::NOMEM).left;
+        assert_eq!(after(), Left::Same);
+        unmap(&reserved, &range);
+        assert_eq!(after(), Left::Empty);
+        reserved.open(range.clone()).unwrap();
+        unmap(&reserved, &range);
+        // Another thread gets half of it.
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        let there = reserved.start(&(2 * page..3 * page));
+        // SAFETY: Replaces nothing.
+        let other =
+            unsafe { mmap_anonymous(there, page, access, flags | MapFlags::FIXED_NOREPLACE) };
+        let other: *mut u8 = other.unwrap().cast();
+        // SAFETY: The other's page, here and below.
+        unsafe { other.write(7) };
+        assert_eq!(after(), Left::Lost);
+        drop(reserved);
+        // SAFETY: As above; were it unmapped, this would fault.
+        assert_eq!(unsafe { other.read() }, 7);
+    }
 
     #[test]
     fn a_discarded_range_reads_as_zero() {

@@ -25,7 +25,8 @@ pub struct PoolStats {
     pub image_changes: u64,
     /// System calls that this took: `mmap(2)`, and `mprotect(2)` of what lies before an image.
     pub image_calls: u64,
-    /// Slots that could not be reset, and are handed out no more.
+    /// Slots that are handed out no more: they could not be reset, or a mapping was refused and had
+    /// left their addresses to other mappings of the process.
     pub lost_slots: u64,
     /// Slots that wait to be reset, now.
     pub dirty_slots: u64,

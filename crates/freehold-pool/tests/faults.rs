@@ -71,9 +71,9 @@ fn a_slot_that_cannot_grow_or_shrink_stays_as_it_is() {
     let mut slot = pool.take(None).unwrap();
     slot.grow(2 * PAGE).unwrap();
     slot.bytes_mut().fill(7);
-    for bytes in [3 * PAGE, PAGE] {
-        let refused = [refuse(libc::SYS_mprotect, ENOMEM)];
-        let Some(changed) = refusing(&refused, || slot.set_accessible(bytes)) else { return };
+    let to_grow = refuse(libc::SYS_mprotect, ENOMEM);
+    for (bytes, refused) in [(3 * PAGE, to_grow), (PAGE, to_grow.with(2, libc::PROT_NONE))] {
+        let Some(changed) = refusing(&[refused], || slot.set_accessible(bytes)) else { return };
         names(&changed.unwrap_err(), "cannot change how much of", ENOMEM);
         assert_eq!(pages(&slot), [7, 7]);
     }

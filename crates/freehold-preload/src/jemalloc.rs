@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use freehold_host::PageHeap;
+use freehold_host::{ArenaBuilder, HeapSettings, HeapView};
 use freehold_jemalloc::{Hooks, Jemalloc};
 pub(crate) use tikv_jemalloc_sys::{
     aligned_alloc, calloc, free, malloc, malloc_usable_size, posix_memalign, realloc,
@@ -27,12 +27,14 @@ pub(crate) const ASKS_FOR_HUGE_PAGES: bool = false;
 /// How long a full arena refuses what it has just searched for: jemalloc goes to the kernel then.
 const REFUSAL: Duration = Duration::from_millis(10);
 
-/// Has the malloc use the heap from now on.
+/// Has the malloc use a heap over such an arena from now on.
 pub(crate) fn use_heap(
-    heap: PageHeap,
+    arena: ArenaBuilder,
+    settings: HeapSettings,
     options: &Options,
-) -> Result<&'static PageHeap, Box<dyn Error>> {
-    let hooks = Hooks::new(heap.refuse_for(REFUSAL)).leak();
+) -> Result<HeapView<'static>, Box<dyn Error>> {
+    let settings = HeapSettings { refuse_for: Some(REFUSAL), ..settings };
+    let hooks = Hooks::new(arena, settings)?.leak();
     Jemalloc::TIKV.set_dirty_decay(options.decay)?;
     hooks.install(&Jemalloc::TIKV)?;
     Ok(hooks.heap())

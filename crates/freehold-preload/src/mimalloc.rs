@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use freehold_host::PageHeap;
+use freehold_host::{ArenaBuilder, HeapSettings, HeapView};
 use freehold_mimalloc::{Managed, Mimalloc};
 pub(crate) use libmimalloc_sys::{
     mi_aligned_alloc as aligned_alloc, mi_calloc as calloc, mi_free as free, mi_malloc as malloc,
@@ -24,13 +24,14 @@ pub(crate) fn start_bytes(capacity_bytes: usize) -> usize {
 /// Whether huge pages are asked for by default: mimalloc does (`MIMALLOC_ALLOW_THP`).
 pub(crate) const ASKS_FOR_HUGE_PAGES: bool = true;
 
-/// Has the malloc use the heap from now on. When it returns memory is its own option
-/// (`MIMALLOC_PURGE_DELAY`).
+/// Has the malloc use a heap over such an arena from now on. When it returns memory is its own
+/// option (`MIMALLOC_PURGE_DELAY`).
 pub(crate) fn use_heap(
-    heap: PageHeap,
+    arena: ArenaBuilder,
+    settings: HeapSettings,
     _options: &Options,
-) -> Result<&'static PageHeap, Box<dyn Error>> {
-    let managed = Managed::new(heap).leak();
+) -> Result<HeapView<'static>, Box<dyn Error>> {
+    let managed = Managed::new(arena, settings)?.leak();
     managed.manage(&Mimalloc::SYS)?;
     Ok(managed.heap())
 }

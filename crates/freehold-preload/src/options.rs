@@ -21,6 +21,9 @@ pub(crate) struct Options {
     /// How often the heap is purged; never if `None`.
     pub(crate) purge: Option<Duration>,
     pub(crate) ages: PurgeAges,
+    /// Whether purges make no `process_madvise(2)`; if it is not said, where system calls are
+    /// filtered.
+    pub(crate) single_calls: Option<bool>,
     /// Whether a thread purges too, for programs that stop to allocate.
     pub(crate) has_purge_thread: bool,
     pub(crate) stats_at_exit: bool,
@@ -39,6 +42,7 @@ impl Default for Options {
             decay: Duration::from_secs(1),
             purge: Some(Duration::from_secs(1)),
             ages: PurgeAges::default(),
+            single_calls: None,
             has_purge_thread: false,
             stats_at_exit: false,
             stats_signal: None,
@@ -62,7 +66,7 @@ impl fmt::Display for BadOption {
 
 const NAMES: &str = "the options are off, size, backing, huge_pages, decay_ms, purge_ms, \
                      purge_whole, purge_part, \
-                     purge_thread, stats, stats_signal and stats_to, such as \
+                     single_calls, purge_thread, stats, stats_signal and stats_to, such as \
                      `size=8G,stats=exit`";
 const SIZES: &str = "give bytes, or a number with K, M, G or T, such as `8G`";
 const NUMBERS: &str = "give a whole number";
@@ -95,6 +99,9 @@ pub(crate) fn parse(text: &str) -> Result<Options, BadOption> {
             ("purge_part", _) => {
                 options.ages.part = Some(value.parse().map_err(|_| refuse(AGES))?);
             }
+            ("single_calls", "on" | "") => options.single_calls = Some(true),
+            ("single_calls", "off") => options.single_calls = Some(false),
+            ("single_calls", _) => return Err(refuse("give `on` or `off`")),
             ("purge_thread", "on" | "") => options.has_purge_thread = true,
             ("purge_thread", "off") => options.has_purge_thread = false,
             ("purge_thread", _) => return Err(refuse("give `on` or `off`")),
@@ -142,11 +149,11 @@ mod tests {
     #[test]
     fn options_are_read() {
         let text = "size=3G, backing=hugetlb:1G,huge_pages,decay_ms=0,purge_ms=250,purge_whole=1,\
-                    purge_part=never,purge_thread=on,stats=exit,stats_signal=USR2,\
+                    purge_part=never,single_calls,purge_thread=on,stats=exit,stats_signal=USR2,\
                     stats_to=/tmp/a=b";
         let options = parse(text).unwrap();
         assert!(options.is_on && options.stats_at_exit && options.has_purge_thread);
-        assert_eq!(options.asks_for_huge_pages, Some(true));
+        assert_eq!((options.asks_for_huge_pages, options.single_calls), (Some(true), Some(true)));
         assert_eq!(options.bytes, Some(3 << 30));
         let Backing::HugeTlb { page_bytes, .. } = options.backing else { panic!("{options:?}") };
         assert_eq!(page_bytes, 1 << 30);

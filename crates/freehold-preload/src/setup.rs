@@ -3,7 +3,7 @@
 
 use std::error::Error;
 
-use freehold_host::{Arena, FrameCount, PageHeap};
+use freehold_host::{Arena, FrameCount, HeapSettings};
 
 use crate::malloc;
 use crate::options::{self, Options};
@@ -40,12 +40,13 @@ fn start(options: Options) -> Result<(), Box<dyn Error>> {
         .backing(options.backing.clone())
         .huge_pages(options.asks_for_huge_pages.unwrap_or(malloc::ASKS_FOR_HUGE_PAGES))
         .min_free(FrameCount::ZERO); // Nothing reclaims memory here.
-    let mut heap = PageHeap::new(builder.build_frames()?)?;
-    // Children have no thread, so calls purge there, as they do without one.
-    if let Some(interval) = options.purge {
-        heap = heap.purge_every(interval, options.ages);
-    }
-    let heap = malloc::use_heap(heap, &options)?;
+    let settings = HeapSettings {
+        // Children have no thread, so calls purge there, as they do without one.
+        purge_every: options.purge.map(|interval| (interval, options.ages)),
+        single_calls: options.single_calls.unwrap_or_else(is_filtered),
+        ..HeapSettings::default()
+    };
+    let heap = malloc::use_heap(builder, settings, &options)?;
     if let (Some(interval), true) = (options.purge, options.has_purge_thread) {
         let purge = move || {
             loop {
@@ -58,6 +59,13 @@ fn start(options: Options) -> Result<(), Box<dyn Error>> {
         thread.stack_size(128 << 10).spawn(purge)?;
     }
     stats::start(heap, options)
+}
+
+/// Whether the program's system calls are filtered already. A filter that ends the program on calls
+/// that it does not know rarely knows `process_madvise(2)`.
+fn is_filtered() -> bool {
+    // SAFETY: reads a number.
+    unsafe { libc::prctl(libc::PR_GET_SECCOMP) > 0 }
 }
 
 /// How much memory the machine has.

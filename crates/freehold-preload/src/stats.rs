@@ -1,46 +1,53 @@
 //! Statistics, when the program exits and on a signal.
 #![expect(unsafe_code, reason = "installs functions that C calls")]
 
+use core::cell::UnsafeCell;
 use core::ffi::c_int;
+use core::mem::MaybeUninit;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
-use std::io::{self, PipeReader, PipeWriter, Read, Write as _};
-use std::os::fd::AsRawFd;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use freehold_host::{PageHeap, Snapshot};
+use freehold_host::HeapView;
 
 use crate::malloc;
 use crate::options::Options;
 
 struct Stats {
-    heap: &'static PageHeap,
+    heap: HeapView<'static>,
     to: Option<PathBuf>,
-    /// What a signal's handler writes to, and the process whose thread reads it: a child shares the
-    /// pipe, and has no such thread.
-    signals: Option<(PipeWriter, u32)>,
 }
 
 static STATS: OnceLock<Stats> = OnceLock::new();
 
+/// Counts signals that were not reported yet. No pipe: a program may close all descriptors, and the
+/// number would be that of a file of its own. A child has a copy, and no thread that waits for it.
+static SIGNALS: Semaphore = Semaphore(UnsafeCell::new(MaybeUninit::zeroed()));
+
+struct Semaphore(UnsafeCell<MaybeUninit<libc::sem_t>>);
+
+// SAFETY: a semaphore is for threads to meet at. It is initialised before a second one knows it.
+unsafe impl Sync for Semaphore {}
+
 /// Has statistics written as the options say.
-pub(crate) fn start(heap: &'static PageHeap, options: Options) -> Result<(), Box<dyn Error>> {
-    let (reader, writer) = options.stats_signal.map(|_| io::pipe()).transpose()?.unzip();
-    let signals = writer.map(|writer| (writer, std::process::id()));
-    if STATS.set(Stats { heap, to: options.stats_to, signals }).is_err() {
+pub(crate) fn start(heap: HeapView<'static>, options: Options) -> Result<(), Box<dyn Error>> {
+    if STATS.set(Stats { heap, to: options.stats_to }).is_err() {
         return Err("the library was started twice".into());
     }
     if options.stats_at_exit {
         // SAFETY: the function is there as long as the process.
         unsafe { libc::atexit(at_exit) };
     }
-    if let (Some(signal), Some(reader)) = (options.stats_signal, reader) {
+    if let Some(signal) = options.stats_signal {
+        // SAFETY: nothing uses it yet, and it stays where it is.
+        unsafe { libc::sem_init(SIGNALS.0.get().cast(), 0, 0) };
         std::thread::Builder::new()
             .name("freehold-stats".into())
             .stack_size(128 << 10)
-            .spawn(move || report_on_signals(reader))?;
+            .spawn(report_on_signals)?;
         let handler: extern "C" fn(c_int) = on_signal;
         // SAFETY: the handler only calls functions that are allowed in one.
         unsafe { libc::signal(signal, handler as libc::sighandler_t) };
@@ -52,27 +59,19 @@ extern "C" fn at_exit() {
     report("exit");
 }
 
-/// A write to a pipe, which a handler may do; its thread does the rest.
+/// All that a handler may do; a thread does the rest.
 extern "C" fn on_signal(_signal: c_int) {
-    // SAFETY: reads a number.
-    let here = unsafe { libc::getpid() };
-    if let Some(Stats { signals: Some((writer, process)), .. }) = STATS.get()
-        && u32::try_from(here) == Ok(*process)
-    {
-        // SAFETY: takes nothing.
-        let errno = unsafe { libc::__errno_location() };
-        // SAFETY: the C library's variable of this thread, here and below.
-        let before = unsafe { *errno };
-        // SAFETY: one byte, from a constant. If the pipe is full, reports are on their way.
-        unsafe { libc::write(writer.as_raw_fd(), c"s".as_ptr().cast(), 1) };
-        // SAFETY: as above.
-        unsafe { *errno = before };
-    }
+    // SAFETY: initialised before the handler was installed. Allowed in a handler; it sets `errno`
+    // only if there were two billion signals.
+    unsafe { libc::sem_post(SIGNALS.0.get().cast()) };
 }
 
-fn report_on_signals(mut reader: PipeReader) {
-    while let Ok(1) = reader.read(&mut [0]) {
-        report("signal");
+fn report_on_signals() -> ! {
+    loop {
+        // SAFETY: initialised before this thread was started.
+        if unsafe { libc::sem_wait(SIGNALS.0.get().cast()) } == 0 {
+            report("signal");
+        }
     }
 }
 
@@ -91,13 +90,12 @@ fn report(when: &str) {
 }
 
 /// The statistics: one block of lines.
-fn text(heap: &PageHeap, when: &str) -> String {
-    let arena = heap.arena();
-    let snapshot = Snapshot::of(arena.allocator());
+fn text(heap: HeapView<'_>, when: &str) -> String {
+    let snapshot = heap.snapshot();
     let purged = heap.purged();
     let managed: u64 = snapshot.zones.iter().map(|zone| zone.managed).sum();
     let free: u64 = snapshot.zones.iter().map(|zone| zone.free + zone.per_cpu).sum();
-    let frame_bytes = arena.frame_size().bytes() as u64;
+    let frame_bytes = heap.frame_bytes() as u64;
     let mib = |frames: u64| frames * frame_bytes / (1 << 20);
     let mut text = String::new();
     // Writing to a string does not fail.

@@ -3,29 +3,31 @@
 
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::malloc;
 
-/// Whether Freehold's handlers of forks are installed: before the malloc's, which it installs when
-/// it is first called. Relaxed: a thread that does not see it asks for the same again, which the
-/// host's crate does once.
-static INSTALLED: AtomicBool = AtomicBool::new(false);
-
-/// To be called before the malloc.
+/// To be called before the malloc: Freehold's handlers of forks are installed before its own, which
+/// it installs when it is first called. Other threads wait for that; the C library may allocate on
+/// the thread that is at it.
 #[inline]
 fn prepare() {
-    if !INSTALLED.load(Relaxed) {
-        install();
-    }
-}
-
-#[cold]
-fn install() {
-    // First: the C library may allocate while it installs them.
-    INSTALLED.store(true, Relaxed);
     // Refused: building the arena reports it.
     let _refused = freehold_host::install_fork_handlers();
+}
+
+/// Null, and why.
+fn refuse(error: c_int) -> *mut c_void {
+    // SAFETY: takes nothing.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: the C library's variable of this thread.
+    unsafe { *errno = error };
+    null_mut()
+}
+
+/// What a malloc has answered that may leave `errno` alone where it fails: mimalloc does, and the C
+/// library's own calls set it (POSIX).
+fn found(memory: *mut c_void) -> *mut c_void {
+    if memory.is_null() { refuse(libc::ENOMEM) } else { memory }
 }
 
 /// The size of the machine's pages.
@@ -39,21 +41,23 @@ fn page_bytes() -> usize {
 extern "C" fn malloc(bytes: usize) -> *mut c_void {
     prepare();
     // SAFETY: any size is allowed.
-    unsafe { malloc::malloc(bytes) }
+    found(unsafe { malloc::malloc(bytes) })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     prepare();
     // SAFETY: any sizes are allowed.
-    unsafe { malloc::calloc(count, bytes) }
+    found(unsafe { malloc::calloc(count, bytes) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(memory: *mut c_void, bytes: usize) -> *mut c_void {
     prepare();
     // SAFETY: as the caller promises.
-    unsafe { malloc::realloc(memory, bytes) }
+    let memory = unsafe { malloc::realloc(memory, bytes) };
+    // Freed, it may be null: no failure.
+    if bytes == 0 { memory } else { found(memory) }
 }
 
 #[unsafe(no_mangle)]
@@ -61,13 +65,7 @@ unsafe extern "C" fn reallocarray(memory: *mut c_void, count: usize, bytes: usiz
     match count.checked_mul(bytes) {
         // SAFETY: as the caller promises.
         Some(bytes) => unsafe { realloc(memory, bytes) },
-        None => {
-            // SAFETY: takes nothing.
-            let errno = unsafe { libc::__errno_location() };
-            // SAFETY: the C library's variable of this thread.
-            unsafe { *errno = libc::ENOMEM };
-            null_mut()
-        }
+        None => refuse(libc::ENOMEM),
     }
 }
 
@@ -75,6 +73,20 @@ unsafe extern "C" fn reallocarray(memory: *mut c_void, count: usize, bytes: usiz
 unsafe extern "C" fn free(memory: *mut c_void) {
     // SAFETY: as the caller promises.
     unsafe { malloc::free(memory) }
+}
+
+/// C23. The size is what it was allocated with, and of no use here.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn free_sized(memory: *mut c_void, _bytes: usize) {
+    // SAFETY: as the caller promises.
+    unsafe { free(memory) };
+}
+
+/// C23, as [`free_sized`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn free_aligned_sized(memory: *mut c_void, _align: usize, _bytes: usize) {
+    // SAFETY: as the caller promises.
+    unsafe { free(memory) };
 }
 
 #[unsafe(no_mangle)]
@@ -87,13 +99,20 @@ unsafe extern "C" fn posix_memalign(memory: *mut *mut c_void, align: usize, byte
 #[unsafe(no_mangle)]
 extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
     prepare();
-    // SAFETY: a bad alignment is answered with null.
-    unsafe { malloc::aligned_alloc(align, bytes) }
+    if !align.is_power_of_two() {
+        return refuse(libc::EINVAL);
+    }
+    // SAFETY: a power of two, and any size.
+    found(unsafe { malloc::aligned_alloc(align, bytes) })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
-    aligned_alloc(align, bytes)
+    // Rounded up, as the C library does.
+    match align.checked_next_power_of_two() {
+        Some(align) => aligned_alloc(align, bytes),
+        None => refuse(libc::EINVAL),
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -105,7 +124,7 @@ extern "C" fn valloc(bytes: usize) -> *mut c_void {
 extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
     match bytes.max(1).checked_next_multiple_of(page_bytes()) {
         Some(bytes) => aligned_alloc(page_bytes(), bytes),
-        None => null_mut(),
+        None => refuse(libc::ENOMEM),
     }
 }
 

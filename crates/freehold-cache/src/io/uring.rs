@@ -6,7 +6,7 @@
 //! single block is read or written without one.
 #![expect(unsafe_code, reason = "hands addresses to the kernel, which outlive the call")]
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Write as _};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
@@ -146,9 +146,10 @@ impl Rings {
                 let entry = self.entry(file, step).user_data((first + at) as u64);
                 // SAFETY: the buffers outlive the operation, since this does not return before its
                 // completion has come.
-                let pushed = unsafe { ring.submission().push(&entry) };
-                // A ring is empty between calls, and has room for a part.
-                debug_assert!(pushed.is_ok());
+                if let Err(error) = unsafe { ring.submission().push(&entry) } {
+                    // A ring is empty between calls, and has room for a part.
+                    give_up(&error);
+                }
             }
             let mut left = part.len();
             while left > 0 {
@@ -158,9 +159,7 @@ impl Rings {
                     && !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
                     && error.kind() != ErrorKind::ResourceBusy
                 {
-                    // The ring itself is broken, and what it does with the buffers is unknown.
-                    eprintln!("freehold-cache: io_uring: {error}");
-                    std::process::abort();
+                    give_up(&error);
                 }
                 for done in ring.completion() {
                     let result = done.result();
@@ -174,6 +173,13 @@ impl Rings {
         }
         results
     }
+}
+
+/// Ends the process: the ring is broken, and what it does with the buffers is unknown. Nothing may
+/// unwind from here, as it would if standard error cannot be written to.
+fn give_up(error: &dyn std::error::Error) -> ! {
+    let _closed = writeln!(io::stderr(), "freehold-cache: io_uring: {error}");
+    std::process::abort();
 }
 
 /// How many adjacent buffers each operation has.

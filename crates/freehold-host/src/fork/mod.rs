@@ -153,10 +153,13 @@ impl Drop for Registration {
 /// # Errors
 ///
 /// [`HostError::ForkHandlers`] if the process cannot register more.
+#[inline]
 pub fn install_fork_handlers() -> Result<(), HostError> {
-    if INSTALLED.is_done() {
-        return Ok(());
-    }
+    if INSTALLED.is_done() { Ok(()) } else { install_now() }
+}
+
+#[cold]
+fn install_now() -> Result<(), HostError> {
     let thread = gettid().as_raw_nonzero().get().unsigned_abs();
     let here = Installer { process: std::process::id(), thread };
     let installed = INSTALLED.ensure(here, || at_fork(prepare, thaw, thaw_copy), yield_now);

@@ -105,6 +105,16 @@ impl<D: Design<Host>> FrameArena<D> {
         }
     }
 
+    /// Zeroes frames by writing. Relaxed, as [`FrameArena::copy_block`].
+    pub(super) fn zero(&self, first: Pfn, frames: FrameCount) {
+        for frame in 0..frames.get() {
+            let pfn = first + FrameCount::new(frame);
+            (0..WORD_BYTES).for_each(|byte| self.byte(pfn, byte).store(0, Relaxed));
+            let words = 1..self.frame_size.bytes() / WORD_BYTES;
+            words.for_each(|word| self.word(pfn, word).store(0, Relaxed));
+        }
+    }
+
     #[inline]
     fn first_byte(&self, pfn: Pfn) -> &AtomicU8 {
         self.byte(pfn, 0)

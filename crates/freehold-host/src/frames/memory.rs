@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 use std::thread::Builder;
 
-use freehold::{Design, FrameCount, MemoryRange, Migrate, Pfn};
+use freehold::{Design, FrameCount, MemoryRange, Migrate, Order, Pfn};
 
 use super::range;
 use crate::fork::ForkMutex;
@@ -43,7 +43,8 @@ impl Extent {
 
 impl<D: Design<Host>> FrameArena<D> {
     /// Gives the memory of frames back to the machine. They stay usable and read as zero. One
-    /// system call. Like a write, it is for the owner of the frames.
+    /// system call. Like a write, it is for the owner of the frames. What is only a part of a
+    /// [huge page](crate::Backing::HugeTlb) does not go back, and is zeroed by writing.
     ///
     /// # Errors
     ///
@@ -53,10 +54,17 @@ impl<D: Design<Host>> FrameArena<D> {
     ///
     /// If the frames do not lie in the arena's capacity.
     pub fn discard(&self, first: Pfn, frames: FrameCount) -> Result<(), HostError> {
-        let offset = self.frame_size.bytes_of(FrameCount::new(first.get()));
+        let end = self.end_of(first, frames);
+        let (start, whole) = self.whole_pages(first, frames);
+        self.zero(first, start - first);
+        self.zero(start + whole, end - (start + whole));
+        if whole == FrameCount::ZERO {
+            return Ok(());
+        }
+        let (offset, bytes) = (self.offset(start), self.frame_size.bytes_of(whole));
         // SAFETY: All safe accesses to frames of a `FrameArena` are atomic, so to them this is a
         // write of zeroes; its documentation asks unsafe ones to keep others away.
-        unsafe { self.memory.discard(offset, self.frame_size.bytes_of(frames)) }
+        unsafe { self.memory.discard(offset, bytes) }
     }
 
     /// Lets the machine take the memory of frames when it needs some (`MADV_FREE`), unless they are
@@ -71,22 +79,27 @@ impl<D: Design<Host>> FrameArena<D> {
     ///
     /// If the frames do not lie in the arena's capacity.
     pub fn discard_lazily(&self, first: Pfn, frames: FrameCount) -> Result<(), HostError> {
-        let offset = self.frame_size.bytes_of(FrameCount::new(first.get()));
+        self.end_of(first, frames);
+        let offset = self.offset(first);
         // SAFETY: As for `discard`: to other accesses, this is a write of zeroes, at some time.
         unsafe { self.memory.discard_lazily(offset, self.frame_size.bytes_of(frames)) }
     }
 
-    /// [`FrameArena::discard`] of several stretches at once; returns the number of system calls.
-    pub(crate) fn discard_all(&self, stretches: &[(Pfn, FrameCount)]) -> Result<u64, HostError> {
-        let bytes_of = |frames| self.frame_size.bytes_of(frames);
+    /// [`FrameArena::discard`] of several stretches of [whole pages](FrameArena::whole_pages), all
+    /// by one system call if `at_once` and the kernel can. Returns the number of calls.
+    pub(crate) fn discard_all(
+        &self,
+        stretches: &[(Pfn, FrameCount)],
+        at_once: bool,
+    ) -> Result<u64, HostError> {
         let mut calls = 0;
         for batch in stretches.chunks(BATCH_MAX) {
             let mut parts = [(0, 0); BATCH_MAX];
             for (part, &(first, frames)) in parts.iter_mut().zip(batch) {
-                *part = (bytes_of(first - Pfn::new(0)), bytes_of(frames));
+                *part = (self.offset(first), self.frame_size.bytes_of(frames));
             }
             // SAFETY: As for `discard`.
-            calls += unsafe { self.memory.discard_parts(&parts[..batch.len()]) }?;
+            calls += unsafe { self.memory.discard_parts(&parts[..batch.len()], at_once) }?;
         }
         Ok(calls)
     }
@@ -110,8 +123,8 @@ impl<D: Design<Host>> FrameArena<D> {
     ) -> Result<(), HostError> {
         let memory = &self.memory;
         let grain = memory.huge_page_bytes().unwrap_or(0).max(page_bytes());
-        let offset = self.frame_size.bytes_of(first - Pfn::new(0));
-        let bytes = self.frame_size.bytes_of(frames);
+        self.end_of(first, frames);
+        let (offset, bytes) = (self.offset(first), self.frame_size.bytes_of(frames));
         let share = bytes.div_ceil(threads.max(1)).next_multiple_of(grain).max(grain);
         std::thread::scope(|scope| {
             let parts = (offset..offset + bytes).step_by(share).map(|at| {
@@ -124,6 +137,30 @@ impl<D: Design<Host>> FrameArena<D> {
                 Err(done) => done,
             })
         })
+    }
+
+    /// The frame behind these.
+    ///
+    /// # Panics
+    ///
+    /// If they do not lie in the arena's capacity.
+    fn end_of(&self, first: Pfn, frames: FrameCount) -> Pfn {
+        let capacity = FrameCount::from_bytes(self.memory.bytes(), self.frame_size);
+        let end = first.get().checked_add(frames.get()).filter(|end| *end <= capacity.get());
+        Pfn::new(
+            end.unwrap_or_else(|| panic!("{frames} from {first} on: the arena has {capacity}")),
+        )
+    }
+
+    /// Where a frame of the capacity, or the end of it, is in the memory.
+    fn offset(&self, pfn: Pfn) -> usize {
+        self.frame_size.bytes_of(pfn - Pfn::new(0))
+    }
+
+    /// How many frames go back to the machine at least, and at multiples of what: one, unless the
+    /// memory is made of huge pages.
+    pub(crate) fn page_order(&self) -> Order {
+        Order::from_bytes(self.memory.huge_page_bytes().unwrap_or(0), self.frame_size)
     }
 
     /// The file behind the memory, of a [`Backing::Memfd`](crate::Backing::Memfd) or
@@ -237,5 +274,114 @@ impl<D: Design<Host>> FrameArena<D> {
     pub fn total_frames(&self) -> FrameCount {
         let parts = self.extent.parts.lock();
         parts.iter().map(|part| part.frames).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use freehold::{Order, Request};
+
+    use crate::{Arena, FrameArena, HeapSettings, PageHeap, PurgeAges};
+
+    use super::*;
+
+    const ONE: FrameCount = FrameCount::new(1);
+
+    /// An arena of eight pageblocks that takes its memory for huge pages of this order.
+    fn huge(page: Order) -> FrameArena {
+        let builder = Arena::builder().bytes(16 << 20).cpus(1).nodes(1);
+        let mut frames = builder.min_free(FrameCount::ZERO).build_frames().unwrap();
+        frames.memory.pretend_huge(frames.frame_size.bytes_of(page.frames()));
+        frames
+    }
+
+    /// Every frame of it in use, and written to at both ends.
+    fn write_all(frames: &FrameArena) -> Vec<Pfn> {
+        let alloc = || frames.alloc(Request::default()).ok();
+        let all: Vec<Pfn> = std::iter::from_fn(alloc).collect();
+        assert_eq!(all.len() as u64, frames.total_frames().get());
+        for &pfn in &all {
+            frames.store_byte(pfn, 7);
+            frames.store_word(pfn, 511, 7);
+        }
+        all
+    }
+
+    fn is_zero(frames: &FrameArena, pfn: Pfn) -> bool {
+        let found = (frames.load_byte(pfn), frames.load_word(pfn, 511));
+        assert!(found == (0, 0) || found == (7, 7), "{pfn}: {found:?}");
+        found == (0, 0)
+    }
+
+    const PAGES: [Order; 4] = [Order::ZERO, Order::new(4), Order::PAGEBLOCK, Order::new(10)];
+
+    #[test]
+    fn what_is_discarded_is_zero_where_a_huge_page_stays() {
+        for page in PAGES {
+            for (first, count) in [(100, 1500), (100, 3), (1024, 1024), (500, 24), (0, 4096)] {
+                let frames = huge(page);
+                let all = write_all(&frames);
+                frames.discard(Pfn::new(first), FrameCount::new(count)).unwrap();
+                let discarded = Pfn::new(first)..Pfn::new(first + count);
+                for pfn in all {
+                    assert_eq!(is_zero(&frames, pfn), discarded.contains(&pfn), "{page}: {pfn}");
+                }
+            }
+        }
+    }
+
+    /// A purge takes whole huge pages, and leaves the content of others as it is.
+    #[test]
+    fn of_huge_pages_those_are_purged_that_are_free_as_a_whole() {
+        for page in PAGES {
+            let frames = huge(page);
+            let (kept, pages) = (Pfn::new(700), page.frames().get());
+            for pfn in write_all(&frames).into_iter().filter(|&pfn| pfn != kept) {
+                frames.free(pfn, Order::ZERO).unwrap();
+            }
+            assert_eq!(frames.purge().unwrap(), frames.total_frames() - page.frames());
+            for pfn in (0..frames.total_frames().get()).map(Pfn::new) {
+                let stays = pfn.get() / pages == kept.get() / pages;
+                assert_eq!(is_zero(&frames, pfn), !stays, "{page}: {pfn}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_heap_knows_of_huge_pages_what_is_zero() {
+        for page in PAGES {
+            let heap = PageHeap::new(huge(page), HeapSettings::default()).unwrap();
+            let mut spans: Vec<Pfn> =
+                std::iter::from_fn(|| Some(heap.alloc(ONE, ONE).ok()?.first)).collect();
+            for &pfn in &spans {
+                heap.arena().store_byte(pfn, 7);
+                heap.arena().store_word(pfn, 511, 7);
+            }
+            // Three of four, and all of the second 4 MiB but for a frame.
+            let stays = |pfn: &Pfn| match pfn.get() {
+                1024..2048 => pfn.get() == 1030,
+                other => other.is_multiple_of(4),
+            };
+            spans.retain(|pfn| stays(pfn) || heap.free(*pfn, ONE).is_err());
+            let free = 4096 - spans.len() as u64;
+            let purged = heap.purge(PurgeAges::ALL).unwrap().frames.get();
+            match page.get() {
+                0 => assert_eq!(purged, free),
+                4 => assert_eq!(purged, 1024 - 16),
+                9 => assert_eq!(purged, 512),
+                _ => assert_eq!(purged, 0),
+            }
+            // The last one of the second 4 MiB makes them whole.
+            heap.free(Pfn::new(1030), ONE).unwrap();
+            let more = heap.purge(PurgeAges::ALL).unwrap();
+            let unit = page.max(Order::PAGEBLOCK).frames();
+            assert_eq!((more.frames, more.whole), (unit, unit));
+            let mut known = 0;
+            while let Ok(span) = heap.alloc(ONE, ONE) {
+                assert!(!span.is_zeroed || is_zero(heap.arena(), span.first), "{page}");
+                known += u64::from(span.is_zeroed);
+            }
+            assert_eq!(known, if page == Order::ZERO { free + 1 } else { 1024 });
+        }
     }
 }

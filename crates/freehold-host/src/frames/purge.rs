@@ -9,7 +9,8 @@ use super::{FrameArena, Host, HostError};
 const ONE: FrameCount = FrameCount::new(1);
 const PAGEBLOCK: FrameCount = Order::PAGEBLOCK.frames();
 
-/// The part of an arena that a purge has in hand at a time: a 64th, at least a pageblock.
+/// The part of an arena that a purge has in hand at a time: a 64th, at least a pageblock, and at
+/// least a huge page.
 const SHARE: u64 = 64;
 
 impl<D: Design<Host>> FrameArena<D> {
@@ -18,9 +19,10 @@ impl<D: Design<Host>> FrameArena<D> {
     /// Goes through the arena once, from the lowest frame on, and takes each stretch of free frames
     /// out of the allocator while it is given back; so no call is given a frame while it is purged.
     /// A stretch is at most a 64th of the arena, or a pageblock, and none is taken from what the
-    /// low watermark keeps back. Other calls find that much less free memory at a time, and stay
-    /// out of the pageblocks concerned. Frames that come free behind the purge are left for the
-    /// next one. Purged frames read as zero and take memory again when they are written.
+    /// low watermark keeps back. Of memory in huge pages, those go of which all frames are free.
+    /// Other calls find that much less free memory at a time, and stay out of the pageblocks
+    /// concerned. Frames that come free behind the purge are left for the next one. Purged frames
+    /// read as zero and take memory again when they are written.
     ///
     /// Costs a range and a system call for each stretch, and a look at each frame of pageblocks
     /// that are in use in part. Uses no heap, so an allocator that serves the whole program may
@@ -33,7 +35,8 @@ impl<D: Design<Host>> FrameArena<D> {
     pub fn purge(&self) -> Result<FrameCount, HostError> {
         // Frames on the lists of CPUs go back first, so that they merge into large blocks.
         self.allocator.drain_all();
-        let stretch_max = FrameCount::new(self.total_frames().get() / SHARE).max(PAGEBLOCK);
+        let unit = self.purge_unit().frames();
+        let stretch_max = FrameCount::new(self.total_frames().get() / SHARE).max(unit);
         let mut purged = FrameCount::ZERO;
         for nth in 0.. {
             let Some((mut at, end)) = self.part(nth) else { return Ok(purged) };
@@ -44,35 +47,55 @@ impl<D: Design<Host>> FrameArena<D> {
                 if whole > FrameCount::ZERO {
                     continue;
                 }
-                let to_end = PAGEBLOCK.get() - at.get() % PAGEBLOCK.get();
-                let pageblock_end = end.min(at + FrameCount::new(to_end));
-                while let Some((first, frames)) = self.free_run(at, pageblock_end) {
-                    if self.purge_stretch(first, frames)? {
+                let to_end = unit.get() - at.get() % unit.get();
+                let unit_end = end.min(at + FrameCount::new(to_end));
+                while let Some((first, frames)) = self.free_run(at, unit_end) {
+                    at = first + frames;
+                    let (first, frames) = self.whole_pages(first, frames);
+                    if frames > FrameCount::ZERO && self.purge_stretch(first, frames)? {
                         purged += frames;
                     }
-                    at = first + frames;
                 }
-                at = pageblock_end;
+                at = unit_end;
             }
         }
         Ok(purged)
     }
 
-    /// Purges pageblocks that seem to be free as a whole, without a look at each of their frames:
-    /// those from here on, up to so many frames. Returns how many were purged.
+    /// Purges units that seem to be free as a whole, without a look at each of their frames: those
+    /// from here on, up to so many frames. Returns how many were purged.
     fn purge_whole(&self, at: Pfn, most: FrameCount) -> Result<FrameCount, HostError> {
-        let mut frames = FrameCount::ZERO;
-        while at.is_aligned(Order::PAGEBLOCK)
-            && frames + PAGEBLOCK <= most
-            && self.allocator.is_free(at + frames)
+        let (mut frames, unit) = (FrameCount::ZERO, self.purge_unit());
+        while at.is_aligned(unit)
+            && frames + unit.frames() <= most
+            && self.seems_free(at + frames, unit)
         {
-            frames += PAGEBLOCK;
+            frames += unit.frames();
         }
         // Perhaps fewer are free.
         while frames > FrameCount::ZERO && !self.purge_stretch(at, frames)? {
-            frames = FrameCount::new(frames.get() / 2 / PAGEBLOCK.get() * PAGEBLOCK.get());
+            let units = frames.get() / 2 / unit.frames().get();
+            frames = FrameCount::new(units * unit.frames().get());
         }
         Ok(frames)
+    }
+
+    /// What purges look at as a whole: a pageblock, or a huge page if that is larger.
+    pub(crate) fn purge_unit(&self) -> Order {
+        self.page_order().max(Order::PAGEBLOCK)
+    }
+
+    /// Whether all of a unit seems to be free.
+    pub(crate) fn seems_free(&self, first: Pfn, unit: Order) -> bool {
+        let pageblocks = (0..unit.frames().get()).step_by(PAGEBLOCK.get() as usize);
+        pageblocks.map(FrameCount::new).all(|offset| self.allocator.is_free(first + offset))
+    }
+
+    /// Those of contiguous frames that go back to the machine, which takes whole pages.
+    pub(crate) fn whole_pages(&self, first: Pfn, frames: FrameCount) -> (Pfn, FrameCount) {
+        let (page, end) = (self.page_order().frames().get(), first + frames);
+        let start = end.min(Pfn::new(first.get().next_multiple_of(page)));
+        (start, FrameCount::new((end.get() / page * page).saturating_sub(start.get())))
     }
 
     /// The first frames in a row from `at` on, and before `end`, that seem to be free.

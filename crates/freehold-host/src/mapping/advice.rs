@@ -22,7 +22,8 @@ pub(crate) enum Placing {
 impl Mapping {
     fn advise(&self, part: Part, advice: Advice, name: &'static str) -> Result<(), HostError> {
         // SAFETY: The part lies in the mapping. Advice that changes its content is given by
-        // `discard` alone, whose caller vouches for it.
+        // `discard` and `discard_lazily`, whose callers vouch for it, and by `wipe_on_fork`, whose
+        // caller vouches for the children.
         unsafe { madvise(part.start, part.bytes, advice) }
             .map_err(|errno| HostError::Advise { advice: name, source: errno.into() })
     }
@@ -41,7 +42,12 @@ impl Mapping {
     /// # Errors
     ///
     /// [`HostError::Advise`] from kernels before Linux 4.14.
-    pub(crate) fn wipe_on_fork(&self) -> Result<(), HostError> {
+    ///
+    /// # Safety
+    ///
+    /// Zero bytes are valid there for whatever a child finds there, in any state that a thread of
+    /// the parent may have left it in.
+    pub(crate) unsafe fn wipe_on_fork(&self) -> Result<(), HostError> {
         self.advise(self.part(0, self.bytes()), Advice::LinuxWipeOnFork, "to wipe on fork")
     }
 
@@ -67,12 +73,13 @@ impl Mapping {
     }
 
     /// Gives the memory of a part back to the machine: of a shared mapping, what lies behind it.
-    /// The part stays mapped and reads as zero. Of memory in huge pages, only whole ones go.
+    /// The part stays mapped and reads as zero.
     ///
     /// # Errors
     ///
     /// [`HostError::Advise`] if the kernel refuses: the memory is locked, the file system cannot
-    /// punch holes, or the part is not made of whole pages.
+    /// punch holes, or the part is not made of whole pages, [huge](Mapping::huge_page_bytes) ones
+    /// of memory that is made of them.
     ///
     /// # Panics
     ///
@@ -82,20 +89,11 @@ impl Mapping {
     ///
     /// The memory of the part has no other user during the call.
     pub(crate) unsafe fn discard(&self, offset: usize, bytes: usize) -> Result<(), HostError> {
-        let (mut part, mut advice) = (self.part(offset, bytes), Advice::LinuxDontNeed);
-        match self.kind {
-            Kind::Private => {}
-            Kind::Shared => advice = Advice::LinuxRemove,
-            Kind::Huge(page_bytes) => {
-                let first = offset.next_multiple_of(page_bytes);
-                let end = (offset + bytes) / page_bytes * page_bytes;
-                if first >= end {
-                    return Ok(());
-                }
-                part = self.part(first, end - first);
-            }
-        }
-        self.advise(part, advice, "to take memory back")
+        let advice = match self.kind {
+            Kind::Private | Kind::Huge(_) => Advice::LinuxDontNeed,
+            Kind::Shared => Advice::LinuxRemove,
+        };
+        self.advise(self.part(offset, bytes), advice, "to take memory back")
     }
 
     /// Lets the machine take the memory of a part when it needs some, unless the part has been
@@ -122,8 +120,8 @@ impl Mapping {
         self.advise(self.part(offset, bytes), Advice::LinuxFree, advice)
     }
 
-    /// [`Mapping::discard`] of several parts, of private memory by one system call where the kernel
-    /// has it ([`discard_stretches`]). Returns the number of calls.
+    /// [`Mapping::discard`] of several parts, of private memory by one system call if `at_once` and
+    /// the kernel has it ([`discard_stretches`]). Returns the number of calls.
     ///
     /// # Errors
     ///
@@ -136,7 +134,11 @@ impl Mapping {
     /// # Safety
     ///
     /// As for [`Mapping::discard`].
-    pub(crate) unsafe fn discard_parts(&self, parts: &[(usize, usize)]) -> Result<u64, HostError> {
+    pub(crate) unsafe fn discard_parts(
+        &self,
+        parts: &[(usize, usize)],
+        at_once: bool,
+    ) -> Result<u64, HostError> {
         const PARTS_MAX: usize = 64;
         assert!(parts.len() <= PARTS_MAX, "{} parts at once", parts.len());
         if self.kind != Kind::Private {
@@ -156,7 +158,7 @@ impl Mapping {
             answer = Err(HostError::Advise { advice: "to take memory back", source });
         };
         // SAFETY: The parts lie in the mapping, and the caller vouches for their content.
-        let calls = unsafe { discard_stretches(&stretches[..parts.len()], true, refused) };
+        let calls = unsafe { discard_stretches(&stretches[..parts.len()], at_once, refused) };
         answer.map(|()| calls)
     }
 

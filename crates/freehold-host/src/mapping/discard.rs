@@ -106,6 +106,11 @@ fn takes_a_page() -> Option<bool> {
 /// As for [`discard_stretches`].
 unsafe fn discard_at_once(stretches: &[Stretch]) -> bool {
     let bytes: usize = stretches.iter().map(|stretch| stretch.0.iov_len).sum();
+    // SAFETY: Takes nothing.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: The C library's variable of this thread, here and below. This may be a call of
+    // `free`, which does not change it (POSIX.1-2024); rustix's calls do not know it.
+    let before = unsafe { *errno };
     // SAFETY: The caller vouches for the content. The kernel reads as many entries as there are
     // stretches, which are as it wants them: `Stretch` is an `iovec`.
     let advised = unsafe {
@@ -118,6 +123,8 @@ unsafe fn discard_at_once(stretches: &[Stretch]) -> bool {
             0 as c_long,
         )
     };
+    // SAFETY: As above.
+    unsafe { *errno = before };
     usize::try_from(advised) == Ok(bytes)
 }
 
@@ -179,6 +186,19 @@ mod tests {
         let calls = unsafe { discard_stretches(&stretches, true, |at, _| refused.push(at)) };
         assert_eq!((calls, refused), (if discards_at_once() { 4 } else { 3 }, vec![1]));
         assert_eq!(first_bytes(start), [0, 7, 7, 0]);
+    }
+
+    #[test]
+    fn errno_is_that_of_the_caller_after_a_refusal() {
+        let odd = Stretch::new(page(pages(2), 0).map_addr(|at| at | 1), page_bytes());
+        // SAFETY: Takes nothing.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: The variable of this thread, here and below.
+        unsafe { errno.write(4242) };
+        // SAFETY: A stretch that does not begin with a page is refused.
+        assert!(!unsafe { discard_at_once(&[odd]) });
+        // SAFETY: As above.
+        assert_eq!(unsafe { errno.read() }, 4242);
     }
 
     #[test]

@@ -7,9 +7,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 
 use crate::{Backing, HostError};
 
@@ -82,12 +82,14 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 /// A stretch of address space that nothing uses yet: it can be neither read nor written. Unmapped
-/// on drop, unless it was filled.
+/// on drop, unless memory was put there.
 struct Reserved {
     /// The first byte behind the guard.
     start: *mut c_void,
     bytes: usize,
     guard_bytes: usize,
+    /// Whether what lies between the guards is no longer reserved: others may have it by now.
+    is_vacant: bool,
 }
 
 impl Reserved {
@@ -106,33 +108,91 @@ impl Reserved {
         let head = start - guard_bytes - found.addr();
         unmap_unused(found, head);
         unmap_unused(found.wrapping_byte_add(head + needed), padded - head - needed);
-        Ok(Reserved { start: found.wrapping_byte_add(head + guard_bytes), bytes, guard_bytes })
+        let start = found.wrapping_byte_add(head + guard_bytes);
+        Ok(Reserved { start, bytes, guard_bytes, is_vacant: false })
     }
 
-    /// Maps memory over all of it but the guards, and hands it out.
-    fn fill(self, kind: Kind, file: Option<Arc<OwnedFd>>, flags: MapFlags) -> io::Result<Mapping> {
-        let &Reserved { start, bytes, guard_bytes } = &self;
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, flags | MapFlags::FIXED);
+    /// Hands all of it but the guards out as private memory.
+    fn open(self) -> io::Result<Mapping> {
+        // SAFETY: The stretch is ours, and nothing points to it.
+        unsafe { mprotect(self.start, self.bytes, MprotectFlags::READ | MprotectFlags::WRITE) }?;
+        Ok(self.into_mapping(Kind::Private, None))
+    }
+
+    /// Maps memory in place of all of it but the guards, and hands it out.
+    ///
+    /// # Errors
+    ///
+    /// That of the operating system; `EEXIST` if another thread got some of the addresses.
+    fn fill(
+        mut self,
+        kind: Kind,
+        file: Option<Arc<OwnedFd>>,
+        flags: MapFlags,
+    ) -> io::Result<Mapping> {
+        self.vacate()?;
+        self.occupy(kind, file, flags)
+    }
+
+    /// Unmaps all of it but the guards.
+    ///
+    /// A mapping over it (`MAP_FIXED`) would do without, but one that fails may have unmapped what
+    /// was there, or not: so it could not be told later to whom the addresses belong.
+    fn vacate(&mut self) -> io::Result<()> {
+        // SAFETY: The stretch is ours, and nothing points to it.
+        unsafe { munmap(self.start, self.bytes) }?;
+        self.is_vacant = true;
+        Ok(())
+    }
+
+    /// Maps memory where the stretch was vacated, if nothing is mapped there by now.
+    fn occupy(
+        self,
+        kind: Kind,
+        file: Option<Arc<OwnedFd>>,
+        flags: MapFlags,
+    ) -> io::Result<Mapping> {
+        let &Reserved { start, bytes, .. } = &self;
+        let (access, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, flags | MapFlags::FIXED_NOREPLACE);
         let filled = match &file {
-            // SAFETY: The stretch is ours, and nothing points to it.
+            // SAFETY: The new mapping replaces nothing.
             Some(file) => unsafe { mmap(start, bytes, access, flags, file, 0) },
             // SAFETY: As above.
             None => unsafe { mmap_anonymous(start, bytes, access, flags) },
-        };
-        filled?;
+        }?;
+        if filled != start {
+            // To kernels before Linux 4.17 the address is a hint.
+            unmap_unused(filled, bytes);
+            return Err(Errno::EXIST.into());
+        }
+        Ok(self.into_mapping(kind, file))
+    }
+
+    /// There is memory between the guards now.
+    fn into_mapping(self, kind: Kind, file: Option<Arc<OwnedFd>>) -> Mapping {
+        let &Reserved { start, bytes, guard_bytes, .. } = &self;
         core::mem::forget(self);
         let base = NonNull::new(start.cast()).expect("the kernel maps nothing at address 0");
         let owner = Owner::Us { guard_bytes };
-        Ok(Mapping { base, bytes, kind, file, owner, is_new_memory: true })
+        Mapping { base, bytes, kind, file, owner, is_new_memory: true }
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
         let first = self.start.wrapping_byte_sub(self.guard_bytes);
-        unmap_unused(first, self.bytes + 2 * self.guard_bytes);
+        if self.is_vacant {
+            unmap_unused(first, self.guard_bytes);
+            unmap_unused(self.start.wrapping_byte_add(self.bytes), self.guard_bytes);
+        } else {
+            unmap_unused(first, self.bytes + 2 * self.guard_bytes);
+        }
     }
 }
+
+/// How often a mapping is tried elsewhere, if other threads get the addresses that it was to have.
+const PLACES_MAX: usize = 100;
 
 impl Mapping {
     /// Reserves `bytes` of private memory, which are not 0, at a multiple of `align`, a power of
@@ -167,32 +227,42 @@ impl Mapping {
             let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
             Reserved::new(bytes, align.max(page_bytes), guard_bytes)
         };
-        let private = || {
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            reserve(page_bytes())?.fill(Kind::Private, None, flags)
+        let private = || reserve(page_bytes())?.open();
+        let fill = |page_bytes, kind, file: Option<&Arc<OwnedFd>>, flags| {
+            let mut filled = Err(Errno::EXIST.into());
+            for _ in 0..PLACES_MAX {
+                filled = reserve(page_bytes)?.fill(kind, file.cloned(), flags);
+                if !matches!(&filled, Err(error) if error.kind() == io::ErrorKind::AlreadyExists) {
+                    break;
+                }
+            }
+            filled
         };
         let refuse_file = |action| {
             move |errno: Errno| HostError::BackingFile { action, bytes, source: errno.into() }
         };
         let shared = |file: Arc<OwnedFd>| {
-            let reserved = reserve(page_bytes()).map_err(refuse)?;
+            let needed = bytes.checked_next_multiple_of(page_bytes());
+            let needed = needed.ok_or(io::ErrorKind::OutOfMemory.into()).map_err(refuse)? as u64;
             let size = fstat(&file).map_err(refuse_file("read the size of"))?.st_size;
-            if (size as u64) < reserved.bytes as u64 {
-                let resized = ftruncate(&file, reserved.bytes as u64);
-                resized.map_err(refuse_file("enlarge"))?;
+            if (size as u64) < needed {
+                ftruncate(&file, needed).map_err(refuse_file("enlarge"))?;
             }
-            reserved.fill(Kind::Shared, Some(file), MapFlags::SHARED).map_err(refuse)
+            fill(page_bytes(), Kind::Shared, Some(&file), MapFlags::SHARED).map_err(refuse)
         };
         let mapping = match backing {
             Backing::Private => private().map_err(refuse),
-            Backing::Memfd => memfd_create("freehold", MemfdFlags::CLOEXEC)
-                .map_err(refuse_file("create"))
-                .and_then(|file| shared(Arc::new(file))),
+            Backing::Memfd => {
+                let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+                let file = memfd_create("freehold", flags).map_err(refuse_file("create"))?;
+                // No process that gets the file takes memory away from under the others.
+                fcntl_add_seals(&file, SealFlags::SHRINK).map_err(refuse_file("seal"))?;
+                shared(Arc::new(file))
+            }
             Backing::File(file) => shared(Arc::clone(file)),
             &Backing::HugeTlb { page_bytes, or_private } => {
                 let flags = huge_pages(page_bytes)?;
-                let huge = reserve(page_bytes)
-                    .and_then(|reserved| reserved.fill(Kind::Huge(page_bytes), None, flags));
+                let huge = fill(page_bytes, Kind::Huge(page_bytes), None, flags);
                 (if huge.is_err() && or_private { private() } else { huge }).map_err(refuse)
             }
         };
@@ -242,6 +312,13 @@ impl Mapping {
         }
     }
 
+    /// Has the crate take it for memory in huge pages, of which a machine that runs tests need have
+    /// none.
+    #[cfg(test)]
+    pub(crate) fn pretend_huge(&mut self, page_bytes: usize) {
+        self.kind = Kind::Huge(page_bytes);
+    }
+
     /// The address of the byte at `offset`.
     ///
     /// # Panics
@@ -282,8 +359,8 @@ fn unmap_unused(start: *mut c_void, bytes: usize) {
     if bytes == 0 {
         return;
     }
-    // SAFETY: The callers pass memory that `Reserved::new` has mapped and that nothing points to:
-    // the trimmed ends of a new mapping, or a mapping whose owner is being dropped.
+    // SAFETY: The callers pass what they have mapped, and what nothing points to: the trimmed ends
+    // of a new mapping, one at the wrong place, or one whose owner is being dropped.
     let unmapped = unsafe { munmap(start, bytes) };
     debug_assert_ne!(unmapped, Err(Errno::INVAL), "no mapping of ours");
 }
@@ -308,6 +385,29 @@ mod tests {
         unsafe { mapping.discard(4 * MIB, 2 * MIB) }.unwrap();
         // SAFETY: As above.
         assert_eq!(unsafe { last.read() }, 0);
+    }
+
+    #[test]
+    fn addresses_that_another_thread_got_meanwhile_stay_with_it() {
+        let page = page_bytes();
+        let mut reserved = Reserved::new(4 * page, page, page).unwrap();
+        let start = reserved.start;
+        reserved.vacate().unwrap();
+        // What a thread does that calls `mmap` at this moment.
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        let there = start.wrapping_byte_add(page);
+        // SAFETY: Replaces nothing.
+        let other =
+            unsafe { mmap_anonymous(there, page, access, flags | MapFlags::FIXED_NOREPLACE) };
+        assert_eq!(other, Ok(there));
+        let other: *mut u8 = there.cast();
+        // SAFETY: The page is this test's, here and below.
+        unsafe { other.write(7) };
+        let filled = reserved.occupy(Kind::Private, None, flags);
+        assert_eq!(filled.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        // SAFETY: As above; were it unmapped, this would fault.
+        assert_eq!(unsafe { other.read() }, 7);
+        unmap_unused(there, page);
     }
 
     #[test]

@@ -7,31 +7,40 @@ use freehold::{FrameCount, Order, Pfn};
 
 use super::bits::zeroed;
 
-/// For each pageblock, how many purges ago a frame of it was freed, the first since it was purged,
-/// and one more; 0 if nothing of it is to be purged.
+/// For each pageblock, or larger unit of purges, how many purges ago a frame of it was freed, the
+/// first since it was purged, and one more; 0 if nothing of it is to be purged.
 ///
 /// All relaxed: an age says where to look, and what is found there belongs to the call that the
 /// allocator gives it to. So a purge that sees an age and not yet what was freed with it leaves
 /// that to the one after the next free of the pageblock.
 #[derive(Debug)]
-pub(super) struct Ages<W>(Box<[W]>);
+pub(super) struct Ages<W> {
+    ages: Box<[W]>,
+    unit: Order,
+}
 
 impl<W: Word<u32>> Ages<W> {
-    /// Nothing has been freed in so many pageblocks.
-    pub(super) fn new(pageblocks: u64) -> Self {
-        Ages(zeroed::<u32, W>(pageblocks as usize))
+    /// Nothing has been freed of so many frames, in units of this order.
+    pub(super) fn new(frames: FrameCount, unit: Order) -> Self {
+        let units = frames.get().div_ceil(unit.frames().get());
+        Ages { ages: zeroed::<u32, W>(units as usize), unit }
     }
 
-    /// The number of pageblocks.
+    /// The number of units.
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.ages.len()
+    }
+
+    /// What has an age of its own.
+    pub(super) fn unit(&self) -> Order {
+        self.unit
     }
 
     /// Those in which frames, at least one, lie.
     fn of(&self, first: Pfn, frames: FrameCount) -> &[W] {
-        let pageblock = Order::PAGEBLOCK.frames().get();
         let last = first.get() + frames.get() - 1;
-        &self.0[(first.get() / pageblock) as usize..=(last / pageblock) as usize]
+        let index = |frame: u64| (frame >> self.unit.get()) as usize;
+        &self.ages[index(first.get())..=index(last)]
     }
 
     /// Notes that frames have come free.
@@ -44,11 +53,11 @@ impl<W: Word<u32>> Ages<W> {
         }
     }
 
-    /// Makes a pageblock older by so many purges. If it is older than `whole` then, takes its age,
+    /// Makes a unit older by so many purges. If it is older than `whole` then, takes its age,
     /// which is returned: what is freed from here on counts anew. Of several callers at a time, one
     /// gets it.
     pub(super) fn pass(&self, nth: usize, purges: u8, whole: u8) -> Option<u32> {
-        let age = &self.0[nth];
+        let age = &self.ages[nth];
         let before = age.load(Relaxed);
         if before == 0 {
             return None;
@@ -61,7 +70,7 @@ impl<W: Word<u32>> Ages<W> {
         (is_ours && is_due).then_some(older)
     }
 
-    /// Makes pageblocks at least this old: what a purge has left there is due again.
+    /// Makes units at least this old: what a purge has left there is due again.
     pub(super) fn restore(&self, first: Pfn, frames: FrameCount, to: u32) {
         for age in self.of(first, frames) {
             let mut now = age.load(Relaxed);

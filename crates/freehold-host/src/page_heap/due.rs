@@ -22,7 +22,7 @@ pub(super) struct Purging<W> {
 
 impl<W: Word<u64>> Purging<W> {
     pub(super) fn new(interval: Duration, ages: PurgeAges) -> Self {
-        let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX / 2);
+        let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).min(u64::MAX / 2);
         Purging {
             interval_ms,
             ages,

@@ -53,10 +53,10 @@ type U64 = <Host as Platform>::U64;
 /// calls use no heap.
 ///
 /// ```
-/// use freehold_host::{Arena, FrameCount, PageHeap};
+/// use freehold_host::{Arena, FrameCount, HeapSettings, PageHeap};
 ///
 /// let arena = Arena::builder().bytes(64 << 20).min_free(FrameCount::ZERO).build_frames()?;
-/// let heap = PageHeap::new(arena)?;
+/// let heap = PageHeap::new(arena, HeapSettings::default())?;
 /// let span = heap.alloc(FrameCount::new(5), FrameCount::new(1))?;
 /// assert!(span.is_zeroed); // Nothing has been written there yet.
 /// let address = heap.arena().address_of(span.first);
@@ -88,6 +88,28 @@ pub struct PageHeap<D: Design<Host> = Freehold<Host>> {
     purging: Arc<ForkMutex<()>>,
     by_calls: Option<Purging<U64>>,
     refusal: Option<Refusal<U64>>,
+    single_calls: bool,
+}
+
+/// What a [`PageHeap`] does by itself. By default it does nothing of this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeapSettings {
+    /// Calls of [`PageHeap::alloc`] and [`PageHeap::free`] purge the heap, whichever is the first
+    /// after each interval: so a program needs no thread for it, and one that does not allocate
+    /// keeps what it has. If `None`, only [`PageHeap::purge`] does.
+    ///
+    /// Costs each call a look at a clock of the kernel's that needs no system call, and the one
+    /// that is the first, the purge.
+    pub purge_every: Option<(Duration, PurgeAges)>,
+    /// [`PageHeap::alloc`] refuses without a search what a search has just failed for, for this
+    /// long, to a few milliseconds: for users that have other memory to go to when the heap is
+    /// full. A span that is freed and would do is found at once, one that smaller ones join to only
+    /// after that time. If `None`, each call searches.
+    pub refuse_for: Option<Duration>,
+    /// A purge makes a call of `madvise(2)` for each stretch, and none of `process_madvise(2)`: for
+    /// programs that a filter of system calls ends when they make one that it does not know. A
+    /// filter that answers with an error needs no such care.
+    pub single_calls: bool,
 }
 
 /// Contiguous frames, as [`PageHeap`] allocates them.
@@ -107,44 +129,22 @@ impl<D: Design<Host>> PageHeap<D> {
     /// # Errors
     ///
     /// [`HostError::ForkHandlers`], as for arenas.
-    pub fn new(arena: FrameArena<D>) -> Result<Self, HostError> {
+    pub fn new(arena: FrameArena<D>, settings: HeapSettings) -> Result<Self, HostError> {
         let frames = FrameCount::from_bytes(arena.capacity_bytes(), arena.frame_size());
-        let pageblocks = frames.get().div_ceil(PAGEBLOCK.get());
         let purging = Arc::new(ForkMutex::new(()));
         Ok(PageHeap {
             _fork: Registration::new(Box::new(AtFork(Arc::clone(&purging))))?,
             written: FrameBits::new(frames, !arena.is_new_memory()),
-            ages: Ages::new(pageblocks),
+            ages: Ages::new(frames, arena.purge_unit()),
             arena,
             purging,
-            by_calls: None,
-            refusal: None,
+            by_calls: settings.purge_every.map(|(interval, ages)| Purging::new(interval, ages)),
+            refusal: settings.refuse_for.map(Refusal::new),
+            single_calls: settings.single_calls,
         })
     }
 
-    /// Has calls of [`PageHeap::alloc`] and [`PageHeap::free`] purge the heap, whichever is the
-    /// first after each `interval`: so a program needs no thread for it, and one that does not
-    /// allocate keeps what it has. Default: only [`PageHeap::purge`] does.
-    ///
-    /// Costs each call a look at a clock of the kernel's that needs no system call, and the one
-    /// that is the first, the purge.
-    #[must_use]
-    pub fn purge_every(mut self, interval: Duration, ages: PurgeAges) -> Self {
-        self.by_calls = Some(Purging::new(interval, ages));
-        self
-    }
-
-    /// Has [`PageHeap::alloc`] refuse without a search what a search has just failed for, for this
-    /// long, to a few milliseconds: for users that have other memory to go to when the heap is
-    /// full. A span that is freed and would do is found at once, one that smaller ones join to only
-    /// after that time. Default: each call searches.
-    #[must_use]
-    pub fn refuse_for(mut self, time: Duration) -> Self {
-        self.refusal = Some(Refusal::new(time));
-        self
-    }
-
-    /// What the purges of [`PageHeap::purge_every`] have done so far.
+    /// What the purges of [`HeapSettings::purge_every`] have done so far.
     pub fn purged(&self) -> Purged {
         self.by_calls.as_ref().map(Purging::done).unwrap_or_default()
     }
@@ -249,6 +249,12 @@ impl<D: Design<Host>> PageHeap<D> {
     ///
     /// If they do not lie in the arena's capacity.
     pub fn is_zeroed(&self, first: Pfn, frames: FrameCount) -> bool {
+        let end = first.get().checked_add(frames.get());
+        let capacity = self.capacity();
+        assert!(
+            end.is_some_and(|end| end <= capacity.get()),
+            "{frames} from {first} on: the heap has {capacity}",
+        );
         !self.written.any(first, frames)
     }
 

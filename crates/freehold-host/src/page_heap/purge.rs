@@ -1,12 +1,11 @@
 //! When free memory goes back to the machine: by age, whole pageblocks first, many at a time.
 
-use freehold::{Design, FrameCount, Immovable, Order, Pfn, RangeRequest, Watermark};
+use freehold::{Design, FrameCount, Immovable, Pfn, RangeRequest, Watermark};
 
 use super::{BATCH_MAX, ForkGuard, Host, HostError, PageHeap};
 
-const PAGEBLOCK: FrameCount = Order::PAGEBLOCK.frames();
-
-/// How much of the arena a purge has in hand at a time: a 64th, and at least a pageblock.
+/// How much of the arena a purge has in hand at a time: a 64th, and at least a pageblock, or a huge
+/// page.
 const SHARE: u64 = 64;
 
 /// Which free memory a purge gives back.
@@ -14,6 +13,9 @@ const SHARE: u64 = 64;
 /// The age of a pageblock is the number of purges since a frame of it was freed, the first one
 /// since it was purged. Later frees do not make it younger: otherwise a pageblock in which
 /// something is freed now and then would keep all else that is free there.
+///
+/// Of memory in [huge pages](crate::Backing::HugeTlb) only whole ones go back. Those that are
+/// larger than a pageblock have an age each, in place of their pageblocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PurgeAges {
     /// From which age on pageblocks go that are free as a whole.
@@ -54,8 +56,9 @@ impl<D: Design<Host>> PageHeap<D> {
     ///
     /// No call of other threads is given a frame while it is purged, and they find at most a 64th
     /// of the arena less meanwhile. Where the kernel takes many stretches by one call (Linux 6.14,
-    /// private memory) it gets up to 64 at a time. Uses no heap. If another purge is under way,
-    /// waits for it; a fork waits for the stretches in hand.
+    /// private memory) it gets up to 64 at a time: see [`HeapSettings`](crate::HeapSettings). Uses
+    /// no heap. If another purge is under way, waits for it; a fork waits for the stretches in
+    /// hand.
     ///
     /// Costs a look at the age of each pageblock, and at each frame of pageblocks that are in use
     /// in part and old enough.
@@ -71,7 +74,8 @@ impl<D: Design<Host>> PageHeap<D> {
     /// A purge that comes instead of so many, and makes memory as much older.
     pub(super) fn purge_after(&self, purges: u8, ages: PurgeAges) -> Result<Purged, HostError> {
         let mut drained = false;
-        let share = FrameCount::new(self.arena.total_frames().get() / SHARE).max(PAGEBLOCK);
+        let unit = self.ages.unit();
+        let share = FrameCount::new(self.arena.total_frames().get() / SHARE).max(unit.frames());
         let mut batch = Batch::new(self, share);
         for nth in 0..self.ages.len() {
             let Some(age) = self.ages.pass(nth, purges, ages.whole) else { continue };
@@ -80,14 +84,14 @@ impl<D: Design<Host>> PageHeap<D> {
                 self.arena.allocator().drain_all();
                 drained = true;
             }
-            let first = Pfn::new(nth as u64 * PAGEBLOCK.get());
+            let first = Pfn::new(nth as u64 * unit.frames().get());
             batch.age = age;
-            if self.arena.allocator().is_free(first) && batch.take(first, PAGEBLOCK)? {
+            if self.arena.seems_free(first, unit) && batch.take(first, unit.frames())? {
                 continue;
             }
             let takes_parts = ages.part.is_some_and(|part| age > part.into());
             if !takes_parts || !batch.take_parts(first)? {
-                self.ages.restore(first, PAGEBLOCK, age);
+                self.ages.restore(first, FrameCount::new(1), age);
             }
         }
         batch.give_back()?;
@@ -99,9 +103,9 @@ impl<D: Design<Host>> PageHeap<D> {
 struct Batch<'a, D: Design<Host>> {
     heap: &'a PageHeap<D>,
     stretches: [(Pfn, FrameCount); BATCH_MAX],
-    /// The highest age among the pageblocks of each.
+    /// The highest age among the units of each.
     stretch_ages: [u32; BATCH_MAX],
-    /// The age of the pageblock that is looked at.
+    /// The age of the unit that is looked at.
     age: u32,
     count: usize,
     frames: FrameCount,
@@ -154,7 +158,7 @@ impl<'a, D: Design<Host>> Batch<'a, D> {
         let age = &mut self.stretch_ages[self.count - 1];
         *age = self.age.max(*age);
         self.frames += frames;
-        if frames == PAGEBLOCK {
+        if frames == self.heap.ages.unit().frames() {
             self.purged.whole += frames;
         }
         if self.count == BATCH_MAX || self.frames >= self.frames_max {
@@ -163,16 +167,21 @@ impl<'a, D: Design<Host>> Batch<'a, D> {
         Ok(true)
     }
 
-    /// Takes what is free of a pageblock. Returns whether nothing is left to do there.
+    /// Takes what is free of a unit. Returns whether nothing is left to do there.
     fn take_parts(&mut self, first: Pfn) -> Result<bool, HostError> {
         let mut is_all = true;
-        let end = (first + PAGEBLOCK).min(Pfn::new(self.heap.capacity().get()));
+        let unit = self.heap.ages.unit().frames();
+        let end = (first + unit).min(Pfn::new(self.heap.capacity().get()));
         let mut at = first;
         while let Some((first, frames)) = self.heap.arena.free_run(at, end) {
-            // If a frame of it is in use by now, or a watermark keeps it, the rest waits for a
-            // later purge.
-            is_all &= self.take(first, frames)?;
             at = first + frames;
+            // What is left of huge pages waits for the next free there.
+            let (first, frames) = self.heap.arena.whole_pages(first, frames);
+            if frames > FrameCount::ZERO {
+                // If a frame of it is in use by now, or a watermark keeps it, the rest waits for a
+                // later purge.
+                is_all &= self.take(first, frames)?;
+            }
         }
         Ok(is_all)
     }
@@ -182,7 +191,7 @@ impl<'a, D: Design<Host>> Batch<'a, D> {
         let stretches = &self.stretches[..self.count];
         let calls = match stretches {
             [] => Ok(0),
-            _ => self.heap.arena.discard_all(stretches),
+            _ => self.heap.arena.discard_all(stretches, !self.heap.single_calls),
         };
         for (&(first, frames), &age) in stretches.iter().zip(&self.stretch_ages) {
             if calls.is_ok() {

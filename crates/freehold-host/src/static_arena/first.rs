@@ -66,10 +66,35 @@ impl<P, W: Word<u32>> First<P, W> {
         }
         let build = || {
             self.builder.store(here.get(), Relaxed);
-            let built = build();
-            self.builder.store(0, Relaxed);
-            built
+            // Dropped when the thread panics, too: it may try again, as others may.
+            let _building = Building(&self.builder);
+            build()
         };
         Some(self.place.get_or_init(build))
+    }
+}
+
+/// As long as the calling thread builds the value.
+struct Building<'a, W: Word<u32>>(&'a W);
+
+impl<W: Word<u32>> Drop for Building<'_, W> {
+    fn drop(&mut self) {
+        self.0.store(0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn a_thread_whose_build_panics_may_build_again() {
+        let (first, here) = (First::<OnceLock<u8>>::new(), NonZeroU32::MIN);
+        let build = || first.build(here, || panic!("as a wish may")).copied();
+        assert!(catch_unwind(AssertUnwindSafe(build)).is_err());
+        let from_within = || u8::from(first.build(here, || 7).is_none());
+        assert_eq!(first.build(here, from_within), Some(&1));
     }
 }

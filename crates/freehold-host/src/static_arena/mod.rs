@@ -100,6 +100,9 @@ impl<D: Design<Host>> StaticArena<D> {
     /// The arena. The first call builds it, which takes milliseconds; calls of other threads wait
     /// for that. `None` on the thread that builds it, while it does, and for good if it could not
     /// be built: [`StaticArena::error`] says why.
+    ///
+    /// The child of a fork that another thread makes meanwhile waits for ever: where threads may
+    /// fork, call this before the second one starts.
     #[inline]
     pub fn get(&self) -> Option<&FrameArena<D>> {
         match self.arena.get() {
@@ -130,7 +133,9 @@ impl<D: Design<Host>> StaticArena<D> {
         if layout.align() > page_bytes() {
             return None;
         }
-        let start = self.bootstrap.used.take(layout, BOOTSTRAP_BYTES)?;
+        // Nothing is a byte: at the very end, it would begin beyond the memory.
+        let some = Layout::from_size_align(layout.size().max(1), layout.align()).ok()?;
+        let start = self.bootstrap.used.take(some, BOOTSTRAP_BYTES)?;
         NonNull::new(memory.base().as_ptr().wrapping_add(start))
     }
 

@@ -84,6 +84,10 @@ impl<P: Platform, D: Design<P>> FrameArena<P, D> {
         true
     }
 
+    pub(crate) fn page_order(&self) -> Order {
+        Order::ZERO
+    }
+
     pub(crate) fn alloc(&self, request: Request) -> Result<Pfn, Error> {
         self.allocator.alloc(request)
     }
@@ -101,11 +105,15 @@ impl<P: Platform, D: Design<P>> FrameArena<P, D> {
     }
 
     pub(crate) fn discard(&self, first: Pfn, frames: FrameCount) -> Result<(), HostError> {
-        self.discard_all(&[(first, frames)]).map(drop)
+        self.discard_all(&[(first, frames)], true).map(drop)
     }
 
     /// The frames are zero then: a write, which loom does not let race with their users.
-    pub(crate) fn discard_all(&self, stretches: &[(Pfn, FrameCount)]) -> Result<u64, HostError> {
+    pub(crate) fn discard_all(
+        &self,
+        stretches: &[(Pfn, FrameCount)],
+        _at_once: bool,
+    ) -> Result<u64, HostError> {
         if self.refuses {
             let source = io::Error::other("the machine refuses");
             return Err(HostError::Advise { advice: "to take memory back", source });

@@ -35,7 +35,6 @@ mod ages;
 mod bits;
 #[path = "../../src/static_arena/bump.rs"]
 mod bump;
-#[expect(dead_code, reason = "a part of it does")]
 #[path = "../../src/static_arena/first.rs"]
 mod first;
 #[expect(dead_code, reason = "a part of it does")]

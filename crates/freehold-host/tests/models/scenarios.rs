@@ -6,7 +6,7 @@ use freehold::{Design, FrameCount, Order, Pfn, Request};
 use loom::sync::Arc;
 use std::time::Duration;
 
-use super::page_heap::{PageHeap, PurgeAges};
+use super::page_heap::{HeapSettings, PageHeap, PurgeAges};
 use super::{FrameArena, Host};
 use crate::ground::set_clock;
 use crate::loom_runs::explore;
@@ -20,7 +20,11 @@ const ONE: FrameCount = FrameCount::new(1);
 /// A heap of three frames, the last of which is new. The first two have been written to, and are
 /// free; or the second is in use.
 fn build<D: Design<Host>>(is_held: bool, refuses: bool) -> Heap<D> {
-    let heap = PageHeap::new(FrameArena::new(3, refuses)).expect("all is in order");
+    build_with(is_held, refuses, HeapSettings::default())
+}
+
+fn build_with<D: Design<Host>>(is_held: bool, refuses: bool, settings: HeapSettings) -> Heap<D> {
+    let heap = PageHeap::new(FrameArena::new(3, refuses), settings).expect("all is in order");
     let pair = FrameCount::new(2);
     let first = heap.alloc(pair, ONE).expect("all are free").first;
     assert_eq!(first, Pfn::new(0));
@@ -142,9 +146,12 @@ pub(crate) fn two_calls_when_a_purge_is_due(preemptions: usize) {
     explore(preemptions, || {
         set_clock(0);
         let ages = PurgeAges { whole: 2, part: Some(2) };
-        let heap: Heap = build(true, false);
-        let heap = heap.purge_every(Duration::from_millis(10), ages);
-        let heap = Arc::new(heap.refuse_for(Duration::from_millis(5)));
+        let settings = HeapSettings {
+            purge_every: Some((Duration::from_millis(10), ages)),
+            refuse_for: Some(Duration::from_millis(5)),
+            ..Default::default()
+        };
+        let heap: Arc<Heap> = Arc::new(build_with(true, false, settings));
         set_clock(10);
         let call = |heap: &Heap| heap.alloc(FrameCount::new(2), ONE).is_err();
         assert_eq!(race(&heap, call, call), (true, true));

@@ -1,7 +1,7 @@
 //! The words of the page heap, each kind by itself.
 
 use freehold::platform::Word;
-use freehold::{FrameCount, Pfn};
+use freehold::{FrameCount, Order, Pfn};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64};
 use loom::thread;
@@ -56,7 +56,7 @@ fn bits_that_change_in_two_steps_are_caught() {
 /// Two purges come to a pageblock that is due, one of which leaves it for the next one.
 fn two_purges<W: Word<u32> + Send + Sync + 'static>() {
     explore(3, || {
-        let ages = Arc::new(Ages::<W>::new(1));
+        let ages = Arc::new(Ages::<W>::new(Order::PAGEBLOCK.frames(), Order::PAGEBLOCK));
         ages.note_free(FIRST, ONE);
         assert_eq!(ages.pass(0, 1, 2), None);
         let same = Arc::clone(&ages);
@@ -83,7 +83,7 @@ fn an_age_that_is_taken_in_two_steps_is_caught() {
 #[test]
 fn a_pageblock_has_an_age_after_a_free_and_a_purge_that_was_refused() {
     explore(3, || {
-        let ages = Arc::new(Ages::<Age>::new(1));
+        let ages = Arc::new(Ages::<Age>::new(Order::PAGEBLOCK.frames(), Order::PAGEBLOCK));
         ages.note_free(FIRST, ONE);
         let age = ages.pass(0, 1, 0).expect("it is due");
         let same = Arc::clone(&ages);

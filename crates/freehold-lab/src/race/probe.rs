@@ -37,6 +37,7 @@ pub(crate) fn probe(path: &Path) -> Result<()> {
         let freed = seat.free(frame, Order::ZERO);
         freed.map_err(|_| anyhow!("the peer refused to free what it had allocated"))?;
     }
+    drop(seat);
     drop(peer);
     out!("{ALIVE}");
     Ok(())

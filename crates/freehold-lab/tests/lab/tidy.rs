@@ -45,6 +45,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/freehold-preload/src/symbols.rs",
     "crates/freehold-pool/examples/pool_race/files.rs",
     "crates/freehold-pool/src/content.rs",
+    "crates/freehold-pool/src/content/tests.rs",
     "crates/freehold-pool/src/home.rs",
     "crates/freehold-pool/src/image.rs",
     "crates/freehold-pool/src/pool.rs",

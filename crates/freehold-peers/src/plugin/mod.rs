@@ -1,7 +1,9 @@
 //! Any allocator in a shared library, by the interface in `include/freehold_peer.h`.
 //!
 //! Rust cannot see into a library: loading one is as safe as the library is. Naming its file
-//! vouches for it, as with any program that is started.
+//! vouches for it, as with any program that is started: that it does what the header says, and that
+//! it stands what the types here do not keep away, blocks that are freed at another of its peers or
+//! by another order.
 #![expect(unsafe_code, reason = "loads libraries and calls what they export")]
 
 mod table;
@@ -10,6 +12,7 @@ use core::ffi::c_void;
 use core::marker::PhantomData;
 use core::mem;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -141,7 +144,8 @@ impl Plugin {
         // SAFETY: By the header. The memory is new, and lives until after `destroy`.
         let state = unsafe { (calls.create)(&region) };
         let state = NonNull::new(state).ok_or(PluginError::NotCreated { frames })?;
-        Ok(PluginPeer { plugin: self, calls, state, frames, _memory: memory })
+        let seats = (0..threads).map(|_| AtomicBool::new(false)).collect();
+        Ok(PluginPeer { plugin: self, calls, state, frames, seats, _memory: memory })
     }
 }
 
@@ -151,6 +155,8 @@ pub struct PluginPeer<'p> {
     calls: Calls,
     state: NonNull<c_void>,
     frames: u64,
+    /// Whether each of its threads sits there.
+    seats: Box<[AtomicBool]>,
     /// The memory that the peer manages. Fields are dropped after `drop` has run, and so after
     /// `destroy`.
     _memory: Memory,
@@ -158,7 +164,8 @@ pub struct PluginPeer<'p> {
 
 // SAFETY: By the header, a peer is not bound to a thread.
 unsafe impl Send for PluginPeer<'_> {}
-// SAFETY: By the header, several threads call a peer at once, each with its own number.
+// SAFETY: By the header, several threads call a peer at once, each with its own number: `sit` gives
+// each to one seat at a time.
 unsafe impl Sync for PluginPeer<'_> {}
 
 impl Drop for PluginPeer<'_> {
@@ -183,7 +190,15 @@ pub struct PluginSeat<'a> {
     calls: Calls,
     state: NonNull<c_void>,
     thread: u32,
+    taken: &'a AtomicBool,
     of: PhantomData<&'a PluginPeer<'a>>,
+}
+
+impl Drop for PluginSeat<'_> {
+    fn drop(&mut self) {
+        // Release: what the thread did there comes before what the next one does.
+        self.taken.store(false, Release);
+    }
 }
 
 impl<'p> Peer for PluginPeer<'p> {
@@ -193,8 +208,15 @@ impl<'p> Peer for PluginPeer<'p> {
     where
         Self: 'a;
 
+    /// # Panics
+    ///
+    /// If the peer was not created for so many threads, or a thread with this number sits there.
     fn sit(&self, thread: usize) -> PluginSeat<'_> {
-        PluginSeat { calls: self.calls, state: self.state, thread: thread as u32, of: PhantomData }
+        let taken = self.seats.get(thread).expect("a peer for fewer threads");
+        // Acquire: see the drop of a seat.
+        assert!(!taken.swap(true, Acquire), "two threads with the number {thread}");
+        let (calls, state) = (self.calls, self.state);
+        PluginSeat { calls, state, thread: thread as u32, taken, of: PhantomData }
     }
 
     fn first_frame(block: &PluginBlock) -> u64 {
@@ -220,7 +242,8 @@ impl Seat for PluginSeat<'_> {
     #[inline]
     fn alloc(&mut self, order: Order, _: MigrateType) -> Option<PluginBlock> {
         let order = u32::from(order.get());
-        // SAFETY: The state is the peer's, which the seat borrows.
+        // SAFETY: The state is the peer's, which the seat borrows, and the thread's number the
+        // seat's alone.
         let frame = unsafe { (self.calls.alloc)(self.state.as_ptr(), order, self.thread) };
         (frame != NONE).then_some(PluginBlock(frame))
     }

@@ -134,7 +134,10 @@ unsafe fn text(start: *const c_char) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::AssertUnwindSafe;
+
     use super::*;
+    use crate::{Peer, Plugin};
 
     unsafe extern "C" fn create(_: *const RegionTable) -> *mut c_void {
         core::ptr::null_mut()
@@ -173,6 +176,21 @@ mod tests {
         assert!(checked.calls.bulk.is_none());
         let orders = (0..40).filter(|&order| checked.serves(Order::new(order)));
         assert_eq!(orders.collect::<Vec<_>>(), [0, 9]);
+    }
+
+    #[test]
+    fn no_two_threads_sit_with_one_number() {
+        unsafe extern "C" fn create(_: *const RegionTable) -> *mut c_void {
+            NonNull::dangling().as_ptr()
+        }
+        let checked = read(&PeerTable { create: Some(create), ..table() }).ok().unwrap();
+        let plugin = Plugin { path: "a-peer".into(), checked };
+        let peer = plugin.create(512, 2).unwrap();
+        let sits = |thread| std::panic::catch_unwind(AssertUnwindSafe(|| peer.sit(thread))).is_ok();
+        let first = peer.sit(0);
+        assert_eq!([0, 1, 2].map(sits), [false, true, false]);
+        drop(first);
+        assert_eq!([0, 1, 2].map(sits), [true, true, false]);
     }
 
     #[test]

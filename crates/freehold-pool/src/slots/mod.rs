@@ -131,6 +131,11 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
         self.settings
     }
 
+    /// Counts a slot that is never put back.
+    pub fn lose(&self) {
+        count::<P>(&self.tables.cpus()[self.cpu()].counts.lost, 1);
+    }
+
     /// Takes a slot: the newest warm one of the key on this CPU or, by a hint, on another; or else
     /// a clean one. If there is none, resets dirty ones and takes one of them, or takes the oldest
     /// warm one of another key: of this CPU, and then of the others.

@@ -32,14 +32,15 @@ macro_rules! zeroable {
                 }
                 let _: fn(&Self) = fields::<P>;
                 use $crate::memmap::zeroable::is_zero;
-                true $(&& is_zero(|record: &Self| &record.$field, $of_field))*
+                true $(&& is_zero(|record: &Self| &raw const record.$field, $of_field))*
             };
         }
     };
 }
 pub(crate) use zeroable;
 
-/// Whether something is known of a field, and of its type.
-pub(crate) const fn is_zero<R, T>(_field: fn(&R) -> &T, known: Option<ZeroBytes<T>>) -> bool {
+/// Whether something is known of a field, and of its type. By a raw pointer: a reference to a field
+/// that is a `Box<T>` would do for one to a `T`.
+pub(crate) const fn is_zero<R, T>(_field: fn(&R) -> *const T, known: Option<ZeroBytes<T>>) -> bool {
     known.is_some()
 }

@@ -59,7 +59,7 @@ scalar!(u8 => AtomicU8, u16 => AtomicU16, u32 => AtomicU32, u64 => AtomicU64);
 
 /// Evidence that zero bytes are a valid `T` that holds zero and owns nothing. Only the storage of
 /// this crate has it: the atomics of the standard library, and the cells made of them.
-pub struct ZeroBytes<T: ?Sized>(PhantomData<*const T>);
+pub struct ZeroBytes<T: ?Sized>(PhantomData<*mut T>);
 
 impl<T: ?Sized> ZeroBytes<T> {
     /// `T` is an atomic integer of the standard library, or has the layout of one.
