@@ -36,7 +36,7 @@ impl Shared {
     ) -> Result<Option<RwLockWriteGuard<'a, Page>>, CacheError> {
         let mut coming = vec![first];
         // As long as there is room, up to the first one that is there.
-        let last = file.tenant_blocks_max(self).min(self.read_ahead_blocks as u64);
+        let last = file.blocks_ahead_max().min(self.read_ahead_blocks as u64);
         for ahead in 1..=last {
             let Ahead::Entered(next) = self.enter_ahead(file, Block(block.0 + ahead)) else {
                 break;
@@ -59,7 +59,7 @@ impl Shared {
         file: &Arc<FileState>,
         blocks: impl IntoIterator<Item = Block>,
     ) -> u64 {
-        let (mut read, mut left) = (0, file.tenant_blocks_max(self));
+        let (mut read, mut left) = (0, file.blocks_ahead_max());
         let index = &self.lru.owner().index;
         let is_missing =
             |block: &Block| file.key(*block).is_ok_and(|key| index.find(key).is_none());
@@ -165,7 +165,7 @@ impl Shared {
 
 impl FileState {
     /// How many blocks are worth reading ahead for the tenant: a quarter of what it may have.
-    fn tenant_blocks_max(&self, shared: &Shared) -> u64 {
-        self.tenant.blocks_max().min(shared.blocks) / 4
+    fn blocks_ahead_max(&self) -> u64 {
+        self.tenant.blocks_max() / 4
     }
 }

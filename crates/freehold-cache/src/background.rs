@@ -75,10 +75,8 @@ pub(crate) fn start(
         let mut due = next();
         while let Some(wanted) = signal.wait(due) {
             let Some(shared) = shared.upgrade() else { return };
-            let most = if wanted.write_back { shared.dirty_background / 2 } else { 0 };
-            // A storage that panics loses nothing: its blocks stay dirty, and the thread goes on.
-            let write = AssertUnwindSafe(|| shared.write_back_until(most));
-            let is_ok = catch_unwind(write).unwrap_or(false);
+            let half = shared.dirty_background_percent / 2;
+            let is_ok = shared.write_back_until(if wanted.write_back { half } else { 0 });
             if !wanted.write_back {
                 due = next();
             }
@@ -92,17 +90,17 @@ pub(crate) fn start(
 }
 
 impl Shared {
-    /// Writes back, file by file, until no more than so many blocks are dirty; says whether nothing
-    /// failed. Blocks that writers have are left out.
-    pub(crate) fn write_back_until(&self, most: u64) -> bool {
+    /// Writes back, file by file, as long as so many percent are dirty, and one block at least;
+    /// says whether nothing failed. Blocks that writers have are left out.
+    fn write_back_until(&self, percent: u64) -> bool {
+        let mut is_ok = true;
         for file in self.open_files() {
-            if self.dirty() <= most {
-                break;
-            }
-            if self.write_back(&file, false).1.is_some() {
-                return false;
+            if self.is_dirty_for(&file.tenant, percent) {
+                // A storage that panics loses nothing: its blocks stay dirty, and others follow.
+                let write = AssertUnwindSafe(|| self.write_back(&file, false).1.is_none());
+                is_ok &= catch_unwind(write).unwrap_or(false);
             }
         }
-        true
+        is_ok
     }
 }

@@ -110,8 +110,9 @@ impl CacheBuilder {
     }
 
     /// How much of the memory is dirty before it is written in the background, and how much may be,
-    /// in percent: the first at most the second, which is 1 to 90. A writer that finds as much
-    /// writes some of it first. Default: 10 and 40.
+    /// in percent: the first at most the second, which is 1 to 90. Of the memory of the cache, and
+    /// of what each tenant may have. A writer that finds as much writes some of it first, and fails
+    /// if its file cannot be written. Default: 10 and 40.
     pub fn dirty_percent(self, background: u64, most: u64) -> Self {
         let (dirty_background_percent, dirty_max_percent) = (background, most);
         CacheBuilder { dirty_background_percent, dirty_max_percent, ..self }
@@ -188,8 +189,8 @@ impl CacheBuilder {
             blocks,
             read_ahead_blocks: self.read_ahead_bytes / self.block_bytes,
             patience: self.wait.min(WAIT_MAX),
-            dirty_background: (blocks * self.dirty_background_percent / 100).max(1),
-            dirty_max: (blocks * self.dirty_max_percent / 100).max(1),
+            dirty_background_percent: self.dirty_background_percent,
+            dirty_max_percent: self.dirty_max_percent,
             shadows_percent: self.shadows_percent,
             direct: self.direct,
             threads,

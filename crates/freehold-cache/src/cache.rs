@@ -33,9 +33,10 @@ pub(crate) struct Shared {
     pub(crate) read_ahead_blocks: usize,
     /// How long a call waits for guards to be released that keep all blocks.
     pub(crate) patience: Duration,
-    /// From how many dirty blocks on they are written in the background, and how many there may be.
-    pub(crate) dirty_background: u64,
-    pub(crate) dirty_max: u64,
+    /// How much is dirty when it is written in the background, and how much may be: of all blocks,
+    /// and of those that a tenant may have.
+    pub(crate) dirty_background_percent: u64,
+    pub(crate) dirty_max_percent: u64,
     pub(crate) shadows_percent: u64,
     pub(crate) direct: bool,
     pub(crate) threads: usize,
@@ -62,8 +63,12 @@ impl Shared {
 
     /// How many shadows are kept for a tenant: in proportion to what it may have.
     fn shadows_max(&self, max: Option<FrameCount>) -> u64 {
-        let blocks = max.map_or(self.blocks, |max| max.get().min(self.blocks));
-        blocks * self.shadows_percent / 100
+        self.blocks_max(max) * self.shadows_percent / 100
+    }
+
+    /// How many blocks a tenant may have.
+    fn blocks_max(&self, max: Option<FrameCount>) -> u64 {
+        max.map_or(self.blocks, |max| max.get().min(self.blocks))
     }
 
     pub(crate) fn set_limits(
@@ -76,7 +81,7 @@ impl Shared {
         self.lru.set_max(tenant.group, max).map_err(refused)?;
         let protected = limits.protected_blocks(self.block_bytes);
         self.lru.set_low(tenant.group, protected).map_err(refused)?;
-        tenant.set_max(self.shadows_max(max), max);
+        tenant.set_max(self.shadows_max(max), self.blocks_max(max));
         Ok(())
     }
 
@@ -103,11 +108,11 @@ impl Shared {
         identity: Option<(u64, u64)>,
     ) -> Result<Arc<FileState>, CacheError> {
         let mut files = self.files.lock();
-        let is_open =
-            |file: &Weak<FileState>| file.upgrade().is_some_and(|file| file.identity == identity);
-        if identity.is_some() && files.iter().any(is_open) {
+        let is_it = |file: &Arc<FileState>| file.identity == identity && !file.is_closed();
+        if identity.is_some() && files.iter().filter_map(Weak::upgrade).any(|file| is_it(&file)) {
             return Err(CacheError::AlreadyOpen);
         }
+        // Not that of a file that others still know: they would take its blocks for theirs.
         let free = files.iter().position(|file| file.strong_count() == 0);
         let number = free.unwrap_or(files.len());
         if number >= FILES_MAX {
@@ -270,5 +275,30 @@ impl fmt::Debug for Cache {
             .field("blocks", &self.shared.blocks)
             .field("block_bytes", &self.shared.block_bytes)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Block;
+
+    /// As the thread in the background knows a file while it writes others back.
+    #[test]
+    fn a_file_that_is_closed_opens_again_while_others_know_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let cache = Cache::builder().memory_bytes(16 << 12).build().unwrap();
+        let tenant = cache.tenant("a", Limits::new()).unwrap();
+        let file = cache.open(&tenant, &path).unwrap();
+        file.write(Block(0)).unwrap()[0] = 1;
+        let known = cache.shared.open_files();
+        drop(file);
+        let file = cache.open(&tenant, &path).unwrap();
+        assert_eq!(file.read(Block(0)).unwrap()[0], 1);
+        assert!(matches!(cache.open(&tenant, &path), Err(CacheError::AlreadyOpen)));
+        // Or else a write-back of the one would take the blocks of the other for its own.
+        let numbers: Vec<_> = cache.shared.open_files().iter().map(|file| file.number).collect();
+        assert_eq!((known[0].number, numbers), (0, vec![0, 1]));
     }
 }

@@ -78,7 +78,7 @@ impl From<CacheError> for io::Error {
 /// failure to report.
 #[derive(Debug)]
 pub struct SyncError {
-    /// The error of the storage: of this call, or the first one since the last `sync`.
+    /// The error of the storage: of this call, or else the last one of a write-back.
     pub error: io::Error,
     /// How far the call came.
     pub state: SyncState,
@@ -88,8 +88,9 @@ pub struct SyncError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncState {
-    /// All of it: a write-back failed since the last `sync`, and this call has repeated it with
-    /// success. The next `sync` succeeds, unless something else fails.
+    /// All that was written before the call: a write-back had failed, and was repeated with success
+    /// by the end of this call at the latest. The next `sync` succeeds, unless something else
+    /// fails.
     Repaired,
     /// So many blocks could not be written. They stay in the cache, and the next `sync` tries
     /// again.

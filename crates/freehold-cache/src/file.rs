@@ -65,7 +65,8 @@ impl CachedFile {
     /// # Errors
     ///
     /// As [`CachedFile::read`]; [`CacheError::Io`] also if as many blocks are dirty as may be and
-    /// they cannot be written.
+    /// those of this file cannot be written; or if half of the rest is dirty as well, and another
+    /// file of the tenant cannot be written.
     pub fn write(&self, block: Block) -> Result<BlockMut<'_>, CacheError> {
         let Opened { shared, file } = &*self.opened;
         Ok(BlockMut::new(shared.exclusive_page(file, block, Fill::Read)?, block))
@@ -155,10 +156,10 @@ impl CachedFile {
     ///
     /// # Errors
     ///
-    /// A failure of this call, or the first failure of a write-back since the last `sync` of the
-    /// file, wherever it happened: [`SyncError::state`] says what is on storage. Each failure is
-    /// reported by one call, whichever comes next; blocks that could not be written stay dirty, and
-    /// the next call tries again. After a failure of the storage's own `sync`, every call fails
+    /// A failure of this call, or one of a write-back before it that no `sync` of the file has
+    /// reported, wherever it happened: [`SyncError::state`] says what is on storage. Each failure
+    /// is reported by one call, whichever begins next; blocks that could not be written stay dirty,
+    /// and the next call tries again. After a failure of the storage's own `sync`, every call fails
     /// with [`SyncState::Lost`](crate::SyncState::Lost).
     pub fn sync(&self) -> Result<(), SyncError> {
         self.opened.shared.sync(&self.opened.file)
@@ -200,10 +201,12 @@ impl CachedFile {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // What fails stays dirty, and is counted below.
-        let _failed = self.shared.write_back(&self.file, false);
+        // Waits for calls that have a block for a moment. There are no guards of the file any more,
+        // so none of these waits for one of this thread's. What fails stays dirty, and is counted.
+        let _failed = self.shared.write_back(&self.file, true);
         let lost = self.shared.purge(&self.file);
         self.file.tenant.add_lost(lost);
+        self.file.close();
     }
 }
 

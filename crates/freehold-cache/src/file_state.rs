@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::error::{SyncError, SyncState};
 use crate::io::Storage;
 use crate::slot::{Block, Key, SlotIndex};
-use crate::sync::{AtomicU64, Mutex};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, RwLock};
 use crate::tenant::TenantState;
 
 pub(crate) struct FileState {
@@ -19,22 +20,32 @@ pub(crate) struct FileState {
     pub(crate) block_bytes: usize,
     /// Device and inode, if it is a file of the operating system.
     pub(crate) identity: Option<(u64, u64)>,
+    /// Its last handle is gone, and all of its blocks. Others may still know it for a while.
+    is_closed: AtomicBool,
     /// How many of its blocks are cached.
     cached: AtomicU64,
     /// The blocks that are not on storage, and where they are: in the order in which they are
     /// written. A block is in it as long as its slot is dirty.
     dirty: Mutex<BTreeMap<u64, SlotIndex>>,
     failures: Mutex<Failures>,
+    /// Whether the last write-back failed.
+    is_failing: AtomicBool,
+    /// Shared by calls that have the storage make durable what was written, until what became of it
+    /// is noted.
+    syncing: RwLock<()>,
     /// The block behind the one that was read last: the next one of a sequential reader.
     next: AtomicU64,
 }
 
 #[derive(Default)]
 struct Failures {
-    /// The first failure of a write-back that no `sync` has reported.
-    unreported: Option<io::Error>,
-    /// A failure to make writes durable: what it was.
-    lost: Option<(io::ErrorKind, String)>,
+    /// How many write-backs have failed, and how many of these a `sync` has reported.
+    noted: u64,
+    reported: u64,
+    /// The last one.
+    last: Option<io::Error>,
+    /// A failure of the storage's `sync`.
+    lost: Option<io::Error>,
 }
 
 impl FileState {
@@ -51,9 +62,12 @@ impl FileState {
             tenant,
             block_bytes,
             identity,
+            is_closed: AtomicBool::new(false),
             cached: AtomicU64::new(0),
             dirty: Mutex::default(),
             failures: Mutex::default(),
+            is_failing: AtomicBool::new(false),
+            syncing: RwLock::default(),
             next: AtomicU64::new(u64::MAX),
         }
     }
@@ -160,30 +174,120 @@ impl FileState {
         from.map(|(&block, &slot)| (Block(block), slot)).collect()
     }
 
-    /// Notes that a block could not be written.
-    pub(crate) fn note_failure(&self, error: io::Error) {
-        self.failures.lock().unreported.get_or_insert(error);
-    }
-
-    /// Notes that what was written may be lost.
-    pub(crate) fn note_lost(&self, error: &io::Error) {
-        self.failures.lock().lost.get_or_insert((error.kind(), error.to_string()));
-    }
-
-    /// The failure that a `sync` has to report, with so many blocks that it could not write. Each
-    /// failure of a write-back is reported once, a loss every time.
-    pub(crate) fn take_failure(&self, unwritten: u64) -> Option<SyncError> {
-        let mut failures = self.failures.lock();
-        let unreported = failures.unreported.take();
-        if let Some((kind, text)) = &failures.lost {
-            let error = io::Error::new(*kind, text.clone());
-            return Some(SyncError { error, state: SyncState::Lost });
+    /// Notes what became of a write-back.
+    pub(crate) fn note_written(&self, error: Option<&io::Error>) {
+        // Relaxed: a hint which files are worth a try.
+        self.is_failing.store(error.is_some(), Relaxed);
+        if let Some(error) = error {
+            let mut failures = self.failures.lock();
+            failures.noted += 1;
+            failures.last = Some(copy_of(error));
         }
-        let state = if unwritten > 0 { SyncState::Dirty(unwritten) } else { SyncState::Repaired };
-        unreported.map(|error| SyncError { error, state })
     }
 
-    pub(crate) fn is_lost(&self) -> bool {
-        self.failures.lock().lost.is_some()
+    /// How many write-backs have failed.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.lock().noted
+    }
+
+    /// The error of the last write-back, if it failed.
+    pub(crate) fn failing(&self) -> Option<io::Error> {
+        // Relaxed: as above.
+        let is_failing = self.is_failing.load(Relaxed);
+        self.failures.lock().last.as_ref().filter(|_| is_failing).map(copy_of)
+    }
+
+    /// Has the storage make durable what was written before the call, or notes that it may be lost.
+    pub(crate) fn make_durable(&self) {
+        let under_way = self.syncing.read();
+        if self.failures.lock().lost.is_some() {
+            return;
+        }
+        let note_lost = |error| self.failures.lock().lost = Some(error);
+        match catch_unwind(AssertUnwindSafe(|| self.storage.sync())) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => note_lost(error),
+            Err(panic) => {
+                note_lost(io::Error::other("the storage panicked"));
+                resume_unwind(panic);
+            }
+        }
+        drop(under_way);
+        // The storage tells one call of a failure, and what others have written may be lost by it
+        // as well: waits until those that are under way have noted theirs.
+        drop(self.syncing.write());
+    }
+
+    /// What a `sync` has to report that found so many failures when it began, and could not write
+    /// so many blocks itself. Each failure of a write-back is reported once, a loss every time.
+    ///
+    /// What others failed to write meanwhile is left to the next one: this one may have passed it.
+    pub(crate) fn report(
+        &self,
+        before: u64,
+        unwritten: u64,
+        error: Option<io::Error>,
+    ) -> Result<(), SyncError> {
+        let failures = &mut *self.failures.lock();
+        if let Some(lost) = &failures.lost {
+            return Err(SyncError { error: copy_of(lost), state: SyncState::Lost });
+        }
+        if let Some(error) = error {
+            failures.reported = failures.noted;
+            return Err(SyncError { error, state: SyncState::Dirty(unwritten) });
+        }
+        match &failures.last {
+            Some(last) if failures.reported < before => {
+                failures.reported = before;
+                Err(SyncError { error: copy_of(last), state: SyncState::Repaired })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes that none of its blocks is cached any more, nor will be.
+    pub(crate) fn close(&self) {
+        // Release: its blocks were written before, for the call that opens the file again.
+        self.is_closed.store(true, Release);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        // Acquire: pairs with `close`.
+        self.is_closed.load(Acquire)
+    }
+}
+
+/// The same error once more.
+fn copy_of(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cache, FileStorage, Limits};
+
+    #[test]
+    fn a_failure_is_reported_once_by_a_sync_that_began_after_it() {
+        let cache = Cache::builder().memory_bytes(16 << 12).build().unwrap();
+        let tenant = cache.tenant("a", Limits::new()).unwrap();
+        let storage = FileStorage::new(tempfile::tempfile().unwrap());
+        let _file = cache.open_storage(&tenant, Box::new(storage)).unwrap();
+        let file = &cache.shared.open_files()[0];
+        let error = || io::Error::other("on purpose");
+        let report = |before| file.report(before, 0, None).map_err(|error| error.state);
+        file.note_written(Some(&error()));
+        let before = file.failures();
+        file.note_written(Some(&error()));
+        assert_eq!(report(0), Ok(()));
+        assert_eq!(report(before), Err(SyncState::Repaired));
+        assert_eq!(report(before), Ok(()));
+        assert_eq!(report(file.failures()), Err(SyncState::Repaired));
+        file.note_written(Some(&error()));
+        let state = file.report(before, 3, Some(error())).unwrap_err().state;
+        assert_eq!((state, report(file.failures())), (SyncState::Dirty(3), Ok(())));
     }
 }

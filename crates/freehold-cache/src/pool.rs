@@ -1,6 +1,5 @@
 //! The frames and what is in them: what the LRU knows as the owner.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::Duration;
@@ -185,13 +184,5 @@ impl Owner for Pool {
             let memory = self.slot(SlotIndex::of(*frame)).latch.write().memory.take();
             self.give_back(memory);
         }
-    }
-}
-
-/// The same error once more.
-pub(crate) fn copy_of(error: &io::Error) -> io::Error {
-    match error.raw_os_error() {
-        Some(code) => io::Error::from_raw_os_error(code),
-        None => io::Error::new(error.kind(), error.to_string()),
     }
 }

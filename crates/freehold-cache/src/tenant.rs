@@ -137,9 +137,9 @@ impl TenantState {
     }
 
     /// How many shadows are kept, and how many blocks the tenant may have.
-    pub(crate) fn set_max(&self, shadows: u64, blocks: Option<FrameCount>) {
+    pub(crate) fn set_max(&self, shadows: u64, blocks: u64) {
         self.shadows_max.store(shadows, Relaxed);
-        self.blocks_max.store(blocks.map_or(u64::MAX, FrameCount::get), Relaxed);
+        self.blocks_max.store(blocks, Relaxed);
     }
 
     pub(crate) fn blocks_max(&self) -> u64 {
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(push(7, 70), [None, None]);
         assert_eq!(push(8, 80), [None, None]);
         assert_eq!(push(7, 71), [Some((7, 70)), None]);
-        tenant.set_max(1, None);
+        tenant.set_max(1, 9);
         assert_eq!(push(6, 60), [Some((8, 80)), Some((7, 71))]);
     }
 

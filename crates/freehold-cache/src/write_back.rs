@@ -6,16 +6,18 @@
 //! them may wait for the other.
 
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 
 use crate::cache::Shared;
 use crate::counters::Count;
-use crate::error::{SyncError, SyncState};
+use crate::error::SyncError;
 use crate::file_state::FileState;
 use crate::io::Run;
 use crate::load::LATCH_WAIT;
-use crate::pool::{Pool, copy_of};
+use crate::pool::Pool;
 use crate::slot::{Block, Flag, Key, Page, Slot, SlotIndex};
 use crate::sync::RwLockReadGuard;
+use crate::tenant::TenantState;
 
 /// The most blocks of a batch.
 pub(crate) const BATCH_BLOCKS: usize = 128;
@@ -107,11 +109,9 @@ impl Pool {
             }
             let counted = if result.is_ok() { Count::WrittenBack } else { Count::WriteError };
             file.tenant.counters.add(counted, of.len() as u64);
-            if let Err(error) = result {
-                file.note_failure(copy_of(&error));
-                batch.error.get_or_insert(error);
-            }
+            batch.error = batch.error.or(result.err());
         }
+        file.note_written(batch.error.as_ref());
         batch
     }
 }
@@ -149,49 +149,68 @@ impl Shared {
 
     /// Makes durable what was written to a file before the call.
     pub(crate) fn sync(&self, file: &FileState) -> Result<(), SyncError> {
-        let (failed, _) = self.write_back(file, true);
+        let before = file.failures();
+        let (failed, error) = self.write_back(file, true);
         // Even if a block could not be written: the others are to be durable.
-        if !file.is_lost()
-            && let Err(error) = file.storage.sync()
-        {
-            file.note_lost(&error);
-        }
-        match file.take_failure(failed) {
-            None if failed > 0 => {
-                // Another call of `sync` has reported the failure of the same write.
-                let error = io::Error::other("blocks could not be written");
-                Err(SyncError { error, state: SyncState::Dirty(failed) })
-            }
-            None => Ok(()),
-            Some(error) => Err(error),
-        }
+        file.make_durable();
+        file.report(before, failed, error)
+    }
+
+    /// Whether of all blocks at least so many percent are dirty.
+    fn is_dirty(&self, percent: u64) -> bool {
+        self.dirty() >= part(self.blocks, percent)
+    }
+
+    /// The same of all blocks, or of those that the tenant may have.
+    pub(crate) fn is_dirty_for(&self, tenant: &TenantState, percent: u64) -> bool {
+        self.is_dirty(percent) || tenant.dirty() >= part(tenant.blocks_max(), percent)
     }
 
     /// Before a block is made dirty: if as much is dirty as may be, writes some of it first.
+    ///
+    /// A storage that fails stops the writers of its own files. It does not stop those of others,
+    /// unless so many files of the tenant fail that half of the rest is dirty as well.
     ///
     /// # Errors
     ///
     /// The error of the write-back, if there are still so many.
     pub(crate) fn throttle(&self, file: &FileState) -> io::Result<()> {
-        let dirty = self.dirty();
-        if dirty >= self.dirty_background {
+        let (tenant, most) = (&file.tenant, self.dirty_max_percent);
+        if self.is_dirty_for(tenant, self.dirty_background_percent) {
             self.signal.wake();
         }
-        if dirty < self.dirty_max {
+        let is_full = || self.is_dirty_for(tenant, most);
+        if !is_full() {
             return Ok(());
         }
-        let mut result = Ok(());
-        let mut write_some = |file: &FileState| {
+        let write_some = |file: &FileState| {
             let blocks = file.dirty_from(Block(0), BATCH_BLOCKS);
-            if let Some(error) = self.lru.owner().write_batch(file, &blocks).error {
-                result = Err(error);
-            }
-            self.dirty() < self.dirty_max
+            self.lru.owner().write_batch(file, &blocks).error
         };
         // Its own file first; the others only if that does not do.
-        let is_done = write_some(file) || self.open_files().iter().any(|other| write_some(other));
-        if is_done { Ok(()) } else { result }
+        if let Some(error) = write_some(file).filter(|_| is_full()) {
+            return Err(error);
+        }
+        let is_of = |other: &FileState| Arc::ptr_eq(&other.tenant, tenant);
+        let mut failure = None;
+        for other in self.open_files() {
+            if !is_full() {
+                return Ok(());
+            }
+            if let Some(error) = other.failing() {
+                failure = failure.or(Some(error).filter(|_| is_of(&other)));
+            } else if is_of(&other) || self.is_dirty(most) {
+                write_some(&other);
+            }
+        }
+        let failure = failure.filter(|_| self.is_dirty_for(tenant, (most + 100) / 2));
+        failure.map_or(Ok(()), Err)
     }
+}
+
+/// So many percent of so many blocks, and at least one.
+fn part(blocks: u64, percent: u64) -> u64 {
+    (blocks * percent / 100).max(1)
 }
 
 #[cfg(test)]

@@ -21,7 +21,8 @@ pub(crate) use uring::{Rings, UringStorage};
 /// use the same cache, except for another file's blocks that are not being written.
 ///
 /// A panic of it comes out of the call that caused it, and loses nothing: a block that was being
-/// read is not cached, and one that was being written stays dirty.
+/// read is not cached, and one that was being written stays dirty. A panic of [`Storage::sync`]
+/// counts as a failure of it.
 pub trait Storage: Send + Sync {
     /// Reads from `offset` on into all buffers, one after the other, and returns how many bytes
     /// there were: fewer than asked for only at the end of the file.

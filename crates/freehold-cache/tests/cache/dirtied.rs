@@ -1,41 +1,13 @@
 //! A block that is written to after reclaim has written it back, and before it would go.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
-use freehold_cache::{Block, Cache, CachedFile, Limits, LruPolicy, Storage};
+use freehold_cache::{Block, Cache, Limits, LruPolicy};
 use parking_lot::Mutex;
 
-use crate::disk::{Disk, OnDisk};
+use crate::disk::Disk;
 
 const SIZE: u64 = 4096;
-
-type Hook = Arc<Mutex<Option<CachedFile>>>;
-
-/// When it is written to, writes to a block of another file.
-struct Hooked {
-    disk: OnDisk,
-    other: Hook,
-}
-
-impl Storage for Hooked {
-    fn read_at(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.disk.read_at(offset, buffers)
-    }
-
-    fn write_at(&self, offset: u64, buffers: &mut [IoSlice<'_>]) -> io::Result<()> {
-        if let Some(other) = self.other.lock().take() {
-            for block in 0..8 {
-                other.write(Block(block)).unwrap()[0] = 77;
-            }
-        }
-        self.disk.write_at(offset, buffers)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.disk.sync()
-    }
-}
 
 #[test]
 fn it_stays() {
@@ -45,19 +17,22 @@ fn it_stays() {
     let tenant = cache.tenant("a", Limits::new().max_bytes(512 * SIZE)).unwrap();
     let disks = [(); 2].map(|()| Disk::with(Vec::new()));
     let first = cache.open_storage(&tenant, disks[0].storage()).unwrap();
-    let hook = Hook::default();
-    let storage = Hooked { disk: OnDisk(Arc::clone(&disks[1])), other: Arc::clone(&hook) };
-    let second = cache.open_storage(&tenant, Box::new(storage)).unwrap();
+    let second = cache.open_storage(&tenant, disks[1].storage()).unwrap();
     // The blocks that go first are of both files, and reclaim writes those of the first file first.
     for block in 0..8 {
         first.overwrite(Block(block)).unwrap()[0] = 1;
         second.overwrite(Block(block)).unwrap()[0] = 2;
     }
-    *hook.lock() = Some(first.clone());
+    let other = Mutex::new(Some(first.clone()));
+    disks[1].hook(move |_, _| {
+        if let Some(other) = other.lock().take() {
+            (0..8).for_each(|block| other.write(Block(block)).unwrap()[0] = 77);
+        }
+    });
     for block in 1000..1512 {
         drop(second.read(Block(block)).unwrap());
     }
-    assert!(hook.lock().is_none(), "reclaim has written");
+    assert!(disks[1].writes.load(SeqCst) > 0, "reclaim has written");
     assert_eq!(disks[0].content()[0], 1, "the first file before the second");
     for block in 0..8 {
         assert_eq!(first.read(Block(block)).unwrap()[0], 77);

@@ -1,15 +1,13 @@
-//! A simulated disk: it counts, fails when told to, and at a crash forgets or reorders what was not
-//! synced, sector by sector.
+//! A simulated disk: it counts, fails when told to, and at a loss of power forgets or reorders what
+//! was not synced, sector by sector.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, OnceLock};
 
 use freehold_cache::Storage;
 use parking_lot::{Condvar, Mutex};
-
-use crate::Random;
 
 pub(crate) const SECTOR: usize = 512;
 
@@ -22,6 +20,15 @@ struct Content {
     /// What was written since the last sync.
     pending: Vec<(usize, Vec<u8>)>,
 }
+
+/// A call that changes what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Write,
+    Sync,
+}
+
+type Hook = dyn Fn(&Disk, Call) + Send + Sync;
 
 #[derive(Default)]
 pub(crate) struct Disk {
@@ -37,6 +44,8 @@ pub(crate) struct Disk {
     pub(crate) failing_syncs: AtomicU64,
     /// How many of the next reads, and of the next writes, panic.
     pub(crate) panics: [AtomicU64; 2],
+    /// Called in each write and sync, when it is done, and before it returns.
+    hook: OnceLock<Box<Hook>>,
     /// While set, reads wait.
     gate: Mutex<bool>,
     opened: Condvar,
@@ -70,27 +79,29 @@ impl Disk {
         self.content.lock().volatile.clone()
     }
 
-    /// What might be there after a loss of power now: some of the sectors that were not synced, in
-    /// any order.
-    pub(crate) fn after_crash(&self, random: &mut Random) -> Vec<u8> {
+    /// Has this called in each write and sync.
+    pub(crate) fn hook(&self, hook: impl Fn(&Disk, Call) + Send + Sync + 'static) {
+        assert!(self.hook.set(Box::new(hook)).is_ok(), "one hook");
+    }
+
+    fn call_hook(&self, call: Call) {
+        if let Some(hook) = self.hook.get() {
+            hook(self, call);
+        }
+    }
+
+    /// Calls with the offset of each sector, and each content that it may have after a loss of
+    /// power now: that which is durable, and all that was written since, as any of it may be
+    /// missing or come in another order.
+    pub(crate) fn survivors(&self, mut check: impl FnMut(usize, &[u8])) {
         let content = self.content.lock();
-        let mut left = content.durable.clone();
-        let mut sectors = Vec::new();
-        for (offset, bytes) in &content.pending {
+        let durable = [(0, &content.durable)].into_iter();
+        let pending = content.pending.iter().map(|(offset, bytes)| (*offset, bytes));
+        for (offset, bytes) in durable.chain(pending) {
             for (nth, sector) in bytes.chunks(SECTOR).enumerate() {
-                sectors.push((offset + nth * SECTOR, sector));
+                check(offset + nth * SECTOR, sector);
             }
         }
-        for last in (1..sectors.len()).rev() {
-            sectors.swap(last, random.below(last as u64 + 1) as usize);
-        }
-        let kept = random.below(4);
-        for (offset, sector) in sectors {
-            if random.below(4) < kept {
-                put(&mut left, offset, sector);
-            }
-        }
-        left
     }
 }
 
@@ -132,21 +143,25 @@ impl Storage for OnDisk {
         fails(&self.0.failing_writes)?;
         let bytes = buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect::<Vec<_>>();
         self.0.runs.lock().push((offset, bytes.len()));
-        let content = &mut *self.0.content.lock();
+        let mut content = self.0.content.lock();
         put(&mut content.volatile, offset as usize, &bytes);
         content.pending.push((offset as usize, bytes));
+        drop(content);
+        self.0.call_hook(Call::Write);
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
         self.0.syncs.fetch_add(1, SeqCst);
-        let content = &mut *self.0.content.lock();
+        let mut content = self.0.content.lock();
         let pending = std::mem::take(&mut content.pending);
         // As in Linux, what was written before a failure is forgotten, and the next sync succeeds.
-        fails(&self.0.failing_syncs)?;
-        for (offset, bytes) in pending {
-            put(&mut content.durable, offset, &bytes);
+        let result = fails(&self.0.failing_syncs);
+        for (offset, bytes) in pending.iter().filter(|_| result.is_ok()) {
+            put(&mut content.durable, *offset, bytes);
         }
-        Ok(())
+        drop(content);
+        self.0.call_hook(Call::Sync);
+        result
     }
 }

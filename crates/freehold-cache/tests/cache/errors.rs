@@ -1,13 +1,15 @@
 //! Storage that fails: who is told, and that nothing is lost silently.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use freehold_cache::{Block, Cache, CacheError, CachedFile, Limits, SyncState};
+use parking_lot::Mutex;
 
-use crate::disk::Disk;
+use crate::disk::{Call, Disk};
 
 const SIZE: usize = 4096;
 
@@ -127,6 +129,64 @@ fn a_failed_sync_of_the_storage_is_never_forgotten() {
     assert_eq!(file.sync().unwrap_err().state, SyncState::Lost);
     file.write(Block(0)).unwrap()[0] = 2;
     assert_eq!(file.sync().unwrap_err().state, SyncState::Lost);
+}
+
+#[test]
+fn of_two_syncs_at_once_none_forgets_what_the_other_one_lost() {
+    let disk = Disk::with(Vec::new());
+    let (_cache, file) = open(&disk);
+    file.write(Block(0)).unwrap()[0] = 1;
+    file.write(Block(1)).unwrap()[0] = 2;
+    disk.failing_syncs.store(1, SeqCst);
+    let (first_is_back, second_is_back) = (Arc::new(Barrier::new(2)), Arc::<AtomicBool>::default());
+    let (barrier, is_back) = (Arc::clone(&first_is_back), Arc::clone(&second_is_back));
+    disk.hook(move |disk, call| {
+        if call == Call::Sync && disk.syncs.load(SeqCst) == 1 {
+            // On its way back from the failure, until the second one has returned, or does not.
+            barrier.wait();
+            let end = Instant::now() + Duration::from_millis(50);
+            while !is_back.load(SeqCst) && Instant::now() < end {
+                thread::yield_now();
+            }
+        }
+    });
+    thread::scope(|scope| {
+        let first = scope.spawn(|| file.sync().unwrap_err().state);
+        first_is_back.wait();
+        let second = file.sync().map_err(|error| error.state);
+        second_is_back.store(true, SeqCst);
+        assert_eq!((first.join().unwrap(), second), (SyncState::Lost, Err(SyncState::Lost)));
+    });
+}
+
+#[test]
+fn a_sync_that_the_storage_panics_in_is_one_that_failed() {
+    let disk = Disk::with(Vec::new());
+    let (_cache, file) = open(&disk);
+    disk.hook(|disk, call| assert!(call == Call::Write || disk.syncs.load(SeqCst) > 1));
+    file.write(Block(0)).unwrap()[0] = 1;
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| file.sync())).is_err());
+    assert_eq!(file.sync().unwrap_err().state, SyncState::Lost);
+}
+
+#[test]
+fn what_fails_behind_a_sync_is_left_to_the_next_one() {
+    let disk = Disk::with(Vec::new());
+    let (cache, file) = open(&disk);
+    file.write(Block(0)).unwrap()[0] = 1;
+    let other = Mutex::new(Some(file.clone()));
+    disk.hook(move |disk, call| {
+        // In the first sync, when its blocks are written.
+        let Some(other) = other.lock().take_if(|_| call == Call::Sync) else { return };
+        other.write(Block(1)).unwrap()[0] = 2;
+        disk.failing_writes.store(1, SeqCst);
+        assert!(other.write_back().is_err());
+    });
+    file.sync().unwrap();
+    assert_eq!(file.dirty_blocks(), 1);
+    assert_eq!(file.sync().unwrap_err().state, SyncState::Repaired);
+    assert_eq!((disk.content()[SIZE], cache.stats().tenants[0].dirty), (2, 0));
+    file.sync().unwrap();
 }
 
 #[test]

@@ -17,15 +17,20 @@ struct Stored {
     halves: [u64; 2],
     /// How many calls are writing it.
     writers: u32,
+    /// The number that was written last since the last sync, and the one that survives a loss of
+    /// power.
+    unsynced: Option<u64>,
+    durable: u64,
 }
 
 /// A disk of some blocks.
 #[derive(Default)]
 pub(crate) struct Disk {
     blocks: Mutex<Vec<Stored>>,
-    /// How many of the next reads and writes fail.
+    /// How many of the next reads, writes and syncs fail.
     pub(crate) failing_reads: AtomicU32,
     pub(crate) failing_writes: AtomicU32,
+    pub(crate) failing_syncs: AtomicU32,
 }
 
 /// The disk as the storage of a cache.
@@ -55,10 +60,9 @@ impl Disk {
         first
     }
 
-    /// The lower number of the two halves.
-    pub(crate) fn least(&self, block: usize) -> u64 {
-        let [first, last] = self.change(block, |stored| stored.halves);
-        first.min(last)
+    /// The number of a block that survives a loss of power.
+    pub(crate) fn durable(&self, block: usize) -> u64 {
+        self.change(block, |stored| stored.durable)
     }
 
     fn len(&self) -> usize {
@@ -106,13 +110,24 @@ impl Storage for OnDisk {
                 self.0.change(first + nth, |stored| stored.halves[half] = number);
             }
             step();
-            self.0.change(first + nth, |stored| stored.writers -= 1);
+            self.0.change(first + nth, |stored| {
+                stored.writers -= 1;
+                stored.unsynced = Some(number_at(buffer, 0));
+            });
         }
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
         step();
-        Ok(())
+        let result = Disk::fails(&self.0.failing_syncs);
+        for stored in &mut *self.0.blocks.lock().expect("no change panics") {
+            // As in Linux, one call is told of a failure, and what was written before is forgotten.
+            let written = stored.unsynced.take().filter(|_| result.is_ok());
+            stored.durable = written.unwrap_or(stored.durable);
+        }
+        // On its way back.
+        step();
+        result
     }
 }

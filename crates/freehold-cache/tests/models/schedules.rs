@@ -131,6 +131,31 @@ fn a_latch_that_is_taken_in_two_steps_is_caught() {
     everything_at_once(150, Planted::LatchInTwoSteps, 3, 12);
 }
 
+/// Storage that fails to make durable what was written says so to one caller.
+#[test]
+fn three_threads_sync_a_file_of_storage_that_fails() {
+    let lost = Arc::new(AtomicU64::new(0));
+    let sum = Arc::clone(&lost);
+    explore(Planted::Nothing, 400, move || {
+        let world = Arc::new(World::new(LruPolicy::ScanResistant, 0));
+        let disk = &world.files[0].disk;
+        disk.failing_syncs.store(thread_rng().gen_range(0..2), SeqCst);
+        let threads: Vec<_> = (0..3)
+            .map(|block| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || {
+                    world.write(0, block).expect("there is room");
+                    // What is durable by then, it checks itself.
+                    world.sync(0)
+                })
+            })
+            .collect();
+        let synced = threads.into_iter().map(|thread| thread.join().expect("it does not panic"));
+        sum.fetch_add(synced.filter(|is_ok| !is_ok).count() as u64, SeqCst);
+    });
+    assert!(lost.load(SeqCst) > 0);
+}
+
 /// Files are closed and opened again while others need the room of their blocks.
 #[test]
 fn files_come_and_go() {
@@ -140,7 +165,7 @@ fn files_come_and_go() {
             .map(|of| {
                 let world = Arc::clone(&world);
                 thread::spawn(move || match of {
-                    0 => (0..3).for_each(|_| world.come_and_go(3, thread_rng().gen_bool(0.2))),
+                    0 => (0..3).for_each(|_| world.go(world.come(), 3, thread_rng().gen_bool(0.2))),
                     1 => (0..16).for_each(|_| {
                         let _no_room = world.write(0, thread_rng().gen_range(0..FILE_BLOCKS));
                     }),

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
+use freehold_host::FrameCount;
+use freehold_host::lru::Scope;
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use shuttle::thread;
 
@@ -38,7 +40,7 @@ const CALLS: [Call; 19] = [
     Call { name: "sync", run: |world| _ = world.sync(1) },
     Call { name: "write back", run: |world| _ = world.files[1].file.write_back() },
     Call { name: "a limit", run: |world| world.limit(2) },
-    Call { name: "a file that comes and goes", run: |world| world.come_and_go(1, false) },
+    Call { name: "a file that comes and goes", run: |world| world.go(world.come(), 1, false) },
     Call { name: "a read that fails", run: failing_read },
     Call { name: "a write back that fails", run: failing_write },
     Call {
@@ -98,6 +100,9 @@ const STOPS_MAX: usize = 80;
 
 /// Stops the first call before one step after the other.
 struct Stops {
+    /// Before which step it is stopped a first time, for the second one to go on until it yields.
+    /// Then whenever that one waits, the first one makes one more step.
+    earlier: Option<usize>,
     /// How often at most.
     most: usize,
     /// By how much it is stopped later each time.
@@ -111,9 +116,10 @@ struct Stops {
 }
 
 impl Stops {
-    fn new(most: usize, cases: &Arc<AtomicU64>) -> Self {
-        STOP.set(0);
-        Stops { most, stride: 1, steps: 0, looks: 0, executions: 0, cases: Arc::clone(cases) }
+    fn new(earlier: Option<usize>, most: usize, cases: &Arc<AtomicU64>) -> Self {
+        STOP.set(earlier.map_or(0, |step| step + 1));
+        let (cases, stride) = (Arc::clone(cases), 1);
+        Stops { earlier, most, stride, steps: 0, looks: 0, executions: 0, cases }
     }
 }
 
@@ -127,7 +133,7 @@ impl Scheduler for Stops {
             if self.steps < STOP.get() {
                 return None;
             }
-            if self.looks < LOOKS_MAX {
+            if self.earlier.is_some() || self.looks < LOOKS_MAX {
                 self.cases.fetch_add(1, SeqCst);
             }
             STOP.set(STOP.get() + self.stride);
@@ -155,13 +161,16 @@ impl Scheduler for Stops {
         if current == Some(BACKGROUND) && !is_yielding && can_run(BACKGROUND) {
             return Some(TaskId::from(BACKGROUND));
         }
-        let is_stopped = self.steps >= STOP.get() && self.looks < LOOKS_MAX;
-        let calls = if is_stopped { [SECOND, FIRST] } else { [FIRST, SECOND] };
+        let takes_turns = self.earlier.is_some();
+        let looks_on = takes_turns || self.looks < LOOKS_MAX;
+        let is_stopped = self.steps >= STOP.get() && looks_on;
+        let begins = self.looks == 0 && self.earlier.is_some_and(|step| self.steps >= step);
+        let calls = if is_stopped || begins { [SECOND, FIRST] } else { [FIRST, SECOND] };
         // The main thread first: it does nothing while both calls are under way.
         let order = [MAIN, calls[0], calls[1], BACKGROUND];
         // One that waits leaves the CPU to others, but for the second call at its first looks.
         let waits = |task: &usize| {
-            is_yielding && current == Some(*task) && !(is_stopped && *task == SECOND)
+            is_yielding && current == Some(*task) && (takes_turns || !is_stopped || *task != SECOND)
         };
         let next = order.into_iter().filter(|&task| can_run(task)).find(|task| !waits(task));
         next.or(current.filter(|&task| can_run(task))).map(TaskId::from)
@@ -183,7 +192,7 @@ fn stop(first: &'static Call, second: &'static Call, most: usize, cases: &Arc<At
         calls.into_iter().for_each(|call| call.join().expect("it does not panic"));
         world.check();
     };
-    let done = catch_unwind(AssertUnwindSafe(|| run(Stops::new(most, cases), program)));
+    let done = catch_unwind(AssertUnwindSafe(|| run(Stops::new(None, most, cases), program)));
     if let Err(panic) = done {
         let step = STOP.get();
         eprintln!("{:?}, stopped before step {step}, beside {:?}", first.name, second.name);
@@ -209,6 +218,32 @@ fn a_file_is_closed_while_others_need_room() {
     let cases = Arc::new(AtomicU64::new(0));
     stop(closed, room, usize::MAX, &cases);
     assert!(cases.load(SeqCst) > 1000, "it is stopped");
+}
+
+/// Reclaim is stopped before one step, where a block is written to, and before a later one, where
+/// the file of the block is closed.
+#[test]
+fn a_file_is_closed_while_its_block_is_reclaimed() {
+    let program = || {
+        let world = Arc::new(World::new(LruPolicy::ScanResistant, 0));
+        let (opened, reclaiming) = (world.come(), Arc::clone(&world));
+        drop(opened.file.read(Block(0)).expect("there is room"));
+        let reclaim = move || {
+            let _one = reclaiming.cache.shared.lru.reclaim(Scope::All, FrameCount::new(1));
+        };
+        let calls = [thread::spawn(reclaim), thread::spawn(move || world.go(opened, 1, false))];
+        calls.into_iter().for_each(|call| call.join().expect("it does not panic"));
+    };
+    let cases = Arc::new(AtomicU64::new(0));
+    for step in 0.. {
+        run(Stops::new(Some(step), usize::MAX, &cases), program);
+        // Reclaim has no such step.
+        if STOP.get() == step + 1 {
+            break;
+        }
+    }
+    println!("{} cases", cases.load(SeqCst));
+    assert!(cases.load(SeqCst) > 100, "it is stopped twice");
 }
 
 #[test]
