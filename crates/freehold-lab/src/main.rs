@@ -19,6 +19,7 @@ mod machine;
 mod mangled;
 mod matrix;
 mod output;
+mod panics;
 mod predict;
 mod race;
 mod replay;

@@ -104,14 +104,20 @@ impl Case {
         if self.stop_cpu && !on_allocator {
             return refuse("--stop-cpu is for the subject allocator: others are not checked yet");
         }
-        let is_for_all = !self.stop_cpu && self.subject != Subject::Lru;
-        if self.canary == Some(Canary::Loss) && !is_for_all {
+        let is_for_frames = on_allocator && !self.stop_cpu || self.subject == Subject::Host;
+        if self.canary == Some(Canary::Loss) && !is_for_frames {
             return refuse(
                 "--canary=loss is for the subjects allocator and host, without --stop-cpu",
             );
         }
-        if self.subject == Subject::Host && !self.failures.is_empty() {
-            return refuse("--failures are those of simulated machines, not of the subject host");
+        if self.canary == Some(Canary::Lock) && self.subject != Subject::Chaos {
+            return refuse("--canary=lock is for the subject chaos");
+        }
+        let on_threads = matches!(self.subject, Subject::Host | Subject::Chaos);
+        if on_threads && !self.failures.is_empty() {
+            return refuse(
+                "--failures are those of simulated machines, not of the subjects host and chaos",
+            );
         }
         Ok(())
     }

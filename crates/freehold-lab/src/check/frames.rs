@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use freehold::designs::Freehold;
+use freehold::platform::Platform;
 use freehold::{
     Compaction, CpuId, Design, Error, FrameCount, FrameStatus, MemoryRange, Migrate, NumaEvents,
     Order, PageAllocator, Pfn, Request, Settings,
@@ -71,10 +72,10 @@ pub(super) fn set_up(
 }
 
 /// The allocator, if it is the design with leases and sections.
-fn as_freehold<D: Design<Sim>>(
-    frames: &SimFrames<D>,
-) -> Option<&PageAllocator<Sim, Freehold<Sim>>> {
-    let allocator: &dyn Any = &**frames;
+pub(super) fn as_freehold<P: Platform, D: Design<P>>(
+    allocator: &PageAllocator<P, D>,
+) -> Option<&PageAllocator<P, Freehold<P>>> {
+    let allocator: &dyn Any = allocator;
     allocator.downcast_ref()
 }
 
@@ -149,14 +150,14 @@ impl<D: Design<Sim>> CheckedFrames for SimFrames<D> {
     }
 
     fn with_lease(&self, terms: Terms, work: &mut dyn FnMut(&mut dyn Leased) -> bool) -> Ending {
-        match as_freehold(self) {
+        match as_freehold(&**self) {
             Some(frames) => leases::with_lease(frames, terms, work),
             None => Ending::Unsupported,
         }
     }
 
     fn is_quiet(&self) -> bool {
-        as_freehold(self).is_none_or(PageAllocator::is_quiet)
+        as_freehold(&**self).is_none_or(PageAllocator::is_quiet)
     }
 
     fn alloc_reclaiming(&self, cache: &Cache, request: Request) -> Result<Pfn, Error> {

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use freehold::designs::{Freehold, Lease, ParkedLease, RevocableLease};
+use freehold::platform::Platform;
 use freehold::{CpuId, Error, Order, PageAllocator, Pfn, Request};
-use freehold_sim::Sim;
 
 use super::actor::Actor;
 use super::ledger::Block;
@@ -41,7 +41,7 @@ pub(super) trait Leased {
     fn tend(&mut self);
 }
 
-impl Leased for Lease<'_, Sim> {
+impl<P: Platform> Leased for Lease<'_, P> {
     fn alloc(&self, request: Request) -> Result<Pfn, Error> {
         Lease::alloc(self, request)
     }
@@ -59,7 +59,7 @@ impl Leased for Lease<'_, Sim> {
     }
 }
 
-impl Leased for RevocableLease<'_, Sim> {
+impl<P: Platform> Leased for RevocableLease<'_, P> {
     fn alloc(&self, request: Request) -> Result<Pfn, Error> {
         RevocableLease::alloc(self, request)
     }
@@ -79,8 +79,8 @@ impl Leased for RevocableLease<'_, Sim> {
 }
 
 /// Has a lease by these terms, and works through it: `work` says whether to park it.
-pub(super) fn with_lease(
-    frames: &PageAllocator<Sim, Freehold<Sim>>,
+pub(super) fn with_lease<P: Platform>(
+    frames: &PageAllocator<P, Freehold<P>>,
     terms: Terms,
     work: &mut dyn FnMut(&mut dyn Leased) -> bool,
 ) -> Ending {

@@ -5,6 +5,8 @@ use std::ops::Range;
 use fastrand::Rng;
 use freehold::{FrameCount, MemoryRange, NodeId, Order, Pfn, ZoneKind};
 
+use super::scenario::span;
+
 /// A block in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
@@ -26,10 +28,8 @@ impl Ledger {
     /// The ledger of this memory, and of some that is added later.
     pub(super) fn new(now: &[MemoryRange], late: Option<MemoryRange>) -> Self {
         let ranges: Vec<_> = now.iter().copied().chain(late).collect();
-        let first = ranges.iter().map(|range| range.start.get()).min().unwrap_or(0);
-        let end = |range: &MemoryRange| range.start.offset(range.frames).get();
-        let last = ranges.iter().map(end).max().unwrap_or(0);
-        let none = || vec![false; (last - first) as usize];
+        let (first, frames) = span(now, late);
+        let (first, none) = (first.get(), || vec![false; frames.get() as usize]);
         let (used, gone) = (none(), none());
         let mut ledger = Ledger { ranges, first, used, gone, pool: Vec::new() };
         late.into_iter().for_each(|range| ledger.remove_memory(range));

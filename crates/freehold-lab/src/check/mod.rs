@@ -20,7 +20,6 @@ mod actor;
 mod case;
 mod flow;
 mod frames;
-mod host;
 mod interrupts;
 mod leases;
 mod ledger;
@@ -33,6 +32,7 @@ mod scenario;
 mod shrink;
 mod stop;
 mod tally;
+mod threads;
 
 use case::Case;
 use scenario::Scenario;
@@ -70,7 +70,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<()> {
         (Subject::Lru, _) => {
             check_cases(args, &cases, |case| lru::play(case.design, &scenario(case)))
         }
-        (Subject::Host, _) => check_cases(args, &cases, host::play),
+        (Subject::Host | Subject::Chaos, _) => check_cases(args, &cases, threads::play),
     }
 }
 
@@ -90,7 +90,7 @@ fn check_cases<T: Count>(
     const SCENARIO_BYTES: u64 = 64 << 20;
     let jobs = match first.subject {
         // Each has threads enough of its own.
-        Subject::Host => Some(1),
+        Subject::Host | Subject::Chaos => Some(1),
         Subject::Allocator | Subject::Lru => args.jobs.map(usize::from),
     };
     let outcomes = run_all(cases, SCENARIO_BYTES, jobs, |case| {
@@ -132,7 +132,7 @@ fn failed<T: Count>(
 ) -> anyhow::Error {
     let seed = case.seed;
     let what = match case.subject {
-        Subject::Host => format!("host: {}", host::describe(case)),
+        Subject::Host | Subject::Chaos => threads::describe(case),
         Subject::Allocator | Subject::Lru => scenario(case).to_string(),
     };
     let replay = match &args.case {
@@ -167,7 +167,7 @@ fn scenario(case: &Case) -> Scenario {
             // The LRU's state of a frame is a word of 64 bits. The allocator beneath is sound.
             Subject::Lru => Torn { bytes: 8, data: Some("lru_frames") },
             // Allocators claim blocks by words of 32 bits.
-            Subject::Allocator | Subject::Host => Torn { bytes: 4, data: None },
+            _ => Torn { bytes: 4, data: None },
         });
     }
     scenario.cut(&case.cuts);

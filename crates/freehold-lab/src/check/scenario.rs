@@ -117,12 +117,8 @@ impl Scenario {
 
     /// The allocator's configuration.
     pub(super) fn config(&self) -> Config<'_> {
-        let all = || self.ranges.iter().chain(&self.late);
-        let end = |range: &MemoryRange| range.start.offset(range.frames).get();
-        let first = all().map(|range| range.start).min().unwrap_or_default();
-        let last = all().map(end).max().unwrap_or_default();
         Config::new(&self.ranges, &self.cpu_nodes)
-            .span((first, FrameCount::new(last - first.get())))
+            .span(span(&self.ranges, self.late))
             .frame_record_bytes(self.frame_record_bytes)
             .min_free(self.min_free)
     }
@@ -136,6 +132,15 @@ impl Scenario {
     pub(super) fn settings<S: Settings>(&self) -> S {
         draw_settings(self.seed)
     }
+}
+
+/// From the first frame to the last one of memory, and of some that is added later.
+pub(super) fn span(now: &[MemoryRange], late: Option<MemoryRange>) -> (Pfn, FrameCount) {
+    let all = || now.iter().chain(&late);
+    let end = |range: &MemoryRange| range.start.offset(range.frames).get();
+    let first = all().map(|range| range.start).min().unwrap_or_default();
+    let last = all().map(end).max().unwrap_or_default();
+    (first, FrameCount::new(last - first.get()))
 }
 
 /// Settings of a design, drawn from the values in its table.
@@ -214,7 +219,7 @@ fn draw_machine(rng: &mut Rng) -> Spec {
 /// A zone or two on each node: most with unaligned ends and holes in between, some of which meet
 /// the next one at the border of a pageblock, so that the buddy of a free block may be in another
 /// zone.
-fn draw_memory(rng: &mut Rng, nodes: usize) -> (Vec<MemoryRange>, Option<MemoryRange>) {
+pub(super) fn draw_memory(rng: &mut Rng, nodes: usize) -> (Vec<MemoryRange>, Option<MemoryRange>) {
     let mut ranges = Vec::new();
     let mut at = rng.u64(0..100_000);
     let mut next = |rng: &mut Rng, node: usize, kind: ZoneKind| {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 
 use super::case::{Case, Cuts};
-use super::{actor, host, lru};
+use super::{actor, lru, threads};
 use crate::catalog::name_of;
 use crate::cli::{Failure, Subject};
 
@@ -54,7 +54,7 @@ pub(super) fn shrink(case: &Case, found: &str, fails: impl Fn(&Case) -> Option<S
 /// What else can be left out of a case, the largest parts first.
 fn further(case: &Case) -> Vec<Cuts> {
     let (rounds, operations, cpus) = match case.subject {
-        Subject::Host => host::parts(case),
+        Subject::Host | Subject::Chaos => threads::parts(case),
         Subject::Allocator | Subject::Lru => {
             let scenario = super::scenario(case);
             (scenario.rounds, scenario.operations, scenario.spec.cpus())
@@ -63,7 +63,7 @@ fn further(case: &Case) -> Vec<Cuts> {
     let (steps, has_failures) = match case.subject {
         Subject::Allocator => (actor::steps(), true),
         Subject::Lru => (lru::steps(), true),
-        Subject::Host => (host::steps(), false),
+        Subject::Host | Subject::Chaos => (threads::steps(case.subject), false),
     };
     let cuts = &case.cuts;
     let mut further = Vec::new();

@@ -68,7 +68,8 @@ pub(crate) struct CheckArgs {
 
 const CHECK_HELP: &str = "\
 A seed picks machine, memory, settings, failures, schedule and work. The first seed that fails is
-reported with the command that replays it, and the exit code is 1.
+reported with the command that replays it, and the exit code is 1. With the subjects host and chaos,
+this machine picks the schedule: a seed that failed once may pass the next time.
 
 Examples:
   freehold check                      seeds 0 to 999
@@ -77,6 +78,7 @@ Examples:
   freehold check --failures preempt   lock holders are preempted for long, nothing else
   freehold check --stop-cpu           one CPU stops forever, the others proceed
   freehold check --subject host --seeds 20      threads on this machine
+  freehold check --subject chaos --seeds 20     the same, delayed at any step, in all calls at once
   freehold check --shrink bug.json    saves what fails, made small
   freehold check --case bug.json      plays it again
   freehold check --canary             with a bug planted: fails
@@ -90,6 +92,8 @@ pub(crate) enum Canary {
     Race,
     /// A frame is lost, and no count shows it.
     Loss,
+    /// With --subject chaos: a lock lets a second holder in.
+    Lock,
 }
 
 /// The subject of random schedules.
@@ -102,6 +106,8 @@ pub(crate) enum Subject {
     Lru,
     /// The page allocator on this machine: threads, real memory whose frames say who owns them.
     Host,
+    /// The page allocator among threads of this machine that are delayed at any step.
+    Chaos,
 }
 
 /// A kind of failure that can be injected.

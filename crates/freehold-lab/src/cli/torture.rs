@@ -105,6 +105,8 @@ pub(crate) enum TortureKind {
     Lru,
     /// Threads on this machine, and real memory whose frames say who owns them.
     Host,
+    /// Threads that are delayed at any step, in all calls at once.
+    Chaos,
 }
 
 fn minutes(text: &str) -> Result<f64, String> {

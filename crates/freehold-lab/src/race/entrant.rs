@@ -1,6 +1,5 @@
 //! A contestant in one heat, whatever its type: with its memory, its book, and its capabilities.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use freehold::{MigrateType, Order};
@@ -11,6 +10,7 @@ use super::crew::Crew;
 use super::mix;
 use super::referee::{Book, Failure};
 use crate::catalog::BenchName;
+use crate::panics::message_of;
 
 /// What a race requires of a contestant. One indirect call a measurement.
 pub(super) trait Entrant: Sync {
@@ -109,8 +109,9 @@ impl<P: Peer> Entered<P> {
     /// Runs something that may panic.
     fn guarded<R>(&self, work: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
         // What a panic leaves broken is not used again: the entrant is out.
-        catch_unwind(AssertUnwindSafe(work))
-            .unwrap_or_else(|panic| Err(Failure::Panicked(message_of(panic))))
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+            Err(Failure::Panicked(message_of(&*panic).unwrap_or_default().to_owned()))
+        })
     }
 }
 
@@ -181,9 +182,4 @@ impl<P: Peer> Entrant for Entered<P> {
             Some(frames) => Err(Failure::Lost { frames, managed: self.had_frames }),
         }
     }
-}
-
-fn message_of(panic: Box<dyn Any + Send>) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use super::Interrupted;
 use super::campaign::Cell;
 use crate::host::memory_available;
+use crate::panics::message_of;
 use crate::signals::stop_flag;
 
 /// How soon a signal is noticed.
@@ -99,9 +100,8 @@ fn caught(run: impl FnOnce() -> Result<String>) -> Outcome {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(document) => document.map_err(|error| format!("{error:#}")),
         Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(format!("it panicked: {}", text.unwrap_or("without a message")))
+            let text = message_of(&*panic).unwrap_or("without a message");
+            Err(format!("it panicked: {text}"))
         }
     }
 }

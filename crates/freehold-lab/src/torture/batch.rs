@@ -22,6 +22,7 @@ fn seeds_of(kind: TortureKind) -> u64 {
         TortureKind::StopCpu => 6,
         TortureKind::Lru => 40,
         TortureKind::Host => 2,
+        TortureKind::Chaos => 4,
     }
 }
 
@@ -44,6 +45,7 @@ impl Batch {
             TortureKind::Simulated | TortureKind::StopCpu => Subject::Allocator,
             TortureKind::Lru => Subject::Lru,
             TortureKind::Host => Subject::Host,
+            TortureKind::Chaos => Subject::Chaos,
         };
         let mut arguments = vec!["check".to_owned(), "--json".to_owned()];
         let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);

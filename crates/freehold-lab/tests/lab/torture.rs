@@ -36,6 +36,23 @@ fn threads_on_this_machine_hand_frames_to_each_other() {
 }
 
 #[test]
+fn threads_that_are_delayed_at_any_step_find_what_was_planted() {
+    let chaos = ["check", "--subject", "chaos", "--design", "zone-lock", "--seeds"];
+    let document = json(&[&chaos[..], &["4", "--json"]].concat());
+    counts(&document, &["operations", "fights", "moves", "ranges", "removals", "validations"]);
+    for canary in ["--canary=race", "--canary=lock"] {
+        let text = fails(&[&chaos[..], &["1", canary]].concat(), 1);
+        assert!(text.contains("seed 0 failed: "), "{text}");
+        assert!(text.contains("scenario: chaos: ") && text.contains(", locking="), "{text}");
+        assert!(text.contains(" --subject chaos --canary="), "{text}");
+    }
+    let refused = fails(&[&chaos[..], &["1", "--canary=loss"]].concat(), 2);
+    assert!(refused.contains("for the subjects allocator and host"), "{refused}");
+    let refused = fails(&["check", "--canary=lock"], 2);
+    assert!(refused.contains("for the subject chaos"), "{refused}");
+}
+
+#[test]
 fn a_seed_that_fails_is_made_small_and_saved() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("case.json");
