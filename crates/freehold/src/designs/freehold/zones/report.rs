@@ -23,6 +23,10 @@ impl<P: Platform> Zones<P> {
                 (Use::Whole, Holder::Cpu(_)) => per_cpu += FRAMES,
                 (Use::Split, Holder::Cpu(_)) => per_cpu += free(),
                 (Use::Split, _) if state.is_isolated() => isolated += free(),
+                // A cache will find them on its remote queue, though it has lost the pageblock.
+                (Use::Split, _) if state.is_queued() => {
+                    per_cpu += self.pageblocks.count_remote(pageblock);
+                }
                 _ => {}
             }
         }
