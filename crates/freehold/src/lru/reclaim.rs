@@ -118,11 +118,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// groups were reclaimed. If that does not suffice, visits them all up to 13 times, or 52 times
     /// if frames are active.
     ///
-    /// The owner is asked about once for each of n inactive frames if it refuses them all. That is
-    /// remembered until it gives one of the list, or until others put frames at the list's front:
-    /// meanwhile a call asks for at most max(n / 256, 1024, 2 * `frames`, 4 * lists) of them, and
-    /// about 512 calls come to each frame. [`Lru::rotate`] puts a frame where the next call asks
-    /// first.
+    /// If the owner refuses all of n inactive frames, it is asked about once for each, which takes
+    /// 0.1 s for a million besides what it does itself. That is remembered until it gives one of
+    /// the list, or until others put frames at the list's front: meanwhile a call asks for at most
+    /// max(n / 256, 1024, 2 * `frames`, 4 * lists) of them, and about 512 calls come to each frame.
+    /// [`Lru::rotate`] puts a frame where the next call asks first.
     ///
     /// # Errors
     ///
