@@ -93,6 +93,13 @@ impl<'a, D: Design<Host>> ArenaAllocator<'a, D> {
         if !is_worth_it || !is_free(next) || !is_free(last) {
             return false;
         }
+        // The memory of the next node may follow without a gap: no range can have frames of both.
+        let is_of_one_node = self.arena.ranges().iter().any(|range| {
+            range.start <= first && last < range.start + range.frames //
+        });
+        if !is_of_one_node {
+            return false;
+        }
         let range = self.arena.allocate_range(RangeRequest::new(more).at(next));
         range.map(PageRange::into_raw).is_ok()
     }

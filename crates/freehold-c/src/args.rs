@@ -118,7 +118,7 @@ pub struct freehold_census {
 ///
 /// # Safety
 ///
-/// The struct is `repr(C)`, without padding, and any bytes are a value of it.
+/// The struct is `repr(C)`, and any bytes are a value of it. One that is [`read`] has no padding.
 pub(crate) unsafe trait Versioned: Copy {}
 
 // SAFETY: Six words, then eight halves: no padding on machines with words of 32 or 64 bits.

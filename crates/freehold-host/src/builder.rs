@@ -102,12 +102,13 @@ impl<D: Design<Host>> ArenaBuilder<D> {
     ///
     /// # Safety
     ///
-    /// The memory must be mapped, readable and writable, and used by this arena alone, for as long
-    /// as the arena lives; of clones of this builder, only one builds an arena at a time. Its
-    /// content must be initialised if the arena hands out [`Pages`](crate::Pages). What is said to
-    /// be private must be anonymous memory in the machine's own pages, since the arena says that
-    /// what is given back is zero: of a private mapping of a file it reads as the file, and of huge
-    /// pages from the pool the kernel keeps parts.
+    /// The memory must be one allocation of at most `isize::MAX` bytes, mapped, readable and
+    /// writable, and used by this arena alone, for as long as the arena lives; of clones of this
+    /// builder, only one builds an arena at a time. Its content must be initialised, for
+    /// [`Pages`](crate::Pages) are slices of it, and a [`FrameArena`] reads any frame that safe
+    /// code names. What is said to be private must be anonymous memory in the machine's own pages,
+    /// since the arena says that what is given back is zero: of a private mapping of a file it
+    /// reads as the file, and of huge pages from the pool the kernel keeps parts.
     #[must_use]
     pub unsafe fn mapping(mut self, base: NonNull<u8>, bytes: usize, shared: bool) -> Self {
         self.mapping = Some(UserMapping { base, bytes, shared });

@@ -126,9 +126,10 @@ impl<A: ArenaRef, S: Extent> Block<A, S> {
     ///
     /// # Safety
     ///
-    /// The block was allocated from `arena` as one block of this order, or as frames that make up
-    /// this range; it is not free, and the caller owns it: no other `Block` covers it, and nothing
-    /// uses its memory by other means.
+    /// The frames were allocated from `arena`: as one block of this order or a larger one, of which
+    /// they are a part aligned to their size, or as frames of one node that make up this range.
+    /// They are not free, and the caller owns them: no other `Block` covers any, and nothing uses
+    /// their memory by other means.
     #[inline]
     pub unsafe fn from_raw(arena: A, pfn: Pfn, extent: S) -> Self {
         Block::own(arena, pfn, extent)

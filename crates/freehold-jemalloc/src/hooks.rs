@@ -69,7 +69,8 @@ impl<D: Design<Host>> Hooks<D> {
         self.heap.view()
     }
 
-    /// What jemalloc is given: a pointer that it never writes through.
+    /// What jemalloc is given: a pointer that it never writes through. For a jemalloc that
+    /// [`Hooks::install`] takes: its pages are the arena's frames, and it retains no memory.
     pub fn table(&'static self) -> NonNull<ExtentHooks> {
         NonNull::from(self).cast()
     }
@@ -131,7 +132,8 @@ macro_rules! pass_on {
     ($hooks:expr, $hook:ident, $refusal:expr, $($argument:expr),*) => {{
         // Acquire: pairs with the installation, which has seen the table's content.
         let before = $hooks.before.load(Acquire);
-        // SAFETY: jemalloc's own table, which is there for good.
+        // SAFETY: jemalloc's own table, which is there for good; or one that unsafe code gave its
+        // arenas, and has to leave there, as `Hooks::install` says.
         match unsafe { before.as_ref() }.and_then(|table| table.$hook) {
             // SAFETY: jemalloc's call as it is, of the hook that is for it.
             Some(hook) => unsafe { hook(before, $($argument),*) },

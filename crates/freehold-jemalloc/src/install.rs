@@ -209,7 +209,8 @@ impl<D: Design<Host>> Hooks<D> {
     ///
     /// jemalloc must not retain memory (`opt.retain`), which is decided before its first
     /// allocation: see [`malloc_conf!`](crate::malloc_conf). What one of its arenas returns here,
-    /// another one may get next, and jemalloc keeps extents of two arenas apart only then.
+    /// another one may get next, and jemalloc keeps extents of two arenas apart only then. Hooks
+    /// that its arenas had before are called for what is not in the arena: they must stay for good.
     ///
     /// # Errors
     ///

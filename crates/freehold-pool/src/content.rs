@@ -45,7 +45,8 @@ struct Extent {
     is_lost: AtomicBool,
 }
 
-// SAFETY: The image is reached by unsafe functions alone, whose callers have the slot.
+// SAFETY: The image is reached by unsafe functions alone, whose callers have the slot, one after
+// the other, on any threads: an `Image` is `Send`.
 unsafe impl Sync for Extent {}
 
 impl Content {
@@ -327,6 +328,9 @@ impl Content {
     ///
     /// The caller has the slot, and no reference into it or to its image.
     pub(crate) unsafe fn reset_one(&self, slot: SlotIndex) -> io::Result<Option<Image>> {
+        if self.is_lost(slot) {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
         let (extent, rest) = (self.extent(slot), self.rest(slot));
         let mut taken_out = None;
         // SAFETY: As the caller promises.

@@ -387,6 +387,7 @@ mod tests {
         // SAFETY: The slot is ours, and there is no reference into it.
         unsafe { pool.content.note_refusal(index, 0, refused) };
         assert!(slot.bytes().is_empty());
+        assert!(matches!(slot.reset(), Err(PoolError::Reset { .. })));
         drop(slot);
         pool.reset_all();
         let other = pool.take(None).unwrap();

@@ -46,7 +46,8 @@ pub(crate) struct NotMapped {
 /// What a refused mapping has left of a range: kernels may unmap what was there before they refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// What was there.
+    /// What was there, since all of it is mapped. Had the kernel unmapped it, and other threads
+    /// mapped all of it since, that would be theirs: nothing tells one from the other.
     Same,
     /// Nothing: it is inaccessible, and reads as zero once it is accessible.
     Empty,

@@ -47,7 +47,8 @@ impl<T> SimTable<T> {
         mut make: impl FnMut(usize) -> (T, Home),
     ) -> Self {
         assert!(!std::mem::needs_drop::<T>(), "records are never dropped");
-        let region = machine.map_region(len * size_of::<T>(), align_of::<T>());
+        let bytes = len.checked_mul(size_of::<T>()).expect("records that fit the address space");
+        let region = machine.map_region(bytes, align_of::<T>());
         let kind = machine.kind(name);
         machine.label(&region, 0..region.len(), kind);
         let first: NonNull<T> = region.as_ptr().cast();

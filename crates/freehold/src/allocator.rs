@@ -98,7 +98,9 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     ///
     /// Cost: nanoseconds if the CPU has a cached frame. A call that fails examines the state of
     /// every CPU, and waits for calls that have free frames in hand, unless it has
-    /// [`Request::nowait`].
+    /// [`Request::nowait`]: 0.2 ms with 4,096 CPUs. With `freehold`, the first one that fails for a
+    /// small block where free frames are scattered looks at every pageblock for runs, some 2 ms for
+    /// 64 GiB; what it finds is remembered.
     ///
     /// # Errors
     ///
@@ -257,6 +259,9 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// Compaction that is likely to fail is deferred: after each failure, for twice as many
     /// attempts.
     ///
+    /// Cost: if nothing moves, asks the owner about one block of each pageblock: 0.1 s for 64 GiB
+    /// with `freehold`. Of calls that go on failing, as few as one in 64 do.
+    ///
     /// # Errors
     ///
     /// Those of [`PageAllocator::alloc`].
@@ -268,7 +273,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// Compacts all of memory, zone by zone: moves content so that free memory becomes contiguous.
     ///
     /// Cost: visits every frame and moves up to half of the content. Drops all locks every few
-    /// frames.
+    /// frames. If nothing moves, about 9 s for 64 GiB with `freehold`, which takes and returns a
+    /// target for each block that the owner is asked for, and 1 s with `zone-lock`.
     pub fn compact(&self, owner: &dyn Migrate) -> Compaction {
         self.design.compact(self.context(), owner)
     }
@@ -281,7 +287,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// [`PageAllocator::free`], in parts that lie within one block.
     ///
     /// Cost: visits every frame once for each place that it tries, and isolates the pageblocks
-    /// concerned meanwhile: their frames are not available then. Other CPUs proceed.
+    /// concerned meanwhile: their frames are not available then. Other CPUs proceed. If nothing
+    /// moves, one attempt for each pageblock: some 0.1 s for 64 GiB with `freehold`.
     ///
     /// # Errors
     ///

@@ -144,8 +144,8 @@ impl Rings {
             let first = nth * DEPTH as usize;
             for (at, step) in part.iter().enumerate() {
                 let entry = self.entry(file, step).user_data((first + at) as u64);
-                // SAFETY: the buffers outlive the operation, since this does not return before its
-                // completion has come.
+                // SAFETY: the buffers, the lists of them and the file outlive the operation, since
+                // this neither returns nor unwinds before its completion has come.
                 if let Err(error) = unsafe { ring.submission().push(&entry) } {
                     // A ring is empty between calls, and has room for a part.
                     give_up(&error);

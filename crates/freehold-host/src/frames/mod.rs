@@ -239,8 +239,9 @@ struct AtFork<D: Design<Host>> {
 
 // SAFETY: The designs of the core, which are all that there are (`Design` has private traits), are
 // tables of the host's atomics and cells, which are atomics too, and plain values. Any thread may
-// use them. `Frozen` holds what the host's interrupts were, which is nothing. The handlers have the
-// registry to themselves from the one before the fork to the one after.
+// use them. `Frozen` holds what the host's interrupts were, which is nothing. Extent and homes are
+// `Send` without this. The handlers have the registry to themselves from the one before the fork to
+// the one after.
 unsafe impl<D: Design<Host>> Send for AtFork<D> {}
 
 /// A second way to the books of an allocator, to be used as long as the metadata is there.

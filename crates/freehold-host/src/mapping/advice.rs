@@ -87,7 +87,8 @@ impl Mapping {
     ///
     /// # Safety
     ///
-    /// The memory of the part has no other user during the call.
+    /// Whoever else uses the memory of the part during the call does so by atomic accesses, and
+    /// expects them to find zero; and there is no reference to other content of it.
     pub(crate) unsafe fn discard(&self, offset: usize, bytes: usize) -> Result<(), HostError> {
         let advice = match self.kind {
             Kind::Private | Kind::Huge(_) => Advice::LinuxDontNeed,

@@ -14,8 +14,9 @@ pub(crate) fn at_fork(
     parent: extern "C" fn(),
     child: extern "C" fn(),
 ) -> io::Result<()> {
-    // SAFETY: The functions are safe to call, take nothing, and are there as long as this code is:
-    // if it is unloaded, so are the handlers (glibc and musl keep them by object, or for ever).
+    // SAFETY: The functions are safe to call, take nothing, and are there as long as this code is.
+    // If it is unloaded, glibc forgets the handlers, which it keeps by object; musl, which keeps
+    // them for ever, unloads nothing.
     let answer = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
     if answer == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(answer)) }
 }

@@ -276,7 +276,8 @@ impl Mapping {
     ///
     /// # Safety
     ///
-    /// The memory is mapped, readable and writable as long as this value exists.
+    /// The memory is one allocation of at most `isize::MAX` bytes: mapped, readable, writable and
+    /// initialised as long as this value exists.
     pub(crate) unsafe fn of_user(base: NonNull<u8>, bytes: usize, shared: bool) -> Self {
         let kind = if shared { Kind::Shared } else { Kind::Private };
         Mapping { base, bytes, kind, file: None, owner: Owner::User, is_new_memory: false }

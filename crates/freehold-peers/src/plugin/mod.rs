@@ -2,8 +2,8 @@
 //!
 //! Rust cannot see into a library: loading one is as safe as the library is. Naming its file
 //! vouches for it, as with any program that is started: that it does what the header says, and that
-//! it stands what the types here do not keep away, blocks that are freed at another of its peers or
-//! by another order.
+//! it stands what the types here do not keep away, blocks that are freed at another peer, its own
+//! or another library's, or by another order.
 #![expect(unsafe_code, reason = "loads libraries and calls what they export")]
 
 mod table;
@@ -131,6 +131,10 @@ impl Plugin {
     /// # Errors
     ///
     /// [`PluginError::NoMemory`], [`PluginError::NotCreated`].
+    ///
+    /// # Panics
+    ///
+    /// If the header cannot count so many threads.
     pub fn create(&self, frames: u64, threads: usize) -> Result<PluginPeer<'_>, PluginError> {
         let memory =
             Memory::map(frames).map_err(|source| PluginError::NoMemory { frames, source })?;
@@ -138,7 +142,7 @@ impl Plugin {
             base: memory.base(),
             frame_count: frames,
             frame_bytes: FRAME_BYTES as u64,
-            thread_count: threads as u32,
+            thread_count: u32::try_from(threads).expect("fewer than 2^32 threads"),
         };
         let calls = self.checked.calls;
         // SAFETY: By the header. The memory is new, and lives until after `destroy`.
@@ -254,7 +258,8 @@ impl Seat for PluginSeat<'_> {
             return Err(Refused);
         }
         let order = u32::from(order.get());
-        // SAFETY: As above. The block came from this library and is consumed here.
+        // SAFETY: As above. The block came from a library, this one by its user's word (see the
+        // module), and is consumed here.
         unsafe { (self.calls.free)(self.state.as_ptr(), block.0, order, self.thread) };
         Ok(())
     }
@@ -279,8 +284,8 @@ impl Seat for PluginSeat<'_> {
             return Err(Refused);
         }
         let (frames, count) = (blocks.as_ptr().cast::<u64>(), blocks.len() as u64);
-        // SAFETY: As above. A block is a number; they came from this library and are forgotten
-        // below.
+        // SAFETY: As above. A block is a number; they came from a library, as in `free`, and are
+        // forgotten below.
         unsafe { free_bulk(self.state.as_ptr(), frames, count, self.thread) };
         blocks.fill_with(PluginBlock::default);
         Ok(())

@@ -98,6 +98,8 @@ fn a_slot_of_which_others_have_a_part_is_not_used() {
     }
     // SAFETY: As above.
     unsafe { content.set_accessible(slot, page) }.unwrap_err();
+    // SAFETY: As above.
+    assert!(unsafe { content.reset_one(slot) }.is_err());
 }
 
 #[test]

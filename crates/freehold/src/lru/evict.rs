@@ -29,6 +29,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
         let done = batch.done;
         drop(batch);
+        if done.reclaimed > 0 {
+            self.vecs.forget_refused(&self.platform, place, kind);
+        }
         let cost = WRITE_COST * done.written + done.scanned - done.reclaimed;
         self.vecs.note_cost(place, kind, cost);
         done
@@ -169,7 +172,7 @@ impl<P: Platform, O: Owner> Drop for Eviction<'_, P, O> {
         let mut gone = self.gone;
         for (few, motion) in [
             (&self.undecided, Motion::Keep),
-            (&self.keep, Motion::Keep),
+            (&self.keep, Motion::Refuse),
             (&self.activate, Motion::Activate),
         ] {
             self.lru.put_back_all(few.iter().rev().map(|frame| (frame, motion)), &mut gone);

@@ -8,6 +8,7 @@ use super::group::GroupId;
 use super::kind::List;
 use super::policy::LruPolicy;
 use super::state::State;
+use super::turns::Round;
 use super::vec::Place;
 use super::{Lru, Owner};
 use crate::ZoneLevel;
@@ -115,7 +116,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// Cost: besides the frames scanned, visits about one group for two frames, and counts the
     /// frames of all groups within the scope again whenever a quarter as many frames as there are
     /// groups were reclaimed. If that does not suffice, visits them all up to 13 times, or 52 times
-    /// if frames are in use.
+    /// if frames are active.
+    ///
+    /// If the owner refuses all of n inactive frames, it is asked about once for each, which takes
+    /// 0.1 s for a million besides what it does itself. That is remembered until it gives one of
+    /// the list, or until others put frames at the list's front: meanwhile a call asks for at most
+    /// max(n / 256, 1024, 2 * `frames`, 4 * lists) of them, and about 512 calls come to each frame.
+    /// [`Lru::rotate`] puts a frame where the next call asks first.
     ///
     /// # Errors
     ///
@@ -162,12 +169,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     fn run(&self, hunt: &Hunt, progress: &mut Progress) {
         // As in Linux: what the CPU has just added is scanned like the rest.
         self.settle_here();
-        let first = self.first_priority(hunt);
+        let (first, last_for_refused) = self.priorities(hunt);
         for pass in 0..PASSES {
             let (before, mut priority) = (progress.gains(), first);
             loop {
                 let had = progress.done.reclaimed;
-                if self.round(hunt, pass, priority, progress) {
+                let skips_refused = pass > 0 || priority < last_for_refused;
+                if self.round(hunt, Round { pass, priority, skips_refused }, progress) {
                     return;
                 }
                 // Another round like this one, if that may well do.
@@ -224,7 +232,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             counted += state.frames() as usize;
             match self.frames.change(frame, State::isolate) {
                 Ok((before, _)) => {
-                    lock.unlink(&self.frames, frame, before);
+                    lock.unlink_oldest(&self.frames, frame, before);
                     few.push(frame);
                 }
                 Err(_) => lock.rotate(&self.frames, frame, list),

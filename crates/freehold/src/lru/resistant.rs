@@ -84,7 +84,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 let few = (sizes.capacity() / GROW_PART).clamp(1, BATCH_MAX as u64);
                 let few = few.min(missing).min(due[kind as usize]);
                 let over = sizes.inactive.saturating_sub(sizes.target(history));
-                let active = over == 0 && sizes.active > 0;
+                let is_refused = |active| self.vecs.not_refused(place, List::of(kind, active)) == 0;
+                let active = match (is_refused(false), is_refused(true)) {
+                    (true, true) => due[kind as usize] <= target(kind, true),
+                    (true, false) => true,
+                    (false, true) => false,
+                    (false, false) => over == 0,
+                };
                 let few = if active || over == 0 { few } else { few.min(over) };
                 due[kind as usize] -= few;
                 let taken = self.take(place, List::of(kind, active), hunt.zone, few as usize);

@@ -63,6 +63,8 @@ pub(super) struct State(pub(super) u64);
 pub(super) enum Motion {
     /// To the front of the list that its marks name.
     Keep,
+    /// As `Keep`: the owner was asked for it in vain.
+    Refuse,
     /// To the front of the active list.
     Activate,
     /// To the front of the inactive list.
@@ -238,7 +240,7 @@ impl State {
             return state;
         }
         let state = match motion {
-            Motion::Keep => state,
+            Motion::Keep | Motion::Refuse => state,
             Motion::Activate => State((state.0 | ACTIVE) & !MARK),
             Motion::Deactivate | Motion::Rotate => State(state.0 & !(ACTIVE | MARK)),
         };
@@ -346,6 +348,7 @@ impl Motion {
         if matches!(self, Motion::Rotate) { End::Back } else { End::Front }
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;

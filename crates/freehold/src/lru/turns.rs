@@ -21,6 +21,20 @@ const FRAMES_A_PLACE: u64 = 2;
 const REACH_PLACES: u32 = 4;
 const REACH_PART: u32 = 16;
 
+/// Of lists whose frames were all refused by their owner, a hunt scans about this part of what is
+/// within reach, or so many frames: it notices if the owner has changed its mind.
+const REFUSED_PRIORITY: u32 = 10;
+const REFUSED_FRAMES: u64 = 256;
+
+/// A round of a hunt.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Round {
+    pub(super) pass: usize,
+    pub(super) priority: u32,
+    /// Whether it scans no more of a list than what its owner has not just refused.
+    pub(super) skips_refused: bool,
+}
+
 /// Where a reclaim stops, and the next one within the same group begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn {
@@ -121,7 +135,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// The priority at which one round scans as many frames as are wanted. Linux begins with the
     /// highest, and scans twice as much from round to round; then those who come first in the last
     /// round of a hunt pay more than others.
-    pub(super) fn first_priority(&self, hunt: &Hunt) -> u32 {
+    ///
+    /// The second one is the last priority at which refused frames are scanned again.
+    pub(super) fn priorities(&self, hunt: &Hunt) -> (u32, u32) {
         let kind = hunt.kind();
         let reach = self.groups.reach(hunt.above, kind).unwrap_or_else(|| {
             let reach = self.count_reach(hunt);
@@ -129,7 +145,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             reach
         });
         let least = hunt.wanted.max(u64::from(reach.places) * FRAMES_A_PLACE).max(1);
-        (u64::from(reach.frames) / least).checked_ilog2().unwrap_or(0).min(PRIORITY)
+        let log2 = |least: u64| (u64::from(reach.frames) / least).checked_ilog2().unwrap_or(0);
+        let first = log2(least).min(PRIORITY);
+        (first, log2(REFUSED_FRAMES).min(REFUSED_PRIORITY).min(first))
     }
 
     fn count_reach(&self, hunt: &Hunt) -> Reach {
@@ -151,13 +169,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 
     /// Scans a part of each lruvec that the hunt may take frames of, in proportion to its size,
     /// beginning where the last hunt in this group stopped; returns whether there are enough.
-    pub(super) fn round(
-        &self,
-        hunt: &Hunt,
-        pass: usize,
-        priority: u32,
-        progress: &mut Progress,
-    ) -> bool {
+    pub(super) fn round(&self, hunt: &Hunt, round: Round, progress: &mut Progress) -> bool {
         let first = Place { slot: hunt.above, node: hunt.nodes.start };
         let (mut place, left) = self.begin(hunt);
         if progress.done.reclaimed >= hunt.wanted {
@@ -165,10 +177,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
         // Scans at a place; returns whether that is enough.
         let mut visit = |place, left| {
-            let part = self.part(place, hunt, priority, left, &mut progress.spared);
+            let part = self.part(place, hunt, round, left, &mut progress.spared);
             let left = match part.iter().sum::<u64>() {
                 0 => return false,
-                _ => self.shrink(place, part, hunt, pass, progress),
+                _ => self.shrink(place, part, hunt, round.pass, progress),
             };
             let is_enough = progress.done.reclaimed >= hunt.wanted;
             if is_enough {
@@ -218,7 +230,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         &self,
         place: Place,
         hunt: &Hunt,
-        priority: u32,
+        round: Round,
         rest: u64,
         spared: &mut bool,
     ) -> [u64; List::COUNT] {
@@ -234,6 +246,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             let charged = self.groups.charged(place.slot).max(1);
             let open = charged.saturating_sub(spares);
             sizes = sizes.map(|size| (u64::from(size) * open / charged) as u32);
+        }
+        let priority = round.priority;
+        if round.skips_refused {
+            for list in List::EVICTABLE {
+                let size = &mut sizes[list as usize];
+                *size = (*size).min(self.vecs.not_refused(place, list));
+            }
         }
         if rest > 0 {
             let level = self.level(place, sizes);

@@ -38,6 +38,10 @@ pub(super) struct Lruvec<P: Platform> {
     /// How many frames of each list reclaim has scanned beyond its parts, since it scans blocks as
     /// a whole.
     debts: [P::U32; List::EVICTABLE.len()],
+    /// How many frames at the front of each list the owner was asked for in vain, one after the
+    /// other; less than there are if others came or went. Written under the lock; read without it
+    /// as a hint.
+    refused: [P::U32; List::COUNT],
 }
 
 /// The place of an lruvec: its group's slot and its node.
@@ -83,6 +87,7 @@ impl<P: Platform> Lruvecs<P> {
             scans: P::U32::new(0),
             carry: P::U64::new(0),
             debts: core::array::from_fn(|_| P::U32::new(0)),
+            refused: core::array::from_fn(|_| P::U32::new(0)),
         });
         Lruvecs { table, slots: plan.slots, lock }
     }
@@ -115,6 +120,24 @@ impl<P: Platform> Lruvecs<P> {
             // Acquire: a call that finds too few sees the scan that has isolated the others.
             within.iter().map(|size| size.load(Acquire)).sum()
         })
+    }
+
+    /// How many frames of a list the owner was not asked for since it last gave one of the list.
+    pub(super) fn not_refused(&self, place: Place, list: List) -> u32 {
+        // Relaxed: as in `size`.
+        let refused = self.get(place).refused[list as usize].load(Relaxed);
+        self.size(place, list).saturating_sub(refused)
+    }
+
+    /// Notes that the owner gave frames of these lists: it may give others that it refused before.
+    pub(super) fn forget_refused(&self, platform: &P, place: Place, kind: Kind) {
+        let lists = [List::of(kind, false), List::of(kind, true)];
+        // Relaxed: as in `size`. Most often there is nothing to forget.
+        let is_refused = |list: List| self.get(place).refused[list as usize].load(Relaxed) > 0;
+        if lists.into_iter().any(is_refused) {
+            let guard = self.lock_at(platform, place);
+            lists.into_iter().for_each(|list| guard.set_refused(list as usize, |_| 0));
+        }
     }
 
     /// What became of evicted frames of a kind.
@@ -262,6 +285,7 @@ impl<P: Platform> Lruvecs<P> {
                 // Relaxed: hints, as ever.
                 to.fetch_add(from.swap(0, Relaxed), Relaxed);
             }
+            child.refused[list].store(0, Relaxed);
         }
         for (cost, more) in parent.costs.iter().zip(&child.costs) {
             // Relaxed: as in `note_cost`.
@@ -322,6 +346,12 @@ impl<P: Platform> VecGuard<'_, P> {
         let list = state.list() as usize;
         self.vec().lists[list].push(frames, frame, motion.end());
         self.resize(list, state, state.frames());
+        self.set_refused(list, |refused| match motion {
+            Motion::Refuse => refused.saturating_add(state.frames()),
+            // At the back, the next to be taken.
+            Motion::Rotate => refused,
+            Motion::Keep | Motion::Activate | Motion::Deactivate => 0,
+        });
     }
 
     /// Unlinks a frame from the list that its marks named when its LRU mark was cleared.
@@ -329,6 +359,24 @@ impl<P: Platform> VecGuard<'_, P> {
         let list = state.list() as usize;
         self.vec().lists[list].remove(frames, frame);
         self.resize(list, state, state.frames().wrapping_neg());
+        self.set_refused(list, |refused| refused.saturating_sub(state.frames()));
+    }
+
+    /// As `unlink`, for the frame that has been on its list longest.
+    pub(super) fn unlink_oldest(&self, frames: &FrameTable<P>, frame: FrameIndex, state: State) {
+        let list = state.list();
+        self.vec().lists[list as usize].remove(frames, frame);
+        self.resize(list as usize, state, state.frames().wrapping_neg());
+        self.set_refused(list as usize, |refused| refused.min(self.size(list)));
+    }
+
+    fn set_refused(&self, list: usize, refused: impl Fn(u32) -> u32) {
+        let word = &self.vec().refused[list];
+        // Relaxed: only holders of the lock write, and for others it is a hint.
+        let before = word.load(Relaxed);
+        if before != refused(before) {
+            word.store(refused(before), Relaxed);
+        }
     }
 
     fn resize(&self, list: usize, state: State, by: u32) {
@@ -344,6 +392,7 @@ impl<P: Platform> VecGuard<'_, P> {
 
     /// Moves a frame that another call is isolating or releasing out of the way.
     pub(super) fn rotate(&self, frames: &FrameTable<P>, frame: FrameIndex, list: List) {
+        self.set_refused(list as usize, |_| 0);
         let list = &self.vec().lists[list as usize];
         list.remove(frames, frame);
         list.push(frames, frame, End::Front);

@@ -150,8 +150,8 @@ impl<T, S: Stride> Rows<T, S> {
         if index >= self.len {
             return None;
         }
-        // SAFETY: the record lies within the table (checked above), was initialised by `init`,
-        // and only shared references to it exist.
+        // SAFETY: the record lies within the table (checked above), was initialised by `init` or
+        // valid before (`assume_init`), and only shared references to it exist.
         Some(unsafe { self.record(index).as_ref() })
     }
 }
@@ -280,8 +280,8 @@ impl<A, B> Twins<A, B> {
     /// `index` is below the length.
     #[inline(always)]
     unsafe fn get_unchecked(&self, index: usize) -> (&A, &B) {
-        // SAFETY: the record lies within the table (contract), was initialised by `Rows::init`, and
-        // only shared references to it exist.
+        // SAFETY: the record lies within the table (contract), is initialised as in
+        // `Rows::try_get`, and only shared references to it exist.
         let first = unsafe { self.first.record(index).as_ref() };
         // SAFETY: the tables are of the same length (checked by `new`), so the record lies within
         // the second one as well.

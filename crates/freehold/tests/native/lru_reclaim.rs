@@ -1,13 +1,15 @@
 //! Reclaim gets everything reclaimable, and a panic on the way loses nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
 use crate::common::{TestPlatform, run_on};
 use crate::room::Room;
 use crate::shelf::Shelf;
-use freehold::lru::{Claim, GroupId, Kind, Lru, LruSettings, Owner, Reclaimed, Scope, Verdict};
+use freehold::lru::{
+    Claim, GroupId, Kind, Lru, LruError, LruPolicy, LruSettings, Owner, Reclaimed, Scope, Verdict,
+};
 use freehold::{Config, FrameCount, MemoryRange, NodeId, Order, Pfn};
 
 const ROOT: GroupId = GroupId::ROOT;
@@ -203,4 +205,103 @@ fn an_owner_that_panics_when_handed_frames_loses_none() {
         let _isolated = lru.isolate(pfn(15)).unwrap();
         lru.drain_all();
     });
+}
+
+/// An owner that keeps all content but that of one frame, and counts the questions.
+#[derive(Default)]
+struct Keeper {
+    gives: Mutex<Option<Pfn>>,
+    asked: AtomicU64,
+}
+
+impl Owner for Keeper {
+    fn reclaim(&self, frame: Pfn) -> Verdict {
+        self.asked.fetch_add(1, Relaxed);
+        let gives = *self.gives.lock().unwrap() == Some(frame);
+        if gives { Verdict::Drop } else { Verdict::Keep }
+    }
+
+    fn forget(&self, _: Pfn, claim: Claim<'_>) {
+        claim.take().expect("no other call uses it").commit();
+    }
+
+    fn release(&self, _: &[Pfn], _: Order) {}
+}
+
+/// So many inactive frames in a group at its limit.
+fn refused(policy: LruPolicy, frames: u64) -> (Room<TestPlatform, Keeper>, GroupId) {
+    let ranges = [MemoryRange::new(pfn(0), count(frames + 1))];
+    let cpus = [NodeId::new(0); 2];
+    run_on(0);
+    let settings = LruSettings::default().policy(policy);
+    let lru = Room::new(TestPlatform, &Config::new(&ranges, &cpus), &settings, Keeper::default());
+    let group = lru.create_group(ROOT, Some(count(frames))).unwrap();
+    (0..frames).for_each(|frame| lru.add(pfn(frame), group, Kind::File).unwrap());
+    (lru, group)
+}
+
+/// How often the owner is asked by a call.
+fn asked(lru: &Room<TestPlatform, Keeper>, call: impl FnOnce()) -> u64 {
+    let before = lru.owner().asked.load(Relaxed);
+    call();
+    lru.owner().asked.load(Relaxed) - before
+}
+
+#[test]
+fn an_owner_that_keeps_all_is_asked_once_for_each_frame_and_then_for_few() {
+    const FRAMES: u64 = 100_000;
+    for policy in [LruPolicy::TwoLists, LruPolicy::ScanResistant] {
+        let (lru, group) = refused(policy, FRAMES);
+        let hopeless = || assert_eq!(reclaim(&lru, Scope::All, 32).reclaimed, 0);
+        let first = asked(&lru, hopeless);
+        assert!((FRAMES..=FRAMES + 100).contains(&first), "{policy:?}: {first}");
+        for _ in 0..3 {
+            let later = asked(&lru, hopeless);
+            assert!((256..=1024).contains(&later), "{policy:?}: {later}");
+        }
+        let full = asked(&lru, || {
+            let added = lru.add_reclaiming(pfn(FRAMES), group, Kind::File);
+            assert_eq!(added, Err(LruError::GroupLimit));
+        });
+        assert!(full <= 1024, "{policy:?}: {full}");
+        // One more frame at the front: as before.
+        lru.set_max(group, None).unwrap();
+        lru.add(pfn(FRAMES), group, Kind::File).unwrap();
+        let again = asked(&lru, hopeless);
+        assert!((FRAMES + 1..=FRAMES + 100).contains(&again), "{policy:?}: {again}");
+    }
+}
+
+#[test]
+fn what_an_owner_gives_after_all_is_found() {
+    const FRAMES: u64 = 100_000;
+    for policy in [LruPolicy::TwoLists, LruPolicy::ScanResistant] {
+        let (lru, _) = refused(policy, FRAMES);
+        let find = |most: u64| {
+            let found = (1..=most).find(|_| reclaim(&lru, Scope::All, 1).reclaimed == 1);
+            found.unwrap_or_else(|| panic!("{policy:?}: not within {most} calls"))
+        };
+        reclaim(&lru, Scope::All, 1);
+        for given in [0, FRAMES / 2, FRAMES - 1] {
+            *lru.owner().gives.lock().unwrap() = Some(pfn(given));
+            find(512);
+            reclaim(&lru, Scope::All, 1);
+        }
+        // It is asked first for what was moved to the back.
+        let given = pfn(FRAMES / 4);
+        *lru.owner().gives.lock().unwrap() = Some(given);
+        lru.rotate(given).unwrap();
+        assert_eq!(asked(&lru, || _ = find(1)), 1, "{policy:?}");
+        // Once it has given one, for all others as well.
+        let given = pfn(FRAMES / 4 + 1);
+        *lru.owner().gives.lock().unwrap() = Some(given);
+        lru.rotate(given).unwrap();
+        let all = asked(&lru, || assert_eq!(reclaim(&lru, Scope::All, 2).reclaimed, 1));
+        assert!(all > FRAMES - 100, "{policy:?}: {all}");
+        // All frames of a short list are asked for by each call.
+        let (lru, _) = refused(policy, 256);
+        reclaim(&lru, Scope::All, 1);
+        *lru.owner().gives.lock().unwrap() = Some(pfn(200));
+        assert_eq!(reclaim(&lru, Scope::All, 1).reclaimed, 1, "{policy:?}");
+    }
 }

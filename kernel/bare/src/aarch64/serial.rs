@@ -28,6 +28,9 @@ pub(crate) fn exit(is_success: bool) -> ! {
     let block = [APPLICATION_EXIT, if is_success { 33 } else { 35 }];
     loop {
         // SAFETY: a call of the debugger, QEMU, by the semihosting specification; reads the block.
-        unsafe { asm!("hlt #0xf000", in("x0") EXIT_EXTENDED, in("x1") &block, options(nostack)) };
+        // If it returned, it would have changed x0.
+        unsafe {
+            asm!("hlt #0xf000", inout("x0") EXIT_EXTENDED => _, in("x1") &block, options(nostack));
+        }
     }
 }
