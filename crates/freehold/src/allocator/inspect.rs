@@ -60,9 +60,9 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
 
     /// The state of every zone.
     ///
-    /// Cost: with `freehold`, two looks at the bitmaps of every pageblock; in the other designs, the
-    /// lock of each CPU's lists and that of the zone. [`PageAllocator::levels`] has what watermarks
-    /// are compared with.
+    /// Cost: with `freehold`, two looks at the bitmaps of every pageblock; in the other designs,
+    /// the lock of each CPU's lists and that of the zone. [`PageAllocator::levels`] has what
+    /// watermarks are compared with.
     pub fn zones(&self) -> impl Iterator<Item = ZoneStats> + '_ {
         (0..).map_while(|index| self.design().zone_stats(self.context(), index))
     }

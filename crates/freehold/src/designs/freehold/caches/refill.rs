@@ -203,8 +203,9 @@ impl<P: Platform> LockedCache<'_, P> {
     fn acquire_orphan(&self, migratetype: MigrateType) -> Option<PageblockIndex> {
         let tree = self.zone().orphans(migratetype);
         let start = self.zones().start(tree, self.cpu, migratetype);
-        self.zones().forest.around(tree, start).find_map(|bit| {
-            let pageblock = self.zones().pageblock_at(self.zone_index, bit);
+        let zone = self.zone_index;
+        let mut orphans = self.zones().orphans_with_run(zone, migratetype, Order::ZERO, start);
+        orphans.find_map(|pageblock| {
             if !self.acquire(pageblock) {
                 return None;
             }

@@ -33,9 +33,9 @@ const PART_MAX: u8 = Order::PAGEBLOCK.get() - 1;
 /// The tail bits of a word of a block of more than a word: all but one, whose place is the order;
 /// without [`Extent::HELD`], the block is being freed.
 ///
-/// A word of other blocks has no tail bit for its first frame, unless that is a hole. And each frame
-/// of the word looks like part of a block, or like the head of one that has no end in the word, so
-/// that the fast paths leave it alone.
+/// A word of other blocks has no tail bit for its first frame, unless that is a hole. And each
+/// frame of the word looks like part of a block, or like the head of one that has no end in the
+/// word, so that the fast paths leave it alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent(u64);
 

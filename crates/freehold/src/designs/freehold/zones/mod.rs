@@ -2,8 +2,8 @@
 //!
 //! A zone has a *pool*, the set of its whole pageblocks, and *orphans*: partial pageblocks without
 //! a holder, in a set for each migratetype, and once more by their largest run. All are trees of
-//! bits that need no lock. Its *level* counts the free frames in them. Beside them lies what each CPU has in a zone that others write
-//! to as well: its remote queue and its counters.
+//! bits that need no lock. Its *level* counts the free frames in them. Beside them lies what each
+//! CPU has in a zone that others write to as well: its remote queue and its counters.
 
 use super::pageblocks::remote::RemoteQueue;
 use super::pageblocks::{FRAMES, PageblockIndex, Pageblocks, PageblocksPlan};

@@ -1,6 +1,7 @@
 //! The pool: whole pageblocks that no cache holds, and blocks of them, from one up to a GiB.
 
 use super::Zones;
+use super::tree::around;
 use crate::designs::Context;
 use crate::designs::freehold::pageblocks::huge::{order_in_pageblocks, pageblocks_in};
 use crate::designs::freehold::pageblocks::run::starts;
@@ -29,7 +30,7 @@ impl<P: Platform> Zones<P> {
         migratetype: MigrateType,
     ) -> Option<PageblockIndex> {
         let pool = self.zone(zone).pool();
-        let found = self.forest.around(pool, self.start(pool, cpu, migratetype));
+        let found = around(self.start(pool, cpu, migratetype), |from| self.forest.next(pool, from));
         let bit = { found }.find(|&bit| self.forest.remove(pool, bit))?;
         Some(self.pageblock_at(zone, bit))
     }

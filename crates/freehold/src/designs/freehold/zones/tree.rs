@@ -229,9 +229,9 @@ impl<P: Platform> Forest<P> {
             for index in 0..words[level] {
                 // Relaxed: there is no other thread.
                 let is_set = |bit| self.word(&tree, level - 1, bit).load(Relaxed) != 0;
-                let all = (0..BITS).filter(|bit| index * BITS + bit < words[level - 1]);
-                let set = all.filter(|bit| is_set(index * BITS + bit));
-                let summary = set.fold(0, |summary, bit| summary | 1 << bit);
+                let below = index * BITS..words[level - 1].min((index + 1) * BITS);
+                let set = below.filter(|&bit| is_set(bit)).map(|bit| 1 << (bit % BITS));
+                let summary = set.fold(0, |summary, bit: u64| summary | bit);
                 self.set_word(self.word(&tree, level, index), summary);
             }
         }
@@ -275,16 +275,6 @@ impl<P: Platform> Forest<P> {
             };
         }
         None
-    }
-
-    /// The pageblocks in the set from `start` to the end, and from the beginning to `start`, as the
-    /// summaries say.
-    pub(crate) fn around<'a>(
-        &'a self,
-        tree: &'a Tree,
-        start: usize,
-    ) -> impl Iterator<Item = usize> + 'a {
-        around(start, move |from| self.next(tree, from))
     }
 
     /// The members of one word, all 64 of them: a hint.
@@ -390,7 +380,7 @@ mod tests {
 
         /// Checks that the members are these, and that all of them are found.
         fn check(&self, members: &[usize]) {
-            let found = self.forest.around(&self.tree, 0);
+            let found = around(0, |from| self.forest.next(&self.tree, from));
             assert!(found.eq(members.iter().map(|&place| PLACES[place])), "{members:?}");
         }
     }
