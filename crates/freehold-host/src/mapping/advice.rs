@@ -87,7 +87,7 @@ impl Mapping {
     ///
     /// # Safety
     ///
-    /// Whoever else uses the memory of the part during the call does so by atomic accesses, and
+    /// Other code that uses the memory of the part during the call does so by atomic accesses, and
     /// expects them to find zero; and there is no reference to other content of it.
     pub(crate) unsafe fn discard(&self, offset: usize, bytes: usize) -> Result<(), HostError> {
         let advice = match self.kind {

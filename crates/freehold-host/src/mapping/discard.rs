@@ -38,8 +38,8 @@ impl Stretch {
 ///
 /// # Safety
 ///
-/// The stretches are mapped. Whoever else uses them during the call does so by atomic accesses, and
-/// expects them to find zero, or the file; and there is no reference to other content of them.
+/// The stretches are mapped. Other code that uses them during the call does so by atomic accesses,
+/// and expects them to find zero, or the file; and there is no reference to other content of them.
 pub unsafe fn discard_stretches(
     stretches: &[Stretch],
     at_once: bool,

@@ -205,17 +205,17 @@ impl<P: Platform> LockedCache<'_, P> {
         let start = self.zones().start(tree, self.cpu, migratetype);
         let zone = self.zone_index;
         let mut orphans = self.zones().orphans_with_run(zone, migratetype, Order::ZERO, start);
-        orphans.find_map(|pageblock| {
+        orphans.find(|&pageblock| {
             if !self.acquire(pageblock) {
-                return None;
+                return false;
             }
             // It may have been emptied or claimed for another type since it was found.
             let of = self.pageblocks().state(pageblock).migratetype();
-            if of != migratetype || self.pageblocks().count_free(pageblock) == 0 {
+            let is_right = of == migratetype && self.pageblocks().count_free(pageblock) > 0;
+            if !is_right {
                 self.release(pageblock);
-                return None;
             }
-            Some(pageblock)
+            is_right
         })
     }
 
