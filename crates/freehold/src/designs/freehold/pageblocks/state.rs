@@ -85,7 +85,7 @@ impl State {
         self.0 >> USE_SHIFT & 7 == Use::Split as u32
     }
 
-    /// The order of a block that is allocated whole.
+    /// The order of a block that is allocated whole, or of the largest run of an orphan.
     pub(crate) const fn order(self) -> Order {
         Order::new((self.0 >> ORDER_SHIFT & ORDER_MASK) as u8)
     }
