@@ -200,6 +200,8 @@ impl<P: Platform> LockedCache<'_, P> {
     }
 
     /// Acquires an orphan of a type.
+    // The search takes stack, which a refill that goes deeper elsewhere needs for itself.
+    #[inline(never)]
     fn acquire_orphan(&self, migratetype: MigrateType) -> Option<PageblockIndex> {
         let tree = self.zone().orphans(migratetype);
         let start = self.zones().start(tree, self.cpu, migratetype);
