@@ -280,13 +280,12 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         self.for_each_in_pageblock(pageblock, |frame, state| {
             if let Some(order) = self.remove_any(frame) {
                 let new = FrameState::head(Tag::Buddy, order, to);
+                let new = if state.is_unmerged() { new.unmerged() } else { new };
+                self.insert_as(frame, new, order, to, end);
                 if state.is_unmerged() {
-                    self.insert_as(frame, new.unmerged(), order, to, end);
                     // A call that merges the pageblock looks for such frames without the lock, and
                     // may just have missed this one.
                     self.tables.blocks.note_unmerged(frame);
-                } else {
-                    self.insert_as(frame, new, order, to, end);
                 }
                 moved += order.frames();
             }
