@@ -19,6 +19,7 @@ test_designs!(TestPlatform: [
     free_memory_comes_to_lie_together,
     compacting_twice_moves_nothing_more,
     content_that_does_not_move_stays_and_nothing_else_changes,
+    owners_are_asked_for_their_content_alone,
     unmovable_content_is_never_asked_for,
     owners_that_fail_now_and_then_lose_nothing,
     blocks_are_made_for_requests_until_little_is_left,
@@ -89,6 +90,25 @@ fn content_that_does_not_move_stays_and_nothing_else_changes<D: Design<TestPlatf
     assert_eq!(machine.zones().next(), before);
     assert_eq!(owner.check(), held);
     check_books(&*machine, held);
+}
+
+/// A target that the owner refused may be kept for the next block, and is nobody's content
+/// meanwhile.
+fn owners_are_asked_for_their_content_alone<D: Design<TestPlatform>>() {
+    for orders in [&[0][..], &[0, 0, 0, 3], &[1, 2]] {
+        let machine = machine::<D>(0);
+        let owner = scatter(&machine, &mut Random(5), orders, 30);
+        let held: Vec<_> = (0..owner.slots()).filter_map(|slot| owner.block(slot)).collect();
+        let asked = Cell::new(0);
+        let refuse = |from: Pfn, to: Pfn, order: Order| {
+            asked.set(asked.get() + 1);
+            assert!(held.contains(&(from, order)), "{from} is nobody's, for {to}");
+            Err(MigrateError::Failed)
+        };
+        let report = machine.compact(&Picky(&owner, refuse));
+        assert!(report.failed == asked.get() && asked.get() > 100, "{report:?}");
+        check_books(&*machine, owner.check());
+    }
 }
 
 fn unmovable_content_is_never_asked_for<D: Design<TestPlatform>>() {

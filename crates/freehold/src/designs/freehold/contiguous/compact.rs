@@ -202,6 +202,9 @@ pub(crate) struct Compactor<'a, P: Platform> {
     free: [PageblockIndex; SIZES],
     /// Whether the scanners began at the ends of memory.
     whole: bool,
+    /// The last target, if the owner did not fill it: a search would find it again, but would have
+    /// to collect it first.
+    spare: Option<Target<'a, P>>,
     pub(crate) report: Compaction,
 }
 
@@ -229,6 +232,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
             next: PageblockIndex(0),
             free: [PageblockIndex(0); SIZES],
             whole: false,
+            spare: None,
             report: Compaction::default(),
         };
         compactor.begin_at(at);
@@ -264,6 +268,8 @@ impl<'a, P: Platform> Compactor<'a, P> {
     pub(crate) fn empty_next_pageblock(&mut self) -> bool {
         let Some(pageblock) = self.next_source() else { return false };
         self.report.pageblocks += 1;
+        // A target that it holds would be taken for content.
+        self.spare.take_if(|spare| spare.pageblock() <= pageblock);
         match self.order < Order::PAGEBLOCK {
             true => self.make_room(pageblock),
             false => self.empty(pageblock),
@@ -374,7 +380,8 @@ impl<'a, P: Platform> Compactor<'a, P> {
     /// Moves the content of a block to a free one, if its owner agrees; returns whether it has
     /// moved.
     fn migrate(&mut self, from: Run) -> bool {
-        let Some(target) = self.target(from) else {
+        let spare = self.spare.take().filter(|spare| spare.order() == from.order);
+        let Some(target) = spare.or_else(|| self.target(from)) else {
             self.report.without_target += 1;
             return false;
         };
@@ -383,8 +390,14 @@ impl<'a, P: Platform> Compactor<'a, P> {
                 self.report.migrated += from.order.frames();
                 return true;
             }
-            Ok(false) | Err(MigrateError::Failed) => self.report.failed += 1,
-            Err(MigrateError::Busy) => self.report.busy += 1,
+            Ok(false) => self.report.failed += 1,
+            Err((error, target)) => {
+                self.spare = Some(target).filter(Target::is_allocated);
+                match error {
+                    MigrateError::Failed => self.report.failed += 1,
+                    MigrateError::Busy => self.report.busy += 1,
+                }
+            }
         }
         false
     }

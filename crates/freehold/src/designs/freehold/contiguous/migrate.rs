@@ -60,13 +60,32 @@ impl<'a, P: Platform> Target<'a, P> {
         Some(Target { design, context, frame: run.frame(), order, filled: false })
     }
 
+    pub(crate) fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Whether the owner that refused it has not freed it, which it may not.
+    pub(crate) fn is_allocated(&self) -> bool {
+        self.design.is_used(Run::at(self.frame, self.order))
+    }
+
+    pub(crate) fn pageblock(&self) -> PageblockIndex {
+        PageblockIndex::of_frame(self.frame)
+    }
+
     /// Makes the owner move the content of the block at `from` here, and frees that block. Returns
-    /// whether it was still allocated, as it must be.
-    pub(crate) fn fill(mut self, owner: &dyn Migrate, from: u32) -> Result<bool, MigrateError> {
+    /// whether it was still allocated, as it must be; if the owner does not move it, the target.
+    pub(crate) fn fill(
+        mut self,
+        owner: &dyn Migrate,
+        from: u32,
+    ) -> Result<bool, (MigrateError, Self)> {
         let Target { design, context, frame, order, .. } = self;
         let (from_pfn, to) =
             (design.zones.pageblocks.pfn_of(from), design.zones.pageblocks.pfn_of(frame));
-        owner.migrate(from_pfn, to, order)?;
+        if let Err(error) = owner.migrate(from_pfn, to, order) {
+            return Err((error, self));
+        }
         self.filled = true;
         let had_it = design.take_from_user(context, from, order);
         if had_it {
@@ -95,11 +114,7 @@ impl<P: Platform> Freehold<P> {
             return self.free_huge(context, frame, order).is_ok();
         }
         let (run, pageblock) = (Run::at(frame, order), PageblockIndex::of_frame(frame));
-        let is_used = |word| self.zones.pageblocks.used(word) & run.mask() == run.mask();
-        if !self.zones.pageblocks.state(pageblock).is_split()
-            || !run.words().all(is_used)
-            || self.zones.pageblocks.begin_free(run).is_err()
-        {
+        if !self.is_used(run) || self.zones.pageblocks.begin_free(run).is_err() {
             return false;
         }
         let freed = run.words().fold(0, |freed, word| {
@@ -107,6 +122,13 @@ impl<P: Platform> Freehold<P> {
         });
         self.zones.ensure_collected(context.cpu_here(), pageblock);
         freed == 0
+    }
+
+    /// Whether all frames of a run are in use, in a pageblock that is split.
+    fn is_used(&self, run: Run) -> bool {
+        let pageblocks = &self.zones.pageblocks;
+        pageblocks.state(PageblockIndex::of_frame(run.frame())).is_split()
+            && run.words().all(|word| pageblocks.used(word) & run.mask() == run.mask())
     }
 }
 
@@ -154,7 +176,7 @@ impl<P: Platform> Isolation<'_, P> {
                         // The owner says that it has moved the content, but the block was freed
                         // meanwhile, which only the owner may do.
                         Ok(false) => Err(MigrateError::Busy),
-                        Err(error) => Err(error),
+                        Err((error, _)) => Err(error),
                     }
                 }
                 Met::Fixed(frame) => {
