@@ -39,7 +39,7 @@ const CORE: Part = Part {
 const CACHE: [Part; 2] = [
     Part { path: "crates/freehold-host", folders: &["src"], dependencies: &[], models: None },
     Part {
-        path: "crates/freehold-cache",
+        path: "products/freehold-cache",
         folders: &["src", "tests/models"],
         dependencies: &["rustix", "shuttle", "tempfile"],
         models: Some("tests/models/main.rs"),
@@ -167,6 +167,7 @@ fn workspace_manifest(text: &str, crates: &[&str]) -> Result<String> {
         let members: Vec<_> = crates.iter().map(|&path| Value::from(path)).collect();
         workspace.insert("members".into(), members.into());
         workspace.remove("default-members");
+        workspace.remove("exclude");
         if let Some(Value::Table(all)) = workspace.get_mut("dependencies") {
             all.retain(|_, of| of["path"].as_str().is_some_and(|path| crates.contains(&path)));
         }
@@ -200,7 +201,8 @@ fn update(folder: &Path, files: &Files) -> Result<()> {
         fs::create_dir_all(path.parent().expect("it is below the folder"))?;
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
     }
-    for entry in WalkDir::new(folder.join("crates")) {
+    let folders = ["crates", "products"].map(|name| folder.join(name));
+    for entry in folders.iter().filter(|path| path.exists()).flat_map(WalkDir::new) {
         let entry = entry?;
         let path = entry.path().strip_prefix(folder)?;
         if entry.file_type().is_file() && !files.contains_key(path) {

@@ -1,4 +1,4 @@
-//! The examples of the README, of `docs/embedding.md` and of the pages on crates, as tests.
+//! The examples of the README, of `docs/embedding.md`, as tests.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
@@ -7,11 +7,3 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/embedding.md")]
 struct Embedding;
-
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/pool.md")]
-struct Pool;
-
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/cache.md")]
-struct BlockCache;

@@ -17,7 +17,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/freehold-c/src/ffi/life.rs",
     "crates/freehold-c/src/ffi/reports.rs",
     "crates/freehold-c/src/heads.rs",
-    "crates/freehold-cache/src/io/uring.rs",
+    "products/freehold-cache/src/io/uring.rs",
     "crates/freehold-host/src/builder.rs",
     "crates/freehold-host/src/frames/content.rs",
     "crates/freehold-host/src/frames/memory.rs",
@@ -30,26 +30,26 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/freehold-host/src/page_heap/bits.rs",
     "crates/freehold-host/src/pages.rs",
     "crates/freehold-host/src/rseq.rs",
-    "crates/freehold-jemalloc/src/hooks.rs",
-    "crates/freehold-jemalloc/src/install.rs",
-    "crates/freehold-jemalloc/src/tests.rs",
-    "crates/freehold-mimalloc/src/managed.rs",
+    "products/freehold-jemalloc/src/hooks.rs",
+    "products/freehold-jemalloc/src/install.rs",
+    "products/freehold-jemalloc/src/tests.rs",
+    "products/freehold-mimalloc/src/managed.rs",
     "crates/freehold-peers/src/held.rs",
     "crates/freehold-peers/src/kernel.rs",
     "crates/freehold-peers/src/malloc.rs",
     "crates/freehold-peers/src/memory.rs",
     "crates/freehold-peers/src/plugin/mod.rs",
     "crates/freehold-peers/src/plugin/table.rs",
-    "crates/freehold-preload/src/setup.rs",
-    "crates/freehold-preload/src/stats.rs",
-    "crates/freehold-preload/src/symbols.rs",
-    "crates/freehold-pool/examples/pool_race/files.rs",
-    "crates/freehold-pool/src/content.rs",
-    "crates/freehold-pool/src/content/tests.rs",
-    "crates/freehold-pool/src/home.rs",
-    "crates/freehold-pool/src/image.rs",
-    "crates/freehold-pool/src/pool.rs",
-    "crates/freehold-pool/src/reserved.rs",
+    "products/freehold-preload/src/setup.rs",
+    "products/freehold-preload/src/stats.rs",
+    "products/freehold-preload/src/symbols.rs",
+    "products/freehold-pool/examples/pool_race/files.rs",
+    "products/freehold-pool/src/content.rs",
+    "products/freehold-pool/src/content/tests.rs",
+    "products/freehold-pool/src/home.rs",
+    "products/freehold-pool/src/image.rs",
+    "products/freehold-pool/src/pool.rs",
+    "products/freehold-pool/src/reserved.rs",
     "crates/freehold-sim/src/coroutine.rs",
     "crates/freehold-sim/src/embed.rs",
     "crates/freehold-sim/src/prefetch.rs",
@@ -138,7 +138,9 @@ fn collect(folder: &Path, sources: &mut Vec<Source>) {
 
 fn sources() -> Vec<Source> {
     let mut sources = Vec::new();
-    ["crates", "kernel"].iter().for_each(|folder| collect(&root().join(folder), &mut sources));
+    ["crates", "kernel", "products"]
+        .iter()
+        .for_each(|folder| collect(&root().join(folder), &mut sources));
     assert!(sources.len() > 30, "the sources were found");
     sources
 }

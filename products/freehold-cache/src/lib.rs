@@ -68,7 +68,8 @@ pub use slot::Block;
 pub use stat::{CacheStats, TenantStats};
 pub use tenant::{Limits, Tenant};
 
-/// The examples of the README, compiled and run as tests.
+/// The examples of the README and of the guide, compiled and run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+#[doc = include_str!("../../docs/cache.md")]
+struct Guide;

@@ -79,7 +79,8 @@ pub use pool::{Pool, PoolRef, Slot};
 pub use slots::BATCH_SLOTS_MAX;
 pub use stat::PoolStats;
 
-/// The examples of the README, compiled and run as tests.
+/// The examples of the README and of the guide, compiled and run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+#[doc = include_str!("../../docs/pool.md")]
+struct Guide;

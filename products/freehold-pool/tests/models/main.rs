@@ -20,11 +20,11 @@ use loom_platform::{LoomCell, LoomPlatform, run_on};
 use loom_runs::explore;
 use machine::Machine;
 
-#[path = "../../../freehold/tests/common/loom_platform.rs"]
+#[path = "../../../../crates/freehold/tests/common/loom_platform.rs"]
 mod loom_platform;
-#[path = "../../../freehold/tests/common/loom_runs.rs"]
+#[path = "../../../../crates/freehold/tests/common/loom_runs.rs"]
 mod loom_runs;
-#[path = "../../../freehold/tests/common/machine.rs"]
+#[path = "../../../../crates/freehold/tests/common/machine.rs"]
 mod machine;
 
 const CPUS: usize = 2;

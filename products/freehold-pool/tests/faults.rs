@@ -8,7 +8,7 @@ use libc::{EINVAL, ENFILE, ENOMEM, ENOSPC, EPERM};
 
 use refuse::{Refused, refuse, refusing};
 
-#[path = "../../freehold-host/tests/common/refuse.rs"]
+#[path = "../../../crates/freehold-host/tests/common/refuse.rs"]
 mod refuse;
 
 const PAGE: usize = 64 << 10;

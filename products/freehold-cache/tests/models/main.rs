@@ -13,7 +13,7 @@ mod disk;
 mod explore;
 mod raw;
 mod schedules;
-#[path = "../../../freehold/tests/common/shuttle_runs.rs"]
+#[path = "../../../../crates/freehold/tests/common/shuttle_runs.rs"]
 mod shuttle_runs;
 mod stops;
 mod sync;
