@@ -8,7 +8,7 @@
  *     cc -O2 -shared -fPIC -Iinclude -o peer.so peer.c
  *     freehold race --peer ./peer.so
  *
- * examples/peers/spinlock_stack.c is a complete peer; docs/races.md states what races require.
+ * examples/peers/spinlock_stack.c is a complete peer; docs/lab.md states what races require.
  */
 #ifndef FREEHOLD_PEER_H
 #define FREEHOLD_PEER_H

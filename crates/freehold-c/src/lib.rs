@@ -1,6 +1,6 @@
 //! Freehold for C and C++: arenas of real memory, given out by pages and freed by their address.
 //!
-//! `include/freehold.h` is the interface, generated from this crate, and `docs/c.md` of the
+//! `include/freehold.h` is the interface, generated from this crate, and `docs/embedding.md` of the
 //! repository says how to build and link. Rust programs use `freehold-host` instead.
 //!
 //! What a wrong call may do is decided in two layers. `ffi` has the functions as C calls them: it

@@ -317,3 +317,8 @@ impl<D: Design<Host>> fmt::Debug for Arena<D> {
         f.debug_tuple("Arena").field(&self.frames).finish()
     }
 }
+
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    is_shared::<Arena>();
+};

@@ -11,9 +11,7 @@ use freehold::{Design, FrameCount, FrameSize};
 use crate::backing::UserMapping;
 use crate::mapping::page_bytes;
 use crate::plan::{Plan, Wishes};
-use crate::{
-    Arena, Backing, FrameArena, HeapSettings, Host, HostError, Leases, Numa, PageHeap, Topology,
-};
+use crate::{Arena, Backing, FrameArena, Host, HostError, Leases, Numa, Topology};
 
 /// Collects the properties of an arena; [`ArenaBuilder::build`] creates it.
 ///
@@ -267,19 +265,9 @@ impl<D: Design<Host>> ArenaBuilder<D> {
         Ok(Arena::from_new_frames(self.build_frames()?))
     }
 
-    /// Builds a heap that nothing has touched yet, of memory that nothing else reaches: the ground
-    /// under a malloc.
-    ///
-    /// # Errors
-    ///
-    /// As for [`ArenaBuilder::build`].
-    pub fn build_heap(self, settings: HeapSettings) -> Result<PageHeap<D>, HostError> {
-        self.refuse_shared("a heap's memory is for this process alone")?;
-        PageHeap::new(self.build_frames()?, settings)
-    }
-
     /// Refuses memory that others may write, whom no borrow keeps away.
-    fn refuse_shared(&self, remedy: &str) -> Result<(), HostError> {
+    #[doc(hidden)]
+    pub fn refuse_shared(&self, remedy: &str) -> Result<(), HostError> {
         match self.backing {
             Backing::Private | Backing::HugeTlb { .. } => Ok(()),
             Backing::Memfd | Backing::File(_) => {

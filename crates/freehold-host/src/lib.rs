@@ -24,8 +24,6 @@
 //! | an arena in your own mapping | [`ArenaBuilder::mapping`] |
 //! | memory taken beforehand, locked, or from some nodes | [`prefault`], [`lock`], [`numa`] |
 //! | an LRU over an arena's frames | [`FrameArena::lru`], [`HostLru`] |
-//! | an arena in a static, for a malloc | [`StaticArena`] |
-//! | spans of pages under a malloc: what is zero, purging by age | [`PageHeap`] |
 //! | threads that take no lock | [`ArenaBuilder::leases`] |
 //! | your own memory and metadata | [`Host`] with [`freehold::PageAllocator`] |
 //! | an allocator's statistics, as text or for Prometheus | [`Snapshot`] |
@@ -75,8 +73,6 @@
 //! * Fork handlers that were registered before the first arena was built, or
 //!   [`install_fork_handlers`] was called: they run while all arenas are locked, and must neither
 //!   call any nor wait for a thread that does.
-//! * A [`StaticArena`] that another thread is building during the fork: the child waits for it for
-//!   ever.
 //! * With the design [`Freehold`], frees of parts of a block of a pageblock or more during the
 //!   fork, if other threads own its other parts: the child may take these for free.
 //! * [`Host`] with your own [`freehold::PageAllocator`] is not registered: call its
@@ -159,18 +155,15 @@ mod cpulist;
 mod error;
 mod fork;
 mod frames;
-mod heap_view;
 mod host_lru;
 mod leases;
 mod mapping;
-mod page_heap;
 mod pages;
 mod plan;
 mod platform;
 mod prometheus;
 mod rseq;
 mod stat;
-mod static_arena;
 mod topology;
 
 pub use freehold;
@@ -189,19 +182,18 @@ pub use backing::{Backing, Numa};
 pub use builder::ArenaBuilder;
 pub use error::HostError;
 pub use fork::install_fork_handlers;
+#[doc(hidden)]
+pub use fork::{ForkGuard, ForkMutex, Forks, Registration};
 pub use frames::{FrameArena, Placement};
-pub use heap_view::HeapView;
 pub use host_lru::HostLru;
 pub use leases::Leases;
 #[doc(hidden)]
 pub use mapping::{Stretch, discard_stretches, discards_at_once};
-pub use page_heap::{HeapSettings, PageHeap, PurgeAges, Purged, Span};
 pub use pages::{ArenaRef, Block, Extent, OwnedPageRange, OwnedPages, PageRange, Pages};
 pub use platform::{Host, SpinThenYield};
 #[doc(hidden)]
 pub use prometheus::Metrics;
 pub use stat::{Snapshot, ZoneSnapshot};
-pub use static_arena::StaticArena;
 pub use topology::{Node, Topology};
 
 /// The allocator on this machine: an alias that fills in the platform.

@@ -3,7 +3,7 @@
 //! `cargo run --release -p freehold-sim --example pair_cost` prints a line for each design and
 //! order: the simulated time of a pair, and the accesses in it. What is cached is the CPU's own, so
 //! no access is a miss. Instructions between accesses are charged at `core.work_ns` an access: 0,
-//! or what the argument says. How many there are is counted elsewhere: docs/kernel.md.
+//! or what the argument says. How many there are is counted elsewhere: docs/embedding.md.
 
 use std::cell::Cell;
 use std::error::Error;

@@ -5,8 +5,7 @@
 //! the machine always runs the virtual CPU with the smallest virtual time. A [`Report`] says where
 //! the time went. The same machine under a random [`Schedule`] and with [`Faults`] is a tester.
 //!
-//! `docs/simulated-machine.md` describes the model, where its figures come from, and what it leaves
-//! out.
+//! `docs/machine.md` describes the model, where its figures come from, and what it leaves out.
 //!
 //! From the inside out: `spec` (figures), `cache`, `memory`, `sharers`, `holders`, `directory` and
 //! `frames` (the cost of an access), `schedule`, `fault`, `halt` and `account` (scheduling,

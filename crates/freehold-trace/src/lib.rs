@@ -3,7 +3,7 @@
 //! * [`record`](tracefs::record) captures the running kernel's events through tracefs;
 //!   [`import`](text::import) reads the text that ftrace, trace-cmd and perf print.
 //! * [`Writer`] and [`Reader`] store them in a file, compressed and with checksums: the format is
-//!   described in `docs/traces.md`.
+//!   described in `FORMAT.md`.
 //! * [`Summing`] counts what is in one; [`Live`] knows which blocks are allocated.
 //!
 //! The crate knows nothing of allocators: what an event means to one is up to the user.

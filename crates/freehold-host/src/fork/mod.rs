@@ -26,7 +26,7 @@ use install::{Installed, Installer};
 
 /// An object with locks that exists before and after a fork. The handlers call it on the thread
 /// that forks.
-pub(crate) trait Forks: Send {
+pub trait Forks: Send {
     /// Takes all locks.
     fn freeze(&self);
     /// Releases them in the parent.
@@ -37,20 +37,21 @@ pub(crate) trait Forks: Send {
 
 /// A mutex that can be held across a fork: without a guard, and released in the child as well.
 #[derive(Debug)]
-pub(crate) struct ForkMutex<T> {
+pub struct ForkMutex<T> {
     /// Taken before the mutex and released after it. A fork holds only this one.
     gate: SpinLock<SpinThenYield>,
     value: Mutex<T>,
 }
 
 impl<T> ForkMutex<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    /// A mutex that is free.
+    pub const fn new(value: T) -> Self {
         ForkMutex { gate: SpinLock::free(), value: Mutex::new(value) }
     }
 
     /// Waits for the mutex. If a thread panicked while it held the mutex, the value is as it was
     /// before or after its change: all users ensure that.
-    pub(crate) fn lock(&self) -> ForkGuard<'_, T> {
+    pub fn lock(&self) -> ForkGuard<'_, T> {
         self.gate.lock();
         self.guard()
     }
@@ -65,12 +66,12 @@ impl<T> ForkMutex<T> {
     }
 
     /// Waits for the mutex and keeps it until [`ForkMutex::release`].
-    pub(crate) fn hold(&self) {
+    pub fn hold(&self) {
         self.gate.lock();
     }
 
     /// Ends what [`ForkMutex::hold`] began.
-    pub(crate) fn release(&self) {
+    pub fn release(&self) {
         self.gate.unlock();
     }
 
@@ -81,7 +82,7 @@ impl<T> ForkMutex<T> {
 }
 
 /// The value of a [`ForkMutex`], locked.
-pub(crate) struct ForkGuard<'a, T> {
+pub struct ForkGuard<'a, T> {
     // Fields are dropped in this order.
     value: MutexGuard<'a, T>,
     _gate: Gate<'a>,
@@ -114,7 +115,7 @@ static REGISTRY: ForkMutex<Vec<(u64, Box<dyn Forks>)>> = ForkMutex::new(Vec::new
 
 /// Keeps an object registered until this is dropped. Dropping waits for a fork that is under way.
 #[derive(Debug)]
-pub(crate) struct Registration(u64);
+pub struct Registration(u64);
 
 impl Registration {
     /// Registers an object.
@@ -122,7 +123,7 @@ impl Registration {
     /// # Errors
     ///
     /// [`HostError::ForkHandlers`] if the process cannot register more fork handlers.
-    pub(crate) fn new(what: Box<dyn Forks>) -> Result<Self, HostError> {
+    pub fn new(what: Box<dyn Forks>) -> Result<Self, HostError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         install_fork_handlers()?;
         // Relaxed: the numbers only need to differ.

@@ -13,7 +13,7 @@ use crate::plan::{Part, growth};
 use crate::{FrameArena, Host, HostError};
 
 /// How many stretches go to the machine by one call.
-pub(crate) const BATCH_MAX: usize = 64;
+const BATCH_MAX: usize = 64;
 
 /// The parts of an arena. Their lock is held for a moment at a time, never while an owner of
 /// content is called.
@@ -85,9 +85,20 @@ impl<D: Design<Host>> FrameArena<D> {
         unsafe { self.memory.discard_lazily(offset, self.frame_size.bytes_of(frames)) }
     }
 
-    /// [`FrameArena::discard`] of several stretches of [whole pages](FrameArena::whole_pages), all
-    /// by one system call if `at_once` and the kernel can. Returns the number of calls.
-    pub(crate) fn discard_all(
+    /// [`FrameArena::discard`] of several stretches. If `at_once` and the kernel can (Linux 6.14,
+    /// private memory), up to 64 go by one system call. Returns the number of calls.
+    ///
+    /// Of memory in [huge pages](crate::Backing::HugeTlb), stretches must be whole ones: what is a
+    /// part of one is refused, or stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] if the kernel refuses. Stretches before that may have been taken.
+    ///
+    /// # Panics
+    ///
+    /// If the frames do not lie in the arena's capacity.
+    pub fn discard_all(
         &self,
         stretches: &[(Pfn, FrameCount)],
         at_once: bool,
@@ -96,6 +107,7 @@ impl<D: Design<Host>> FrameArena<D> {
         for batch in stretches.chunks(BATCH_MAX) {
             let mut parts = [(0, 0); BATCH_MAX];
             for (part, &(first, frames)) in parts.iter_mut().zip(batch) {
+                self.end_of(first, frames);
                 *part = (self.offset(first), self.frame_size.bytes_of(frames));
             }
             // SAFETY: As for `discard`.
@@ -184,8 +196,13 @@ impl<D: Design<Host>> FrameArena<D> {
         Ok(ranges)
     }
 
-    /// [`FrameArena::grow`] without the heap: the ranges go to a function.
-    pub(crate) fn grow_by(
+    /// [`FrameArena::grow`] without the heap, for an allocator that is the heap: the ranges go to a
+    /// function.
+    ///
+    /// # Errors
+    ///
+    /// As for [`FrameArena::grow`].
+    pub fn grow_by(
         &self,
         bytes: usize,
         mut added: impl FnMut(MemoryRange),
@@ -281,17 +298,15 @@ impl<D: Design<Host>> FrameArena<D> {
 mod tests {
     use freehold::{Order, Request};
 
-    use crate::{Arena, FrameArena, HeapSettings, PageHeap, PurgeAges};
+    use crate::{Arena, FrameArena};
 
     use super::*;
-
-    const ONE: FrameCount = FrameCount::new(1);
 
     /// An arena of eight pageblocks that takes its memory for huge pages of this order.
     fn huge(page: Order) -> FrameArena {
         let builder = Arena::builder().bytes(16 << 20).cpus(1).nodes(1);
         let mut frames = builder.min_free(FrameCount::ZERO).build_frames().unwrap();
-        frames.memory.pretend_huge(frames.frame_size.bytes_of(page.frames()));
+        frames.pretend_huge(frames.frame_size.bytes_of(page.frames()));
         frames
     }
 
@@ -344,44 +359,6 @@ mod tests {
                 let stays = pfn.get() / pages == kept.get() / pages;
                 assert_eq!(is_zero(&frames, pfn), !stays, "{page}: {pfn}");
             }
-        }
-    }
-
-    #[test]
-    fn a_heap_knows_of_huge_pages_what_is_zero() {
-        for page in PAGES {
-            let heap = PageHeap::new(huge(page), HeapSettings::default()).unwrap();
-            let mut spans: Vec<Pfn> =
-                std::iter::from_fn(|| Some(heap.alloc(ONE, ONE).ok()?.first)).collect();
-            for &pfn in &spans {
-                heap.arena().store_byte(pfn, 7);
-                heap.arena().store_word(pfn, 511, 7);
-            }
-            // Three of four, and all of the second 4 MiB but for a frame.
-            let stays = |pfn: &Pfn| match pfn.get() {
-                1024..2048 => pfn.get() == 1030,
-                other => other.is_multiple_of(4),
-            };
-            spans.retain(|pfn| stays(pfn) || heap.free(*pfn, ONE).is_err());
-            let free = 4096 - spans.len() as u64;
-            let purged = heap.purge(PurgeAges::ALL).unwrap().frames.get();
-            match page.get() {
-                0 => assert_eq!(purged, free),
-                4 => assert_eq!(purged, 1024 - 16),
-                9 => assert_eq!(purged, 512),
-                _ => assert_eq!(purged, 0),
-            }
-            // The last one of the second 4 MiB makes them whole.
-            heap.free(Pfn::new(1030), ONE).unwrap();
-            let more = heap.purge(PurgeAges::ALL).unwrap();
-            let unit = page.max(Order::PAGEBLOCK).frames();
-            assert_eq!((more.frames, more.whole), (unit, unit));
-            let mut known = 0;
-            while let Ok(span) = heap.alloc(ONE, ONE) {
-                assert!(!span.is_zeroed || is_zero(heap.arena(), span.first), "{page}");
-                known += u64::from(span.is_zeroed);
-            }
-            assert_eq!(known, if page == Order::ZERO { free + 1 } else { 1024 });
         }
     }
 }

@@ -26,7 +26,6 @@ mod memory;
 mod place;
 mod purge;
 
-pub(crate) use memory::BATCH_MAX;
 use memory::Extent;
 
 /// The largest alignment of an arena, so that an arena of a few MiB wastes no address space.
@@ -205,8 +204,15 @@ impl<D: Design<Host>> FrameArena<D> {
     }
 
     /// Whether all of its memory was zero when it was built: it is no file's and not the user's.
-    pub(crate) fn is_new_memory(&self) -> bool {
+    #[doc(hidden)]
+    pub fn is_new_memory(&self) -> bool {
         self.memory.is_new_memory()
+    }
+
+    /// Has it taken for memory in huge pages, of which a machine that runs tests need have none.
+    #[doc(hidden)]
+    pub fn pretend_huge(&mut self, page_bytes: usize) {
+        self.memory.pretend_huge(page_bytes);
     }
 
     /// Where the memory comes from.

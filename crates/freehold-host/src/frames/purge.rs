@@ -3,7 +3,7 @@
 use freehold::Watermark;
 use freehold::{Design, Error, FrameCount, FrameStatus, Immovable, Order, Pfn, RangeRequest};
 
-// By `super`: `tests/models` runs this under loom.
+// By `super`: the models of `freehold-malloc` run this under loom.
 use super::{FrameArena, Host, HostError};
 
 const ONE: FrameCount = FrameCount::new(1);
@@ -81,25 +81,29 @@ impl<D: Design<Host>> FrameArena<D> {
     }
 
     /// What purges look at as a whole: a pageblock, or a huge page if that is larger.
-    pub(crate) fn purge_unit(&self) -> Order {
+    #[doc(hidden)]
+    pub fn purge_unit(&self) -> Order {
         self.page_order().max(Order::PAGEBLOCK)
     }
 
     /// Whether all of a unit seems to be free.
-    pub(crate) fn seems_free(&self, first: Pfn, unit: Order) -> bool {
+    #[doc(hidden)]
+    pub fn seems_free(&self, first: Pfn, unit: Order) -> bool {
         let pageblocks = (0..unit.frames().get()).step_by(PAGEBLOCK.get() as usize);
         pageblocks.map(FrameCount::new).all(|offset| self.allocator.is_free(first + offset))
     }
 
     /// Those of contiguous frames that go back to the machine, which takes whole pages.
-    pub(crate) fn whole_pages(&self, first: Pfn, frames: FrameCount) -> (Pfn, FrameCount) {
+    #[doc(hidden)]
+    pub fn whole_pages(&self, first: Pfn, frames: FrameCount) -> (Pfn, FrameCount) {
         let (page, end) = (self.page_order().frames().get(), first + frames);
         let start = end.min(Pfn::new(first.get().next_multiple_of(page)));
         (start, FrameCount::new((end.get() / page * page).saturating_sub(start.get())))
     }
 
     /// The first frames in a row from `at` on, and before `end`, that seem to be free.
-    pub(crate) fn free_run(&self, mut at: Pfn, end: Pfn) -> Option<(Pfn, FrameCount)> {
+    #[doc(hidden)]
+    pub fn free_run(&self, mut at: Pfn, end: Pfn) -> Option<(Pfn, FrameCount)> {
         while at < end {
             match self.allocator.status(at) {
                 FrameStatus::Free => {

@@ -30,16 +30,6 @@ pub(crate) fn page_bytes() -> usize {
     usize::try_from(bytes).expect("every machine has pages")
 }
 
-/// Milliseconds since some moment, by the clock that is read without a system call, to a few of
-/// them. By the C library, as in `page_bytes`.
-pub(crate) fn now_ms() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: Writes the time to a variable of this function.
-    let read = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
-    debug_assert_eq!(read, 0, "Linux has this clock");
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
-}
-
 /// A stretch of memory of the process, readable and writable.
 ///
 /// Unless it is of huge pages, it is reserved only: a page of it takes memory from the machine when
@@ -315,7 +305,6 @@ impl Mapping {
 
     /// Has the crate take it for memory in huge pages, of which a machine that runs tests need have
     /// none.
-    #[cfg(test)]
     pub(crate) fn pretend_huge(&mut self, page_bytes: usize) {
         self.kind = Kind::Huge(page_bytes);
     }

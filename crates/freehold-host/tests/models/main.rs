@@ -1,48 +1,17 @@
-//! What threads do to each other in this crate without the allocator's help, under loom: all
-//! interleavings with a bounded number of preemptions, and all values that the memory orderings
-//! allow a load to see.
-//!
-//! The models run the source files of the crate, which take what they use from the module above
-//! them: here, that is an arena with loom's atomics whose frames contain a cell each, so that loom
-//! panics if two of their users are not ordered.
+//! Handlers of forks that several threads want installed, under loom: all interleavings with a
+//! bounded number of preemptions, and all values that the memory orderings allow a load to see.
 //!
 //! `LOOM_MAX_PREEMPTIONS` explores further. Each model prints how many executions it took
 //! (`cargo test -- --nocapture`).
-#![expect(clippy::duplicate_mod, reason = "a copy for each machine, which is what is above it")]
 
+#[expect(dead_code, reason = "words and cells alone are used")]
 #[path = "../../../freehold/tests/common/loom_platform.rs"]
 mod loom_platform;
 #[path = "../../../freehold/tests/common/loom_runs.rs"]
 mod loom_runs;
-#[path = "../../../freehold/tests/common/loom_threads.rs"]
-mod loom_threads;
-#[path = "../../../freehold/tests/common/machine.rs"]
-mod machine;
 
-mod ground;
 mod handlers;
-mod heaps;
-mod sound;
-mod static_arena;
-mod unordered;
-mod words;
 
-// Files of the crate, each by itself.
-#[expect(dead_code, reason = "a part of it does")]
-#[path = "../../src/page_heap/ages.rs"]
-mod ages;
-#[path = "../../src/page_heap/bits.rs"]
-mod bits;
-#[path = "../../src/static_arena/bump.rs"]
-mod bump;
-#[path = "../../src/static_arena/first.rs"]
-mod first;
 #[expect(dead_code, reason = "a part of it does")]
 #[path = "../../src/fork/install.rs"]
 mod install;
-#[expect(dead_code, reason = "a part of it does")]
-#[path = "../../src/page_heap/refusal.rs"]
-mod refusal;
-
-// What the last one uses.
-use ground::now_ms;

@@ -10,7 +10,7 @@ use crate::report::html::ReportArgs;
 #[derive(Debug, Args)]
 #[command(after_help = SWEEP_HELP)]
 pub(crate) struct SweepArgs {
-    /// The file that says what to run (docs/sweeps.md has every key).
+    /// The file that says what to run (docs/lab.md has every key).
     pub(crate) file: PathBuf,
 
     /// The folder of the results. Default: FILE without its extension, plus `.results`.

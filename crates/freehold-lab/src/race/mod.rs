@@ -1,7 +1,7 @@
 //! `freehold race`: the designs against other allocators on this host.
 //!
 //! Contestants take turns, round by round, so that a temporary disturbance of the machine affects
-//! all of them, and ratios are taken within a round. See `docs/races.md`.
+//! all of them, and ratios are taken within a round. See `docs/lab.md`.
 
 #[cfg(test)]
 mod cheats;

@@ -13,7 +13,6 @@ mod shell;
 mod sim;
 mod stop;
 mod sweep;
-mod tidy;
 mod torture;
 mod trace;
 mod workloads;

@@ -45,7 +45,7 @@ const UNMAP: &str = "derived: one atomic and four accesses of the private cache,
     figures; the order of Linux's zap_pte_range";
 
 const CALIBRATED: &str = "fitted, with the other figure of this table, to the one published \
-    point of this machine: docs/simulated-machine.md, Calibration";
+    point of this machine: docs/machine.md, Calibration";
 const CALIBRATED_SCALED: &str = "derived: the cycles of skylake-2s at this machine's clock";
 
 /// The clock of skylake-2s, at which its cycles became nanoseconds.
@@ -56,7 +56,7 @@ const FITTED: [(Key, f64); 2] = [(Key::FaultRestNs, 660.0), (Key::UnmapRestNs, 2
 
 /// What no source gives, and no machine has unless its file says so.
 const CHOSEN: [(Key, f64, &str); 1] =
-    [(Key::WorkNs, 0.0, "a choice: docs/simulated-machine.md, Instructions")];
+    [(Key::WorkNs, 0.0, "a choice: docs/machine.md, Instructions")];
 
 /// Gives a machine the fitted figures of skylake-2s, at its own clock.
 fn scale_fitted(spec: &mut Spec, ghz: f64) {

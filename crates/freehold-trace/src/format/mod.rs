@@ -1,4 +1,4 @@
-//! The file format: `docs/traces.md` describes it.
+//! The file format: `FORMAT.md` of the crate describes it.
 
 mod block;
 mod chunk;

@@ -19,6 +19,8 @@ mod machine;
 mod naive;
 #[path = "../common/owner.rs"]
 mod owner;
+#[path = "../common/random.rs"]
+mod random;
 #[path = "../common/seen_mutex.rs"]
 mod seen_mutex;
 

@@ -9,23 +9,6 @@ use freehold::{Error, FrameCount, Migrate, MigrateError, Order, PageAllocator, P
 
 const NOBODY: usize = usize::MAX;
 
-/// SplitMix64.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-}
-
 /// Slots, each with a block or none, and the content of all memory, a word a frame.
 pub(crate) struct Owner {
     slots: Vec<Mutex<Option<(Pfn, Order)>>>,
@@ -184,7 +167,6 @@ const _: () = {
 const _: fn(&Owner) -> u64 = Owner::check;
 const _: fn(&Owner, usize) -> Option<(Pfn, Order)> = Owner::block;
 const _: fn(&Owner) -> usize = Owner::slots;
-const _: fn(&mut Random, usize) -> usize = Random::below;
 
 /// Returns all free memory to the zones and merges it completely; nothing moves.
 pub(crate) fn settle<P: Platform, D: Design<P>>(frames: &PageAllocator<P, D>) {

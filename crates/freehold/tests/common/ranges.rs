@@ -2,7 +2,8 @@
 
 use crate::common::TestPlatform;
 use crate::machine::Machine;
-use crate::owner::{Owner, Random};
+use crate::owner::Owner;
+use crate::random::Random;
 use freehold::designs::Design;
 use freehold::{Config, FrameCount, Immovable, MemoryRange, NodeId, Pfn, RangeRequest, Request};
 

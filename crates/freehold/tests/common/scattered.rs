@@ -5,7 +5,8 @@ use freehold::{Config, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
 
 use super::common::TestPlatform;
 use super::machine::Machine;
-use super::owner::{Owner, Random};
+use crate::owner::Owner;
+use crate::random::Random;
 
 pub(crate) const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 pub(crate) const PAGEBLOCKS: u64 = 16;

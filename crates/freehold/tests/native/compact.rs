@@ -7,7 +7,8 @@ use std::thread;
 use crate::common::{TestPlatform, run_on};
 use crate::designs::movable_together;
 use crate::machine::Machine;
-use crate::owner::{Finish, Owner, Picky, Random, check_books, settle};
+use crate::owner::{Finish, Owner, Picky, check_books, settle};
+use crate::random::Random;
 use crate::scattered::{CPUS, PAGEBLOCK, PAGEBLOCKS, SPAN, machine, scatter};
 use freehold::designs::Design;
 use freehold::{

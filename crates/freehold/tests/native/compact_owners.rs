@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::common::TestPlatform;
 use crate::machine::Machine;
-use crate::owner::{Owner, Picky, Random, check_books, settle};
+use crate::owner::{Owner, Picky, check_books, settle};
+use crate::random::Random;
 use crate::scattered::{PAGEBLOCK, SPAN, machine, scatter};
 use freehold::designs::Design;
 use freehold::{FrameCount, MigrateError, MigrateType, Order, Pfn, Request};

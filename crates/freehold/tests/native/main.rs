@@ -23,6 +23,8 @@ mod naive_moves;
 mod owner;
 #[path = "../common/pair.rs"]
 mod pair;
+#[path = "../common/random.rs"]
+mod random;
 #[path = "../common/ranges.rs"]
 mod ranges;
 #[path = "../common/lru.rs"]
@@ -35,27 +37,16 @@ mod seen_mutex;
 mod setup;
 #[path = "../common/shelf.rs"]
 mod shelf;
-#[path = "../common/steps.rs"]
-mod steps;
 
 mod bad_input;
 mod bulk;
 mod by_type;
 mod compact;
 mod compact_owners;
-mod exhaustive;
 mod extremes;
 mod fallback;
-mod freehold_between;
 mod freehold_design;
-mod freehold_found;
-mod freehold_last;
-mod freehold_parts;
 mod freehold_paths;
-mod freehold_queued;
-mod freehold_remove;
-mod freehold_runs;
-mod freehold_steps;
 mod geometry;
 mod lease;
 mod lru;
@@ -70,7 +61,6 @@ mod lru_policy;
 mod lru_pressure;
 mod lru_protect;
 mod lru_reclaim;
-mod lru_stops;
 mod lru_stress;
 mod lru_turns;
 mod lru_waits;
@@ -81,12 +71,8 @@ mod pressure;
 mod range;
 mod range_owners;
 mod remove;
-mod removed_meanwhile;
 mod revocable;
-mod stop;
 mod stress;
-mod torn_copies;
-mod validated;
 
 /// The threads of `lru_cache`.
 mod threads {

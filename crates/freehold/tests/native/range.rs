@@ -2,7 +2,8 @@
 
 use crate::common::{TestPlatform, run_on};
 use crate::designs::movable_together;
-use crate::owner::{Owner, Random, check_books, settle};
+use crate::owner::{Owner, check_books, settle};
+use crate::random::Random;
 use crate::ranges::{ask, frames, machine, range, sprinkle, with};
 use freehold::designs::Design;
 use freehold::{Error, Immovable, NodeId, Order, Pfn, Request, ZoneKind};

@@ -7,7 +7,8 @@ use std::thread;
 
 use crate::common::{TestPlatform, run_on};
 use crate::machine::Machine;
-use crate::owner::{Finish, Owner, Picky, Random, check_books, settle};
+use crate::owner::{Finish, Owner, Picky, check_books, settle};
+use crate::random::Random;
 use crate::ranges::{CPUS, ask, frames, machine, range, sprinkle, with};
 use freehold::designs::Design;
 use freehold::{Config, Error, FrameCount, MigrateError, MigrateType, Order, Pfn, Request};

@@ -2,7 +2,8 @@
 
 use crate::common::TestPlatform;
 use crate::machine::Machine;
-use crate::owner::{Owner, Picky, Random, check_books, settle};
+use crate::owner::{Owner, Picky, check_books, settle};
+use crate::random::Random;
 use crate::ranges::{CPUS, ask, frames, range, with};
 use freehold::designs::Design;
 use freehold::{

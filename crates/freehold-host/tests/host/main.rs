@@ -1,0 +1,13 @@
+//! Arenas on this machine, whatever else the process does meanwhile.
+
+mod arena;
+mod backing;
+mod beyond;
+mod deaths;
+mod frame_size;
+mod frames;
+mod leases;
+mod threads;
+
+#[path = "../common/two_nodes.rs"]
+mod two_nodes;

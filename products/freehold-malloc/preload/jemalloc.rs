@@ -1,0 +1,42 @@
+//! jemalloc, on Freehold by extent hooks.
+
+use std::error::Error;
+use std::time::Duration;
+
+use freehold_host::ArenaBuilder;
+use freehold_malloc::jemalloc::{Hooks, Jemalloc};
+use freehold_malloc::{HeapSettings, HeapView};
+pub(crate) use tikv_jemalloc_sys::{
+    aligned_alloc, calloc, free, malloc, malloc_usable_size, posix_memalign, realloc,
+};
+
+use crate::options::Options;
+
+freehold_malloc::malloc_conf!();
+
+/// The name, for messages.
+pub(crate) const NAME: &str = "jemalloc";
+
+/// How much memory an arena of this capacity begins with: the rest is added when it is needed.
+pub(crate) fn start_bytes(capacity_bytes: usize) -> usize {
+    capacity_bytes.min(256 << 20)
+}
+
+/// Whether huge pages are asked for by default: jemalloc leaves it to the machine (`thp:default`).
+pub(crate) const ASKS_FOR_HUGE_PAGES: bool = false;
+
+/// How long a full arena refuses what it has just searched for: jemalloc goes to the kernel then.
+const REFUSAL: Duration = Duration::from_millis(10);
+
+/// Has the malloc use a heap over such an arena from now on.
+pub(crate) fn use_heap(
+    arena: ArenaBuilder,
+    settings: HeapSettings,
+    options: &Options,
+) -> Result<HeapView<'static>, Box<dyn Error>> {
+    let settings = HeapSettings { refuse_for: Some(REFUSAL), ..settings };
+    let hooks = Hooks::new(arena, settings)?.leak();
+    Jemalloc::TIKV.set_dirty_decay(options.decay)?;
+    hooks.install(&Jemalloc::TIKV)?;
+    Ok(hooks.heap())
+}

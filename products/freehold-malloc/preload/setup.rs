@@ -1,0 +1,80 @@
+//! What runs before `main`: the arena is built, and the malloc put on it.
+#![expect(unsafe_code, reason = "places a function among those that run before `main`")]
+
+use std::error::Error;
+
+use freehold_host::{Arena, FrameCount};
+use freehold_malloc::HeapSettings;
+
+use crate::malloc;
+use crate::options::{self, Options};
+use crate::stats;
+
+// SAFETY: the section is an array of functions like this one, each called once, with arguments that
+// it may ignore.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static SETUP: extern "C" fn() = setup;
+
+extern "C" fn setup() {
+    let text = std::env::var_os("FREEHOLD_MALLOC").unwrap_or_default();
+    let options = match options::parse(&text.to_string_lossy()) {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("{error}; the program runs on {} without Freehold", malloc::NAME);
+            return;
+        }
+    };
+    if !options.is_on {
+        return;
+    }
+    if let Err(error) = start(options) {
+        eprintln!("freehold: {error}; the program runs on {} without Freehold", malloc::NAME);
+    }
+}
+
+fn start(options: Options) -> Result<(), Box<dyn Error>> {
+    let capacity_bytes = options.bytes.unwrap_or_else(machine_bytes);
+    let builder = Arena::builder()
+        .bytes(malloc::start_bytes(capacity_bytes))
+        .capacity_bytes(capacity_bytes)
+        .backing(options.backing.clone())
+        .huge_pages(options.asks_for_huge_pages.unwrap_or(malloc::ASKS_FOR_HUGE_PAGES))
+        .min_free(FrameCount::ZERO); // Nothing reclaims memory here.
+    let settings = HeapSettings {
+        // Children have no thread, so calls purge there, as they do without one.
+        purge_every: options.purge.map(|interval| (interval, options.ages)),
+        single_calls: options.single_calls.unwrap_or_else(is_filtered),
+        ..HeapSettings::default()
+    };
+    let heap = malloc::use_heap(builder, settings, &options)?;
+    if let (Some(interval), true) = (options.purge, options.has_purge_thread) {
+        let purge = move || {
+            loop {
+                std::thread::sleep(interval);
+                // Refused by the kernel, memory stays with the program.
+                let _refused = heap.purge(options.ages);
+            }
+        };
+        let thread = std::thread::Builder::new().name("freehold-purge".into());
+        thread.stack_size(128 << 10).spawn(purge)?;
+    }
+    stats::start(heap, options)
+}
+
+/// Whether the program's system calls are filtered already. A filter that ends the program on calls
+/// that it does not know rarely knows `process_madvise(2)`.
+fn is_filtered() -> bool {
+    // SAFETY: reads a number.
+    unsafe { libc::prctl(libc::PR_GET_SECCOMP) > 0 }
+}
+
+/// How much memory the machine has.
+fn machine_bytes() -> usize {
+    // SAFETY: reads a number, here and below.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    // SAFETY: as above.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let bytes = pages.checked_mul(page_bytes).and_then(|bytes| usize::try_from(bytes).ok());
+    bytes.filter(|bytes| *bytes > 0).unwrap_or(1 << 30)
+}

@@ -1,0 +1,14 @@
+//! Page heaps: what they give out and take back, and what the machine refuses.
+
+mod backing;
+mod beyond;
+mod faults;
+mod limits;
+mod spans;
+
+#[path = "../../../../crates/freehold-host/tests/common/cgroup.rs"]
+mod cgroup;
+#[path = "../../../../crates/freehold-host/tests/common/mod.rs"]
+mod common;
+#[path = "../../../../crates/freehold-host/tests/common/refuse.rs"]
+mod refuse;

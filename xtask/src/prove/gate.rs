@@ -1,0 +1,65 @@
+//! What must hold before a change lands: at most 15 minutes on two cores from an empty clone.
+
+use super::Step;
+
+/// The lab's program is that of the tests.
+pub(super) const STEPS: &[Step] = &[
+    Step::new("format", r#"cargo fmt --all -- --check"#),
+    Step::new("clippy", r#"cargo clippy --workspace --all-targets -- -D warnings"#),
+    Step::new(
+        "documentation",
+        r#"RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps \
+    --document-private-items"#,
+    ),
+    Step::new("tests", r#"cargo test --workspace"#),
+    Step::new("models of the core", r#"cargo test -p freehold --test models"#),
+    Step::new("golden counts", r#"cargo run --profile figures -q -p freehold --example golden"#),
+    Step::new(
+        "dependencies",
+        r#"if ! command -v cargo-deny >/dev/null; then
+    echo "there is no cargo-deny. Remedy: cargo install cargo-deny --locked"
+    exit 77
+fi
+cargo deny --locked check licenses bans sources
+cd products; cargo deny --locked check --config ../deny.toml licenses bans sources"#,
+    ),
+    Step::new("public items", r#"cargo xtask public-items"#),
+    Step::new(
+        "schedules of each design",
+        r#"printf '%s\n' freehold zone-lock lazy-merge cluster merge-ahead block-owner \
+    | xargs -P 2 -I{} target/debug/freehold check --design {} --seeds 30"#,
+    ),
+    Step::finds(
+        "planted: a CPU that stops",
+        r#"target/debug/freehold check --stop-cpu --canary --seeds 40"#,
+    ),
+    Step::finds(
+        "planted: race",
+        r#"target/debug/freehold check --design zone-lock --seeds 200 --canary=race"#,
+    ),
+    Step::finds(
+        "planted: loss",
+        r#"target/debug/freehold check --design zone-lock --seeds 200 --canary=loss"#,
+    ),
+    Step::finds(
+        "planted: race of delayed threads",
+        r#"target/debug/freehold check --subject chaos --design zone-lock --seeds 3 --canary=race"#,
+    ),
+    Step::finds(
+        "planted: lock of delayed threads",
+        r#"target/debug/freehold check --subject chaos --design zone-lock --seeds 3 --canary=lock"#,
+    ),
+    Step::new("products: format", r#"cd products; cargo fmt --all -- --check"#),
+    Step::new(
+        "products: clippy",
+        r#"cd products; cargo clippy --workspace --all-targets -- -D warnings"#,
+    ),
+    Step::new(
+        "products: documentation",
+        r#"cd products; RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps \
+    --document-private-items"#,
+    ),
+    Step::new("products: tests", r#"cd products; cargo test --workspace"#),
+    Step::new("bare kernel: format", r#"cd kernel/bare; cargo fmt -- --check"#),
+    Step::new("bare kernel: a boot", r#"kernel/bare/run --arch x86_64"#),
+];
