@@ -5,8 +5,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::freehold_between::{CPU, Frames, PAGEBLOCK, each_step, each_step_then, machine};
+use crate::freehold_queued;
 use crate::machine::Machine;
 use crate::steps::{Kind, StepPlatform, run_on, stop_at, unless_it_waits};
+use freehold::designs::{DoubleFree, FreeholdSettings};
 use freehold::platform::Platform;
 use freehold::{
     Config, CpuId, Error, FrameCount, FrameStatus, Immovable, MemoryRange, Migrate, MigrateError,
@@ -73,6 +75,39 @@ fn part_of_a_block_is_freed_while_the_frame_behind_it_is_removed() {
             assert_eq!(status(machine, size) == FrameStatus::Foreign, is_gone);
         };
         each_step_then(1, || with_block(order), beside, free, is_hole);
+    }
+}
+
+/// A frame, or part of a block, is freed while memory is added before it, in the same word: what was
+/// a hole at the first look is no part of a larger block.
+#[test]
+fn frames_are_freed_while_memory_is_added_before_them() {
+    let exact = FreeholdSettings { double_free: DoubleFree::Exact, ..Default::default() };
+    for (settings, part) in [
+        (FreeholdSettings::default(), Order::new(1)),
+        (exact.clone(), Order::new(1)),
+        (exact, Order::ZERO),
+    ] {
+        let build = || {
+            run_on(0);
+            let machine = freehold_queued::machine_with(&settings, 4, 3, 0);
+            assert_eq!(machine.alloc(Request::new(Order::new(3))), Ok(Pfn::new(0)));
+            machine.free(Pfn::new(0), Order::new(2)).expect("it is held");
+            assert!(remove(&machine, 0, 4));
+            // Without a holder: what is added is free at once.
+            machine.drain_all();
+            Rc::new(machine)
+        };
+        let beside = |machine: &Frames| {
+            let range = MemoryRange::new(Pfn::new(0), frames(4));
+            unless_it_waits(|| machine.add_memory(range).expect("it was removed"));
+        };
+        let free = |machine: &Frames| machine.free(Pfn::new(6), part).expect("it is held");
+        let is_free = |machine: &Frames| {
+            assert_eq!(status(machine, 6), FrameStatus::Free);
+            machine.validate().expect("all books agree");
+        };
+        each_step_then(1, build, beside, free, is_free);
     }
 }
 

@@ -83,10 +83,17 @@ impl Extent {
 impl<P: Platform> Pageblocks<P> {
     /// The tail bits of a word; without those of holes; and its extent if it has one.
     pub(super) fn joined(&self, word: usize) -> (u64, u64, Option<Extent>) {
-        let tails = self.tails(word);
-        // In this order: frames may become holes at any time.
-        let joined = tails & !self.remote(word);
-        (tails, joined, if joined & 1 == 1 { Extent::of(tails) } else { None })
+        let mut tails = self.tails(word);
+        loop {
+            // In this order: frames may become holes at any time. And holes may become memory: what
+            // was a hole at the first look, and is none at the second, has no tail bit at the third.
+            let joined = tails & !self.remote(word);
+            let again = if joined == 0 { tails } else { self.tails(word) };
+            if again == tails {
+                return (tails, joined, if joined & 1 == 1 { Extent::of(tails) } else { None });
+            }
+            tails = again;
+        }
     }
 
     fn extent(&self, word: usize) -> Option<Extent> {
