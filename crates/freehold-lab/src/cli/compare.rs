@@ -77,10 +77,10 @@ pub(crate) struct CompareArgs {
 
 const COMPARE_HELP: &str = "\
 Designs run on the simulated machine side by side, then on this host one after the other, on all
-CPUs that the process may use. Each result is a line on stderr as soon as it is known. They are
-ranked by what users want of the workload, which may be several figures. A design is ahead of
-another if it is with all seeds; otherwise they share their places. What is said of a design was
-counted in its run with the median.
+CPUs that the process may use. Each result is a line on stderr as soon as it is known. Designs are
+ranked by what users want of the workload, which may be several figures. With several seeds, a
+design is ahead of another if it is with all of them; otherwise they share their places. What is
+said of a design was counted in its run with the median.
 Workloads are reduced where that does not change which design is ahead. The settings that do so are
 printed, and --set overrides them; --whole reduces nothing.
 

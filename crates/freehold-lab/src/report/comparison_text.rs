@@ -104,7 +104,10 @@ impl Comparison {
             let first = all.iter().filter(|ranked| ranked.standings[nth].place_first == 1);
             let names: Vec<_> = first.map(|ranked| &*ranked.contestant).collect();
             let heading = self.goal(standing).heading(self.typical_of(all[0]));
-            text += &format!(" First in {heading}: {}.", names.join(", "));
+            text += &match names.len() < all.len() {
+                true => format!(" First in {heading}: {}.", names.join(", ")),
+                false => format!(" All tie in {heading}."),
+            };
         }
         text
     }
@@ -252,7 +255,7 @@ mod tests {
         assert!(answer.contains("zone lock 80.0 %") && answer.contains("a prediction"), "{answer}");
         assert!(why.contains("1. merge-ahead pcp=fixed, 2.00x zone-lock: waits 80.0 %"), "{why}");
         assert!(comparison.legend().contains("one seed, which gives no interval"));
-        let all = [answer, why, comparison.legend()].concat();
+        let all = [answer, why, comparison.legend()].join("\n");
         assert!(all.lines().all(|line| line.chars().count() <= 100), "{all}");
     }
 
