@@ -88,7 +88,7 @@ fn compare_shows_both_machines() {
             text.contains(part) || text.contains(&part.replace("first", "too close to rank"));
         assert!(there, "{part}: {stdout}");
     }
-    assert!(stdout.find("on uma-2") < stdout.find("on host"), "the simulated part is first");
+    assert!(text.find("on uma-2") < text.find("on host"), "the simulated part is first: {text}");
     assert!(!stdout.contains("What goes with the places"), "{stdout}");
     assert!(stdout.lines().count() <= 40, "{stdout}");
     assert!(stdout.lines().all(|line| line.chars().count() <= 100), "{stdout}");
