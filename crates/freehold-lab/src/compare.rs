@@ -8,13 +8,19 @@ use crate::cli::{CompareArgs, Format, chosen_designs};
 use crate::designs::{DesignName, SimDesign};
 use crate::matrix::{HostCells, Matrix, SimCells, tables};
 use crate::report::comparison::{Comparison, Terms};
+use crate::report::comparison_text::paragraph;
+use crate::report::document::RunResult;
 use crate::report::out;
 use crate::settings::Assignments;
 use crate::workload::Brief;
 
-/// The setting varied by default: the per-CPU lists that the series of 2018 had, and those that the
-/// later ones build on.
+/// The setting varied by default: the per-CPU lists that the later series build on, and those that
+/// the series of 2018 had.
 const VARIED: &str = "pcp=auto,fixed";
+
+/// The design that ratios refer to. Unless a command says what to vary, it alone takes the second
+/// value too: it is Linux 6.12's allocator with the first, and 4.16's with the second.
+const BASELINE: SimDesign = SimDesign::Real(DesignName::ZoneLock);
 
 /// Runs all designs on both machines, as far as the workload runs there.
 pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
@@ -56,20 +62,54 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
             notes.push(format!("Settings {part}: {settings}."));
         }
     }
+    // Ratios on both machines refer to one contestant, so to one that runs on both.
+    let on_both = designs.iter().find(|design| any_on_host && runs_on_host(**design));
+    let baseline = Some(&BASELINE).filter(|baseline| designs.contains(baseline));
+    let baseline = baseline.or(on_both).or(designs.first()).map(name_of).unwrap_or_default();
+    let (varied, goals, telling) = (variants.name(), goals(workload), telling(workload));
+    let terms = Terms { baseline, varied, goals, telling };
+    let rows = || {
+        let terms = terms.clone();
+        move |result: &RunResult| terms.row(result)
+    };
+    let is_text = args.format.format() == Format::Text;
+
     // One after the other, since simulated cells would disturb measurements on the host.
-    let simulated = sim.map_or(Ok(Vec::new()), |cells| cells.run())?;
-    let mut results = host.map_or(Ok(Vec::new()), |cells| cells.run())?;
+    let mut simulated = Vec::new();
+    if let Some(cells) = sim {
+        simulated = cells.run_showing(&cells.progress().with_rows(rows()))?;
+        if is_text {
+            let part = Comparison::new(simulated, terms.clone())?;
+            out!("{}", part.answer(true));
+            simulated = part.into_results();
+        }
+    }
+    let mut results = match host {
+        Some(cells) => cells.run_showing(&cells.progress().with_rows(rows()))?,
+        None => Vec::new(),
+    };
     results.extend(simulated);
 
-    let baseline = name_of(&DesignName::ZoneLock);
-    let (varied, goals, telling) = (variants.name(), goals(workload), telling(workload));
-    let comparison = Comparison::new(results, Terms { baseline, varied, goals, telling })?;
+    let comparison = Comparison::new(results, terms)?;
     let title = format!("{} on every design", name_of(&workload));
     args.report.of_comparison(&title, &comparison, &notes)?;
     match args.format.format() {
         Format::Json => out!("{}", serde_json::to_string_pretty(&comparison)?),
         Format::Csv => comparison.csv(figures(workload))?.print()?,
-        Format::Text => out!("{}", comparison.text(&notes)),
+        Format::Text => {
+            if any_on_host {
+                out!("{}", comparison.answer(false));
+            }
+            out!("{}", comparison.legend());
+            for note in &notes {
+                out!("{}", paragraph("", note));
+            }
+            match (args.why, args.seeds) {
+                (true, _) => out!("\n{}", comparison.why()),
+                (false, 1) => out!("--why: the reasons in full. --seeds 3: which places are ties."),
+                (false, _) => out!("--why: the reasons in full."),
+            }
+        }
     }
     Ok(())
 }
@@ -95,29 +135,31 @@ struct Variants<'a> {
     designs: &'a [SimDesign],
     /// Name and values, unless there is nothing to vary.
     varied: Option<(String, Vec<String>)>,
+    /// Whether every design takes each value, and not the baseline alone.
+    every: bool,
 }
 
 impl<'a> Variants<'a> {
     fn new(args: &CompareArgs, designs: &'a [SimDesign], given: &Assignments) -> Result<Self> {
-        let chosen = args.vary.as_deref().unwrap_or(VARIED);
+        let given_here = args.vary.as_deref().or(args.all_settings.then_some(VARIED));
+        let (chosen, every) = (given_here.unwrap_or(VARIED), given_here.is_some());
         let (name, values) = chosen.split_once('=').unwrap_or((chosen, ""));
         let values: Vec<_> = values.split(',').filter(|value| !value.is_empty()).collect();
         let known = designs.iter().any(|design| has_setting(*design, name));
-        if args.vary.is_none() {
-            let varied = (known && !given.has(name))
-                .then(|| (name.to_owned(), values.into_iter().map(str::to_owned).collect()));
-            return Ok(Variants { designs, varied });
-        }
         let refusal = match () {
+            () if !every && (!known || given.has(name)) => {
+                return Ok(Variants { designs, varied: None, every });
+            }
             () if values.is_empty() => "write NAME=VALUE,VALUE, for example pcp=auto,fixed",
             () if !known => "none of these designs has this setting (see `freehold list settings`)",
             () if given.has(name) => "--set gives this setting one value already",
             () => {
                 let values = values.into_iter().map(str::to_owned).collect();
-                return Ok(Variants { designs, varied: Some((name.to_owned(), values)) });
+                return Ok(Variants { designs, varied: Some((name.to_owned(), values)), every });
             }
         };
-        Err(UsageError(format!("--vary {chosen}: {refusal}")).into())
+        let option = if args.vary.is_some() { "--vary" } else { "--all-settings:" };
+        Err(UsageError(format!("{option} {chosen}: {refusal}")).into())
     }
 
     /// The name of the setting that is varied.
@@ -138,7 +180,9 @@ impl<'a> Variants<'a> {
             return vec![(running.collect(), part.clone())];
         };
         let variants = values.iter().enumerate().map(|(nth, value)| {
-            let takes_part = |design: &SimDesign| nth == 0 || has_setting(*design, name);
+            let takes_part = |design: &SimDesign| {
+                nth == 0 || (has_setting(*design, name) && (self.every || *design == BASELINE))
+            };
             let designs = running.clone().filter(takes_part).collect();
             (designs, part.with(name, value))
         });

@@ -33,9 +33,9 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// How many seeds to run, one after the other; on the host in turns, each as one round of all
-    /// designs. Places that depend on the seed are ties.
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    /// How many seeds to run; on the host in turns, each as one round of all designs. Places that
+    /// depend on the seed are ties: one seed cannot tell.
+    #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: u64,
 
@@ -55,10 +55,18 @@ pub(crate) struct CompareArgs {
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) settings: Vec<String>,
 
-    /// Run each design that has this setting once with each value. Default: pcp=auto,fixed, unless
-    /// --set sets pcp.
+    /// Run each design that has this setting once with each value. Default: all designs with
+    /// pcp=auto, and zone-lock also with pcp=fixed, unless --set sets pcp.
     #[arg(long, value_name = "NAME=VALUE,..")]
     pub(crate) vary: Option<String>,
+
+    /// Run all designs with both kinds of per-CPU lists: the same as --vary pcp=auto,fixed.
+    #[arg(long, conflicts_with = "vary")]
+    pub(crate) all_settings: bool,
+
+    /// Also print, for each place, all that was counted and goes with it.
+    #[arg(long, conflicts_with_all = ["json", "csv"])]
+    pub(crate) why: bool,
 
     #[command(flatten)]
     pub(crate) format: FormatArgs,
@@ -69,15 +77,17 @@ pub(crate) struct CompareArgs {
 
 const COMPARE_HELP: &str = "\
 Designs run on the simulated machine side by side, then on this host one after the other, on all
-CPUs that the process may use. They are ranked by what users want of the workload, which may be
-several figures. A design is ahead of another if it is with all seeds; otherwise they share their
-places. What is said of a design was counted in its run with the median.
+CPUs that the process may use. Each result is a line on stderr as soon as it is known. Designs are
+ranked by what users want of the workload, which may be several figures. With several seeds, a
+design is ahead of another if it is with all of them; otherwise they share their places. What is
+said of a design was counted in its run with the median.
 Workloads are reduced where that does not change which design is ahead. The settings that do so are
-printed, and --set overrides them; --whole reduces nothing. On two cores all designs take seconds to
-a quarter of an hour; --seeds 1 takes a third of that.
+printed, and --set overrides them; --whole reduces nothing.
 
 Examples:
-  freehold compare page-fault                        every design, per-CPU lists tuned and fixed
+  freehold compare page-fault                        every design, here and on 112 simulated CPUs
+  freehold compare page-fault --seeds 3 --why        which places are ties, and what goes with them
+  freehold compare page-fault --all-settings         per-CPU lists tuned and fixed
   freehold compare page-fault --set pcp=fixed        with per-CPU lists of a fixed length only
   freehold compare page-fault --design lazy-merge --vary compact-history=off,on
   freehold compare page-fault --machine epyc-2s --no-host

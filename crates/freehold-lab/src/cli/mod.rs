@@ -88,7 +88,8 @@ Exit codes:
     5  recording is not possible here: root or tracefs is missing
   130  interrupted; the same command goes on with a sweep
 
-Results go to stdout, progress to stderr if that is a terminal. NO_COLOR is respected.";
+Results go to stdout, progress to stderr if that is a terminal; each result of compare, as soon as
+it is known, in any case. NO_COLOR is respected.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

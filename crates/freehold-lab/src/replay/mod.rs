@@ -17,6 +17,7 @@ use crate::designs::DesignName;
 use crate::machine::Machine;
 use crate::matrix::{Matrix, tables};
 use crate::report::comparison::{Comparison, Terms};
+use crate::report::comparison_text::paragraph;
 use crate::report::out;
 use crate::settings::Assignments;
 use crate::trace::open;
@@ -70,7 +71,14 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<()> {
     match format {
         Format::Json => out!("{}", serde_json::to_string_pretty(&comparison)?),
         Format::Csv => comparison.csv(figures(workload))?.print()?,
-        Format::Text => out!("{}", comparison.text(&notes)),
+        Format::Text => {
+            out!("{}{}", comparison.answer(true), comparison.answer(false));
+            out!("{}", comparison.legend());
+            for note in &notes {
+                out!("{}", paragraph("", note));
+            }
+            out!("\n{}", comparison.why());
+        }
     }
     Ok(())
 }

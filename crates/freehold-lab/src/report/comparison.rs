@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use serde::Serialize;
+use serde_json::to_value;
 
 use super::columns::Telling;
 use super::csv::{Csv, or_empty};
@@ -12,13 +13,12 @@ use super::profile::PROFILE;
 use super::ranking::{Contestant, Standing, Trial, shared_goals, standings};
 use super::reasons::reasons;
 use super::result_rows::{Further, result_rows};
-use super::table::{Table, WIDTH};
-use super::waits::{most_waited_for, percent, wait_share};
 
 /// The version of the format.
 pub(crate) const COMPARE_SCHEMA: &str = "freehold.compare/2";
 
 /// What is compared, and by what.
+#[derive(Clone)]
 pub(crate) struct Terms {
     /// The design that ratios refer to, if it takes part.
     pub(crate) baseline: String,
@@ -30,35 +30,48 @@ pub(crate) struct Terms {
     pub(crate) telling: &'static [Telling],
 }
 
+impl Terms {
+    /// A result in a line, as soon as it is known.
+    pub(crate) fn row(&self, result: &RunResult) -> Result<String> {
+        let (name, value) = (contestant(result, self.varied.as_deref()), to_value(result)?);
+        let goals = self.goals.iter().filter_map(|goal| {
+            let shown = goal.shown(goal.figure.value(&value)?);
+            Some(format!("{shown:>7} {}", goal.heading(result)))
+        });
+        let goals = goals.collect::<Vec<_>>().join("  ");
+        Ok(format!("{:<12} {name:<22} {goals}", result.machine))
+    }
+}
+
 /// One workload on several designs, on one machine or two.
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
     schema: &'static str,
     /// The contestant that the ratios refer to.
-    baseline: String,
+    pub(super) baseline: String,
     /// The setting by which a design can be several contestants.
     #[serde(skip_serializing_if = "Option::is_none")]
     varied: Option<String>,
-    results: Vec<RunResult>,
+    pub(super) results: Vec<RunResult>,
     /// Machine by machine, the best by the first goal first.
-    ranking: Vec<Ranked>,
+    pub(super) ranking: Vec<Ranked>,
     #[serde(skip)]
     goals: &'static [Goal],
 }
 
 /// The places of one contestant on one machine.
 #[derive(Debug, Serialize)]
-struct Ranked {
+pub(super) struct Ranked {
     /// The design, and the setting that makes it another contestant.
-    contestant: String,
+    pub(super) contestant: String,
     design: String,
-    machine: String,
+    pub(super) machine: String,
     /// How many results it has, each of another seed.
-    seeds: usize,
+    pub(super) seeds: usize,
     /// By each goal, the most important first.
-    standings: Vec<Standing>,
+    pub(super) standings: Vec<Standing>,
     /// What the typical result has counted.
-    reasons: Vec<String>,
+    pub(super) reasons: Vec<String>,
     /// Which of the results stands for all: the one with the median of the first goal.
     #[serde(skip)]
     typical: usize,
@@ -92,38 +105,9 @@ impl Comparison {
         Ok(Comparison { schema: COMPARE_SCHEMA, baseline, varied, results, ranking, goals })
     }
 
-    /// For each machine a table, then `notes`, then for each machine what goes with the places.
-    pub(crate) fn text(&self, notes: &[String]) -> String {
-        let mut lines = Vec::new();
-        let machines = self.by_machine();
-        for ranked in &machines {
-            lines.push(format!("{}:\n\n{}\n", self.heading(ranked), self.table(ranked)));
-        }
-        let mut legend = format!("ratio: to {}, seed by seed.", self.baseline);
-        legend += match self.ranking.iter().any(|ranked| ranked.seeds > 1) {
-            true => {
-                " place: a contestant is ahead of another if it is with all seeds; those between \
-                 which that is open share their places."
-            }
-            false => " place: by one seed; which are ties takes more (--seeds).",
-        };
-        if self.results.iter().any(|result| result.simulated.is_some()) {
-            legend += " lock wait: share of CPU time outside barriers.";
-        }
-        lines.push(paragraph("", &legend));
-        lines.extend(notes.iter().map(|note| paragraph("", note)));
-        for all in machines {
-            lines.push(format!("\n{WHAT_GOES_WITH_IT} on {}:", all[0].machine));
-            for ranked in all {
-                let first = ranked.reasons.first().map_or("", String::as_str);
-                let text = format!("{}: {first}", self.standing(ranked));
-                lines.push(paragraph(&format!("{}. ", ranked.place()), &text));
-                lines.extend(ranked.reasons.iter().skip(1).map(|text| paragraph("   - ", text)));
-            }
-        }
-        lines.push(String::new());
-        lines.push(paragraph("", WHAT_REASONS_ARE));
-        lines.join("\n")
+    /// The results, to be compared together with others.
+    pub(crate) fn into_results(self) -> Vec<RunResult> {
+        self.results
     }
 
     /// The results that stand for each contestant, machine by machine.
@@ -147,10 +131,7 @@ impl Comparison {
     /// What the places of a machine are.
     fn heading(&self, all: &[&Ranked]) -> String {
         let typical = self.typical_of(all[0]);
-        let seeds = match all[0].seeds {
-            1 => "one seed".to_owned(),
-            seeds => format!("{seeds} seeds"),
-        };
+        let seeds = all[0].seeds_in_words();
         format!("Ranking on {}, {}, {seeds}", typical.machine, kind(typical))
     }
 
@@ -173,12 +154,12 @@ impl Comparison {
         result_rows(&self.results, figures, &further)
     }
 
-    fn typical_of(&self, ranked: &Ranked) -> &RunResult {
+    pub(super) fn typical_of(&self, ranked: &Ranked) -> &RunResult {
         &self.results[ranked.typical]
     }
 
     /// The places of each machine, in the order of the machines.
-    fn by_machine(&self) -> Vec<Vec<&Ranked>> {
+    pub(super) fn by_machine(&self) -> Vec<Vec<&Ranked>> {
         let mut machines: Vec<Vec<&Ranked>> = Vec::new();
         for ranked in &self.ranking {
             match machines.iter_mut().find(|machine| machine[0].machine == ranked.machine) {
@@ -190,13 +171,13 @@ impl Comparison {
     }
 
     /// The goal that a standing is by.
-    fn goal(&self, standing: &Standing) -> &'static Goal {
+    pub(super) fn goal(&self, standing: &Standing) -> &'static Goal {
         let goal = self.goals.iter().find(|goal| goal.figure.name == standing.figure);
         goal.expect("standings are by goals")
     }
 
     /// A contestant, and how it compares with the baseline.
-    fn standing(&self, ranked: &Ranked) -> String {
+    pub(super) fn standing(&self, ranked: &Ranked) -> String {
         let mut text = ranked.contestant.clone();
         if ranked.contestant != self.baseline {
             for standing in &ranked.standings {
@@ -209,54 +190,24 @@ impl Comparison {
         }
         text
     }
-
-    /// A row for each contestant on a machine; without the most contended lock if the table would
-    /// be too wide.
-    fn table(&self, all: &[&Ranked]) -> Table {
-        let whole = self.table_with(all, true);
-        if whole.fits() { whole } else { self.table_with(all, false) }
-    }
-
-    fn table_with(&self, all: &[&Ranked], with_lock: bool) -> Table {
-        let typical = self.typical_of(all[0]);
-        let mut headings = vec!["design".to_owned()];
-        for standing in &all[0].standings {
-            headings.push(self.goal(standing).heading(typical));
-            headings.extend(["ratio", "place"].map(str::to_owned));
-        }
-        if typical.simulated.is_some() {
-            headings.push("lock wait".to_owned());
-            headings.extend(with_lock.then(|| "most of it".to_owned()));
-        }
-        let mut table = Table::new(headings).numbers_from(1);
-        for ranked in all {
-            let mut row = vec![ranked.contestant.clone()];
-            for standing in &ranked.standings {
-                row.push(self.goal(standing).shown(standing.median));
-                row.push(format!("{:.2}x", standing.ratio));
-                row.push(standing.place());
-            }
-            if let Some(simulated) = &self.typical_of(ranked).simulated {
-                row.push(percent(wait_share(simulated)));
-                row.extend(with_lock.then(|| most_waited_for(simulated)));
-            }
-            table.row(row);
-        }
-        table
-    }
 }
 
-/// The heading of the reasons.
-const WHAT_GOES_WITH_IT: &str = "What goes with the places";
-
 /// What the reasons are.
-const WHAT_REASONS_ARE: &str = "Reasons are what the run with the median has counted: they go \
-                                together with its place, which does not prove that they cause it.";
+pub(super) const WHAT_REASONS_ARE: &str = "Reasons are what the run with the median has counted: \
+    they go together with its place, which does not prove that they cause it.";
 
 impl Ranked {
     /// The place by the first goal.
-    fn place(&self) -> String {
+    pub(super) fn place(&self) -> String {
         self.standings[0].place()
+    }
+
+    /// How many results it has.
+    pub(super) fn seeds_in_words(&self) -> String {
+        match self.seeds {
+            1 => "one seed".to_owned(),
+            seeds => format!("{seeds} seeds"),
+        }
     }
 }
 
@@ -309,28 +260,13 @@ fn contestant(result: &RunResult, varied: Option<&str>) -> String {
 }
 
 /// The kind of a machine's figures.
-fn kind(result: &RunResult) -> String {
+pub(super) fn kind(result: &RunResult) -> String {
     let cpus = cpus_in_words(result.cpus as usize);
     let origin = result.origin();
     match result.simulated {
         Some(_) => format!("{origin} with {cpus}, a prediction"),
         None => format!("{origin} on this host with {cpus} and profile {PROFILE}"),
     }
-}
-
-/// Text that fits the width, indented below its bullet.
-fn paragraph(bullet: &str, text: &str) -> String {
-    let indent = " ".repeat(bullet.len());
-    let options = textwrap::Options::new(usize::from(WIDTH))
-        .initial_indent(bullet)
-        .subsequent_indent(&indent)
-        .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    // A number stays with its unit: lines are broken only at spaces.
-    let units = [" %", " ns", " µs", " ms"];
-    let glued = units
-        .iter()
-        .fold(text.to_owned(), |text, unit| text.replace(unit, &unit.replace(' ', "\u{a0}")));
-    textwrap::fill(&glued, options).replace('\u{a0}', " ")
 }
 
 #[cfg(test)]
@@ -378,20 +314,22 @@ mod tests {
 
     #[test]
     fn the_text_has_two_rows_and_two_places_for_each_design() {
-        let text = comparison().text(&["Some note.".to_owned()]);
+        let comparison = comparison();
+        let parts = [comparison.answer(true), comparison.answer(false), comparison.legend()];
+        let text = format!("{}\n{}", parts.concat(), comparison.why());
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         let lines: Vec<_> = text.lines().collect();
         let rows = lines.iter().filter(|line| line.starts_with(" merge-ahead"));
         let rows: Vec<Vec<_>> = rows.map(|row| row.split_whitespace().collect()).collect();
-        assert_eq!(rows[0][..5], ["merge-ahead", "10.0", "M", "0.50x", "2"], "{text}");
-        assert_eq!(rows[1][..6], ["merge-ahead", "2.50", "G", "2.50x", "1", "99.8"], "{text}");
+        assert_eq!(rows[0][..5], ["merge-ahead", "2.50", "G", "2.50x", "1"], "{text}");
+        assert_eq!(rows[0][6..10], ["hotplug", "lock", "99.8", "%"], "{text}");
+        assert_eq!(rows[1][..5], ["merge-ahead", "10.0", "M", "0.50x", "2"], "{text}");
         let ranked: Vec<_> = lines.iter().filter(|line| line.contains(". merge-ahead, ")).collect();
         assert!(ranked[0].starts_with("2. merge-ahead, 0.50x zone-lock: each CPU does"), "{text}");
         assert!(ranked[1].starts_with("1. merge-ahead, 2.50x zone-lock: waits 99.8 %"), "{text}");
         assert!(text.contains("measured on this host") && text.contains("a prediction"), "{text}");
         assert!(text.contains("place: by one seed"), "{text}");
         assert!(text.contains("not prove that they cause it."), "{text}");
-        assert!(lines.contains(&"Some note."), "{text}");
     }
 
     #[test]
@@ -435,22 +373,11 @@ mod tests {
         let expected =
             [place("freehold", "1 2-3"), place("zone-lock", "2-3 2-3"), place("cluster", "2-3 1")];
         assert_eq!(places, expected);
-        let text = comparison.text(&[]);
+        let text = comparison.answer(false) + &comparison.why();
         let freehold =
             "1. freehold, 3.00x zone-lock in faults/s, 0.95x (0.80 to 1.10) zone-lock in huge/s:";
         assert!(text.contains(freehold), "{text}");
         assert!(text.contains("2-3. cluster, 0.93x (0.75 to 1.10) zone-lock in"), "{text}");
-        assert!(text.contains("Ranking on host,") && text.contains(", 2 seeds:"), "{text}");
-    }
-
-    #[test]
-    fn a_number_stays_with_its_unit() {
-        // Room for the number, but not for its unit.
-        let words = "word ".repeat(18);
-        for unit in ["%", "ns", "µs", "ms"] {
-            let text = paragraph("1. ", &format!("{words}12.567 {unit}"));
-            let last = text.lines().last().unwrap();
-            assert_eq!(last, format!("   12.567 {unit}"), "{text}");
-        }
+        assert!(text.contains(", 2 seeds. First in huge/s: cluster."), "{text}");
     }
 }

@@ -4,6 +4,7 @@
 pub(crate) mod by_hand;
 pub(crate) mod columns;
 pub(crate) mod comparison;
+pub(crate) mod comparison_text;
 pub(crate) mod csv;
 pub(crate) mod document;
 pub(crate) mod figure;

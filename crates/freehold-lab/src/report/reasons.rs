@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde_json::Value;
-
 use super::columns::Telling;
 use super::document::{RunResult, Simulated, number};
 use super::waits::{lock_in_words, percent, wait_share, waits_by_class};
@@ -36,6 +34,25 @@ pub(crate) fn reasons(
     }
     reasons.extend(fragmentation(result));
     reasons
+}
+
+/// The reason for a result in half a line.
+pub(crate) fn in_short(result: &RunResult) -> String {
+    let parts = match &result.simulated {
+        Some(simulated) => {
+            let top = waits_by_class(simulated).into_iter().next();
+            let top = top.filter(|(_, share)| *share >= SHARE_MIN);
+            let lock =
+                top.map(|(class, share)| format!("{} {}", lock_in_words(class), percent(share)));
+            let besides = calls_share(result, |spent| spent != "lock_wait_ns");
+            [lock, besides.map(|share| format!("allocator {}", percent(share)))]
+        }
+        None => [
+            yardstick(result, "pair_ns").map(|ns| format!("{ns:.1} ns")),
+            yardstick(result, "pair_lock_pairs").map(|pairs| format!("{pairs:.1} lock pairs")),
+        ],
+    };
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn lock_waits(simulated: &Simulated) -> String {
@@ -138,13 +155,18 @@ impl fmt::Display for LockUse {
 
 /// How much of the time is spent in the allocator.
 fn calls(result: &RunResult) -> Option<String> {
+    let share = percent(calls_share(result, |_| true)?);
+    Some(format!("allocation and free take {share} of the time, waiting included"))
+}
+
+/// The share of the time that allocation and free take, of what is spent as `counts` selects.
+fn calls_share(result: &RunResult, counts: fn(&str) -> bool) -> Option<f64> {
     let paths = result.workload_specific.get("paths")?;
     let of_path = |path: &str| -> f64 {
-        let spent = paths[path].as_object();
-        spent.into_iter().flat_map(|spent| spent.values()).filter_map(Value::as_f64).sum()
+        let spent = paths[path].as_object().into_iter().flatten();
+        spent.filter(|(name, _)| counts(name)).filter_map(|(_, ns)| ns.as_f64()).sum()
     };
-    let share = (of_path("alloc") + of_path("free")) / result.working_ns()?;
-    Some(format!("allocation and free take {} of the time, waiting included", percent(share)))
+    Some((of_path("alloc") + of_path("free")) / result.working_ns()?)
 }
 
 /// Which kinds of metadata miss the cache, and how much time that takes.
@@ -199,12 +221,17 @@ fn cpu_time(result: &RunResult) -> String {
 
 /// The yardstick of a measured run.
 fn one_cpu(result: &RunResult) -> Option<String> {
-    let median = |name: &str| result.workload_specific.get(name)?.get("median")?.as_f64();
-    let (pair_ns, lock_pairs) = (median("pair_ns")?, median("pair_lock_pairs")?);
+    let (pair_ns, lock_pairs) =
+        (yardstick(result, "pair_ns")?, yardstick(result, "pair_lock_pairs")?);
     Some(format!(
         "one CPU alone allocates and frees a frame in {pair_ns:.1} ns, as long as {lock_pairs:.1} \
          uncontended lock pairs"
     ))
+}
+
+/// The median of a number that was measured on one CPU.
+fn yardstick(result: &RunResult, name: &str) -> Option<f64> {
+    result.workload_specific.get(name)?.get("median")?.as_f64()
 }
 
 /// The uncertainty of a measured difference.

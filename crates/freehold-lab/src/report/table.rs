@@ -1,6 +1,7 @@
 //! Tables of at most 100 columns.
 
 use std::fmt;
+use std::ops::Range;
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 
@@ -28,8 +29,13 @@ impl Table {
     }
 
     /// Right-aligns numbers, from this column on.
-    pub(crate) fn numbers_from(mut self, column: usize) -> Self {
-        for column in self.0.column_iter_mut().skip(column) {
+    pub(crate) fn numbers_from(self, column: usize) -> Self {
+        self.numbers_in(column..usize::MAX)
+    }
+
+    /// Right-aligns numbers, which are in these columns.
+    pub(crate) fn numbers_in(mut self, columns: Range<usize>) -> Self {
+        for column in self.0.column_iter_mut().take(columns.end).skip(columns.start) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         self

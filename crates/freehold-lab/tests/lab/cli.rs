@@ -68,17 +68,44 @@ fn compare_shows_both_machines() {
     let output = freehold(&[&arguments[..], &SMALL, &more].concat());
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success());
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    // Six designs and the baseline's second setting, with each seed, on each machine.
+    let rows = String::from_utf8(output.stderr).unwrap();
+    for machine in ["uma-2 ", "host "] {
+        let own = rows.lines().filter(|row| row.starts_with(machine));
+        assert_eq!(own.filter(|row| row.ends_with(" faults/s")).count(), 2 * 7, "{rows}");
+    }
+    assert_eq!(rows.lines().count(), 2 * 2 * 7, "{rows}");
+    let text = stdout.replace('\n', " ");
     for part in [
         "Settings on the host: task_bytes=2MiB samples=2 sample_ms=20.",
         "Settings of the simulation: task_bytes=2MiB node_memory=64MiB.",
-        "Ranking on host, measured on this host with ",
-        &format!(" and profile {}, 2 seeds:", profile()),
-        "Ranking on uma-2, simulated with 2 CPUs, a prediction, 2 seeds:",
-        "What goes with the places on uma-2:",
+        "; measured on this host with ",
+        &format!(" and profile {}, 2 seeds.", profile()),
+        "; simulated with 2 CPUs, a prediction, 2 seeds.",
+        "first on uma-2: ",
     ] {
-        assert!(stdout.contains(part), "{part}: {stdout}");
+        let there =
+            text.contains(part) || text.contains(&part.replace("first", "too close to rank"));
+        assert!(there, "{part}: {stdout}");
     }
+    assert!(text.find("on uma-2") < text.find("on host"), "the simulated part is first: {text}");
+    assert!(!stdout.contains("What goes with the places"), "{stdout}");
+    assert!(stdout.lines().count() <= 40, "{stdout}");
+    assert!(stdout.lines().all(|line| line.chars().count() <= 100), "{stdout}");
+}
+
+#[test]
+fn compare_gives_its_reasons_and_all_settings_when_asked() {
+    let arguments = ["compare", "page-fault", "--machine", "uma-2", "--no-host"];
+    let more =
+        ["--set", "node_memory=64MiB", "--set", "task_bytes=2MiB", "--all-settings", "--why"];
+    let output = freehold(&[&arguments[..], &more].concat());
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    assert!(stdout.contains("What goes with the places on uma-2:"), "{stdout}");
+    let fixed = stdout.lines().filter(|line| line.contains(" pcp=fixed  "));
+    assert_eq!(fixed.count(), 5, "each design that has the setting: {stdout}");
+    assert!(stdout.contains("one seed, which gives no interval"), "{stdout}");
     assert!(stdout.lines().all(|line| line.chars().count() <= 100), "{stdout}");
 }
 
