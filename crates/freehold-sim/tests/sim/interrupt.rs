@@ -1,12 +1,10 @@
 //! Handlers that interrupt a CPU between two accesses of its work.
 
-mod common;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use common::Rows;
+use crate::rows::Rows;
 use freehold::platform::{Platform, RawLock, Word};
 use freehold_sim::{Faults, Machine, RunError, Sim, preset};
 

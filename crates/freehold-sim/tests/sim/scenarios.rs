@@ -2,16 +2,12 @@
 //! L1 1.1 ns, L2 4.7, LLC 19.5, memory 81.3 and 131.1, a dirty line 53.8 in the socket and 113.9 or
 //! 175.7 across, 6.1 for an atomic, a waiter notices after 28.
 
-#[path = "common/books.rs"]
-mod books;
-mod common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use books::{check_books, near};
-use common::Rows;
+use crate::books::{check_books, near};
+use crate::rows::Rows;
 use freehold::platform::{Platform, RawLock, SharedCell, Word};
 use freehold::{FrameCount, NodeId, Pfn};
 use freehold_sim::{Home, Key, Machine, Path, Report, Sim, Spec, preset};

@@ -1,6 +1,5 @@
 //! Page tables built of an allocator's frames, by the crate that kernels build them with. An arena
 //! is the physical memory.
-#![cfg(feature = "x86_64")]
 #![expect(unsafe_code, reason = "the crate's interfaces are unsafe")]
 
 use freehold_adapters::PagingFrames;

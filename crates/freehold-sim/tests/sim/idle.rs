@@ -3,16 +3,12 @@
 //! On skylake-2s CPU 56 is the sibling of CPU 0, and both compute 1.538 times as long while both
 //! are at work.
 
-#[path = "common/books.rs"]
-mod books;
-mod common;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use books::{check_books, near};
-use common::Rows;
+use crate::books::{check_books, near};
+use crate::rows::Rows;
 use freehold::platform::{RawLock, Word};
 use freehold_sim::{CpuHandle, Faults, Halt, Machine, Report, RunError, Schedule, Sim, preset};
 

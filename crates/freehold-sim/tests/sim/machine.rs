@@ -1,12 +1,10 @@
 //! Determinism, failures, and how runs end early.
 
-mod common;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use common::Rows;
+use crate::rows::Rows;
 use freehold::platform::{LockClass, Platform, RawLock, Word};
 use freehold::{FrameCount, NodeId, Pfn};
 use freehold_sim::{

@@ -1,12 +1,10 @@
 //! CPUs that run ahead of others, since what they touch is theirs alone, and lines on their way.
 
-mod common;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use common::Rows;
+use crate::rows::Rows;
 use freehold::platform::{SharedCell, Word};
 use freehold_sim::{CpuHandle, Machine, preset};
 

@@ -1,13 +1,9 @@
 //! What is in the books when the accounted time has an end, and waiting at barriers.
 
-#[path = "common/books.rs"]
-mod books;
-mod common;
-
 use std::sync::atomic::Ordering::Relaxed;
 
-use books::{check_books, near};
-use common::Rows;
+use crate::books::{check_books, near};
+use crate::rows::Rows;
 use freehold::platform::{Platform, RawLock, Word};
 use freehold::{FrameCount, NodeId, Pfn};
 use freehold_sim::{CpuHandle, Key, Machine, Path, Report, Schedule, Sim, preset};

@@ -1,13 +1,9 @@
 //! What a machine charges for the instructions between accesses, if it charges anything.
 
-#[path = "common/books.rs"]
-mod books;
-mod common;
-
 use std::sync::atomic::Ordering::Relaxed;
 
-use books::{check_books, near};
-use common::Rows;
+use crate::books::{check_books, near};
+use crate::rows::Rows;
 use freehold::NodeId;
 use freehold::platform::{RawLock, SharedCell, Word};
 use freehold_sim::{CpuHandle, Key, Machine, Report, preset};

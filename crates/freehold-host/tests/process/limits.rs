@@ -10,12 +10,8 @@ use freehold_host::{Arena, FrameArena, HostError, Leases};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
 
-use cgroup::Cgroup;
-use common::in_child;
-
-#[path = "common/cgroup.rs"]
-mod cgroup;
-mod common;
+use crate::cgroup::Cgroup;
+use crate::common::in_child;
 
 const MIB: usize = 1 << 20;
 

@@ -1,12 +1,10 @@
 //! A CPU stops forever in the middle of a call, and others proceed or wait.
 
-mod common;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use common::Rows;
+use crate::rows::Rows;
 use freehold::platform::{RawLock, Word};
 use freehold_sim::{Faults, Halt, Machine, RunError, Sim, Waiting, preset};
 

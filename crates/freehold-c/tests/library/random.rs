@@ -1,10 +1,8 @@
 //! Random calls, right and wrong, beside a ledger of what is allocated.
 
+use crate::ledger::{Choices, with_arena};
 use freehold_c::freehold_error::FREEHOLD_OK;
 use freehold_c::{FREEHOLD_LEASES, freehold_purge};
-use ledger::{Choices, with_arena};
-
-mod ledger;
 
 const CALLS: usize = 30_000;
 

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
+use crate::ledger::{Choices, with_arena};
 use freehold_c::FREEHOLD_LEASES;
-use ledger::{Choices, with_arena};
-
-mod ledger;
 
 const CALLS_MAX: usize = 100;
 

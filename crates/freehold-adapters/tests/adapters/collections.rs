@@ -1,6 +1,5 @@
 //! Collections in an arena: their content is theirs, their frames come back, and what the arena
 //! cannot give is an error.
-#![cfg(feature = "allocator-api2")]
 #![expect(unsafe_code, reason = "frees what the allocator gave")]
 
 use std::alloc::Layout;

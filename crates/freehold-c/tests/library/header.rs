@@ -1,5 +1,5 @@
 //! The header is what cbindgen makes of the sources: `FREEHOLD_BLESS=1 cargo test -p freehold-c
-//! --test header` writes it anew.
+//! --test library header` writes it anew.
 
 use std::path::Path;
 use std::{env, fs};
@@ -39,7 +39,7 @@ fn the_header_is_what_the_sources_say() {
     let committed = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         committed == generated,
-        "{} is stale: FREEHOLD_BLESS=1 cargo test -p freehold-c --test header",
+        "{} is stale: FREEHOLD_BLESS=1 cargo test -p freehold-c --test library header",
         path.display()
     );
 }

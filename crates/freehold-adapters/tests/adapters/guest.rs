@@ -1,5 +1,4 @@
 //! A guest's memory in an arena.
-#![cfg(feature = "vm-memory")]
 #![expect(unsafe_code, reason = "shares memory by a file")]
 
 use std::os::unix::fs::FileExt;
