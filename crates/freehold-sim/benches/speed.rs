@@ -1,6 +1,6 @@
 //! How many accesses a second the host simulates, at 112 CPUs.
 //!
-//! `cargo run --release -p freehold-sim --example speed` prints one line a scenario. Each CPU runs
+//! `cargo bench -p freehold-sim --bench speed` prints one line a scenario. Each CPU runs
 //! a loop of accesses of modelled memory; the rate is over the time of [`Machine::run`] alone.
 //!
 //! * `private`: every CPU on its own line;

@@ -1,6 +1,6 @@
 //! Instances a second: this pool against one lock around the free list, in turns within one run.
 //!
-//! `cargo run --release -p freehold-pool --example pool_race [ROUNDS [MILLISECONDS]]`
+//! `cargo bench -p freehold-pool --bench pool_race -- [ROUNDS [MILLISECONDS]]`
 //!
 //! An instance takes a slot, makes it as large as its module's memory, writes to some pages, and
 //! goes. Each thread has a few at a time, and is bound to a CPU. Some modules have an image: what
@@ -252,7 +252,9 @@ fn race(mix: &Mix, threads: usize, rounds: usize, time: Duration) {
 }
 
 fn main() {
-    let mut arguments = std::env::args().skip(1).map(|number| number.parse().expect("a number"));
+    // `cargo bench` adds an argument of its own.
+    let arguments = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    let mut arguments = arguments.map(|number| number.parse().expect("a number"));
     let rounds = arguments.next().unwrap_or(9);
     let time = Duration::from_millis(arguments.next().unwrap_or(100) as u64);
     println!(

@@ -1,6 +1,6 @@
 //! The cost of an allocation that fails, while leases of other threads hold nothing, or frames.
 //!
-//! `cargo run --release -p freehold-host --example failing`
+//! `cargo bench -p freehold-host --bench failing`
 
 use std::error::Error;
 use std::time::Instant;

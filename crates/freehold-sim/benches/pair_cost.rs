@@ -1,6 +1,6 @@
 //! What the machine charges for an allocation and the free of the same block, on one CPU.
 //!
-//! `cargo run --release -p freehold-sim --example pair_cost` prints a line for each design and
+//! `cargo bench -p freehold-sim --bench pair_cost` prints a line for each design and
 //! order: the simulated time of a pair, and the accesses in it. What is cached is the CPU's own, so
 //! no access is a miss. Instructions between accesses are charged at `core.work_ns` an access: 0,
 //! or what the argument says. How many there are is counted elsewhere: docs/embedding.md.
@@ -62,7 +62,9 @@ fn show<D: Design<Sim> + 'static>(spec: &Spec) -> Result<(), Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut spec = preset("skylake-2s")?;
-    if let Some(work_ns) = std::env::args().nth(1) {
+    // `cargo bench` adds an argument of its own.
+    let mut arguments = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    if let Some(work_ns) = arguments.next() {
         spec.set(Key::WorkNs, work_ns.parse()?, "an argument");
     }
     show::<Freehold<Sim>>(&spec)?;

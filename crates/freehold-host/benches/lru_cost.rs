@@ -1,6 +1,6 @@
 //! What the LRU's calls cost on this machine, with few groups and with many.
 //!
-//! `cargo run --release -p freehold-host --example lru_cost`, or with ` -- calls` without groups
+//! `cargo bench -p freehold-host --bench lru_cost`, or with ` -- calls` without groups
 //!
 //! The times are medians of rounds, in ns. Frames have no content here, so an owner's own work is
 //! not part of them.

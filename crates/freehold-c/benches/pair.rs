@@ -20,7 +20,9 @@ fn best(arena: &FrameArena, pairs: usize) -> Result<f64, Error> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let millions: usize = std::env::args().nth(1).map_or(Ok(1), |text| text.parse())?;
+    // `cargo bench` adds an argument of its own.
+    let mut arguments = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    let millions: usize = arguments.next().map_or(Ok(1), |text| text.parse())?;
     for (name, leases) in [("arena", Leases::Off), ("automatic leases", Leases::Auto)] {
         let arena = Arena::builder().bytes(64 << 20).leases(leases).build_frames()?;
         println!("{name:17} {:5.1} ns", best(&arena, millions * 1_000_000)?);

@@ -1,7 +1,7 @@
 //! Threads that together want no more frames than there are, but nearly all of them: no allocation
 //! of a single frame may fail.
 //!
-//! `cargo run --release -p freehold-host --example short_memory [SECONDS]`; by default 2 seconds
+//! `cargo bench -p freehold-host --bench short_memory -- [SECONDS]`; by default 2 seconds
 //! for each of 4 sizes of memory, with 4 to 8 threads. Exits with 1 if an allocation failed.
 
 use std::error::Error;
@@ -94,7 +94,9 @@ fn run<D: Design<Host> + Sync>(
 }
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let seconds = std::env::args().nth(1).map_or(Ok(2.0), |word| word.parse::<f64>())?;
+    // `cargo bench` adds an argument of its own.
+    let mut arguments = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    let seconds = arguments.next().map_or(Ok(2.0), |word| word.parse::<f64>())?;
     let time = Duration::from_secs_f64(seconds);
     let mut failed = 0;
     for mib in MIB {

@@ -1,5 +1,5 @@
 //! Sets up arenas for 1 TiB that have no memory yet, or all of it, and prints what that costs:
-//! `cargo run --release -p freehold-host --example tebibyte`.
+//! `cargo bench -p freehold-host --bench tebibyte`.
 
 use std::error::Error;
 use std::fs;

@@ -1,5 +1,5 @@
 //! Sets up the design `freehold` for 1 TiB of fictitious memory, and prints the size of its
-//! metadata: `cargo run --release -p freehold --example one_tib`.
+//! metadata: `cargo bench -p freehold --bench one_tib`.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::ptr::NonNull;

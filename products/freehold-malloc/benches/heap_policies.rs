@@ -2,7 +2,7 @@
 //! first, not clearing what is zero, placing spans so that whole pageblocks come free, and not
 //! searching again at once.
 //!
-//!     cargo run --release -p freehold-malloc --example heap_policies [-- rounds]
+//!     cargo bench -p freehold-malloc --bench heap_policies [-- rounds]
 //!
 //! Each pair of contestants runs in turns on the same pattern; medians, measured (host).
 
@@ -260,7 +260,9 @@ fn refusals(rounds: u64) -> Result<(), HostError> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let rounds = std::env::args().nth(1).map_or(Ok(7), |rounds| rounds.parse())?;
+    // `cargo bench` adds an argument of its own.
+    let mut arguments = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    let rounds = arguments.next().map_or(Ok(7), |rounds| rounds.parse())?;
     if rounds < 1 {
         return Err("rounds: 1 or more".into());
     }

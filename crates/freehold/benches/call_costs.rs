@@ -1,5 +1,5 @@
 //! What calls cost at large sizes: one table, of metadata alone. No frame is touched.
-//! `cargo run --release -p freehold --example call_costs -- --help`
+//! `cargo bench -p freehold --bench call_costs -- --help`
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -332,7 +332,8 @@ fn print(options: &Options, columns: &[Column]) {
 }
 
 fn main() {
-    let args: Vec<_> = std::env::args().skip(1).collect();
+    // `cargo bench` adds an argument of its own.
+    let args: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     if args.iter().any(|arg| arg == "--help") {
         return println!("{HELP}");
     }

@@ -1,8 +1,8 @@
 //! Races the cache against quick_cache and against the kernel's page cache, on real files.
 //!
 //! ```text
-//! cargo run --release -p freehold-cache --example cache_race [ratio|speed|memory|tenants] ...
-//! cargo run --release -p freehold-cache --features io-uring --example cache_race disk
+//! cargo bench -p freehold-cache --bench cache_race -- [ratio|speed|memory|tenants] ...
+//! cargo bench -p freehold-cache --features io-uring --bench cache_race -- disk
 //! ```
 //!
 //! `BLOCKS=4000` (the size of the caches), `REQUESTS=400000`, `ROUNDS=7`, `FOLDER=` change it.
@@ -322,7 +322,8 @@ fn memory(only: Option<&str>) -> io::Result<()> {
 }
 
 fn main() -> io::Result<()> {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    // `cargo bench` adds an argument of its own.
+    let arguments: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     if let [what, rest @ ..] = &arguments[..] {
         match (what.as_str(), rest) {
             ("memory-of", [name]) => return memory(Some(name)),

@@ -1,7 +1,7 @@
 //! The time to build an allocator, by design: with many CPUs and next to no memory, with many
 //! nodes, and with a large span that is nearly empty.
 //!
-//! `cargo run --release -p freehold --example construction`
+//! `cargo bench -p freehold --bench construction`
 //!
 //! The times are those of `PageAllocator::layout` and `new` together, the best of a few tries,
 //! without the page faults of fresh metadata.

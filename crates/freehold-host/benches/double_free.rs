@@ -1,7 +1,7 @@
 //! The cost of `double_free=exact` on this machine, which always refuses one of two racing frees of
 //! one frame.
 //!
-//! `cargo run --profile figures -p freehold-host --example double_free`. Rounds with each setting
+//! `cargo bench --profile figures -p freehold-host --bench double_free`. Rounds with each setting
 //! take turns; the median of each is shown.
 
 use std::error::Error;

@@ -1,7 +1,7 @@
 //! Instances a second on a simulated machine: this pool against one lock around the free list, and
 //! against 16 of these.
 //!
-//! `cargo run --release -p freehold-pool --example pool_sim -- --cpus 1,28,56,112`
+//! `cargo bench -p freehold-pool --bench pool_sim -- --cpus 1,28,56,112`
 //!
 //! Each CPU takes a slot for an instance of a random module, which touches pages and computes, and
 //! puts the oldest of its instances back. All contestants reset slots in batches of the same size,
@@ -152,7 +152,8 @@ fn list() {
 fn main() -> Result<(), Box<dyn Error>> {
     let (mut settings, mut machine) = (Settings::new(), "skylake-2s".to_owned());
     let mut cpus = vec![1, 28, 56, 112];
-    let mut arguments = std::env::args().skip(1);
+    // `cargo bench` adds an argument of its own.
+    let mut arguments = std::env::args().skip(1).filter(|arg| arg != "--bench");
     while let Some(name) = arguments.next() {
         if name == "--list" {
             list();

@@ -1,7 +1,7 @@
 //! The benefit of automatic leases on this machine, for long-lived threads and for threads that
 //! make only a few calls.
 //!
-//! `cargo run --release -p freehold-host --example leases [THREADS]`; by default as many threads as
+//! `cargo bench -p freehold-host --bench leases -- [THREADS]`; by default as many threads as
 //! there are CPUs. Rounds with and without leases take turns; the median of each is shown.
 
 use std::error::Error;
@@ -144,7 +144,9 @@ fn compare(what: &str, measure: impl Fn(Leases) -> f64) {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let cpus = thread::available_parallelism()?.get();
-    let threads = std::env::args().nth(1).map_or(Ok(cpus), |text| text.parse())?;
+    // `cargo bench` adds an argument of its own.
+    let mut arguments = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    let threads = arguments.next().map_or(Ok(cpus), |text| text.parse())?;
     let (off, auto) = (arena(Leases::Off)?, arena(Leases::Auto)?);
     let of = |leases| if leases == Leases::Auto { &auto } else { &off };
     println!("measured (host): ns a pair of calls, order 0, {threads} threads on {cpus} CPUs,");
