@@ -62,7 +62,7 @@ impl fmt::Display for Leases {
 }
 
 /// After so many calls on an arena a thread gets a lease. With one, a call saves 3.5 ns of 6;
-/// getting one takes 0.1 µs, and taking it back 0.85 µs (`examples/leases.rs`, a virtual machine of
+/// getting one takes 0.1 µs, and taking it back 0.85 µs (`benches/leases.rs`, a virtual machine of
 /// 2 CPUs). So even if each lease is taken back at once, 1 ns a call is lost, and threads that live
 /// for a few hundred calls leave the leases to others.
 pub(crate) const ENOUGH_CALLS: u32 = 1024;

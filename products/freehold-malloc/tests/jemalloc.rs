@@ -1,5 +1,4 @@
 //! The jemalloc of `tikv-jemalloc-sys` on an arena: what it allocates lies there, and goes back.
-#![cfg(feature = "jemalloc")]
 #![expect(unsafe_code, reason = "calls jemalloc")]
 
 use core::ffi::{c_uint, c_void};

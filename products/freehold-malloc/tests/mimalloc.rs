@@ -1,5 +1,4 @@
 //! The mimalloc of `libmimalloc-sys` in an arena that it manages.
-#![cfg(feature = "mimalloc")]
 #![expect(unsafe_code, reason = "calls mimalloc")]
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -148,7 +148,7 @@ done"#,
     },
     Proof {
         name: "races",
-        what: "races with a peer from a shared library, compared; examples that measure: each ends",
+        what: "races with a peer from a shared library, compared; benches: each ends",
         steps: &[
             Step::new(
                 "races",
@@ -163,11 +163,11 @@ $freehold race pair $tiny --json >target/race.json
 $freehold diff target/race.json target/race.json"#,
             ),
             Step::new(
-                "examples",
-                r#"cargo build --release -p freehold-host --examples
-for example in double_free failing lru_cost tebibyte "heap_policies 1"; do
-    timeout 120 target/release/examples/$example
-done"#,
+                "benches",
+                r#"for bench in double_free failing lru_cost tebibyte; do
+    timeout 300 cargo bench -q -p freehold-host --bench $bench
+done
+cd products; timeout 300 cargo bench -q -p freehold-malloc --bench heap_policies -- 1"#,
             ),
         ],
     },

@@ -1,4 +1,4 @@
-//! Processes: forks and their children, signals, and system calls that the kernel refuses.
+//! Processes: forks and their children, signals, what the kernel refuses, and what it limits.
 
 use std::sync::Mutex;
 
@@ -7,9 +7,12 @@ mod crowd;
 mod faults;
 mod fork;
 mod fork_leases;
+mod limits;
 mod signals;
 mod tebibyte;
 
+#[path = "../common/cgroup.rs"]
+mod cgroup;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../common/refuse.rs"]

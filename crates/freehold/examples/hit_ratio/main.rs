@@ -5,7 +5,7 @@
 //! and 200, 1000 and 4000 frames. The traces are shapes of our own after what publications say of
 //! theirs: see `trace.rs`. Replayed: no time is measured.
 
-#[path = "../common/one_cpu.rs"]
+#[path = "../../benches/common/one_cpu.rs"]
 mod one_cpu;
 
 mod lists;

@@ -1,8 +1,9 @@
-//! Page heaps: what they give out and take back, and what the machine refuses.
+//! Page heaps: what they give out and take back, whatever the calls, and what the machine refuses.
 
 mod backing;
 mod beyond;
 mod faults;
+mod fuzz;
 mod limits;
 mod spans;
 

@@ -9,7 +9,7 @@ use freehold_sim::{Machine, Sim};
 
 use sim_home::SimHome;
 
-#[path = "../../examples/common/sim_home.rs"]
+#[path = "../../benches/common/sim_home.rs"]
 mod sim_home;
 
 /// What is in the slots, and who has them: the referee.
