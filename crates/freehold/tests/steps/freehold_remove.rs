@@ -78,8 +78,8 @@ fn part_of_a_block_is_freed_while_the_frame_behind_it_is_removed() {
     }
 }
 
-/// A frame, or part of a block, is freed while memory is added before it, in the same word: what was
-/// a hole at the first look is no part of a larger block.
+/// A frame, or part of a block, is freed while memory is added before it, in the same word: what
+/// was a hole at the first look is no part of a larger block.
 #[test]
 fn frames_are_freed_while_memory_is_added_before_them() {
     let exact = FreeholdSettings { double_free: DoubleFree::Exact, ..Default::default() };

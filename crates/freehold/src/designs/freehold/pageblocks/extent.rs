@@ -86,7 +86,7 @@ impl<P: Platform> Pageblocks<P> {
         let mut tails = self.tails(word);
         loop {
             // In this order: frames may become holes at any time. And holes may become memory: what
-            // was a hole at the first look, and is none at the second, has no tail bit at the third.
+            // was one at the first look, and is none at the second, has no tail bit at the third.
             let joined = tails & !self.remote(word);
             let again = if joined == 0 { tails } else { self.tails(word) };
             if again == tails {
