@@ -1,4 +1,4 @@
-//! Processes: forks and their children, signals, what the kernel refuses, and what it limits.
+//! Processes: forks and their children, signals, and system calls that the kernel refuses.
 
 use std::sync::Mutex;
 
@@ -7,12 +7,9 @@ mod crowd;
 mod faults;
 mod fork;
 mod fork_leases;
-mod limits;
 mod signals;
 mod tebibyte;
 
-#[path = "../common/cgroup.rs"]
-mod cgroup;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../common/refuse.rs"]

@@ -92,15 +92,23 @@ where
     }
 }
 
+fn all_stay_within_the_bound(locking: Locking) {
+    stays_within_the_bound::<ZoneLock<Sim>, _>(locking);
+    stays_within_the_bound::<LazyMerge<Sim>, _>(locking);
+    stays_within_the_bound::<Cluster<Sim>, _>(locking);
+    stays_within_the_bound::<MergeAhead<Sim>, _>(locking);
+    stays_within_the_bound::<BlockOwner<Sim>, _>(locking);
+}
+
+// Two tests, which take half a minute each and run at the same time.
 #[test]
-fn a_hold_of_the_zone_lock_is_bounded_however_many_frames_move() {
-    for locking in [Locking::Irq, Locking::Local] {
-        stays_within_the_bound::<ZoneLock<Sim>, _>(locking);
-        stays_within_the_bound::<LazyMerge<Sim>, _>(locking);
-        stays_within_the_bound::<Cluster<Sim>, _>(locking);
-        stays_within_the_bound::<MergeAhead<Sim>, _>(locking);
-        stays_within_the_bound::<BlockOwner<Sim>, _>(locking);
-    }
+fn a_hold_of_the_zone_lock_is_bounded_with_irq() {
+    all_stay_within_the_bound(Locking::Irq);
+}
+
+#[test]
+fn a_hold_of_the_zone_lock_is_bounded_with_local() {
+    all_stay_within_the_bound(Locking::Local);
 }
 
 #[test]

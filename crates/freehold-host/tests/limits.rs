@@ -1,5 +1,6 @@
 //! Limits that a machine sets to a process: memory and CPUs of control groups, CPUs taken away from
-//! threads, address space. Each in a child process.
+//! threads, address space. Each in a child process. A program of its own, since a child begins with
+//! the address space that other tests have mapped.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -10,8 +11,12 @@ use freehold_host::{Arena, FrameArena, HostError, Leases};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
 
-use crate::cgroup::Cgroup;
-use crate::common::in_child;
+use cgroup::Cgroup;
+use common::in_child;
+
+#[path = "common/cgroup.rs"]
+mod cgroup;
+mod common;
 
 const MIB: usize = 1 << 20;
 
