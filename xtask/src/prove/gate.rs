@@ -29,6 +29,11 @@ cd products; cargo deny --locked check --config ../deny.toml licenses bans sourc
         r#"printf '%s\n' freehold zone-lock lazy-merge cluster merge-ahead block-owner \
     | xargs -P 2 -I{} target/debug/freehold check --design {} --seeds 30"#,
     ),
+    Step::new(
+        "delayed threads on each design",
+        r#"printf '%s\n' freehold zone-lock lazy-merge cluster merge-ahead block-owner \
+    | xargs -P 2 -I{} target/debug/freehold check --subject chaos --design {} --seeds 8"#,
+    ),
     Step::finds(
         "planted: a CPU that stops",
         r#"target/debug/freehold check --stop-cpu --canary --seeds 40"#,

@@ -221,6 +221,15 @@ target/release/freehold torture --minutes 0.02 --kind host --design freehold --c
         ],
     },
     Proof {
+        name: "chaos",
+        what: "an hour of threads that are delayed at any step, on all designs",
+        steps: &[Step::new(
+            "an hour",
+            r#"cargo run --release -- torture --minutes 60 --kind chaos \
+    --save target/chaos-findings"#,
+        )],
+    },
+    Proof {
         name: "planted",
         what: "defects of every layer, each found by torture",
         steps: &[Step::new("all", r#"tools/planted"#)],
