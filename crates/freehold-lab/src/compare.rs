@@ -8,7 +8,6 @@ use crate::cli::{CompareArgs, Format, chosen_designs};
 use crate::designs::{DesignName, SimDesign};
 use crate::matrix::{HostCells, Matrix, SimCells, tables};
 use crate::report::comparison::{Comparison, Terms};
-use crate::report::comparison_text::paragraph;
 use crate::report::document::RunResult;
 use crate::report::out;
 use crate::settings::Assignments;
@@ -100,10 +99,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
             if any_on_host {
                 out!("{}", comparison.answer(false));
             }
-            out!("{}", comparison.legend());
-            for note in &notes {
-                out!("{}", paragraph("", note));
-            }
+            out!("{}", comparison.legend(&notes));
             match (args.why, args.seeds) {
                 (true, _) => out!("\n{}", comparison.why()),
                 (false, 1) => out!("--why: the reasons in full. --seeds 3: which places are ties."),

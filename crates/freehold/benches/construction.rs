@@ -11,14 +11,12 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use freehold::designs::{BlockOwner, Cluster, Freehold, LazyMerge, MergeAhead, ZoneLock};
+use freehold::platform::{Native, OneCpu};
 use freehold::{
     Config, Design, Error, FrameCount, MemoryRange, Metadata, NodeId, PageAllocator, Pfn,
 };
 
-use one_cpu::Machine;
-
-#[path = "common/one_cpu.rs"]
-mod one_cpu;
+type Machine = Native<OneCpu>;
 
 /// Frames in a pageblock.
 const PAGEBLOCK: u64 = 512;
@@ -67,7 +65,8 @@ fn build<D: Design<Machine>>(case: &Case) -> Result<(Duration, usize), Error> {
     // SAFETY: the buffer is used for nothing else, and is freed after the allocator was dropped.
     let metadata = unsafe { Metadata::from_raw_parts(base, layout.size()) };
     let begin = Instant::now();
-    let built = PageAllocator::<Machine, D>::new(Machine, &config, &Default::default(), metadata);
+    let built =
+        PageAllocator::<Machine, D>::new(Native(OneCpu), &config, &Default::default(), metadata);
     let time = planned + begin.elapsed();
     let done = built.map(drop);
     // SAFETY: the buffer came from `alloc` with this layout, and the allocator on it is gone.

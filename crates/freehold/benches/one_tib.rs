@@ -6,15 +6,12 @@ use std::ptr::NonNull;
 use std::time::Instant;
 
 use freehold::designs::Freehold;
+use freehold::platform::{Native, OneCpu};
 use freehold::{
     Config, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn, Request,
 };
 
-use one_cpu::Machine;
-
-#[path = "common/one_cpu.rs"]
-mod one_cpu;
-
+type Machine = Native<OneCpu>;
 type Frames = PageAllocator<Machine, Freehold<Machine>>;
 
 fn main() -> Result<(), freehold::Error> {
@@ -37,7 +34,7 @@ fn main() -> Result<(), freehold::Error> {
     let metadata = unsafe { Metadata::from_zeroed_raw_parts(base, layout.size()) };
 
     let start = Instant::now();
-    let frames = Frames::new(Machine, &config, &Default::default(), metadata)?;
+    let frames = Frames::new(Native(OneCpu), &config, &Default::default(), metadata)?;
     let setup = start.elapsed();
 
     let total: u64 = frames.zones().map(|zone| zone.managed.get()).sum();

@@ -7,10 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
+use draws::draws;
 use freehold_host::{Arena, FrameCount};
 use freehold_malloc::jemalloc::{ExtentHooks, Hooks, Jemalloc};
 use freehold_malloc::{HeapSettings, PurgeAges};
 use tikv_jemalloc_sys as sys;
+
+#[path = "common/draws.rs"]
+mod draws;
 
 freehold_malloc::malloc_conf!("narenas:4,muzzy_decay_ms:5");
 
@@ -120,16 +124,8 @@ fn used(hooks: &Hooks) -> u64 {
 /// Blocks of many sizes, which grow, shrink and are freed, all of them in the arena.
 fn churn(hooks: &Hooks, seed: usize) {
     let mut blocks: Vec<(*mut u8, usize, u8)> = Vec::new();
-    let mut random = seed * 0x9e37_79b9;
-    for step in 0..20_000_usize {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        let size = match random % 16 {
-            0 => 1 + random / 16 % (4 * MIB),
-            1..4 => 1 + random / 16 % 100_000,
-            _ => 1 + random / 16 % 3000,
-        };
+    let draws = draws(seed, 4 * MIB).take(20_000);
+    for (step, (random, size)) in draws.enumerate() {
         let stamp = (step % 251) as u8;
         if blocks.len() < 40 {
             // SAFETY: a size that is not 0.

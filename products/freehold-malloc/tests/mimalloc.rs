@@ -4,10 +4,14 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
+use draws::draws;
 use freehold_host::{Arena, FrameCount, FrameSize, HostError};
 use freehold_malloc::mimalloc::{ManageError, Managed, Mimalloc};
 use freehold_malloc::{HeapSettings, PurgeAges};
 use libmimalloc_sys as sys;
+
+#[path = "common/draws.rs"]
+mod draws;
 
 const MIB: usize = 1 << 20;
 
@@ -64,16 +68,8 @@ fn frames_are_no_larger_than_what_mimalloc_decommits() {
 /// Blocks of many sizes, zeroed and not, all of them in the arena.
 fn churn(managed: &Managed, seed: usize) {
     let mut blocks: Vec<(*mut u8, usize, u8)> = Vec::new();
-    let mut random = seed * 0x9e37_79b9;
-    for step in 0..20_000_usize {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        let size = match random % 16 {
-            0 => 1 + random / 16 % (2 * MIB),
-            1..4 => 1 + random / 16 % 100_000,
-            _ => 1 + random / 16 % 3000,
-        };
+    let draws = draws(seed, 2 * MIB).take(20_000);
+    for (step, (random, size)) in draws.enumerate() {
         let stamp = (step % 251) as u8;
         if blocks.len() < 30 {
             // SAFETY: sizes that are not 0.

@@ -1,6 +1,7 @@
 //! What must hold before a change lands: at most 15 minutes on two cores from an empty clone.
 
 use super::Step;
+use super::table::{GOLDEN_COUNTS, MODELS_OF_CORE};
 
 /// The lab's program is that of the tests.
 pub(super) const STEPS: &[Step] = &[
@@ -12,8 +13,8 @@ pub(super) const STEPS: &[Step] = &[
     --document-private-items"#,
     ),
     Step::new("tests", r#"cargo test --workspace"#),
-    Step::new("models of the core", r#"cargo test -p freehold --test models"#),
-    Step::new("golden counts", r#"cargo run --profile figures -q -p freehold --example golden"#),
+    MODELS_OF_CORE,
+    GOLDEN_COUNTS,
     Step::new(
         "dependencies",
         r#"if ! command -v cargo-deny >/dev/null; then

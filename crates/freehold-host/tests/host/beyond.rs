@@ -5,19 +5,12 @@ use std::panic::catch_unwind;
 
 use freehold_host::{Arena, FrameArena, FrameCount, Order, Pfn, RangeRequest, Request};
 
+use crate::ranges_beyond::beyond;
+
 const LAST: Pfn = Pfn::new(u64::MAX);
 
 fn builder() -> freehold_host::ArenaBuilder {
     Arena::builder().bytes(4 << 20).cpus(1).nodes(1).min_free(FrameCount::ZERO)
-}
-
-/// Starts and lengths of which the end is beyond the arena, most of them beyond all numbers.
-fn beyond() -> impl Iterator<Item = (Pfn, FrameCount)> {
-    let counts = [1, 2, 1 << 20, 1 << 52, u64::MAX - 1023, u64::MAX - 1, u64::MAX];
-    let firsts = [1, 1023, 1024, 1 << 51, 1 << 52, u64::MAX - 1, u64::MAX];
-    let all = firsts.into_iter().flat_map(move |first| counts.map(|count| (first, count)));
-    let is_beyond = |&(first, count): &(u64, u64)| first.saturating_add(count) > 1024;
-    all.filter(is_beyond).map(|(first, count)| (Pfn::new(first), FrameCount::new(count)))
 }
 
 /// Panics, and says what for.

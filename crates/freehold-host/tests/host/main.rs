@@ -9,5 +9,7 @@ mod frames;
 mod leases;
 mod threads;
 
+#[path = "../common/ranges_beyond.rs"]
+mod ranges_beyond;
 #[path = "../common/two_nodes.rs"]
 mod two_nodes;

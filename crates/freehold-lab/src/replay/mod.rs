@@ -17,7 +17,6 @@ use crate::designs::DesignName;
 use crate::machine::Machine;
 use crate::matrix::{Matrix, tables};
 use crate::report::comparison::{Comparison, Terms};
-use crate::report::comparison_text::paragraph;
 use crate::report::out;
 use crate::settings::Assignments;
 use crate::trace::open;
@@ -73,10 +72,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<()> {
         Format::Csv => comparison.csv(figures(workload))?.print()?,
         Format::Text => {
             out!("{}{}", comparison.answer(true), comparison.answer(false));
-            out!("{}", comparison.legend());
-            for note in &notes {
-                out!("{}", paragraph("", note));
-            }
+            out!("{}", comparison.legend(&notes));
             out!("\n{}", comparison.why());
         }
     }

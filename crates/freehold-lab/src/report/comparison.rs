@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn the_text_has_two_rows_and_two_places_for_each_design() {
         let comparison = comparison();
-        let parts = [comparison.answer(true), comparison.answer(false), comparison.legend()];
+        let parts = [comparison.answer(true), comparison.answer(false), comparison.legend(&[])];
         let text = format!("{}\n{}", parts.concat(), comparison.why());
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         let lines: Vec<_> = text.lines().collect();

@@ -26,8 +26,8 @@ impl Comparison {
         text
     }
 
-    /// What the columns of the tables mean, and what they leave open.
-    pub(crate) fn legend(&self) -> String {
+    /// What the columns of the tables mean, and what they leave open; then `notes`.
+    pub(crate) fn legend(&self, notes: &[String]) -> String {
         let mut legend = format!("ratio: to {}, seed by seed. ", self.baseline);
         legend += match self.ranking.iter().any(|ranked| ranked.seeds > 1) {
             true => {
@@ -46,7 +46,8 @@ impl Comparison {
         if self.results.iter().any(|result| result.simulated.is_none()) {
             legend += " one CPU alone: to allocate and free a frame.";
         }
-        paragraph("", &legend)
+        let all = [&legend].into_iter().chain(notes);
+        all.map(|text| paragraph("", text)).collect::<Vec<_>>().join("\n")
     }
 
     /// For each machine, what goes with the places.
@@ -170,7 +171,7 @@ fn bar(share: f64) -> String {
 }
 
 /// Text that fits the width, indented below its bullet.
-pub(crate) fn paragraph(bullet: &str, text: &str) -> String {
+fn paragraph(bullet: &str, text: &str) -> String {
     let indent = " ".repeat(bullet.len());
     let options = textwrap::Options::new(usize::from(WIDTH))
         .initial_indent(bullet)
@@ -254,8 +255,8 @@ mod tests {
         let (answer, why) = (comparison.answer(true), comparison.why());
         assert!(answer.contains("zone lock 80.0 %") && answer.contains("a prediction"), "{answer}");
         assert!(why.contains("1. merge-ahead pcp=fixed, 2.00x zone-lock: waits 80.0 %"), "{why}");
-        assert!(comparison.legend().contains("one seed, which gives no interval"));
-        let all = [answer, why, comparison.legend()].join("\n");
+        assert!(comparison.legend(&[]).contains("one seed, which gives no interval"));
+        let all = [answer, why, comparison.legend(&[])].join("\n");
         assert!(all.lines().all(|line| line.chars().count() <= 100), "{all}");
     }
 

@@ -5,9 +5,6 @@
 //! and 200, 1000 and 4000 frames. The traces are shapes of our own after what publications say of
 //! theirs: see `trace.rs`. Replayed: no time is measured.
 
-#[path = "../../benches/common/one_cpu.rs"]
-mod one_cpu;
-
 mod lists;
 mod policy;
 mod rng;

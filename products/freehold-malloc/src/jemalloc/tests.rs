@@ -7,10 +7,14 @@ use core::sync::atomic::Ordering::Release;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use freehold_host::{Arena, FrameCount, Numa, Topology};
+use freehold_host::{Arena, FrameCount, Numa};
 
 use super::{ExtentHooks, Hooks};
 use crate::{HeapSettings, PurgeAges};
+use two_nodes::two_nodes;
+
+#[path = "../../../../crates/freehold-host/tests/common/two_nodes.rs"]
+mod two_nodes;
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
@@ -324,22 +328,7 @@ fn what_is_not_in_the_arena_is_passed_on() {
 /// Extents of two nodes are not merged: a span is freed as a whole, which is for one node's frames.
 #[test]
 fn extents_of_two_nodes_stay_apart() {
-    let sys = tempfile::tempdir().unwrap();
-    for (file, text) in [
-        ("cpu/online", "0-1"),
-        ("cpu/possible", "0-1"),
-        ("node/online", "0-1"),
-        ("node/has_memory", "0-1"),
-        ("node/node0/cpulist", "0"),
-        ("node/node0/distance", "10 20"),
-        ("node/node1/cpulist", "1"),
-        ("node/node1/distance", "20 10"),
-    ] {
-        let path = sys.path().join("devices/system").join(file);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, format!("{text}\n")).unwrap();
-    }
-    let builder = Arena::builder().bytes(16 * MIB).topology(Topology::read(sys.path()).unwrap());
+    let builder = Arena::builder().bytes(16 * MIB).topology(two_nodes());
     let arena = builder.numa(Numa::Machine).min_free(FrameCount::ZERO);
     let hooks = Hooks::new(arena, HeapSettings::default()).unwrap().leak();
     let caller = Caller(hooks.table());

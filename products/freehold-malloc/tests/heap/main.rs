@@ -11,5 +11,7 @@ mod spans;
 mod cgroup;
 #[path = "../../../../crates/freehold-host/tests/common/mod.rs"]
 mod common;
+#[path = "../../../../crates/freehold-host/tests/common/ranges_beyond.rs"]
+mod ranges_beyond;
 #[path = "../../../../crates/freehold-host/tests/common/refuse.rs"]
 mod refuse;

@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::mem::MaybeUninit;
 
 use freehold::lru::{Claim, GroupId, Kind, Lru, LruPolicy, LruSettings, Owner, Shadow, Verdict};
+use freehold::platform::{Native, OneCpu};
 use freehold::{Config, FrameCount, MemoryRange, Metadata, NodeId, Order, Pfn};
 
 use super::Policy;
 use crate::lists::Marks;
-use crate::one_cpu::Machine;
 
 /// What there is of a key.
 #[derive(Clone, Copy, Default)]
@@ -47,7 +47,7 @@ impl Owner for Cache {
 }
 
 pub(crate) struct Ours {
-    lru: Lru<Machine, Cache>,
+    lru: Lru<Native<OneCpu>, Cache>,
     group: GroupId,
     policy: LruPolicy,
 }
@@ -60,13 +60,14 @@ impl Ours {
         let cpus = [NodeId::new(0)];
         let config = Config::new(&memory, &cpus);
         let settings = LruSettings::default().groups(2).policy(policy);
-        let layout = Lru::<Machine, Cache>::layout(&config, &settings).expect("it is small");
+        let layout = Lru::<Native<OneCpu>, Cache>::layout(&config, &settings).expect("it is small");
         let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()];
         let metadata = Metadata::from_static(buffer.leak());
         let free = (0..frames.get()).map(Pfn::new).collect();
         let keys = vec![0; frames.get() as usize];
         let cache = Cache(RefCell::new(Index { contents: Marks::new(), keys, free }));
-        let lru = Lru::new(Machine, &config, &settings, metadata, cache).expect("it is in order");
+        let lru =
+            Lru::new(Native(OneCpu), &config, &settings, metadata, cache).expect("it is in order");
         let limit = Some(FrameCount::new(capacity as u64));
         let group = lru.create_group(GroupId::ROOT, limit).expect("a slot is free");
         Ours { lru, group, policy }
