@@ -1,26 +1,29 @@
 //! The tests that reach and kill the mutants: of `native` and `steps` those of the design
 //! `freehold` and of the LRU alone, so that the program is built soon, and the models. In the copy
-//! of the allocator that `cargo xtask mutants` makes, this is the program `native`.
+//! of the core that `cargo xtask mutants` makes, this is the program `mutants`.
 
-#[path = "../common/mod.rs"]
+#[path = "../../../freehold/tests/common/mod.rs"]
 mod common;
-#[path = "../common/freehold_models.rs"]
+#[expect(unused_macros, reason = "below is one for fewer designs")]
+#[path = "../../../freehold/tests/common/designs.rs"]
+mod designs;
+#[path = "../../../freehold/tests/common/freehold_models.rs"]
 mod freehold_models;
-#[path = "../common/loom_platform.rs"]
+#[path = "../../../freehold/tests/common/loom_platform.rs"]
 mod loom_platform;
-#[path = "../common/loom_runs.rs"]
+#[path = "../../../freehold/tests/common/loom_runs.rs"]
 mod loom_runs;
-#[path = "../common/loom_threads.rs"]
+#[path = "../../../freehold/tests/common/loom_threads.rs"]
 mod loom_threads;
-#[path = "../common/lru_models.rs"]
-mod lru_models;
-#[path = "../common/machine.rs"]
+#[path = "../models/sound.rs"]
+mod sound;
+#[path = "../../../freehold/tests/common/machine.rs"]
 mod machine;
-#[path = "../common/random.rs"]
+#[path = "../../../freehold/tests/common/random.rs"]
 mod random;
-#[path = "../common/lru.rs"]
+#[path = "../common/room.rs"]
 mod room;
-#[path = "../common/steps.rs"]
+#[path = "../../../freehold/tests/common/steps.rs"]
 mod steps;
 
 /// As in `designs.rs`, for one of them.
@@ -37,46 +40,50 @@ macro_rules! test_designs {
     };
 }
 
-#[path = "../steps/freehold_between.rs"]
+#[path = "../../../freehold/tests/steps/freehold_between.rs"]
 mod freehold_between;
+#[path = "../../../freehold/tests/native/freehold_design.rs"]
 mod freehold_design;
-#[path = "../steps/freehold_found.rs"]
+#[path = "../../../freehold/tests/steps/freehold_found.rs"]
 mod freehold_found;
-#[path = "../steps/freehold_last.rs"]
+#[path = "../../../freehold/tests/steps/freehold_last.rs"]
 mod freehold_last;
-#[path = "../steps/freehold_parts.rs"]
+#[path = "../../../freehold/tests/steps/freehold_parts.rs"]
 mod freehold_parts;
+#[path = "../../../freehold/tests/native/freehold_paths.rs"]
 mod freehold_paths;
-#[path = "../steps/freehold_queued.rs"]
+#[path = "../../../freehold/tests/steps/freehold_queued.rs"]
 mod freehold_queued;
-#[path = "../steps/freehold_remove.rs"]
+#[path = "../../../freehold/tests/steps/freehold_remove.rs"]
 mod freehold_remove;
-#[path = "../steps/freehold_runs.rs"]
+#[path = "../../../freehold/tests/steps/freehold_runs.rs"]
 mod freehold_runs;
+#[path = "../../../freehold/tests/native/lease.rs"]
 mod lease;
-#[path = "../steps/lru_stops.rs"]
-mod lru_stops;
+#[path = "../steps/stops.rs"]
+mod stops;
+#[path = "../../../freehold/tests/native/revocable.rs"]
 mod revocable;
-#[path = "../steps/stop.rs"]
+#[path = "../../../freehold/tests/steps/stop/mod.rs"]
 mod stop;
 
-#[path = "../models/designs_loom.rs"]
+#[path = "../../../freehold/tests/models/designs_loom.rs"]
 mod designs_loom;
-#[path = "../models/freehold_loom.rs"]
+#[path = "../../../freehold/tests/models/freehold_loom.rs"]
 mod freehold_loom;
-#[path = "../models/freehold_loom_compact.rs"]
+#[path = "../../../freehold/tests/models/freehold_loom_compact.rs"]
 mod freehold_loom_compact;
-#[path = "../models/freehold_loom_events.rs"]
+#[path = "../../../freehold/tests/models/freehold_loom_events.rs"]
 mod freehold_loom_events;
-#[path = "../models/freehold_loom_frees.rs"]
+#[path = "../../../freehold/tests/models/freehold_loom_frees.rs"]
 mod freehold_loom_frees;
-#[path = "../models/freehold_loom_leases.rs"]
+#[path = "../../../freehold/tests/models/freehold_loom_leases.rs"]
 mod freehold_loom_leases;
-#[path = "../models/freehold_loom_remove.rs"]
+#[path = "../../../freehold/tests/models/freehold_loom_remove.rs"]
 mod freehold_loom_remove;
-#[path = "../models/lru_loom.rs"]
-mod lru_loom;
-#[path = "../models/lru_loom_groups.rs"]
-mod lru_loom_groups;
-#[path = "../models/seam_loom.rs"]
+#[path = "../models/frames.rs"]
+mod frames;
+#[path = "../models/groups.rs"]
+mod groups;
+#[path = "../../../freehold/tests/models/seam_loom.rs"]
 mod seam_loom;

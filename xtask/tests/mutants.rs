@@ -33,10 +33,13 @@ fn repository(table: &str) -> tempfile::TempDir {
     write("Cargo.toml", manifest);
     write("Cargo.lock", "version = 4\n");
     write(".cargo/config.toml", "");
-    write(
-        "crates/freehold/Cargo.toml",
-        "[package]\nname = \"freehold\"\nversion = \"0.1.0\"\nedition = \"2024\"\n",
-    );
+    for name in ["freehold", "freehold-linux", "freehold-lru"] {
+        let package =
+            format!("[package]\nname = {name:?}\nversion = \"0.1.0\"\nedition = \"2024\"\n");
+        write(&format!("crates/{name}/Cargo.toml"), &package);
+        write(&format!("crates/{name}/src/lib.rs"), "");
+        write(&format!("crates/{name}/tests/native/main.rs"), "");
+    }
     let source = "\
 #![no_std]
 
@@ -55,7 +58,6 @@ mod designs {
 }
 ";
     write("crates/freehold/src/lib.rs", source);
-    write("crates/freehold/tests/native/main.rs", "");
     write("xtask/mutants/lib.toml", table);
     folder
 }

@@ -10,10 +10,10 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use freehold_host::freehold::lru::{
+use freehold_host::freehold::{CpuId, FrameCount, Order, Pfn};
+use freehold_host::lru::{
     Claim, Claimed, GroupId, Kind, LruError, LruLock, LruSettings, Owner, Scope, Verdict,
 };
-use freehold_host::freehold::{CpuId, FrameCount, Order, Pfn};
 use freehold_host::{Arena, HostLru, bind_current_thread};
 
 const FRAMES: u64 = 1 << 17;

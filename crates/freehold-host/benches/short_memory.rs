@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use freehold::designs::{Design, Freehold, ZoneLock};
+use freehold::designs::{Design, Freehold};
 use freehold::{Order, Pfn, Request};
 use freehold_host::{ArenaBuilder, FrameArena, Host};
+use freehold_linux::ZoneLock;
 
 const MIB: [usize; 4] = [1, 2, 4, 8];
 const THREADS: std::ops::RangeInclusive<u64> = 4..=8;

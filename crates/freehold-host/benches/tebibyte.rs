@@ -5,8 +5,9 @@ use std::error::Error;
 use std::fs;
 use std::time::Instant;
 
-use freehold_host::designs::{Freehold, ZoneLock};
+use freehold_host::designs::Freehold;
 use freehold_host::{ArenaBuilder, Design, Host};
+use freehold_linux::ZoneLock;
 
 fn main() -> Result<(), Box<dyn Error>> {
     const TIB: usize = 1 << 40;

@@ -7,11 +7,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use freehold::designs::Freehold;
-use freehold::lru::{LruSettings, Owner};
 use freehold::{
     Census, CpuId, Design, Error, Events, FrameCount, FrameSize, FrameStatus, Immovable,
     MemoryRange, Order, Pfn, RangeRequest, Request, Violation, ZoneStats,
 };
+use freehold_lru::{LruSettings, Owner};
 
 use crate::{
     ArenaBuilder, FrameArena, Host, HostError, HostLru, Leases, OwnedPageRange, OwnedPages,

@@ -4,8 +4,8 @@
 use core::fmt;
 use core::ops::Deref;
 
-use freehold::lru::{Lru, LruSettings, Owner};
 use freehold::{Config, Design, FrameCount, Metadata, Pfn};
+use freehold_lru::{Lru, LruSettings, Owner};
 
 use crate::mapping::Mapping;
 use crate::{FrameArena, Host, HostError};
@@ -18,8 +18,8 @@ use crate::{FrameArena, Host, HostError};
 /// frames to it, does.
 ///
 /// A child of a `fork` has no LRU: the metadata of this one is empty there. For each frame it
-/// returns [`LruError::ForeignFrame`](freehold::lru::LruError::ForeignFrame), and for each group,
-/// the root included, [`LruError::UnknownGroup`](freehold::lru::LruError::UnknownGroup); reclaim
+/// returns [`LruError::ForeignFrame`](freehold_lru::LruError::ForeignFrame), and for each group,
+/// the root included, [`LruError::UnknownGroup`](freehold_lru::LruError::UnknownGroup); reclaim
 /// finds nothing. What the parent had on it stays allocated in the child, which can create a new
 /// one. The reason is that references and frames in batches belong to threads that the child does
 /// not have.

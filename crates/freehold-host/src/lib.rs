@@ -171,8 +171,8 @@ pub use freehold::{
     BulkFreeError, Census, Compaction, CpuId, Design, Error, Events, FrameCount, FrameSize,
     FrameStatus, Immovable, MemoryRange, Migrate, MigrateError, MigrateType, NodeId, Order,
     PageAllocator, Pfn, RangeRequest, Request, Violation, Watermark, ZoneKind, ZoneStats, designs,
-    lru,
 };
+pub use freehold_lru as lru;
 
 use designs::Freehold;
 

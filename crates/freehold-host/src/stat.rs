@@ -272,8 +272,9 @@ fn lines(
 mod tests {
     use super::*;
     use crate::{ArenaBuilder, Host};
-    use freehold::designs::{Freehold, ZoneLock};
+    use freehold::designs::Freehold;
     use freehold::{Request, ZoneKind};
+    use freehold_linux::ZoneLock;
 
     #[test]
     fn all_views_tell_the_same() {

@@ -4,8 +4,9 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use freehold_host::designs::{Freehold, ZoneLock};
+use freehold_host::designs::Freehold;
 use freehold_host::{Arena, ArenaBuilder, Design, FrameCount, Host, Order};
+use freehold_linux::ZoneLock;
 
 /// The heap, with a count of its blocks.
 struct Counting;

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use freehold::FrameCount;
-use freehold::lru::{Lru, Owner};
 use freehold::platform::Platform;
+use freehold_lru::{Lru, Owner};
 
 use crate::frames::Frames;
 

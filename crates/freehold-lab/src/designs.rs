@@ -76,22 +76,22 @@ pub(crate) fn design_settings(design: DesignName) -> &'static [Setting] {
 /// Runs an expression with `$design` standing for the design type that a name means.
 macro_rules! with_design {
     (@match $name:expr, $platform:ty, $design:ident => $body:expr,
-        $($variant:ident: $type:ident),*) => {
+        $($variant:ident: $type:ident of $($crate_of:ident)::+),*) => {
         match $name {
             $($crate::designs::DesignName::$variant => {
-                type $design = freehold::designs::$type<$platform>;
+                type $design = $($crate_of)::+::$type<$platform>;
                 $body
             })*
         }
     };
     ($name:expr, $platform:ty, $design:ident => $body:expr) => {
         $crate::designs::with_design!(@match $name, $platform, $design => $body,
-            ZoneLock: ZoneLock,
-            LazyMerge: LazyMerge,
-            Cluster: Cluster,
-            MergeAhead: MergeAhead,
-            BlockOwner: BlockOwner,
-            Freehold: Freehold)
+            ZoneLock: ZoneLock of freehold_linux,
+            LazyMerge: LazyMerge of freehold_linux,
+            Cluster: Cluster of freehold_linux,
+            MergeAhead: MergeAhead of freehold_linux,
+            BlockOwner: BlockOwner of freehold_linux,
+            Freehold: Freehold of freehold::designs)
     };
 }
 pub(crate) use with_design;

@@ -75,12 +75,13 @@ mod tests {
     use freehold::FrameCount;
 
     fn zone(frames: u64, free_blocks: [u64; 11]) -> ZoneStats {
-        let mut zone = ZoneStats::default();
-        zone.managed = FrameCount::new(1 << 20);
-        zone.free = FrameCount::new(frames);
-        zone.per_cpu = FrameCount::new(7);
-        zone.free_blocks = free_blocks;
-        zone
+        ZoneStats {
+            managed: FrameCount::new(1 << 20),
+            free: FrameCount::new(frames),
+            per_cpu: FrameCount::new(7),
+            free_blocks,
+            ..Default::default()
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) trait Frames {
     fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error>;
     fn alloc_compacting(&self, request: Request, owner: &dyn Migrate) -> Result<Pfn, Error>;
     fn alloc_range(&self, request: RangeRequest, owner: &dyn Migrate) -> Result<Pfn, Error>;
-    /// [`Lru::alloc_reclaiming`](freehold::lru::Lru::alloc_reclaiming) from this allocator.
+    /// [`Lru::alloc_reclaiming`](freehold_lru::Lru::alloc_reclaiming) from this allocator.
     fn alloc_or_reclaim(&self, request: Request, lru: AnyLru<'_, '_>) -> Result<Pfn, Error>;
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error>;
     fn free_bulk(&self, blocks: &[Pfn], order: Order) -> Result<(), BulkFreeError>;

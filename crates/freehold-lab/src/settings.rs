@@ -185,8 +185,8 @@ fn unknown(name: &str, tables: &[&[Setting]]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use freehold::designs::Pcp;
-    use freehold::designs::zone_lock::ZoneLockSettings;
+    use freehold_linux::Pcp;
+    use freehold_linux::zone_lock::ZoneLockSettings;
 
     fn parse(arguments: &[&str]) -> Result<Assignments> {
         let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();

@@ -9,8 +9,9 @@ use std::cell::Cell;
 use std::error::Error;
 use std::rc::Rc;
 
-use freehold::designs::{Design, Freehold, ZoneLock};
+use freehold::designs::{Design, Freehold};
 use freehold::{Config, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
+use freehold_linux::ZoneLock;
 use freehold_sim::{Key, Machine, Sim, SimFrames, Spec, preset};
 
 /// Pairs before the measurement, and of the shorter of two runs.

@@ -84,11 +84,11 @@ mod tests {
     use std::collections::BTreeMap;
     use std::rc::Rc;
 
-    use freehold::designs::zone_lock::ZoneLock;
     use freehold::{
         Config, Error, FrameCount, Immovable, MemoryRange, NodeId, Order, Pfn, RangeRequest,
         Request,
     };
+    use freehold_linux::zone_lock::ZoneLock;
     use rand_core::RngCore;
     use rand_pcg::Pcg32;
 

@@ -5,12 +5,12 @@
 
 use std::ops::{Deref, Range};
 
-use freehold::lru::{Lru, LruSettings, Owner};
 use freehold::platform::Platform;
 use freehold::{
     Config, Design, Error, Metadata, MetadataLayout, NodeId, Order, PageAllocator, Section,
     SectionKind,
 };
+use freehold_lru::{Lru, LruSettings, Owner};
 
 use crate::machine::Machine;
 use crate::platform::Sim;
@@ -198,8 +198,8 @@ fn zone_nodes(config: &Config<'_>) -> Vec<NodeId> {
 mod tests {
     use super::*;
     use crate::{Path, preset};
-    use freehold::designs::zone_lock::ZoneLock;
     use freehold::{FrameCount, MemoryRange, Pfn, Request, ZoneKind};
+    use freehold_linux::zone_lock::ZoneLock;
     use std::rc::Rc;
 
     fn ranges() -> [MemoryRange; 3] {

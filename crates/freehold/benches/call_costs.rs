@@ -5,13 +5,13 @@ use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-use freehold::designs::zone_lock::ZoneLock;
 use freehold::designs::{Design, Freehold};
 use freehold::platform::{Machine, Native};
 use freehold::{
     Config, CpuId, FrameCount, Immovable, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn,
     RangeRequest, Request,
 };
+use freehold_linux::zone_lock::ZoneLock;
 
 const HELP: &str = "\
 call_costs: what calls of the allocator cost, with metadata alone

@@ -10,11 +10,12 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use freehold::designs::{BlockOwner, Cluster, Freehold, LazyMerge, MergeAhead, ZoneLock};
+use freehold::designs::Freehold;
 use freehold::platform::{Native, OneCpu};
 use freehold::{
     Config, Design, Error, FrameCount, MemoryRange, Metadata, NodeId, PageAllocator, Pfn,
 };
+use freehold_linux::{BlockOwner, Cluster, LazyMerge, MergeAhead, ZoneLock};
 
 type Machine = Native<OneCpu>;
 

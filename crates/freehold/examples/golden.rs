@@ -23,8 +23,7 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use freehold::designs::zone_lock::ZoneLockSettings;
-use freehold::designs::{self, Counters, DoubleFree, FreeholdSettings, Locking, Pcp, Pick};
+use freehold::designs::{self, DoubleFree, FreeholdSettings, Pick};
 use freehold::platform::native::{NativeCell, SpinLock};
 use freehold::platform::{
     LockClass, Machine, Native, Pinned, Platform, RawLock, Scalar, SharedCell, Word,
@@ -33,6 +32,8 @@ use freehold::{
     Config, CpuId, Design, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn,
     Request,
 };
+use freehold_linux::zone_lock::ZoneLockSettings;
+use freehold_linux::{Counters, Locking, Pcp};
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -123,7 +124,7 @@ fn walk(name: &str, count: u64) {
             pairs::<FlagPlatform, Flagged>(Default::default(), Order::ZERO, count);
         }
         "irq_pinned_pair_auto" => {
-            type Pinned = designs::ZoneLock<Native<IrqPinned>>;
+            type Pinned = freehold_linux::ZoneLock<Native<IrqPinned>>;
             pairs::<Native<IrqPinned>, Pinned>(Default::default(), Order::ZERO, count);
         }
         "irq_pinned_freehold_pair" => {
@@ -161,7 +162,7 @@ fn walk(name: &str, count: u64) {
     }
 }
 
-type ZoneLock = designs::ZoneLock<TestPlatform>;
+type ZoneLock = freehold_linux::ZoneLock<TestPlatform>;
 type Freehold = designs::Freehold<TestPlatform>;
 
 /// A platform on which pinning and interrupt states cost something: a count and a flag in memory,
@@ -258,7 +259,7 @@ fn pairs<P: Platform + Default, D: Design<P>>(settings: D::Settings, order: Orde
 
 #[inline(never)]
 fn flagged_pairs(locking: Locking, counters: Counters, count: u64) {
-    type Flagged = designs::ZoneLock<FlagPlatform>;
+    type Flagged = freehold_linux::ZoneLock<FlagPlatform>;
     pairs::<FlagPlatform, Flagged>(with(locking, counters), Order::ZERO, count);
 }
 

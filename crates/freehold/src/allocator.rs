@@ -65,13 +65,17 @@ impl<P: Platform, D: Design<P>> Drop for Rest<'_, P, D> {
 }
 
 impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
+    /// For the crates of designs.
+    #[doc(hidden)]
     #[inline(always)]
-    pub(crate) fn design(&self) -> &D {
+    pub fn design(&self) -> &D {
         &self.design
     }
 
+    /// For the crates of designs.
+    #[doc(hidden)]
     #[inline(always)]
-    pub(crate) fn context(&self) -> Context<'_, P> {
+    pub fn context(&self) -> Context<'_, P> {
         Context { platform: &self.platform, topology: &self.topology }
     }
 

@@ -46,12 +46,14 @@ impl MemoryRange {
     }
 
     /// The first frame behind the range.
-    pub(crate) const fn end(&self) -> Pfn {
+    #[doc(hidden)]
+    pub const fn end(&self) -> Pfn {
         self.start.offset(self.frames)
     }
 
     /// Refuses a range that is empty or runs past the last frame number.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    #[doc(hidden)]
+    pub fn check(&self) -> Result<(), Error> {
         let end = self.start.get().checked_add(self.frames.get());
         if self.frames == FrameCount::ZERO || end.is_none() { Err(Error::BadRange) } else { Ok(()) }
     }
@@ -150,7 +152,8 @@ impl<'a> Config<'a> {
     }
 
     /// Refuses what no allocator can be built for.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    #[doc(hidden)]
+    pub fn check(&self) -> Result<(), Error> {
         let cpus = 1..=CPUS_MAX;
         if !cpus.contains(&self.cpu_nodes.len()) || (self.ranges.is_empty() && self.span.is_none())
         {
@@ -194,7 +197,8 @@ impl<'a> Config<'a> {
 
     /// How many nodes the configuration speaks of: one more than the highest number. Looks at all
     /// ranges and CPUs.
-    pub(crate) fn nodes(&self) -> usize {
+    #[doc(hidden)]
+    pub fn nodes(&self) -> usize {
         let of_ranges = self.ranges.iter().map(|range| range.node);
         let of_zones = self.spare_zones.iter().map(|zone| zone.0);
         let of_cpus = self.cpu_nodes.iter().copied();
@@ -203,7 +207,8 @@ impl<'a> Config<'a> {
 
     /// All zones that there are or may come to be, by node and then by kind. Looks at all ranges
     /// for each.
-    pub(crate) fn zones(&self) -> impl Iterator<Item = (NodeId, ZoneKind)> + '_ {
+    #[doc(hidden)]
+    pub fn zones(&self) -> impl Iterator<Item = (NodeId, ZoneKind)> + '_ {
         let first_behind = |zone: Option<(NodeId, ZoneKind)>| {
             let of_ranges = self.ranges.iter().map(|range| (range.node, range.zone));
             let named = of_ranges.chain(self.spare_zones.iter().copied());
@@ -213,7 +218,8 @@ impl<'a> Config<'a> {
     }
 
     /// How far `to` is from `from`, of so many `nodes`: those of [`Config::nodes`].
-    pub(crate) fn distance(&self, nodes: usize, from: NodeId, to: NodeId) -> u8 {
+    #[doc(hidden)]
+    pub fn distance(&self, nodes: usize, from: NodeId, to: NodeId) -> u8 {
         const LOCAL: u8 = 10;
         const REMOTE: u8 = 20;
         match self.distances.get(from.index() * nodes + to.index()) {
@@ -235,7 +241,8 @@ impl<'a> Config<'a> {
     }
 
     /// The span, rounded outwards to the largest block: what the tables cover.
-    pub(crate) fn span_of_blocks(&self) -> Result<(Pfn, FrameCount), Error> {
+    #[doc(hidden)]
+    pub fn span_of_blocks(&self) -> Result<(Pfn, FrameCount), Error> {
         let block = Order::BUDDY_MAX.frames().get();
         let (first, frames) = self.extent()?;
         let end = first.get() + frames.get();

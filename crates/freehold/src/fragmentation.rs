@@ -38,7 +38,7 @@ impl ZoneStats {
 }
 
 /// See [`ZoneStats::fragmentation_index`].
-pub(crate) fn fragmentation_index(free_blocks: &[u64; ORDERS], order: Order) -> i64 {
+pub fn fragmentation_index(free_blocks: &[u64; ORDERS], order: Order) -> i64 {
     let blocks: u64 = free_blocks.iter().sum();
     if blocks == 0 {
         return 0;
@@ -52,12 +52,12 @@ pub(crate) fn fragmentation_index(free_blocks: &[u64; ORDERS], order: Order) -> 
 }
 
 /// Whether a request of `order` fails because memory is fragmented, or does not fail at all.
-pub(crate) fn is_to_blame(free_blocks: &[u64; ORDERS], order: Order) -> bool {
+pub fn is_to_blame(free_blocks: &[u64; ORDERS], order: Order) -> bool {
     !(0..=EXTFRAG_THRESHOLD).contains(&fragmentation_index(free_blocks, order))
 }
 
 /// How many blocks of `order` the free blocks of at least this size can be split into.
-pub(crate) fn blocks_of(free_blocks: &[u64; ORDERS], order: Order) -> u64 {
+pub fn blocks_of(free_blocks: &[u64; ORDERS], order: Order) -> u64 {
     let count = |from: Order| free_blocks[from.index()] << (from.get() - order.get());
     order.to(Order::BUDDY_MAX).map(count).sum()
 }

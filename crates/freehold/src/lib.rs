@@ -5,8 +5,8 @@
 //! machine comes through one trait, [`Platform`](platform::Platform).
 //!
 //! * [`PageAllocator`] is the API. Its type arguments are a platform and a [design](designs): a
-//!   strategy for getting frames to CPUs. Six interchangeable designs, five of them after Linux,
-//!   share this API.
+//!   strategy for getting frames to CPUs. [`Freehold`](designs::Freehold) is here; five after
+//!   Linux, with the same API, are in the crate `freehold-linux`.
 //! * [`Config`] describes memory and CPUs, [`Request`] an allocation, and [`Error`] why a call was
 //!   refused.
 //!
@@ -46,6 +46,11 @@
 
 #![no_std]
 #![deny(unsafe_code)]
+#![expect(
+    clippy::new_without_default,
+    clippy::len_without_is_empty,
+    reason = "hidden items are public for the crates of designs and of the LRU, no API"
+)]
 
 #[cfg(test)]
 extern crate self as freehold;
@@ -65,20 +70,30 @@ pub use zone::watermark::{Marks, Watermark};
 
 pub mod designs;
 pub mod geometry;
-pub mod lru;
 pub mod platform;
 
 mod allocator;
-mod compact;
-mod config;
-mod error;
-mod fragmentation;
-mod memmap;
-mod request;
-mod stat;
-mod topology;
-mod units;
-mod zone;
+// What designs and the LRU are built of. Hidden: their crates are released with this one.
+#[doc(hidden)]
+pub mod compact;
+#[doc(hidden)]
+pub mod config;
+#[doc(hidden)]
+pub mod error;
+#[doc(hidden)]
+pub mod fragmentation;
+#[doc(hidden)]
+pub mod memmap;
+#[doc(hidden)]
+pub mod request;
+#[doc(hidden)]
+pub mod stat;
+#[doc(hidden)]
+pub mod topology;
+#[doc(hidden)]
+pub mod units;
+#[doc(hidden)]
+pub mod zone;
 
 #[cfg(test)]
 #[path = "../tests/common/mod.rs"]

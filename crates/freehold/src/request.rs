@@ -139,7 +139,8 @@ impl Request {
 
     /// The mobility of the content.
     #[inline]
-    pub(crate) const fn content(&self) -> MigrateType {
+    #[doc(hidden)]
+    pub const fn content(&self) -> MigrateType {
         // Four entries, so that two bits are always in range.
         const TYPES: [MigrateType; 4] = {
             let [first, second, third] = MigrateType::ALL;
@@ -150,55 +151,64 @@ impl Request {
 
     /// The index of the content's type in tables that have room for four.
     #[inline]
-    pub(crate) const fn content_index(&self) -> usize {
+    #[doc(hidden)]
+    pub const fn content_index(&self) -> usize {
         self.0 as usize & 3
     }
 
     /// How deep it may dip.
     #[inline]
-    pub(crate) const fn depth(&self) -> Watermark {
+    #[doc(hidden)]
+    pub const fn depth(&self) -> Watermark {
         Watermark::ALL[(self.0 >> WATERMARK_SHIFT) as usize % Watermark::ALL.len()]
     }
 
     /// Whether it may wait for other calls.
     #[inline]
-    pub(crate) const fn may_wait(&self) -> bool {
+    #[doc(hidden)]
+    pub const fn may_wait(&self) -> bool {
         self.0 & NOWAIT == 0
     }
 
     /// The highest kind of zone that the request may effectively use.
     #[inline]
-    pub(crate) const fn effective_limit(&self) -> ZoneKind {
+    #[doc(hidden)]
+    pub const fn effective_limit(&self) -> ZoneKind {
         ZoneKind::ALL[self.limit_index()]
     }
 
     /// The index of that kind in tables by kind.
     #[inline]
-    pub(crate) const fn limit_index(&self) -> usize {
+    #[doc(hidden)]
+    pub const fn limit_index(&self) -> usize {
         (self.0 >> LIMIT_SHIFT & 0xff) as usize % ZoneKind::COUNT
     }
 
     /// Whether it is for a single frame, prefers no node, and may dip below the low watermark.
     #[inline]
-    pub(crate) const fn is_ordinary(&self) -> bool {
+    #[doc(hidden)]
+    pub const fn is_ordinary(&self) -> bool {
         self.0 & EXTRAORDINARY == 0
     }
 
     /// Whether it may dip below the low watermark.
     #[inline]
-    pub(crate) const fn is_unsparing(&self) -> bool {
+    #[doc(hidden)]
+    pub const fn is_unsparing(&self) -> bool {
         self.0 & SPARING == 0
     }
 
     /// Whether it names no node: the running CPU's is preferred.
     #[inline]
-    pub(crate) const fn is_anywhere(&self) -> bool {
+    #[doc(hidden)]
+    pub const fn is_anywhere(&self) -> bool {
         self.0 & (GIVEN | ONLY) == 0
     }
 
     /// The node that is preferred, if one is given.
     #[inline]
-    pub(crate) const fn preferred_node(&self) -> Option<NodeId> {
+    #[doc(hidden)]
+    pub const fn preferred_node(&self) -> Option<NodeId> {
         if self.0 & GIVEN == 0 {
             return None;
         }
@@ -207,13 +217,15 @@ impl Request {
 
     /// Whether other nodes than the preferred one are refused.
     #[inline]
-    pub(crate) const fn is_only_node(&self) -> bool {
+    #[doc(hidden)]
+    pub const fn is_only_node(&self) -> bool {
         self.0 & ONLY != 0
     }
 
     /// Whether the preferred node was chosen by interleaving.
     #[inline]
-    pub(crate) const fn is_interleaved(&self) -> bool {
+    #[doc(hidden)]
+    pub const fn is_interleaved(&self) -> bool {
         self.0 & INTERLEAVED != 0
     }
 }
@@ -244,10 +256,12 @@ impl fmt::Debug for Request {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RangeRequest {
-    pub(crate) frames: FrameCount,
+    #[doc(hidden)]
+    pub frames: FrameCount,
     pub(crate) align: FrameCount,
     pub(crate) at: Option<Pfn>,
-    pub(crate) near: Request,
+    #[doc(hidden)]
+    pub near: Request,
 }
 
 impl RangeRequest {
@@ -288,7 +302,8 @@ impl RangeRequest {
     }
 
     /// These frames, whatever their zone and however few are left.
-    pub(crate) const fn exactly(first: Pfn, frames: FrameCount) -> Self {
+    #[doc(hidden)]
+    pub const fn exactly(first: Pfn, frames: FrameCount) -> Self {
         let near = Request::new(Order::ZERO).watermark(Watermark::Ignore);
         RangeRequest { near, ..RangeRequest::new(frames).at(first) }
     }

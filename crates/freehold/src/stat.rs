@@ -7,13 +7,13 @@ use crate::units::{FrameCount, MigrateType, NodeId, ORDERS, Order, Pfn, ZoneKind
 use crate::zone::watermark::Marks;
 
 pub use numa::NumaEvents;
-pub(crate) use numa::NumaExceptions;
+#[doc(hidden)]
+pub use numa::NumaExceptions;
 
 mod numa;
 
 /// How full one zone is, without what CPUs cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ZoneLevel {
     /// The node that the zone belongs to.
     pub node: NodeId,
@@ -29,7 +29,6 @@ pub struct ZoneLevel {
 
 /// The state of one zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ZoneStats {
     /// The node that the zone belongs to.
     pub node: NodeId,
@@ -83,7 +82,6 @@ pub struct FreeByType {
 /// What has happened since the allocator was built. Counts of frames, unless the name says
 /// otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Events {
     /// Frames allocated. Includes the migration targets of attempts at a range, even failed ones.
     pub allocated: FrameCount,
@@ -158,7 +156,8 @@ impl Events {
     }
 
     /// Adds another count to this one.
-    pub(crate) fn add(&mut self, other: &Events) {
+    #[doc(hidden)]
+    pub fn add(&mut self, other: &Events) {
         // All fields by name, so that a new one cannot be forgotten here.
         let Events {
             allocated,
@@ -197,7 +196,6 @@ impl Events {
 
 /// Where every frame is, as found by a consistency check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Census {
     /// Frames that the allocator manages.
     pub managed: FrameCount,

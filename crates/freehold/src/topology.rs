@@ -21,7 +21,7 @@ pub struct Topology {
     cpus: Table<Cpu>,
     zones: usize,
     /// The size of a frame.
-    pub(crate) frame_size: FrameSize,
+    pub frame_size: FrameSize,
 }
 
 /// The numbers of the zones, by node and kind.
@@ -40,7 +40,7 @@ struct Cpu {
 }
 
 /// Where the tables will lie.
-pub(crate) struct TopologyPlan {
+pub struct TopologyPlan {
     zonelists: TablePlan<u16>,
     zones_before: TablePlan<u16>,
     cpus: TablePlan<Cpu>,
@@ -52,7 +52,7 @@ pub(crate) struct TopologyPlan {
 const NO_ZONE: u16 = u16::MAX;
 
 impl TopologyPlan {
-    pub(crate) fn new(config: &Config<'_>, layout: &mut LayoutBuilder) -> Result<Self, Error> {
+    pub fn new(config: &Config<'_>, layout: &mut LayoutBuilder) -> Result<Self, Error> {
         let nodes = config.nodes();
         let zones = config.zones().take(ZONES_MAX + 1).count();
         if zones == 0 || zones > ZONES_MAX {
@@ -134,7 +134,7 @@ impl ZoneNumbers {
 impl Topology {
     // As all steps of `allocator/build.rs`.
     #[inline(never)]
-    pub(crate) fn carve(plan: &TopologyPlan, config: &Config<'_>, carver: &mut Carver) -> Self {
+    pub fn carve(plan: &TopologyPlan, config: &Config<'_>, carver: &mut Carver) -> Self {
         let mut zonelists = carver.table(plan.zonelists, |_| NO_ZONE);
         let numbers = ZoneNumbers::carve(plan, config, carver);
         // The first entry of each list is its length.
@@ -157,18 +157,18 @@ impl Topology {
     }
 
     /// How many CPUs there are.
-    pub(crate) fn cpus(&self) -> usize {
+    pub fn cpus(&self) -> usize {
         self.cpus.len()
     }
 
     /// The zone of this kind on the node.
-    pub(crate) fn zone(&self, node: NodeId, kind: ZoneKind) -> Option<ZoneIndex> {
+    pub fn zone(&self, node: NodeId, kind: ZoneKind) -> Option<ZoneIndex> {
         self.numbers.number(node, kind).map(ZoneIndex)
     }
 
     /// A CPU number folded into the range of existing CPUs.
     #[inline(always)]
-    pub(crate) fn fold(&self, cpu: CpuId) -> usize {
+    pub fn fold(&self, cpu: CpuId) -> usize {
         let (cpu, cpus) = (cpu.index(), self.cpus.len());
         // Nearly always in range, and a comparison is cheaper than a division.
         if cpu < cpus { cpu } else { NonZero::new(cpus).map_or(0, |cpus| cpu % cpus) }
@@ -176,19 +176,19 @@ impl Topology {
 
     /// The node that a CPU is near to.
     #[inline(always)]
-    pub(crate) fn node_of(&self, cpu: CpuId) -> NodeId {
+    pub fn node_of(&self, cpu: CpuId) -> NodeId {
         self.cpus.get(self.fold(cpu)).node
     }
 
     /// The zone that a request without a preference tries first. `cpu` is in range.
     #[inline(always)]
-    pub(crate) fn best_zone(&self, cpu: usize, limit: ZoneKind) -> Option<ZoneIndex> {
+    pub fn best_zone(&self, cpu: usize, limit: ZoneKind) -> Option<ZoneIndex> {
         let zone = self.cpus.get(cpu).best_zones[limit.index()];
         (zone != NO_ZONE).then_some(ZoneIndex(zone))
     }
 
     /// How many CPUs are near to a node.
-    pub(crate) fn cpus_of(&self, node: NodeId) -> usize {
+    pub fn cpus_of(&self, node: NodeId) -> usize {
         self.cpus.iter().filter(|cpu| cpu.node == node).count()
     }
 
@@ -199,7 +199,7 @@ impl Topology {
     /// [`Error::UnknownNode`], or [`Error::UnknownZone`] if no zone of any node is within the
     /// limit.
     #[inline]
-    pub(crate) fn zonelist(&self, node: NodeId, limit: ZoneKind) -> Result<&[u16], Error> {
+    pub fn zonelist(&self, node: NodeId, limit: ZoneKind) -> Result<&[u16], Error> {
         let list = node.index() * ZoneKind::COUNT + limit.index();
         let start = list * (1 + self.zones);
         if start >= self.zonelists.len() {

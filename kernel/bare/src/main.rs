@@ -11,7 +11,8 @@
 use core::panic::PanicInfo;
 
 use freehold::PageAllocator;
-use freehold::designs::{Design, Freehold, ZoneLock};
+use freehold::designs::{Design, Freehold};
+use freehold_linux::ZoneLock;
 
 use boot::BootInfo;
 use console::say;

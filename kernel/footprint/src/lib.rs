@@ -48,7 +48,7 @@ fn panic(_info: &PanicInfo<'_>) -> ! {
 
 /// One function for each call, of the names given in this order.
 macro_rules! calls {
-    ($module:ident, $design:ident, [
+    ($module:ident, $design:ty, [
         $new_in:ident, $layout:ident, $new:ident, $alloc:ident, $alloc_nowait:ident,
         $alloc_bulk:ident, $free:ident, $free_bulk:ident, $alloc_compacting:ident,
         $compact:ident, $alloc_range:ident, $free_range:ident, $add_memory:ident,
@@ -58,7 +58,7 @@ macro_rules! calls {
         mod $module {
             use super::*;
 
-            type Frames = PageAllocator<Native<Kernel>, designs::$design<Native<Kernel>>>;
+            type Frames = PageAllocator<Native<Kernel>, $design>;
 
             #[unsafe(no_mangle)]
             fn $new_in(
@@ -191,7 +191,7 @@ macro_rules! calls {
 
 calls!(
     of_freehold,
-    Freehold,
+    designs::Freehold<Native<Kernel>>,
     [
         freehold_new_in,
         freehold_layout,
@@ -217,7 +217,7 @@ calls!(
 );
 calls!(
     of_zone_lock,
-    ZoneLock,
+    freehold_linux::ZoneLock<Native<Kernel>>,
     [
         zone_lock_new_in,
         zone_lock_layout,

@@ -8,8 +8,9 @@
 
 use std::time::{Duration, Instant};
 
-use freehold_host::designs::{Freehold, ZoneLock};
+use freehold_host::designs::Freehold;
 use freehold_host::{ArenaBuilder, Design, FrameCount, Host, HostError, Pfn};
+use freehold_linux::ZoneLock;
 use freehold_malloc::{HeapSettings, PageHeap, PurgeAges};
 
 const MIB: usize = 1 << 20;

@@ -26,13 +26,22 @@ struct Part {
     models: Option<&'static str>,
 }
 
-/// The allocator.
-const CORE: Part = Part {
-    path: "crates/freehold",
-    folders: &["src", "tests"],
-    dependencies: &["loom"],
-    models: None,
-};
+/// The allocator, the designs after Linux, and the LRU.
+const CORE: [Part; 3] = [
+    Part {
+        path: "crates/freehold",
+        folders: &["src", "tests"],
+        dependencies: &["loom"],
+        models: None,
+    },
+    Part { path: "crates/freehold-linux", folders: &["src"], dependencies: &[], models: None },
+    Part {
+        path: "crates/freehold-lru",
+        folders: &["src", "tests"],
+        dependencies: &["freehold-linux", "loom"],
+        models: None,
+    },
+];
 
 /// The block cache, and what it is built on.
 const CACHE: [Part; 2] = [
@@ -45,8 +54,10 @@ const CACHE: [Part; 2] = [
     },
 ];
 
-/// The test program; and the module that counts passes, and knows which mutant is active.
-const TESTS: &str = include_str!("../../copied/tests.rs");
+/// The test program, which can use all of the core; and the module that counts passes, and knows
+/// which mutant is active.
+const TESTS: (&str, &str) =
+    ("crates/freehold-lru/tests/mutants/main.rs", include_str!("../../copied/tests.rs"));
 const COUNTER: &str = include_str!("../../copied/mutants.rs");
 
 /// What the copy consists of, by path.
@@ -57,7 +68,7 @@ type Files = BTreeMap<PathBuf, String>;
 /// cache is there with its models if it has mutants.
 pub(crate) fn write(root: &Path, folder: &Path, places: &[Place]) -> Result<()> {
     let has_cache = places.iter().any(is_of_cache);
-    let parts: Vec<_> = [CORE].into_iter().chain(CACHE.into_iter().filter(|_| has_cache)).collect();
+    let parts: Vec<_> = CORE.into_iter().chain(CACHE.into_iter().filter(|_| has_cache)).collect();
     let mut files = read(root, &parts)?;
     let mut by_file = BTreeMap::<&str, Vec<_>>::new();
     for (number, place) in places.iter().enumerate() {
@@ -71,7 +82,7 @@ pub(crate) fn write(root: &Path, folder: &Path, places: &[Place]) -> Result<()> 
     }
     let names: Vec<_> = places.iter().map(|place| place.name.as_str()).collect();
     parts.iter().for_each(|part| add_mutants(&mut files, part, &names));
-    files.insert(Path::new(CORE.path).join("tests/native/main.rs"), TESTS.to_owned());
+    files.insert(TESTS.0.into(), TESTS.1.to_owned());
     update(folder, &files)
 }
 
@@ -157,7 +168,9 @@ fn crate_manifest(text: &str, dependencies: &[&str]) -> Result<String> {
         all.retain(|name, _| dependencies.contains(&name));
     }
     // The copy has none of these.
-    manifest.remove("example");
+    for programs in ["example", "bench"] {
+        manifest.remove(programs);
+    }
     Ok(manifest.to_string())
 }
 
@@ -205,7 +218,7 @@ mod tests {
     #[test]
     fn what_has_not_changed_is_not_written() {
         let folder = tempfile::tempdir().expect("there is room");
-        let path = |name: &str| Path::new(CORE.path).join(name);
+        let path = |name: &str| Path::new(CORE[0].path).join(name);
         let files = |of: &[(&str, &str)]| -> Files {
             of.iter().map(|(name, text)| (path(name), (*text).to_owned())).collect()
         };

@@ -10,9 +10,10 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use wait_timeout::ChildExt;
 
-/// The programs of the allocator: that of the unit tests, and that of the tests that use the public
+/// The programs of the core: those of the unit tests, and that of the tests that use the public
 /// API. Then that of the block cache's models.
-const ALLOCATOR: [&str; 5] = ["-p", "freehold", "--lib", "--test", "native"];
+const CORE: [&str; 9] =
+    ["-p", "freehold", "-p", "freehold-linux", "-p", "freehold-lru", "--lib", "--test", "mutants"];
 const CACHE: [&str; 4] = ["-p", "freehold-cache", "--test", "models"];
 
 /// The programs.
@@ -91,7 +92,7 @@ impl Programs {
     /// Builds the tests of the copy in `folder/source`, which may have the block cache.
     pub(crate) fn build(folder: &Path, has_cache: bool) -> Result<Self> {
         let mut tests = BTreeMap::new();
-        add_tests(folder, &ALLOCATOR, &mut tests)?;
+        add_tests(folder, &CORE, &mut tests)?;
         if has_cache {
             add_tests(folder, &CACHE, &mut tests)?;
         }

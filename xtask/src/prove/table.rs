@@ -4,7 +4,7 @@ use super::{Proof, Step};
 
 // The gate has these too.
 pub(super) const MODELS_OF_CORE: Step =
-    Step::new("models of the core", r#"cargo test -p freehold --test models"#);
+    Step::new("models of the core", r#"cargo test -p freehold -p freehold-lru --test models"#);
 pub(super) const GOLDEN_COUNTS: Step =
     Step::new("golden counts", r#"cargo run --profile figures -q -p freehold --example golden"#);
 
@@ -24,7 +24,7 @@ pub(super) const PROOFS: &[Proof] = &[
     Proof {
         name: "stops",
         what: "a CPU stopped at each of its steps while others go on; exhaustive interleavings",
-        steps: &[Step::new("core", r#"cargo test -p freehold --test steps"#)],
+        steps: &[Step::new("core", r#"cargo test -p freehold -p freehold-lru --test steps"#)],
     },
     Proof {
         name: "mutants",
@@ -216,6 +216,21 @@ printf '%s\n' zone-lock freehold \
                 r#"cargo build --release
 target/release/freehold torture --minutes 0.02 --kind host --design freehold --canary \
     --save target/torture-planted"#,
+            ),
+        ],
+    },
+    Proof {
+        name: "stress",
+        what: "threads that make all calls at once, for minutes",
+        steps: &[
+            Step::new(
+                "core",
+                r#"FREEHOLD_STRESS_TIMES=8 cargo test --release -p freehold --test native stress"#,
+            ),
+            Step::new(
+                "LRU",
+                r#"FREEHOLD_STRESS_SECONDS=60 \
+    cargo test --release -p freehold-lru --test native stress"#,
             ),
         ],
     },

@@ -9,8 +9,9 @@ use allocator_api2::alloc::Allocator;
 use allocator_api2::boxed::Box;
 use allocator_api2::vec::Vec;
 use freehold_adapters::ArenaAllocator;
-use freehold_host::designs::{Freehold, ZoneLock};
+use freehold_host::designs::Freehold;
 use freehold_host::{Arena, ArenaBuilder, Design, FrameCount, Host, Order};
+use freehold_linux::ZoneLock;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 const MIB: usize = 1 << 20;

@@ -72,23 +72,21 @@ pub(crate) fn machine<D: Design<Platform>>(
 /// A test of each generic function for each design.
 macro_rules! test_designs {
     ($tests:tt) => {
-        test_designs!(zone_lock, ZoneLock, $tests);
-        test_designs!(lazy_merge, LazyMerge, $tests);
-        test_designs!(cluster, Cluster, $tests);
-        test_designs!(merge_ahead, MergeAhead, $tests);
-        test_designs!(block_owner, BlockOwner, $tests);
-        test_designs!(freehold_design, Freehold, $tests);
+        test_designs!(zone_lock, freehold_linux::ZoneLock<Platform>, $tests);
+        test_designs!(lazy_merge, freehold_linux::LazyMerge<Platform>, $tests);
+        test_designs!(cluster, freehold_linux::Cluster<Platform>, $tests);
+        test_designs!(merge_ahead, freehold_linux::MergeAhead<Platform>, $tests);
+        test_designs!(block_owner, freehold_linux::BlockOwner<Platform>, $tests);
+        test_designs!(freehold_design, freehold::designs::Freehold<Platform>, $tests);
     };
-    ($module:ident, $design:ident, [$($test:ident),*]) => {
+    ($module:ident, $design:ty, [$($test:ident),*]) => {
         mod $module {
-            use freehold::designs::$design;
-
             use crate::machine::Platform;
 
             $(
                 #[test]
                 fn $test() {
-                    super::$test::<$design<Platform>>();
+                    super::$test::<$design>();
                 }
             )*
         }

@@ -3,9 +3,10 @@
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 
-use freehold::designs::{Freehold, ZoneLock};
+use freehold::designs::Freehold;
 use freehold::{Pfn, Violation};
 use freehold_conformance::{Check, Failure, Outcome, Stamps, Subject, Torture, Worker, suite};
+use freehold_linux::ZoneLock;
 
 use crate::faults::{Fault, Faulty};
 use crate::machine::{Memory, Platform, machine};

@@ -184,7 +184,7 @@ impl<D: Design<Host>> FrameArena<D> {
     /// Adds memory within the capacity that the arena was built with: `bytes`, divided evenly over
     /// its nodes, each share rounded up to a pageblock. Returns the new frames, a range for each
     /// node; an LRU of the arena is told of them by
-    /// [`Lru::add_memory`](freehold::lru::Lru::add_memory).
+    /// [`Lru::add_memory`](freehold_lru::Lru::add_memory).
     ///
     /// # Errors
     ///
@@ -235,7 +235,7 @@ impl<D: Design<Host>> FrameArena<D> {
     /// pageblock, from the end of what each has. Content there is moved elsewhere by its owner;
     /// with [`Immovable`](freehold::Immovable), all of it must be free. The memory goes back to the
     /// machine. Returns the frames that are gone, of which an LRU of the arena is told by
-    /// [`Lru::remove_memory`](freehold::lru::Lru::remove_memory); [`FrameArena::grow`] brings them
+    /// [`Lru::remove_memory`](freehold_lru::Lru::remove_memory); [`FrameArena::grow`] brings them
     /// back.
     ///
     /// What is to go later should be allocated at the end: with

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use freehold::designs::{Design, Freehold, ZoneLock};
+use freehold::designs::{Design, Freehold};
 use freehold::{FrameCount, FrameSize, Order, Pfn, Request};
 use freehold_host::{ArenaBuilder, Host, Pages};
+use freehold_linux::ZoneLock;
 
 const MIB: usize = 1 << 20;
 

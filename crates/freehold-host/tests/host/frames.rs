@@ -1,8 +1,8 @@
 //! Bare frames on real memory: growth, memory nodes, and bytes written through numbers.
 
-use freehold::lru::{Claim, LruError, LruSettings, Owner, Verdict};
 use freehold::{FrameCount, Immovable, MemoryRange, NodeId, Order, Pfn, Request};
 use freehold_host::{Arena, FrameArena, HostError, Placement};
+use freehold_lru::{Claim, LruError, LruSettings, Owner, Verdict};
 
 use crate::two_nodes::two_nodes;
 

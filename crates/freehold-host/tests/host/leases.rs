@@ -7,9 +7,9 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use freehold::designs::ZoneLock;
 use freehold::{Order, Pfn, Request, Watermark};
 use freehold_host::{Arena, ArenaBuilder, FrameArena, Host, HostError, Leases};
+use freehold_linux::ZoneLock;
 
 const MIB: usize = 1 << 20;
 

@@ -3,9 +3,10 @@
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use freehold::designs::{Freehold, ZoneLock};
+use freehold::designs::Freehold;
 use freehold::{Design, FrameCount, Order};
 use freehold_host::{Arena, ArenaBuilder, Host, Pages};
+use freehold_linux::ZoneLock;
 
 const MIB: usize = 1 << 20;
 const ROUNDS: u32 = 1_000_000;

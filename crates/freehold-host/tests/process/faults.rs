@@ -5,12 +5,12 @@
 use std::error::Error as _;
 use std::fs;
 
-use freehold::lru::{Claim, LruSettings, Owner, Verdict};
 use freehold::{FrameCount, Immovable, Order, Pfn, Request, Watermark};
 use freehold_host::{
     Arena, ArenaBuilder, Backing, FrameArena, HostError, Leases, Numa, Placement, allowed_cpus,
     bind_current_thread,
 };
+use freehold_lru::{Claim, LruSettings, Owner, Verdict};
 use libc::{EACCES, EAGAIN, EINVAL, ENFILE, ENOMEM, ENOSPC, EPERM};
 
 use crate::refuse::{Refused, refuse, refusing};

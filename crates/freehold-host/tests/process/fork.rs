@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use freehold::designs::{BlockOwner, Cluster, Freehold, LazyMerge, MergeAhead, ZoneLock};
-use freehold::lru::{Claim, GroupId, Kind, LruError, LruSettings, Owner, Scope, Verdict};
+use freehold::designs::Freehold;
 use freehold::{Design, FrameCount, Order, Pfn, Request, Watermark};
 use freehold_host::{ArenaBuilder, FrameArena, Host, HostLru};
+use freehold_linux::{BlockOwner, Cluster, LazyMerge, MergeAhead, ZoneLock};
+use freehold_lru::{Claim, GroupId, Kind, LruError, LruSettings, Owner, Scope, Verdict};
 
 use crate::common::in_child;
 

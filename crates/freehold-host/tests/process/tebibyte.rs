@@ -3,9 +3,10 @@
 
 use std::fs;
 
-use freehold_host::designs::{Freehold, ZoneLock};
+use freehold_host::designs::Freehold;
 use freehold_host::lru::{Claim, LruSettings, Owner, Verdict};
 use freehold_host::{ArenaBuilder, Design, Host, Order, Pfn, Request};
+use freehold_linux::ZoneLock;
 
 use crate::common::in_child;
 

@@ -51,10 +51,10 @@ pub(super) trait CheckedFrames: Frames {
     /// without sections.
     fn is_quiet(&self) -> bool;
 
-    /// [`freehold::lru::Lru::alloc_reclaiming`] on these frames.
+    /// [`freehold_lru::Lru::alloc_reclaiming`] on these frames.
     fn alloc_reclaiming(&self, cache: &Cache, request: Request) -> Result<Pfn, Error>;
 
-    /// [`freehold::lru::Lru::balance`] on these frames.
+    /// [`freehold_lru::Lru::balance`] on these frames.
     fn balance(&self, cache: &Cache);
 }
 

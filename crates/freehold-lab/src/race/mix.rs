@@ -51,12 +51,12 @@ mod tests {
     use std::collections::HashMap;
     use std::sync::Mutex;
 
-    use freehold::designs::zone_lock::ZoneLock;
     use freehold::{
         BulkFreeError, Census, Error, Events, FrameCount, Migrate, Pfn, RangeRequest, Request,
         Violation, ZoneLevel, ZoneStats,
     };
     use freehold_host::{ArenaBuilder, FrameArena, Host, Snapshot};
+    use freehold_linux::zone_lock::ZoneLock;
 
     use super::*;
     use crate::frames::Frames;

@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use anyhow::{Result, ensure};
 use bytesize::ByteSize;
-use freehold::designs::ZoneLock;
 use freehold::{
     Config, CpuId, FrameCount, MemoryRange, NodeId, Order, PageAllocator, Pfn, Setting,
 };
+use freehold_linux::ZoneLock;
 use freehold_sim::{Costless, Key, Machine, Sim, SimFrames, Spec};
 
 use crate::cell::SimCell;

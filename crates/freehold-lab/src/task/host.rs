@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use freehold::lru::{GroupId, Lru};
 use freehold::{CpuId, FrameCount, Order, Pfn};
 use freehold_host::{FrameArena, Host, HostLru};
+use freehold_lru::{GroupId, Lru};
 use freehold_sim::{Key, Path};
 
 use super::calls::Meter;
@@ -332,7 +332,7 @@ fn run_task<W: TaskWorkload, R: Reach>(
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use freehold::designs::zone_lock::ZoneLock;
+    use freehold_linux::zone_lock::ZoneLock;
 
     /// Runs the work of one task, for tests of what tasks use.
     pub(in crate::task) fn on_host(work: impl FnOnce(&HostTask<'_, Indirect<'_>>)) {

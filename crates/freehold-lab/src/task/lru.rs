@@ -6,12 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Result;
-use freehold::lru::{
-    Claim, GroupId, Lru, LruError, LruLock, LruPolicy, LruSettings, Owner, Verdict,
-};
 use freehold::platform::Platform;
 use freehold::{FrameCount, Order, Pfn};
 use freehold_host::Host;
+use freehold_lru::{
+    Claim, GroupId, Lru, LruError, LruLock, LruPolicy, LruSettings, Owner, Verdict,
+};
 use freehold_sim::Sim;
 
 use crate::books::check_none_listed;

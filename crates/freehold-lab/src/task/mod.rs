@@ -24,9 +24,9 @@ pub(crate) mod workload;
 
 use anyhow::{Result, anyhow};
 use fastrand::Rng;
-use freehold::lru::{GroupId, Lru, Owner};
 use freehold::platform::Platform;
 use freehold::{Error, Order, Pfn, RangeRequest, Request};
+use freehold_lru::{GroupId, Lru, Owner};
 use freehold_sim::{Key, Path};
 
 use crate::frames::Frames;

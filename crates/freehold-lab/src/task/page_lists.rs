@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
-use freehold::lru::{BATCH_MAX, Kind, LruLock, LruPolicy};
 use freehold::{Pfn, Setting};
+use freehold_lru::{BATCH_MAX, Kind, LruLock, LruPolicy};
 
 use super::Task;
 use super::lru::{Bounds, Frees, Index, LruPlan};

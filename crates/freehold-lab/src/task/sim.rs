@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use anyhow::{Result, ensure};
 use bytesize::ByteSize;
-use freehold::lru::{GroupId, Lru};
 use freehold::{CpuId, FrameCount, NodeId, Order, Pfn};
+use freehold_lru::{GroupId, Lru};
 use freehold_sim::{Barrier, CpuHandle, Key, Machine, Path, Report, Sim, SimLru, Spec};
 
 use super::calls::Meter;

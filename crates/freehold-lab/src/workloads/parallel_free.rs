@@ -21,9 +21,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use anyhow::Result;
-use freehold::lru::BATCH_MAX;
 use freehold::platform::Platform;
 use freehold::{FrameCount, Order, Pfn, Request, Setting};
+use freehold_lru::BATCH_MAX;
 use serde_json::{Map, json};
 
 use crate::UsageError;

@@ -27,8 +27,8 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
 use bytesize::ByteSize;
-use freehold::lru::{BATCH_MAX, LruLock, LruPolicy};
 use freehold::{FrameCount, Setting};
+use freehold_lru::{BATCH_MAX, LruLock, LruPolicy};
 use freehold_sim::Key;
 use serde_json::{Map, Value, json};
 

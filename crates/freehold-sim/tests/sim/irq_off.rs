@@ -3,11 +3,10 @@
 
 use std::rc::Rc;
 
-use freehold::designs::{
-    BlockOwner, Cluster, Counters, LazyMerge, Locking, MergeAhead, OwnSettings, Pcp, ZonedSettings,
-};
-use freehold::{
-    Config, Design, FrameCount, MemoryRange, NodeId, Order, Pfn, Request, designs::ZoneLock,
+use freehold::{Config, Design, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
+use freehold_linux::{
+    BlockOwner, Cluster, Counters, LazyMerge, Locking, MergeAhead, OwnSettings, Pcp, ZoneLock,
+    ZonedSettings,
 };
 use freehold_sim::{Machine, Path, Sim, SimFrames, preset};
 

@@ -4,8 +4,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use freehold::designs::{Cluster, LazyMerge, OwnSettings, Pcp, ZonedSettings};
 use freehold::{Config, Design, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
+use freehold_linux::{Cluster, LazyMerge, OwnSettings, Pcp, ZonedSettings};
 use freehold_sim::{Machine, Path, Report, Schedule, Sim, SimFrames, preset};
 
 const HUGE: Order = Order::PAGEBLOCK;

@@ -18,7 +18,7 @@ impl MetadataLayout {
     /// [`reserve`](PageAllocator::reserve) them as everything else that is in use.
     ///
     /// ```
-    /// use freehold::designs::ZoneLock;
+    /// use freehold::designs::Freehold;
     /// # use freehold::platform::{Native, OneCpu};
     /// use freehold::{Config, FrameCount, FrameSize, MemoryRange, NodeId, PageAllocator, Pfn};
     ///
@@ -28,13 +28,13 @@ impl MetadataLayout {
     ///     MemoryRange::within(0, 0x9_fc00, size).expect("more than a frame"),
     ///     MemoryRange::within(0x10_0000, 0x800_0000, size).expect("more than a frame"),
     /// ];
-    /// let initrd = (Pfn::from_address(0x7f0_0000, size), FrameCount::from_bytes(0x8_1234, size));
+    /// let initrd = (Pfn::from_address(0x7f7_d000, size), FrameCount::from_bytes(0x8_1234, size));
     /// let settings = Default::default();
     /// let cpus = [NodeId::new(0)];
     /// let config = Config::new(&map, &cpus);
-    /// let layout = PageAllocator::<Kernel, ZoneLock<Kernel>>::layout(&config, &settings)?;
+    /// let layout = PageAllocator::<Kernel, Freehold<Kernel>>::layout(&config, &settings)?;
     /// let place = layout.place_in(&map, &[initrd], size)?;
-    /// assert!(place.frames > FrameCount::new(0x7e), "too much for what is behind the RAM disk");
+    /// assert!(place.frames > FrameCount::new(1), "too much for what is behind the RAM disk");
     /// assert_eq!(place.start + place.frames, initrd.0, "so it ends where the RAM disk starts");
     /// # Ok::<(), freehold::Error>(())
     /// ```

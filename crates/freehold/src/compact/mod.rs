@@ -4,11 +4,11 @@ use core::fmt;
 
 use crate::units::{FrameCount, Order, Pfn};
 
-pub(crate) mod state;
+pub mod state;
 
 /// The largest order that allocations commonly ask for and that should rarely fail: Linux's
 /// `PAGE_ALLOC_COSTLY_ORDER`.
-pub(crate) const COSTLY_ORDER: Order = Order::new(3);
+pub const COSTLY_ORDER: Order = Order::new(3);
 
 /// An owner of movable memory that can move its content.
 ///
@@ -87,7 +87,7 @@ pub struct Compaction {
 
 impl Compaction {
     /// Adds another compaction's counts to this one.
-    pub(crate) fn add(&mut self, other: &Compaction) {
+    pub fn add(&mut self, other: &Compaction) {
         self.pageblocks += other.pageblocks;
         self.migrated += other.migrated;
         self.busy += other.busy;

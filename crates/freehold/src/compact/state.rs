@@ -16,7 +16,7 @@ const END: u32 = u32::MAX;
 
 /// All cells are guarded by the zone lock, and rarely needed, so they have their own cache line.
 #[repr(C, align(64))]
-pub(crate) struct CompactionState<P: Platform> {
+pub struct CompactionState<P: Platform> {
     /// Attempts deferred since the last failure.
     considered: P::Cell<u32>,
     /// How many attempts are deferred for one that is made, as a power of two.
@@ -32,20 +32,20 @@ pub(crate) struct CompactionState<P: Platform> {
 
 /// Where the two scanners stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Scanners {
+pub struct Scanners {
     /// The next pageblock of the migrate scanner, going up.
-    pub(crate) migrate: FrameIndex,
+    pub migrate: FrameIndex,
     /// The lowest pageblock that the free scanner has visited, going down.
-    pub(crate) free: FrameIndex,
+    pub free: FrameIndex,
 }
 
 impl Scanners {
     /// At the two ends of memory.
-    pub(crate) const APART: Self = Scanners { migrate: FrameIndex(0), free: FrameIndex(END) };
+    pub const APART: Self = Scanners { migrate: FrameIndex(0), free: FrameIndex(END) };
 }
 
 impl<P: Platform> CompactionState<P> {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         CompactionState {
             considered: P::Cell::new(0),
             defer_shift: P::Cell::new(0),
@@ -59,13 +59,13 @@ impl<P: Platform> CompactionState<P> {
     }
 
     /// Attempts deferred since the last failure.
-    pub(crate) fn considered(&self) -> u32 {
+    pub fn considered(&self) -> u32 {
         self.considered.get()
     }
 
     /// Whether to defer this attempt, because earlier ones failed. As in Linux, an attempt counts
     /// even if it is the first one.
-    pub(crate) fn is_deferred(&self, order: Order) -> bool {
+    pub fn is_deferred(&self, order: Order) -> bool {
         if u32::from(order.get()) < self.order_failed.get() {
             return false;
         }
@@ -76,27 +76,27 @@ impl<P: Platform> CompactionState<P> {
     }
 
     /// Notes a failed attempt: doubles how many are deferred from now on.
-    pub(crate) fn note_failure(&self, order: Order) {
+    pub fn note_failure(&self, order: Order) {
         self.considered.set(0);
         self.defer_shift.set((self.defer_shift.get() + 1).min(DEFER_SHIFT_MAX));
         self.order_failed.set(self.order_failed.get().min(u32::from(order.get())));
     }
 
     /// Notes an attempt that made a block of this order.
-    pub(crate) fn note_success(&self, order: Order) {
+    pub fn note_success(&self, order: Order) {
         self.order_failed.set(self.order_failed.get().max(u32::from(order.get()) + 1));
     }
 
     /// Notes that an allocation got its block.
     #[inline]
-    pub(crate) fn note_allocation(&self, order: Order) {
+    pub fn note_allocation(&self, order: Order) {
         self.considered.set(0);
         self.defer_shift.set(0);
         self.note_success(order);
     }
 
     /// Where the scanners stopped last, or the ends of memory if they met.
-    pub(crate) fn scanners(&self) -> Scanners {
+    pub fn scanners(&self) -> Scanners {
         Scanners {
             migrate: FrameIndex(self.migrate_from.get()),
             free: FrameIndex(self.free_before.get()),
@@ -104,28 +104,28 @@ impl<P: Platform> CompactionState<P> {
     }
 
     /// Keeps where the scanners stopped.
-    pub(crate) fn set_scanners(&self, at: Scanners) {
+    pub fn set_scanners(&self, at: Scanners) {
         self.migrate_from.set(at.migrate.0);
         self.free_before.set(at.free.0);
     }
 
     /// Counts a run over the zone, or a part of it.
-    pub(crate) fn note_compaction(&self) {
+    pub fn note_compaction(&self) {
         self.compactions.set(self.compactions.get() + 1);
     }
 
     /// Counts frames whose content was moved.
-    pub(crate) fn note_migrated(&self, frames: FrameCount) {
+    pub fn note_migrated(&self, frames: FrameCount) {
         self.migrated.set(self.migrated.get() + frames.get());
     }
 
     /// Counts a range that was handed out.
-    pub(crate) fn note_range(&self) {
+    pub fn note_range(&self) {
         self.ranges.set(self.ranges.get() + 1);
     }
 
     /// What has happened so far.
-    pub(crate) fn events(&self) -> Events {
+    pub fn events(&self) -> Events {
         Events {
             compactions: self.compactions.get(),
             migrated: FrameCount::new(self.migrated.get()),

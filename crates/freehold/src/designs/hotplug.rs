@@ -12,32 +12,32 @@ use crate::units::{FrameCount, NodeId, ZoneKind};
 use crate::zone::watermark::{self, Watermarks, ZoneSize};
 
 /// The lock under which memory is added, and what watermarks are computed from.
-pub(crate) struct Hotplug<P: Platform> {
+pub struct Hotplug<P: Platform> {
     lock: P::Lock,
     /// The configured `min_free`.
     min_free: Option<FrameCount>,
 }
 
 impl<P: Platform> Hotplug<P> {
-    pub(crate) fn new(config: &Config<'_>) -> Self {
+    pub fn new(config: &Config<'_>) -> Self {
         Hotplug { lock: P::Lock::new(LockClass::Hotplug), min_free: config.min_free }
     }
 
     /// Takes the lock: one addition at a time.
-    pub(crate) fn begin<'a>(&'a self, platform: &'a P) -> HotplugGuard<'a, P> {
+    pub fn begin<'a>(&'a self, platform: &'a P) -> HotplugGuard<'a, P> {
         let (_, pin) = Pin::new(platform);
         self.lock.lock();
         HotplugGuard { hotplug: self, _pin: pin }
     }
 
     /// The lock alone, for a freeze.
-    pub(crate) fn lock(&self) -> &P::Lock {
+    pub fn lock(&self) -> &P::Lock {
         &self.lock
     }
 }
 
 /// The lock under which memory is added, held. Unlocks when dropped.
-pub(crate) struct HotplugGuard<'a, P: Platform> {
+pub struct HotplugGuard<'a, P: Platform> {
     hotplug: &'a Hotplug<P>,
     _pin: Pin<'a, P>,
 }
@@ -61,7 +61,7 @@ impl<P: Platform> Drop for HotplugGuard<'_, P> {
 /// # Errors
 ///
 /// [`Error::BadRange`], [`Error::OutsideSpan`], [`Error::UnknownNode`], [`Error::UnknownZone`].
-pub(crate) fn place_of(
+pub fn place_of(
     range: MemoryRange,
     topology: &Topology,
     locate: impl FnOnce() -> Option<FrameRange>,
@@ -74,16 +74,16 @@ pub(crate) fn place_of(
 }
 
 /// What the watermarks of a zone follow from, and these.
-pub(crate) struct Marked<'a, P: Platform> {
-    pub(crate) node: NodeId,
-    pub(crate) kind: ZoneKind,
-    pub(crate) managed: FrameCount,
-    pub(crate) watermarks: &'a Watermarks<P>,
+pub struct Marked<'a, P: Platform> {
+    pub node: NodeId,
+    pub kind: ZoneKind,
+    pub managed: FrameCount,
+    pub watermarks: &'a Watermarks<P>,
 }
 
 /// Recomputes the watermarks and reserves of all zones of a table, which is in the order of the
 /// topology.
-pub(crate) fn update_watermarks<P: Platform, Z>(
+pub fn update_watermarks<P: Platform, Z>(
     zones: &Table<Z>,
     marked: impl Fn(&Z) -> Marked<'_, P>,
     topology: &Topology,

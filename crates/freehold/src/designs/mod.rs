@@ -17,26 +17,28 @@ use traits::{Alloc, Bulk, Compact, Free, Freeze, Inspect, Ranges, Upkeep};
 pub use freehold::{
     DoubleFree, Freehold, FreeholdSettings, Lease, ParkedLease, Pick, RevocableLease,
 };
-pub use linux::block_owner::{self, BlockOwner};
-pub use linux::bookkeeping::{Counters, Locking};
-pub use linux::cluster::{self, Cluster};
-pub use linux::lazy_merge::{self, LazyMerge};
-pub use linux::merge_ahead::{self, MergeAhead};
-pub use linux::skeleton::{OwnSettings, Pcp, ZonedSettings};
-pub use linux::zone_lock::{self, ZoneLock};
 
 pub mod freehold;
-pub(crate) mod hotplug;
-pub(crate) mod linux;
-pub(crate) mod places;
-pub(crate) mod traits;
+#[doc(hidden)]
+pub mod hotplug;
+#[doc(hidden)]
+pub mod places;
+#[doc(hidden)]
+pub mod traits;
 
 /// A strategy for allocating the frames of a machine: the second type argument of
 /// [`PageAllocator`](crate::PageAllocator), which documents what each call means.
 ///
-/// Only the designs of this crate exist: the traits that define a design's operations are private
-/// to the crate.
-pub trait Design<P: Platform>:
+/// The design of this crate is [`Freehold`]; those after Linux are in the crate `freehold-linux`.
+/// The traits that define a design's operations are no public API.
+///
+/// # Safety
+///
+/// Frames that a design hands out are memory that was added, and no other caller's until they are
+/// freed: whoever lends their content to safe code relies on it. What it carves lives as long as
+/// the design.
+#[expect(unsafe_code, reason = "a promise about the frames that a design hands out")]
+pub unsafe trait Design<P: Platform>:
     Sized
     + 'static
     + Alloc<P>
@@ -84,8 +86,10 @@ pub trait Design<P: Platform>:
 
 /// What a design may use during a call: the machine and its topology.
 pub struct Context<'a, P: Platform> {
-    pub(crate) platform: &'a P,
-    pub(crate) topology: &'a Topology,
+    /// The machine.
+    pub platform: &'a P,
+    /// Its nodes, zones and CPUs.
+    pub topology: &'a Topology,
 }
 
 impl<P: Platform> Clone for Context<'_, P> {
@@ -98,13 +102,13 @@ impl<P: Platform> Copy for Context<'_, P> {}
 
 impl<'a, P: Platform> Context<'a, P> {
     /// Pins the caller; returns its CPU, folded into the range of existing CPUs.
-    pub(crate) fn pin(self) -> (usize, Pin<'a, P>) {
+    pub fn pin(self) -> (usize, Pin<'a, P>) {
         let (cpu, pin) = Pin::new(self.platform);
         (self.topology.fold(cpu), pin)
     }
 
     /// The CPU that the caller takes itself to run on, folded into the range of existing CPUs.
-    pub(crate) fn cpu_here(self) -> usize {
+    pub fn cpu_here(self) -> usize {
         self.topology.fold(self.platform.cpu())
     }
 }

@@ -24,9 +24,9 @@ pub enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     /// Where the obstacle lies.
-    pub(crate) at: FrameIndex,
+    pub at: FrameIndex,
     /// What the caller is told if no other place will do.
-    pub(crate) error: Error,
+    pub error: Error,
 }
 
 /// What a design tells of its memory, and does with a place.
@@ -89,7 +89,7 @@ pub trait Places<P: Platform> {
 
 /// Tries the places for a range, lowest first in one zone after the other. The node of the request
 /// is filled in.
-pub(crate) fn alloc_range<P: Platform>(
+pub fn alloc_range<P: Platform>(
     design: &impl Places<P>,
     context: Context<'_, P>,
     zones: &[u16],
@@ -139,7 +139,7 @@ pub(crate) fn alloc_range<P: Platform>(
 }
 
 /// Takes the frames of a range of one zone out of use.
-pub(crate) fn remove_range<P: Platform>(
+pub fn remove_range<P: Platform>(
     design: &impl Places<P>,
     context: Context<'_, P>,
     first: Pfn,
@@ -172,7 +172,7 @@ pub(crate) fn remove_range<P: Platform>(
 }
 
 /// The zones of a list that a request, whose node is filled in, may use.
-pub(crate) fn usable<'a>(
+pub fn usable<'a>(
     zones: &'a [u16],
     request: &'a Request,
     node: impl Fn(ZoneIndex) -> NodeId + 'a,
@@ -183,7 +183,7 @@ pub(crate) fn usable<'a>(
 }
 
 /// The first place at or behind a frame for a range.
-pub(crate) fn first_place<P: Platform>(
+pub fn first_place<P: Platform>(
     design: &impl Places<P>,
     request: &RangeRequest,
     from: FrameIndex,

@@ -5,10 +5,10 @@ use crate::memmap::index::FrameIndex;
 use crate::platform::SharedCell;
 
 /// The link that ends a list. The frame table never has that many records.
-pub(crate) const NIL: u32 = u32::MAX;
+pub const NIL: u32 = u32::MAX;
 
 /// A table with a record for each frame, through which blocks are linked.
-pub(crate) trait LinkTable {
+pub trait LinkTable {
     /// What holds a link.
     type Cell: SharedCell<u32>;
 
@@ -17,14 +17,14 @@ pub(crate) trait LinkTable {
 }
 
 /// The links in one record. Guarded by the lock of the list that the block is on.
-pub(crate) struct Links<'a, C> {
-    pub(crate) next: &'a C,
-    pub(crate) prev: &'a C,
+pub struct Links<'a, C> {
+    pub next: &'a C,
+    pub prev: &'a C,
 }
 
 /// The ends of a list. `C` is the platform's cell or, for the lists of one CPU, its local cell.
 /// Guarded, like the links, by the lock of the list's owner.
-pub(crate) struct ListHead<C> {
+pub struct ListHead<C> {
     first: C,
     last: C,
 }
@@ -39,37 +39,37 @@ pub enum End {
 }
 
 /// The block that a link leads to.
-pub(crate) fn decode(link: u32) -> Option<FrameIndex> {
+pub fn decode(link: u32) -> Option<FrameIndex> {
     (link != NIL).then_some(FrameIndex(link))
 }
 
 impl<C: SharedCell<u32>> ListHead<C> {
     /// An empty list.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         ListHead { first: C::new(NIL), last: C::new(NIL) }
     }
 
     /// The block at the front.
     #[inline]
-    pub(crate) fn first(&self) -> Option<FrameIndex> {
+    pub fn first(&self) -> Option<FrameIndex> {
         decode(self.first.get())
     }
 
     /// The block at the back.
     #[inline]
-    pub(crate) fn last(&self) -> Option<FrameIndex> {
+    pub fn last(&self) -> Option<FrameIndex> {
         decode(self.last.get())
     }
 
     /// Whether the list has no block.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.first.get() == NIL
     }
 
     /// Links `block` at one end. It must be on no list.
     #[inline]
-    pub(crate) fn push<T: LinkTable>(&self, frames: &T, block: FrameIndex, end: End) {
+    pub fn push<T: LinkTable>(&self, frames: &T, block: FrameIndex, end: End) {
         let record = frames.links(block);
         match end {
             End::Front => {
@@ -97,7 +97,7 @@ impl<C: SharedCell<u32>> ListHead<C> {
 
     /// Unlinks `block`, which must be on this list.
     #[inline]
-    pub(crate) fn remove<T: LinkTable>(&self, frames: &T, block: FrameIndex) {
+    pub fn remove<T: LinkTable>(&self, frames: &T, block: FrameIndex) {
         let record = frames.links(block);
         let (next, prev) = (record.next.get(), record.prev.get());
         match decode(prev) {
@@ -112,7 +112,7 @@ impl<C: SharedCell<u32>> ListHead<C> {
 
     /// Unlinks the block at the front and returns it.
     #[inline]
-    pub(crate) fn pop_front<T: LinkTable>(&self, frames: &T) -> Option<FrameIndex> {
+    pub fn pop_front<T: LinkTable>(&self, frames: &T) -> Option<FrameIndex> {
         let block = self.first()?;
         self.set_first(frames, decode(frames.links(block).next.get()));
         Some(block)
@@ -121,7 +121,7 @@ impl<C: SharedCell<u32>> ListHead<C> {
     /// Unlinks up to `count` blocks at the front and calls `each` with them; returns how many there
     /// were. Cheaper than one by one: writes the ends once.
     #[inline]
-    pub(crate) fn pop_front_many<T: LinkTable>(
+    pub fn pop_front_many<T: LinkTable>(
         &self,
         frames: &T,
         count: usize,
@@ -144,7 +144,7 @@ impl<C: SharedCell<u32>> ListHead<C> {
     /// Links blocks at the front, the last one foremost; returns how many there were. Cheaper than
     /// one by one: writes the ends once.
     #[inline]
-    pub(crate) fn push_front_many<T: LinkTable>(
+    pub fn push_front_many<T: LinkTable>(
         &self,
         frames: &T,
         blocks: impl Iterator<Item = FrameIndex>,
@@ -169,13 +169,13 @@ impl<C: SharedCell<u32>> ListHead<C> {
     }
 
     /// Cuts off the front of the list up to `last`, as a chain of blocks that link to each other.
-    pub(crate) fn cut_front<T: LinkTable>(&self, frames: &T, last: FrameIndex) {
+    pub fn cut_front<T: LinkTable>(&self, frames: &T, last: FrameIndex) {
         self.set_first(frames, decode(frames.links(last).next.get()));
         frames.links(last).next.set(NIL);
     }
 
     /// Cuts off the back of the list from `first`, as a chain of blocks that link to each other.
-    pub(crate) fn cut_back<T: LinkTable>(&self, frames: &T, first: FrameIndex) {
+    pub fn cut_back<T: LinkTable>(&self, frames: &T, first: FrameIndex) {
         let last = frames.links(first).prev.get();
         match decode(last) {
             Some(last) => frames.links(last).next.set(NIL),
@@ -186,12 +186,7 @@ impl<C: SharedCell<u32>> ListHead<C> {
     }
 
     /// Links a chain, from `first` to `last`, before the front.
-    pub(crate) fn splice_front<T: LinkTable>(
-        &self,
-        frames: &T,
-        first: FrameIndex,
-        last: FrameIndex,
-    ) {
+    pub fn splice_front<T: LinkTable>(&self, frames: &T, first: FrameIndex, last: FrameIndex) {
         let front = self.first.get();
         frames.links(last).next.set(front);
         match decode(front) {
@@ -202,7 +197,7 @@ impl<C: SharedCell<u32>> ListHead<C> {
     }
 
     /// Moves all blocks of `other` behind the last one, in their order.
-    pub(crate) fn append<T: LinkTable>(&self, frames: &T, other: &Self) {
+    pub fn append<T: LinkTable>(&self, frames: &T, other: &Self) {
         let (Some(first), Some(last)) = (other.first(), other.last()) else { return };
         match self.last() {
             Some(back) => {
@@ -232,22 +227,19 @@ impl<C: SharedCell<u32>> ListHead<C> {
     }
 
     /// The blocks from front to back.
-    pub(crate) fn iter<'a, T: LinkTable>(
-        &self,
-        frames: &'a T,
-    ) -> impl Iterator<Item = FrameIndex> + 'a {
+    pub fn iter<'a, T: LinkTable>(&self, frames: &'a T) -> impl Iterator<Item = FrameIndex> + 'a {
         core::iter::successors(self.first(), |&block| Self::behind(frames, block))
     }
 
     /// The block behind `block` on the list or chain that it is on.
     #[inline]
-    pub(crate) fn behind<T: LinkTable>(frames: &T, block: FrameIndex) -> Option<FrameIndex> {
+    pub fn behind<T: LinkTable>(frames: &T, block: FrameIndex) -> Option<FrameIndex> {
         decode(frames.links(block).next.get())
     }
 
     /// The block before `block` on the list that it is on.
     #[inline]
-    pub(crate) fn before<T: LinkTable>(frames: &T, block: FrameIndex) -> Option<FrameIndex> {
+    pub fn before<T: LinkTable>(frames: &T, block: FrameIndex) -> Option<FrameIndex> {
         decode(frames.links(block).prev.get())
     }
 }
@@ -257,32 +249,32 @@ mod tests {
     extern crate std;
 
     use super::*;
-    use crate::config::{Config, MemoryRange};
-    use crate::designs::linux::frame::{FrameTable, FrameTablePlan};
-    use crate::memmap::region::{Carver, LayoutBuilder, Metadata};
     use crate::platform::Platform;
     use crate::testing::TestPlatform;
-    use crate::units::{FrameCount, NodeId, Pfn};
-    use core::mem::MaybeUninit;
     use std::vec;
     use std::vec::Vec;
 
-    type Head = ListHead<<TestPlatform as Platform>::Cell<u32>>;
+    type Cell = <TestPlatform as Platform>::Cell<u32>;
+    type Head = ListHead<Cell>;
 
-    fn frames() -> FrameTable<TestPlatform> {
-        let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(1024))];
-        let cpus = [NodeId::new(0)];
-        let config = Config::new(&ranges, &cpus);
-        let mut builder = LayoutBuilder::new();
-        let plan = FrameTablePlan::new(&config, &mut builder).unwrap();
-        let layout = builder.finish();
-        let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
-        let metadata = Metadata::from_static(buffer);
-        FrameTable::carve(&plan, &mut Carver::new(metadata, &layout).unwrap())
+    /// The next and the previous block of each frame.
+    struct Frames(Vec<[Cell; 2]>);
+
+    impl LinkTable for Frames {
+        type Cell = Cell;
+
+        fn links(&self, block: FrameIndex) -> Links<'_, Cell> {
+            let [next, prev] = &self.0[block.0 as usize];
+            Links { next, prev }
+        }
+    }
+
+    fn frames() -> Frames {
+        Frames((0..16).map(|_| [Cell::new(NIL), Cell::new(NIL)]).collect())
     }
 
     /// The blocks forwards, after checking that they are the same backwards.
-    fn blocks(list: &Head, frames: &FrameTable<TestPlatform>) -> Vec<u32> {
+    fn blocks(list: &Head, frames: &Frames) -> Vec<u32> {
         let forwards: Vec<_> = list.iter(frames).map(|block| block.0).collect();
         let before = |block: &FrameIndex| Head::before(frames, *block);
         let backwards = core::iter::successors(list.last(), before).map(|block| block.0);

@@ -3,8 +3,8 @@
 //!
 //! This module knows no locks.
 
-pub(crate) mod index;
-pub(crate) mod list;
-pub(crate) mod region;
+pub mod index;
+pub mod list;
+pub mod region;
 mod table;
-pub(crate) mod zeroable;
+pub mod zeroable;

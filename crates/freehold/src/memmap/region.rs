@@ -15,11 +15,11 @@ use super::zeroable::Zeroable;
 use crate::Error;
 use crate::units::Pfn;
 
-pub(crate) use super::table::{StridedTable, Table, Twins};
+pub use super::table::{StridedTable, Table, Twins};
 
 /// The alignment of every section: one cache line, so that tables of different kinds never share
 /// one.
-pub(crate) const LINE_BYTES: usize = 64;
+pub const LINE_BYTES: usize = 64;
 
 /// How many sections a layout can have.
 const SECTIONS_MAX: usize = 12;
@@ -86,14 +86,14 @@ pub struct Section {
 
 /// How much room tables take.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent {
+pub struct Extent {
     size_bytes: usize,
     align_bytes: usize,
 }
 
 impl Extent {
     /// The size in bytes of a buffer that is large enough whatever its alignment.
-    pub(crate) const fn size_unaligned(&self) -> usize {
+    pub const fn size_unaligned(&self) -> usize {
         self.size_bytes + self.align_bytes - 1
     }
 }
@@ -108,7 +108,7 @@ pub struct MetadataLayout {
 
 impl MetadataLayout {
     /// The layout of the tables that `plan` plans.
-    pub(crate) fn of<T>(
+    pub fn of<T>(
         first_frame: Pfn,
         plan: impl FnOnce(&mut LayoutBuilder<'_>) -> Result<T, Error>,
     ) -> Result<Self, Error> {
@@ -147,7 +147,7 @@ impl MetadataLayout {
 
 /// Where a table of `T` will lie.
 #[derive(Debug)]
-pub(crate) struct TablePlan<T> {
+pub struct TablePlan<T> {
     offset_bytes: usize,
     stride_bytes: usize,
     len: usize,
@@ -172,7 +172,7 @@ pub struct LayoutBuilder<'a> {
 
 impl LayoutBuilder<'_> {
     /// Plans without a record of the sections, which takes room on the stack.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         let extent = Extent { size_bytes: 0, align_bytes: LINE_BYTES };
         LayoutBuilder { extent, sections: &mut [] }
     }
@@ -182,11 +182,7 @@ impl LayoutBuilder<'_> {
     /// # Errors
     ///
     /// [`Error::SpanTooLarge`] if the table is larger than the address space.
-    pub(crate) fn table<T>(
-        &mut self,
-        kind: SectionKind,
-        len: usize,
-    ) -> Result<TablePlan<T>, Error> {
+    pub fn table<T>(&mut self, kind: SectionKind, len: usize) -> Result<TablePlan<T>, Error> {
         self.strided_table(kind, len, size_of::<T>())
     }
 
@@ -196,7 +192,7 @@ impl LayoutBuilder<'_> {
     /// # Errors
     ///
     /// [`Error::SpanTooLarge`] if the table is larger than the address space.
-    pub(crate) fn strided_table<T>(
+    pub fn strided_table<T>(
         &mut self,
         kind: SectionKind,
         len: usize,
@@ -222,7 +218,7 @@ impl LayoutBuilder<'_> {
         Ok(TablePlan { offset_bytes: offset, stride_bytes: stride, len, record: PhantomData })
     }
 
-    pub(crate) const fn finish(&self) -> Extent {
+    pub const fn finish(&self) -> Extent {
         self.extent
     }
 }
@@ -258,8 +254,8 @@ impl Metadata {
     ///
     /// # Safety
     ///
-    /// The bytes must be valid for reads and writes, and nothing else may access them, until the
-    /// allocator built on them and all bitwise copies of it are gone.
+    /// The bytes must be valid for reads and writes, and nothing else may access them, until what
+    /// is built on them (an allocator, an LRU) and all bitwise copies of it are gone.
     pub const unsafe fn from_raw_parts(base: NonNull<u8>, len_bytes: usize) -> Self {
         Metadata { base, len_bytes, is_zeroed: false }
     }
@@ -290,7 +286,7 @@ impl Carver {
     ///
     /// [`Error::MetadataTooSmall`]; [`Error::MetadataMisaligned`] if it is large enough, but not
     /// from its first aligned byte on.
-    pub(crate) fn new(metadata: Metadata, extent: &Extent) -> Result<Self, Error> {
+    pub fn new(metadata: Metadata, extent: &Extent) -> Result<Self, Error> {
         if metadata.len_bytes < extent.size_bytes {
             return Err(Error::MetadataTooSmall);
         }
@@ -309,13 +305,9 @@ impl Carver {
     ///
     /// # Panics
     ///
-    /// If the plan overlaps a table carved before, lies outside the metadata, or has gaps between
-    /// its records.
-    pub(crate) fn table<T>(
-        &mut self,
-        plan: TablePlan<T>,
-        init: impl FnMut(usize) -> T,
-    ) -> Table<T> {
+    /// If the plan overlaps a table carved before, is not one for this metadata, or has gaps
+    /// between its records.
+    pub fn table<T>(&mut self, plan: TablePlan<T>, init: impl FnMut(usize) -> T) -> Table<T> {
         assert!(plan.stride_bytes == size_of::<T>(), "the records lie side by side");
         self.rows(plan, SideBySide, init)
     }
@@ -325,8 +317,8 @@ impl Carver {
     ///
     /// # Panics
     ///
-    /// If the plan overlaps a table carved before, or lies outside the metadata.
-    pub(crate) fn strided_table<T>(
+    /// If the plan overlaps a table carved before, or is not one for this metadata.
+    pub fn strided_table<T>(
         &mut self,
         plan: TablePlan<T>,
         init: impl FnMut(usize) -> T,
@@ -337,7 +329,7 @@ impl Carver {
 
     /// As [`table`](Self::table), of records that `init` makes of zeros: of zeroed metadata, where
     /// zero bytes are such records, nothing is written.
-    pub(crate) fn zero_table<T: Zeroable>(
+    pub fn zero_table<T: Zeroable>(
         &mut self,
         plan: TablePlan<T>,
         init: impl FnMut(usize) -> T,
@@ -347,7 +339,7 @@ impl Carver {
     }
 
     /// The same for a table with its own stride.
-    pub(crate) fn zero_strided_table<T: Zeroable>(
+    pub fn zero_strided_table<T: Zeroable>(
         &mut self,
         plan: TablePlan<T>,
         init: impl FnMut(usize) -> T,
@@ -382,8 +374,8 @@ impl Carver {
     ) -> Rows<T, S> {
         let base = self.place(plan);
         // SAFETY: the records lie within the metadata, and its bytes are exclusively ours: nothing
-        // else accesses them (contract of `Metadata`), nor does another table (`place`). Offset and
-        // stride keep them aligned for `T`.
+        // else accesses them (contract of `Metadata`), nor does another table (`place`). They are
+        // aligned for `T`: the first by `place`, the others since the stride is a multiple of it.
         unsafe { Rows::init(base, plan.len, stride, init) }
     }
 
@@ -394,7 +386,9 @@ impl Carver {
         assert!(end_bytes <= self.metadata.len_bytes, "the plan fits the metadata");
         self.carved_bytes = end_bytes;
         // SAFETY: the offset lies within the metadata, by the assertion above.
-        unsafe { self.metadata.base.add(plan.offset_bytes) }
+        let place = unsafe { self.metadata.base.add(plan.offset_bytes) };
+        assert!(place.cast::<T>().is_aligned(), "the metadata is aligned as the plan was");
+        place
     }
 }
 

@@ -12,7 +12,7 @@ use core::mem::{ManuallyDrop, needs_drop};
 use core::ptr::NonNull;
 
 /// How far apart the records of a table are.
-pub(crate) trait Stride: Copy {
+pub trait Stride: Copy {
     /// In bytes, if the records are of type `T`.
     fn stride_bytes<T>(self) -> usize;
 }
@@ -20,7 +20,7 @@ pub(crate) trait Stride: Copy {
 /// Contiguous records: the stride is a constant, which saves a load and a multiplication on every
 /// hot path.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SideBySide;
+pub struct SideBySide;
 
 impl Stride for SideBySide {
     #[inline(always)]
@@ -31,7 +31,7 @@ impl Stride for SideBySide {
 
 /// Records with a stride chosen at run time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Apart {
+pub struct Apart {
     stride_bytes: usize,
 }
 
@@ -50,15 +50,15 @@ impl Stride for Apart {
 }
 
 /// A table of contiguous records in the metadata.
-pub(crate) type Table<T> = Rows<T, SideBySide>;
+pub type Table<T> = Rows<T, SideBySide>;
 
 /// A table in the metadata whose records are spaced further apart than their size.
-pub(crate) type StridedTable<T> = Rows<T, Apart>;
+pub type StridedTable<T> = Rows<T, Apart>;
 
 /// A table of records in the metadata.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Rows<T, S: Stride> {
+pub struct Rows<T, S: Stride> {
     base: NonNull<u8>,
     /// How many records are initialised: only these may be read, and are dropped.
     len: usize,
@@ -127,7 +127,7 @@ impl<T, S: Stride> Rows<T, S> {
 
     /// How many records there are.
     #[inline]
-    pub(crate) const fn len(&self) -> usize {
+    pub const fn len(&self) -> usize {
         self.len
     }
 
@@ -137,7 +137,7 @@ impl<T, S: Stride> Rows<T, S> {
     ///
     /// If there is none.
     #[inline(always)]
-    pub(crate) fn get(&self, index: usize) -> &T {
+    pub fn get(&self, index: usize) -> &T {
         match self.try_get(index) {
             Some(record) => record,
             None => no_such_record(),
@@ -146,7 +146,7 @@ impl<T, S: Stride> Rows<T, S> {
 
     /// The record at `index`, if there is one.
     #[inline(always)]
-    pub(crate) fn try_get(&self, index: usize) -> Option<&T> {
+    pub fn try_get(&self, index: usize) -> Option<&T> {
         if index >= self.len {
             return None;
         }
@@ -169,7 +169,7 @@ impl<T, S: Stride> Drop for Rows<T, S> {
 
 impl<T> Table<T> {
     /// All records in order.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
         (0..self.len()).map(|index| self.get(index))
     }
 
@@ -179,7 +179,7 @@ impl<T> Table<T> {
     ///
     /// If the range is not within the table.
     #[inline(always)]
-    pub(crate) fn slice(&self, start: usize, len: usize) -> &[T] {
+    pub fn slice(&self, start: usize, len: usize) -> &[T] {
         if start > self.len() || len > self.len() - start {
             no_such_record();
         }
@@ -191,7 +191,7 @@ impl<T> Table<T> {
     }
 
     /// All records as a slice, to fill a table before it is shared.
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
         let first = self.base.cast::<T>();
         // SAFETY: the records lie side by side from `base`, are initialised, and are borrowed from
         // the table as a whole.
@@ -203,7 +203,7 @@ impl<T> Table<T> {
 // In this order: the fast paths need all of it but the length of the first table, which comes last.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Twins<A, B> {
+pub struct Twins<A, B> {
     /// How many records `try_get_shown` shows: all, or none.
     shown: usize,
     /// The first record of the second table.
@@ -219,12 +219,12 @@ unsafe impl<A: Sync, B: Sync> Sync for Twins<A, B> {}
 impl<A, B> Twins<A, B> {
     /// How many bytes of it the fast paths read.
     #[cfg(test)]
-    pub(crate) const FAST_BYTES: usize = core::mem::offset_of!(Self, first) + size_of::<usize>();
+    pub const FAST_BYTES: usize = core::mem::offset_of!(Self, first) + size_of::<usize>();
 
     /// # Panics
     ///
     /// If the tables differ in length.
-    pub(crate) fn new(first: Table<A>, second: Table<B>) -> Self {
+    pub fn new(first: Table<A>, second: Table<B>) -> Self {
         assert!(first.len() == second.len(), "twins are of the same length");
         // From now on this drops the records.
         let second = ManuallyDrop::new(second);
@@ -232,32 +232,32 @@ impl<A, B> Twins<A, B> {
     }
 
     /// The same tables, of which [`try_get_shown`](Self::try_get_shown) shows nothing.
-    pub(crate) fn hidden(mut self) -> Self {
+    pub fn hidden(mut self) -> Self {
         self.shown = 0;
         self
     }
 
     #[inline(always)]
-    pub(crate) const fn len(&self) -> usize {
+    pub const fn len(&self) -> usize {
         self.first.len()
     }
 
     /// The first table.
     #[inline(always)]
-    pub(crate) const fn first(&self) -> &Table<A> {
+    pub const fn first(&self) -> &Table<A> {
         &self.first
     }
 
     /// The record of the second table at `index`. Panics if there is none.
     #[inline(always)]
-    pub(crate) fn second(&self, index: usize) -> &B {
+    pub fn second(&self, index: usize) -> &B {
         let record = self.try_get(index).map(|(_, record)| record);
         record.unwrap_or_else(|| no_such_record())
     }
 
     /// The records at `index`, if there are such.
     #[inline(always)]
-    pub(crate) fn try_get(&self, index: usize) -> Option<(&A, &B)> {
+    pub fn try_get(&self, index: usize) -> Option<(&A, &B)> {
         if index >= self.first.len() {
             return None;
         }
@@ -267,7 +267,7 @@ impl<A, B> Twins<A, B> {
 
     /// The same, unless the tables are [`hidden`](Self::hidden).
     #[inline(always)]
-    pub(crate) fn try_get_shown(&self, index: usize) -> Option<(&A, &B)> {
+    pub fn try_get_shown(&self, index: usize) -> Option<(&A, &B)> {
         if index >= self.shown {
             return None;
         }

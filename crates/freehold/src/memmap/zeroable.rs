@@ -13,13 +13,15 @@ use crate::platform::ZeroBytes;
 /// # Safety
 ///
 /// If [`IS_ZERO`](Zeroable::IS_ZERO), a record of zero bytes is valid and owns nothing.
-pub(crate) unsafe trait Zeroable {
+pub unsafe trait Zeroable {
     /// Whether zero bytes are a record all of whose words and cells hold zero.
     const IS_ZERO: bool;
 }
 
 /// Implements [`Zeroable`] for a struct, given for each field what is known of it, such as
 /// `P::U32::ZERO_BYTES`. A field that is left out, or knowledge of another type, does not compile.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! zeroable {
     ($record:ident { $($field:tt: $of_field:expr),* $(,)? }) => {
         // SAFETY: `fields` names every field, and of the type of each it is known that zero bytes
@@ -37,10 +39,10 @@ macro_rules! zeroable {
         }
     };
 }
-pub(crate) use zeroable;
+pub use crate::zeroable;
 
 /// Whether something is known of a field, and of its type. By a raw pointer: a reference to a field
 /// that is a `Box<T>` would do for one to a `T`.
-pub(crate) const fn is_zero<R, T>(_field: fn(&R) -> *const T, known: Option<ZeroBytes<T>>) -> bool {
+pub const fn is_zero<R, T>(_field: fn(&R) -> *const T, known: Option<ZeroBytes<T>>) -> bool {
     known.is_some()
 }

@@ -19,7 +19,8 @@ use crate::units::CpuId;
 
 pub use machine::{CpuNumbers, Machine, Native, OneCpu};
 pub use pin::Pinned;
-pub(crate) use pin::{IrqsOff, Pin, Section};
+#[doc(hidden)]
+pub use pin::{IrqsOff, Pin, Section};
 
 mod machine;
 pub mod native;

@@ -21,7 +21,7 @@ impl<S> Pinned<S> {
 }
 
 /// Keeps the caller on its CPU until it is dropped.
-pub(crate) struct Pin<'a, P: Platform> {
+pub struct Pin<'a, P: Platform> {
     platform: &'a P,
     state: P::PinState,
 }
@@ -29,14 +29,14 @@ pub(crate) struct Pin<'a, P: Platform> {
 impl<'a, P: Platform> Pin<'a, P> {
     /// Pins the caller; returns its CPU.
     #[inline(always)]
-    pub(crate) fn new(platform: &'a P) -> (CpuId, Self) {
+    pub fn new(platform: &'a P) -> (CpuId, Self) {
         let Pinned { cpu, state } = platform.pin();
         (cpu, Pin { platform, state })
     }
 
     /// The platform that the caller is pinned on.
     #[inline(always)]
-    pub(crate) fn platform(&self) -> &'a P {
+    pub fn platform(&self) -> &'a P {
         self.platform
     }
 }
@@ -49,7 +49,7 @@ impl<P: Platform> Drop for Pin<'_, P> {
 }
 
 /// Keeps interrupts off on the running CPU until it is dropped.
-pub(crate) struct IrqsOff<'a, P: Platform> {
+pub struct IrqsOff<'a, P: Platform> {
     platform: &'a P,
     state: P::IrqState,
 }
@@ -57,7 +57,7 @@ pub(crate) struct IrqsOff<'a, P: Platform> {
 impl<'a, P: Platform> IrqsOff<'a, P> {
     /// Disables interrupts.
     #[inline(always)]
-    pub(crate) fn new(platform: &'a P) -> Self {
+    pub fn new(platform: &'a P) -> Self {
         IrqsOff { platform, state: platform.irq_save() }
     }
 }
@@ -70,7 +70,7 @@ impl<P: Platform> Drop for IrqsOff<'_, P> {
 }
 
 /// What is disabled on the running CPU while a lock is held.
-pub(crate) enum Section<'a, P: Platform> {
+pub enum Section<'a, P: Platform> {
     /// Nothing beyond what a surrounding section has disabled.
     Inner,
     /// Preemption.

@@ -41,7 +41,8 @@ impl NumaEvents {
 
     /// Hits are frames taken that are not misses. The two are not read at one moment, and a CPU
     /// mistaken about its number counts them in two places, so only the sums are meaningful.
-    pub(crate) fn count_hits(&mut self) {
+    #[doc(hidden)]
+    pub fn count_hits(&mut self) {
         let taken = self.local + self.other;
         self.hit = FrameCount::new(taken.get().saturating_sub(self.miss.get()));
     }
@@ -60,21 +61,24 @@ impl NumaEvents {
 /// What one CPU counts of them for one zone: the exceptions. Everything else follows from what the
 /// CPU took from the zone, which is known anyway, so an allocation without an exception counts
 /// nothing. Words, since nothing guards them.
-pub(crate) struct NumaExceptions<P: Platform> {
+#[doc(hidden)]
+pub struct NumaExceptions<P: Platform> {
     miss: P::U64,
     foreign: P::U64,
     interleave_hit: P::U64,
 }
 
 impl<P: Platform> NumaExceptions<P> {
-    pub(crate) fn new() -> Self {
+    #[doc(hidden)]
+    pub fn new() -> Self {
         let zero = || P::U64::new(0);
         NumaExceptions { miss: zero(), foreign: zero(), interleave_hit: zero() }
     }
 
     /// Counts frames that came from a zone other than the preferred one, each of these with its
     /// node, or from the node that interleaving chose: the request's, which is filled in.
-    pub(crate) fn note(
+    #[doc(hidden)]
+    pub fn note(
         request: &Request,
         (preferred, wanted): (NodeId, &Self),
         (node, from): (NodeId, &Self),
@@ -95,7 +99,8 @@ impl<P: Platform> NumaExceptions<P> {
 
     /// Adds the events of a CPU that took so many frames from the zone, and is near it or not.
     /// [`NumaEvents::count_hits`] computes the hits once all CPUs have been added.
-    pub(crate) fn add_to(&self, events: &mut NumaEvents, taken: FrameCount, is_near: bool) {
+    #[doc(hidden)]
+    pub fn add_to(&self, events: &mut NumaEvents, taken: FrameCount, is_near: bool) {
         // Relaxed: as in `note`.
         let frames = |word: &P::U64| FrameCount::new(word.load(Relaxed));
         events.miss += frames(&self.miss);

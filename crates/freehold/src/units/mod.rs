@@ -10,4 +10,5 @@ pub use kinds::{MigrateType, ZoneKind};
 pub use machine::{CpuId, NodeId};
 pub use order::Order;
 
-pub(crate) use order::ORDERS;
+#[doc(hidden)]
+pub use order::ORDERS;

@@ -14,7 +14,8 @@ use crate::geometry::PAGEBLOCK_ORDER;
 pub struct Order(u8);
 
 /// How many orders the buddy system keeps: 0 to [`Order::BUDDY_MAX`].
-pub(crate) const ORDERS: usize = Order::BUDDY_MAX.index() + 1;
+#[doc(hidden)]
+pub const ORDERS: usize = Order::BUDDY_MAX.index() + 1;
 
 impl Order {
     /// One frame.

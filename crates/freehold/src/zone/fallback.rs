@@ -5,7 +5,7 @@
 use crate::units::MigrateType;
 
 /// The types that stand in for one that has run out, best first.
-pub(crate) const FALLBACKS: [[MigrateType; 2]; MigrateType::COUNT] = [
+pub const FALLBACKS: [[MigrateType; 2]; MigrateType::COUNT] = [
     [MigrateType::Reclaimable, MigrateType::Movable],
     [MigrateType::Reclaimable, MigrateType::Unmovable],
     [MigrateType::Unmovable, MigrateType::Movable],

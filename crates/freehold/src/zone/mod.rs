@@ -1,4 +1,4 @@
 //! What all designs share about zones: watermarks, and which types stand in for each other.
 
-pub(crate) mod fallback;
-pub(crate) mod watermark;
+pub mod fallback;
+pub mod watermark;

@@ -36,13 +36,13 @@ const _: () = assert!(
 
 impl Watermark {
     /// All classes, from the one that leaves most.
-    pub(crate) const ALL: [Self; 6] =
+    pub const ALL: [Self; 6] =
         [Self::High, Self::Low, Self::Min, Self::MinHalf, Self::Atomic, Self::Ignore];
 
     /// The class of the first round: everybody leaves the low watermark alone while another zone
     /// can serve.
     #[inline]
-    pub(crate) const fn at_first(self) -> Self {
+    pub const fn at_first(self) -> Self {
         match self {
             Watermark::High => Watermark::High,
             _ => Watermark::Low,
@@ -64,7 +64,7 @@ impl fmt::Display for Watermark {
 }
 
 /// The marks of one zone, in frames. Written under the hotplug lock; read by everybody.
-pub(crate) struct Watermarks<P: Platform> {
+pub struct Watermarks<P: Platform> {
     min: P::U64,
     low: P::U64,
     high: P::U64,
@@ -87,7 +87,7 @@ pub struct Marks {
 }
 
 impl<P: Platform> Watermarks<P> {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let zero = || P::U64::new(0);
         let reserve = core::array::from_fn(|_| zero());
         Watermarks { min: zero(), low: zero(), high: zero(), reserve }
@@ -96,7 +96,7 @@ impl<P: Platform> Watermarks<P> {
     // Relaxed throughout: marks change only when memory is added, and a request that still sees
     // the old ones is as good as one that came a moment earlier.
 
-    pub(crate) fn set(&self, marks: &Marks) {
+    pub fn set(&self, marks: &Marks) {
         self.min.store(marks.min.get(), Relaxed);
         self.low.store(marks.low.get(), Relaxed);
         self.high.store(marks.high.get(), Relaxed);
@@ -106,7 +106,7 @@ impl<P: Platform> Watermarks<P> {
     }
 
     #[inline]
-    pub(crate) fn get(&self) -> Marks {
+    pub fn get(&self) -> Marks {
         let count = |word: &P::U64| FrameCount::new(word.load(Relaxed));
         Marks {
             min: count(&self.min),
@@ -118,7 +118,7 @@ impl<P: Platform> Watermarks<P> {
 
     /// How many frames must stay free after a request of this class; `None` if none need to.
     #[inline]
-    pub(crate) fn floor(&self, class: Watermark, limit: ZoneKind) -> Option<u64> {
+    pub fn floor(&self, class: Watermark, limit: ZoneKind) -> Option<u64> {
         let mark = match class {
             Watermark::High => self.high.load(Relaxed),
             Watermark::Low => self.low.load(Relaxed),
@@ -140,15 +140,15 @@ const fn half(min: u64) -> u64 {
 
 /// What the marks are computed from: a zone's kind and size.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ZoneSize {
-    pub(crate) kind: ZoneKind,
-    pub(crate) managed: FrameCount,
+pub struct ZoneSize {
+    pub kind: ZoneKind,
+    pub managed: FrameCount,
 }
 
 /// How many frames the minimum watermarks keep back over all zones: the square root of 16 times
 /// the memory in KiB, in KiB, at least 128 KiB and at most 256 MiB, rounded down to whole frames
 /// (Linux's `calculate_min_free_kbytes`).
-pub(crate) fn min_free(lowmem: FrameCount, frame_size: FrameSize) -> FrameCount {
+pub fn min_free(lowmem: FrameCount, frame_size: FrameSize) -> FrameCount {
     let min_free_kib = lowmem.get().saturating_mul(frame_size.kib() * 16).isqrt();
     FrameCount::new(min_free_kib.clamp(128, 262_144) / frame_size.kib())
 }
@@ -156,7 +156,7 @@ pub(crate) fn min_free(lowmem: FrameCount, frame_size: FrameSize) -> FrameCount 
 /// The marks of one zone. `min_free` is shared out over `lowmem`, all memory outside the movable
 /// zones, and is at most that; `of_node` gives the managed size of the zones of the same node, by
 /// kind.
-pub(crate) fn marks(
+pub fn marks(
     zone: ZoneSize,
     min_free: FrameCount,
     lowmem: FrameCount,

@@ -6,7 +6,6 @@
 //! FREEHOLD_PAGEBLOCK_ORDER=13 CARGO_TARGET_DIR=target/geometry \
 //!     cargo test -p freehold --test any_order
 //! ```
-#![expect(dead_code, reason = "the helpers serve the other tests of `native` as well")]
 
 #[path = "../common/mod.rs"]
 mod common;

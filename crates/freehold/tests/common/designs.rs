@@ -2,25 +2,25 @@
 
 use freehold::Order;
 use freehold::designs::Settings;
-use freehold::designs::zone_lock::ZoneLockSettings;
+use freehold_linux::zone_lock::ZoneLockSettings;
 
 /// Generates a test from each generic function for each design on this platform. A new design is
 /// one line here.
 macro_rules! test_designs {
     ($platform:ident: $tests:tt) => {
-        test_designs!(zone_lock, ZoneLock<$platform>, $tests);
-        test_designs!(lazy_merge, LazyMerge<$platform>, $tests);
-        test_designs!(cluster, Cluster<$platform>, $tests);
-        test_designs!(merge_ahead, MergeAhead<$platform>, $tests);
-        test_designs!(block_owner, BlockOwner<$platform>, $tests);
-        test_designs!(freehold_design, Freehold<$platform>, $tests);
+        test_designs!(zone_lock, freehold_linux::ZoneLock<super::$platform>, $tests);
+        test_designs!(lazy_merge, freehold_linux::LazyMerge<super::$platform>, $tests);
+        test_designs!(cluster, freehold_linux::Cluster<super::$platform>, $tests);
+        test_designs!(merge_ahead, freehold_linux::MergeAhead<super::$platform>, $tests);
+        test_designs!(block_owner, freehold_linux::BlockOwner<super::$platform>, $tests);
+        test_designs!(freehold_design, freehold::designs::Freehold<super::$platform>, $tests);
     };
-    ($module:ident, $design:ident<$platform:ident>, [$($test:ident),* $(,)?]) => {
+    ($module:ident, $design:ty, [$($test:ident),* $(,)?]) => {
         mod $module {
             $(
                 #[test]
                 fn $test() {
-                    super::$test::<freehold::designs::$design<super::$platform>>();
+                    super::$test::<$design>();
                 }
             )*
         }

@@ -5,8 +5,6 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use freehold::designs::Design;
-use freehold::designs::Pcp;
-use freehold::designs::zone_lock::{ZoneLock, ZoneLockSettings};
 use freehold::platform::Platform;
 use freehold::{Config, Error, Metadata, PageAllocator};
 
@@ -19,7 +17,7 @@ struct Line([MaybeUninit<u8>; 64]);
 const GARBAGE: Line = Line([MaybeUninit::new(0xa5); 64]);
 
 /// An allocator that owns its metadata, so that thousands of test cases leak nothing.
-pub(crate) struct Machine<P: Platform, D: Design<P> = ZoneLock<P>> {
+pub(crate) struct Machine<P: Platform, D: Design<P>> {
     // Declared before the buffer, and so dropped before it.
     allocator: PageAllocator<P, D>,
     _buffer: Vec<Line>,
@@ -56,11 +54,3 @@ impl<P: Platform, D: Design<P>> Deref for Machine<P, D> {
         &self.allocator
     }
 }
-
-/// The baseline with per-CPU lists of constant size.
-pub(crate) fn fixed(batch: u32, high: u32) -> ZoneLockSettings {
-    ZoneLockSettings { pcp: Pcp::Fixed, batch, high, ..Default::default() }
-}
-
-// Some binaries only have tuned lists, or run other designs as well.
-const _: fn(u32, u32) -> ZoneLockSettings = fixed;

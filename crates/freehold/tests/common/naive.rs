@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use crate::common::TestPlatform;
 use crate::designs::{is_lazy, uses_up_first};
 use freehold::designs::Design;
-use freehold::designs::zone_lock::ZoneLock;
 use freehold::platform::Platform;
 use freehold::{
     Config, Error, FrameCount, FrameStatus, Marks, MemoryRange, MigrateType, NodeId, Order,
     PageAllocator, Pfn, Request, Watermark, ZoneKind, ZoneStats,
 };
+use freehold_linux::zone_lock::ZoneLock;
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 const LARGEST: u64 = Order::BUDDY_MAX.frames().get();

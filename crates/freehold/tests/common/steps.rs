@@ -265,3 +265,12 @@ impl Platform for StepPlatform {
         assert!(is_last || std::thread::panicking(), "interrupts disabled last are restored first");
     }
 }
+
+// Not every binary uses everything here.
+const _: () = {
+    let _: fn() -> u32 = locks_held;
+    let _: fn() -> bool = irqs_are_off;
+    let _: fn(fn()) -> (u64, ()) = steps_of;
+    let _: fn(u64, Kind, fn()) = stop_again;
+    let _ = Kind::Interrupt;
+};

@@ -8,26 +8,18 @@ mod common;
 #[expect(unused_macros, reason = "a corpus is of one design, by the name of its test")]
 #[path = "../common/designs.rs"]
 mod designs;
-#[path = "../common/lru_pair.rs"]
-mod lru_pair;
 #[path = "../common/machine.rs"]
 mod machine;
 #[path = "../common/naive.rs"]
 mod naive;
-#[path = "../common/naive_lru.rs"]
-mod naive_lru;
 #[path = "../common/naive_moves.rs"]
 mod naive_moves;
 #[path = "../common/pair.rs"]
 mod pair;
-#[path = "../common/lru.rs"]
-mod room;
 #[path = "../common/setup.rs"]
 mod setup;
-#[path = "../common/shelf.rs"]
-mod shelf;
 
 mod bytes;
 mod configs;
-mod lru;
 mod operations;
+mod parts;

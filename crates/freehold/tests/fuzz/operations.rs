@@ -8,10 +8,9 @@ use crate::designs::{fixed, variants};
 use crate::naive::Ask;
 use crate::pair::{Nth, Op, Pair, Range};
 use crate::setup::{PAGEBLOCK, Setup, Stretch};
-use freehold::designs::{
-    BlockOwner, Cluster, Design, Freehold, LazyMerge, MergeAhead, Settings, ZoneLock,
-};
+use freehold::designs::{Design, Freehold, Settings};
 use freehold::{FrameSize, MigrateType, Watermark, ZoneKind};
+use freehold_linux::{BlockOwner, Cluster, LazyMerge, MergeAhead, ZoneLock};
 
 /// The most calls of a list: more bytes only make it slower.
 const CALLS_MAX: usize = 300;

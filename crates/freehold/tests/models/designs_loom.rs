@@ -12,15 +12,14 @@ use crate::loom_runs::explore;
 use crate::loom_threads::on_cpu;
 use crate::machine::Machine;
 use freehold::MigrateType::Unmovable;
-use freehold::designs::cluster::ClusterOptions;
-use freehold::designs::{
-    BlockOwner, Cluster, Design, LazyMerge, MergeAhead, OwnSettings, Pcp, ZonedSettings,
-};
+use freehold::designs::Design;
 use freehold::platform::Platform;
 use freehold::{
     Census, Config, CpuId, Error, FrameCount, Immovable, MemoryRange, NodeId, Order, Pfn,
     RangeRequest, Request,
 };
+use freehold_linux::cluster::ClusterOptions;
+use freehold_linux::{BlockOwner, Cluster, LazyMerge, MergeAhead, OwnSettings, Pcp, ZonedSettings};
 use loom::sync::Arc;
 
 type Sound = LoomPlatform;

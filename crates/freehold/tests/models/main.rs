@@ -13,14 +13,8 @@ mod loom_platform;
 mod loom_runs;
 #[path = "../common/loom_threads.rs"]
 mod loom_threads;
-#[path = "../common/lru_cache.rs"]
-mod lru_cache;
-#[path = "../common/lru_models.rs"]
-mod lru_models;
 #[path = "../common/machine.rs"]
 mod machine;
-#[path = "../common/lru.rs"]
-mod room;
 #[path = "../common/shuttle_platform.rs"]
 mod shuttle_platform;
 #[path = "../common/shuttle_runs.rs"]
@@ -34,17 +28,5 @@ mod freehold_loom_frees;
 mod freehold_loom_leases;
 mod freehold_loom_ranges;
 mod freehold_loom_remove;
-mod lru_loom;
-mod lru_loom_groups;
-mod lru_shuttle;
 mod seam_loom;
 mod seam_shuttle;
-
-/// The threads of `lru_cache`.
-mod threads {
-    pub(crate) use shuttle::sync::atomic::{AtomicU64, Ordering::SeqCst};
-    pub(crate) use shuttle::sync::{Mutex, MutexGuard};
-    pub(crate) use shuttle::thread::{scope, yield_now};
-
-    pub(crate) use crate::shuttle_platform::run_on;
-}

@@ -6,21 +6,25 @@
 //!
 //! `LOOM_MAX_PREEMPTIONS` explores further.
 
+use crate::designs::fixed;
 use crate::loom_platform::{LoomCell, LoomLock, LoomPlatform, run_on};
 use crate::loom_runs::explore;
 use crate::loom_threads::race;
-use crate::machine::{Machine, fixed};
+use crate::machine::Machine;
 use freehold::MigrateType::{self, Unmovable};
 use freehold::platform::{LockClass, RawLock, SharedCell};
 use freehold::{
     Census, Config, CpuId, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request,
 };
+use freehold_linux::ZoneLock;
 use loom::sync::Arc;
 use loom::thread;
 
 const CPUS: [NodeId; 2] = [NodeId::new(0); 2];
 
-type Shared<const ORDERED: bool, const ATOMIC: bool> = Arc<Machine<LoomPlatform<ORDERED, ATOMIC>>>;
+type Shared<const ORDERED: bool, const ATOMIC: bool> = Arc<Baseline<ORDERED, ATOMIC>>;
+type Baseline<const ORDERED: bool, const ATOMIC: bool> =
+    Machine<LoomPlatform<ORDERED, ATOMIC>, ZoneLock<LoomPlatform<ORDERED, ATOMIC>>>;
 type Sound = Shared<true, true>;
 
 fn range(start: u64, frames: u64) -> MemoryRange {
@@ -31,15 +35,15 @@ fn range(start: u64, frames: u64) -> MemoryRange {
 fn build<const O: bool, const A: bool>(frames: u64, high: u32) -> Shared<O, A> {
     let ranges = [range(0, frames)];
     let config = Config::new(&ranges, &CPUS).min_free(FrameCount::ZERO);
-    Arc::new(Machine::new(LoomPlatform, &config, &fixed(1, high)))
+    Arc::new(Machine::new(LoomPlatform, &config, &fixed(&Default::default(), 1, high)))
 }
 
-fn check<const O: bool, const A: bool>(machine: &Machine<LoomPlatform<O, A>>) -> Census {
+fn check<const O: bool, const A: bool>(machine: &Baseline<O, A>) -> Census {
     machine.validate().unwrap_or_else(|violation| panic!("{violation}"))
 }
 
 /// Checks that after a drain everything is free, in one block.
-fn check_whole<const O: bool, const A: bool>(machine: &Machine<LoomPlatform<O, A>>, order: usize) {
+fn check_whole<const O: bool, const A: bool>(machine: &Baseline<O, A>, order: usize) {
     machine.drain_all();
     assert_eq!(check(machine).allocated, FrameCount::ZERO);
     let zone = machine.zones().next().expect("one zone");
@@ -226,7 +230,7 @@ fn a_bulk_meets_a_free_of_one_of_its_blocks() {
 fn alloc_and_free_twice<const O: bool>(high: u32, other_cpu: u32) {
     explore(2, move || {
         let machine = build::<O, true>(4, high);
-        let work = move |machine: &Machine<LoomPlatform<O, true>>| {
+        let work = move |machine: &Baseline<O, true>| {
             let take = || machine.alloc(frame()).expect("there are two frames for each");
             let frames = [take(), take()];
             for frame in frames {
@@ -318,7 +322,7 @@ fn two_cpus_want_the_last_frame() {
         let machine: Sound = build(1, 2);
         let kept = machine.alloc(frame()).expect("memory is free");
         machine.free(kept, Order::ZERO).expect("it is held");
-        let take = |machine: &Machine<_>| machine.alloc(frame());
+        let take = |machine: &Machine<_, _>| machine.alloc(frame());
         let (mine, other) = race(&machine, take, take);
         let got: Vec<_> = [mine, other].into_iter().flatten().collect();
         assert!(got.len() <= 1, "the frame is in two hands");
@@ -354,7 +358,7 @@ fn part_of_a_pageblock() -> Sound {
     let span = Some((Pfn::new(0), FrameCount::new(1024)));
     let min_free = Some(FrameCount::ZERO);
     let config = Config::new(&ranges, &CPUS).min_free(min_free).span(span);
-    Arc::new(Machine::new(LoomPlatform, &config, &fixed(1, 1)))
+    Arc::new(Machine::new(LoomPlatform, &config, &fixed(&Default::default(), 1, 1)))
 }
 
 /// Memory is added to a pageblock whose type changes at the same time. Both write the one word that

@@ -8,12 +8,13 @@ use crate::designs::{fixed, is_lazy, variants};
 use crate::machine::Machine;
 use crate::shuttle_platform::{ShuttlePlatform, run_on};
 use crate::shuttle_runs::explore;
-use freehold::designs::{Design, Freehold, FreeholdSettings, ZoneLock};
+use freehold::designs::{Design, Freehold, FreeholdSettings};
 use freehold::platform::Platform;
 use freehold::{
     Config, CpuId, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
     Watermark,
 };
+use freehold_linux::ZoneLock;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use shuttle::sync::{Arc, Mutex};
@@ -234,7 +235,7 @@ fn five_threads_on_one_pageblock<D: Testable>() {
 #[should_panic]
 fn a_lock_taken_in_two_steps_is_caught() {
     type Racy = ShuttlePlatform<false>;
-    explore(400, || work::<Racy, ZoneLock<Racy>>(4, 2, 16, &crate::machine::fixed(1, 2)));
+    explore(400, || work::<Racy, ZoneLock<Racy>>(4, 2, 16, &fixed(&Default::default(), 1, 2)));
 }
 
 fn of_many_frees_of_one_block_exactly_one_succeeds<D: Testable>() {

@@ -6,12 +6,13 @@ use std::ptr::NonNull;
 use crate::common::TestPlatform;
 use crate::designs::fixed;
 use crate::machine::Machine;
-use freehold::designs::zone_lock::ZoneLockSettings;
-use freehold::designs::{Design, Pcp, ZoneLock};
+use freehold::designs::Design;
 use freehold::{
     BulkFreeError, Census, Config, CpuId, Error, Events, FrameCount, MemoryRange, Metadata,
     MigrateType, NodeId, Order, PageAllocator, Pfn, Request, Watermark, ZoneKind, ZoneStats,
 };
+use freehold_linux::zone_lock::ZoneLockSettings;
+use freehold_linux::{Pcp, ZoneLock};
 
 const CPUS: [NodeId; 2] = [NodeId::new(0), NodeId::new(1)];
 
@@ -354,7 +355,7 @@ fn settings_out_of_range() {
         let config = Config::new(&RANGES, &CPUS);
         let settings = ZoneLockSettings { pcp: Pcp::Fixed, batch, high, ..Default::default() };
         assert_eq!(Allocator::layout(&config, &settings).err(), Some(Error::BadSetting));
-        let built = Machine::<TestPlatform>::try_new(TestPlatform, &config, &settings);
+        let built = Machine::<_, ZoneLock<_>>::try_new(TestPlatform, &config, &settings);
         assert_eq!(built.err(), Some(Error::BadSetting));
         // They do not matter if they are not used.
         let tuned = ZoneLockSettings { pcp: Pcp::Auto, ..settings };

@@ -2,7 +2,7 @@
 //! memory is merged again.
 //!
 //! A failing run prints its seed; `FREEHOLD_SEED` makes the threads take the same decisions again,
-//! though the scheduler may not.
+//! though the scheduler may not. `FREEHOLD_STRESS_TIMES` asks for so many times the calls.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -317,6 +317,8 @@ fn stress<D: Design<TestPlatform> + Sync>(
     lists: impl Fn(&D::Settings) -> D::Settings,
     calls: usize,
 ) {
+    let times = std::env::var("FREEHOLD_STRESS_TIMES").ok().and_then(|times| times.parse().ok());
+    let calls = calls * times.unwrap_or(1);
     for own in variants() {
         stress_one::<D>(threads, &lists(&own), calls);
     }
@@ -359,23 +361,23 @@ fn stress_one<D: Design<TestPlatform> + Sync>(threads: u64, settings: &D::Settin
 }
 
 fn two_threads<D: Design<TestPlatform> + Sync>() {
-    stress::<D>(2, |own| fixed(own, 31, 186), 500_000);
+    stress::<D>(2, |own| fixed(own, 31, 186), 125_000);
 }
 
 fn three_threads_with_the_shortest_lists<D: Design<TestPlatform> + Sync>() {
-    stress::<D>(3, |own| fixed(own, 1, 1), 200_000);
+    stress::<D>(3, |own| fixed(own, 1, 1), 50_000);
 }
 
 fn three_threads_with_tuned_lists<D: Design<TestPlatform> + Sync>() {
-    stress::<D>(3, D::Settings::clone, 300_000);
+    stress::<D>(3, D::Settings::clone, 75_000);
 }
 
 fn three_threads_with_lists_that_hold_a_pageblock<D: Design<TestPlatform> + Sync>() {
-    stress::<D>(3, |own| fixed(own, 64, 2 * PAGEBLOCK as u32), 200_000);
+    stress::<D>(3, |own| fixed(own, 64, 2 * PAGEBLOCK as u32), 50_000);
 }
 
 fn more_threads_than_cpus<D: Design<TestPlatform> + Sync>() {
-    stress::<D>(4, D::Settings::clone, 200_000);
+    stress::<D>(4, D::Settings::clone, 50_000);
 }
 
 fn of_two_racing_frees_exactly_one_succeeds<D: Design<TestPlatform> + Sync>() {

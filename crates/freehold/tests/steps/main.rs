@@ -12,8 +12,6 @@ mod machine;
 mod naive;
 #[path = "../common/random.rs"]
 mod random;
-#[path = "../common/lru.rs"]
-mod room;
 #[path = "../common/steps.rs"]
 mod steps;
 
@@ -26,7 +24,6 @@ mod freehold_queued;
 mod freehold_remove;
 mod freehold_runs;
 mod freehold_steps;
-mod lru_stops;
 mod removed_meanwhile;
 mod stop;
 mod torn_copies;

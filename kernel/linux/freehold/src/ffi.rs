@@ -10,13 +10,14 @@ use core::ptr::NonNull;
 use core::slice;
 use core::sync::atomic::AtomicU64;
 
-use freehold::designs::{Freehold, ZoneLock};
+use freehold::designs::Freehold;
 use freehold::platform::Native;
 use freehold::{
     Config, CpuId, Error, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn,
     Request, ZoneKind,
 };
 use freehold_conformance::{Torture, Worker};
+use freehold_linux::ZoneLock;
 
 use crate::platform::{Cpu, Kernel};
 use crate::report::{self, Sink};

@@ -1,8 +1,9 @@
 //! What two threads do with a page heap. One module for each machine that the heap is on.
 
-use freehold::designs::{Freehold, ZoneLock};
+use freehold::designs::Freehold;
 use freehold::platform::SharedCell;
 use freehold::{Design, FrameCount, Order, Pfn, Request};
+use freehold_linux::ZoneLock;
 use loom::sync::Arc;
 use std::time::Duration;
 

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use anyhow::ensure;
 use fastrand::Rng;
-use freehold::lru::{GroupId, Kind, LruError, Scope};
 use freehold::{FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
+use freehold_lru::{GroupId, Kind, LruError, Scope};
 use freehold_sim::CpuHandle;
 
 use super::super::frames::CheckedFrames;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
-use freehold::lru::{LruLock, LruPolicy, LruSettings};
+use freehold_lru::{LruLock, LruPolicy, LruSettings};
 use freehold_sim::{Faults, Sim, SimLru};
 use serde::Serialize;
 

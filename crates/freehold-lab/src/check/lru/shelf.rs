@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use freehold::lru::{Claim, Owner, Shadow, Verdict};
 use freehold::platform::{LockClass, RawLock};
 use freehold::{FrameCount, MigrateError, Order, Pfn};
+use freehold_lru::{Claim, Owner, Shadow, Verdict};
 use freehold_sim::SimLock;
 
 use super::super::frames::CheckedFrames;

@@ -1,7 +1,7 @@
 //! What the index knows of a block, in one word.
 
 use freehold::Pfn;
-use freehold::lru::Shadow;
+use freehold_lru::Shadow;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {

@@ -13,8 +13,8 @@ use std::sync::atomic::{
 use std::thread;
 
 use anyhow::{Result, ensure};
-use freehold::lru::{BATCH_MAX, Claim, GroupId, Kind, LruError, Scope, Verdict};
 use freehold::{Error, FrameCount, Pfn, Request};
+use freehold_lru::{BATCH_MAX, Claim, GroupId, Kind, LruError, Scope, Verdict};
 use freehold_sim::Key;
 
 mod disk;

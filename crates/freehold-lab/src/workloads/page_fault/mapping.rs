@@ -6,8 +6,8 @@
 //! batches.
 
 use anyhow::Result;
-use freehold::lru::BATCH_MAX;
 use freehold::{Order, Pfn, Request, Setting};
+use freehold_lru::BATCH_MAX;
 use freehold_sim::Key;
 
 use crate::task::page_lists;

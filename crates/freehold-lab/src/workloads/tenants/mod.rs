@@ -15,8 +15,8 @@
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
-use freehold::lru::{BATCH_MAX, LruLock, LruPolicy};
 use freehold::{FrameCount, Order, Request, Setting, ZoneLevel};
+use freehold_lru::{BATCH_MAX, LruLock, LruPolicy};
 use freehold_sim::Key;
 use serde_json::json;
 

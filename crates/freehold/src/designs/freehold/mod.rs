@@ -109,7 +109,11 @@ impl<P: Platform> Freehold<P> {
     }
 }
 
-impl<P: Platform> Design<P> for Freehold<P> {
+// SAFETY: a frame that is handed out had its bit among the free ones, where `add_memory` or a free
+// has put it, and has none until it is freed. Tables are moved into the design, and live as long as
+// it does.
+#[expect(unsafe_code, reason = "states what frames are handed out")]
+unsafe impl<P: Platform> Design<P> for Freehold<P> {
     const NAME: &'static str = "freehold";
     const ORDER_MAX: Order = ORDER_MAX;
     type Settings = FreeholdSettings;

@@ -280,11 +280,8 @@ impl<P: Platform> Freehold<P> {
         let zone = self.zones.pageblocks.zone(pageblock);
         let Some(guard) = self.try_lock(context, cpu, zone) else { return };
         guard.collect_queued();
-        let state = self.zones.pageblocks.state(pageblock);
-        if state.is_split_of(cpu) && state.is_listed() && guard.is_of_zone(pageblock) {
-            guard.collect(pageblock);
-            guard.unlink_if_whole(pageblock);
-        }
+        // What follows takes stack that the collection needs for itself.
+        guard.release_if_listed(pageblock);
     }
 
     /// Frees a block of any order, or part of one.
@@ -329,8 +326,15 @@ impl<P: Platform> Freehold<P> {
         if order >= Order::PAGEBLOCK {
             return Err(Error::WrongOrder);
         }
+        self.zones.pageblocks.begin_free(Run::at(frame, order))?;
+        self.free_begun(context, frame, order)
+    }
+
+    /// Frees a block of a split pageblock whose use has been ended.
+    // Called last, by few arguments: nothing of the caller stays on the stack.
+    #[inline(never)]
+    fn free_begun(&self, context: Context<'_, P>, frame: u32, order: Order) -> Result<(), Error> {
         let run = Run::at(frame, order);
-        self.zones.pageblocks.begin_free(run)?;
         let state = self.zones.pageblocks.state(PageblockIndex::of_frame(frame));
         self.free_unused(context, state, run.words(), run.mask())
     }
@@ -375,6 +379,16 @@ impl<P: Platform> Freehold<P> {
 }
 
 impl<P: Platform> LockedCache<'_, P> {
+    /// Unlinks a pageblock if it is a listed one of this cache, and whole.
+    #[inline(never)]
+    fn release_if_listed(&self, pageblock: PageblockIndex) {
+        let state = self.pageblocks().state(pageblock);
+        if state.is_split_of(self.cpu) && state.is_listed() && self.is_of_zone(pageblock) {
+            self.collect(pageblock);
+            self.unlink_if_whole(pageblock);
+        }
+    }
+
     /// As `free_unused`, in a cache. `None` if the cache does not hold the pageblock.
     pub(crate) fn free_held(&self, words: Range<usize>, mask: u64) -> Option<Result<(), Error>> {
         let pageblock = PageblockIndex::of_word(words.start);

@@ -417,6 +417,7 @@ impl<P: Platform> Zone<P> {
     }
 
     /// Reads or changes the state of compaction, under its lock.
+    #[inline(never)]
     pub(crate) fn with_compaction<R>(
         &self,
         platform: &P,

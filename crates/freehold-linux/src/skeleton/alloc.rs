@@ -1,0 +1,193 @@
+//! Allocation: try the zones by their watermarks, per-CPU lists first.
+
+use super::counters::CpuEvents;
+use super::{LocalPages, Policy, Skeleton};
+use crate::fallback::Mode;
+use crate::frame::FrameState;
+use crate::pcp_tuning::PcpMode;
+use freehold::Error;
+use freehold::designs::Context;
+use freehold::designs::places::usable;
+use freehold::designs::traits::Alloc;
+use freehold::memmap::index::{FrameIndex, ZoneIndex};
+use freehold::platform::{Platform, SharedCell};
+use freehold::request::Request;
+use freehold::units::{FrameCount, MigrateType, Order, Pfn};
+use freehold::zone::watermark::Watermark;
+
+impl<P: Platform, Y: Policy<P>> Alloc<P> for Skeleton<P, Y> {
+    /// The common case, without branches off: the best zone is not low, and this CPU has a block of
+    /// it on a list.
+    #[inline(always)]
+    fn alloc_fast(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
+        let (order, migratetype) = (request.order(), request.content());
+        Y::list(&self.mode, order, migratetype)?;
+        let cpu = context.cpu_here();
+        let zone = context.topology.best_zone(cpu, request.effective_limit())?;
+        if !self.may_take(zone, &request, request.depth().at_first()) {
+            return None;
+        }
+        let pages = self.try_lock_here(context, zone)?;
+        let frame = self.take_listed(&pages, order, migratetype)?;
+        Some(self.frames.pfn_of(frame))
+    }
+
+    /// First from any zone above its low watermark, then as deep as the request may dip, then again
+    /// after merging what was left unmerged, and again after draining all CPUs.
+    fn alloc(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: Request,
+    ) -> Result<Pfn, Error> {
+        let from = |class| self.alloc_from(context, zones, &request, class);
+        let merging = || self.alloc_merging(context, zones, &request);
+        let frame = from(request.depth().at_first()).or_else(|| from(request.depth()));
+        let frame = frame.or_else(merging);
+        let mut drained = true;
+        let frame = frame.or_else(|| {
+            drained = self.drain_all_cpus_for(context, &request);
+            from(request.depth()).or_else(merging)
+        });
+        match frame {
+            Some(frame) => Ok(self.frames.pfn_of(frame)),
+            None if !drained => Err(Error::WouldWait),
+            None if self.could_ignore_watermarks(zones, &request) => Err(Error::BelowWatermark),
+            None => Err(Error::OutOfMemory),
+        }
+    }
+}
+
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+    fn could_ignore_watermarks(&self, zones: &[u16], request: &Request) -> bool {
+        self.usable(zones, request).any(|zone| {
+            let limit = request.effective_limit();
+            self.zone(zone).watermark_ok(request.order(), Watermark::Ignore, limit)
+        })
+    }
+
+    /// The zones of the list that the request, whose node is filled in, may use.
+    #[inline]
+    pub(super) fn usable<'a>(
+        &'a self,
+        zones: &'a [u16],
+        request: &'a Request,
+    ) -> impl Iterator<Item = ZoneIndex> + 'a {
+        usable(zones, request, |zone| self.zone(zone).node())
+    }
+
+    fn alloc_from(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &Request,
+        class: Watermark,
+    ) -> Option<FrameIndex> {
+        self.usable(zones, request).filter(|&zone| self.may_take(zone, request, class)).find_map(
+            |zone| {
+                let block = self.alloc_in(context, zone, request.order(), request.content())?;
+                self.note_numa(context, zones, request, zone, request.order().frames());
+                Some(block)
+            },
+        )
+    }
+
+    /// Whether the zone's level allows the request. Notes it when the level is low.
+    #[inline(always)]
+    pub(super) fn may_take(&self, zone: ZoneIndex, request: &Request, class: Watermark) -> bool {
+        let of = self.zone(zone);
+        let limit = request.effective_limit();
+        if matches!(self.mode, PcpMode::Auto { .. }) && !of.is_below_high() {
+            if self.zone(zone).watermark_ok(request.order(), Watermark::High, limit) {
+                return true;
+            }
+            of.note_below_high();
+        }
+        self.zone(zone).watermark_ok(request.order(), class, limit)
+    }
+
+    fn alloc_in(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        order: Order,
+        migratetype: MigrateType,
+    ) -> Option<FrameIndex> {
+        if Y::list(&self.mode, order, migratetype).is_some()
+            && let Some(pages) = self.try_lock_here(context, zone)
+            && let Some(frame) = self.pop(context.platform, &pages, order, migratetype)
+        {
+            return Some(frame);
+        }
+        self.alloc_directly(context, zone, order, migratetype)
+    }
+
+    /// Takes a block off a CPU's lists, refilling them first if they have none.
+    fn pop(
+        &self,
+        platform: &P,
+        pages: &LocalPages<'_, P, Y>,
+        order: Order,
+        migratetype: MigrateType,
+    ) -> Option<FrameIndex> {
+        self.take_listed(pages, order, migratetype).or_else(|| {
+            self.refill(platform, pages, order, migratetype);
+            self.take_listed(pages, order, migratetype)
+        })
+    }
+
+    /// Takes a block off a CPU's lists, if there is one.
+    #[inline(always)]
+    fn take_listed(
+        &self,
+        pages: &LocalPages<'_, P, Y>,
+        order: Order,
+        migratetype: MigrateType,
+    ) -> Option<FrameIndex> {
+        let frame = Y::take(self, pages, order, migratetype)?;
+        self.frames.set_state(frame, FrameState::allocated(order, migratetype));
+        let pcp = &pages.pcp;
+        pcp.count.set(pcp.count.get() - order.frames().get() as u32);
+        self.mode.note_alloc(pcp, 1);
+        Some(frame)
+    }
+
+    /// Moves blocks from the zone to the lists of a CPU that has none of this kind.
+    #[cold]
+    pub(super) fn refill(
+        &self,
+        platform: &P,
+        pages: &LocalPages<'_, P, Y>,
+        order: Order,
+        migratetype: MigrateType,
+    ) {
+        let LocalPages { pcp, events, zone, .. } = pages;
+        let wanted = self.mode.refill(pcp, order, self.zone(*zone).is_below_high());
+        let taken = Y::refill(self, platform, pages, order, migratetype, wanted);
+        if taken == FrameCount::ZERO {
+            return;
+        }
+        pcp.count.set(pcp.count.get() + taken.get() as u32);
+        pcp.expire.set(super::drain::EXPIRE_TICKS);
+        self.books.count(platform, || events.note_refill(taken));
+    }
+
+    /// Takes a block from the zone, bypassing the per-CPU lists: they do not hold its order, or
+    /// their lock is taken, or the refill found nothing.
+    #[cold]
+    pub(super) fn alloc_directly(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        order: Order,
+        migratetype: MigrateType,
+    ) -> Option<FrameIndex> {
+        let guard = self.lock_zone(context.platform, zone);
+        let block = guard.take(order, migratetype, &mut Mode::default())?;
+        self.frames.set_state(block, FrameState::allocated(order, migratetype));
+        guard.sub_free(order.frames());
+        let count = |events: &CpuEvents<P>| events.note_direct_alloc(order.frames());
+        self.unlock_and_count(context, zone, guard, count);
+        Some(block)
+    }
+}

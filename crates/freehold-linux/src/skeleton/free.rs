@@ -1,0 +1,183 @@
+//! Free: check that the user holds the block, then put it on a list.
+
+use super::{LocalPages, Policy, Skeleton};
+use crate::frame::{FrameState, Tag};
+use crate::pageblock::BlockType;
+use crate::zone::ZoneGuard;
+use freehold::Error;
+use freehold::designs::Context;
+use freehold::designs::traits::Free;
+use freehold::memmap::index::{FrameIndex, ZoneIndex};
+use freehold::memmap::list::End;
+use freehold::platform::{Platform, SharedCell};
+use freehold::units::{FrameCount, Order, Pfn};
+
+impl<P: Platform, Y: Policy<P>> Free<P> for Skeleton<P, Y> {
+    #[inline]
+    fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
+        let frame = self.claim(context.platform, pfn, order)?;
+        self.give_back(context, frame, order);
+        Ok(())
+    }
+}
+
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+    /// Takes a block from its user: its head becomes claimed, or nothing changes.
+    #[inline]
+    pub(super) fn claim(&self, platform: &P, pfn: Pfn, order: Order) -> Result<FrameIndex, Error> {
+        let frame = self.frames.index_of(pfn).ok_or(Error::ForeignFrame)?;
+        let state = self.frames.state(frame);
+        if state.is(Tag::Allocated, order)
+            && self.frames.claim(frame, state, state.retag(Tag::Claimed))
+        {
+            return Ok(frame);
+        }
+        if order > Order::BUDDY_MAX {
+            return Err(Error::OrderTooLarge);
+        }
+        if !pfn.is_aligned(order) {
+            return Err(Error::Misaligned);
+        }
+        self.claim_part(platform, frame, order)
+    }
+
+    /// Claims a part of an allocation, splitting the rest into blocks of its own; or determines the
+    /// error.
+    #[cold]
+    fn claim_part(
+        &self,
+        platform: &P,
+        frame: FrameIndex,
+        order: Order,
+    ) -> Result<FrameIndex, Error> {
+        let zone = self.blocks.zone(frame).ok_or(Error::ForeignFrame)?;
+        // One split at a time. Under the zone lock, a claimed head means that the block is being
+        // freed.
+        let _guard = self.lock_zone(platform, zone);
+        let (head, state) = self.head_of(frame)?;
+        let (Tag::Allocated, Some(of)) = (state.tag(), state.order()) else {
+            return Err(Error::DoubleFree);
+        };
+        if of < order {
+            return Err(Error::WrongOrder);
+        }
+        if !self.frames.claim(head, state, state.retag(Tag::Claimed)) {
+            return Err(Error::DoubleFree);
+        }
+        // Halve the allocation until the part stands alone; every other half stays allocated.
+        let mut part = head;
+        for half in (order.get()..of.get()).rev().map(Order::new) {
+            let upper = part.after(half);
+            let (kept, rest) = if frame >= upper { (part, upper) } else { (upper, part) };
+            let mark = |tag| FrameState::head(tag, half, state.block_type());
+            self.frames.set_state(rest, mark(Tag::Claimed));
+            self.frames.set_state(kept, mark(Tag::Allocated));
+            part = rest;
+        }
+        Ok(part)
+    }
+
+    /// The head of the block that `frame` lies in, and its state. Exact for a caller that holds the
+    /// zone lock; otherwise a hint.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForeignFrame`] for a hole. [`Error::DoubleFree`] for a frame that a CPU is just
+    /// merging on its lists, which needs no zone lock: it is free.
+    pub(super) fn head_of(&self, frame: FrameIndex) -> Result<(FrameIndex, FrameState), Error> {
+        // The frames between a head and `frame` are tails, so the first mark found going up the
+        // aligned candidates is the head's; unless the head has no mark at the moment, in which
+        // case it is that of a block that ends before.
+        let candidates = Order::ZERO.to(Order::BUDDY_MAX).map(|order| frame.head(order));
+        let mut marked = candidates.map(|head| (head, self.frames.state(head)));
+        let found = marked.find(|(_, state)| state.tag() != Tag::Tail);
+        let (head, state) = found.ok_or(Error::DoubleFree)?;
+        match state.tag() {
+            _ if head.after(state.order().unwrap_or(Order::ZERO)) <= frame => {
+                Err(Error::DoubleFree)
+            }
+            Tag::Hole => Err(Error::ForeignFrame),
+            _ => Ok((head, state)),
+        }
+    }
+
+    /// Puts a claimed block on a list of the CPU that it belongs to, or of the zone.
+    #[inline]
+    fn give_back(&self, context: Context<'_, P>, frame: FrameIndex, order: Order) {
+        let platform = context.platform;
+        let (zone, of) = self.blocks.of_used(frame);
+        if let Some(migratetype) = of.migratetype()
+            && let Some(list) = Y::list(&self.mode, order, migratetype)
+        {
+            let (here, pin) = context.pin();
+            let home = Y::home(self, here, frame);
+            if let Some(mut pages) = self.try_lock_pinned(pin, home, zone) {
+                let mark = Y::mark(self, &pages, frame, order, of);
+                self.frames.set_state(frame, mark);
+                pages.pcp.lists[list].push(&self.frames, frame, End::Front);
+                if let Some(excess) = self.note_pushed(platform, &mut pages, order, 1) {
+                    self.drain_pages(platform, pages, excess, list);
+                }
+                return;
+            }
+        }
+        self.free_directly(context, zone, &[frame], order);
+    }
+
+    /// Counts blocks that were put on a CPU's list; returns how many frames to drain if the lists
+    /// have become too long.
+    #[inline(always)]
+    pub(super) fn note_pushed(
+        &self,
+        platform: &P,
+        pages: &mut LocalPages<'_, P, Y>,
+        order: Order,
+        blocks: usize,
+    ) -> Option<u32> {
+        let LocalPages { pcp, events, zone, .. } = pages;
+        let frames = (blocks as u32) << order.get();
+        pcp.count.set(pcp.count.get() + frames);
+        let freed = FrameCount::new(u64::from(frames));
+        if self.books.counts_late() {
+            pcp.irqs_on();
+        }
+        self.books.count(platform, || events.note_free(freed));
+        let below_high = || self.zone(*zone).is_below_high();
+        self.mode.note_free(pcp, order, blocks, below_high)
+    }
+
+    /// Frees claimed blocks to their zone, bypassing the per-CPU lists.
+    #[cold]
+    pub(super) fn free_directly(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        blocks: &[FrameIndex],
+        order: Order,
+    ) {
+        let guard = self.lock_zone(context.platform, zone);
+        for &block in blocks {
+            guard.add_free(self.give(&guard, block, order, zone));
+        }
+        let frames = FrameCount::new((blocks.len() as u64) << order.get());
+        self.unlock_and_count(context, zone, guard, |events| events.note_direct_free(frames));
+    }
+
+    /// Frees a block to its zone as the design does it; returns by how many frames the level rises.
+    pub(crate) fn give(
+        &self,
+        guard: &ZoneGuard<'_, P, Y::Beside<'_>>,
+        block: FrameIndex,
+        order: Order,
+        zone: ZoneIndex,
+    ) -> FrameCount {
+        if order == Order::ZERO
+            && Y::puts_off_merging(self, zone)
+            && self.blocks.block_type(block) != BlockType::Isolated
+        {
+            guard.give_unmerged(block)
+        } else {
+            guard.give(block, order, None)
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Requests that merge late.
+
+extern crate std;
+
+use core::mem::MaybeUninit;
+use std::vec;
+use std::vec::Vec;
+
+use super::WINDOW_FRAMES;
+use crate::LazyMerge;
+use crate::testing::TestPlatform;
+use freehold::config::{Config, MemoryRange};
+use freehold::memmap::index::ZoneIndex;
+use freehold::memmap::region::Metadata;
+use freehold::units::{FrameCount, NodeId, Order, Pfn};
+use freehold::{Error, Immovable, PageAllocator, Request};
+
+type Frames = PageAllocator<TestPlatform, LazyMerge<TestPlatform>>;
+
+const ALL: u64 = 4096;
+const HUGE: Request = Request::new(Order::PAGEBLOCK);
+
+/// An allocator whose frames were all in use and are free again, unmerged.
+fn unmerged() -> Frames {
+    unmerged_but(|_| false)
+}
+
+/// The same with some frames still in use.
+fn unmerged_but(kept: impl Fn(u64) -> bool) -> Frames {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(ALL))];
+    let cpus = [NodeId::new(0)];
+    let min_free = Some(FrameCount::ZERO);
+    let config = Config::new(&ranges, &cpus).min_free(min_free);
+    let settings = Default::default();
+    let layout = Frames::layout(&config, &settings).unwrap();
+    let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
+    let metadata = Metadata::from_static(buffer);
+    let frames = Frames::new(TestPlatform, &config, &settings, metadata).unwrap();
+    let all: Vec<_> = core::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
+    assert_eq!(all.len() as u64, ALL);
+    let back = all.iter().filter(|frame| !kept(frame.get()));
+    back.for_each(|&frame| frames.free(frame, Order::ZERO).unwrap());
+    frames.drain_all();
+    let free = frames.zones().next().unwrap().free.get();
+    assert_eq!(singles(&frames), free, "nothing has merged");
+    frames
+}
+
+/// How many frames are free and single.
+fn singles(frames: &Frames) -> u64 {
+    frames.zones().next().unwrap().free_blocks[0]
+}
+
+/// The frame at which the next search begins.
+fn place(frames: &Frames) -> u32 {
+    frames.design().blocks.unmerged_from(ZoneIndex(0)).0.0
+}
+
+fn free(frames: &Frames, frame: u64) {
+    frames.free(Pfn::new(frame), Order::ZERO).unwrap();
+    frames.drain_all();
+}
+
+#[test]
+fn a_request_for_a_large_block_makes_up_for_merges() {
+    for order in [1, 4, 9, 10].map(Order::new) {
+        let frames = unmerged();
+        let pfn = frames.alloc(Request::new(order)).expect("all is free");
+        frames.free(pfn, order).unwrap();
+        frames.validate().unwrap();
+        let mut out = [Pfn::new(0); 3];
+        assert_eq!(unmerged().alloc_bulk(Request::new(order), &mut out), Ok(3));
+    }
+}
+
+#[test]
+fn compaction_and_ranges_find_unmerged_frames() {
+    let frames = unmerged();
+    let range = freehold::RangeRequest::new(FrameCount::new(1000)).at(Pfn::new(100));
+    let pfn = frames.alloc_range(range, &Immovable).expect("all is free");
+    frames.validate().unwrap();
+    frames.free_range(pfn, FrameCount::new(1000)).unwrap();
+    frames.validate().unwrap();
+    let report = frames.compact(&Immovable);
+    assert!(report.merged_late > FrameCount::new(1000), "{report:?}");
+    assert_eq!(frames.zones().next().unwrap().free_blocks[10], 4);
+    frames.validate().unwrap();
+}
+
+#[test]
+fn a_search_goes_on_where_the_last_one_stopped_and_comes_round() {
+    let frames = unmerged_but(|frame| [5, 512, 1535, 1600].contains(&frame));
+    // Four pageblocks with a frame in use are not worth a merge.
+    for (pageblock, merged) in [(4, 1), (5, 2), (6, 3)] {
+        assert_eq!(frames.alloc(HUGE), Ok(Pfn::new(pageblock * 512)));
+        assert_eq!(u64::from(place(&frames)), (pageblock + 1) * 512);
+        assert_eq!(singles(&frames), ALL - 4 - merged * 512);
+    }
+    // What is freed behind it is found when it comes round, and no sooner.
+    free(&frames, 512);
+    assert_eq!(frames.alloc(HUGE), Ok(Pfn::new(7 * 512)));
+    assert_eq!(frames.alloc(HUGE), Ok(Pfn::new(512)));
+    assert_eq!(frames.alloc(HUGE), Err(Error::OutOfMemory));
+    assert_eq!(singles(&frames), 3 * 511, "what cannot become a block is left alone");
+    free(&frames, 5);
+    assert_eq!(frames.alloc(HUGE), Ok(Pfn::new(0)));
+    frames.validate().unwrap();
+}
+
+#[test]
+fn a_merge_stops_as_soon_as_there_is_a_block() {
+    let frames = unmerged();
+    let request = Request::new(Order::new(6));
+    for blocks in 1..=8 {
+        assert_eq!(frames.alloc(request), Ok(Pfn::new((blocks - 1) * 64)));
+        assert_eq!(singles(&frames), ALL - blocks * 64);
+        // The rest of the pageblock comes next.
+        assert_eq!(place(&frames), if blocks < 8 { 0 } else { 512 });
+    }
+    // A window yields several small blocks.
+    let frames = unmerged();
+    frames.alloc(Request::new(Order::new(1))).unwrap();
+    assert_eq!(singles(&frames), ALL - u64::from(WINDOW_FRAMES));
+    frames.validate().unwrap();
+}
+
+/// Frames kept in use at random: a request succeeds if and only if some place for it has none. A
+/// naive search through all places says whether.
+#[test]
+fn a_request_fails_only_if_no_place_is_free() {
+    let mut random = 1_u64;
+    for round in 0..60 {
+        let kept: Vec<u64> = (0..1 << (round % 8))
+            .map(|_| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(round);
+                (random >> 33) % ALL
+            })
+            .collect();
+        let frames = unmerged_but(|frame| kept.contains(&frame));
+        let mut used: Vec<bool> = (0..ALL).map(|frame| kept.contains(&frame)).collect();
+        for order in [10, 9, 7, 10, 6, 3, 8, 1, 2, 4, 1].map(Order::new) {
+            let size = 1 << order.get();
+            let fits = used.chunks(size).any(|place| !place.contains(&true));
+            let got = frames.alloc(Request::new(order));
+            assert_eq!(got.is_ok(), fits, "round {round}, {order}");
+            if let Ok(block) = got {
+                let place = &mut used[block.get() as usize..][..size];
+                assert!(!place.contains(&true));
+                place.fill(true);
+            }
+            frames.validate().unwrap();
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Per-CPU state: batches of frames on their way to a list, and a stock of frames charged ahead.
+//! Batches take the lock of an lruvec once for many frames; the stock does the same for the
+//! counters that all CPUs share.
+
+use core::num::NonZero;
+
+use super::error::LruError;
+use super::group::GroupId;
+use super::state::Motion;
+use freehold::Error;
+use freehold::memmap::index::FrameIndex;
+use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use freehold::platform::{LockClass, Pin, Platform, RawLock, SharedCell};
+use freehold::units::CpuId;
+
+/// The most frames in a batch (Linux 6.12's `PAGEVEC_SIZE`).
+pub const BATCH_MAX: usize = 31;
+
+/// The most frames that are charged ahead at a time.
+pub(super) const STOCK: u32 = 32;
+
+/// How many reclaims that began on one CPU may be under way. An owner that reclaims from within its
+/// methods would otherwise overflow the stack.
+const HUNTS_MAX: u32 = 32;
+
+/// A stock of no group.
+const NO_GROUP: u64 = u64::MAX;
+
+/// The operation that a batch applies to its frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Batch {
+    /// They are new, and on no list yet.
+    Add = 0,
+    Activate = 1,
+    Deactivate = 2,
+    Rotate = 3,
+    /// They were pinned or unpinned: the list depends on which.
+    Pin = 4,
+}
+
+impl Batch {
+    const COUNT: usize = 5;
+
+    pub(super) const ALL: [Self; Self::COUNT] =
+        [Self::Add, Self::Activate, Self::Deactivate, Self::Rotate, Self::Pin];
+
+    /// Where the frames go.
+    pub(super) const fn motion(self) -> Motion {
+        match self {
+            Batch::Add | Batch::Pin => Motion::Keep,
+            Batch::Activate => Motion::Activate,
+            Batch::Deactivate => Motion::Deactivate,
+            Batch::Rotate => Motion::Rotate,
+        }
+    }
+}
+
+/// Frames that were taken out of a batch, or off a list.
+#[derive(Clone, Copy)]
+pub(super) struct Few {
+    frames: [u32; BATCH_MAX],
+    len: usize,
+}
+
+impl Few {
+    pub(super) const fn new() -> Self {
+        Few { frames: [0; BATCH_MAX], len: 0 }
+    }
+
+    pub(super) fn push(&mut self, frame: FrameIndex) {
+        self.frames[self.len] = frame.0;
+        self.len += 1;
+    }
+
+    pub(super) fn pop(&mut self) -> Option<FrameIndex> {
+        self.len = self.len.checked_sub(1)?;
+        Some(FrameIndex(self.frames[self.len]))
+    }
+
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = FrameIndex> + '_ {
+        self.frames[..self.len].iter().map(|&frame| FrameIndex(frame))
+    }
+}
+
+/// The state of one CPU. Everything is guarded by `lock`.
+#[repr(C, align(64))]
+struct PerCpu<P: Platform> {
+    lock: P::Lock,
+    /// The group that the charged-ahead frames are charged to.
+    stocked: P::LocalCell<u64>,
+    /// How many frames are charged ahead.
+    stock: P::LocalCell<u32>,
+    /// The most of them.
+    stock_max: P::LocalCell<u32>,
+    /// How many reclaims that began here are under way.
+    hunts: P::LocalCell<u32>,
+    lens: [P::LocalCell<u32>; Batch::COUNT],
+    batches: [[P::LocalCell<u32>; BATCH_MAX]; Batch::COUNT],
+}
+
+/// The state of all CPUs.
+pub(super) struct Cpus<P: Platform> {
+    table: Table<PerCpu<P>>,
+    batch: u32,
+}
+
+/// Where it will lie.
+pub(super) struct CpusPlan<P: Platform>(TablePlan<PerCpu<P>>);
+
+impl<P: Platform> CpusPlan<P> {
+    pub(super) fn new(cpus: usize, layout: &mut LayoutBuilder) -> Result<Self, Error> {
+        Ok(CpusPlan(layout.table(SectionKind::LruPerCpu, cpus)?))
+    }
+}
+
+impl<P: Platform> Cpus<P> {
+    pub(super) fn carve(plan: &CpusPlan<P>, batch: u32, carver: &mut Carver) -> Self {
+        let zero = || P::LocalCell::new(0);
+        let table = carver.table(plan.0, |_| PerCpu {
+            lock: P::Lock::new(LockClass::LruBatch),
+            stocked: P::LocalCell::new(NO_GROUP),
+            stock: zero(),
+            stock_max: zero(),
+            hunts: zero(),
+            lens: core::array::from_fn(|_| zero()),
+            batches: core::array::from_fn(|_| core::array::from_fn(|_| zero())),
+        });
+        Cpus { table, batch }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// The state of the running CPU, locked.
+    pub(super) fn here<'a>(&'a self, platform: &'a P) -> CpuGuard<'a, P> {
+        let (cpu, pin) = Pin::new(platform);
+        self.locked(pin, self.number(cpu))
+    }
+
+    fn number(&self, cpu: CpuId) -> usize {
+        let cpu = cpu.index();
+        // Nearly always in range, and a comparison is cheaper than a division.
+        if cpu < self.len() { cpu } else { NonZero::new(self.len()).map_or(0, |cpus| cpu % cpus) }
+    }
+
+    /// Counts a reclaim that begins on the running CPU, until the guard is dropped on whatever CPU
+    /// that is.
+    pub(super) fn begin_hunt<'a>(
+        &'a self,
+        platform: &'a P,
+    ) -> Result<CountedHunt<'a, P>, LruError> {
+        let (cpu, pin) = Pin::new(platform);
+        let cpu = self.number(cpu);
+        let guard = self.locked(pin, cpu);
+        match guard.cpu.hunts.get() {
+            HUNTS_MAX => Err(LruError::TooManyReclaims),
+            hunts => {
+                guard.cpu.hunts.set(hunts + 1);
+                Ok(CountedHunt { cpus: self, platform, cpu })
+            }
+        }
+    }
+
+    /// The state of any CPU, locked.
+    pub(super) fn of<'a>(&'a self, platform: &'a P, cpu: usize) -> CpuGuard<'a, P> {
+        self.locked(Pin::new(platform).1, cpu)
+    }
+
+    fn locked<'a>(&'a self, pin: Pin<'a, P>, cpu: usize) -> CpuGuard<'a, P> {
+        let cpu = self.table.get(cpu);
+        cpu.lock.lock();
+        CpuGuard { cpu, _pin: pin, batch: self.batch }
+    }
+}
+
+/// A reclaim under way, counted on the CPU that it began on.
+pub(super) struct CountedHunt<'a, P: Platform> {
+    cpus: &'a Cpus<P>,
+    platform: &'a P,
+    cpu: usize,
+}
+
+impl<P: Platform> Drop for CountedHunt<'_, P> {
+    fn drop(&mut self) {
+        let guard = self.cpus.of(self.platform, self.cpu);
+        // In the child of a fork the count may have begun anew.
+        let hunts = guard.cpu.hunts.get().saturating_sub(1);
+        guard.cpu.hunts.set(hunts);
+    }
+}
+
+/// The state of one CPU, locked. Unlocks and unpins when dropped.
+pub(super) struct CpuGuard<'a, P: Platform> {
+    cpu: &'a PerCpu<P>,
+    _pin: Pin<'a, P>,
+    batch: u32,
+}
+
+impl<P: Platform> CpuGuard<'_, P> {
+    /// Puts a frame into a batch. If that fills the batch, takes its frames out and returns them.
+    pub(super) fn push(&self, batch: Batch, frame: FrameIndex) -> Option<Few> {
+        let len = self.cpu.lens[batch as usize].get();
+        self.cpu.batches[batch as usize][len as usize].set(frame.0);
+        self.cpu.lens[batch as usize].set(len + 1);
+        (len + 1 >= self.batch).then(|| self.take(batch))
+    }
+
+    /// Takes all frames out of a batch.
+    pub(super) fn take(&self, batch: Batch) -> Few {
+        let mut few = Few::new();
+        let len = self.cpu.lens[batch as usize].get();
+        for cell in &self.cpu.batches[batch as usize][..len as usize] {
+            few.push(FrameIndex(cell.get()));
+        }
+        if len > 0 {
+            self.cpu.lens[batch as usize].set(0);
+        }
+        few
+    }
+
+    /// How many frames are in a batch.
+    pub(super) fn len(&self, batch: Batch) -> u32 {
+        self.cpu.lens[batch as usize].get()
+    }
+
+    /// Takes frames from the stock of this group; returns whether there were so many.
+    pub(super) fn take_stock(&self, group: GroupId, frames: u32) -> bool {
+        let stock = self.cpu.stock.get();
+        if stock < frames || self.cpu.stocked.get() != group.bits() {
+            return false;
+        }
+        self.cpu.stock.set(stock - frames);
+        true
+    }
+
+    /// Stocks frames charged to this group, up to `most`; returns slot and number of those stocked
+    /// before.
+    pub(super) fn set_stock(&self, group: GroupId, frames: u32, most: u32) -> Option<(u16, u32)> {
+        let before = self.stock();
+        self.cpu.stocked.set(group.bits());
+        self.cpu.stock.set(frames);
+        self.cpu.stock_max.set(most);
+        before
+    }
+
+    /// Empties the stock; returns its slot and number of frames.
+    pub(super) fn drain_stock(&self) -> Option<(u16, u32)> {
+        let before = self.stock();
+        self.cpu.stocked.set(NO_GROUP);
+        self.cpu.stock.set(0);
+        before
+    }
+
+    /// The slot of the stock, and its number of frames. A stock does not outlive its group, since
+    /// removing a group empties all of its stocks.
+    pub(super) fn stock(&self) -> Option<(u16, u32)> {
+        let stocked = self.cpu.stocked.get();
+        (stocked != NO_GROUP).then(|| (GroupId::from_bits(stocked).slot(), self.cpu.stock.get()))
+    }
+
+    /// Returns frames of a slot to the stock, which keeps half once it is full; returns how many
+    /// must be uncharged.
+    pub(super) fn restock(&self, slot: u16, frames: u32) -> u32 {
+        let Some((_, stock)) = self.stock().filter(|&(stocked, _)| stocked == slot) else {
+            return frames;
+        };
+        let (all, most) = (stock + frames, self.cpu.stock_max.get());
+        let kept = if all > most { most / 2 } else { all };
+        self.cpu.stock.set(kept);
+        all - kept
+    }
+}
+
+impl<P: Platform> Drop for CpuGuard<'_, P> {
+    fn drop(&mut self) {
+        self.cpu.lock.unlock();
+    }
+}

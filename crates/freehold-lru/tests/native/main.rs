@@ -1,0 +1,55 @@
+//! The guarantees of the LRU, on native storage, alone and under stress.
+
+use freehold_linux::Pcp;
+use freehold_linux::zone_lock::ZoneLockSettings;
+
+#[path = "../common/cache.rs"]
+mod cache;
+#[path = "../../../freehold/tests/common/mod.rs"]
+mod common;
+#[path = "../../../freehold/tests/common/fragile.rs"]
+mod fragile;
+#[path = "../../../freehold/tests/common/machine.rs"]
+mod machine;
+#[path = "../common/naive.rs"]
+mod naive;
+#[path = "../common/pair.rs"]
+mod pair;
+#[path = "../common/room.rs"]
+mod room;
+#[path = "../../../freehold/tests/common/seen_mutex.rs"]
+mod seen_mutex;
+#[path = "../common/shelf.rs"]
+mod shelf;
+
+mod bad_input;
+mod blocks;
+mod charges;
+mod claims;
+mod locks;
+mod model;
+mod operations;
+mod owner;
+mod panics;
+mod policy;
+mod pressure;
+mod protect;
+mod reclaim;
+mod stress;
+mod turns;
+mod waits;
+
+/// Linux's allocator with per-CPU lists of constant size.
+fn fixed(batch: u32, high: u32) -> ZoneLockSettings {
+    ZoneLockSettings { pcp: Pcp::Fixed, batch, high, ..Default::default() }
+}
+
+/// The threads of `cache`.
+mod threads {
+    pub(crate) use std::sync::MutexGuard;
+    pub(crate) use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+    pub(crate) use std::thread::{scope, yield_now};
+
+    pub(crate) use crate::common::run_on;
+    pub(crate) use crate::seen_mutex::SeenMutex as Mutex;
+}
