@@ -20,6 +20,7 @@ mod mangled;
 mod matrix;
 mod output;
 mod panics;
+mod peers;
 mod predict;
 mod race;
 mod replay;

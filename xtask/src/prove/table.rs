@@ -120,7 +120,10 @@ done"#,
                 r#"export RUSTDOCFLAGS="-D warnings"
 cargo doc --workspace --all-features --no-deps --document-private-items"#,
             ),
-            Step::new("peers", r#"cargo test --release -p freehold-peers --features mallocs"#),
+            Step::new(
+                "peers",
+                r#"cargo test --release -p freehold-lab --features mallocs peers::"#,
+            ),
             Step::new("programs", "products/tools/test-preload"),
             Step::new(
                 "race",

@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::peers::{Peer, Refused, Seat};
 use freehold::{MigrateType, Order};
 use freehold_host::allowed_cpus;
-use freehold_peers::{Peer, Refused, Seat};
 
 use super::course::Course;
 use super::crew::Crew;

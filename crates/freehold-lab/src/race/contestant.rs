@@ -2,13 +2,13 @@
 
 use std::sync::LazyLock;
 
+use crate::peers::{Bitmap1M, Bitmap16M, Bitmap64K, Buddy, Kernel, Peer, Plugin};
+#[cfg(feature = "mallocs")]
+use crate::peers::{Jemalloc, Mimalloc};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use freehold_host::Host;
-use freehold_peers::{Bitmap1M, Bitmap16M, Bitmap64K, Buddy, Kernel, Peer, Plugin};
-#[cfg(feature = "mallocs")]
-use freehold_peers::{Jemalloc, Mimalloc};
 
 use super::crew::Crew;
 use super::design::DesignPeer;

@@ -9,9 +9,9 @@ use std::mem;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use crate::peers::{Peer, Seat};
 use fastrand::Rng;
 use freehold::{MigrateType, Order};
-use freehold_peers::{Peer, Seat};
 
 use super::crew::Meeting;
 use super::manner::{Bulk, Manner, Mixed, Singles};

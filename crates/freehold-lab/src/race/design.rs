@@ -1,9 +1,9 @@
 //! The designs as contestants: an arena on this host with the design's default settings.
 
+use crate::peers::{FRAME_BYTES, Peer, Refused, Seat};
 use anyhow::Result;
 use freehold::{MigrateType, Order, PageAllocator, Pfn, Request};
 use freehold_host::{FrameArena, Host};
-use freehold_peers::{FRAME_BYTES, Peer, Refused, Seat};
 
 use crate::books::check_all_back;
 use crate::host::{HostDesign, arena};

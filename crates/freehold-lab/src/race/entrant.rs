@@ -2,8 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::peers::{Peer, Seat};
 use freehold::{MigrateType, Order};
-use freehold_peers::{Peer, Seat};
 
 use super::course::{Course, Field, Times};
 use super::crew::Crew;

@@ -1,10 +1,10 @@
 //! The design `freehold` as users with a thread a CPU have it: each thread leases its caches,
 //! and takes no lock.
 
+use crate::peers::{Peer, Refused, Seat};
 use freehold::designs::{Freehold, Lease};
 use freehold::{CpuId, Error, MigrateType, Order, Pfn, Request};
 use freehold_host::Host;
-use freehold_peers::{Peer, Refused, Seat};
 
 use super::design::DesignPeer;
 

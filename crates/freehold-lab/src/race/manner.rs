@@ -2,9 +2,9 @@
 
 use std::mem;
 
+use crate::peers::{Peer, Refused, Seat};
 use fastrand::Rng;
 use freehold::{MigrateType, Order};
-use freehold_peers::{Peer, Refused, Seat};
 
 use super::mix::draw;
 

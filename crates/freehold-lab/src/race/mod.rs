@@ -25,9 +25,9 @@ mod standing;
 mod table;
 mod wipe;
 
+use crate::peers::{FRAME_BYTES, Plugin};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use freehold_peers::{FRAME_BYTES, Plugin};
 
 use crate::UsageError;
 use crate::catalog::{BenchName, name_of};

@@ -8,9 +8,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::peers::{Peer, Plugin, Seat};
 use anyhow::{Context, Result, anyhow, bail};
 use freehold::{MigrateType, Order};
-use freehold_peers::{Peer, Plugin, Seat};
 
 use crate::UsageError;
 use crate::report::out;

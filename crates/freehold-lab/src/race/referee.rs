@@ -61,8 +61,8 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<freehold_peers::Refused> for Failure {
-    fn from(_: freehold_peers::Refused) -> Self {
+impl From<crate::peers::Refused> for Failure {
+    fn from(_: crate::peers::Refused) -> Self {
         Failure::Refused
     }
 }

@@ -6,13 +6,13 @@ use core::ptr::{self, NonNull};
 
 use freehold::Order;
 
-use crate::FRAME_BYTES;
+use crate::peers::FRAME_BYTES;
 
 /// A block of memory from `P`, owned by the holder of this value: there is no copy of it, and only
 /// `P` creates one and takes it back. The default is no block.
 ///
 /// The address of a frame ends in zero bits, so the order fits there.
-pub struct Held<P> {
+pub(crate) struct Held<P> {
     tagged: *mut u8,
     from: PhantomData<fn(P)>,
 }

@@ -9,7 +9,7 @@ use freehold::Order;
 use super::PluginError;
 
 /// The version of the interface that this crate implements: `FREEHOLD_PEER_INTERFACE`.
-pub const INTERFACE: u32 = 1;
+pub(crate) const INTERFACE: u32 = 1;
 
 /// The result of `alloc` if there is no such block: `FREEHOLD_PEER_NONE`.
 pub(super) const NONE: u64 = u64::MAX;
@@ -61,7 +61,6 @@ pub(super) struct Calls {
 /// The content of a table, validated.
 pub(super) struct Checked {
     pub(super) name: String,
-    pub(super) version: String,
     orders: u32,
     pub(super) calls: Calls,
 }
@@ -95,7 +94,7 @@ impl Checked {
         // SAFETY: The header requires strings here.
         let name = unsafe { text(table.name) }.ok_or(missing("name"))?;
         // SAFETY: As above.
-        let version = unsafe { text(table.version) }.ok_or(missing("version"))?;
+        unsafe { text(table.version) }.ok_or(missing("version"))?;
         let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(good) {
             return Err(PluginError::Name { name });
@@ -116,7 +115,7 @@ impl Checked {
             free: table.free.ok_or(missing("free"))?,
             bulk,
         };
-        Ok(Checked { name, version, orders: table.orders, calls })
+        Ok(Checked { name, orders: table.orders, calls })
     }
 }
 
@@ -137,7 +136,7 @@ mod tests {
     use std::panic::AssertUnwindSafe;
 
     use super::*;
-    use crate::{Peer, Plugin};
+    use crate::peers::{Peer, Plugin};
 
     unsafe extern "C" fn create(_: *const RegionTable) -> *mut c_void {
         core::ptr::null_mut()
@@ -172,7 +171,7 @@ mod tests {
     #[test]
     fn a_table_by_the_header_is_understood() {
         let checked = read(&table()).ok().unwrap();
-        assert_eq!((checked.name.as_str(), checked.version.as_str()), ("a-peer", "1.0"));
+        assert_eq!(checked.name, "a-peer");
         assert!(checked.calls.bulk.is_none());
         let orders = (0..40).filter(|&order| checked.serves(Order::new(order)));
         assert_eq!(orders.collect::<Vec<_>>(), [0, 9]);

@@ -6,8 +6,8 @@ use core::ptr::{NonNull, null_mut};
 use freehold::{MigrateType, Order};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use crate::held::{Held, bytes_of};
-use crate::{FRAME_BYTES, Peer, Refused, Seat};
+use crate::peers::held::{Held, bytes_of};
+use crate::peers::{FRAME_BYTES, Peer, Refused, Seat};
 
 /// The host kernel: `mmap`, one byte written in each frame, `munmap`.
 ///
@@ -15,11 +15,11 @@ use crate::{FRAME_BYTES, Peer, Refused, Seat};
 /// entered into page tables, its entry flushed. It is the cost for a program that asks the machine.
 /// Blocks of a pageblock and more ask for huge pages.
 #[derive(Debug, Default)]
-pub struct Kernel;
+pub(crate) struct Kernel;
 
 impl Kernel {
     /// The kernel that this process runs on.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Kernel
     }
 }

@@ -6,14 +6,12 @@
 //!
 //! | peer | what it is asked for |
 //! |---|---|
-//! | [`Buddy`], [`Bitmap`] | frame numbers, under the lock that users of these crates take |
+//! | [`Buddy`], `Bitmap` | frame numbers, under the lock that users of these crates take |
 //! | `Malloc`, with the feature `mallocs` | memory of a frame's size and alignment |
 //! | [`Kernel`] | mappings, touched once |
-//! | [`PluginPeer`] | what `include/freehold_peer.h` specifies, from a library loaded at run time |
+//! | [`Plugin`] | what `include/freehold_peer.h` specifies, from a library loaded at run time |
 //!
-//! The crate contains all the `unsafe` code that this needs, so that a race needs none.
-
-#![deny(unsafe_code)]
+//! All the `unsafe` code that this needs is here, so that a race needs none.
 
 mod held;
 mod kernel;
@@ -27,16 +25,15 @@ use core::mem;
 
 use freehold::{MigrateType, Order};
 
-pub use freehold::geometry::FRAME_BYTES;
-pub use held::Held;
-pub use kernel::Kernel;
-pub use locked::{Bitmap, Bitmap1M, Bitmap16M, Bitmap64K, Buddy, LockedSeat};
+pub(crate) use freehold::geometry::FRAME_BYTES;
+pub(crate) use kernel::Kernel;
+pub(crate) use locked::{Bitmap1M, Bitmap16M, Bitmap64K, Buddy};
 #[cfg(feature = "mallocs")]
-pub use malloc::{Jemalloc, Malloc, Mimalloc};
-pub use plugin::{INTERFACE, Plugin, PluginBlock, PluginError, PluginPeer, PluginSeat};
+pub(crate) use malloc::{Jemalloc, Malloc, Mimalloc};
+pub(crate) use plugin::Plugin;
 
 /// An allocator of frames, shared by threads.
-pub trait Peer: Send + Sync {
+pub(crate) trait Peer: Send + Sync {
     /// A block owned by its holder. The default is no block.
     type Block: Default + Send;
 
@@ -95,10 +92,10 @@ pub trait Peer: Send + Sync {
 
 /// A peer refused to free what it had allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused;
+pub(crate) struct Refused;
 
 /// The calls of one thread.
-pub trait Seat {
+pub(crate) trait Seat {
     /// As in [`Peer::Block`].
     type Block: Default;
 
@@ -147,8 +144,3 @@ fn alloc_singly<S: Seat + ?Sized>(seat: &mut S, out: &mut [S::Block]) -> usize {
 fn free_singly<S: Seat + ?Sized>(seat: &mut S, blocks: &mut [S::Block]) -> Result<(), Refused> {
     blocks.iter_mut().try_for_each(|block| seat.free(mem::take(block), Order::ZERO))
 }
-
-/// The examples of the README, compiled and run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

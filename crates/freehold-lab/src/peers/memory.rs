@@ -8,7 +8,7 @@ use std::io;
 use freehold::Order;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use crate::FRAME_BYTES;
+use crate::peers::FRAME_BYTES;
 
 /// The alignment of the first frame: a pageblock, so that blocks up to that size are aligned in
 /// memory as they are by number.

@@ -6,22 +6,22 @@ use core::ptr::NonNull;
 
 use freehold::{MigrateType, Order};
 
-use crate::held::{Held, bytes_of};
-use crate::{Peer, Refused, Seat};
+use crate::peers::held::{Held, bytes_of};
+use crate::peers::{Peer, Refused, Seat};
 
 /// A malloc as a peer. It takes its memory from the machine on demand and keeps it; migratetypes
 /// mean nothing to it.
-pub struct Malloc<A>(A);
+pub(crate) struct Malloc<A>(A);
 
 /// mimalloc, called directly.
-pub type Mimalloc = Malloc<mimalloc::MiMalloc>;
+pub(crate) type Mimalloc = Malloc<mimalloc::MiMalloc>;
 
 /// jemalloc, as packaged by the maintainers of TiKV.
-pub type Jemalloc = Malloc<tikv_jemallocator::Jemalloc>;
+pub(crate) type Jemalloc = Malloc<tikv_jemallocator::Jemalloc>;
 
 impl Mimalloc {
     /// The mimalloc of this process.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Malloc(mimalloc::MiMalloc)
     }
 }
@@ -34,7 +34,7 @@ impl Default for Mimalloc {
 
 impl Jemalloc {
     /// The jemalloc of this process.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Malloc(tikv_jemallocator::Jemalloc)
     }
 }

@@ -9,21 +9,21 @@ use buddy_system_allocator::LockedFrameAllocator;
 use freehold::{MigrateType, Order};
 use spin::Mutex;
 
-use crate::{Peer, Refused, Seat};
+use crate::peers::{Peer, Refused, Seat};
 
 /// Constructing a large bitmap passes it over the stack, several times in debug builds.
 const BITMAP_STACK_BYTES: usize = 64 << 20;
 
 /// The crate `buddy_system_allocator`: free blocks of each order in a `BTreeSet`, in its own
 /// `LockedFrameAllocator`.
-pub struct Buddy {
+pub(crate) struct Buddy {
     frames: u64,
     allocator: LockedFrameAllocator,
 }
 
 impl Buddy {
     /// Manages frames 0 and up.
-    pub fn new(frames: u64) -> Self {
+    pub(crate) fn new(frames: u64) -> Self {
         let allocator = LockedFrameAllocator::new();
         allocator.lock().add_frame(0, frames as usize);
         Buddy { frames, allocator }
@@ -32,23 +32,23 @@ impl Buddy {
 
 /// The crate `bitmap-allocator`: a tree of bitmaps with 16 branches at each level, in a
 /// `spin::Mutex`.
-pub struct Bitmap<A> {
+pub(crate) struct Bitmap<A> {
     frames: u64,
     allocator: Box<Mutex<A>>,
 }
 
 /// With the type for 2^16 frames, which are 256 MiB.
-pub type Bitmap64K = Bitmap<BitAlloc64K>;
+pub(crate) type Bitmap64K = Bitmap<BitAlloc64K>;
 
 /// With the type for 2^20 frames, which has one level more.
-pub type Bitmap1M = Bitmap<BitAlloc1M>;
+pub(crate) type Bitmap1M = Bitmap<BitAlloc1M>;
 
 /// With the type for 2^24 frames, which has two levels more.
-pub type Bitmap16M = Bitmap<BitAlloc16M>;
+pub(crate) type Bitmap16M = Bitmap<BitAlloc16M>;
 
 impl<A: BitAlloc + Send + 'static> Bitmap<A> {
     /// Manages frames 0 and up; `None` if there are more than the type has bits.
-    pub fn new(frames: u64) -> Option<Self> {
+    pub(crate) fn new(frames: u64) -> Option<Self> {
         let count = usize::try_from(frames).ok().filter(|&count| count > 0 && count <= A::CAP)?;
         let building =
             std::thread::Builder::new().stack_size(BITMAP_STACK_BYTES).spawn(move || {
@@ -62,7 +62,7 @@ impl<A: BitAlloc + Send + 'static> Bitmap<A> {
 }
 
 /// The seat of a thread at an allocator that does not support threads.
-pub struct LockedSeat<'a, P>(&'a P);
+pub(crate) struct LockedSeat<'a, P>(&'a P);
 
 impl Peer for Buddy {
     type Block = u64;

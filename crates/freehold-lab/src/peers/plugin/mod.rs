@@ -19,15 +19,15 @@ use std::path::{Path, PathBuf};
 use freehold::{MigrateType, Order};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-use crate::memory::Memory;
-use crate::{FRAME_BYTES, Peer, Refused, Seat, alloc_singly, free_singly};
-pub use table::INTERFACE;
+use crate::peers::memory::Memory;
+use crate::peers::{FRAME_BYTES, Peer, Refused, Seat, alloc_singly, free_singly};
+pub(crate) use table::INTERFACE;
 use table::{Calls, Checked, NONE, RegionTable};
 
 /// Why a library cannot take part.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum PluginError {
+pub(crate) enum PluginError {
     /// There is no such file.
     #[error("cannot read the file")]
     Unreadable(#[source] io::Error),
@@ -82,7 +82,7 @@ pub enum PluginError {
 
 /// A loaded library. It stays loaded until the process ends, since it may have started threads or
 /// registered thread-exit handlers.
-pub struct Plugin {
+pub(crate) struct Plugin {
     path: PathBuf,
     checked: Checked,
 }
@@ -93,7 +93,7 @@ impl Plugin {
     /// # Errors
     ///
     /// The problem with the file or its table.
-    pub fn load(path: &Path) -> Result<Self, PluginError> {
+    pub(crate) fn load(path: &Path) -> Result<Self, PluginError> {
         // The whole path: a bare name would be searched for in the system's library folders.
         let path = path.canonicalize().map_err(PluginError::Unreadable)?;
         // SAFETY: The library's own code runs. Naming the file vouches for it.
@@ -112,17 +112,12 @@ impl Plugin {
     }
 
     /// The peer's name.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.checked.name
     }
 
-    /// The peer's version, as it reports it.
-    pub fn version(&self) -> &str {
-        &self.checked.version
-    }
-
     /// The file.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -135,7 +130,11 @@ impl Plugin {
     /// # Panics
     ///
     /// If the header cannot count so many threads.
-    pub fn create(&self, frames: u64, threads: usize) -> Result<PluginPeer<'_>, PluginError> {
+    pub(crate) fn create(
+        &self,
+        frames: u64,
+        threads: usize,
+    ) -> Result<PluginPeer<'_>, PluginError> {
         let memory =
             Memory::map(frames).map_err(|source| PluginError::NoMemory { frames, source })?;
         let region = RegionTable {
@@ -154,7 +153,7 @@ impl Plugin {
 }
 
 /// A peer created by a plug-in.
-pub struct PluginPeer<'p> {
+pub(crate) struct PluginPeer<'p> {
     plugin: &'p Plugin,
     calls: Calls,
     state: NonNull<c_void>,
@@ -181,7 +180,7 @@ impl Drop for PluginPeer<'_> {
 
 /// A plug-in's block, by its first frame.
 #[repr(transparent)]
-pub struct PluginBlock(u64);
+pub(crate) struct PluginBlock(u64);
 
 impl Default for PluginBlock {
     fn default() -> Self {
@@ -190,7 +189,7 @@ impl Default for PluginBlock {
 }
 
 /// The seat of a thread at a plug-in's peer.
-pub struct PluginSeat<'a> {
+pub(crate) struct PluginSeat<'a> {
     calls: Calls,
     state: NonNull<c_void>,
     thread: u32,
