@@ -29,7 +29,7 @@ pub(crate) use freehold::geometry::FRAME_BYTES;
 pub(crate) use kernel::Kernel;
 pub(crate) use locked::{Bitmap1M, Bitmap16M, Bitmap64K, Buddy};
 #[cfg(feature = "mallocs")]
-pub(crate) use malloc::{Jemalloc, Malloc, Mimalloc};
+pub(crate) use malloc::{Jemalloc, Mimalloc};
 pub(crate) use plugin::Plugin;
 
 /// An allocator of frames, shared by threads.
