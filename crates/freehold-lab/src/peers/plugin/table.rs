@@ -8,7 +8,7 @@ use freehold::Order;
 
 use super::PluginError;
 
-/// The version of the interface that this crate implements: `FREEHOLD_PEER_INTERFACE`.
+/// The version of the interface that the lab implements: `FREEHOLD_PEER_INTERFACE`.
 pub(crate) const INTERFACE: u32 = 1;
 
 /// The result of `alloc` if there is no such block: `FREEHOLD_PEER_NONE`.

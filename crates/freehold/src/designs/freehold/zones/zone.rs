@@ -417,6 +417,7 @@ impl<P: Platform> Zone<P> {
     }
 
     /// Reads or changes the state of compaction, under its lock.
+    // Out of line: calls that compact have the scanners on their stack.
     #[inline(never)]
     pub(crate) fn with_compaction<R>(
         &self,
