@@ -86,7 +86,7 @@ fn document(root: &Path, folder: &Path) -> Result<()> {
     fs::set_permissions(&rustdoc, fs::Permissions::from_mode(0o755))?;
     for workspace in ["", "products"] {
         let status = Command::new("cargo")
-            .args(["doc", "-q", "--release", "--workspace", "--lib", "--all-features", "--no-deps"])
+            .args(["doc", "-q", "--workspace", "--lib", "--all-features", "--no-deps"])
             .current_dir(root.join(workspace))
             .env("CARGO_TARGET_DIR", root.join("target"))
             .env("RUSTDOC", &rustdoc)

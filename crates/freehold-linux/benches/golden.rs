@@ -1,9 +1,11 @@
 //! Golden instruction counts of the hot paths, by valgrind's callgrind.
 //!
 //! ```text
-//! cargo run --profile figures -p freehold --example golden            compare with golden.txt
-//! cargo run --profile figures -p freehold --example golden -- bless   write it anew
+//! cargo bench --profile figures -p freehold-linux --bench golden            compare with golden.txt
+//! cargo bench --profile figures -p freehold-linux --bench golden -- bless   write it anew
 //! ```
+//!
+//! It lives in the crate that has all six designs and nothing else to build.
 //!
 //! The counts of golden.txt are those of the profile `figures`: one codegen unit per crate, so that
 //! inlining does not depend on how a crate is divided.
@@ -35,7 +37,7 @@ use freehold::{
 use freehold_linux::zone_lock::ZoneLockSettings;
 use freehold_linux::{Counters, Locking, Pcp};
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../../freehold/tests/common/mod.rs"]
 mod common;
 
 use common::TestPlatform;
@@ -72,7 +74,9 @@ const PATHS: [&str; 24] = [
 ];
 
 fn main() -> ExitCode {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    // `cargo bench` adds an argument of its own.
+    let arguments: Vec<_> =
+        std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         [] => compare(),
@@ -361,7 +365,7 @@ fn counts() -> Result<BTreeMap<&'static str, f64>, String> {
 }
 
 fn golden_file() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/golden.txt")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/golden.txt")
 }
 
 fn compiler() -> String {
