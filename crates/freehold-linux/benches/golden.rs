@@ -1,8 +1,8 @@
 //! Golden instruction counts of the hot paths, by valgrind's callgrind.
 //!
 //! ```text
-//! cargo bench --profile figures -p freehold-linux --bench golden            compare with golden.txt
-//! cargo bench --profile figures -p freehold-linux --bench golden -- bless   write it anew
+//! cargo bench --profile figures -p freehold-linux --bench golden           compare with golden.txt
+//! cargo bench --profile figures -p freehold-linux --bench golden -- bless  write it anew
 //! ```
 //!
 //! It lives in the crate that has all six designs and nothing else to build.

@@ -2,9 +2,7 @@
 
 use super::{Proof, Step};
 
-// The gate has these too.
-pub(super) const MODELS_OF_CORE: Step =
-    Step::new("models of the core", r#"cargo test -p freehold -p freehold-lru --test models"#);
+// The gate has this too.
 pub(super) const GOLDEN_COUNTS: Step = Step::new(
     "golden counts",
     r#"if ! command -v valgrind >/dev/null; then
@@ -20,7 +18,7 @@ pub(super) const PROOFS: &[Proof] = &[
         name: "models",
         what: "loom and shuttle on the protocols: core, host, C library, block cache, pool",
         steps: &[
-            MODELS_OF_CORE,
+            Step::new("core", r#"cargo test -p freehold -p freehold-lru --test models"#),
             Step::new("host", r#"cargo test -p freehold-host --test models"#),
             Step::new("C library", r#"cargo test -p freehold-c --test models"#),
             Step::new("block cache", r#"cd products; cargo test -p freehold-cache --test models"#),
