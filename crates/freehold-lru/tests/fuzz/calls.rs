@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use crate::bytes::Bytes;
-use crate::pair::{Call, MEMORY, run};
+use crate::naive::Naive;
+use crate::pair::{Call, MEMORY, SLOTS, run};
+use crate::seeds;
 use freehold::Order;
-use freehold_lru::{BATCH_MAX, LruLock};
+use freehold_lru::{BATCH_MAX, Kind, LruError, LruLock};
 
 const CALLS_MAX: usize = 300;
 
@@ -57,16 +59,44 @@ fn limit(bytes: &mut Bytes<'_>) -> Option<u64> {
     (limit < 20).then_some(limit)
 }
 
+fn play(bytes: &[u8]) {
+    let mut bytes = Bytes(bytes);
+    let lock = bytes.one_of(&[LruLock::Node, LruLock::Group]);
+    let batch = bytes.one_of(&[1, 1, 3, BATCH_MAX as u32]);
+    let mut calls = Vec::new();
+    while bytes.has_more() && calls.len() < CALLS_MAX {
+        calls.push(call(&mut bytes));
+    }
+    run(lock, batch, &calls);
+}
+
 #[test]
 fn any_calls_do_what_the_model_says() {
-    bolero::check!().with_test_time(Duration::from_millis(300)).for_each(|bytes: &[u8]| {
-        let mut bytes = Bytes(bytes);
-        let lock = bytes.one_of(&[LruLock::Node, LruLock::Group]);
-        let batch = bytes.one_of(&[1, 1, 3, BATCH_MAX as u32]);
-        let mut calls = Vec::new();
-        while bytes.has_more() && calls.len() < CALLS_MAX {
-            calls.push(call(&mut bytes));
-        }
-        run(lock, batch, &calls);
+    bolero::check!().with_test_time(Duration::from_millis(300)).for_each(play);
+}
+
+#[test]
+fn drawn_calls_do_what_the_model_says() {
+    seeds::play(3000, play);
+}
+
+#[test]
+fn the_model_refuses_what_the_lru_refuses() {
+    let (two, one) = (Order::new(1), Order::ZERO);
+    let calls = [
+        Call::Add(0, two, 0, true),
+        Call::Add(0, one, 0, true),
+        Call::Add(1, one, 0, true),
+        Call::Add(3, two, 0, true),
+        Call::Remove(0),
+        Call::Put(1),
+        Call::Put(MEMORY),
+    ];
+    run(LruLock::Group, 1, &calls);
+    let mut naive = Naive::new(MEMORY, SLOTS);
+    let mut add = |pfn, order| naive.add(pfn, order, 0, Kind::File);
+    assert_eq!((add(0, two), add(1, one)), (Ok(()), Err(LruError::AlreadyAdded)));
+    assert_eq!((add(3, two), add(MEMORY, one)), {
+        (Err(LruError::Misaligned), Err(LruError::ForeignFrame))
     });
 }

@@ -11,10 +11,6 @@ mod common;
 mod fragile;
 #[path = "../../../freehold/tests/common/machine.rs"]
 mod machine;
-#[path = "../common/naive.rs"]
-mod naive;
-#[path = "../common/pair.rs"]
-mod pair;
 #[path = "../common/room.rs"]
 mod room;
 #[path = "../../../freehold/tests/common/seen_mutex.rs"]
@@ -27,7 +23,6 @@ mod blocks;
 mod charges;
 mod claims;
 mod locks;
-mod model;
 mod operations;
 mod owner;
 mod panics;

@@ -1,49 +1,35 @@
-use proptest::prelude::*;
+use fastrand::Rng;
 
 use super::*;
 use crate::event::{Context, Event, MigrateType, What};
 use crate::gfp::Gfp;
 
-fn what() -> impl Strategy<Value = What> {
-    let pfn = || prop_oneof![0..1000_u64, any::<u64>()];
-    let block = || (pfn(), 0..=10_u8).prop_map(|(pfn, order)| (pfn >> order << order, order));
-    let migratetype = || (0..6_u8).prop_map(MigrateType);
-    let alloc = (block(), any::<bool>(), any::<u32>(), migratetype());
-    let alloc = alloc.prop_map(|((pfn, order), served, gfp, migratetype)| {
-        let (pfn, gfp) = (served.then_some(pfn), Gfp(gfp));
-        What::Alloc { pfn, order, gfp, migratetype }
-    });
-    let drain = (block(), migratetype());
-    let drain =
-        drain.prop_map(|((pfn, order), migratetype)| What::PcpuDrain { pfn, order, migratetype });
-    let locked = (block(), migratetype(), any::<bool>());
-    let locked = locked.prop_map(|((pfn, order), migratetype, refill)| What::ZoneLocked {
-        pfn,
-        order,
-        migratetype,
-        refill,
-    });
-    prop_oneof![
-        alloc,
-        block().prop_map(|(pfn, order)| What::Free { pfn, order }),
-        pfn().prop_map(|pfn| What::FreeBatched { pfn }),
-        drain,
-        locked,
-        any::<u64>().prop_map(|events| What::Lost { events }),
-    ]
+fn what(rng: &mut Rng) -> What {
+    let pfn = if rng.bool() { rng.u64(..1000) } else { rng.u64(..) };
+    let order = rng.u8(..=10);
+    let block = pfn >> order << order;
+    let migratetype = MigrateType(rng.u8(..6));
+    match rng.u8(..6) {
+        0 => {
+            let (pfn, gfp) = (rng.bool().then_some(block), Gfp(rng.u32(..)));
+            What::Alloc { pfn, order, gfp, migratetype }
+        }
+        1 => What::Free { pfn: block, order },
+        2 => What::FreeBatched { pfn },
+        3 => What::PcpuDrain { pfn: block, order, migratetype },
+        4 => What::ZoneLocked { pfn: block, order, migratetype, refill: rng.bool() },
+        _ => What::Lost { events: rng.u64(..) },
+    }
 }
 
-fn events() -> impl Strategy<Value = Vec<Event>> {
-    let context = prop::sample::select(vec![Context::Task, Context::SoftIrq, Context::HardIrq]);
-    let event = (0..1_u64 << 40, 0..300_u32, any::<u32>(), context, what());
-    prop::collection::vec(event, 0..200).prop_map(|parts| {
-        let mut now_ns = 0;
-        let events = parts.into_iter().map(|(after_ns, cpu, pid, context, what)| {
-            now_ns += after_ns;
-            Event { time_ns: now_ns, cpu, pid, context, what }
-        });
-        events.collect()
-    })
+fn events(rng: &mut Rng) -> Vec<Event> {
+    let mut time_ns = 0;
+    let mut event = |rng: &mut Rng| {
+        time_ns += rng.u64(..1 << 40);
+        let context = [Context::Task, Context::SoftIrq, Context::HardIrq][rng.usize(..3)];
+        Event { time_ns, cpu: rng.u32(..300), pid: rng.u32(..), context, what: what(rng) }
+    };
+    (0..rng.usize(..200)).map(|_| event(rng)).collect()
 }
 
 pub(super) fn header() -> Header {
@@ -65,22 +51,25 @@ pub(super) fn read(file: &[u8]) -> Result<(Header, Vec<Event>, Trailer), FormatE
     Ok((reader.header().clone(), events, trailer))
 }
 
-proptest! {
-    #[test]
-    fn what_is_written_is_read(events in events()) {
+#[test]
+fn what_is_written_is_read() {
+    for seed in 0..300 {
+        let events = events(&mut Rng::with_seed(seed));
         let (read_header, read_events, trailer) = read(&written(&events)).unwrap();
-        prop_assert_eq!(read_header, header());
-        prop_assert_eq!(trailer.events, events.len() as u64);
-        prop_assert_eq!(trailer.elapsed_ns, 7);
-        prop_assert_eq!(read_events, events);
+        assert_eq!(read_header, header());
+        assert_eq!((trailer.events, trailer.elapsed_ns), (events.len() as u64, 7));
+        assert_eq!(read_events, events, "seed {seed}");
     }
+}
 
-    #[test]
-    fn a_byte_that_changed_is_found(events in events(), at: prop::sample::Index, bit in 0..8_u32) {
-        let mut file = written(&events);
-        let at = at.index(file.len());
-        file[at] ^= 1_u8 << bit;
-        prop_assert!(read(&file).is_err());
+#[test]
+fn a_byte_that_changed_is_found() {
+    for seed in 0..300 {
+        let mut rng = Rng::with_seed(seed);
+        let mut file = written(&events(&mut rng));
+        let at = rng.usize(..file.len());
+        file[at] ^= 1_u8 << rng.u8(..8);
+        assert!(read(&file).is_err(), "seed {seed}");
     }
 }
 

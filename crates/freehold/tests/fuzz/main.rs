@@ -1,5 +1,5 @@
 //! Targets for fuzzers: what any bytes stand for, against naive models. `tools/fuzz` runs them for
-//! long; as tests they replay their corpora and try a few random inputs.
+//! long; as tests they replay their corpora and play lists that are drawn by seed.
 //!
 //! A program of its own, so that a fuzzer's build has these alone.
 
@@ -12,14 +12,14 @@ mod designs;
 mod machine;
 #[path = "../common/naive.rs"]
 mod naive;
-#[path = "../common/naive_moves.rs"]
-mod naive_moves;
-#[path = "../common/pair.rs"]
-mod pair;
-#[path = "../common/setup.rs"]
-mod setup;
+#[path = "../common/random.rs"]
+mod random;
 
 mod bytes;
 mod configs;
+mod naive_moves;
 mod operations;
+mod pair;
 mod parts;
+mod seeds;
+mod setup;

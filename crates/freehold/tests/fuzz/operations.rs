@@ -7,6 +7,7 @@ use crate::common::TestPlatform;
 use crate::designs::{fixed, variants};
 use crate::naive::Ask;
 use crate::pair::{Nth, Op, Pair, Range};
+use crate::seeds;
 use crate::setup::{PAGEBLOCK, Setup, Stretch};
 use freehold::designs::{Design, Freehold, Settings};
 use freehold::{FrameSize, MigrateType, Watermark, ZoneKind};
@@ -15,8 +16,11 @@ use freehold_linux::{BlockOwner, Cluster, LazyMerge, MergeAhead, ZoneLock};
 /// The most calls of a list: more bytes only make it slower.
 const CALLS_MAX: usize = 300;
 
-/// The whole state is checked after so many calls, which takes longer than they do.
+/// The whole state is checked after so many calls, which takes a fuzzer longer than they do.
 const CALLS_PER_CHECK: usize = 8;
+
+/// How many lists of calls are drawn.
+const SEEDS: u64 = 400;
 
 fn stretch(bytes: &mut Bytes<'_>) -> Stretch {
     let form = bytes.byte();
@@ -146,7 +150,7 @@ fn op(bytes: &mut Bytes<'_>) -> Op {
     }
 }
 
-fn check<D: Design<TestPlatform>>(bytes: &[u8], variants: &[D::Settings]) {
+fn check<D: Design<TestPlatform>>(bytes: &[u8], variants: &[D::Settings], calls_per_check: usize) {
     let mut bytes = Bytes(bytes);
     let Some(setup) = setup(&mut bytes, variants) else { return };
     let mut pair = Pair::<D>::new(&setup);
@@ -155,7 +159,7 @@ fn check<D: Design<TestPlatform>>(bytes: &[u8], variants: &[D::Settings]) {
             break;
         }
         pair.run(&op(&mut bytes));
-        if number % CALLS_PER_CHECK == 0 {
+        if number % calls_per_check == 0 {
             pair.check();
         }
     }
@@ -164,15 +168,25 @@ fn check<D: Design<TestPlatform>>(bytes: &[u8], variants: &[D::Settings]) {
 }
 
 macro_rules! designs {
-    ($($test:ident: $design:ident,)*) => {$(
-        #[test]
+    ($($test:ident: $design:ident,)*) => {
+        $(#[test]
         fn $test() {
             let variants = variants::<<$design<TestPlatform> as Design<TestPlatform>>::Settings>();
-            bolero::check!()
-                .with_test_time(Duration::from_millis(300))
-                .for_each(|bytes: &[u8]| check::<$design<TestPlatform>>(bytes, &variants));
+            bolero::check!().with_test_time(Duration::from_millis(300)).for_each(|bytes: &[u8]| {
+                check::<$design<TestPlatform>>(bytes, &variants, CALLS_PER_CHECK);
+            });
+        })*
+
+        mod by_seed {
+            use super::*;
+
+            $(#[test]
+            fn $test() {
+                let variants = variants();
+                seeds::play(SEEDS, |bytes| check::<$design<TestPlatform>>(bytes, &variants, 1));
+            })*
         }
-    )*};
+    };
 }
 
 designs! {

@@ -13,12 +13,8 @@ mod fragile;
 mod machine;
 #[path = "../common/naive.rs"]
 mod naive;
-#[path = "../common/naive_moves.rs"]
-mod naive_moves;
 #[path = "../common/owner.rs"]
 mod owner;
-#[path = "../common/pair.rs"]
-mod pair;
 #[path = "../common/random.rs"]
 mod random;
 #[path = "../common/ranges.rs"]
@@ -27,8 +23,6 @@ mod ranges;
 mod scattered;
 #[path = "../common/seen_mutex.rs"]
 mod seen_mutex;
-#[path = "../common/setup.rs"]
-mod setup;
 
 mod bad_input;
 mod bulk;
@@ -41,7 +35,6 @@ mod freehold_design;
 mod freehold_paths;
 mod geometry;
 mod lease;
-mod model;
 mod numa;
 mod panics;
 mod pressure;
