@@ -1,4 +1,6 @@
-//! The CPUs that the tasks of a run are bound to.
+//! The threads of a run, and the CPUs that they are bound to.
+
+use std::thread::{Scope, ScopedJoinHandle};
 
 use anyhow::{Context, Result};
 use freehold::CpuId;
@@ -29,4 +31,14 @@ pub(crate) fn cpus_max() -> Result<u32> {
 /// Binds the calling thread for the rest of its lifetime.
 pub(crate) fn bind(cpu: CpuId) -> Result<()> {
     bind_current_thread(cpu).context("cannot bind a task to its CPU")
+}
+
+/// Starts a thread. Its work is boxed, so that threads are compiled once and not once for each
+/// design.
+pub(crate) fn start<'s, T: Send + 's>(
+    scope: &'s Scope<'s, '_>,
+    work: impl FnOnce() -> T + Send + 's,
+) -> ScopedJoinHandle<'s, T> {
+    let work: Box<dyn FnOnce() -> T + Send + 's> = Box::new(work);
+    scope.spawn(work)
 }

@@ -15,7 +15,7 @@ use freehold::{MigrateType, Order};
 
 use super::crew::Meeting;
 use super::manner::{Bulk, Manner, Mixed, Singles};
-use super::referee::{Blocks, Book, Failure};
+use super::referee::{Block, Book, Failure};
 use super::wipe::Wipe;
 use crate::catalog::{BenchName, name_of};
 use crate::report::document::threads_in_words;
@@ -325,6 +325,6 @@ fn enter(times_ns: &mut Vec<f64>, ns: f64, blocks: usize) {
 }
 
 /// The blocks in the referee's format.
-fn shown<P: Peer, M: Manner<P>>(blocks: &[P::Block], manner: &M) -> impl Blocks {
+fn shown<P: Peer, M: Manner<P>>(blocks: &[P::Block], manner: &M) -> impl Iterator<Item = Block> {
     blocks.iter().enumerate().map(|(at, block)| (P::first_frame(block), manner.order(at)))
 }

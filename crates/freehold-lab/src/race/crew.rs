@@ -43,6 +43,11 @@ impl Crew {
         parties: usize,
         work: impl Fn(usize) -> R + Sync,
     ) -> Vec<R> {
+        self.broadcast(parties, &work)
+    }
+
+    /// Compiled once, and not once for each contestant.
+    fn broadcast<R: Send>(&self, parties: usize, work: &(dyn Fn(usize) -> R + Sync)) -> Vec<R> {
         let all = self.pool.broadcast(|context| {
             let thread = context.index();
             (thread < parties).then(|| work(thread))

@@ -72,10 +72,27 @@ const PAGE_FRAMES: u64 = 1 << 15;
 
 type Page = Box<[AtomicU64; (PAGE_FRAMES / 64) as usize]>;
 
-/// Blocks, each by its first frame.
-pub(crate) trait Blocks: Iterator<Item = (u64, Order)> + Clone {}
+/// A block by its first frame.
+pub(crate) type Block = (u64, Order);
 
-impl<I: Iterator<Item = (u64, Order)> + Clone> Blocks for I {}
+/// Passes blocks on so many at a time: what looks at them is compiled once, and not once for each
+/// contestant.
+fn in_runs(
+    blocks: impl Iterator<Item = Block>,
+    each: &mut dyn FnMut(&[Block]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut run = [(0, Order::ZERO); 64];
+    let mut count = 0;
+    for block in blocks {
+        run[count] = block;
+        count += 1;
+        if count == run.len() {
+            each(&run)?;
+            count = 0;
+        }
+    }
+    each(&run[..count])
+}
 
 /// Which frames are held: one bit a frame, in pages that are created on demand, since frames of a
 /// malloc may lie anywhere.
@@ -97,9 +114,11 @@ impl Book {
     /// # Errors
     ///
     /// [`Failure::Twice`], [`Failure::Outside`], [`Failure::Misaligned`].
-    pub(crate) fn claim(&self, blocks: impl Blocks) -> Result<(), Failure> {
-        self.make_pages(blocks.clone())?;
-        self.each_frame(blocks, |word, bit| word.fetch_or(bit, Relaxed) & bit == 0)
+    pub(crate) fn claim(&self, blocks: impl Iterator<Item = Block>) -> Result<(), Failure> {
+        in_runs(blocks, &mut |run| {
+            self.make_pages(run)?;
+            self.each_frame(run, |word, bit| word.fetch_or(bit, Relaxed) & bit == 0)
+        })
     }
 
     /// Removes them again: they are about to be freed.
@@ -107,14 +126,16 @@ impl Book {
     /// # Errors
     ///
     /// [`Failure::Twice`]: another holder has claimed and released them meanwhile.
-    pub(crate) fn release(&self, blocks: impl Blocks) -> Result<(), Failure> {
-        self.each_frame(blocks, |word, bit| word.fetch_and(!bit, Relaxed) & bit != 0)
+    pub(crate) fn release(&self, blocks: impl Iterator<Item = Block>) -> Result<(), Failure> {
+        in_runs(blocks, &mut |run| {
+            self.each_frame(run, |word, bit| word.fetch_and(!bit, Relaxed) & bit != 0)
+        })
     }
 
     /// Checks that such blocks exist, and that they have pages.
-    fn make_pages(&self, blocks: impl Blocks) -> Result<(), Failure> {
+    fn make_pages(&self, blocks: &[Block]) -> Result<(), Failure> {
         let mut last = None;
-        for (first, order) in blocks {
+        for &(first, order) in blocks {
             self.check(first, order)?;
             let end = first + order.frames().get() - 1;
             for number in first / PAGE_FRAMES..=end / PAGE_FRAMES {
@@ -141,12 +162,12 @@ impl Book {
     /// bit is flipped once whatever the order, and threads meet between claiming and releasing.
     fn each_frame(
         &self,
-        blocks: impl Blocks,
-        flips: impl Fn(&AtomicU64, u64) -> bool,
+        blocks: &[Block],
+        flips: fn(&AtomicU64, u64) -> bool,
     ) -> Result<(), Failure> {
         let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
         let mut last: Option<(u64, &Page)> = None;
-        for (first, order) in blocks {
+        for &(first, order) in blocks {
             for frame in first..first + order.frames().get() {
                 let number = frame / PAGE_FRAMES;
                 let page = match last {

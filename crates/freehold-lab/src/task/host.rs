@@ -21,7 +21,7 @@ use super::{Block, Content, Place, Task, abandoned};
 use crate::cell::HostCell;
 use crate::designs::with_design;
 use crate::frames::Frames;
-use crate::host::tasks::bind;
+use crate::host::tasks::{bind, start};
 use crate::host::yardstick::{Yardstick, clock_ns};
 use crate::host::{HostDesign, arena, check_memory};
 use crate::machine::FRAME_BYTES;
@@ -294,7 +294,7 @@ impl<W: TaskWorkload> HostRun<'_, W> {
             let threads: Vec<_> = (cell.cpus.iter().enumerate())
                 .map(|(index, &cpu)| {
                     let (shared, place) = (&shared, Place { index, seed: cell.seed });
-                    scope.spawn(move || run_task(shared, work, place, cpu))
+                    start(scope, move || run_task(shared, work, place, cpu))
                 })
                 .collect();
             work.watch(&Watch { progress, meeting: &shared.meeting });

@@ -18,6 +18,7 @@ use super::case::{Case, Cuts};
 use super::ledger::Ledger;
 use super::tally::Count;
 use crate::cli::Subject;
+use crate::host::tasks::start;
 use crate::panics::message_of;
 use disturb::{Disturber, steps_on};
 use ground::{Ground, Trodden};
@@ -195,13 +196,13 @@ fn play_round<G: Ground>(
         let disturb = |nth| {
             let (without, pause) = (&case.cuts.steps[..], crew.pause);
             let disturber = Disturber::new((ground, torture), (nth, seed_of(nth)), without, pause);
-            scope.spawn(move || {
+            start(scope, move || {
                 let _inside = ground.enter(seed_of(nth));
                 disturber.disturb(is_over)
             })
         };
         let work = |nth| {
-            scope.spawn(move || {
+            start(scope, move || {
                 let _inside = ground.enter(seed_of(nth));
                 let mut worker = Worker::new(seed_of(nth));
                 for _ in 0..crew.operations {

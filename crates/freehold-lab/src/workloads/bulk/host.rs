@@ -13,7 +13,7 @@ use serde_json::{Map, json};
 use super::{STEPS, Times, WAYS, Way, sum_up_rounds, variants};
 use crate::books::check_all_back;
 use crate::cell::{HostCell, Measured};
-use crate::host::tasks::bind;
+use crate::host::tasks::{bind, start};
 use crate::host::yardstick::Yardstick;
 use crate::host::{HostDesign, arena};
 use crate::report::document::Work;
@@ -108,7 +108,7 @@ fn run_tasks<D: HostDesign>(
             .enumerate()
             .map(|(task, &cpu)| {
                 let barrier = &barrier;
-                scope.spawn(move || {
+                start(scope, move || {
                     let bound = bind(cpu);
                     run_task(arenas, barrier, options, || {
                         if task == 0 {

@@ -12,6 +12,7 @@ use freehold::{
 use super::super::{Crew, Cuts, Result, check_none, join_all};
 use super::platform::{Chaos, begin_call, enter, run_on, wait};
 use super::storm::Storm;
+use crate::host::tasks::start;
 
 /// The name by which shrinking leaves fights out.
 pub(in super::super) const FIGHT: &str = "fight";
@@ -99,7 +100,7 @@ impl<D: Design<Chaos> + Sync> Storm<D> {
         thread::scope(|scope| {
             let fighter = &fighter;
             let seeds: Vec<_> = (0..threads).map(|_| rng.u64(..)).collect();
-            let fighters = seeds.into_iter().map(|seed| scope.spawn(move || fighter(seed)));
+            let fighters = seeds.into_iter().map(|seed| start(scope, move || fighter(seed)));
             let mut panics = Vec::new();
             let freed = join_all(fighters.collect(), &mut panics);
             check_none(&panics)?;

@@ -15,6 +15,7 @@ use freehold::{
 use super::{Case, Count, Crew, Result, ThreadsTally, check_none, join_all, play_on};
 use crate::check::scenario::{draw_memory, draw_settings, span};
 use crate::designs::{DesignName, with_design};
+use crate::host::tasks::start;
 pub(super) use fights::FIGHT;
 use platform::{Chaos, Weather, enter};
 pub(super) use storm::STEPS;
@@ -128,7 +129,7 @@ fn play_design<D: Design<Chaos> + Sync>(case: &Case) -> Result<ThreadsTally> {
         play_on(case, &plan.crew, &storm)
     };
     let mut panics = Vec::new();
-    let played = thread::scope(|scope| join_all(vec![scope.spawn(play)], &mut panics));
+    let played = thread::scope(|scope| join_all(vec![start(scope, play)], &mut panics));
     check_none(&panics)?;
     let mut tally = ThreadsTally::default();
     for of_case in played {
