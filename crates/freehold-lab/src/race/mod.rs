@@ -152,8 +152,9 @@ fn report(args: &RaceArgs, heats: &[Heat<'_>], skipped: Vec<Skipped>) -> Result<
         Format::Csv => csv::table(&results).print()?,
         Format::Text => table::print(&results)?,
     }
-    let document = serde_json::to_string_pretty(&results)?;
-    args.report.of_sections("Races on this host", document, || page::sections(&results))?;
+    args.report.of_sections("Races on this host", &[], || {
+        Ok((page::sections(&results), serde_json::to_string_pretty(&results)?))
+    })?;
     let mut failed: Vec<_> = results.failed().map(|row| row.contestant.as_str()).collect();
     failed.sort_unstable();
     failed.dedup();

@@ -72,7 +72,7 @@ fn a_page_is_as_its_numbers_are_on_a_phone_and_on_a_desk() {
     let report = ["--set", "memory=512MiB", "--report", &page_name, "--figures", &figures_name];
     succeeds(&[&arguments[..], &report].concat());
     let svgs = fs::read_dir(&figures).expect("there are figures").count();
-    assert!(svgs > 15, "{svgs}");
+    assert_eq!(svgs, 2, "rates, and where the time goes");
     let text = fs::read_to_string(&page).expect("the page is there");
     for absent in ["<script", "src=", "href=", "url("] {
         assert!(!text.contains(absent), "{absent}: one file, without scripts");
@@ -110,9 +110,6 @@ fn a_page_is_as_its_numbers_are_on_a_phone_and_on_a_desk() {
             assert!(figure["width"].as_f64() > Some(300.0), "{figure}");
             assert_ne!(figure["text"], "rgb(0, 0, 0)", "a colour of the page");
         }
-        assert!(
-            all.iter().filter(|of| of["title"].to_string().contains("Pageblocks of")).count() == 6
-        );
     }
 }
 
@@ -134,11 +131,11 @@ fn a_race_has_a_page() {
     let more = ["--contestants", "freehold,zone-lock,cluster", "--threads", "1", "--report", &page];
     succeeds(&[&arguments[..], &more].concat());
     let text = fs::read_to_string(&page).expect("the page is there");
-    assert!(text.contains("fill: 1 thread, memory 16x") && text.contains("Metadata and fill"));
+    assert!(text.contains("fill: 1 thread, memory 16x"));
     let Some(browser) = browser() else { return };
     let seen = probe(browser, Path::new(&page), 1400);
     assert_eq!(seen["document"], "freehold.race/2");
     let figures = seen["figures"].as_array().expect("a list");
-    assert_eq!(figures.len(), 3, "two sizes of memory, and metadata");
+    assert_eq!(figures.len(), 2, "two sizes of memory");
     assert_eq!(figures[0]["bars"].as_array().map(Vec::len), Some(3));
 }

@@ -399,6 +399,10 @@ fn recordings_are_cells_as_well() {
     assert!(text.contains("replay on uma-4 (replayed, simulated)"), "a section for each workload");
     assert!(text.contains("page-fault on uma-4 (simulated)"));
     assert!(text.contains("cluster, 4"), "what sets two results apart");
+    assert!(
+        text.contains("Scaling: calls/s") && text.contains("ideal"),
+        "over the numbers of CPUs"
+    );
     for (from, to, error) in [
         ("trace = 'a compile.fht'\n", "", ":4: trace is missing"),
         ("a compile.fht", "none.fht", ":5: trace: "),

@@ -33,38 +33,36 @@ impl ReportArgs {
         results: &[RunResult],
         document: String,
     ) -> Result<()> {
-        self.of_sections(title, document, || runs::sections(&results.iter().collect::<Vec<_>>()))
+        let sections = || runs::sections(&results.iter().collect::<Vec<_>>());
+        self.of_sections(title, &[], || Ok((sections()?, document)))
     }
 
-    /// The same for anything else that has sections.
-    pub(crate) fn of_sections(
-        &self,
-        title: &str,
-        document: String,
-        sections: impl FnOnce() -> Result<Vec<Section>>,
-    ) -> Result<()> {
-        let Some(path) = &self.report else { return Ok(()) };
-        let (title, lead, sections) = (title.to_owned(), vec![command()], sections()?);
-        let page = Page { title, lead, sections, document };
-        page.write(path, self.figures.as_deref())
-    }
-
-    /// The same for a comparison, with its ranking in words. `notes` are what it says below its
-    /// table.
+    /// The same for a comparison, with its ranking in words.
     pub(crate) fn of_comparison(
         &self,
         title: &str,
         comparison: &Comparison,
         notes: &[String],
     ) -> Result<()> {
+        self.of_sections(title, notes, || {
+            let ranking = |(heading, text)| Section { heading, text, figures: Vec::new() };
+            let mut sections: Vec<_> = comparison.rankings().into_iter().map(ranking).collect();
+            sections.extend(runs::sections(&comparison.typical_results())?);
+            Ok((sections, serde_json::to_string_pretty(comparison)?))
+        })
+    }
+
+    /// The same for anything that has sections and a document. `notes` are what the command says
+    /// below its table.
+    pub(crate) fn of_sections(
+        &self,
+        title: &str,
+        notes: &[String],
+        parts: impl FnOnce() -> Result<(Vec<Section>, String)>,
+    ) -> Result<()> {
         let Some(path) = &self.report else { return Ok(()) };
-        let mut sections = Vec::new();
-        for (heading, text) in comparison.rankings() {
-            sections.push(Section { heading, text, figures: Vec::new() });
-        }
-        sections.extend(runs::sections(&comparison.typical_results())?);
+        let (sections, document) = parts()?;
         let lead = [command()].into_iter().chain(notes.iter().cloned()).collect();
-        let document = serde_json::to_string_pretty(comparison)?;
         let page = Page { title: title.to_owned(), lead, sections, document };
         page.write(path, self.figures.as_deref())
     }

@@ -27,7 +27,7 @@ pub(crate) struct Section {
 pub(crate) struct Figure {
     pub(crate) title: String,
     pub(crate) caption: String,
-    pub(crate) svg: String,
+    pub(crate) svg: Markup,
     pub(crate) headings: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
 }
@@ -41,12 +41,10 @@ impl Figure {
     }
 }
 
-/// Light and dark, narrow and wide.
+/// Light and dark, narrow and wide. Without a colour here, series have those of the charts.
 const STYLE: &str = "
 :root { color-scheme: light dark; --text: #24292f; --back: #ffffff; --card: #f6f8fa;
-  --grid: #d0d7de; --faint: #57606a; --series-0: #0072b2; --series-1: #e69f00;
-  --series-2: #009e73; --series-3: #cc79a7; --series-4: #56b4e9; --series-5: #d55e00;
-  --series-6: #b8a800; --series-7: #787878; }
+  --grid: #d0d7de; --faint: #57606a; }
 @media (prefers-color-scheme: dark) { :root { --text: #e6edf3; --back: #0d1117; --card: #161b22;
   --grid: #30363d; --faint: #9198a1; --series-0: #4aa8e0; --series-1: #f0b429;
   --series-2: #2fc79a; --series-3: #e0a0c4; --series-4: #8ccbf0; --series-5: #ff8c42;
@@ -81,7 +79,7 @@ impl Page {
         let all = self.sections.iter().flat_map(|section| &section.figures);
         for (nth, figure) in all.enumerate() {
             let path = folder.join(figure.file_name(nth));
-            fs::write(&path, &figure.svg).with_context(|| path.display().to_string())?;
+            fs::write(&path, &figure.svg.0).with_context(|| path.display().to_string())?;
         }
         Ok(())
     }
@@ -127,24 +125,18 @@ impl Section {
 
 impl Figure {
     fn html(&self) -> Markup {
-        // The page scales a figure; the file by itself has its size.
-        let svg = self.svg.replacen("<svg ", "<svg role=\"img\" ", 1);
         html! {
             figure data-title=(self.title) {
                 h3 { (self.title) }
-                (PreEscaped(svg))
+                (self.svg)
                 figcaption { (self.caption) }
-                @if !self.rows.is_empty() {
-                    details {
-                        summary { "Numbers" }
-                        div.scroll {
-                            table {
-                                thead { tr { @for heading in &self.headings { th { (heading) } } } }
-                                tbody {
-                                    @for row in &self.rows {
-                                        tr { @for cell in row { td { (cell) } } }
-                                    }
-                                }
+                details {
+                    summary { "Numbers" }
+                    div.scroll {
+                        table {
+                            thead { tr { @for heading in &self.headings { th { (heading) } } } }
+                            tbody {
+                                @for row in &self.rows { tr { @for cell in row { td { (cell) } } } }
                             }
                         }
                     }

@@ -6,13 +6,12 @@ use anyhow::Result;
 use clap::ValueEnum;
 use serde_json::Value;
 
-use super::chart::{Line, Series, bars, heat, lines, scatter};
+use super::chart::{Line, Series, bars, lines};
 use super::page::{Figure, Section};
 use crate::catalog::{WorkloadName, goals};
-use crate::report::document::{RunResult, Simulated, cpus_in_words};
+use crate::report::document::RunResult;
 use crate::report::goal::{Goal, RATE};
 use crate::report::waits::{lock_in_words, waits_by_class};
-use crate::report::words::shown;
 
 /// Results of one machine, and how each is named in figures.
 struct OnMachine<'a> {
@@ -26,18 +25,10 @@ pub(crate) fn sections(results: &[&RunResult]) -> Result<Vec<Section>> {
     let mut sections = Vec::new();
     for machine in groups(results) {
         let origin = machine.results[0].1.origin();
-        let mut figures = Vec::new();
-        figures.extend(machine.scaling()?);
-        figures.extend(machine.by_goal()?);
-        figures.extend(machine.own("Time in the allocator", "allocator_share", 100.0, "%")?);
-        figures.extend(machine.time()?);
-        figures.extend(machine.misses()?);
-        figures.extend(machine.latencies()?);
-        figures.extend(machine.holds()?);
-        figures.extend(machine.fragmentation()?);
-        figures.extend(machine.over_time()?);
-        figures.extend(machine.maps()?);
-        figures.extend(machine.metadata()?);
+        let goals = machine.goals()?;
+        let mut figures: Vec<_> = goals.iter().filter_map(|goal| machine.scaling(goal)).collect();
+        figures.extend(goals.into_iter().map(|goal| machine.by_goal(goal)));
+        figures.extend(machine.time());
         let heading = format!("{} on {} ({origin})", machine.workload, machine.machine);
         sections.push(Section { heading, text: Vec::new(), figures });
     }
@@ -96,31 +87,6 @@ impl OnMachine<'_> {
         }
     }
 
-    /// A bar for each result that has the figure; none if none has.
-    fn simple(
-        &self,
-        (title, caption, unit): (&str, &str, &str),
-        of: impl Fn(&RunResult) -> Option<f64>,
-    ) -> Result<Option<Figure>> {
-        let with: Vec<_> = self
-            .results
-            .iter()
-            .filter_map(|(name, result)| Some((name.clone(), of(result)?)))
-            .collect();
-        if with.is_empty() {
-            return Ok(None);
-        }
-        let (labels, values): (Vec<_>, Vec<_>) = with.into_iter().unzip();
-        by_label((title, caption, unit), labels, values).map(Some)
-    }
-
-    /// A figure that the workload has of its own.
-    fn own(&self, title: &str, field: &str, scale: f64, unit: &str) -> Result<Option<Figure>> {
-        let number =
-            |result: &RunResult| Some(result.workload_specific.get(field)?.as_f64()? * scale);
-        self.simple((title, "of the time in which CPUs are measured", unit), number)
-    }
-
     /// What users want of the workload, as far as all results have it, with its heading and its
     /// values. Of a workload that this program does not know, that is the rate.
     fn goals(&self) -> Result<Vec<(String, Goal, Vec<f64>)>> {
@@ -135,296 +101,118 @@ impl OnMachine<'_> {
         Ok(with_values.collect())
     }
 
-    /// A bar for each result, by each goal.
-    fn by_goal(&self) -> Result<Vec<Figure>> {
-        let mut figures = Vec::new();
-        for (heading, goal, values) in self.goals()? {
-            let is_better = if goal.is_better(1.0, 0.0) { "longer" } else { "shorter" };
-            let (caption, unit) = (format!("{is_better} is better"), goal.unit());
-            let labels: Vec<_> = self.results.iter().map(|(label, _)| label.clone()).collect();
-            figures.push(by_label((&heading, &caption, unit), labels, values)?);
+    /// A bar for each result.
+    fn by_goal(&self, (title, goal, values): (String, Goal, Vec<f64>)) -> Figure {
+        let is_better = if goal.is_better(1.0, 0.0) { "longer" } else { "shorter" };
+        let labels: Vec<_> = self.results.iter().map(|(label, _)| label.clone()).collect();
+        let row = |(label, value): (&String, &f64)| vec![label.clone(), value.to_string()];
+        let rows = labels.iter().zip(&values).map(row).collect();
+        let series = [Series { name: String::new(), values }];
+        Figure {
+            caption: format!("{is_better} is better"),
+            svg: bars(&labels, &series, goal.unit()),
+            headings: vec!["design".to_owned(), title.clone()],
+            rows,
+            title,
         }
-        Ok(figures)
     }
 
-    /// Rates by the number of CPUs, if there are several.
-    fn scaling(&self) -> Result<Vec<Figure>> {
-        let mut figures = Vec::new();
-        for (heading, _, rates) in self.goals()?.into_iter().filter(|(_, goal, _)| goal.is_rate()) {
-            // A line for each design, and for each of what sets its results apart besides the CPUs.
-            let mut designs: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
-            for ((label, result), rate) in self.results.iter().zip(rates) {
-                let name = label.replace(&format!(", {}", result.cpus), "");
-                designs.entry(name).or_default().push((f64::from(result.cpus), rate));
-            }
-            if designs.values().any(|points| points.len() > 1) {
-                figures.push(scaling(heading, designs)?);
-            }
+    /// Rates by the number of CPUs, if there are several: a line for each design, and for each of
+    /// what sets its results apart besides the CPUs.
+    fn scaling(&self, (rate, goal, values): &(String, Goal, Vec<f64>)) -> Option<Figure> {
+        let mut designs: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+        for ((label, result), value) in self.results.iter().zip(values) {
+            let name = label.replace(&format!(", {}", result.cpus), "");
+            designs.entry(name).or_default().push((f64::from(result.cpus), *value));
         }
-        Ok(figures)
+        if !goal.is_rate() || designs.values().all(|points| points.len() == 1) {
+            return None;
+        }
+        let (mut rows, mut all) = (Vec::new(), Vec::new());
+        for (name, mut points) in designs {
+            points.sort_by(|one, other| one.0.total_cmp(&other.0));
+            let row =
+                |(cpus, rate): &(f64, f64)| vec![name.clone(), cpus.to_string(), rate.to_string()];
+            rows.extend(points.iter().map(row));
+            all.push(Line { name, points });
+        }
+        // As if every CPU did as much as the best does on the fewest.
+        let best = all.iter().map(|line| line.points[0].1 / line.points[0].0).fold(0.0, f64::max);
+        let widest = self.results.iter().map(|(_, result)| f64::from(result.cpus));
+        let widest = widest.fold(0.0, f64::max);
+        let points = vec![(0.0, 0.0), (widest, best * widest)];
+        let ideal = Line { name: "ideal".to_owned(), points };
+        Some(Figure {
+            title: format!("Scaling: {rate}"),
+            caption: "ideal: every CPU as fast as the fastest alone".to_owned(),
+            svg: lines(&all, &ideal, ("CPUs", rate)),
+            headings: vec!["design".to_owned(), "CPUs".to_owned(), rate.clone()],
+            rows,
+        })
     }
 
-    /// Shares of the time, stacked.
-    fn stacked(
-        &self,
-        (title, caption): (&str, &str),
-        shares: impl Fn(&RunResult) -> Option<Vec<(String, f64)>>,
-    ) -> Result<Option<Figure>> {
-        let mut names: Vec<String> = Vec::new();
-        let mut with = Vec::new();
-        for (label, result) in &self.results {
-            let Some(shares) = shares(result) else { continue };
-            for (name, share) in &shares {
-                if *share >= 0.001 && !names.contains(name) {
-                    names.push(name.clone());
-                }
+    /// Where the time of all CPUs goes, of results that have it.
+    fn time(&self) -> Option<Figure> {
+        let with: Vec<_> = self
+            .results
+            .iter()
+            .filter_map(|(label, result)| Some((label.clone(), times(result)?)))
+            .collect();
+        let mut names: Vec<&str> = Vec::new();
+        for (name, percent) in with.iter().flat_map(|(_, times)| times) {
+            if *percent >= 0.1 && !names.contains(&&**name) {
+                names.push(name);
             }
-            with.push((label.clone(), shares.into_iter().collect::<BTreeMap<_, _>>()));
         }
         if names.is_empty() {
-            return Ok(None);
+            return None;
         }
-        let labels: Vec<_> = with.iter().map(|(label, _)| label.clone()).collect();
-        let value = |name: &String, shares: &BTreeMap<String, f64>| {
-            shares.get(name).copied().unwrap_or(0.0) * 100.0
+        let value = |times: &[(String, f64)], name: &str| {
+            times.iter().find(|(own, _)| own == name).map_or(0.0, |(_, percent)| *percent)
         };
         let series = names.iter().map(|name| Series {
-            name: name.clone(),
-            values: with.iter().map(|(_, shares)| value(name, shares)).collect(),
+            name: (*name).to_owned(),
+            values: with.iter().map(|(_, times)| value(times, name)).collect(),
         });
-        let rows = with.iter().map(|(label, shares)| {
-            let cells = names.iter().map(|name| format!("{:.2}", value(name, shares)));
+        let labels: Vec<_> = with.iter().map(|(label, _)| label.clone()).collect();
+        let rows = with.iter().map(|(label, times)| {
+            let cells = names.iter().map(|name| format!("{:.2}", value(times, name)));
             [label.clone()].into_iter().chain(cells).collect()
         });
-        Ok(Some(Figure {
-            title: title.to_owned(),
-            caption: caption.to_owned(),
-            svg: bars(&labels, &series.collect::<Vec<_>>(), true, "%")?,
-            headings: ["design".to_owned()].into_iter().chain(names.clone()).collect(),
+        Some(Figure {
+            title: "Where the time goes".to_owned(),
+            caption: "share of CPU time outside barriers, waiting by class of lock".to_owned(),
+            svg: bars(&labels, &series.collect::<Vec<_>>(), "%"),
+            headings: ["design"].iter().chain(&names).map(|name| (*name).to_owned()).collect(),
             rows: rows.collect(),
-        }))
-    }
-
-    /// Where the time of all CPUs goes.
-    fn time(&self) -> Result<Option<Figure>> {
-        let title = "Where the time goes";
-        self.stacked(
-            (title, "share of CPU time outside barriers, waiting by class of lock"),
-            |result| {
-                let simulated = result.simulated.as_ref()?;
-                let time = result.workload_specific.get("time")?;
-                let working_ns = result.working_ns()?;
-                let part = |field: &str| Some(time.get(field)?.as_f64()? / working_ns);
-                let mut shares = vec![
-                    ("computation".to_owned(), part("compute_ns")?),
-                    ("memory accesses".to_owned(), part("memory_ns")?),
-                ];
-                let waits = waits_by_class(simulated).into_iter();
-                shares.extend(waits.map(|(class, share)| (lock_in_words(class), share)));
-                shares.push(("idle".to_owned(), part("idle_ns")?));
-                Some(shares)
-            },
-        )
-    }
-
-    /// Where accesses of the allocator's data are served.
-    fn misses(&self) -> Result<Option<Figure>> {
-        let caption = "time of accesses to the allocator's metadata, as a share of CPU time \
-                       outside barriers, by where they are served; without the first-level cache";
-        self.stacked(("Misses", caption), |result| {
-            let working_ns = result.working_ns()?;
-            let mut kinds: BTreeMap<String, f64> = BTreeMap::new();
-            for data in result.workload_specific.get("data")?.as_array()? {
-                for (kind, served) in data.get("served")?.as_object()? {
-                    if kind != "l1" {
-                        let time_ns = served.get("time_ns").and_then(Value::as_f64).unwrap_or(0.0);
-                        *kinds.entry(kind.replace('_', " ")).or_default() += time_ns / working_ns;
-                    }
-                }
-            }
-            Some(kinds.into_iter().collect())
         })
-    }
-
-    fn latencies(&self) -> Result<Vec<Figure>> {
-        let mut figures = Vec::new();
-        for path in ["alloc", "free"] {
-            for (name, of) in [("median", 0), ("99th percentile", 1), ("99.9th percentile", 2)] {
-                let latency = |result: &RunResult| {
-                    let latency = result.simulated.as_ref()?.latency_ns.get(path)?;
-                    Some([latency.p50, latency.p99, latency.p999][of] as f64)
-                };
-                let title = format!("Latency of {path}: {name}");
-                figures
-                    .extend(self.simple((&title, "ns a call; shorter is better", "ns"), latency)?);
-            }
-        }
-        Ok(figures)
-    }
-
-    /// The longest hold of any lock.
-    fn holds(&self) -> Result<Option<Figure>> {
-        let longest = |simulated: &Simulated| {
-            simulated.locks.iter().map(|lock| lock.hold_ns_max).reduce(f64::max)
-        };
-        let of = |result: &RunResult| longest(result.simulated.as_ref()?);
-        self.simple(("Longest hold of a lock", "ns; of any lock of the allocator", "ns"), of)
-    }
-
-    /// At the end.
-    fn fragmentation(&self) -> Result<Option<Figure>> {
-        let caption = "free memory in whole pageblocks at the end, after a drain";
-        self.simple(("Free memory in whole pageblocks", caption, "%"), |result| {
-            Some(result.fragmentation.as_ref()?.after_drain.pageblock_share() * 100.0)
-        })
-    }
-
-    /// Free memory over time, as far as a workload looks at it.
-    fn over_time(&self) -> Result<Vec<Figure>> {
-        let mut figures = Vec::new();
-        for (title, field, name) in [
-            ("Free pageblocks over time", "free_pageblocks", "free pageblocks"),
-            ("Memory unusable for order 3", "unusable_index_order3", "thousandths of free memory"),
-        ] {
-            let mut all = Vec::new();
-            for (label, result) in &self.results {
-                let looks = result.workload_specific.get("looks").and_then(Value::as_array);
-                let point = |look: &Value| {
-                    Some((look.get("recorded_ns")?.as_f64()? / 1e9, look.get(field)?.as_f64()?))
-                };
-                let points: Vec<_> = looks.into_iter().flatten().filter_map(point).collect();
-                if points.len() > 1 {
-                    all.push(Line { name: label.clone(), points });
-                }
-            }
-            if all.is_empty() {
-                continue;
-            }
-            let rows = all.iter().flat_map(|line| {
-                let row =
-                    |(x, y): &(f64, f64)| vec![line.name.clone(), x.to_string(), y.to_string()];
-                line.points.iter().map(row)
-            });
-            figures.push(Figure {
-                title: title.to_owned(),
-                caption: "at the same places of the recording".to_owned(),
-                headings: vec!["design".to_owned(), "s".to_owned(), name.to_owned()],
-                rows: rows.collect(),
-                svg: lines(&all, None, false, ("recorded time, s", name))?,
-            });
-        }
-        Ok(figures)
-    }
-
-    /// Which pageblocks are how full, over time.
-    fn maps(&self) -> Result<Vec<Figure>> {
-        let mut figures = Vec::new();
-        for (label, result) in &self.results {
-            let looks = result.workload_specific.get("looks").and_then(Value::as_array);
-            let row = |look: &Value| -> Option<Vec<f64>> {
-                let shares = look.get("occupancy_percent")?.as_array()?.iter();
-                Some(shares.filter_map(Value::as_f64).map(|share| share / 100.0).collect())
-            };
-            let rows: Vec<_> = looks.into_iter().flatten().filter_map(row).collect();
-            if rows.is_empty() {
-                continue;
-            }
-            figures.push(Figure {
-                title: format!("Pageblocks of {label}"),
-                caption: "a row for each look, the first on top: how full parts of the memory are"
-                    .to_owned(),
-                svg: heat(&rows, ("lowest frame to highest", "time"))?,
-                headings: Vec::new(),
-                rows: Vec::new(),
-            });
-        }
-        Ok(figures)
-    }
-
-    /// What the rate costs in metadata.
-    fn metadata(&self) -> Result<Option<Figure>> {
-        let point = |(name, result): &(String, &RunResult)| {
-            let bytes = result.workload_specific.get("metadata_bytes")?.as_f64()?;
-            Some((name.clone(), bytes, result.work.per_second))
-        };
-        let points: Vec<_> = self.results.iter().filter_map(point).collect();
-        if points.is_empty() {
-            return Ok(None);
-        }
-        let unit = format!("{}/s", self.results[0].1.work.unit);
-        let row =
-            |(name, x, y): &(String, f64, f64)| vec![name.clone(), shown(*x, "B"), y.to_string()];
-        Ok(Some(Figure {
-            title: "Rate and metadata".to_owned(),
-            caption: "metadata of the whole allocator; up and to the left is better".to_owned(),
-            svg: scatter(&points, ("metadata, bytes", &unit))?,
-            headings: vec!["design".to_owned(), "metadata".to_owned(), unit],
-            rows: points.iter().map(row).collect(),
-        }))
     }
 }
 
-/// A bar for each label.
-fn by_label(
-    (title, caption, unit): (&str, &str, &str),
-    labels: Vec<String>,
-    values: Vec<f64>,
-) -> Result<Figure> {
-    let rows =
-        labels.iter().zip(&values).map(|(name, value)| vec![name.clone(), value.to_string()]);
-    let rows = rows.collect();
-    let series = [Series { name: title.to_owned(), values }];
-    Ok(Figure {
-        title: title.to_owned(),
-        caption: caption.to_owned(),
-        svg: bars(&labels, &series, false, unit)?,
-        headings: vec!["design".to_owned(), unit.to_owned()],
-        rows,
-    })
-}
-
-/// A line for each design, of its rates by the number of CPUs.
-fn scaling(rate: String, designs: BTreeMap<String, Vec<(f64, f64)>>) -> Result<Figure> {
-    let (mut rows, mut all) = (Vec::new(), Vec::new());
-    for (design, mut points) in designs {
-        points.sort_by(|one, other| one.0.total_cmp(&other.0));
-        let row =
-            |(cpus, rate): &(f64, f64)| vec![design.clone(), cpus.to_string(), rate.to_string()];
-        rows.extend(points.iter().map(row));
-        all.push(Line { name: design, points });
-    }
-    // As if every CPU did as much as the best does on the fewest.
-    let best = all.iter().filter_map(|line| line.points.first());
-    let best = best.map(|(cpus, rate)| rate / cpus).fold(0.0, f64::max);
-    let widest = all.iter().flat_map(|line| &line.points).map(|point| point.0).fold(0.0, f64::max);
-    let ideal =
-        Line { name: "ideal".to_owned(), points: vec![(0.0, 0.0), (widest, best * widest)] };
-    Ok(Figure {
-        title: format!("Scaling: {rate}"),
-        caption: "ideal: every CPU as fast as the fastest alone".to_owned(),
-        svg: lines(&all, Some(&ideal), true, ("CPUs", &rate))?,
-        headings: vec!["design".to_owned(), "CPUs".to_owned(), rate],
-        rows,
-    })
+/// What the CPUs of a simulated machine do, in percent of their time.
+fn times(result: &RunResult) -> Option<Vec<(String, f64)>> {
+    let (simulated, working_ns) = (result.simulated.as_ref()?, result.working_ns()?);
+    let time = result.workload_specific.get("time")?;
+    let part = |field: &str| Some(time.get(field)?.as_f64()? / working_ns * 100.0);
+    let mut times = vec![
+        ("computation".to_owned(), part("compute_ns")?),
+        ("memory accesses".to_owned(), part("memory_ns")?),
+    ];
+    let waits = waits_by_class(simulated).into_iter();
+    times.extend(waits.map(|(class, share)| (lock_in_words(class), share * 100.0)));
+    times.push(("idle".to_owned(), part("idle_ns")?));
+    Some(times)
 }
 
 /// Every setting and seed.
 fn settings(results: &[&RunResult]) -> Section {
-    let mut text = Vec::new();
-    for result in results {
-        let settings = result.settings.iter().map(|(name, value)| format!("{name}={value}"));
-        let options = result.workload_specific.get("options").and_then(Value::as_object);
-        let options = options.into_iter().flatten().map(|(name, value)| format!("{name}={value}"));
-        let cpus = cpus_in_words(result.cpus as usize);
-        let mut line = format!("{} on {} with {cpus}", result.design, result.machine);
-        if let Some(seed) = result.seed {
-            line += &format!(", seed {seed}");
-        }
-        if let Some(profile) = &result.profile {
-            line += &format!(", profile {profile}");
-        }
-        let all: Vec<_> = settings.chain(options).map(|text| text.replace('"', "")).collect();
-        text.push(format!("{line}: {}", all.join(" ")));
-    }
+    let line = |result: &&RunResult| {
+        let of = attributes(result).into_iter();
+        let all: Vec<_> = of.map(|(name, value)| format!("{name}={value}")).collect();
+        let profile = result.profile.as_ref();
+        let profile = profile.map_or(String::new(), |profile| format!(", profile {profile}"));
+        format!("{} on {}{profile}: {}", result.design, result.machine, all.join(" "))
+    };
+    let text = results.iter().map(line).collect();
     Section { heading: "Settings".to_owned(), text, figures: Vec::new() }
 }
