@@ -6,6 +6,7 @@ mod books;
 mod catalog;
 mod cell;
 mod check;
+mod child;
 mod cli;
 mod compare;
 mod designs;
@@ -33,7 +34,6 @@ mod sim;
 mod stat;
 mod sweep;
 mod task;
-mod torture;
 mod trace;
 mod workload;
 mod workloads;
@@ -74,9 +74,7 @@ fn code(error: &anyhow::Error) -> u8 {
         () if error.is::<diff::Regression>() => exit::REGRESSION,
         () if error.is::<trace::EventsLost>() => exit::EVENTS_LOST,
         () if recording.is_some_and(RecordError::is_unavailable) => exit::UNAVAILABLE,
-        () if error.is::<sweep::Interrupted>() || error.is::<torture::Interrupted>() => {
-            exit::INTERRUPTED
-        }
+        () if error.is::<signals::Interrupted>() => exit::INTERRUPTED,
         () => exit::FAILURE,
     }
 }
@@ -90,7 +88,6 @@ fn main() -> ExitCode {
         cli::Command::Compare(args) => compare::compare(args),
         cli::Command::Sweep(args) => sweep::sweep(args),
         cli::Command::Check(args) => check::check(args),
-        cli::Command::Torture(args) => torture::torture(args),
         cli::Command::Race(args) => race::race(args),
         cli::Command::Predict(args) => predict::predict(args),
         cli::Command::Record(args) => trace::record(args),

@@ -7,6 +7,11 @@ use std::sync::atomic::AtomicBool;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
+/// A signal ended the command; and what to do next. Exits with a code of its own.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted{0}")]
+pub(crate) struct Interrupted(pub(crate) &'static str);
+
 /// A flag that SIGINT or SIGTERM sets. A second one ends the program at once.
 pub(crate) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));

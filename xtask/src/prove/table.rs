@@ -211,18 +211,18 @@ printf '%s\n' zone-lock freehold \
         ],
     },
     Proof {
-        name: "torture",
-        what: "all kinds on all designs, and a planted defect",
+        name: "minutes",
+        what: "ten minutes of every subject on every design, and a planted defect",
         steps: &[
             Step::new(
                 "ten minutes",
-                r#"cargo run --release -- torture --minutes 10 --save target/torture-findings"#,
+                r#"cargo run --release -- check --minutes 10 --save target/findings"#,
             ),
             Step::finds(
                 "planted",
                 r#"cargo build --release
-target/release/freehold torture --minutes 0.02 --kind host --design freehold --canary \
-    --save target/torture-planted"#,
+target/release/freehold check --minutes 0.02 --subject host --design freehold --canary \
+    --save target/findings-planted"#,
             ),
         ],
     },
@@ -246,13 +246,13 @@ target/release/freehold torture --minutes 0.02 --kind host --design freehold --c
         what: "an hour of threads that are delayed at any step, on all designs",
         steps: &[Step::new(
             "an hour",
-            r#"cargo run --release -- torture --minutes 60 --kind chaos \
-    --save target/chaos-findings"#,
+            r#"cargo run --release -- check --minutes 60 --subject chaos \
+    --save target/findings"#,
         )],
     },
     Proof {
         name: "planted",
-        what: "defects of every layer, each found by torture",
+        what: "defects of every layer, each found within a minute",
         steps: &[Step::new("all", r#"tools/planted"#)],
     },
 ];

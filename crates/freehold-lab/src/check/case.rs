@@ -59,8 +59,8 @@ impl Case {
     pub(super) fn new(args: &CheckArgs, seed: u64) -> Self {
         Case {
             schema: SCHEMA.to_owned(),
-            subject: args.subject,
-            design: args.design,
+            subject: args.subject.unwrap_or(Subject::Allocator),
+            design: args.design.unwrap_or(DesignName::Freehold),
             seed,
             failures: args.failures.clone(),
             stop_cpu: args.stop_cpu,
@@ -88,8 +88,11 @@ impl Case {
         Ok(case)
     }
 
-    /// Saves it.
+    /// Saves it, in a folder that may have to be made.
     pub(super) fn write(&self, path: &Path) -> Result<()> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        }
         let output = Output::new(path)?;
         serde_json::to_writer_pretty(output.writer(), self)
             .with_context(|| path.display().to_string())?;
@@ -122,10 +125,19 @@ impl Case {
         Ok(())
     }
 
+    /// The subject, or `stop-cpu`.
+    pub(super) fn kind(&self) -> String {
+        if self.stop_cpu { "stop-cpu".to_owned() } else { name_of(&self.subject) }
+    }
+
     /// The command that plays it again, if nothing was left out.
     pub(super) fn replay(&self) -> String {
-        let (seed, design) = (self.seed, name_of(&self.design));
-        let mut command = format!("freehold check --seed {seed} --design {design}");
+        self.replay_with(&format!("--seed {}", self.seed))
+    }
+
+    /// The same with other seeds.
+    pub(super) fn replay_with(&self, seeds: &str) -> String {
+        let mut command = format!("freehold check {seeds} --design {}", name_of(&self.design));
         if self.subject != Subject::Allocator {
             command += &format!(" --subject {}", name_of(&self.subject));
         }

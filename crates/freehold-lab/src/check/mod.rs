@@ -25,6 +25,7 @@ mod leases;
 mod ledger;
 mod lru;
 mod menu;
+mod minutes;
 mod movers;
 mod play;
 mod round;
@@ -50,8 +51,12 @@ struct Document<T> {
     tally: T,
 }
 
-/// Plays all seeds, and fails with the first one that fails and the command that replays it.
+/// Plays all seeds, and fails with the first one that fails and the command that replays it; or
+/// goes on for some minutes.
 pub(crate) fn check(args: &CheckArgs) -> Result<()> {
+    if let Some(minutes) = args.minutes {
+        return minutes::check(args, minutes);
+    }
     let cases: Vec<Case> = match &args.case {
         Some(path) => vec![Case::read(path)?],
         None => {

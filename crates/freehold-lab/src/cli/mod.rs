@@ -12,7 +12,6 @@ mod race;
 mod replay;
 mod shell;
 mod sweep;
-mod torture;
 mod trace;
 
 use std::path::PathBuf;
@@ -33,7 +32,6 @@ pub(crate) use race::RaceArgs;
 pub(crate) use replay::ReplayArgs;
 pub(crate) use shell::{CompletionsArgs, ManArgs};
 pub(crate) use sweep::SweepArgs;
-pub(crate) use torture::{TortureArgs, TortureKind, TortureProfile};
 pub(crate) use trace::{ImportArgs, InfoArgs, RecordArgs, TraceCommand};
 
 /// Runs workloads on page-frame allocators and reports their cost.
@@ -73,7 +71,7 @@ Examples:
   freehold predict                              what was published, and what is predicted
   freehold diff a.json b.json                   what is slower in b, beyond chance
   freehold check --seeds 1000                   random schedules and failures
-  freehold torture --minutes 30                 all of that, on all designs
+  freehold check --minutes 30                   all of that, on all designs
   freehold record --seconds 10 -o busy.fht      what this kernel's page allocator does
   freehold trace info busy.fht                  what a recording has
   freehold replay busy.fht                      the same calls, on every design
@@ -103,8 +101,6 @@ pub(crate) enum Command {
     Sweep(SweepArgs),
     /// Check a design under random schedules and failures.
     Check(CheckArgs),
-    /// Check all designs in all ways, for as long as is wanted.
-    Torture(TortureArgs),
     /// Race the designs against other allocators on this machine.
     Race(RaceArgs),
     /// Predict what others have measured and published, and show both.

@@ -1,18 +1,18 @@
 //! Tests a plug-in in a separate process, so that one that crashes or ends the process while it is
 //! loaded does so there, and the error can name it.
 
-use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus, Output};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use crate::peers::{Peer, Plugin, Seat};
 use anyhow::{Context, Result, anyhow, bail};
 use freehold::{MigrateType, Order};
 
 use crate::UsageError;
+use crate::child;
 use crate::report::out;
 
 /// The hidden command that tests it.
@@ -23,9 +23,6 @@ const ALIVE: &str = "freehold probe-peer: alive";
 
 /// How long loading may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How often to poll whether the process has ended.
-const LOOKS_EVERY: Duration = Duration::from_millis(2);
 
 /// In the separate process: loads a library, creates a peer, and tries it once.
 pub(crate) fn probe(path: &Path) -> Result<()> {
@@ -55,20 +52,13 @@ pub(super) fn load(path: &Path) -> Result<Plugin> {
 
 fn look_at(path: &Path) -> Result<()> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let child = Command::new(program)
-        .arg(COMMAND)
-        .arg(path)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let mut child = child.context("cannot start a process to look at the library")?;
-    let (stdout, stderr) = (reading(child.stdout.take()), reading(child.stderr.take()));
-    let Some(status) = wait(&mut child, PATIENCE)? else {
+    let mut command = Command::new(program);
+    let output = child::output(command.arg(COMMAND).arg(path), PATIENCE, &AtomicBool::new(false));
+    let output = output.context("cannot look at the library in another process")?;
+    let Some(Output { status, stdout, stderr }) = output else {
         bail!("the library was not loaded and tried within {} s", PATIENCE.as_secs());
     };
-    let collect = |text: thread::JoinHandle<String>| text.join().unwrap_or_default();
-    let (stdout, stderr) = (collect(stdout), collect(stderr));
+    let [stdout, stderr] = [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     judge(status, &stdout, &stderr)
 }
 
@@ -90,35 +80,6 @@ fn judge(status: ExitStatus, stdout: &str, stderr: &str) -> Result<()> {
     }
 }
 
-/// Reads what a process prints while it runs, so that it never waits for a reader.
-fn reading(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut pipe) = pipe {
-            // What was read before an error is all that there is.
-            let _ = pipe.read_to_end(&mut bytes);
-        }
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
-}
-
-/// Waits for the end; if that does not come in time, kills the process and returns `None`.
-fn wait(child: &mut Child, patience: Duration) -> Result<Option<ExitStatus>> {
-    let start = Instant::now();
-    loop {
-        let status = child.try_wait().context("cannot wait for the process that looks")?;
-        if status.is_some() {
-            return Ok(status);
-        }
-        if start.elapsed() > patience {
-            child.kill().context("cannot end the process that looks at the library")?;
-            child.wait().context("cannot wait for the process that looks")?;
-            return Ok(None);
-        }
-        thread::sleep(LOOKS_EVERY);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,14 +98,5 @@ mod tests {
         assert!(judged(exit(1), ALIVE, "").contains("exit code 1"));
         assert!(judged(11, "", "error: no matter").contains("signal 11"));
         assert_eq!(judged(exit(1), "", "noise\nerror: no symbol"), "no symbol");
-    }
-
-    #[test]
-    fn a_process_that_never_ends_is_ended() {
-        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-        assert_eq!(wait(&mut child, Duration::ZERO).unwrap(), None);
-        assert!(child.try_wait().unwrap().is_some(), "it is gone");
-        let mut child = Command::new("true").spawn().unwrap();
-        assert!(wait(&mut child, Duration::MAX).unwrap().is_some_and(|status| status.success()));
     }
 }

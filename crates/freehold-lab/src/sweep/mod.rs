@@ -26,11 +26,6 @@ use crate::report::document::Stored;
 use crate::report::progress::Progress;
 use crate::settings::nearest;
 
-/// A signal ended a sweep. Exits with a code of its own.
-#[derive(Debug, thiserror::Error)]
-#[error("interrupted; the same command goes on from here")]
-pub(crate) struct Interrupted;
-
 /// Runs what is missing of a campaign, or what the options say in place of that.
 pub(crate) fn sweep(args: &SweepArgs) -> Result<()> {
     let runs_here = !(args.list || args.merge || args.slurm);

@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::Interrupted;
 use super::campaign::Cell;
 use crate::host::memory_available;
 use crate::panics::message_of;
-use crate::signals::stop_flag;
+use crate::signals::{Interrupted, stop_flag};
 
 /// How soon a signal is noticed.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -90,7 +89,7 @@ fn run_group<J: Send + Sync + 'static, R: Send + 'static>(
             done(&job, outcome)?;
         }
         if stop.load(Relaxed) {
-            return Err(Interrupted.into());
+            return Err(Interrupted("; the same command goes on from here").into());
         }
     }
 }

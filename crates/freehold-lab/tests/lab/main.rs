@@ -1,6 +1,7 @@
 //! The lab as its users see it, in one program: each test program is linked with all of its
 //! dependencies, and programs run one after the other.
 
+mod check;
 mod cli;
 mod common;
 mod csv;
@@ -13,6 +14,5 @@ mod shell;
 mod sim;
 mod stop;
 mod sweep;
-mod torture;
 mod trace;
 mod workloads;

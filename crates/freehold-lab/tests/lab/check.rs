@@ -1,4 +1,7 @@
-//! `freehold torture`, saved cases and threads on this machine, as a user types them.
+//! `freehold check` as a user types it: counts, threads on this machine, saved cases, minutes.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -78,53 +81,53 @@ fn a_seed_that_fails_is_made_small_and_saved() {
 }
 
 #[test]
-fn what_torture_did_is_counted_and_recorded() {
-    let folder = tempfile::tempdir().unwrap();
-    let record = folder.path().join("runs.jsonl");
-    let small = ["torture", "--minutes", "0.02", "--jobs", "1", "--json"];
-    let what = ["--kind", "simulated,lru", "--design", "merge-ahead"];
-    let record = record.to_str().unwrap();
-    let mut documents = Vec::new();
-    for first_seed in ["7", "8"] {
-        let seed = ["--first-seed", first_seed, "--record", record];
-        documents.push(json(&[&small[..], &what, &seed].concat()));
+fn minutes_go_by_with_seeds_of_everything_that_is_wanted() {
+    let small = ["check", "--minutes", "0.02", "--jobs", "1", "--first-seed", "7"];
+    let document = json(&[&small[..], &["--subject", "lru", "--json"]].concat());
+    assert_eq!(document["schema"], "freehold.check-minutes/1");
+    assert_eq!((&document["first_seed"], &document["findings"]), (&7.into(), &[0; 0][..].into()));
+    counts(&document, &["seeds", "operations"]);
+    assert_eq!(document["seeds"].as_u64().unwrap() % 40, 0);
+    let text = succeeds(&[&small[..], &["--stop-cpu", "--design", "cluster"]].concat());
+    assert!(text.contains(" operations, 0 findings in ") && text.lines().count() == 1, "{text}");
+    for (mistake, expected) in [
+        (&["--minutes", "0"][..], "a number of minutes above 0"),
+        (&["--minutes", "1", "--seed", "3"], "cannot be used with"),
+        (&["--minutes", "1", "--failures", "preempt"], "not of the subjects host and chaos"),
+        (&["--save", "folder"], "--minutes"),
+    ] {
+        let refused = fails(&[&["check"], mistake].concat(), 2);
+        assert!(refused.contains(expected), "{refused}");
     }
-    let lines = std::fs::read_to_string(record).unwrap();
-    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines, documents);
-    let document = &documents[0];
-    assert_eq!(
-        (&document["schema"], &document["first_seed"]),
-        (&"freehold.torture/1".into(), &7.into())
-    );
-    assert!(document["findings"].as_array().unwrap().is_empty(), "{document}");
-    let line = &document["lines"][0];
-    assert_eq!((&line["kind"], &line["design"]), (&"simulated".into(), &"merge-ahead".into()));
-    assert_eq!(line["seeds"].as_u64().unwrap() % 40, 0);
-    counts(&line["counts"], &["operations", "allocations"]);
 }
 
 #[test]
-fn torture_finds_what_was_planted_and_goes_on() {
+fn minutes_find_what_was_planted_and_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let save = folder.path().join("findings");
-    let planted = ["torture", "--canary", "--minutes", "0.02", "--jobs", "1", "--kind", "chaos"];
+    let planted = ["check", "--canary", "--minutes", "0.02", "--jobs", "1", "--subject", "chaos"];
     let options = ["--design", "zone-lock", "--save", save.to_str().unwrap()];
     let output = freehold(&[&planted[..], &options].concat());
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("failed: error: seed ") && text.contains("replay: "), "{text}");
-    let case = text.lines().find_map(|line| line.strip_prefix("made small: freehold "));
-    let replay: Vec<_> = case.expect("a case was saved").split(' ').collect();
-    assert!(fails(&replay, 1).contains(" failed: in round "), "{replay:?}");
+    assert!(text.contains("\nerror: seed ") && text.contains("replay: "), "{text}");
+    let mut replays = text.lines().filter_map(|line| line.strip_prefix("replay: freehold "));
+    let case: Vec<_> = replays.find(|it| it.contains("--case")).unwrap().split(' ').collect();
+    assert!(fails(&case, 1).contains(" failed: in round "), "{case:?}");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(stderr.contains("finding"), "{stderr}");
+    assert!(stderr.starts_with("error: findings: "), "{stderr}");
 }
 
 #[test]
-fn torture_tables_fit_100_columns() {
-    let table = succeeds(&["torture", "--minutes", "0.01", "--kind", "lru", "--design", "cluster"]);
-    assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
-    let refused = fails(&["torture", "--minutes", "0"], 2);
-    assert!(refused.contains("a number of minutes above 0"), "{refused}");
+fn an_interrupt_ends_the_minutes_and_says_what_was_done() {
+    let mut check = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    let check = check.args(["check", "--minutes", "10", "--jobs", "1", "--subject", "lru"]);
+    let check = check.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let kill = Command::new("kill").args(["-INT", &check.id().to_string()]).status();
+    assert!(kill.unwrap().success());
+    let output = check.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(output.stderr, b"error: interrupted\n");
+    assert!(String::from_utf8_lossy(&output.stdout).contains(" 0 findings in "));
 }
