@@ -77,7 +77,7 @@ fn a_page_is_as_its_numbers_are_on_a_phone_and_on_a_desk() {
     for absent in ["<script", "src=", "href=", "url("] {
         assert!(!text.contains(absent), "{absent}: one file, without scripts");
     }
-    assert!(text.contains("Ranking on uma-4") && text.contains("seed 1"));
+    assert!(text.contains("Ranking on uma-4") && text.contains("seed=1"));
     let Some(browser) = browser() else { return };
     for width in [500, 1400] {
         let seen = probe(browser, &page, width);
