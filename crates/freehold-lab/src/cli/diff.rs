@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::format::FormatArgs;
-
 #[derive(Debug, Args)]
 #[command(after_help = DIFF_HELP)]
 pub(crate) struct DiffArgs {
@@ -21,8 +19,9 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percentage)]
     pub(crate) threshold: f64,
 
-    #[command(flatten)]
-    pub(crate) format: FormatArgs,
+    /// Print one JSON document instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Parses a percentage as a share.
@@ -55,5 +54,4 @@ Examples:
   freehold run page-fault --json > a.json       before a change of the sources
   freehold run page-fault --json > b.json       and after it
   freehold diff a.json b.json
-  freehold diff a.json b.json --threshold 10%   only what changed by a tenth or more
-  freehold diff a.json b.json --csv > diff.csv  all figures in full, as a table";
+  freehold diff a.json b.json --threshold 10%   only what changed by a tenth or more";

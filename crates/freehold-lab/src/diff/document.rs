@@ -18,6 +18,7 @@ use crate::report::document::{SCHEMA as RUN_SCHEMA, cpus_in_words, threads_in_wo
 use crate::report::figure::{Figure, Figures, Worse, text};
 
 /// A document that was read.
+#[derive(Default)]
 pub(super) struct Document {
     /// The file.
     pub(super) name: String,
@@ -127,11 +128,6 @@ fn parse(text: &str) -> Result<Document> {
 }
 
 impl Document {
-    fn new(profiles: Vec<String>, lock_pair_ns: Option<f64>, cells: Vec<Cell>) -> Self {
-        let (name, schema) = (String::new(), String::new());
-        Document { name, schema, cells, profiles, lock_pair_ns }
-    }
-
     /// Refuses names that contain terminal control sequences.
     fn check_names(&self) -> Result<()> {
         let of_cell = |cell: &'_ Cell| -> Vec<String> {
@@ -175,7 +171,12 @@ fn of_race(race: Race) -> Document {
         }
     };
     let cells = results.into_iter().map(cell).collect();
-    Document::new(vec![profile], Some(lock_pair_ns), cells)
+    Document {
+        cells,
+        profiles: vec![profile],
+        lock_pair_ns: Some(lock_pair_ns),
+        ..Default::default()
+    }
 }
 
 /// The cells of runs: each result, and each of its parts.
@@ -194,7 +195,7 @@ fn of_runs(results: &[Value]) -> Result<Document> {
             cells.push(run.cell(&part.names, figures.of_part().iter(), part.value));
         }
     }
-    Ok(Document::new(profiles, None, cells))
+    Ok(Document { cells, profiles, ..Default::default() })
 }
 
 impl Run {
@@ -265,7 +266,7 @@ mod tests {
 
     use super::super::cell::matched;
     use super::super::change::{Changes, Verdict};
-    use super::super::data::{Diff, table};
+    use super::super::{data, text};
     use super::*;
     use crate::mangled;
 
@@ -328,7 +329,7 @@ mod tests {
 
     const RACE: &str = include_str!("samples/race.json");
 
-    /// What is read can be compared, with itself and in all formats.
+    /// What is read can be compared, with itself and in both formats.
     fn check(text: &str) {
         match parse(text) {
             Ok(document) => {
@@ -338,11 +339,9 @@ mod tests {
                 assert_eq!((changes.only_a.len(), changes.only_b.len()), (0, 0));
                 assert_eq!(changes.count(Verdict::Worse), 0, "nothing is worse than itself");
                 assert_eq!(changes.count(Verdict::Better), 0);
-                let shown = super::super::text::lines(&document, &document, &changes, 0.05);
+                let shown = text::lines(&document, &document, &changes, 0.05);
                 assert!(!shown.concat().contains('\u{1b}'));
-                let json = Diff::of(&document, &document, &changes, 0.05);
-                serde_json::to_string(&json).expect("it is JSON");
-                table(&document, &document, &changes);
+                data::document(&document, &document, &changes, 0.05);
             }
             Err(error) => {
                 let message = format!("{error:#}");

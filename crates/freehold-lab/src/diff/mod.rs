@@ -11,7 +11,7 @@ use std::fmt;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cli::{DiffArgs, Format};
+use crate::cli::DiffArgs;
 use crate::report::out;
 use cell::matched;
 use change::{Changes, Verdict};
@@ -57,17 +57,10 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<()> {
         );
     }
     let changes = Changes::of(&matched, args.threshold);
-    match args.format.format() {
-        Format::Json => {
-            let document = data::Diff::of(&a, &b, &changes, args.threshold);
-            out!("{}", serde_json::to_string_pretty(&document)?);
-        }
-        Format::Csv => data::table(&a, &b, &changes).print()?,
-        Format::Text => {
-            for line in text::lines(&a, &b, &changes, args.threshold) {
-                out!("{line}");
-            }
-        }
+    if args.json {
+        out!("{:#}", data::document(&a, &b, &changes, args.threshold));
+    } else {
+        out!("{}", text::lines(&a, &b, &changes, args.threshold).join("\n"));
     }
     let (worse, count) = (changes.count(Verdict::Worse), changes.all.len());
     match worse {

@@ -1,5 +1,7 @@
 //! Changes as a table, and below it what there is to know about it.
 
+use std::collections::BTreeSet;
+
 use super::cell::Reading;
 use super::change::{Chance, Change, Changes, Lone, Verdict};
 use super::document::Document;
@@ -39,16 +41,13 @@ fn rows(changes: &[Change<'_>]) -> Vec<String> {
             titles.push(&change.cell.title);
         }
     }
-    let by_title = |title: &&str| -> Vec<_> {
-        changes.iter().filter(|change| change.cell.title == *title).collect()
-    };
-    let grouped: Vec<Vec<&Change<'_>>> = titles.iter().map(by_title).collect();
-    let text = table(grouped.iter().flatten().copied()).to_string();
+    let of = |title| changes.iter().filter(move |change| change.cell.title == title);
+    let text = table(titles.iter().copied().flat_map(of)).to_string();
     let mut lines = text.lines().map(str::to_owned);
     let mut all: Vec<_> = lines.by_ref().take(2).collect();
-    for (title, group) in titles.into_iter().zip(&grouped) {
+    for title in titles {
         all.push(filled(title));
-        all.extend(lines.by_ref().take(group.len()));
+        all.extend(lines.by_ref().take(of(title).count()));
     }
     all
 }
@@ -118,13 +117,10 @@ fn ratio(ratio: f64) -> String {
 fn legend(changes: &[Change<'_>], threshold: f64) -> Vec<String> {
     let mut lines = Vec::new();
     for (worse, word) in [(Worse::Lower, "Lower"), (Worse::Higher, "Higher")] {
-        let mut labels: Vec<_> = changes.iter().map(|change| change.a).collect();
-        labels.retain(|reading| reading.worse == worse);
-        let mut labels: Vec<_> = labels.into_iter().map(Reading::label).collect();
-        labels.sort_unstable();
-        labels.dedup();
+        let of = changes.iter().map(|change| change.a).filter(|reading| reading.worse == worse);
+        let labels = of.map(Reading::label).collect::<BTreeSet<_>>();
         if !labels.is_empty() {
-            lines.push(format!("{word} is worse: {}.", labels.join(", ")));
+            lines.push(format!("{word} is worse: {}.", Vec::from_iter(labels).join(", ")));
         }
     }
     let (confidence, threshold) = (CONFIDENCE * 100.0, percent(threshold));

@@ -118,26 +118,6 @@ fn lists_have_the_rows_of_their_documents() {
 }
 
 #[test]
-fn diff_has_a_row_a_figure() {
-    let dir = tempfile::tempdir().unwrap();
-    let [a, b] = ["a.json", "b.json"].map(|name| dir.path().join(name));
-    for (path, cpus) in [(&a, "1,2"), (&b, "1")] {
-        let run = [&SIMULATED[..4], &["--cpus", cpus], &SIMULATED[6..], &["--json"]].concat();
-        std::fs::write(path, stdout(freehold(&run))).unwrap();
-    }
-    let rows = rows(&["diff", a.to_str().unwrap(), b.to_str().unwrap()]);
-    let of = |cpus: &str| -> Vec<_> { rows.iter().filter(|row| row["cpus"] == cpus).collect() };
-    for row in of("1") {
-        assert_eq!((&row["a"], &*row["ratio"], &*row["verdict"]), (&row["b"], "1", "same"));
-    }
-    assert!(of("1").iter().any(|row| row["figure"] == "per_second" && row["unit"] == "faults/s"));
-    assert!(!of("2").is_empty());
-    for row in of("2") {
-        assert_eq!((&*row["b"], &*row["verdict"]), ("", "only"), "{row:?}");
-    }
-}
-
-#[test]
 fn will_it_scale_reads_its_own_table() {
     let document = document(&SIMULATED);
     let rate =
@@ -164,13 +144,9 @@ fn will_it_scale_reads_its_own_table() {
 
 #[test]
 fn a_table_is_no_document() {
-    for command in [
-        &["run", "page-fault"][..],
-        &["compare", "page-fault"],
-        &["race"],
-        &["list", "designs"],
-        &["diff", "a.json", "b.json"],
-    ] {
+    for command in
+        [&["run", "page-fault"][..], &["compare", "page-fault"], &["race"], &["list", "designs"]]
+    {
         let output = freehold(&[command, &["--csv", "--json"]].concat());
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{stderr}");
