@@ -317,7 +317,7 @@ esac"#;
         let stop = AtomicBool::new(false);
         let play = |stop: &AtomicBool, subject, first_seed| {
             let lines = lines_of(&["--subject", subject, "--first-seed", first_seed]);
-            let hang_after = Duration::from_secs(1);
+            let hang_after = Duration::from_secs(10);
             let runner = Runner { program: &program, save: folder.path(), hang_after, stop };
             runner.play(&Batch::nth(&lines, 0))
         };
