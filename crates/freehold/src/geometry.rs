@@ -1,11 +1,10 @@
-//! The knobs: the numbers that shape an allocator when it is compiled. No other file repeats one.
+//! The numbers that shape an allocator when it is compiled. No other file repeats one. Two are
+//! knobs:
 //!
 //! | knob | environment variable | default | range |
 //! |---|---|---|---|
 //! | [`FRAME_BYTES`] | `FREEHOLD_FRAME_BYTES` | 4096 | powers of two from 4 KiB to 1 GiB |
 //! | [`PAGEBLOCK_ORDER`] | `FREEHOLD_PAGEBLOCK_ORDER` | 9 | 7 to 13 |
-//! | [`CPUS_MAX`] | `FREEHOLD_CPUS_MAX` | 65,534 | 1 to 65,534 |
-//! | [`STACKS_MAX`] | `FREEHOLD_STACKS_MAX` | 16 | powers of two from 1 to 16 |
 //!
 //! A knob is turned by its variable at build time, or by its default here. Cargo sees a variable
 //! that changes and builds anew; `[env]` in a project's `.cargo/config.toml` sets one for good. A
@@ -41,18 +40,16 @@ pub const PAGEBLOCK_ORDER: u8 = PAGEBLOCK.value() as u8;
 /// The most CPUs that an allocator keeps books for, with any design: the length of
 /// [`Config::cpu_nodes`](crate::Config::cpu_nodes).
 ///
-/// 1 to 65,534: records name the CPU that holds a block or a pageblock in 16 bits, of which two
-/// values mean something else. Costs nothing, since tables are as long as there are CPUs; a lower
-/// limit refuses configurations that are wrong.
-pub const CPUS_MAX: usize = CPUS.value();
+/// Records name the CPU that holds a block or a pageblock in 16 bits, of which two values mean
+/// something else. Tables are as long as there are CPUs.
+pub const CPUS_MAX: usize = 65_534;
 
 /// The most stacks of a remote queue of `freehold`: of pageblocks in which other CPUs have freed
 /// frames. There are as many as CPUs, rounded up to a power of two, up to this.
 ///
-/// A power of two from 1 to 16, which fill a cache line that is there anyway: no memory is saved by
-/// fewer. With more of them, more CPUs push at the same time without trying again, and the CPU that
-/// takes the pageblocks in looks at more.
-pub const STACKS_MAX: usize = STACKS.value();
+/// A power of two; 16 fill a cache line that is there anyway. With more of them, more CPUs push at
+/// the same time without trying again, and the CPU that takes the pageblocks in looks at more.
+pub const STACKS_MAX: usize = 16;
 
 const FRAME: Knob = Knob {
     set: option_env!("FREEHOLD_FRAME_BYTES"),
@@ -70,27 +67,9 @@ const PAGEBLOCK: Knob = Knob {
     power_of_two: false,
 };
 
-const CPUS: Knob = Knob {
-    set: option_env!("FREEHOLD_CPUS_MAX"),
-    default: 65_534,
-    least: 1,
-    most: 65_534,
-    power_of_two: false,
-};
-
-const STACKS: Knob = Knob {
-    set: option_env!("FREEHOLD_STACKS_MAX"),
-    default: 16,
-    least: 1,
-    most: 16,
-    power_of_two: true,
-};
-
 const _: () = {
     assert!(FRAME.is_allowed(), "FREEHOLD_FRAME_BYTES is no power of two from 4096 to 1073741824");
     assert!(PAGEBLOCK.is_allowed(), "FREEHOLD_PAGEBLOCK_ORDER is not in 7 to 13");
-    assert!(CPUS.is_allowed(), "FREEHOLD_CPUS_MAX is not in 1 to 65534");
-    assert!(STACKS.is_allowed(), "FREEHOLD_STACKS_MAX is no power of two from 1 to 16");
 };
 
 /// A number that is chosen at build time.

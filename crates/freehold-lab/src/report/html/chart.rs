@@ -60,7 +60,7 @@ pub(crate) fn bars(labels: &[String], series: &[Series], unit: &str) -> Markup {
                 text x="0" y=(y + 12.0) { (label) }
                 @for ((start, end), colour) in ends.iter().zip(SERIES.iter().cycle()) {
                     rect x=(px(*start)) y=(y + LINE) width=(px(end - start)) height="13"
-                        fill=(colour) {}
+                    fill=(colour) {}
                 }
                 text x=(px(ends.last().map_or(0.0, |of| of.1) + 4.0)) y=(y + LINE + 11.0) {
                     (shown(parts(row).sum(), unit))
