@@ -185,6 +185,9 @@ fn run(source: &str) {
         // the main thread as well.
         valgrind.args(["--quiet", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
         valgrind.args(["--show-leak-kinds=definite", "--error-exitcode=99"]);
+        // One thread runs at a time. Without turns, one that spins keeps what it waits for from
+        // running, for minutes.
+        valgrind.arg("--fair-sched=try");
         is_fine(succeed(valgrind.arg(plain)));
     } else {
         skip(&format!("{source} under valgrind"), "there is no `valgrind`: install it");
