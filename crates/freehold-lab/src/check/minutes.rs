@@ -22,6 +22,7 @@ use crate::designs::DesignName;
 use crate::report::out;
 use crate::report::progress::Progress;
 use crate::signals::{Interrupted, stop_flag};
+use crate::sim::parallel::cpus;
 
 /// What was done, and what was found: the document of `--json`.
 #[derive(Debug, Default, Serialize)]
@@ -54,7 +55,6 @@ struct Finding {
 pub(super) fn check(args: &CheckArgs, minutes: f64) -> Result<()> {
     let lines = lines(args);
     lines.iter().try_for_each(Case::check)?;
-    let cpus = || thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.map_or_else(cpus, usize::from);
     let stop = stop_flag()?;
     let runner = Runner {

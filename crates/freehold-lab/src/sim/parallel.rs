@@ -7,6 +7,11 @@ use anyhow::Result;
 
 use crate::host::memory_available;
 
+/// How many jobs can run at the same time on this machine.
+pub(crate) fn cpus() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Runs all jobs, as many at a time as the host has CPUs and memory for, or at most `workers_max`;
 /// `job_bytes` is what the largest takes. Results come in the order of the jobs.
 pub(crate) fn run_all<J: Sync, R: Send>(
@@ -15,10 +20,9 @@ pub(crate) fn run_all<J: Sync, R: Send>(
     workers_max: Option<usize>,
     run: impl Fn(&J) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
-    let cpus = thread::available_parallelism().map_or(1, usize::from);
     let fitting = memory_available().map_or(1, |bytes| bytes / 2 / job_bytes.max(1)).max(1);
     let workers = workers_max
-        .unwrap_or(cpus)
+        .unwrap_or_else(cpus)
         .min(jobs.len())
         .min(usize::try_from(fitting).unwrap_or(usize::MAX));
     let next = AtomicUsize::new(0);

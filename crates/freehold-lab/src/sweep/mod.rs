@@ -11,9 +11,9 @@ mod store;
 mod submit;
 mod text;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fs, thread};
 
 use anyhow::{Context, Result, bail};
 
@@ -25,6 +25,7 @@ use crate::cli::SweepArgs;
 use crate::report::document::Stored;
 use crate::report::progress::Progress;
 use crate::settings::nearest;
+use crate::sim::parallel::cpus;
 
 /// Runs what is missing of a campaign, or what the options say in place of that.
 pub(crate) fn sweep(args: &SweepArgs) -> Result<()> {
@@ -127,10 +128,6 @@ fn write_page(args: &SweepArgs, results: &Path) -> Result<()> {
     let text = fs::read_to_string(results).with_context(name)?;
     let stored: Stored = serde_json::from_str(&text).with_context(name)?;
     args.report.of_runs(&args.file.display().to_string(), &stored.results, text)
-}
-
-fn cpus() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn merge_all(args: &SweepArgs, campaign: &Campaign, store: &Store) -> Result<()> {

@@ -93,7 +93,7 @@ fn times(samples: &[f64], factor: f64) -> Vec<f64> {
 fn a_regression_is_exit_code_3_and_is_named() {
     let files = Files::new();
     let of = [
-        ("slower", STEADY, 1.5, "worse"),
+        ("slower", STEADY, 1.1, "worse"),
         ("faster", STEADY, 0.9, "better"),
         ("hardly-slower", STEADY, 1.03, "same"),
         ("noisy", NOISY, 1.1, "same"),
@@ -112,26 +112,33 @@ fn a_regression_is_exit_code_3_and_is_named() {
         );
         assert_eq!(figure["interval"].is_null(), verdict == "unknown", "{figure}");
     }
+    let bound = |nth: usize, end: &str| diff["figures"][nth]["interval"][end].as_f64();
+    assert!(bound(0, "low") > Some(1.05) && bound(0, "high") < Some(1.15), "{diff}");
+    assert!(bound(3, "low") < Some(1.0) && bound(3, "high") > Some(1.0), "{diff}");
     let (_, stdout, stderr) = files.diff("a.json", "b.json", &[]);
     assert!(stderr.ends_with("b.json is worse in 1 of 5 figures\n"), "{stderr}");
     let lines: Vec<_> = stdout.lines().collect();
     assert!(lines.contains(&"fill, 1 thread, memory 1.5x"), "{stdout}");
     let row = lines.iter().find(|line| line.contains(" slower ")).unwrap();
     let row: Vec<_> = row.split_whitespace().collect();
-    assert_eq!(row[..6], ["slower", "pair", "ns", "10.0", "15.0", "1.500"], "{stdout}");
+    assert_eq!(row[..6], ["slower", "pair", "ns", "10.0", "11.0", "1.100"], "{stdout}");
     assert_eq!(row.last(), Some(&"worse"), "{stdout}");
     assert!(lines.contains(&"Higher is worse: pair ns."), "{stdout}");
     assert!(stdout.contains("5 figures: 1 worse, 1 better, 2 the same, 1 unknown."), "{stdout}");
     assert!(lines.iter().all(|line| line.chars().count() <= 100), "{stdout}");
 
     // Below its threshold, a change does not count however sure it is.
-    for (threshold, code, worse) in [("60%", 0, 0), ("1%", 3, 2)] {
+    for (threshold, code, worse, better) in [("15%", 0, 0, 0), ("1%", 3, 2, 1)] {
         let (is, diff) = files.diff_json("a.json", "b.json", &["--threshold", threshold]);
-        assert_eq!((is, &diff["worse"]), (code, &json!(worse)), "{threshold}: {diff}");
+        let counts = (&diff["worse"], &diff["better"]);
+        assert_eq!((is, counts), (code, (&json!(worse), &json!(better))), "{threshold}: {diff}");
     }
     // The other way round, what was faster is slower.
     assert_eq!(files.diff_json("b.json", "a.json", &[]).1["figures"][1]["verdict"], "worse");
     assert_eq!(files.diff("a.json", "a.json", &[]).0, 0);
+    files.put("slow.json", &race(&[("freehold", &times(STEADY, 1.5))]));
+    files.put("fast.json", &race(&[("freehold", STEADY)]));
+    assert_eq!(files.diff("slow.json", "fast.json", &[]).0, 0, "faster is no regression");
 }
 
 #[test]
@@ -252,11 +259,13 @@ fn documents_that_cannot_be_compared_are_refused_with_the_remedy() {
     files.put("other.json", &race(&[("zone-lock", STEADY)]));
     files.put("twice.json", &race(&[("freehold", STEADY), ("freehold", STEADY)]));
     files.put("run.json", &document(&SIMULATED));
+    files.put("old.json", &json!({"schema": "freehold.race/1", "results": []}));
     fs::write(files.path("text.json"), "faults/s 17").unwrap();
     for (a, b, code, file, words) in [
         ("none.json", "race.json", 2, "none.json", "cannot read it: No such file"),
         ("text.json", "race.json", 1, "text.json", "no document of freehold: store what"),
         ("race.json", "text.json", 1, "text.json", "no document of freehold: store what"),
+        ("race.json", "old.json", 1, "old.json", "its schema is \"freehold.race/1\": give"),
         ("race.json", "run.json", 1, "run.json", "give two documents of one command"),
         (
             "twice.json",

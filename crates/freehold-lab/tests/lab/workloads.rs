@@ -83,7 +83,9 @@ fn every_workload_runs_on_every_design_and_one_seed_gives_the_same_bytes() {
         let all = seed("3", "all");
         // Whatever else runs beside them.
         let some = "freehold,zone-lock";
-        for (again, other) in seed("3", some).iter().zip(&seed("4", some)) {
+        let (again, other) = (seed("3", some), seed("4", some));
+        assert_eq!((again.len(), other.len()), (2, 2));
+        for (again, other) in again.iter().zip(&other) {
             assert_eq!(again["design"], other["design"]);
             assert!(all.contains(again), "{workload}");
             assert_ne!(again["result_hash"], other["result_hash"], "{workload}");

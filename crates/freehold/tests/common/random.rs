@@ -17,5 +17,17 @@ impl Random {
     }
 }
 
+/// The seed of a test, which is named if the test panics.
+pub(crate) struct Seed(pub(crate) u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the same decisions again: FREEHOLD_SEED={}", self.0);
+        }
+    }
+}
+
 // Not every binary uses everything here.
 const _: fn(&mut Random, usize) -> usize = Random::below;
+const _: fn(u64) -> Seed = Seed;

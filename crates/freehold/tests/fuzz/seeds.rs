@@ -1,6 +1,6 @@
 //! The same bytes everywhere, so that only a change can make a test fail.
 
-use crate::random::Random;
+use crate::random::{Random, Seed};
 
 /// Behind so many bytes there are no more calls.
 const BYTES_MAX: usize = 2400;
@@ -15,18 +15,7 @@ pub(crate) fn play(seeds: u64, play: impl Fn(&[u8])) {
     for seed in seeds {
         let mut random = Random(seed);
         let bytes: Vec<_> = (0..random.below(BYTES_MAX)).map(|_| random.next() as u8).collect();
-        let _name = Name(seed);
+        let _named = Seed(seed);
         play(&bytes);
-    }
-}
-
-/// Names the seed that fails.
-struct Name(u64);
-
-impl Drop for Name {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("it fails with FREEHOLD_SEED={}", self.0);
-        }
     }
 }

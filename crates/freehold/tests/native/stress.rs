@@ -15,6 +15,7 @@ use crate::common::{TestPlatform, run_on};
 use crate::designs::{fixed, variants, with};
 use crate::machine::Machine;
 use crate::naive::Naive;
+use crate::random::{Random, Seed};
 use crate::seen_mutex::SeenMutex;
 use freehold::designs::{Design, Settings};
 use freehold::{
@@ -26,26 +27,6 @@ const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 const SPAN: u64 = 20 * PAGEBLOCK;
 const CPUS: [NodeId; 3] = [NodeId::new(0), NodeId::new(1), NodeId::new(0)];
 
-/// SplitMix64: small, and good enough for random decisions.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-}
-
-/// Prints the seed if the test panics.
-struct Seed(u64);
-
 impl Seed {
     fn new() -> Self {
         match std::env::var("FREEHOLD_SEED") {
@@ -56,14 +37,6 @@ impl Seed {
 
     fn random(&self, stream: u64) -> Random {
         Random(self.0 ^ stream.wrapping_mul(0xd6e8_feb8_6659_fd93))
-    }
-}
-
-impl Drop for Seed {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            eprintln!("to replay the decisions of this run: FREEHOLD_SEED={}", self.0);
-        }
     }
 }
 

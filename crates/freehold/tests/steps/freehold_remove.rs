@@ -83,11 +83,9 @@ fn part_of_a_block_is_freed_while_the_frame_behind_it_is_removed() {
 #[test]
 fn frames_are_freed_while_memory_is_added_before_them() {
     let exact = FreeholdSettings { double_free: DoubleFree::Exact, ..Default::default() };
-    for (settings, part) in [
-        (FreeholdSettings::default(), Order::new(1)),
-        (exact.clone(), Order::new(1)),
-        (exact, Order::ZERO),
-    ] {
+    for (settings, part) in
+        [(FreeholdSettings::default(), Order::new(1)), (exact, Order::new(1)), (exact, Order::ZERO)]
+    {
         let build = || {
             run_on(0);
             let machine = freehold_queued::machine_with(&settings, 4, 3, 0);

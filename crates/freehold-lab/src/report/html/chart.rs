@@ -58,9 +58,9 @@ pub(crate) fn bars(labels: &[String], series: &[Series], unit: &str) -> Markup {
                 });
                 @let ends = ends.collect::<Vec<_>>();
                 text x="0" y=(y + 12.0) { (label) }
-                @for ((start, end), colour) in ends.iter().zip(SERIES.iter().cycle()) {
+                @for (nth, (start, end)) in ends.iter().enumerate() {
                     rect x=(px(*start)) y=(y + LINE) width=(px(end - start)) height="13"
-                    fill=(colour) {}
+                        fill=(colour(nth)) {}
                 }
                 text x=(px(ends.last().map_or(0.0, |of| of.1) + 4.0)) y=(y + LINE + 11.0) {
                     (shown(parts(row).sum(), unit))
