@@ -44,13 +44,11 @@ pub(crate) struct SweepArgs {
     #[arg(long, conflicts_with_all = ["cell", "shard", "slurm"])]
     pub(crate) merge: bool,
 
-    /// Submit what is missing to Slurm: an array of jobs, and one that merges after them.
-    #[arg(long, conflicts_with_all = ["cell", "shard"])]
-    pub(crate) slurm: bool,
-
-    /// With --slurm: print the scripts, and submit nothing.
-    #[arg(long, requires = "slurm")]
-    pub(crate) dry_run: bool,
+    /// Print a script for sbatch of Slurm: an array of up to N tasks, which run what is missing in
+    /// N parts.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(conflicts_with_all = ["cell", "shard", "json", "report"])]
+    pub(crate) slurm: Option<u32>,
 
     /// Print one JSON document instead of text.
     #[arg(long)]
@@ -81,7 +79,7 @@ Examples:
   freehold sweep campaign.toml --list
   freehold sweep campaign.toml --cell 'page-fault/*/cpus=112/*'
   freehold sweep campaign.toml --shard 0/4    on the first of four machines that share a disk
-  freehold sweep campaign.toml --slurm --dry-run";
+  freehold sweep campaign.toml --slurm 16 | sbatch --time=30 --cpus-per-task=4";
 
 /// A part of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,6 @@ use anyhow::{Context, Result};
 use super::job::{Cpus, Job, Lines, Recording};
 use super::lists::{At, Lists};
 use super::name::{join, sha256, stem};
-use super::slurm::SlurmOptions;
 use super::text::{Entry, Item, Line, Problem, parse, problem, unknown};
 use crate::UsageError;
 use crate::catalog::WorkloadName;
@@ -36,7 +35,6 @@ pub(super) struct Cell {
 pub(super) struct Campaign {
     pub(super) file: PathBuf,
     pub(super) cells: Vec<Arc<Cell>>,
-    pub(super) slurm: SlurmOptions,
 }
 
 impl Campaign {
@@ -51,27 +49,22 @@ impl Campaign {
         let text = std::fs::read_to_string(file)
             .map_err(|error| UsageError(format!("cannot read {shown}: {error}")))?;
         let folder = file.parent().unwrap_or(Path::new(""));
-        let (slurm, cells) = understand(&text, folder, runs_here)
+        let cells = understand(&text, folder, runs_here)
             .map_err(|Problem { line, what }| UsageError(format!("{shown}:{line}: {what}")))?;
         // A job of a cluster starts in another folder.
         let file = std::path::absolute(file).with_context(|| shown.to_string())?;
-        Ok(Campaign { file, cells, slurm })
+        Ok(Campaign { file, cells })
     }
 }
 
-fn understand(
-    text: &str,
-    folder: &Path,
-    runs_here: bool,
-) -> Result<(SlurmOptions, Vec<Arc<Cell>>), Problem> {
-    let (mut global, mut slurm, mut runs) = (Lists::default(), SlurmOptions::default(), None);
+fn understand(text: &str, folder: &Path, runs_here: bool) -> Result<Vec<Arc<Cell>>, Problem> {
+    let (mut global, mut runs) = (Lists::default(), None);
     for entry in parse(text)? {
         match entry.key.as_str() {
             "global" => global = Lists::read(entry.table()?, folder)?,
-            "slurm" => slurm = SlurmOptions::read(entry.table()?)?,
             "run" => runs = Some(entry),
             other => {
-                let what = unknown("key", other, &["global", "run", "slurm"]);
+                let what = unknown("key", other, &["global", "run"]);
                 return Err(problem(entry.line, what));
             }
         }
@@ -84,7 +77,7 @@ fn understand(
         let table = Entry { key: "run".to_owned(), line, value }.table()?;
         cells.add(line, &Lists::read(table, folder)?.or(&global))?;
     }
-    Ok((slurm, cells.all))
+    Ok(cells.all)
 }
 
 /// The cells so far, and the line of the `[[run]]` that each name comes from.
@@ -233,7 +226,7 @@ mod tests {
     use crate::mangled;
 
     fn names(text: &str) -> Vec<String> {
-        let cells = understand(text, Path::new(""), false).unwrap().1;
+        let cells = understand(text, Path::new(""), false).unwrap();
         cells.iter().map(|cell| cell.name.clone()).collect()
     }
 
@@ -282,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_definition_is_that_of_the_cell_wherever_it_stands() {
-        let cells = |text: &str| understand(text, Path::new(""), false).unwrap().1;
+        let cells = |text: &str| understand(text, Path::new(""), false).unwrap();
         let one = cells(&format!("{SIM}[[run]]\nseed = 2\n"));
         let two = cells(&format!("{SIM}[[run]]\nseed = [1, 2]\n"));
         assert_eq!(one[0].definition, two[1].definition);
@@ -318,7 +311,6 @@ mod tests {
                 "[[run]]\nmachine = 'm.toml'\n",
                 "2: machine: cannot read folder/m.toml: No such file or directory (os error 2)",
             ),
-            ("[slurm]\nparttion = 'x'\n", "2: unknown key `parttion`, did you mean `partition`?"),
         ] {
             assert_eq!(error(text), expected, "{text}");
         }
@@ -385,10 +377,6 @@ design = ['freehold', 'zone-lock']
 seed = [1, 2]
 set = { task_bytes = '1MiB' }
 
-[slurm]
-time = '00:10:00'
-sbatch = ['--mem=2G']
-
 [[run]]
 cpus = [1, 'all']
 set.pcp = ['auto', 'fixed']
@@ -402,7 +390,7 @@ machine = 'host'
 
     fn check(text: &str) {
         match understand(text, Path::new("folder"), false) {
-            Ok((_, cells)) => {
+            Ok(cells) => {
                 let names: BTreeSet<_> = cells.iter().map(|cell| &cell.name).collect();
                 let files: BTreeSet<_> = cells.iter().map(|cell| &cell.stem).collect();
                 assert_eq!((names.len(), files.len()), (cells.len(), cells.len()));

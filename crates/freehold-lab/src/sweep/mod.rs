@@ -8,7 +8,6 @@ mod pool;
 mod slurm;
 mod status;
 mod store;
-mod submit;
 mod text;
 
 use std::fs;
@@ -29,15 +28,15 @@ use crate::sim::parallel::cpus;
 
 /// Runs what is missing of a campaign, or what the options say in place of that.
 pub(crate) fn sweep(args: &SweepArgs) -> Result<()> {
-    let runs_here = !(args.list || args.merge || args.slurm);
+    let runs_here = !(args.list || args.merge || args.slurm.is_some());
     let campaign = Campaign::read(&args.file, runs_here)?;
     let store = Store::new(output(args)?);
     let selected = selected(args, &campaign)?;
-    match () {
-        () if args.list => Status::of(&store, &selected)?.list(args.json),
-        () if args.slurm => submit::submit(args, &campaign, &store),
-        () if args.merge => merge_all(args, &campaign, &store),
-        () => run(args, &campaign, &store, &selected),
+    match args.slurm {
+        Some(parts) => slurm::print(args, &campaign, &store, parts),
+        None if args.list => Status::of(&store, &selected)?.list(args.json),
+        None if args.merge => merge_all(args, &campaign, &store),
+        None => run(args, &campaign, &store, &selected),
     }
 }
 
@@ -75,6 +74,8 @@ fn left(args: &SweepArgs, store: &Store, status: &Status) -> Result<Vec<Arc<Cell
         match state {
             State::Done => continue,
             State::Missing | State::Failed(_) => {}
+            // A script runs them again, and only prints that.
+            State::Changed if args.force && args.slurm.is_some() => {}
             State::Changed if args.force => store.forget(cell)?,
             State::Changed => {
                 let message = format!(

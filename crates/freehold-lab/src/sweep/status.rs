@@ -38,12 +38,6 @@ impl Status {
         Ok(true)
     }
 
-    /// The cells that are not done.
-    pub(super) fn not_done(&self) -> Vec<Arc<Cell>> {
-        let not_done = self.cells.iter().filter(|(_, state)| *state != State::Done);
-        not_done.map(|(cell, _)| Arc::clone(cell)).collect()
-    }
-
     /// Prints each cell.
     pub(super) fn list(&self, as_json: bool) -> Result<()> {
         if as_json {

@@ -75,11 +75,6 @@ impl Store {
         self.folder.join("results.json")
     }
 
-    /// Where scripts and logs of Slurm are.
-    pub(super) fn slurm(&self) -> PathBuf {
-        self.folder.join("slurm")
-    }
-
     /// A cell's document.
     pub(super) fn document(&self, cell: &Cell) -> PathBuf {
         self.folder.join("cells").join(format!("{}.json", cell.stem))
@@ -187,7 +182,7 @@ fn pretty(value: &impl Serialize) -> Result<String> {
 }
 
 /// Writes a file that is there in full or not at all.
-pub(super) fn write(path: &Path, text: &str) -> Result<()> {
+fn write(path: &Path, text: &str) -> Result<()> {
     let output = Output::new(path)?;
     let mut writer = output.writer();
     writer.write_all(text.as_bytes()).with_context(|| path.display().to_string())?;

@@ -312,70 +312,34 @@ fn cells_on_this_host_run_too() {
     assert_eq!((results.len(), &results[0]["machine"]), (2, &"host".into()));
 }
 
-/// Slurm's sbatch, as far as submitting goes: it keeps what it is given, and counts jobs.
-const SBATCH: &str = "#!/bin/bash\ncd \"$(dirname \"$0\")\"\necho \"$@\" >>calls\n\
-                      cp \"${!#}\" \"job$(wc -l <calls).sh\"\necho \"$(wc -l <calls);here\"\n";
-
 #[test]
-fn slurm_gets_what_is_missing_and_a_job_that_merges() {
-    use std::os::unix::fs::PermissionsExt;
-    let slurm = "[slurm]\narray = 4\ntime = '10'\noptions = ['--comment=a \"b\"']\n";
-    let sweep = Sweep::new(&format!("{slurm}[[run]]\nseed = [1, 2, 3, 4, 5, 6]\n"));
-    let dry = stdout(sweep.run(&["--slurm", "--dry-run"]));
-    assert!(!sweep.results().exists(), "nothing is written");
-    let pattern = error(&sweep.run(&["--slurm", "--output", "100%"]), 2);
-    assert!(
-        pattern.contains("100%/slurm: Slurm takes `%` and `\\` in the path of a log"),
-        "{pattern}"
-    );
-    let bin = tempfile::tempdir().unwrap();
-    let sbatch = bin.path().join("sbatch");
-    fs::write(&sbatch, SBATCH).unwrap();
-    fs::set_permissions(&sbatch, fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap());
-    let submit = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
-        stdout(command.args(sweep.arguments(&["--slurm"])).env("PATH", &path).output().unwrap())
-    };
-    let text = submit();
-    assert!(text.starts_with("Submitted 6 cells in "), "{text}");
-    assert!(text.contains(" as job 1\nJob 2 merges after it; logs are in "), "{text}");
-    let calls = fs::read_to_string(bin.path().join("calls")).unwrap();
-    let calls: Vec<_> = calls.lines().collect();
-    assert!(calls[0].starts_with("--parsable /") && calls[0].ends_with("/slurm/array.sh"));
-    assert!(calls[1].starts_with("--parsable --dependency=afterany:1 /"), "{calls:?}");
-    let array = fs::read_to_string(bin.path().join("job1.sh")).unwrap();
-    assert!(dry.contains(&array), "{dry}");
-    assert!(array.contains("#SBATCH --time=10\n#SBATCH \"--comment=a \\\"b\\\"\"\n"), "{array}");
+fn a_script_for_slurm_runs_what_is_missing_in_parts() {
+    let sweep = Sweep::new("[[run]]\nseed = [1, 2, 3, 4, 5, 6]\n");
+    let script = || stdout(sweep.run(&["--slurm", "4"]));
     let tasks = |script: &str| -> Vec<String> {
         let line = script.lines().find_map(|line| line.strip_prefix("#SBATCH --array=")).unwrap();
-        let numbers = line.split(',').flat_map(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            first.parse::<u32>().unwrap()..=last.parse().unwrap()
-        });
-        numbers.map(|number| number.to_string()).collect()
+        line.split(',').map(str::to_owned).collect()
     };
-    let run = |job: u32, task: &str| {
-        let script = bin.path().join(format!("job{job}.sh"));
-        let output = Command::new("bash").arg(script).env("SLURM_ARRAY_TASK_ID", task).output();
-        stdout(output.unwrap())
+    let run = |script: &str, task: &str| {
+        let mut bash = Command::new("bash");
+        stdout(bash.args(["-c", script]).env("SLURM_ARRAY_TASK_ID", task).output().unwrap())
     };
+    let first = script();
+    assert!(!sweep.results().exists(), "nothing is written");
+    assert!(!first.contains("--exclusive"), "{first}");
     // All tasks but one, as if that one had been killed.
-    let (killed, others) =
-        tasks(&array).split_first().map(|(a, b)| (a.clone(), b.to_vec())).unwrap();
-    others.iter().for_each(|task| drop(run(1, task)));
+    let all = tasks(&first);
+    all[1..].iter().for_each(|task| drop(run(&first, task)));
     let missing = sweep.count("missing");
     assert!((1..6).contains(&missing), "{missing}");
-    assert!(submit().starts_with(&format!("Submitted {missing} cells in 1 tasks as job 3\n")));
-    let array = fs::read_to_string(bin.path().join("job3.sh")).unwrap();
-    assert_eq!(tasks(&array), [killed.as_str()]);
-    run(3, &killed);
-    fs::remove_file(sweep.results().join("results.json")).unwrap();
-    assert!(run(4, "").starts_with("6 cells: 6 were done, 0 ran\n"));
+    let rest = script();
+    assert_eq!(tasks(&rest), all[..1]);
+    assert!(run(&rest, &all[0]).contains("\nAll results are in "));
     let whole = Sweep::new("[[run]]\nseed = [1, 2, 3, 4, 5, 6]\n");
     stdout(whole.run(&[]));
     assert!(sweep.merged() == whole.merged());
-    assert!(submit().starts_with("6 cells: 6 were done, 0 ran\n"), "nothing is left to submit");
+    let refused = error(&sweep.run(&["--slurm", "4"]), 1);
+    assert_eq!(refused, "error: all 6 cells are done: there is nothing to submit\n");
 }
 
 /// A recording on several designs and scales, with a page of the results.
