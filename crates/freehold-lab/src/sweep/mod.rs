@@ -66,17 +66,15 @@ fn selected(args: &SweepArgs, campaign: &Campaign) -> Result<Vec<Arc<Cell>>> {
     Ok(campaign.cells.iter().filter(|cell| chosen(&cell.name)).cloned().collect())
 }
 
-/// What is left to run of these cells. One that has changed since it was done is refused, or
-/// forgotten with `--force`.
-fn left(args: &SweepArgs, store: &Store, status: &Status) -> Result<Vec<Arc<Cell>>> {
+/// What is left to run of these cells. One that has changed since it was done is refused, unless
+/// with `--force`.
+fn left(args: &SweepArgs, status: &Status) -> Result<Vec<Arc<Cell>>> {
     let mut left = Vec::new();
     for (cell, state) in &status.cells {
         match state {
             State::Done => continue,
             State::Missing | State::Failed(_) => {}
-            // A script runs them again, and only prints that.
-            State::Changed if args.force && args.slurm.is_some() => {}
-            State::Changed if args.force => store.forget(cell)?,
+            State::Changed if args.force => {}
             State::Changed => {
                 let message = format!(
                     "{}: its definition has changed since it was done: add --force to run such \
@@ -93,7 +91,10 @@ fn left(args: &SweepArgs, store: &Store, status: &Status) -> Result<Vec<Arc<Cell
 
 fn run(args: &SweepArgs, campaign: &Campaign, store: &Store, selected: &[Arc<Cell>]) -> Result<()> {
     let before = Status::of(store, selected)?;
-    let left = left(args, store, &before)?;
+    let left = left(args, &before)?;
+    for (cell, _) in before.cells.iter().filter(|(_, state)| *state == State::Changed) {
+        store.forget(cell)?;
+    }
     store.prepare(campaign)?;
     if !left.is_empty() {
         store.forget_results()?;

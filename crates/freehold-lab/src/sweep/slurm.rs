@@ -24,7 +24,7 @@ pub(super) fn print(
     store: &Store,
     parts: u32,
 ) -> Result<()> {
-    let left = left(args, store, &Status::of(store, &campaign.cells)?)?;
+    let left = left(args, &Status::of(store, &campaign.cells)?)?;
     if left.is_empty() {
         bail!("all {} cells are done: there is nothing to submit", campaign.cells.len());
     }
@@ -37,28 +37,26 @@ pub(super) fn print(
     let mut tasks: Vec<_> = left.iter().map(|cell| name::shard(&cell.name, parts)).collect();
     tasks.sort_unstable();
     tasks.dedup();
-    let mut options = String::new();
     // Such cells measure the machine that they run on, which must then do nothing else.
-    if left.iter().any(|cell| cell.job.runs_alone()) {
-        options += "#SBATCH --exclusive\n";
-    }
-    let force = if args.force { " --force" } else { "" };
-    out!("{}", script(&tasks, &options, paths, &format!("{parts}\"{force}")));
+    let exclusive = left.iter().any(|cell| cell.job.runs_alone());
+    out!("{}", script(&tasks, parts, exclusive, args.force, paths));
     Ok(())
 }
 
 /// The script of an array. Signals go to the command, not to a shell.
-fn script(tasks: &[u32], options: &str, paths: [&Path; 3], rest: &str) -> String {
+fn script(tasks: &[u32], parts: u32, exclusive: bool, force: bool, paths: [&Path; 3]) -> String {
     let tasks = tasks.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    let exclusive = if exclusive { "#SBATCH --exclusive\n" } else { "" };
+    let force = if force { " --force" } else { "" };
     let [freehold, file, output] = paths.map(quoted);
     format!(
         "#!/bin/bash\n\
          #SBATCH --job-name=freehold-sweep\n\
          #SBATCH --array={tasks}\n\
-         {options}\
+         {exclusive}\
          exec {freehold} sweep {file} \\\n    \
          --output {output} \\\n    \
-         --jobs \"${{SLURM_CPUS_PER_TASK:-1}}\" --shard \"$SLURM_ARRAY_TASK_ID/{rest}"
+         --jobs \"${{SLURM_CPUS_PER_TASK:-1}}\" --shard \"$SLURM_ARRAY_TASK_ID/{parts}\"{force}"
     )
 }
 
@@ -81,7 +79,6 @@ mod tests {
 exec '/opt/free hold/freehold' sweep '/data/it'\''s.toml' \
     --output '/data/a $b' \
     --jobs "${SLURM_CPUS_PER_TASK:-1}" --shard "$SLURM_ARRAY_TASK_ID/8" --force"#;
-        let options = "#SBATCH --exclusive\n";
-        assert_eq!(script(&[0, 1, 5], options, paths, "8\" --force"), expected);
+        assert_eq!(script(&[0, 1, 5], 8, true, true, paths), expected);
     }
 }
