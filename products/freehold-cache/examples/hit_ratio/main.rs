@@ -1,9 +1,9 @@
 //! Hit ratios of the LRU's policies, and of others from the literature, on synthetic traces, as
 //! Markdown tables.
 //!
-//! `cargo run --release -p freehold --example hit_ratio [SEED [CAPACITY...]]`; by default seed 42
-//! and 200, 1000 and 4000 frames. The traces are shapes of our own after what publications say of
-//! theirs: see `trace.rs`. Replayed: no time is measured.
+//! `cargo run --release -p freehold-cache --example hit_ratio [SEED [CAPACITY...]]`; by default
+//! seed 42 and 200, 1000 and 4000 frames. The traces are shapes of our own after what publications
+//! say of theirs: see `trace.rs`. Replayed: no time is measured.
 
 mod lists;
 mod policy;
