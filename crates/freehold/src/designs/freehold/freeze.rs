@@ -179,7 +179,7 @@ impl<P: Platform> Freehold<P> {
     /// Makes a pageblock the head of an allocated block.
     fn mark_huge(&self, pageblock: PageblockIndex, order: Order) {
         let state = self.zones.pageblocks.state(pageblock).repaired(Use::Huge, order);
-        self.zones.pageblocks.set_state(pageblock, state);
+        self.zones.pageblocks.repair_state(pageblock, state);
         (0..pageblocks_in(order))
             .for_each(|nth| self.zones.pageblocks.set_all_free(PageblockIndex(pageblock.0 + nth)));
     }
@@ -212,7 +212,7 @@ impl<P: Platform> Freehold<P> {
                 }
             }
         }
-        pageblocks.set_state(pageblock, state.repaired(used_for, order));
+        pageblocks.repair_state(pageblock, state.repaired(used_for, order));
         pageblocks.repair_uses(pageblock);
     }
 

@@ -149,7 +149,7 @@ fn bits_that_do_not_fit_the_state_are_found() {
     });
     assert_eq!(headless, [None, Some(Rule::FrameInOneBlock)]);
     let absent = broken(Victim::Whole, |design, pageblock| {
-        design.zones.pageblocks.set_state(pageblock, State::ABSENT);
+        design.zones.pageblocks.repair_state(pageblock, State::ABSENT);
     });
     assert_eq!(absent, [None, Some(Rule::ZoneOfBlock)]);
 }

@@ -61,8 +61,7 @@ impl<P: Platform> Pageblocks<P> {
     /// The state of a pageblock, for the look that follows a step on its remote bitmap.
     #[inline(always)]
     pub(crate) fn state_after_step(&self, pageblock: PageblockIndex) -> State {
-        // SeqCst: see the module.
-        State(self.record(pageblock).state.load(SeqCst))
+        self.record(pageblock).state_after_step()
     }
 
     /// Moves frames that were freed remotely to the free ones. The caller holds the pageblock. If
