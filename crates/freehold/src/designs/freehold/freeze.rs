@@ -178,8 +178,8 @@ impl<P: Platform> Freehold<P> {
 
     /// Makes a pageblock the head of an allocated block.
     fn mark_huge(&self, pageblock: PageblockIndex, order: Order) {
-        let state = self.zones.pageblocks.state(pageblock).used(Use::Huge, order);
-        self.zones.pageblocks.set_state(pageblock, state.held_by(Holder::None));
+        let state = self.zones.pageblocks.state(pageblock).repaired(Use::Huge, order);
+        self.zones.pageblocks.repair_state(pageblock, state);
         (0..pageblocks_in(order))
             .for_each(|nth| self.zones.pageblocks.set_all_free(PageblockIndex(pageblock.0 + nth)));
     }
@@ -187,38 +187,33 @@ impl<P: Platform> Freehold<P> {
     /// Makes a pageblock agree with its state, unless a cache holds it. There are no other holders,
     /// and no pageblock is isolated.
     fn repair_pageblock(&self, pageblock: PageblockIndex) {
-        let mut state = self.zones.pageblocks.state(pageblock);
-        state = State(state.0 & !(State::QUEUED | State::ISOLATED));
-        self.zones.pageblocks.set_state(pageblock, state);
+        let (pageblocks, state) = (&self.zones.pageblocks, self.zones.pageblocks.state(pageblock));
         let is_cached = matches!(state.holder(), Holder::Cpu(_));
-        match state.used_for() {
-            Use::Absent => {}
-            Use::Huge => {}
+        let (mut used_for, mut order) = (state.used_for(), state.order());
+        match used_for {
+            Use::Absent | Use::Huge => {}
             // The block that it was part of is gone, or was not there yet.
-            Use::HugeTail if self.zones.pageblocks.head_of(pageblock).is_none() => {
-                self.mark_huge(pageblock, Order::PAGEBLOCK);
+            Use::HugeTail if pageblocks.head_of(pageblock).is_none() => {
+                pageblocks.set_all_free(pageblock);
+                (used_for, order) = (Use::Huge, Order::PAGEBLOCK);
             }
             Use::HugeTail => {}
             Use::Whole if is_cached => {}
-            Use::Whole => {
-                self.zones.pageblocks.set_all_free(pageblock);
-                self.zones
-                    .pageblocks
-                    .set_state(pageblock, state.held_by(Holder::None).listed(false));
-            }
-            Use::Split if is_cached => self.zones.pageblocks.end_claims(pageblock),
+            Use::Whole => pageblocks.set_all_free(pageblock),
+            Use::Split if is_cached => pageblocks.end_claims(pageblock),
             Use::Split => {
-                self.zones.pageblocks.merge_remote(pageblock);
-                self.zones.pageblocks.end_claims(pageblock);
-                let order = self.zones.pageblocks.largest_run(pageblock);
-                let state = state.used(Use::Split, order).held_by(Holder::None).listed(false);
-                self.zones.pageblocks.set_state(pageblock, state);
-                if self.zones.pageblocks.is_whole(pageblock) {
-                    self.zones.pageblocks.mark_whole(pageblock, Holder::None);
+                pageblocks.merge_remote(pageblock);
+                pageblocks.end_claims(pageblock);
+                if pageblocks.is_whole(pageblock) {
+                    pageblocks.clear_all_unmovable(pageblock);
+                    (used_for, order) = (Use::Whole, Order::ZERO);
+                } else {
+                    order = pageblocks.largest_run(pageblock);
                 }
             }
         }
-        self.zones.pageblocks.repair_uses(pageblock);
+        pageblocks.repair_state(pageblock, state.repaired(used_for, order));
+        pageblocks.repair_uses(pageblock);
     }
 
     /// Rebuilds the trees of a zone.
@@ -266,6 +261,7 @@ mod tests {
     use super::super::caches::lock::VACANT;
     use super::super::contiguous::isolate::Isolation;
     use super::super::pageblocks::run::{Run, Span};
+    use super::super::pageblocks::state::Planted;
     use super::super::settings::{DoubleFree, FreeholdSettings};
     use super::*;
     use crate::config::{Config, MemoryRange};
@@ -365,7 +361,8 @@ mod tests {
                 design.zones.pageblocks.free_remotely(run.word as usize, run.mask());
                 if marked {
                     // On a stack, as its state says, but its link leads nowhere.
-                    design.zones.pageblocks.update(block_of(pfn), |state| state.queued(true));
+                    let queued = |state: State| state.planted(Planted::Queued);
+                    design.zones.pageblocks.update(block_of(pfn), queued);
                 }
             }
             copy(&frames, 0);
@@ -398,11 +395,12 @@ mod tests {
         let pfn = alloc(&frames, 12);
         let (design, head) = (frames.design(), block_of(pfn));
         // Held by a call that wants to free a part.
-        design.zones.pageblocks.update(head, |state| state.held_by(Holder::Walker));
+        design.zones.pageblocks.update(head, |state| state.acquire(Holder::Walker));
         copy(&frames, 8 * 512);
         // The upper half is a block of its own already; the head does not have its new order yet.
         let upper = PageblockIndex(head.0 + 4);
-        design.zones.pageblocks.update(upper, |state| state.used(Use::Huge, Order::new(11)));
+        let break_off = |state: State| state.break_off(Order::new(11), Holder::None);
+        design.zones.pageblocks.update(upper, break_off);
         copy(&frames, 8 * 512);
         frames.free(pfn, Order::new(11)).unwrap();
         frames.free(pfn.offset(FrameCount::new(2048)), Order::new(11)).unwrap();
@@ -415,14 +413,15 @@ mod tests {
         let pfn = alloc(&frames, 12);
         let (design, head) = (frames.design(), block_of(pfn));
         // One pageblock of eight is free already; the head still has its old order.
-        design.zones.pageblocks.mark_whole(PageblockIndex(head.0 + 5), Holder::Walker);
+        assert!(design.zones.pageblocks.end_huge(PageblockIndex(head.0 + 5)));
         copy(&frames, 7 * 512);
         // And of another block the copy lacks the head.
-        design.zones.pageblocks.mark_whole(head, Holder::None);
-        design
-            .zones
-            .pageblocks
-            .update(PageblockIndex(head.0 + 2), |state| state.used(Use::HugeTail, Order::ZERO));
+        let plant = |pageblock, used_for| {
+            let planted = |state: State| state.planted(Planted::Use(used_for, Order::ZERO));
+            design.zones.pageblocks.update(pageblock, planted);
+        };
+        plant(head, Use::Whole);
+        plant(PageblockIndex(head.0 + 2), Use::HugeTail);
         copy(&frames, 6 * 512);
         for nth in [1, 2, 3, 4, 6, 7] {
             let part = pfn.offset(FrameCount::new(nth * 512));

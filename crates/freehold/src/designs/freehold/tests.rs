@@ -8,7 +8,7 @@ use std::vec;
 use std::vec::Vec;
 
 use super::pageblocks::run::Run;
-use super::pageblocks::state::{Holder, State, Use};
+use super::pageblocks::state::{Holder, Planted, State, Use};
 use super::pageblocks::{PageblockIndex, Pageblocks};
 use super::*;
 use crate::Request;
@@ -42,6 +42,11 @@ fn all_that_fast_paths_read_of_the_allocator_is_on_one_cache_line() {
     let pageblocks = offset_of!(Freehold<TestPlatform>, zones);
     let read = pageblocks + Pageblocks::<TestPlatform>::FAST_BYTES;
     assert!(PLATFORM_BYTES + read <= 64, "{read} bytes");
+}
+
+/// Makes the state of a pageblock wrong.
+fn plant(design: &Design, pageblock: PageblockIndex, what: Planted) {
+    design.zones.pageblocks.update(pageblock, |state| state.planted(what));
 }
 
 fn alloc(frames: &Frames, order: u8) -> PageblockIndex {
@@ -140,11 +145,11 @@ fn bits_that_do_not_fit_the_state_are_found() {
     assert_eq!(all_free, [None, Some(Rule::BuddiesMerged)]);
     let headless = broken(Victim::HugeTail, |design, pageblock| {
         let head = PageblockIndex(pageblock.0 - 1);
-        design.zones.pageblocks.mark_whole(head, Holder::None);
+        plant(design, head, Planted::Use(Use::Whole, Order::ZERO));
     });
     assert_eq!(headless, [None, Some(Rule::FrameInOneBlock)]);
     let absent = broken(Victim::Whole, |design, pageblock| {
-        design.zones.pageblocks.set_state(pageblock, State::ABSENT);
+        design.zones.pageblocks.repair_state(pageblock, State::ABSENT);
     });
     assert_eq!(absent, [None, Some(Rule::ZoneOfBlock)]);
 }
@@ -172,7 +177,7 @@ fn a_level_that_is_wrong_is_found() {
 
 #[test]
 fn frames_of_each_state_are_counted_once() {
-    let count = |how: fn(State) -> State| {
+    let count = |what: Option<Planted>| {
         let frames = machine(16);
         let pageblock = alloc(&frames, 0);
         frames.drain_all();
@@ -181,7 +186,7 @@ fn frames_of_each_state_are_counted_once() {
         let last = pageblock.words().last().expect("it has words");
         pageblocks.set_free(last, !0 >> 1);
         pageblocks.free_remotely(last, 1 << 63);
-        pageblocks.update(pageblock, how);
+        what.into_iter().for_each(|what| plant(frames.design(), pageblock, what));
         let mut census = Census::default();
         frames.design().zones.count(ZONE, &mut census);
         let Census { managed, free, per_cpu, isolated, allocated } = census;
@@ -189,10 +194,10 @@ fn frames_of_each_state_are_counted_once() {
         let outside = 15 * 512;
         [free.get() - outside.min(free.get()), per_cpu.get(), isolated.get(), allocated.get()]
     };
-    assert_eq!(count(|state| state), [510, 0, 0, 2]);
-    assert_eq!(count(|state| state.queued(true)), [510, 1, 0, 1]);
-    assert_eq!(count(|state| state.isolated(true)), [0, 0, 511, 1]);
-    assert_eq!(count(|state| state.held_by(Holder::Cpu(0))), [0, 511, 0, 1]);
+    assert_eq!(count(None), [510, 0, 0, 2]);
+    assert_eq!(count(Some(Planted::Queued)), [510, 1, 0, 1]);
+    assert_eq!(count(Some(Planted::Isolated)), [0, 0, 511, 1]);
+    assert_eq!(count(Some(Planted::Holder(Holder::Cpu(0)))), [0, 511, 0, 1]);
 }
 
 #[test]
@@ -244,13 +249,14 @@ fn any_part_of_a_block_that_is_left_stays_allocated() {
             let pageblocks = &frames.design().zones.pageblocks;
             if upper {
                 // The upper half is a block of its own already, or was just allocated.
-                pageblocks.update(PageblockIndex(head.0 + 2), |state| {
-                    state.used(Use::Huge, Order::new(10))
-                });
+                let half = PageblockIndex(head.0 + 2);
+                pageblocks.update(half, |state| state.break_off(Order::new(10), Holder::None));
             }
-            pageblocks.update(head, |state| state.held_by(holder));
+            plant(frames.design(), head, Planted::Holder(holder));
             for nth in (0..4).filter(|nth| lost >> nth & 1 == 1) {
-                pageblocks.mark_whole(PageblockIndex(head.0 + nth), Holder::None);
+                let part = PageblockIndex(head.0 + nth);
+                plant(frames.design(), part, Planted::Use(Use::Whole, Order::ZERO));
+                plant(frames.design(), part, Planted::Holder(Holder::None));
             }
             let frozen = frames.freeze();
             frames.thaw_copy(frozen);

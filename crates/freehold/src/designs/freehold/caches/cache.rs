@@ -11,6 +11,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::designs::freehold::pageblocks::state::State;
 use crate::designs::freehold::pageblocks::{NIL, PageblockIndex, Pageblocks};
 use crate::designs::freehold::zones::zone::SPARES_MAX;
 use crate::platform::{Platform, SharedCell, Word};
@@ -298,7 +299,7 @@ impl<P: Platform> CpuCache<'_, P> {
         }
         last.set(pageblock.0);
         if !pageblocks.state(pageblock).is_listed() {
-            pageblocks.update(pageblock, |state| state.listed(true));
+            pageblocks.update(pageblock, State::list);
         }
     }
 

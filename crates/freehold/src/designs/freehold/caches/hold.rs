@@ -5,7 +5,7 @@
 use super::cache::{Active, Fill, NEARLY_FULL_FREE_MAX};
 use super::lock::LockedCache;
 use crate::designs::freehold::pageblocks::remote::{Collected, RemoteQueue};
-use crate::designs::freehold::pageblocks::state::Holder;
+use crate::designs::freehold::pageblocks::state::{Holder, State};
 use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
 use crate::platform::{Pin, Platform};
 use crate::units::MigrateType;
@@ -21,7 +21,7 @@ impl<P: Platform> LockedCache<'_, P> {
             // It has come to another zone since the caller found it.
             let _section = self.zones().section(self.cpu, self.zone_index);
             self.zones().leave_orphans(pageblock, state);
-            self.pageblocks().update(pageblock, |state| state.held_by(Holder::Walker));
+            self.pageblocks().update(pageblock, State::hand_to_walker);
             self.zones().release(pageblock);
             return false;
         }
@@ -50,7 +50,7 @@ impl<P: Platform> LockedCache<'_, P> {
         let free = self.pageblocks().count_free(pageblock);
         self.cache.note_drain(free);
         self.zone().add_free(free);
-        self.pageblocks().update(pageblock, |state| state.held_by(Holder::Walker).listed(false));
+        self.pageblocks().update(pageblock, State::hand_to_walker);
     }
 
     /// Releases an unlinked pageblock.

@@ -98,7 +98,7 @@ impl<P: Platform> LockedCache<'_, P> {
         }
         self.cache.hot.set_active_word(Active::Singles, migratetype.index(), NO_WORD);
         if free > 0 {
-            self.pageblocks().update(pageblock, |state| state.listed(true));
+            self.pageblocks().update(pageblock, State::list);
             self.relink(pageblock);
             return false;
         }
@@ -119,7 +119,7 @@ impl<P: Platform> LockedCache<'_, P> {
     fn mark_active(&self, pageblock: PageblockIndex) {
         if !self.pageblocks().state(pageblock).is_active() {
             self.zone().note_cached();
-            self.pageblocks().update(pageblock, State::active);
+            self.pageblocks().update(pageblock, State::activate);
         }
     }
 
@@ -283,7 +283,7 @@ impl<P: Platform> LockedCache<'_, P> {
         let (order, migratetype) = (request.order(), request.content());
         let before = self.cache.active_pageblock(Active::Runs, migratetype);
         if let Some(before) = before.filter(|&before| before != pageblock) {
-            self.pageblocks().update(before, |state| state.listed(true));
+            self.pageblocks().update(before, State::list);
             if self.pageblocks().count_free(before) > 0 || !self.try_mark_full(before) {
                 self.relink(before);
             }

@@ -45,10 +45,9 @@ impl<P: Platform> Freehold<P> {
         state: State,
     ) -> bool {
         let most = self.zones.zone(frame_ref.zone()).spares_max() as usize;
-        let whole = state.used(Use::Whole, Order::ZERO).held_by(Holder::Cpu(cpu));
         (1..most).contains(&cache.spare_count())
             // Of calls that free it, or parts of it, at the same time, one succeeds here.
-            && frame_ref.try_change(state, whole)
+            && frame_ref.try_change(state, state.free_to_spares(cpu))
             && cache.push_spare(frame_ref.pageblock())
     }
 
@@ -127,7 +126,7 @@ impl<P: Platform> LockedCache<'_, P> {
             left &= !(1 << bit);
             let pageblock =
                 self.zones().pageblock_at(self.zone_index, word * WORD_PAGEBLOCKS + bit as usize);
-            self.pageblocks().replace(pageblock, |state| state.held_by(Holder::Cpu(self.cpu)));
+            self.pageblocks().replace(pageblock, |state| state.become_whole(Holder::Cpu(self.cpu)));
             self.cache.push_spare(pageblock);
         }
     }
@@ -161,7 +160,7 @@ impl<P: Platform> LockedCache<'_, P> {
             if place >= count {
                 return false;
             }
-            self.pageblocks().replace(pageblock, |state| state.held_by(Holder::None));
+            self.pageblocks().replace(pageblock, |state| state.become_whole(Holder::None));
             let bit = self.zones().bit(pageblock);
             if bit / WORD_PAGEBLOCKS != word && members != 0 {
                 self.zones().forest.insert_mask(zone.pool(), word, members);
@@ -186,7 +185,7 @@ impl<P: Platform> LockedCache<'_, P> {
         let taken = self.pageblocks().try_update(pageblock, |now| {
             let alone = now.used_for() == Use::Huge && now.order() == Order::PAGEBLOCK;
             let free = alone && now.holder() == Holder::None && !now.is_isolated();
-            free.then_some(now.used(Use::Whole, Order::ZERO).held_by(Holder::Cpu(self.cpu)))
+            free.then(|| now.free_to_spares(self.cpu))
         });
         match taken {
             Ok(_) => {}

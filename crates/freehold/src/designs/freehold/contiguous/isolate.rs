@@ -97,9 +97,8 @@ impl<P: Platform> Freehold<P> {
         let is_huge = |state: State| matches!(state.used_for(), Use::Huge | Use::HugeTail);
         let Some(zone) = self.zones.pageblocks.zone_if_any(pageblock) else { return false };
         for _ in 0..LOOKS {
-            let mark = |state: State| {
-                (is_huge(state) && !state.is_isolated()).then_some(state.isolated(true))
-            };
+            let mark =
+                |state: State| (is_huge(state) && !state.is_isolated()).then(|| state.isolate());
             if self.zones.pageblocks.try_update(pageblock, mark).is_ok() {
                 return true;
             }
@@ -109,9 +108,7 @@ impl<P: Platform> Freehold<P> {
                 let zone = self.zones.zone(self.zones.pageblocks.zone(pageblock));
                 let state = self.zones.pageblocks.state(pageblock);
                 self.zones.leave_orphans(pageblock, state);
-                self.zones
-                    .pageblocks
-                    .update(pageblock, |state| state.used(Use::Split, Order::ZERO).isolated(true));
+                self.zones.pageblocks.update(pageblock, State::isolate);
                 zone.sub_free(self.zones.pageblocks.count_free(pageblock));
                 self.collect_isolated(pageblock);
                 return true;
@@ -137,15 +134,13 @@ impl<P: Platform> Freehold<P> {
     /// Ends the use of an isolated pageblock that has no memory any more.
     fn end_use(&self, pageblock: PageblockIndex) {
         self.zones.pageblocks.clear_all_unmovable(pageblock);
-        self.zones.pageblocks.update(pageblock, |state| {
-            state.used(Use::Absent, Order::ZERO).held_by(Holder::None).isolated(false)
-        });
+        self.zones.pageblocks.update(pageblock, State::remove);
     }
 
     /// Returns an isolated pageblock to circulation. The call runs on `cpu`.
     fn end_isolation(&self, cpu: usize, pageblock: PageblockIndex) {
         let unmark = |state: State| match state.used_for() {
-            Use::Huge | Use::HugeTail => Some(state.isolated(false)),
+            Use::Huge | Use::HugeTail => Some(state.end_isolation()),
             _ => None,
         };
         if self.zones.pageblocks.try_update(pageblock, unmark).is_ok() {
@@ -155,7 +150,7 @@ impl<P: Platform> Freehold<P> {
         let zone = self.zones.pageblocks.zone(pageblock);
         let _section = self.zones.section(cpu, zone);
         self.zones.zone(zone).add_free(self.zones.pageblocks.count_free(pageblock));
-        self.zones.pageblocks.update(pageblock, |state| state.isolated(false));
+        self.zones.pageblocks.update(pageblock, State::end_isolation);
         self.zones.release(pageblock);
     }
 }

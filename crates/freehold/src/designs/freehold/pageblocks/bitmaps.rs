@@ -22,32 +22,25 @@ impl<P: Platform> Pageblocks<P> {
     /// The free frames of a word, as its holder left them.
     #[inline(always)]
     pub(crate) fn free(&self, word: usize) -> u64 {
-        // Relaxed: exact for the holder; for other CPUs a hint, by which they detect mistakes.
-        self.map::<FREE>(word).load(Relaxed)
+        self.maps_of(word).free(word)
     }
 
     /// Writes the free frames of a word. The caller holds the pageblock.
     #[inline(always)]
     pub(crate) fn set_free(&self, word: usize, free: u64) {
-        // Relaxed: the lock or the state orders it before what the next holder does.
-        self.map::<FREE>(word).store(free, Relaxed);
+        self.maps_of(word).set_free(word, free);
     }
 
     /// Frames of a word that were freed remotely, and holes: frames that are no memory.
     #[inline(always)]
     pub(crate) fn remote(&self, word: usize) -> u64 {
-        // Acquire: orders what the CPU that freed a frame did with it before what its next user
-        // does.
-        self.map::<REMOTE>(word).load(Acquire)
+        self.maps_of(word).remote(word)
     }
 
     /// The free frames of a word, in either bitmap.
     #[inline(always)]
     pub(crate) fn free_or_remote(&self, word: usize) -> u64 {
-        // In this order: a collection adds frames to the free ones before it removes them from the
-        // remote ones. So a frame that is free all the time is found.
-        let remote = self.remote(word);
-        self.free(word) | remote
+        self.maps_of(word).free_or_remote(word)
     }
 
     /// Frames of a word that users hold. A frame that is free all the time is not among them, even
@@ -64,9 +57,7 @@ impl<P: Platform> Pageblocks<P> {
     /// holes.
     #[inline(always)]
     pub(crate) fn tails(&self, word: usize) -> u64 {
-        // Acquire: of a frame that has become a hole, a look at the remote bitmap that follows
-        // finds the bit as well. For the user of the allocation it is exact anyway.
-        self.map::<TAILS>(word).load(Acquire)
+        self.maps_of(word).tails(word)
     }
 
     /// Whether frames of a word are allocations of their own, and none is part of a larger one. The
@@ -101,7 +92,7 @@ impl<P: Platform> Pageblocks<P> {
     /// The free frames of each word of a pageblock, as its holder left them.
     #[inline(always)]
     fn words_of(&self, pageblock: PageblockIndex) -> impl Iterator<Item = u64> {
-        // Relaxed: as in `free`.
+        // Relaxed: as in `Maps::free`.
         self.maps(pageblock).words::<FREE>().iter().map(|word| word.load(Relaxed))
     }
 
@@ -162,7 +153,7 @@ impl<P: Platform> Pageblocks<P> {
     /// The lowest free run of `order` in a pageblock that the caller holds.
     #[inline(never)]
     pub(crate) fn find_run(&self, pageblock: PageblockIndex, order: Order) -> Option<Run> {
-        // Relaxed: as in `free`.
+        // Relaxed: as in `Maps::free`.
         self.run_among(pageblock, order, |word| word.load(Relaxed))
     }
 
@@ -177,7 +168,7 @@ impl<P: Platform> Pageblocks<P> {
     /// free.
     #[inline(never)]
     pub(crate) fn largest_run(&self, pageblock: PageblockIndex) -> Order {
-        // Relaxed: as in `free`.
+        // Relaxed: as in `Maps::free`.
         let mut runs =
             self.maps(pageblock).words::<FREE>().each_ref().map(|word| word.load(Relaxed));
         for order in 0..WORD_ORDER {

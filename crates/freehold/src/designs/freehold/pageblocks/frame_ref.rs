@@ -1,19 +1,17 @@
 //! A frame, looked up once: what the fast paths work with.
 
 use core::num::NonZeroU64;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
 use super::run::{WORD_FRAMES, ones, starts};
 use super::state::State;
-use super::{FRAMES, FREE, Maps, PageblockIndex, Pageblocks, REMOTE, Record, TAILS, WORDS};
+use super::{FRAMES, Maps, PageblockIndex, Pageblocks, REMOTE, Record, TAILS, WORDS};
 use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, Word};
 use crate::units::Pfn;
 
 /// A frame, the record of its pageblock, and the bitmaps of its pageblock: all reads and writes
 /// through it share one bounds check.
-///
-/// Orderings are those of the functions of [`Pageblocks`] with the same names.
 pub(crate) struct FrameRef<'a, P: Platform> {
     record: &'a Record<P>,
     maps: &'a Maps<P>,
@@ -107,51 +105,56 @@ impl<P: Platform> FrameRef<'_, P> {
 
     #[inline(always)]
     pub(crate) fn zone(&self) -> ZoneIndex {
-        self.record.zone_of_memory()
+        self.record.zone()
     }
 
     #[inline(always)]
     pub(crate) fn state(&self) -> State {
-        State(self.record.state.load(Acquire))
+        self.record.state()
     }
 
-    /// The state, for the read that follows a step on the remote bitmap.
+    /// The state, for the look that follows a step on the remote bitmap.
     #[inline(always)]
     pub(crate) fn state_after_step(&self) -> State {
-        State(self.record.state.load(SeqCst))
+        self.record.state_after_step()
     }
 
-    /// Changes the state if it is still `before`; returns whether it was.
+    /// Changes the state of a block that is allocated whole if it is still `before`; returns
+    /// whether it was.
     #[inline(always)]
     pub(crate) fn try_change(&self, before: State, after: State) -> bool {
+        // Acquire, release: as in `Record::try_update`. No look follows: no frame of the block is
+        // freed remotely. Relaxed: after a failure, the caller takes another path.
         self.record.state.compare_exchange(before.0, after.0, AcqRel, Relaxed).is_ok()
     }
 
     /// As [`Pageblocks::replace`], where the pageblock is not queued.
     #[inline(always)]
     pub(crate) fn set_state(&self, state: State) {
-        self.record.state.store(state.0, Release);
+        self.record.set_state(state);
     }
 
     #[inline(always)]
     pub(crate) fn free(&self) -> u64 {
-        self.word::<FREE>().load(Relaxed)
+        self.maps.free(self.word_index())
     }
 
     #[inline(always)]
     pub(crate) fn set_free(&self, free: u64) {
-        self.word::<FREE>().store(free, Relaxed);
+        self.maps.set_free(self.word_index(), free);
     }
 
     #[inline(always)]
     pub(crate) fn remote(&self) -> u64 {
-        self.word::<REMOTE>().load(Acquire)
+        self.maps.remote(self.word_index())
     }
 
     /// Frees frames of the word remotely, if the remote bitmap still is as it was `seen`; returns
     /// whether it was.
     #[inline(always)]
     pub(crate) fn try_free_remotely(&self, seen: u64, mask: u64) -> bool {
+        // SeqCst: as in `Pageblocks::free_remotely`. Relaxed: after a failure, the caller takes
+        // another path.
         self.word::<REMOTE>().compare_exchange(seen, seen | mask, SeqCst, Relaxed).is_ok()
     }
 
@@ -163,23 +166,17 @@ impl<P: Platform> FrameRef<'_, P> {
         { words }.find(|word| starts(word.free(), order) != 0)
     }
 
-    #[inline(always)]
-    fn tails(&self) -> u64 {
-        self.word::<TAILS>().load(Relaxed)
-    }
-
     /// The free frames of the word, in either bitmap.
     #[inline(always)]
     pub(crate) fn free_or_remote(&self) -> u64 {
-        let remote = self.remote();
-        remote | self.free()
+        self.maps.free_or_remote(self.word_index())
     }
 
     /// Whether the frame is an allocation of its own, and not in `free`, the free frames that the
     /// caller has read.
     #[inline(always)]
     pub(crate) fn is_single_in_use(&self, free: u64) -> bool {
-        let tails = self.tails();
+        let tails = self.maps.tails_of_user(self.word_index());
         let not_so = tails | tails >> 1 | free;
         not_so >> (self.frame % WORD_FRAMES) & 1 == 0
     }
@@ -188,7 +185,7 @@ impl<P: Platform> FrameRef<'_, P> {
     /// not part of a larger one; returns whether it is.
     #[inline(always)]
     pub(crate) fn try_begin_free(&self, mask: u64) -> bool {
-        let (tails, inner) = (self.tails(), mask & (mask << 1));
+        let (tails, inner) = (self.maps.tails_of_user(self.word_index()), mask & (mask << 1));
         // A word of a larger block looks otherwise: see `extent`.
         tails & (mask | mask << 1) == inner
             && self
@@ -208,15 +205,7 @@ impl<P: Platform> FrameRef<'_, P> {
         let bit = NonZeroU64::new(starts(free, order))?.trailing_zeros();
         let mask = ones(order) << bit;
         self.set_free(free & !mask);
-        let (tails, inner) = (self.word::<TAILS>(), mask & (mask << 1));
-        match mask {
-            // Relaxed: as in `Pageblocks::join`. The block is all of the word, so no other tail
-            // bits in it can change at the same time.
-            u64::MAX => tails.store(inner, Relaxed),
-            _ => {
-                tails.fetch_or(inner, Relaxed);
-            }
-        }
+        self.maps.join(self.word_index(), mask);
         Some(self.frame + bit)
     }
 

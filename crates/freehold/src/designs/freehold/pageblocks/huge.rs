@@ -6,7 +6,7 @@ use super::state::{Holder, State, Use};
 use super::{PageblockIndex, Pageblocks};
 use crate::Error;
 use crate::platform::{IrqsOff, Platform};
-use crate::units::{MigrateType, Order};
+use crate::units::Order;
 
 /// How many pageblocks a block of `order` has.
 pub(crate) const fn pageblocks_in(order: Order) -> u32 {
@@ -85,7 +85,7 @@ impl<P: Platform> Pageblocks<P> {
                     return Err(Error::WrongOrder);
                 }
                 let held = HeldHuge::new(platform, head, state);
-                let hold = |now: State| (now == state).then_some(now.held_by(Holder::Walker));
+                let hold = |now: State| (now == state).then(|| now.acquire(Holder::Walker));
                 if self.try_update(head, hold).is_ok() {
                     return Ok(Some(held));
                 }
@@ -113,11 +113,11 @@ impl<P: Platform> Pageblocks<P> {
             if rest == at {
                 // So far the caller holds it through the head. The part stays held, for calls that
                 // look for its head.
-                self.update(with_part, |now| now.used(Use::Huge, half).held_by(Holder::Walker));
+                self.update(with_part, |now| now.break_off(half, Holder::Walker));
             }
-            self.update(rest, |now| now.used(Use::Huge, half).held_by(Holder::None));
+            self.update(rest, |now| now.break_off(half, Holder::None));
             if rest != at {
-                self.update(at, |now| now.used(Use::Huge, half));
+                self.update(at, |now| now.break_off(half, Holder::Walker));
             }
             at = with_part;
         }
@@ -129,13 +129,7 @@ impl<P: Platform> Pageblocks<P> {
     /// it holds it instead.
     pub(crate) fn end_huge(&self, pageblock: PageblockIndex) -> bool {
         self.clear_all_unmovable(pageblock);
-        let before = self.update(pageblock, |state| match state.is_isolated() {
-            true => {
-                let state = state.used(Use::Split, Order::ZERO).of_type(MigrateType::Movable);
-                state.held_by(Holder::Walker)
-            }
-            false => state.used(Use::Whole, Order::ZERO).held_by(Holder::Walker),
-        });
+        let before = self.update(pageblock, State::end_huge);
         !before.is_isolated()
     }
 }

@@ -144,7 +144,7 @@ impl<P: Platform> Pageblocks<P> {
         for word in pageblock.words() {
             let (in_use, used) = (self.in_use(word), self.used_in_split(word));
             // Relaxed: there is no other thread. What does not change is not written: see
-            // `set_state`.
+            // `repair_state`.
             if in_use.load(Relaxed) != used {
                 in_use.store(used, Relaxed);
             }

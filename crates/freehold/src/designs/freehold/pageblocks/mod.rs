@@ -17,7 +17,7 @@
 //! So 3 bits a frame and half a cache line a pageblock tell which frames are free. Free frames are
 //! never touched, and there are no records of frames.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Error;
 use crate::config::Config;
@@ -43,6 +43,7 @@ pub(super) mod run;
 pub(super) mod state;
 mod tails;
 mod unmovable;
+mod words;
 
 pub(super) use frame_ref::FrameRef;
 
@@ -162,15 +163,6 @@ impl<P: Platform> Maps<P> {
     }
 }
 
-impl<P: Platform> Record<P> {
-    /// As [`Pageblocks::zone`].
-    #[inline(always)]
-    fn zone_of_memory(&self) -> ZoneIndex {
-        // Relaxed: as there.
-        ZoneIndex((self.zone.load(Relaxed) as u16).wrapping_sub(1))
-    }
-}
-
 /// Where the tables will lie.
 pub(crate) struct PageblocksPlan<P: Platform> {
     records: TablePlan<Record<P>>,
@@ -231,7 +223,13 @@ impl<P: Platform> Pageblocks<P> {
 
     #[inline(always)]
     fn map<const MAP: usize>(&self, word: usize) -> &P::U64 {
-        self.twins.second(word / WORDS).word::<MAP>(word)
+        self.maps_of(word).word::<MAP>(word)
+    }
+
+    /// The bitmaps that a word lies in.
+    #[inline(always)]
+    fn maps_of(&self, word: usize) -> &Maps<P> {
+        self.twins.second(word / WORDS)
     }
 
     #[inline(always)]
@@ -269,15 +267,13 @@ impl<P: Platform> Pageblocks<P> {
     /// The zone of a pageblock that has memory.
     #[inline(always)]
     pub(crate) fn zone(&self, pageblock: PageblockIndex) -> ZoneIndex {
-        // Relaxed: written before the pageblock's frames became available. It stays as it is while
-        // a frame of it is in use, and while the pageblock has a holder or is queued.
-        self.record(pageblock).zone_of_memory()
+        self.record(pageblock).zone()
     }
 
     /// The zone of a pageblock, if it has memory or had some. The caller holds the hotplug lock, or
     /// wants a hint.
     pub(crate) fn zone_if_any(&self, pageblock: PageblockIndex) -> Option<ZoneIndex> {
-        // Relaxed: as in `zone`.
+        // Relaxed: as in `Record::zone`.
         let zone = self.record(pageblock).zone.load(Relaxed);
         zone.checked_sub(1).map(|zone| ZoneIndex(zone as u16))
     }
@@ -300,8 +296,7 @@ impl<P: Platform> Pageblocks<P> {
     /// The state of a pageblock. Of what its holder decides, it is a hint to every other CPU.
     #[inline(always)]
     pub(crate) fn state(&self, pageblock: PageblockIndex) -> State {
-        // Acquire: a CPU that sees a state sees what its writer did to the pageblock before.
-        State(self.record(pageblock).state.load(Acquire))
+        self.record(pageblock).state()
     }
 
     /// Changes the state of a pageblock, if `change` wants to; returns the state before, or what
@@ -311,18 +306,7 @@ impl<P: Platform> Pageblocks<P> {
         pageblock: PageblockIndex,
         change: impl Fn(State) -> Option<State>,
     ) -> Result<State, State> {
-        let state = &self.record(pageblock).state;
-        let mut before = self.state(pageblock);
-        loop {
-            let Some(after) = change(before) else { return Err(before) };
-            // Acquire: from the last holder. Release: for CPUs that see the new state. SeqCst: the
-            // change may say that the pageblock is no longer watched, and a failure may be the
-            // look that follows a remote free; see `remote`.
-            match state.compare_exchange(before.0, after.0, SeqCst, SeqCst) {
-                Ok(_) => return Ok(before),
-                Err(now) => before = State(now),
-            }
-        }
+        self.record(pageblock).try_update(change)
     }
 
     /// Changes the state of a pageblock that the caller holds; returns the state before.
@@ -341,9 +325,7 @@ impl<P: Platform> Pageblocks<P> {
         if before.is_queued() {
             self.update(pageblock, change);
         } else {
-            // Release: as in `try_update`. No other CPU changes the state: only split
-            // frame by frame are queued by others.
-            self.record(pageblock).state.store(change(before).0, Release);
+            self.record(pageblock).set_state(change(before));
         }
     }
 

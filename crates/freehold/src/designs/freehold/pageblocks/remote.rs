@@ -33,7 +33,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
-use super::state::{Holder, State, Use};
+use super::state::{Holder, State};
 use super::{NIL, PageblockIndex, Pageblocks, REMOTE};
 use crate::geometry::STACKS_MAX;
 use crate::platform::{Platform, Word};
@@ -61,8 +61,7 @@ impl<P: Platform> Pageblocks<P> {
     /// The state of a pageblock, for the look that follows a step on its remote bitmap.
     #[inline(always)]
     pub(crate) fn state_after_step(&self, pageblock: PageblockIndex) -> State {
-        // SeqCst: see the module.
-        State(self.record(pageblock).state.load(SeqCst))
+        self.record(pageblock).state_after_step()
     }
 
     /// Moves frames that were freed remotely to the free ones. The caller holds the pageblock. If
@@ -117,10 +116,7 @@ impl<P: Platform> Pageblocks<P> {
     ) -> Result<State, State> {
         self.try_update(pageblock, |state| {
             let may = state.is_split() && state.holder() == Holder::None;
-            let held = state.held_by(holder);
-            // What a cache holds is no orphan any more.
-            let is_cached = holder != Holder::Walker;
-            may.then_some(if is_cached { held.used(Use::Split, Order::ZERO) } else { held })
+            may.then(|| state.acquire(holder))
         })
     }
 
@@ -133,19 +129,17 @@ impl<P: Platform> Pageblocks<P> {
     /// frames were freed remotely meanwhile, and the caller holds it again. As an orphan it has its
     /// largest run in a tree, by `order`.
     pub(crate) fn try_release(&self, pageblock: PageblockIndex, order: Order) -> bool {
-        self.update(pageblock, |state| {
-            state.used(Use::Split, order).held_by(Holder::None).listed(false)
-        });
+        self.update(pageblock, |state| state.release(order));
         !self.has_remote(pageblock) || !self.acquire(pageblock)
     }
 
     /// Marks a pageblock without free frames as full: its cache no longer watches it. If frames
     /// were freed remotely meanwhile, it is listed again. Returns what was found.
     pub(crate) fn try_mark_full(&self, pageblock: PageblockIndex) -> Collected {
-        self.update(pageblock, |state| state.listed(false));
+        self.update(pageblock, State::unlist);
         let found = self.collect_remote(pageblock);
         if found.frames > 0 {
-            self.update(pageblock, |state| state.listed(true));
+            self.update(pageblock, State::list);
         }
         found
     }
@@ -153,9 +147,7 @@ impl<P: Platform> Pageblocks<P> {
     /// Marks a pageblock that the caller holds as whole, and as held by `holder` from now on.
     pub(crate) fn mark_whole(&self, pageblock: PageblockIndex, holder: Holder) {
         self.clear_all_unmovable(pageblock);
-        self.update(pageblock, |state| {
-            state.used(Use::Whole, Order::ZERO).held_by(holder).listed(false)
-        });
+        self.update(pageblock, |state| state.become_whole(holder));
     }
 
     /// Unmarks a pageblock as queued; returns its state before, and the next one on the stack. The
@@ -164,7 +156,7 @@ impl<P: Platform> Pageblocks<P> {
         // Relaxed: taking the stack acquired it. Before the mark is cleared: then others may write
         // the link.
         let next = PageblockIndex::of_link(self.record(pageblock).queue_link.load(Relaxed));
-        let before = self.update(pageblock, |state| state.queued(false));
+        let before = self.update(pageblock, State::unqueue);
         (before, next)
     }
 }

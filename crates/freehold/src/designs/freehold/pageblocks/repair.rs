@@ -10,7 +10,7 @@ use crate::platform::{Platform, Word};
 impl<P: Platform> Pageblocks<P> {
     /// Sets the state of a pageblock. A state that does not change is not written, so that the copy
     /// goes on sharing that memory with the original.
-    pub(crate) fn set_state(&self, pageblock: PageblockIndex, state: State) {
+    pub(crate) fn repair_state(&self, pageblock: PageblockIndex, state: State) {
         let word = &self.record(pageblock).state;
         if word.load(Relaxed) != state.0 {
             word.store(state.0, Relaxed);

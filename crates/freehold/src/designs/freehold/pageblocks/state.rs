@@ -1,15 +1,18 @@
-//! The state word of a pageblock: its holder, its use, its migratetype and some flags.
+//! The state word of a pageblock: its holder, its use, its migratetype and some flags, and how they
+//! are read. How a state may change is in [`transitions`].
 
 use crate::geometry::CPUS_MAX;
 use crate::units::{MigrateType, Order};
 
+mod transitions;
+
+#[cfg(test)]
+pub(crate) use transitions::Planted;
+
 /// From the lowest bit: 16 bits of holder, [`State::LISTED`], [`State::QUEUED`], 2 bits of
 /// migratetype, 3 of use, 5 of order, [`State::ACTIVE`], [`State::ISOLATED`].
-///
-/// All changes preserve [`State::QUEUED`] and [`State::ISOLATED`], which other CPUs than the holder
-/// may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct State(pub(crate) u32);
+pub(crate) struct State(pub(super) u32);
 
 /// What a pageblock is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,21 +54,21 @@ const _: () = assert!(CPUS_MAX < WALKER as usize, "a CPU's number does not fit i
 impl State {
     /// The pageblock is active in its cache, or on a list of partial pageblocks: the cache will
     /// collect remote frees without being told.
-    pub(crate) const LISTED: u32 = 1 << 16;
+    const LISTED: u32 = 1 << 16;
     /// It is in a remote queue, or about to be.
-    pub(crate) const QUEUED: u32 = 1 << 17;
+    const QUEUED: u32 = 1 << 17;
     /// It is being emptied. If it is split, a walker holds it. If it is allocated whole, a walker
     /// will hold it as soon as it is freed. Its free frames are not in the level.
-    pub(crate) const ISOLATED: u32 = 1 << 29;
+    const ISOLATED: u32 = 1 << 29;
 
     /// Its cache takes frames from it. An active pageblock is listed as well.
-    pub(crate) const ACTIVE: u32 = 1 << 28;
+    const ACTIVE: u32 = 1 << 28;
 
     /// A pageblock without memory: zero, for the table begins with such.
     pub(crate) const ABSENT: Self = State(Use::Absent as u32);
 
     /// A pageblock without a holder.
-    pub(crate) const fn new(used_for: Use, migratetype: MigrateType) -> Self {
+    const fn new(used_for: Use, migratetype: MigrateType) -> Self {
         State((used_for as u32) << USE_SHIFT | (migratetype as u32) << TYPE_SHIFT)
     }
 
@@ -151,14 +154,15 @@ impl State {
     pub(crate) const fn is_isolated(self) -> bool {
         self.0 & State::ISOLATED != 0
     }
+}
 
-    #[must_use]
-    pub(crate) const fn isolated(self, isolated: bool) -> Self {
+/// The fields one by one, for the transitions alone.
+impl State {
+    const fn isolated(self, isolated: bool) -> Self {
         State(if isolated { self.0 | State::ISOLATED } else { self.0 & !State::ISOLATED })
     }
 
-    #[must_use]
-    pub(crate) const fn held_by(self, holder: Holder) -> Self {
+    const fn held_by(self, holder: Holder) -> Self {
         let holder = match holder {
             Holder::None => 0,
             Holder::Walker => WALKER,
@@ -167,29 +171,24 @@ impl State {
         State(self.0 & !HOLDER | holder)
     }
 
-    #[must_use]
-    pub(crate) const fn listed(self, listed: bool) -> Self {
+    const fn listed(self, listed: bool) -> Self {
         let rest = self.0 & !(State::LISTED | State::ACTIVE);
         State(if listed { rest | State::LISTED } else { rest })
     }
 
-    #[must_use]
-    pub(crate) const fn active(self) -> Self {
+    const fn active(self) -> Self {
         State(self.0 | State::LISTED | State::ACTIVE)
     }
 
-    #[must_use]
-    pub(crate) const fn queued(self, queued: bool) -> Self {
+    const fn queued(self, queued: bool) -> Self {
         State(if queued { self.0 | State::QUEUED } else { self.0 & !State::QUEUED })
     }
 
-    #[must_use]
-    pub(crate) const fn of_type(self, migratetype: MigrateType) -> Self {
+    const fn of_type(self, migratetype: MigrateType) -> Self {
         State(self.0 & !(3 << TYPE_SHIFT) | (migratetype as u32) << TYPE_SHIFT)
     }
 
-    #[must_use]
-    pub(crate) const fn used(self, used_for: Use, order: Order) -> Self {
+    const fn used(self, used_for: Use, order: Order) -> Self {
         let rest = self.0 & !(7 << USE_SHIFT | ORDER_MASK << ORDER_SHIFT);
         State(rest | (used_for as u32) << USE_SHIFT | (order.get() as u32) << ORDER_SHIFT)
     }

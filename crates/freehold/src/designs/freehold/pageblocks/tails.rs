@@ -7,28 +7,20 @@
 //! An allocation of more than a word has all of its words, and these have bits of another meaning:
 //! see [`extent`](super::extent).
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use super::run::{Run, Span, WORD_FRAMES, WORD_ORDER};
-use super::{PageblockIndex, Pageblocks, TAILS};
+use super::{PageblockIndex, Pageblocks};
 use crate::Error;
-use crate::platform::{Platform, Word};
+use crate::platform::Platform;
 use crate::units::Order;
 
 impl<P: Platform> Pageblocks<P> {
     /// Marks the frames of a run as one allocation. No frame of it is free.
     pub(crate) fn join(&self, run: Run) {
-        let inner = run.mask() & !(1 << run.bit);
-        let tails = self.map::<TAILS>(run.word as usize);
-        // Relaxed: a CPU that frees the run got it from the CPU that allocated it.
-        if run.order.get() > WORD_ORDER {
-            self.set_extents(run.words(), run.order.get());
-        } else if run.mask() == !0 {
-            // The block is all of the word: no other tail bits in it can change meanwhile.
-            tails.store(inner, Relaxed);
-        } else if inner != 0 {
-            // An RMW, since other CPUs may change tail bits of other frames.
-            tails.fetch_or(inner, Relaxed);
+        let (word, order) = (run.word as usize, run.order.get());
+        if order > WORD_ORDER {
+            self.set_extents(run.words(), order);
+        } else if order > 0 {
+            self.maps_of(word).join(word, run.mask());
         }
     }
 

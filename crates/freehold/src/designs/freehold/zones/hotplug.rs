@@ -7,11 +7,11 @@ use crate::config::MemoryRange;
 use crate::designs::Context;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::Span;
-use crate::designs::freehold::pageblocks::state::{Holder, Use};
+use crate::designs::freehold::pageblocks::state::{State, Use};
 use crate::designs::hotplug::{Hotplug, HotplugGuard, place_of, update_watermarks};
 use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use crate::platform::Platform;
-use crate::units::{FrameCount, MigrateType, Order};
+use crate::units::FrameCount;
 
 impl<P: Platform> Zones<P> {
     pub(crate) fn hotplug(&self) -> &Hotplug<P> {
@@ -78,10 +78,7 @@ impl<P: Platform> Zones<P> {
         let (zone, frames) = (self.zone(index), part.end - part.first);
         if self.pageblocks.state(pageblock).used_for() == Use::Absent {
             self.pageblocks.set_zone(pageblock, index);
-            self.pageblocks.update(pageblock, |state| {
-                let state = state.used(Use::Split, Order::ZERO).of_type(MigrateType::Movable);
-                state.held_by(Holder::Walker)
-            });
+            self.pageblocks.update(pageblock, State::add);
         } else if !self.pageblocks.acquire(pageblock) {
             // Its holder will find them, as if they had been freed remotely.
             zone.note_added(frames);

@@ -9,7 +9,7 @@ use crate::designs::Context;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::bitmaps::Fullness;
 use crate::designs::freehold::pageblocks::run::Run;
-use crate::designs::freehold::pageblocks::state::{Holder, State, Use};
+use crate::designs::freehold::pageblocks::state::{Holder, State};
 use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
@@ -85,7 +85,7 @@ impl<P: Platform> Zones<P> {
                 }
                 Holder::None => state = self.pageblocks.state_after_step(pageblock),
                 Holder::Cpu(cpu) => {
-                    let queued = |now: State| (now == state).then(|| now.queued(true));
+                    let queued = |now: State| (now == state).then(|| now.queue());
                     match self.pageblocks.try_update(pageblock, queued) {
                         Ok(_) => {
                             // Read again: only a pageblock that is queued stays with its zone.
@@ -222,9 +222,7 @@ impl<P: Platform> Zones<P> {
         let of = state.migratetype();
         if of != migratetype && may_claim {
             self.leave_orphans(pageblock, state);
-            self.pageblocks.update(pageblock, |state| {
-                state.used(Use::Split, Order::ZERO).of_type(migratetype)
-            });
+            self.pageblocks.update(pageblock, |state| state.claim(migratetype));
             self.pageblocks.refresh_unmovable(pageblock);
             zone.note_claim();
         } else if of != migratetype {

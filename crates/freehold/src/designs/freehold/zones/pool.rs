@@ -5,7 +5,7 @@ use super::tree::around;
 use crate::designs::Context;
 use crate::designs::freehold::pageblocks::huge::{order_in_pageblocks, pageblocks_in};
 use crate::designs::freehold::pageblocks::run::starts;
-use crate::designs::freehold::pageblocks::state::{Holder, Use};
+use crate::designs::freehold::pageblocks::state::{Holder, State, Use};
 use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
 use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
@@ -63,14 +63,7 @@ impl<P: Platform> Zones<P> {
         migratetype: MigrateType,
     ) {
         self.zone_of(pageblock).note_doubles(self.pageblocks.discard_remote(pageblock));
-        self.pageblocks.replace(pageblock, |state| {
-            let state = state.used(Use::Split, Order::ZERO).of_type(migratetype);
-            let state = state.held_by(holder).listed(false);
-            match holder {
-                Holder::Cpu(_) => state.active(),
-                _ => state,
-            }
-        });
+        self.pageblocks.replace(pageblock, |state| state.split_whole(holder, migratetype));
     }
 
     /// Takes a block of whole pageblocks out of the pool.
@@ -163,10 +156,8 @@ impl<P: Platform> Zones<P> {
                 self.note_claim_of(pageblock);
             }
             let used_for = if nth == 0 { Use::Huge } else { Use::HugeTail };
-            self.pageblocks.replace(pageblock, |state| {
-                let state = state.used(used_for, order).of_type(migratetype);
-                state.held_by(Holder::None).isolated(false)
-            });
+            let hand_out = |state: State| state.hand_out(used_for, order, migratetype);
+            self.pageblocks.replace(pageblock, hand_out);
         }
     }
 
@@ -182,8 +173,7 @@ impl<P: Platform> Zones<P> {
             true => self.hand_out(pageblock, Order::PAGEBLOCK, migratetype),
             // As `Pageblocks::replace` does.
             false => {
-                let state = state.used(Use::Huge, Order::PAGEBLOCK).of_type(migratetype);
-                frame_ref.set_state(state.held_by(Holder::None).isolated(false));
+                frame_ref.set_state(state.hand_out(Use::Huge, Order::PAGEBLOCK, migratetype));
             }
         }
     }
@@ -202,10 +192,7 @@ impl<P: Platform> Zones<P> {
         self.pageblocks.begin_use_of_all(pageblock);
         let migratetype = self.pageblocks.state(pageblock).migratetype();
         self.pageblocks.mark_unmovable_for(pageblock, migratetype);
-        self.pageblocks.update(pageblock, |state| {
-            let holder = if state.is_isolated() { Holder::Walker } else { Holder::None };
-            state.used(Use::Split, Order::ZERO).held_by(holder).listed(false)
-        });
+        self.pageblocks.update(pageblock, State::split_huge);
     }
 
     /// Takes back a block of whole pageblocks that its user has freed.
